@@ -1,0 +1,132 @@
+# hoplo: what a person types.
+#
+#   make build   release wheel into .venv: .venv/bin/python and .venv/bin/hoplo work
+#   make demo    build, then examples/train_policy.py
+#   make test    formatting, lints, Rust tests, simulation, Python tests
+#   make dev     the quick loop: compile, link the tree into .venv, no wheel
+#   make format  rewrite the sources the way `make test` wants them
+#   make clean   remove what the above made, but for Rust's cache
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := build
+MAKEFLAGS += --no-builtin-rules
+
+VENV := .venv
+VENV_PYTHON := $(CURDIR)/$(VENV)/bin/python
+PIP := $(VENV_PYTHON) -m pip --quiet --disable-pip-version-check --no-input
+CARGO := cargo
+PYTEST_FLAGS ?=
+
+# Every cargo run sees the same Python and the same target folder, so that the wheel, the
+# lints and `make dev` share their builds instead of invalidating one another's.
+export CARGO_TARGET_DIR := $(CURDIR)/target
+export PYO3_PYTHON := $(VENV_PYTHON)
+export PYTHON_SYS_EXECUTABLE := $(VENV_PYTHON)
+export PYO3_BUILD_EXTENSION_MODULE := 1
+
+RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -type f \( -name '*.rs' -o -name '*.toml' \))
+PYTHON_SOURCES := $(shell find python/hoplo -type f \( -name '*.py' -o -name '*.pyi' -o -name py.typed \))
+WHEEL_SOURCES := $(RUST_SOURCES) $(PYTHON_SOURCES) setup.py pyproject.toml LICENSE $(wildcard README.md)
+LINTED := python examples setup.py $(wildcard bench docs tests)
+
+.PHONY: build demo test dev format clean check-tools \
+        test-format test-lint test-types test-rust test-loom test-sim test-python
+
+# ---------------------------------------------------------------------------- build
+
+build: check-tools $(VENV)/.wheel
+
+check-tools:
+	@command -v $(CARGO) >/dev/null || { echo "hoplo needs Rust 1.88 or newer (cargo): install it with rustup" >&2; exit 1; }
+	@command -v cc >/dev/null || { echo "hoplo needs a C compiler (cc): install gcc or clang" >&2; exit 1; }
+	@[ -x $(VENV)/bin/python ] || [ -n "$(call find_python)" ] || { \
+	  echo "hoplo needs CPython 3.11 or newer with venv: install python3 and python3-venv" >&2; exit 1; }
+
+# The first of these that runs, is new enough and can make a virtual environment.
+find_python = $(shell for python in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
+  $$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+    && echo $$python && break; done)
+
+$(VENV)/.python: | check-tools
+	@$(call find_python) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.build-tools: requirements/build.txt $(VENV)/.python
+	@$(PIP) install -r requirements/build.txt
+	@touch $@
+
+$(VENV)/.demo: requirements/demo.txt $(VENV)/.python
+	@$(PIP) install -r requirements/demo.txt
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt requirements/demo.txt $(VENV)/.python
+	@$(PIP) install -r requirements/dev.txt
+	@touch $@
+
+# No build isolation: a throw-away environment would be another PYO3_PYTHON, and recompile PyO3.
+$(VENV)/.wheel: $(WHEEL_SOURCES) $(VENV)/.build-tools
+	@echo "building the release wheel"
+	@rm -rf build dist/hoplo-*.whl
+	@$(PIP) wheel --no-build-isolation --no-deps --wheel-dir dist .
+	@rm -f $(VENV)/lib/python3*/site-packages/hoplo-dev.pth $(VENV)/bin/hoplo
+	@$(PIP) install --force-reinstall --no-deps dist/hoplo-*.whl
+	@$(PIP) install --constraint requirements/demo.txt dist/hoplo-*.whl
+	@touch $@
+
+# ---------------------------------------------------------------------------- demo
+
+demo: build $(VENV)/.demo
+	@$(VENV_PYTHON) examples/train_policy.py
+
+# ---------------------------------------------------------------------------- test
+
+test: test-format test-lint test-types test-rust test-loom test-sim test-python
+	@echo "all of make test passed"
+
+test-format: check-tools $(VENV)/.dev
+	$(CARGO) fmt --all --check
+	$(VENV_PYTHON) -m ruff format --check --quiet $(LINTED)
+
+test-lint: check-tools $(VENV)/.dev
+	$(VENV_PYTHON) -m ruff check --quiet $(LINTED)
+	$(CARGO) clippy --locked --quiet --workspace --all-targets -- -D warnings
+
+test-types: build $(VENV)/.dev
+	$(VENV_PYTHON) -m mypy
+	$(VENV_PYTHON) -m mypy.stubtest hoplo._core
+
+# hoplo-py is an extension module: only a Python can load it, so the Python tests are its tests.
+test-rust: check-tools
+	$(CARGO) test --locked --quiet --workspace --exclude hoplo-py --exclude hoplo-sim
+
+test-loom: check-tools
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/loom \
+	  $(CARGO) test --locked --quiet --release -p hoplo-shm --test loom
+
+test-sim: check-tools
+	$(CARGO) test --locked --quiet --release -p hoplo-sim
+
+test-python: build $(VENV)/.dev
+	$(VENV_PYTHON) -m pytest $(PYTEST_FLAGS) python/tests
+
+# ---------------------------------------------------------------------------- develop
+
+# The tree itself becomes the installed package: edit Python and run; after Rust, `make dev`.
+dev: check-tools $(VENV)/.build-tools $(VENV)/.dev
+	$(CARGO) build --locked --release -p hoplo-py -p hoplo-cli
+	@if [ -e $(VENV)/.wheel ]; then $(PIP) uninstall --yes hoplo; rm -f $(VENV)/.wheel; fi
+	@echo "$(CURDIR)/python" > "$$($(VENV_PYTHON) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/hoplo-dev.pth"
+	@# Replaced, not rewritten: a process that has the old file mapped keeps it.
+	@install -C $(CARGO_TARGET_DIR)/release/lib_core.so python/hoplo/_core.so
+	@install -C $(CARGO_TARGET_DIR)/release/hoplo $(VENV)/bin/hoplo
+
+format: $(VENV)/.dev
+	$(CARGO) fmt --all
+	$(VENV_PYTHON) -m ruff check --fix --quiet $(LINTED) || true
+	$(VENV_PYTHON) -m ruff format --quiet $(LINTED)
+
+clean:
+	rm -rf $(VENV) build dist python/hoplo/_core*.so python/*.egg-info \
+	  .mypy_cache .ruff_cache .pytest_cache .hypothesis train_policy.png
