@@ -1,1 +1,16 @@
-//! hoplo-base
+//! What every room shares: identities, virtual time, resources, limits and deterministic maps.
+//!
+//! Nothing here does I/O, reads a clock or draws random numbers.
+
+pub mod id;
+pub mod limits;
+pub mod map;
+pub mod resources;
+pub mod time;
+
+pub use id::{
+    ActorId, AnyId, FunctionId, IdParseError, JobId, LeaseId, NodeId, ObjectId, ProcessId, TaskId,
+};
+pub use map::{Map, Set};
+pub use resources::{ResourceError, ResourceSet};
+pub use time::Instant;

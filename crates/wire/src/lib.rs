@@ -1,1 +1,22 @@
-//! hoplo-wire
+//! Messages between processes, and how they become bytes.
+//!
+//! Two paths, two codecs:
+//! - **Calls and replies** travel through shared-memory rings millions of times a second. They have
+//!   a fixed little-endian layout that is written and read in place (`call`, `reply`).
+//! - **Notices to and from the node daemon** (`node`) travel over a unix socket, are rare and
+//!   have many shapes: serde structs in postcard, each behind a `u32` length. Both ends are always of
+//!   one version (checked by `Hello`), so the codec needs no evolution.
+//!
+//! Bytes from a peer are never trusted: every parse returns `Malformed`, never panics.
+
+pub mod bytes;
+pub mod call;
+pub mod node;
+pub mod object;
+pub mod reply;
+
+pub use bytes::Malformed;
+pub use object::{Failure, FailureKind, Location, Value};
+
+/// Both ends of every connection must have the same; raised with every change of a layout.
+pub const PROTOCOL_VERSION: u32 = 1;

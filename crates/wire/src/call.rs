@@ -1,0 +1,198 @@
+//! The call frame: what a caller writes into a worker's ring, one per task or method call.
+//!
+//! ```text
+//! 0   kind u8 | flags u8 | zero u16 | returns u32
+//! 8   task id (owner u64, seq u64)
+//! 24  attempt u32 | max_calls u32
+//! 32  function id, 16 bytes (content hash; for a method, hash of its name)
+//! 48  job u32 | refs u32 | args_len u32 | extra_len u32
+//! 64  args      encoded by the Python codec; refs are named in it by their index
+//!     extra     little-endian u32 GPU ids
+//!     refs x    object id (20 bytes), value (see `object`)
+//! ```
+
+use hoplo_base::{FunctionId, JobId, ObjectId, TaskId};
+
+use crate::bytes::{Malformed, Reader};
+use crate::object::{RefArgument, ValueView};
+
+pub const CALL_HEADER_BYTES: usize = 64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum CallKind {
+    Task = 1,
+    Method = 2,
+    /// An actor's constructor; travels through the daemon, not through a ring.
+    Create = 3,
+}
+
+/// Results come as a stream of items.
+pub const CALL_STREAMING: u8 = 1;
+/// Any exception of the user's may be retried.
+pub const CALL_RETRY_ANY: u8 = 2;
+/// Exceptions of the types that were exported with the function may be retried.
+pub const CALL_RETRY_LISTED: u8 = 4;
+/// The stream's producer waits when `extra` items (last u32 of extra) are not consumed.
+pub const CALL_BACKPRESSURE: u8 = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallHeader {
+    pub kind: CallKind,
+    pub flags: u8,
+    /// How many values the call returns; 0 for a stream.
+    pub returns: u32,
+    pub task: TaskId,
+    /// 0 for the first run.
+    pub attempt: u32,
+    /// The worker exits after so many calls of this function; 0 is never.
+    pub max_calls: u32,
+    pub function: FunctionId,
+    pub job: JobId,
+}
+
+/// A call read in place.
+#[derive(Clone, Copy, Debug)]
+pub struct CallView<'a> {
+    pub header: CallHeader,
+    pub args: &'a [u8],
+    extra: &'a [u8],
+    refs_count: usize,
+    refs: Reader<'a>,
+}
+
+impl CallHeader {
+    /// The fixed part; the parts of a frame are header, args, extra, refs in this order.
+    pub fn encode(&self, refs: u32, args_len: usize, extra_len: usize) -> [u8; CALL_HEADER_BYTES] {
+        let mut out = [0; CALL_HEADER_BYTES];
+        out[0] = self.kind as u8;
+        out[1] = self.flags;
+        out[4..8].copy_from_slice(&self.returns.to_le_bytes());
+        out[8..24].copy_from_slice(&self.task.to_bytes());
+        out[24..28].copy_from_slice(&self.attempt.to_le_bytes());
+        out[28..32].copy_from_slice(&self.max_calls.to_le_bytes());
+        out[32..48].copy_from_slice(&self.function.0);
+        out[48..52].copy_from_slice(&self.job.0.to_le_bytes());
+        out[52..56].copy_from_slice(&refs.to_le_bytes());
+        out[56..60].copy_from_slice(&(args_len as u32).to_le_bytes());
+        out[60..64].copy_from_slice(&(extra_len as u32).to_le_bytes());
+        out
+    }
+}
+
+/// Appends the refs part.
+pub fn encode_refs(refs: &[RefArgument], out: &mut Vec<u8>) {
+    for argument in refs {
+        out.extend_from_slice(&argument.object.to_bytes());
+        argument.value.encode(out);
+    }
+}
+
+impl<'a> CallView<'a> {
+    pub fn parse(frame: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(frame, "call frame");
+        let kind = match reader.u8()? {
+            1 => CallKind::Task,
+            2 => CallKind::Method,
+            3 => CallKind::Create,
+            _ => return Err(reader.malformed()),
+        };
+        let flags = reader.u8()?;
+        reader.take(2)?;
+        let returns = reader.u32()?;
+        let task = reader.task()?;
+        let attempt = reader.u32()?;
+        let max_calls = reader.u32()?;
+        let function = FunctionId(reader.array()?);
+        let job = JobId(reader.u32()?);
+        let refs_count = reader.u32()? as usize;
+        let args_len = reader.u32()? as usize;
+        let extra_len = reader.u32()? as usize;
+        let args = reader.take(args_len)?;
+        let extra = reader.take(extra_len)?;
+        if refs_count.saturating_mul(ObjectId::BYTES) > reader.rest().len() {
+            return Err(reader.malformed());
+        }
+        let header = CallHeader { kind, flags, returns, task, attempt, max_calls, function, job };
+        Ok(Self { header, args, extra, refs_count, refs: reader })
+    }
+
+    pub fn refs_count(&self) -> usize {
+        self.refs_count
+    }
+
+    /// The top-level ref arguments in the order of their indices in `args`.
+    pub fn refs(&self) -> Result<Vec<(ObjectId, ValueView<'a>)>, Malformed> {
+        let mut reader = self.refs;
+        (0..self.refs_count)
+            .map(|_| Ok((reader.object()?, ValueView::parse(&mut reader)?)))
+            .collect()
+    }
+
+    /// GPU ids, and for a stream with back-pressure the limit as the last number.
+    pub fn extra(&self) -> impl Iterator<Item = u32> + 'a {
+        self.extra
+            .chunks_exact(4)
+            .map(|chunk| u32::from_le_bytes(chunk.try_into().expect("chunks are four bytes long")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::{Location, Value};
+    use hoplo_base::ProcessId;
+
+    fn frame() -> Vec<u8> {
+        let header = CallHeader {
+            kind: CallKind::Task,
+            flags: CALL_STREAMING,
+            returns: 3,
+            task: TaskId { owner: ProcessId::new(1, 2, 3), seq: 4 },
+            attempt: 1,
+            max_calls: 9,
+            function: FunctionId([7; 16]),
+            job: JobId(5),
+        };
+        let refs = [
+            RefArgument { object: header.task.object(0), value: Value::Inline((*b"abc").into()) },
+            RefArgument {
+                object: header.task.object(1),
+                value: Value::Stored(Location { slot: 1, generation: 2, offset: 64, len: 5 }),
+            },
+        ];
+        let mut out = header.encode(2, 4, 4).to_vec();
+        out.extend_from_slice(b"args");
+        out.extend_from_slice(&1u32.to_le_bytes());
+        encode_refs(&refs, &mut out);
+        out
+    }
+
+    #[test]
+    fn a_call_survives_its_frame() {
+        let frame = frame();
+        let call = CallView::parse(&frame).unwrap();
+        assert_eq!(call.header.returns, 3);
+        assert_eq!(call.args, b"args");
+        assert_eq!(call.extra().collect::<Vec<_>>(), [1]);
+        let refs = call.refs().unwrap();
+        assert_eq!(refs[0].1, ValueView::Inline(b"abc"));
+        assert_eq!(refs[1].0.index, 1);
+    }
+
+    #[test]
+    fn cut_and_flipped_frames_are_errors_or_values_but_never_panics() {
+        let good = frame();
+        for len in 0..good.len() {
+            let _ = CallView::parse(&good[..len]).map(|call| call.refs());
+        }
+        for at in 0..good.len() {
+            for byte in [0, 1, 0x7f, 0xff] {
+                let mut bad = good.clone();
+                bad[at] = byte;
+                let _ = CallView::parse(&bad).map(|call| call.refs());
+            }
+        }
+        assert!(CallView::parse(&good[..63]).is_err());
+    }
+}

@@ -1,0 +1,190 @@
+//! What a ref stands for once it is ready: bytes, a place in the object store, or a failure.
+
+use std::sync::Arc;
+
+use hoplo_base::ObjectId;
+use serde::{Deserialize, Serialize};
+
+use crate::bytes::{Malformed, Reader, put_sized};
+
+/// Where a sealed object lies in its node's store, and the state word that guards it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Location {
+    /// Index of the state word in the metadata segment.
+    pub slot: u32,
+    /// The state word's generation; another one there means that the object moved or went.
+    pub generation: u32,
+    /// Bytes from the start of the arena; a multiple of 64.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// Why there is no value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    pub kind: FailureKind,
+    /// For `User`, the encoded exception; for every other kind, UTF-8 text for the user.
+    pub payload: Arc<[u8]>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[repr(u8)]
+pub enum FailureKind {
+    /// The user's code raised.
+    User = 1,
+    /// `cancel` was called before it finished.
+    Cancelled = 2,
+    /// The worker died (signal, exit, crash) and retries are used up.
+    WorkerCrashed = 3,
+    /// The actor is dead for good.
+    ActorDied = 4,
+    /// The actor is restarting and the call may not be retried.
+    ActorUnavailable = 5,
+    /// Every copy is gone and nothing can make it again.
+    ObjectLost = 6,
+    /// The store and its spill disk are full.
+    StoreFull = 7,
+    /// The task went over its `memory=` or the node ran out.
+    OutOfMemory = 8,
+    /// The runtime environment could not be set up.
+    RuntimeEnv = 9,
+    /// Too many calls queued for this actor.
+    PendingCallsLimit = 10,
+    /// The node daemon is gone.
+    NodeDied = 11,
+}
+
+impl FailureKind {
+    pub fn from_u8(byte: u8) -> Option<Self> {
+        use FailureKind::*;
+        [
+            User,
+            Cancelled,
+            WorkerCrashed,
+            ActorDied,
+            ActorUnavailable,
+            ObjectLost,
+            StoreFull,
+            OutOfMemory,
+            RuntimeEnv,
+            PendingCallsLimit,
+            NodeDied,
+        ]
+        .into_iter()
+        .find(|kind| *kind as u8 == byte)
+    }
+
+    /// The name of the exception class in `hoplo.exceptions`.
+    pub fn exception(self) -> &'static str {
+        match self {
+            FailureKind::User => "TaskError",
+            FailureKind::Cancelled => "TaskCancelledError",
+            FailureKind::WorkerCrashed => "WorkerCrashedError",
+            FailureKind::ActorDied => "ActorDiedError",
+            FailureKind::ActorUnavailable => "ActorUnavailableError",
+            FailureKind::ObjectLost => "ObjectLostError",
+            FailureKind::StoreFull => "ObjectStoreFullError",
+            FailureKind::OutOfMemory => "OutOfMemoryError",
+            FailureKind::RuntimeEnv => "RuntimeEnvSetupError",
+            FailureKind::PendingCallsLimit => "PendingCallsLimitExceeded",
+            FailureKind::NodeDied => "NodeDiedError",
+        }
+    }
+}
+
+impl Failure {
+    pub fn new(kind: FailureKind, text: impl Into<String>) -> Self {
+        assert!(kind != FailureKind::User, "a user failure carries an encoded exception");
+        Self { kind, payload: text.into().into_bytes().into() }
+    }
+
+    /// The text for the user; lossy for `User`, whose payload only Python can decode.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.payload).into_owned()
+    }
+}
+
+/// A ref's value. `Inline` bytes and stored bytes have the same encoding (the Python codec's).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Value {
+    Inline(Arc<[u8]>),
+    Stored(Location),
+    Failed(Failure),
+}
+
+impl Value {
+    /// Bytes that this value adds to a frame (its tag and lengths included, roughly).
+    pub fn frame_bytes(&self) -> usize {
+        match self {
+            Value::Inline(bytes) => bytes.len() + 5,
+            Value::Stored(_) => 25,
+            Value::Failed(failure) => failure.payload.len() + 6,
+        }
+    }
+
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Value::Inline(bytes) => {
+                out.push(0);
+                put_sized(out, bytes);
+            }
+            Value::Stored(location) => {
+                out.push(1);
+                out.extend_from_slice(&location.slot.to_le_bytes());
+                out.extend_from_slice(&location.generation.to_le_bytes());
+                out.extend_from_slice(&location.offset.to_le_bytes());
+                out.extend_from_slice(&location.len.to_le_bytes());
+            }
+            Value::Failed(failure) => {
+                out.push(2);
+                out.push(failure.kind as u8);
+                put_sized(out, &failure.payload);
+            }
+        }
+    }
+}
+
+/// A value read in place: inline bytes are still in the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueView<'a> {
+    Inline(&'a [u8]),
+    Stored(Location),
+    Failed { kind: FailureKind, payload: &'a [u8] },
+}
+
+impl<'a> ValueView<'a> {
+    pub fn parse(reader: &mut Reader<'a>) -> Result<Self, Malformed> {
+        match reader.u8()? {
+            0 => Ok(ValueView::Inline(reader.sized()?)),
+            1 => Ok(ValueView::Stored(Location {
+                slot: reader.u32()?,
+                generation: reader.u32()?,
+                offset: reader.u64()?,
+                len: reader.u64()?,
+            })),
+            2 => {
+                let kind = FailureKind::from_u8(reader.u8()?).ok_or(reader.malformed())?;
+                Ok(ValueView::Failed { kind, payload: reader.sized()? })
+            }
+            _ => Err(reader.malformed()),
+        }
+    }
+
+    pub fn to_value(self) -> Value {
+        match self {
+            ValueView::Inline(bytes) => Value::Inline(bytes.into()),
+            ValueView::Stored(location) => Value::Stored(location),
+            ValueView::Failed { kind, payload } => {
+                Value::Failed(Failure { kind, payload: payload.into() })
+            }
+        }
+    }
+}
+
+/// A top-level ref argument inside a call frame: which object, and its value at hand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefArgument {
+    pub object: ObjectId,
+    pub value: Value,
+}

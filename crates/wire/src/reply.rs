@@ -1,0 +1,170 @@
+//! The reply frame: what a worker writes back, one per finished call or per item of a stream.
+//!
+//! ```text
+//! 0   kind u8 | flags u8 | zero u16 | attempt u32
+//! 8   task seq u64 (the owner is the reader)
+//! 16  started u64, ns of CLOCK_MONOTONIC | ran u32, ns | index u32 (of a stream's item)
+//! 32  values u32
+//! 36  values x (value, count u32 x contained object id)
+//! ```
+
+use hoplo_base::ObjectId;
+
+use crate::bytes::{Malformed, Reader};
+use crate::object::{Value, ValueView};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ReplyKind {
+    /// The call finished; one value per return (or one failure for all of them).
+    Finished = 1,
+    /// One item of a stream.
+    Item = 2,
+    /// The stream ended; `index` is the number of items, a value is present if it failed.
+    StreamEnd = 3,
+}
+
+/// The failure is the user's exception and of a type that may be retried.
+pub const REPLY_RETRYABLE: u8 = 1;
+/// The worker takes no more calls and exits (`max_calls`, `exit_actor`).
+pub const REPLY_RETIRING: u8 = 2;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyHeader {
+    pub kind: ReplyKind,
+    pub flags: u8,
+    pub attempt: u32,
+    pub seq: u64,
+    /// When the user's code started, nanoseconds of CLOCK_MONOTONIC.
+    pub started_ns: u64,
+    /// How long it ran, nanoseconds, at most 4.29 s; `u32::MAX` says longer.
+    pub ran_ns: u32,
+    pub index: u32,
+}
+
+/// A returned value, and the refs that lie inside it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Returned {
+    pub value: Value,
+    pub contains: Vec<ObjectId>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct ReplyView<'a> {
+    pub header: ReplyHeader,
+    values_count: usize,
+    values: Reader<'a>,
+}
+
+pub const REPLY_HEADER_BYTES: usize = 36;
+
+impl ReplyHeader {
+    pub fn encode(&self, values: usize) -> [u8; REPLY_HEADER_BYTES] {
+        let mut out = [0; REPLY_HEADER_BYTES];
+        out[0] = self.kind as u8;
+        out[1] = self.flags;
+        out[4..8].copy_from_slice(&self.attempt.to_le_bytes());
+        out[8..16].copy_from_slice(&self.seq.to_le_bytes());
+        out[16..24].copy_from_slice(&self.started_ns.to_le_bytes());
+        out[24..28].copy_from_slice(&self.ran_ns.to_le_bytes());
+        out[28..32].copy_from_slice(&self.index.to_le_bytes());
+        out[32..36].copy_from_slice(&(values as u32).to_le_bytes());
+        out
+    }
+}
+
+pub fn encode_returned(returned: &[Returned], out: &mut Vec<u8>) {
+    for one in returned {
+        one.value.encode(out);
+        out.extend_from_slice(&(one.contains.len() as u32).to_le_bytes());
+        for object in &one.contains {
+            out.extend_from_slice(&object.to_bytes());
+        }
+    }
+}
+
+impl<'a> ReplyView<'a> {
+    pub fn parse(frame: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(frame, "reply frame");
+        let kind = match reader.u8()? {
+            1 => ReplyKind::Finished,
+            2 => ReplyKind::Item,
+            3 => ReplyKind::StreamEnd,
+            _ => return Err(reader.malformed()),
+        };
+        let flags = reader.u8()?;
+        reader.take(2)?;
+        let header = ReplyHeader {
+            kind,
+            flags,
+            attempt: reader.u32()?,
+            seq: reader.u64()?,
+            started_ns: reader.u64()?,
+            ran_ns: reader.u32()?,
+            index: reader.u32()?,
+        };
+        let values_count = reader.count(5)?;
+        Ok(Self { header, values_count, values: reader })
+    }
+
+    pub fn values_count(&self) -> usize {
+        self.values_count
+    }
+
+    /// The values in order, each with the refs that lie inside it.
+    pub fn values(
+        &self,
+    ) -> impl Iterator<Item = Result<(ValueView<'a>, Vec<ObjectId>), Malformed>> + 'a {
+        let mut reader = self.values;
+        (0..self.values_count).map(move |_| {
+            let value = ValueView::parse(&mut reader)?;
+            let count = reader.count(ObjectId::BYTES)?;
+            let contains =
+                (0..count).map(|_| reader.object()).collect::<Result<Vec<_>, Malformed>>()?;
+            Ok((value, contains))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::{Failure, FailureKind};
+    use hoplo_base::{ProcessId, TaskId};
+
+    #[test]
+    fn a_reply_survives_its_frame_and_no_cut_of_it_panics() {
+        let task = TaskId { owner: ProcessId::new(1, 2, 3), seq: 4 };
+        let header = ReplyHeader {
+            kind: ReplyKind::Finished,
+            flags: REPLY_RETIRING,
+            attempt: 2,
+            seq: 4,
+            started_ns: 5,
+            ran_ns: 6,
+            index: 7,
+        };
+        let returned = vec![
+            Returned { value: Value::Inline((*b"xy").into()), contains: vec![task.object(9)] },
+            Returned {
+                value: Value::Failed(Failure::new(FailureKind::Cancelled, "it was cancelled")),
+                contains: vec![],
+            },
+        ];
+        let mut frame = header.encode(returned.len()).to_vec();
+        encode_returned(&returned, &mut frame);
+        let reply = ReplyView::parse(&frame).unwrap();
+        assert_eq!(reply.header, header);
+        let values: Vec<_> = reply.values().map(|value| value.unwrap()).collect();
+        assert_eq!(values.len(), 2);
+        for (value, sent) in values.into_iter().zip(&returned) {
+            assert_eq!(value.0.to_value(), sent.value);
+            assert_eq!(value.1, sent.contains);
+        }
+        for len in 0..frame.len() {
+            if let Ok(reply) = ReplyView::parse(&frame[..len]) {
+                assert!(reply.values().any(|value| value.is_err()));
+            }
+        }
+    }
+}
