@@ -1,1 +1,10 @@
-//! hoplo-core
+//! Every machine of hoplo: what decides, without I/O, clock, thread, lock or random source.
+//!
+//! A machine has one `handle(now, event, &mut effects)`; `explain` says why something waits; `check`
+//! asserts its invariants. Machines do not import each other: they meet through ids and messages.
+
+pub mod actors;
+pub mod control;
+pub mod objects;
+pub mod sched;
+pub mod session;
