@@ -330,10 +330,14 @@ pub enum Notice {
     /// An object that was shared while pending has its value now (inline or failed; a stored one
     /// is told by `Sealed` of its writer).
     Fulfilled { object: ObjectId, value: Value, contains: Vec<ObjectId> },
-    /// `process` holds a reference from now on (told by the sender on its behalf, or its own).
+    /// One more **token** for `process`: it holds a reference (told on its behalf, or its own).
+    /// Holders are counted, not a set: a token may arrive on behalf of a process that gives its older
+    /// ones back at the same moment. `Sealed` gives its `holder` one token, `Shared` its sender
+    /// one, `ActorCreate` its sender one on the actor's handle, `ActorFound` and
+    /// `ActorCreated::Existing` the asker one.
     Hold { object: ObjectId, process: ProcessId },
-    /// The sender holds no reference any more.
-    Released { object: ObjectId },
+    /// The sender gives back so many of its tokens. A process with tokens left still holds.
+    Released { object: ObjectId, tokens: u32 },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
