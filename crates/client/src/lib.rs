@@ -1,1 +1,106 @@
-//! hoplo-client
+//! What a driver or worker links: the shell around the session machine.
+//!
+//! User threads call the machine directly under one short lock. Two threads help: one reads the
+//! daemon's socket, one (*progress*) drains reply rings when nobody waits in `wait` and runs callbacks.
+//!
+//! The lock order: the session lock is the innermost; nothing sleeps, runs a callback or calls Python
+//! while it is held.
+
+mod client;
+
+pub use client::{Allocation, Client, ConnectError, StoreError};
+pub use hoplo_core::session::{Call, CallOptions, SubmitError};
+
+use std::sync::Arc;
+
+use hoplo_base::{ActorId, FunctionId, ObjectId, ProcessId};
+use hoplo_wire::Failure;
+use hoplo_wire::node::ActorSpec;
+
+/// What a ref stands for, readable in this process.
+#[derive(Clone)]
+pub enum Content {
+    Inline(Arc<[u8]>),
+    /// Lies in the object store; stays mapped and pinned while any clone of this lives.
+    Stored(Arc<Pinned>),
+    Failed(Failure),
+}
+
+/// A pinned object in the store: dereferences to its bytes, read-only memory, 64-byte aligned.
+pub struct Pinned {
+    pub(crate) bytes: *const [u8],
+    pub(crate) release: Box<dyn Fn() + Send + Sync>,
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// At least as many as wanted are ready.
+    Ready,
+    TimedOut,
+    /// A signal came: let Python run its handlers, then wait again.
+    Interrupted,
+}
+
+/// What the worker's main thread does next.
+pub enum Work {
+    Call(IncomingCall),
+    /// Become this actor: run the constructor in `spec.frame`, then `Client::actor_started`.
+    RunActor { spec: Box<ActorSpec>, incarnation: u32, gpus: Vec<u32> },
+    /// A signal came: let Python run its handlers.
+    Interrupted,
+    /// Leave the loop and exit the process.
+    Exit { reason: String },
+}
+
+/// A call taken from a ring: parse `frame` with `hoplo_wire::call::CallView`.
+pub struct IncomingCall {
+    pub caller: ProcessId,
+    pub frame: Vec<u8>,
+}
+
+/// A stream's next item.
+pub enum StreamNext {
+    /// Its ref; the caller owns one reference to it.
+    Item(ObjectId),
+    /// All items were taken; `failure` if the generator raised (also the last item then).
+    End,
+    /// None yet.
+    Pending,
+}
+
+/// Something that happens to the process at any moment, told on the progress thread.
+pub trait Hooks: Send + Sync {
+    /// Lines that workers of the job printed.
+    fn output(&self, pid: u32, title: &str, stderr: bool, lines: &[String]);
+    /// A running task is to be cancelled (worker side): interrupt it if it still runs.
+    fn cancel(&self, task: hoplo_base::TaskId);
+    /// One line for the user (an infeasible shape, a retry with its reason).
+    fn warn(&self, line: &str);
+    /// Answer an `Inspect` of kinds that only the Python side knows; JSON.
+    fn inspect(&self, kind: &str, argument: &str) -> Option<String>;
+}
+
+/// What an actor's creator tells.
+pub struct ActorCreate {
+    pub class: FunctionId,
+    pub class_name: String,
+    pub name: String,
+    pub namespace: String,
+    pub detached: bool,
+    pub get_if_exists: bool,
+    pub shape: hoplo_wire::node::Shape,
+    pub held: hoplo_base::ResourceSet,
+    pub max_restarts: i32,
+    /// 0 is no limit.
+    pub max_pending_calls: u32,
+    /// Opaque: methods and options for handles.
+    pub handle: Vec<u8>,
+    pub call: Call,
+}
+
+/// The named actor that `get_if_exists` or `actor_lookup` found, with one reference to its handle.
+pub struct FoundActor {
+    pub actor: ActorId,
+    pub handle: Vec<u8>,
+}

@@ -1,1 +1,4 @@
-//! session
+//! skeleton
+
+mod call;
+pub use call::{Call, CallOptions, SubmitError};

@@ -1,0 +1,49 @@
+//! A call as the application makes it, before it has a worker.
+
+use std::sync::Arc;
+
+use hoplo_base::{FunctionId, ObjectId};
+use hoplo_wire::node::Shape;
+
+/// What all calls of one remote function (or method) share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallOptions {
+    pub function: FunctionId,
+    /// For messages: `f`, `Counter.add`.
+    pub name: Arc<str>,
+    /// What a task needs; ignored for methods.
+    pub shape: Arc<Shape>,
+    /// Values returned; ignored when streaming.
+    pub returns: u32,
+    /// `hoplo_wire::call::CALL_*`.
+    pub flags: u8,
+    /// Runs after the first when the worker dies (or, by flags, when the user's code raises); -1 is
+    /// no limit.
+    pub max_retries: i32,
+    /// The worker exits after so many calls; 0 is never.
+    pub max_calls: u32,
+    /// For a stream: how many untaken items stop the producer; 0 is no limit.
+    pub stream_ahead: u32,
+    /// For methods: calls that this process may have unfinished on the actor; 0 is no limit.
+    pub max_pending_calls: u32,
+}
+
+/// One call.
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub options: Arc<CallOptions>,
+    /// Encoded arguments; top-level refs are named in it by their index in `refs`.
+    pub args: Vec<u8>,
+    /// Top-level refs: their values are put in place of them.
+    pub refs: Vec<ObjectId>,
+    /// Refs that lie inside argument values: they are passed as refs.
+    pub nested: Vec<ObjectId>,
+}
+
+/// The call was not accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    /// `max_pending_calls` of the actor is reached; take results first.
+    #[error("the actor has {pending} unfinished calls of this process, its max_pending_calls; get some results first")]
+    PendingCallsLimit { pending: u32 },
+}
