@@ -1,0 +1,178 @@
+//! One shared mapping of a sealed memfd.
+//!
+//! # Invariants
+//! - MAP-1: the file is sealed against shrinking before it is mapped, and is at least as long as
+//!   the mapping, so that no access inside the mapping can fault.
+//! - MAP-2: `base` is page-aligned and stays where it is until the last owner drops it.
+
+use core::ptr::NonNull;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// Why a shared file could not be made or mapped. Trying again does not help, except that `Os`
+/// may be a shortage (`EMFILE`, `ENOMEM`) that passes.
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    /// The operating system refused.
+    #[error("shared memory: {0}")]
+    Os(#[from] io::Error),
+    /// Not a file of this kind: its first eight bytes are not ours.
+    #[error("not a hoplo {kind}: magic is {found:#x}")]
+    BadMagic { kind: &'static str, found: u64 },
+    /// Made by another version of hoplo; both sides must run the same.
+    #[error("{kind} has version {found}, this process speaks {expected}")]
+    BadVersion { kind: &'static str, found: u32, expected: u32 },
+    /// Shorter than what it must hold.
+    #[error("shared file has {found} bytes, {needed} are needed")]
+    TooShort { found: u64, needed: u64 },
+    /// Somebody could still shrink it under our feet.
+    #[error("shared file is not sealed against shrinking")]
+    NotSealed,
+    /// A size that cannot be mapped (zero, or not a whole number of pages where that is needed).
+    #[error("bad size for shared memory: {bytes} bytes")]
+    BadSize { bytes: u64 },
+}
+
+impl From<rustix::io::Errno> for MapError {
+    fn from(errno: rustix::io::Errno) -> Self {
+        MapError::Os(errno.into())
+    }
+}
+
+impl MapError {
+    /// Whether the same call may succeed later.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            MapError::Os(error) => matches!(
+                rustix::io::Errno::from_io_error(error),
+                Some(
+                    rustix::io::Errno::MFILE
+                        | rustix::io::Errno::NFILE
+                        | rustix::io::Errno::NOMEM
+                        | rustix::io::Errno::AGAIN
+                )
+            ),
+            MapError::BadMagic { .. }
+            | MapError::BadVersion { .. }
+            | MapError::TooShort { .. }
+            | MapError::NotSealed
+            | MapError::BadSize { .. } => false,
+        }
+    }
+}
+
+/// What this process may do with the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    ReadWrite,
+}
+
+/// A mapped memfd; unmapped when dropped.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a mapping is an address range that belongs to the process, not to a thread; the types
+// that hand out views of it say who may touch which bytes.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps the first `bytes` of a sealed memfd (MAP-1).
+    pub(crate) fn new(fd: impl AsFd, bytes: u64, access: Access) -> Result<Mapping, MapError> {
+        let found = u64::try_from(rustix::fs::fstat(&fd)?.st_size).unwrap_or(0);
+        if found < bytes {
+            return Err(MapError::TooShort { found, needed: bytes });
+        }
+        match rustix::fs::fcntl_get_seals(&fd) {
+            Ok(seals) if seals.contains(SealFlags::SHRINK) => {}
+            Ok(_) | Err(rustix::io::Errno::INVAL) => return Err(MapError::NotSealed),
+            Err(errno) => return Err(errno.into()),
+        }
+        let length = usize::try_from(bytes).map_err(|_| MapError::BadSize { bytes })?;
+        if length == 0 {
+            return Err(MapError::BadSize { bytes });
+        }
+        let protection = match access {
+            Access::Read => ProtFlags::READ,
+            Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+        };
+        // SAFETY: the kernel chooses a fresh address, so that no existing memory is replaced.
+        let base = unsafe {
+            rustix::mm::mmap(
+                core::ptr::null_mut(),
+                length,
+                protection,
+                MapFlags::SHARED | MapFlags::NORESERVE,
+                &fd,
+                0,
+            )?
+        };
+        let base = NonNull::new(base.cast()).expect("mmap without a fixed address is never null");
+        Ok(Mapping { base, bytes: length })
+    }
+
+    /// First byte; page-aligned (MAP-2).
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Bytes mapped.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// A pointer to a `T` at `offset`; the caller must check that it suits what lies there.
+    pub(crate) fn at<T>(&self, offset: usize) -> NonNull<T> {
+        let end = offset.checked_add(size_of::<T>()).expect("offset of a layout constant");
+        assert!(end <= self.bytes, "MAP-1: {offset}+{} beyond {}", size_of::<T>(), self.bytes);
+        assert!(offset.is_multiple_of(align_of::<T>()), "MAP-2: {offset} is not aligned");
+        // SAFETY: offset lies inside the mapping.
+        unsafe { self.base.add(offset).cast() }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range is ours, and whoever borrowed from it is gone.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
+        debug_assert!(unmapped.is_ok(), "munmap of our own range: {unmapped:?}");
+    }
+}
+
+/// Makes a sparse memfd of `bytes` zeroes whose size can never change again (MAP-1).
+pub(crate) fn create_sealed(name: &str, bytes: u64) -> Result<OwnedFd, MapError> {
+    let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    rustix::fs::ftruncate(&fd, bytes)?;
+    rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(fd)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unsealed_file_is_refused() {
+        let fd = rustix::fs::memfd_create("t", MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&fd, 4096).unwrap();
+        assert!(matches!(Mapping::new(&fd, 4096, Access::Read), Err(MapError::NotSealed)));
+    }
+
+    #[test]
+    fn a_short_file_is_refused() {
+        let fd = create_sealed("t", 4096).unwrap();
+        assert!(matches!(
+            Mapping::new(&fd, 4097, Access::Read),
+            Err(MapError::TooShort { found: 4096, needed: 4097 })
+        ));
+        assert!(rustix::fs::ftruncate(&fd, 0).is_err());
+    }
+}
