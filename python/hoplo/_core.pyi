@@ -1,0 +1,342 @@
+"""What the Rust module gives to Python, and what it calls there.
+
+Everything here is implemented in `crates/py`. In the other direction the Rust side calls:
+
+    hoplo._api.initialize_once()                         the first API call of a program without init
+    hoplo._api.not_a_ref(value, where) -> TypeError      what to raise for get(3), cancel(3), ...
+    hoplo._errors.encode_error(error, function, pid)     a user's exception, to bytes
+    hoplo._errors.make_task_error(payload)               ... and back
+    hoplo._errors.system_error(code, message, details, cause)
+    hoplo._errors.is_retryable(error, retry_exceptions)
+    hoplo._serialization.dumps(value) -> (bytes, buffers)
+    hoplo._serialization.dumps_definition(target) -> bytes
+    hoplo._serialization.serialization_error(value, name, error)
+    hoplo._signature.check(target, args, kwargs, name)   raises TypeError when the call cannot fit
+    hoplo.runtime_env.merged(outer, inner)               canonical JSON of nested environments
+    hoplo.actor.no_such_method(class_name, name, known) -> AttributeError
+    hoplo.remote_function.with_options(function, given)  `.options(**given)` of a RemoteFunction
+    hoplo.actor.with_method_options(method, given)       `.options(**given)` of an ActorMethod
+    hoplo._worker.*                                      see that module
+"""
+
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any, Generic, NoReturn, TypeVar, final
+
+from ._api import InitConfig
+from ._options import ActorOptions, MethodOptions, TaskOptions
+from .actor import MethodInfo
+
+_T = TypeVar("_T")
+
+__version__: str
+
+# ------------------------------------------------------------------------------- objects
+
+@final
+class ObjectRef(Generic[_T]):
+    """A future: the name of an object that exists, or will once its task has run.
+
+    Equal and hashed by id. `await ref` gives the value, or raises, in any event loop. Pickling one
+    inside a value makes the receiver a borrower. Generic at run time (`ObjectRef[int]`) for
+    annotations. Not iterable: `iter(ref)` raises TypeError that says `num_returns` was 1.
+    """
+
+    def hex(self) -> str:
+        """The id, as hexadecimal text."""
+
+    def binary(self) -> bytes:
+        """The id."""
+
+    def task_id(self) -> str:
+        """The id of the task that makes the object; of a `put`, the task that called it."""
+
+    def future(self) -> Future[_T]:
+        """A `concurrent.futures.Future` of the value."""
+
+    def __await__(self) -> Generator[Any, None, _T]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+    def __class_getitem__(cls, item: Any, /) -> Any: ...
+
+@final
+class ObjectRefGenerator(Generic[_T]):
+    """The refs of a streaming task or method, one for each value, in the order they are made.
+
+    Iterating waits for the next ref (not for its value's transfer); the last one may be of an
+    error, raised by `get`. Stops where the generator did. Usable in `wait` in place of a ref: ready
+    when the next ref is there or the stream has ended. Dropping it cancels the rest.
+    """
+
+    def __iter__(self) -> Iterator[ObjectRef[_T]]: ...
+    def __next__(self) -> ObjectRef[_T]: ...
+    def __aiter__(self) -> AsyncIterator[ObjectRef[_T]]: ...
+    async def __anext__(self) -> ObjectRef[_T]: ...
+    def completed(self) -> ObjectRef[None]:
+        """A ref that is ready when the generator has ended; raises what ended it."""
+
+    def next_ready(self) -> bool:
+        """Whether `next()` would return, or stop, at once."""
+
+    def is_finished(self) -> bool:
+        """Whether every ref has been taken and the generator has ended."""
+
+    def task_id(self) -> str: ...
+    def __hash__(self) -> int: ...
+    def __class_getitem__(cls, item: Any, /) -> Any: ...
+
+@final
+class StoreBuffer:
+    """Writable memory in the object store, until `put` seals it; supports the buffer protocol.
+
+    `put` of an array or buffer that lies wholly inside one copies nothing; from then on the memory
+    must not be written. Dropped without a `put`, it is freed. 64-byte aligned.
+    """
+
+    @property
+    def nbytes(self) -> int: ...
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+def allocate(nbytes: int) -> StoreBuffer:
+    """Memory in the store for `hoplo.empty`. Raises ObjectStoreFullError."""
+
+def get(refs: Any, *, timeout: float | None = None) -> Any:
+    """The value of a ref, or the list of values of a list of refs; waits until they are there.
+
+    Raises what a task raised, as `TaskError` and the user's own type at once; `GetTimeoutError`
+    after `timeout` seconds, whose text says what each missing result waits for. Arrays come without
+    a copy and are read-only.
+
+    >>> hoplo.get([hoplo.put(1), hoplo.put(2)])
+    [1, 2]
+    """
+
+def put(value: _T) -> ObjectRef[_T]:
+    """Makes an object of `value` and returns its ref.
+
+    Raises TypeError for a ref, SerializationError for what cannot be pickled, ObjectStoreFullError
+    for what cannot fit.
+    """
+
+def wait(
+    refs: Sequence[Any], num_returns: int, timeout: float | None, fetch_local: bool
+) -> tuple[list[Any], list[Any]]:
+    """Checked arguments of `hoplo.wait`. Both lists keep the order of `refs`."""
+
+def cancel(ref: Any, force: bool, recursive: bool) -> None:
+    """Checked arguments of `hoplo.cancel`: an ObjectRef or ObjectRefGenerator."""
+
+# ------------------------------------------------------------------------------- tasks
+
+@final
+class RemoteFunction:
+    """A function that runs in workers. Made by `hoplo.remote`.
+
+    Holds the function, whose export (by content hash, at the first call) all copies made by
+    `.options()` share. `arity` is (least, most) positional arguments with which a call without
+    keywords fits for certain, most -1 for any number, (1, 0) for never certain: outside of it
+    `hoplo._signature.check` decides. Has the function's `__name__`, `__qualname__`, `__doc__`,
+    `__module__`, `__wrapped__` and `_function`. Picklable: by its export's key once exported.
+    """
+
+    def __new__(
+        cls, function: Callable[..., Any], options: TaskOptions, arity: tuple[int, int]
+    ) -> RemoteFunction: ...
+    def remote(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function in a worker: its ref, list of refs, generator, or None.
+
+        One for num_returns=1, a list for more, None for 0, ObjectRefGenerator for -1.
+        """
+
+    def options(self, **options: Any) -> RemoteFunction:
+        """The same function with some options changed: those of `hoplo.remote`."""
+
+    def _with(self, options: TaskOptions) -> RemoteFunction:
+        """A copy with other options that shares the export."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises TypeError: `f()` runs nothing; call `f.remote()`."""
+
+    def __reduce__(self) -> tuple[Any, ...]: ...
+    @property
+    def _function(self) -> Callable[..., Any]: ...
+    @property
+    def _options(self) -> TaskOptions: ...
+    @property
+    def _arity(self) -> tuple[int, int]: ...
+    @property
+    def __wrapped__(self) -> Callable[..., Any]: ...
+    @property
+    def __name__(self) -> str: ...
+    @property
+    def __qualname__(self) -> str: ...
+
+# ------------------------------------------------------------------------------- actors
+
+@final
+class ActorTemplate:
+    """A class to create actors of: exported once, by content hash, at the first `create`."""
+
+    def __new__(
+        cls,
+        actor_class: type,
+        class_name: str,
+        methods: Sequence[MethodInfo],
+        arity: tuple[int, int],
+        is_async: bool,
+    ) -> ActorTemplate: ...
+    def create(
+        self, options: ActorOptions, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> ActorHandle:
+        """Starts an actor and returns at once.
+
+        With `get_if_exists`, the handle of the actor that has the name already. A name that is
+        taken without it: ValueError. `max_concurrency` 0: 1000 when `is_async`, else 1.
+        """
+
+@final
+class ActorHandle:
+    """A reference to an actor. Any attribute that is a method of it is an ActorMethod.
+
+    Picklable anywhere. When the last handle goes, the actor ends, after the calls made before;
+    not when it is detached, nor for handles from `get_actor`.
+    """
+
+    @property
+    def _actor_id(self) -> str:
+        """The id, as hexadecimal text."""
+
+    @property
+    def _class_name(self) -> str: ...
+    def __getattr__(self, name: str, /) -> ActorMethod: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __dir__(self) -> list[str]: ...
+    def __reduce__(self) -> tuple[Any, ...]: ...
+
+@final
+class ActorMethod:
+    """A method of an actor, to be called."""
+
+    def remote(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the method in the actor: a ref, list of refs, generator, or None."""
+
+    def options(self, **options: Any) -> ActorMethod:
+        """The same method with some options changed: those of `hoplo.method`."""
+
+    def _with(self, options: MethodOptions) -> ActorMethod:
+        """A copy with these options in place of the method's own, where they are not None."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises TypeError: call `actor.method.remote()`."""
+
+    @property
+    def __name__(self) -> str: ...
+
+def kill(actor: ActorHandle, no_restart: bool) -> None:
+    """Ends the actor's process now. Calls that wait or run fail with ActorDiedError."""
+
+def get_actor(name: str, namespace: str | None) -> ActorHandle:
+    """The actor of that name. Raises ValueError that lists near names when there is none."""
+
+# ------------------------------------------------------------------------------- the session
+
+def init(config: InitConfig) -> dict[str, Any]:
+    """Starts or joins a node. Gives address, node_id, job_id, session_dir, namespace, node_ip_address.
+
+    Raises ConnectionFailedError. Not called when `is_initialized()`.
+    """
+
+def shutdown() -> None:
+    """Leaves the session, and ends what `init` started. Does nothing when there is none."""
+
+def is_initialized() -> bool: ...
+def gpu_ids() -> list[int]:
+    """The GPUs granted to the current task or actor; in a driver, all of the machine's."""
+
+def runtime_context() -> dict[str, Any]:
+    """Where this code runs.
+
+    Keys: job_id, node_id, worker_id, worker_mode ("driver" or "worker"), namespace, task_id,
+    task_name, task_function_name, actor_id, actor_name (None or hexadecimal or plain text),
+    attempt (int), reconstructed (bool), assigned_resources (dict), runtime_env (JSON text or None),
+    address, session_dir. In an async actor the current call is the one that
+    `hoplo._worker.current_call` holds.
+    """
+
+def current_actor() -> ActorHandle:
+    """A handle of the actor that this code runs in. Raises RuntimeError elsewhere."""
+
+def query(kind: str, arg: str | None = None) -> str:
+    """JSON text from the daemon.
+
+    kind: nodes, cluster_resources, available_resources, tasks, actors, objects, workers, why,
+    timeline, summary. "nodes" has the fields of `hoplo.nodes`; "timeline" is a list of Chrome
+    trace events; "summary" is of this job and holds tasks_finished, method_calls_finished,
+    objects_stored, bytes_stored.
+    """
+
+def kv_put(key: bytes, value: bytes, overwrite: bool = True) -> bool:
+    """Stores a value in the control store; True when the key was new."""
+
+def kv_get(key: bytes) -> bytes | None: ...
+def kv_delete(key: bytes) -> bool: ...
+def kv_keys(prefix: bytes) -> list[bytes]: ...
+
+# ------------------------------------------------------------------------------- workers
+
+def worker_main(fd: int) -> int:
+    """Serves tasks from the daemon at the other end of `fd` until it closes; the exit status.
+
+    Runs in the main thread. Sync tasks, and methods of actors that run one call at a time, it calls
+    itself; others go through `hoplo._worker.ActorRuntime`.
+    """
+
+def interrupted() -> bool:
+    """Whether the task that the main thread runs now has been asked to stop; resets the question."""
+
+@final
+class ActorCall:
+    """One method call that waits in an actor's process to be run by `ActorRuntime`.
+
+    Exactly one of `run`, `finish`, `fail` ends it. Its top-level refs are already local when it is
+    handed over.
+    """
+
+    @property
+    def task_id(self) -> str: ...
+    @property
+    def method(self) -> str: ...
+    @property
+    def group(self) -> str | None:
+        """The concurrency group asked for at the call, else by the method; None: the default."""
+
+    @property
+    def streaming(self) -> bool: ...
+    def run(self, method: Callable[..., Any]) -> None:
+        """Runs the whole call in this thread: arguments, generator, result, errors. Never raises.
+
+        But for `hoplo.actor.ActorExit`, which it passes on after the reply was written.
+        """
+
+    def begin(self) -> bool:
+        """Marks the call as running; False when it was cancelled before, and is thereby ended."""
+
+    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Decodes the arguments. Raises what the decoding raises."""
+
+    def item(self, value: Any) -> bool:
+        """Stores the next value of a streaming call; False when the consumer wants a pause."""
+
+    def wait_for_room(self) -> None:
+        """Blocks until the consumer of a streaming call wants more. Without the GIL."""
+
+    def finish(self, value: Any) -> None:
+        """Replies with the result; of a streaming call, with its end (value None)."""
+
+    def fail(self, error: BaseException) -> None:
+        """Replies with the error: encoded as the user's own, but for TaskCancelledError."""

@@ -1,0 +1,434 @@
+"""What can be asked of tasks, actors, methods and `init`: names, checks and defaults.
+
+Values are parsed here, once: the frozen dataclasses hold final values that the Rust side reads at
+construction, and `given` keeps what the user wrote, for `.options()` to change a part of it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from . import runtime_env as _runtime_env
+
+STREAMING: Final = -1
+"""`num_returns` of a generator whose values become objects one by one, as they are made."""
+
+NUM_RETURNS_MAX: Final = 65_535
+NAME_CHARACTERS_MAX: Final = 512
+ASYNC_MAX_CONCURRENCY: Final = 1000
+
+_UNSET: Final = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOptions:
+    """Options of a remote function, final."""
+
+    resources: Mapping[str, float]
+    """What one running task holds: "CPU", "GPU", "memory" (bytes) and custom names; no zeros."""
+    num_returns: int
+    """Refs that `.remote()` gives; `STREAMING` for a generator."""
+    max_retries: int
+    """Runs after the first one that a crash may cost; -1: any number."""
+    retry_exceptions: bool | tuple[type[BaseException], ...]
+    """Whether, or for which types, an exception of the user's code is a reason to run again."""
+    max_calls: int
+    """Tasks of this function that one worker runs before it ends; 0: any number."""
+    name: str
+    """What lists and logs call the task; empty: the function's name."""
+    runtime_env: str | None
+    """Canonical JSON, see `hoplo.runtime_env`; None: that of the caller."""
+    scheduling_strategy: str
+    """Canonical JSON: "DEFAULT", "SPREAD", or an object for a node affinity."""
+    label_selector: Mapping[str, str]
+    """Labels that the node must have."""
+    accelerator_type: str | None
+    backpressure: int
+    """Values of a generator that may wait unread before it is paused; -1: any number."""
+    enable_task_events: bool
+    given: Mapping[str, Any]
+    """The options as the user wrote them, decorator and `.options()` together."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActorOptions:
+    """Options of an actor class, final."""
+
+    resources: Mapping[str, float]
+    """What the actor holds while it lives; no zeros."""
+    placement_resources: Mapping[str, float]
+    """What must be free where it is created: `resources`, and one CPU when nothing was asked."""
+    max_restarts: int
+    """-1: any number."""
+    max_task_retries: int
+    """Of its method calls, when the actor crashes under them; -1: any number."""
+    max_concurrency: int
+    """Calls that run at once, outside of the concurrency groups; 0: the kind's own default, which
+    is 1, and 1000 for a class with `async def` methods."""
+    concurrency_groups: Mapping[str, int]
+    """Group name to calls of it that run at once."""
+    max_pending_calls: int
+    """Calls of one caller that may wait; -1: any number."""
+    name: str | None
+    namespace: str | None
+    """None: that of the caller's job."""
+    detached: bool
+    """Lives on when its creator's job ends."""
+    get_if_exists: bool
+    runtime_env: str | None
+    """Canonical JSON, see `hoplo.runtime_env`; None: that of the caller."""
+    scheduling_strategy: str
+    """Canonical JSON: "DEFAULT", "SPREAD", or an object for a node affinity."""
+    label_selector: Mapping[str, str]
+    """Labels that the node must have."""
+    accelerator_type: str | None
+    enable_task_events: bool
+    given: Mapping[str, Any]
+    """The options as the user wrote them, decorator and `.options()` together."""
+
+
+@dataclass(frozen=True, slots=True)
+class MethodOptions:
+    """Options of one method, or of one call of it; None: as the actor says."""
+
+    num_returns: int | None = None
+    concurrency_group: str | None = None
+    max_task_retries: int | None = None
+    retry_exceptions: bool | tuple[type[BaseException], ...] | None = None
+    enable_task_events: bool | None = None
+    name: str | None = None
+    backpressure: int | None = None
+
+
+def task_options(given: Mapping[str, Any], *, is_generator: bool = False) -> TaskOptions:
+    """Parses options of a remote function. Raises TypeError or ValueError with the remedy."""
+    value = _checked(given, _TASK, "a task")
+    max_calls = value["max_calls"]
+    if max_calls is None:
+        max_calls = 0
+    num_returns = value["num_returns"]
+    if num_returns is None:
+        num_returns = STREAMING if is_generator else 1
+    return TaskOptions(
+        resources=_resources(value, default_cpus=1.0),
+        num_returns=num_returns,
+        max_retries=3 if value["max_retries"] is None else value["max_retries"],
+        retry_exceptions=value["retry_exceptions"] or False,
+        max_calls=max_calls,
+        name=value["name"] or "",
+        runtime_env=value["runtime_env"],
+        scheduling_strategy=value["scheduling_strategy"] or '"DEFAULT"',
+        label_selector=value["label_selector"] or {},
+        accelerator_type=value["accelerator_type"],
+        backpressure=_or(value["_generator_backpressure_num_objects"], -1),
+        enable_task_events=_or(value["enable_task_events"], True),
+        given=dict(given),
+    )
+
+
+def actor_options(given: Mapping[str, Any]) -> ActorOptions:
+    """Parses options of an actor class. Raises TypeError or ValueError with the remedy."""
+    value = _checked(given, _ACTOR, "an actor")
+    if value["get_if_exists"] and value["name"] is None:
+        raise ValueError("get_if_exists=True needs a name: write name='...' beside it")
+    asked = any(value[name] is not None for name in ("num_cpus", "num_gpus", "memory", "resources"))
+    # An actor that asked for nothing is placed like a task, and holds nothing while it lives.
+    resources = _resources(value, default_cpus=1.0 if asked else 0.0)
+    return ActorOptions(
+        resources=resources,
+        placement_resources=resources if asked else {**resources, "CPU": 1.0},
+        max_restarts=value["max_restarts"] or 0,
+        max_task_retries=value["max_task_retries"] or 0,
+        max_concurrency=value["max_concurrency"] or 0,
+        concurrency_groups=value["concurrency_groups"] or {},
+        max_pending_calls=_or(value["max_pending_calls"], -1),
+        name=value["name"],
+        namespace=value["namespace"],
+        detached=value["lifetime"] == "detached",
+        get_if_exists=value["get_if_exists"] or False,
+        runtime_env=value["runtime_env"],
+        scheduling_strategy=value["scheduling_strategy"] or '"DEFAULT"',
+        label_selector=value["label_selector"] or {},
+        accelerator_type=value["accelerator_type"],
+        enable_task_events=_or(value["enable_task_events"], True),
+        given=dict(given),
+    )
+
+
+def method_options(given: Mapping[str, Any]) -> MethodOptions:
+    """Parses options of `@hoplo.method` and of a method's `.options()`."""
+    value = _checked(given, _METHOD, "a method")
+    return MethodOptions(
+        num_returns=value["num_returns"],
+        concurrency_group=value["concurrency_group"],
+        max_task_retries=value["max_task_retries"],
+        retry_exceptions=value["retry_exceptions"],
+        enable_task_events=value["enable_task_events"],
+        name=value["name"],
+        backpressure=value["_generator_backpressure_num_objects"],
+    )
+
+
+def refuse_unknown(given: Iterable[str], known: Iterable[str], what: str) -> None:
+    """Raises TypeError for the first name that is not known, naming the nearest that is."""
+    known = tuple(known)
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+            remedy = (
+                f"did you mean {near[0]!r}?"
+                if near
+                else f"the options are {', '.join(k for k in known if not k.startswith('_'))}"
+            )
+            raise TypeError(f"{what} has no option {name!r}; {remedy}")
+
+
+# ------------------------------------------------------------------------------------ checks
+
+Check = Callable[[str, Any], Any]
+
+
+def _checked(given: Mapping[str, Any], known: Mapping[str, Check], what: str) -> dict[str, Any]:
+    """A value for every known option: parsed where it was given, else None."""
+    refuse_unknown(given, known, what)
+    parsed: dict[str, Any] = dict.fromkeys(known, _UNSET)
+    for name, value in given.items():
+        if value is not None:
+            parsed[name] = known[name](name, value)
+    return parsed
+
+
+def _or(value: Any, default: Any) -> Any:
+    return default if value is None else value
+
+
+def quantity(name: str, value: object) -> float:
+    """A resource quantity: a finite number, zero or more, as a multiple of 0.0001."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        try:
+            value = float(value.__float__())  # type: ignore[attr-defined]
+        except Exception:
+            raise TypeError(f"{name} must be a number, not {type(value).__name__}") from None
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be a finite number, not {value}")
+    if number < 0:
+        raise ValueError(f"{name} must be 0 or more, not {value}")
+    if 0 < number < 0.0001:
+        raise ValueError(f"{name} must be 0 or at least 0.0001, not {value}")
+    return round(number, 4)
+
+
+def gpus(name: str, value: object) -> float:
+    """A quantity of GPUs: a fraction of one, or whole ones."""
+    number = quantity(name, value)
+    if number > 1 and not number.is_integer():
+        raise ValueError(f"{name} above 1 must be a whole number, not {value}: several GPUs go whole")
+    return number
+
+
+def memory_bytes(name: str, value: object) -> float:
+    """A number of bytes."""
+    number = quantity(name, value)
+    if 0 < number < 1:
+        raise ValueError(f"{name} is in bytes; {value} is less than one")
+    return float(int(number))
+
+
+def custom_resources(name: str, value: object) -> dict[str, float]:
+    """Named quantities beside CPU, GPU and memory."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} must be a dict such as {{'disk': 1}}, not {type(value).__name__}")
+    parsed: dict[str, float] = {}
+    for key, number in value.items():
+        if not isinstance(key, str) or not key:
+            raise TypeError(f"{name} must have names as its keys, not {key!r}")
+        if key in _OWN_OPTION:
+            raise ValueError(f"{name} must not hold {key!r}: use {_OWN_OPTION[key]}= for it")
+        parsed[key] = quantity(f"{name}[{key!r}]", number)
+    return parsed
+
+
+_OWN_OPTION: Final = {
+    "CPU": "num_cpus",
+    "GPU": "num_gpus",
+    "memory": "memory",
+    "object_store_memory": "init(object_store_memory)",
+}
+
+
+def integer(
+    minimum: int, remedy: str = "", maximum: int | None = None, not_zero: bool = False
+) -> Check:
+    """A check for whole numbers."""
+
+    def check(name: str, value: object) -> int:
+        try:
+            if isinstance(value, bool):
+                raise TypeError
+            number = int(value.__index__())  # type: ignore[attr-defined]
+        except (TypeError, AttributeError):
+            raise TypeError(f"{name} must be a whole number, not {value!r}") from None
+        if number < minimum or (not_zero and number == 0):
+            text = f"{minimum} or more" + (", and not 0" if not_zero else "")
+            raise ValueError(f"{name} must be {text}, not {number}{remedy and f' ({remedy})'}")
+        if maximum is not None and number > maximum:
+            raise ValueError(f"{name} must be {maximum} or less, not {number}{remedy and f' ({remedy})'}")
+        return number
+
+    return check
+
+
+def boolean(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, not {value!r}")
+    return value
+
+
+def text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str, not {type(value).__name__}")
+    if not value:
+        raise ValueError(f"{name} must not be empty; leave it out instead")
+    if len(value) > NAME_CHARACTERS_MAX:
+        raise ValueError(f"{name} must be {NAME_CHARACTERS_MAX} characters or less")
+    return value
+
+
+def string_map(name: str, value: object) -> dict[str, str]:
+    if not isinstance(value, Mapping) or not all(
+        isinstance(k, str) and isinstance(v, str) for k, v in value.items()
+    ):
+        raise TypeError(f"{name} must be a dict of str to str, not {value!r}")
+    return dict(value)
+
+
+def _num_returns(name: str, value: object) -> int:
+    if isinstance(value, str):
+        if value in ("streaming", "dynamic"):
+            return STREAMING
+        raise ValueError(f"{name} must be a whole number or 'streaming', not {value!r}")
+    count = integer(0, maximum=NUM_RETURNS_MAX, remedy="use 'streaming' for many results")
+    return int(count(name, value))
+
+
+def _retry_exceptions(name: str, value: object) -> bool | tuple[type[BaseException], ...]:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, type):
+        value = [value]
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"{name} must be True, False or a list of exception types, not {value!r}")
+    for kind in value:
+        if not isinstance(kind, type) or not issubclass(kind, BaseException):
+            raise TypeError(f"{name} must hold exception types only, not {kind!r}")
+    return tuple(value) if value else False
+
+
+def _lifetime(name: str, value: object) -> str:
+    if value not in ("detached", "non_detached"):
+        raise ValueError(f"{name} must be None, 'detached' or 'non_detached', not {value!r}")
+    return str(value)
+
+
+def _concurrency_groups(name: str, value: object) -> dict[str, int]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} must be a dict such as {{'io': 4}}, not {type(value).__name__}")
+    at_least_one = integer(1)
+    return {
+        text(f"{name}: a group's name", group): at_least_one(f"{name}[{group!r}]", limit)
+        for group, limit in value.items()
+    }
+
+
+def _scheduling_strategy(name: str, value: object) -> str:
+    """Canonical JSON of "DEFAULT", "SPREAD" or an object that has `to_json()`-able fields."""
+    import json
+
+    if isinstance(value, str):
+        if value not in ("DEFAULT", "SPREAD"):
+            raise ValueError(
+                f"{name} must be 'DEFAULT', 'SPREAD' or a strategy of "
+                f"hoplo.util.scheduling_strategies, not {value!r}"
+            )
+        return json.dumps(value)
+    fields = getattr(value, "_fields_for_scheduler", None)
+    if fields is None:
+        raise TypeError(
+            f"{name} must be 'DEFAULT', 'SPREAD' or a strategy of "
+            f"hoplo.util.scheduling_strategies, not {type(value).__name__}"
+        )
+    return json.dumps(fields(), sort_keys=True)
+
+
+def _env(name: str, value: object) -> str | None:
+    return _runtime_env.normalized(value, name)
+
+
+def _metadata(name: str, value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} must be a dict, not {type(value).__name__}")
+    return value
+
+
+_COMMON: Final[Mapping[str, Check]] = {
+    "num_cpus": quantity,
+    "num_gpus": gpus,
+    "memory": memory_bytes,
+    "resources": custom_resources,
+    "accelerator_type": text,
+    "label_selector": string_map,
+    "name": text,
+    "runtime_env": _env,
+    "scheduling_strategy": _scheduling_strategy,
+    "enable_task_events": boolean,
+    "_metadata": _metadata,
+    "_labels": string_map,
+}
+_RETRIES = "-1 means any number"
+_TASK: Final[Mapping[str, Check]] = {
+    **_COMMON,
+    "num_returns": _num_returns,
+    "max_retries": integer(-1, _RETRIES),
+    "retry_exceptions": _retry_exceptions,
+    "max_calls": integer(0, "0 means any number"),
+    "_generator_backpressure_num_objects": integer(-1, _RETRIES, not_zero=True),
+}
+_ACTOR: Final[Mapping[str, Check]] = {
+    **_COMMON,
+    "max_restarts": integer(-1, _RETRIES),
+    "max_task_retries": integer(-1, _RETRIES),
+    "max_concurrency": integer(1, maximum=10_000),
+    "concurrency_groups": _concurrency_groups,
+    "max_pending_calls": integer(-1, _RETRIES, not_zero=True),
+    "namespace": text,
+    "lifetime": _lifetime,
+    "get_if_exists": boolean,
+}
+_METHOD: Final[Mapping[str, Check]] = {
+    "num_returns": _num_returns,
+    "concurrency_group": text,
+    "max_task_retries": integer(-1, _RETRIES),
+    "retry_exceptions": _retry_exceptions,
+    "enable_task_events": boolean,
+    "name": text,
+    "_generator_backpressure_num_objects": integer(-1, _RETRIES, not_zero=True),
+}
+
+
+def _resources(value: Mapping[str, Any], default_cpus: float) -> dict[str, float]:
+    """Every resource asked for, in one map without zeros."""
+    merged = {
+        "CPU": _or(value["num_cpus"], default_cpus),
+        "GPU": _or(value["num_gpus"], 0.0),
+        "memory": _or(value["memory"], 0.0),
+        **(value["resources"] or {}),
+    }
+    if value["accelerator_type"] is not None:
+        # Nodes offer one unit of each type they have: a sliver of it pins the task to them.
+        merged[f"accelerator_type:{value['accelerator_type']}"] = 0.001
+    return {name: amount for name, amount in merged.items() if amount > 0}

@@ -1,0 +1,295 @@
+"""Values to bytes and back, for whatever the Rust side's own fast codec does not handle.
+
+Three routes, the first that is correct wins:
+
+1. C pickle, protocol 5. Nothing of ours runs per object. Arrays leave their data out of band.
+2. The same with a dispatch table, once torch is imported: CPU tensors leave theirs out of band too.
+3. cloudpickle: for what pickle cannot name (lambdas, local classes) or would name wrongly. Whatever
+   lives in `__main__` is such: pickle would write `__main__.Foo`, and a worker's `__main__` has no
+   Foo. A name in a pickle is written out, so looking for the bytes `__main__` finds all of them; a
+   text that happens to hold them merely takes the slower route.
+
+Reading needs no route: `pickle.loads(data, buffers=buffers)` reads all three.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import io
+import pickle
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .exceptions import SerializationError
+
+BUFFER_BYTES_MIN = 4096
+"""Smaller buffers are copied into the pickle: a separate one would cost more than the copy."""
+
+_MAIN = b"__main__"
+
+
+def dumps(value: object) -> tuple[bytes, list[pickle.PickleBuffer]]:
+    """The pickle of `value`, and the buffers that it leaves out, in order.
+
+    Raises what pickle or the user's own reducers raise; see `serialization_error`.
+    """
+    buffers: list[pickle.PickleBuffer] = []
+
+    def keep_in_band(buffer: pickle.PickleBuffer) -> bool:
+        with buffer.raw() as raw:
+            if raw.nbytes < BUFFER_BYTES_MIN:
+                return True
+        buffers.append(buffer)
+        return False
+
+    if not _picklable_by_value_only():
+        try:
+            if "torch" in sys.modules:
+                data = _dumps_with_tensors(value, keep_in_band)
+            else:
+                data = pickle.dumps(value, 5, buffer_callback=keep_in_band)
+            if _MAIN not in data:
+                return data, buffers
+        except Exception:
+            pass  # cloudpickle may know better; if not, its error is the clearer one
+        buffers.clear()
+    return _dumps_with_cloudpickle(value, keep_in_band), buffers
+
+
+def dumps_in_band(value: object) -> bytes:
+    """The pickle of `value` in one piece."""
+    try:
+        data = pickle.dumps(value, 5)
+        if _MAIN not in data and not _picklable_by_value_only():
+            return data
+    except Exception:
+        pass
+    return _dumps_with_cloudpickle(value, None)
+
+
+def dumps_definition(target: object) -> bytes:
+    """The pickle of a function or class to export, always by cloudpickle.
+
+    What a decorator has replaced in its module goes by value; everything else importable by name.
+    """
+    return _dumps_with_cloudpickle(target, None)
+
+
+def loads(data: bytes, buffers: list[Any] | None = None) -> Any:
+    """The value of `data`, its arrays reading `buffers` in place."""
+    return pickle.loads(data, buffers=buffers or ())
+
+
+def serialization_error(value: object, name: str, error: BaseException) -> SerializationError:
+    """The error to raise when `dumps(value)` raised `error`; `name` is what the user calls it.
+
+    Such names are `args[1]`, `kwargs['x']`, `the result of f`, `the value`, `f`.
+    """
+    path, leaf, reason = name, value, error
+    found = next(find_unpicklable(value, name), None)
+    if found is not None:
+        path, leaf, reason = found
+    made = SerializationError(
+        f"cannot pickle {name}: {path} is of type {_type_name(leaf)}, which cannot be sent to "
+        f"another process ({type(reason).__name__}: {reason}). Create it inside the task or in the "
+        f"actor's constructor, or leave it out in __getstate__."
+    )
+    made.__cause__ = error
+    return made
+
+
+# ------------------------------------------------------------------------------------ routes
+
+
+def _picklable_by_value_only() -> bool:
+    """Whether the user told cloudpickle to send some modules by value: then only it knows."""
+    cloudpickle = sys.modules.get("cloudpickle")
+    return cloudpickle is not None and bool(cloudpickle.list_registry_pickle_by_value())
+
+
+def _dumps_with_cloudpickle(value: object, buffer_callback: Callable[..., bool] | None) -> bytes:
+    import cloudpickle
+
+    with io.BytesIO() as file:
+        pickler = cloudpickle.Pickler(file, protocol=5, buffer_callback=buffer_callback)
+        if "torch" in sys.modules:
+            pickler.dispatch_table = pickler.dispatch_table.new_child(_tensor_reducers())
+        pickler.dump(value)
+        return file.getvalue()
+
+
+def _dumps_with_tensors(value: object, buffer_callback: Callable[..., bool]) -> bytes:
+    with io.BytesIO() as file:
+        pickler = pickle.Pickler(file, protocol=5, buffer_callback=buffer_callback)
+        pickler.dispatch_table = {**copyreg.dispatch_table, **_tensor_reducers()}
+        pickler.dump(value)
+        return file.getvalue()
+
+
+def _tensor_reducers() -> dict[type, Callable[[Any], Any]]:
+    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
+    return {} if tensor is None else {tensor: _reduce_tensor}
+
+
+def _reduce_tensor(tensor: Any) -> Any:
+    """A plain CPU tensor as its bytes, out of band; any other the way torch does it."""
+    import torch
+
+    plain = (
+        tensor.device.type == "cpu"
+        and tensor.layout is torch.strided
+        and not tensor.requires_grad
+        and not tensor.is_quantized
+        and not tensor.is_conj()
+        and not tensor.is_neg()
+        and tensor.numel() * tensor.element_size() >= BUFFER_BYTES_MIN
+    )
+    if not plain:
+        return tensor.__reduce_ex__(5)
+    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return _tensor, (pickle.PickleBuffer(flat), tensor.dtype, tuple(tensor.shape))
+
+
+def _tensor(buffer: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
+    import warnings
+
+    import torch
+
+    with warnings.catch_warnings():
+        # torch has no read-only tensors and says so, once. Writing to an object faults.
+        warnings.simplefilter("ignore")
+        return torch.frombuffer(buffer, dtype=dtype).reshape(shape)
+
+
+# ---------------------------------------------------------------------- what cannot be pickled
+
+_PARTS_LOOKED_AT_MAX = 10_000
+
+
+def find_unpicklable(value: object, name: str) -> Iterator[tuple[str, object, BaseException]]:
+    """The innermost parts of `value` that cannot be pickled: path, part and pickle's reason."""
+    seen: set[int] = set()
+    keep: list[object] = []  # so that no id in `seen` is used twice
+
+    def look(part: object, path: str) -> Iterator[tuple[str, object, BaseException]]:
+        if id(part) in seen or len(seen) > _PARTS_LOOKED_AT_MAX:
+            return
+        seen.add(id(part))
+        keep.append(part)
+        reason = why_unpicklable(part)
+        if reason is None:
+            return
+        guilty_parts = False
+        for step, inner in parts(part):
+            for found in look(inner, path + step):
+                guilty_parts = True
+                yield found
+        if not guilty_parts:
+            yield path, part, reason
+
+    try:
+        yield from look(value, name)
+    except RecursionError:
+        return
+
+
+def why_unpicklable(value: object) -> BaseException | None:
+    """What pickling `value` raises, or None."""
+    try:
+        dumps(value)
+    except Exception as error:
+        return error
+    return None
+
+
+def parts(value: object) -> Iterator[tuple[str, object]]:
+    """The values that the pickle of `value` would hold, each with the step that leads to it."""
+    if isinstance(value, dict):
+        for key, inner in list(value.items()):
+            yield f"[{_short(key)}]", inner
+            yield f" (key {_short(key)})", key
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(value):
+            yield f"[{index}]", inner
+        yield from _attributes(value)
+    elif isinstance(value, set | frozenset):
+        for inner in list(value):
+            yield f" (member {_short(inner)})", inner
+    elif isinstance(value, types.FunctionType):
+        yield from _captured(value)
+    elif isinstance(value, types.MethodType):
+        yield ".__self__", value.__self__
+        yield ".__func__", value.__func__
+    elif isinstance(value, type):
+        for key, inner in list(vars(value).items()):
+            if isinstance(inner, staticmethod | classmethod):
+                yield f".{key}", inner.__func__
+            elif key not in ("__dict__", "__weakref__"):
+                yield f".{key}", inner
+    elif isinstance(value, BaseException):
+        yield ".args", value.args
+        yield from _attributes(value)
+    elif not isinstance(value, str | bytes | int | float | types.ModuleType | types.BuiltinMethodType):
+        wrapped = getattr(value, "__wrapped__", None)
+        if wrapped is not None:
+            yield ".__wrapped__", wrapped
+        yield from _attributes(value)
+
+
+def _captured(function: types.FunctionType) -> Iterator[tuple[str, object]]:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        try:
+            yield f" (captured variable {name!r})", cell.cell_contents
+        except ValueError:
+            continue  # not assigned yet
+    for name in _global_names(function.__code__):
+        if name in function.__globals__:
+            yield f" (global variable {name!r})", function.__globals__[name]
+    for name, inner in (function.__kwdefaults__ or {}).items():
+        yield f" (default of {name!r})", inner
+    for index, inner in enumerate(function.__defaults__ or ()):
+        yield f" (default {index})", inner
+
+
+def _global_names(code: types.CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _global_names(constant)
+
+
+def _attributes(value: object) -> Iterator[tuple[str, object]]:
+    """Of `__getstate__` where the class has its own, else of the object itself."""
+    if type(value).__getstate__ is not object.__getstate__:
+        try:
+            state = value.__getstate__()
+        except Exception:
+            return
+        states = state if isinstance(state, tuple) else (state,)
+        for part in states:
+            if isinstance(part, dict):
+                for key, inner in list(part.items()):
+                    yield f".{key}", inner
+        return
+    for key, inner in list(getattr(value, "__dict__", {}).items()):
+        yield f".{key}", inner
+    for cls in type(value).__mro__:
+        slots = cls.__dict__.get("__slots__", ())
+        for key in (slots,) if isinstance(slots, str) else slots:
+            if hasattr(value, key):
+                yield f".{key}", getattr(value, key)
+
+
+def _short(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception:
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _type_name(value: object) -> str:
+    cls = type(value)
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"

@@ -1,0 +1,171 @@
+"""`runtime_env`: what a task, an actor or a whole job wants its worker processes to look like."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["RuntimeEnv"]
+
+_FIELDS = ("env_vars", "working_dir", "py_modules")
+_LATER = frozenset(
+    {
+        "conda",
+        "config",
+        "container",
+        "excludes",
+        "image_uri",
+        "java_jars",
+        "mpi",
+        "nsight",
+        "pip",
+        "py_executable",
+        "uv",
+        "worker_process_setup_hook",
+        "_nsight",
+        "rocprof_sys",
+    }
+)
+
+
+class RuntimeEnv(dict[str, Any]):
+    """A checked `runtime_env`. A plain dict with the same keys does as well.
+
+    `env_vars` are set in the worker's environment; `working_dir` is the folder it runs in, and is
+    importable from; `py_modules` are packages, modules or `.whl`/`.zip` files made importable. On
+    one machine folders are used where they are, not copied.
+
+    >>> RuntimeEnv(env_vars={"LEVEL": "debug"})
+    {'env_vars': {'LEVEL': 'debug'}}
+    """
+
+    def __init__(
+        self,
+        *,
+        env_vars: Mapping[str, str] | None = None,
+        working_dir: str | os.PathLike[str] | None = None,
+        py_modules: list[Any] | None = None,
+        **unknown: Any,
+    ) -> None:
+        super().__init__()
+        for name in unknown:
+            raise _unknown_field(name)
+        if env_vars:
+            self["env_vars"] = _env_vars(env_vars)
+        if working_dir is not None:
+            self["working_dir"] = _working_dir(working_dir)
+        if py_modules:
+            self["py_modules"] = _py_modules(py_modules)
+
+    def to_json(self) -> str:
+        """The same text for the same environment: workers are kept by it."""
+        return json.dumps(self, sort_keys=True, separators=(",", ":"))
+
+
+def normalized(value: object, what: str = "runtime_env") -> str | None:
+    """The canonical JSON of a `runtime_env` option, or None when it asks for nothing."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise TypeError(
+            f"{what} must be a dict such as {{'env_vars': {{'NAME': 'value'}}}}, "
+            f"not {type(value).__name__}"
+        )
+    for name in value:
+        if not isinstance(name, str):
+            raise TypeError(f"{what} must have names as its keys, not {name!r}")
+    env = value if isinstance(value, RuntimeEnv) else RuntimeEnv(**value)
+    return env.to_json() if env else None
+
+
+def merged(outer: str | None, inner: str | None) -> str | None:
+    """The environment of a task asked for with `inner` by one that runs in `outer`; canonical JSON.
+
+    The variables of both are set, the inner ones winning; any other field is the inner one's where
+    it has that field.
+    """
+    if outer is None or inner is None or outer == inner:
+        return inner if outer is None else outer
+    env: dict[str, Any] = json.loads(outer)
+    own: dict[str, Any] = json.loads(inner)
+    variables = {**env.get("env_vars", {}), **own.get("env_vars", {})}
+    env.update(own)
+    if variables:
+        env["env_vars"] = variables
+    return json.dumps(env, sort_keys=True, separators=(",", ":"))
+
+
+def _unknown_field(name: str) -> Exception:
+    if name in _LATER:
+        return ValueError(
+            f"runtime_env[{name!r}]: package environments come later; "
+            f"env_vars, working_dir and py_modules work now"
+        )
+    near = difflib.get_close_matches(name, _FIELDS, n=1)
+    remedy = f"did you mean {near[0]!r}?" if near else f"it knows {', '.join(_FIELDS)}"
+    return TypeError(f"runtime_env has no field {name!r}; {remedy}")
+
+
+def _env_vars(value: object) -> dict[str, str]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"runtime_env['env_vars'] must be a dict, not {type(value).__name__}")
+    for name, text in value.items():
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise TypeError(
+                f"runtime_env['env_vars'] must map str to str, but has {name!r}: {text!r}; "
+                f"write str({text!r})"
+            )
+        if not name or "=" in name or "\0" in name or "\0" in text:
+            raise ValueError(f"runtime_env['env_vars'] has a name or value no process can: {name!r}")
+    return dict(value)
+
+
+def _working_dir(value: object) -> str:
+    path = _local_path(value, "working_dir")
+    if not path.is_dir():
+        raise ValueError(f"runtime_env['working_dir'] must be an existing folder: {path} is not")
+    return str(path)
+
+
+def _py_modules(value: object) -> list[str]:
+    """What to put in front of `sys.path`, so that each module can be imported by its name."""
+    if not isinstance(value, list | tuple):
+        raise TypeError(
+            f"runtime_env['py_modules'] must be a list of paths or modules, "
+            f"not {type(value).__name__}"
+        )
+    entries: list[str] = []
+    for module in value:
+        if isinstance(module, types.ModuleType):
+            file = getattr(module, "__file__", None)
+            if file is None:
+                raise ValueError(
+                    f"runtime_env['py_modules']: module {module.__name__} has no file to import; "
+                    f"give the path of its folder"
+                )
+            path = Path(file).resolve()
+            # A package's folder stands for it; of a nested one, the folder of the outermost.
+            ups = module.__name__.count(".") + (1 if path.name.startswith("__init__.") else 0)
+            entry = path.parents[ups]
+        else:
+            path = _local_path(module, "py_modules")
+            if not path.exists():
+                raise ValueError(f"runtime_env['py_modules']: {path} does not exist")
+            entry = path if path.suffix in (".whl", ".zip", ".egg") else path.parent
+        if str(entry) not in entries:
+            entries.append(str(entry))
+    return entries
+
+
+def _local_path(value: object, field: str) -> Path:
+    if not isinstance(value, str | os.PathLike):
+        raise TypeError(f"runtime_env[{field!r}] must hold paths, not {type(value).__name__}")
+    text = os.fspath(value)
+    if "://" in text:
+        raise ValueError(f"runtime_env[{field!r}]: {text!r} is not a local path; URIs come later")
+    return Path(text).expanduser().resolve()
