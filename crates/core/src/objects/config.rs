@@ -1,0 +1,62 @@
+//! Bounds of one node's store.
+
+use std::time::Duration;
+
+use hoplo_base::limits::EXTENT_BYTES_MIN;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Bytes that may be in use at once (`object_store_memory`); a multiple of `PAGE`.
+    pub capacity_bytes: u64,
+    /// Addresses in the arena; at least `capacity_bytes`, a multiple of `PAGE`. More of them (four
+    /// times as many) keep large objects placeable when the free memory is in pieces.
+    pub arena_bytes: u64,
+    /// Object-state slots of the node; slot numbers are below it.
+    pub slots: u32,
+    /// Whether there is a disk to spill to.
+    pub spill: bool,
+    /// How long processes have to answer a recall before others' objects are spilled.
+    pub recall_grace: Duration,
+    /// A request for room is denied when nothing was freed for so long.
+    pub room_patience: Duration,
+    /// What was pinned is tried again after this time.
+    pub pinned_retry: Duration,
+    /// Free memory that nobody used for so long goes back to the system.
+    pub warm_idle: Duration,
+}
+
+/// Extents start and end at multiples of this.
+pub const PAGE: u64 = 4096;
+
+/// Requests for room that one process may have waiting.
+pub const REQUESTS_PER_PROCESS_MAX: usize = 64;
+
+/// Objects that are being written to disk at once.
+pub const SPILLS_MAX: usize = 4;
+
+/// Lines that are kept of what happened.
+pub const STORY_LINES: usize = 4096;
+
+impl Config {
+    pub fn new(capacity_bytes: u64) -> Self {
+        let capacity_bytes = capacity_bytes.max(PAGE) / PAGE * PAGE;
+        Self {
+            capacity_bytes,
+            arena_bytes: capacity_bytes,
+            slots: 1 << 20,
+            spill: true,
+            recall_grace: Duration::from_millis(20),
+            room_patience: Duration::from_secs(2),
+            pinned_retry: Duration::from_millis(10),
+            warm_idle: Duration::from_secs(10),
+        }
+    }
+
+    pub(super) fn check(&self) {
+        assert!(self.capacity_bytes > 0 && self.capacity_bytes.is_multiple_of(PAGE));
+        assert!(self.arena_bytes >= self.capacity_bytes && self.arena_bytes.is_multiple_of(PAGE));
+        assert!(self.slots > 0);
+    }
+}
+
+const _: () = assert!(EXTENT_BYTES_MIN.is_multiple_of(PAGE));
