@@ -233,7 +233,8 @@ pub enum ToClient {
     ExtentRecall {
         bytes: u64,
     },
-    /// An object that lay in one of your extents is gone: its range and its slot are yours again.
+    /// What lay in one of your extents at this location is there no more (freed, or spilled): the
+    /// range and the slot are yours again. The object itself may live on elsewhere.
     Reclaimed {
         object: ObjectId,
         location: Location,
@@ -242,6 +243,12 @@ pub enum ToClient {
         object: ObjectId,
         value: Value,
         contains: Vec<ObjectId>,
+    },
+    /// The owner of these pending objects died: you own them now. Run the task again and tell their
+    /// values (`Fulfilled`, or `Sealed` by its writer). Gives no tokens.
+    Adopt {
+        lineage: Lineage,
+        objects: Vec<ObjectId>,
     },
 
     Function {
