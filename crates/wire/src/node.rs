@@ -204,6 +204,12 @@ pub enum ToClient {
         reason: Option<String>,
         infeasible: bool,
     },
+    /// No worker can be made for this shape (its environment cannot be set up, forks fail): what
+    /// waits for it fails with `failure`. Its demand counts as 0 until it is told again.
+    LeaseFailed {
+        key: u32,
+        failure: Failure,
+    },
     /// To a worker, with one descriptor: a channel whose caller is `from`.
     Connected {
         from: ProcessId,
