@@ -11,7 +11,9 @@ Everything here is implemented in `crates/py`. In the other direction the Rust s
     hoplo._serialization.dumps(value) -> (bytes, buffers)
     hoplo._serialization.dumps_definition(target) -> bytes
     hoplo._serialization.serialization_error(value, name, error)
-    hoplo._signature.check(target, args, kwargs, name)   raises TypeError when the call cannot fit
+    hoplo._signature.check(function, args, kwargs, name) raises TypeError when a call of a remote
+                                                         function cannot fit
+    hoplo._signature.check_shape(shape, args, kwargs, name)   ... of a method: MethodInfo.shape
     hoplo.runtime_env.merged(outer, inner)               canonical JSON of nested environments
     hoplo.actor.no_such_method(class_name, name, known) -> AttributeError
     hoplo.remote_function.with_options(function, given)  `.options(**given)` of a RemoteFunction
@@ -19,7 +21,7 @@ Everything here is implemented in `crates/py`. In the other direction the Rust s
     hoplo._worker.*                                      see that module
 """
 
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Generic, NoReturn, TypeVar, final
 
@@ -73,7 +75,7 @@ class ObjectRefGenerator(Generic[_T]):
     def __iter__(self) -> Iterator[ObjectRef[_T]]: ...
     def __next__(self) -> ObjectRef[_T]: ...
     def __aiter__(self) -> AsyncIterator[ObjectRef[_T]]: ...
-    async def __anext__(self) -> ObjectRef[_T]: ...
+    def __anext__(self) -> Awaitable[ObjectRef[_T]]: ...
     def completed(self) -> ObjectRef[None]:
         """A ref that is ready when the generator has ended; raises what ended it."""
 
@@ -185,13 +187,12 @@ class ActorTemplate:
         actor_class: type,
         class_name: str,
         methods: Sequence[MethodInfo],
-        arity: tuple[int, int],
         is_async: bool,
     ) -> ActorTemplate: ...
     def create(
         self, options: ActorOptions, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> ActorHandle:
-        """Starts an actor and returns at once.
+        """Starts an actor and returns at once. The arguments have been checked.
 
         With `get_if_exists`, the handle of the actor that has the name already. A name that is
         taken without it: ValueError. `max_concurrency` 0: 1000 when `is_async`, else 1.
@@ -318,10 +319,7 @@ class ActorCall:
     @property
     def streaming(self) -> bool: ...
     def run(self, method: Callable[..., Any]) -> None:
-        """Runs the whole call in this thread: arguments, generator, result, errors. Never raises.
-
-        But for `hoplo.actor.ActorExit`, which it passes on after the reply was written.
-        """
+        """Runs the whole call in this thread: arguments, generator, result, errors. Never raises."""
 
     def begin(self) -> bool:
         """Marks the call as running; False when it was cancelled before, and is thereby ended."""
@@ -332,11 +330,18 @@ class ActorCall:
     def item(self, value: Any) -> bool:
         """Stores the next value of a streaming call; False when the consumer wants a pause."""
 
-    def wait_for_room(self) -> None:
-        """Blocks until the consumer of a streaming call wants more. Without the GIL."""
+    def when_room(self, callback: Callable[[], None]) -> None:
+        """Calls `callback` once, from any thread, when the consumer of a stream wants more."""
 
     def finish(self, value: Any) -> None:
-        """Replies with the result; of a streaming call, with its end (value None)."""
+        """Replies with the result; of a streaming call, with its end (value None). Never raises.
+
+        A value that cannot be pickled makes the reply a SerializationError.
+        """
 
     def fail(self, error: BaseException) -> None:
-        """Replies with the error: encoded as the user's own, but for TaskCancelledError."""
+        """Replies with the error, encoded as the user's own. Never raises.
+
+        But TaskCancelledError goes as itself, and `hoplo.actor.ActorExit` ends the process: calls
+        that run reply first, calls that wait get ActorDiedError.
+        """

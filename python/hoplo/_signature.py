@@ -7,75 +7,82 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
+Shape = tuple[tuple[str, int, bool], ...]
+"""Parameters as (name, kind, has a default): what matters of a signature, and can be pickled."""
+
 NEVER_CERTAIN = (1, 0)
-"""An arity that no number of arguments is in: `check` must decide."""
+"""An arity that no number of arguments is in: the shape must decide."""
 
 
-def arity(target: Callable[..., Any], *, bound: bool = False) -> tuple[int, int]:
+def arity(shape: Shape | None) -> tuple[int, int]:
     """(least, most) positional arguments with which a call without keywords certainly fits.
 
-    Most is -1 for any number. `bound` leaves out the first parameter, `self`.
+    Most is -1 for any number.
     """
-    parameters = _parameters(target, bound)
-    if parameters is None:
+    if shape is None:
         return (0, -1)  # made in C, without a signature: let the call itself find out
     least = most = 0
-    for parameter in parameters:
-        required = parameter.default is parameter.empty
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            most = -1
-        elif parameter.kind is parameter.KEYWORD_ONLY:
-            if required:
+    any_number = False
+    for _, kind, has_default in shape:
+        if kind == inspect.Parameter.VAR_POSITIONAL:
+            any_number = True
+        elif kind == inspect.Parameter.KEYWORD_ONLY:
+            if not has_default:
                 return NEVER_CERTAIN
-        elif parameter.kind is not parameter.VAR_KEYWORD:
-            least += required
+        elif kind != inspect.Parameter.VAR_KEYWORD:
+            least += not has_default
             most += 1
-    return (least, most)
+    return (least, -1 if any_number else most)
 
 
-def check(
-    target: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    name: str,
-    bound: bool = False,
-) -> None:
-    """Raises TypeError, as a plain call would, when the arguments do not fit `target`."""
-    parameters = _parameters(target, bound)
-    if parameters is None:
-        return
-    check_parameters(parameters, args, kwargs, name)
-
-
-def check_parameters(
-    parameters: tuple[inspect.Parameter, ...],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    name: str,
-) -> None:
+def shape_of(target: Callable[..., Any], *, bound: bool = False) -> Shape | None:
+    """The parameters of `target`, without `self` if `bound`; None when it does not tell."""
     try:
-        inspect.Signature(parameters).bind(*args, **kwargs)
-    except TypeError as error:
-        shown = inspect.Signature(parameters)
-        raise TypeError(f"{name}{shown} cannot be called like this: {error}") from None
-
-
-@lru_cache(maxsize=4096)
-def _parameters(target: Callable[..., Any], bound: bool) -> tuple[inspect.Parameter, ...] | None:
-    try:
-        parameters = tuple(inspect.signature(target).parameters.values())
+        parameters = list(inspect.signature(target).parameters.values())
     except (TypeError, ValueError):
         return None
     if bound and parameters and parameters[0].kind is not inspect.Parameter.VAR_POSITIONAL:
-        parameters = parameters[1:]
-    # Annotations and defaults can be anything; only their presence matters from here on.
-    return tuple(
-        p.replace(annotation=p.empty, default=p.empty if p.default is p.empty else _OPTIONAL)
-        for p in parameters
+        del parameters[0]
+    return tuple((p.name, int(p.kind), p.default is not p.empty) for p in parameters)
+
+
+def check(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str
+) -> None:
+    """Raises TypeError, as a plain call would, when the arguments do not fit `function`."""
+    check_shape(shape_of(function), args, kwargs, name)
+
+
+def check_shape(
+    shape: Shape | None, args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str
+) -> None:
+    """Raises TypeError, as a plain call would, when the arguments do not fit."""
+    if shape is None:
+        return
+    signature = _signature(shape)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{name}{signature} cannot be called so: {error}") from None
+
+
+@lru_cache(maxsize=1024)
+def _signature(shape: Shape) -> inspect.Signature:
+    return inspect.Signature(
+        [
+            inspect.Parameter(
+                name,
+                inspect._ParameterKind(kind),
+                default=_OPTIONAL if has_default else inspect.Parameter.empty,
+            )
+            for name, kind, has_default in shape
+        ]
     )
 
 
 class _Optional:
+    """Shown in place of a default, which can be anything."""
+
     def __repr__(self) -> str:
         return "..."
 

@@ -1,0 +1,496 @@
+"""The functions of `import hoplo` that are Python: they check arguments, then ask `_core`."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from . import _core, _options
+from . import runtime_env as _runtime_env
+from ._options import refuse_unknown
+from .actor import ActorClass
+from .actor import make as _make_actor_class
+from .remote_function import make as _make_remote_function
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from .runtime_context import RuntimeContext
+
+_C = TypeVar("_C", bound=type)
+
+
+# ------------------------------------------------------------------------------- the session
+
+
+@dataclass(frozen=True, slots=True)
+class InitConfig:
+    """What `init` was asked for, checked; the Rust side reads it once."""
+
+    address: str | None
+    """None: a node of our own; "auto": the one that runs on this machine; else where to join."""
+    num_cpus: float | None
+    """None: as many as this process may use."""
+    num_gpus: float | None
+    """None: as many as the machine has."""
+    memory: float | None
+    """Bytes for tasks that ask for `memory`; None: a share of the machine's."""
+    resources: Mapping[str, float]
+    labels: Mapping[str, str]
+    object_store_memory: int | None
+    """Bytes; None: a share of the machine's."""
+    namespace: str | None
+    """None: one that nobody else has."""
+    log_to_driver: bool
+    runtime_env: str | None
+    """Canonical JSON, see `hoplo.runtime_env`."""
+    temp_dir: str | None
+    """Where the session's folder goes; None: where the machine keeps such."""
+    daemon_program: str
+    """Path of the `hoplo` program that can run a node."""
+    python: str
+    """Path of this Python, for the zygote."""
+    sys_path: tuple[str, ...]
+    cwd: str | None
+    argv0: str
+    preload: tuple[str, ...]
+    """Modules that the zygote should import, since this program uses them."""
+
+
+class Context(Mapping[str, Any]):
+    """What `init` returns: where the session is. Leaving it as a `with` block shuts hoplo down.
+
+    >>> with hoplo.init(num_cpus=2) as context:
+    ...     context["node_id"]
+    """
+
+    def __init__(self, info: dict[str, Any]) -> None:
+        self.address_info = info
+        self.dashboard_url: str | None = None
+
+    def __getitem__(self, key: str) -> Any:
+        return self.address_info[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.address_info)
+
+    def __len__(self) -> int:
+        return len(self.address_info)
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        """Shuts hoplo down, if it was not since."""
+        shutdown()
+
+    def __repr__(self) -> str:
+        return f"Context({self.address_info})"
+
+
+_context: Context | None = None
+
+
+def init(
+    address: str | None = None,
+    *,
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+    memory: float | None = None,
+    resources: Mapping[str, float] | None = None,
+    labels: Mapping[str, str] | None = None,
+    object_store_memory: int | None = None,
+    namespace: str | None = None,
+    ignore_reinit_error: bool = False,
+    log_to_driver: bool | None = None,
+    runtime_env: Mapping[str, Any] | None = None,
+    logging_level: int | str | None = None,
+    _temp_dir: str | None = None,
+    **unknown: Any,
+) -> Context:
+    """Starts hoplo on this machine, or joins a node that runs; the first API call does it too.
+
+    With no `address`, the one in HOPLO_ADDRESS counts, and without that a node of this program's
+    own is started. "auto" joins the node that `hoplo start --head` left on this machine; "local"
+    always starts one. `memory` and `object_store_memory` are in bytes.
+
+    Raises RuntimeError when hoplo runs already, unless `ignore_reinit_error`; ConnectionFailedError
+    when there is nothing to join.
+
+    >>> context = hoplo.init(num_cpus=4, namespace="mine")
+    """
+    global _context
+    refuse_unknown(unknown, _INIT_OPTIONS, "init")
+    if _core.is_initialized():
+        if ignore_reinit_error and _context is not None:
+            return _context
+        if ignore_reinit_error:
+            return Context(_core.runtime_context())
+        raise RuntimeError(
+            "hoplo.init() was called already, or a task calls it: call hoplo.shutdown() first, or "
+            "pass ignore_reinit_error=True to go on with what runs"
+        )
+    if logging_level is not None:
+        import logging
+
+        logging.getLogger("hoplo").setLevel(logging_level)
+
+    address = _options.text("address", address or os.environ.get("HOPLO_ADDRESS") or "local")
+    if address == "local":
+        address = None
+    elif num_cpus is not None or num_gpus is not None or resources or object_store_memory:
+        raise ValueError(
+            f"init(address={address!r}) joins a node that runs: its resources cannot be set here; "
+            f"give them to `hoplo start`"
+        )
+
+    config = InitConfig(
+        address=address,
+        num_cpus=_given(_options.quantity, "num_cpus", num_cpus),
+        num_gpus=_given(_options.quantity, "num_gpus", num_gpus),
+        memory=_given(_options.memory_bytes, "memory", memory),
+        resources=_given(_options.custom_resources, "resources", resources) or {},
+        labels=_given(_options.string_map, "labels", labels) or {},
+        object_store_memory=_given(
+            _options.integer(1 << 20, "in bytes"), "object_store_memory", object_store_memory
+        ),
+        namespace=_given(_options.text, "namespace", namespace),
+        log_to_driver=_given(_options.boolean, "log_to_driver", log_to_driver) is not False,
+        runtime_env=_runtime_env.normalized(runtime_env),
+        temp_dir=_given(_options.text, "_temp_dir", _temp_dir),
+        daemon_program=_daemon_program(),
+        python=sys.executable,
+        sys_path=tuple(os.path.abspath(entry) for entry in sys.path),
+        cwd=_current_folder(),
+        argv0=sys.argv[0] if sys.argv else "",
+        preload=tuple(name for name in _WORTH_PRELOADING if name in sys.modules),
+    )
+    _context = Context(_core.init(config))
+    atexit.unregister(shutdown)
+    atexit.register(shutdown)
+    return _context
+
+
+def initialize_once() -> None:
+    """Called by the Rust side when the API is used before `init`."""
+    if not _core.is_initialized():
+        init(ignore_reinit_error=True)
+
+
+def shutdown() -> None:
+    """Ends the session: its workers, its actors but the detached ones of a joined node, its objects.
+
+    Does nothing when hoplo does not run. `init` may be called again afterwards.
+    """
+    global _context
+    _context = None
+    _core.shutdown()
+
+
+def is_initialized() -> bool:
+    """Whether this process takes part in a session: after `init`, and inside tasks and actors."""
+    return _core.is_initialized()
+
+
+_INIT_OPTIONS = (
+    "address",
+    "num_cpus",
+    "num_gpus",
+    "memory",
+    "resources",
+    "labels",
+    "object_store_memory",
+    "namespace",
+    "ignore_reinit_error",
+    "log_to_driver",
+    "runtime_env",
+    "logging_level",
+    "_temp_dir",
+)
+_WORTH_PRELOADING = ("numpy",)
+
+
+def _given(check: Callable[[str, Any], Any], name: str, value: Any) -> Any:
+    return None if value is None else check(name, value)
+
+
+def _current_folder() -> str | None:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
+
+
+def _daemon_program() -> str:
+    """The `hoplo` program of this installation, else the first in PATH, else just its name."""
+    import shutil
+    import sysconfig
+
+    folders = (sysconfig.get_path("scripts"), os.path.dirname(sys.executable))
+    user_scripts = sysconfig.get_path("scripts", f"{os.name}_user")
+    for folder in (*folders, user_scripts):
+        program = os.path.join(folder, "hoplo")
+        if os.access(program, os.X_OK):
+            return program
+    return shutil.which("hoplo") or "hoplo"
+
+
+# ------------------------------------------------------------------------------- tasks, actors
+
+
+@overload
+def remote(target: _C, /) -> ActorClass[_C]: ...
+@overload
+def remote(target: Callable[..., Any], /) -> _core.RemoteFunction: ...
+@overload
+def remote(**options: Any) -> Callable[[Any], Any]: ...
+def remote(*targets: Any, **options: Any) -> Any:
+    """Makes a remote function of a function, or an actor class of a class; bare or with options.
+
+    Options of tasks: `num_cpus`, `num_gpus`, `memory` (bytes), `resources`, `num_returns`,
+    `max_retries`, `retry_exceptions`, `max_calls`, `name`, `runtime_env`, `scheduling_strategy`.
+    Of actors: the same resources, `name`, `namespace`, `get_if_exists`, `lifetime`, `max_restarts`,
+    `max_task_retries`, `max_concurrency`, `concurrency_groups`, `max_pending_calls`, `runtime_env`.
+
+    >>> @hoplo.remote
+    ... def square(x):
+    ...     return x * x
+    >>> hoplo.get(square.remote(4))
+    16
+    """
+    if targets and (options or len(targets) > 1):
+        raise TypeError(
+            "hoplo.remote takes a function or class and nothing else, or options by name: "
+            "@hoplo.remote, or @hoplo.remote(num_cpus=2)"
+        )
+    if targets:
+        return _make(targets[0], {})
+    if not options:
+        raise TypeError("write @hoplo.remote without brackets, or with options between them")
+    # Which kind of thing gets decorated is not known yet; a name that neither kind has is wrong now.
+    refuse_unknown(options, {**_options._TASK, **_options._ACTOR}, "hoplo.remote")
+    return lambda target: _make(target, options)
+
+
+def _make(target: Any, options: Mapping[str, Any]) -> Any:
+    if isinstance(target, type):
+        return _make_actor_class(target, options)
+    if isinstance(target, _core.RemoteFunction | ActorClass):
+        raise TypeError(f"{target.__name__} is remote already; change options with .options()")
+    if callable(target) and hasattr(target, "__name__"):
+        return _make_remote_function(target, options)
+    raise TypeError(
+        f"hoplo.remote takes a function or a class, not {_described(target)}; wrap it in a def"
+        if callable(target)
+        else f"hoplo.remote takes a function or a class, not {_described(target)}; "
+        f"options go by name, as in @hoplo.remote(num_cpus=2)"
+    )
+
+
+def kill(actor: _core.ActorHandle, *, no_restart: bool = True) -> None:
+    """Ends an actor's process now, in the middle of what it does.
+
+    With `no_restart=False` its `max_restarts` may start it again. To let it finish the calls made
+    before, drop all its handles, or call `actor.__hoplo_terminate__.remote()`.
+    """
+    if not isinstance(actor, _core.ActorHandle):
+        hint = "; use hoplo.cancel for tasks" if _is_ref(actor) else ""
+        raise TypeError(f"kill takes an actor's handle, not {_described(actor)}{hint}")
+    _core.kill(actor, bool(no_restart))
+
+
+def cancel(
+    ref: _core.ObjectRef[Any] | _core.ObjectRefGenerator[Any],
+    *,
+    force: bool = False,
+    recursive: bool = True,
+) -> None:
+    """Cancels the task that makes `ref`: not started, it never runs; running, it is interrupted.
+
+    `get` on its results raises TaskCancelledError, unless it ended before. `force` ends the worker
+    process (not for methods of actors); `recursive` cancels the tasks that the task called too.
+    """
+    if isinstance(ref, _core.ActorHandle):
+        raise TypeError("cancel takes the ref of a task; use hoplo.kill for an actor")
+    if not _is_ref(ref):
+        raise not_a_ref(ref, "cancel")
+    _core.cancel(ref, bool(force), bool(recursive))
+
+
+def get_actor(name: str, namespace: str | None = None) -> _core.ActorHandle:
+    """The handle of a named actor. Raises ValueError when there is none of that name."""
+    _options.text("name", name)
+    return _core.get_actor(name, _given(_options.text, "namespace", namespace))
+
+
+# ------------------------------------------------------------------------------- objects
+
+
+def wait(
+    refs: Sequence[Any],
+    *,
+    num_returns: int = 1,
+    timeout: float | None = None,
+    fetch_local: bool = True,
+) -> tuple[list[Any], list[Any]]:
+    """Waits until `num_returns` of `refs` are ready, or `timeout` seconds went by.
+
+    Returns the ready ones, `num_returns` at most, and the others; both in the order of `refs`. A
+    ref whose task failed is ready. With `fetch_local=False` an object that is ready on another node
+    counts as ready before it is here.
+
+    >>> ready, waiting = hoplo.wait([square.remote(i) for i in range(4)], num_returns=2)
+    """
+    if _is_ref(refs):
+        raise TypeError("wait takes a list of refs; write hoplo.wait([ref])")
+    if not isinstance(refs, list | tuple):
+        raise TypeError(f"wait takes a list of refs, not {_described(refs)}")
+    for ref in refs:
+        if not _is_ref(ref):
+            raise not_a_ref(ref, "wait")
+    if not refs:
+        return [], []
+    if len(set(refs)) != len(refs):
+        raise ValueError("wait takes each ref once; write list(dict.fromkeys(refs)) to drop doubles")
+    if isinstance(num_returns, bool) or not isinstance(num_returns, int):
+        raise TypeError(f"num_returns must be a whole number, not {num_returns!r}")
+    if not 1 <= num_returns <= len(refs):
+        raise ValueError(
+            f"num_returns must be from 1 to the number of refs, {len(refs)}, not {num_returns}"
+        )
+    return _core.wait(refs, num_returns, seconds(timeout), bool(fetch_local))
+
+
+def empty(shape: int | tuple[int, ...], dtype: Any = float) -> np.ndarray[Any, Any]:
+    """A numpy array that lies in the object store already, for `put` to copy nothing.
+
+    Its values are arbitrary, as those of `numpy.empty`. Fill it, `put` it, and do not write to it
+    afterwards: others read the same memory.
+
+    >>> frame = hoplo.empty((1080, 1920, 3), "uint8")
+    >>> frame[:] = 0
+    >>> ref = hoplo.put(frame)
+    """
+    import numpy as np
+
+    kind = np.dtype(dtype)
+    if kind.hasobject:
+        raise TypeError(f"empty needs a dtype of plain data, not {kind}")
+    dimensions = (shape,) if isinstance(shape, int) else tuple(shape)
+    nbytes = kind.itemsize
+    for length in dimensions:
+        if length < 0:
+            raise ValueError(f"empty needs lengths of 0 or more, not {shape}")
+        nbytes *= int(length)
+    if nbytes == 0:
+        return np.empty(dimensions, kind)
+    initialize_once()
+    return np.ndarray(dimensions, kind, buffer=_core.allocate(nbytes))
+
+
+# ------------------------------------------------------------------------------- what there is
+
+
+def nodes() -> list[dict[str, Any]]:
+    """The nodes of the cluster: NodeID, Alive, NodeManagerAddress, Resources, Labels."""
+    return _query_list("nodes")
+
+
+def cluster_resources() -> dict[str, float]:
+    """Every resource of the cluster's nodes, summed."""
+    return _query_map("cluster_resources")
+
+
+def available_resources() -> dict[str, float]:
+    """What of `cluster_resources()` nobody holds now; without those of which nothing is left."""
+    return _query_map("available_resources")
+
+
+def get_gpu_ids() -> list[int]:
+    """The GPUs that the current task or actor may use; CUDA_VISIBLE_DEVICES holds the same."""
+    return _core.gpu_ids()
+
+
+def get_runtime_context() -> RuntimeContext:
+    """Where this code runs: ids of its job, node, task and actor, its resources and names."""
+    from .runtime_context import RuntimeContext
+
+    return RuntimeContext()
+
+
+def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, Any]] | None:
+    """The tasks that ran lately, as Chrome trace events: a list, or written to a file as JSON.
+
+    Open the file in chrome://tracing or ui.perfetto.dev.
+    """
+    initialize_once()
+    if filename is None:
+        return _query_list("timeline")
+    with open(filename, "w") as file:
+        file.write(_core.query("timeline"))
+    return None
+
+
+def _query_list(kind: str) -> list[dict[str, Any]]:
+    return _parsed(kind)  # type: ignore[no-any-return]
+
+
+def _query_map(kind: str) -> dict[str, float]:
+    return _parsed(kind)  # type: ignore[no-any-return]
+
+
+def _parsed(kind: str) -> Any:
+    import json
+
+    if not _core.is_initialized():
+        raise RuntimeError(f"hoplo.{kind}() needs a session: call hoplo.init() first")
+    return json.loads(_core.query(kind))
+
+
+# ------------------------------------------------------------------------------- messages
+
+
+def not_a_ref(value: object, where: str) -> TypeError:
+    """What to raise when `where` (get, wait, cancel) was given `value` in place of a ref."""
+    if isinstance(value, _core.ActorHandle):
+        hint = "that is an actor; call one of its methods with .remote() for a ref"
+    elif isinstance(value, _core.RemoteFunction | _core.ActorMethod):
+        hint = f"call it first: {value.__name__}.remote()"
+    elif isinstance(value, _core.ObjectRefGenerator):
+        hint = "that is a generator of refs; take them with next() or a for loop"
+    elif where == "get" and isinstance(value, list | tuple | set | frozenset | dict):
+        hint = "give it one ref, or a list of them"
+    else:
+        hint = "it takes what .remote() and hoplo.put() return"
+    return TypeError(f"{where} was given {_described(value)}, which is not an ObjectRef: {hint}")
+
+
+def seconds(timeout: object) -> float | None:
+    """A checked timeout: None waits for ever."""
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise TypeError(f"timeout must be a number of seconds or None, not {timeout!r}")
+    if not timeout >= 0:
+        raise ValueError(f"timeout must be 0 or more seconds, not {timeout}; None waits for ever")
+    return float(timeout)
+
+
+def _is_ref(value: object) -> bool:
+    return isinstance(value, _core.ObjectRef | _core.ObjectRefGenerator)
+
+
+def _described(value: object) -> str:
+    try:
+        text = repr(value)
+    except Exception:
+        text = "..."
+    short = text if len(text) <= 40 else f"{text[:37]}..."
+    return f"{short} ({type(value).__name__})"

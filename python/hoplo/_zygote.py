@@ -1,0 +1,265 @@
+"""The zygote: a process with one thread that has imported what workers need, and forks them.
+
+Started by the node's daemon as `python -m hoplo._zygote FD`, FD being a unix stream socket. Each
+message is a little-endian u32 length and that many bytes of JSON, either way:
+
+    daemon                                                 zygote
+    {"op":"fork","id":1,"env":{},"cwd":"/w",          ->
+     "sys_path":[],"argv0":"x.py","runtime_env":null}
+      with 3 descriptors: worker socket, stdout, stderr
+                                                      <-   {"op":"forked","id":1,"pid":4242}
+                                                       or  {"op":"refused","id":1,"error":"..."}
+    {"op":"preload","modules":["numpy"]}              ->   (no answer)
+                                                      <-   {"op":"exited","pid":4242,"status":-9}
+    end of file: the zygote exits; workers exit by themselves when their own sockets close
+
+`env` holds variables to set, or with null to unset; `runtime_env` is the object, or the canonical
+JSON text, of `hoplo.runtime_env`, applied on top. A status is an exit code, or minus a signal.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+import types
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import cloudpickle  # noqa: F401 - every worker needs it
+
+import hoplo  # noqa: F401 - likewise
+from hoplo import _core, _errors, _serialization, _worker  # noqa: F401
+
+_LENGTH = struct.Struct("<I")
+_MESSAGE_BYTES_MAX = 1 << 20
+_DESCRIPTORS = 3
+
+
+class Zygote:
+    """Serves one daemon, until it closes its end."""
+
+    def __init__(self, daemon: socket.socket) -> None:
+        self._daemon = daemon
+        self._bytes = bytearray()
+        self._descriptors: list[int] = []
+        self._child_ended, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+
+    def serve(self) -> None:
+        """Answers until end of file."""
+        while True:
+            ready, _, _ = select.select([self._daemon, self._child_ended], [], [])
+            if self._child_ended in ready:
+                os.read(self._child_ended, 4096)
+                self._report_exits()
+            if self._daemon in ready and not self._read():
+                return
+
+    def _read(self) -> bool:
+        """Reads what is there and carries out the whole messages of it; False at end of file."""
+        data, descriptors, flags, _ = socket.recv_fds(
+            self._daemon, 1 << 16, 16 * _DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+        )
+        self._descriptors += descriptors
+        if not data or flags & socket.MSG_CTRUNC:
+            return False
+        self._bytes += data
+        while len(self._bytes) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._bytes)
+            if length > _MESSAGE_BYTES_MAX:
+                return False
+            end = _LENGTH.size + length
+            if len(self._bytes) < end:
+                break
+            request = json.loads(bytes(self._bytes[_LENGTH.size : end]))
+            del self._bytes[:end]
+            self._carry_out(request)
+        return True
+
+    def _carry_out(self, request: dict[str, Any]) -> None:
+        if request["op"] == "preload":
+            preload(request["modules"])
+        elif request["op"] == "fork":
+            self._fork(request)
+
+    def _fork(self, request: dict[str, Any]) -> None:
+        descriptors = self._descriptors[:_DESCRIPTORS]
+        del self._descriptors[:_DESCRIPTORS]
+        try:
+            if len(descriptors) != _DESCRIPTORS:
+                raise ValueError(f"a fork takes {_DESCRIPTORS} descriptors, not {len(descriptors)}")
+            world = World(request)
+            pid = os.fork()
+        except (OSError, ValueError) as error:
+            self._send({"op": "refused", "id": request["id"], "error": str(error)})
+        else:
+            if pid == 0:
+                become_worker(world, *descriptors)
+            self._send({"op": "forked", "id": request["id"], "pid": pid})
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    def _report_exits(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            code = os.waitstatus_to_exitcode(status)
+            self._send({"op": "exited", "pid": pid, "status": code})
+
+    def _send(self, message: dict[str, Any]) -> None:
+        data = json.dumps(message).encode()
+        self._daemon.sendall(_LENGTH.pack(len(data)) + data)
+
+
+class World:
+    """What a worker finds around itself. Checked here, so that a bad one is refused, not forked."""
+
+    def __init__(self, request: Mapping[str, Any]) -> None:
+        own = request.get("runtime_env") or {}
+        if isinstance(own, str):
+            own = json.loads(own)
+        self.env: dict[str, str | None] = {**request.get("env", {}), **own.get("env_vars", {})}
+        working_dir = own.get("working_dir")
+        self.folder: str | None = working_dir or request.get("cwd")
+        if working_dir is not None and not os.path.isdir(working_dir):
+            raise ValueError(f"runtime_env: working_dir {working_dir} is not a folder")
+        added = list(own.get("py_modules", ()))
+        for entry in added:
+            if not os.path.exists(entry):
+                raise ValueError(f"runtime_env: py_modules {entry} does not exist")
+        if working_dir is not None:
+            added.insert(0, working_dir)
+        self.sys_path: list[str] = [*added, *request.get("sys_path", sys.path)]
+        self.argv0: str = request.get("argv0", "")
+
+
+def preload(modules: list[str]) -> None:
+    """Imports modules that workers are likely to want; what cannot be imported is left to them."""
+    gc.unfreeze()
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except Exception:
+            continue
+    freeze()
+
+
+def freeze() -> None:
+    """Keeps the collector's hands off what exists now, so that forks go on sharing its pages."""
+    gc.collect()
+    gc.freeze()
+
+
+def become_worker(world: World, worker_fd: int, stdout_fd: int, stderr_fd: int) -> NoReturn:
+    """Runs a worker in this fresh child, and ends the process with its status."""
+    status = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        worker_fd = _arrange_descriptors(worker_fd, stdout_fd, stderr_fd)
+        _arrange_world(world)
+        gc.enable()
+        status = _core.worker_main(worker_fd)
+        _run_exit_handlers()
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except Exception:
+                pass
+        os._exit(status)
+
+
+def _arrange_descriptors(worker_fd: int, stdout_fd: int, stderr_fd: int) -> int:
+    """Leaves 0 to 2 and the worker's socket open, and nothing else; the socket's number."""
+    # Above 2 first: a descriptor could have come in one of the places that are filled below.
+    worker_fd, stdout_fd, stderr_fd = (
+        os.dup(fd) if fd <= 2 else fd for fd in (worker_fd, stdout_fd, stderr_fd)
+    )
+    null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    for fd, place in ((null, 0), (stdout_fd, 1), (stderr_fd, 2)):
+        os.dup2(fd, place)
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) != worker_fd:
+            try:
+                os.close(int(name))
+            except OSError:
+                pass  # the one that listed the folder
+    os.set_inheritable(worker_fd, False)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    return worker_fd
+
+
+def _arrange_world(world: World) -> None:
+    import faulthandler
+
+    faulthandler.enable()
+    for name, value in world.env.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    if world.folder is not None:
+        try:
+            os.chdir(world.folder)
+        except OSError:
+            pass  # the driver's folder is gone: its program did not need it either
+    sys.path[:] = world.sys_path
+    sys.argv[:] = [world.argv0]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    importlib.invalidate_caches()
+    try:
+        with open("/proc/self/comm", "w") as comm:
+            comm.write("hoplo:worker")
+    except OSError:
+        pass
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()  # the standard library's `random` does this by itself
+
+
+def _run_exit_handlers() -> None:
+    """What the program registered with `atexit`: `os._exit` skips it."""
+    import atexit
+
+    atexit._run_exitfuncs()
+
+
+def main() -> None:
+    """Serves the daemon at the other end of the descriptor named on the command line."""
+    daemon = socket.socket(fileno=int(sys.argv[1]))
+    daemon.set_inheritable(False)
+    try:
+        os.setsid()
+    except PermissionError:
+        pass  # the daemon did it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    gc.disable()
+    freeze()
+    try:
+        Zygote(daemon).serve()
+    except (BrokenPipeError, ConnectionResetError):
+        pass
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,296 @@
+"""Actors: what `@hoplo.remote` makes of a class. Their calls and handles are in Rust.
+
+    ActorClass --remote()--> ActorHandle --.method--> ActorMethod --remote()--> ObjectRef
+        \\--options()--> ActorClass, sharing one ActorTemplate (the exported class)
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, NoReturn, TypeVar
+
+from . import _core, _options, _signature
+from ._options import ActorOptions, MethodOptions
+
+__all__ = ["ActorClass", "ActorExit", "ActorHandle", "ActorMethod", "exit_actor", "method"]
+
+ActorHandle = _core.ActorHandle
+ActorMethod = _core.ActorMethod
+
+_T = TypeVar("_T")
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_MARK = "__hoplo_method__"
+
+
+class ActorExit(BaseException):
+    """Ends the actor whose method raises it, once the calls that run have replied."""
+
+
+def exit_actor() -> NoReturn:
+    """Ends the actor that this code runs in, for good: `max_restarts` does not apply.
+
+    The call it ends, and those that wait, raise `ActorDiedError` at their callers. Raises
+    RuntimeError outside of an actor.
+    """
+    if not _core.is_initialized() or _core.runtime_context()["actor_id"] is None:
+        raise RuntimeError("exit_actor() ends an actor, and this code does not run in one")
+    raise ActorExit
+
+
+def method(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Sets options of one method of an actor class.
+
+    They are `num_returns`, `concurrency_group`, `max_task_retries`, `retry_exceptions`,
+    `enable_task_events`.
+
+    >>> @hoplo.remote
+    ... class Splitter:
+    ...     @hoplo.method(num_returns=2)
+    ...     def halves(self, values):
+    ...         return values[: len(values) // 2], values[len(values) // 2 :]
+    """
+    marked = _options.method_options(options)
+
+    def mark(function: _F) -> _F:
+        setattr(function, _MARK, marked)
+        return function
+
+    return mark if function is None else mark(function)
+
+
+@dataclass(frozen=True, slots=True)
+class MethodInfo:
+    """A method of an actor class, as callers need to know it. Picklable; travels with handles."""
+
+    name: str
+    num_returns: int
+    """`_options.STREAMING` for a generator."""
+    concurrency_group: str | None
+    max_task_retries: int | None
+    """None: as the actor says."""
+    retry_exceptions: bool | tuple[type[BaseException], ...]
+    enable_task_events: bool
+    backpressure: int
+    """Values of a generator that may wait unread before it is paused; -1: any number."""
+    is_async: bool
+    is_generator: bool
+    arity: tuple[int, int]
+    """(least, most) positional arguments that certainly fit; see `_core.RemoteFunction`."""
+    shape: _signature.Shape | None
+
+
+class _Export:
+    """What all copies of an actor class share: the template, made at the first `remote()`.
+
+    Not earlier, because a class that is being unpickled may still be without its methods.
+    """
+
+    __slots__ = ("_class", "_template", "methods")
+
+    def __init__(self, actor_class: type) -> None:
+        self._class = actor_class
+        self._template: _core.ActorTemplate | None = None
+        self.methods: list[MethodInfo] = []
+
+    def template(self) -> _core.ActorTemplate:
+        if self._template is None:
+            self.methods = methods_of(self._class)
+            self._template = _core.ActorTemplate(
+                self._class,
+                self._class.__qualname__,
+                self.methods,
+                any(info.is_async for info in self.methods),
+            )
+        return self._template
+
+
+class ActorClass(Generic[_T]):
+    """A class whose instances live in processes of their own. Made by `hoplo.remote`.
+
+    >>> @hoplo.remote
+    ... class Counter:
+    ...     def __init__(self):
+    ...         self.value = 0
+    ...     def add(self, amount=1):
+    ...         self.value += amount
+    ...         return self.value
+    >>> counter = Counter.remote()
+    >>> hoplo.get([counter.add.remote(), counter.add.remote(10)])
+    [1, 11]
+    """
+
+    def __init__(self, actor_class: type[_T], options: ActorOptions, export: _Export) -> None:
+        self._class = actor_class
+        self._options = options
+        self._export = export
+        self.__name__ = actor_class.__name__
+        self.__qualname__ = actor_class.__qualname__
+        self.__module__ = actor_class.__module__
+        self.__doc__ = actor_class.__doc__
+        self.__wrapped__ = actor_class
+
+    def remote(self, *args: Any, **kwargs: Any) -> Any:
+        """Starts an actor, with the arguments of its constructor; returns its handle at once."""
+        _signature.check_shape(
+            _signature.shape_of(_constructor(self._class), bound=True), args, kwargs, self.__name__
+        )
+        template = self._export.template()
+        self._refuse_unknown_groups()
+        return template.create(self._options, args, kwargs)
+
+    def options(self, **options: Any) -> ActorClass[_T]:
+        """The same class with some options changed: those of `hoplo.remote`."""
+        changed = _options.actor_options({**self._options.given, **options})
+        return ActorClass(self._class, changed, self._export)
+
+    def _refuse_unknown_groups(self) -> None:
+        groups = self._options.concurrency_groups
+        for info in self._export.methods:
+            if info.concurrency_group is not None and info.concurrency_group not in groups:
+                raise ValueError(
+                    f"{self.__name__}.{info.name} is in concurrency group "
+                    f"{info.concurrency_group!r}, which the class does not have; add it with "
+                    f"concurrency_groups={{{info.concurrency_group!r}: 1}}"
+                )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise TypeError(
+            f"{self.__name__}() makes no actor; call {self.__name__}.remote(), "
+            f"or {self.__name__}.__wrapped__() for a plain object in this process"
+        )
+
+    def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
+        """Makes `class Child(Parent)` inherit from the plain class behind an actor class."""
+        return (self._class,)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (make, (self._class, self._options.given))
+
+    def __repr__(self) -> str:
+        return f"ActorClass({self.__qualname__})"
+
+
+def make(actor_class: type[_T], given: Mapping[str, Any]) -> ActorClass[_T]:
+    """The actor class of `actor_class`, with the options given to the decorator."""
+    return ActorClass(actor_class, _options.actor_options(given), _Export(actor_class))
+
+
+def methods_of(actor_class: type) -> list[MethodInfo]:
+    """Every method that a handle offers: inherited, static and class methods too, by name."""
+    found = {
+        name: _method_info(name, getattr(actor_class, name), bound)
+        for name, bound in _method_names(actor_class)
+    }
+    for name in OWN_METHODS:
+        found[name] = _method_info(name, OWN_METHODS[name], bound=True)
+    return [found[name] for name in sorted(found)]
+
+
+def with_method_options(method: _core.ActorMethod, given: Mapping[str, Any]) -> _core.ActorMethod:
+    """The same method with the options `given` in place of those it has."""
+    return method._with(_options.method_options(given))
+
+
+def no_such_method(class_name: str, name: str, known: Iterable[str]) -> AttributeError:
+    """What to raise for an attribute of a handle that is no method."""
+    public = sorted(n for n in known if not n.startswith("_"))
+    near = difflib.get_close_matches(name, public, n=1)
+    remedy = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(public) or 'none'}"
+    return AttributeError(
+        f"actor {class_name} has no method {name!r}; {remedy} (attributes of the instance are "
+        f"reached through a method)"
+    )
+
+
+def _method_names(actor_class: type) -> Iterable[tuple[str, bool]]:
+    """The names of methods, each with whether its first parameter is `self`."""
+    seen: set[str] = set()
+    for cls in actor_class.__mro__:
+        if cls in (object, Generic):
+            continue
+        for name, value in vars(cls).items():
+            if name in seen or name in _NOT_OFFERED:
+                continue
+            seen.add(name)
+            if isinstance(value, staticmethod | classmethod):
+                yield name, False
+            elif callable(value) and not isinstance(value, type):
+                yield name, True
+
+
+_NOT_OFFERED = frozenset(
+    {
+        "__class_getitem__",
+        "__del__",
+        "__getattribute__",
+        "__init__",
+        "__init_subclass__",
+        "__new__",
+        "__subclasshook__",
+    }
+)
+
+
+def _method_info(name: str, function: Callable[..., Any], bound: bool) -> MethodInfo:
+    own: MethodOptions = getattr(function, _MARK, None) or MethodOptions()
+    is_async_generator = inspect.isasyncgenfunction(function)
+    is_generator = is_async_generator or inspect.isgeneratorfunction(function)
+    num_returns = own.num_returns
+    if num_returns is None:
+        num_returns = _options.STREAMING if is_generator else 1
+    shape = _signature.shape_of(function, bound=bound)
+    return MethodInfo(
+        name=name,
+        num_returns=num_returns,
+        concurrency_group=own.concurrency_group,
+        max_task_retries=own.max_task_retries,
+        retry_exceptions=own.retry_exceptions or False,
+        enable_task_events=own.enable_task_events is not False,
+        backpressure=-1 if own.backpressure is None else own.backpressure,
+        is_async=is_async_generator or inspect.iscoroutinefunction(function),
+        is_generator=is_generator,
+        arity=_signature.arity(shape),
+        shape=shape,
+    )
+
+
+def _constructor(actor_class: type) -> Callable[..., Any]:
+    """`__init__`, or `__new__` where only that takes the arguments; both have one leading self."""
+    if actor_class.__init__ is object.__init__ and actor_class.__new__ is not object.__new__:
+        return actor_class.__new__
+    if actor_class.__init__ is object.__init__:
+        return _no_arguments
+    return actor_class.__init__  # type: ignore[misc]
+
+
+def _no_arguments(self: object) -> None:
+    """The constructor of a class that has none."""
+
+
+# Methods that every actor has beside its class's own; `_worker` runs them.
+
+
+def _terminate(self: object) -> NoReturn:
+    """Ends the actor after the calls made before this one."""
+    raise ActorExit
+
+
+def _ready(self: object) -> bool:
+    """Answers once the actor's constructor has run."""
+    return True
+
+
+def _call(self: object, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Runs `function(instance, *args, **kwargs)` inside the actor."""
+    return function(self, *args, **kwargs)
+
+
+OWN_METHODS: Mapping[str, Callable[..., Any]] = {
+    "__hoplo_terminate__": _terminate,
+    "__hoplo_ready__": _ready,
+    "__hoplo_call__": _call,
+}

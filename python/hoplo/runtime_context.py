@@ -1,0 +1,107 @@
+"""Where code runs: what `hoplo.get_runtime_context()` returns."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from . import _core
+
+__all__ = ["RuntimeContext"]
+
+
+class RuntimeContext:
+    """Ids, names and resources of the job, node, worker, task and actor that this code runs in.
+
+    Every question is answered for the moment it is asked. Ids are hexadecimal text.
+    """
+
+    def get(self) -> dict[str, Any]:
+        """Everything at once, by name."""
+        return _asked()
+
+    def get_job_id(self) -> str:
+        return str(_asked()["job_id"])
+
+    def get_node_id(self) -> str:
+        return str(_asked()["node_id"])
+
+    def get_worker_id(self) -> str:
+        return str(_asked()["worker_id"])
+
+    def get_task_id(self) -> str | None:
+        """None in a driver."""
+        return _text("task_id")
+
+    def get_task_name(self) -> str | None:
+        """The `name` option of the task, else its function's name; None in a driver."""
+        return _text("task_name")
+
+    def get_task_function_name(self) -> str | None:
+        """None in a driver."""
+        return _text("task_function_name")
+
+    def get_actor_id(self) -> str | None:
+        """None outside of an actor."""
+        return _text("actor_id")
+
+    def get_actor_name(self) -> str | None:
+        """The `name` option of the actor; None without one, and outside of an actor."""
+        return _text("actor_name")
+
+    def get_attempt_number(self) -> int:
+        """How often the task has been run again: 0 the first time."""
+        return int(_asked()["attempt"])
+
+    def get_assigned_resources(self) -> dict[str, float]:
+        """What the task or actor holds."""
+        return dict(_asked()["assigned_resources"])
+
+    def get_accelerator_ids(self) -> dict[str, list[str]]:
+        """The GPUs that the task or actor may use, under "GPU"."""
+        return {"GPU": [str(gpu) for gpu in _core.gpu_ids()]}
+
+    def get_runtime_env_string(self) -> str:
+        """The runtime environment as JSON."""
+        return str(_asked()["runtime_env"] or "{}")
+
+    @property
+    def runtime_env(self) -> dict[str, Any]:
+        """The runtime environment that this code runs in."""
+        return dict(json.loads(self.get_runtime_env_string()))
+
+    @property
+    def namespace(self) -> str:
+        """Where names of actors are looked up."""
+        return str(_asked()["namespace"])
+
+    @property
+    def worker_mode(self) -> str:
+        """Either "driver" or "worker"."""
+        return str(_asked()["worker_mode"])
+
+    @property
+    def was_current_actor_reconstructed(self) -> bool:
+        """Whether the actor has been restarted since it was created."""
+        return bool(_asked()["reconstructed"])
+
+    @property
+    def current_actor(self) -> _core.ActorHandle:
+        """A handle of the actor that this code runs in. Raises RuntimeError elsewhere."""
+        return _core.current_actor()
+
+    @property
+    def gcs_address(self) -> str:
+        """Where others can join this session."""
+        return str(_asked()["address"])
+
+
+def _asked() -> dict[str, Any]:
+    if not _core.is_initialized():
+        raise RuntimeError("there is no runtime context before hoplo.init()")
+    return _core.runtime_context()
+
+
+def _text(key: str) -> str | None:
+    value = _asked()[key]
+    return None if value is None else str(value)
