@@ -1,1 +1,9 @@
-//! sched
+//! Who runs where on one node: resources (`local`), and the processes that do the work (`workers`).
+
+mod gpus;
+pub mod local;
+mod recall;
+pub mod workers;
+
+pub use local::LocalScheduler;
+pub use workers::WorkerPool;

@@ -1,0 +1,860 @@
+//! Local scheduler: for one node, decides which process gets which share of its resources.
+//!
+//! Two kinds of claims wait: the **demand** of a process (so many leases of one shape; only the number
+//! is known, not the tasks) and the **placement** of an actor. A claim that fits takes its
+//! resources at once and waits for a worker:
+//!
+//! ```text
+//!  demand / placement --fits--> reserved --worker--> leased --returned, worker gone--> (free)
+//!                                  \--demand fell, owner gone, no worker can start--> (free)
+//! ```
+//!
+//! **Order.** Claims of parties that have nothing and waited for `QUANTUM` go first, oldest first.
+//! What such an elder lacks is kept for it, so that a wide shape is not starved by narrow ones; but
+//! only every other second, so that a running task goes on whose own children the elder keeps
+//! out. After the elders everybody takes turns: actors, then each process with its first shape that fits.
+//!
+//! **Recall.** A claim that would fit if others gave something back gets it recalled: from those
+//! who have more leases than it has, oldest first, no lease before it is `QUANTUM` old (placements do
+//! not wait for that: an actor is created once, not in turns).
+//!
+//! **Blocked.** A worker that waits in `get` lends its CPU, nothing else. When it goes on, the CPU is
+//! taken back even if it is in use: more than all are in use until something returns.
+//!
+//! # Invariants
+//! - SCHED-1: what is in use is the sum over the leases, without the CPU of blocked ones.
+//! - SCHED-2: of nothing but CPU more is in use than the node has.
+//! - SCHED-3: a worker has at most one lease, and a lease at most one worker.
+//! - SCHED-4: a claim's reserved count is the number of its leases without a worker, and is not above
+//!   what it wants.
+//! - SCHED-5: the GPU ids of the leases add up to what is taken of the GPUs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use hoplo_base::limits::{LEASE_DEMAND_MAX, LEASE_QUANTUM};
+use hoplo_base::resources::{CPU, GPU, PARTS};
+use hoplo_base::{ActorId, Instant, JobId, LeaseId, ProcessId, ResourceSet};
+use hoplo_wire::node::{RuntimeEnv, Shape};
+
+use super::gpus::Gpus;
+use super::recall::{Meet, RecallBook};
+
+/// A demand that has nothing is told why after this time, and then at every change of the reason.
+const STUCK_AFTER: Duration = Duration::from_millis(500);
+
+/// What an elder lacks is kept for it during every other period of this length.
+const KEEP_PERIOD: Duration = Duration::from_secs(1);
+
+/// Leases whose shape needs nothing at all.
+const FREE_LEASES_MAX: usize = 64;
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// Absolute: replaces the last word on (process, key).
+    Demanded {
+        process: ProcessId,
+        job: JobId,
+        key: u32,
+        shape: Shape,
+        wanted: u32,
+    },
+    /// `held` is what the actor keeps once it has started; at most its shape.
+    ActorWaits {
+        actor: ActorId,
+        incarnation: u32,
+        job: JobId,
+        shape: Shape,
+        held: ResourceSet,
+    },
+    /// It does not want to be placed any more.
+    ActorGaveUp {
+        actor: ActorId,
+    },
+    ActorStarted {
+        worker: ProcessId,
+    },
+    WorkerAssigned {
+        lease: LeaseId,
+        worker: ProcessId,
+    },
+    /// No worker can be made for what this lease needs.
+    WorkerFailed {
+        lease: LeaseId,
+        reason: String,
+    },
+    Returned {
+        process: ProcessId,
+        lease: LeaseId,
+    },
+    Blocked {
+        worker: ProcessId,
+    },
+    Unblocked {
+        worker: ProcessId,
+    },
+    ProcessGone {
+        process: ProcessId,
+    },
+    Tick,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    AcquireWorker {
+        lease: LeaseId,
+        job: JobId,
+        env: RuntimeEnv,
+        prefer: Option<ProcessId>,
+    },
+    /// The worker that was asked for is not needed any more.
+    CancelWorker {
+        lease: LeaseId,
+    },
+    ReleaseWorker {
+        worker: ProcessId,
+    },
+    /// The owner of what it runs is gone.
+    KillWorker {
+        worker: ProcessId,
+        owner: ProcessId,
+    },
+    Grant {
+        process: ProcessId,
+        key: u32,
+        lease: LeaseId,
+        worker: ProcessId,
+        gpus: Vec<u32>,
+    },
+    PlaceActor {
+        actor: ActorId,
+        incarnation: u32,
+        worker: ProcessId,
+        gpus: Vec<u32>,
+    },
+    Recall {
+        process: ProcessId,
+        lease: LeaseId,
+    },
+    TellStuck {
+        process: ProcessId,
+        key: u32,
+        stuck: Option<Stuck>,
+    },
+    TellActorStuck {
+        actor: ActorId,
+        stuck: Option<Stuck>,
+    },
+    /// The demand is dropped.
+    FailDemand {
+        process: ProcessId,
+        key: u32,
+        reason: String,
+    },
+    FailActor {
+        actor: ActorId,
+        incarnation: u32,
+        reason: String,
+    },
+    TellBlocked {
+        holder: ProcessId,
+        worker: ProcessId,
+    },
+}
+
+/// Why a claim waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stuck {
+    pub reason: String,
+    /// This node can never meet it.
+    pub infeasible: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Claimant {
+    Actor { actor: ActorId, incarnation: u32 },
+    Demand { process: ProcessId, key: u32 },
+}
+
+#[derive(Clone, Debug)]
+pub struct Lease {
+    pub claimant: Claimant,
+    /// What it takes of the node (with its CPU, even while that is lent).
+    pub resources: ResourceSet,
+    pub gpus: Vec<u32>,
+    /// Absent while it waits for one.
+    pub worker: Option<ProcessId>,
+    pub granted_at: Instant,
+    pub recalled: bool,
+    /// Its CPU is lent.
+    pub blocked: bool,
+    /// Of an actor: what it keeps once started.
+    held: ResourceSet,
+}
+
+#[derive(Clone, Debug)]
+struct Claim {
+    job: JobId,
+    shape: Shape,
+    held: ResourceSet,
+    /// Leases wanted, those included that wait for their worker.
+    wanted: u32,
+    /// Leases that wait for their worker.
+    reserved: u32,
+    /// When it began to wait, or last had something.
+    since: Instant,
+    /// Order of arrival.
+    turn: u64,
+    told: Option<Stuck>,
+}
+
+impl Claim {
+    fn unmet(&self) -> u32 {
+        self.wanted - self.reserved
+    }
+}
+
+#[derive(Debug)]
+pub struct LocalScheduler {
+    total: ResourceSet,
+    /// Without the CPU of blocked leases; of CPU it may be more than `total`.
+    used: ResourceSet,
+    gpus: Gpus,
+    claims: BTreeMap<Claimant, Claim>,
+    leases: BTreeMap<LeaseId, Lease>,
+    by_worker: BTreeMap<ProcessId, LeaseId>,
+    next_lease: u64,
+    next_turn: u64,
+    /// Who was served last in the round.
+    served: Option<ProcessId>,
+    deadline: Option<Instant>,
+}
+
+impl LocalScheduler {
+    pub fn new(total: ResourceSet) -> Self {
+        let gpus = Gpus::new((total.parts(GPU) / PARTS) as usize);
+        Self {
+            total,
+            used: ResourceSet::new(),
+            gpus,
+            claims: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            by_worker: BTreeMap::new(),
+            next_lease: 1,
+            next_turn: 0,
+            served: None,
+            deadline: None,
+        }
+    }
+
+    pub fn handle(&mut self, now: Instant, event: Event, effects: &mut Vec<Effect>) {
+        match event {
+            Event::Demanded { process, job, key, shape, wanted } => {
+                self.on_demanded(
+                    now,
+                    Claimant::Demand { process, key },
+                    job,
+                    shape,
+                    wanted,
+                    effects,
+                );
+            }
+            Event::ActorWaits { actor, incarnation, job, shape, held } => {
+                let claimant = Claimant::Actor { actor, incarnation };
+                self.on_demanded(now, claimant, job, shape, 1, effects);
+                self.claims.get_mut(&claimant).expect("it was just inserted").held = held;
+            }
+            Event::ActorGaveUp { actor } => self.on_actor_gave_up(now, actor, effects),
+            Event::ActorStarted { worker } => self.on_actor_started(worker),
+            Event::WorkerAssigned { lease, worker } => {
+                self.on_worker_assigned(now, lease, worker, effects);
+            }
+            Event::WorkerFailed { lease, reason } => {
+                self.on_worker_failed(now, lease, reason, effects)
+            }
+            Event::Returned { process, lease } => self.on_returned(now, process, lease, effects),
+            Event::Blocked { worker } => self.on_blocked(worker, effects),
+            Event::Unblocked { worker } => self.on_unblocked(worker),
+            Event::ProcessGone { process } => self.on_process_gone(now, process, effects),
+            Event::Tick => {}
+        }
+        self.deadline = None;
+        self.grant(now, effects);
+        self.recall(now, effects);
+        self.tell(now, effects);
+    }
+
+    pub fn next_deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    pub fn total(&self) -> &ResourceSet {
+        &self.total
+    }
+
+    pub fn available(&self) -> ResourceSet {
+        let mut free = self.total.clone();
+        for (name, parts) in self.used.iter() {
+            free.set_parts(name, free.parts(name).saturating_sub(parts));
+        }
+        free
+    }
+
+    pub fn leases(&self) -> impl Iterator<Item = (LeaseId, &Lease)> {
+        self.leases.iter().map(|(id, lease)| (*id, lease))
+    }
+
+    pub fn lease(&self, id: LeaseId) -> &Lease {
+        &self.leases[&id]
+    }
+
+    pub fn lease_on(&self, worker: ProcessId) -> Option<&Lease> {
+        self.by_worker.get(&worker).map(|id| &self.leases[id])
+    }
+
+    /// Claims that wait: who, how many more leases, of which shape.
+    pub fn waiting(&self) -> impl Iterator<Item = (Claimant, u32, &Shape)> {
+        let unmet = self.claims.iter().filter(|(_, claim)| claim.unmet() > 0);
+        unmet.map(|(claimant, claim)| (*claimant, claim.unmet(), &claim.shape))
+    }
+
+    /// Why this claim has not got all it wants; `None` if it has.
+    pub fn explain(&self, claimant: Claimant) -> Option<Stuck> {
+        let claim = self.claims.get(&claimant)?;
+        if claim.reserved > 0 {
+            let reason = "a worker for it is starting".to_string();
+            return Some(Stuck { reason, infeasible: false });
+        }
+        (claim.unmet() > 0).then(|| self.why_stuck(&claim.shape.resources))
+    }
+
+    pub fn explain_actor(&self, actor: ActorId) -> Option<Stuck> {
+        self.explain(self.actor_claim(actor)?)
+    }
+
+    /// Asserts the invariants of the module's doc.
+    pub fn check(&self) {
+        let mut used = ResourceSet::new();
+        let mut gpu_parts = 0;
+        let mut reserved: BTreeMap<Claimant, u32> = BTreeMap::new();
+        for (id, lease) in &self.leases {
+            used.add(&in_use(lease));
+            gpu_parts += lease.gpus.len() as u64 * lease.resources.parts(GPU).min(PARTS);
+            match lease.worker {
+                Some(worker) => assert_eq!(self.by_worker.get(&worker), Some(id), "SCHED-3"),
+                None => *reserved.entry(lease.claimant).or_default() += 1,
+            }
+        }
+        assert_eq!(self.used, used, "SCHED-1");
+        for (name, parts) in self.used.iter().filter(|(name, _)| *name != CPU) {
+            assert!(parts <= self.total.parts(name), "SCHED-2: {name}");
+        }
+        let with_worker = self.leases.values().filter(|lease| lease.worker.is_some()).count();
+        assert_eq!(self.by_worker.len(), with_worker, "SCHED-3");
+        for (claimant, claim) in &self.claims {
+            let count = reserved.remove(claimant).unwrap_or(0);
+            assert_eq!(claim.reserved, count, "SCHED-4: {claimant:?}");
+            assert!(claim.reserved <= claim.wanted, "SCHED-4: {claimant:?}");
+        }
+        assert!(reserved.is_empty(), "SCHED-4: reserved without a claim: {reserved:?}");
+        assert_eq!(self.gpus.taken(), gpu_parts, "SCHED-5");
+    }
+
+    fn on_demanded(
+        &mut self,
+        now: Instant,
+        claimant: Claimant,
+        job: JobId,
+        shape: Shape,
+        wanted: u32,
+        effects: &mut Vec<Effect>,
+    ) {
+        let wanted = wanted.min(LEASE_DEMAND_MAX);
+        let turn = self.next_turn;
+        self.next_turn += 1;
+        let claim = self.claims.entry(claimant).or_insert_with(|| Claim {
+            job,
+            shape: shape.clone(),
+            held: ResourceSet::new(),
+            wanted: 0,
+            reserved: 0,
+            since: now,
+            turn,
+            told: None,
+        });
+        if claim.wanted == 0 {
+            claim.since = now;
+        }
+        claim.shape = shape;
+        claim.wanted = wanted;
+        let surplus = claim.reserved.saturating_sub(wanted);
+        claim.wanted += surplus; // Until the leases are cancelled below: SCHED-4.
+        for _ in 0..surplus {
+            self.cancel_reserved(now, claimant, effects);
+        }
+        if let Some(claim) = self.claims.get_mut(&claimant) {
+            claim.wanted = wanted;
+        }
+    }
+
+    fn on_actor_gave_up(&mut self, now: Instant, actor: ActorId, effects: &mut Vec<Effect>) {
+        if let Some(claimant) = self.actor_claim(actor) {
+            self.drop_claim(now, claimant, effects);
+        }
+    }
+
+    fn on_actor_started(&mut self, worker: ProcessId) {
+        let Some(id) = self.by_worker.get(&worker) else { return };
+        let lease = self.leases.get_mut(id).expect("SCHED-3");
+        let mut keeps = lease.held.clone();
+        // GPU ids were told to the process: they cannot change while it lives.
+        keeps.set_parts(GPU, lease.resources.parts(GPU));
+        self.used.subtract(&in_use(lease));
+        lease.resources = keeps;
+        self.used.add(&in_use(lease));
+    }
+
+    fn on_worker_assigned(
+        &mut self,
+        now: Instant,
+        id: LeaseId,
+        worker: ProcessId,
+        effects: &mut Vec<Effect>,
+    ) {
+        // It was cancelled while the worker was on its way.
+        let Some(lease) = self.leases.get_mut(&id) else {
+            effects.push(Effect::ReleaseWorker { worker });
+            return;
+        };
+        assert!(lease.worker.is_none(), "{id} has a worker already");
+        lease.worker = Some(worker);
+        lease.granted_at = now;
+        let gpus = lease.gpus.clone();
+        let claimant = lease.claimant;
+        let other = self.by_worker.insert(worker, id);
+        assert_eq!(other, None, "SCHED-3: {worker} is leased already");
+        let claim = self.claims.get_mut(&claimant).expect("SCHED-4: a reserved lease has a claim");
+        claim.wanted -= 1;
+        claim.reserved -= 1;
+        claim.since = now;
+        effects.push(match claimant {
+            Claimant::Demand { process, key } => {
+                Effect::Grant { process, key, lease: id, worker, gpus }
+            }
+            Claimant::Actor { actor, incarnation } => {
+                Effect::PlaceActor { actor, incarnation, worker, gpus }
+            }
+        });
+    }
+
+    fn on_worker_failed(
+        &mut self,
+        now: Instant,
+        id: LeaseId,
+        reason: String,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(lease) = self.leases.get(&id) else { return };
+        let claimant = lease.claimant;
+        self.end_lease(now, id);
+        self.claims.get_mut(&claimant).expect("SCHED-4: a reserved lease has a claim").reserved -=
+            1;
+        self.drop_claim(now, claimant, effects);
+        effects.push(match claimant {
+            Claimant::Demand { process, key } => Effect::FailDemand { process, key, reason },
+            Claimant::Actor { actor, incarnation } => {
+                Effect::FailActor { actor, incarnation, reason }
+            }
+        });
+    }
+
+    fn on_returned(
+        &mut self,
+        now: Instant,
+        process: ProcessId,
+        id: LeaseId,
+        effects: &mut Vec<Effect>,
+    ) {
+        // A lease that ended (its worker died) while the return was on its way, or is not theirs.
+        let Some(lease) = self.leases.get(&id) else { return };
+        let theirs = matches!(lease.claimant, Claimant::Demand { process: p, .. } if p == process);
+        let Some(worker) = lease.worker.filter(|_| theirs) else { return };
+        self.end_lease(now, id);
+        effects.push(Effect::ReleaseWorker { worker });
+    }
+
+    fn on_blocked(&mut self, worker: ProcessId, effects: &mut Vec<Effect>) {
+        let Some(id) = self.by_worker.get(&worker) else { return };
+        let lease = self.leases.get_mut(id).expect("SCHED-3");
+        if lease.blocked {
+            return;
+        }
+        self.used.subtract(&in_use(lease));
+        lease.blocked = true;
+        self.used.add(&in_use(lease));
+        if let Claimant::Demand { process: holder, .. } = lease.claimant {
+            effects.push(Effect::TellBlocked { holder, worker });
+        }
+    }
+
+    fn on_unblocked(&mut self, worker: ProcessId) {
+        let Some(id) = self.by_worker.get(&worker) else { return };
+        let lease = self.leases.get_mut(id).expect("SCHED-3");
+        self.used.subtract(&in_use(lease));
+        lease.blocked = false;
+        self.used.add(&in_use(lease));
+    }
+
+    /// It may be a worker with a lease on it, and a process that holds leases and claims more.
+    fn on_process_gone(&mut self, now: Instant, process: ProcessId, effects: &mut Vec<Effect>) {
+        if let Some(id) = self.by_worker.get(&process) {
+            self.end_lease(now, *id);
+        }
+        let theirs =
+            Claimant::Demand { process, key: 0 }..=Claimant::Demand { process, key: u32::MAX };
+        let claimants: Vec<_> = self.claims.range(theirs).map(|(claimant, _)| *claimant).collect();
+        for claimant in claimants {
+            self.drop_claim(now, claimant, effects);
+        }
+        for lease in self.leases.values() {
+            if let (Claimant::Demand { process: owner, .. }, Some(worker)) =
+                (lease.claimant, lease.worker)
+                && owner == process
+            {
+                effects.push(Effect::KillWorker { worker, owner });
+            }
+        }
+    }
+
+    fn grant(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+        let mut kept = BTreeSet::new();
+        for claimant in self.elders(now) {
+            let resources = &self.claims[&claimant].shape.resources;
+            if self.fits(resources) {
+                self.reserve(now, claimant, effects);
+            } else if self.keeps_now(now, claimant) {
+                kept.extend(self.short(resources));
+            }
+        }
+        loop {
+            let mut granted = false;
+            for party in self.round() {
+                let fit = self.claims_of(party).into_iter().find(|claimant| {
+                    let resources = &self.claims[claimant].shape.resources;
+                    self.fits(resources) && resources.iter().all(|(name, _)| !kept.contains(name))
+                });
+                if let Some(claimant) = fit {
+                    self.reserve(now, claimant, effects);
+                    self.served = party.or(self.served);
+                    granted = true;
+                }
+            }
+            if !granted {
+                return;
+            }
+        }
+    }
+
+    /// Feasible claims of parties that have nothing and waited long enough, oldest first.
+    fn elders(&mut self, now: Instant) -> Vec<Claimant> {
+        let mut has = BTreeSet::new();
+        has.extend(self.leases.values().map(|lease| lease.claimant));
+        let mut elders = Vec::new();
+        let mut later = Vec::new();
+        for (claimant, claim) in &self.claims {
+            let poor = claim.unmet() > 0 && !has.contains(claimant);
+            if !poor || !self.feasible(&claim.shape.resources) {
+                continue;
+            }
+            let waited = now.since(claim.since);
+            if waited >= LEASE_QUANTUM {
+                elders.push((claim.since, claim.turn, *claimant));
+                let periods = waited.as_nanos() / KEEP_PERIOD.as_nanos();
+                later.push(claim.since + KEEP_PERIOD * (periods as u32).saturating_add(1));
+            } else {
+                later.push(claim.since + LEASE_QUANTUM);
+            }
+        }
+        for at in later {
+            self.arm(at);
+        }
+        elders.sort();
+        elders.into_iter().map(|(_, _, claimant)| claimant).collect()
+    }
+
+    fn keeps_now(&self, now: Instant, claimant: Claimant) -> bool {
+        let waited = now.since(self.claims[&claimant].since);
+        (waited.as_nanos() / KEEP_PERIOD.as_nanos()).is_multiple_of(2)
+    }
+
+    /// Who takes turns: actors as one party (`None`), then processes, beginning after `served`.
+    fn round(&self) -> Vec<Option<ProcessId>> {
+        let mut processes = Vec::new();
+        let mut actors = false;
+        for (claimant, claim) in &self.claims {
+            match claimant {
+                _ if claim.unmet() == 0 => {}
+                Claimant::Actor { .. } => actors = true,
+                Claimant::Demand { process, .. } if processes.last() == Some(process) => {}
+                Claimant::Demand { process, .. } => processes.push(*process),
+            }
+        }
+        let after = processes.partition_point(|process| Some(*process) <= self.served);
+        processes.rotate_left(after);
+        actors.then_some(None).into_iter().chain(processes.into_iter().map(Some)).collect()
+    }
+
+    /// The waiting claims of one party in the order in which they came.
+    fn claims_of(&self, party: Option<ProcessId>) -> Vec<Claimant> {
+        let first = Claimant::Actor {
+            actor: ActorId(hoplo_base::TaskId { owner: ProcessId(0), seq: 0 }),
+            incarnation: 0,
+        };
+        let range = match party {
+            None => first..Claimant::Demand { process: ProcessId(0), key: 0 },
+            Some(process) => {
+                Claimant::Demand { process, key: 0 }..Claimant::Demand {
+                    process: ProcessId(process.0 + 1),
+                    key: 0,
+                }
+            }
+        };
+        let waiting = self.claims.range(range).filter(|(_, claim)| claim.unmet() > 0);
+        let mut claims: Vec<_> = waiting.map(|(id, claim)| (claim.turn, *id)).collect();
+        claims.sort();
+        claims.into_iter().map(|(_, claimant)| claimant).collect()
+    }
+
+    fn reserve(&mut self, now: Instant, claimant: Claimant, effects: &mut Vec<Effect>) {
+        let claim = self.claims.get_mut(&claimant).expect("it was just looked up");
+        assert!(claim.unmet() > 0);
+        claim.reserved += 1;
+        let mut held = ResourceSet::new();
+        for (name, parts) in claim.held.iter() {
+            held.set_parts(name, parts.min(claim.shape.resources.parts(name)));
+        }
+        let resources = claim.shape.resources.clone();
+        let id = LeaseId(self.next_lease);
+        self.next_lease += 1;
+        self.used.add(&resources);
+        let lease = Lease {
+            claimant,
+            gpus: self.gpus.take(resources.parts(GPU)),
+            resources,
+            worker: None,
+            granted_at: now,
+            recalled: false,
+            blocked: false,
+            held,
+        };
+        self.leases.insert(id, lease);
+        effects.push(Effect::AcquireWorker {
+            lease: id,
+            job: claim.job,
+            env: claim.shape.env.clone(),
+            prefer: match claimant {
+                Claimant::Demand { process, .. } => Some(process),
+                Claimant::Actor { .. } => None,
+            },
+        });
+    }
+
+    /// Recalls what claims wait for from those who have more than they.
+    fn recall(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+        let mut waiting: Vec<_> = self.claims.iter().filter(|(_, c)| c.unmet() > 0).collect();
+        if waiting.is_empty() {
+            return;
+        }
+        let mut book = RecallBook::new(self);
+        waiting.sort_by_key(|(id, claim)| (book.wealth(**id), claim.since, claim.turn));
+        let mut recalled = Vec::new();
+        let mut ripe_at = None;
+        for (claimant, claim) in waiting {
+            for _ in 0..claim.unmet() {
+                match book.meet(now, *claimant, &claim.shape.resources) {
+                    Meet::Expected => {}
+                    Meet::Recall(leases) => recalled.extend(leases),
+                    Meet::Ripens(at) => {
+                        ripe_at = Some(ripe_at.map_or(at, |other: Instant| other.min(at)));
+                        break;
+                    }
+                    Meet::Never => break,
+                }
+            }
+        }
+        if let Some(at) = ripe_at {
+            self.arm(at);
+        }
+        for id in recalled {
+            let lease = self.leases.get_mut(&id).expect("the book holds living leases");
+            lease.recalled = true;
+            if let Claimant::Demand { process, .. } = lease.claimant {
+                effects.push(Effect::Recall { process, lease: id });
+            }
+        }
+    }
+
+    /// Tells those that have nothing why, and those that were told when that changes.
+    fn tell(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+        let has: BTreeSet<_> = self.leases.values().map(|lease| lease.claimant).collect();
+        let mut changes = Vec::new();
+        let mut later = Vec::new();
+        for (claimant, claim) in &self.claims {
+            let poor = claim.unmet() > 0 && !has.contains(claimant);
+            let infeasible = !self.feasible(&claim.shape.resources);
+            let stuck = if poor && (infeasible || now.since(claim.since) >= STUCK_AFTER) {
+                Some(self.why_stuck(&claim.shape.resources))
+            } else {
+                if poor {
+                    later.push(claim.since + STUCK_AFTER);
+                }
+                None
+            };
+            if stuck != claim.told {
+                changes.push((*claimant, stuck));
+            }
+        }
+        for at in later {
+            self.arm(at);
+        }
+        for (claimant, stuck) in changes {
+            self.claims.get_mut(&claimant).expect("it was just listed").told = stuck.clone();
+            effects.push(tell_stuck(claimant, stuck));
+        }
+        self.claims.retain(|_, claim| claim.wanted > 0);
+    }
+
+    fn why_stuck(&self, wanted: &ResourceSet) -> Stuck {
+        if let Some((name, needs, has)) = self.total.lacks(wanted) {
+            return Stuck {
+                reason: format!("needs {name} {needs}, node has {has}"),
+                infeasible: true,
+            };
+        }
+        if !self.gpus.could_take(wanted.parts(GPU)) {
+            let (needs, has) = (wanted.units(GPU), self.gpus.len());
+            return Stuck {
+                reason: format!("needs GPU {needs}, node has {has}"),
+                infeasible: true,
+            };
+        }
+        let reason = match self.short(wanted).first() {
+            None if wanted.is_empty() => "too many tasks that need no resources run".to_string(),
+            None => "it is the next one's turn".to_string(),
+            Some(name) => format!(
+                "{name}: {} of {} in use by {}",
+                self.used.units(name),
+                self.total.units(name),
+                self.users(name)
+            ),
+        };
+        Stuck { reason, infeasible: false }
+    }
+
+    /// Who uses most of a resource, a few of them.
+    fn users(&self, name: &str) -> String {
+        let mut users: BTreeMap<String, u64> = BTreeMap::new();
+        for lease in self.leases.values() {
+            let parts = in_use(lease).parts(name);
+            if parts > 0 {
+                let user = match lease.claimant {
+                    Claimant::Demand { process, .. } => format!("tasks of {process}"),
+                    Claimant::Actor { actor, .. } => actor.to_string(),
+                };
+                *users.entry(user).or_default() += parts;
+            }
+        }
+        let mut users: Vec<_> = users.into_iter().collect();
+        users.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
+        let more = users.len().saturating_sub(3);
+        users.truncate(3);
+        let mut text: Vec<String> = users
+            .into_iter()
+            .map(|(user, parts)| format!("{user} ({})", parts as f64 / PARTS as f64))
+            .collect();
+        if more > 0 {
+            text.push(format!("{more} more"));
+        }
+        if text.is_empty() { "those that wait longer".to_string() } else { text.join(", ") }
+    }
+
+    pub(super) fn feasible(&self, wanted: &ResourceSet) -> bool {
+        self.total.covers(wanted) && self.gpus.could_take(wanted.parts(GPU))
+    }
+
+    fn fits(&self, wanted: &ResourceSet) -> bool {
+        if wanted.is_empty() {
+            let free = self.leases.values().filter(|lease| lease.resources.is_empty());
+            return free.count() < FREE_LEASES_MAX;
+        }
+        self.short(wanted).is_empty()
+    }
+
+    /// The resources of `wanted` of which not enough is free.
+    fn short(&self, wanted: &ResourceSet) -> Vec<String> {
+        let short = wanted.iter().filter(|(name, parts)| {
+            let sum = self.used.parts(name).saturating_add(*parts);
+            sum > self.total.parts(name) || (*name == GPU && !self.gpus.can_take(*parts))
+        });
+        short.map(|(name, _)| name.to_string()).collect()
+    }
+
+    fn actor_claim(&self, actor: ActorId) -> Option<Claimant> {
+        let first = Claimant::Actor { actor, incarnation: 0 };
+        let last = Claimant::Actor { actor, incarnation: u32::MAX };
+        self.claims.range(first..=last).next().map(|(claimant, _)| *claimant)
+    }
+
+    fn drop_claim(&mut self, now: Instant, claimant: Claimant, effects: &mut Vec<Effect>) {
+        while self.claims.get(&claimant).is_some_and(|claim| claim.reserved > 0) {
+            self.cancel_reserved(now, claimant, effects);
+        }
+        self.claims.remove(&claimant);
+    }
+
+    /// The youngest lease of this claim that waits for its worker.
+    fn cancel_reserved(&mut self, now: Instant, claimant: Claimant, effects: &mut Vec<Effect>) {
+        let mut leases = self.leases.iter().rev();
+        let lease = leases.find(|(_, l)| l.claimant == claimant && l.worker.is_none());
+        let id = *lease.expect("SCHED-4: the claim has reserved leases").0;
+        self.end_lease(now, id);
+        self.claims.get_mut(&claimant).expect("it has leases").reserved -= 1;
+        effects.push(Effect::CancelWorker { lease: id });
+    }
+
+    fn end_lease(&mut self, now: Instant, id: LeaseId) {
+        let lease = self.leases.remove(&id).expect("the caller looked it up");
+        if let Some(claim) = self.claims.get_mut(&lease.claimant) {
+            claim.since = now;
+        }
+        self.used.subtract(&in_use(&lease));
+        self.gpus.give(&lease.gpus, lease.resources.parts(GPU));
+        if let Some(worker) = lease.worker {
+            self.by_worker.remove(&worker);
+        }
+    }
+
+    fn arm(&mut self, at: Instant) {
+        self.deadline = Some(self.deadline.map_or(at, |other| other.min(at)));
+    }
+}
+
+/// What a lease takes of the node now.
+pub(super) fn in_use(lease: &Lease) -> ResourceSet {
+    let mut resources = lease.resources.clone();
+    if lease.blocked {
+        resources.set_parts(CPU, 0);
+    }
+    resources
+}
+
+fn tell_stuck(claimant: Claimant, stuck: Option<Stuck>) -> Effect {
+    match claimant {
+        Claimant::Demand { process, key } => Effect::TellStuck { process, key, stuck },
+        Claimant::Actor { actor, .. } => Effect::TellActorStuck { actor, stuck },
+    }
+}
+
+#[cfg(test)]
+#[path = "local_tests.rs"]
+mod tests;

@@ -1,0 +1,310 @@
+use super::*;
+use hoplo_base::TaskId;
+
+const JOB: JobId = JobId(1);
+
+fn process(count: u32) -> ProcessId {
+    ProcessId::new(1, count, count as u16)
+}
+
+fn actor(seq: u64) -> ActorId {
+    ActorId(TaskId { owner: process(1), seq })
+}
+
+fn set(units: &[(&str, f64)]) -> ResourceSet {
+    ResourceSet::from_units(units.iter().copied()).unwrap()
+}
+
+fn shape(units: &[(&str, f64)]) -> Shape {
+    Shape { resources: set(units), env: RuntimeEnv::default() }
+}
+
+/// A scheduler whose workers start at once: the `n`-th worker is `process(100 + n)`.
+struct Node {
+    scheduler: LocalScheduler,
+    now: Instant,
+    workers: u32,
+    idle: Vec<ProcessId>,
+}
+
+impl Node {
+    fn new(units: &[(&str, f64)]) -> Self {
+        let scheduler = LocalScheduler::new(set(units));
+        Self { scheduler, now: Instant::ZERO, workers: 0, idle: Vec::new() }
+    }
+
+    fn raw(&mut self, event: Event) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.scheduler.handle(self.now, event, &mut effects);
+        self.scheduler.check();
+        effects
+    }
+
+    /// Everything that the processes see of `event`, workers being there at once.
+    fn handle(&mut self, event: Event) -> Vec<Effect> {
+        let mut seen = Vec::new();
+        let mut events = vec![event];
+        while let Some(event) = events.pop() {
+            for effect in self.raw(event) {
+                match effect {
+                    Effect::AcquireWorker { lease, .. } => {
+                        let worker = self.idle.pop().unwrap_or_else(|| {
+                            self.workers += 1;
+                            process(100 + self.workers)
+                        });
+                        events.insert(0, Event::WorkerAssigned { lease, worker });
+                    }
+                    Effect::ReleaseWorker { worker } => self.idle.push(worker),
+                    other => seen.push(other),
+                }
+            }
+        }
+        seen
+    }
+
+    fn demand(&mut self, count: u32, key: u32, units: &[(&str, f64)], wanted: u32) -> Vec<Effect> {
+        let (process, shape) = (process(count), shape(units));
+        self.handle(Event::Demanded { process, job: JOB, key, shape, wanted })
+    }
+
+    fn place(&mut self, seq: u64, units: &[(&str, f64)], held: &[(&str, f64)]) -> Vec<Effect> {
+        let (shape, held) = (shape(units), set(held));
+        self.handle(Event::ActorWaits { actor: actor(seq), incarnation: 0, job: JOB, shape, held })
+    }
+
+    fn pass(&mut self, millis: u64) -> Vec<Effect> {
+        self.now = self.now + Duration::from_millis(millis);
+        self.handle(Event::Tick)
+    }
+
+    fn give_back(&mut self, count: u32, lease: u64) -> Vec<Effect> {
+        self.handle(Event::Returned { process: process(count), lease: LeaseId(lease) })
+    }
+}
+
+fn grants(effects: &[Effect]) -> Vec<(u32, u64)> {
+    let grant = |effect: &Effect| match effect {
+        Effect::Grant { process, lease, .. } => Some((process.count(), lease.0)),
+        _ => None,
+    };
+    effects.iter().filter_map(grant).collect()
+}
+
+fn recalls(effects: &[Effect]) -> Vec<(u32, u64)> {
+    let recall = |effect: &Effect| match effect {
+        Effect::Recall { process, lease } => Some((process.count(), lease.0)),
+        _ => None,
+    };
+    effects.iter().filter_map(recall).collect()
+}
+
+#[test]
+fn an_infeasible_shape_is_told_once_with_what_the_node_lacks() {
+    let mut node = Node::new(&[("CPU", 2.0)]);
+    let stuck = Stuck { reason: "needs GPU 1, node has 0".to_string(), infeasible: true };
+    let told = Effect::TellStuck { process: process(1), key: 0, stuck: Some(stuck.clone()) };
+    assert_eq!(node.demand(1, 0, &[("GPU", 1.0)], 3), [told]);
+    assert_eq!(node.demand(1, 0, &[("GPU", 1.0)], 4), []);
+    assert_eq!(node.scheduler.next_deadline(), None);
+    let claimant = Claimant::Demand { process: process(1), key: 0 };
+    assert_eq!(node.scheduler.explain(claimant), Some(stuck));
+    let gone = Effect::TellStuck { process: process(1), key: 0, stuck: None };
+    assert_eq!(node.demand(1, 0, &[("GPU", 1.0)], 0), [gone]);
+    assert_eq!(node.scheduler.explain(claimant), None);
+}
+
+#[test]
+fn a_huge_amount_is_infeasible_and_does_not_overflow() {
+    let mut node = Node::new(&[("CPU", 2.0)]);
+    let mut resources = ResourceSet::new();
+    resources.set_parts("CPU", u64::MAX);
+    let shape = Shape { resources, env: RuntimeEnv::default() };
+    let event = Event::Demanded { process: process(1), job: JOB, key: 0, shape, wanted: u32::MAX };
+    assert!(matches!(&node.handle(event)[..], [Effect::TellStuck { .. }]));
+}
+
+#[test]
+fn a_feasible_shape_that_waits_is_told_who_has_it_and_when_it_goes_on() {
+    let mut node = Node::new(&[("CPU", 2.0)]);
+    assert_eq!(grants(&node.demand(1, 0, &[("CPU", 1.0)], 5)), [(1, 1), (1, 2)]);
+    assert_eq!(node.demand(2, 0, &[("CPU", 2.0)], 1), []);
+    let effects = node.pass(500);
+    let reason = "CPU: 2 of 2 in use by tasks of process:1 (2)".to_string();
+    assert!(effects.contains(&Effect::TellStuck {
+        process: process(2),
+        key: 0,
+        stuck: Some(Stuck { reason, infeasible: false }),
+    }));
+    assert_eq!(recalls(&effects), [(1, 1), (1, 2)]);
+    // What comes back is kept for the one that lacks it.
+    assert_eq!(grants(&node.give_back(1, 1)), []);
+    let effects = node.give_back(1, 2);
+    assert_eq!(grants(&effects), [(2, 3)]);
+    assert!(effects.contains(&Effect::TellStuck { process: process(2), key: 0, stuck: None }));
+}
+
+#[test]
+fn processes_take_turns_and_nobody_is_robbed_for_one_who_has_as_much() {
+    let mut node = Node::new(&[("CPU", 2.0)]);
+    assert_eq!(grants(&node.demand(1, 0, &[("CPU", 1.0)], 5)), [(1, 1), (1, 2)]);
+    assert_eq!(node.demand(2, 0, &[("CPU", 1.0)], 5), []);
+    assert_eq!(recalls(&node.pass(49)), []);
+    assert_eq!(recalls(&node.pass(1)), [(1, 1)]);
+    assert_eq!(grants(&node.give_back(1, 1)), [(2, 3)]);
+    // One each: both want more, nobody gets it.
+    assert_eq!(node.pass(200), []);
+    // A third one takes from the older lease.
+    assert_eq!(recalls(&node.demand(3, 0, &[("CPU", 1.0)], 1)), [(1, 2)]);
+    assert_eq!(recalls(&node.pass(50)), []);
+    let effects = node.give_back(1, 2);
+    assert_eq!(grants(&effects), [(3, 4)]);
+    // Now the first has nothing, and takes its turn.
+    assert_eq!(recalls(&effects), [(2, 3)]);
+}
+
+#[test]
+fn a_placement_recalls_at_once_and_keeps_only_what_it_holds() {
+    let mut node = Node::new(&[("CPU", 1.0)]);
+    assert_eq!(grants(&node.demand(1, 0, &[("CPU", 1.0)], 2)), [(1, 1)]);
+    assert_eq!(recalls(&node.place(7, &[("CPU", 1.0)], &[])), [(1, 1)]);
+    let effects = node.give_back(1, 1);
+    let worker = process(101);
+    let gpus = vec![];
+    let placed = Effect::PlaceActor { actor: actor(7), incarnation: 0, worker, gpus };
+    assert_eq!(effects, [placed]);
+    let effects = node.handle(Event::ActorStarted { worker });
+    assert_eq!(grants(&effects), [(1, 3)]);
+    assert_eq!(node.scheduler.lease_on(worker).unwrap().resources, set(&[]));
+}
+
+#[test]
+fn an_actor_that_gives_up_waits_no_more() {
+    let mut node = Node::new(&[("CPU", 1.0)]);
+    node.demand(1, 0, &[("CPU", 1.0)], 1);
+    node.place(7, &[("CPU", 1.0)], &[]);
+    node.handle(Event::ActorGaveUp { actor: actor(7) });
+    assert_eq!(node.give_back(1, 1), []);
+    assert_eq!(node.scheduler.available(), set(&[("CPU", 1.0)]));
+}
+
+#[test]
+fn a_blocked_worker_lends_its_cpu_and_takes_it_back() {
+    let mut node = Node::new(&[("CPU", 1.0), ("memory", 8.0)]);
+    node.demand(1, 0, &[("CPU", 1.0), ("memory", 8.0)], 1);
+    let worker = process(101);
+    assert_eq!(
+        node.handle(Event::Blocked { worker }),
+        [Effect::TellBlocked { holder: process(1), worker }]
+    );
+    assert_eq!(node.handle(Event::Blocked { worker }), []);
+    assert_eq!(node.scheduler.available(), set(&[("CPU", 1.0)]));
+    // Its own child runs meanwhile.
+    assert_eq!(grants(&node.demand(101, 0, &[("CPU", 1.0)], 1)), [(101, 2)]);
+    node.handle(Event::Unblocked { worker });
+    assert_eq!(node.scheduler.available(), set(&[]));
+    assert_eq!(grants(&node.demand(1, 1, &[("CPU", 1.0)], 1)), []);
+    assert_eq!(grants(&node.give_back(101, 2)), []);
+    assert_eq!(grants(&node.give_back(1, 1)), [(1, 3)]);
+}
+
+#[test]
+fn an_owner_that_dies_frees_what_waits_and_its_workers_are_killed() {
+    let mut node = Node::new(&[("CPU", 2.0)]);
+    node.demand(1, 0, &[("CPU", 1.0)], 1);
+    let shape = shape(&[("CPU", 1.0)]);
+    let event = Event::Demanded { process: process(1), job: JOB, key: 1, shape, wanted: 4 };
+    assert!(matches!(&node.raw(event)[..], [Effect::AcquireWorker { lease: LeaseId(2), .. }]));
+    assert_eq!(
+        node.raw(Event::ProcessGone { process: process(1) }),
+        [
+            Effect::CancelWorker { lease: LeaseId(2) },
+            Effect::KillWorker { worker: process(101), owner: process(1) }
+        ]
+    );
+    assert_eq!(node.scheduler.available(), set(&[("CPU", 1.0)]));
+    node.raw(Event::ProcessGone { process: process(101) });
+    assert_eq!(node.scheduler.available(), set(&[("CPU", 2.0)]));
+    // A worker that comes too late is given back, a return that comes too late is nothing.
+    let late = Event::WorkerAssigned { lease: LeaseId(2), worker: process(102) };
+    assert_eq!(node.raw(late), [Effect::ReleaseWorker { worker: process(102) }]);
+    assert_eq!(node.give_back(1, 1), []);
+}
+
+#[test]
+fn somebody_elses_lease_cannot_be_returned() {
+    let mut node = Node::new(&[("CPU", 1.0)]);
+    node.demand(1, 0, &[("CPU", 1.0)], 1);
+    assert_eq!(node.give_back(2, 1), []);
+    assert_eq!(node.scheduler.available(), set(&[]));
+}
+
+#[test]
+fn a_demand_that_falls_cancels_what_has_no_worker_yet() {
+    let mut node = Node::new(&[("CPU", 2.0)]);
+    let demanded = |wanted| Event::Demanded {
+        process: process(1),
+        job: JOB,
+        key: 0,
+        shape: shape(&[("CPU", 1.0)]),
+        wanted,
+    };
+    assert_eq!(node.raw(demanded(2)).len(), 2);
+    assert_eq!(node.raw(demanded(1)), [Effect::CancelWorker { lease: LeaseId(2) }]);
+    assert_eq!(node.raw(demanded(0)), [Effect::CancelWorker { lease: LeaseId(1) }]);
+    assert_eq!(node.scheduler.available(), set(&[("CPU", 2.0)]));
+}
+
+#[test]
+fn when_no_worker_can_start_the_demand_is_dropped_and_told() {
+    let mut node = Node::new(&[("CPU", 2.0)]);
+    let shape = shape(&[("CPU", 1.0)]);
+    node.raw(Event::Demanded { process: process(1), job: JOB, key: 0, shape, wanted: 5 });
+    let reason = "no such directory".to_string();
+    let failed = Event::WorkerFailed { lease: LeaseId(1), reason: reason.clone() };
+    assert_eq!(
+        node.raw(failed),
+        [
+            Effect::CancelWorker { lease: LeaseId(2) },
+            Effect::FailDemand { process: process(1), key: 0, reason: reason.clone() }
+        ]
+    );
+    assert_eq!(node.raw(Event::WorkerFailed { lease: LeaseId(2), reason }), []);
+    assert_eq!(node.scheduler.available(), set(&[("CPU", 2.0)]));
+}
+
+#[test]
+fn gpu_ids_are_given_and_come_back() {
+    let mut node = Node::new(&[("CPU", 4.0), ("GPU", 2.0)]);
+    let gpus = |effects: Vec<Effect>| match &effects[..] {
+        [Effect::Grant { gpus, .. }] => gpus.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(gpus(node.demand(1, 0, &[("GPU", 0.5)], 1)), [0]);
+    assert_eq!(gpus(node.demand(1, 0, &[("GPU", 0.5)], 1)), [0]);
+    assert_eq!(gpus(node.demand(1, 1, &[("GPU", 1.0)], 1)), [1]);
+    assert_eq!(node.demand(1, 1, &[("GPU", 1.0)], 1), []);
+    node.give_back(1, 1);
+    assert_eq!(node.pass(0), []); // Half of GPU 0 is free: not a whole one.
+    assert_eq!(gpus(node.give_back(1, 2)), [0]);
+}
+
+#[test]
+fn a_wide_shape_is_not_starved_but_lets_children_through_every_other_second() {
+    let mut node = Node::new(&[("CPU", 2.0)]);
+    node.demand(1, 0, &[("CPU", 1.0)], 1);
+    node.demand(2, 0, &[("CPU", 2.0)], 1);
+    node.pass(50);
+    // The free CPU is kept for the wide one.
+    assert_eq!(grants(&node.demand(101, 0, &[("CPU", 1.0)], 1)), []);
+    let deadline = node.scheduler.next_deadline().expect("it waits for the other second");
+    assert!(deadline <= Instant::ZERO + Duration::from_secs(1));
+    node.now = Instant::ZERO + Duration::from_secs(1);
+    assert_eq!(grants(&node.handle(Event::Tick)), [(101, 2)]);
+}
+
+#[test]
+fn shapes_that_need_nothing_are_bounded_all_the_same() {
+    let mut node = Node::new(&[("CPU", 1.0)]);
+    let effects = node.demand(1, 0, &[], u32::MAX);
+    assert_eq!(grants(&effects).len(), FREE_LEASES_MAX);
+}

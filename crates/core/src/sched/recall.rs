@@ -1,0 +1,154 @@
+//! Which leases are called back for claims that wait: the arithmetic of one pass.
+
+use std::collections::BTreeMap;
+
+use hoplo_base::limits::LEASE_QUANTUM;
+use hoplo_base::{Instant, LeaseId, ProcessId, ResourceSet};
+
+use super::local::{Claimant, Lease, LocalScheduler, in_use};
+
+pub(super) enum Meet {
+    /// What is free or was recalled already is enough.
+    Expected,
+    Recall(Vec<LeaseId>),
+    /// It could be met by leases that are too young; the youngest of them is ripe then.
+    Ripens(Instant),
+    Never,
+}
+
+/// What would be free after all recalls, and who would then have how much.
+pub(super) struct RecallBook<'a> {
+    scheduler: &'a LocalScheduler,
+    expected: ResourceSet,
+    /// Leases that can be recalled, oldest first.
+    candidates: Vec<(Instant, LeaseId)>,
+    /// Leases that each will keep.
+    keeps: Counts,
+    /// Leases that each has or will get, recalled ones included until they are back: one who
+    /// gives is not made to take from the next at once.
+    has: Counts,
+}
+
+#[derive(Default)]
+struct Counts {
+    by_process: BTreeMap<ProcessId, u32>,
+    by_claimant: BTreeMap<Claimant, u32>,
+}
+
+impl Counts {
+    fn add(&mut self, claimant: Claimant, by: i32) {
+        if let Claimant::Demand { process, .. } = claimant {
+            let add = |count: &mut u32| {
+                *count = count.checked_add_signed(by).expect("a recalled lease was counted");
+            };
+            add(self.by_process.entry(process).or_default());
+            add(self.by_claimant.entry(claimant).or_default());
+        }
+    }
+
+    fn of_process(&self, process: ProcessId) -> u32 {
+        self.by_process.get(&process).copied().unwrap_or(0)
+    }
+
+    fn of_claimant(&self, claimant: Claimant) -> u32 {
+        self.by_claimant.get(&claimant).copied().unwrap_or(0)
+    }
+}
+
+impl<'a> RecallBook<'a> {
+    pub(super) fn new(scheduler: &'a LocalScheduler) -> Self {
+        let mut book = Self {
+            scheduler,
+            expected: scheduler.available(),
+            candidates: Vec::new(),
+            keeps: Counts::default(),
+            has: Counts::default(),
+        };
+        for (id, lease) in scheduler.leases() {
+            book.has.add(lease.claimant, 1);
+            if lease.recalled {
+                book.expected.add(&in_use(lease));
+                continue;
+            }
+            if let Claimant::Demand { .. } = lease.claimant {
+                book.keeps.add(lease.claimant, 1);
+                if lease.worker.is_some() && !lease.blocked {
+                    book.candidates.push((lease.granted_at, id));
+                }
+            }
+        }
+        book.candidates.sort();
+        book
+    }
+
+    pub(super) fn meet(&mut self, now: Instant, claimant: Claimant, wanted: &ResourceSet) -> Meet {
+        let feasible = self.scheduler.feasible(wanted);
+        let mut expected = self.expected.clone();
+        let mut chosen: Vec<(Instant, LeaseId)> = Vec::new();
+        for (granted_at, id) in &self.candidates {
+            if expected.covers(wanted) || !feasible {
+                break;
+            }
+            let lease = &self.scheduler.lease(*id);
+            let lacks = |name: &str, parts| expected.parts(name) < parts;
+            let helps = wanted
+                .iter()
+                .any(|(name, parts)| lacks(name, parts) && lease.resources.parts(name) > 0);
+            if helps && self.is_richer(lease, claimant, &chosen) {
+                expected.add(&lease.resources);
+                chosen.push((*granted_at, *id));
+            }
+        }
+        if !expected.covers(wanted) {
+            return Meet::Never;
+        }
+        let ripe_at = match claimant {
+            Claimant::Actor { .. } => None,
+            Claimant::Demand { .. } => chosen.iter().map(|(at, _)| *at + LEASE_QUANTUM).max(),
+        };
+        if let Some(at) = ripe_at.filter(|at| *at > now) {
+            return Meet::Ripens(at);
+        }
+        expected.subtract(wanted);
+        self.expected = expected;
+        self.has.add(claimant, 1);
+        self.keeps.add(claimant, 1);
+        let chosen: Vec<LeaseId> = chosen.into_iter().map(|(_, id)| id).collect();
+        for id in &chosen {
+            self.keeps.add(self.scheduler.lease(*id).claimant, -1);
+        }
+        self.candidates.retain(|(_, id)| !chosen.contains(id));
+        if chosen.is_empty() { Meet::Expected } else { Meet::Recall(chosen) }
+    }
+
+    /// Whether the lease's holder would still not be poorer than the claimant.
+    fn is_richer(&self, lease: &Lease, claimant: Claimant, chosen: &[(Instant, LeaseId)]) -> bool {
+        let Claimant::Demand { process: holder, .. } = lease.claimant else { return false };
+        let Claimant::Demand { process, .. } = claimant else { return true };
+        if lease.worker == Some(process) {
+            return false; // The one that waits runs on it.
+        }
+        let chosen = chosen.iter().map(|(_, id)| self.scheduler.lease(*id).claimant);
+        let same_process = holder == process;
+        let taken = chosen.filter(|other| match other {
+            Claimant::Demand { process: p, .. } if !same_process => *p == holder,
+            other => *other == lease.claimant,
+        });
+        let taken = taken.count() as u32;
+        if same_process {
+            let keeps = self.keeps.of_claimant(lease.claimant) - taken;
+            lease.claimant != claimant && keeps > self.has.of_claimant(claimant)
+        } else {
+            let keeps = self.keeps.of_process(holder) - taken;
+            keeps > self.has.of_process(process)
+        }
+    }
+
+    /// Leases that the claimant's process has.
+    pub(super) fn wealth(&self, claimant: Claimant) -> u32 {
+        match claimant {
+            Claimant::Actor { .. } => 0,
+            Claimant::Demand { process, .. } => self.has.of_process(process),
+        }
+    }
+}

@@ -1,0 +1,485 @@
+//! Worker pool: which worker processes exist, and which of them serves which lease.
+//!
+//! ```text
+//!            fork            Hello           lease             lease returned
+//!  (nothing) ----> starting -------> idle --------> busy ----------------------> idle
+//!                     |                |  idle for WORKER_IDLE, beyond the floor
+//!                     | failed         v
+//!                     +--> (nothing)  retired --> gone
+//! ```
+//!
+//! A lease gets an idle worker of its job and environment, best one that its owner has a channel
+//! with already; else it waits, and a worker is forked for it. Forks follow what waits: one starting
+//! worker for each waiting lease, at most `starts_max` at a time. The scheduler bounds the leases,
+//! so the pool needs no bound on workers of its own.
+//!
+//! Some starts fail for no reason of ours (a fork is refused for lack of memory): another is
+//! tried. After `FAILURES_MAX` failures in a row of one job and environment, what waits for it fails.
+//!
+//! # Invariants
+//! - POOL-1: a lease waits, or has a worker, never both; no two leases have the same worker.
+//! - POOL-2: while leases wait for a kind of worker, as many start as wait (or `starts_max` in all).
+//! - POOL-3: no idle worker fits a lease that waits.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hoplo_base::limits::WORKER_IDLE;
+use hoplo_base::{Instant, JobId, LeaseId, ProcessId};
+use hoplo_wire::node::RuntimeEnv;
+
+/// Starts that may fail in a row before those that wait are told.
+const FAILURES_MAX: u32 = 3;
+
+/// Idle workers of one kind of which another kind's use cannot profit are not piled up beyond
+/// this many times the floor.
+const IDLE_FLOORS_MAX: usize = 4;
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    Wanted {
+        lease: LeaseId,
+        job: JobId,
+        env: RuntimeEnv,
+        prefer: Option<ProcessId>,
+    },
+    /// The lease does not wait any more (it has no worker yet).
+    Cancelled {
+        lease: LeaseId,
+    },
+    Released {
+        worker: ProcessId,
+    },
+    Started {
+        attempt: u64,
+        worker: ProcessId,
+    },
+    StartFailed {
+        attempt: u64,
+        reason: String,
+    },
+    /// `worker` has a channel with `peer`.
+    Connected {
+        worker: ProcessId,
+        peer: ProcessId,
+    },
+    Gone {
+        process: ProcessId,
+    },
+    /// The driver is gone; only what detached actors need is still started for it.
+    JobEnded {
+        job: JobId,
+    },
+    Tick,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    Fork {
+        attempt: u64,
+        job: JobId,
+        env: RuntimeEnv,
+    },
+    Assign {
+        lease: LeaseId,
+        worker: ProcessId,
+    },
+    Fail {
+        lease: LeaseId,
+        reason: String,
+    },
+    /// It is idle and not needed any more: to exit.
+    Retire {
+        worker: ProcessId,
+        reason: &'static str,
+    },
+}
+
+/// What distinguishes workers: they cannot be changed from one to the other.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Kind {
+    job: JobId,
+    env: RuntimeEnv,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerState {
+    Idle {
+        since: Instant,
+    },
+    Busy,
+    /// Told to exit.
+    Retired,
+}
+
+#[derive(Clone, Debug)]
+struct Worker {
+    kind: Kind,
+    state: WorkerState,
+    /// Processes that it has a channel with.
+    peers: BTreeSet<ProcessId>,
+}
+
+#[derive(Clone, Debug)]
+struct Waiting {
+    kind: Kind,
+    prefer: Option<ProcessId>,
+}
+
+#[derive(Debug)]
+pub struct WorkerPool {
+    /// Idle workers that are kept however long they idle.
+    floor: usize,
+    /// Workers that start at the same time.
+    starts_max: usize,
+    workers: BTreeMap<ProcessId, Worker>,
+    /// In the order of the leases' ids, which is the order in which they were reserved.
+    waiting: BTreeMap<LeaseId, Waiting>,
+    starting: BTreeMap<u64, Kind>,
+    failures: BTreeMap<Kind, u32>,
+    ended: BTreeSet<JobId>,
+    next_attempt: u64,
+}
+
+impl WorkerPool {
+    /// `floor`: the node's CPUs, about.
+    pub fn new(floor: usize) -> Self {
+        Self {
+            floor,
+            starts_max: (2 * floor).max(4),
+            workers: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            starting: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            ended: BTreeSet::new(),
+            next_attempt: 1,
+        }
+    }
+
+    pub fn handle(&mut self, now: Instant, event: Event, effects: &mut Vec<Effect>) {
+        match event {
+            Event::Wanted { lease, job, env, prefer } => {
+                let kind = Kind { job, env };
+                match self.best_idle(&kind, prefer) {
+                    Some(worker) => self.assign(lease, worker, effects),
+                    None => {
+                        let other = self.waiting.insert(lease, Waiting { kind, prefer });
+                        assert!(other.is_none(), "POOL-1: {lease} waits twice");
+                    }
+                }
+            }
+            Event::Cancelled { lease } => {
+                self.waiting.remove(&lease);
+            }
+            Event::Released { worker } => self.on_released(now, worker, effects),
+            Event::Started { attempt, worker } => self.on_started(now, attempt, worker, effects),
+            Event::StartFailed { attempt, reason } => {
+                self.on_start_failed(attempt, reason, effects);
+            }
+            Event::Connected { worker, peer } => {
+                for (one, other) in [(worker, peer), (peer, worker)] {
+                    if let Some(worker) = self.workers.get_mut(&one) {
+                        worker.peers.insert(other);
+                    }
+                }
+            }
+            Event::Gone { process } => {
+                self.workers.remove(&process);
+                for worker in self.workers.values_mut() {
+                    worker.peers.remove(&process);
+                }
+            }
+            Event::JobEnded { job } => {
+                self.ended.insert(job);
+                self.failures.retain(|kind, _| kind.job != job);
+            }
+            Event::Tick => {}
+        }
+        self.retire(now, effects);
+        self.fork(effects);
+    }
+
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let idle: Vec<Instant> = self.idle().map(|(since, _)| since).collect();
+        let reapable = idle.len().saturating_sub(self.floor);
+        if reapable == 0 {
+            return None;
+        }
+        idle.into_iter().min().map(|since| since + WORKER_IDLE)
+    }
+
+    pub fn state(&self, worker: ProcessId) -> Option<WorkerState> {
+        self.workers.get(&worker).map(|worker| worker.state)
+    }
+
+    pub fn starting(&self) -> usize {
+        self.starting.len()
+    }
+
+    /// Why this lease has no worker yet.
+    pub fn explain(&self, lease: LeaseId) -> Option<String> {
+        let waiting = self.waiting.get(&lease)?;
+        let failures = self.failures.get(&waiting.kind).copied().unwrap_or(0);
+        Some(match failures {
+            0 => "its worker is starting".to_string(),
+            _ => format!("its worker is starting (it failed {failures} times)"),
+        })
+    }
+
+    /// Asserts the invariants of the module's doc.
+    pub fn check(&self) {
+        for (lease, waiting) in &self.waiting {
+            let fits = self.best_idle(&waiting.kind, None);
+            assert_eq!(fits, None, "POOL-3: {lease}");
+        }
+        let waiting = self.waiting.len();
+        let busy_starting = self.starting.len() >= self.starts_max;
+        assert!(busy_starting || self.starting.len() >= waiting.min(self.starts_max), "POOL-2");
+    }
+
+    fn on_released(&mut self, now: Instant, id: ProcessId, effects: &mut Vec<Effect>) {
+        // It died, or it was told to exit, while it was being given back.
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        match worker.state {
+            WorkerState::Retired => return,
+            WorkerState::Busy => worker.state = WorkerState::Idle { since: now },
+            WorkerState::Idle { .. } => panic!("POOL-1: {id} is given back, but it is idle"),
+        }
+        self.serve(id, effects);
+    }
+
+    fn on_started(&mut self, now: Instant, attempt: u64, id: ProcessId, effects: &mut Vec<Effect>) {
+        let kind = self.starting.remove(&attempt).expect("every start was asked for");
+        self.failures.remove(&kind);
+        let state = WorkerState::Idle { since: now };
+        self.workers.insert(id, Worker { kind, state, peers: BTreeSet::new() });
+        self.serve(id, effects);
+    }
+
+    fn on_start_failed(&mut self, attempt: u64, reason: String, effects: &mut Vec<Effect>) {
+        let kind = self.starting.remove(&attempt).expect("every start was asked for");
+        let failures = self.failures.entry(kind.clone()).or_insert(0);
+        *failures += 1;
+        if *failures < FAILURES_MAX {
+            return;
+        }
+        self.failures.remove(&kind);
+        let failed: Vec<LeaseId> =
+            self.waiting.iter().filter(|(_, w)| w.kind == kind).map(|(lease, _)| *lease).collect();
+        for lease in failed {
+            self.waiting.remove(&lease);
+            effects.push(Effect::Fail { lease, reason: reason.clone() });
+        }
+    }
+
+    /// Gives an idle worker to the first lease that it fits: one whose owner knows it, if any.
+    fn serve(&mut self, id: ProcessId, effects: &mut Vec<Effect>) {
+        let worker = &self.workers[&id];
+        let fits = || self.waiting.iter().filter(|(_, waiting)| waiting.kind == worker.kind);
+        let known = fits().find(|(_, w)| w.prefer.is_some_and(|peer| worker.peers.contains(&peer)));
+        if let Some(lease) = known.or_else(|| fits().next()).map(|(lease, _)| *lease) {
+            self.waiting.remove(&lease);
+            self.assign(lease, id, effects);
+        }
+    }
+
+    fn assign(&mut self, lease: LeaseId, id: ProcessId, effects: &mut Vec<Effect>) {
+        let worker = self.workers.get_mut(&id).expect("an idle worker lives");
+        assert!(matches!(worker.state, WorkerState::Idle { .. }), "POOL-1: {id}");
+        worker.state = WorkerState::Busy;
+        effects.push(Effect::Assign { lease, worker: id });
+    }
+
+    /// Known to the asker first, then the one that was used last (its caches are warm).
+    fn best_idle(&self, kind: &Kind, prefer: Option<ProcessId>) -> Option<ProcessId> {
+        let idle = self.workers.iter().filter_map(|(id, worker)| match worker.state {
+            WorkerState::Idle { since } if worker.kind == *kind => {
+                let known = prefer.is_some_and(|peer| worker.peers.contains(&peer));
+                Some(((known, since), *id))
+            }
+            WorkerState::Idle { .. } | WorkerState::Busy | WorkerState::Retired => None,
+        });
+        idle.max().map(|(_, id)| id)
+    }
+
+    fn idle(&self) -> impl Iterator<Item = (Instant, ProcessId)> {
+        self.workers.iter().filter_map(|(id, worker)| match worker.state {
+            WorkerState::Idle { since } => Some((since, *id)),
+            WorkerState::Busy | WorkerState::Retired => None,
+        })
+    }
+
+    fn retire(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+        let mut idle: Vec<_> = self.idle().collect();
+        idle.sort();
+        let mut spare = idle.len().saturating_sub(self.floor);
+        let mut excess = idle.len().saturating_sub(self.floor.max(1) * IDLE_FLOORS_MAX);
+        for (since, id) in idle {
+            let worker = self.workers.get_mut(&id).expect("it was just listed");
+            let reason = if self.ended.contains(&worker.kind.job) {
+                "its job ended"
+            } else if excess > 0 {
+                "too many idle workers"
+            } else if spare > 0 && now.since(since) >= WORKER_IDLE {
+                "idle"
+            } else {
+                continue;
+            };
+            spare = spare.saturating_sub(1);
+            excess = excess.saturating_sub(1);
+            worker.state = WorkerState::Retired;
+            effects.push(Effect::Retire { worker: id, reason });
+        }
+    }
+
+    /// As many starts of each kind as leases wait for it.
+    fn fork(&mut self, effects: &mut Vec<Effect>) {
+        let mut starting: BTreeMap<Kind, usize> = BTreeMap::new();
+        for kind in self.starting.values() {
+            *starting.entry(kind.clone()).or_default() += 1;
+        }
+        for waiting in self.waiting.values() {
+            if let Some(count) = starting.get_mut(&waiting.kind).filter(|count| **count > 0) {
+                *count -= 1;
+                continue;
+            }
+            if self.starting.len() >= self.starts_max {
+                return;
+            }
+            let Kind { job, env } = waiting.kind.clone();
+            let attempt = self.next_attempt;
+            self.next_attempt += 1;
+            self.starting.insert(attempt, waiting.kind.clone());
+            effects.push(Effect::Fork { attempt, job, env });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JOB: JobId = JobId(1);
+
+    fn process(count: u32) -> ProcessId {
+        ProcessId::new(1, count, count as u16)
+    }
+
+    fn wanted(lease: u64, prefer: Option<ProcessId>) -> Event {
+        Event::Wanted { lease: LeaseId(lease), job: JOB, env: RuntimeEnv::default(), prefer }
+    }
+
+    fn fork(attempt: u64) -> Effect {
+        Effect::Fork { attempt, job: JOB, env: RuntimeEnv::default() }
+    }
+
+    fn assign(lease: u64, worker: ProcessId) -> Effect {
+        Effect::Assign { lease: LeaseId(lease), worker }
+    }
+
+    struct Pool(WorkerPool, Instant);
+
+    impl Pool {
+        fn new(floor: usize) -> Self {
+            Self(WorkerPool::new(floor), Instant::ZERO)
+        }
+
+        fn handle(&mut self, event: Event) -> Vec<Effect> {
+            let mut effects = Vec::new();
+            self.0.handle(self.1, event, &mut effects);
+            self.0.check();
+            effects
+        }
+
+        fn started(&mut self, attempt: u64) -> Vec<Effect> {
+            self.handle(Event::Started { attempt, worker: process(attempt as u32) })
+        }
+    }
+
+    #[test]
+    fn three_failed_starts_in_a_row_fail_what_waits_with_the_reason() {
+        let mut pool = Pool::new(1);
+        assert_eq!(pool.handle(wanted(1, None)), [fork(1)]);
+        let failed = |attempt| Event::StartFailed { attempt, reason: "no memory".to_string() };
+        assert_eq!(pool.handle(failed(1)), [fork(2)]);
+        assert_eq!(pool.handle(failed(2)), [fork(3)]);
+        assert_eq!(
+            pool.handle(failed(3)),
+            [Effect::Fail { lease: LeaseId(1), reason: "no memory".to_string() }]
+        );
+        // The next one that asks gets three tries again.
+        assert_eq!(pool.handle(wanted(2, None)), [fork(4)]);
+        assert_eq!(pool.handle(failed(4)), [fork(5)]);
+    }
+
+    #[test]
+    fn a_cancelled_start_is_not_wasted() {
+        let mut pool = Pool::new(1);
+        pool.handle(wanted(1, None));
+        assert_eq!(pool.handle(Event::Cancelled { lease: LeaseId(1) }), []);
+        assert_eq!(pool.handle(wanted(2, None)), []); // The start of lease 1 serves it.
+        assert_eq!(pool.started(1), [assign(2, process(1))]);
+    }
+
+    #[test]
+    fn a_worker_that_dies_on_its_way_back_is_forgotten() {
+        let mut pool = Pool::new(1);
+        pool.handle(wanted(1, None));
+        pool.started(1);
+        assert_eq!(pool.handle(Event::Gone { process: process(1) }), []);
+        assert_eq!(pool.handle(Event::Released { worker: process(1) }), []);
+        assert_eq!(pool.handle(wanted(2, None)), [fork(2)]);
+    }
+
+    #[test]
+    fn a_known_idle_worker_is_preferred_then_the_warmest() {
+        let mut pool = Pool::new(3);
+        for lease in 1..=3 {
+            pool.handle(wanted(lease, None));
+        }
+        for attempt in 1..=3 {
+            pool.started(attempt);
+        }
+        pool.handle(Event::Connected { worker: process(1), peer: process(9) });
+        for worker in 1..=3 {
+            pool.1 = pool.1 + std::time::Duration::from_secs(1);
+            pool.handle(Event::Released { worker: process(worker) });
+        }
+        assert_eq!(pool.handle(wanted(4, Some(process(9)))), [assign(4, process(1))]);
+        assert_eq!(pool.handle(wanted(5, Some(process(8)))), [assign(5, process(3))]);
+    }
+
+    #[test]
+    fn idle_workers_beyond_the_floor_are_retired_and_those_of_an_ended_job_at_once() {
+        let mut pool = Pool::new(1);
+        for lease in 1..=3 {
+            pool.handle(wanted(lease, None));
+        }
+        for attempt in 1..=3 {
+            pool.started(attempt);
+        }
+        for worker in 1..=3 {
+            pool.handle(Event::Released { worker: process(worker) });
+        }
+        let deadline = pool.0.next_deadline().expect("two are beyond the floor");
+        pool.1 = deadline;
+        assert_eq!(
+            pool.handle(Event::Tick),
+            [1, 2].map(|count| Effect::Retire { worker: process(count), reason: "idle" })
+        );
+        assert_eq!(pool.0.next_deadline(), None);
+        assert_eq!(
+            pool.handle(Event::JobEnded { job: JOB }),
+            [Effect::Retire { worker: process(3), reason: "its job ended" }]
+        );
+    }
+
+    #[test]
+    fn starts_are_bounded_and_go_on_as_they_finish() {
+        let mut pool = Pool::new(1); // At most four at a time.
+        for lease in 1..=6 {
+            pool.handle(wanted(lease, None));
+        }
+        assert_eq!(pool.0.starting(), 4);
+        assert_eq!(pool.started(1), [assign(1, process(1)), fork(5)]);
+    }
+}
