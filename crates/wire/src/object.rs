@@ -20,6 +20,11 @@ pub struct Location {
     pub len: u64,
 }
 
+impl Location {
+    /// In a call frame: the object is known to the daemon, which says where (or what) it is.
+    pub const ASK: Location = Location { slot: u32::MAX, generation: 0, offset: 0, len: 0 };
+}
+
 /// Why there is no value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {

@@ -44,6 +44,8 @@ pub struct Call {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
     /// `max_pending_calls` of the actor is reached; take results first.
-    #[error("the actor has {pending} unfinished calls of this process, its max_pending_calls; get some results first")]
+    #[error(
+        "the actor has {pending} unfinished calls of this process, its max_pending_calls; get some results first"
+    )]
     PendingCallsLimit { pending: u32 },
 }

@@ -1,4 +1,358 @@
-//! skeleton
+//! The session machine: everything a process knows as the owner of tasks and a holder of refs.
+//!
+//! One per process (driver or worker). It decides which call goes into whose ring, when a lease is
+//! asked for or given back, what runs again after a crash, when an object is unreachable here, and what
+//! the node daemon must know before somebody else does.
+//!
+//! ```text
+//!   submit --> Waiting --refs ready--> Queued --lease--> Placed --reply--> (gone; its objects are Ready)
+//!                 |                      ^  ^              |
+//!                 |                      |  +--revoked-----+  (not started: costs no retry)
+//!                 |                      +-----retry-------+  (worker died, or a retryable exception)
+//!                 +--a ref failed, cancelled, retries used up--> its objects are Ready(Failed)
+//! ```
+//! A method call waits in its actor's queue instead of a shape's, in submission order; `Limbo` is a call
+//! whose actor's worker is gone and whose verdict (restart or dead) has not come yet.
+//!
+//! # Invariants
+//! - SES-1: a lease's `in_flight` holds exactly the tasks that are `Placed` on it, in ring order.
+//! - SES-2: an entry exists while its count is above zero or its task will still complete it.
+//! - SES-3: every object named in a frame, a reply or a stored value was told to the daemon before
+//!   (REF-1): `mention` precedes every `Place`, and notices are flushed by it.
+//! - SES-4: a reply of an attempt that is not the current one changes nothing but gives back what it brought.
+//! - SES-5: calls to one actor are placed in the order of their submission.
+//!
+//! The hot paths (`submit`, `on_reply`, `add_ref`, `drop_ref`) are methods that borrow their input; everything
+//! rare is an `Event`.
 
+mod actors;
 mod call;
+mod explain;
+mod leases;
+mod refs;
+mod streams;
+mod tasks;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use hoplo_base::{
+    ActorId, FunctionId, Instant, JobId, LeaseId, Map, ObjectId, ProcessId, TaskId, limits,
+};
+use hoplo_wire::node::{ActorState, Counters, Notice, Obituary, Shape, ToNode};
+use hoplo_wire::{Failure, FailureKind, Location, Value};
+
+pub use actors::CreateActor;
 pub use call::{Call, CallOptions, SubmitError};
+pub use explain::TaskLine;
+pub use streams::StreamNext;
+pub use tasks::Frame;
+
+use actors::Actor;
+use leases::{Lease, Pace, ShapeState};
+use refs::{Entry, Origin, State};
+use tasks::{Stage, Task};
+
+/// What the daemon or the shell reports.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    LeaseGranted {
+        lease: LeaseId,
+        key: u32,
+        worker: ProcessId,
+        gpus: Vec<u32>,
+    },
+    LeaseRecall {
+        lease: LeaseId,
+    },
+    LeaseStuck {
+        key: u32,
+        reason: Option<String>,
+        infeasible: bool,
+    },
+    WorkerBlocked {
+        worker: ProcessId,
+    },
+    /// The shell has drained its replies before; `unstarted`: calls that it never took.
+    ProcessGone {
+        process: ProcessId,
+        obituary: Obituary,
+        unstarted: Vec<u64>,
+    },
+    /// Frames that were taken back before the worker took them, and those it had taken.
+    Revoked {
+        worker: ProcessId,
+        seqs: Vec<u64>,
+        kept: Vec<u64>,
+    },
+    Ready {
+        object: ObjectId,
+        value: Value,
+        contains: Vec<ObjectId>,
+    },
+    ActorState {
+        actor: ActorId,
+        state: ActorState,
+    },
+    /// Asked by the user here, or by a process that borrows the ref.
+    Cancel {
+        task: TaskId,
+        force: bool,
+        recursive: bool,
+    },
+    /// The daemon is gone: everything that needs it fails.
+    NodeDied {
+        failure: Failure,
+    },
+    Tick,
+}
+
+/// What the shell is to do, in this order, under the same lock.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Write `Session::frame(seq)` into the call ring of this worker.
+    Place {
+        worker: ProcessId,
+        seq: u64,
+    },
+    /// Take these frames back if they are not taken yet; answer with `Event::Revoked`.
+    Revoke {
+        worker: ProcessId,
+        seqs: Vec<u64>,
+    },
+    Node(ToNode),
+    /// An object that only this process ever saw, in its own extent: free the state word and reuse range and
+    /// slot. If the daemon is just spilling it: `Session::free_refused`.
+    FreeStored {
+        object: ObjectId,
+        location: Location,
+    },
+    /// A callback that `watch` registered is due.
+    Fire {
+        watch: u64,
+    },
+    /// A line for the user.
+    Warn {
+        line: String,
+    },
+}
+
+/// A finished run, for `timeline` (a bounded ring of the latest).
+#[derive(Clone, Debug)]
+pub struct Run {
+    pub task: TaskId,
+    pub name: Arc<str>,
+    pub worker: ProcessId,
+    pub started_ns: u64,
+    pub ran_ns: u32,
+    pub failed: bool,
+}
+
+pub struct Session {
+    me: ProcessId,
+    job: JobId,
+    next_seq: u64,
+    /// Own tasks that are not finished, by `seq`.
+    tasks: Map<u64, Task>,
+    /// Every object that something in this process refers to, or that a task here will make.
+    objects: Map<ObjectId, Entry>,
+    shapes: Vec<ShapeState>,
+    shape_keys: BTreeMap<Arc<Shape>, u32>,
+    leases: BTreeMap<LeaseId, Lease>,
+    /// Leases by their worker.
+    workers: Map<ProcessId, LeaseId>,
+    paces: Map<FunctionId, Pace>,
+    actors: BTreeMap<ActorId, Actor>,
+    /// Not yet told to the daemon.
+    notices: Vec<Notice>,
+    notices_since: Instant,
+    /// Borrowed entries of which the daemon does not know that we hold them.
+    unreported: Vec<ObjectId>,
+    unreported_max: usize,
+    next_watch: u64,
+    /// Reasons why replies must be drained though nobody waits: see `needs_progress`.
+    reasons: u64,
+    runs: VecDeque<Run>,
+    counters: Counters,
+    node_died: Option<Failure>,
+    /// Scratch for the refs part of frames.
+    scratch: Vec<u8>,
+}
+
+const RUNS_KEPT: usize = 10_000;
+
+impl Session {
+    pub fn new(me: ProcessId, job: JobId) -> Self {
+        Self {
+            me,
+            job,
+            next_seq: 1,
+            tasks: Map::default(),
+            objects: Map::default(),
+            shapes: Vec::new(),
+            shape_keys: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            workers: Map::default(),
+            paces: Map::default(),
+            actors: BTreeMap::new(),
+            notices: Vec::new(),
+            notices_since: Instant::ZERO,
+            unreported: Vec::new(),
+            unreported_max: refs::UNREPORTED_MIN,
+            next_watch: 1,
+            reasons: 0,
+            runs: VecDeque::new(),
+            counters: Counters::default(),
+            node_died: None,
+            scratch: Vec::new(),
+        }
+    }
+
+    pub fn handle(&mut self, now: Instant, event: Event, effects: &mut Vec<Effect>) {
+        match event {
+            Event::LeaseGranted { lease, key, worker, gpus } => {
+                self.lease_granted(now, lease, key, worker, gpus, effects);
+            }
+            Event::LeaseRecall { lease } => self.lease_recalled(now, lease, effects),
+            Event::LeaseStuck { key, reason, infeasible } => {
+                self.lease_stuck(key, reason, infeasible, effects);
+            }
+            Event::WorkerBlocked { worker } => self.worker_blocked(now, worker, effects),
+            Event::ProcessGone { process, obituary, unstarted } => {
+                self.process_gone(now, process, &obituary, &unstarted, effects);
+            }
+            Event::Revoked { worker, seqs, kept } => {
+                self.revoked(now, worker, &seqs, &kept, effects);
+            }
+            Event::Ready { object, value, contains } => {
+                self.object_ready(now, object, value, contains, effects);
+            }
+            Event::ActorState { actor, state } => self.actor_state(now, actor, state, effects),
+            Event::Cancel { task, force, recursive } => {
+                self.cancel(now, task, force, recursive, effects);
+            }
+            Event::NodeDied { failure } => self.node_died(now, failure, effects),
+            Event::Tick => self.tick(now, effects),
+        }
+    }
+
+    /// When `Event::Tick` is due at the latest.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let notices = (!self.notices.is_empty()).then(|| self.notices_since + NOTICES_DELAY);
+        notices.into_iter().chain(self.lease_deadline()).min()
+    }
+
+    /// Whether replies must be drained even though nobody waits for them.
+    pub fn needs_progress(&self) -> bool {
+        self.reasons > 0 && (!self.workers.is_empty() || !self.actors.is_empty())
+    }
+
+    /// Unsent notices go out now.
+    pub fn flush(&mut self, effects: &mut Vec<Effect>) {
+        if !self.notices.is_empty() {
+            let batch = std::mem::take(&mut self.notices);
+            effects.push(Effect::Node(ToNode::Notices(batch)));
+        }
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    pub fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.runs.iter()
+    }
+
+    pub fn me(&self) -> ProcessId {
+        self.me
+    }
+
+    /// Asserts the invariants of the module doc that can be seen from inside.
+    pub fn check(&self) {
+        for (id, lease) in &self.leases {
+            assert_eq!(self.workers.get(&lease.worker), Some(id), "SES-1: one lease a worker");
+            for seq in &lease.in_flight {
+                let task = self.tasks.get(seq).expect("SES-1: what is in flight exists");
+                assert!(
+                    matches!(task.stage, Stage::Placed { worker } if worker == lease.worker),
+                    "SES-1: {seq} is {:?}",
+                    task.stage
+                );
+            }
+        }
+        let mut keys: Vec<_> = self.objects.keys().copied().collect();
+        keys.sort_unstable();
+        for object in keys {
+            let entry = &self.objects[&object];
+            let completes =
+                object.task.owner == self.me && self.tasks.contains_key(&object.task.seq);
+            assert!(entry.count > 0 || completes, "SES-2: {object} is unreachable and kept");
+        }
+        let mut reasons = 0;
+        for task in self.tasks.values() {
+            reasons += u64::from(task.is_reason());
+        }
+        for entry in self.objects.values() {
+            reasons += entry.watches.len() as u64;
+        }
+        for task in self.tasks.values() {
+            reasons += task.stream.as_ref().map_or(0, |stream| stream.watches.len() as u64);
+        }
+        assert_eq!(reasons, self.reasons, "reasons for progress are counted");
+    }
+
+    fn tick(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+        if !self.notices.is_empty() && now >= self.notices_since + NOTICES_DELAY {
+            self.flush(effects);
+        }
+        self.tick_leases(now, effects);
+    }
+
+    fn notice(&mut self, now: Instant, notice: Notice, effects: &mut Vec<Effect>) {
+        if self.notices.is_empty() {
+            self.notices_since = now;
+        }
+        self.notices.push(notice);
+        if self.notices.len() >= limits::NOTICES_BATCH {
+            self.flush(effects);
+        }
+    }
+
+    fn next_task(&mut self) -> TaskId {
+        let seq = self.next_seq;
+        self.next_seq += 1;
+        TaskId { owner: self.me, seq }
+    }
+
+    fn node_died(&mut self, now: Instant, failure: Failure, effects: &mut Vec<Effect>) {
+        self.node_died = Some(failure.clone());
+        let mut seqs: Vec<u64> = self.tasks.keys().copied().collect();
+        seqs.sort_unstable();
+        for seq in seqs {
+            self.fail_task(now, seq, &failure, effects);
+        }
+        let mut waiting: Vec<ObjectId> = self
+            .objects
+            .iter()
+            .filter(|(_, entry)| !matches!(entry.state, State::Ready(_)))
+            .map(|(object, _)| *object)
+            .collect();
+        waiting.sort_unstable();
+        for object in waiting {
+            let value = Value::Failed(failure.clone());
+            self.complete(now, object, value, vec![], Origin::Own, effects);
+        }
+        self.leases.clear();
+        self.workers.clear();
+        self.notices.clear();
+    }
+}
+
+/// How long a notice may wait for company.
+const NOTICES_DELAY: std::time::Duration = std::time::Duration::from_millis(20);
+
+fn cancelled(name: &str, task: TaskId) -> Failure {
+    Failure::new(FailureKind::Cancelled, format!("{task} of {name} was cancelled"))
+}

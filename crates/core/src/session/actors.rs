@@ -1,0 +1,362 @@
+//! Calls to actors: one queue per actor, sent in order to whichever worker the actor lives in now.
+//!
+//! ```text
+//!   (first call) --watch--> Unknown --> Pending --> Alive --worker gone--> Unknown --> Restarting --> Alive
+//!                                                     \------------------------------> Dead (for good)
+//! ```
+//! When the worker goes, calls that it never took go back into the queue; those it had taken wait in
+//! `Limbo` for the daemon's word: restarting (again, if they may be retried, else `ActorUnavailable`)
+//! or dead (`ActorDied`).
+
+use std::collections::{BTreeSet, VecDeque};
+
+use hoplo_base::{ActorId, Instant, ObjectId, ProcessId, ResourceSet, TaskId};
+use hoplo_wire::call::CallKind;
+use hoplo_wire::node::{ActorSpec, ActorState, Shape, ToNode};
+use hoplo_wire::{Failure, FailureKind};
+
+use super::refs::{Entry, Knowledge};
+use super::tasks::Stage;
+use super::{Call, Effect, Session, SubmitError};
+
+/// Frames of one caller that an actor may have before it; async actors run many at once.
+const ACTOR_DEPTH_MAX: usize = 4096;
+
+#[derive(Debug)]
+pub(super) struct Actor {
+    pub status: Status,
+    /// Submitted, not placed: in order of submission.
+    pub queue: VecDeque<u64>,
+    /// Placed: in order of submission.
+    pub in_flight: BTreeSet<u64>,
+    /// Its worker died with these begun.
+    pub limbo: BTreeSet<u64>,
+    /// Calls of this process that are not finished.
+    pub unfinished: u32,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Status {
+    /// The daemon's word is awaited.
+    Unknown,
+    Pending {
+        reason: String,
+        infeasible: bool,
+    },
+    Alive {
+        worker: ProcessId,
+    },
+    Restarting {
+        cause: String,
+    },
+    Dead {
+        failure: Failure,
+    },
+}
+
+/// What the creator of an actor says.
+#[derive(Clone, Debug)]
+pub struct CreateActor {
+    pub class_name: String,
+    /// Empty for none.
+    pub name: String,
+    pub namespace: String,
+    pub detached: bool,
+    pub get_if_exists: bool,
+    pub shape: Shape,
+    pub held: ResourceSet,
+    pub max_restarts: i32,
+    pub handle: Vec<u8>,
+    /// 0: nobody waits for the answer.
+    pub request: u64,
+}
+
+impl Session {
+    /// The caller owns one count of the handle.
+    pub fn create_actor(
+        &mut self,
+        now: Instant,
+        call: Call,
+        create: CreateActor,
+        effects: &mut Vec<Effect>,
+    ) -> ActorId {
+        let task = self.create_task(call, None, None);
+        let actor = ActorId(task);
+        self.objects.insert(actor.handle(), Entry::pending(1, Knowledge::Private));
+        self.actor_mut(actor, effects);
+        self.tasks.get_mut(&task.seq).expect("it was just made").creates = Some(Box::new(create));
+        self.admit(now, task.seq, effects);
+        actor
+    }
+
+    /// The constructor's arguments are there: the daemon takes over.
+    pub(super) fn send_creation(
+        &mut self,
+        now: Instant,
+        seq: u64,
+        create: CreateActor,
+        effects: &mut Vec<Effect>,
+    ) {
+        let actor = ActorId(TaskId { owner: self.me(), seq });
+        self.mention_arguments(now, seq, effects);
+        let frame = self.frame_of_kind(seq, Some(CallKind::Create));
+        let mut bytes = frame.header.to_vec();
+        for part in [frame.args, &frame.extra, frame.refs] {
+            bytes.extend_from_slice(part);
+        }
+        let record = self.remove_task(seq);
+        let refs = record.call.refs.iter().chain(&record.call.nested);
+        let known = |object: &ObjectId| {
+            let knowledge = self.objects.get(object).map(|entry| entry.knowledge);
+            knowledge.is_some_and(|knowledge| knowledge != Knowledge::Private)
+        };
+        let contains: Vec<ObjectId> = refs.copied().filter(known).collect();
+        let spec = Box::new(ActorSpec {
+            actor,
+            class_name: create.class_name,
+            name: create.name,
+            namespace: create.namespace,
+            detached: create.detached,
+            shape: create.shape,
+            held: create.held,
+            max_restarts: create.max_restarts,
+            frame: bytes,
+            contains,
+            handle: create.handle,
+        });
+        let (request, get_if_exists) = (create.request, create.get_if_exists);
+        self.flush(effects);
+        effects.push(Effect::Node(ToNode::ActorCreate { request, spec, get_if_exists }));
+        effects.push(Effect::Node(ToNode::ActorWatch { actor }));
+        self.drop_all(now, &record.call.refs, effects);
+        self.drop_all(now, &record.call.nested, effects);
+        let handle = self.objects.get_mut(&actor.handle()).expect("its task kept it");
+        handle.tokens += 1;
+        handle.knowledge = Knowledge::Shared;
+        handle.count += 1;
+        self.drop_ref(now, actor.handle(), effects); // if nobody holds it any more
+    }
+
+    /// An answer of the daemon named an actor and gave this process a token for its handle: the caller owns
+    /// one count.
+    pub fn actor_found(&mut self, actor: ActorId) {
+        self.add_ref(actor.handle());
+        let entry = self.objects.get_mut(&actor.handle()).expect("it was just counted");
+        entry.tokens += 1;
+        entry.knowledge = Knowledge::Shared;
+    }
+
+    /// The daemon refused to create it (its name is taken): nothing of it is left but the caller's count.
+    pub fn creation_refused(&mut self, now: Instant, actor: ActorId, effects: &mut Vec<Effect>) {
+        if let Some(entry) = self.objects.get_mut(&actor.handle()) {
+            entry.tokens = 0;
+            entry.knowledge = Knowledge::Private;
+            self.drop_ref(now, actor.handle(), effects);
+        }
+    }
+
+    pub fn submit_method(
+        &mut self,
+        now: Instant,
+        actor: ActorId,
+        call: Call,
+        parent: Option<TaskId>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<TaskId, SubmitError> {
+        let limit = call.options.max_pending_calls;
+        let state = self.actor_mut(actor, effects);
+        if limit > 0 && state.unfinished >= limit {
+            return Err(SubmitError::PendingCallsLimit { pending: state.unfinished });
+        }
+        state.unfinished += 1;
+        let dead = match &state.status {
+            Status::Dead { failure } => Some(failure.clone()),
+            _ => None,
+        };
+        let task = self.create_task(call, Some(actor), parent);
+        self.add_ref(actor.handle()); // the actor stays while calls are pending
+        if let Some(failure) = dead {
+            self.fail_task(now, task.seq, &failure, effects);
+            return Ok(task);
+        }
+        let state = self.actors.get_mut(&actor).expect("it was just there");
+        state.queue.push_back(task.seq);
+        self.admit(now, task.seq, effects);
+        Ok(task)
+    }
+
+    fn actor_mut(&mut self, actor: ActorId, effects: &mut Vec<Effect>) -> &mut Actor {
+        let own = actor.0.owner == self.me && self.tasks.contains_key(&actor.0.seq);
+        self.actors.entry(actor).or_insert_with(|| {
+            if !own {
+                effects.push(Effect::Node(ToNode::ActorWatch { actor }));
+            }
+            Actor {
+                status: Status::Unknown,
+                queue: VecDeque::new(),
+                in_flight: BTreeSet::new(),
+                limbo: BTreeSet::new(),
+                unfinished: 0,
+            }
+        })
+    }
+
+    /// Sends from the head of the queue what is ready (SES-5: nothing overtakes).
+    pub(super) fn pump_actor(&mut self, now: Instant, actor: ActorId, effects: &mut Vec<Effect>) {
+        loop {
+            let Some(state) = self.actors.get_mut(&actor) else { return };
+            let Status::Alive { worker } = state.status else { return };
+            let Some(seq) = state.queue.front().copied() else { return };
+            match self.tasks.get(&seq).map(|task| task.stage) {
+                None => {
+                    state.queue.pop_front(); // it failed or was cancelled
+                }
+                Some(Stage::Queued) if state.in_flight.len() < ACTOR_DEPTH_MAX => {
+                    state.queue.pop_front();
+                    state.in_flight.insert(seq);
+                    self.place(now, seq, worker, effects);
+                }
+                Some(_) => return,
+            }
+        }
+    }
+
+    pub(super) fn leave_actor(&mut self, actor: ActorId, seq: u64) {
+        let state = self.actors.get_mut(&actor).expect("it has calls");
+        state.in_flight.remove(&seq);
+        state.limbo.remove(&seq);
+    }
+
+    /// A method call goes back to its place in the order.
+    pub(super) fn requeue_method(
+        &mut self,
+        now: Instant,
+        actor: ActorId,
+        seq: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let state = self.actors.get_mut(&actor).expect("it has calls");
+        state.in_flight.remove(&seq);
+        state.limbo.remove(&seq);
+        let at = state.queue.partition_point(|queued| *queued < seq);
+        state.queue.insert(at, seq);
+        self.pump_actor(now, actor, effects);
+    }
+
+    /// One of this process's calls is over.
+    pub(super) fn call_over(&mut self, now: Instant, actor: ActorId, effects: &mut Vec<Effect>) {
+        if let Some(state) = self.actors.get_mut(&actor) {
+            state.unfinished -= 1;
+        }
+        self.pump_actor(now, actor, effects);
+        self.drop_ref(now, actor.handle(), effects);
+    }
+
+    pub(super) fn actor_of_handle(&self, object: ObjectId) -> Option<ActorId> {
+        (object.index == u32::MAX).then_some(ActorId(object.task))
+    }
+
+    pub(super) fn handle_dropped(&mut self, actor: ActorId) {
+        let state = self.actors.remove(&actor);
+        assert!(state.is_none_or(|state| state.unfinished == 0), "calls hold the handle");
+    }
+
+    pub(super) fn actor_worker_gone(
+        &mut self,
+        now: Instant,
+        process: ProcessId,
+        unstarted: &[u64],
+        effects: &mut Vec<Effect>,
+    ) {
+        let lives_there =
+            |state: &Actor| matches!(state.status, Status::Alive { worker } if worker == process);
+        let Some((actor, state)) = self.actors.iter_mut().find(|(_, state)| lives_there(state))
+        else {
+            return;
+        };
+        let actor = *actor;
+        state.status = Status::Unknown;
+        let in_flight = std::mem::take(&mut state.in_flight);
+        for seq in in_flight {
+            if unstarted.contains(&seq) {
+                self.requeue(now, seq, effects);
+            } else {
+                self.set_stage(seq, Stage::Limbo);
+                self.actors.get_mut(&actor).expect("it is there").limbo.insert(seq);
+            }
+        }
+    }
+
+    pub(super) fn actor_state(
+        &mut self,
+        now: Instant,
+        actor: ActorId,
+        told: ActorState,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(state) = self.actors.get_mut(&actor) else { return };
+        if matches!(state.status, Status::Dead { .. }) {
+            return;
+        }
+        let limbo = std::mem::take(&mut state.limbo);
+        let (status, verdict) = match told {
+            ActorState::Pending { reason, infeasible } => {
+                let warned = matches!(state.status, Status::Pending { infeasible: true, .. });
+                if infeasible && !warned {
+                    let line = format!(
+                        "{actor} can never start here as it is: {reason}; it stays pending"
+                    );
+                    effects.push(Effect::Warn { line });
+                }
+                (Status::Pending { reason, infeasible }, None)
+            }
+            ActorState::Alive { worker, .. } => (Status::Alive { worker }, None),
+            ActorState::Restarting { cause, .. } => (Status::Restarting { cause }, None),
+            ActorState::Dead { failure } => {
+                (Status::Dead { failure: failure.clone() }, Some(failure))
+            }
+        };
+        let cause = match &status {
+            Status::Restarting { cause } => cause.clone(),
+            _ => "its worker died".to_string(),
+        };
+        if status == Status::Unknown || matches!(status, Status::Pending { .. }) {
+            self.actors.get_mut(&actor).expect("it is there").limbo = limbo;
+            self.actors.get_mut(&actor).expect("it is there").status = status;
+            return;
+        }
+        state.status = status;
+        if let Some(failure) = verdict {
+            let state = self.actors.get_mut(&actor).expect("it is there");
+            let mut seqs: Vec<u64> = limbo.into_iter().collect();
+            seqs.extend(std::mem::take(&mut state.in_flight));
+            seqs.extend(std::mem::take(&mut state.queue));
+            seqs.sort_unstable();
+            seqs.dedup();
+            for seq in seqs {
+                if self.tasks.contains_key(&seq) {
+                    self.set_stage(seq, Stage::Limbo);
+                    self.fail_task(now, seq, &failure, effects);
+                }
+            }
+            return;
+        }
+        for seq in limbo {
+            let Some(task) = self.tasks.get_mut(&seq) else { continue };
+            if task.retries_left != 0 && task.cancel.is_none() {
+                task.retries_left -= i32::from(task.retries_left > 0);
+                task.attempt += 1;
+                self.requeue(now, seq, effects);
+            } else {
+                let text = format!(
+                    "{actor} was running this call of {} when it went down and is being restarted ({cause}); \
+                     the call may have had effects. Set max_task_retries to run it again",
+                    task.call.options.name
+                );
+                let failure = Failure::new(FailureKind::ActorUnavailable, text);
+                self.fail_task(now, seq, &failure, effects);
+            }
+        }
+        self.pump_actor(now, actor, effects);
+    }
+}

@@ -1,0 +1,458 @@
+//! Which objects this process can reach, and what the daemon knows of them.
+//!
+//! One count per object sums everything that refers to it here: Python refs, uses by unfinished calls,
+//! containers (values with the ref inside), pinned views. `tokens` is what the daemon counts for this
+//! process (ARCHITECTURE.md, "References").
+
+use hoplo_base::{Instant, ObjectId, ProcessId};
+use hoplo_wire::node::{Notice, SharedState, ToNode};
+use hoplo_wire::{Location, Value};
+
+use super::{Effect, Session};
+
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub state: State,
+    /// Everything in this process that refers to it.
+    pub count: u32,
+    /// Tokens that the daemon counts for this process; given back when `count` falls to zero.
+    pub tokens: u32,
+    pub knowledge: Knowledge,
+    /// Refs inside the value; each is counted once in its own entry. Set when Ready.
+    pub contains: Box<[ObjectId]>,
+    /// Tasks here that wait for it.
+    pub dependents: Vec<u64>,
+    /// Callbacks that wait for it.
+    pub watches: Vec<u64>,
+}
+
+#[derive(Debug)]
+pub(super) enum State {
+    /// Its task is not finished, or (`asked`) the daemon was asked for it.
+    Pending {
+        asked: bool,
+    },
+    Ready(Value),
+}
+
+/// What the daemon knows of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Knowledge {
+    /// Nothing: no other process ever saw the ref.
+    Private,
+    /// This process sealed it in its own extent; nobody else ever saw the ref. One token.
+    Sealed,
+    /// It has a record.
+    Shared,
+    /// Borrowed, has a record, but the daemon may not know that we hold it (`tokens` is 0).
+    Unreported,
+}
+
+impl Entry {
+    pub fn pending(count: u32, knowledge: Knowledge) -> Self {
+        Self {
+            state: State::Pending { asked: false },
+            count,
+            tokens: 0,
+            knowledge,
+            contains: Box::default(),
+            dependents: Vec::new(),
+            watches: Vec::new(),
+        }
+    }
+}
+
+/// The list of borrowed objects is cleaned of dead ones when it grows over this.
+pub(super) const UNREPORTED_MIN: usize = 1024;
+
+impl Session {
+    /// A small value put by this process; the caller owns one count.
+    pub fn put_inline(&mut self, value: Value, contains: &[ObjectId]) -> ObjectId {
+        let object = self.next_task().object(0);
+        let mut entry = Entry::pending(1, Knowledge::Private);
+        entry.state = State::Ready(value);
+        entry.contains = contains.into();
+        self.objects.insert(object, entry);
+        self.count_all(contains);
+        object
+    }
+
+    /// The id of a put that is about to be written into the store.
+    pub fn next_put(&mut self) -> ObjectId {
+        self.next_task().object(0)
+    }
+
+    /// A value that this process sealed in its own extent; the caller owns one count.
+    pub fn put_stored(
+        &mut self,
+        now: Instant,
+        object: ObjectId,
+        location: Location,
+        contains: &[ObjectId],
+        effects: &mut Vec<Effect>,
+    ) {
+        self.mention_all(now, contains, effects);
+        let mut entry = Entry::pending(1, Knowledge::Sealed);
+        entry.state = State::Ready(Value::Stored(location));
+        entry.contains = contains.into();
+        entry.tokens = 1;
+        self.objects.insert(object, entry);
+        self.count_all(contains);
+        self.counters.objects_stored += 1;
+        self.counters.bytes_stored += location.len;
+        let contains = contains.to_vec();
+        self.notice(now, Notice::Sealed { object, location, contains, holder: self.me }, effects);
+    }
+
+    /// A result that this worker sealed for `owner`. The notice goes out before the reply does.
+    pub fn result_stored(
+        &mut self,
+        now: Instant,
+        object: ObjectId,
+        owner: ProcessId,
+        location: Location,
+        contains: &[ObjectId],
+        effects: &mut Vec<Effect>,
+    ) {
+        self.mention_all(now, contains, effects);
+        self.counters.objects_stored += 1;
+        self.counters.bytes_stored += location.len;
+        let contains = contains.to_vec();
+        self.notice(now, Notice::Sealed { object, location, contains, holder: owner }, effects);
+    }
+
+    /// A worker is about to write a reply: what it returns to `caller` and what it keeps is told before
+    /// (REF-3, REF-4).
+    pub fn before_reply(
+        &mut self,
+        now: Instant,
+        caller: ProcessId,
+        returned: &[hoplo_wire::reply::Returned],
+        effects: &mut Vec<Effect>,
+    ) {
+        for one in returned {
+            self.mention_all(now, &one.contains, effects);
+            if matches!(one.value, Value::Stored(_)) {
+                continue; // the stored object's record contains them
+            }
+            for object in &one.contains {
+                let notice = Notice::Hold { object: *object, process: caller };
+                self.notice(now, notice, effects);
+            }
+        }
+        self.report_borrowed(now, effects);
+        self.flush(effects);
+    }
+
+    pub fn add_ref(&mut self, object: ObjectId) {
+        match self.objects.get_mut(&object) {
+            Some(entry) => entry.count += 1,
+            None => {
+                self.objects.insert(object, Entry::pending(1, Knowledge::Unreported));
+                self.unreported.push(object);
+                if self.unreported.len() > self.unreported_max {
+                    let objects = &self.objects;
+                    self.unreported.retain(|object| objects.contains_key(object));
+                    self.unreported_max = UNREPORTED_MIN.max(2 * self.unreported.len());
+                }
+            }
+        }
+    }
+
+    pub fn drop_ref(&mut self, now: Instant, object: ObjectId, effects: &mut Vec<Effect>) {
+        let Some(entry) = self.objects.get_mut(&object) else {
+            return; // the session was closed and opened again since the ref was made
+        };
+        assert!(entry.count > 0, "SES-2: {object} is dropped more often than it was counted");
+        entry.count -= 1;
+        if entry.count == 0 {
+            self.unreachable(now, object, effects);
+        }
+    }
+
+    /// An argument that lies in the store, as it came with a call: counted once for the reader.
+    pub fn borrow_stored(&mut self, object: ObjectId, location: Location) {
+        self.add_ref(object);
+        let entry = self.objects.get_mut(&object).expect("it was just counted");
+        if let State::Pending { asked: false } = entry.state {
+            entry.state = State::Ready(Value::Stored(location));
+        }
+    }
+
+    pub fn value(&self, object: ObjectId) -> Option<&Value> {
+        match &self.objects.get(&object)?.state {
+            State::Ready(value) => Some(value),
+            State::Pending { .. } => None,
+        }
+    }
+
+    pub fn is_ready(&self, object: ObjectId) -> bool {
+        self.value(object).is_some()
+    }
+
+    /// Somebody waits for these: what no task of ours will make is asked of the daemon.
+    pub fn want(&mut self, objects: &[ObjectId], effects: &mut Vec<Effect>) {
+        let mut wanted = Vec::new();
+        for object in objects {
+            let own = object.task.owner == self.me && self.tasks.contains_key(&object.task.seq);
+            let entry = self.objects.get_mut(object);
+            if let Some(Entry { state: State::Pending { asked: asked @ false }, .. }) = entry
+                && !own
+            {
+                *asked = true;
+                wanted.push(*object);
+            }
+        }
+        if !wanted.is_empty() {
+            self.flush(effects);
+            effects.push(Effect::Node(ToNode::Want { objects: wanted }));
+        }
+    }
+
+    /// The location that the value had is stale (spilled, moved): ask again.
+    pub fn location_stale(&mut self, object: ObjectId, seen: Location, effects: &mut Vec<Effect>) {
+        if let Some(entry) = self.objects.get_mut(&object)
+            && matches!(&entry.state, State::Ready(Value::Stored(now)) if *now == seen)
+        {
+            entry.state = State::Pending { asked: false };
+            self.want(&[object], effects);
+        }
+    }
+
+    /// Registers a callback; `None` if the object is ready now.
+    pub fn watch(&mut self, object: ObjectId, effects: &mut Vec<Effect>) -> Option<u64> {
+        self.want(&[object], effects);
+        let entry = self.objects.get_mut(&object)?;
+        if matches!(entry.state, State::Ready(_)) {
+            return None;
+        }
+        let watch = self.next_watch;
+        self.next_watch += 1;
+        entry.watches.push(watch);
+        self.reasons += 1;
+        Some(watch)
+    }
+
+    /// The shell could not free an object alone: the daemon is at it and frees it for us.
+    pub fn free_refused(&mut self, now: Instant, object: ObjectId, effects: &mut Vec<Effect>) {
+        self.notice(now, Notice::Released { object, tokens: 1 }, effects);
+    }
+
+    /// The shell freed it: the daemon forgets it, or never hears of it.
+    pub fn freed(&mut self, now: Instant, object: ObjectId, effects: &mut Vec<Effect>) {
+        self.report_borrowed(now, effects); // what it contained was held by its record
+        let unsent = self.notices.iter().rposition(
+            |notice| matches!(notice, Notice::Sealed { object: sealed, .. } if *sealed == object),
+        );
+        match unsent {
+            Some(at) => {
+                self.notices.remove(at);
+            }
+            None => self.notice(now, Notice::Freed { object }, effects),
+        }
+    }
+
+    pub(super) fn count_all(&mut self, objects: &[ObjectId]) {
+        for object in objects {
+            self.add_ref(*object);
+        }
+    }
+
+    pub(super) fn drop_all(
+        &mut self,
+        now: Instant,
+        objects: &[ObjectId],
+        effects: &mut Vec<Effect>,
+    ) {
+        for object in objects {
+            self.drop_ref(now, *object, effects);
+        }
+    }
+
+    /// Before refs go where another process can see them: the daemon hears of each (REF-1).
+    pub(super) fn mention_all(
+        &mut self,
+        now: Instant,
+        objects: &[ObjectId],
+        effects: &mut Vec<Effect>,
+    ) {
+        for object in objects {
+            self.mention(now, *object, effects);
+        }
+    }
+
+    pub(super) fn mention(&mut self, now: Instant, object: ObjectId, effects: &mut Vec<Effect>) {
+        let Some(entry) = self.objects.get_mut(&object) else { return };
+        match entry.knowledge {
+            Knowledge::Shared | Knowledge::Unreported => return,
+            Knowledge::Sealed => {
+                entry.knowledge = Knowledge::Shared;
+                return;
+            }
+            Knowledge::Private => {}
+        }
+        entry.knowledge = Knowledge::Shared;
+        entry.tokens += 1;
+        let state = match &entry.state {
+            State::Pending { .. } => SharedState::Pending { lineage: None },
+            State::Ready(value) => {
+                let (value, contains) = (value.clone(), entry.contains.to_vec());
+                self.mention_all(now, &contains, effects);
+                SharedState::Value { value, contains }
+            }
+        };
+        self.notice(now, Notice::Shared { object, state }, effects);
+    }
+
+    /// What is borrowed and still referenced is told to the daemon.
+    pub(super) fn report_borrowed(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+        for object in std::mem::take(&mut self.unreported) {
+            if let Some(entry) = self.objects.get_mut(&object)
+                && entry.knowledge == Knowledge::Unreported
+            {
+                entry.knowledge = Knowledge::Shared;
+                entry.tokens += 1;
+                self.notice(now, Notice::Hold { object, process: self.me }, effects);
+            }
+        }
+    }
+
+    /// The daemon answered for an object that no task here makes.
+    pub(super) fn object_ready(
+        &mut self,
+        now: Instant,
+        object: ObjectId,
+        value: Value,
+        contains: Vec<ObjectId>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(entry) = self.objects.get_mut(&object) else { return };
+        if matches!(entry.state, State::Ready(_)) {
+            return;
+        }
+        if entry.contains.is_empty() {
+            self.complete(now, object, value, contains, Origin::Node, effects);
+        } else {
+            // It was ready before and moved: what it contains is counted already.
+            let contains = std::mem::take(&mut entry.contains);
+            self.complete(now, object, value, vec![], Origin::Node, effects);
+            self.objects.get_mut(&object).expect("it has a count").contains = contains;
+        }
+    }
+
+    /// The object has its value. What comes with a reply brings tokens: one for a stored object, one for each
+    /// ref inside an inline one (REF-4).
+    pub(super) fn complete(
+        &mut self,
+        now: Instant,
+        object: ObjectId,
+        value: Value,
+        contains: Vec<ObjectId>,
+        origin: Origin,
+        effects: &mut Vec<Effect>,
+    ) {
+        let stored = matches!(value, Value::Stored(_));
+        let from_reply = origin == Origin::Reply;
+        match self.objects.get_mut(&object) {
+            Some(entry) if entry.count > 0 => {}
+            Some(entry) if entry.knowledge == Knowledge::Shared => {
+                // Nobody here wants it any more, but others may: as if held until it is told.
+                entry.count = 1;
+                self.complete(now, object, value, contains, origin, effects);
+                self.drop_ref(now, object, effects);
+                return;
+            }
+            Some(_) | None => {
+                self.objects.remove(&object);
+                let tokens = 1;
+                if from_reply && stored {
+                    self.notice(now, Notice::Released { object, tokens }, effects);
+                } else if from_reply {
+                    for object in contains {
+                        self.notice(now, Notice::Released { object, tokens }, effects);
+                    }
+                }
+                return;
+            }
+        }
+        self.count_all(&contains);
+        if from_reply && !stored {
+            for inner in &contains {
+                let entry = self.objects.get_mut(inner).expect("it was just counted");
+                entry.tokens += 1;
+                if entry.knowledge == Knowledge::Unreported {
+                    entry.knowledge = Knowledge::Shared;
+                }
+            }
+        }
+        let entry = self.objects.get_mut(&object).expect("it has a count");
+        let pending = matches!(entry.state, State::Pending { .. });
+        let shared = entry.knowledge == Knowledge::Shared;
+        if from_reply && stored {
+            entry.tokens += 1;
+            entry.knowledge = Knowledge::Shared;
+        }
+        let own = object.task.owner == self.me;
+        let fulfil = (own && origin != Origin::Node && shared && pending && !stored)
+            .then(|| (value.clone(), contains.clone()));
+        entry.contains = contains.into();
+        entry.state = State::Ready(value);
+        let dependents = std::mem::take(&mut entry.dependents);
+        let watches = std::mem::take(&mut entry.watches);
+        if let Some((value, contains)) = fulfil {
+            self.mention_all(now, &contains, effects);
+            self.notice(now, Notice::Fulfilled { object, value, contains }, effects);
+        }
+        self.reasons -= watches.len() as u64;
+        effects.extend(watches.into_iter().map(|watch| Effect::Fire { watch }));
+        for seq in dependents {
+            self.dependency_ready(now, seq, object, effects);
+        }
+    }
+
+    /// The last count is gone.
+    fn unreachable(&mut self, now: Instant, object: ObjectId, effects: &mut Vec<Effect>) {
+        if object.task.owner == self.me
+            && self.tasks.contains_key(&object.task.seq)
+            && matches!(self.objects[&object].state, State::Pending { asked: false })
+        {
+            return; // SES-2: its task completes it and finds that nobody wants it
+        }
+        let entry = self.objects.remove(&object).expect("the caller had it");
+        assert!(entry.dependents.is_empty(), "a task that waits for {object} counts it");
+        self.reasons -= entry.watches.len() as u64;
+        match entry.knowledge {
+            Knowledge::Private => {}
+            Knowledge::Sealed => {
+                let State::Ready(Value::Stored(location)) = entry.state else {
+                    // It was being fetched after a spill: the daemon has it.
+                    self.notice(now, Notice::Released { object, tokens: entry.tokens }, effects);
+                    self.drop_all(now, &entry.contains, effects);
+                    return;
+                };
+                effects.push(Effect::FreeStored { object, location });
+            }
+            Knowledge::Shared if entry.tokens > 0 => {
+                self.report_borrowed(now, effects); // a borrowed inner ref is held before its container goes
+                let tokens = entry.tokens;
+                self.notice(now, Notice::Released { object, tokens }, effects);
+            }
+            Knowledge::Shared | Knowledge::Unreported => {}
+        }
+        if let Some(actor) = self.actor_of_handle(object) {
+            self.handle_dropped(actor);
+        }
+        self.drop_all(now, &entry.contains, effects);
+    }
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// A worker's reply.
+    Reply,
+    /// This session (a failure that it decided).
+    Own,
+    /// The daemon's answer.
+    Node,
+}

@@ -1,0 +1,145 @@
+//! Results that come one by one: items of a generator, taken in order by one reader.
+
+use hoplo_base::{Instant, ObjectId, TaskId};
+use hoplo_wire::node::{Tell, ToNode};
+use hoplo_wire::reply::ReplyView;
+use hoplo_wire::{Failure, Malformed, Value};
+
+use super::refs::{Entry, Knowledge, Origin};
+use super::{Effect, Session};
+
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    /// Items that arrived; the next one expected has this index. Items that a second run makes again are
+    /// dropped.
+    pub received: u32,
+    pub watches: Vec<u64>,
+    /// The reader is gone: items are dropped as they come.
+    pub abandoned: bool,
+}
+
+/// What the reader of a stream finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamNext {
+    /// The reader owns one count of it.
+    Item(ObjectId),
+    Pending,
+    End,
+}
+
+impl Session {
+    /// The next item for the reader of a streaming call; `taken` items were taken before.
+    pub fn stream_next(
+        &mut self,
+        task: TaskId,
+        taken: u32,
+        effects: &mut Vec<Effect>,
+    ) -> StreamNext {
+        let object = task.object(taken);
+        if self.is_ready(object) {
+            if let Some(record) = self.tasks.get(&task.seq)
+                && record.call.options.stream_ahead > 0
+                && let super::Stage::Placed { worker } = record.stage
+            {
+                let message = Tell::Consumed { task, count: u64::from(taken) + 1 };
+                effects.push(Effect::Node(ToNode::Tell { to: worker, message }));
+            }
+            return StreamNext::Item(object);
+        }
+        if self.tasks.contains_key(&task.seq) { StreamNext::Pending } else { StreamNext::End }
+    }
+
+    /// Registers a callback for the item after `taken`, or the end; `None` if it is there now.
+    pub fn stream_watch(&mut self, task: TaskId, taken: u32) -> Option<u64> {
+        if self.is_ready(task.object(taken)) {
+            return None;
+        }
+        let watch = self.next_watch;
+        let stream = self.tasks.get_mut(&task.seq)?.stream.as_mut()?;
+        self.next_watch += 1;
+        stream.watches.push(watch);
+        self.reasons += 1;
+        Some(watch)
+    }
+
+    /// The reader is gone: what it did not take is dropped, the producer is cancelled.
+    pub fn stream_drop(
+        &mut self,
+        now: Instant,
+        task: TaskId,
+        taken: u32,
+        effects: &mut Vec<Effect>,
+    ) {
+        let mut index = taken;
+        while self.is_ready(task.object(index)) {
+            self.drop_ref(now, task.object(index), effects);
+            index += 1;
+        }
+        if let Some(record) = self.tasks.get_mut(&task.seq) {
+            if let Some(stream) = &mut record.stream {
+                stream.abandoned = true;
+            }
+            self.cancel(now, task, false, false, effects);
+        }
+    }
+
+    pub(super) fn stream_item(
+        &mut self,
+        now: Instant,
+        seq: u64,
+        reply: &ReplyView<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Malformed> {
+        let index = reply.header.index;
+        let task = TaskId { owner: self.me, seq };
+        for value in reply.values() {
+            let (value, contains) = value?;
+            let Some(stream) = self.tasks.get_mut(&seq).and_then(|task| task.stream.as_mut())
+            else {
+                return Err(Malformed { what: "item of a call that does not stream" });
+            };
+            let fresh = index == stream.received;
+            stream.received += u32::from(fresh);
+            let wanted = fresh && !stream.abandoned;
+            if wanted {
+                self.objects.insert(task.object(index), Entry::pending(1, Knowledge::Private));
+            }
+            if wanted || fresh {
+                let value = value.to_value();
+                self.complete(now, task.object(index), value, contains, Origin::Reply, effects);
+            }
+        }
+        self.stream_progress(seq, effects);
+        Ok(())
+    }
+
+    /// The call is over. A failure is the last item.
+    pub(super) fn stream_end(
+        &mut self,
+        now: Instant,
+        seq: u64,
+        failure: Option<Failure>,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.stream_progress(seq, effects);
+        let record = self.remove_task(seq);
+        let stream = record.stream.as_ref().expect("only streams end so");
+        let task = TaskId { owner: self.me, seq };
+        if let Some(failure) = failure
+            && !stream.abandoned
+        {
+            let object = task.object(stream.received);
+            self.objects.insert(object, Entry::pending(1, Knowledge::Private));
+            let value = Value::Failed(failure);
+            self.complete(now, object, value, vec![], Origin::Own, effects);
+        }
+        self.let_go(now, record, effects);
+    }
+
+    fn stream_progress(&mut self, seq: u64, effects: &mut Vec<Effect>) {
+        let stream = self.tasks.get_mut(&seq).and_then(|task| task.stream.as_mut());
+        let watches = stream.map(|stream| std::mem::take(&mut stream.watches)).unwrap_or_default();
+        self.reasons -= watches.len() as u64;
+        effects.extend(watches.into_iter().map(|watch| Effect::Fire { watch }));
+    }
+}

@@ -1,0 +1,609 @@
+//! From submission to the last reply: waiting for refs, frames, replies, retries, cancellation.
+
+use hoplo_base::{ActorId, Instant, ObjectId, ProcessId, TaskId, limits};
+use hoplo_wire::call::{
+    CALL_BACKPRESSURE, CALL_HEADER_BYTES, CALL_STREAMING, CallHeader, CallKind, encode_refs,
+};
+use hoplo_wire::node::{DeathCause, Obituary, Tell, ToNode};
+use hoplo_wire::object::RefArgument;
+use hoplo_wire::reply::{REPLY_RETIRING, REPLY_RETRYABLE, ReplyKind, ReplyView};
+use hoplo_wire::{Failure, FailureKind, Location, Malformed, Value};
+
+use super::refs::{Entry, Knowledge, Origin, State};
+use super::streams::Stream;
+use super::{Call, CreateActor, Effect, RUNS_KEPT, Run, Session, cancelled};
+
+#[derive(Debug)]
+pub(super) struct Task {
+    pub call: Call,
+    pub stage: Stage,
+    /// The actor whose method it calls.
+    pub actor: Option<ActorId>,
+    /// It is the constructor of an actor: goes to the daemon, not into a ring.
+    pub creates: Option<Box<CreateActor>>,
+    pub attempt: u32,
+    /// -1 is no limit.
+    pub retries_left: i32,
+    /// The task that was running here when it was submitted.
+    pub parent: Option<TaskId>,
+    pub cancel: Option<Cancel>,
+    /// Refs (counted as often as they are listed) that are not ready.
+    pub missing: u32,
+    pub stream: Option<Box<Stream>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cancel {
+    pub force: bool,
+    pub recursive: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Waiting,
+    Queued,
+    Placed { worker: ProcessId },
+    Limbo,
+}
+
+/// The parts of a call frame, in order.
+pub struct Frame<'a> {
+    pub header: [u8; CALL_HEADER_BYTES],
+    pub args: &'a [u8],
+    pub extra: Vec<u8>,
+    pub refs: &'a [u8],
+}
+
+impl Task {
+    /// Whether its reply must be drained though nobody may wait for it.
+    pub fn is_reason(&self) -> bool {
+        match self.stage {
+            Stage::Waiting | Stage::Queued | Stage::Limbo => true,
+            Stage::Placed { .. } => !self.call.refs.is_empty() || !self.call.nested.is_empty(),
+        }
+    }
+}
+
+impl Session {
+    /// The caller owns one count of each returned object. `parent`: the task that runs here now.
+    pub fn submit(
+        &mut self,
+        now: Instant,
+        call: Call,
+        parent: Option<TaskId>,
+        effects: &mut Vec<Effect>,
+    ) -> TaskId {
+        let task = self.create_task(call, None, parent);
+        self.admit(now, task.seq, effects);
+        task
+    }
+
+    pub(super) fn create_task(
+        &mut self,
+        call: Call,
+        actor: Option<ActorId>,
+        parent: Option<TaskId>,
+    ) -> TaskId {
+        let task = self.next_task();
+        let streaming = call.options.flags & CALL_STREAMING != 0;
+        if !streaming {
+            for index in 0..call.options.returns {
+                let entry = Entry::pending(1, Knowledge::Private);
+                self.objects.insert(task.object(index), entry);
+            }
+        }
+        for at in 0..call.refs.len() {
+            self.add_ref(call.refs[at]);
+        }
+        for at in 0..call.nested.len() {
+            self.add_ref(call.nested[at]);
+        }
+        let retries_left = call.options.max_retries;
+        let record = Task {
+            call,
+            stage: Stage::Waiting,
+            actor,
+            creates: None,
+            attempt: 0,
+            retries_left,
+            parent,
+            cancel: None,
+            missing: 0,
+            stream: streaming.then(Box::default),
+        };
+        self.reasons += 1;
+        self.tasks.insert(task.seq, record);
+        task
+    }
+
+    /// A new task waits for its refs, or goes to its queue.
+    pub(super) fn admit(&mut self, now: Instant, seq: u64, effects: &mut Vec<Effect>) {
+        if let Some(failure) = self.node_died.clone() {
+            self.fail_task(now, seq, &failure, effects);
+            return;
+        }
+        let task = self.tasks.get_mut(&seq).expect("it was just made");
+        if !task.call.refs.is_empty() {
+            let refs = std::mem::take(&mut task.call.refs);
+            self.want(&refs, effects);
+            let mut missing = 0;
+            let mut failed = None;
+            for object in &refs {
+                let entry = self.objects.get_mut(object).expect("the task counts it");
+                match &entry.state {
+                    State::Pending { .. } => {
+                        entry.dependents.push(seq);
+                        missing += 1;
+                    }
+                    State::Ready(Value::Failed(failure)) => failed = Some(failure.clone()),
+                    State::Ready(_) => {}
+                }
+            }
+            let task = self.tasks.get_mut(&seq).expect("it is there");
+            task.call.refs = refs;
+            task.missing = missing;
+            if let Some(failure) = failed {
+                self.fail_task(now, seq, &failure, effects);
+                return;
+            }
+            if missing > 0 {
+                return;
+            }
+        }
+        self.ready_to_run(now, seq, effects);
+    }
+
+    /// One of the refs that a task waits for has its value.
+    pub(super) fn dependency_ready(
+        &mut self,
+        now: Instant,
+        seq: u64,
+        object: ObjectId,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(task) = self.tasks.get_mut(&seq) else { return };
+        task.missing -= 1;
+        let missing = task.missing;
+        if let Some(Value::Failed(failure)) = self.value(object) {
+            let failure = failure.clone();
+            self.fail_task(now, seq, &failure, effects);
+        } else if missing == 0 {
+            self.ready_to_run(now, seq, effects);
+        }
+    }
+
+    fn ready_to_run(&mut self, now: Instant, seq: u64, effects: &mut Vec<Effect>) {
+        let task = self.tasks.get_mut(&seq).expect("the caller has it");
+        task.stage = Stage::Queued;
+        if let Some(create) = task.creates.take() {
+            self.send_creation(now, seq, *create, effects);
+        } else if let Some(actor) = task.actor {
+            self.pump_actor(now, actor, effects);
+        } else {
+            self.enqueue(now, seq, effects);
+        }
+    }
+
+    pub(super) fn set_stage(&mut self, seq: u64, stage: Stage) {
+        let task = self.tasks.get_mut(&seq).expect("the caller has it");
+        let before = task.is_reason();
+        task.stage = stage;
+        let after = task.is_reason();
+        self.reasons = self.reasons + u64::from(after) - u64::from(before);
+    }
+
+    /// What a frame will mention is told first, then it is placed.
+    pub(super) fn place(
+        &mut self,
+        now: Instant,
+        seq: u64,
+        worker: ProcessId,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.set_stage(seq, Stage::Placed { worker });
+        self.mention_arguments(now, seq, effects);
+        effects.push(Effect::Place { worker, seq });
+    }
+
+    pub(super) fn mention_arguments(&mut self, now: Instant, seq: u64, effects: &mut Vec<Effect>) {
+        let task = &self.tasks[&seq];
+        if !task.call.refs.is_empty() || !task.call.nested.is_empty() {
+            let (refs, nested) = (task.call.refs.clone(), task.call.nested.clone());
+            let mut budget = limits::CALL_INLINE_BYTES_MAX.saturating_sub(task.call.args.len());
+            for object in refs {
+                let entry = self.objects.get(&object).expect("the task counts it");
+                let contains = entry.contains.to_vec();
+                if self.inline_argument(object, &mut budget).is_none() {
+                    self.mention(now, object, effects);
+                } else {
+                    self.mention_all(now, &contains, effects);
+                }
+            }
+            self.mention_all(now, &nested, effects);
+            self.flush(effects);
+        }
+    }
+
+    /// The value of a ref argument that fits the frame; the others are read from the store or asked for.
+    fn inline_argument(&self, object: ObjectId, budget: &mut usize) -> Option<&Value> {
+        let value = self.value(object)?;
+        if matches!(value, Value::Stored(_)) {
+            return None;
+        }
+        *budget = budget.checked_sub(value.frame_bytes() + ObjectId::BYTES)?;
+        Some(value)
+    }
+
+    /// The call frame of a placed task.
+    pub fn frame(&mut self, seq: u64) -> Frame<'_> {
+        self.frame_of_kind(seq, None)
+    }
+
+    pub(super) fn frame_of_kind(&mut self, seq: u64, kind: Option<CallKind>) -> Frame<'_> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        let task = &self.tasks[&seq];
+        let mut budget = limits::CALL_INLINE_BYTES_MAX.saturating_sub(task.call.args.len());
+        for object in &task.call.refs {
+            let value = match self.inline_argument(*object, &mut budget) {
+                Some(value) => value.clone(),
+                None => match self.value(*object) {
+                    Some(Value::Stored(location)) => Value::Stored(*location),
+                    _ => Value::Stored(Location::ASK),
+                },
+            };
+            encode_refs(&[RefArgument { object: *object, value }], &mut scratch);
+        }
+        self.scratch = scratch;
+        let task = &self.tasks[&seq];
+        let options = &task.call.options;
+        let mut extra = Vec::new();
+        if let Stage::Placed { worker } = task.stage
+            && let Some(lease) = self.workers.get(&worker)
+        {
+            extra.extend(self.leases[lease].gpus.iter().flat_map(|gpu| gpu.to_le_bytes()));
+        }
+        let mut flags = options.flags;
+        if options.stream_ahead > 0 {
+            flags |= CALL_BACKPRESSURE;
+            extra.extend(options.stream_ahead.to_le_bytes());
+        }
+        let header = CallHeader {
+            kind: kind.unwrap_or(match task.actor {
+                Some(_) => CallKind::Method,
+                None => CallKind::Task,
+            }),
+            flags,
+            returns: options.returns,
+            task: TaskId { owner: self.me, seq },
+            attempt: task.attempt,
+            max_calls: options.max_calls,
+            function: options.function,
+            job: self.job,
+        };
+        let refs = task.call.refs.len() as u32;
+        let header = header.encode(refs, task.call.args.len(), extra.len());
+        Frame { header, args: &task.call.args, extra, refs: &self.scratch }
+    }
+
+    /// A reply that lay in the ring of `worker`.
+    pub fn on_reply(
+        &mut self,
+        now: Instant,
+        worker: ProcessId,
+        reply: &ReplyView<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Malformed> {
+        let header = reply.header;
+        let seq = header.seq;
+        let current = self.tasks.get(&seq).is_some_and(|task| {
+            task.attempt == header.attempt && task.stage == Stage::Placed { worker }
+        });
+        if !current {
+            return self.stale_reply(now, reply, effects);
+        }
+        match header.kind {
+            ReplyKind::Item => return self.stream_item(now, seq, reply, effects),
+            ReplyKind::Finished | ReplyKind::StreamEnd => {}
+        }
+        let task = TaskId { owner: self.me, seq };
+        let mut values = Vec::with_capacity(reply.values_count());
+        for value in reply.values() {
+            let (value, contains) = value?;
+            values.push((value.to_value(), contains));
+        }
+        self.leave_worker(now, worker, seq, header.ran_ns, header.flags & REPLY_RETIRING != 0);
+        let record = self.tasks.get_mut(&seq).expect("it is current");
+        let failed = matches!(values.first(), Some((Value::Failed(_), _)));
+        if self.runs.len() == RUNS_KEPT {
+            self.runs.pop_front();
+        }
+        self.runs.push_back(Run {
+            task,
+            name: record.call.options.name.clone(),
+            worker,
+            started_ns: header.started_ns,
+            ran_ns: header.ran_ns,
+            failed,
+        });
+        if header.flags & REPLY_RETRYABLE != 0
+            && record.retries_left != 0
+            && record.cancel.is_none()
+        {
+            record.retries_left -= i32::from(record.retries_left > 0);
+            record.attempt += 1;
+            self.requeue(now, seq, effects);
+        } else if header.kind == ReplyKind::StreamEnd {
+            let failure = values.into_iter().find_map(|(value, _)| match value {
+                Value::Failed(failure) => Some(failure),
+                Value::Inline(_) | Value::Stored(_) => None,
+            });
+            self.stream_end(now, seq, failure, effects);
+        } else {
+            self.finish(now, seq, values, Origin::Reply, effects);
+        }
+        self.after_reply(now, worker, effects);
+        Ok(())
+    }
+
+    /// SES-4: gives back what a reply of an old attempt brought.
+    fn stale_reply(
+        &mut self,
+        now: Instant,
+        reply: &ReplyView<'_>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), Malformed> {
+        use hoplo_wire::node::Notice;
+        let task = TaskId { owner: self.me, seq: reply.header.seq };
+        for (index, value) in reply.values().enumerate() {
+            let (value, contains) = value?;
+            match value.to_value() {
+                Value::Stored(_) => {
+                    let index = match reply.header.kind {
+                        ReplyKind::Item => reply.header.index,
+                        ReplyKind::Finished | ReplyKind::StreamEnd => index as u32,
+                    };
+                    let object = task.object(index);
+                    self.notice(now, Notice::Released { object, tokens: 1 }, effects);
+                }
+                Value::Inline(_) => {
+                    for object in contains {
+                        self.notice(now, Notice::Released { object, tokens: 1 }, effects);
+                    }
+                }
+                Value::Failed(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The task is over: its objects get their values, its arguments are let go.
+    fn finish(
+        &mut self,
+        now: Instant,
+        seq: u64,
+        values: Vec<(Value, Vec<ObjectId>)>,
+        origin: Origin,
+        effects: &mut Vec<Effect>,
+    ) {
+        let record = self.remove_task(seq);
+        let task = TaskId { owner: self.me, seq };
+        let returns = record.call.options.returns;
+        let one_for_all = match values.as_slice() {
+            [(Value::Failed(failure), _)] if returns != 1 => Some(failure.clone()),
+            _ => None,
+        };
+        let mut values = values.into_iter();
+        for index in 0..returns {
+            let (value, contains) = match &one_for_all {
+                Some(failure) => (Value::Failed(failure.clone()), vec![]),
+                None => values.next().unwrap_or_else(|| {
+                    let text = format!("{task} returned fewer values than it was asked for");
+                    (Value::Failed(Failure::new(FailureKind::ObjectLost, text)), vec![])
+                }),
+            };
+            self.complete(now, task.object(index), value, contains, origin, effects);
+        }
+        self.let_go(now, record, effects);
+    }
+
+    pub(super) fn remove_task(&mut self, seq: u64) -> Task {
+        let record = self.tasks.remove(&seq).expect("the caller has it");
+        self.reasons -= u64::from(record.is_reason());
+        if let Some(stream) = &record.stream {
+            self.reasons -= stream.watches.len() as u64;
+        }
+        record
+    }
+
+    pub(super) fn let_go(&mut self, now: Instant, record: Task, effects: &mut Vec<Effect>) {
+        self.drop_all(now, &record.call.refs, effects);
+        self.drop_all(now, &record.call.nested, effects);
+        match record.actor {
+            Some(actor) => {
+                self.counters.method_calls_finished += 1;
+                self.call_over(now, actor, effects);
+            }
+            None => self.counters.tasks_finished += 1,
+        }
+    }
+
+    /// The task will not run (again): every object of it is this failure. It is in no lease any more.
+    pub(super) fn fail_task(
+        &mut self,
+        now: Instant,
+        seq: u64,
+        failure: &Failure,
+        effects: &mut Vec<Effect>,
+    ) {
+        let record = &self.tasks[&seq];
+        if record.stream.is_some() {
+            self.stream_end(now, seq, Some(failure.clone()), effects);
+        } else {
+            let values = vec![(Value::Failed(failure.clone()), vec![])];
+            if record.call.options.returns == 0 {
+                effects.push(Effect::Warn {
+                    line: format!("{} failed: {}", record.call.options.name, failure.text()),
+                });
+            }
+            self.finish(now, seq, values, Origin::Own, effects);
+        }
+    }
+
+    /// It runs again: an own task from the front of its queue, a method in its place of the order.
+    pub(super) fn requeue(&mut self, now: Instant, seq: u64, effects: &mut Vec<Effect>) {
+        self.set_stage(seq, Stage::Queued);
+        match self.tasks[&seq].actor {
+            Some(actor) => self.requeue_method(now, actor, seq, effects),
+            None => self.enqueue_first(now, seq, effects),
+        }
+    }
+
+    pub(super) fn revoked(
+        &mut self,
+        now: Instant,
+        worker: ProcessId,
+        seqs: &[u64],
+        kept: &[u64],
+        effects: &mut Vec<Effect>,
+    ) {
+        for seq in seqs.iter().rev() {
+            let placed =
+                self.tasks.get(seq).is_some_and(|task| task.stage == Stage::Placed { worker });
+            assert!(placed, "SES-1: {seq} was revoked from {worker} where it is not placed");
+            self.leave_lease(now, worker, *seq);
+            if self.tasks[seq].cancel.is_some() {
+                let failure = self.cancelled_failure(*seq);
+                self.set_stage(*seq, Stage::Limbo);
+                self.fail_task(now, *seq, &failure, effects);
+            } else {
+                self.requeue(now, *seq, effects);
+            }
+        }
+        for seq in kept {
+            let Some(task) = self.tasks.get(seq) else { continue };
+            if let Some(cancel) = task.cancel {
+                let id = TaskId { owner: self.me, seq: *seq };
+                let node = if cancel.force && task.actor.is_none() {
+                    ToNode::KillWorker { worker }
+                } else {
+                    let message = Tell::Cancel { task: id, recursive: cancel.recursive };
+                    ToNode::Tell { to: worker, message }
+                };
+                effects.push(Effect::Node(node));
+            }
+        }
+        self.after_reply(now, worker, effects);
+    }
+
+    fn cancelled_failure(&self, seq: u64) -> Failure {
+        let id = TaskId { owner: self.me, seq };
+        cancelled(&self.tasks[&seq].call.options.name, id)
+    }
+
+    pub(super) fn cancel(
+        &mut self,
+        now: Instant,
+        task: TaskId,
+        force: bool,
+        recursive: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        if task.owner != self.me {
+            let message = Tell::Cancel { task, recursive };
+            effects.push(Effect::Node(ToNode::Tell { to: task.owner, message }));
+            return;
+        }
+        let Some(record) = self.tasks.get_mut(&task.seq) else { return };
+        record.cancel = Some(Cancel { force, recursive });
+        match record.stage {
+            Stage::Placed { worker } => {
+                effects.push(Effect::Revoke { worker, seqs: vec![task.seq] });
+            }
+            Stage::Waiting | Stage::Queued | Stage::Limbo => {
+                let failure = self.cancelled_failure(task.seq);
+                self.fail_task(now, task.seq, &failure, effects);
+            }
+        }
+    }
+
+    /// The task that ran here is cancelled with all that it submitted.
+    pub fn cancel_children(&mut self, now: Instant, parent: TaskId, effects: &mut Vec<Effect>) {
+        let mut children: Vec<u64> = self
+            .tasks
+            .iter()
+            .filter(|(_, task)| task.parent == Some(parent))
+            .map(|(seq, _)| *seq)
+            .collect();
+        children.sort_unstable();
+        for seq in children {
+            let task = TaskId { owner: self.me, seq };
+            self.cancel(now, task, false, true, effects);
+        }
+    }
+
+    pub(super) fn process_gone(
+        &mut self,
+        now: Instant,
+        process: ProcessId,
+        obituary: &Obituary,
+        unstarted: &[u64],
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(lease) = self.workers.remove(&process) else {
+            self.actor_worker_gone(now, process, unstarted, effects);
+            return;
+        };
+        let lease = self.leases.remove(&lease).expect("both maps hold it");
+        self.shapes[lease.key as usize].leases.retain(|id| self.leases.contains_key(id));
+        for seq in lease.in_flight.iter().rev() {
+            let task = self.tasks.get_mut(seq).expect("SES-1: what is in flight exists");
+            if task.cancel.is_some() {
+                let failure = self.cancelled_failure(*seq);
+                self.set_stage(*seq, Stage::Limbo);
+                self.fail_task(now, *seq, &failure, effects);
+                continue;
+            }
+            if unstarted.contains(seq) {
+                self.requeue(now, *seq, effects);
+            } else if task.retries_left != 0 {
+                task.retries_left -= i32::from(task.retries_left > 0);
+                task.attempt += 1;
+                let name = task.call.options.name.clone();
+                let line = format!("{name} runs again: {}", obituary.headline());
+                effects.push(Effect::Warn { line });
+                self.requeue(now, *seq, effects);
+            } else {
+                let failure = self.crash(*seq, obituary);
+                self.set_stage(*seq, Stage::Limbo);
+                self.fail_task(now, *seq, &failure, effects);
+            }
+        }
+        self.pump(now, lease.key, effects);
+    }
+
+    fn crash(&self, seq: u64, obituary: &Obituary) -> Failure {
+        let task = &self.tasks[&seq];
+        let id = TaskId { owner: self.me, seq };
+        let name = &task.call.options.name;
+        let mut text = format!("the worker of {id} of {name} died: {}", obituary.headline());
+        if task.attempt > 0 {
+            text += &format!(" (run {} times; max_retries is used up)", task.attempt + 1);
+        }
+        if !obituary.last_lines.is_empty() {
+            text += "\nthe last lines it printed:";
+            for line in &obituary.last_lines {
+                text += "\n  ";
+                text += line;
+            }
+        }
+        let kind = match &obituary.cause {
+            DeathCause::OutOfMemory { .. } => FailureKind::OutOfMemory,
+            DeathCause::NotStarted { .. } => FailureKind::RuntimeEnv,
+            DeathCause::Exited { .. }
+            | DeathCause::Signaled { .. }
+            | DeathCause::Stopped { .. } => FailureKind::WorkerCrashed,
+        };
+        Failure::new(kind, text)
+    }
+}
