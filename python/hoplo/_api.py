@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from .runtime_context import RuntimeContext
 
-_C = TypeVar("_C", bound=type)
+_T = TypeVar("_T")
 
 
 # ------------------------------------------------------------------------------- the session
@@ -185,7 +185,7 @@ def initialize_once() -> None:
 
 
 def shutdown() -> None:
-    """Ends the session: its workers, its actors but the detached ones of a joined node, its objects.
+    """Ends the session: its workers, its objects, its actors but detached ones of a joined node.
 
     Does nothing when hoplo does not run. `init` may be called again afterwards.
     """
@@ -246,7 +246,7 @@ def _daemon_program() -> str:
 
 
 @overload
-def remote(target: _C, /) -> ActorClass[_C]: ...
+def remote(target: type[_T], /) -> ActorClass[_T]: ...  # type: ignore[overload-overlap]
 @overload
 def remote(target: Callable[..., Any], /) -> _core.RemoteFunction: ...
 @overload
@@ -274,7 +274,7 @@ def remote(*targets: Any, **options: Any) -> Any:
         return _make(targets[0], {})
     if not options:
         raise TypeError("write @hoplo.remote without brackets, or with options between them")
-    # Which kind of thing gets decorated is not known yet; a name that neither kind has is wrong now.
+    # What gets decorated is not known yet, but a name that neither kind has is wrong now.
     refuse_unknown(options, {**_options._TASK, **_options._ACTOR}, "hoplo.remote")
     return lambda target: _make(target, options)
 
@@ -358,7 +358,9 @@ def wait(
     if not refs:
         return [], []
     if len(set(refs)) != len(refs):
-        raise ValueError("wait takes each ref once; write list(dict.fromkeys(refs)) to drop doubles")
+        raise ValueError(
+            "wait takes each ref once; write list(dict.fromkeys(refs)) to drop doubles"
+        )
     if isinstance(num_returns, bool) or not isinstance(num_returns, int):
         raise TypeError(f"num_returns must be a whole number, not {num_returns!r}")
     if not 1 <= num_returns <= len(refs):
@@ -392,7 +394,7 @@ def empty(shape: int | tuple[int, ...], dtype: Any = float) -> np.ndarray[Any, A
     if nbytes == 0:
         return np.empty(dimensions, kind)
     initialize_once()
-    return np.ndarray(dimensions, kind, buffer=_core.allocate(nbytes))
+    return np.ndarray(dimensions, kind, buffer=memoryview(_core.allocate(nbytes)))
 
 
 # ------------------------------------------------------------------------------- what there is

@@ -2,7 +2,7 @@
 
 Everything here is implemented in `crates/py`. In the other direction the Rust side calls:
 
-    hoplo._api.initialize_once()                         the first API call of a program without init
+    hoplo._api.initialize_once()                         the API is used before init
     hoplo._api.not_a_ref(value, where) -> TypeError      what to raise for get(3), cancel(3), ...
     hoplo._errors.encode_error(error, function, pid)     a user's exception, to bytes
     hoplo._errors.make_task_error(payload)               ... and back
@@ -21,7 +21,15 @@ Everything here is implemented in `crates/py`. In the other direction the Rust s
     hoplo._worker.*                                      see that module
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import Future
 from typing import Any, Generic, NoReturn, TypeVar, final
 
@@ -247,7 +255,9 @@ def get_actor(name: str, namespace: str | None) -> ActorHandle:
 # ------------------------------------------------------------------------------- the session
 
 def init(config: InitConfig) -> dict[str, Any]:
-    """Starts or joins a node. Gives address, node_id, job_id, session_dir, namespace, node_ip_address.
+    """Starts or joins a node.
+
+    Gives address, node_id, job_id, session_dir, namespace, node_ip_address.
 
     Raises ConnectionFailedError. Not called when `is_initialized()`.
     """
@@ -298,7 +308,7 @@ def worker_main(fd: int) -> int:
     """
 
 def interrupted() -> bool:
-    """Whether the task that the main thread runs now has been asked to stop; resets the question."""
+    """Whether the task that the main thread runs now has been asked to stop; true only once."""
 
 @final
 class ActorCall:
@@ -319,7 +329,10 @@ class ActorCall:
     @property
     def streaming(self) -> bool: ...
     def run(self, method: Callable[..., Any]) -> None:
-        """Runs the whole call in this thread: arguments, generator, result, errors. Never raises."""
+        """Runs the whole call in this thread: arguments, generator, result, errors.
+
+        Never raises.
+        """
 
     def begin(self) -> bool:
         """Marks the call as running; False when it was cancelled before, and is thereby ended."""

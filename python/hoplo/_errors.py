@@ -1,8 +1,8 @@
 """Errors on their way between processes: the Rust side calls these and knows no exception type.
 
-    worker:  exception --encode_error--> bytes        travels as the result's value
-    getter:  bytes --make_task_error--> TaskError     raised by `get`
-    system:  ("ActorDiedError", text) --system_error--> ActorDiedError
+worker:  exception --encode_error--> bytes        travels as the result's value
+getter:  bytes --make_task_error--> TaskError     raised by `get`
+system:  ("ActorDiedError", text) --system_error--> ActorDiedError
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def system_error(
 
     `cause` may be an exception, or bytes of `encode_error`: why an actor's constructor failed.
     """
-    error_type = getattr(exceptions, code, HoploError)
+    error_type: type[HoploError] = getattr(exceptions, code, HoploError)
     error = error_type(message)
     for name, value in (details or {}).items():
         setattr(error, name, value)
@@ -73,7 +73,7 @@ def system_error(
         cause = make_task_error(cause)
     if isinstance(cause, BaseException):
         error.__cause__ = cause
-    return error  # type: ignore[no-any-return]
+    return error
 
 
 def is_retryable(error: BaseException, retry_exceptions: bool | tuple[type, ...]) -> bool:
@@ -108,7 +108,9 @@ def _traceback_text(error: BaseException) -> str:
         text = f"{_type_name(type(error))}: {_text(error)}\n"
     if len(text) > _TRACEBACK_BYTES_MAX:
         half = _TRACEBACK_BYTES_MAX // 2
-        text = f"{text[:half]}\n  ... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
+        text = (
+            f"{text[:half]}\n  ... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
+        )
     return text
 
 

@@ -227,7 +227,9 @@ def gpus(name: str, value: object) -> float:
     """A quantity of GPUs: a fraction of one, or whole ones."""
     number = quantity(name, value)
     if number > 1 and not number.is_integer():
-        raise ValueError(f"{name} above 1 must be a whole number, not {value}: several GPUs go whole")
+        raise ValueError(
+            f"{name} above 1 must be a whole number, not {value}: several GPUs go whole"
+        )
     return number
 
 
@@ -277,7 +279,9 @@ def integer(
             text = f"{minimum} or more" + (", and not 0" if not_zero else "")
             raise ValueError(f"{name} must be {text}, not {number}{remedy and f' ({remedy})'}")
         if maximum is not None and number > maximum:
-            raise ValueError(f"{name} must be {maximum} or less, not {number}{remedy and f' ({remedy})'}")
+            raise ValueError(
+                f"{name} must be {maximum} or less, not {number}{remedy and f' ({remedy})'}"
+            )
         return number
 
     return check

@@ -231,7 +231,9 @@ def parts(value: object) -> Iterator[tuple[str, object]]:
     elif isinstance(value, BaseException):
         yield ".args", value.args
         yield from _attributes(value)
-    elif not isinstance(value, str | bytes | int | float | types.ModuleType | types.BuiltinMethodType):
+    elif not isinstance(
+        value, str | bytes | int | float | types.ModuleType | types.BuiltinMethodType
+    ):
         wrapped = getattr(value, "__wrapped__", None)
         if wrapped is not None:
             yield ".__wrapped__", wrapped
@@ -292,4 +294,6 @@ def _short(value: object) -> str:
 
 def _type_name(value: object) -> str:
     cls = type(value)
-    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    return (
+        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    )

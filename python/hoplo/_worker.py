@@ -57,14 +57,14 @@ class ActorRuntime:
     """One actor's instance, and what runs its methods."""
 
     def __init__(
-        self, actor_class: type, max_concurrency: int, groups: Mapping[str, int], is_async: bool
+        self, actor_class: type, max_concurrency: int, groups: dict[str, int], is_async: bool
     ) -> None:
         self.instance: Any = None
         self.inline = not is_async and max_concurrency == 1 and not groups
         self._class = actor_class
         self._methods: dict[str, Callable[..., Any]] = {}
         self._calls: _Threads | _Coroutines | None = None
-        limits = {None: max_concurrency, **groups}
+        limits: dict[str | None, int] = {None: max_concurrency, **groups}
         if is_async:
             self._calls = _Coroutines(self.method, limits)
         elif not self.inline:
@@ -309,7 +309,10 @@ class _Coroutines:
             if not room.done():
                 room.set_result(None)
 
-        call.when_room(lambda: self._loop.call_soon_threadsafe(open_up) and None)
+        def wake() -> None:
+            self._loop.call_soon_threadsafe(open_up)
+
+        call.when_room(wake)
         await room
 
 

@@ -56,11 +56,11 @@ class Zygote:
     def serve(self) -> None:
         """Answers until end of file."""
         while True:
-            ready, _, _ = select.select([self._daemon, self._child_ended], [], [])
+            ready, _, _ = select.select([self._daemon.fileno(), self._child_ended], [], [])
             if self._child_ended in ready:
                 os.read(self._child_ended, 4096)
                 self._report_exits()
-            if self._daemon in ready and not self._read():
+            if self._daemon.fileno() in ready and not self._read():
                 return
 
     def _read(self) -> bool:

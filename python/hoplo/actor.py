@@ -1,7 +1,7 @@
 """Actors: what `@hoplo.remote` makes of a class. Their calls and handles are in Rust.
 
-    ActorClass --remote()--> ActorHandle --.method--> ActorMethod --remote()--> ObjectRef
-        \\--options()--> ActorClass, sharing one ActorTemplate (the exported class)
+ActorClass --remote()--> ActorHandle --.method--> ActorMethod --remote()--> ObjectRef
+    \\--options()--> ActorClass, sharing one ActorTemplate (the exported class)
 """
 
 from __future__ import annotations
@@ -258,13 +258,13 @@ def _method_info(name: str, function: Callable[..., Any], bound: bool) -> Method
     )
 
 
-def _constructor(actor_class: type) -> Callable[..., Any]:
+def _constructor(actor_class: Any) -> Callable[..., Any]:
     """`__init__`, or `__new__` where only that takes the arguments; both have one leading self."""
-    if actor_class.__init__ is object.__init__ and actor_class.__new__ is not object.__new__:
-        return actor_class.__new__
-    if actor_class.__init__ is object.__init__:
-        return _no_arguments
-    return actor_class.__init__  # type: ignore[misc]
+    if actor_class.__init__ is not object.__init__:
+        return actor_class.__init__  # type: ignore[no-any-return]
+    if actor_class.__new__ is not object.__new__:
+        return actor_class.__new__  # type: ignore[no-any-return]
+    return _no_arguments
 
 
 def _no_arguments(self: object) -> None:

@@ -99,7 +99,7 @@ class TaskError(HoploError):
         return (make_task_error, (self._payload,))
 
 
-class RemoteErrorStandIn(Exception):  # noqa: N818 - it stands in, it is not an error's own name
+class RemoteErrorStandIn(Exception):
     """Takes the place of an exception that could not be pickled, or not be unpickled here.
 
     It is the `cause` of a `TaskError`. Give the exception's class an `__init__` that accepts its

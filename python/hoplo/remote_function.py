@@ -24,9 +24,7 @@ def make(function: Callable[..., Any], given: Mapping[str, Any]) -> _core.Remote
     return _core.RemoteFunction(function, options, _signature.arity(_signature.shape_of(function)))
 
 
-def with_options(
-    function: _core.RemoteFunction, given: Mapping[str, Any]
-) -> _core.RemoteFunction:
+def with_options(function: _core.RemoteFunction, given: Mapping[str, Any]) -> _core.RemoteFunction:
     """The same function with the options `given` in place of those it has."""
     options = _options.task_options(
         {**function._options.given, **given}, is_generator=_is_generator(function._function)

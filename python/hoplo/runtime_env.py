@@ -121,7 +121,9 @@ def _env_vars(value: object) -> dict[str, str]:
                 f"write str({text!r})"
             )
         if not name or "=" in name or "\0" in name or "\0" in text:
-            raise ValueError(f"runtime_env['env_vars'] has a name or value no process can: {name!r}")
+            raise ValueError(
+                f"runtime_env['env_vars'] has a name or value no process can: {name!r}"
+            )
     return dict(value)
 
 

@@ -1,0 +1,23 @@
+"""Where a task or actor should run: `scheduling_strategy` beside "DEFAULT" and "SPREAD"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["NodeAffinitySchedulingStrategy"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAffinitySchedulingStrategy:
+    """Runs on the node of that id; on another if it is gone and the affinity is soft."""
+
+    node_id: str
+    soft: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.node_id, str) or not self.node_id:
+            raise TypeError(f"node_id must be the id of a node, not {self.node_id!r}")
+
+    def _fields_for_scheduler(self) -> dict[str, Any]:
+        return {"kind": "NODE_AFFINITY", "node_id": self.node_id, "soft": bool(self.soft)}
