@@ -110,7 +110,8 @@ impl Arena {
     /// Gives the memory of a range back to the system; it reads as zeroes afterwards. The caller
     /// owns the range as for a claim.
     pub fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.check(offset, len).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        self.check(offset, len)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         if len > 0 {
             let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             rustix::fs::fallocate(&self.fd, mode, offset, len)?;
@@ -141,7 +142,8 @@ impl Arena {
     }
 
     fn advise(&self, offset: u64, len: u64, advice: Advice) -> io::Result<()> {
-        self.check(offset, len).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        self.check(offset, len)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let start = offset / PAGE * PAGE;
         let end = (offset + len).next_multiple_of(PAGE).min(self.capacity);
         // SAFETY: both kinds of advice leave every byte as it is.

@@ -30,12 +30,7 @@ pub enum Wait {
 }
 
 /// Sleeps while `word` holds `expected`, for at most `timeout` (`None`: for ever).
-pub fn wait(
-    word: &AtomicU32,
-    expected: u32,
-    bits: NonZeroU32,
-    timeout: Option<Duration>,
-) -> Wait {
+pub fn wait(word: &AtomicU32, expected: u32, bits: NonZeroU32, timeout: Option<Duration>) -> Wait {
     let deadline = timeout.and_then(deadline_after);
     match futex::wait_bitset(word, futex::Flags::empty(), expected, deadline.as_ref(), bits) {
         Ok(()) => Wait::Woken,

@@ -59,7 +59,8 @@ mod mapping;
 pub use doorbell::{Doorbell, SleepKind, Sleeper, Slept, Urgency};
 pub use extent::RangeAllocator;
 pub use pins::{
-    CloseOutcome, Generation, ObjectSlot, ObjectState, ObjectWord, PinEntry, PinError, PinRow, PinTable,
+    CloseOutcome, Generation, ObjectSlot, ObjectState, ObjectWord, PinEntry, PinError, PinRow,
+    PinTable,
 };
 pub use ring::{Consumer, Corrupt, Frame, Position, Producer, Unread, WriteError};
 pub use segment::{OBJECT_SLOTS, PINS_PER_PROCESS, PROCESS_SLOTS, ProcessSlot, Segment};

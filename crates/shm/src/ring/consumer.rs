@@ -89,6 +89,11 @@ impl Consumer {
         head.wrapping_sub(self.tail).min(self.view.capacity() as u64) as usize
     }
 
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn view(&self) -> &RingView {
+        &self.view
+    }
+
     fn offset(&self) -> usize {
         self.tail as usize & (self.view.capacity() - 1)
     }
