@@ -57,14 +57,16 @@ class ActorRuntime:
     """One actor's instance, and what runs its methods."""
 
     def __init__(
-        self, actor_class: type, max_concurrency: int, groups: dict[str, int], is_async: bool
+        self, actor_class: type, max_concurrency: int, groups: Mapping[str, int], is_async: bool
     ) -> None:
         self.instance: Any = None
         self.inline = not is_async and max_concurrency == 1 and not groups
         self._class = actor_class
         self._methods: dict[str, Callable[..., Any]] = {}
         self._calls: _Threads | _Coroutines | None = None
-        limits: dict[str | None, int] = {None: max_concurrency, **groups}
+        limits: dict[str | None, int] = {None: max_concurrency}
+        for group, limit in groups.items():
+            limits[group] = limit
         if is_async:
             self._calls = _Coroutines(self.method, limits)
         elif not self.inline:

@@ -5,14 +5,19 @@ from __future__ import annotations
 from .actor_pool import ActorPool
 from .inspect import inspect_serializability
 from .iter import as_completed, map_unordered
+from .progress import Progress
 from .queue import Empty, Full, Queue
+from .summary import JobSummary, job_summary
 
 __all__ = [
     "ActorPool",
     "Empty",
     "Full",
+    "JobSummary",
+    "Progress",
     "Queue",
     "as_completed",
     "inspect_serializability",
+    "job_summary",
     "map_unordered",
 ]

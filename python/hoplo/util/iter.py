@@ -9,7 +9,7 @@ from typing import Any
 import hoplo
 from hoplo.exceptions import GetTimeoutError
 
-from ._progress import Progress
+from .progress import Progress
 
 __all__ = ["as_completed", "map_unordered"]
 

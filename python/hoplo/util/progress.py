@@ -7,6 +7,8 @@ import time
 from types import TracebackType
 from typing import Any, TextIO
 
+__all__ = ["Progress"]
+
 _REDRAW_SECONDS = 0.1
 _WIDTH = 28
 
@@ -18,11 +20,19 @@ class Progress:
     ...     bar.advance()
     """
 
-    def __init__(self, label: str = "", total: int | None = None, shown: bool = True) -> None:
+    def __init__(
+        self,
+        label: str = "",
+        total: int | None = None,
+        shown: bool = True,
+        rated: bool = True,
+    ) -> None:
+        """`rated` shows steps a second and the time left; not for what is no count of steps."""
         self.label = label
         self.total = total
         self.done = 0
         self.note = ""
+        self._rated = rated
         self._started = self._drawn = time.monotonic()
         self._display = _display() if shown else None
 
@@ -55,8 +65,9 @@ class Progress:
             parts.append(f"{self.done}/{self.total}")
         else:
             parts.append(str(self.done))
-        parts.append(f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s")
-        if self.total and 0 < self.done < self.total and rate > 0:
+        if self._rated:
+            parts.append(f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s")
+        if self._rated and self.total and 0 < self.done < self.total and rate > 0:
             parts.append(f"{_clock((self.total - self.done) / rate)} left")
         else:
             parts.append(_clock(seconds))
