@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used)]
+
 use super::*;
 use crate::segment::{ProcessSlot, Segment};
 use crate::{SleepKind, Urgency, WriteError};

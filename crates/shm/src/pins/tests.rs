@@ -1,3 +1,5 @@
+#![allow(clippy::unwrap_used)]
+
 use std::sync::Arc;
 
 use super::*;
@@ -67,7 +69,7 @@ fn the_dead_pin_nothing_once_their_row_is_wiped() {
     let generations = [0, 1].map(|slot| segment.object(slot).unwrap().seal());
     let mut dead = table(&segment, 2);
     for (slot, generation) in generations.into_iter().enumerate() {
-        std::mem::forget(dead.pin(slot as u32, generation).unwrap());
+        let _lost = dead.pin(slot as u32, generation).unwrap();
     }
     assert_eq!(close(&segment, 1, generations[1]), CloseOutcome::Pinned);
     assert_eq!(segment.pin_row(process(2)).wipe(), 2);

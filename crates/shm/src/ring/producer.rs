@@ -189,12 +189,16 @@ impl Producer {
         Ok(())
     }
 
-    /// Whether the memory at `position` must not be looked at: released, or never ours.
+    /// Whether the memory at `position` must not be looked at: released, never ours, or in a ring
+    /// that is corrupt.
     fn taken_or_unknown(&mut self, position: Position) -> bool {
         let known = position.0 < self.head && position.0.is_multiple_of(HEADER_BYTES as u64);
-        !known
-            || position.0 < self.tail_seen
-            || self.refresh_tail().is_err()
-            || position.0 < self.tail_seen
+        if !known || position.0 < self.tail_seen {
+            return true;
+        }
+        match self.refresh_tail() {
+            Ok(()) => position.0 < self.tail_seen,
+            Err(_) => true,
+        }
     }
 }
