@@ -1,1 +1,7 @@
-//! control
+//! The control store: what a cluster knows about itself, in tables of small versioned rows.
+
+pub mod rows;
+pub mod tables;
+
+pub use rows::{ActorEntry, EventEntry, FunctionEntry, JobEntry, NodeEntry};
+pub use tables::{CasError, ControlStore, Key, MemoryStore, Page, Row, Table};
