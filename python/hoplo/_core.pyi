@@ -31,7 +31,7 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import Future
-from typing import Any, Generic, NoReturn, TypeVar, final
+from typing import Any, Generic, NoReturn, TypeVar, final, overload
 
 from ._api import InitConfig
 from ._options import ActorOptions, MethodOptions, TaskOptions
@@ -113,6 +113,11 @@ class StoreBuffer:
 def allocate(nbytes: int) -> StoreBuffer:
     """Memory in the store for `hoplo.empty`. Raises ObjectStoreFullError."""
 
+@overload
+def get(refs: ObjectRef[_T], *, timeout: float | None = None) -> _T: ...
+@overload
+def get(refs: list[ObjectRef[_T]], *, timeout: float | None = None) -> list[_T]: ...
+@overload
 def get(refs: Any, *, timeout: float | None = None) -> Any:
     """The value of a ref, or the list of values of a list of refs; waits until they are there.
 

@@ -37,7 +37,7 @@ class TaskOptions:
     retry_exceptions: bool | tuple[type[BaseException], ...]
     """Whether, or for which types, an exception of the user's code is a reason to run again."""
     max_calls: int
-    """Tasks of this function that one worker runs before it ends; 0: any number."""
+    """Tasks of this function that one worker runs before it ends; 0: any number. 1 with GPUs."""
     name: str
     """What lists and logs call the task; empty: the function's name."""
     runtime_env: str | None
@@ -109,7 +109,8 @@ def task_options(given: Mapping[str, Any], *, is_generator: bool = False) -> Tas
     value = _checked(given, _TASK, "a task")
     max_calls = value["max_calls"]
     if max_calls is None:
-        max_calls = 0
+        # Libraries keep GPU memory for as long as their process lives: each task gets a fresh one.
+        max_calls = 1 if value["num_gpus"] else 0
     num_returns = value["num_returns"]
     if num_returns is None:
         num_returns = STREAMING if is_generator else 1

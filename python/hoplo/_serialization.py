@@ -19,6 +19,7 @@ import io
 import pickle
 import sys
 import types
+from collections import ChainMap
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -112,18 +113,20 @@ def _picklable_by_value_only() -> bool:
 def _dumps_with_cloudpickle(value: object, buffer_callback: Callable[..., bool] | None) -> bytes:
     import cloudpickle
 
+    pickler_type = cloudpickle.Pickler
+    if "torch" in sys.modules:
+        # A class attribute: cloudpickle's own hides the one that instances of pickle's have.
+        table = ChainMap(_tensor_reducers(), pickler_type.dispatch_table)
+        pickler_type = type("_Pickler", (pickler_type,), {"dispatch_table": table})
     with io.BytesIO() as file:
-        pickler = cloudpickle.Pickler(file, protocol=5, buffer_callback=buffer_callback)
-        if "torch" in sys.modules:
-            pickler.dispatch_table = pickler.dispatch_table.new_child(_tensor_reducers())
-        pickler.dump(value)
+        pickler_type(file, protocol=5, buffer_callback=buffer_callback).dump(value)
         return file.getvalue()
 
 
 def _dumps_with_tensors(value: object, buffer_callback: Callable[..., bool]) -> bytes:
     with io.BytesIO() as file:
         pickler = pickle.Pickler(file, protocol=5, buffer_callback=buffer_callback)
-        pickler.dispatch_table = {**copyreg.dispatch_table, **_tensor_reducers()}
+        pickler.dispatch_table = ChainMap(_tensor_reducers(), copyreg.dispatch_table)
         pickler.dump(value)
         return file.getvalue()
 

@@ -17,7 +17,7 @@ class JobSummary:
     tasks_finished: int
     method_calls_finished: int
     objects_stored: int
-    """Objects written to the object store; small ones travel inside messages and are not counted."""
+    """Objects written to the object store. Small ones travel inside messages and do not count."""
     bytes_stored: int
 
 
