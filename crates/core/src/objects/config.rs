@@ -32,7 +32,7 @@ pub const PAGE: u64 = 4096;
 pub const REQUESTS_PER_PROCESS_MAX: usize = 64;
 
 /// Objects that are being written to disk at once.
-pub const SPILLS_MAX: usize = 4;
+pub const SPILLS_MAX: usize = 16;
 
 /// Lines that are kept of what happened.
 pub const STORY_LINES: usize = 4096;

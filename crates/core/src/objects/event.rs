@@ -8,63 +8,133 @@ use hoplo_wire::node::{Notice, ToClient};
 pub enum Event {
     /// A driver or worker has an entry in the metadata segment (tools do not join). Answered by
     /// `Effect::Welcome` with its first slots, at most so many.
-    ProcessJoined { process: ProcessId, slots: u32 },
+    ProcessJoined {
+        process: ProcessId,
+        slots: u32,
+    },
     /// Its socket was read to the end, everything in it was handled, and its pins are wiped.
     /// `obituary`: one line for people.
-    ProcessGone { process: ProcessId, obituary: String },
+    ProcessGone {
+        process: ProcessId,
+        obituary: String,
+    },
     /// One of a process's notices, in the order of its socket. The tokens that the daemon itself
     /// gives (`ActorCreate`, `ActorFound`, `ActorCreated::Existing`) come as `Notice::Hold` too.
-    Noticed { from: ProcessId, notice: Notice },
+    Noticed {
+        from: ProcessId,
+        notice: Notice,
+    },
     /// `ToNode::Want`.
-    Wanted { from: ProcessId, objects: Vec<ObjectId> },
+    Wanted {
+        from: ProcessId,
+        objects: Vec<ObjectId>,
+    },
     /// `ToNode::ExtentWant`.
-    ExtentWanted { from: ProcessId, request: u64, bytes: u64, slots: u32 },
+    ExtentWanted {
+        from: ProcessId,
+        request: u64,
+        bytes: u64,
+        slots: u32,
+    },
     /// `ToNode::ExtentReturn`.
-    ExtentReturned { from: ProcessId, offset: u64, len: u64 },
+    ExtentReturned {
+        from: ProcessId,
+        offset: u64,
+        len: u64,
+    },
     /// The node itself holds these from now on (a function's or an actor spec's refs, the handle
     /// of a detached actor). Counted, like tokens.
-    NodeHeld { objects: Vec<ObjectId> },
-    NodeReleased { objects: Vec<ObjectId> },
+    NodeHeld {
+        objects: Vec<ObjectId>,
+    },
+    NodeReleased {
+        objects: Vec<ObjectId>,
+    },
     /// Every socket was read until it would block, once, and what was read was handled; all of it
     /// after `Effect::Sweep` of this number was emitted.
-    Swept { sweep: u64 },
+    Swept {
+        sweep: u64,
+    },
     /// Answer to `Effect::Free`.
-    Freed { attempt: u64, result: FreeOutcome },
+    Freed {
+        attempt: u64,
+        result: FreeOutcome,
+    },
     /// Answer to `Effect::Spill`.
-    Spilled { attempt: u64, result: SpillOutcome },
+    Spilled {
+        attempt: u64,
+        result: SpillOutcome,
+    },
     /// Answer to `Effect::Restore`: the generation under which the slot was sealed. After an
     /// error the slot is free.
-    Restored { attempt: u64, result: Result<u32, String> },
+    Restored {
+        attempt: u64,
+        result: Result<u32, String>,
+    },
     /// `next_deadline` has come (earlier does no harm).
     Tick,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    Send { to: ProcessId, message: ToClient },
+    Send {
+        to: ProcessId,
+        message: ToClient,
+    },
     /// The process may be sent its `Welcome`, with these slots.
-    Welcome { process: ProcessId, slots: Vec<u32> },
+    Welcome {
+        process: ProcessId,
+        slots: Vec<u32>,
+    },
     /// Read every socket until it would block, once; then report `Swept`. One is under way at a
     /// time.
-    Sweep { sweep: u64 },
+    Sweep {
+        sweep: u64,
+    },
     /// Close the state word, check the pins, free the word; then report `Freed`.
-    Free { attempt: u64, object: ObjectId, location: Location },
+    Free {
+        attempt: u64,
+        object: ObjectId,
+        location: Location,
+    },
     /// Close the state word, check the pins, write the bytes to a segment file, free the word; then
     /// report `Spilled`. When the write fails, reopen the word.
-    Spill { attempt: u64, object: ObjectId, location: Location },
+    Spill {
+        attempt: u64,
+        object: ObjectId,
+        location: Location,
+    },
     /// Read the bytes to `offset` (`place.len` of them), seal the slot; then report `Restored`.
-    Restore { attempt: u64, object: ObjectId, place: SpillPlace, offset: u64, slot: u32 },
+    Restore {
+        attempt: u64,
+        object: ObjectId,
+        place: SpillPlace,
+        offset: u64,
+        slot: u32,
+    },
     /// These spilled bytes are no longer needed.
-    Forget { place: SpillPlace },
+    Forget {
+        place: SpillPlace,
+    },
     /// A dead process had these and no object lies in them: make each word free (keep its
     /// generation counting).
-    ResetSlots { slots: Vec<u32> },
+    ResetSlots {
+        slots: Vec<u32>,
+    },
     /// Give this memory back to the system; nobody uses it.
-    Punch { offset: u64, len: u64 },
+    Punch {
+        offset: u64,
+        len: u64,
+    },
     /// No handle of the actor is left: it is to finish and exit.
-    ActorUnreachable { actor: ActorId },
+    ActorUnreachable {
+        actor: ActorId,
+    },
     /// The process broke the protocol: drop its connection (then report `ProcessGone`).
-    Violation { process: ProcessId, what: String },
+    Violation {
+        process: ProcessId,
+        what: String,
+    },
 }
 
 /// Where spilled bytes lie.

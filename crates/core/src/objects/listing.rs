@@ -2,6 +2,11 @@
 
 use hoplo_base::{ObjectId, ProcessId};
 
+use super::ObjectDirectory;
+use super::on_move::MoveKind;
+use super::on_room::Bytes;
+use super::record::{Record, State};
+
 /// One shared object, for `hoplo list objects`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectRow {
@@ -42,4 +47,129 @@ pub struct Totals {
     pub spills: u64,
     pub restores: u64,
     pub violations: u64,
+}
+
+impl ObjectDirectory {
+    /// Every shared object, in order of its id.
+    pub fn listing(&self) -> impl Iterator<Item = ObjectRow> {
+        self.records.iter().map(|(object, record)| ObjectRow {
+            object: *object,
+            state: record.state.name(),
+            len: record.state.len(),
+            owner: record.state.owner(),
+            holders: record.tokens.iter().map(|(process, count)| (*process, *count)).collect(),
+            containers: record.containers,
+            node_holds: record.node_holds,
+            contains: record.contains.clone(),
+            waiting: record.waiting.iter().copied().collect(),
+        })
+    }
+
+    /// O(records).
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals {
+            capacity_bytes: self.config.capacity_bytes,
+            granted_bytes: self.memory.granted_bytes(),
+            free_bytes: self.memory.free_bytes(),
+            objects: self.records.len() as u64,
+            requests_waiting: self.requests.len() as u64,
+            spills: self.spills,
+            restores: self.restores,
+            violations: self.violations,
+            ..Totals::default()
+        };
+        for record in self.records.values() {
+            match &record.state {
+                State::Stored { location, .. } | State::Spilling { location, .. } => {
+                    totals.stored_objects += 1;
+                    totals.stored_bytes += location.len;
+                }
+                State::Spilled { place, .. } | State::Restoring { place, .. } => {
+                    totals.spilled_objects += 1;
+                    totals.spilled_bytes += place.len;
+                }
+                State::Unknown { .. }
+                | State::Handle
+                | State::Pending { .. }
+                | State::Orphaned { .. }
+                | State::Inline(_)
+                | State::Failed(_) => {}
+            }
+        }
+        totals
+    }
+
+    /// What the object is, what it waits for and who keeps it, for people.
+    pub fn explain(&self, object: ObjectId) -> String {
+        let Some(record) = self.records.get(&object) else {
+            let freeing = self.moves.values().any(|moving| {
+                moving.object == object && matches!(moving.kind, MoveKind::Free { .. })
+            });
+            return if freeing {
+                format!("{object} was freed; its memory comes back when nobody reads it any more")
+            } else {
+                format!(
+                    "{object} has no record on this node: no ref of it ever left its owner, or all \
+                     refs are gone"
+                )
+            };
+        };
+        format!("{object} {}; {}", self.explain_state(object, record), explain_support(record))
+    }
+
+    /// What happened to the object lately, one line each, oldest first.
+    pub fn story(&self, object: ObjectId) -> Vec<String> {
+        let lines = self.story.iter().filter(|line| line.object == object);
+        let text = |line: &super::StoryLine| {
+            let who = line.who.map_or(String::new(), |who| format!(" ({who})"));
+            format!("{:.6}s {object} {}{who}", line.at.0 as f64 / 1e9, line.what)
+        };
+        lines.map(text).collect()
+    }
+
+    fn explain_state(&self, object: ObjectId, record: &Record) -> String {
+        let len = Bytes(record.state.len());
+        match &record.state {
+            State::Unknown { .. } => {
+                "was mentioned, and its owner's word on it has not been read yet".to_string()
+            }
+            State::Handle => "stands for the handles of an actor".to_string(),
+            State::Pending { owner, lineage } => {
+                let again = if lineage.is_some() { "" } else { ", and could not be run again" };
+                format!("is pending: {owner} owns {} that makes it{again}", object.task)
+            }
+            State::Orphaned { .. } => {
+                "is pending and its owner is dead: the next process that uses it runs its task again"
+                    .to_string()
+            }
+            State::Inline(_) => format!("is ready ({len}, kept by the daemon)"),
+            State::Failed(failure) => format!("failed ({})", failure.kind.exception()),
+            State::Stored { .. } => format!("is ready ({len} in the store)"),
+            State::Spilling { .. } => format!("is being written to disk ({len})"),
+            State::Spilled { queued: false, .. } => format!("is on disk ({len})"),
+            State::Spilled { queued: true, .. } => {
+                format!("is on disk ({len}) and waits for room in the store")
+            }
+            State::Restoring { .. } => format!("is being read from disk ({len})"),
+        }
+    }
+}
+
+fn explain_support(record: &Record) -> String {
+    let mut parts = Vec::new();
+    let holders: Vec<String> = record.holders().map(|process| process.to_string()).collect();
+    if !holders.is_empty() {
+        parts.push(format!("held by {}", holders.join(", ")));
+    }
+    if record.containers > 0 {
+        parts.push(format!("contained in {} other values", record.containers));
+    }
+    if record.node_holds > 0 {
+        parts.push("held by the node (a function, an actor's arguments)".to_string());
+    }
+    if !record.waiting.is_empty() {
+        let waiting: Vec<String> = record.waiting.iter().map(ToString::to_string).collect();
+        parts.push(format!("waited for by {}", waiting.join(", ")));
+    }
+    if parts.is_empty() { "nobody holds it, it goes now".to_string() } else { parts.join("; ") }
 }

@@ -1,50 +1,224 @@
-//! Object directory and store of one node (skeleton: types are final, `handle` is being written).
+//! Object directory and store of one node: who may still reach which shared object, where its
+//! bytes lie, and who may write where.
+//!
+//! ```text
+//!  first token, want or mention
+//!        |                 Shared          owner dies             somebody holds or wants it
+//!        +---> Unknown ------------> Pending --------> Orphaned --------------------> Pending (Adopt)
+//!        |        |                     |   \-- no lineage --> Failed
+//!        |        | a sweep             | Fulfilled, Sealed
+//!        |        v                     v
+//!        |     Failed            Inline | Failed | Stored <--> Spilling --> Spilled <--> Restoring
+//!        |                                            ^                                       |
+//!        +---> Handle (of an actor)                   +---------------------------------------+
+//!
+//!  any state -- no support, and a sweep passed without a word about it --> gone
+//! ```
+//! A record is **supported** by tokens of processes, by records that contain it, by the node's own
+//! holds and by processes that wait for it. It may be made by any of them before its owner's word
+//! is read, because sockets are read in any order; for the same reason a token count may be below
+//! zero for a moment. What goes becomes a **move** (see `on_move`): its bytes are given back when
+//! nobody reads them any more.
+//!
+//! Who has which memory is in `memory`, who waits for some in `on_room`.
+//!
+//! # What the shell promises
+//! - A process is `ProcessJoined` before anything else about it, its messages come in order, and
+//!   `ProcessGone` comes after all of them.
+//! - `Swept { n }` comes once for each `Effect::Sweep { sweep: n }`; between the two every socket that
+//!   was open at the effect was read until it would block, and what it gave was handled.
+//! - `Free`, `Spill` and `Restore` are answered exactly once each, in any order.
+//! - Effects are carried out in order; a state word is closed before anything after it is sent.
+//!
+//! # What a process promises (checked: a breach is `Effect::Violation`)
+//! - It takes back a sealed object by itself (`Freed`) only if nobody else ever saw its ref and the
+//!   state word could be closed by it; if the daemon has closed it, it says `Released` instead.
+//! - It has sent its notices before it sends `ExtentReturn` or `ExtentWant`.
+//! - After `Reclaimed` it may use that range and slot, unless it said `Freed` for that location.
+//!
+//! # Invariants
+//! - OBJ-1: memory adds up (MEM-1 to MEM-3).
+//! - OBJ-2: every record is supported or a candidate to go, not both.
+//! - OBJ-3: tokens, waits and owners name joined processes, and each process's index is exact.
+//! - OBJ-4: `containers` is how often a record occurs in `contains` of records.
+//! - OBJ-5: who waits, waits for something that cannot be read at once.
+//! - OBJ-6: the handle of an actor is a `Handle`, and nothing else is.
+//! - OBJ-7: each tenant of the arena is one stored object, or one move, and the other way round.
+//! - OBJ-8: the order of use has exactly the stored objects.
+//! - OBJ-9: requests are from joined processes; a spilled object that is queued has a request.
+//! - OBJ-10: where a record is a candidate or unknown, a sweep is under way; at most one is.
 
+mod check;
 mod config;
 mod event;
 mod listing;
+mod memory;
+mod on_move;
+mod on_notice;
+mod on_process;
+mod on_room;
+mod on_want;
+mod ranges;
+mod record;
+mod references;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use hoplo_base::{Instant, ObjectId, ProcessId};
 
 pub use config::{Config, PAGE};
 pub use event::{Effect, Event, FreeOutcome, SpillOutcome, SpillPlace};
 pub use listing::{ObjectRow, Totals};
 
-use hoplo_base::{Instant, ObjectId};
+use config::STORY_LINES;
+use memory::Memory;
+use on_move::Move;
+use on_room::{Recalls, Request};
+use record::Record;
 
 #[derive(Debug)]
 pub struct ObjectDirectory {
     config: Config,
+    now: Instant,
+    records: BTreeMap<ObjectId, Record>,
+    /// Live processes, each with the objects that it has tokens of, waits for or owns (pending).
+    processes: BTreeMap<ProcessId, BTreeSet<ObjectId>>,
+    sweeps: Sweeps,
+    /// Records without support.
+    candidates: BTreeSet<ObjectId>,
+    /// Records in state `Unknown`.
+    unknown: BTreeSet<ObjectId>,
+    memory: Memory,
+    /// Stored objects, least recently used first.
+    lru: BTreeMap<u64, ObjectId>,
+    /// Counts uses.
+    uses: u64,
+    /// By attempt.
+    moves: BTreeMap<u64, Move>,
+    /// Moves that found a reader, and when to try again.
+    pinned: BTreeSet<(Instant, u64)>,
+    attempts: u64,
+    requests: VecDeque<Request>,
+    recalls: Recalls,
+    /// When room last came free.
+    progress_at: Instant,
+    /// When the first request is to be looked at again, if it waits for a time.
+    room_wake: Option<Instant>,
+    /// A spill failed since a request was last denied for it.
+    spill_failure: Option<String>,
+    story: VecDeque<StoryLine>,
+    spills: u64,
+    restores: u64,
+    violations: u64,
+}
+
+#[derive(Debug, Default)]
+struct Sweeps {
+    asked: u64,
+    done: u64,
+}
+
+#[derive(Debug)]
+struct StoryLine {
+    at: Instant,
+    object: ObjectId,
+    what: &'static str,
+    who: Option<ProcessId>,
 }
 
 impl ObjectDirectory {
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: Config, now: Instant) -> Self {
         config.check();
-        Self { config }
+        Self {
+            now,
+            records: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            sweeps: Sweeps::default(),
+            candidates: BTreeSet::new(),
+            unknown: BTreeSet::new(),
+            memory: Memory::new(&config, now),
+            lru: BTreeMap::new(),
+            uses: 0,
+            moves: BTreeMap::new(),
+            pinned: BTreeSet::new(),
+            attempts: 0,
+            requests: VecDeque::new(),
+            recalls: Recalls::default(),
+            progress_at: now,
+            room_wake: None,
+            spill_failure: None,
+            story: VecDeque::new(),
+            spills: 0,
+            restores: 0,
+            violations: 0,
+            config,
+        }
     }
 
-    pub fn handle(&mut self, _now: Instant, _event: Event, _effects: &mut Vec<Effect>) {}
+    pub fn handle(&mut self, now: Instant, event: Event, effects: &mut Vec<Effect>) {
+        assert!(now >= self.now, "time goes backwards");
+        self.now = now;
+        match event {
+            Event::ProcessJoined { process, slots } => {
+                self.on_process_joined(process, slots, effects);
+            }
+            Event::ProcessGone { process, obituary } => {
+                self.on_process_gone(process, &obituary, effects);
+            }
+            Event::Noticed { from, notice } => {
+                if self.is_joined(from, effects) {
+                    self.on_notice(from, notice, effects);
+                }
+            }
+            Event::Wanted { from, objects } => {
+                if self.is_joined(from, effects) {
+                    self.on_wanted(from, objects, effects);
+                }
+            }
+            Event::ExtentWanted { from, request, bytes, slots } => {
+                if self.is_joined(from, effects) {
+                    self.on_extent_wanted(from, request, bytes, slots, effects);
+                }
+            }
+            Event::ExtentReturned { from, offset, len } => {
+                if self.is_joined(from, effects) {
+                    self.on_extent_returned(from, offset, len, effects);
+                }
+            }
+            Event::NodeHeld { objects } => self.node_hold(&objects),
+            Event::NodeReleased { objects } => self.node_release(&objects),
+            Event::Swept { sweep } => self.on_swept(sweep, effects),
+            Event::Freed { attempt, result } => self.on_freed(attempt, result, effects),
+            Event::Spilled { attempt, result } => self.on_spilled(attempt, result, effects),
+            Event::Restored { attempt, result } => self.on_restored(attempt, result, effects),
+            Event::Tick => self.retry_pinned(effects),
+        }
+        self.serve_requests(effects);
+        self.ask_for_sweep(effects);
+    }
 
     pub fn next_deadline(&self) -> Option<Instant> {
-        None
+        let pinned = self.pinned.first().map(|(at, _)| *at);
+        let warm = self.memory.warm_since().map(|at| at + self.config.warm_idle);
+        [self.room_wake, pinned, warm].into_iter().flatten().min()
     }
 
-    /// Every shared object, in order of its id.
-    pub fn listing(&self) -> Vec<ObjectRow> {
-        Vec::new()
+    /// A tool, or a process that is gone, has no business here.
+    fn is_joined(&mut self, from: ProcessId, effects: &mut Vec<Effect>) -> bool {
+        let joined = self.processes.contains_key(&from);
+        if !joined {
+            self.violation(from, "speaks of objects and has not joined".to_string(), effects);
+        }
+        joined
     }
 
-    pub fn totals(&self) -> Totals {
-        Totals { capacity_bytes: self.config.capacity_bytes, ..Totals::default() }
+    /// Remembers what happened to an object.
+    fn tell(&mut self, object: ObjectId, what: &'static str, who: Option<ProcessId>) {
+        if self.story.len() == STORY_LINES {
+            self.story.pop_front();
+        }
+        self.story.push_back(StoryLine { at: self.now, object, what, who });
     }
-
-    /// Why the object is there and what it waits for, for people.
-    pub fn explain(&self, object: ObjectId) -> String {
-        format!("{object} has no record on this node")
-    }
-
-    /// What happened to the object lately, one line each.
-    pub fn story(&self, _object: ObjectId) -> Vec<String> {
-        Vec::new()
-    }
-
-    pub fn check(&self) {}
 }

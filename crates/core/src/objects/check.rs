@@ -1,0 +1,120 @@
+//! Every invariant of the directory, recomputed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hoplo_base::ObjectId;
+
+use super::ObjectDirectory;
+use super::on_move::{Fate, MoveKind};
+use super::on_room::Asker;
+use super::record::State;
+use super::references::is_handle;
+
+impl ObjectDirectory {
+    /// Panics with the invariant that does not hold, and the story of the object.
+    pub fn check(&self) {
+        self.memory.check();
+        self.check_references();
+        self.check_places();
+        let busy = !self.candidates.is_empty() || !self.unknown.is_empty();
+        let under_way = self.sweeps.asked - self.sweeps.done;
+        assert!(under_way <= 1 && (under_way == 1 || !busy), "OBJ-10: {:?}", self.sweeps);
+        for request in &self.requests {
+            match request.asker {
+                Asker::Extent { process, .. } => {
+                    assert!(self.processes.contains_key(&process), "OBJ-9: {request:?}");
+                }
+                Asker::Restore { .. } => {}
+            }
+        }
+    }
+
+    fn check_references(&self) {
+        let mut containers: BTreeMap<ObjectId, u64> = BTreeMap::new();
+        for inner in self.records.values().flat_map(|record| &record.contains) {
+            *containers.entry(*inner).or_default() += 1;
+        }
+        for inner in containers.keys() {
+            assert!(self.records.contains_key(inner), "OBJ-4: {inner} has no record");
+        }
+        for (object, record) in &self.records {
+            let story = || self.story(*object).join("\n");
+            let candidate = self.candidates.contains(object);
+            assert!(record.is_supported() != candidate, "OBJ-2: {object}\n{}", story());
+            let concerned = record.tokens.keys().chain(&record.waiting).copied();
+            for process in concerned.chain(record.state.owner()) {
+                let known = self.processes.get(&process).is_some_and(|it| it.contains(object));
+                assert!(known, "OBJ-3: {object} and {process}\n{}", story());
+            }
+            assert!(record.tokens.values().all(|count| *count != 0), "OBJ-3: {object}");
+            let counted = containers.get(object).copied().unwrap_or(0);
+            assert!(record.containers == counted, "OBJ-4: {object}: {counted}\n{}", story());
+            let readable = record.state.value().is_some();
+            assert!(!readable || record.waiting.is_empty(), "OBJ-5: {object}\n{}", story());
+            let handle = matches!(record.state, State::Handle);
+            assert!(handle == is_handle(*object), "OBJ-6: {object}");
+            let unknown = matches!(record.state, State::Unknown { .. });
+            assert!(unknown == self.unknown.contains(object), "OBJ-10: {object}");
+            assert!(record.touched <= self.sweeps.asked);
+        }
+        let missing = |object: &&ObjectId| !self.records.contains_key(object);
+        assert!(self.candidates.iter().find(missing).is_none(), "OBJ-2");
+        assert!(self.unknown.iter().find(missing).is_none(), "OBJ-10");
+        for (process, known) in &self.processes {
+            for object in known {
+                let concerns = self.records.get(object).is_some_and(|it| it.concerns(*process));
+                assert!(concerns, "OBJ-3: {object} does not concern {process}");
+            }
+        }
+    }
+
+    fn check_places(&self) {
+        let mut places: BTreeSet<(u64, ObjectId, u64, u32)> = BTreeSet::new();
+        let mut used: BTreeMap<u64, ObjectId> = BTreeMap::new();
+        for (object, record) in &self.records {
+            match &record.state {
+                State::Stored { location, used: at, .. } => {
+                    places.insert((location.offset, *object, location.len, location.slot));
+                    used.insert(*at, *object);
+                }
+                State::Spilling { attempt, .. } | State::Restoring { attempt, .. } => {
+                    let moving = self.moves.get(attempt);
+                    let ours =
+                        moving.is_some_and(|it| it.object == *object && it.fate == Fate::Live);
+                    assert!(ours, "OBJ-7: {object} has no move {attempt}");
+                }
+                State::Spilled { queued, .. } => {
+                    let queue = || self.requests.iter().map(|request| &request.asker);
+                    let asks = |asker: &Asker| match asker {
+                        Asker::Extent { .. } => false,
+                        Asker::Restore { object: asked } => asked == object,
+                    };
+                    assert!(!queued || queue().any(asks), "OBJ-9: {object}");
+                }
+                State::Unknown { .. }
+                | State::Handle
+                | State::Pending { .. }
+                | State::Orphaned { .. }
+                | State::Inline(_)
+                | State::Failed(_) => {}
+            }
+        }
+        assert!(used == self.lru, "OBJ-8");
+        for moving in self.moves.values() {
+            let (offset, len, slot) = match moving.kind {
+                MoveKind::Free { location } | MoveKind::Spill { location } => {
+                    (location.offset, location.len, location.slot)
+                }
+                MoveKind::Restore { place, offset, slot } => (offset, place.len, slot),
+            };
+            if moving.fate != Fate::Vanished {
+                let new = places.insert((offset, moving.object, len, slot));
+                assert!(new, "OBJ-7: {moving:?} is there twice");
+            }
+        }
+        let tenants: BTreeSet<_> = (self.memory.tenants())
+            .map(|(offset, tenant)| (offset, tenant.object, tenant.len, tenant.slot))
+            .collect();
+        assert!(places == tenants, "OBJ-7: {places:?} and tenants {tenants:?}");
+    }
+}

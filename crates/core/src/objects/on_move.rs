@@ -1,0 +1,189 @@
+//! What the shell is doing with bytes: freeing, spilling, restoring.
+//!
+//! A **move** outlives its record: when the record goes meanwhile, the outcome only gives the bytes'
+//! places back.
+
+use hoplo_base::{ObjectId, ProcessId};
+use hoplo_wire::Location;
+use hoplo_wire::node::ToClient;
+
+use super::ObjectDirectory;
+use super::event::{Effect, FreeOutcome, SpillOutcome, SpillPlace};
+use super::record::State;
+
+#[derive(Debug)]
+pub(super) struct Move {
+    pub(super) object: ObjectId,
+    pub(super) kind: MoveKind,
+    pub(super) fate: Fate,
+}
+
+#[derive(Debug)]
+pub(super) enum MoveKind {
+    /// No record any more: its last reader may still be there.
+    Free {
+        location: Location,
+    },
+    Spill {
+        location: Location,
+    },
+    Restore {
+        place: SpillPlace,
+        offset: u64,
+        slot: u32,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// There is a record that waits for the outcome (or it is a `Free`).
+    Live,
+    /// The record went; nobody wants the bytes.
+    Doomed,
+    /// The writer freed the object itself: range and slot are no tenant any more.
+    Vanished,
+}
+
+impl ObjectDirectory {
+    pub(super) fn next_attempt(&mut self) -> u64 {
+        self.attempts += 1;
+        self.attempts
+    }
+
+    pub(super) fn doom(&mut self, attempt: u64, fate: Fate) {
+        let moving = self.moves.get_mut(&attempt).expect("OBJ-7: a record that moves has a move");
+        assert!(moving.fate == Fate::Live && fate != Fate::Live);
+        moving.fate = fate;
+    }
+
+    /// Nobody can reach what lies there: take it away once nobody reads it.
+    pub(super) fn free(&mut self, object: ObjectId, location: Location, effects: &mut Vec<Effect>) {
+        assert!(self.memory.tenant(location.offset).is_some_and(|it| it.object == object));
+        let attempt = self.next_attempt();
+        let kind = MoveKind::Free { location };
+        self.moves.insert(attempt, Move { object, kind, fate: Fate::Live });
+        effects.push(Effect::Free { attempt, object, location });
+    }
+
+    pub(super) fn on_freed(
+        &mut self,
+        attempt: u64,
+        result: FreeOutcome,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(Move { object, kind, .. }) = self.moves.get(&attempt) else { return };
+        let (object, MoveKind::Free { location }) = (*object, kind) else {
+            panic!("attempt {attempt} is {kind:?}, not to free");
+        };
+        let location = *location;
+        match result {
+            FreeOutcome::Done => {
+                self.moves.remove(&attempt);
+                self.vacate(object, location, effects);
+            }
+            FreeOutcome::Pinned => {
+                self.pinned.insert((self.now + self.config.pinned_retry, attempt));
+            }
+        }
+    }
+
+    /// What was pinned when it was to be freed is tried again.
+    pub(super) fn retry_pinned(&mut self, effects: &mut Vec<Effect>) {
+        while let Some(&(at, attempt)) = self.pinned.first() {
+            if at > self.now {
+                return;
+            }
+            self.pinned.pop_first();
+            let Move { object, kind, .. } = self.moves.remove(&attempt).expect("it waited here");
+            let MoveKind::Free { location } = kind else { panic!("{kind:?} does not wait here") };
+            self.free(object, location, effects);
+        }
+    }
+
+    pub(super) fn spill(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
+        let attempt = self.next_attempt();
+        let record = self.records.get_mut(&object).expect("it is in the order of use");
+        let State::Stored { location, used, .. } = record.state else {
+            panic!("OBJ-8: {object} is {}, not stored", record.state.name());
+        };
+        record.state = State::Spilling { location, attempt };
+        self.lru.remove(&used);
+        let kind = MoveKind::Spill { location };
+        self.moves.insert(attempt, Move { object, kind, fate: Fate::Live });
+        self.tell(object, "spilling", None);
+        effects.push(Effect::Spill { attempt, object, location });
+    }
+
+    pub(super) fn on_spilled(
+        &mut self,
+        attempt: u64,
+        result: SpillOutcome,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(Move { object, kind, fate }) = self.moves.remove(&attempt) else { return };
+        let MoveKind::Spill { location } = kind else {
+            panic!("attempt {attempt} is {kind:?}, not to spill");
+        };
+        match (fate, result) {
+            (Fate::Live, SpillOutcome::Done(place)) => {
+                assert!(place.len == location.len, "{object} was spilled in part");
+                self.spills += 1;
+                let state = State::Spilled { place, queued: false };
+                self.records.get_mut(&object).expect("it lives").state = state;
+                self.tell(object, "spilled", None);
+                self.vacate(object, location, effects);
+                self.queue_restore(object);
+            }
+            (Fate::Live, SpillOutcome::Pinned) => self.keep(object, location, effects),
+            (Fate::Live, SpillOutcome::Failed(reason)) => {
+                self.spill_failure = Some(reason);
+                self.keep(object, location, effects);
+            }
+            (Fate::Doomed, SpillOutcome::Done(place)) => {
+                effects.push(Effect::Forget { place });
+                self.vacate(object, location, effects);
+            }
+            (Fate::Doomed, SpillOutcome::Pinned | SpillOutcome::Failed(_)) => {
+                self.free(object, location, effects);
+            }
+            (Fate::Vanished, SpillOutcome::Done(place)) => effects.push(Effect::Forget { place }),
+            (Fate::Vanished, SpillOutcome::Pinned | SpillOutcome::Failed(_)) => {}
+        }
+    }
+
+    /// It was not spilled: it stays where it is, and is left alone for a while.
+    fn keep(&mut self, object: ObjectId, location: Location, effects: &mut Vec<Effect>) {
+        let rests_until = self.now + self.config.pinned_retry;
+        let State::Stored { location, used, .. } = self.stored(object, location) else {
+            unreachable!("stored() makes that state");
+        };
+        let state = State::Stored { location, used, rests_until };
+        self.records.get_mut(&object).expect("it lives").state = state;
+        self.tell(object, "kept", None);
+        self.answer(object, effects);
+    }
+
+    /// The bytes are gone from the arena: range and slot go back to whom they belong.
+    fn vacate(&mut self, object: ObjectId, location: Location, effects: &mut Vec<Effect>) {
+        let tenant = self.memory.vacate(self.now, location.offset);
+        assert!(tenant.object == object && tenant.slot == location.slot, "OBJ-7: {tenant:?}");
+        self.progress();
+        if let Some(to) = tenant.writer {
+            let message = ToClient::Reclaimed { object, location };
+            effects.push(Effect::Send { to, message });
+            self.recall_what_came_free(to, tenant.len, effects);
+        }
+    }
+
+    /// While somebody waits for room, a process does not keep what just came free in its extents.
+    pub(super) fn recall_what_came_free(
+        &mut self,
+        process: ProcessId,
+        bytes: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        if !self.requests.is_empty() {
+            self.recall(process, bytes, effects);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! What processes tell about objects.
+
+use hoplo_base::{ObjectId, ProcessId};
+use hoplo_wire::call::CallView;
+use hoplo_wire::node::{Lineage, Notice, SharedState};
+use hoplo_wire::{Location, Value};
+
+use super::ObjectDirectory;
+use super::event::Effect;
+use super::on_move::Fate;
+use super::record::State;
+use super::references::is_handle;
+
+impl ObjectDirectory {
+    pub(super) fn on_notice(&mut self, from: ProcessId, notice: Notice, effects: &mut Vec<Effect>) {
+        let result = match notice {
+            Notice::Sealed { object, location, contains, holder } => {
+                let sealed = self.on_sealed(from, object, location, contains, effects);
+                if sealed.is_ok() {
+                    self.add_tokens(object, holder, 1);
+                }
+                sealed
+            }
+            Notice::Freed { object } => self.on_freed_by_writer(from, object, effects),
+            Notice::Shared { object, state } => self.on_shared(from, object, state, effects),
+            Notice::Fulfilled { object, value, contains } => {
+                self.on_fulfilled(object, value, contains, effects)
+            }
+            Notice::Hold { object, process } => {
+                self.add_tokens(object, process, 1);
+                self.adopt(object, effects);
+                Ok(())
+            }
+            Notice::Released { object, tokens } => {
+                self.add_tokens(object, from, -i64::from(tokens));
+                Ok(())
+            }
+        };
+        if let Err(what) = result {
+            self.violation(from, what, effects);
+        }
+    }
+
+    fn on_sealed(
+        &mut self,
+        from: ProcessId,
+        object: ObjectId,
+        location: Location,
+        contains: Vec<ObjectId>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), String> {
+        if is_handle(object) {
+            return Err(format!("sealed {object}, which stands for an actor"));
+        }
+        self.memory.settle(from, object, location)?;
+        self.tell(object, "sealed", Some(from));
+        if !self.record(object).state.is_open() {
+            // Its task ran twice (a retry, an adoption): the first value stays.
+            self.free(object, location, effects);
+            self.touch(object);
+            return Ok(());
+        }
+        let state = self.stored(object, location);
+        self.fulfil(object, state, contains, effects);
+        Ok(())
+    }
+
+    /// Readable in the arena, and the last one used.
+    pub(super) fn stored(&mut self, object: ObjectId, location: Location) -> State {
+        self.uses += 1;
+        self.lru.insert(self.uses, object);
+        State::Stored { location, used: self.uses, rests_until: self.now }
+    }
+
+    /// The writer uses the range again already: the record must be its alone.
+    fn on_freed_by_writer(
+        &mut self,
+        from: ProcessId,
+        object: ObjectId,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), String> {
+        let Some(record) = self.records.get(&object) else {
+            return Err(format!("freed {object}, which has no record"));
+        };
+        let others = record.tokens.keys().any(|process| *process != from);
+        if others || record.containers + record.node_holds > 0 || !record.waiting.is_empty() {
+            return Err(format!("freed {object}, which others may reach"));
+        }
+        let offset = match &record.state {
+            State::Stored { location, .. } | State::Spilling { location, .. } => {
+                Some(location.offset)
+            }
+            State::Spilled { .. } | State::Restoring { .. } => None,
+            State::Unknown { .. }
+            | State::Handle
+            | State::Pending { .. }
+            | State::Orphaned { .. }
+            | State::Inline(_)
+            | State::Failed(_) => return Err(format!("freed {object}, which is not stored")),
+        };
+        if offset.is_some_and(|at| self.memory.tenant(at).is_none_or(|it| it.writer != Some(from)))
+        {
+            return Err(format!("freed {object}, which somebody else wrote"));
+        }
+        let record = self.strike(object);
+        match record.state {
+            State::Stored { used, .. } => {
+                self.lru.remove(&used);
+            }
+            State::Spilling { attempt, .. } => self.doom(attempt, Fate::Vanished),
+            State::Spilled { place, .. } => effects.push(Effect::Forget { place }),
+            State::Restoring { attempt, .. } => self.doom(attempt, Fate::Doomed),
+            State::Unknown { .. }
+            | State::Handle
+            | State::Pending { .. }
+            | State::Orphaned { .. }
+            | State::Inline(_)
+            | State::Failed(_) => unreachable!("looked at above"),
+        }
+        if let Some(offset) = offset {
+            let tenant = self.memory.vacate(self.now, offset);
+            self.recall_what_came_free(from, tenant.len, effects);
+        }
+        self.tell(object, "freed by its writer", Some(from));
+        self.release_contained(&record.contains);
+        Ok(())
+    }
+
+    fn on_shared(
+        &mut self,
+        from: ProcessId,
+        object: ObjectId,
+        state: SharedState,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), String> {
+        if is_handle(object) {
+            return Err(format!("shared {object}, which stands for an actor"));
+        }
+        match state {
+            SharedState::Value { value, contains } => {
+                let state = plain(object, value)?;
+                if self.record(object).state.is_open() {
+                    self.fulfil(object, state, contains, effects);
+                }
+            }
+            SharedState::Pending { lineage } => {
+                let refs = lineage.as_ref().map_or(Ok(Vec::new()), |it| refs_of(object, it))?;
+                let record = self.record(object);
+                if let State::Unknown { .. } = record.state {
+                    record.state = State::Pending { owner: from, lineage };
+                    record.contains = refs.clone();
+                    self.unknown.remove(&object);
+                    self.contain(&refs);
+                    self.note(object, from);
+                    self.tell(object, "shared while pending", Some(from));
+                }
+            }
+        }
+        self.add_tokens(object, from, 1);
+        Ok(())
+    }
+
+    fn on_fulfilled(
+        &mut self,
+        object: ObjectId,
+        value: Value,
+        contains: Vec<ObjectId>,
+        effects: &mut Vec<Effect>,
+    ) -> Result<(), String> {
+        let state = plain(object, value)?;
+        // No record: everyone who could reach it let go while it was pending.
+        if self.records.get(&object).is_some_and(|record| record.state.is_open()) {
+            self.fulfil(object, state, contains, effects);
+        }
+        Ok(())
+    }
+}
+
+/// A value that is not in the store.
+fn plain(object: ObjectId, value: Value) -> Result<State, String> {
+    match value {
+        Value::Inline(bytes) => Ok(State::Inline(bytes)),
+        Value::Failed(failure) => Ok(State::Failed(failure)),
+        Value::Stored(_) => {
+            Err(format!("told that {object} is stored, which is its writer's word"))
+        }
+    }
+}
+
+/// The refs that whoever adopts the task will need.
+fn refs_of(object: ObjectId, lineage: &Lineage) -> Result<Vec<ObjectId>, String> {
+    if lineage.task != object.task {
+        return Err(format!("shared {object} with the lineage of {}", lineage.task));
+    }
+    let refs = CallView::parse(&lineage.frame).and_then(|call| call.refs());
+    match refs {
+        Ok(refs) => Ok(refs.into_iter().map(|(object, _)| object).collect()),
+        Err(malformed) => Err(format!("shared {object} with a lineage that is {malformed}")),
+    }
+}

@@ -1,0 +1,100 @@
+//! Processes come and go; pending objects of the dead find another owner.
+
+use std::collections::BTreeSet;
+
+use hoplo_base::{ObjectId, ProcessId};
+use hoplo_wire::node::ToClient;
+use hoplo_wire::{Failure, FailureKind};
+
+use super::ObjectDirectory;
+use super::event::Effect;
+use super::record::State;
+
+impl ObjectDirectory {
+    pub(super) fn on_process_joined(
+        &mut self,
+        process: ProcessId,
+        slots: u32,
+        effects: &mut Vec<Effect>,
+    ) {
+        let before = self.processes.insert(process, BTreeSet::new());
+        assert!(before.is_none(), "{process} joined twice");
+        self.memory.join(process);
+        let slots = self.memory.grant_slots(process, slots);
+        effects.push(Effect::Welcome { process, slots });
+    }
+
+    pub(super) fn on_process_gone(
+        &mut self,
+        process: ProcessId,
+        obituary: &str,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(known) = self.processes.remove(&process) else { return };
+        self.requests.retain(|request| !request.is_from(process));
+        let slots = self.memory.bury(self.now, process);
+        if !slots.is_empty() {
+            effects.push(Effect::ResetSlots { slots });
+        }
+        for object in &known {
+            let record = self.records.get_mut(object).expect("OBJ-3: what is known has a record");
+            record.tokens.remove(&process);
+            record.waiting.remove(&process);
+        }
+        // First all are orphans: what one task makes goes to one heir.
+        for object in &known {
+            if self.records[object].state.owner() == Some(process) {
+                self.orphan(*object, obituary, effects);
+            }
+        }
+        for object in known {
+            self.adopt(object, effects);
+            self.touch(object);
+        }
+        self.progress();
+    }
+
+    /// The owner is dead, before there was a value.
+    fn orphan(&mut self, object: ObjectId, obituary: &str, effects: &mut Vec<Effect>) {
+        let record = self.records.get_mut(&object).expect("an orphan has a record");
+        let State::Pending { lineage, .. } = &mut record.state else {
+            panic!("{object} is {}, not pending", record.state.name());
+        };
+        if let Some(lineage) = lineage.take() {
+            record.state = State::Orphaned { lineage };
+            return self.tell(object, "orphaned", None);
+        }
+        let text = format!(
+            "{object} has no value: its owner died before it was computed, and it comes from a \
+             call that cannot run again in another process ({obituary})"
+        );
+        let failure = Failure::new(FailureKind::WorkerCrashed, text);
+        // The owner that `fulfil` would strike is gone already.
+        self.fulfil(object, State::Failed(failure), Vec::new(), effects);
+    }
+
+    /// A pending object whose owner is dead goes to a process that holds it or waits for it, with
+    /// everything that the same task makes.
+    pub(super) fn adopt(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
+        let Some(record) = self.records.get(&object) else { return };
+        let State::Orphaned { lineage } = &record.state else { return };
+        // The one that joined first: where it is the driver, it is there as long as the job.
+        let Some(heir) = record.holders().min().or(record.waiting.first().copied()) else { return };
+        let lineage = lineage.clone();
+        let task = object.task.object(0)..=object.task.object(u32::MAX);
+        let mut objects = Vec::new();
+        for (object, record) in self.records.range_mut(task) {
+            if let State::Orphaned { lineage } = &record.state {
+                let lineage = Some(lineage.clone());
+                record.state = State::Pending { owner: heir, lineage };
+                objects.push(*object);
+            }
+        }
+        for object in &objects {
+            self.note(*object, heir);
+            self.tell(*object, "adopted", Some(heir));
+        }
+        let message = ToClient::Adopt { lineage, objects };
+        effects.push(Effect::Send { to: heir, message });
+    }
+}

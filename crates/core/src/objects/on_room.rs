@@ -1,0 +1,362 @@
+//! Who needs room in the arena, and where it comes from.
+//!
+//! Requests (extents of processes, restores) are served in order. The first one that does not fit
+//! presses: idle memory is recalled from processes; after `recall_grace` the least recently used
+//! objects are spilled, as many as are missing; when nothing came free for `room_patience` and
+//! nothing is under way, it is denied, with who holds what.
+
+use std::collections::BTreeMap;
+
+use hoplo_base::{Instant, ObjectId, ProcessId};
+use hoplo_wire::node::ToClient;
+use hoplo_wire::{Failure, FailureKind};
+
+use super::ObjectDirectory;
+use super::config::{PAGE, REQUESTS_PER_PROCESS_MAX, SPILLS_MAX};
+use super::event::Effect;
+use super::on_move::MoveKind;
+use super::record::State;
+
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) asker: Asker,
+    /// At least so many.
+    pub(super) bytes: u64,
+    /// Since when it has been the first in the queue and did not fit (or since it came).
+    pub(super) since: Instant,
+    /// Whether idle memory was recalled for it.
+    pub(super) recalled: bool,
+}
+
+#[derive(Debug)]
+pub(super) enum Asker {
+    Extent { process: ProcessId, request: u64, slots: u32 },
+    Restore { object: ObjectId },
+}
+
+/// What comes of a request that does not fit.
+enum Pressed {
+    /// Until then, or until something happens.
+    Wait(Option<Instant>),
+    Deny(String),
+}
+
+/// Recalls that processes have not answered yet.
+#[derive(Debug, Default)]
+pub(super) struct Recalls {
+    /// Bytes that may still come.
+    pub(super) due_bytes: u64,
+    pub(super) until: Instant,
+}
+
+impl Request {
+    pub(super) fn new(asker: Asker, bytes: u64, since: Instant) -> Self {
+        Self { asker, bytes, since, recalled: false }
+    }
+
+    pub(super) fn is_from(&self, who: ProcessId) -> bool {
+        match &self.asker {
+            Asker::Extent { process, .. } => *process == who,
+            Asker::Restore { .. } => false,
+        }
+    }
+}
+
+impl ObjectDirectory {
+    pub(super) fn on_extent_wanted(
+        &mut self,
+        process: ProcessId,
+        request: u64,
+        bytes: u64,
+        slots: u32,
+        effects: &mut Vec<Effect>,
+    ) {
+        let waiting = self.requests.iter().filter(|request| request.is_from(process)).count();
+        if waiting >= REQUESTS_PER_PROCESS_MAX {
+            let what = format!("has {waiting} requests for extents waiting and sends more");
+            return self.violation(process, what, effects);
+        }
+        if bytes > self.config.capacity_bytes {
+            let reason = format!(
+                "{} are wanted at once and the whole object store has {}: make the object smaller \
+                 or raise object_store_memory",
+                Bytes(bytes),
+                Bytes(self.config.capacity_bytes)
+            );
+            let message = ToClient::ExtentDenied { request, reason };
+            return effects.push(Effect::Send { to: process, message });
+        }
+        let asker = Asker::Extent { process, request, slots };
+        self.requests.push_back(Request::new(asker, bytes, self.now));
+    }
+
+    pub(super) fn on_extent_returned(
+        &mut self,
+        from: ProcessId,
+        offset: u64,
+        len: u64,
+        effects: &mut Vec<Effect>,
+    ) {
+        match self.memory.return_extent(self.now, from, offset, len) {
+            Ok(()) => {
+                self.recalls.due_bytes = self.recalls.due_bytes.saturating_sub(len);
+                self.progress();
+            }
+            Err(what) => self.violation(from, format!("returned an extent: {what}"), effects),
+        }
+    }
+
+    /// Something came free: patience starts anew.
+    pub(super) fn progress(&mut self) {
+        self.progress_at = self.now;
+    }
+
+    /// Serves requests in order as far as there is room, and presses for more.
+    pub(super) fn serve_requests(&mut self, effects: &mut Vec<Effect>) {
+        self.room_wake = None;
+        while let Some(request) = self.requests.front() {
+            if self.is_moot(request) || self.grant(effects) {
+                self.requests.pop_front();
+                self.progress();
+                continue;
+            }
+            match self.press(effects) {
+                Pressed::Wait(until) => {
+                    self.room_wake = until;
+                    break;
+                }
+                Pressed::Deny(reason) => self.deny(reason, effects),
+            }
+        }
+        if self.requests.is_empty() {
+            self.recalls = Recalls::default();
+            self.spill_failure = None;
+        }
+        for range in self.memory.cool(self.now, self.config.warm_idle) {
+            effects.push(Effect::Punch { offset: range.start, len: range.end - range.start });
+        }
+    }
+
+    pub(super) fn recall(&mut self, process: ProcessId, bytes: u64, effects: &mut Vec<Effect>) {
+        self.recalls.due_bytes += bytes;
+        self.recalls.until = self.now + self.config.recall_grace;
+        let message = ToClient::ExtentRecall { bytes };
+        effects.push(Effect::Send { to: process, message });
+    }
+
+    /// A restore that nobody waits for any more (or that was served by another request).
+    fn is_moot(&self, request: &Request) -> bool {
+        match &request.asker {
+            Asker::Extent { .. } => false,
+            Asker::Restore { object } => self.spilled_place(*object).is_none(),
+        }
+    }
+
+    /// Whether the first request was served.
+    fn grant(&mut self, effects: &mut Vec<Effect>) -> bool {
+        let Request { asker, bytes, .. } = self.requests.front().expect("the caller looked");
+        match *asker {
+            Asker::Extent { process, request, slots } => {
+                if slots > 0 && !self.memory.has_slots() {
+                    return false;
+                }
+                let range = match *bytes {
+                    0 => Some(0..0),
+                    bytes => self.memory.grant(self.now, process, bytes),
+                };
+                let Some(range) = range else { return false };
+                let slots = self.memory.grant_slots(process, slots);
+                let (offset, len) = (range.start, range.end - range.start);
+                let message = ToClient::ExtentGranted { request, offset, len, slots };
+                effects.push(Effect::Send { to: process, message });
+                true
+            }
+            Asker::Restore { object } => match self.memory.host(self.now, object, *bytes) {
+                Some((offset, slot)) => {
+                    self.restore(object, offset, slot, effects);
+                    true
+                }
+                None => false,
+            },
+        }
+    }
+
+    fn press(&mut self, effects: &mut Vec<Effect>) -> Pressed {
+        let free_bytes = self.memory.free_bytes();
+        let now = self.now;
+        let request = self.requests.front_mut().expect("the caller looked");
+        let missing = request.bytes.saturating_sub(free_bytes).max(1);
+        let needs_slot = match &request.asker {
+            Asker::Extent { slots, .. } => *slots > 0,
+            Asker::Restore { .. } => true,
+        };
+        if needs_slot && !self.memory.has_slots() {
+            return Pressed::Deny(format!(
+                "all {} object slots of the node are in use: drop refs of large objects",
+                self.config.slots
+            ));
+        }
+        if let Some(reason) = self.spill_failure.take() {
+            return Pressed::Deny(format!(
+                "an object could not be spilled to disk ({reason}); {}: free disk space, drop \
+                 refs, or raise object_store_memory",
+                self.holders_text()
+            ));
+        }
+        if !request.recalled {
+            request.recalled = true;
+            request.since = now;
+            self.recall_idle(missing, effects);
+        }
+        if self.recalls.due_bytes > 0 && now < self.recalls.until {
+            return Pressed::Wait(Some(self.recalls.until));
+        }
+        self.recalls.due_bytes = 0;
+        if self.spill_lru(missing, effects) {
+            return Pressed::Wait(None);
+        }
+        let since = self.requests.front().expect("it is there").since.max(self.progress_at);
+        let patience_ends = since + self.config.room_patience;
+        if now >= patience_ends {
+            return Pressed::Deny(self.full_text());
+        }
+        let rests = self.lru.values().filter_map(|object| self.rests_until(*object)).min();
+        let rests = rests.filter(|_| self.config.spill).unwrap_or(patience_ends);
+        Pressed::Wait(Some(rests.min(patience_ends)))
+    }
+
+    /// Asks those that have most idle memory in their extents for it.
+    fn recall_idle(&mut self, missing: u64, effects: &mut Vec<Effect>) {
+        let mut idle: Vec<(u64, ProcessId)> = (self.memory.estates())
+            .map(|(process, estate)| (estate.extents.bytes() - estate.tenant_bytes, process))
+            .filter(|(bytes, _)| *bytes >= PAGE)
+            .collect();
+        idle.sort_unstable_by(|a, b| b.cmp(a));
+        let mut left = missing;
+        for (bytes, process) in idle {
+            let bytes = bytes.min(left.next_multiple_of(PAGE));
+            self.recall(process, bytes, effects);
+            left = left.saturating_sub(bytes);
+            if left == 0 {
+                break;
+            }
+        }
+    }
+
+    /// Starts spills for what is missing; whether anything that frees memory is under way.
+    fn spill_lru(&mut self, missing: u64, effects: &mut Vec<Effect>) -> bool {
+        let mut coming_bytes = 0;
+        let mut spills = 0;
+        for (attempt, moving) in &self.moves {
+            match &moving.kind {
+                MoveKind::Spill { location } => {
+                    coming_bytes += location.len;
+                    spills += 1;
+                }
+                MoveKind::Free { location } => {
+                    let waits = self.pinned.iter().any(|(_, pinned)| pinned == attempt);
+                    coming_bytes += if waits { 0 } else { location.len };
+                }
+                MoveKind::Restore { .. } => {}
+            }
+        }
+        let candidates: Vec<ObjectId> = (self.lru.values().copied())
+            .filter(|object| self.config.spill && self.rests_until(*object).is_none())
+            .take(SPILLS_MAX)
+            .collect();
+        for object in candidates {
+            if coming_bytes >= missing || spills >= SPILLS_MAX {
+                break;
+            }
+            coming_bytes += self.records[&object].state.len();
+            spills += 1;
+            self.spill(object, effects);
+        }
+        coming_bytes > 0
+    }
+
+    /// For a stored object that was pinned a moment ago.
+    fn rests_until(&self, object: ObjectId) -> Option<Instant> {
+        let state = &self.records.get(&object).expect("OBJ-8: what is used has a record").state;
+        let State::Stored { rests_until, .. } = state else {
+            panic!("OBJ-8: {object} is {}, not stored", state.name());
+        };
+        (*rests_until > self.now).then_some(*rests_until)
+    }
+
+    fn deny(&mut self, reason: String, effects: &mut Vec<Effect>) {
+        let Request { asker, .. } = self.requests.pop_front().expect("the caller looked");
+        match asker {
+            Asker::Extent { process, request, .. } => {
+                let message = ToClient::ExtentDenied { request, reason };
+                effects.push(Effect::Send { to: process, message });
+            }
+            Asker::Restore { object } => {
+                let record = self.records.get_mut(&object).expect("it is not moot");
+                if let State::Spilled { queued, .. } = &mut record.state {
+                    *queued = false;
+                }
+                let text = format!("no room to bring {object} back from disk: {reason}");
+                self.refuse(object, Failure::new(FailureKind::StoreFull, text), effects);
+            }
+        }
+    }
+
+    fn full_text(&self) -> String {
+        let request = self.requests.front().expect("the caller looked");
+        let why = if self.config.spill {
+            "no object can be spilled (all that are left are being read)"
+        } else {
+            "spilling is off"
+        };
+        format!(
+            "the object store is full: {} wanted, {} of {} free, and {why}; {}: drop refs that are \
+             no longer needed, or raise object_store_memory",
+            Bytes(request.bytes),
+            Bytes(self.memory.free_bytes()),
+            Bytes(self.config.capacity_bytes),
+            self.holders_text(),
+        )
+    }
+
+    /// Who holds most bytes of the arena, and who keeps idle memory.
+    fn holders_text(&self) -> String {
+        let mut holders: BTreeMap<ProcessId, (u64, u64)> = BTreeMap::new();
+        for record in self.records.values() {
+            if let State::Stored { location, .. } = &record.state {
+                for process in record.holders() {
+                    let (objects, bytes) = holders.entry(process).or_default();
+                    *objects += 1;
+                    *bytes += location.len;
+                }
+            }
+        }
+        let mut holders: Vec<_> = holders.into_iter().collect();
+        holders.sort_by_key(|(process, (_, bytes))| (std::cmp::Reverse(*bytes), *process));
+        let mut parts: Vec<String> = (holders.iter().take(3))
+            .map(|(process, (objects, bytes))| {
+                format!("{process} holds {objects} objects ({})", Bytes(*bytes))
+            })
+            .collect();
+        let idle = |(_, estate): &(ProcessId, &super::memory::Estate)| {
+            estate.extents.bytes() - estate.tenant_bytes
+        };
+        if let Some(most) = self.memory.estates().max_by_key(idle).filter(|it| idle(it) > 0) {
+            parts.push(format!("{} keeps {} to write in", most.0, Bytes(idle(&most))));
+        }
+        if parts.is_empty() { "nobody holds objects".to_string() } else { parts.join(", ") }
+    }
+}
+
+/// Bytes for people.
+pub(super) struct Bytes(pub(super) u64);
+
+impl std::fmt::Display for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+        match UNITS.iter().find(|(_, size)| self.0 >= *size) {
+            Some((unit, size)) => write!(f, "{:.1} {unit}", self.0 as f64 / *size as f64),
+            None => write!(f, "{} bytes", self.0),
+        }
+    }
+}

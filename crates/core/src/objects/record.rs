@@ -1,0 +1,174 @@
+//! What the directory knows about one shared object.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use hoplo_base::{Instant, ObjectId, ProcessId};
+use hoplo_wire::node::Lineage;
+use hoplo_wire::{Failure, Location, Value};
+
+use super::event::SpillPlace;
+
+#[derive(Debug)]
+pub(super) struct Record {
+    pub(super) state: State,
+    /// Tokens by process, never zero. Below zero: what it gave back was told before what gave it
+    /// (they come through different sockets).
+    pub(super) tokens: BTreeMap<ProcessId, i64>,
+    pub(super) node_holds: u64,
+    /// How often it occurs in `contains` of records.
+    pub(super) containers: u64,
+    /// The refs in its value; while it is pending, those in its lineage.
+    pub(super) contains: Vec<ObjectId>,
+    /// Processes to tell when it can be read.
+    pub(super) waiting: BTreeSet<ProcessId>,
+    /// Sweeps that were asked for when a message about it was last handled.
+    pub(super) touched: u64,
+}
+
+#[derive(Debug)]
+pub(super) enum State {
+    /// Heard of before it was told. `since`: sweeps asked for until then.
+    Unknown {
+        since: u64,
+    },
+    /// The pseudo-object of an actor's handles.
+    Handle,
+    Pending {
+        owner: ProcessId,
+        lineage: Option<Lineage>,
+    },
+    /// Pending; its owner is dead and nobody who could adopt it is known yet.
+    Orphaned {
+        lineage: Lineage,
+    },
+    Inline(Arc<[u8]>),
+    Failed(Failure),
+    /// `used`: its place in the order of use. Not spilled before `rests_until`.
+    Stored {
+        location: Location,
+        used: u64,
+        rests_until: Instant,
+    },
+    Spilling {
+        location: Location,
+        attempt: u64,
+    },
+    /// `queued`: a request for room to restore it is waiting.
+    Spilled {
+        place: SpillPlace,
+        queued: bool,
+    },
+    Restoring {
+        place: SpillPlace,
+        attempt: u64,
+    },
+}
+
+impl Record {
+    pub(super) fn new(state: State, touched: u64) -> Self {
+        Self {
+            state,
+            tokens: BTreeMap::new(),
+            node_holds: 0,
+            containers: 0,
+            contains: Vec::new(),
+            waiting: BTreeSet::new(),
+            touched,
+        }
+    }
+
+    /// Whether something that lives may reach it, as far as has been told.
+    pub(super) fn is_supported(&self) -> bool {
+        self.tokens.values().any(|count| *count > 0)
+            || self.node_holds > 0
+            || self.containers > 0
+            || !self.waiting.is_empty()
+    }
+
+    pub(super) fn holders(&self) -> impl Iterator<Item = ProcessId> {
+        self.tokens.iter().filter(|(_, count)| **count > 0).map(|(process, _)| *process)
+    }
+
+    pub(super) fn concerns(&self, process: ProcessId) -> bool {
+        self.tokens.contains_key(&process)
+            || self.waiting.contains(&process)
+            || self.state.owner() == Some(process)
+    }
+}
+
+impl State {
+    pub(super) fn owner(&self) -> Option<ProcessId> {
+        match self {
+            State::Pending { owner, .. } => Some(*owner),
+            State::Unknown { .. }
+            | State::Handle
+            | State::Orphaned { .. }
+            | State::Inline(_)
+            | State::Failed(_)
+            | State::Stored { .. }
+            | State::Spilling { .. }
+            | State::Spilled { .. }
+            | State::Restoring { .. } => None,
+        }
+    }
+
+    /// What a reader gets now; nothing while it has to wait.
+    pub(super) fn value(&self) -> Option<Value> {
+        match self {
+            State::Inline(bytes) => Some(Value::Inline(bytes.clone())),
+            State::Failed(failure) => Some(Value::Failed(failure.clone())),
+            State::Stored { location, .. } => Some(Value::Stored(*location)),
+            State::Unknown { .. }
+            | State::Handle
+            | State::Pending { .. }
+            | State::Orphaned { .. }
+            | State::Spilling { .. }
+            | State::Spilled { .. }
+            | State::Restoring { .. } => None,
+        }
+    }
+
+    /// Whether a first value may still be told.
+    pub(super) fn is_open(&self) -> bool {
+        match self {
+            State::Unknown { .. } | State::Pending { .. } | State::Orphaned { .. } => true,
+            State::Handle
+            | State::Inline(_)
+            | State::Failed(_)
+            | State::Stored { .. }
+            | State::Spilling { .. }
+            | State::Spilled { .. }
+            | State::Restoring { .. } => false,
+        }
+    }
+
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            State::Unknown { .. } => "unknown",
+            State::Handle => "handle",
+            State::Pending { .. } => "pending",
+            State::Orphaned { .. } => "orphaned",
+            State::Inline(_) => "inline",
+            State::Failed(_) => "failed",
+            State::Stored { .. } => "stored",
+            State::Spilling { .. } => "spilling",
+            State::Spilled { .. } => "spilled",
+            State::Restoring { .. } => "restoring",
+        }
+    }
+
+    /// Bytes of the value; 0 while there is none.
+    pub(super) fn len(&self) -> u64 {
+        match self {
+            State::Inline(bytes) => bytes.len() as u64,
+            State::Failed(failure) => failure.payload.len() as u64,
+            State::Stored { location, .. } | State::Spilling { location, .. } => location.len,
+            State::Spilled { place, .. } | State::Restoring { place, .. } => place.len,
+            State::Unknown { .. }
+            | State::Handle
+            | State::Pending { .. }
+            | State::Orphaned { .. } => 0,
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Who may still reach an object: tokens, containment, sweeps, and the end of a record.
+
+use hoplo_base::{ActorId, ObjectId, ProcessId};
+use hoplo_wire::node::ToClient;
+use hoplo_wire::{Failure, FailureKind};
+
+use super::ObjectDirectory;
+use super::event::Effect;
+use super::on_move::Fate;
+use super::record::{Record, State};
+
+impl ObjectDirectory {
+    /// The record, made if nobody told about the object yet.
+    pub(super) fn record(&mut self, object: ObjectId) -> &mut Record {
+        let asked = self.sweeps.asked;
+        self.records.entry(object).or_insert_with(|| {
+            if is_handle(object) {
+                return Record::new(State::Handle, asked);
+            }
+            self.unknown.insert(object);
+            Record::new(State::Unknown { since: asked }, asked)
+        })
+    }
+
+    /// A message about the object was handled: without support it may go, though not before a
+    /// sweep that is asked for from now on has passed over it in silence.
+    pub(super) fn touch(&mut self, object: ObjectId) {
+        let asked = self.sweeps.asked;
+        let Some(record) = self.records.get_mut(&object) else { return };
+        record.touched = asked;
+        if record.is_supported() {
+            self.candidates.remove(&object);
+        } else {
+            self.candidates.insert(object);
+        }
+    }
+
+    pub(super) fn add_tokens(&mut self, object: ObjectId, process: ProcessId, count: i64) {
+        if !self.processes.contains_key(&process) {
+            // It died: whoever gave the token could not know. Nothing to strike later.
+            return self.touch(object);
+        }
+        let record = self.record(object);
+        let tokens = record.tokens.entry(process).or_insert(0);
+        *tokens = tokens.saturating_add(count);
+        if *tokens == 0 {
+            record.tokens.remove(&process);
+        }
+        self.note(object, process);
+        self.touch(object);
+    }
+
+    pub(super) fn contain(&mut self, contains: &[ObjectId]) {
+        for inner in contains {
+            self.record(*inner).containers += 1;
+            self.touch(*inner);
+        }
+    }
+
+    /// One occurrence less for each, as told by a message.
+    pub(super) fn release_contained(&mut self, contains: &[ObjectId]) {
+        for inner in contains {
+            self.uncontain(*inner);
+            self.touch(*inner);
+        }
+    }
+
+    pub(super) fn node_hold(&mut self, objects: &[ObjectId]) {
+        for object in objects {
+            self.record(*object).node_holds += 1;
+            self.touch(*object);
+        }
+    }
+
+    pub(super) fn node_release(&mut self, objects: &[ObjectId]) {
+        for object in objects {
+            let record = self.records.get_mut(object).expect("the node releases what it holds");
+            record.node_holds = record.node_holds.checked_sub(1).expect("and as often as it holds");
+            self.touch(*object);
+        }
+    }
+
+    /// Keeps the index of what concerns a process exact.
+    pub(super) fn note(&mut self, object: ObjectId, process: ProcessId) {
+        let concerns = self.records.get(&object).is_some_and(|record| record.concerns(process));
+        let Some(known) = self.processes.get_mut(&process) else {
+            return assert!(!concerns, "OBJ-3: {process} is not joined and concerns {object}");
+        };
+        if concerns {
+            known.insert(object);
+        } else {
+            known.remove(&object);
+        }
+    }
+
+    /// Asks for a sweep if something waits for one and none is under way.
+    pub(super) fn ask_for_sweep(&mut self, effects: &mut Vec<Effect>) {
+        let needed = !self.candidates.is_empty() || !self.unknown.is_empty();
+        if needed && self.sweeps.asked == self.sweeps.done {
+            self.sweeps.asked += 1;
+            effects.push(Effect::Sweep { sweep: self.sweeps.asked });
+        }
+    }
+
+    /// Every message that was written before the sweep was asked for has been handled.
+    ///
+    /// Why an object without support that no message touched since then may go (REF-5):
+    /// 1. Each reach of a process is backed by a token, a container or an argument held by a
+    ///    caller's token, and what tells of it is written before the reach it replaces is given up.
+    /// 2. So at the time of the asking, support was recorded here, or lay in a socket.
+    /// 3. Nothing about the object lay in a socket: it would have touched the record.
+    /// 4. Nothing was recorded either: so nobody reached it then, and nobody can since.
+    ///
+    /// What only such objects contained goes with them, if it was not touched either.
+    pub(super) fn on_swept(&mut self, sweep: u64, effects: &mut Vec<Effect>) {
+        assert!(sweep == self.sweeps.asked, "sweep {sweep} was not asked for");
+        assert!(sweep > self.sweeps.done, "sweep {sweep} was reported twice");
+        self.sweeps.done = sweep;
+        let rumours: Vec<ObjectId> = self.unknown.iter().copied().collect();
+        for object in rumours {
+            match self.records[&object].state {
+                State::Unknown { since } if since < sweep => {
+                    let text = format!(
+                        "{object} is lost: the process that made it is gone, or every reference \
+                         to it was dropped, before this one was used"
+                    );
+                    let state = State::Failed(Failure::new(FailureKind::ObjectLost, text));
+                    self.fulfil(object, state, Vec::new(), effects);
+                }
+                State::Unknown { .. } => {}
+                ref other => panic!("OBJ-10: {object} is {}, not unknown", other.name()),
+            }
+        }
+        let mut ready: Vec<ObjectId> = self.candidates.iter().copied().collect();
+        while let Some(object) = ready.pop() {
+            let Some(record) = self.records.get(&object) else { continue };
+            if record.touched < sweep && !record.is_supported() {
+                ready.extend(self.end(object, effects));
+            }
+        }
+    }
+
+    /// The record goes. Returns what lost its last support by that.
+    fn end(&mut self, object: ObjectId, effects: &mut Vec<Effect>) -> Vec<ObjectId> {
+        let record = self.strike(object);
+        assert!(!record.is_supported(), "OBJ-2: {object} goes while something holds it");
+        self.tell(object, "freed", None);
+        for process in record.tokens.keys() {
+            let what = format!("gave back more tokens of {object} than it had");
+            self.violation(*process, what, effects);
+        }
+        match record.state {
+            State::Stored { location, used, .. } => {
+                self.lru.remove(&used);
+                self.free(object, location, effects);
+            }
+            State::Spilling { attempt, .. } => self.doom(attempt, Fate::Doomed),
+            State::Restoring { attempt, .. } => self.doom(attempt, Fate::Doomed),
+            State::Spilled { place, .. } => effects.push(Effect::Forget { place }),
+            State::Handle => {
+                effects.push(Effect::ActorUnreachable { actor: ActorId(object.task) });
+            }
+            State::Unknown { .. }
+            | State::Pending { .. }
+            | State::Orphaned { .. }
+            | State::Inline(_)
+            | State::Failed(_) => {}
+        }
+        let mut alone = Vec::new();
+        for inner in record.contains {
+            self.uncontain(inner);
+            if self.records.get(&inner).is_some_and(|record| !record.is_supported()) {
+                self.candidates.insert(inner);
+                alone.push(inner);
+            }
+        }
+        alone
+    }
+
+    /// Takes the record out of every index.
+    pub(super) fn strike(&mut self, object: ObjectId) -> Record {
+        let record = self.records.remove(&object).expect("a record ends once");
+        self.candidates.remove(&object);
+        self.unknown.remove(&object);
+        for process in
+            record.tokens.keys().chain(&record.waiting).copied().chain(record.state.owner())
+        {
+            if let Some(known) = self.processes.get_mut(&process) {
+                known.remove(&object);
+            }
+        }
+        record
+    }
+
+    fn uncontain(&mut self, inner: ObjectId) {
+        let record = self.records.get_mut(&inner).expect("OBJ-4: what is contained has a record");
+        record.containers =
+            record.containers.checked_sub(1).expect("OBJ-4: counted when contained");
+    }
+
+    /// The pending object gets its first value: everyone who waits is told.
+    pub(super) fn fulfil(
+        &mut self,
+        object: ObjectId,
+        state: State,
+        contains: Vec<ObjectId>,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.contain(&contains);
+        self.unknown.remove(&object);
+        let record = self.records.get_mut(&object).expect("the caller has seen the record");
+        assert!(record.state.is_open(), "{object} is {} already", record.state.name());
+        let owner = record.state.owner();
+        self.tell(object, state.name(), owner);
+        let record = self.records.get_mut(&object).expect("it was there");
+        record.state = state;
+        let lineage_refs = std::mem::replace(&mut record.contains, contains);
+        if let Some(owner) = owner {
+            self.note(object, owner);
+        }
+        self.release_contained(&lineage_refs);
+        self.answer(object, effects);
+    }
+
+    /// Tells everyone who waits, if there is a value.
+    pub(super) fn answer(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
+        let Some(record) = self.records.get_mut(&object) else { return };
+        let Some(value) = record.state.value() else { return };
+        let contains = record.contains.clone();
+        for to in std::mem::take(&mut record.waiting) {
+            self.note(object, to);
+            let (value, contains) = (value.clone(), contains.clone());
+            let message = ToClient::Ready { object, value, contains };
+            effects.push(Effect::Send { to, message });
+        }
+        self.touch(object);
+    }
+
+    pub(super) fn violation(
+        &mut self,
+        process: ProcessId,
+        what: String,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.violations += 1;
+        effects.push(Effect::Violation { process, what });
+    }
+}
+
+pub(super) fn is_handle(object: ObjectId) -> bool {
+    object == ActorId(object.task).handle()
+}
