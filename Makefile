@@ -115,7 +115,9 @@ test-python: build $(VENV)/.dev
 
 # The tree itself becomes the installed package: edit Python and run; after Rust, `make dev`.
 dev: check-tools $(VENV)/.build-tools $(VENV)/.dev
-	$(CARGO) build --locked --release -p hoplo-py -p hoplo-cli
+	@# As setuptools-rust runs them, one by one: together their features unify to other builds.
+	$(CARGO) rustc --lib --manifest-path crates/py/Cargo.toml --release --locked --crate-type cdylib
+	$(CARGO) build --manifest-path crates/cli/Cargo.toml --release --locked
 	@if [ -e $(VENV)/.wheel ]; then $(PIP) uninstall --yes hoplo; rm -f $(VENV)/.wheel; fi
 	@echo "$(CURDIR)/python" > "$$($(VENV_PYTHON) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/hoplo-dev.pth"
 	@# Replaced, not rewritten: a process that has the old file mapped keeps it.

@@ -126,7 +126,7 @@ def _dumps_with_cloudpickle(value: object, buffer_callback: Callable[..., bool] 
 def _dumps_with_tensors(value: object, buffer_callback: Callable[..., bool]) -> bytes:
     with io.BytesIO() as file:
         pickler = pickle.Pickler(file, protocol=5, buffer_callback=buffer_callback)
-        pickler.dispatch_table = ChainMap(_tensor_reducers(), copyreg.dispatch_table)
+        pickler.dispatch_table = {**copyreg.dispatch_table, **_tensor_reducers()}
         pickler.dump(value)
         return file.getvalue()
 
