@@ -394,7 +394,8 @@ def empty(shape: int | tuple[int, ...], dtype: Any = float) -> np.ndarray[Any, A
     if nbytes == 0:
         return np.empty(dimensions, kind)
     initialize_once()
-    return np.ndarray(dimensions, kind, buffer=memoryview(_core.allocate(nbytes)))
+    memory: Any = _core.allocate(nbytes)
+    return np.ndarray(dimensions, kind, buffer=memory)
 
 
 # ------------------------------------------------------------------------------- what there is

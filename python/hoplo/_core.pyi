@@ -21,6 +21,7 @@ Everything here is implemented in `crates/py`. In the other direction the Rust s
     hoplo._worker.*                                      see that module
 """
 
+import sys
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -108,7 +109,8 @@ class StoreBuffer:
     @property
     def nbytes(self) -> int: ...
     def __len__(self) -> int: ...
-    def __buffer__(self, flags: int, /) -> memoryview: ...
+    if sys.version_info >= (3, 12):
+        def __buffer__(self, flags: int, /) -> memoryview: ...
 
 def allocate(nbytes: int) -> StoreBuffer:
     """Memory in the store for `hoplo.empty`. Raises ObjectStoreFullError."""
