@@ -7,6 +7,12 @@
 //! while it is held.
 
 mod client;
+mod daemon;
+mod events;
+mod peers;
+mod store;
+mod wait;
+mod work;
 
 pub use client::{Allocation, Client, ConnectError, StoreError};
 pub use hoplo_core::session::{Call, CallOptions, SubmitError};
@@ -14,6 +20,7 @@ pub use hoplo_core::session::{Call, CallOptions, SubmitError};
 use std::sync::Arc;
 
 use hoplo_base::{ActorId, FunctionId, ObjectId, ProcessId};
+use hoplo_shm::Arena;
 use hoplo_wire::Failure;
 use hoplo_wire::node::ActorSpec;
 
@@ -28,8 +35,25 @@ pub enum Content {
 
 /// A pinned object in the store: dereferences to its bytes, read-only memory, 64-byte aligned.
 pub struct Pinned {
-    pub(crate) bytes: *const [u8],
-    pub(crate) release: Box<dyn Fn() + Send + Sync>,
+    arena: Arc<Arena>,
+    offset: u64,
+    len: u64,
+    release: Box<dyn Fn() + Send + Sync>,
+}
+
+impl std::ops::Deref for Pinned {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let bytes = self.arena.read(self.offset, self.len);
+        bytes.expect("the location was checked when the object was pinned")
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        (self.release)();
+    }
 }
 
 /// How a wait ended.
@@ -46,11 +70,17 @@ pub enum Waited {
 pub enum Work {
     Call(IncomingCall),
     /// Become this actor: run the constructor in `spec.frame`, then `Client::actor_started`.
-    RunActor { spec: Box<ActorSpec>, incarnation: u32, gpus: Vec<u32> },
+    RunActor {
+        spec: Box<ActorSpec>,
+        incarnation: u32,
+        gpus: Vec<u32>,
+    },
     /// A signal came: let Python run its handlers.
     Interrupted,
     /// Leave the loop and exit the process.
-    Exit { reason: String },
+    Exit {
+        reason: String,
+    },
 }
 
 /// A call taken from a ring: parse `frame` with `hoplo_wire::call::CallView`.
@@ -77,6 +107,8 @@ pub trait Hooks: Send + Sync {
     fn cancel(&self, task: hoplo_base::TaskId);
     /// One line for the user (an infeasible shape, a retry with its reason).
     fn warn(&self, line: &str);
+    /// This worker must be gone now (its daemon is, or says so): end the process without ceremony.
+    fn exit(&self, reason: &str);
     /// Answer an `Inspect` of kinds that only the Python side knows; JSON.
     fn inspect(&self, kind: &str, argument: &str) -> Option<String>;
 }

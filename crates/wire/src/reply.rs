@@ -22,6 +22,9 @@ pub enum ReplyKind {
     Item = 2,
     /// The stream ended; `index` is the number of items, a value is present if it failed.
     StreamEnd = 3,
+    /// Some of the values of a call that returns more than a frame holds: those from `index` on. The rest
+    /// comes with `Finished`.
+    Part = 4,
 }
 
 /// The failure is the user's exception and of a type that may be retried.
@@ -90,6 +93,7 @@ impl<'a> ReplyView<'a> {
             1 => ReplyKind::Finished,
             2 => ReplyKind::Item,
             3 => ReplyKind::StreamEnd,
+            4 => ReplyKind::Part,
             _ => return Err(reader.malformed()),
         };
         let flags = reader.u8()?;

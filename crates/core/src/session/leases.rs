@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hoplo_base::{Instant, LeaseId, ProcessId, limits};
+use hoplo_wire::Failure;
 use hoplo_wire::node::{Shape, ToNode};
 
 use super::tasks::Stage;
@@ -208,6 +209,22 @@ impl Session {
             effects.push(Effect::Warn { line });
         }
         state.stuck = reason.map(|reason| (reason, infeasible));
+    }
+
+    pub(super) fn lease_failed(
+        &mut self,
+        now: Instant,
+        key: u32,
+        failure: &Failure,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(state) = self.shapes.get_mut(key as usize) else { return };
+        state.asked = 0;
+        for seq in std::mem::take(&mut state.queue) {
+            if self.tasks.get(&seq).is_some_and(|task| task.stage == Stage::Queued) {
+                self.fail_task(now, seq, failure, effects);
+            }
+        }
     }
 
     pub(super) fn worker_blocked(

@@ -39,9 +39,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use hoplo_base::{
-    ActorId, FunctionId, Instant, JobId, LeaseId, Map, ObjectId, ProcessId, TaskId, limits,
+    ActorId, FunctionId, Instant, JobId, LeaseId, Map, ObjectId, ProcessId, Set, TaskId, limits,
 };
-use hoplo_wire::node::{ActorState, Counters, Notice, Obituary, Shape, ToNode};
+use hoplo_wire::node::{ActorState, Counters, Lineage, Notice, Obituary, Shape, ToNode};
 use hoplo_wire::{Failure, FailureKind, Location, Value};
 
 pub use actors::CreateActor;
@@ -72,6 +72,8 @@ pub enum Event {
         reason: Option<String>,
         infeasible: bool,
     },
+    /// No worker can be made for this shape: what waits for it fails.
+    LeaseFailed { key: u32, failure: Failure },
     WorkerBlocked {
         worker: ProcessId,
     },
@@ -95,6 +97,11 @@ pub enum Event {
     ActorState {
         actor: ActorId,
         state: ActorState,
+    },
+    /// The owner of these pending objects died, this process holds a ref: it is the owner now.
+    Adopt {
+        lineage: Box<Lineage>,
+        objects: Vec<ObjectId>,
     },
     /// Asked by the user here, or by a process that borrows the ref.
     Cancel {
@@ -172,6 +179,8 @@ pub struct Session {
     unreported: Vec<ObjectId>,
     unreported_max: usize,
     next_watch: u64,
+    /// Functions that this process has exported.
+    exported: Set<FunctionId>,
     /// Reasons why replies must be drained though nobody waits: see `needs_progress`.
     reasons: u64,
     runs: VecDeque<Run>,
@@ -202,6 +211,7 @@ impl Session {
             unreported: Vec::new(),
             unreported_max: refs::UNREPORTED_MIN,
             next_watch: 1,
+            exported: Set::default(),
             reasons: 0,
             runs: VecDeque::new(),
             counters: Counters::default(),
@@ -219,6 +229,7 @@ impl Session {
             Event::LeaseStuck { key, reason, infeasible } => {
                 self.lease_stuck(key, reason, infeasible, effects);
             }
+            Event::LeaseFailed { key, failure } => self.lease_failed(now, key, &failure, effects),
             Event::WorkerBlocked { worker } => self.worker_blocked(now, worker, effects),
             Event::ProcessGone { process, obituary, unstarted } => {
                 self.process_gone(now, process, &obituary, &unstarted, effects);
@@ -230,6 +241,7 @@ impl Session {
                 self.object_ready(now, object, value, contains, effects);
             }
             Event::ActorState { actor, state } => self.actor_state(now, actor, state, effects),
+            Event::Adopt { lineage, objects } => self.adopt(now, &lineage, &objects, effects),
             Event::Cancel { task, force, recursive } => {
                 self.cancel(now, task, force, recursive, effects);
             }
@@ -255,6 +267,40 @@ impl Session {
             let batch = std::mem::take(&mut self.notices);
             effects.push(Effect::Node(ToNode::Notices(batch)));
         }
+    }
+
+    /// Whether this function is yet to be exported by this process; asked once, true once.
+    pub fn exports(&mut self, function: FunctionId) -> bool {
+        self.exported.insert(function)
+    }
+
+    /// The refs inside an exported function, before it goes to the daemon, which holds them.
+    pub fn mention_exported(
+        &mut self,
+        now: Instant,
+        contains: &[ObjectId],
+        effects: &mut Vec<Effect>,
+    ) {
+        self.mention_all(now, contains, effects);
+        self.flush(effects);
+    }
+
+    /// Pending objects of a dead owner that no lineage here can make again.
+    fn adopt(
+        &mut self,
+        now: Instant,
+        lineage: &Lineage,
+        objects: &[ObjectId],
+        effects: &mut Vec<Effect>,
+    ) {
+        for object in objects {
+            let text =
+                format!("{object} of {} is lost: its owner died before it was made", lineage.task);
+            let value = Value::Failed(Failure::new(FailureKind::ObjectLost, text));
+            let contains = vec![];
+            self.notice(now, Notice::Fulfilled { object: *object, value, contains }, effects);
+        }
+        self.flush(effects);
     }
 
     pub fn counters(&self) -> Counters {

@@ -49,6 +49,11 @@ impl Session {
         if self.tasks.contains_key(&task.seq) { StreamNext::Pending } else { StreamNext::End }
     }
 
+    /// Whether a reader that took `taken` items would not find `Pending`.
+    pub fn stream_moved(&self, task: TaskId, taken: u32) -> bool {
+        self.is_ready(task.object(taken)) || !self.tasks.contains_key(&task.seq)
+    }
+
     /// Registers a callback for the item after `taken`, or the end; `None` if it is there now.
     pub fn stream_watch(&mut self, task: TaskId, taken: u32) -> Option<u64> {
         if self.is_ready(task.object(taken)) {

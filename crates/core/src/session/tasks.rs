@@ -30,6 +30,8 @@ pub(super) struct Task {
     /// Refs (counted as often as they are listed) that are not ready.
     pub missing: u32,
     pub stream: Option<Box<Stream>>,
+    /// Values that came before the last part of a reply.
+    pub parts: Vec<(Value, Vec<ObjectId>)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -110,6 +112,7 @@ impl Session {
             cancel: None,
             missing: 0,
             stream: streaming.then(Box::default),
+            parts: Vec::new(),
         };
         self.reasons += 1;
         self.tasks.insert(task.seq, record);
@@ -304,13 +307,19 @@ impl Session {
         }
         match header.kind {
             ReplyKind::Item => return self.stream_item(now, seq, reply, effects),
-            ReplyKind::Finished | ReplyKind::StreamEnd => {}
+            ReplyKind::Finished | ReplyKind::StreamEnd | ReplyKind::Part => {}
         }
         let task = TaskId { owner: self.me, seq };
-        let mut values = Vec::with_capacity(reply.values_count());
+        let record = self.tasks.get_mut(&seq).expect("it is current");
+        let mut values = std::mem::take(&mut record.parts);
+        values.reserve(reply.values_count());
         for value in reply.values() {
             let (value, contains) = value?;
             values.push((value.to_value(), contains));
+        }
+        if header.kind == ReplyKind::Part {
+            self.tasks.get_mut(&seq).expect("it is current").parts = values;
+            return Ok(());
         }
         self.leave_worker(now, worker, seq, header.ran_ns, header.flags & REPLY_RETIRING != 0);
         let record = self.tasks.get_mut(&seq).expect("it is current");
@@ -361,6 +370,7 @@ impl Session {
                 Value::Stored(_) => {
                     let index = match reply.header.kind {
                         ReplyKind::Item => reply.header.index,
+                        ReplyKind::Part => reply.header.index + index as u32,
                         ReplyKind::Finished | ReplyKind::StreamEnd => index as u32,
                     };
                     let object = task.object(index);

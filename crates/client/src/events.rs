@@ -1,0 +1,229 @@
+//! What the daemon says, on the thread that reads its socket.
+
+use hoplo_base::AnyId;
+use hoplo_core::session::Event;
+use hoplo_shm::Urgency;
+use hoplo_wire::node::{Tell, ToClient, ToNode};
+use hoplo_wire::{Failure, FailureKind};
+use serde_json::json;
+use std::sync::atomic::Ordering;
+
+use crate::Work;
+use crate::client::{Client, Core};
+use crate::daemon::Reader;
+use crate::peers::Inbound;
+
+impl Client {
+    pub(crate) fn node_loop(&self, mut reader: Reader) {
+        let cause = loop {
+            let message = match reader.receive() {
+                Ok(message) => message,
+                Err(error) => break error,
+            };
+            let result = match message {
+                ToClient::Connected { from } => reader.take_fd().map(|fd| {
+                    match Inbound::open(from, &fd) {
+                        Ok(inbound) => self.worker.connect(inbound),
+                        Err(error) => self.hooks.warn(&format!("a channel of {from}: {error}")),
+                    }
+                    self.own_bell(Urgency::Must);
+                }),
+                message => {
+                    self.node_says(message);
+                    Ok(())
+                }
+            };
+            if let Err(error) = result {
+                break error;
+            }
+        };
+        let closing = self.closing.load(Ordering::Acquire);
+        let text = if closing {
+            "hoplo was shut down in this process; call init() again".to_string()
+        } else {
+            format!(
+                "the node daemon is gone ({cause}): it crashed or was stopped; its log is in {}/daemon.log; \
+                 call shutdown() and init() to go on",
+                self.welcome.session_dir
+            )
+        };
+        let failure = Failure::new(FailureKind::NodeDied, text);
+        // Set once, here.
+        let _ = self.gone.set(failure.clone());
+        self.requests.lock().close();
+        self.worker.close();
+        {
+            let mut core = self.core.lock();
+            let core = &mut *core;
+            self.drain(core);
+            core.writer.shutdown();
+            let event = Event::NodeDied { failure: failure.clone() };
+            core.session.handle(self.now(), event, &mut core.effects);
+            self.carry_out(core);
+            self.arm(core);
+        }
+        self.own_bell(Urgency::Must);
+        if self.is_worker && !closing {
+            self.hooks.exit(&failure.text());
+        }
+    }
+
+    fn node_says(&self, message: ToClient) {
+        let event = match message {
+            ToClient::LeaseGranted { lease, key, worker, gpus } => {
+                Event::LeaseGranted { lease, key, worker, gpus }
+            }
+            ToClient::LeaseRecall { lease } => Event::LeaseRecall { lease },
+            ToClient::LeaseStuck { key, reason, infeasible } => {
+                Event::LeaseStuck { key, reason, infeasible }
+            }
+            ToClient::LeaseFailed { key, failure } => Event::LeaseFailed { key, failure },
+            ToClient::WorkerBlocked { worker } => Event::WorkerBlocked { worker },
+            ToClient::ProcessGone { process, obituary } => {
+                self.worker.disconnect(process);
+                let mut core = self.core.lock();
+                self.drain(&mut core);
+                let mut peer = core.peers.remove(&process);
+                let unstarted = peer.as_mut().map(|peer| peer.unstarted()).unwrap_or_default();
+                if peer.is_some_and(|peer| !peer.overflow.is_empty()) {
+                    core.overflowing -= 1;
+                }
+                return self
+                    .tell_session(&mut core, Event::ProcessGone { process, obituary, unstarted });
+            }
+            ToClient::Ready { object, value, contains } => Event::Ready { object, value, contains },
+            ToClient::ActorState { actor, state } => Event::ActorState { actor, state },
+            ToClient::Adopt { lineage, objects } => {
+                Event::Adopt { lineage: Box::new(lineage), objects }
+            }
+            ToClient::Told { message: Tell::Cancel { task, recursive }, .. }
+                if task.owner == self.welcome.process =>
+            {
+                Event::Cancel { task, force: false, recursive }
+            }
+            other => return self.node_says_to_shell(other),
+        };
+        let mut core = self.core.lock();
+        self.drain(&mut core);
+        self.tell_session(&mut core, event);
+    }
+
+    fn tell_session(&self, core: &mut Core, event: Event) {
+        core.session.handle(self.now(), event, &mut core.effects);
+        self.carry_out(core);
+        self.arm(core);
+        if core.waiters > 0 {
+            self.own_bell(Urgency::Eager);
+        }
+    }
+
+    fn node_says_to_shell(&self, message: ToClient) {
+        match message {
+            ToClient::ExtentGranted { request, offset, len, ref slots } => {
+                self.store.lock().grant(offset, len, slots);
+                self.requests.lock().answer(request, message);
+            }
+            ToClient::ExtentDenied { request, .. }
+            | ToClient::ActorCreated { request, .. }
+            | ToClient::ActorFound { request, .. }
+            | ToClient::KvAnswer { request, .. }
+            | ToClient::Answer { request, .. } => self.requests.lock().answer(request, message),
+            ToClient::ExtentRecall { bytes } => {
+                let pieces = self.store.lock().give_back(bytes);
+                let mut core = self.core.lock();
+                for (offset, len) in pieces {
+                    core.writer.send(&ToNode::ExtentReturn { offset, len });
+                }
+            }
+            ToClient::Reclaimed { location, .. } => self.store.lock().reclaim(location),
+            ToClient::Function { function, bytes } => self.worker.function(function, bytes),
+            ToClient::RunActor { spec, incarnation, gpus } => {
+                self.worker.order(Work::RunActor { spec, incarnation, gpus });
+                self.own_bell(Urgency::Must);
+            }
+            ToClient::Told { message: Tell::Cancel { task, recursive }, .. } => {
+                self.worker.mark_cancelled(task);
+                if recursive {
+                    self.with(|session, now, effects| {
+                        session.cancel_children(now, task, effects);
+                    });
+                }
+                self.hooks.cancel(task);
+                self.own_bell(Urgency::Must);
+            }
+            ToClient::Told { message: Tell::Consumed { task, count }, .. } => {
+                self.worker.consumed(task, count);
+                self.own_bell(Urgency::Must);
+            }
+            ToClient::Inspect { request, kind, argument } => {
+                let json = self.inspect(&kind, &argument);
+                self.core.lock().writer.send(&ToNode::Inspected { request, json });
+            }
+            ToClient::Output { pid, title, stderr, lines } => {
+                self.hooks.output(pid, &title, stderr, &lines);
+            }
+            ToClient::Exit { graceful: true, reason } => {
+                self.worker.leave(reason);
+                self.own_bell(Urgency::Must);
+            }
+            ToClient::Exit { graceful: false, reason } => {
+                if self.is_worker {
+                    self.hooks.exit(&reason);
+                }
+            }
+            other => self.hooks.warn(&format!("the daemon said {other:?} out of place")),
+        }
+    }
+
+    fn inspect(&self, kind: &str, argument: &str) -> String {
+        let core = self.core.lock();
+        let session = &core.session;
+        let answer = match kind {
+            "tasks" => session
+                .task_lines(10_000)
+                .into_iter()
+                .map(|line| {
+                    json!({
+                        "task": line.task.to_string(),
+                        "name": line.name,
+                        "state": line.stage,
+                        "attempt": line.attempt,
+                        "reason": line.reason,
+                        "owner_pid": std::process::id(),
+                    })
+                })
+                .collect(),
+            "why" => match argument.parse::<AnyId>() {
+                Ok(id) => json!(session.why(id)),
+                Err(error) => json!(error.to_string()),
+            },
+            "timeline" => session
+                .runs()
+                .map(|run| {
+                    json!({
+                        "name": &*run.name,
+                        "task": run.task.to_string(),
+                        "process": run.worker.to_string(),
+                        "started_ns": run.started_ns,
+                        "ran_ns": run.ran_ns,
+                        "failed": run.failed,
+                    })
+                })
+                .collect(),
+            "summary" => {
+                let counters = session.counters();
+                json!({
+                    "tasks_finished": counters.tasks_finished,
+                    "method_calls_finished": counters.method_calls_finished,
+                    "objects_stored": counters.objects_stored,
+                    "bytes_stored": counters.bytes_stored,
+                })
+            }
+            other => {
+                drop(core);
+                return self.hooks.inspect(other, argument).unwrap_or_else(|| "null".to_string());
+            }
+        };
+        answer.to_string()
+    }
+}

@@ -1,0 +1,152 @@
+//! Channels with other processes: our calls to them, and theirs to us.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use hoplo_base::{ProcessId, limits};
+use hoplo_shm::{
+    CallerEnd, Channel, ChannelError, Consumer, Position, ProcessSlot, Producer, Segment, Urgency,
+    WriteError,
+};
+
+/// The channel for our calls to one worker.
+pub(crate) struct Outbound {
+    pub(crate) end: CallerEnd,
+    /// Calls in the ring or begun, in the order of writing.
+    positions: VecDeque<(u64, Position)>,
+    /// Calls that found the ring full, in order.
+    pub(crate) overflow: VecDeque<u64>,
+    slot: ProcessSlot,
+}
+
+/// The channel for one caller's calls to us.
+pub(crate) struct Inbound {
+    pub(crate) caller: ProcessId,
+    pub(crate) calls: Consumer,
+    pub(crate) replies: Arc<Mutex<Replies>>,
+}
+
+pub(crate) struct Replies {
+    caller: ProcessId,
+    producer: Producer,
+    slot: ProcessSlot,
+    /// Calls that were taken and not replied to.
+    pub(crate) unreplied: usize,
+    /// When the caller was last woken whatever it waits for.
+    eager_at: Option<Instant>,
+    /// The caller is gone.
+    pub(crate) closed: bool,
+}
+
+/// A caller that sleeps leniently is woken for a reply at most this often while more are to come.
+const BATCH: Duration = Duration::from_micros(200);
+
+pub(crate) fn slot_of(process: ProcessId) -> ProcessSlot {
+    ProcessSlot::new(process.slot() as u32).expect("the daemon numbers processes below the limit")
+}
+
+impl Outbound {
+    pub(crate) fn create(worker: ProcessId) -> Result<(Self, OwnedFd), ChannelError> {
+        let (end, fd) = Channel::create(limits::RING_BYTES, limits::RING_BYTES)?;
+        let slot = slot_of(worker);
+        let outbound = Self { end, positions: VecDeque::new(), overflow: VecDeque::new(), slot };
+        Ok((outbound, fd))
+    }
+
+    pub(crate) fn write(&mut self, seq: u64, parts: &[&[u8]]) -> Result<(), WriteError> {
+        let position = self.end.calls.try_write(seq, parts)?;
+        self.positions.push_back((seq, position));
+        Ok(())
+    }
+
+    pub(crate) fn wake(&self, segment: &Segment) {
+        segment.doorbell(self.slot).ring(Urgency::Eager);
+    }
+
+    /// A final reply came.
+    pub(crate) fn replied(&mut self, seq: u64) {
+        match self.positions.front() {
+            Some((front, _)) if *front == seq => {
+                self.positions.pop_front();
+            }
+            _ => self.positions.retain(|(other, _)| *other != seq),
+        }
+    }
+
+    /// Takes a call back; true if the worker never took it.
+    pub(crate) fn revoke(&mut self, seq: u64) -> bool {
+        if let Some(at) = self.overflow.iter().position(|waiting| *waiting == seq) {
+            self.overflow.remove(at);
+            return true;
+        }
+        let Some(at) = self.positions.iter().rposition(|(other, _)| *other == seq) else {
+            return false;
+        };
+        let revoked = self.end.calls.revoke(self.positions[at].1);
+        if revoked {
+            self.positions.remove(at);
+        }
+        revoked
+    }
+
+    /// Whether a reply may come.
+    pub(crate) fn is_active(&self) -> bool {
+        !self.positions.is_empty()
+    }
+
+    /// The worker is dead: the calls that it never took.
+    pub(crate) fn unstarted(&mut self) -> Vec<u64> {
+        let unread = self.end.calls.unread().unwrap_or_default();
+        unread.iter().map(|frame| frame.tag).chain(self.overflow.iter().copied()).collect()
+    }
+}
+
+impl Inbound {
+    pub(crate) fn open(caller: ProcessId, fd: &OwnedFd) -> Result<Self, ChannelError> {
+        let end = Channel::open_worker(fd)?;
+        let replies = Replies {
+            caller,
+            producer: end.replies,
+            slot: slot_of(caller),
+            unreplied: 0,
+            eager_at: None,
+            closed: false,
+        };
+        Ok(Self { caller, calls: end.calls, replies: Arc::new(Mutex::new(replies)) })
+    }
+}
+
+impl Replies {
+    pub(crate) fn try_write(&mut self, seq: u64, parts: &[&[u8]]) -> Result<(), WriteError> {
+        self.producer.try_write(seq, parts).map(|_| ())
+    }
+
+    /// The ring is full: whatever the caller does, it must drain.
+    pub(crate) fn insist(&self, segment: &Segment) {
+        segment.doorbell(self.slot).ring(Urgency::Must);
+    }
+
+    /// Tells the caller about what was written. `last`: nothing more is on its way to it from here.
+    pub(crate) fn notify(&mut self, segment: &Segment, now: Instant, last: bool) {
+        let due = self.eager_at.is_none_or(|at| now.duration_since(at) >= BATCH);
+        let urgency = if last || due {
+            self.eager_at = Some(now);
+            Urgency::Eager
+        } else {
+            Urgency::Lazy
+        };
+        segment.doorbell(self.slot).ring(urgency);
+    }
+
+    pub(crate) fn caller(&self) -> ProcessId {
+        self.caller
+    }
+
+    pub(crate) fn bytes_max(&self) -> usize {
+        self.producer.frame_bytes_max()
+    }
+}

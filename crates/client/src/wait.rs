@@ -1,0 +1,251 @@
+//! Draining replies, and waiting: in `get`, and on the progress thread when nobody is in `get`.
+//!
+//! Who waits sleeps *leniently* first, with a timer of 1 ms, so that a busy worker may batch its
+//! replies; when a whole millisecond brought nothing, *strictly*, without a timer: then every reply wakes.
+
+use std::time::{Duration, Instant};
+
+use hoplo_base::{Instant as Time, ObjectId, TaskId, limits};
+use hoplo_core::session::Event;
+use hoplo_shm::{SleepKind, Slept, Urgency};
+use hoplo_wire::node::ToNode;
+use hoplo_wire::reply::{ReplyKind, ReplyView};
+
+use crate::Waited;
+use crate::client::{Client, Core, Progress};
+use crate::peers::slot_of;
+
+const LENIENT: Duration = Duration::from_millis(1);
+
+impl Client {
+    /// Drains replies and waits until `wanted` of the objects are ready (readable with `read`, except
+    /// under pressure: then wait again). Duplicates count once each time they are listed.
+    pub fn wait(&self, objects: &[ObjectId], wanted: usize, deadline: Option<Instant>) -> Waited {
+        let wanted = wanted.min(objects.len());
+        let mut seen = 0; // all before this index are ready
+        self.wait_until(deadline, |core| {
+            if wanted == objects.len() {
+                while seen < wanted && core.session.is_ready(objects[seen]) {
+                    seen += 1;
+                }
+                if seen == wanted {
+                    return true;
+                }
+                core.session.want(&objects[seen..], &mut core.effects);
+            } else {
+                let ready = objects.iter().filter(|object| core.session.is_ready(**object));
+                if ready.take(wanted).count() == wanted {
+                    return true;
+                }
+                core.session.want(objects, &mut core.effects);
+            }
+            false
+        })
+    }
+
+    /// Which are ready now (drains replies once).
+    pub fn ready(&self, objects: &[ObjectId]) -> Vec<bool> {
+        let mut core = self.core.lock();
+        self.drain(&mut core);
+        self.arm(&mut core);
+        objects.iter().map(|object| core.session.is_ready(*object)).collect()
+    }
+
+    /// Waits until `stream_next` is not `Pending`.
+    pub fn stream_wait(&self, task: TaskId, deadline: Option<Instant>) -> Waited {
+        self.wait_until(deadline, |core| core.stream_moved(task))
+    }
+
+    fn wait_until(
+        &self,
+        deadline: Option<Instant>,
+        mut done: impl FnMut(&mut Core) -> bool,
+    ) -> Waited {
+        let mut core = self.core.lock();
+        self.drain(&mut core);
+        if done(&mut core) {
+            self.arm(&mut core);
+            return Waited::Ready;
+        }
+        self.carry_out(&mut core);
+        core.waiters += 1;
+        let mut strict = false;
+        let mut blocked = false;
+        let started = Instant::now();
+        let waited = loop {
+            let kind = if strict { SleepKind::Strict } else { SleepKind::Lenient };
+            let bell = self.segment.doorbell(slot_of(self.welcome.process));
+            let sleeper = bell.prepare(kind);
+            let drained = self.drain(&mut core);
+            if done(&mut core) {
+                break Waited::Ready;
+            }
+            if drained > 0 && core.waiters > 1 {
+                self.own_bell(Urgency::Eager);
+            }
+            self.carry_out(&mut core);
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                break Waited::TimedOut;
+            }
+            if self.is_worker && !blocked && started.elapsed() >= limits::BLOCKED_AFTER {
+                blocked = self.worker.lend(&mut core.writer);
+            }
+            strict = drained == 0 && (strict || started.elapsed() >= LENIENT);
+            let lenient = (kind == SleepKind::Lenient).then_some(LENIENT);
+            let timeout = match (left, lenient) {
+                (Some(left), Some(lenient)) => Some(left.min(lenient)),
+                (left, lenient) => left.or(lenient),
+            };
+            let slept = parking_lot::MutexGuard::unlocked(&mut core, || sleeper.sleep(timeout));
+            if slept == Slept::Interrupted {
+                break Waited::Interrupted;
+            }
+        };
+        core.waiters -= 1;
+        if blocked {
+            self.worker.take_back(&mut core.writer);
+        }
+        if core.waiters > 0 {
+            self.own_bell(Urgency::Eager); // another waiter takes over the draining
+        }
+        self.carry_out(&mut core);
+        self.arm(&mut core);
+        waited
+    }
+
+    /// Takes every reply that is there; how many.
+    pub(crate) fn drain(&self, core: &mut Core) -> usize {
+        let mut drained = 0;
+        let now = self.now();
+        let mut broken = Vec::new();
+        let Core { session, peers, effects, .. } = core;
+        for (worker, peer) in peers.iter_mut().filter(|(_, peer)| peer.is_active()) {
+            loop {
+                let frame = match peer.end.replies.next() {
+                    Ok(Some(frame)) => frame,
+                    Ok(None) => break,
+                    Err(error) => {
+                        broken.push((*worker, error.to_string()));
+                        break;
+                    }
+                };
+                drained += 1;
+                let parsed = ReplyView::parse(frame.bytes()).and_then(|reply| {
+                    session.on_reply(now, *worker, &reply, effects)?;
+                    Ok(reply.header)
+                });
+                drop(frame);
+                match parsed {
+                    Ok(header) => match header.kind {
+                        ReplyKind::Finished | ReplyKind::StreamEnd => peer.replied(header.seq),
+                        ReplyKind::Item | ReplyKind::Part => {}
+                    },
+                    Err(error) => {
+                        broken.push((*worker, error.to_string()));
+                        break;
+                    }
+                }
+            }
+        }
+        for (worker, error) in broken {
+            // Its obituary will tell what becomes of the calls there.
+            self.hooks
+                .warn(&format!("{worker} sent bytes that do not parse ({error}): it is killed"));
+            core.writer.send(&ToNode::KillWorker { worker });
+        }
+        if drained > 0 || core.overflowing > 0 {
+            self.refill(core);
+        }
+        if !core.effects.is_empty() {
+            self.carry_out(core);
+        }
+        drained
+    }
+
+    /// After any change: the progress thread is woken if it must now do more than it is awake for.
+    pub(crate) fn arm(&self, core: &mut Core) {
+        let needed = core.progress_needed();
+        if needed > core.progress {
+            core.progress = needed;
+            self.own_bell(Urgency::Must);
+        }
+    }
+
+    pub(crate) fn own_bell(&self, urgency: Urgency) {
+        self.segment.doorbell(slot_of(self.welcome.process)).ring(urgency);
+    }
+
+    /// Drains replies when nobody is in `wait`, runs callbacks, ticks the session.
+    pub(crate) fn progress_loop(&self) {
+        let bell = self.segment.doorbell(slot_of(self.welcome.process));
+        let mut quiet_since = Instant::now();
+        while !self.closing.load(std::sync::atomic::Ordering::Acquire) {
+            let mut core = self.core.lock();
+            let strict = quiet_since.elapsed() >= LENIENT;
+            let kind = match core.progress_needed() {
+                Progress::Drain if strict => SleepKind::Strict,
+                Progress::Drain => SleepKind::Lenient,
+                Progress::Timer | Progress::Idle => SleepKind::Idle,
+            };
+            let sleeper = bell.prepare(kind);
+            let drained = if core.waiters == 0 { self.drain(&mut core) } else { 0 };
+            if drained > 0 {
+                quiet_since = Instant::now();
+            }
+            let now = self.now();
+            {
+                let core = &mut *core;
+                if core.session.next_deadline().is_some_and(|at| at <= now) {
+                    core.session.handle(now, Event::Tick, &mut core.effects);
+                }
+                self.carry_out(core);
+            }
+            let due = std::mem::take(&mut core.due);
+            if !due.is_empty() {
+                drop(sleeper);
+                drop(core);
+                for callback in due {
+                    callback();
+                }
+                continue;
+            }
+            core.progress = core.progress_needed();
+            let kind_now = match core.progress {
+                Progress::Drain => kind != SleepKind::Idle,
+                Progress::Timer | Progress::Idle => true,
+            };
+            let timer = core.session.next_deadline().map(|at: Time| at.since(now));
+            let lenient = (kind == SleepKind::Lenient).then_some(LENIENT);
+            drop(core);
+            if !kind_now {
+                continue; // it must drain now, but is registered as idle
+            }
+            let timeout = match (timer, lenient) {
+                (Some(timer), Some(lenient)) => Some(timer.min(lenient)),
+                (timer, lenient) => timer.or(lenient),
+            };
+            if sleeper.sleep(timeout) == Slept::Woken && kind == SleepKind::Idle {
+                quiet_since = Instant::now();
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Whether the reader of a stream would find an item, or its end.
+    fn stream_moved(&self, task: TaskId) -> bool {
+        let taken = self.streams.get(&task).copied().unwrap_or(0);
+        self.session.stream_moved(task, taken)
+    }
+
+    fn progress_needed(&self) -> Progress {
+        if !self.due.is_empty() {
+            return Progress::Drain;
+        }
+        if self.waiters == 0 && (self.session.needs_progress() || self.overflowing > 0) {
+            return Progress::Drain;
+        }
+        if self.session.next_deadline().is_some() { Progress::Timer } else { Progress::Idle }
+    }
+}

@@ -1,0 +1,310 @@
+//! The worker's side: calls of other processes, in the order of their rings, and replies to them.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use hoplo_base::{ActorId, FunctionId, Map, ProcessId, Set, TaskId};
+use hoplo_core::session::Effect;
+use hoplo_shm::{SleepKind, Slept, WriteError};
+use hoplo_wire::Failure;
+use hoplo_wire::node::ToNode;
+use hoplo_wire::reply::{REPLY_RETIRING, ReplyHeader, ReplyKind, Returned, encode_returned};
+use parking_lot::Mutex;
+
+use crate::client::Client;
+use crate::daemon::Writer;
+use crate::peers::{Inbound, slot_of};
+use crate::{IncomingCall, Waited, Work};
+
+#[derive(Default)]
+pub(crate) struct Worker {
+    inbound: Mutex<Vec<Inbound>>,
+    /// Work that comes through the daemon.
+    orders: Mutex<VecDeque<Work>>,
+    /// `Exit { graceful }` was received: leave when the rings are empty.
+    leave: Mutex<Option<String>>,
+    functions: Mutex<Map<FunctionId, Vec<SyncSender<Option<Vec<u8>>>>>>,
+    cancelled: Mutex<Set<TaskId>>,
+    /// What readers have taken of the streams that are produced here.
+    consumed: Mutex<Map<TaskId, u64>>,
+    /// Calls taken and not replied to.
+    busy: AtomicU64,
+    is_actor: AtomicBool,
+    closed: AtomicBool,
+}
+
+impl Worker {
+    /// Lends the CPU of the running task while it waits; false if nothing runs here (then nothing is lent).
+    pub(crate) fn lend(&self, writer: &mut Writer) -> bool {
+        let lends = self.busy.load(Ordering::Relaxed) > 0 && !self.is_actor.load(Ordering::Relaxed);
+        if lends {
+            writer.send(&ToNode::Blocked);
+        }
+        lends
+    }
+
+    pub(crate) fn take_back(&self, writer: &mut Writer) {
+        writer.send(&ToNode::Unblocked);
+    }
+
+    pub(crate) fn connect(&self, inbound: Inbound) {
+        self.inbound.lock().push(inbound);
+    }
+
+    /// The caller is gone: what it had queued is dropped, replies to it go nowhere.
+    pub(crate) fn disconnect(&self, caller: ProcessId) {
+        self.inbound.lock().retain(|inbound| {
+            let gone = inbound.caller == caller;
+            if gone {
+                inbound.replies.lock().closed = true;
+            }
+            !gone
+        });
+    }
+
+    pub(crate) fn order(&self, work: Work) {
+        self.orders.lock().push_back(work);
+    }
+
+    pub(crate) fn leave(&self, reason: String) {
+        *self.leave.lock() = Some(reason);
+    }
+
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.functions.lock().clear();
+    }
+
+    pub(crate) fn await_function(&self, function: FunctionId) -> Receiver<Option<Vec<u8>>> {
+        let (sender, receiver) = sync_channel(1);
+        if !self.closed.load(Ordering::Acquire) {
+            self.functions.lock().entry(function).or_default().push(sender);
+        }
+        receiver
+    }
+
+    pub(crate) fn function(&self, function: FunctionId, bytes: Option<Vec<u8>>) {
+        for sender in self.functions.lock().remove(&function).unwrap_or_default() {
+            // The asker may be gone.
+            let _ = sender.try_send(bytes.clone());
+        }
+    }
+
+    pub(crate) fn mark_cancelled(&self, task: TaskId) {
+        self.cancelled.lock().insert(task);
+    }
+
+    pub(crate) fn consumed(&self, task: TaskId, count: u64) {
+        let mut consumed = self.consumed.lock();
+        let seen = consumed.entry(task).or_insert(0);
+        *seen = count.max(*seen);
+    }
+
+    fn take(&self) -> Option<Work> {
+        if let Some(work) = self.orders.lock().pop_front() {
+            if matches!(work, Work::RunActor { .. }) {
+                self.is_actor.store(true, Ordering::Relaxed);
+            }
+            return Some(work);
+        }
+        let mut inbound = self.inbound.lock();
+        for at in 0..inbound.len() {
+            let peer = &mut inbound[at];
+            let taken = peer.calls.next().map(|frame| frame.map(|frame| frame.bytes().to_vec()));
+            let frame = match taken {
+                Ok(Some(frame)) => frame,
+                Ok(None) => continue,
+                Err(_) => {
+                    // A caller that writes nonsense is not served any more.
+                    inbound.remove(at).replies.lock().closed = true;
+                    break;
+                }
+            };
+            peer.replies.lock().unreplied += 1;
+            self.busy.fetch_add(1, Ordering::Relaxed);
+            let call = IncomingCall { caller: peer.caller, frame };
+            inbound[at..].rotate_left(1); // callers take turns
+            return Some(Work::Call(call));
+        }
+        drop(inbound);
+        if self.busy.load(Ordering::Relaxed) == 0 {
+            let reason = self.leave.lock().take()?;
+            return Some(Work::Exit { reason });
+        }
+        None
+    }
+}
+
+impl Client {
+    /// The next call from any ring, or order of the daemon; `None` if nothing is there.
+    pub fn next_work(&self) -> Option<Work> {
+        if let Some(work) = self.worker.take() {
+            return Some(work);
+        }
+        let reason = self.gone.get()?.text();
+        Some(Work::Exit { reason })
+    }
+
+    /// Waits for the next (no GIL).
+    pub fn wait_work(&self) -> Work {
+        let bell = self.segment.doorbell(slot_of(self.welcome.process));
+        loop {
+            let sleeper = bell.prepare(SleepKind::Lenient);
+            if let Some(work) = self.next_work() {
+                return work;
+            }
+            match sleeper.sleep(None) {
+                Slept::Interrupted => return Work::Interrupted,
+                Slept::Woken | Slept::TimedOut => {}
+            }
+        }
+    }
+
+    /// The task that runs on the main thread from now on: the parent of what it submits.
+    pub fn set_running(&self, task: Option<TaskId>) {
+        self.core.lock().running = task;
+    }
+
+    /// Whether `cancel` was asked for a task that runs or waits here.
+    pub fn is_cancelled(&self, task: TaskId) -> bool {
+        self.worker.cancelled.lock().contains(&task)
+    }
+
+    /// Any thread may reply. What is borrowed and still referenced is told to the daemon before
+    /// (REF-3). Waits while the caller's ring is full.
+    pub fn reply(&self, to: ProcessId, header: ReplyHeader, returned: &[Returned]) {
+        let finished = match header.kind {
+            ReplyKind::Finished | ReplyKind::StreamEnd => true,
+            ReplyKind::Item | ReplyKind::Part => false,
+        };
+        let Some(replies) = self.replies_to(to) else {
+            if finished {
+                self.worker.busy.fetch_sub(1, Ordering::Relaxed);
+            }
+            return;
+        };
+        {
+            let now = self.now();
+            let mut core = self.core.lock();
+            let core = &mut *core;
+            core.session.before_reply(now, to, returned, &mut core.effects);
+            if !core.effects.is_empty() {
+                self.carry_out(core);
+            }
+        }
+        let room = replies.lock().bytes_max() - 1024;
+        let mut body = Vec::with_capacity(64);
+        let mut first = 0;
+        let mut parts = Vec::new();
+        for (at, one) in returned.iter().enumerate() {
+            let before = body.len();
+            encode_returned(std::slice::from_ref(one), &mut body);
+            if body.len() > room {
+                assert!(before > 0, "one returned value is always far below a ring");
+                let rest = body.split_off(before);
+                parts.push((first, at, std::mem::replace(&mut body, rest)));
+                first = at;
+            }
+        }
+        for (from, to_index, part) in parts {
+            let mut header = header;
+            header.kind = ReplyKind::Part;
+            header.index = from as u32;
+            self.write_reply(&replies, header, to_index - from, &part, false);
+        }
+        self.write_reply(&replies, header, returned.len() - first, &body, finished);
+        if finished {
+            self.worker.busy.fetch_sub(1, Ordering::Relaxed);
+            let task = TaskId { owner: to, seq: header.seq };
+            self.worker.cancelled.lock().remove(&task);
+            self.worker.consumed.lock().remove(&task);
+        }
+    }
+
+    fn replies_to(&self, to: ProcessId) -> Option<std::sync::Arc<Mutex<crate::peers::Replies>>> {
+        let inbound = self.worker.inbound.lock();
+        inbound.iter().find(|peer| peer.caller == to).map(|peer| peer.replies.clone())
+    }
+
+    fn write_reply(
+        &self,
+        replies: &Mutex<crate::peers::Replies>,
+        header: ReplyHeader,
+        values: usize,
+        body: &[u8],
+        finished: bool,
+    ) {
+        let bytes = header.encode(values);
+        let bell = self.segment.doorbell(slot_of(self.welcome.process));
+        loop {
+            let sleeper;
+            {
+                let mut replies = replies.lock();
+                if replies.closed {
+                    return;
+                }
+                match replies.try_write(header.seq, &[&bytes, body]) {
+                    Ok(()) => {
+                        if finished {
+                            replies.unreplied -= 1;
+                        }
+                        let last = (replies.unreplied == 0 && self.ring_is_empty(replies.caller()))
+                            || header.flags & REPLY_RETIRING != 0;
+                        replies.notify(&self.segment, Instant::now(), last);
+                        return;
+                    }
+                    Err(WriteError::Full { .. }) => {
+                        replies.insist(&self.segment);
+                        sleeper = bell.prepare(SleepKind::Lenient);
+                    }
+                    Err(WriteError::FrameTooLarge { .. } | WriteError::Corrupt(_)) => {
+                        replies.closed = true;
+                        return;
+                    }
+                }
+            }
+            // Nobody rings when room appears: look again in a moment.
+            let _ = sleeper.sleep(Some(Duration::from_micros(200)));
+        }
+    }
+
+    /// For a stream with back-pressure: waits while more than `ahead` of the `sent` items are not
+    /// taken (no GIL); a cancelled stream and a reader that is gone end the wait, too.
+    pub fn stream_credit(&self, to: ProcessId, task: TaskId, sent: u64, ahead: u64) -> Waited {
+        let bell = self.segment.doorbell(slot_of(self.welcome.process));
+        loop {
+            let sleeper = bell.prepare(SleepKind::Lenient);
+            let taken = self.worker.consumed.lock().get(&task).copied().unwrap_or(0);
+            let over = self.replies_to(to).is_none() || self.gone.get().is_some();
+            if sent.saturating_sub(taken) < ahead || self.is_cancelled(task) || over {
+                return Waited::Ready;
+            }
+            if sleeper.sleep(None) == Slept::Interrupted {
+                return Waited::Interrupted;
+            }
+        }
+    }
+
+    pub fn actor_started(&self, actor: ActorId, incarnation: u32, result: Result<(), Failure>) {
+        self.with(|session, now, effects| {
+            session.before_reply(now, session.me(), &[], effects);
+            effects.push(Effect::Node(ToNode::ActorStarted { actor, incarnation, result }));
+        });
+    }
+
+    /// `exit_actor()`: the daemon will not restart it; reply first, then exit.
+    pub fn actor_exit(&self, actor: ActorId) {
+        self.core.lock().writer.send(&ToNode::ActorExit { actor });
+    }
+
+    pub fn set_title(&self, title: &str) {
+        self.core.lock().writer.send(&ToNode::Title { title: title.to_string() });
+    }
+
+    fn ring_is_empty(&self, caller: ProcessId) -> bool {
+        let inbound = self.worker.inbound.lock();
+        inbound.iter().find(|peer| peer.caller == caller).is_none_or(|peer| peer.calls.is_empty())
+    }
+}
