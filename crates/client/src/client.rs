@@ -53,6 +53,8 @@ pub(crate) struct Core {
     pub(crate) waiters: usize,
     /// What the progress thread is awake for.
     pub(crate) progress: Progress,
+    /// When it wakes by itself.
+    pub(crate) timer: Option<Time>,
     /// Items that the readers of our streams have taken.
     pub(crate) streams: Map<TaskId, u32>,
     /// The task that runs here: parent of what is submitted meanwhile.
@@ -137,6 +139,7 @@ impl Client {
             due: Vec::new(),
             waiters: 0,
             progress: Progress::Idle,
+            timer: None,
             streams: Map::default(),
             running: None,
         };
@@ -241,6 +244,7 @@ impl Client {
                         let now = self.now();
                         if freed {
                             core.session.freed(now, object, &mut core.effects);
+                            self.trim(core);
                         } else {
                             core.session.free_refused(now, object, &mut core.effects);
                         }
@@ -260,6 +264,13 @@ impl Client {
         }
     }
 
+    /// Free room beyond what is worth keeping warm goes back to the node.
+    pub(crate) fn trim(&self, core: &mut Core) {
+        for (offset, len) in self.store.lock().surplus() {
+            core.writer.send(&ToNode::ExtentReturn { offset, len });
+        }
+    }
+
     /// Writes a call into its ring; true if the worker is to be rung.
     fn place(&self, core: &mut Core, worker: ProcessId, seq: u64) -> bool {
         let Core { session, peers, writer, overflowing, .. } = core;
@@ -272,7 +283,7 @@ impl Client {
             peer.overflow.push_back(seq);
             return false;
         }
-        let frame = session.frame(seq);
+        let Some(frame) = session.frame(seq) else { return false };
         match peer.write(seq, &[&frame.header, frame.args, &frame.extra, frame.refs]) {
             Ok(()) => true,
             Err(WriteError::Full { .. }) => {
@@ -297,13 +308,14 @@ impl Client {
         for peer in &mut full {
             let mut wrote = false;
             while let Some(seq) = peer.overflow.front().copied() {
-                let frame = session.frame(seq);
-                if peer.write(seq, &[&frame.header, frame.args, &frame.extra, frame.refs]).is_err()
-                {
-                    break;
+                if let Some(frame) = session.frame(seq) {
+                    let parts = [&frame.header, frame.args, &frame.extra, frame.refs];
+                    if peer.write(seq, &parts).is_err() {
+                        break;
+                    }
+                    wrote = true;
                 }
                 peer.overflow.pop_front();
-                wrote = true;
             }
             if peer.overflow.is_empty() {
                 *overflowing -= 1;

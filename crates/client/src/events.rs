@@ -135,7 +135,10 @@ impl Client {
                     core.writer.send(&ToNode::ExtentReturn { offset, len });
                 }
             }
-            ToClient::Reclaimed { location, .. } => self.store.lock().reclaim(location),
+            ToClient::Reclaimed { location, .. } => {
+                self.store.lock().reclaim(location);
+                self.trim(&mut self.core.lock());
+            }
             ToClient::Function { function, bytes } => self.worker.function(function, bytes),
             ToClient::RunActor { spec, incarnation, gpus } => {
                 self.worker.order(Work::RunActor { spec, incarnation, gpus });

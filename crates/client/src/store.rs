@@ -121,8 +121,12 @@ impl Store {
         pieces
     }
 
-    pub(crate) fn free_bytes(&self) -> u64 {
-        self.free.free_bytes()
+    /// What is free beyond `WARM_BYTES_MAX`, taken out to be returned.
+    pub(crate) fn surplus(&mut self) -> Vec<(u64, u64)> {
+        match self.free.free_bytes().checked_sub(limits::WARM_BYTES_MAX) {
+            None | Some(0) => Vec::new(),
+            Some(surplus) => self.give_back(surplus),
+        }
     }
 
     pub(crate) fn pin(&mut self, location: Location) -> Result<PinEntry, PinError> {
@@ -131,10 +135,6 @@ impl Store {
 
     pub(crate) fn unpin(&mut self, pin: PinEntry) {
         self.pins.unpin(pin);
-    }
-
-    pub(crate) fn arena(&self) -> &Arc<Arena> {
-        &self.arena
     }
 }
 

@@ -23,6 +23,12 @@ impl Client {
     pub fn wait(&self, objects: &[ObjectId], wanted: usize, deadline: Option<Instant>) -> Waited {
         let wanted = wanted.min(objects.len());
         let mut seen = 0; // all before this index are ready
+        {
+            let mut core = self.core.lock();
+            let core = &mut *core;
+            core.session.want(objects, &mut core.effects);
+            self.carry_out(core);
+        }
         self.wait_until(deadline, |core| {
             if wanted == objects.len() {
                 while seen < wanted && core.session.is_ready(objects[seen]) {
@@ -31,13 +37,11 @@ impl Client {
                 if seen == wanted {
                     return true;
                 }
-                core.session.want(&objects[seen..], &mut core.effects);
             } else {
                 let ready = objects.iter().filter(|object| core.session.is_ready(**object));
                 if ready.take(wanted).count() == wanted {
                     return true;
                 }
-                core.session.want(objects, &mut core.effects);
             }
             false
         })
@@ -163,11 +167,15 @@ impl Client {
         drained
     }
 
-    /// After any change: the progress thread is woken if it must now do more than it is awake for.
+    /// After any change: the progress thread is woken if it must do more, or sooner, than it is awake
+    /// for.
     pub(crate) fn arm(&self, core: &mut Core) {
         let needed = core.progress_needed();
-        if needed > core.progress {
-            core.progress = needed;
+        let deadline = core.session.next_deadline();
+        let sooner = deadline.is_some_and(|at| core.timer.is_none_or(|timer| at < timer));
+        if needed > core.progress || sooner {
+            core.progress = core.progress.max(needed);
+            core.timer = if sooner { deadline } else { core.timer };
             self.own_bell(Urgency::Must);
         }
     }
@@ -215,7 +223,8 @@ impl Client {
                 Progress::Drain => kind != SleepKind::Idle,
                 Progress::Timer | Progress::Idle => true,
             };
-            let timer = core.session.next_deadline().map(|at: Time| at.since(now));
+            core.timer = core.session.next_deadline();
+            let timer = core.timer.map(|at: Time| at.since(now));
             let lenient = (kind == SleepKind::Lenient).then_some(LENIENT);
             drop(core);
             if !kind_now {

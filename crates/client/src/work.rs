@@ -1,6 +1,7 @@
 //! The worker's side: calls of other processes, in the order of their rings, and replies to them.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use parking_lot::Mutex;
 
 use crate::client::Client;
 use crate::daemon::Writer;
-use crate::peers::{Inbound, slot_of};
+use crate::peers::{Inbound, Replies, slot_of};
 use crate::{IncomingCall, Waited, Work};
 
 #[derive(Default)]
@@ -179,7 +180,7 @@ impl Client {
             ReplyKind::Finished | ReplyKind::StreamEnd => true,
             ReplyKind::Item | ReplyKind::Part => false,
         };
-        let Some(replies) = self.replies_to(to) else {
+        let Some((replies, _)) = self.replies_to(to) else {
             if finished {
                 self.worker.busy.fetch_sub(1, Ordering::Relaxed);
             }
@@ -223,14 +224,17 @@ impl Client {
         }
     }
 
-    fn replies_to(&self, to: ProcessId) -> Option<std::sync::Arc<Mutex<crate::peers::Replies>>> {
+    /// The ring for replies to a caller, and whether it has no more calls for us. (The list of callers is
+    /// locked before a caller's replies, never after.)
+    fn replies_to(&self, to: ProcessId) -> Option<(Arc<Mutex<Replies>>, bool)> {
         let inbound = self.worker.inbound.lock();
-        inbound.iter().find(|peer| peer.caller == to).map(|peer| peer.replies.clone())
+        let peer = inbound.iter().find(|peer| peer.caller == to)?;
+        Some((peer.replies.clone(), peer.calls.is_empty()))
     }
 
     fn write_reply(
         &self,
-        replies: &Mutex<crate::peers::Replies>,
+        replies: &Mutex<Replies>,
         header: ReplyHeader,
         values: usize,
         body: &[u8],
@@ -238,8 +242,10 @@ impl Client {
     ) {
         let bytes = header.encode(values);
         let bell = self.segment.doorbell(slot_of(self.welcome.process));
+        let to = replies.lock().caller();
         loop {
             let sleeper;
+            let idle = self.replies_to(to).is_none_or(|(_, empty)| empty);
             {
                 let mut replies = replies.lock();
                 if replies.closed {
@@ -250,8 +256,8 @@ impl Client {
                         if finished {
                             replies.unreplied -= 1;
                         }
-                        let last = (replies.unreplied == 0 && self.ring_is_empty(replies.caller()))
-                            || header.flags & REPLY_RETIRING != 0;
+                        let last =
+                            (replies.unreplied == 0 && idle) || header.flags & REPLY_RETIRING != 0;
                         replies.notify(&self.segment, Instant::now(), last);
                         return;
                     }
@@ -301,10 +307,5 @@ impl Client {
 
     pub fn set_title(&self, title: &str) {
         self.core.lock().writer.send(&ToNode::Title { title: title.to_string() });
-    }
-
-    fn ring_is_empty(&self, caller: ProcessId) -> bool {
-        let inbound = self.worker.inbound.lock();
-        inbound.iter().find(|peer| peer.caller == caller).is_none_or(|peer| peer.calls.is_empty())
     }
 }

@@ -73,7 +73,10 @@ pub enum Event {
         infeasible: bool,
     },
     /// No worker can be made for this shape: what waits for it fails.
-    LeaseFailed { key: u32, failure: Failure },
+    LeaseFailed {
+        key: u32,
+        failure: Failure,
+    },
     WorkerBlocked {
         worker: ProcessId,
     },

@@ -237,9 +237,9 @@ impl Session {
         Some(value)
     }
 
-    /// The call frame of a placed task.
-    pub fn frame(&mut self, seq: u64) -> Frame<'_> {
-        self.frame_of_kind(seq, None)
+    /// The call frame of a placed task; `None` if it failed meanwhile (its actor died).
+    pub fn frame(&mut self, seq: u64) -> Option<Frame<'_>> {
+        self.tasks.contains_key(&seq).then(|| self.frame_of_kind(seq, None))
     }
 
     pub(super) fn frame_of_kind(&mut self, seq: u64, kind: Option<CallKind>) -> Frame<'_> {
