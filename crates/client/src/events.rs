@@ -166,7 +166,7 @@ impl Client {
                 self.hooks.output(pid, &title, stderr, &lines);
             }
             ToClient::Exit { graceful: true, reason } => {
-                self.worker.leave(reason);
+                self.retire(&reason);
                 self.own_bell(Urgency::Must);
             }
             ToClient::Exit { graceful: false, reason } => {

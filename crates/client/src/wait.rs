@@ -170,7 +170,7 @@ impl Client {
     /// After any change: the progress thread is woken if it must do more, or sooner, than it is awake
     /// for.
     pub(crate) fn arm(&self, core: &mut Core) {
-        let needed = core.progress_needed();
+        let needed = self.progress_needed(core);
         let deadline = core.session.next_deadline();
         let sooner = deadline.is_some_and(|at| core.timer.is_none_or(|timer| at < timer));
         if needed > core.progress || sooner {
@@ -191,7 +191,7 @@ impl Client {
         while !self.closing.load(std::sync::atomic::Ordering::Acquire) {
             let mut core = self.core.lock();
             let strict = quiet_since.elapsed() >= LENIENT;
-            let kind = match core.progress_needed() {
+            let kind = match self.progress_needed(&core) {
                 Progress::Drain if strict => SleepKind::Strict,
                 Progress::Drain => SleepKind::Lenient,
                 Progress::Timer | Progress::Idle => SleepKind::Idle,
@@ -200,6 +200,9 @@ impl Client {
             let drained = if core.waiters == 0 { self.drain(&mut core) } else { 0 };
             if drained > 0 {
                 quiet_since = Instant::now();
+                if self.worker.is_leaving() {
+                    self.own_bell(Urgency::Eager); // the main thread may leave now
+                }
             }
             let now = self.now();
             {
@@ -218,7 +221,7 @@ impl Client {
                 }
                 continue;
             }
-            core.progress = core.progress_needed();
+            core.progress = self.progress_needed(&core);
             let kind_now = match core.progress {
                 Progress::Drain => kind != SleepKind::Idle,
                 Progress::Timer | Progress::Idle => true,
@@ -241,20 +244,24 @@ impl Client {
     }
 }
 
+impl Client {
+    fn progress_needed(&self, core: &Core) -> Progress {
+        if !core.due.is_empty() {
+            return Progress::Drain;
+        }
+        let leaving = || self.worker.is_leaving() && core.session.unfinished() > 0;
+        let needed = core.session.needs_progress() || core.overflowing > 0 || leaving();
+        if core.waiters == 0 && needed {
+            return Progress::Drain;
+        }
+        if core.session.next_deadline().is_some() { Progress::Timer } else { Progress::Idle }
+    }
+}
+
 impl Core {
     /// Whether the reader of a stream would find an item, or its end.
     fn stream_moved(&self, task: TaskId) -> bool {
         let taken = self.streams.get(&task).copied().unwrap_or(0);
         self.session.stream_moved(task, taken)
-    }
-
-    fn progress_needed(&self) -> Progress {
-        if !self.due.is_empty() {
-            return Progress::Drain;
-        }
-        if self.waiters == 0 && (self.session.needs_progress() || self.overflowing > 0) {
-            return Progress::Drain;
-        }
-        if self.session.next_deadline().is_some() { Progress::Timer } else { Progress::Idle }
     }
 }

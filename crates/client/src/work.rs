@@ -73,6 +73,10 @@ impl Worker {
         *self.leave.lock() = Some(reason);
     }
 
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leave.lock().is_some()
+    }
+
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.functions.lock().clear();
@@ -129,11 +133,6 @@ impl Worker {
             inbound[at..].rotate_left(1); // callers take turns
             return Some(Work::Call(call));
         }
-        drop(inbound);
-        if self.busy.load(Ordering::Relaxed) == 0 {
-            let reason = self.leave.lock().take()?;
-            return Some(Work::Exit { reason });
-        }
         None
     }
 }
@@ -144,8 +143,24 @@ impl Client {
         if let Some(work) = self.worker.take() {
             return Some(work);
         }
-        let reason = self.gone.get()?.text();
+        if let Some(failure) = self.gone.get() {
+            return Some(Work::Exit { reason: failure.text() });
+        }
+        // Who leaves gracefully first sees to the end what others may wait for.
+        let idle = self.worker.busy.load(Ordering::Relaxed) == 0;
+        if !self.worker.is_leaving() || !idle || self.core.lock().session.unfinished() > 0 {
+            return None;
+        }
+        let reason = self.worker.leave.lock().take()?;
         Some(Work::Exit { reason })
+    }
+
+    /// This worker takes no more calls: `next_work` says `Exit` once all it has begun, and all that it
+    /// submitted itself, is done.
+    pub fn retire(&self, reason: &str) {
+        self.worker.leave(reason.to_string());
+        let mut core = self.core.lock();
+        self.arm(&mut core);
     }
 
     /// Waits for the next (no GIL).

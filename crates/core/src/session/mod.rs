@@ -306,6 +306,11 @@ impl Session {
         self.flush(effects);
     }
 
+    /// Tasks and calls of this process that are not finished.
+    pub fn unfinished(&self) -> usize {
+        self.tasks.len()
+    }
+
     pub fn counters(&self) -> Counters {
         self.counters
     }
