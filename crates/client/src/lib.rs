@@ -86,6 +86,9 @@ pub enum Work {
 /// A call taken from a ring: parse `frame` with `hoplo_wire::call::CallView`.
 pub struct IncomingCall {
     pub caller: ProcessId,
+    /// The caller's name for the call: `ReplyHeader::seq` of every reply. (Not always the task's own
+    /// sequence number: an adopted task keeps the id that its first owner gave it.)
+    pub tag: u64,
     pub frame: Vec<u8>,
 }
 

@@ -117,9 +117,12 @@ impl Worker {
         let mut inbound = self.inbound.lock();
         for at in 0..inbound.len() {
             let peer = &mut inbound[at];
-            let taken = peer.calls.next().map(|frame| frame.map(|frame| frame.bytes().to_vec()));
-            let frame = match taken {
-                Ok(Some(frame)) => frame,
+            let taken = peer
+                .calls
+                .next()
+                .map(|frame| frame.map(|frame| (frame.tag(), frame.bytes().to_vec())));
+            let (tag, frame) = match taken {
+                Ok(Some(call)) => call,
                 Ok(None) => continue,
                 Err(_) => {
                     // A caller that writes nonsense is not served any more.
@@ -129,7 +132,7 @@ impl Worker {
             };
             peer.replies.lock().unreplied += 1;
             self.busy.fetch_add(1, Ordering::Relaxed);
-            let call = IncomingCall { caller: peer.caller, frame };
+            let call = IncomingCall { caller: peer.caller, tag, frame };
             inbound[at..].rotate_left(1); // callers take turns
             return Some(Work::Call(call));
         }

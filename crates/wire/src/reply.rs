@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0   kind u8 | flags u8 | zero u16 | attempt u32
-//! 8   task seq u64 (the owner is the reader)
+//! 8   seq u64: the tag of the call's frame, by which its owner knows it
 //! 16  started u64, ns of CLOCK_MONOTONIC | ran u32, ns | index u32 (of a stream's item)
 //! 32  values u32
 //! 36  values x (value, count u32 x contained object id)

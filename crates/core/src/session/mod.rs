@@ -26,6 +26,7 @@
 //! rare is an `Event`.
 
 mod actors;
+mod adopt;
 mod call;
 mod explain;
 mod leases;
@@ -285,24 +286,6 @@ impl Session {
         effects: &mut Vec<Effect>,
     ) {
         self.mention_all(now, contains, effects);
-        self.flush(effects);
-    }
-
-    /// Pending objects of a dead owner that no lineage here can make again.
-    fn adopt(
-        &mut self,
-        now: Instant,
-        lineage: &Lineage,
-        objects: &[ObjectId],
-        effects: &mut Vec<Effect>,
-    ) {
-        for object in objects {
-            let text =
-                format!("{object} of {} is lost: its owner died before it was made", lineage.task);
-            let value = Value::Failed(Failure::new(FailureKind::ObjectLost, text));
-            let contains = vec![];
-            self.notice(now, Notice::Fulfilled { object: *object, value, contains }, effects);
-        }
         self.flush(effects);
     }
 

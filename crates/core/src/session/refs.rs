@@ -294,7 +294,9 @@ impl Session {
         entry.knowledge = Knowledge::Shared;
         entry.tokens += 1;
         let state = match &entry.state {
-            State::Pending { .. } => SharedState::Pending { lineage: None },
+            State::Pending { .. } => {
+                SharedState::Pending { lineage: self.lineage(now, object, effects) }
+            }
             State::Ready(value) => {
                 let (value, contains) = (value.clone(), entry.contains.to_vec());
                 self.mention_all(now, &contains, effects);

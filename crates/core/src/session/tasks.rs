@@ -30,6 +30,8 @@ pub(super) struct Task {
     /// Refs (counted as often as they are listed) that are not ready.
     pub missing: u32,
     pub stream: Option<Box<Stream>>,
+    /// The task of a dead owner that this one runs again.
+    pub stands_for: Option<TaskId>,
     /// Values that came before the last part of a reply.
     pub parts: Vec<(Value, Vec<ObjectId>)>,
 }
@@ -112,6 +114,7 @@ impl Session {
             cancel: None,
             missing: 0,
             stream: streaming.then(Box::default),
+            stands_for: None,
             parts: Vec::new(),
         };
         self.reasons += 1;
@@ -278,7 +281,7 @@ impl Session {
             }),
             flags,
             returns: options.returns,
-            task: TaskId { owner: self.me, seq },
+            task: task.stands_for.unwrap_or(TaskId { owner: self.me, seq }),
             attempt: task.attempt,
             max_calls: options.max_calls,
             function: options.function,
@@ -399,6 +402,11 @@ impl Session {
         let record = self.remove_task(seq);
         let task = TaskId { owner: self.me, seq };
         let returns = record.call.options.returns;
+        if let Some(original) = record.stands_for {
+            self.fulfil_adopted(now, task, original, returns, values, origin, effects);
+            self.let_go(now, record, effects);
+            return;
+        }
         let one_for_all = match values.as_slice() {
             [(Value::Failed(failure), _)] if returns != 1 => Some(failure.clone()),
             _ => None,

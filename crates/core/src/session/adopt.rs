@@ -1,0 +1,156 @@
+//! Objects survive their owner: a pending object that was shared goes with its lineage, and a process
+//! that holds a ref runs the task again when the owner is dead (ARCHITECTURE.md, "Escape").
+
+use std::sync::Arc;
+
+use hoplo_base::{Instant, ObjectId, TaskId};
+use hoplo_wire::call::{CALL_STREAMING, CallView};
+use hoplo_wire::node::{Lineage, Notice};
+use hoplo_wire::object::ValueView;
+use hoplo_wire::{Failure, FailureKind, Value};
+
+use super::refs::{Knowledge, Origin, State};
+use super::{Call, CallOptions, Effect, Session};
+
+impl Session {
+    /// What another process needs to make a pending object of ours. `None`: it cannot be made again
+    /// (a method call, a stream, a task that must not be retried).
+    pub(super) fn lineage(
+        &mut self,
+        now: Instant,
+        object: ObjectId,
+        effects: &mut Vec<Effect>,
+    ) -> Option<Lineage> {
+        let task = object.task;
+        let record = self.tasks.get(&task.seq).filter(|_| task.owner == self.me)?;
+        let options = record.call.options.clone();
+        let again = record.actor.is_none()
+            && record.creates.is_none()
+            && record.stands_for.is_none()
+            && options.flags & CALL_STREAMING == 0
+            && record.retries_left != 0;
+        if !again {
+            return None;
+        }
+        let retries = record.retries_left;
+        self.mention_arguments(now, task.seq, effects);
+        let frame = self.frame_of_kind(task.seq, None);
+        let mut bytes = frame.header.to_vec();
+        for part in [frame.args, &frame.extra, frame.refs] {
+            bytes.extend_from_slice(part);
+        }
+        Some(Lineage { task, shape: (*options.shape).clone(), frame: bytes, retries })
+    }
+
+    /// The owner of the task is dead: this process runs it for all who hold its objects.
+    pub(super) fn adopt(
+        &mut self,
+        now: Instant,
+        lineage: &Lineage,
+        objects: &[ObjectId],
+        effects: &mut Vec<Effect>,
+    ) {
+        let call = CallView::parse(&lineage.frame).and_then(|view| Ok((view, view.refs()?)));
+        let Ok((view, refs)) = call else {
+            self.adoption_failed(now, lineage.task, objects, effects);
+            return;
+        };
+        let options = CallOptions {
+            function: view.header.function,
+            name: Arc::from(format!("{} (its owner died)", lineage.task)),
+            shape: Arc::new(lineage.shape.clone()),
+            returns: view.header.returns,
+            flags: view.header.flags,
+            max_retries: lineage.retries,
+            max_calls: view.header.max_calls,
+            stream_ahead: 0,
+            max_pending_calls: 0,
+        };
+        for (object, value) in &refs {
+            self.add_ref(*object);
+            let entry = self.objects.get_mut(object).expect("it was just counted");
+            if let (ValueView::Inline(bytes), State::Pending { .. }) = (value, &entry.state) {
+                entry.state = State::Ready(Value::Inline((*bytes).into()));
+                entry.knowledge = Knowledge::Private; // it travelled by value: nobody else knows it
+            }
+        }
+        let ids: Vec<ObjectId> = refs.iter().map(|(object, _)| *object).collect();
+        let call = Call {
+            options: Arc::new(options),
+            args: view.args.to_vec(),
+            refs: ids.clone(),
+            nested: vec![],
+        };
+        let task = self.create_task(call, None, None);
+        self.drop_all(now, &ids, effects); // the task counts them now
+        for index in 0..view.header.returns {
+            self.drop_ref(now, task.object(index), effects); // it makes the original's objects instead
+        }
+        let record = self.tasks.get_mut(&task.seq).expect("it was just made");
+        record.stands_for = Some(lineage.task);
+        record.attempt = view.header.attempt + 1;
+        self.admit(now, task.seq, effects);
+    }
+
+    fn adoption_failed(
+        &mut self,
+        now: Instant,
+        task: TaskId,
+        objects: &[ObjectId],
+        effects: &mut Vec<Effect>,
+    ) {
+        for object in objects {
+            let text = format!(
+                "{object} is lost: the owner of {task} died, and its lineage does not parse"
+            );
+            let value = Value::Failed(Failure::new(FailureKind::ObjectLost, text));
+            self.fulfil(now, *object, value, vec![], Origin::Own, effects);
+        }
+        self.flush(effects);
+    }
+
+    /// An adopted task is over: `original`'s objects get the values, for everybody who holds them.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn fulfil_adopted(
+        &mut self,
+        now: Instant,
+        task: TaskId,
+        original: TaskId,
+        returns: u32,
+        values: Vec<(Value, Vec<ObjectId>)>,
+        origin: Origin,
+        effects: &mut Vec<Effect>,
+    ) {
+        let failure = values.iter().find_map(|(value, _)| match value {
+            Value::Failed(failure) if returns != 1 => Some(failure.clone()),
+            _ => None,
+        });
+        let mut values = values.into_iter();
+        for index in 0..returns {
+            self.objects.remove(&task.object(index));
+            let (value, contains) = match (&failure, values.next()) {
+                (None, Some(value)) => value,
+                (Some(failure), _) => (Value::Failed(failure.clone()), vec![]),
+                (None, None) => return,
+            };
+            self.fulfil(now, original.object(index), value, contains, origin, effects);
+        }
+    }
+
+    fn fulfil(
+        &mut self,
+        now: Instant,
+        object: ObjectId,
+        value: Value,
+        contains: Vec<ObjectId>,
+        origin: Origin,
+        effects: &mut Vec<Effect>,
+    ) {
+        if !matches!(value, Value::Stored(_)) {
+            self.mention_all(now, &contains, effects);
+            let (value, contains) = (value.clone(), contains.clone());
+            self.notice(now, Notice::Fulfilled { object, value, contains }, effects);
+        }
+        self.complete(now, object, value, contains, origin, effects);
+    }
+}
