@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gate import Gate
 
 import hoplo
 
@@ -195,6 +196,17 @@ def head(node: Any) -> Iterator[Callable[..., str]]:
     hoplo.shutdown()
     command("stop", check=False)
     assert_nothing_left()
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    """A gate that tasks can be made to wait at; open at the end of the test at the latest."""
+    folder = tmp_path / "gate"
+    folder.mkdir()
+    gate = Gate(str(folder))
+    yield gate
+    gate.open()
+    gate.close()
 
 
 # ------------------------------------------------------------------------------------ programs
