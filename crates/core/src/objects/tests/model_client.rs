@@ -1,0 +1,354 @@
+//! A small session for the reference model: it follows REF-1 to REF-4 and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::ranges::RangeSet;
+use super::model::{Reply, World};
+use super::*;
+
+/// One process of the model.
+#[derive(Debug, Default)]
+pub(super) struct Client {
+    pub(super) alive: bool,
+    /// What its program has refs of.
+    pub(super) refs: BTreeSet<ObjectId>,
+    /// Tokens that it knows it has.
+    pub(super) tokens: BTreeMap<ObjectId, u32>,
+    pub(super) task: Option<Task>,
+    /// What it asked the daemon for.
+    pub(super) gets: Vec<ObjectId>,
+    /// Stored objects that nobody else has seen a ref of.
+    pub(super) exclusive: BTreeMap<ObjectId, Location>,
+    pub(super) room: RangeSet,
+    pub(super) slots: Vec<u32>,
+    pub(super) seq: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) call: u64,
+    /// Reachable while the caller holds the arguments.
+    pub(super) borrowed: BTreeSet<ObjectId>,
+}
+
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) caller: usize,
+    pub(super) worker: usize,
+    /// Held by the caller until it has read the reply.
+    pub(super) args: Vec<ObjectId>,
+    pub(super) result: ObjectId,
+    /// The task in which it was made.
+    pub(super) parent: Option<u64>,
+    pub(super) stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Stage {
+    Queued,
+    Running,
+    Replied,
+}
+
+/// What is true of an object, whatever the daemon has heard.
+#[derive(Debug)]
+pub(super) struct Thing {
+    /// Younger objects contain older ones: no cycles.
+    pub(super) age: u64,
+    pub(super) owner: usize,
+    /// The daemon was told (or the word is in a socket).
+    pub(super) told: bool,
+    /// Nothing while it is pending.
+    pub(super) contains: Option<Vec<ObjectId>>,
+    /// While it is told and pending: what running it again needs.
+    pub(super) lineage: Vec<ObjectId>,
+}
+
+impl World {
+    pub(super) fn put_small(&mut self, at: usize, contains: Vec<ObjectId>) {
+        let object = self.create(at, Some(contains));
+        self.clients[at].refs.insert(object);
+    }
+
+    pub(super) fn put_large(&mut self, at: usize, contains: Vec<ObjectId>) {
+        let Some(location) = self.place(at) else { return };
+        contains.iter().for_each(|inner| self.share(at, *inner));
+        let object = self.create(at, Some(contains.clone()));
+        self.say(at, sealed(object, location, &contains, process(at as u64)));
+        self.gain_told(at, object);
+        self.clients[at].exclusive.insert(object, location);
+    }
+
+    pub(super) fn create_actor(&mut self, at: usize) {
+        let object = self.create(at, Some(vec![]));
+        let handle = hoplo_base::ActorId(object.task).handle();
+        let thing = self.things.remove(&object).unwrap();
+        self.things.insert(handle, thing);
+        self.say(at, hold(handle, process(at as u64)));
+        self.gain_told(at, handle);
+    }
+
+    /// REF-1: the daemon is told before the ref goes anywhere.
+    pub(super) fn share(&mut self, at: usize, object: ObjectId) {
+        self.clients[at].exclusive.remove(&object);
+        let thing = &self.things[&object];
+        if thing.told {
+            return;
+        }
+        assert_eq!(thing.owner, at, "{object} is private to its owner");
+        match thing.contains.clone() {
+            Some(contains) => {
+                contains.iter().for_each(|inner| self.share(at, *inner));
+                self.say(at, shared(object, &contains));
+            }
+            None => {
+                let call = self.calls.values().find(|call| call.result == object);
+                let args = call.expect("it is pending").args.clone();
+                let again = object.task.seq % 2 == 0;
+                let lineage = again.then(|| lineage(object, &args));
+                self.say(at, pending(object, lineage));
+                if again {
+                    self.things.get_mut(&object).unwrap().lineage = args;
+                }
+            }
+        }
+        self.gain_told(at, object);
+    }
+
+    pub(super) fn call(&mut self, at: usize, worker: usize, args: Vec<ObjectId>) {
+        args.iter().for_each(|argument| self.share(at, *argument));
+        let result = self.create(at, None);
+        self.clients[at].refs.insert(result);
+        let parent = self.clients[at].task.as_ref().map(|task| task.call);
+        let stage = Stage::Queued;
+        self.count += 1;
+        self.calls.insert(self.count, Call { caller: at, worker, args, result, parent, stage });
+        self.frames[worker].push_back(self.count);
+    }
+
+    pub(super) fn begin(&mut self, at: usize) {
+        if self.clients[at].task.is_some() {
+            return;
+        }
+        let Some(id) = self.frames[at].pop_front() else { return };
+        let call = self.calls.get_mut(&id).unwrap();
+        call.stage = Stage::Running;
+        let borrowed = call.args.iter().copied().collect();
+        self.clients[at].task = Some(Task { call: id, borrowed });
+    }
+
+    /// REF-3 and REF-4: all holds are told before the reply is written.
+    pub(super) fn finish(&mut self, at: usize, large: bool, returned: Vec<ObjectId>) {
+        let Some(task) = &self.clients[at].task else { return };
+        let id = task.call;
+        let Call { caller, result, .. } = self.calls[&id];
+        let age = self.things[&result].age;
+        let returned: Vec<_> =
+            returned.into_iter().filter(|inner| self.things[inner].age < age).collect();
+        returned.iter().for_each(|inner| self.share(at, *inner));
+        let place = if large { self.place(at) } else { None };
+        let reply = match place {
+            Some(location) => {
+                self.say(at, sealed(result, location, &returned, process(caller as u64)));
+                let thing = self.things.get_mut(&result).unwrap();
+                thing.told = true;
+                thing.contains = Some(returned);
+                Reply::Stored
+            }
+            None => {
+                for inner in &returned {
+                    self.say(at, hold(*inner, process(caller as u64)));
+                }
+                Reply::Inline(returned)
+            }
+        };
+        self.clients[at].task = None;
+        self.settle(at);
+        self.reply(id, reply);
+    }
+
+    pub(super) fn receive_reply(&mut self, at: usize, id: u64, reply: Reply) {
+        let result = self.calls.remove(&id).unwrap().result;
+        match reply {
+            Reply::Stored => *self.clients[at].tokens.entry(result).or_default() += 1,
+            Reply::Inline(contains) => {
+                for inner in &contains {
+                    *self.clients[at].tokens.entry(*inner).or_default() += 1;
+                }
+                let thing = self.things.get_mut(&result).unwrap();
+                thing.contains = Some(contains.clone());
+                if thing.told {
+                    self.say(at, fulfilled(result, &contains));
+                }
+            }
+        }
+        self.settle(at);
+    }
+
+    pub(super) fn get(&mut self, at: usize, object: ObjectId) {
+        if hoplo_base::ActorId(object.task).handle() == object {
+            return;
+        }
+        let thing = &self.things[&object];
+        if thing.told {
+            self.clients[at].gets.push(object);
+            let event = Event::Wanted { from: process(at as u64), objects: vec![object] };
+            self.sockets[at].push_back(event);
+        } else if let Some(contains) = thing.contains.clone() {
+            self.clients[at].refs.extend(contains);
+            self.settle(at);
+        }
+    }
+
+    pub(super) fn receive_message(&mut self, at: usize) {
+        let Some(message) = self.inboxes[at].pop_front() else { return };
+        match message {
+            ToClient::Ready { object, value, contains } => {
+                let client = &mut self.clients[at];
+                let asked = client.gets.iter().position(|it| *it == object);
+                client.gets.swap_remove(asked.expect("it asked"));
+                let borrowed = client.task.as_mut().map(|task| &mut task.borrowed);
+                if let Some(borrowed) = borrowed.filter(|it| it.contains(&object)) {
+                    borrowed.extend(contains);
+                } else if client.refs.contains(&object) {
+                    client.refs.extend(contains);
+                } else {
+                    return;
+                }
+                if let Value::Failed(failure) = value {
+                    let lost = failure.kind == hoplo_wire::FailureKind::ObjectLost;
+                    assert!(!lost, "process {at} has a ref of {object}: {}", failure.text());
+                }
+                self.settle(at);
+            }
+            ToClient::Adopt { objects, .. } => {
+                objects.iter().for_each(|object| self.say(at, fulfilled(*object, &[])));
+            }
+            ToClient::Reclaimed { location, .. } => self.take_back(at, location),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Brings what the daemon knows of this process to what is so: called when its refs changed.
+    pub(super) fn settle(&mut self, at: usize) {
+        let me = process(at as u64);
+        let needed = self.needed(at);
+        let borrowed = self.clients[at].task.as_ref().map(|task| task.borrowed.clone());
+        let borrowed = borrowed.unwrap_or_default();
+        for object in &needed {
+            let has = self.clients[at].tokens.contains_key(object);
+            if self.things[object].told && !has && !borrowed.contains(object) {
+                self.say(at, hold(*object, me));
+                self.clients[at].tokens.insert(*object, 1);
+            }
+        }
+        for (object, tokens) in self.clients[at].tokens.clone() {
+            let keep = u32::from(needed.contains(&object));
+            if keep == 0
+                && let Some(location) = self.clients[at].exclusive.remove(&object)
+            {
+                self.say(at, Notice::Freed { object });
+                self.take_back(at, location);
+                self.clients[at].tokens.remove(&object);
+            } else if tokens > keep {
+                self.say(at, Notice::Released { object, tokens: tokens - keep });
+                self.clients[at].tokens.insert(object, keep);
+            }
+        }
+        self.clients[at].tokens.retain(|_, tokens| *tokens > 0);
+    }
+
+    /// The caller of the task that runs here is gone: what was borrowed is gone with it.
+    pub(super) fn abort_task(&mut self, at: usize) {
+        let Some(task) = self.clients[at].task.take() else { return };
+        let children: Vec<u64> = (self.calls.iter())
+            .filter(|(_, call)| call.parent == Some(task.call))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in children {
+            self.cancel(id);
+            self.calls.get_mut(&id).unwrap().args.clear();
+        }
+        let refs = self.clients[at].refs.clone();
+        for object in refs {
+            let reached = self.privately_reached([object].into());
+            let unheld =
+                |it: &ObjectId| self.things[it].told && !self.clients[at].tokens.contains_key(it);
+            if reached.iter().any(unheld) {
+                self.clients[at].refs.remove(&object);
+            }
+        }
+        self.settle(at);
+    }
+
+    /// The call will not be run to its end; its caller is told, if it was not answered already.
+    pub(super) fn cancel(&mut self, id: u64) {
+        let Call { worker, stage, .. } = self.calls[&id];
+        match stage {
+            Stage::Queued => self.frames[worker].retain(|queued| *queued != id),
+            Stage::Running => self.abort_task(worker),
+            Stage::Replied => return,
+        }
+        self.reply(id, Reply::Inline(vec![]));
+    }
+
+    /// What a process must hold itself.
+    fn needed(&self, at: usize) -> BTreeSet<ObjectId> {
+        let args = self.calls.values().filter(|call| call.caller == at).flat_map(|call| &call.args);
+        self.privately_reached(self.clients[at].refs.iter().chain(args).copied().collect())
+    }
+
+    /// Through values that only their owner's memory has.
+    fn privately_reached(&self, mut reached: BTreeSet<ObjectId>) -> BTreeSet<ObjectId> {
+        let mut front: Vec<_> = reached.iter().copied().collect();
+        while let Some(object) = front.pop() {
+            let thing = &self.things[&object];
+            if !thing.told {
+                let inner = thing.contains.iter().flatten().copied();
+                front.extend(inner.filter(|inner| reached.insert(*inner)));
+            }
+        }
+        reached
+    }
+
+    fn create(&mut self, owner: usize, contains: Option<Vec<ObjectId>>) -> ObjectId {
+        self.count += 1;
+        self.clients[owner].seq += 1;
+        let object = object(process(owner as u64), self.clients[owner].seq);
+        let thing = Thing { age: self.count, owner, told: false, contains, lineage: vec![] };
+        self.things.insert(object, thing);
+        object
+    }
+
+    fn gain_told(&mut self, at: usize, object: ObjectId) {
+        self.things.get_mut(&object).unwrap().told = true;
+        *self.clients[at].tokens.entry(object).or_default() += 1;
+        self.clients[at].refs.insert(object);
+    }
+
+    fn place(&mut self, at: usize) -> Option<Location> {
+        let client = &mut self.clients[at];
+        let slot = client.slots.pop()?;
+        let Some(range) = client.room.take(128) else {
+            client.slots.push(slot);
+            return None;
+        };
+        Some(Location { slot, generation: 1, offset: range.start, len: 128 })
+    }
+
+    fn take_back(&mut self, at: usize, location: Location) {
+        let client = &mut self.clients[at];
+        client.room.insert(location.offset..location.offset + location.len);
+        client.slots.push(location.slot);
+    }
+
+    fn say(&mut self, at: usize, notice: Notice) {
+        self.sockets[at].push_back(Event::Noticed { from: process(at as u64), notice });
+    }
+
+    fn reply(&mut self, id: u64, reply: Reply) {
+        let call = self.calls.get_mut(&id).unwrap();
+        call.stage = Stage::Replied;
+        self.replies.entry((call.worker, call.caller)).or_default().push_back((id, reply));
+    }
+}

@@ -1,0 +1,158 @@
+//! Deaths: what the dead held, owned and wrote.
+
+use super::*;
+
+fn gone(process: ProcessId) -> Event {
+    Event::ProcessGone { process, obituary: "pid 7 was killed by SIGKILL (9)".to_string() }
+}
+
+fn reset(effects: &[Effect]) -> Vec<u32> {
+    let slots = effects.iter().filter_map(|effect| match effect {
+        Effect::ResetSlots { slots } => Some(slots.clone()),
+        _ => None,
+    });
+    slots.flatten().collect()
+}
+
+#[test]
+fn the_dead_hold_nothing_and_their_objects_live_as_long_as_others_hold_them() {
+    let mut bench = Bench::new();
+    let [kept, lost] = [1, 2].map(|seq| object(A, seq));
+    let kept_at = bench.seal(kept, 5000, &[]);
+    let lost_at = bench.seal(lost, 5000, &[]);
+    bench.notice(A, hold(kept, B));
+    let effects = bench.feed(gone(A));
+    assert_eq!(reset(&effects), [2, 3], "slots without an object come back");
+    // A page that the kept object shares with the lost one stays the node's.
+    assert_eq!(bench.directory.totals().granted_bytes, 3 * PAGE);
+    assert_eq!(bench.sweep(), [Effect::Free { attempt: 1, object: lost, location: lost_at }]);
+    // Nobody is told: the place is the node's.
+    assert_eq!(bench.feed(Event::Freed { attempt: 1, result: FreeOutcome::Done }), []);
+    assert_eq!(bench.directory.totals().granted_bytes, 2 * PAGE);
+    assert_eq!(bench.want(B, kept), [ready(B, kept, Value::Stored(kept_at), &[])]);
+    bench.notice(B, released(kept));
+    bench.sweep();
+    bench.feed(Event::Freed { attempt: 2, result: FreeOutcome::Done });
+    assert_eq!(bench.directory.totals().granted_bytes, 0);
+}
+
+#[test]
+fn tokens_for_the_dead_are_void() {
+    let mut bench = Bench::new();
+    let object = object(B, 1);
+    bench.feed(gone(A));
+    bench.notice(B, hold(object, A));
+    assert_eq!(bench.state(object), None);
+    bench.notice(B, shared(object, &[]));
+    bench.notice(B, hold(object, A));
+    bench.notice(B, released(object));
+    bench.sweep();
+    assert_eq!(bench.state(object), None);
+}
+
+#[test]
+fn a_holder_adopts_everything_that_the_dead_owners_task_makes() {
+    let mut bench = Bench::new();
+    let argument = object(A, 1);
+    let first = object(A, 2);
+    let second = first.task.object(1);
+    let lineage = lineage(first, &[argument]);
+    bench.notice(A, shared(argument, &[]));
+    for object in [first, second] {
+        bench.notice(A, pending(object, Some(lineage.clone())));
+    }
+    bench.notice(A, hold(first, C));
+    bench.notice(A, hold(second, B));
+    bench.want(B, second);
+    let adopt = |objects| ToClient::Adopt { lineage: lineage.clone(), objects };
+    let effects = bench.feed(gone(A));
+    let message = adopt(vec![first, second]);
+    assert!(effects.contains(&Effect::Send { to: C, message }), "{effects:?}");
+    assert_eq!(effects.iter().filter(|it| matches!(it, Effect::Send { .. })).count(), 1);
+    // Its arguments live on for it.
+    assert!(!bench.sweep_is_under_way());
+    assert_eq!(bench.state(argument), Some("inline"));
+    // The heir dies too; then the next one, who tells the value.
+    let effects = bench.feed(gone(C));
+    let message = adopt(vec![first, second]);
+    assert!(effects.contains(&Effect::Send { to: B, message }), "{effects:?}");
+    assert_eq!(bench.notice(B, fulfilled(second, &[])), [ready(B, second, inline(), &[])]);
+    bench.sweep();
+    assert_eq!(bench.state(first), None);
+    bench.sweep();
+    assert_eq!(bench.state(argument), None);
+}
+
+#[test]
+fn an_orphan_that_is_only_contained_waits_for_who_uses_it() {
+    let mut bench = Bench::new();
+    let [inner, outer] = [object(A, 1), object(B, 1)];
+    bench.notice(A, pending(inner, Some(lineage(inner, &[]))));
+    bench.notice(B, shared(outer, &[inner]));
+    let effects = bench.feed(gone(A));
+    assert!(!effects.iter().any(|effect| matches!(effect, Effect::Send { .. })));
+    assert_eq!(bench.state(inner), Some("orphaned"));
+    assert!(bench.directory.explain(inner).contains("owner is dead"));
+    let message = ToClient::Adopt { lineage: lineage(inner, &[]), objects: vec![inner] };
+    assert_eq!(bench.want(C, inner), [Effect::Send { to: C, message }]);
+    assert_eq!(bench.state(inner), Some("pending"));
+}
+
+#[test]
+fn a_method_call_dies_with_its_caller_and_says_so() {
+    let mut bench = Bench::new();
+    let object = object(A, 1);
+    bench.notice(A, pending(object, None));
+    bench.notice(A, hold(object, B));
+    bench.want(B, object);
+    let effects = bench.feed(gone(A));
+    let failure = effects.iter().find_map(|effect| match effect {
+        Effect::Send { to: B, message: ToClient::Ready { value: Value::Failed(it), .. } } => {
+            Some(it)
+        }
+        _ => None,
+    });
+    let failure = failure.expect("B is told");
+    assert_eq!(failure.kind, hoplo_wire::FailureKind::WorkerCrashed);
+    assert!(failure.text().contains("killed by SIGKILL"), "{}", failure.text());
+}
+
+#[test]
+fn a_worker_may_finish_for_a_dead_owner_before_the_heir_does() {
+    let mut bench = Bench::new();
+    let object = object(B, 1);
+    bench.notice(B, pending(object, Some(lineage(object, &[]))));
+    bench.notice(B, hold(object, C));
+    bench.want(C, object);
+    bench.feed(gone(B));
+    let location = bench.place(64);
+    let value = Value::Stored(location);
+    assert_eq!(bench.notice(A, sealed(object, location, &[], B)), [ready(C, object, value, &[])]);
+    assert_eq!(bench.notice(C, fulfilled(object, &[])), []);
+    assert_eq!(bench.state(object), Some("stored"));
+}
+
+#[test]
+fn what_is_being_moved_for_the_dead_comes_to_an_end() {
+    let mut bench = Bench::with(Config::new(8 * MIB));
+    let [spilled, freed] = [1, 2].map(|seq| object(A, seq));
+    let spilled_at = bench.seal(spilled, 5 * MIB, &[]);
+    let freed_at = bench.seal(freed, MIB, &[]);
+    bench.notice(A, released(freed));
+    bench.sweep();
+    bench.feed(Event::ExtentWanted { from: B, request: 1, bytes: 5 * MIB, slots: 0 });
+    let effects = bench.pass(Duration::from_millis(20));
+    let attempt = 2;
+    assert_eq!(effects, [Effect::Spill { attempt, object: spilled, location: spilled_at }]);
+    bench.feed(gone(A));
+    bench.feed(gone(B));
+    let place = SpillPlace { file: 0, offset: 0, len: 5 * MIB };
+    bench.sweep();
+    assert_eq!(
+        bench.feed(Event::Spilled { attempt, result: SpillOutcome::Done(place) }),
+        [Effect::Forget { place }]
+    );
+    assert!(bench.directory.memory.tenant(freed_at.offset).is_some());
+    bench.feed(Event::Freed { attempt: 1, result: FreeOutcome::Done });
+    assert_eq!(bench.directory.totals().granted_bytes, 0);
+}
