@@ -1,0 +1,224 @@
+"""Actors: names, namespaces, scopes and ends. Detached ones: test_failures_driver."""
+
+from __future__ import annotations
+
+import gc
+import os
+
+import pytest
+from conftest import eventually
+from processes import Gate, Notes, alive
+
+import hoplo
+from hoplo.exceptions import ActorDiedError
+
+
+@hoplo.remote
+class Counter:
+    def __init__(self, notes=None):
+        self.value = 0
+        if notes is not None:
+            notes.add(os.getpid())
+
+    def add(self):
+        self.value += 1
+        return self.value
+
+    def pid(self):
+        return os.getpid()
+
+    def leave(self, manner="exit_actor"):
+        if manner == "exit_actor":
+            hoplo.exit_actor()
+        if manner == "SystemExit":
+            raise SystemExit(0)
+        os._exit(7)
+
+    def wait(self, gate):
+        gate.wait()
+        return "waited"
+
+
+# ------------------------------------------------------------------------------- names
+
+
+def test_a_named_actor_is_found_from_anywhere():
+    counter = Counter.options(name="found").remote()
+    assert hoplo.get_actor("found") == counter
+    assert hoplo.get(hoplo.get_actor("found").add.remote()) == 1
+
+    @hoplo.remote
+    def elsewhere():
+        return hoplo.get(hoplo.get_actor("found").add.remote())
+
+    assert hoplo.get(elsewhere.remote()) == 2
+
+
+def test_a_name_is_taken_once():
+    first = Counter.options(name="once").remote()
+    with pytest.raises(ValueError, match=r"'?\"?once.*get_if_exists=True"):
+        Counter.options(name="once").remote()
+    hoplo.kill(first)
+    eventually(lambda: Counter.options(name="once").remote(), what="the name is free again")
+
+
+def test_get_if_exists_finds_or_makes():
+    first = Counter.options(name="shared", get_if_exists=True).remote()
+    hoplo.get(first.add.remote())
+    second = Counter.options(name="shared", get_if_exists=True).remote()
+    assert second == first
+    assert hoplo.get(second.add.remote()) == 2
+    with pytest.raises(ValueError, match="get_if_exists=True needs a name"):
+        Counter.options(get_if_exists=True).remote()
+
+
+def test_get_if_exists_from_many_tasks_makes_one(tmp_path):
+    notes = Notes(tmp_path / "made")
+
+    @hoplo.remote
+    def join():
+        counter = Counter.options(name="one of us", get_if_exists=True).remote(notes)
+        return hoplo.get(counter.add.remote()), counter
+
+    answers = hoplo.get([join.remote() for _ in range(8)])
+    assert sorted(value for value, _ in answers) == list(range(1, 9))
+    assert len(notes.lines()) == 1
+
+
+def test_an_unknown_name_is_a_value_error_that_names_the_nearest():
+    keep = Counter.options(name="parameter-server").remote()
+    with pytest.raises(ValueError, match="parameter-server"):
+        hoplo.get_actor("parameter_server")
+    with pytest.raises(ValueError, match="nobody"):
+        hoplo.get_actor("nobody")
+    with pytest.raises(TypeError, match="name must be a str"):
+        hoplo.get_actor(3)
+    del keep
+
+
+def test_namespaces_keep_names_apart():
+    here = Counter.options(name="same").remote()
+    there = Counter.options(name="same", namespace="there").remote()
+    assert here != there
+    assert hoplo.get_actor("same") == here
+    assert hoplo.get_actor("same", namespace="there") == there
+    with pytest.raises(ValueError, match="same"):
+        hoplo.get_actor("same", namespace="nowhere")
+
+
+# ------------------------------------------------------------------------------- scope
+
+
+def test_out_of_scope_it_finishes_its_calls_and_ends(tmp_path):
+    notes = Notes(tmp_path / "calls")
+
+    @hoplo.remote
+    class Worker:
+        def work(self, i):
+            notes.add(i)
+
+        def pid(self):
+            return os.getpid()
+
+    worker = Worker.remote()
+    pid = hoplo.get(worker.pid.remote())
+    for i in range(50):
+        worker.work.remote(i)
+    del worker
+    eventually(lambda: not alive(pid), what="the process ends")
+    assert notes.lines() == [str(i) for i in range(50)]
+
+
+def test_it_lives_while_any_handle_does():
+    @hoplo.remote
+    class Keeper:
+        def keep(self, handles):
+            self.handles = handles
+
+        def ask(self):
+            return hoplo.get(self.handles[0].add.remote())
+
+        def drop(self):
+            self.handles = None
+
+    counter, keeper = Counter.remote(), Keeper.remote()
+    pid = hoplo.get(counter.pid.remote())
+    hoplo.get(keeper.keep.remote([counter]))
+    del counter
+    gc.collect()
+    assert hoplo.get(keeper.ask.remote()) == 1
+    assert alive(pid)
+    hoplo.get(keeper.drop.remote())
+    eventually(lambda: not alive(pid), what="it ends with its last handle")
+
+
+def test_a_handle_inside_an_object_keeps_it():
+    counter = Counter.remote()
+    pid = hoplo.get(counter.pid.remote())
+    box = hoplo.put({"counter": counter})
+    del counter
+    assert hoplo.get(hoplo.get(box)["counter"].add.remote()) == 1
+    assert alive(pid)
+    del box
+    gc.collect()
+    eventually(lambda: not alive(pid), what="it ends with the object that held it")
+
+
+def test_terminate_runs_what_was_called_before():
+    counter = Counter.remote()
+    before = counter.add.remote()
+    pid = hoplo.get(counter.pid.remote())
+    counter.__hoplo_terminate__.remote()
+    assert hoplo.get(before) == 1
+    eventually(lambda: not alive(pid))
+    with pytest.raises(ActorDiedError):
+        hoplo.get(counter.add.remote())
+
+
+# ------------------------------------------------------------------------------- kill, exit
+
+
+def test_kill_ends_it_in_the_middle_of_a_call(tmp_path):
+    with Gate(tmp_path / "gate") as gate:
+        counter = Counter.remote()
+        pid = hoplo.get(counter.pid.remote())
+        running, waiting = counter.wait.remote(gate), counter.add.remote()
+        hoplo.kill(counter)
+        for ref in (running, waiting, counter.add.remote()):
+            with pytest.raises(ActorDiedError, match=r"Counter .*was killed by hoplo.kill\(\)"):
+                hoplo.get(ref)
+        eventually(lambda: not alive(pid))
+
+
+def test_kill_before_it_has_started():
+    counter = Counter.remote()
+    hoplo.kill(counter)
+    with pytest.raises(ActorDiedError, match="killed"):
+        hoplo.get(counter.add.remote())
+
+
+def test_kill_takes_handles_only():
+    with pytest.raises(TypeError, match=r"kill takes an actor's handle.*use hoplo.cancel"):
+        hoplo.kill(hoplo.put(1))
+    with pytest.raises(TypeError, match="kill takes an actor's handle, not 3"):
+        hoplo.kill(3)
+
+
+def test_exit_actor_is_for_good_whatever_max_restarts_says():
+    counter = Counter.options(max_restarts=-1).remote()
+    pid = hoplo.get(counter.pid.remote())
+    left, after = counter.leave.remote(), counter.add.remote()
+    for ref in (left, after, counter.add.remote()):
+        with pytest.raises(ActorDiedError, match="exit_actor"):
+            hoplo.get(ref)
+    eventually(lambda: not alive(pid))
+    with pytest.raises(RuntimeError, match="does not run in one"):
+        hoplo.exit_actor()
+
+
+def test_system_exit_ends_it_too():
+    counter = Counter.remote()
+    pid = hoplo.get(counter.pid.remote())
+    with pytest.raises(ActorDiedError):
+        hoplo.get(counter.leave.remote("SystemExit"))
+    eventually(lambda: not alive(pid))

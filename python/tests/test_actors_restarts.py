@@ -1,0 +1,185 @@
+"""Actors that crash: what is told, what restarts, what runs again."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+
+import pytest
+from conftest import eventually
+from processes import Gate, Notes, alive
+
+import hoplo
+from hoplo.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError
+
+
+@hoplo.remote
+class Counter:
+    def __init__(self, notes=None):
+        self.value = 0
+        if notes is not None:
+            notes.add(os.getpid())
+
+    def add(self):
+        self.value += 1
+        return self.value
+
+    def pid(self):
+        return os.getpid()
+
+    def leave(self):
+        os._exit(7)
+
+    def wait(self, gate):
+        gate.wait()
+        return "waited"
+
+    def restarted(self):
+        return hoplo.get_runtime_context().was_current_actor_reconstructed
+
+
+def test_a_crash_is_told_with_its_cause_and_last_lines():
+    @hoplo.remote
+    class Loud:
+        def die(self):
+            print("last words of Loud", flush=True)
+            os.kill(os.getpid(), signal.SIGSEGV)
+
+    loud = Loud.remote()
+    with pytest.raises(ActorDiedError) as caught:
+        hoplo.get(loud.die.remote())
+    text = str(caught.value)
+    assert "SIGSEGV (11)" in text
+    assert "last words of Loud" in text
+    assert "Loud" in text
+    counter = Counter.remote()
+    with pytest.raises(ActorDiedError, match="exited with code 7"):
+        hoplo.get(counter.leave.remote())
+
+
+def test_max_restarts_makes_it_anew(tmp_path):
+    notes = Notes(tmp_path / "started")
+    counter = Counter.options(max_restarts=1).remote(notes)
+    hoplo.get(counter.add.remote())
+    first = hoplo.get(counter.pid.remote())
+    assert not hoplo.get(counter.restarted.remote())
+    os.kill(first, signal.SIGKILL)
+
+    second = eventually(lambda: hoplo.get(counter.pid.remote()), what="it is back")
+    assert second != first
+    assert hoplo.get(counter.add.remote()) == 1  # its state was lost, its arguments were not
+    assert hoplo.get(counter.restarted.remote())
+    assert notes.pids() == [first, second]
+
+    os.kill(second, signal.SIGKILL)
+    eventually(lambda: not alive(second))
+    with pytest.raises(ActorDiedError, match=r"SIGKILL \(9\)"):
+        hoplo.get(counter.add.remote())
+
+
+def test_a_call_that_ran_when_it_crashed_is_unavailable_not_repeated(tmp_path):
+    notes = Notes(tmp_path / "runs")
+
+    @hoplo.remote(max_restarts=1)
+    class Crasher:
+        def crash_once(self):
+            if notes.add() == 1:
+                os._exit(3)
+            return "second time"
+
+        def work(self):
+            return "works"
+
+    crasher = Crasher.remote()
+    crashed, after = crasher.crash_once.remote(), crasher.work.remote()
+    with pytest.raises(ActorUnavailableError, match="max_task_retries"):
+        hoplo.get(crashed)
+    assert hoplo.get(after) == "works"  # it had not started: no harm in running it
+    assert len(notes.lines()) == 1
+
+
+def test_max_task_retries_runs_it_again(tmp_path):
+    notes = Notes(tmp_path / "runs")
+
+    @hoplo.remote(max_restarts=2, max_task_retries=2)
+    class Crasher:
+        def __init__(self):
+            self.calls = 0
+
+        def crash_twice(self):
+            if notes.add() <= 2:
+                os._exit(3)
+            return "third time"
+
+        def count(self):
+            self.calls += 1
+            return self.calls
+
+    crasher = Crasher.remote()
+    crashed = crasher.crash_twice.remote()
+    counts = [crasher.count.remote() for _ in range(3)]
+    assert hoplo.get(crashed) == "third time"
+    assert hoplo.get(counts) == [1, 2, 3]  # after it, in order
+
+
+def test_a_method_may_retry_what_it_raises(tmp_path):
+    notes = Notes(tmp_path / "runs")
+
+    @hoplo.remote
+    class Flaky:
+        @hoplo.method(max_task_retries=3, retry_exceptions=[ConnectionError])
+        def fetch(self, kind):
+            if notes.add() < 3:
+                raise kind("try again")
+            return "fetched"
+
+    assert hoplo.get(Flaky.remote().fetch.remote(ConnectionError)) == "fetched"
+    assert len(notes.lines()) == 3
+    notes = Notes(tmp_path / "others")
+    with pytest.raises(KeyError):
+        hoplo.get(Flaky.remote().fetch.remote(KeyError))
+
+
+def test_kill_without_no_restart_restarts(tmp_path):
+    notes = Notes(tmp_path / "started")
+    counter = Counter.options(max_restarts=1).remote(notes)
+    first = hoplo.get(counter.pid.remote())
+    hoplo.kill(counter, no_restart=False)
+    eventually(lambda: not alive(first))
+    assert hoplo.get(counter.add.remote()) == 1
+    assert len(notes.lines()) == 2
+
+
+def test_a_constructor_argument_is_there_again_for_a_restart():
+    numpy = pytest.importorskip("numpy")
+
+    @hoplo.remote(max_restarts=1)
+    class Model:
+        def __init__(self, boxed):
+            self.weights = hoplo.get(boxed[0])
+
+        def total(self):
+            return float(self.weights.sum())
+
+        def pid(self):
+            return os.getpid()
+
+    weights = hoplo.put(numpy.ones(300_000))
+    model = Model.remote([weights])
+    pid = hoplo.get(model.pid.remote())
+    del weights
+    gc.collect()
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not alive(pid))
+    assert hoplo.get(model.total.remote()) == 300_000
+
+
+def test_why_a_call_waits_for_its_actor(tmp_path):
+    with Gate(tmp_path / "gate") as gate:
+        counter = Counter.remote()
+        busy = counter.wait.remote(gate)
+        with pytest.raises(GetTimeoutError, match=r"actor:\w+"):
+            hoplo.get(counter.add.remote(), timeout=0.2)
+        gate.open()
+        assert hoplo.get(busy) == "waited"

@@ -1,0 +1,427 @@
+"""Remote functions: calls, arguments, results, graphs of them."""
+
+import os
+import sys
+
+import pytest
+from conftest import eventually, run_driver
+
+import hoplo
+from hoplo.exceptions import TaskError
+
+
+@hoplo.remote
+def add(x, y=1):
+    return x + y
+
+
+@hoplo.remote
+def fail(text):
+    raise ValueError(text)
+
+
+# ------------------------------------------------------------------------------------ errors
+
+
+def test_an_error_comes_back_as_its_own_type_with_the_remote_traceback():
+    @hoplo.remote
+    def outer():
+        def inner():
+            return {}["missing"]
+
+        return inner()
+
+    with pytest.raises(KeyError) as caught:
+        hoplo.get(outer.remote())
+    error = caught.value
+    assert isinstance(error, TaskError)
+    assert error.args == ("missing",)
+    assert type(error.cause) is KeyError
+    assert error.__cause__ is error.cause
+    assert error.pid not in (0, os.getpid())
+    assert "outer" in error.function_name
+    assert 'return {}["missing"]' in error.traceback_text
+    assert f"in worker process {error.pid}" in str(error)
+    assert "in inner" in str(error)
+
+
+def test_an_error_is_raised_at_each_get_of_it():
+    ref = fail.remote("again")
+    for _ in range(3):
+        with pytest.raises(ValueError, match="again"):
+            hoplo.get(ref)
+
+
+def test_an_error_passes_through_the_tasks_that_depend_on_it():
+    ref = fail.remote("the first one")
+    for _ in range(5):
+        ref = add.remote(ref)
+    with pytest.raises(ValueError, match="the first one") as caught:
+        hoplo.get(ref)
+    assert "fail" in caught.value.function_name
+
+
+def test_an_error_passes_through_a_task_that_gets_it():
+    @hoplo.remote
+    def middle():
+        return hoplo.get(fail.remote("from below"))
+
+    with pytest.raises(ValueError, match="from below") as caught:
+        hoplo.get(middle.remote())
+    assert type(caught.value.cause) is ValueError
+    assert str(caught.value).count("from below") >= 1
+
+
+def test_one_error_fails_a_get_of_many():
+    with pytest.raises(ValueError, match="seven"):
+        hoplo.get([add.remote(1), fail.remote("seven"), add.remote(2)])
+
+
+def test_every_result_of_a_failed_call_raises():
+    @hoplo.remote(num_returns=3)
+    def three():
+        raise RuntimeError("no results")
+
+    for ref in three.remote():
+        with pytest.raises(RuntimeError, match="no results"):
+            hoplo.get(ref)
+
+
+def test_the_number_of_results_must_fit():
+    @hoplo.remote(num_returns=2)
+    def three():
+        return 1, 2, 3
+
+    @hoplo.remote(num_returns=2)
+    def none():
+        return None
+
+    for ref in three.remote():
+        with pytest.raises(Exception, match=r"num_returns"):
+            hoplo.get(ref)
+    for ref in none.remote():
+        with pytest.raises(Exception, match=r"num_returns"):
+            hoplo.get(ref)
+
+
+def test_system_exit_in_a_task_is_an_error_of_that_task_only():
+    @hoplo.remote(max_retries=0)
+    def leave():
+        sys.exit(3)
+
+    with pytest.raises(hoplo.exceptions.HoploError):
+        hoplo.get(leave.remote())
+    assert hoplo.get(add.remote(1)) == 2
+
+
+# ------------------------------------------------------------------------------------ arguments
+
+
+def test_arguments_by_place_and_by_name():
+    @hoplo.remote
+    def shown(a, /, b, *rest, c=3, **more):
+        return a, b, rest, c, more
+
+    assert hoplo.get(shown.remote(1, 2)) == (1, 2, (), 3, {})
+    assert hoplo.get(shown.remote(1, b=2, d=4)) == (1, 2, (), 3, {"d": 4})
+    assert hoplo.get(shown.remote(1, 2, 5, 6, c=7)) == (1, 2, (5, 6), 7, {})
+
+
+def test_refs_on_top_are_resolved_and_nested_ones_are_passed():
+    @hoplo.remote
+    def kinds(top, nested, *, named):
+        inner = nested[0]
+        return type(top).__name__, type(inner).__name__, hoplo.get(inner), named
+
+    ref = add.remote(1)
+    assert hoplo.get(kinds.remote(ref, [ref], named=ref)) == ("int", "ObjectRef", 2, 2)
+
+
+def test_the_same_ref_twice():
+    ref = hoplo.put(4)
+    assert hoplo.get(add.remote(ref, ref)) == 8
+    assert hoplo.get(add.remote(ref, y=ref)) == 8
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, 100 * 1024, 100 * 1024 + 1, 300_000, 3_000_000])
+def test_arguments_and_results_of_any_size(size):
+    @hoplo.remote
+    def echo(data, ref):
+        return data + ref
+
+    data = b"x" * size
+    assert hoplo.get(echo.remote(data, hoplo.put(data))) == 2 * data
+
+
+def test_many_arguments():
+    @hoplo.remote
+    def total(*values, **named):
+        return sum(values) + sum(named.values())
+
+    refs = [hoplo.put(i) for i in range(500)]
+    assert hoplo.get(total.remote(*refs)) == sum(range(500))
+    names = {f"n{i}": ref for i, ref in enumerate(refs)}
+    assert hoplo.get(total.remote(**names)) == sum(range(500))
+    blocks = [b"x" * 50_000] * 40  # each small, together more than a frame holds
+
+    @hoplo.remote
+    def length(*blocks):
+        return sum(map(len, blocks))
+
+    assert hoplo.get(length.remote(*blocks)) == 2_000_000
+
+
+def test_an_argument_is_a_copy():
+    @hoplo.remote
+    def change(values):
+        values.append(4)
+        return values
+
+    mine = [1, 2, 3]
+    ref = hoplo.put(mine)
+    mine.clear()
+    assert hoplo.get(change.remote(ref)) == [1, 2, 3, 4]
+    assert hoplo.get(ref) == [1, 2, 3]
+
+
+# ------------------------------------------------------------------------------------ results
+
+
+def test_several_results():
+    @hoplo.remote(num_returns=3)
+    def three():
+        return 1, "two", [3]
+
+    first, second, third = three.remote()
+    assert hoplo.get([third, first, second]) == [[3], 1, "two"]
+
+    @hoplo.remote(num_returns=2)
+    def from_a_list():
+        return ["a", "b"]
+
+    assert hoplo.get(from_a_list.remote()) == ["a", "b"]
+
+
+def test_no_results(tmp_path):
+    @hoplo.remote(num_returns=0)
+    def touch(path):
+        open(path, "w").close()
+
+    path = tmp_path / "touched"
+    assert touch.remote(str(path)) is None
+    eventually(path.exists)
+
+
+def test_one_result_may_be_a_tuple():
+    @hoplo.remote
+    def pair():
+        return 1, 2
+
+    assert hoplo.get(pair.remote()) == (1, 2)
+    only = pair.options(num_returns=1).remote()
+    assert hoplo.get(only) == (1, 2)
+
+
+def test_a_result_may_hold_refs():
+    @hoplo.remote
+    def spread(n):
+        return [add.remote(i) for i in range(n)]
+
+    refs = hoplo.get(spread.remote(5))
+    assert hoplo.get(refs) == [1, 2, 3, 4, 5]
+
+
+def test_a_result_may_be_a_ref_to_a_task_that_still_runs(gate):
+    @hoplo.remote
+    def waits():
+        return gate.wait("late")
+
+    @hoplo.remote
+    def starts():
+        return [waits.remote()]
+
+    (ref,) = hoplo.get(starts.remote())
+    assert hoplo.wait([ref], timeout=0) == ([], [ref])
+    gate.open()
+    assert hoplo.get(ref) == "late"
+
+
+# ------------------------------------------------------------------------------------ graphs
+
+
+def test_thousands_of_tasks():
+    assert hoplo.get([add.remote(i) for i in range(5000)]) == list(range(1, 5001))
+
+
+def test_a_long_chain():
+    ref = hoplo.put(0)
+    for _ in range(1000):
+        ref = add.remote(ref)
+    assert hoplo.get(ref) == 1000
+
+
+def test_a_tree():
+    refs = [hoplo.put(i) for i in range(256)]
+    while len(refs) > 1:
+        refs = [add.remote(a, b) for a, b in zip(refs[::2], refs[1::2], strict=True)]
+    assert hoplo.get(refs[0]) == sum(range(256))
+
+
+def test_tasks_that_wait_for_tasks_never_use_up_the_workers():
+    @hoplo.remote
+    def fib(n):
+        if n < 2:
+            return n
+        return sum(hoplo.get([fib.remote(n - 1), fib.remote(n - 2)]))
+
+    assert hoplo.get(fib.remote(7)) == 13
+
+
+def test_a_nest_deeper_than_there_are_cpus():
+    @hoplo.remote
+    def deeper(n):
+        return 0 if n == 0 else 1 + hoplo.get(deeper.remote(n - 1))
+
+    assert hoplo.get(deeper.remote(12)) == 12
+
+
+def test_tasks_run_at_the_same_time(gate):
+    @hoplo.remote
+    def arrive():
+        gate.wait()
+        return os.getpid()
+
+    refs = [arrive.remote() for _ in range(4)]
+    eventually(lambda: gate.arrived() == 4)
+    gate.open()
+    assert len(set(hoplo.get(refs))) == 4
+
+
+def test_no_more_tasks_run_than_there_are_cpus(gate):
+    @hoplo.remote
+    def arrive():
+        gate.wait()
+
+    refs = [arrive.remote() for _ in range(12)]
+    eventually(lambda: gate.arrived() == 4)
+    assert hoplo.available_resources().get("CPU", 0) == 0
+    assert hoplo.wait(refs, timeout=0)[0] == []
+    assert gate.arrived() == 4
+    gate.open()
+    hoplo.get(refs)
+    assert gate.arrived() == 12
+
+
+def test_resources_come_back():
+    hoplo.get([add.remote(i) for i in range(100)])
+    eventually(lambda: hoplo.available_resources()["CPU"] == hoplo.cluster_resources()["CPU"])
+
+
+# ------------------------------------------------------------------------------------ functions
+
+
+def test_lambdas_closures_and_local_functions():
+    factor = 3
+
+    def times(x):
+        return x * factor
+
+    assert hoplo.get(hoplo.remote(lambda x: x - 1).remote(3)) == 2
+    assert hoplo.get(hoplo.remote(times).remote(5)) == 15
+
+
+def test_a_function_defined_again_is_a_new_one():
+    def make(version):
+        def current():
+            return version
+
+        return hoplo.remote(current)
+
+    refs = [make(i).remote() for i in range(5)]
+    assert hoplo.get(refs) == [0, 1, 2, 3, 4]
+
+
+def test_a_global_is_taken_when_the_function_is_first_called():
+    scope = {"hoplo": hoplo, "LEVEL": 1}
+    exec("@hoplo.remote\ndef level():\n    return LEVEL\n", scope)
+    scope["LEVEL"] = 2
+    assert hoplo.get(scope["level"].remote()) == 2
+    scope["LEVEL"] = 3
+    assert hoplo.get(scope["level"].remote()) == 2
+    exec("@hoplo.remote\ndef level():\n    return LEVEL\n", scope)
+    assert hoplo.get(scope["level"].remote()) == 3
+
+
+def test_functions_may_call_each_other():
+    @hoplo.remote
+    def even(n):
+        return True if n == 0 else hoplo.get(odd.remote(n - 1))
+
+    @hoplo.remote
+    def odd(n):
+        return False if n == 0 else hoplo.get(even.remote(n - 1))
+
+    assert hoplo.get(even.remote(6)) is True
+
+
+def test_a_remote_function_keeps_its_name_and_doc():
+    @hoplo.remote
+    def documented():
+        """What it does."""
+
+    assert documented.__name__ == "documented"
+    assert documented.__doc__ == "What it does."
+    assert documented.__wrapped__() is None
+
+
+def test_remote_functions_and_actors_are_arguments_like_others():
+    @hoplo.remote
+    def apply(function, value):
+        return hoplo.get(function.remote(value))
+
+    assert hoplo.get(apply.remote(add, 4)) == 5
+    assert hoplo.get(apply.remote(add.options(name="other"), 4)) == 5
+
+
+def test_standard_functions():
+    import math
+
+    assert hoplo.get(hoplo.remote(math.sqrt).remote(16)) == 4
+
+
+def test_functions_and_classes_of_main():
+    out = run_driver(
+        """
+import dataclasses, hoplo
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: int
+
+def norm(p):
+    return abs(p.x) + abs(p.y)
+
+class Trouble(Exception):
+    pass
+
+@hoplo.remote
+def moved(p):
+    assert norm(p) == 3
+    return Point(p.x + 1, p.y)
+
+@hoplo.remote
+def fail():
+    raise Trouble("of main")
+
+if __name__ == "__main__":
+    hoplo.init(num_cpus=1)
+    p = hoplo.get(moved.remote(Point(1, 2)))
+    print(p, type(p) is Point)
+    try:
+        hoplo.get(fail.remote())
+    except Trouble as error:
+        print("caught", type(error.cause) is Trouble, error.args)
+"""
+    ).stdout
+    assert out.splitlines() == ["Point(x=2, y=2) True", "caught True ('of main',)"]
