@@ -1,1 +1,77 @@
-//! hoplo-py
+//! `hoplo._core`: conversion between Python and the client, and nothing else.
+//!
+//! ```text
+//! values, args     Python values <-> the bytes of frames and objects
+//! refs, get, awaiting, stream      ObjectRef and every way to wait for one
+//! exported, remote, actor, options functions, classes, handles and their `.remote()`
+//! worker, calls, context, gpus     running calls in a worker
+//! session, start, hooks, ask       init, shutdown, and the rest of a process's session
+//! errors, python                   exceptions and imports
+//! ```
+//!
+//! **Invariant:** no Python code runs while a lock of this crate or of the client is held. A lock of this
+//! crate is taken attached to the interpreter only, and never across a detach, or by threads that
+//! never wait for the interpreter while they hold it.
+
+mod actor;
+mod args;
+mod ask;
+mod awaiting;
+mod calls;
+mod context;
+mod errors;
+mod exported;
+mod get;
+mod gpus;
+mod hooks;
+mod options;
+mod python;
+mod refs;
+mod remote;
+mod session;
+mod start;
+mod stream;
+mod values;
+mod worker;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _core {
+    use super::*;
+
+    #[pymodule_export]
+    use super::actor::{_restore_actor, ActorHandle, ActorMethod, ActorTemplate, get_actor, kill};
+    #[pymodule_export]
+    use super::ask::{kv_delete, kv_get, kv_keys, kv_put, query};
+    #[pymodule_export]
+    use super::calls::ActorCall;
+    #[pymodule_export]
+    use super::context::{current_actor, gpu_ids, interrupted, runtime_context};
+    #[pymodule_export]
+    use super::get::{cancel, get, put, wait};
+    #[pymodule_export]
+    use super::refs::{_restore_ref, ObjectRef};
+    #[pymodule_export]
+    use super::remote::{_restore_function, RemoteFunction};
+    #[pymodule_export]
+    use super::session::_after_fork_in_child;
+    #[pymodule_export]
+    use super::start::{init, is_initialized, shutdown};
+    #[pymodule_export]
+    use super::stream::ObjectRefGenerator;
+    #[pymodule_export]
+    use super::values::{StoreBuffer, allocate};
+    #[pymodule_export]
+    use super::worker::worker_main;
+
+    #[pymodule_init]
+    fn set_up(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        let py = module.py();
+        let child = pyo3::types::PyDict::new(py);
+        child.set_item("after_in_child", module.getattr("_after_fork_in_child")?)?;
+        py.import("os")?.call_method("register_at_fork", (), Some(&child))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,589 @@
+//! Actors from the outside: templates, handles and methods.
+//!
+//! What every handle of an actor needs to know (its methods and their options) is one `Interface`,
+//! shared by all handles of actors made alike. It travels as bytes that only Python reads:
+//!
+//! ```text
+//! pickle of (class name, actor name, [MethodInfo], is_async, max_concurrency, {group: limit},
+//!            max_task_retries, max_pending_calls)
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use hoplo_base::{ActorId, FunctionId, TaskId};
+use hoplo_client::{ActorCreate, Call, CallOptions};
+use hoplo_wire::node::Shape;
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::pyclass::CompareOp;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
+use pyo3::{IntoPyObjectExt, ffi};
+
+use crate::args::{EncodedArgs, Extras, encode_args};
+use crate::errors;
+use crate::exported::Exported;
+use crate::options::{self, Results, RetryExceptions};
+use crate::python::{self, Import};
+use crate::refs::note_or_keep;
+use crate::remote::{Arity, certainly_fits, results};
+use crate::session::{self, Session};
+
+/// What handles of one kind of actor know.
+pub(crate) struct Interface {
+    pub(crate) class_name: String,
+    /// Empty for none.
+    pub(crate) name: String,
+    pub(crate) is_async: bool,
+    /// 0: the kind's own default.
+    pub(crate) max_concurrency: usize,
+    pub(crate) groups: Vec<(String, usize)>,
+    pub(crate) methods: HashMap<String, Arc<Method>>,
+    pub(crate) by_id: HashMap<FunctionId, Arc<Method>>,
+    max_pending_calls: u32,
+    max_task_retries: i32,
+    bytes: Py<PyBytes>,
+}
+
+/// A method as its callers know it.
+pub(crate) struct Method {
+    pub(crate) name: String,
+    pub(crate) group: Option<Arc<str>>,
+    arity: Arity,
+    /// Python's, for `check_shape`.
+    shape: Py<PyAny>,
+    results: Results,
+    options: Arc<CallOptions>,
+    extras: Extras,
+    /// `None`: as the actor says.
+    retries: Option<i64>,
+    retry: RetryExceptions,
+}
+
+/// One counted reference to an actor's handle.
+pub(crate) struct Held {
+    pub(crate) actor: ActorId,
+    pub(crate) session: Arc<Session>,
+    pub(crate) interface: Arc<Interface>,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.session.drop_ref(self.actor.handle());
+    }
+}
+
+pub(crate) fn method_id(name: &str) -> FunctionId {
+    let hash = blake3::hash(name.as_bytes());
+    FunctionId(hash.as_bytes()[..16].try_into().expect("a hash has 32 bytes"))
+}
+
+impl Interface {
+    /// Handles come in numbers: what was read once is not read again.
+    pub(crate) fn read(bytes: &Bound<'_, PyBytes>) -> PyResult<Arc<Interface>> {
+        static KNOWN: Mutex<Option<HashMap<[u8; 32], Arc<Interface>>>> = Mutex::new(None);
+        const KNOWN_MAX: usize = 1024;
+        let hash = *blake3::hash(bytes.as_bytes()).as_bytes();
+        if let Some(known) = KNOWN.lock().get_or_insert_default().get(&hash) {
+            return Ok(Arc::clone(known));
+        }
+        let interface = Arc::new(Self::parse(bytes)?);
+        let mut known = KNOWN.lock();
+        let known = known.get_or_insert_default();
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        known.insert(hash, Arc::clone(&interface));
+        Ok(interface)
+    }
+
+    fn parse(bytes: &Bound<'_, PyBytes>) -> PyResult<Interface> {
+        static LOADS: Import = Import::new("pickle", "loads");
+        let py = bytes.py();
+        let parts = LOADS.get(py)?.call1((bytes,))?.cast_into::<PyTuple>()?;
+        let class_name: String = parts.get_item(0)?.extract()?;
+        let max_task_retries: i64 = parts.get_item(6)?.extract()?;
+        let max_pending_calls: i64 = parts.get_item(7)?.extract()?;
+        let max_pending_calls = u32::try_from(max_pending_calls).unwrap_or(0);
+        let mut methods = HashMap::new();
+        for info in parts.get_item(2)?.try_iter()? {
+            let method = Method::read(&info?, &class_name, max_task_retries, max_pending_calls)?;
+            methods.insert(method.name.clone(), Arc::new(method));
+        }
+        let groups = parts.get_item(5)?.cast_into::<PyDict>()?;
+        Ok(Interface {
+            name: parts.get_item(1)?.extract::<Option<String>>()?.unwrap_or_default(),
+            is_async: parts.get_item(3)?.extract()?,
+            max_concurrency: parts.get_item(4)?.extract()?,
+            groups: groups.iter().map(|item| item_of(&item)).collect::<PyResult<_>>()?,
+            by_id: methods.values().map(|one| (one.options.function, Arc::clone(one))).collect(),
+            methods,
+            class_name,
+            max_pending_calls,
+            max_task_retries: options::retries(max_task_retries),
+            bytes: bytes.clone().unbind(),
+        })
+    }
+}
+
+fn item_of(item: &(Bound<'_, PyAny>, Bound<'_, PyAny>)) -> PyResult<(String, usize)> {
+    Ok((item.0.extract()?, item.1.extract()?))
+}
+
+impl Method {
+    fn read(
+        info: &Bound<'_, PyAny>,
+        class_name: &str,
+        max_task_retries: i64,
+        max_pending_calls: u32,
+    ) -> PyResult<Method> {
+        let name: String = info.getattr("name")?.extract()?;
+        let results = Results {
+            num_returns: info.getattr("num_returns")?.extract()?,
+            backpressure: info.getattr("backpressure")?.extract()?,
+        };
+        let retry = RetryExceptions::read(&info.getattr("retry_exceptions")?)?;
+        let retries: Option<i64> = info.getattr("max_task_retries")?.extract()?;
+        let group: Option<String> = info.getattr("concurrency_group")?.extract()?;
+        let options = CallOptions {
+            function: method_id(&name),
+            name: format!("{class_name}.{name}").into(),
+            shape: no_shape(),
+            returns: results.returns(),
+            flags: results.flags() | retry.flags,
+            max_retries: options::retries(retries.unwrap_or(max_task_retries)),
+            max_calls: 0,
+            stream_ahead: results.stream_ahead(),
+            max_pending_calls,
+        };
+        Ok(Method {
+            group: group.map(Arc::from),
+            arity: info.getattr("arity")?.extract()?,
+            shape: info.getattr("shape")?.unbind(),
+            results,
+            options: Arc::new(options),
+            extras: Extras { group: None, retry_types: retry.types.clone() },
+            retries,
+            retry,
+            name,
+        })
+    }
+
+    /// `Counter.add`.
+    pub(crate) fn full_name(&self) -> Arc<str> {
+        Arc::clone(&self.options.name)
+    }
+
+    /// A copy with the fields of `MethodOptions` that are not None.
+    fn with(&self, given: &Bound<'_, PyAny>, interface: &Interface) -> PyResult<Method> {
+        let mut results = self.results;
+        if let Some(count) = given.getattr("num_returns")?.extract()? {
+            results.num_returns = count;
+        }
+        if let Some(limit) = given.getattr("backpressure")?.extract()? {
+            results.backpressure = limit;
+        }
+        let mut retry = self.retry.clone();
+        let retry_exceptions = given.getattr("retry_exceptions")?;
+        if !retry_exceptions.is_none() {
+            retry = RetryExceptions::read(&retry_exceptions)?;
+        }
+        let retries: Option<i64> = given.getattr("max_task_retries")?.extract()?;
+        let retries = retries.or(self.retries);
+        let name: Option<String> = given.getattr("name")?.extract()?;
+        let group: Option<String> = given.getattr("concurrency_group")?.extract()?;
+        let group = group.map(Arc::from).or_else(|| self.extras.group.clone());
+        let options = CallOptions {
+            name: name.map_or_else(|| Arc::clone(&self.options.name), Arc::from),
+            returns: results.returns(),
+            flags: results.flags() | retry.flags,
+            max_retries: retries.map_or(interface.max_task_retries, options::retries),
+            stream_ahead: results.stream_ahead(),
+            ..(*self.options).clone()
+        };
+        Ok(Method {
+            name: self.name.clone(),
+            group: self.group.clone(),
+            arity: self.arity,
+            shape: self.shape.clone_ref(given.py()),
+            results,
+            options: Arc::new(options),
+            extras: Extras { group, retry_types: retry.types.clone() },
+            retries,
+            retry,
+        })
+    }
+}
+
+/// Methods run where their actor is.
+fn no_shape() -> Arc<Shape> {
+    let resources = hoplo_base::ResourceSet::new();
+    Arc::new(Shape { resources, env: hoplo_wire::node::RuntimeEnv::default() })
+}
+
+/// A class to create actors of: exported once, by content hash, at the first `create`.
+#[pyclass(frozen, module = "hoplo._core")]
+pub(crate) struct ActorTemplate {
+    class: Exported,
+    class_name: String,
+    methods: Py<PyList>,
+    is_async: bool,
+}
+
+#[pymethods]
+impl ActorTemplate {
+    #[new]
+    fn new(
+        actor_class: &Bound<'_, PyAny>,
+        class_name: &str,
+        methods: &Bound<'_, PyAny>,
+        is_async: bool,
+    ) -> PyResult<ActorTemplate> {
+        let methods = methods.try_iter()?.collect::<PyResult<Vec<_>>>()?;
+        let short = class_name.rsplit("<locals>.").next().unwrap_or(class_name);
+        Ok(ActorTemplate {
+            class: Exported::of(actor_class.clone().unbind(), short.into()),
+            class_name: short.to_string(),
+            methods: PyList::new(actor_class.py(), methods)?.unbind(),
+            is_async,
+        })
+    }
+
+    /// Starts an actor and returns at once. The arguments have been checked.
+    fn create<'py>(
+        &self,
+        options: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: &Bound<'py, PyDict>,
+    ) -> PyResult<ActorHandle> {
+        let py = options.py();
+        let session = session::current(py)?;
+        let class = self.class.export(py, &session)?;
+        let interface = self.interface(options)?;
+        let env: Option<String> = options.getattr("runtime_env")?.extract()?;
+        let placement = options::resources(&options.getattr("placement_resources")?)?;
+        let shape = options::shape(py, &session, &placement, env.as_deref())?;
+        let EncodedArgs { args, refs, nested, implicit } =
+            encode_args(&session, args, Some(kwargs), &Extras::default())?;
+        let max_restarts = options::retries(options.getattr("max_restarts")?.extract()?);
+        let call = CallOptions {
+            function: class,
+            name: self.class_name.as_str().into(),
+            shape: Arc::clone(&shape),
+            returns: 0,
+            flags: 0,
+            max_retries: max_restarts,
+            max_calls: 0,
+            stream_ahead: 0,
+            max_pending_calls: 0,
+        };
+        let namespace: Option<String> = options.getattr("namespace")?.extract()?;
+        let create = ActorCreate {
+            class,
+            class_name: self.class_name.clone(),
+            name: interface.name.clone(),
+            namespace: namespace.unwrap_or_else(|| session.namespace()),
+            detached: options.getattr("detached")?.extract()?,
+            get_if_exists: options.getattr("get_if_exists")?.extract()?,
+            shape: (*shape).clone(),
+            held: options::resources(&options.getattr("resources")?)?,
+            max_restarts,
+            max_pending_calls: interface.max_pending_calls,
+            handle: interface.bytes.as_bytes(py).to_vec(),
+            call: Call { options: Arc::new(call), args, refs, nested },
+        };
+        let found = if create.name.is_empty() {
+            session.client.create_actor(create)
+        } else {
+            py.detach(|| session.client.create_actor(create))
+        };
+        drop(implicit);
+        let found = found.map_err(PyValueError::new_err)?;
+        ActorHandle::found(py, session, found)
+    }
+}
+
+impl ActorTemplate {
+    fn interface(&self, options: &Bound<'_, PyAny>) -> PyResult<Arc<Interface>> {
+        static DUMPS: Import = Import::new("hoplo._serialization", "dumps_in_band");
+        let py = options.py();
+        let groups = PyDict::new(py);
+        groups.update(options.getattr("concurrency_groups")?.cast()?)?;
+        let parts = (
+            &self.class_name,
+            options.getattr("name")?,
+            &self.methods,
+            self.is_async,
+            options.getattr("max_concurrency")?,
+            groups,
+            options.getattr("max_task_retries")?,
+            options.getattr("max_pending_calls")?,
+        );
+        let bytes = DUMPS.get(py)?.call1((parts,))?;
+        Interface::read(bytes.cast::<PyBytes>()?)
+    }
+}
+
+/// A reference to an actor. Any attribute that is a method of it is an ActorMethod.
+#[pyclass(frozen, module = "hoplo._core")]
+pub(crate) struct ActorHandle {
+    held: Arc<Held>,
+}
+
+impl ActorHandle {
+    /// Takes over one reference to the actor's handle.
+    pub(crate) fn owning(
+        session: Arc<Session>,
+        actor: ActorId,
+        interface: Arc<Interface>,
+    ) -> ActorHandle {
+        ActorHandle { held: Arc::new(Held { actor, session, interface }) }
+    }
+
+    fn found(
+        py: Python<'_>,
+        session: Arc<Session>,
+        found: hoplo_client::FoundActor,
+    ) -> PyResult<ActorHandle> {
+        let interface = Interface::read(&PyBytes::new(py, &found.handle))?;
+        Ok(Self::owning(session, found.actor, interface))
+    }
+
+    fn method(&self, method: &Arc<Method>) -> ActorMethod {
+        ActorMethod { held: Arc::clone(&self.held), method: Arc::clone(method) }
+    }
+}
+
+#[pymethods]
+impl ActorHandle {
+    /// The id, as hexadecimal text.
+    #[getter]
+    fn _actor_id(&self) -> String {
+        self.held.actor.hex()
+    }
+
+    #[getter]
+    fn _class_name(&self) -> &str {
+        &self.held.interface.class_name
+    }
+
+    /// Methods first, so that a call's look-up raises no error on its way; but what begins with an
+    /// underscore is the handle's own if it has it.
+    fn __getattribute__<'py>(
+        slf: &Bound<'py, Self>,
+        name: &Bound<'py, PyString>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (py, this) = (slf.py(), slf.get());
+        let text = name.to_str()?;
+        let method = this.held.interface.methods.get(text);
+        if let Some(method) = method
+            && !text.starts_with('_')
+        {
+            return Ok(Bound::new(py, this.method(method))?.into_any());
+        }
+        // SAFETY: attached; both are alive. The result is a new reference, or null and an error.
+        let own = unsafe {
+            let own = ffi::PyObject_GenericGetAttr(slf.as_ptr(), name.as_ptr());
+            Bound::from_owned_ptr_or_err(py, own)
+        };
+        match (own, method) {
+            (Ok(own), _) => Ok(own),
+            (Err(_), Some(method)) => Ok(Bound::new(py, this.method(method))?.into_any()),
+            (Err(error), None) if text.starts_with("__") => Err(error),
+            (Err(_), None) => Err(no_such_method(py, &this.held.interface, text)),
+        }
+    }
+
+    fn __richcmp__(&self, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<Py<PyAny>> {
+        let py = other.py();
+        let Ok(other) = other.cast_exact::<ActorHandle>() else {
+            return Ok(py.NotImplemented());
+        };
+        let equal = self.held.actor == other.get().held.actor;
+        match op {
+            CompareOp::Eq => equal.into_py_any(py),
+            CompareOp::Ne => (!equal).into_py_any(py),
+            CompareOp::Lt | CompareOp::Le | CompareOp::Gt | CompareOp::Ge => {
+                Ok(py.NotImplemented())
+            }
+        }
+    }
+
+    fn __hash__(&self) -> u64 {
+        let TaskId { owner, seq } = self.held.actor.0;
+        (seq ^ owner.0.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    fn __dir__(&self) -> Vec<String> {
+        let names = self.held.interface.methods.keys();
+        let mut names: Vec<_> = names.filter(|name| !name.starts_with('_')).cloned().collect();
+        names.extend(["_actor_id".to_string(), "_class_name".to_string()]);
+        names.sort_unstable();
+        names
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Actor({}, {})", self.held.interface.class_name, self.held.actor.hex())
+    }
+
+    fn __copy__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __deepcopy__(slf: Py<Self>, _memo: &Bound<'_, PyAny>) -> Py<Self> {
+        slf
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        static RESTORE: Import = Import::new("hoplo._core", "_restore_actor");
+        self.held.session.check()?;
+        note_or_keep(&self.held.session, self.held.actor.handle());
+        let id = PyBytes::new(py, &self.held.actor.0.to_bytes());
+        (RESTORE.get(py)?, (id, self.held.interface.bytes.bind(py))).into_pyobject(py)
+    }
+}
+
+/// What a pickled handle calls when it is read.
+#[pyfunction]
+pub(crate) fn _restore_actor<'py>(
+    py: Python<'py>,
+    id: &Bound<'py, PyBytes>,
+    interface: &Bound<'py, PyBytes>,
+) -> PyResult<ActorHandle> {
+    let id = <[u8; 16]>::try_from(id.as_bytes())
+        .map_err(|_| PyValueError::new_err("an actor has an id of 16 bytes"))?;
+    let actor = ActorId(TaskId::from_bytes(id));
+    let interface = Interface::read(interface)?;
+    let session = session::live().ok_or_else(python::not_initialized)?;
+    let _ = py;
+    session.client.add_ref(actor.handle());
+    Ok(ActorHandle::owning(session, actor, interface))
+}
+
+/// A method of an actor, to be called.
+#[pyclass(frozen, module = "hoplo._core", freelist = 64)]
+pub(crate) struct ActorMethod {
+    held: Arc<Held>,
+    method: Arc<Method>,
+}
+
+#[pymethods]
+impl ActorMethod {
+    /// Calls the method in the actor: a ref, list of refs, generator, or None.
+    #[pyo3(signature = (*args, **kwargs))]
+    fn remote<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = args.py();
+        let (session, method) = (&self.held.session, &self.method);
+        session.check()?;
+        if !certainly_fits(method.arity, args, kwargs) {
+            self.check(args, kwargs)?;
+        }
+        let EncodedArgs { args, refs, nested, implicit } =
+            encode_args(session, args, kwargs, &method.extras)?;
+        let call = Call { options: Arc::clone(&method.options), args, refs, nested };
+        let task = session.client.submit_method(self.held.actor, call);
+        drop(implicit);
+        let task = task.map_err(|error| errors::submit_error(py, &error))?;
+        results(py, Arc::clone(session), task, method.results)
+    }
+
+    /// The same method with some options changed: those of `hoplo.method`.
+    #[pyo3(signature = (**options))]
+    fn options<'py>(
+        slf: &Bound<'py, Self>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        static WITH_OPTIONS: Import = Import::new("hoplo.actor", "with_method_options");
+        let none = PyDict::new(slf.py());
+        python::call(WITH_OPTIONS.get(slf.py())?, [slf, options.unwrap_or(&none)])
+    }
+
+    /// A copy with these options in place of the method's own, where they are not None.
+    fn _with(&self, options: &Bound<'_, PyAny>) -> PyResult<ActorMethod> {
+        let method = self.method.with(options, &self.held.interface)?;
+        Ok(ActorMethod { held: Arc::clone(&self.held), method: Arc::new(method) })
+    }
+
+    /// Raises TypeError: call `actor.method.remote()`.
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn __call__(
+        &self,
+        _args: &Bound<'_, PyTuple>,
+        _kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Py<PyAny>> {
+        let name = &self.method.name;
+        Err(PyTypeError::new_err(format!(
+            "{name}() runs nothing, since it is an actor's method: call actor.{name}.remote()"
+        )))
+    }
+
+    #[getter]
+    fn __name__(&self) -> &str {
+        &self.method.name
+    }
+
+    fn __repr__(&self) -> String {
+        format!("ActorMethod({})", self.method.options.name)
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let handle = Bound::new(py, ActorHandle { held: Arc::clone(&self.held) })?;
+        let getattr = py.import("builtins")?.getattr(intern!(py, "getattr"))?;
+        (getattr, (handle, &self.method.name)).into_pyobject(py)
+    }
+}
+
+impl ActorMethod {
+    #[cold]
+    fn check(&self, args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+        static CHECK: Import = Import::new("hoplo._signature", "check_shape");
+        let py = args.py();
+        let none = PyDict::new(py);
+        let kwargs = kwargs.unwrap_or(&none);
+        CHECK.get(py)?.call1((&self.method.shape, args, kwargs, &*self.method.options.name))?;
+        Ok(())
+    }
+}
+
+#[cold]
+fn no_such_method(py: Python<'_>, interface: &Interface, name: &str) -> PyErr {
+    static NO_SUCH_METHOD: Import = Import::new("hoplo.actor", "no_such_method");
+    let known: Vec<_> = interface.methods.keys().cloned().collect();
+    NO_SUCH_METHOD
+        .get(py)
+        .and_then(|make| make.call1((&interface.class_name, name, known)))
+        .map_or_else(|error| error, PyErr::from_value)
+}
+
+/// Ends the actor's process now.
+#[pyfunction]
+pub(crate) fn kill(actor: &Bound<'_, ActorHandle>, no_restart: bool) -> PyResult<()> {
+    let held = &actor.get().held;
+    held.session.check()?;
+    held.session.client.kill_actor(held.actor, no_restart);
+    Ok(())
+}
+
+/// The actor of that name.
+#[pyfunction]
+pub(crate) fn get_actor(
+    py: Python<'_>,
+    name: &str,
+    namespace: Option<String>,
+) -> PyResult<ActorHandle> {
+    let session = session::current(py)?;
+    let namespace = namespace.unwrap_or_else(|| session.namespace());
+    match py.detach(|| session.client.lookup_actor(&namespace, name)) {
+        Some(found) => ActorHandle::found(py, session, found),
+        None => Err(PyValueError::new_err(format!(
+            "there is no actor named {name:?} in namespace {namespace:?}: it was not created, or \
+             it is dead; `hoplo list actors` shows those that live"
+        ))),
+    }
+}

@@ -1,0 +1,73 @@
+//! Questions to the daemon: listings as JSON, and the key-value table.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hoplo_wire::Failure;
+use hoplo_wire::node::KvOperation;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList};
+
+use crate::errors;
+use crate::session::{self, Session};
+
+/// The daemon answers sooner, even if some process does not.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+
+/// JSON text from the daemon.
+#[pyfunction]
+#[pyo3(signature = (kind, arg=None))]
+pub(crate) fn query(py: Python<'_>, kind: &str, arg: Option<&str>) -> PyResult<String> {
+    let session = session::current(py)?;
+    py.detach(|| session.client.query(kind, arg.unwrap_or(""), ANSWER_MAX))
+        .map_err(|text| PyRuntimeError::new_err(format!("query {kind:?}: {text}")))
+}
+
+/// Stores a value in the control store; True when the key was new.
+#[pyfunction]
+#[pyo3(signature = (key, value, overwrite=true))]
+pub(crate) fn kv_put(
+    py: Python<'_>,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    overwrite: bool,
+) -> PyResult<bool> {
+    let session = session::current(py)?;
+    let first = KvOperation::Put { key: key.clone(), value: value.clone(), overwrite: false };
+    let old = kv(py, &session, first)?.0;
+    if old.is_some() && overwrite {
+        kv(py, &session, KvOperation::Put { key, value, overwrite: true })?;
+    }
+    Ok(old.is_none())
+}
+
+#[pyfunction]
+pub(crate) fn kv_get<'py>(py: Python<'py>, key: Vec<u8>) -> PyResult<Option<Bound<'py, PyBytes>>> {
+    let session = session::current(py)?;
+    let value = kv(py, &session, KvOperation::Get { key })?.0;
+    Ok(value.map(|value| PyBytes::new(py, &value)))
+}
+
+#[pyfunction]
+pub(crate) fn kv_delete(py: Python<'_>, key: Vec<u8>) -> PyResult<bool> {
+    let session = session::current(py)?;
+    let existed = kv(py, &session, KvOperation::Get { key: key.clone() })?.0.is_some();
+    kv(py, &session, KvOperation::Delete { key })?;
+    Ok(existed)
+}
+
+#[pyfunction]
+pub(crate) fn kv_keys<'py>(py: Python<'py>, prefix: Vec<u8>) -> PyResult<Bound<'py, PyList>> {
+    let session = session::current(py)?;
+    let keys = kv(py, &session, KvOperation::Keys { prefix })?.1;
+    PyList::new(py, keys.iter().map(|key| PyBytes::new(py, key)))
+}
+
+type Answer = (Option<Vec<u8>>, Vec<Vec<u8>>);
+
+fn kv(py: Python<'_>, session: &Arc<Session>, operation: KvOperation) -> PyResult<Answer> {
+    let namespace = session.namespace();
+    py.detach(|| session.client.kv(&namespace, operation))
+        .map_err(|failure: Failure| errors::raised(py, &failure, None))
+}

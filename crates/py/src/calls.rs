@@ -1,0 +1,580 @@
+//! One call that this process runs: from its frame to its replies.
+//!
+//! ```text
+//!   taken --begin--> running --finish(value) | fail(error)--> replied
+//!     \                  \--item(value)...--/
+//!      \--cancelled before it began--> replied
+//! ```
+//!
+//! The main loop drives a `Invocation` itself; threads and coroutines of an actor get it as an
+//! `ActorCall`.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use hoplo_base::limits::INLINE_BYTES_MAX;
+use hoplo_base::{ObjectId, ProcessId, TaskId};
+use hoplo_client::{IncomingCall, Waited};
+use hoplo_wire::call::{
+    CALL_BACKPRESSURE, CALL_RETRY_ANY, CALL_RETRY_LISTED, CALL_STREAMING, CallHeader, CallView,
+};
+use hoplo_wire::reply::{REPLY_RETIRING, REPLY_RETRYABLE, ReplyHeader, ReplyKind, Returned};
+use hoplo_wire::{Failure, FailureKind, Value};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+
+use crate::args::{self, ArgsError, Arguments};
+use crate::context::{self, Running};
+use crate::errors;
+use crate::get;
+use crate::python::Import;
+use crate::session::Session;
+use crate::values::{self, Encoded};
+
+/// Why a call gave no value.
+pub(crate) enum Fault {
+    /// An argument's task failed.
+    Argument(Failure),
+    Raised(PyErr),
+}
+
+impl From<PyErr> for Fault {
+    fn from(error: PyErr) -> Self {
+        Fault::Raised(error)
+    }
+}
+
+impl From<ArgsError> for Fault {
+    fn from(error: ArgsError) -> Self {
+        match error {
+            ArgsError::Failed(failure) => Fault::Argument(failure),
+            ArgsError::Raised(error) => Fault::Raised(error),
+        }
+    }
+}
+
+/// What the process does after a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    GoOn,
+    /// The actor left by `exit_actor`, or by `sys.exit(0)`.
+    ActorExit,
+    /// `sys.exit`: the process ends without a reply, as if it had crashed.
+    Exit(i32),
+}
+
+pub(crate) struct Invocation {
+    pub(crate) session: Arc<Session>,
+    pub(crate) header: CallHeader,
+    pub(crate) name: Arc<str>,
+    caller: ProcessId,
+    frame: Vec<u8>,
+    started_ns: AtomicU64,
+    /// Of a stream.
+    items: AtomicU32,
+    ended: AtomicBool,
+    retiring: AtomicBool,
+}
+
+impl Invocation {
+    /// `None` for a frame that does not parse.
+    pub(crate) fn of(
+        session: Arc<Session>,
+        call: IncomingCall,
+        name: impl FnOnce(&CallHeader) -> Arc<str>,
+    ) -> Option<Invocation> {
+        let header = CallView::parse(&call.frame).ok()?.header;
+        Some(Invocation {
+            session,
+            header,
+            name: name(&header),
+            caller: call.caller,
+            frame: call.frame,
+            started_ns: AtomicU64::new(0),
+            items: AtomicU32::new(0),
+            ended: AtomicBool::new(false),
+            retiring: AtomicBool::new(false),
+        })
+    }
+
+    pub(crate) fn view(&self) -> CallView<'_> {
+        CallView::parse(&self.frame).expect("it parsed when the call was taken")
+    }
+
+    pub(crate) fn task(&self) -> TaskId {
+        self.header.task
+    }
+
+    pub(crate) fn running(&self, is_task: bool) -> Running {
+        Running {
+            task: self.header.task,
+            name: Arc::clone(&self.name),
+            attempt: self.header.attempt,
+            is_task,
+        }
+    }
+
+    pub(crate) fn is_streaming(&self) -> bool {
+        self.header.flags & CALL_STREAMING != 0
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.session.client.is_cancelled(self.header.task)
+    }
+
+    /// The last reply says that the process takes no more calls.
+    pub(crate) fn retire(&self) {
+        self.retiring.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn start_clock(&self) {
+        self.started_ns.store(now_ns(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn arguments<'py>(&self, py: Python<'py>) -> Result<Arguments<'py>, ArgsError> {
+        args::decode_args(py, &self.session, &self.view())
+    }
+
+    /// Runs it whole: arguments, the function, its results, its errors.
+    pub(crate) fn run(&self, py: Python<'_>, function: &Bound<'_, PyAny>) -> After {
+        self.start_clock();
+        match self.try_run(py, function) {
+            Ok(value) => self.finish(&value),
+            Err(fault) => self.fail(py, fault),
+        }
+    }
+
+    fn try_run<'py>(
+        &self,
+        py: Python<'py>,
+        function: &Bound<'py, PyAny>,
+    ) -> Result<Bound<'py, PyAny>, Fault> {
+        let (args, kwargs) = self.arguments(py)?;
+        let value = function.call(args, kwargs.as_ref())?;
+        if self.is_streaming() {
+            self.stream(&value)?;
+            return Ok(py.None().into_bound(py));
+        }
+        Ok(value)
+    }
+
+    fn stream(&self, values: &Bound<'_, PyAny>) -> PyResult<()> {
+        for value in self.iterator_of(values)? {
+            if !self.item(&value?)? {
+                self.wait_for_room(values.py())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn iterator_of<'py>(
+        &self,
+        values: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, pyo3::types::PyIterator>> {
+        values.try_iter().map_err(|_| {
+            PyTypeError::new_err(format!(
+                "{} was called with num_returns='streaming' and returned {}: make it a generator, \
+                 with yield",
+                self.name,
+                type_name(values)
+            ))
+        })
+    }
+
+    /// The next value of a stream. False when the reader has enough for now.
+    pub(crate) fn item(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let index = self.items.load(Ordering::Relaxed);
+        let returned = self.returned(value, index, || format!("item {index} of {}", self.name))?;
+        self.items.store(index + 1, Ordering::Relaxed);
+        self.reply(value.py(), ReplyKind::Item, index, 0, &[returned]);
+        Ok(self.room_after().is_none())
+    }
+
+    /// The limit, if more than that many items lie unread.
+    fn room_after(&self) -> Option<u64> {
+        if self.header.flags & CALL_BACKPRESSURE == 0 {
+            return None;
+        }
+        self.view().extra().last().map(u64::from)
+    }
+
+    pub(crate) fn wait_for_room(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(ahead) = self.room_after() else { return Ok(()) };
+        loop {
+            match py.detach(|| self.wait_for_credit(ahead)) {
+                Waited::Ready | Waited::TimedOut => return Ok(()),
+                Waited::Interrupted => py.check_signals()?,
+            }
+        }
+    }
+
+    /// For a thread without Python: waits until the reader wants more.
+    pub(crate) fn wait_for_credit_detached(&self) {
+        let Some(ahead) = self.room_after() else { return };
+        while self.wait_for_credit(ahead) == Waited::Interrupted {}
+    }
+
+    fn wait_for_credit(&self, ahead: u64) -> Waited {
+        let sent = u64::from(self.items.load(Ordering::Relaxed));
+        self.session.client.stream_credit(self.caller, self.header.task, sent, ahead)
+    }
+
+    /// Replies with the result, or with the error that its encoding raises.
+    pub(crate) fn finish(&self, value: &Bound<'_, PyAny>) -> After {
+        let py = value.py();
+        if self.is_streaming() {
+            let count = self.items.load(Ordering::Relaxed);
+            self.end(py, ReplyKind::StreamEnd, count, 0, &[]);
+            return After::GoOn;
+        }
+        match self.results(value) {
+            Ok(results) => {
+                self.end(py, ReplyKind::Finished, 0, 0, &results);
+                After::GoOn
+            }
+            Err(error) => self.fail(py, error.into()),
+        }
+    }
+
+    fn results(&self, value: &Bound<'_, PyAny>) -> PyResult<Vec<Returned>> {
+        let name = || format!("the result of {}", self.name);
+        match self.header.returns {
+            0 => Ok(Vec::new()),
+            1 => Ok(vec![self.returned(value, 0, name)?]),
+            count => {
+                let values = self.several(value, count)?;
+                let returned = |(index, value): (usize, &Bound<'_, PyAny>)| {
+                    self.returned(value, index as u32, || format!("{}[{index}]", name()))
+                };
+                values.iter().enumerate().map(returned).collect()
+            }
+        }
+    }
+
+    fn several<'py>(
+        &self,
+        value: &Bound<'py, PyAny>,
+        wanted: u32,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let values: Vec<_> = if let Ok(tuple) = value.cast::<PyTuple>() {
+            tuple.iter().collect()
+        } else if let Ok(list) = value.cast::<PyList>() {
+            list.iter().collect()
+        } else if value.hasattr(intern!(value.py(), "__iter__"))?
+            && !value.is_instance_of::<PyDict>()
+            && !value.is_instance_of::<pyo3::types::PyString>()
+            && !value.is_instance_of::<PyBytes>()
+        {
+            value.try_iter()?.collect::<PyResult<_>>()?
+        } else {
+            return Err(PyValueError::new_err(format!(
+                "{} was called with num_returns={wanted} and returned one {}: return a tuple of \
+                 {wanted} values",
+                self.name,
+                type_name(value)
+            )));
+        };
+        if values.len() != wanted as usize {
+            return Err(PyValueError::new_err(format!(
+                "{} was called with num_returns={wanted} and returned {} values",
+                self.name,
+                values.len()
+            )));
+        }
+        Ok(values)
+    }
+
+    fn returned(
+        &self,
+        value: &Bound<'_, PyAny>,
+        index: u32,
+        name: impl Fn() -> String,
+    ) -> PyResult<Returned> {
+        thread_local! {
+            static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+        }
+        let py = value.py();
+        let mut contains = Vec::new();
+        // Taken out while in use: pickling may run anything, this included.
+        let mut bytes = SCRATCH.take();
+        bytes.clear();
+        let encoded = values::encode(value, INLINE_BYTES_MAX, &mut bytes, &mut contains)
+            .map_err(|error| values::unpicklable(value, &name(), error));
+        let value = match encoded {
+            Ok(Encoded::Inline) => Value::Inline(bytes.as_slice().into()),
+            Ok(Encoded::Large(large)) => {
+                let allocation = get::place(py, &self.session, &large)?;
+                let object: ObjectId = self.header.task.object(index);
+                self.session.client.seal_result(object, self.caller, allocation, &contains)
+            }
+            Err(error) => return Err(error),
+        };
+        SCRATCH.set(bytes);
+        Ok(Returned { value, contains })
+    }
+
+    /// Replies with the error.
+    pub(crate) fn fail(&self, py: Python<'_>, fault: Fault) -> After {
+        let error = match fault {
+            Fault::Argument(failure) => {
+                self.end_failed(py, failure, Vec::new(), 0);
+                return After::GoOn;
+            }
+            Fault::Raised(error) => error,
+        };
+        let is_interrupt = error.is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>(py);
+        if (is_interrupt || is_named(py, &error, &TASK_CANCELLED)) && self.is_cancelled() {
+            self.end_failed(py, self.cancelled(), Vec::new(), 0);
+            return After::GoOn;
+        }
+        let is_actor = context::actor().is_some();
+        if is_actor && is_named(py, &error, &ACTOR_EXIT) {
+            return self.end_with_the_actor(py, "left by exit_actor()");
+        }
+        if error.is_instance_of::<pyo3::exceptions::PySystemExit>(py) {
+            return match exit_status(py, &error) {
+                0 if is_actor => self.end_with_the_actor(py, "left by sys.exit()"),
+                status => After::Exit(status),
+            };
+        }
+        let flags = if self.is_retryable(py, &error) { REPLY_RETRYABLE } else { 0 };
+        let mut contains = Vec::new();
+        let failure =
+            values::collect_contained(&mut contains, || errors::encode(&error, py, &self.name));
+        self.end_failed(py, failure, contains, flags);
+        After::GoOn
+    }
+
+    /// For a call that was cancelled before it began.
+    pub(crate) fn end_cancelled(&self, py: Python<'_>) {
+        self.end_failed(py, self.cancelled(), Vec::new(), 0);
+    }
+
+    fn cancelled(&self) -> Failure {
+        let text = format!("{} of {} was cancelled", self.header.task, self.name);
+        Failure::new(FailureKind::Cancelled, text)
+    }
+
+    fn end_with_the_actor(&self, py: Python<'_>, how: &str) -> After {
+        let text = match context::actor() {
+            Some(actor) => format!("{} of {} {how}", actor.spec.actor, actor.spec.class_name),
+            None => how.to_string(),
+        };
+        self.retire();
+        self.end_failed(py, Failure::new(FailureKind::ActorDied, text), Vec::new(), 0);
+        After::ActorExit
+    }
+
+    fn is_retryable(&self, py: Python<'_>, error: &PyErr) -> bool {
+        static IS_RETRYABLE: Import = Import::new("hoplo._errors", "is_retryable");
+        static LOADS: Import = Import::new("pickle", "loads");
+        if self.header.flags & CALL_RETRY_ANY != 0 {
+            return error.is_instance_of::<pyo3::exceptions::PyException>(py);
+        }
+        if self.header.flags & CALL_RETRY_LISTED == 0 {
+            return false;
+        }
+        let asked = || {
+            let view = self.view();
+            let (_, types) = args::decode_extras(py, view.args)?;
+            let Some(types) = types else { return Ok(false) };
+            let types = LOADS.get(py)?.call1((PyBytes::new(py, types),))?;
+            IS_RETRYABLE.get(py)?.call1((error.value(py), types))?.extract()
+        };
+        // Types that cannot be read here cannot have been raised here.
+        asked().unwrap_or_else(|_: PyErr| false)
+    }
+
+    fn end_failed(&self, py: Python<'_>, failure: Failure, contains: Vec<ObjectId>, flags: u8) {
+        let returned = [Returned { value: Value::Failed(failure), contains }];
+        let (kind, index) = if self.is_streaming() {
+            (ReplyKind::StreamEnd, self.items.load(Ordering::Relaxed))
+        } else {
+            (ReplyKind::Finished, 0)
+        };
+        self.end(py, kind, index, flags, &returned);
+    }
+
+    fn end(&self, py: Python<'_>, kind: ReplyKind, index: u32, flags: u8, returned: &[Returned]) {
+        if self.ended.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let retiring = if self.retiring.load(Ordering::Relaxed) { REPLY_RETIRING } else { 0 };
+        self.reply(py, kind, index, flags | retiring, returned);
+    }
+
+    fn reply(&self, py: Python<'_>, kind: ReplyKind, index: u32, flags: u8, returned: &[Returned]) {
+        let started_ns = self.started_ns.load(Ordering::Relaxed);
+        let ran = if started_ns == 0 { 0 } else { now_ns() - started_ns };
+        let header = ReplyHeader {
+            kind,
+            flags,
+            attempt: self.header.attempt,
+            seq: self.header.task.seq,
+            started_ns,
+            ran_ns: u32::try_from(ran).unwrap_or(u32::MAX),
+            index,
+        };
+        let client = &self.session.client;
+        // Many or large replies fill the caller's ring, and then this waits for the caller.
+        if returned.len() > SHORT_REPLY_MAX || kind == ReplyKind::Item {
+            py.detach(|| client.reply(self.caller, header, returned));
+        } else {
+            client.reply(self.caller, header, returned);
+        }
+    }
+}
+
+/// Replies with more values may not fit the ring at once.
+const SHORT_REPLY_MAX: usize = 2;
+
+static ACTOR_EXIT: Import = Import::new("hoplo.actor", "ActorExit");
+static TASK_CANCELLED: Import = Import::new("hoplo.exceptions", "TaskCancelledError");
+
+fn is_named(py: Python<'_>, error: &PyErr, kind: &Import) -> bool {
+    kind.get(py).is_ok_and(|kind| error.value(py).is_instance(kind).unwrap_or(false))
+}
+
+fn exit_status(py: Python<'_>, error: &PyErr) -> i32 {
+    match error.value(py).getattr(intern!(py, "code")) {
+        Ok(code) if code.is_none() => 0,
+        Ok(code) => code.extract().unwrap_or(1),
+        Err(_) => 1,
+    }
+}
+
+fn type_name(value: &Bound<'_, PyAny>) -> String {
+    value.get_type().name().map_or_else(|_| "object".to_string(), |name| name.to_string())
+}
+
+/// CLOCK_MONOTONIC.
+fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// One method call that waits in an actor's process to be run by `ActorRuntime`.
+#[pyclass(frozen, module = "hoplo._core", freelist = 256)]
+pub(crate) struct ActorCall {
+    invocation: Arc<Invocation>,
+    method: Py<pyo3::types::PyString>,
+    group: Option<Arc<str>>,
+}
+
+impl ActorCall {
+    /// `group`: of the method; the call may ask for another.
+    pub(crate) fn new(
+        py: Python<'_>,
+        invocation: Invocation,
+        method: &str,
+        group: Option<&Arc<str>>,
+    ) -> PyResult<ActorCall> {
+        let asked = args::decode_extras(py, invocation.view().args)?.0.map(Arc::from);
+        Ok(ActorCall {
+            group: asked.or_else(|| group.cloned()),
+            invocation: Arc::new(invocation),
+            method: pyo3::types::PyString::intern(py, method).unbind(),
+        })
+    }
+
+    pub(crate) fn running(&self) -> Running {
+        self.invocation.running(false)
+    }
+
+    fn leave(after: After) {
+        crate::worker::leave_after(after);
+    }
+}
+
+#[pymethods]
+impl ActorCall {
+    #[getter]
+    fn task_id(&self) -> String {
+        errors::hex(self.invocation.task())
+    }
+
+    #[getter]
+    fn method<'py>(&self, py: Python<'py>) -> &Bound<'py, pyo3::types::PyString> {
+        self.method.bind(py)
+    }
+
+    /// The concurrency group asked for at the call, else by the method; None: the default.
+    #[getter]
+    fn group(&self) -> Option<&str> {
+        self.group.as_deref()
+    }
+
+    #[getter]
+    fn streaming(&self) -> bool {
+        self.invocation.is_streaming()
+    }
+
+    /// Runs the whole call in this thread: arguments, generator, result, errors. Never raises.
+    fn run(&self, method: &Bound<'_, PyAny>) {
+        let py = method.py();
+        let call = &self.invocation;
+        if call.is_cancelled() {
+            return call.end_cancelled(py);
+        }
+        Self::leave(context::in_thread(call.running(false), || call.run(py, method)));
+    }
+
+    /// Marks the call as running; False when it was cancelled before, and is thereby ended.
+    fn begin(&self, py: Python<'_>) -> bool {
+        if self.invocation.is_cancelled() {
+            self.invocation.end_cancelled(py);
+            return false;
+        }
+        self.invocation.start_clock();
+        true
+    }
+
+    /// Decodes the arguments. Raises what the decoding raises.
+    fn arguments<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+        match self.invocation.arguments(py) {
+            Ok((args, kwargs)) => Ok((args, kwargs.unwrap_or_else(|| PyDict::new(py)))),
+            Err(ArgsError::Raised(error)) => Err(error),
+            Err(ArgsError::Failed(failure)) => Err(errors::raised(py, &failure, None)),
+        }
+    }
+
+    /// Stores the next value of a streaming call; False when the consumer wants a pause.
+    fn item(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.invocation.item(value)
+    }
+
+    /// Calls `callback` once, from any thread, when the consumer of a stream wants more.
+    fn when_room(&self, callback: Py<PyAny>) -> PyResult<()> {
+        let call = Arc::clone(&self.invocation);
+        std::thread::Builder::new()
+            .name("hoplo-room".to_string())
+            .spawn(move || {
+                call.wait_for_credit_detached();
+                Python::try_attach(|py| {
+                    if let Err(error) = callback.call0(py) {
+                        error.write_unraisable(py, None);
+                    }
+                });
+            })
+            .map_err(|error| pyo3::exceptions::PyOSError::new_err(error.to_string()))?;
+        Ok(())
+    }
+
+    /// Replies with the result; of a streaming call, with its end. Never raises.
+    fn finish(&self, value: &Bound<'_, PyAny>) {
+        Self::leave(self.invocation.finish(value));
+    }
+
+    /// Replies with the error, encoded as the user's own. Never raises.
+    fn fail(&self, error: &Bound<'_, PyAny>) {
+        let py = error.py();
+        let fault = Fault::Raised(PyErr::from_value(error.clone()));
+        Self::leave(self.invocation.fail(py, fault));
+    }
+}

@@ -1,0 +1,205 @@
+//! What runs in this process now: for `get_runtime_context`, for cancellation, for messages.
+//!
+//! The main thread's task is in `MAIN`, where the client's threads look when a task is cancelled. Threads
+//! of an actor's pool have their call in a thread-local; coroutines of an async actor in
+//! `hoplo._worker.current_call`. A thread that the user's code started sees the main thread's.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use hoplo_base::TaskId;
+use hoplo_wire::node::{ActorSpec, RuntimeEnv};
+use parking_lot::Mutex;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::actor::{ActorHandle, Interface};
+use crate::calls::ActorCall;
+use crate::errors;
+use crate::options;
+use crate::python::{self, Import};
+use crate::session::{self, Session};
+
+/// A call that runs.
+#[derive(Clone)]
+pub(crate) struct Running {
+    pub(crate) task: TaskId,
+    pub(crate) name: Arc<str>,
+    pub(crate) attempt: u32,
+    pub(crate) is_task: bool,
+}
+
+/// The actor that this process is.
+pub(crate) struct ActorSelf {
+    pub(crate) spec: Box<ActorSpec>,
+    pub(crate) incarnation: u32,
+    pub(crate) interface: Arc<Interface>,
+}
+
+static MAIN: Mutex<Option<Running>> = Mutex::new(None);
+/// GPU ids of the current task, or of the actor.
+static GPUS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+static ACTOR: OnceLock<ActorSelf> = OnceLock::new();
+/// Set by the first request to cancel something here: who starts a call asks the client from then on.
+static ANY_CANCELLED: AtomicBool = AtomicBool::new(false);
+/// The main thread, for `pthread_kill`; 0 in a driver.
+static MAIN_THREAD: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static HERE: RefCell<Option<Running>> = const { RefCell::new(None) };
+}
+
+pub(crate) fn set_main(running: Option<Running>) {
+    *MAIN.lock() = running;
+}
+
+/// Runs `body` as the call of this thread, which is not the main one.
+pub(crate) fn in_thread<R>(running: Running, body: impl FnOnce() -> R) -> R {
+    HERE.set(Some(running));
+    let result = body();
+    HERE.set(None);
+    result
+}
+
+pub(crate) fn become_actor(actor: ActorSelf) -> &'static ActorSelf {
+    ACTOR.get_or_init(|| actor)
+}
+
+pub(crate) fn actor() -> Option<&'static ActorSelf> {
+    ACTOR.get()
+}
+
+pub(crate) fn remember_main_thread() {
+    // SAFETY: no preconditions.
+    MAIN_THREAD.store(unsafe { libc::pthread_self() } as u64, Ordering::Relaxed);
+}
+
+/// False as long as nobody asked to cancel anything that runs or waits here.
+pub(crate) fn any_cancelled() -> bool {
+    ANY_CANCELLED.load(Ordering::Acquire)
+}
+
+/// Makes the main thread look up from waiting for work.
+pub(crate) fn wake_main() {
+    let thread = MAIN_THREAD.load(Ordering::Relaxed);
+    // The signal may come just before it falls asleep: until it is gone, another one follows.
+    let wake = move || loop {
+        // SAFETY: the main thread of a process lives as long as the process.
+        unsafe { libc::pthread_kill(thread as libc::pthread_t, libc::SIGINT) };
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    };
+    if std::thread::Builder::new().spawn(wake).is_err() {
+        std::process::exit(1);
+    }
+}
+
+/// From a thread of the client: interrupts the main thread if it runs that task. True if it does.
+pub(crate) fn interrupt(task: TaskId) -> bool {
+    ANY_CANCELLED.store(true, Ordering::Release); // pairs with the Acquire in any_cancelled
+    let main = MAIN.lock();
+    let runs = main.as_ref().is_some_and(|running| running.task == task && running.is_task);
+    let thread = MAIN_THREAD.load(Ordering::Relaxed);
+    if runs && thread != 0 {
+        // SAFETY: the main thread of a process lives as long as the process.
+        unsafe { libc::pthread_kill(thread as libc::pthread_t, libc::SIGINT) };
+    }
+    runs
+}
+
+/// Whether the task that the main thread runs now has been asked to stop.
+#[pyfunction]
+pub(crate) fn interrupted() -> bool {
+    let running = MAIN.lock().as_ref().filter(|running| running.is_task).map(|one| one.task);
+    match (running, session::live()) {
+        (Some(task), Some(session)) => session.client.is_cancelled(task),
+        _ => false,
+    }
+}
+
+pub(crate) fn set_gpus(gpus: &[u32]) {
+    let mut known = GPUS.lock();
+    known.clear();
+    known.extend_from_slice(gpus);
+}
+
+/// The environment that this code runs in: what is made here runs in the same one.
+pub(crate) fn runtime_env(session: &Session) -> RuntimeEnv {
+    match actor() {
+        Some(actor) => actor.spec.shape.env.clone(),
+        None => session.client.welcome().config.env.clone(),
+    }
+}
+
+fn current(py: Python<'_>) -> PyResult<Option<Running>> {
+    static CURRENT_CALL: Import = Import::new("hoplo._worker", "current_call");
+    if let Some(running) = HERE.with_borrow(Clone::clone) {
+        return Ok(Some(running));
+    }
+    if actor().is_some_and(|actor| actor.interface.is_async) {
+        let call = CURRENT_CALL.get(py)?.call_method0(intern!(py, "get"))?;
+        if let Ok(call) = call.cast::<ActorCall>() {
+            return Ok(Some(call.get().running()));
+        }
+    }
+    Ok(MAIN.lock().clone())
+}
+
+/// The GPUs granted to the current task or actor; in a driver, all of the node's.
+#[pyfunction]
+pub(crate) fn gpu_ids(py: Python<'_>) -> PyResult<Vec<u32>> {
+    let session = session::current(py)?;
+    if session.is_worker {
+        return Ok(GPUS.lock().clone());
+    }
+    let count = session.client.welcome().resources.units(hoplo_base::resources::GPU);
+    Ok((0..count as u32).collect())
+}
+
+/// Where this code runs.
+#[pyfunction]
+pub(crate) fn runtime_context(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let session = session::live().ok_or_else(python::not_initialized)?;
+    let welcome = session.client.welcome();
+    let running = current(py)?;
+    let actor = actor();
+    let context = PyDict::new(py);
+    context.set_item("job_id", format!("{:08x}", welcome.job.0))?;
+    context.set_item("node_id", format!("{:016x}", welcome.node.0))?;
+    context.set_item("worker_id", format!("{:016x}", welcome.process.0))?;
+    context.set_item("worker_mode", if session.is_worker { "worker" } else { "driver" })?;
+    context.set_item("namespace", session.namespace())?;
+    context.set_item("task_id", running.as_ref().map(|one| errors::hex(one.task)))?;
+    context.set_item("task_name", running.as_ref().map(|one| &*one.name))?;
+    context.set_item("task_function_name", running.as_ref().map(|one| &*one.name))?;
+    context.set_item("attempt", running.as_ref().map_or(0, |one| one.attempt))?;
+    context.set_item("actor_id", actor.map(|one| one.spec.actor.hex()))?;
+    let actor_name = actor.map(|one| &one.spec.name).filter(|name| !name.is_empty());
+    context.set_item("actor_name", actor_name)?;
+    context.set_item("reconstructed", actor.is_some_and(|one| one.incarnation > 0))?;
+    let resources = PyDict::new(py);
+    if let Some(actor) = actor {
+        for (name, _) in actor.spec.held.iter() {
+            resources.set_item(name, actor.spec.held.units(name))?;
+        }
+    }
+    context.set_item("assigned_resources", resources)?;
+    let env = options::runtime_env_json(py, &runtime_env(&session))?;
+    context.set_item("runtime_env", env)?;
+    context.set_item("address", &session.address)?;
+    context.set_item("session_dir", &welcome.session_dir)?;
+    Ok(context)
+}
+
+/// A handle of the actor that this code runs in.
+#[pyfunction]
+pub(crate) fn current_actor(py: Python<'_>) -> PyResult<ActorHandle> {
+    let session = session::live().ok_or_else(python::not_initialized)?;
+    let actor =
+        actor().ok_or_else(|| PyRuntimeError::new_err("this code does not run in an actor"))?;
+    let interface = Interface::read(&PyBytes::new(py, &actor.spec.handle))?;
+    session.client.add_ref(actor.spec.actor.handle());
+    Ok(ActorHandle::owning(session, actor.spec.actor, interface))
+}

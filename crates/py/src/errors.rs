@@ -1,0 +1,93 @@
+//! The one map from what went wrong below to the exceptions of `hoplo.exceptions`.
+
+use hoplo_base::TaskId;
+use hoplo_client::{StoreError, SubmitError};
+use hoplo_wire::{Failure, FailureKind};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::python::Import;
+
+/// The exception to raise for a result that failed.
+pub(crate) fn raised(py: Python<'_>, failure: &Failure, task: Option<TaskId>) -> PyErr {
+    static MAKE_TASK_ERROR: Import = Import::new("hoplo._errors", "make_task_error");
+    let made = match failure.kind {
+        FailureKind::User => MAKE_TASK_ERROR
+            .get(py)
+            .and_then(|make| make.call1((PyBytes::new(py, &failure.payload),))),
+        FailureKind::Cancelled
+        | FailureKind::WorkerCrashed
+        | FailureKind::ActorDied
+        | FailureKind::ActorUnavailable
+        | FailureKind::ObjectLost
+        | FailureKind::StoreFull
+        | FailureKind::OutOfMemory
+        | FailureKind::RuntimeEnv
+        | FailureKind::PendingCallsLimit
+        | FailureKind::NodeDied => {
+            exception(py, failure.kind.exception(), &failure.text(), task.map(hex))
+        }
+    };
+    made.map_or_else(|error| error, PyErr::from_value)
+}
+
+/// The exception of that name with that text.
+pub(crate) fn system_error(py: Python<'_>, name: &str, text: &str) -> PyErr {
+    exception(py, name, text, None).map_or_else(|error| error, PyErr::from_value)
+}
+
+fn exception<'py>(
+    py: Python<'py>,
+    name: &str,
+    text: &str,
+    task: Option<String>,
+) -> PyResult<Bound<'py, PyAny>> {
+    static SYSTEM_ERROR: Import = Import::new("hoplo._errors", "system_error");
+    let details = PyDict::new(py);
+    if let Some(task) = task {
+        details.set_item("task_id", task)?;
+    }
+    SYSTEM_ERROR.get(py)?.call1((name, text, details))
+}
+
+pub(crate) fn store_error(py: Python<'_>, error: &StoreError) -> PyErr {
+    let name = match error {
+        StoreError::Full(_) => "ObjectStoreFullError",
+        StoreError::NodeDied(_) => "NodeDiedError",
+    };
+    system_error(py, name, &error.to_string())
+}
+
+pub(crate) fn submit_error(py: Python<'_>, error: &SubmitError) -> PyErr {
+    match error {
+        SubmitError::PendingCallsLimit { .. } => {
+            system_error(py, "PendingCallsLimitExceeded", &error.to_string())
+        }
+    }
+}
+
+/// A user's exception as the payload of a failure.
+pub(crate) fn encode(error: &PyErr, py: Python<'_>, function: &str) -> Failure {
+    static ENCODE_ERROR: Import = Import::new("hoplo._errors", "encode_error");
+    let encoded = ENCODE_ERROR
+        .get(py)
+        .and_then(|encode| encode.call1((error.value(py), function, std::process::id())))
+        .and_then(|bytes| Ok(bytes.cast_into::<PyBytes>()?.as_bytes().into()));
+    match encoded {
+        Ok(payload) => Failure { kind: FailureKind::User, payload },
+        Err(second) => Failure::new(
+            FailureKind::WorkerCrashed,
+            format!("{function} raised {error}, which could not be sent back: {second}"),
+        ),
+    }
+}
+
+/// A failure for what only a bug of ours or a foreign program on our socket can cause.
+pub(crate) fn malformed(what: impl std::fmt::Display) -> PyErr {
+    PyRuntimeError::new_err(format!("hoplo received bytes it cannot read: {what}"))
+}
+
+pub(crate) fn hex(task: TaskId) -> String {
+    task.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+}

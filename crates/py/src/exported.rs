@@ -1,0 +1,133 @@
+//! A function or class that workers need: pickled and exported at its first use in a session.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use hoplo_base::FunctionId;
+use parking_lot::Mutex;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyBytes;
+
+use crate::errors;
+use crate::python::Import;
+use crate::session::{self, Session};
+use crate::values::{self, collect_contained};
+
+/// Exports of this size and more are told to the daemon detached.
+const DETACHED_BYTES_MIN: usize = 64 * 1024;
+
+pub(crate) struct Exported {
+    /// Unset until needed in a process that has only the key.
+    target: PyOnceLock<Py<PyAny>>,
+    /// What messages call it.
+    pub(crate) name: Arc<str>,
+    /// The number of the session that knows it, and its key there.
+    key: Mutex<Option<(u32, FunctionId)>>,
+}
+
+impl Exported {
+    pub(crate) fn of(target: Py<PyAny>, name: Arc<str>) -> Exported {
+        let cell = PyOnceLock::new();
+        Python::attach(|py| cell.set(py, target).ok());
+        Exported { target: cell, name, key: Mutex::new(None) }
+    }
+
+    /// What another process exported under `key`.
+    pub(crate) fn known(session: &Session, key: FunctionId, name: Arc<str>) -> Exported {
+        let key = Mutex::new(Some((session.number, key)));
+        Exported { target: PyOnceLock::new(), name, key }
+    }
+
+    /// The key, if it was exported in the live session.
+    pub(crate) fn key(&self) -> Option<FunctionId> {
+        let (number, key) = (*self.key.lock())?;
+        (session::live()?.number == number).then_some(key)
+    }
+
+    pub(crate) fn target<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyAny>> {
+        let target = self.target.get_or_try_init(py, || {
+            let key = self.key().ok_or_else(|| {
+                PyRuntimeError::new_err(format!(
+                    "{} belongs to a session that was shut down",
+                    self.name
+                ))
+            })?;
+            let session = session::current(py)?;
+            Ok::<_, PyErr>(fetch(py, &session, key)?.unbind())
+        })?;
+        Ok(target.bind(py))
+    }
+
+    pub(crate) fn export(&self, py: Python<'_>, session: &Session) -> PyResult<FunctionId> {
+        if let Some((number, key)) = *self.key.lock()
+            && number == session.number
+        {
+            return Ok(key);
+        }
+        let target = self.target(py)?;
+        let key = match loaded_from(target) {
+            // A function that refers to itself, or to its module's others: no second export.
+            Some((number, key)) if number == session.number => key,
+            _ => self.export_target(session, target)?,
+        };
+        *self.key.lock() = Some((session.number, key));
+        Ok(key)
+    }
+
+    fn export_target(&self, session: &Session, target: &Bound<'_, PyAny>) -> PyResult<FunctionId> {
+        static DUMPS: Import = Import::new("hoplo._serialization", "dumps_definition");
+        let py = target.py();
+        let dumps = DUMPS.get(py)?;
+        let mut contains = Vec::new();
+        let pickle = collect_contained(&mut contains, || dumps.call1((target,)))
+            .map_err(|error| values::unpicklable(target, &self.name, error))?;
+        let pickle = pickle.cast::<PyBytes>()?;
+        let bytes = pickle.as_bytes();
+        if bytes.len() < DETACHED_BYTES_MIN {
+            return Ok(session.client.export(bytes, &contains));
+        }
+        Ok(py.detach(|| session.client.export(bytes, &contains)))
+    }
+}
+
+/// What this process unpickled, by address; entries keep their targets, so addresses stay theirs.
+static LOADED: Mutex<Option<HashMap<usize, (u32, FunctionId)>>> = Mutex::new(None);
+
+fn loaded_from(target: &Bound<'_, PyAny>) -> Option<(u32, FunctionId)> {
+    LOADED.lock().as_ref()?.get(&(target.as_ptr() as usize)).copied()
+}
+
+/// Unpickles what was exported under `key`.
+pub(crate) fn fetch<'py>(
+    py: Python<'py>,
+    session: &Session,
+    key: FunctionId,
+) -> PyResult<Bound<'py, PyAny>> {
+    static LOADS: Import = Import::new("pickle", "loads");
+    static FETCHED: PyOnceLock<Py<pyo3::types::PyDict>> = PyOnceLock::new();
+    let fetched = FETCHED.get_or_init(py, || pyo3::types::PyDict::new(py).unbind()).bind(py);
+    let name = PyBytes::new(py, &key.0);
+    if let Some(known) = fetched.get_item(&name)? {
+        return Ok(known);
+    }
+    let bytes = py.detach(|| session.client.fetch_function(key)).ok_or_else(|| {
+        PyRuntimeError::new_err(format!("{key} was never exported in this session"))
+    })?;
+    let target = LOADS.get(py)?.call1((PyBytes::new(py, &bytes),)).map_err(|error| {
+        let made = errors::system_error(
+            py,
+            "DeserializationError",
+            &format!(
+                "a function or class arrived and cannot be unpickled here: {error}. A module that \
+                 it needs must be importable in workers; see runtime_env={{'py_modules': [...]}}"
+            ),
+        );
+        made.set_cause(py, Some(error));
+        made
+    })?;
+    fetched.set_item(name, &target)?;
+    LOADED.lock().get_or_insert_default().insert(target.as_ptr() as usize, (session.number, key));
+    Ok(target)
+}

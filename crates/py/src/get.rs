@@ -1,0 +1,278 @@
+//! `get`, `put`, `wait`: values in and out.
+//!
+//! `get` looks first and detaches from the interpreter only when something is missing. A signal
+//! ends the wait below; Python's handlers run here, then the wait goes on.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hoplo_base::ObjectId;
+use hoplo_base::limits::INLINE_BYTES_MAX;
+use hoplo_client::{Content, Waited};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+
+use crate::errors;
+use crate::python::Import;
+use crate::refs::ObjectRef;
+use crate::session::{self, Session};
+use crate::stream::{self, ObjectRefGenerator};
+use crate::values::{self, Encoded, Large};
+
+/// The value of a ref, or the list of values of a list of refs; waits until they are there.
+#[pyfunction]
+#[pyo3(signature = (refs, *, timeout=None))]
+pub(crate) fn get<'py>(
+    refs: &Bound<'py, PyAny>,
+    timeout: Option<f64>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = refs.py();
+    if let Ok(reference) = refs.cast_exact::<ObjectRef>() {
+        let reference = reference.get();
+        let session = reference.session();
+        session.check()?;
+        let content = match session.client.read(reference.id()) {
+            Some(content) => content,
+            None => one(py, session, reference.id(), deadline(timeout)?)?,
+        };
+        return value_of(py, &content, reference.id());
+    }
+    let Some(refs) = sequence(refs) else { return Err(not_a_ref(refs, "get")) };
+    let session = session::current(py)?;
+    let ids = ids_of(&session, &refs, "get")?;
+    let values = PyList::empty(py);
+    for content in all(py, &session, &ids, deadline(timeout)?)? {
+        values.append(content)?;
+    }
+    Ok(values.into_any())
+}
+
+/// Makes an object of `value` and returns its ref.
+#[pyfunction]
+pub(crate) fn put<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, ObjectRef>> {
+    let py = value.py();
+    if value.is_exact_instance_of::<ObjectRef>() {
+        return Err(PyTypeError::new_err(
+            "put() takes a value, not an ObjectRef: the object is in hoplo already. To put the \
+             ref itself, wrap it in a list: hoplo.put([ref])",
+        ));
+    }
+    let session = session::current(py)?;
+    let object = put_value(&session, value)?;
+    ObjectRef::owning(py, session, object)
+}
+
+fn put_value(session: &Session, value: &Bound<'_, PyAny>) -> PyResult<ObjectId> {
+    if let Some(object) = values::put_in_place(session, value)? {
+        return Ok(object);
+    }
+    let (mut bytes, mut contains) = (Vec::new(), Vec::new());
+    let encoded = values::encode(value, INLINE_BYTES_MAX, &mut bytes, &mut contains)
+        .map_err(|error| values::unpicklable(value, "the value", error))?;
+    match encoded {
+        Encoded::Inline => Ok(session.client.put(&bytes, &contains)),
+        Encoded::Large(large) => put_large(value.py(), session, &large, &contains),
+    }
+}
+
+/// One copy, straight into the store; the caller owns a reference.
+pub(crate) fn put_large(
+    py: Python<'_>,
+    session: &Session,
+    large: &Large,
+    contains: &[ObjectId],
+) -> PyResult<ObjectId> {
+    let allocation = place(py, session, large)?;
+    Ok(session.client.put_allocated(allocation, contains))
+}
+
+/// Writes a value into the store.
+pub(crate) fn place(
+    py: Python<'_>,
+    session: &Session,
+    large: &Large,
+) -> PyResult<hoplo_client::Allocation> {
+    let allocation = match session.client.allocate_warm(large.len()) {
+        Some(allocation) => allocation,
+        None => {
+            let len = large.len();
+            py.detach(|| session.client.allocate(len))
+                .map_err(|error| errors::store_error(py, &error))?
+        }
+    };
+    // SAFETY: the allocation is `large.len()` bytes that are ours until it is sealed.
+    unsafe { large.write(py, allocation.as_mut_ptr()) };
+    Ok(allocation)
+}
+
+/// Checked arguments of `hoplo.wait`.
+#[pyfunction]
+pub(crate) fn wait<'py>(
+    refs: &Bound<'py, PyAny>,
+    num_returns: usize,
+    timeout: Option<f64>,
+    fetch_local: bool,
+) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>)> {
+    let _ = fetch_local; // an object that is ready on this node is here
+    let py = refs.py();
+    let session = session::current(py)?;
+    let refs: Vec<_> = refs.try_iter()?.collect::<PyResult<_>>()?;
+    let deadline = deadline(timeout)?;
+    let done = if refs.iter().any(|one| one.is_exact_instance_of::<ObjectRefGenerator>()) {
+        stream::wait_mixed(py, &session, &refs, num_returns, deadline)?
+    } else {
+        let ids = ids_of(&session, &refs, "wait")?;
+        wait_for(py, &session, &ids, num_returns, deadline)?;
+        session.client.ready(&ids)
+    };
+    let (ready, rest) = (PyList::empty(py), PyList::empty(py));
+    for (one, done) in refs.iter().zip(done) {
+        let list = if done && ready.len() < num_returns { &ready } else { &rest };
+        list.append(one)?;
+    }
+    Ok((ready, rest))
+}
+
+/// Checked arguments of `hoplo.cancel`.
+#[pyfunction]
+pub(crate) fn cancel(target: &Bound<'_, PyAny>, force: bool, recursive: bool) -> PyResult<()> {
+    let (session, object) = if let Ok(reference) = target.cast_exact::<ObjectRef>() {
+        (Arc::clone(reference.get().session()), reference.get().id())
+    } else if let Ok(stream) = target.cast_exact::<ObjectRefGenerator>() {
+        (Arc::clone(stream.get().session()), stream.get().task().object(0))
+    } else {
+        return Err(not_a_ref(target, "cancel"));
+    };
+    session.check()?;
+    session.client.cancel(object, force, recursive);
+    Ok(())
+}
+
+/// Whether so many are ready in time.
+pub(crate) fn wait_for(
+    py: Python<'_>,
+    session: &Session,
+    ids: &[ObjectId],
+    wanted: usize,
+    deadline: Option<Instant>,
+) -> PyResult<bool> {
+    loop {
+        match py.detach(|| session.client.wait(ids, wanted, deadline)) {
+            Waited::Ready => return Ok(true),
+            Waited::TimedOut => return Ok(false),
+            Waited::Interrupted => py.check_signals()?,
+        }
+        if let Some(failure) = session.client.daemon_gone() {
+            return Err(errors::raised(py, &failure, None));
+        }
+    }
+}
+
+/// When a `timeout` in seconds that starts now is over.
+pub(crate) fn deadline(timeout: Option<f64>) -> PyResult<Option<Instant>> {
+    let Some(seconds) = timeout else { return Ok(None) };
+    if seconds.is_nan() || seconds < 0.0 {
+        return Err(PyValueError::new_err(format!(
+            "timeout must be None or 0 or more seconds, not {seconds}"
+        )));
+    }
+    // Longer than a clock can hold is for ever.
+    Ok(Duration::try_from_secs_f64(seconds).ok().and_then(|time| Instant::now().checked_add(time)))
+}
+
+pub(crate) fn not_a_ref(value: &Bound<'_, PyAny>, place: &str) -> PyErr {
+    static NOT_A_REF: Import = Import::new("hoplo._api", "not_a_ref");
+    NOT_A_REF
+        .get(value.py())
+        .and_then(|make| make.call1((value, place)))
+        .map_or_else(|error| error, PyErr::from_value)
+}
+
+pub(crate) fn value_of<'py>(
+    py: Python<'py>,
+    content: &Content,
+    object: ObjectId,
+) -> PyResult<Bound<'py, PyAny>> {
+    match content {
+        Content::Failed(failure) => Err(errors::raised(py, failure, Some(object.task))),
+        Content::Inline(_) | Content::Stored(_) => values::read_content(py, content),
+    }
+}
+
+pub(crate) fn one(
+    py: Python<'_>,
+    session: &Session,
+    id: ObjectId,
+    deadline: Option<Instant>,
+) -> PyResult<Content> {
+    loop {
+        let in_time = wait_for(py, session, &[id], 1, deadline)?;
+        match session.client.read(id) {
+            Some(content) => return Ok(content),
+            None if !in_time => return Err(timed_out(py, session, &[id])),
+            None => {}
+        }
+    }
+}
+
+fn all<'py>(
+    py: Python<'py>,
+    session: &Session,
+    ids: &[ObjectId],
+    deadline: Option<Instant>,
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let mut values = Vec::with_capacity(ids.len());
+    let mut waited = false;
+    for (at, id) in ids.iter().enumerate() {
+        let content = loop {
+            if let Some(content) = session.client.read(*id) {
+                break content;
+            }
+            // At first for all that follow at once; later for one that had to be fetched again.
+            let missing = if waited { &ids[at..=at] } else { &ids[at..] };
+            waited = true;
+            if !wait_for(py, session, missing, missing.len(), deadline)? {
+                return Err(timed_out(py, session, missing));
+            }
+        };
+        values.push(value_of(py, &content, *id)?);
+    }
+    Ok(values)
+}
+
+#[cold]
+fn timed_out(py: Python<'_>, session: &Session, ids: &[ObjectId]) -> PyErr {
+    const EXPLAINED_MAX: usize = 3;
+    let ready = session.client.ready(ids);
+    let missing: Vec<_> =
+        ids.iter().zip(ready).filter(|(_, ready)| !ready).map(|(id, _)| *id).collect();
+    let mut text = match missing.len() {
+        0 | 1 => "the result was not there in time".to_string(),
+        count => format!("{count} of {} results were not there in time", ids.len()),
+    };
+    for id in missing.iter().take(EXPLAINED_MAX) {
+        let why = py.detach(|| session.client.explain(*id));
+        text.push_str(&format!("; {id} {why}"));
+    }
+    if missing.len() > EXPLAINED_MAX {
+        text.push_str("; ...");
+    }
+    errors::system_error(py, "GetTimeoutError", &text)
+}
+
+fn sequence<'py>(refs: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
+    if let Ok(list) = refs.cast::<PyList>() {
+        return Some(list.iter().collect());
+    }
+    refs.cast::<PyTuple>().ok().map(|tuple| tuple.iter().collect())
+}
+
+fn ids_of(session: &Session, refs: &[Bound<'_, PyAny>], place: &str) -> PyResult<Vec<ObjectId>> {
+    refs.iter()
+        .map(|one| match one.cast_exact::<ObjectRef>() {
+            Ok(reference) => reference.get().id_in(session),
+            Err(_) => Err(not_a_ref(one, place)),
+        })
+        .collect()
+}

@@ -1,0 +1,160 @@
+//! `ObjectRef`: one Python object is one counted reference of this process.
+
+use std::sync::Arc;
+
+use hoplo_base::ObjectId;
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::pyclass::CompareOp;
+use pyo3::types::{PyBytes, PyTuple};
+
+use crate::awaiting;
+use crate::errors;
+use crate::python::{self, Import};
+use crate::session::{self, Session};
+use crate::values;
+
+/// A future: the name of an object that exists, or will once its task has run.
+///
+/// Equal and hashed by id. `await ref` gives the value, or raises, in any event loop.
+#[pyclass(frozen, generic, module = "hoplo._core", freelist = 1024)]
+pub(crate) struct ObjectRef {
+    id: ObjectId,
+    session: Arc<Session>,
+}
+
+impl ObjectRef {
+    /// Takes over one reference of the client.
+    pub(crate) fn owning(
+        py: Python<'_>,
+        session: Arc<Session>,
+        id: ObjectId,
+    ) -> PyResult<Bound<'_, ObjectRef>> {
+        Bound::new(py, ObjectRef { id, session })
+    }
+
+    /// Counts one more reference, in the live session.
+    pub(crate) fn borrowed(py: Python<'_>, id: ObjectId) -> PyResult<Bound<'_, ObjectRef>> {
+        let session = session::live().ok_or_else(python::not_initialized)?;
+        session.client.add_ref(id);
+        Self::owning(py, session, id)
+    }
+
+    pub(crate) fn id(&self) -> ObjectId {
+        self.id
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// The id, for a call in `session`. Raises for a ref of another.
+    pub(crate) fn id_in(&self, session: &Session) -> PyResult<ObjectId> {
+        if self.session.number == session.number {
+            return Ok(self.id);
+        }
+        Err(PyRuntimeError::new_err(format!(
+            "ObjectRef({}) is of a session that was shut down; its object is gone",
+            self.id.hex()
+        )))
+    }
+}
+
+impl Drop for ObjectRef {
+    fn drop(&mut self) {
+        self.session.drop_ref(self.id);
+    }
+}
+
+#[pymethods]
+impl ObjectRef {
+    /// The id, as hexadecimal text.
+    fn hex(&self) -> String {
+        self.id.hex()
+    }
+
+    /// The id.
+    fn binary<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.id.to_bytes())
+    }
+
+    /// The id of the task that makes the object.
+    fn task_id(&self) -> String {
+        errors::hex(self.id.task)
+    }
+
+    /// A `concurrent.futures.Future` of the value.
+    fn future<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        awaiting::future(slf)
+    }
+
+    fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        slf.get().session.check()?;
+        awaiting::await_ref(slf)
+    }
+
+    fn __hash__(&self) -> u64 {
+        let task = self.id.task;
+        (task.seq ^ task.owner.0.rotate_left(32) ^ u64::from(self.id.index) << 48)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+
+    fn __richcmp__(&self, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<Py<PyAny>> {
+        let py = other.py();
+        let Ok(other) = other.cast_exact::<ObjectRef>() else { return Ok(py.NotImplemented()) };
+        match op {
+            CompareOp::Eq => (self.id == other.get().id).into_py_any(py),
+            CompareOp::Ne => (self.id != other.get().id).into_py_any(py),
+            CompareOp::Lt | CompareOp::Le | CompareOp::Gt | CompareOp::Ge => {
+                Ok(py.NotImplemented())
+            }
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        format!("ObjectRef({})", self.id.hex())
+    }
+
+    fn __iter__(&self) -> PyResult<Py<PyAny>> {
+        Err(PyTypeError::new_err(
+            "an ObjectRef is one object and cannot be iterated: hoplo.get it first, or give the \
+             task num_returns=n to get n refs",
+        ))
+    }
+
+    fn __copy__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __deepcopy__(slf: Py<Self>, _memo: &Bound<'_, PyAny>) -> Py<Self> {
+        slf
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        static RESTORE: Import = Import::new("hoplo._core", "_restore_ref");
+        self.session.check()?;
+        note_or_keep(&self.session, self.id);
+        let id = PyBytes::new(py, &self.id.to_bytes());
+        (RESTORE.get(py)?, (id,)).into_pyobject(py)
+    }
+}
+
+/// Tells whoever encodes a value that `object` lies in it. When foreign code pickles, nobody
+/// can tell how long the bytes will be kept: the object stays as long as this process does.
+pub(crate) fn note_or_keep(session: &Session, object: ObjectId) {
+    if !values::note_contained(object) {
+        session.client.add_ref(object);
+    }
+}
+
+/// What a pickled ref calls when it is read.
+#[pyfunction]
+pub(crate) fn _restore_ref<'py>(
+    py: Python<'py>,
+    id: &Bound<'py, PyBytes>,
+) -> PyResult<Bound<'py, ObjectRef>> {
+    let id = <[u8; 20]>::try_from(id.as_bytes())
+        .map_err(|_| PyValueError::new_err("a ref has an id of 20 bytes"))?;
+    ObjectRef::borrowed(py, ObjectId::from_bytes(id))
+}

@@ -1,0 +1,307 @@
+//! `RemoteFunction`: what `@hoplo.remote` makes of a function.
+//!
+//! Budget of `f.remote(1)`: 100 ns for the call's tuple and session, 20 for the options, 60 for the
+//! arguments, 300 in the client, 60 for the ref.
+
+use std::sync::Arc;
+
+use hoplo_base::{FunctionId, ResourceSet, TaskId};
+use hoplo_client::{Call, CallOptions};
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+
+use crate::args::{EncodedArgs, Extras, encode_args};
+use crate::exported::Exported;
+use crate::options::{self, Results, RetryExceptions};
+use crate::python::{self, Import};
+use crate::refs::ObjectRef;
+use crate::session::{self, Session};
+use crate::stream::ObjectRefGenerator;
+
+/// (least, most) positional arguments with which a call certainly fits; most -1 is any number.
+pub(crate) type Arity = (i64, i64);
+
+pub(crate) fn certainly_fits(
+    arity: Arity,
+    args: &Bound<'_, PyTuple>,
+    kwargs: Option<&Bound<'_, PyDict>>,
+) -> bool {
+    let count = args.len() as i64;
+    kwargs.is_none_or(|kwargs| kwargs.is_empty())
+        && count >= arity.0
+        && (arity.1 < 0 || count <= arity.1)
+}
+
+/// A function that runs in workers. Made by `hoplo.remote`.
+#[pyclass(frozen, dict, module = "hoplo._core")]
+pub(crate) struct RemoteFunction {
+    exported: Arc<Exported>,
+    arity: Arity,
+    options: Py<PyAny>,
+    parsed: Parsed,
+    /// What the client is given, of the session of that number.
+    resolved: Mutex<Option<(u32, Arc<CallOptions>)>>,
+}
+
+/// Of `TaskOptions`.
+struct Parsed {
+    resources: ResourceSet,
+    results: Results,
+    max_retries: i32,
+    max_calls: u32,
+    retry: RetryExceptions,
+    name: Arc<str>,
+    env: Option<String>,
+}
+
+impl Parsed {
+    fn read(options: &Bound<'_, PyAny>, function_name: &Arc<str>) -> PyResult<Parsed> {
+        let name: String = options.getattr("name")?.extract()?;
+        Ok(Parsed {
+            resources: options::resources(&options.getattr("resources")?)?,
+            results: Results {
+                num_returns: options.getattr("num_returns")?.extract()?,
+                backpressure: options.getattr("backpressure")?.extract()?,
+            },
+            max_retries: options::retries(options.getattr("max_retries")?.extract()?),
+            max_calls: options.getattr("max_calls")?.extract().unwrap_or(u32::MAX),
+            retry: RetryExceptions::read(&options.getattr("retry_exceptions")?)?,
+            name: if name.is_empty() { Arc::clone(function_name) } else { name.into() },
+            env: options.getattr("runtime_env")?.extract()?,
+        })
+    }
+}
+
+impl RemoteFunction {
+    fn make<'py>(
+        exported: Arc<Exported>,
+        options: &Bound<'py, PyAny>,
+        arity: Arity,
+        names: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, RemoteFunction>> {
+        let py = options.py();
+        let parsed = Parsed::read(options, &exported.name)?;
+        let made = RemoteFunction {
+            exported,
+            arity,
+            options: options.clone().unbind(),
+            parsed,
+            resolved: Mutex::new(None),
+        };
+        let made = Bound::new(py, made)?;
+        for name in NAMES {
+            if let Ok(value) = names.getattr(name) {
+                made.setattr(name, value)?;
+            }
+        }
+        Ok(made)
+    }
+
+    /// Exports the function at the first call of a session.
+    fn resolved(&self, py: Python<'_>, session: &Session) -> PyResult<Arc<CallOptions>> {
+        if let Some((number, options)) = &*self.resolved.lock()
+            && *number == session.number
+        {
+            return Ok(Arc::clone(options));
+        }
+        let parsed = &self.parsed;
+        let options = Arc::new(CallOptions {
+            function: self.exported.export(py, session)?,
+            name: Arc::clone(&parsed.name),
+            shape: options::shape(py, session, &parsed.resources, parsed.env.as_deref())?,
+            returns: parsed.results.returns(),
+            flags: parsed.results.flags() | parsed.retry.flags,
+            max_retries: parsed.max_retries,
+            max_calls: parsed.max_calls,
+            stream_ahead: parsed.results.stream_ahead(),
+            max_pending_calls: 0,
+        });
+        *self.resolved.lock() = Some((session.number, Arc::clone(&options)));
+        Ok(options)
+    }
+
+    #[cold]
+    fn check(&self, args: &Bound<'_, PyTuple>, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
+        static CHECK: Import = Import::new("hoplo._signature", "check");
+        let py = args.py();
+        let none = PyDict::new(py);
+        let kwargs = kwargs.unwrap_or(&none);
+        let function = self.exported.target(py)?;
+        CHECK.get(py)?.call1((function, args, kwargs, &*self.exported.name))?;
+        Ok(())
+    }
+}
+
+/// What an instance takes over from its function.
+const NAMES: [&str; 2] = ["__module__", "__doc__"];
+
+#[pymethods]
+impl RemoteFunction {
+    #[new]
+    fn new<'py>(
+        function: &Bound<'py, PyAny>,
+        options: &Bound<'py, PyAny>,
+        arity: Arity,
+    ) -> PyResult<Bound<'py, RemoteFunction>> {
+        let name = match function.getattr(intern!(function.py(), "__qualname__")) {
+            Ok(name) => name.extract::<String>()?,
+            Err(_) => function.getattr("__name__")?.extract()?,
+        };
+        let exported = Exported::of(function.clone().unbind(), short_name(&name).into());
+        Self::make(Arc::new(exported), options, arity, function)
+    }
+
+    /// Calls the function in a worker: its ref, list of refs, generator, or None.
+    #[pyo3(signature = (*args, **kwargs))]
+    fn remote<'py>(
+        &self,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = args.py();
+        if !certainly_fits(self.arity, args, kwargs) {
+            self.check(args, kwargs)?;
+        }
+        let session = session::current(py)?;
+        let options = self.resolved(py, &session)?;
+        let extras = Extras { group: None, retry_types: self.parsed.retry.types.clone() };
+        let EncodedArgs { args, refs, nested, implicit } =
+            encode_args(&session, args, kwargs, &extras)?;
+        let task = session.client.submit(Call { options, args, refs, nested });
+        drop(implicit);
+        results(py, session, task, self.parsed.results)
+    }
+
+    /// The same function with some options changed: those of `hoplo.remote`.
+    #[pyo3(signature = (**options))]
+    fn options<'py>(
+        slf: &Bound<'py, Self>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        static WITH_OPTIONS: Import = Import::new("hoplo.remote_function", "with_options");
+        let none = PyDict::new(slf.py());
+        python::call(WITH_OPTIONS.get(slf.py())?, [slf, options.unwrap_or(&none)])
+    }
+
+    /// A copy with other options that shares the export.
+    fn _with<'py>(
+        slf: &Bound<'py, Self>,
+        options: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, RemoteFunction>> {
+        let this = slf.get();
+        Self::make(Arc::clone(&this.exported), options, this.arity, slf.as_any())
+    }
+
+    /// Raises TypeError: `f()` runs nothing; call `f.remote()`.
+    #[pyo3(signature = (*_args, **_kwargs))]
+    fn __call__(
+        &self,
+        _args: &Bound<'_, PyTuple>,
+        _kwargs: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Py<PyAny>> {
+        let name = &self.exported.name;
+        Err(PyTypeError::new_err(format!(
+            "{name}() runs nothing, since {name} is a remote function: call {name}.remote(), or \
+             {name}.__wrapped__() to run it in this process"
+        )))
+    }
+
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        static RESTORE: Import = Import::new("hoplo._core", "_restore_function");
+        let (py, this) = (slf.py(), slf.get());
+        let Some(key) = this.exported.key() else {
+            let function = this.exported.target(py)?;
+            let made = (function, &this.options, this.arity);
+            return Ok((slf.get_type(), made).into_pyobject(py)?.into_any());
+        };
+        let names = NAMES.map(|name| slf.getattr(name).ok());
+        let key = PyBytes::new(py, &key.0);
+        let made = (key, &*this.exported.name, &this.options, this.arity, names.to_vec());
+        Ok((RESTORE.get(py)?, made).into_pyobject(py)?.into_any())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("RemoteFunction({})", self.exported.name)
+    }
+
+    #[getter]
+    fn _function<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.exported.target(py).cloned()
+    }
+
+    #[getter]
+    fn _options<'py>(&self, py: Python<'py>) -> &Bound<'py, PyAny> {
+        self.options.bind(py)
+    }
+
+    #[getter]
+    fn _arity(&self) -> Arity {
+        self.arity
+    }
+
+    #[getter]
+    fn __wrapped__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.exported.target(py).cloned()
+    }
+
+    #[getter]
+    fn __name__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.exported.target(py)?.getattr(intern!(py, "__name__"))
+    }
+
+    #[getter]
+    fn __qualname__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.exported.target(py)?.getattr(intern!(py, "__qualname__"))
+    }
+}
+
+/// What a pickled remote function calls when it is read, by the key of its export.
+#[pyfunction]
+pub(crate) fn _restore_function<'py>(
+    py: Python<'py>,
+    key: &Bound<'py, PyBytes>,
+    name: &str,
+    options: &Bound<'py, PyAny>,
+    arity: Arity,
+    names: Vec<Option<Bound<'py, PyAny>>>,
+) -> PyResult<Bound<'py, RemoteFunction>> {
+    let key = <[u8; 16]>::try_from(key.as_bytes())
+        .map_err(|_| PyValueError::new_err("an export has a key of 16 bytes"))?;
+    let session = session::current(py)?;
+    let exported = Exported::known(&session, FunctionId(key), name.into());
+    let made = RemoteFunction::make(Arc::new(exported), options, arity, py.None().bind(py))?;
+    for (name, value) in NAMES.iter().zip(names) {
+        made.setattr(*name, value)?;
+    }
+    Ok(made)
+}
+
+/// The refs that a call's `.remote()` returns.
+pub(crate) fn results(
+    py: Python<'_>,
+    session: Arc<Session>,
+    task: TaskId,
+    results: Results,
+) -> PyResult<Bound<'_, PyAny>> {
+    match results.num_returns {
+        1 => Ok(ObjectRef::owning(py, session, task.object(0))?.into_any()),
+        0 => Ok(py.None().into_bound(py)),
+        count if count < 0 => {
+            Ok(Bound::new(py, ObjectRefGenerator::new(session, task))?.into_any())
+        }
+        _ => {
+            let refs = (0..results.returns())
+                .map(|index| ObjectRef::owning(py, Arc::clone(&session), task.object(index)))
+                .collect::<PyResult<Vec<_>>>()?;
+            Ok(PyList::new(py, refs)?.into_any())
+        }
+    }
+}
+
+/// `f` of `test_it.<locals>.f`.
+fn short_name(qualname: &str) -> &str {
+    qualname.rsplit("<locals>.").next().unwrap_or(qualname)
+}

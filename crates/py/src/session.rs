@@ -1,0 +1,157 @@
+//! The process's place in hoplo: its client, and whether it may be used.
+//!
+//! ```text
+//!   absent --init / worker_main--> live --shutdown--> absent
+//!                                   |
+//!                                   +--os.fork, in the child--> forked --init--> live
+//! ```
+//!
+//! `CURRENT` is locked only while attached to the interpreter and never across a detach. A fork
+//! happens attached as well, so the child never finds the lock held by a thread that it lacks.
+//!
+//! Every ref and handle keeps its session. In a forked child the inherited ones are **stale**: the
+//! client's threads and its place at the daemon belong to the parent, so nothing is told to it and
+//! its destructor never runs there.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use hoplo_base::ObjectId;
+use hoplo_client::Client;
+use parking_lot::Mutex;
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+use crate::python::{self, Import};
+use crate::{awaiting, hooks};
+
+/// A live connection to a node.
+pub(crate) struct Session {
+    pub(crate) client: Arc<Client>,
+    /// Which `fork` epoch made it.
+    epoch: u32,
+    /// Distinguishes sessions of one process; never 0.
+    pub(crate) number: u32,
+    pub(crate) is_worker: bool,
+    /// What the user called the node: a socket's path.
+    pub(crate) address: String,
+    closed: AtomicBool,
+    /// The daemon that this process started, to be waited for.
+    pub(crate) daemon: Mutex<Option<std::process::Child>>,
+}
+
+enum State {
+    Absent,
+    Live(Arc<Session>),
+    Forked,
+}
+
+static CURRENT: Mutex<State> = Mutex::new(State::Absent);
+/// Counts the forks between the first process and this one; written in the child of a fork.
+static EPOCH: AtomicU32 = AtomicU32::new(0);
+static NUMBER: AtomicU32 = AtomicU32::new(1);
+
+impl Session {
+    pub(crate) fn new(client: Arc<Client>, is_worker: bool, address: String) -> Session {
+        Session {
+            client,
+            epoch: EPOCH.load(Ordering::Relaxed),
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+            is_worker,
+            address,
+            closed: AtomicBool::new(false),
+            daemon: Mutex::new(None),
+        }
+    }
+
+    /// False in a child that was forked after this session began.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.epoch == EPOCH.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn drop_ref(&self, object: ObjectId) {
+        if self.is_ours() {
+            self.client.drop_ref(object);
+        }
+    }
+
+    /// Where names of actors are looked up.
+    pub(crate) fn namespace(&self) -> String {
+        self.client.welcome().config.namespace.clone()
+    }
+
+    /// Raises where refs and handles of this session are of no more use.
+    pub(crate) fn check(&self) -> PyResult<()> {
+        if !self.is_ours() {
+            return Err(forked());
+        }
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(PyRuntimeError::new_err(
+                "this ref or handle is of a session that was shut down; its object is gone",
+            ));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+        self.client.close();
+    }
+}
+
+/// The session; the first API call of a program makes one.
+pub(crate) fn current(py: Python<'_>) -> PyResult<Arc<Session>> {
+    match live() {
+        Some(session) => Ok(session),
+        None => start_one(py),
+    }
+}
+
+/// The session if there is one.
+pub(crate) fn live() -> Option<Arc<Session>> {
+    match &*CURRENT.lock() {
+        State::Live(session) => Some(Arc::clone(session)),
+        State::Absent | State::Forked => None,
+    }
+}
+
+pub(crate) fn enter(session: Arc<Session>) {
+    *CURRENT.lock() = State::Live(session);
+}
+
+pub(crate) fn leave() -> Option<Arc<Session>> {
+    match std::mem::replace(&mut *CURRENT.lock(), State::Absent) {
+        State::Live(session) => Some(session),
+        State::Absent | State::Forked => None,
+    }
+}
+
+/// Runs in the child of every `os.fork`.
+#[pyfunction]
+pub(crate) fn _after_fork_in_child() {
+    EPOCH.fetch_add(1, Ordering::Relaxed);
+    awaiting::after_fork();
+    hooks::after_fork();
+    let mut state = CURRENT.lock();
+    if let State::Live(_) = &*state {
+        // Its destructor would join threads that this process does not have.
+        std::mem::forget(std::mem::replace(&mut *state, State::Forked));
+    }
+}
+
+#[cold]
+fn start_one(py: Python<'_>) -> PyResult<Arc<Session>> {
+    static INITIALIZE_ONCE: Import = Import::new("hoplo._api", "initialize_once");
+    if matches!(&*CURRENT.lock(), State::Forked) {
+        return Err(forked());
+    }
+    INITIALIZE_ONCE.get(py)?.call0()?;
+    live().ok_or_else(python::not_initialized)
+}
+
+fn forked() -> PyErr {
+    PyRuntimeError::new_err(
+        "this process was forked from one that uses hoplo and cannot share its session: \
+         call hoplo.init() here first, and pass values instead of refs made before the fork",
+    )
+}

@@ -1,0 +1,233 @@
+//! `ObjectRefGenerator`: the refs of a streaming call, in order.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use hoplo_base::{ObjectId, TaskId};
+use hoplo_client::{StreamNext, Waited};
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyOSError, PyStopIteration, PyTypeError};
+use pyo3::prelude::*;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use crate::awaiting;
+use crate::errors;
+use crate::get;
+use crate::refs::ObjectRef;
+use crate::session::Session;
+
+/// The refs of a streaming task or method, one for each value, in the order they are made.
+#[pyclass(frozen, generic, module = "hoplo._core")]
+pub(crate) struct ObjectRefGenerator {
+    task: TaskId,
+    session: Arc<Session>,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Taken {
+    Nothing,
+    /// Taken from the client by a look ahead; one reference of it is ours.
+    Next(ObjectId),
+    Ended,
+}
+
+/// What the next step of an iteration would give.
+pub(crate) enum Next<'py> {
+    Item(Bound<'py, ObjectRef>),
+    End,
+    Pending,
+}
+
+impl ObjectRefGenerator {
+    pub(crate) fn new(session: Arc<Session>, task: TaskId) -> Self {
+        Self { task, session, taken: Mutex::new(Taken::Nothing) }
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    pub(crate) fn task(&self) -> TaskId {
+        self.task
+    }
+
+    pub(crate) fn next_now<'py>(&self, py: Python<'py>) -> PyResult<Next<'py>> {
+        self.session.check()?;
+        match self.look() {
+            Taken::Nothing => Ok(Next::Pending),
+            Taken::Ended => Ok(Next::End),
+            Taken::Next(object) => {
+                *self.taken.lock() = Taken::Nothing;
+                Ok(Next::Item(ObjectRef::owning(py, Arc::clone(&self.session), object)?))
+            }
+        }
+    }
+
+    fn look(&self) -> Taken {
+        let mut taken = self.taken.lock();
+        if *taken == Taken::Nothing {
+            *taken = match self.session.client.stream_next(self.task) {
+                StreamNext::Item(object) => Taken::Next(object),
+                StreamNext::End => Taken::Ended,
+                StreamNext::Pending => Taken::Nothing,
+            };
+        }
+        *taken
+    }
+}
+
+impl Drop for ObjectRefGenerator {
+    fn drop(&mut self) {
+        if let Taken::Next(object) = *self.taken.get_mut() {
+            self.session.drop_ref(object);
+        }
+        if self.session.is_ours() {
+            self.session.client.stream_drop(self.task);
+        }
+    }
+}
+
+#[pymethods]
+impl ObjectRefGenerator {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, ObjectRef>> {
+        loop {
+            match self.next_now(py)? {
+                Next::Item(reference) => return Ok(reference),
+                Next::End => return Err(PyStopIteration::new_err(())),
+                Next::Pending => {}
+            }
+            match py.detach(|| self.session.client.stream_wait(self.task, None)) {
+                Waited::Ready => {}
+                Waited::TimedOut | Waited::Interrupted => py.check_signals()?,
+            }
+            if let Some(failure) = self.session.client.daemon_gone() {
+                return Err(errors::raised(py, &failure, Some(self.task)));
+            }
+        }
+    }
+
+    fn __aiter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        awaiting::await_next(slf)
+    }
+
+    /// A ref that is ready when the generator has ended; raises what ended it.
+    fn completed<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, ObjectRef>> {
+        todo!("needs the client")
+    }
+
+    /// Whether `next()` would return, or stop, at once.
+    fn next_ready(&self) -> PyResult<bool> {
+        self.session.check()?;
+        Ok(self.look() != Taken::Nothing)
+    }
+
+    /// Whether every ref has been taken and the generator has ended.
+    fn is_finished(&self) -> PyResult<bool> {
+        self.session.check()?;
+        Ok(self.look() == Taken::Ended)
+    }
+
+    fn task_id(&self) -> String {
+        errors::hex(self.task)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("ObjectRefGenerator({})", self.task_id())
+    }
+
+    fn __reduce__(&self) -> PyResult<Py<PyAny>> {
+        Err(PyTypeError::new_err(
+            "an ObjectRefGenerator stays in the process that made the call; pass its refs on \
+             instead",
+        ))
+    }
+}
+
+/// `wait` where some of the awaited are streams: which are ready once `wanted` are, or time is up.
+pub(crate) fn wait_mixed(
+    py: Python<'_>,
+    session: &Session,
+    targets: &[Bound<'_, PyAny>],
+    wanted: usize,
+    deadline: Option<Instant>,
+) -> PyResult<Vec<bool>> {
+    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map_err(|error| PyOSError::new_err(format!("no eventfd to wait with: {error}")))?;
+    let event = Arc::new(event);
+    let mut asked = vec![false; targets.len()];
+    loop {
+        let mut ready = Vec::with_capacity(targets.len());
+        for (target, asked) in targets.iter().zip(&mut asked) {
+            let is_ready = is_ready(session, target)?;
+            ready.push(is_ready);
+            if !is_ready && !std::mem::replace(asked, true) {
+                ring_when_ready(session, target, &event);
+            }
+        }
+        if ready.iter().filter(|ready| **ready).count() >= wanted {
+            return Ok(ready);
+        }
+        if !sleep(py, &event, deadline)? {
+            return Ok(ready);
+        }
+        if let Some(failure) = session.client.daemon_gone() {
+            return Err(errors::raised(py, &failure, None));
+        }
+    }
+}
+
+fn is_ready(session: &Session, target: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if let Ok(stream) = target.cast_exact::<ObjectRefGenerator>() {
+        return stream.get().next_ready();
+    }
+    match target.cast_exact::<ObjectRef>() {
+        Ok(reference) => Ok(session.client.ready(&[reference.get().id_in(session)?])[0]),
+        Err(_) => Err(get::not_a_ref(target, "wait")),
+    }
+}
+
+fn ring_when_ready(session: &Session, target: &Bound<'_, PyAny>, event: &Arc<OwnedFd>) {
+    let event = Arc::clone(event);
+    let ring = Box::new(move || {
+        // Can only fail when the counter is full, and then the waiter is awake.
+        let _ = rustix::io::write(&*event, &1u64.to_ne_bytes());
+    });
+    if let Ok(stream) = target.cast_exact::<ObjectRefGenerator>() {
+        session.client.on_stream(stream.get().task(), ring);
+    } else if let Ok(reference) = target.cast_exact::<ObjectRef>() {
+        session.client.on_ready(reference.get().id(), ring);
+    }
+}
+
+/// False when the deadline passed.
+fn sleep(py: Python<'_>, event: &OwnedFd, deadline: Option<Instant>) -> PyResult<bool> {
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = left.map(|left| Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        });
+        let woken = py.detach(|| {
+            let mut fds = [PollFd::from_borrowed_fd(event.as_fd(), PollFlags::IN)];
+            let woken = poll(&mut fds, left.as_ref());
+            let _ = rustix::io::read(event, &mut [0u8; 8]);
+            woken
+        });
+        match woken {
+            Ok(0) => return Ok(false),
+            Ok(_) => return Ok(true),
+            Err(rustix::io::Errno::INTR) => py.check_signals()?,
+            Err(error) => return Err(PyOSError::new_err(format!("poll failed: {error}"))),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Values to bytes and back.
+//!
+//! A value's bytes are the same inline and in the store. The first byte says which form:
+//!
+//! ```text
+//! plain    tag, payload               None, bool, int in 64 bits, float, str, bytes, ObjectRef,
+//!                                     and tuples, lists, dicts of them   (see `plain`)
+//! pickled  PICKLE, 3 zeros, buffers u32, pickle length u64,
+//!          buffers x (offset u64, length u64), pickle, gaps, buffers
+//!          each buffer at a multiple of 64 from the value's start       (see `pickled`)
+//! ```
+//!
+//! Exact types only: a subclass, a named tuple or a numpy scalar is pickled. A value comes out with the
+//! identities it went in with: a container that could be reached in two ways makes the whole
+//! value a pickle.
+//!
+//! A large value is measured first, then written straight into the store: one copy of its
+//! data. Data of 1 MiB and more is copied detached from the interpreter. Small ones are encoded into
+//! the caller's own buffer.
+//!
+//! Budget of a small int, encode or decode: 15 ns. Of a numpy array: 3 us, nearly all in pickle.
+
+mod buffer;
+mod contained;
+mod large;
+mod pickled;
+mod plain;
+mod read;
+mod store_buffer;
+
+pub(crate) use buffer::StoredBytes;
+pub(crate) use contained::{collect_contained, note_contained};
+pub(crate) use large::Large;
+pub(crate) use plain::{PlainReader, put_count};
+pub(crate) use read::{read_content, read_value};
+pub(crate) use store_buffer::{StoreBuffer, allocate, put_in_place};
+
+use hoplo_base::ObjectId;
+use hoplo_base::limits::INLINE_BYTES_MAX;
+use pyo3::prelude::*;
+
+/// First byte of a pickled value; plain tags are below it.
+const PICKLE: u8 = 32;
+
+/// What encoding a value gave.
+pub(crate) enum Encoded {
+    /// Appended to `out`.
+    Inline,
+    /// Nothing was appended: the value belongs into the store.
+    Large(Large),
+}
+
+/// Appends the bytes of `value` to `out` if they are at most `inline_max`, itself at most
+/// `INLINE_BYTES_MAX`; the refs that lie inside are appended to `contains`. Raises what pickling
+/// raised; see `unpicklable`.
+pub(crate) fn encode(
+    value: &Bound<'_, PyAny>,
+    inline_max: usize,
+    out: &mut Vec<u8>,
+    contains: &mut Vec<ObjectId>,
+) -> PyResult<Encoded> {
+    debug_assert!(inline_max <= INLINE_BYTES_MAX);
+    let base = out.len();
+    let contains_base = contains.len();
+    let large = match plain::write(value, out, contains) {
+        Some(segments) if segments.is_empty() => {
+            if out.len() - base <= inline_max {
+                return Ok(Encoded::Inline);
+            }
+            Large::of_plain(out.split_off(base), segments)
+        }
+        Some(segments) => Large::of_plain(out.split_off(base), segments),
+        None => {
+            out.truncate(base);
+            contains.truncate(contains_base);
+            pickled::measure(value, contains)?
+        }
+    };
+    if large.len() <= inline_max {
+        large.append_to(out);
+        return Ok(Encoded::Inline);
+    }
+    Ok(Encoded::Large(large))
+}
+
+/// The error to raise when `value`, called `name`, could not be encoded.
+#[cold]
+pub(crate) fn unpicklable(value: &Bound<'_, PyAny>, name: &str, error: PyErr) -> PyErr {
+    use crate::python::Import;
+    static SERIALIZATION_ERROR: Import = Import::new("hoplo._serialization", "serialization_error");
+    let py = value.py();
+    if !error.is_instance_of::<pyo3::exceptions::PyException>(py) {
+        return error; // an interrupt, not a verdict on the value
+    }
+    SERIALIZATION_ERROR
+        .get(py)
+        .and_then(|make| make.call1((value, name, error.value(py))))
+        .map_or_else(|error| error, PyErr::from_value)
+}

@@ -1,0 +1,93 @@
+//! Bytes to values.
+
+use std::sync::Arc;
+
+use hoplo_client::Content;
+use pyo3::exceptions::PyException;
+use pyo3::prelude::*;
+use pyo3::types::PyList;
+
+use super::pickled::{self, Layout};
+use super::{PICKLE, PlainReader, StoredBytes};
+use crate::errors;
+
+/// The value of a ready object; its arrays read the object's memory. `Err` for what failed.
+pub(crate) fn read_content<'py>(py: Python<'py>, content: &Content) -> PyResult<Bound<'py, PyAny>> {
+    match content {
+        Content::Inline(bytes) => read(py, bytes, Some(content)),
+        Content::Stored(pinned) => read(py, pinned, Some(content)),
+        Content::Failed(failure) => Err(errors::raised(py, failure, None)),
+    }
+}
+
+/// The value of bytes that lie in a frame.
+pub(crate) fn read_value<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'py, PyAny>> {
+    read(py, bytes, None)
+}
+
+fn read<'py>(
+    py: Python<'py>,
+    bytes: &[u8],
+    content: Option<&Content>,
+) -> PyResult<Bound<'py, PyAny>> {
+    if bytes.first() != Some(&PICKLE) {
+        return PlainReader::new(py, bytes).plain();
+    }
+    let layout = Layout::parse(bytes)?;
+    if layout.places()?.is_empty() {
+        return load(py, layout.pickle, None);
+    }
+    // What Python may go on reading needs an owner, and its place of alignment.
+    let copy;
+    let (content, layout) = match content {
+        Some(content) => (content, layout),
+        None => {
+            let bytes: Arc<[u8]> = bytes.into();
+            copy = (Content::Inline(Arc::clone(&bytes)), bytes);
+            (&copy.0, Layout::parse(&copy.1)?)
+        }
+    };
+    let whole = layout.bytes;
+    let buffers = layout
+        .places()?
+        .into_iter()
+        .map(|(offset, len)| {
+            Bound::new(py, StoredBytes::new(content.clone(), &whole[offset..offset + len]))
+        })
+        .collect::<PyResult<Vec<_>>>()?;
+    load(py, layout.pickle, Some(PyList::new(py, buffers)?.into_any()))
+}
+
+fn load<'py>(
+    py: Python<'py>,
+    pickle: &[u8],
+    buffers: Option<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: the memory outlives the view, which pickle.loads uses and does not keep.
+    let view = unsafe {
+        let view = pyo3::ffi::PyMemoryView_FromMemory(
+            pickle.as_ptr().cast_mut().cast(),
+            pickle.len() as isize,
+            pyo3::ffi::PyBUF_READ,
+        );
+        Bound::from_owned_ptr_or_err(py, view)?
+    };
+    pickled::load(&view, buffers).map_err(|error| unreadable(py, error))
+}
+
+#[cold]
+fn unreadable(py: Python<'_>, error: PyErr) -> PyErr {
+    if !error.is_instance_of::<PyException>(py) {
+        return error;
+    }
+    let made = errors::system_error(
+        py,
+        "DeserializationError",
+        &format!(
+            "a value arrived and cannot be unpickled here: {error}. A module that it needs must \
+             be importable in this process; see runtime_env={{'py_modules': [...]}}"
+        ),
+    );
+    made.set_cause(py, Some(error));
+    made
+}

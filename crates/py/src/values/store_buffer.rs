@@ -1,0 +1,189 @@
+//! Memory in the store that Python fills itself: what is behind `hoplo.empty`.
+//!
+//! ```text
+//! allocation:  | room for the header and the pickle (4 KiB) | the user's bytes |
+//! ```
+//!
+//! `put` of an array that lies wholly in the user's bytes writes its pickle into the room in
+//! front and seals the allocation: nothing is copied.
+
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hoplo_base::ObjectId;
+use hoplo_client::{Allocation, Content};
+use parking_lot::Mutex;
+use pyo3::exceptions::PyValueError;
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::buffer::fill;
+use super::pickled::{self, Pickled};
+use crate::errors;
+use crate::session::{self, Session};
+
+/// The user's bytes start here, a page boundary of the allocation's own.
+const ROOM_BYTES: usize = 4096;
+
+/// Open buffers by address, for `put` to recognise.
+static OPEN: Mutex<BTreeMap<usize, Arc<Memory>>> = Mutex::new(BTreeMap::new());
+/// How many there are; mostly none, and then `put` does not look.
+static OPEN_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+struct Memory {
+    start: usize,
+    len: usize,
+    state: Mutex<State>,
+}
+
+enum State {
+    Open(Allocation),
+    /// Keeps the memory, now an object's.
+    Sealed {
+        _content: Option<Content>,
+    },
+}
+
+// SAFETY: an allocation is a range of the arena that only its owner writes.
+unsafe impl Send for Memory {}
+// SAFETY: as above; the state is behind its lock.
+unsafe impl Sync for Memory {}
+
+/// Writable memory in the object store, until `put` seals it.
+#[pyclass(frozen, module = "hoplo._core")]
+pub(crate) struct StoreBuffer {
+    memory: Arc<Memory>,
+    /// Outlives the allocation.
+    _session: Arc<Session>,
+}
+
+/// Memory in the store for `hoplo.empty`.
+#[pyfunction]
+pub(crate) fn allocate(py: Python<'_>, nbytes: isize) -> PyResult<StoreBuffer> {
+    let len = usize::try_from(nbytes)
+        .map_err(|_| PyValueError::new_err(format!("a size must be 0 or more, not {nbytes}")))?;
+    let session = session::current(py)?;
+    let whole = len + ROOM_BYTES;
+    let allocation = match session.client.allocate_warm(whole) {
+        Some(allocation) => allocation,
+        None => py
+            .detach(|| session.client.allocate(whole))
+            .map_err(|error| errors::store_error(py, &error))?,
+    };
+    let start = allocation.as_mut_ptr() as usize + ROOM_BYTES;
+    let memory = Arc::new(Memory { start, len, state: Mutex::new(State::Open(allocation)) });
+    OPEN.lock().insert(start, Arc::clone(&memory));
+    OPEN_COUNT.fetch_add(1, Ordering::Relaxed);
+    Ok(StoreBuffer { memory, _session: session })
+}
+
+#[pymethods]
+impl StoreBuffer {
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.memory.len
+    }
+
+    fn __len__(&self) -> usize {
+        self.memory.len
+    }
+
+    /// SAFETY: `view` comes from the interpreter's buffer protocol.
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let memory = &slf.get().memory;
+        let sealed = matches!(*memory.state.lock(), State::Sealed { .. });
+        let (start, len) = (memory.start as *mut u8, memory.len);
+        // SAFETY: the memory lives as long as `slf`, which the view keeps.
+        unsafe { fill(view, slf.as_any(), start, len, sealed, flags) }
+    }
+}
+
+impl Drop for StoreBuffer {
+    fn drop(&mut self) {
+        close(&self.memory);
+    }
+}
+
+fn close(memory: &Memory) {
+    if OPEN.lock().remove(&memory.start).is_some() {
+        OPEN_COUNT.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Puts a value whose buffers all lie in one open store buffer, without a copy; `None` for any
+/// other value.
+pub(crate) fn put_in_place(
+    session: &Session,
+    value: &Bound<'_, PyAny>,
+) -> PyResult<Option<ObjectId>> {
+    // SAFETY: attached, `value` is alive.
+    if OPEN_COUNT.load(Ordering::Relaxed) == 0
+        || unsafe { ffi::PyObject_CheckBuffer(value.as_ptr()) } == 0
+        || value.is_exact_instance_of::<PyBytes>()
+    {
+        return Ok(None);
+    }
+    let mut contains = Vec::new();
+    let Pickled { pickle, buffers } = match pickled::dump(value, &mut contains) {
+        Ok(pickled) => pickled,
+        Err(_) => return Ok(None), // the usual way meets the same error and names it
+    };
+    let Some(first) = buffers.first() else { return Ok(None) };
+    let Some(memory) = open_at(first.data() as usize) else { return Ok(None) };
+    let mut places = Vec::with_capacity(buffers.len());
+    for buffer in &buffers {
+        let Some(at) = (buffer.data() as usize).checked_sub(memory.start) else {
+            return Ok(None);
+        };
+        if at + buffer.len() > memory.len {
+            return Ok(None);
+        }
+        places.push((ROOM_BYTES + at, buffer.len()));
+    }
+    let mut front = pickled::header(pickle.as_bytes().len(), &places);
+    front.extend_from_slice(pickle.as_bytes());
+    if front.len() > ROOM_BYTES {
+        return Ok(None);
+    }
+    let mut state = memory.state.lock();
+    let allocation = match std::mem::replace(&mut *state, State::Sealed { _content: None }) {
+        State::Open(allocation) => allocation,
+        sealed @ State::Sealed { .. } => {
+            *state = sealed;
+            return Ok(None);
+        }
+    };
+    // SAFETY: the room in front is at least as long as `front`, and only we write it.
+    unsafe {
+        allocation.as_mut_ptr().copy_from_nonoverlapping(front.as_ptr(), front.len());
+    }
+    let object = session.client.put_allocated(allocation, &contains);
+    *state = State::Sealed { _content: session.client.read(object) };
+    drop(state);
+    close(&memory);
+    forbid_writing(value);
+    Ok(Some(object))
+}
+
+fn open_at(address: usize) -> Option<Arc<Memory>> {
+    let open = OPEN.lock();
+    let (_, memory) = open.range(..=address).next_back()?;
+    (address < memory.start + memory.len.max(1)).then(|| Arc::clone(memory))
+}
+
+/// From now on the array is an object's: writing to it would change what others read.
+fn forbid_writing(value: &Bound<'_, PyAny>) {
+    let py = value.py();
+    if let Ok(flags) = value.getattr(intern!(py, "flags")) {
+        // What is no numpy array may refuse.
+        let _ = flags.setattr(intern!(py, "writeable"), false);
+    }
+}

@@ -1,0 +1,431 @@
+//! A worker process: its main thread takes calls from the rings, runs them, replies.
+//!
+//! ```text
+//!   idle --call--> run --reply--> idle          tasks; methods of an actor with one call at a time
+//!   idle --RunActor--> construct --> idle       from then on this process is that actor
+//!   idle --call--> hand to `hoplo._worker.ActorRuntime` --> idle      threaded and async actors
+//!   idle --Exit, retired, exit_actor, sys.exit--> gone
+//! ```
+//!
+//! While calls are there nothing detaches from the interpreter but the user's own code.
+//!
+//! Budget of an empty task, all on this thread: 60 ns take, 60 arguments, 100 call, 80 result, 200
+//! reply.
+
+use std::collections::HashMap;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+use hoplo_base::{FunctionId, TaskId};
+use hoplo_client::{Client, Hooks, IncomingCall, Work};
+use hoplo_wire::call::{CALL_BACKPRESSURE, CallKind, CallView};
+use hoplo_wire::node::{ActorSpec, Role};
+use hoplo_wire::{Failure, FailureKind};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+
+use crate::actor::Interface;
+use crate::args::{self, ArgsError};
+use crate::calls::{ActorCall, After, Fault, Invocation};
+use crate::context::{self, ActorSelf};
+use crate::errors;
+use crate::exported;
+use crate::gpus::Gpus;
+use crate::hooks;
+use crate::python::{self, Import};
+use crate::session::{self, Session};
+
+/// Serves tasks from the daemon at the other end of `fd` until it closes; the exit status.
+#[pyfunction]
+pub(crate) fn worker_main(py: Python<'_>, fd: i32) -> PyResult<i32> {
+    static PREPARE: Import = Import::new("hoplo._worker", "prepare");
+    // SAFETY: the zygote hands the socket over to this function alone.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    context::remember_main_thread();
+    PREPARE.get(py)?.call0()?;
+    let client = py
+        .detach(|| Client::connect(socket, Role::Worker, Box::new(WorkerHooks)))
+        .map_err(|error| python::connect_error(py, &error))?;
+    let address = client.welcome().session_dir.clone();
+    let session = Arc::new(Session::new(client, true, address));
+    session::enter(Arc::clone(&session));
+    let gpus = Gpus::of_node(py, &session)?;
+    let mut worker = Worker { session, functions: HashMap::new(), actor: None, gpus };
+    let status = worker.serve(py)?;
+    if let Some(actor) = &worker.actor {
+        actor.runtime.bind(py).call_method0(intern!(py, "stop"))?;
+    }
+    session::leave();
+    py.detach(|| worker.session.client.close());
+    Ok(status)
+}
+
+struct Worker {
+    session: Arc<Session>,
+    functions: HashMap<FunctionId, Function>,
+    actor: Option<Actor>,
+    gpus: Gpus,
+}
+
+struct Function {
+    target: Py<PyAny>,
+    name: Arc<str>,
+    calls: u32,
+}
+
+struct Actor {
+    class_name: String,
+    interface: Arc<Interface>,
+    runtime: Py<PyAny>,
+    /// This loop runs methods itself, one by one.
+    inline: bool,
+    methods: HashMap<FunctionId, Py<PyAny>>,
+}
+
+/// What threads of an actor decided about the process: see `leave_after`.
+static LEAVING: AtomicBool = AtomicBool::new(false);
+static LEAVING_STATUS: AtomicI32 = AtomicI32::new(0);
+
+/// From any thread of an actor: what a call's end means for the process.
+pub(crate) fn leave_after(after: After) {
+    match after {
+        After::GoOn => return,
+        After::ActorExit => {}
+        After::Exit(status) => LEAVING_STATUS.store(status, Ordering::Relaxed),
+    }
+    if let (Some(session), Some(actor)) = (session::live(), context::actor())
+        && after == After::ActorExit
+    {
+        session.client.actor_exit(actor.spec.actor);
+    }
+    LEAVING.store(true, Ordering::Release);
+    context::wake_main();
+}
+
+impl Worker {
+    fn serve(&mut self, py: Python<'_>) -> PyResult<i32> {
+        loop {
+            if LEAVING.load(Ordering::Acquire) {
+                return Ok(LEAVING_STATUS.load(Ordering::Relaxed));
+            }
+            let work = match self.session.client.next_work() {
+                Some(work) => work,
+                None => py.detach(|| self.session.client.wait_work()),
+            };
+            let after = match work {
+                Work::Call(call) => match &self.actor {
+                    None => self.task(py, call),
+                    Some(actor) if actor.inline => self.method(py, call),
+                    Some(_) => self.submit(py, call),
+                },
+                Work::RunActor { spec, incarnation, gpus } => {
+                    self.become_actor(py, spec, incarnation, &gpus)
+                }
+                Work::Interrupted => {
+                    // Nothing runs here: a late interrupt is dropped by its handler.
+                    if let Err(error) = py.check_signals() {
+                        error.write_unraisable(py, None);
+                    }
+                    After::GoOn
+                }
+                Work::Exit { .. } => return Ok(0),
+            };
+            match after {
+                After::GoOn => {}
+                After::Exit(status) => return Ok(status),
+                After::ActorExit => {
+                    if let Some(actor) = context::actor() {
+                        self.session.client.actor_exit(actor.spec.actor);
+                    }
+                    return Ok(0);
+                }
+            }
+        }
+    }
+
+    fn task(&mut self, py: Python<'_>, call: IncomingCall) -> After {
+        let session = Arc::clone(&self.session);
+        let Some(mut call) = Invocation::of(session, call, |header| {
+            self.functions.get(&header.function).map_or_else(unnamed, |one| Arc::clone(&one.name))
+        }) else {
+            return After::GoOn;
+        };
+        let function = match self.function(py, call.header.function) {
+            Ok(function) => function,
+            Err(error) => return call.fail(py, Fault::Raised(error)),
+        };
+        let target = function.target.clone_ref(py);
+        call.name = Arc::clone(&function.name);
+        function.calls += 1;
+        let retires = call.header.max_calls > 0 && function.calls >= call.header.max_calls;
+        if retires {
+            call.retire();
+        }
+        if let Err(error) = self.gpus.grant(py, granted(&call.view())) {
+            return call.fail(py, Fault::Raised(error));
+        }
+        context::set_main(Some(call.running(true)));
+        self.session.client.set_running(Some(call.task()));
+        // A cancellation after this look finds the task in `MAIN`.
+        let after = if is_cancelled(&call) {
+            call.end_cancelled(py);
+            After::GoOn
+        } else {
+            call.run(py, target.bind(py))
+        };
+        context::set_main(None);
+        self.session.client.set_running(None);
+        if retires && after == After::GoOn { After::Exit(0) } else { after }
+    }
+
+    fn function(&mut self, py: Python<'_>, id: FunctionId) -> PyResult<&mut Function> {
+        // Not an entry: the borrow would reach over the fetch.
+        if !self.functions.contains_key(&id) {
+            let target = exported::fetch(py, &self.session, id)?;
+            let name = target
+                .getattr(intern!(py, "__qualname__"))
+                .or_else(|_| target.getattr(intern!(py, "__name__")))
+                .and_then(|name| name.extract::<String>())
+                .unwrap_or_else(|_| "a function".to_string());
+            let name: Arc<str> = name.rsplit("<locals>.").next().unwrap_or(&name).into();
+            self.session.client.set_title(&name);
+            let function = Function { target: target.unbind(), name, calls: 0 };
+            self.functions.insert(id, function);
+        }
+        Ok(self.functions.get_mut(&id).expect("it was inserted"))
+    }
+
+    fn method(&mut self, py: Python<'_>, call: IncomingCall) -> After {
+        let actor = self.actor.as_mut().expect("only an actor gets method calls");
+        let session = Arc::clone(&self.session);
+        let Some(call) = Invocation::of(session, call, |header| actor.name_of(header.function))
+        else {
+            return After::GoOn;
+        };
+        if is_cancelled(&call) {
+            call.end_cancelled(py);
+            return After::GoOn;
+        }
+        let method = match actor.method(py, call.header.function) {
+            Ok(method) => method,
+            Err(error) => return call.fail(py, Fault::Raised(error)),
+        };
+        context::set_main(Some(call.running(false)));
+        self.session.client.set_running(Some(call.task()));
+        let after = call.run(py, &method);
+        context::set_main(None);
+        self.session.client.set_running(None);
+        after
+    }
+
+    /// Hands this call, and those that came with it, to the actor's runtime.
+    fn submit(&mut self, py: Python<'_>, first: IncomingCall) -> After {
+        /// Enough that the hand-over costs little, and few enough that the first does not wait.
+        const BATCH_MAX: usize = 64;
+        let calls = PyList::empty(py);
+        let mut next = Some(first);
+        let mut after = After::GoOn;
+        while let Some(call) = next.take() {
+            if let Err(error) = self.enlist(py, call, &calls) {
+                error.write_unraisable(py, None);
+            }
+            if calls.len() >= BATCH_MAX {
+                break;
+            }
+            match self.session.client.next_work() {
+                Some(Work::Call(call)) => next = Some(call),
+                Some(Work::Exit { .. }) => after = After::Exit(0),
+                Some(Work::RunActor { .. } | Work::Interrupted) | None => {}
+            }
+        }
+        let actor = self.actor.as_ref().expect("only an actor gets method calls");
+        let submitted = actor.runtime.bind(py).call_method1(intern!(py, "submit"), (calls,));
+        if let Err(error) = submitted {
+            error.write_unraisable(py, None);
+        }
+        after
+    }
+
+    fn enlist(
+        &self,
+        py: Python<'_>,
+        call: IncomingCall,
+        calls: &Bound<'_, PyList>,
+    ) -> PyResult<()> {
+        let actor = self.actor.as_ref().expect("only an actor gets method calls");
+        let session = Arc::clone(&self.session);
+        let Some(call) = Invocation::of(session, call, |header| actor.name_of(header.function))
+        else {
+            return Ok(());
+        };
+        match actor.interface.by_id.get(&call.header.function) {
+            Some(method) => {
+                calls.append(ActorCall::new(py, call, &method.name, method.group.as_ref())?)
+            }
+            None => {
+                let error = unknown_method(&actor.class_name);
+                call.fail(py, Fault::Raised(error));
+                Ok(())
+            }
+        }
+    }
+
+    fn become_actor(
+        &mut self,
+        py: Python<'_>,
+        spec: Box<ActorSpec>,
+        incarnation: u32,
+        gpus: &[u32],
+    ) -> After {
+        let actor = spec.actor;
+        self.session.client.set_title(&spec.class_name);
+        let started = self.gpus.grant(py, gpus.to_vec()).map_err(ArgsError::from).and_then(|()| {
+            let interface = Interface::read(&PyBytes::new(py, &spec.handle))?;
+            let known = ActorSelf { spec, incarnation, interface };
+            self.construct(py, context::become_actor(known))
+        });
+        let result = match started {
+            Ok(actor) => {
+                self.actor = Some(actor);
+                Ok(())
+            }
+            Err(error) => Err(construction_failure(py, error)),
+        };
+        let after = if result.is_ok() { After::GoOn } else { After::Exit(0) };
+        self.session.client.actor_started(actor, incarnation, result);
+        after
+    }
+
+    fn construct(&self, py: Python<'_>, actor: &'static ActorSelf) -> Result<Actor, ArgsError> {
+        static RUNTIME: Import = Import::new("hoplo._worker", "ActorRuntime");
+        let call = CallView::parse(&actor.spec.frame).map_err(errors::malformed)?;
+        if call.header.kind != CallKind::Create {
+            return Err(errors::malformed("an actor's frame is no constructor call").into());
+        }
+        let class = exported::fetch(py, &self.session, call.header.function)?;
+        let interface = &actor.interface;
+        let groups = PyDict::new(py);
+        for (name, limit) in &interface.groups {
+            groups.set_item(name, limit)?;
+        }
+        let concurrency = match interface.max_concurrency {
+            0 if interface.is_async => 1000,
+            0 => 1,
+            limit => limit,
+        };
+        let parts = (class, concurrency, groups, interface.is_async);
+        let runtime = RUNTIME.get(py)?.call1(parts)?;
+        hooks::remember_runtime(py, &runtime);
+        let (args, kwargs) = args::decode_args(py, &self.session, &call)?;
+        let kwargs = kwargs.unwrap_or_else(|| PyDict::new(py));
+        context::set_main(Some(context::Running {
+            task: call.header.task,
+            name: format!("{}.__init__", actor.spec.class_name).into(),
+            attempt: actor.incarnation,
+            is_task: false,
+        }));
+        let constructed = runtime.call_method1(intern!(py, "construct"), (args, kwargs));
+        context::set_main(None);
+        constructed?;
+        Ok(Actor {
+            class_name: actor.spec.class_name.clone(),
+            interface: Arc::clone(interface),
+            inline: runtime.getattr(intern!(py, "inline"))?.extract()?,
+            runtime: runtime.unbind(),
+            methods: HashMap::new(),
+        })
+    }
+}
+
+fn is_cancelled(call: &Invocation) -> bool {
+    context::any_cancelled() && call.is_cancelled()
+}
+
+impl Actor {
+    fn name_of(&self, id: FunctionId) -> Arc<str> {
+        match self.interface.by_id.get(&id) {
+            Some(method) => method.full_name(),
+            None => unnamed(),
+        }
+    }
+
+    fn method<'py>(&mut self, py: Python<'py>, id: FunctionId) -> PyResult<Bound<'py, PyAny>> {
+        if let Some(method) = self.methods.get(&id) {
+            return Ok(method.bind(py).clone());
+        }
+        let known =
+            self.interface.by_id.get(&id).ok_or_else(|| unknown_method(&self.class_name))?;
+        let name = PyString::new(py, &known.name);
+        let method = self.runtime.bind(py).call_method1(intern!(py, "method"), (name,))?;
+        self.methods.insert(id, method.clone().unbind());
+        Ok(method)
+    }
+}
+
+fn unknown_method(class_name: &str) -> PyErr {
+    PyRuntimeError::new_err(format!(
+        "{class_name} has no method of that name: the caller's class differs from the actor's"
+    ))
+}
+
+fn unnamed() -> Arc<str> {
+    "a function".into()
+}
+
+fn granted(call: &CallView<'_>) -> Vec<u32> {
+    let mut gpus: Vec<u32> = call.extra().collect();
+    if call.header.flags & CALL_BACKPRESSURE != 0 {
+        gpus.pop();
+    }
+    gpus
+}
+
+fn construction_failure(py: Python<'_>, error: ArgsError) -> Failure {
+    let name = context::actor().map_or("an actor", |actor| &actor.spec.class_name);
+    let error = match error {
+        ArgsError::Failed(failure) => errors::raised(py, &failure, None),
+        ArgsError::Raised(error) => error,
+    };
+    let text = error
+        .value(py)
+        .getattr(intern!(py, "_text"))
+        .and_then(|text| text.extract::<String>())
+        .or_else(|_| traceback(py, &error))
+        .unwrap_or_else(|_| error.to_string());
+    let text = format!("the constructor of {name} raised an exception:\n\n{text}");
+    Failure::new(FailureKind::ActorDied, text)
+}
+
+fn traceback(py: Python<'_>, error: &PyErr) -> PyResult<String> {
+    static FORMAT: Import = Import::new("hoplo._errors", "_traceback_text");
+    FORMAT.get(py)?.call1((error.value(py),))?.extract()
+}
+
+struct WorkerHooks;
+
+impl Hooks for WorkerHooks {
+    fn output(&self, _pid: u32, _title: &str, _stderr: bool, _lines: &[String]) {}
+
+    fn cancel(&self, task: TaskId) {
+        if context::interrupt(task) {
+            return;
+        }
+        hooks::cancel_in_actor(task);
+    }
+
+    fn warn(&self, line: &str) {
+        eprintln!("hoplo: {line}");
+    }
+
+    fn exit(&self, _reason: &str) {
+        // SAFETY: no preconditions; the process ends here, whatever its other threads do.
+        unsafe { libc::_exit(0) }
+    }
+
+    fn inspect(&self, _kind: &str, _argument: &str) -> Option<String> {
+        None
+    }
+}
