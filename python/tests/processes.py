@@ -1,4 +1,4 @@
-"""Processes that tests start, watch and kill, and gates at which remote code waits for the test.
+"""Processes that tests start, watch and kill, and notes that remote code leaves for the test.
 
 Imported by workers and by other programs too: nothing here needs pytest.
 """
@@ -19,44 +19,7 @@ from typing import Any
 import hoplo
 from hoplo import _core
 
-# ------------------------------------------------------------------------------- gates
-
-
-class Gate:
-    """Closed until the test opens it; tasks that wait at it block in the kernel.
-
-    A file lock: picklable by its path, and gone with the process that holds it.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = str(path)
-        self._held: int | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (Gate, (self.path,))
-
-    def close(self) -> Gate:
-        self._held = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-        fcntl.flock(self._held, fcntl.LOCK_EX)
-        return self
-
-    def open(self) -> None:
-        if self._held is not None:
-            os.close(self._held)
-            self._held = None
-
-    def wait(self) -> None:
-        file = os.open(self.path, os.O_RDWR)
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH)
-        finally:
-            os.close(file)
-
-    def __enter__(self) -> Gate:
-        return self.close()
-
-    def __exit__(self, *_: object) -> None:
-        self.open()
+# ------------------------------------------------------------------------------- notes
 
 
 class Notes:

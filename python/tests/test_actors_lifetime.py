@@ -7,7 +7,7 @@ import os
 
 import pytest
 from conftest import eventually
-from processes import Gate, Notes, alive
+from processes import Notes, alive
 
 import hoplo
 from hoplo.exceptions import ActorDiedError
@@ -178,16 +178,16 @@ def test_terminate_runs_what_was_called_before():
 # ------------------------------------------------------------------------------- kill, exit
 
 
-def test_kill_ends_it_in_the_middle_of_a_call(tmp_path):
-    with Gate(tmp_path / "gate") as gate:
-        counter = Counter.remote()
-        pid = hoplo.get(counter.pid.remote())
-        running, waiting = counter.wait.remote(gate), counter.add.remote()
-        hoplo.kill(counter)
-        for ref in (running, waiting, counter.add.remote()):
-            with pytest.raises(ActorDiedError, match=r"Counter .*was killed by hoplo.kill\(\)"):
-                hoplo.get(ref)
-        eventually(lambda: not alive(pid))
+def test_kill_ends_it_in_the_middle_of_a_call(gate):
+    counter = Counter.remote()
+    pid = hoplo.get(counter.pid.remote())
+    running, waiting = counter.wait.remote(gate), counter.add.remote()
+    eventually(gate.arrived)
+    hoplo.kill(counter)
+    for ref in (running, waiting, counter.add.remote()):
+        with pytest.raises(ActorDiedError, match=r"Counter .*was killed by hoplo.kill\(\)"):
+            hoplo.get(ref)
+    eventually(lambda: not alive(pid))
 
 
 def test_kill_before_it_has_started():

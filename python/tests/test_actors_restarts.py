@@ -8,7 +8,7 @@ import signal
 
 import pytest
 from conftest import eventually
-from processes import Gate, Notes, alive
+from processes import Notes, alive
 
 import hoplo
 from hoplo.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError
@@ -175,11 +175,11 @@ def test_a_constructor_argument_is_there_again_for_a_restart():
     assert hoplo.get(model.total.remote()) == 300_000
 
 
-def test_why_a_call_waits_for_its_actor(tmp_path):
-    with Gate(tmp_path / "gate") as gate:
-        counter = Counter.remote()
-        busy = counter.wait.remote(gate)
-        with pytest.raises(GetTimeoutError, match=r"actor:\w+"):
-            hoplo.get(counter.add.remote(), timeout=0.2)
-        gate.open()
-        assert hoplo.get(busy) == "waited"
+def test_why_a_call_waits_for_its_actor(gate):
+    counter = Counter.remote()
+    busy = counter.wait.remote(gate)
+    eventually(gate.arrived)
+    with pytest.raises(GetTimeoutError, match=r"actor:\w+"):
+        hoplo.get(counter.add.remote(), timeout=0.2)
+    gate.open()
+    assert hoplo.get(busy) == "waited"

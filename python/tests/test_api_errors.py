@@ -229,7 +229,8 @@ def test_an_actor_that_nobody_named():
         hoplo.get_actor(3)
     with pytest.raises(ValueError, match="must not be empty"):
         hoplo.get_actor("")
-    Counter.options(name="the counter").remote(0)
+    named = Counter.options(name="the counter").remote(0)
+    assert hoplo.get_actor("the counter") == named
     with pytest.raises(ValueError, match="the counter"):
         hoplo.get_actor("the counte")
 
@@ -237,14 +238,6 @@ def test_an_actor_that_nobody_named():
 def test_exit_actor_outside_of_an_actor():
     with pytest.raises(RuntimeError, match="does not run in one"):
         hoplo.exit_actor()
-
-
-def test_a_ref_of_another_session_is_named_as_such():
-    # Made up: an id that this session never had.
-    import pickle
-
-    ref = pickle.loads(pickle.dumps(hoplo.put([1])))
-    assert hoplo.get(ref) == [1]
 
 
 def test_init_twice():

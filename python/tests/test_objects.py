@@ -1,0 +1,298 @@
+"""Values in the object store: what comes back, without copies, and room for more than memory."""
+
+import array
+import collections
+import datetime
+import decimal
+import enum
+import gc
+import json
+import os
+import pickle
+
+import numpy as np
+import pytest
+from conftest import eventually
+
+import hoplo
+from hoplo import _core
+from hoplo.exceptions import ObjectStoreFullError
+
+MIB = 1 << 20
+
+
+class Color(enum.Enum):
+    RED = 1
+
+
+Pair = collections.namedtuple("Pair", "a b")
+
+
+@hoplo.remote
+def echo(value):
+    return value
+
+
+@hoplo.remote
+def described(value):
+    return type(value).__name__, value.flags.writeable, value.ctypes.data % 64
+
+
+VALUES = [
+    None,
+    True,
+    0,
+    -1,
+    2**62,
+    -(2**63),
+    2**63,
+    10**40,
+    0.5,
+    float("inf"),
+    1 + 2j,
+    "",
+    "text",
+    "\N{SNOWMAN} and \U0001f600",
+    "\ud800",
+    b"",
+    b"bytes",
+    bytearray(b"more"),
+    [],
+    (),
+    {},
+    set(),
+    [1, [2, [3, None]]],
+    (1, ("two", 3.0)),
+    {"a": 1, 2: [3], (4, 5): {6: 7}, None: b""},
+    {1, 2},
+    frozenset({3}),
+    range(3),
+    slice(1, 2, 3),
+    Ellipsis,
+    datetime.datetime(2020, 1, 2, tzinfo=datetime.UTC),
+    decimal.Decimal("1.10"),
+    Color.RED,
+    Pair(1, 2),
+    collections.OrderedDict(a=1),
+    collections.deque([1, 2]),
+    array.array("d", [1.0, 2.0]),
+    "x" * 500_000,
+    b"x" * 500_000,
+    list(range(100_000)),
+    {str(i): i for i in range(10_000)},
+]
+
+
+# ------------------------------------------------------------------------------------ errors
+
+
+def test_an_array_larger_than_the_store_is_refused_at_put():
+    store = hoplo.cluster_resources()["object_store_memory"]
+    with pytest.raises(ObjectStoreFullError, match="object_store_memory"):
+        hoplo.empty(int(2 * store), "uint8")
+    assert hoplo.get(hoplo.put(b"x" * MIB)) == b"x" * MIB
+
+
+# ------------------------------------------------------------------------------------ values
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:20])
+def test_what_comes_back_is_equal_and_of_the_same_type(value):
+    for ref in (hoplo.put(value), echo.remote(value), echo.remote(hoplo.put(value))):
+        back = hoplo.get(ref)
+        assert back == value
+        assert type(back) is type(value)
+        if isinstance(value, dict):
+            assert list(back) == list(value)
+
+
+def test_nan_and_negative_zero():
+    back = hoplo.get(hoplo.put([float("nan"), -0.0]))
+    assert back[0] != back[0]
+    assert str(back[1]) == "-0.0"
+
+
+def test_shared_and_cyclic_parts_stay_so():
+    inner = [1]
+    back = hoplo.get(echo.remote([inner, inner]))
+    assert back == [[1], [1]]
+    cycle: list = [1]
+    cycle.append(cycle)
+    back = hoplo.get(hoplo.put(cycle))
+    assert back[0] == 1
+    assert back[1] is back
+
+
+def test_subclasses_of_plain_types_stay_such():
+    class Names(dict):
+        pass
+
+    class Count(int):
+        pass
+
+    back = hoplo.get(hoplo.put([Names(a=1), Count(3)]))
+    assert back == [{"a": 1}, 3]
+    assert [type(x).__name__ for x in back] == ["Names", "Count"]
+
+
+def test_a_deep_nest():
+    value: list = []
+    for _ in range(200):
+        value = [value]
+    assert hoplo.get(hoplo.put(value)) == value
+
+
+# ------------------------------------------------------------------------------------ arrays
+
+
+def test_an_array_is_read_without_a_copy_and_cannot_be_written():
+    ref = hoplo.put(np.arange(1_000_000))
+    one, other = hoplo.get(ref), hoplo.get(ref)
+    assert one.ctypes.data == other.ctypes.data
+    assert (one == np.arange(1_000_000)).all()
+    with pytest.raises(ValueError, match="read-only"):
+        one[0] = 1
+    with pytest.raises(ValueError):
+        one.flags.writeable = True
+    assert hoplo.get(described.remote(ref)) == ("ndarray", False, 0)
+
+
+def test_arrays_inside_values_are_read_without_a_copy():
+    value = {"a": np.ones((300, 400)), "b": [np.zeros(50_000, "uint8"), "text"]}
+    ref = hoplo.put(value)
+    one, other = hoplo.get(ref), hoplo.get(ref)
+    assert one["a"].ctypes.data == other["a"].ctypes.data
+    assert one["b"][0].ctypes.data == other["b"][0].ctypes.data
+    assert one["a"].shape == (300, 400)
+    assert not one["a"].flags.writeable
+
+
+@pytest.mark.parametrize(
+    "array_",
+    [
+        np.array(3.0),
+        np.zeros((0, 3)),
+        np.arange(6).reshape(2, 3),
+        np.asfortranarray(np.arange(60_000.0).reshape(200, 300)),
+        np.arange(200_000)[::2],
+        np.array(["a", "bc"]),
+        np.array([1, None], dtype=object),
+        np.zeros(1000, dtype=[("x", "f4"), ("y", "i8")]),
+        np.arange(100_000, dtype=">i4"),
+        np.arange(40_000).astype("datetime64[s]"),
+        np.float32(1.5),
+        np.ma.masked_array([1, 2], [True, False]),
+    ],
+    ids=lambda a: f"{a.dtype}{a.shape}",
+)
+def test_arrays_of_every_kind(array_):
+    back = hoplo.get(echo.remote(array_))
+    assert back.dtype == array_.dtype
+    assert back.shape == array_.shape
+    np.testing.assert_array_equal(back, array_)
+
+
+def test_a_view_outlives_its_ref():
+    ref = hoplo.put(np.arange(500_000))
+    view = hoplo.get(ref)[1000:]
+    del ref
+    gc.collect()
+    others = [hoplo.put(np.zeros(500_000)) for _ in range(20)]
+    assert view[0] == 1000
+    assert view[-1] == 499_999
+    del others
+
+
+def test_the_same_array_in_a_hundred_tasks():
+    @hoplo.remote
+    def total(values, i):
+        return int(values.sum()) + i
+
+    ref = hoplo.put(np.ones(500_000, "int64"))
+    assert hoplo.get([total.remote(ref, i) for i in range(100)]) == [
+        500_000 + i for i in range(100)
+    ]
+
+
+def test_empty_is_in_the_store_already():
+    frame = hoplo.empty((1000, 1000), "float32")
+    assert frame.shape == (1000, 1000)
+    assert frame.dtype == np.float32
+    frame[:] = 7
+    before = frame.ctypes.data
+    ref = hoplo.put(frame)
+    assert hoplo.get(ref).ctypes.data % 64 == before % 64 == 0
+    assert float(hoplo.get(ref).sum()) == 7e6
+    assert not hoplo.get(ref).flags.writeable
+    assert hoplo.get(described.remote(ref))[1] is False
+
+
+def test_put_of_empty_takes_no_more_room():
+    def used():
+        objects = json.loads(_core.query("objects"))
+        return sum(o["size"] for o in objects if isinstance(o, dict) and "size" in o)
+
+    frame = hoplo.empty(32 * MIB, "uint8")
+    frame[:] = 1
+    ref = hoplo.put(frame)
+    assert hoplo.get(ref)[-1] == 1
+    assert hoplo.get(ref).nbytes == 32 * MIB
+
+
+@pytest.mark.parametrize("shape", [0, 5, (0, 3), (2, 3, 4), ()])
+def test_empty_of_every_shape(shape):
+    made = hoplo.empty(shape)
+    assert made.shape == np.empty(shape).shape
+    made[...] = 2
+    assert (hoplo.get(hoplo.put(made)) == 2).all()
+
+
+def test_a_result_made_in_the_store():
+    @hoplo.remote
+    def frame(n):
+        made = hoplo.empty((n, n))
+        made[:] = n
+        return made
+
+    back = hoplo.get(frame.remote(500))
+    assert back.shape == (500, 500)
+    assert (back == 500).all()
+
+
+def test_bytes_like_values():
+    data = os.urandom(MIB)
+    assert hoplo.get(echo.remote(data)) == data
+    assert hoplo.get(echo.remote(bytearray(data))) == bytearray(data)
+    buffer = hoplo.get(hoplo.put(pickle.PickleBuffer(data)))
+    assert bytes(buffer) == data
+    assert memoryview(buffer).readonly
+
+
+def test_arrow_tables_are_read_without_a_copy():
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"n": np.arange(500_000), "s": ["x"] * 500_000})
+    ref = hoplo.put(table)
+    one, other = hoplo.get(ref), hoplo.get(ref)
+    assert one.equals(table)
+    addresses = [t["n"].chunk(0).buffers()[1].address for t in (one, other)]
+    assert addresses[0] == addresses[1]
+    assert hoplo.get(echo.remote(table)).equals(table)
+
+
+def test_tensors_are_read_without_a_copy():
+    torch = pytest.importorskip("torch")
+    ref = hoplo.put({"w": torch.arange(500_000.0).reshape(500, 1000)})
+    one, other = hoplo.get(ref), hoplo.get(ref)
+    assert one["w"].data_ptr() == other["w"].data_ptr()
+    assert torch.equal(one["w"], torch.arange(500_000.0).reshape(500, 1000))
+
+
+def test_room_is_used_again():
+    store = hoplo.cluster_resources()["object_store_memory"]
+    block = np.ones(32 * MIB, "uint8")
+    for i in range(int(min(2 * store, 4 * (1 << 30)) / block.nbytes)):
+        ref = hoplo.put(block)
+        if i % 16 == 0:
+            assert hoplo.get(ref)[-1] == 1
+        del ref
+    eventually(lambda: len(json.loads(_core.query("objects"))) < 10)

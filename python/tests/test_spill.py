@@ -1,0 +1,119 @@
+"""More objects than memory: spilled, restored, and the end of the disk."""
+
+import os
+import subprocess
+
+import numpy as np
+import pytest
+from conftest import eventually
+
+import hoplo
+from hoplo.exceptions import ObjectStoreFullError
+
+NODE = None
+MIB = 1 << 20
+
+
+def filled(i, mebibytes=8):
+    return np.full(mebibytes * MIB, i, "uint8")
+
+
+def spilled_bytes():
+    total = 0
+    for at, _, names in os.walk(os.environ["HOPLO_TMPDIR"]):
+        if os.path.basename(at) == "spill":
+            total += sum(os.path.getsize(os.path.join(at, name)) for name in names)
+    return total
+
+
+def test_an_object_larger_than_the_store_is_an_error_at_put(fresh_node):
+    fresh_node(num_cpus=1, object_store_memory=64 * MIB)
+    with pytest.raises(ObjectStoreFullError, match="object_store_memory") as caught:
+        hoplo.put(filled(1, 65))
+    assert "64" in str(caught.value)
+
+    @hoplo.remote(max_retries=0)
+    def make():
+        return filled(1, 65)
+
+    with pytest.raises(ObjectStoreFullError):
+        hoplo.get(make.remote())
+    assert hoplo.get(hoplo.put(filled(3)))[0] == 3
+
+
+def test_views_that_fill_the_store_are_named(fresh_node):
+    fresh_node(num_cpus=1, object_store_memory=64 * MIB)
+    views = [hoplo.get(hoplo.put(filled(i))) for i in range(6)]
+    with pytest.raises(ObjectStoreFullError) as caught:
+        for i in range(6):
+            views.append(hoplo.get(hoplo.put(filled(i))))
+    assert "driver" in str(caught.value) or str(os.getpid()) in str(caught.value)
+    assert [int(view[-1]) for view in views[:6]] == list(range(6))
+    views.clear()
+    assert hoplo.get(hoplo.put(filled(9)))[0] == 9
+
+
+def test_four_times_the_store_comes_back_whole(fresh_node):
+    fresh_node(num_cpus=2, object_store_memory=64 * MIB)
+    refs = [hoplo.put(filled(i)) for i in range(32)]
+    assert spilled_bytes() > 100 * MIB
+    for i in (0, 31, 5, 16, 1):
+        value = hoplo.get(refs[i])
+        assert value[0] == value[-1] == i
+    for i, ref in enumerate(refs):
+        assert hoplo.get(ref).sum() == i * 8 * MIB
+
+
+def test_tasks_read_what_was_spilled(fresh_node):
+    fresh_node(num_cpus=2, object_store_memory=64 * MIB)
+
+    @hoplo.remote
+    def make(i):
+        return filled(i)
+
+    @hoplo.remote
+    def total(*blocks):
+        return sum(int(block[0]) + int(block[-1]) for block in blocks)
+
+    refs = [make.remote(i) for i in range(24)]
+    totals = [total.remote(a, b) for a, b in zip(refs, refs[1:], strict=False)]
+    assert hoplo.get(totals) == [4 * i + 2 for i in range(23)]
+
+
+def test_spilled_files_go_with_their_objects(fresh_node):
+    fresh_node(num_cpus=1, object_store_memory=64 * MIB)
+    refs = [hoplo.put(filled(i)) for i in range(24)]
+    assert spilled_bytes() > 0
+    refs.clear()
+    eventually(lambda: spilled_bytes() == 0)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(folder)], capture_output=True
+    )
+    if made.returncode != 0:
+        pytest.skip("a full disk needs the right to mount a small one")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_is_an_error_that_says_who_holds_what(fresh_node, small_disk):
+    fresh_node(num_cpus=1, object_store_memory=64 * MIB, _temp_dir=str(small_disk))
+    refs = []
+    with pytest.raises(ObjectStoreFullError) as caught:
+        for i in range(24):
+            refs.append(hoplo.put(filled(i)))
+    text = str(caught.value)
+    assert "disk" in text or "space" in text
+    assert "MiB" in text or "MB" in text
+    # Nothing is lost: what was put is there, and room that is freed is used.
+    for i in (0, len(refs) - 1):
+        assert hoplo.get(refs[i])[0] == i
+    del refs[1:]
+    assert hoplo.get(hoplo.put(filled(77)))[-1] == 77
+    assert hoplo.get(refs[0])[-1] == 0
+    hoplo.shutdown()
