@@ -377,7 +377,7 @@ impl Invocation {
         if self.header.flags & CALL_RETRY_LISTED == 0 {
             return false;
         }
-        let asked = || {
+        let asked = || -> PyResult<bool> {
             let view = self.view();
             let (_, types) = args::decode_extras(py, view.args)?;
             let Some(types) = types else { return Ok(false) };
@@ -385,7 +385,7 @@ impl Invocation {
             IS_RETRYABLE.get(py)?.call1((error.value(py), types))?.extract()
         };
         // Types that cannot be read here cannot have been raised here.
-        asked().unwrap_or_else(|_: PyErr| false)
+        asked().unwrap_or(false)
     }
 
     fn end_failed(&self, py: Python<'_>, failure: Failure, contains: Vec<ObjectId>, flags: u8) {

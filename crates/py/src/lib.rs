@@ -61,7 +61,7 @@ mod _core {
     #[pymodule_export]
     use super::stream::ObjectRefGenerator;
     #[pymodule_export]
-    use super::values::{StoreBuffer, allocate};
+    use super::values::{_decode, _encode, StoreBuffer, allocate};
     #[pymodule_export]
     use super::worker::worker_main;
 

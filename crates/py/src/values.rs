@@ -37,7 +37,9 @@ pub(crate) use store_buffer::{StoreBuffer, allocate, put_in_place};
 
 use hoplo_base::ObjectId;
 use hoplo_base::limits::INLINE_BYTES_MAX;
+use hoplo_client::Content;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 /// First byte of a pickled value; plain tags are below it.
 const PICKLE: u8 = 32;
@@ -96,4 +98,20 @@ pub(crate) fn unpicklable(value: &Bound<'_, PyAny>, name: &str, error: PyErr) ->
         .get(py)
         .and_then(|make| make.call1((value, name, error.value(py))))
         .map_or_else(|error| error, PyErr::from_value)
+}
+
+/// The bytes of a value, for tests of the codec.
+#[pyfunction]
+pub(crate) fn _encode<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    let (mut bytes, mut contains) = (Vec::new(), Vec::new());
+    if let Encoded::Large(large) = encode(value, INLINE_BYTES_MAX, &mut bytes, &mut contains)? {
+        large.append_to(&mut bytes);
+    }
+    Ok(PyBytes::new(value.py(), &bytes))
+}
+
+/// The value of such bytes.
+#[pyfunction]
+pub(crate) fn _decode<'py>(bytes: &Bound<'py, PyBytes>) -> PyResult<Bound<'py, PyAny>> {
+    read_content(bytes.py(), &Content::Inline(bytes.as_bytes().into()))
 }
