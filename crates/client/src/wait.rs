@@ -17,6 +17,10 @@ use crate::peers::slot_of;
 
 const LENIENT: Duration = Duration::from_millis(1);
 
+/// A signal that arrives just before the sleep does not end it: the caller looks at its signals at least
+/// this often.
+const SIGNALS: Duration = Duration::from_secs(1);
+
 impl Client {
     /// Drains replies and waits until `wanted` of the objects are ready (readable with `read`, except
     /// under pressure: then wait again). Duplicates count once each time they are listed.
@@ -96,13 +100,11 @@ impl Client {
                 blocked = self.worker.lend(&mut core.writer);
             }
             strict = drained == 0 && (strict || started.elapsed() >= LENIENT);
-            let lenient = (kind == SleepKind::Lenient).then_some(LENIENT);
-            let timeout = match (left, lenient) {
-                (Some(left), Some(lenient)) => Some(left.min(lenient)),
-                (left, lenient) => left.or(lenient),
-            };
+            let nap = if kind == SleepKind::Lenient { LENIENT } else { SIGNALS };
+            let timeout = Some(left.map_or(nap, |left| left.min(nap)));
             let slept = parking_lot::MutexGuard::unlocked(&mut core, || sleeper.sleep(timeout));
-            if slept == Slept::Interrupted {
+            let looks_at_signals = slept == Slept::TimedOut && timeout == Some(SIGNALS);
+            if slept == Slept::Interrupted || looks_at_signals {
                 break Waited::Interrupted;
             }
         };

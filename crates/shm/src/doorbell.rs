@@ -66,7 +66,7 @@ pub enum Slept {
     Woken,
     /// The timeout passed.
     TimedOut,
-    /// A signal handler ran: let Python look at its signals, then sleep again.
+    /// A signal handler ran (the bell may have rung, too): let Python look at its signals first.
     Interrupted,
 }
 
@@ -186,7 +186,7 @@ impl Sleeper<'_> {
         let slept = self.bell.kernel_sleep(self.seq, self.kind, timeout);
         // Acquire, through rings(): who was woken sees what was published before the ring.
         let rung = self.rung();
-        if rung { Slept::Woken } else { slept }
+        if rung && slept != Slept::Interrupted { Slept::Woken } else { slept }
     }
 }
 
