@@ -99,18 +99,18 @@ impl Session {
     ) {
         let actor = ActorId(TaskId { owner: self.me(), seq });
         self.mention_arguments(now, seq, effects);
+        let named = self.named_in_frame(seq);
         let frame = self.frame_of_kind(seq, Some(CallKind::Create));
         let mut bytes = frame.header.to_vec();
         for part in [frame.args, &frame.extra, frame.refs] {
             bytes.extend_from_slice(part);
         }
         let record = self.remove_task(seq);
-        let refs = record.call.refs.iter().chain(&record.call.nested);
         let known = |object: &ObjectId| {
             let knowledge = self.objects.get(object).map(|entry| entry.knowledge);
             knowledge.is_some_and(|knowledge| knowledge != Knowledge::Private)
         };
-        let contains: Vec<ObjectId> = refs.copied().filter(known).collect();
+        let contains: Vec<ObjectId> = named.into_iter().filter(known).collect();
         let spec = Box::new(ActorSpec {
             actor,
             class_name: create.class_name,
@@ -133,6 +133,39 @@ impl Session {
         let handle = self.objects.get_mut(&actor.handle()).expect("its task kept it");
         handle.tokens += 1;
         handle.knowledge = Knowledge::Shared;
+        handle.count += 1;
+        self.drop_ref(now, actor.handle(), effects); // if nobody holds it any more
+    }
+
+    /// Its handle is about to leave this process: the daemon must know it now, even if arguments are
+    /// still pending (its constructor waits for them in its worker).
+    pub(super) fn create_now(
+        &mut self,
+        now: Instant,
+        actor: ActorId,
+        effects: &mut Vec<Effect>,
+    ) {
+        let seq = actor.0.seq;
+        let task = self.tasks.get_mut(&seq).filter(|_| actor.0.owner == self.me);
+        if let Some(create) = task.and_then(|task| task.creates.take()) {
+            self.send_creation(now, seq, *create, effects);
+        }
+    }
+
+    /// An argument of its constructor failed: it is dead before it was created.
+    pub(super) fn creation_failed(
+        &mut self,
+        now: Instant,
+        seq: u64,
+        failure: &Failure,
+        effects: &mut Vec<Effect>,
+    ) {
+        let record = self.remove_task(seq);
+        let actor = ActorId(TaskId { owner: self.me, seq });
+        self.drop_all(now, &record.call.refs, effects);
+        self.drop_all(now, &record.call.nested, effects);
+        self.actor_state(now, actor, ActorState::Dead { failure: failure.clone() }, effects);
+        let handle = self.objects.get_mut(&actor.handle()).expect("its task kept it");
         handle.count += 1;
         self.drop_ref(now, actor.handle(), effects); // if nobody holds it any more
     }
@@ -207,6 +240,10 @@ impl Session {
             let Some(state) = self.actors.get_mut(&actor) else { return };
             let Status::Alive { worker } = state.status else { return };
             let Some(seq) = state.queue.front().copied() else { return };
+            let before = state.in_flight.first().and_then(|first| self.tasks.get(first));
+            if before.is_some_and(|task| task.stage != (Stage::Placed { worker })) {
+                return; // SES-5: the obituary of its last worker has not come yet
+            }
             match self.tasks.get(&seq).map(|task| task.stage) {
                 None => {
                     state.queue.pop_front(); // it failed or was cancelled
@@ -270,12 +307,19 @@ impl Session {
     ) {
         let lives_there =
             |state: &Actor| matches!(state.status, Status::Alive { worker } if worker == process);
-        let Some((actor, state)) = self.actors.iter_mut().find(|(_, state)| lives_there(state))
-        else {
-            return;
+        let placed_there = |state: &Actor| {
+            let first = state.in_flight.first().and_then(|first| self.tasks.get(first));
+            first.is_some_and(|task| task.stage == Stage::Placed { worker: process })
         };
+        let concerned = self
+            .actors
+            .iter_mut()
+            .find(|(_, state)| lives_there(state) || placed_there(state));
+        let Some((actor, state)) = concerned else { return };
         let actor = *actor;
-        state.status = Status::Unknown;
+        if lives_there(state) {
+            state.status = Status::Unknown;
+        }
         let in_flight = std::mem::take(&mut state.in_flight);
         for seq in in_flight {
             if unstarted.contains(&seq) {
@@ -284,6 +328,15 @@ impl Session {
                 self.set_stage(seq, Stage::Limbo);
                 self.actors.get_mut(&actor).expect("it is there").limbo.insert(seq);
             }
+        }
+        match &self.actors[&actor].status {
+            // The daemon's word was faster than the obituary.
+            Status::Alive { .. } => self.restarted(now, actor, "its worker died", effects),
+            Status::Restarting { cause } => {
+                let cause = cause.clone();
+                self.restarted(now, actor, &cause, effects);
+            }
+            Status::Unknown | Status::Pending { .. } | Status::Dead { .. } => {}
         }
     }
 
@@ -341,12 +394,23 @@ impl Session {
             }
             return;
         }
-        for seq in limbo {
-            let Some(task) = self.tasks.get_mut(&seq) else { continue };
+        self.actors.get_mut(&actor).expect("it is there").limbo = limbo;
+        self.restarted(now, actor, &cause, effects);
+    }
+
+    /// Calls that its last worker had begun run again, or fail.
+    fn restarted(
+        &mut self,
+        now: Instant,
+        actor: ActorId,
+        cause: &str,
+        effects: &mut Vec<Effect>,
+    ) {
+        let state = self.actors.get_mut(&actor).expect("the caller has it");
+        for seq in std::mem::take(&mut state.limbo) {
+            let Some(task) = self.tasks.get(&seq) else { continue };
             if task.retries_left != 0 && task.cancel.is_none() {
-                task.retries_left -= i32::from(task.retries_left > 0);
-                task.attempt += 1;
-                self.requeue(now, seq, effects);
+                self.run_again(now, seq, effects);
             } else {
                 let text = format!(
                     "{actor} was running this call of {} when it went down and is being restarted ({cause}); \
@@ -358,5 +422,15 @@ impl Session {
             }
         }
         self.pump_actor(now, actor, effects);
+    }
+}
+
+impl Actor {
+    /// The daemon is gone, and with it every actor.
+    pub(super) fn give_up(&mut self, failure: Failure) {
+        self.status = Status::Dead { failure };
+        self.queue.clear();
+        self.in_flight.clear();
+        self.limbo.clear();
     }
 }

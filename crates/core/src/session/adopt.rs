@@ -69,7 +69,10 @@ impl Session {
         for (object, value) in &refs {
             self.add_ref(*object);
             let entry = self.objects.get_mut(object).expect("it was just counted");
-            if let (ValueView::Inline(bytes), State::Pending { .. }) = (value, &entry.state) {
+            let new = entry.count == 1;
+            if let (true, ValueView::Inline(bytes), State::Pending { asked: false }) =
+                (new, value, &entry.state)
+            {
                 entry.state = State::Ready(Value::Inline((*bytes).into()));
                 entry.knowledge = Knowledge::Private; // it travelled by value: nobody else knows it
             }
@@ -88,6 +91,7 @@ impl Session {
         }
         let record = self.tasks.get_mut(&task.seq).expect("it was just made");
         record.stands_for = Some(lineage.task);
+        record.shared = true; // all who hold its objects wait for its reply
         record.attempt = view.header.attempt + 1;
         self.admit(now, task.seq, effects);
     }

@@ -88,7 +88,7 @@ impl Session {
         self.pump(now, key, effects);
     }
 
-    fn key_of(&mut self, seq: u64) -> u32 {
+    pub(super) fn key_of(&mut self, seq: u64) -> u32 {
         let shape = self.tasks[&seq].call.options.shape.clone();
         self.shape_key(&shape)
     }
@@ -234,7 +234,11 @@ impl Session {
         effects: &mut Vec<Effect>,
     ) {
         let Some(id) = self.workers.get(&worker).copied() else { return };
-        self.leases.get_mut(&id).expect("both maps hold it").held_up = true;
+        let lease = self.leases.get_mut(&id).expect("both maps hold it");
+        if lease.in_flight.is_empty() {
+            return; // what blocked there has replied meanwhile
+        }
+        lease.held_up = true;
         self.revoke_behind(id, 0, effects);
     }
 
@@ -286,6 +290,7 @@ impl Session {
         lease.in_flight.remove(at.expect("SES-1: it was placed there"));
         lease.progress_at = now;
         lease.expected_ns = if lease.in_flight.is_empty() {
+            lease.held_up = false;
             0
         } else {
             let count = lease.in_flight.len() as u64 + 1;
@@ -293,7 +298,7 @@ impl Session {
         };
     }
 
-    /// After replies or revocations: the lease is refilled, given back, or helps another.
+    /// After a reply: the lease is refilled, given back, or helps another.
     pub(super) fn after_reply(
         &mut self,
         now: Instant,
@@ -306,13 +311,35 @@ impl Session {
         if lease.retiring && !lease.in_flight.is_empty() {
             self.revoke_behind(*id, 0, effects);
         }
+        self.refill(now, worker, effects);
+        self.steal(key, effects);
+    }
+
+    /// Frames were asked back. If none came, nothing more is asked for: the answer would be the same
+    /// until replies are drained.
+    pub(super) fn after_revocation(
+        &mut self,
+        now: Instant,
+        worker: ProcessId,
+        any: bool,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(id) = self.workers.get(&worker) else { return };
+        let key = self.leases[id].key;
+        self.refill(now, worker, effects);
+        if any {
+            self.steal(key, effects);
+        }
+    }
+
+    fn refill(&mut self, now: Instant, worker: ProcessId, effects: &mut Vec<Effect>) {
+        let key = self.leases[&self.workers[&worker]].key;
         if self.return_if_done(now, worker, effects) {
             return;
         }
         if !self.shapes[key as usize].queue.is_empty() || self.shapes[key as usize].asked > 0 {
             self.pump(now, key, effects);
         }
-        self.steal(key, effects);
     }
 
     fn return_if_done(
@@ -326,11 +353,9 @@ impl Session {
         if !lease.recalled || !lease.in_flight.is_empty() {
             return false;
         }
+        let key = lease.key;
         self.give_back(id, effects);
-        let key = self.shapes.iter().position(|state| !state.queue.is_empty());
-        if let Some(key) = key {
-            self.pump(now, key as u32, effects);
-        }
+        self.pump(now, key, effects);
         true
     }
 

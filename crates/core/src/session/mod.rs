@@ -323,9 +323,8 @@ impl Session {
         keys.sort_unstable();
         for object in keys {
             let entry = &self.objects[&object];
-            let completes =
-                object.task.owner == self.me && self.tasks.contains_key(&object.task.seq);
-            assert!(entry.count > 0 || completes, "SES-2: {object} is unreachable and kept");
+            let coming = self.is_coming(object);
+            assert!(entry.count > 0 || coming, "SES-2: {object} is unreachable and kept");
         }
         let mut reasons = 0;
         for task in self.tasks.values() {
@@ -365,10 +364,24 @@ impl Session {
 
     fn node_died(&mut self, now: Instant, failure: Failure, effects: &mut Vec<Effect>) {
         self.node_died = Some(failure.clone());
+        // First nothing can be placed any more, whatever the failures set free.
+        for state in &mut self.shapes {
+            state.queue.clear();
+            state.leases.clear();
+            state.asked = 0;
+        }
+        self.leases.clear();
+        self.workers.clear();
+        for actor in self.actors.values_mut() {
+            actor.give_up(failure.clone());
+        }
         let mut seqs: Vec<u64> = self.tasks.keys().copied().collect();
         seqs.sort_unstable();
         for seq in seqs {
-            self.fail_task(now, seq, &failure, effects);
+            if self.tasks.contains_key(&seq) {
+                self.set_stage(seq, Stage::Limbo);
+                self.fail_task(now, seq, &failure, effects);
+            }
         }
         let mut waiting: Vec<ObjectId> = self
             .objects
@@ -379,10 +392,10 @@ impl Session {
         waiting.sort_unstable();
         for object in waiting {
             let value = Value::Failed(failure.clone());
-            self.complete(now, object, value, vec![], Origin::Own, effects);
+            if !self.is_ready(object) {
+                self.complete(now, object, value, vec![], Origin::Own, effects);
+            }
         }
-        self.leases.clear();
-        self.workers.clear();
         self.notices.clear();
     }
 }

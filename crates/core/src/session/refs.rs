@@ -194,11 +194,15 @@ impl Session {
     pub fn want(&mut self, objects: &[ObjectId], effects: &mut Vec<Effect>) {
         let mut wanted = Vec::new();
         for object in objects {
-            let own = object.task.owner == self.me && self.tasks.contains_key(&object.task.seq);
-            let entry = self.objects.get_mut(object);
-            if let Some(Entry { state: State::Pending { asked: asked @ false }, .. }) = entry
-                && !own
+            let coming = self.is_coming(*object);
+            let Some(entry) = self.objects.get_mut(object) else { continue };
+            if let State::Pending { asked: asked @ false } = &mut entry.state
+                && !coming
             {
+                if let Some(failure) = &self.node_died {
+                    entry.state = State::Ready(Value::Failed(failure.clone()));
+                    continue;
+                }
                 *asked = true;
                 wanted.push(*object);
             }
@@ -215,6 +219,9 @@ impl Session {
             && matches!(&entry.state, State::Ready(Value::Stored(now)) if *now == seen)
         {
             entry.state = State::Pending { asked: false };
+            if entry.knowledge == Knowledge::Sealed {
+                entry.knowledge = Knowledge::Shared; // it will come back in a place of the daemon's
+            }
             self.want(&[object], effects);
         }
     }
@@ -235,6 +242,7 @@ impl Session {
 
     /// The shell could not free an object alone: the daemon is at it and frees it for us.
     pub fn free_refused(&mut self, now: Instant, object: ObjectId, effects: &mut Vec<Effect>) {
+        self.report_borrowed(now, effects); // what it contains is held by its record until then
         self.notice(now, Notice::Released { object, tokens: 1 }, effects);
     }
 
@@ -291,10 +299,15 @@ impl Session {
             }
             Knowledge::Private => {}
         }
+        if let Some(actor) = self.actor_of_handle(object) {
+            return self.create_now(now, actor, effects);
+        }
+        let entry = self.objects.get_mut(&object).expect("it was just there");
         entry.knowledge = Knowledge::Shared;
         entry.tokens += 1;
         let state = match &entry.state {
             State::Pending { .. } => {
+                self.shared_pending(object.task.seq);
                 SharedState::Pending { lineage: self.lineage(now, object, effects) }
             }
             State::Ready(value) => {
@@ -366,19 +379,26 @@ impl Session {
             }
             Some(_) | None => {
                 self.objects.remove(&object);
-                let tokens = 1;
-                if from_reply && stored {
-                    self.notice(now, Notice::Released { object, tokens }, effects);
-                } else if from_reply {
-                    for object in contains {
-                        self.notice(now, Notice::Released { object, tokens }, effects);
-                    }
+                if from_reply {
+                    self.give_back_value(now, object, &value, contains, effects);
                 }
                 return;
             }
         }
-        self.count_all(&contains);
-        if from_reply && !stored {
+        let entry = self.objects.get_mut(&object).expect("it has a count");
+        let known = matches!(entry.state, State::Ready(_)) && !entry.contains.is_empty();
+        let contains = if known {
+            // The daemon was faster than the reply: what it contains is counted already.
+            let contains_known = entry.contains.to_vec();
+            if from_reply && !stored {
+                self.give_back_value(now, object, &value, contains, effects);
+            }
+            contains_known
+        } else {
+            self.count_all(&contains);
+            contains
+        };
+        if from_reply && !stored && !known {
             for inner in &contains {
                 let entry = self.objects.get_mut(inner).expect("it was just counted");
                 entry.tokens += 1;
@@ -412,10 +432,35 @@ impl Session {
         }
     }
 
+    /// A value that came with a reply and that nobody wants: its tokens go back.
+    pub(super) fn give_back_value(
+        &mut self,
+        now: Instant,
+        object: ObjectId,
+        value: &Value,
+        contains: Vec<ObjectId>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let brought = match value {
+            Value::Stored(_) => vec![object],
+            Value::Inline(_) | Value::Failed(_) => contains,
+        };
+        for object in brought {
+            self.notice(now, Notice::Released { object, tokens: 1 }, effects);
+        }
+    }
+
+    /// Whether a task here will still give it its value (items of a stream that came are made).
+    pub(super) fn is_coming(&self, object: ObjectId) -> bool {
+        let task = self.tasks.get(&object.task.seq).filter(|_| object.task.owner == self.me);
+        task.is_some_and(|task| {
+            task.stream.as_ref().is_none_or(|stream| object.index >= stream.received)
+        })
+    }
+
     /// The last count is gone.
     fn unreachable(&mut self, now: Instant, object: ObjectId, effects: &mut Vec<Effect>) {
-        if object.task.owner == self.me
-            && self.tasks.contains_key(&object.task.seq)
+        if self.is_coming(object)
             && matches!(self.objects[&object].state, State::Pending { asked: false })
         {
             return; // SES-2: its task completes it and finds that nobody wants it
@@ -427,10 +472,7 @@ impl Session {
             Knowledge::Private => {}
             Knowledge::Sealed => {
                 let State::Ready(Value::Stored(location)) = entry.state else {
-                    // It was being fetched after a spill: the daemon has it.
-                    self.notice(now, Notice::Released { object, tokens: entry.tokens }, effects);
-                    self.drop_all(now, &entry.contains, effects);
-                    return;
+                    panic!("{object} was sealed here and never moved, but is {:?}", entry.state);
                 };
                 effects.push(Effect::FreeStored { object, location });
             }

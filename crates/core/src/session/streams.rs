@@ -13,6 +13,8 @@ pub(super) struct Stream {
     /// Items that arrived; the next one expected has this index. Items that a second run makes again are
     /// dropped.
     pub received: u32,
+    /// Items that the reader took.
+    pub taken: u32,
     pub watches: Vec<u64>,
     /// The reader is gone: items are dropped as they come.
     pub abandoned: bool,
@@ -37,6 +39,10 @@ impl Session {
     ) -> StreamNext {
         let object = task.object(taken);
         if self.is_ready(object) {
+            let record = self.tasks.get_mut(&task.seq);
+            if let Some(stream) = record.and_then(|record| record.stream.as_mut()) {
+                stream.taken = taken + 1;
+            }
             if let Some(record) = self.tasks.get(&task.seq)
                 && record.call.options.stream_ahead > 0
                 && let super::Stage::Placed { worker } = record.stage
@@ -109,9 +115,11 @@ impl Session {
             if wanted {
                 self.objects.insert(task.object(index), Entry::pending(1, Knowledge::Private));
             }
-            if wanted || fresh {
-                let value = value.to_value();
-                self.complete(now, task.object(index), value, contains, Origin::Reply, effects);
+            let (object, value) = (task.object(index), value.to_value());
+            if wanted {
+                self.complete(now, object, value, contains, Origin::Reply, effects);
+            } else {
+                self.give_back_value(now, object, &value, contains, effects);
             }
         }
         self.stream_progress(seq, effects);

@@ -34,6 +34,8 @@ pub(super) struct Task {
     pub stands_for: Option<TaskId>,
     /// Values that came before the last part of a reply.
     pub parts: Vec<(Value, Vec<ObjectId>)>,
+    /// Other processes know of its pending results: somebody may wait for its reply.
+    pub shared: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +65,9 @@ impl Task {
     pub fn is_reason(&self) -> bool {
         match self.stage {
             Stage::Waiting | Stage::Queued | Stage::Limbo => true,
-            Stage::Placed { .. } => !self.call.refs.is_empty() || !self.call.nested.is_empty(),
+            Stage::Placed { .. } => {
+                self.shared || !self.call.refs.is_empty() || !self.call.nested.is_empty()
+            }
         }
     }
 }
@@ -116,6 +120,7 @@ impl Session {
             stream: streaming.then(Box::default),
             stands_for: None,
             parts: Vec::new(),
+            shared: false,
         };
         self.reasons += 1;
         self.tasks.insert(task.seq, record);
@@ -208,26 +213,51 @@ impl Session {
     ) {
         self.set_stage(seq, Stage::Placed { worker });
         self.mention_arguments(now, seq, effects);
+        let task = &self.tasks[&seq];
+        if let Some(stream) = &task.stream
+            && stream.taken > 0
+            && task.call.options.stream_ahead > 0
+        {
+            // The worker of this run has not heard of what was taken of an earlier one.
+            let task = TaskId { owner: self.me, seq };
+            let message = Tell::Consumed { task, count: u64::from(stream.taken) };
+            effects.push(Effect::Node(ToNode::Tell { to: worker, message }));
+        }
         effects.push(Effect::Place { worker, seq });
+    }
+
+    /// Its results are known elsewhere while they are pending.
+    pub(super) fn shared_pending(&mut self, seq: u64) {
+        if let Some(task) = self.tasks.get_mut(&seq) {
+            let before = task.is_reason();
+            task.shared = true;
+            let after = task.is_reason();
+            self.reasons = self.reasons + u64::from(after) - u64::from(before);
+        }
     }
 
     pub(super) fn mention_arguments(&mut self, now: Instant, seq: u64, effects: &mut Vec<Effect>) {
         let task = &self.tasks[&seq];
         if !task.call.refs.is_empty() || !task.call.nested.is_empty() {
-            let (refs, nested) = (task.call.refs.clone(), task.call.nested.clone());
-            let mut budget = limits::CALL_INLINE_BYTES_MAX.saturating_sub(task.call.args.len());
-            for object in refs {
-                let entry = self.objects.get(&object).expect("the task counts it");
-                let contains = entry.contains.to_vec();
-                if self.inline_argument(object, &mut budget).is_none() {
-                    self.mention(now, object, effects);
-                } else {
-                    self.mention_all(now, &contains, effects);
-                }
-            }
-            self.mention_all(now, &nested, effects);
+            let named = self.named_in_frame(seq);
+            self.mention_all(now, &named, effects);
             self.flush(effects);
         }
+    }
+
+    /// Every object that whoever reads the frame may reach.
+    pub(super) fn named_in_frame(&self, seq: u64) -> Vec<ObjectId> {
+        let call = &self.tasks[&seq].call;
+        let mut budget = limits::CALL_INLINE_BYTES_MAX.saturating_sub(call.args.len());
+        let mut named = Vec::with_capacity(call.refs.len() + call.nested.len());
+        for object in &call.refs {
+            match self.inline_argument(*object, &mut budget) {
+                Some(_) => named.extend_from_slice(&self.objects[object].contains),
+                None => named.push(*object),
+            }
+        }
+        named.extend_from_slice(&call.nested);
+        named
     }
 
     /// The value of a ref argument that fits the frame; the others are read from the store or asked for.
@@ -342,14 +372,14 @@ impl Session {
             && record.retries_left != 0
             && record.cancel.is_none()
         {
-            record.retries_left -= i32::from(record.retries_left > 0);
-            record.attempt += 1;
-            self.requeue(now, seq, effects);
+            self.give_back_values(now, seq, 0, values, effects);
+            self.run_again(now, seq, effects);
         } else if header.kind == ReplyKind::StreamEnd {
-            let failure = values.into_iter().find_map(|(value, _)| match value {
-                Value::Failed(failure) => Some(failure),
+            let failure = values.iter().find_map(|(value, _)| match value {
+                Value::Failed(failure) => Some(failure.clone()),
                 Value::Inline(_) | Value::Stored(_) => None,
             });
+            self.give_back_values(now, seq, header.index, values, effects);
             self.stream_end(now, seq, failure, effects);
         } else {
             self.finish(now, seq, values, Origin::Reply, effects);
@@ -365,29 +395,46 @@ impl Session {
         reply: &ReplyView<'_>,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Malformed> {
-        use hoplo_wire::node::Notice;
-        let task = TaskId { owner: self.me, seq: reply.header.seq };
-        for (index, value) in reply.values().enumerate() {
+        let mut values = Vec::with_capacity(reply.values_count());
+        for value in reply.values() {
             let (value, contains) = value?;
-            match value.to_value() {
-                Value::Stored(_) => {
-                    let index = match reply.header.kind {
-                        ReplyKind::Item => reply.header.index,
-                        ReplyKind::Part => reply.header.index + index as u32,
-                        ReplyKind::Finished | ReplyKind::StreamEnd => index as u32,
-                    };
-                    let object = task.object(index);
-                    self.notice(now, Notice::Released { object, tokens: 1 }, effects);
-                }
-                Value::Inline(_) => {
-                    for object in contains {
-                        self.notice(now, Notice::Released { object, tokens: 1 }, effects);
-                    }
-                }
-                Value::Failed(_) => {}
-            }
+            values.push((value.to_value(), contains));
         }
+        self.give_back_values(now, reply.header.seq, reply.header.index, values, effects);
         Ok(())
+    }
+
+    /// Values that came with a reply and that nobody wants: their tokens go back. `first`: the index of the
+    /// first one.
+    pub(super) fn give_back_values(
+        &mut self,
+        now: Instant,
+        seq: u64,
+        first: u32,
+        values: Vec<(Value, Vec<ObjectId>)>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let original = self.tasks.get(&seq).and_then(|task| task.stands_for);
+        let task = original.unwrap_or(TaskId { owner: self.me, seq });
+        for (index, (value, contains)) in (first..).zip(values) {
+            self.give_back_value(now, task.object(index), &value, contains, effects);
+        }
+    }
+
+    /// The task runs again: after a crash, or after an exception that may be retried.
+    pub(super) fn run_again(&mut self, now: Instant, seq: u64, effects: &mut Vec<Effect>) {
+        self.give_back_parts(now, seq, effects);
+        let task = self.tasks.get_mut(&seq).expect("the caller has it");
+        task.retries_left -= i32::from(task.retries_left > 0);
+        task.attempt += 1;
+        self.requeue(now, seq, effects);
+    }
+
+    /// A run that ended before its last value came.
+    fn give_back_parts(&mut self, now: Instant, seq: u64, effects: &mut Vec<Effect>) {
+        let task = self.tasks.get_mut(&seq).expect("the caller has it");
+        let parts = std::mem::take(&mut task.parts);
+        self.give_back_values(now, seq, 0, parts, effects);
     }
 
     /// The task is over: its objects get their values, its arguments are let go.
@@ -411,6 +458,9 @@ impl Session {
             [(Value::Failed(failure), _)] if returns != 1 => Some(failure.clone()),
             _ => None,
         };
+        if one_for_all.is_some() && origin == Origin::Reply {
+            self.give_back_values(now, seq, 0, values.clone(), effects);
+        }
         let mut values = values.into_iter();
         for index in 0..returns {
             let (value, contains) = match &one_for_all {
@@ -428,6 +478,13 @@ impl Session {
     pub(super) fn remove_task(&mut self, seq: u64) -> Task {
         let record = self.tasks.remove(&seq).expect("the caller has it");
         self.reasons -= u64::from(record.is_reason());
+        if record.missing > 0 {
+            for object in &record.call.refs {
+                if let Some(entry) = self.objects.get_mut(object) {
+                    entry.dependents.retain(|dependent| *dependent != seq);
+                }
+            }
+        }
         if let Some(stream) = &record.stream {
             self.reasons -= stream.watches.len() as u64;
         }
@@ -454,8 +511,11 @@ impl Session {
         failure: &Failure,
         effects: &mut Vec<Effect>,
     ) {
+        self.give_back_parts(now, seq, effects);
         let record = &self.tasks[&seq];
-        if record.stream.is_some() {
+        if record.creates.is_some() {
+            self.creation_failed(now, seq, failure, effects);
+        } else if record.stream.is_some() {
             self.stream_end(now, seq, Some(failure.clone()), effects);
         } else {
             let values = vec![(Value::Failed(failure.clone()), vec![])];
@@ -500,7 +560,9 @@ impl Session {
         }
         for seq in kept {
             let Some(task) = self.tasks.get(seq) else { continue };
-            if let Some(cancel) = task.cancel {
+            if let Some(cancel) = task.cancel
+                && task.stage == (Stage::Placed { worker })
+            {
                 let id = TaskId { owner: self.me, seq: *seq };
                 let node = if cancel.force && task.actor.is_none() {
                     ToNode::KillWorker { worker }
@@ -511,7 +573,7 @@ impl Session {
                 effects.push(Effect::Node(node));
             }
         }
-        self.after_reply(now, worker, effects);
+        self.after_revocation(now, worker, !seqs.is_empty(), effects);
     }
 
     fn cancelled_failure(&self, seq: u64) -> Failure {
@@ -538,9 +600,17 @@ impl Session {
             Stage::Placed { worker } => {
                 effects.push(Effect::Revoke { worker, seqs: vec![task.seq] });
             }
-            Stage::Waiting | Stage::Queued | Stage::Limbo => {
+            Stage::Waiting | Stage::Limbo => {
                 let failure = self.cancelled_failure(task.seq);
                 self.fail_task(now, task.seq, &failure, effects);
+            }
+            Stage::Queued => {
+                let key = record.actor.is_none().then(|| self.key_of(task.seq));
+                let failure = self.cancelled_failure(task.seq);
+                self.fail_task(now, task.seq, &failure, effects);
+                if let Some(key) = key {
+                    self.pump(now, key, effects); // the demand may be over
+                }
             }
         }
     }
@@ -585,12 +655,10 @@ impl Session {
             if unstarted.contains(seq) {
                 self.requeue(now, *seq, effects);
             } else if task.retries_left != 0 {
-                task.retries_left -= i32::from(task.retries_left > 0);
-                task.attempt += 1;
                 let name = task.call.options.name.clone();
                 let line = format!("{name} runs again: {}", obituary.headline());
                 effects.push(Effect::Warn { line });
-                self.requeue(now, *seq, effects);
+                self.run_again(now, *seq, effects);
             } else {
                 let failure = self.crash(*seq, obituary);
                 self.set_stage(*seq, Stage::Limbo);
