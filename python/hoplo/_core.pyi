@@ -32,7 +32,7 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import Future
-from typing import Any, Generic, NoReturn, TypeVar, final, overload
+from typing import Any, Generic, NoReturn, Self, TypeVar, final, overload
 
 from ._api import InitConfig
 from ._options import ActorOptions, MethodOptions, TaskOptions
@@ -69,8 +69,10 @@ class ObjectRef(Generic[_T]):
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
+    def __copy__(self) -> Self: ...
+    def __deepcopy__(self, _memo: Any) -> Self: ...
     def __reduce__(self) -> tuple[Any, ...]: ...
-    def __class_getitem__(cls, item: Any, /) -> Any: ...
+    def __class_getitem__(cls, key: Any) -> Any: ...
 
 @final
 class ObjectRefGenerator(Generic[_T]):
@@ -96,7 +98,7 @@ class ObjectRefGenerator(Generic[_T]):
 
     def task_id(self) -> str: ...
     def __hash__(self) -> int: ...
-    def __class_getitem__(cls, item: Any, /) -> Any: ...
+    def __class_getitem__(cls, key: Any) -> Any: ...
 
 @final
 class StoreBuffer:
@@ -143,7 +145,7 @@ def wait(
 ) -> tuple[list[Any], list[Any]]:
     """Checked arguments of `hoplo.wait`. Both lists keep the order of `refs`."""
 
-def cancel(ref: Any, force: bool, recursive: bool) -> None:
+def cancel(target: Any, force: bool, recursive: bool) -> None:
     """Checked arguments of `hoplo.cancel`: an ObjectRef or ObjectRefGenerator."""
 
 # ------------------------------------------------------------------------------- tasks
@@ -227,11 +229,13 @@ class ActorHandle:
 
     @property
     def _class_name(self) -> str: ...
-    def __getattr__(self, name: str, /) -> ActorMethod: ...
+    def __getattribute__(self, name: str, /) -> Any: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
     def __dir__(self) -> list[str]: ...
+    def __copy__(self) -> Self: ...
+    def __deepcopy__(self, _memo: Any) -> Self: ...
     def __reduce__(self) -> tuple[Any, ...]: ...
 
 @final
@@ -365,3 +369,25 @@ class ActorCall:
         But TaskCancelledError goes as itself, and `hoplo.actor.ActorExit` ends the process: calls
         that run reply first, calls that wait get ActorDiedError.
         """
+
+# ------------------------------------------------------------------------------- named by others
+
+def _restore_ref(id: bytes) -> ObjectRef[Any]:
+    """What a pickled ref calls when it is read."""
+
+def _restore_actor(id: bytes, interface: bytes) -> ActorHandle:
+    """What a pickled handle calls when it is read."""
+
+def _restore_function(
+    key: bytes, name: str, options: TaskOptions, arity: tuple[int, int], names: Sequence[Any]
+) -> RemoteFunction:
+    """What a pickled remote function calls when it is read, by the key of its export."""
+
+def _after_fork_in_child() -> None:
+    """Runs in the child of every `os.fork`: what the parent holds is not the child's."""
+
+def _encode(value: Any) -> bytes:
+    """The bytes of a value, for tests of the codec."""
+
+def _decode(bytes: bytes) -> Any:
+    """The value of such bytes."""

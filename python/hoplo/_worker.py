@@ -120,7 +120,8 @@ class _Threads:
                 group.submit(call)
 
     def cancel(self, task_id: str) -> bool:
-        return any(group.cancel(task_id) for group in self._groups.values())
+        """A call that waits looks for itself before it begins; one that runs cannot be stopped."""
+        return False
 
     def stop(self) -> None:
         for group in self._groups.values():
@@ -134,14 +135,12 @@ class _ThreadGroup:
         self._method = method
         self._limit = limit
         self._name = name or "default"
-        self._waiting: dict[str, ActorCall] = {}
-        self._queue: SimpleQueue[str | None] = SimpleQueue()
+        self._queue: SimpleQueue[ActorCall | None] = SimpleQueue()
         self._idle = threading.Semaphore(0)
         self._threads = 0
 
     def submit(self, call: ActorCall) -> None:
-        self._waiting[call.task_id] = call
-        self._queue.put(call.task_id)
+        self._queue.put(call)
         if self._threads < self._limit and not self._idle.acquire(blocking=False):
             self._threads += 1
             threading.Thread(
@@ -150,12 +149,10 @@ class _ThreadGroup:
 
     def _serve(self) -> None:
         while True:
-            task_id = self._queue.get()
-            if task_id is None:
+            call = self._queue.get()
+            if call is None:
                 return
-            call = self._waiting.pop(task_id, None)
-            if call is not None:  # else it was cancelled
-                self._run(call)
+            self._run(call)
             del call  # or its arguments would live until the next one comes
             self._idle.release()
 
@@ -166,13 +163,6 @@ class _ThreadGroup:
             call.fail(error)
         else:
             call.run(method)
-
-    def cancel(self, task_id: str) -> bool:
-        call = self._waiting.pop(task_id, None)
-        if call is None:
-            return False
-        call.fail(_cancelled(call))
-        return True
 
     def stop(self) -> None:
         for _ in range(self._threads):
@@ -189,7 +179,9 @@ class _Coroutines:
 
         self._method = method
         self._gates = {name: _Gate(limit) for name, limit in limits.items()}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._running: dict[ActorCall, asyncio.Task[Any]] = {}
+        self._current_task = asyncio.current_task
+        self._cancelled = asyncio.CancelledError
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="hoplo:asyncio", daemon=True)
         self._thread.start()
@@ -220,7 +212,7 @@ class _Coroutines:
         import asyncio
 
         async def end_all() -> None:
-            running = list(self._tasks.values())
+            running = list(self._running.values())
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
@@ -248,35 +240,21 @@ class _Coroutines:
 
     def _start(self, call: ActorCall, gate: _Gate) -> None:
         gate.running += 1
-        task = self._loop.create_task(self._run(call))
-        self._tasks[call.task_id] = task
-        task.add_done_callback(lambda _: self._ended(call.task_id, gate))
-
-    def _ended(self, task_id: str, gate: _Gate) -> None:
-        self._tasks.pop(task_id, None)
-        gate.running -= 1
-        if gate.waiting:
-            self._start(gate.waiting.popleft(), gate)
+        self._loop.create_task(self._run(call, gate))
 
     def _cancel(self, task_id: str) -> None:
-        task = self._tasks.get(task_id)
-        if task is not None:
-            task.cancel()
-            return
-        for gate in self._gates.values():
-            for call in gate.waiting:
-                if call.task_id == task_id:
-                    gate.waiting.remove(call)
-                    call.fail(_cancelled(call))
-                    return
+        for call, task in self._running.items():
+            if call.task_id == task_id:
+                task.cancel()
+                return
+        # Else it waits: `begin` will find that it was cancelled.
 
-    async def _run(self, call: ActorCall) -> None:
-        from asyncio import CancelledError
-
+    async def _run(self, call: ActorCall, gate: _Gate) -> None:
         current_call.set(call)
         try:
             if not call.begin():
                 return
+            self._running[call] = self._current_task(self._loop)  # type: ignore[assignment]
             args, kwargs = call.arguments()
             result = self._method(call.method)(*args, **kwargs)
             if call.streaming:
@@ -284,13 +262,18 @@ class _Coroutines:
                 result = None
             elif hasattr(result, "__await__") and not isinstance(result, _core.ObjectRef):
                 result = await result
-        except CancelledError:
+        except self._cancelled:
             call.fail(_cancelled(call))
         except BaseException as error:
             # SystemExit too: what it means for the process is decided by the Rust loop.
             call.fail(error)
         else:
             call.finish(result)
+        finally:
+            self._running.pop(call, None)
+            gate.running -= 1
+            if gate.waiting:
+                self._start(gate.waiting.popleft(), gate)
 
     async def _stream(self, call: ActorCall, values: Any) -> None:
         if hasattr(values, "__await__"):

@@ -71,6 +71,8 @@ pub(crate) struct Invocation {
     pub(crate) header: CallHeader,
     pub(crate) name: Arc<str>,
     caller: ProcessId,
+    /// The caller's name for it.
+    tag: u64,
     frame: Vec<u8>,
     started_ns: AtomicU64,
     /// Of a stream.
@@ -92,6 +94,7 @@ impl Invocation {
             header,
             name: name(&header),
             caller: call.caller,
+            tag: call.tag,
             frame: call.frame,
             started_ns: AtomicU64::new(0),
             items: AtomicU32::new(0),
@@ -413,7 +416,7 @@ impl Invocation {
             kind,
             flags,
             attempt: self.header.attempt,
-            seq: self.header.task.seq,
+            seq: self.tag,
             started_ns,
             ran_ns: u32::try_from(ran).unwrap_or(u32::MAX),
             index,

@@ -88,6 +88,13 @@ pub(crate) fn malformed(what: impl std::fmt::Display) -> PyErr {
     PyRuntimeError::new_err(format!("hoplo received bytes it cannot read: {what}"))
 }
 
+/// The id as hexadecimal text.
 pub(crate) fn hex(task: TaskId) -> String {
-    task.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(2 * TaskId::BYTES);
+    for byte in task.to_bytes() {
+        text.push(DIGITS[usize::from(byte >> 4)].into());
+        text.push(DIGITS[usize::from(byte & 15)].into());
+    }
+    text
 }

@@ -68,6 +68,7 @@ mod _core {
     #[pymodule_init]
     fn set_up(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.delattr("__all__")?; // says no more than the stub
         let py = module.py();
         let child = pyo3::types::PyDict::new(py);
         child.set_item("after_in_child", module.getattr("_after_fork_in_child")?)?;

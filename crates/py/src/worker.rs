@@ -15,13 +15,13 @@
 use std::collections::HashMap;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use hoplo_base::{FunctionId, TaskId};
 use hoplo_client::{Client, Hooks, IncomingCall, Work};
 use hoplo_wire::call::{CALL_BACKPRESSURE, CallKind, CallView};
 use hoplo_wire::node::{ActorSpec, Role};
 use hoplo_wire::{Failure, FailureKind};
+use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -85,31 +85,32 @@ struct Actor {
     methods: HashMap<FunctionId, Py<PyAny>>,
 }
 
-/// What threads of an actor decided about the process: see `leave_after`.
-static LEAVING: AtomicBool = AtomicBool::new(false);
-static LEAVING_STATUS: AtomicI32 = AtomicI32::new(0);
+/// The status of a process that a thread of an actor ended by `sys.exit`.
+static EXITING: Mutex<Option<i32>> = Mutex::new(None);
 
 /// From any thread of an actor: what a call's end means for the process.
 pub(crate) fn leave_after(after: After) {
     match after {
         After::GoOn => return,
-        After::ActorExit => {}
-        After::Exit(status) => LEAVING_STATUS.store(status, Ordering::Relaxed),
+        After::ActorExit => exit_actor(),
+        After::Exit(status) => *EXITING.lock() = Some(status),
     }
-    if let (Some(session), Some(actor)) = (session::live(), context::actor())
-        && after == After::ActorExit
-    {
-        session.client.actor_exit(actor.spec.actor);
-    }
-    LEAVING.store(true, Ordering::Release);
     context::wake_main();
+}
+
+/// It is not started again, and takes no more calls; those that run are finished.
+fn exit_actor() {
+    if let (Some(session), Some(actor)) = (session::live(), context::actor()) {
+        session.client.actor_exit(actor.spec.actor);
+        session.client.retire("exit_actor");
+    }
 }
 
 impl Worker {
     fn serve(&mut self, py: Python<'_>) -> PyResult<i32> {
         loop {
-            if LEAVING.load(Ordering::Acquire) {
-                return Ok(LEAVING_STATUS.load(Ordering::Relaxed));
+            if let Some(status) = *EXITING.lock() {
+                return Ok(status);
             }
             let work = match self.session.client.next_work() {
                 Some(work) => work,
@@ -136,12 +137,7 @@ impl Worker {
             match after {
                 After::GoOn => {}
                 After::Exit(status) => return Ok(status),
-                After::ActorExit => {
-                    if let Some(actor) = context::actor() {
-                        self.session.client.actor_exit(actor.spec.actor);
-                    }
-                    return Ok(0);
-                }
+                After::ActorExit => exit_actor(),
             }
         }
     }
@@ -178,7 +174,10 @@ impl Worker {
         };
         context::set_main(None);
         self.session.client.set_running(None);
-        if retires && after == After::GoOn { After::Exit(0) } else { after }
+        if retires {
+            self.session.client.retire("max_calls");
+        }
+        after
     }
 
     fn function(&mut self, py: Python<'_>, id: FunctionId) -> PyResult<&mut Function> {
