@@ -279,7 +279,8 @@ impl Memory {
         let parts = || self.estates.values().map(|estate| &estate.extents).chain([&self.node]);
         let mut whole = self.free.clone();
         parts().flat_map(RangeSet::iter).for_each(|range| whole.insert(range));
-        assert!(whole.iter().eq([0..self.arena_bytes]), "MEM-1: {whole:?}");
+        let arena = std::iter::once(0..self.arena_bytes);
+        assert!(whole.iter().eq(arena), "MEM-1: {whole:?}");
         assert!(self.granted_bytes() <= self.capacity_bytes, "MEM-1");
         assert!(parts().map(RangeSet::bytes).sum::<u64>() == self.granted_bytes(), "MEM-1");
         assert!(self.warm.iter().all(|range| self.free.covers(range)), "MEM-1: warm is free");

@@ -82,8 +82,9 @@ impl ObjectDirectory {
         let Some(record) = self.records.get(&object) else {
             return Err(format!("freed {object}, which has no record"));
         };
-        let others = record.tokens.keys().any(|process| *process != from);
-        if others || record.containers + record.node_holds > 0 || !record.waiting.is_empty() {
+        let mut processes = record.tokens.keys().chain(&record.waiting);
+        let others = processes.any(|process| *process != from);
+        if others || record.containers + record.node_holds > 0 {
             return Err(format!("freed {object}, which others may reach"));
         }
         let offset = match &record.state {

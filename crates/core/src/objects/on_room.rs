@@ -5,7 +5,7 @@
 //! objects are spilled, as many as are missing; when nothing came free for `room_patience` and
 //! nothing is under way, it is denied, with who holds what.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::{Instant, ObjectId, ProcessId};
 use hoplo_wire::node::ToClient;
@@ -245,6 +245,7 @@ impl ObjectDirectory {
 
     /// Starts spills for what is missing; whether anything that frees memory is under way.
     fn spill_lru(&mut self, missing: u64, effects: &mut Vec<Effect>) -> bool {
+        let waits: BTreeSet<u64> = self.pinned.iter().map(|(_, attempt)| *attempt).collect();
         let mut coming_bytes = 0;
         let mut spills = 0;
         for (attempt, moving) in &self.moves {
@@ -253,10 +254,10 @@ impl ObjectDirectory {
                     coming_bytes += location.len;
                     spills += 1;
                 }
-                MoveKind::Free { location } => {
-                    let waits = self.pinned.iter().any(|(_, pinned)| pinned == attempt);
-                    coming_bytes += if waits { 0 } else { location.len };
+                MoveKind::Free { location } if !waits.contains(attempt) => {
+                    coming_bytes += location.len;
                 }
+                MoveKind::Free { .. } => {}
                 MoveKind::Restore { .. } => {}
             }
         }

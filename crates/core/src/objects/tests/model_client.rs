@@ -104,7 +104,7 @@ impl World {
             None => {
                 let call = self.calls.values().find(|call| call.result == object);
                 let args = call.expect("it is pending").args.clone();
-                let again = object.task.seq % 2 == 0;
+                let again = object.task.seq.is_multiple_of(2);
                 let lineage = again.then(|| lineage(object, &args));
                 self.say(at, pending(object, lineage));
                 if again {

@@ -1,1 +1,522 @@
+//! Random pressure on a small store, with a shell that remembers what lies where.
 
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+
+use proptest::prelude::*;
+
+use super::super::ranges::RangeSet;
+use super::*;
+
+const WRITERS: usize = 3;
+const CAPACITY: u64 = 40 * PAGE;
+
+#[derive(Debug)]
+struct Store {
+    directory: ObjectDirectory,
+    now: Instant,
+    writers: Vec<Writer>,
+    processes: u64,
+    /// What the bytes are, by offset.
+    arena: BTreeMap<u64, (u64, ObjectId)>,
+    disk: BTreeMap<SpillPlace, ObjectId>,
+    /// Closed or never readable: what the shell is working on.
+    jobs: Vec<Job>,
+    /// State words: which object each slot's word guards, while it is sealed.
+    sealed: BTreeMap<u32, (u32, ObjectId)>,
+    generations: BTreeMap<u32, u32>,
+    pinned: BTreeSet<ObjectId>,
+    sweep: Option<u64>,
+    files: u64,
+    seen: BTreeMap<&'static str, u32>,
+}
+
+#[derive(Debug)]
+struct Writer {
+    process: ProcessId,
+    socket: VecDeque<Event>,
+    room: RangeSet,
+    slots: Vec<u32>,
+    holds: BTreeSet<ObjectId>,
+    /// Sealed here, and nobody else has seen it.
+    exclusive: BTreeMap<ObjectId, Location>,
+    asked: BTreeSet<u64>,
+}
+
+#[derive(Debug)]
+enum Job {
+    Free {
+        attempt: u64,
+        location: Location,
+    },
+    Spill {
+        attempt: u64,
+        object: ObjectId,
+        location: Location,
+    },
+    /// It found a reader, or another generation.
+    Passed {
+        attempt: u64,
+    },
+    Restore {
+        attempt: u64,
+        object: ObjectId,
+        place: SpillPlace,
+        offset: u64,
+        slot: u32,
+    },
+}
+
+type Step = (u8, u8, u8, u8);
+
+impl Store {
+    fn new(spill: bool, arena_pages: u64) -> Self {
+        let config =
+            Config { spill, slots: 64, arena_bytes: arena_pages * PAGE, ..Config::new(CAPACITY) };
+        let mut store = Self {
+            directory: ObjectDirectory::new(config, Instant::ZERO),
+            now: Instant::ZERO,
+            writers: Vec::new(),
+            processes: 0,
+            arena: BTreeMap::new(),
+            disk: BTreeMap::new(),
+            jobs: Vec::new(),
+            sealed: BTreeMap::new(),
+            generations: BTreeMap::new(),
+            pinned: BTreeSet::new(),
+            sweep: None,
+            files: 0,
+            seen: BTreeMap::new(),
+        };
+        (0..WRITERS).for_each(|at| store.join(at));
+        store
+    }
+
+    fn join(&mut self, at: usize) {
+        self.processes += 1;
+        let process = process(self.processes);
+        let writer = Writer {
+            process,
+            socket: VecDeque::new(),
+            room: RangeSet::default(),
+            slots: Vec::new(),
+            holds: BTreeSet::new(),
+            exclusive: BTreeMap::new(),
+            asked: BTreeSet::new(),
+        };
+        if at == self.writers.len() {
+            self.writers.push(writer);
+        } else {
+            self.writers[at] = writer;
+        }
+        self.feed(Event::ProcessJoined { process, slots: 2 });
+    }
+
+    fn step(&mut self, (what, at, a, b): Step) {
+        let at = usize::from(at) % WRITERS;
+        let process = self.writers[at].process;
+        let held = |n: u8| {
+            let holds = &self.writers[at].holds;
+            holds.iter().nth(usize::from(n) % holds.len().max(1)).copied()
+        };
+        match what {
+            0..12 => {
+                let request = self.processes << 32 | u64::from(a) << 8 | u64::from(b);
+                if self.writers[at].asked.insert(request) {
+                    let bytes = u64::from(a) * CAPACITY / 240;
+                    let slots = u32::from(b % 4);
+                    let event = Event::ExtentWanted { from: process, request, bytes, slots };
+                    self.writers[at].socket.push_back(event);
+                }
+            }
+            12..30 => self.seal(at, 64 + u64::from(a) * u64::from(b)),
+            30..38 => {
+                if let Some(object) = held(a) {
+                    self.let_go(at, object);
+                }
+            }
+            38..44 => {
+                if let Some(object) = held(a) {
+                    let to = usize::from(b) % WRITERS;
+                    self.writers[at].exclusive.remove(&object);
+                    if self.writers[to].holds.insert(object) {
+                        let notice = hold(object, self.writers[to].process);
+                        let event = Event::Noticed { from: process, notice };
+                        self.writers[at].socket.push_back(event);
+                    }
+                }
+            }
+            44..54 => {
+                if let Some(object) = held(a) {
+                    let event = Event::Wanted { from: process, objects: vec![object] };
+                    self.writers[at].socket.push_back(event);
+                }
+            }
+            54..57 => {
+                if let Some(object) = held(a) {
+                    self.pinned.insert(object);
+                }
+            }
+            57..60 => drop(self.pinned.pop_first()),
+            60..78 => self.read(at),
+            78..90 => self.work(usize::from(a), b % 4 == 0),
+            90..95 => self.sweep(),
+            95..99 => self.tick(),
+            99 if a < 80 => self.crash(at),
+            _ => {}
+        }
+    }
+
+    fn seal(&mut self, at: usize, len: u64) {
+        let writer = &mut self.writers[at];
+        let Some(slot) = writer.slots.pop() else { return };
+        let Some(range) = writer.room.take(len.next_multiple_of(64)) else {
+            writer.slots.push(slot);
+            return;
+        };
+        self.files += 1;
+        let object = object(writer.process, self.files);
+        let generation = self.put(object, slot, range.start, len);
+        let writer = &mut self.writers[at];
+        let location = Location { slot, generation, offset: range.start, len };
+        writer.holds.insert(object);
+        writer.exclusive.insert(object, location);
+        let notice = sealed(object, location, &[], writer.process);
+        writer.socket.push_back(Event::Noticed { from: writer.process, notice });
+    }
+
+    fn let_go(&mut self, at: usize, object: ObjectId) {
+        let writer = &mut self.writers[at];
+        writer.holds.remove(&object);
+        let mut notice = released(object);
+        if let Some(location) = writer.exclusive.remove(&object)
+            && !self.pinned.contains(&object)
+            && self.sealed.get(&location.slot) == Some(&(location.generation, object))
+        {
+            notice = Notice::Freed { object };
+            self.sealed.remove(&location.slot);
+            self.arena.remove(&location.offset);
+            writer.room.insert(granules(location));
+            writer.slots.push(location.slot);
+        }
+        writer.socket.push_back(Event::Noticed { from: writer.process, notice });
+    }
+
+    fn read(&mut self, at: usize) {
+        if let Some(event) = self.writers[at].socket.pop_front() {
+            self.feed(event);
+        }
+    }
+
+    fn read_all(&mut self) {
+        for at in 0..WRITERS {
+            while !self.writers[at].socket.is_empty() {
+                self.read(at);
+            }
+        }
+    }
+
+    fn sweep(&mut self) {
+        if let Some(sweep) = self.sweep {
+            self.read_all();
+            self.sweep = None;
+            self.feed(Event::Swept { sweep });
+        }
+    }
+
+    fn tick(&mut self) {
+        if let Some(deadline) = self.directory.next_deadline() {
+            self.now = self.now.max(deadline);
+            self.feed(Event::Tick);
+        }
+    }
+
+    fn crash(&mut self, at: usize) {
+        while !self.writers[at].socket.is_empty() {
+            self.read(at);
+        }
+        let process = self.writers[at].process;
+        self.feed(Event::ProcessGone { process, obituary: "killed by the model".to_string() });
+        self.join(at);
+    }
+
+    /// The shell carries one of its jobs to the end.
+    fn work(&mut self, n: usize, fails: bool) {
+        if self.jobs.is_empty() {
+            return;
+        }
+        match self.jobs.swap_remove(n % self.jobs.len()) {
+            Job::Free { attempt, location } => {
+                self.arena.remove(&location.offset).expect("it lay there");
+                self.feed(Event::Freed { attempt, result: FreeOutcome::Done });
+            }
+            Job::Spill { attempt, object, location } if fails => {
+                self.sealed.insert(location.slot, (location.generation, object));
+                let result = SpillOutcome::Failed("disk full".to_string());
+                self.feed(Event::Spilled { attempt, result });
+            }
+            Job::Spill { attempt, object, location } => {
+                assert_eq!(self.arena.remove(&location.offset), Some((location.len, object)));
+                self.files += 1;
+                let place = SpillPlace { file: self.files, offset: 0, len: location.len };
+                self.disk.insert(place, object);
+                self.feed(Event::Spilled { attempt, result: SpillOutcome::Done(place) });
+            }
+            Job::Passed { attempt } => {
+                self.feed(Event::Spilled { attempt, result: SpillOutcome::Pinned });
+            }
+            Job::Restore { attempt, .. } if fails => {
+                self.feed(Event::Restored { attempt, result: Err("unreadable".to_string()) });
+            }
+            Job::Restore { attempt, object, place, offset, slot } => {
+                assert_eq!(self.disk[&place], object);
+                let generation = self.put(object, slot, offset, place.len);
+                self.feed(Event::Restored { attempt, result: Ok(generation) });
+            }
+        }
+    }
+
+    /// Writes and seals; nothing else may lie there.
+    fn put(&mut self, object: ObjectId, slot: u32, offset: u64, len: u64) -> u32 {
+        self.assert_empty(offset..offset + len);
+        self.arena.insert(offset, (len, object));
+        let generation = self.generations.entry(slot).or_insert(0);
+        *generation += 1;
+        let before = self.sealed.insert(slot, (*generation, object));
+        assert_eq!(before, None, "slot {slot} is in use");
+        *generation
+    }
+
+    fn assert_empty(&self, range: Range<u64>) {
+        if let Some((offset, (len, object))) = self.arena.range(..range.end).next_back() {
+            assert!(offset + len <= range.start, "{object} lies in {range:?}");
+        }
+    }
+
+    fn feed(&mut self, event: Event) {
+        let mut effects = Vec::new();
+        self.directory.handle(self.now, event, &mut effects);
+        self.directory.check();
+        let totals = self.directory.totals();
+        assert_eq!(totals.granted_bytes + totals.free_bytes, CAPACITY, "OBJ-1");
+        for effect in effects {
+            self.carry_out(effect);
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Send { to, message } => {
+                if let Some(at) = self.writers.iter().position(|writer| writer.process == to) {
+                    self.receive(at, message);
+                }
+            }
+            Effect::Welcome { process, slots } => {
+                let writer = self.writers.iter_mut().find(|writer| writer.process == process);
+                writer.unwrap().slots = slots;
+            }
+            Effect::Sweep { sweep } => self.sweep = Some(sweep),
+            Effect::Free { attempt, object, location } => {
+                if self.close(object, location) {
+                    self.jobs.push(Job::Free { attempt, location });
+                } else {
+                    self.note("free pinned");
+                    self.feed(Event::Freed { attempt, result: FreeOutcome::Pinned });
+                }
+            }
+            Effect::Spill { attempt, object, location } => {
+                let closed = self.close(object, location);
+                self.note(if closed { "spill" } else { "spill passed" });
+                self.jobs.push(match closed {
+                    true => Job::Spill { attempt, object, location },
+                    false => Job::Passed { attempt },
+                });
+            }
+            Effect::Restore { attempt, object, place, offset, slot } => {
+                self.assert_empty(offset..offset + place.len);
+                self.note("restore");
+                self.jobs.push(Job::Restore { attempt, object, place, offset, slot });
+            }
+            Effect::Forget { place } => {
+                self.disk.remove(&place).expect("it is forgotten once");
+            }
+            Effect::ResetSlots { slots } => {
+                for slot in slots {
+                    assert!(!self.sealed.contains_key(&slot), "slot {slot} guards an object");
+                }
+            }
+            Effect::Punch { offset, len } => {
+                self.note("punch");
+                self.assert_empty(offset..offset + len);
+            }
+            Effect::ActorUnreachable { .. } | Effect::Violation { .. } => panic!("{effect:?}"),
+        }
+    }
+
+    fn close(&mut self, object: ObjectId, location: Location) -> bool {
+        let sealed = self.sealed.get(&location.slot) == Some(&(location.generation, object));
+        if sealed && !self.pinned.contains(&object) {
+            self.sealed.remove(&location.slot);
+            return true;
+        }
+        false
+    }
+
+    fn receive(&mut self, at: usize, message: ToClient) {
+        let process = self.writers[at].process;
+        match message {
+            ToClient::ExtentGranted { request, offset, len, slots } => {
+                assert!(self.writers[at].asked.remove(&request));
+                if len > 0 {
+                    self.assert_empty(offset..offset + len);
+                    self.writers[at].room.insert(offset..offset + len);
+                }
+                self.writers[at].slots.extend(slots);
+                self.note("granted");
+            }
+            ToClient::ExtentDenied { request, .. } => {
+                assert!(self.writers[at].asked.remove(&request));
+                self.note("denied");
+            }
+            ToClient::ExtentRecall { bytes } => self.return_pages(at, bytes),
+            ToClient::Reclaimed { location, .. } => {
+                self.assert_empty(granules(location));
+                self.writers[at].room.insert(granules(location));
+                self.writers[at].slots.push(location.slot);
+            }
+            ToClient::Ready { object, value: Value::Stored(location), .. } => {
+                // Unless it was let go: then it may be another one's place by now.
+                if self.writers[at].holds.contains(&object) {
+                    assert_eq!(self.arena[&location.offset], (location.len, object), "{process}");
+                    self.note("ready");
+                }
+            }
+            ToClient::Ready { object, value: Value::Failed(_), .. } => {
+                let known = self.directory.listing().any(|row| row.object == object);
+                assert!(known || !self.writers[at].holds.contains(&object), "{object} is lost");
+                self.note("refused");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Gives back whole pages, as far as they are free, until it is enough.
+    fn return_pages(&mut self, at: usize, bytes: u64) {
+        let writer = &mut self.writers[at];
+        let mut left = bytes.next_multiple_of(PAGE);
+        let free: Vec<_> = writer.room.iter().collect();
+        for range in free {
+            let start = range.start.next_multiple_of(PAGE);
+            let end = (range.end / PAGE * PAGE).min(start + left);
+            if start < end {
+                writer.room.remove(start..end);
+                left -= end - start;
+                let from = writer.process;
+                let event = Event::ExtentReturned { from, offset: start, len: end - start };
+                writer.socket.push_back(event);
+            }
+        }
+    }
+
+    fn note(&mut self, what: &'static str) {
+        *self.seen.entry(what).or_default() += 1;
+    }
+
+    /// Everything is let go and comes to rest: nothing is left, no request without an answer.
+    fn finish(&mut self) {
+        self.pinned.clear();
+        self.settle();
+        assert!(self.writers.iter().all(|writer| writer.asked.is_empty()), "{self:#?}");
+        for at in 0..WRITERS {
+            for object in self.writers[at].holds.clone() {
+                self.let_go(at, object);
+            }
+        }
+        self.settle();
+        assert_eq!((self.arena.len(), self.disk.len()), (0, 0), "{self:#?}");
+        let mut granted = 0;
+        for at in 0..WRITERS {
+            granted += self.writers[at].room.bytes();
+        }
+        assert_eq!(self.directory.totals().granted_bytes, granted);
+        assert_eq!(self.directory.totals().objects, 0);
+        (0..WRITERS).for_each(|at| self.crash(at));
+        assert_eq!(self.directory.totals().free_bytes, CAPACITY);
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..500 {
+            self.read_all();
+            while !self.jobs.is_empty() {
+                self.work(0, false);
+            }
+            self.sweep();
+            let quiet = self.jobs.is_empty()
+                && self.sweep.is_none()
+                && self.writers.iter().all(|writer| writer.socket.is_empty());
+            if quiet && self.directory.next_deadline().is_none() {
+                return;
+            }
+            self.tick();
+        }
+        panic!("it never comes to rest: {self:#?}");
+    }
+}
+
+fn granules(location: Location) -> Range<u64> {
+    location.offset..location.offset + location.len.next_multiple_of(64)
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    prop::collection::vec((0u8..100, any::<u8>(), any::<u8>(), any::<u8>()), 50..200)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 384, ..ProptestConfig::default() })]
+
+    #[test]
+    fn memory_adds_up_under_any_pressure(
+        steps in steps(),
+        spill in prop::bool::weighted(0.8),
+        arena_pages in prop_oneof![Just(40u64), Just(160)],
+    ) {
+        let mut store = Store::new(spill, arena_pages);
+        for step in steps {
+            store.step(step);
+        }
+        store.finish();
+    }
+}
+
+#[test]
+fn the_random_pressure_is_some() {
+    let mut number = 7u64;
+    let mut next = || {
+        number = number.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (number >> 56) as u8
+    };
+    let mut seen: BTreeMap<&'static str, u32> = BTreeMap::new();
+    for _ in 0..100 {
+        let mut store = Store::new(true, 40);
+        for _ in 0..200 {
+            store.step((next() % 100, next(), next(), next()));
+        }
+        store.finish();
+        for (what, count) in store.seen {
+            *seen.entry(what).or_default() += count;
+        }
+    }
+    for what in [
+        "granted",
+        "denied",
+        "spill",
+        "spill passed",
+        "restore",
+        "ready",
+        "refused",
+        "punch",
+        "free pinned",
+    ] {
+        assert!(seen.get(what).is_some_and(|count| *count >= 3), "{what}: {seen:?}");
+    }
+}
