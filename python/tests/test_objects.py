@@ -152,7 +152,7 @@ def test_an_array_is_read_without_a_copy_and_cannot_be_written():
     assert (one == np.arange(1_000_000)).all()
     with pytest.raises(ValueError, match="read-only"):
         one[0] = 1
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="WRITEABLE"):
         one.flags.writeable = True
     assert hoplo.get(described.remote(ref)) == ("ndarray", False, 0)
 

@@ -1,5 +1,6 @@
 """More objects than memory: spilled, restored, and the end of the disk."""
 
+import itertools
 import os
 import subprocess
 
@@ -44,9 +45,9 @@ def test_an_object_larger_than_the_store_is_an_error_at_put(fresh_node):
 def test_views_that_fill_the_store_are_named(fresh_node):
     fresh_node(num_cpus=1, object_store_memory=64 * MIB)
     views = [hoplo.get(hoplo.put(filled(i))) for i in range(6)]
+    more = (hoplo.get(hoplo.put(filled(i))) for i in range(6))
     with pytest.raises(ObjectStoreFullError) as caught:
-        for i in range(6):
-            views.append(hoplo.get(hoplo.put(filled(i))))
+        views.extend(more)
     assert "driver" in str(caught.value) or str(os.getpid()) in str(caught.value)
     assert [int(view[-1]) for view in views[:6]] == list(range(6))
     views.clear()
@@ -76,7 +77,7 @@ def test_tasks_read_what_was_spilled(fresh_node):
         return sum(int(block[0]) + int(block[-1]) for block in blocks)
 
     refs = [make.remote(i) for i in range(24)]
-    totals = [total.remote(a, b) for a, b in zip(refs, refs[1:], strict=False)]
+    totals = [total.remote(a, b) for a, b in itertools.pairwise(refs)]
     assert hoplo.get(totals) == [4 * i + 2 for i in range(23)]
 
 
@@ -104,9 +105,9 @@ def small_disk(tmp_path):
 def test_a_full_disk_is_an_error_that_says_who_holds_what(fresh_node, small_disk):
     fresh_node(num_cpus=1, object_store_memory=64 * MIB, _temp_dir=str(small_disk))
     refs = []
+    more = (hoplo.put(filled(i)) for i in range(24))
     with pytest.raises(ObjectStoreFullError) as caught:
-        for i in range(24):
-            refs.append(hoplo.put(filled(i)))
+        refs.extend(more)
     text = str(caught.value)
     assert "disk" in text or "space" in text
     assert "MiB" in text or "MB" in text

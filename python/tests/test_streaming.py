@@ -1,0 +1,260 @@
+"""Tasks that are generators: refs one by one."""
+
+import asyncio
+
+import numpy as np
+import pytest
+from conftest import eventually
+
+import hoplo
+from hoplo.exceptions import TaskCancelledError
+
+
+@hoplo.remote
+def count(n):
+    yield from range(n)
+
+
+@hoplo.remote
+def breaks(n):
+    yield from range(n)
+    raise ValueError("broken")
+
+
+# ------------------------------------------------------------------------------------ errors
+
+
+def test_an_error_is_the_last_ref():
+    seen = []
+    values = (hoplo.get(ref) for ref in breaks.remote(3))
+    with pytest.raises(ValueError, match="broken"):
+        seen.extend(values)
+    assert seen == [0, 1, 2]
+
+
+def test_after_the_error_the_stream_has_ended():
+    stream = breaks.remote(1)
+    assert hoplo.get(next(stream)) == 0
+    failed = next(stream)
+    with pytest.raises(ValueError, match="broken"):
+        hoplo.get(failed)
+    with pytest.raises(StopIteration):
+        next(stream)
+    with pytest.raises(ValueError, match="broken"):
+        hoplo.get(stream.completed())
+
+
+def test_a_function_that_yields_nothing_streamable():
+    @hoplo.remote(num_returns="streaming")
+    def plain():
+        return 3
+
+    with pytest.raises(Exception, match=r"generator|iterable|streaming|num_returns"):
+        hoplo.get(next(plain.remote()))
+
+
+def test_a_value_that_cannot_be_pickled():
+    import threading
+
+    @hoplo.remote
+    def locks():
+        yield 1
+        yield threading.Lock()
+
+    stream = locks.remote()
+    assert hoplo.get(next(stream)) == 1
+    bad = next(stream)
+    with pytest.raises(hoplo.exceptions.SerializationError, match="lock"):
+        hoplo.get(bad)
+
+
+def test_get_of_a_generator():
+    with pytest.raises(TypeError, match="take them with next"):
+        hoplo.get(count.remote(1))
+
+
+# ------------------------------------------------------------------------------------ iteration
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 500])
+def test_every_value_in_order(n):
+    assert [hoplo.get(ref) for ref in count.remote(n)] == list(range(n))
+
+
+def test_num_returns_streaming_and_dynamic():
+    stream = count.options(num_returns="streaming").remote(3)
+    assert isinstance(stream, hoplo.ObjectRefGenerator)
+    assert hoplo.get(list(stream)) == [0, 1, 2]
+    assert hoplo.get(list(count.options(num_returns="dynamic").remote(3))) == [0, 1, 2]
+
+
+def test_values_come_before_the_task_ends(gate):
+    @hoplo.remote
+    def slow():
+        yield 1
+        yield 2
+        gate.wait()
+        yield 3
+
+    stream = slow.remote()
+    assert hoplo.get(next(stream)) == 1
+    assert hoplo.get(next(stream)) == 2
+    eventually(gate.arrived)
+    assert not stream.is_finished()
+    assert not stream.next_ready()
+    gate.open()
+    assert hoplo.get(next(stream)) == 3
+    with pytest.raises(StopIteration):
+        next(stream)
+    assert stream.is_finished()
+    assert hoplo.get(stream.completed()) is None
+
+
+def test_large_values():
+    @hoplo.remote
+    def frames(n):
+        for i in range(n):
+            yield np.full(300_000, i)
+
+    for i, ref in enumerate(frames.remote(10)):
+        value = hoplo.get(ref)
+        assert value.shape == (300_000,)
+        assert (value == i).all()
+
+
+def test_wait_takes_generators(gate):
+    @hoplo.remote
+    def slow():
+        gate.wait()
+        yield 1
+
+    held, done, ref = slow.remote(), count.remote(2), hoplo.put(3)
+    ready, waiting = hoplo.wait([held, done, ref], num_returns=2, timeout=20)
+    assert ready == [done, ref]
+    assert waiting == [held]
+    gate.open()
+    ready, waiting = hoplo.wait([held], timeout=20)
+    assert ready == [held]
+    assert hoplo.get(next(held)) == 1
+
+
+def test_refs_of_a_stream_are_arguments():
+    double = hoplo.remote(lambda x: 2 * x)
+    assert hoplo.get([double.remote(ref) for ref in count.remote(4)]) == [0, 2, 4, 6]
+
+
+def test_async_iteration():
+    async def collect():
+        return [await ref async for ref in count.remote(5)]
+
+    assert asyncio.run(collect()) == [0, 1, 2, 3, 4]
+
+    async def collect_broken():
+        seen = []
+        async for ref in breaks.remote(2):
+            seen.append(await ref)
+
+    with pytest.raises(ValueError, match="broken"):
+        asyncio.run(collect_broken())
+
+
+def test_two_streams_together():
+    async def collect(stream):
+        return [await ref async for ref in stream]
+
+    async def both():
+        return await asyncio.gather(collect(count.remote(50)), collect(count.remote(60)))
+
+    assert asyncio.run(both()) == [list(range(50)), list(range(60))]
+
+
+def test_a_stream_inside_a_task():
+    @hoplo.remote
+    def total(n):
+        return sum(hoplo.get(ref) for ref in count.remote(n))
+
+    assert hoplo.get(total.remote(10)) == 45
+
+
+def test_a_generator_that_streams_from_another():
+    @hoplo.remote
+    def doubled(n):
+        for ref in count.remote(n):
+            yield 2 * hoplo.get(ref)
+
+    assert [hoplo.get(ref) for ref in doubled.remote(4)] == [0, 2, 4, 6]
+
+
+# ------------------------------------------------------------------------------------ flow
+
+
+def test_back_pressure_pauses_the_generator(tmp_path):
+    @hoplo.remote(_generator_backpressure_num_objects=2)
+    def counted():
+        for i in range(20):
+            (tmp_path / f"made{i:02}").touch()
+            yield i
+
+    def made():
+        return len(list(tmp_path.glob("made*")))
+
+    stream = counted.remote()
+    first = next(stream)
+    eventually(lambda: made() >= 2)
+    # Whoever waits does not make more: at most the two unread, the one read, and the next begun.
+    hoplo.get([hoplo.remote(lambda: None).remote() for _ in range(20)])
+    assert made() <= 4
+    assert [hoplo.get(first), *(hoplo.get(ref) for ref in stream)] == list(range(20))
+    assert made() == 20
+
+
+def test_dropping_a_stream_cancels_the_rest(tmp_path):
+    @hoplo.remote
+    def endless():
+        try:
+            i = 0
+            while True:
+                yield i
+                i += 1
+        finally:
+            (tmp_path / "ended").touch()
+
+    stream = endless.options(_generator_backpressure_num_objects=4).remote()
+    assert hoplo.get(next(stream)) == 0
+    del stream
+    eventually((tmp_path / "ended").exists)
+    eventually(lambda: hoplo.available_resources()["CPU"] == 4)
+
+
+def test_cancel_of_a_stream(gate):
+    @hoplo.remote
+    def slow():
+        yield 1
+        gate.wait()
+        yield 2
+
+    stream = slow.remote()
+    assert hoplo.get(next(stream)) == 1
+    eventually(gate.arrived)
+    hoplo.cancel(stream)
+
+    def rest():
+        for ref in stream:
+            hoplo.get(ref)
+
+    with pytest.raises(TaskCancelledError):
+        rest()
+
+
+def test_a_stream_is_run_again_after_a_crash(tmp_path):
+    import os
+
+    @hoplo.remote(max_retries=1)
+    def crashes():
+        for i in range(6):
+            if i == 3 and not (tmp_path / "crashed").exists():
+                (tmp_path / "crashed").touch()
+                os._exit(1)
+            yield i
+
+    assert [hoplo.get(ref) for ref in crashes.remote()] == list(range(6))

@@ -1,0 +1,146 @@
+"""hoplo.util.multiprocessing.Pool: as multiprocessing.Pool."""
+
+import multiprocessing
+import os
+
+import pytest
+from conftest import eventually
+
+import hoplo
+from hoplo.util.multiprocessing import Pool, TimeoutError
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with Pool(2) as pool:
+        yield pool
+
+
+# ------------------------------------------------------------------------------------ errors
+
+
+def test_wrong_arguments():
+    with pytest.raises(ValueError, match="at least 1"):
+        Pool(0)
+    with pytest.raises(ValueError, match="maxtasksperchild"):
+        Pool(1, maxtasksperchild=0)
+    with pytest.raises(TypeError, match="callable"):
+        Pool(1, initializer=3)
+
+
+def test_an_error_of_the_function(pool):
+    with pytest.raises(ZeroDivisionError):
+        pool.apply(lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        pool.map(lambda x: 1 / x, [1, 0, 2])
+    seen = []
+    result = pool.apply_async(lambda: 1 / 0, error_callback=seen.append)
+    with pytest.raises(ZeroDivisionError):
+        result.get(20)
+    assert not result.successful()
+    assert isinstance(seen[0], ZeroDivisionError)
+    items = pool.imap(lambda x: 1 // x, [1, 0, 1])
+    assert next(items) == 1
+    with pytest.raises(ZeroDivisionError):
+        next(items)
+    assert list(items) == [1]
+
+
+def test_a_result_that_is_not_there(pool, gate):
+    result = pool.apply_async(gate.wait, ("late",))
+    assert not result.ready()
+    with pytest.raises(ValueError, match="not ready"):
+        result.successful()
+    with pytest.raises(TimeoutError):
+        result.get(0.02)
+    assert TimeoutError is multiprocessing.TimeoutError
+    result.wait(0.02)
+    gate.open()
+    assert result.get(20) == "late"
+    assert result.successful()
+
+
+def test_a_pool_that_is_closed():
+    pool = Pool(1)
+    with pytest.raises(ValueError, match="still running"):
+        pool.join()
+    pool.close()
+    with pytest.raises(ValueError, match="not running"):
+        pool.map(abs, [1])
+    pool.join()
+    with pytest.raises(ValueError, match="not running"):
+        pool.__enter__()
+
+
+def test_a_pool_is_not_pickled(pool):
+    with pytest.raises(NotImplementedError, match="cannot be passed"):
+        pool.__reduce__()
+
+
+def test_a_worker_that_dies_fails_its_chunk_and_is_replaced():
+    with Pool(1) as pool:
+        with pytest.raises(hoplo.exceptions.ActorDiedError):
+            pool.apply(os._exit, (3,))
+        assert pool.apply(abs, (-4,)) == 4
+
+
+# ------------------------------------------------------------------------------------ calls
+
+
+def test_every_way_to_call(pool):
+    assert pool.apply(pow, (2, 5)) == 32
+    assert pool.apply(int, ("11",), {"base": 2}) == 3
+    assert pool.apply_async(pow, (2, 6)).get(20) == 64
+    assert pool.map(lambda x: x + 1, range(100)) == list(range(1, 101))
+    assert pool.map(lambda x: x, []) == []
+    assert pool.map(lambda x: x, range(10), chunksize=3) == list(range(10))
+    assert pool.map_async(abs, [-1, -2]).get(20) == [1, 2]
+    assert pool.starmap(pow, [(2, 3), (3, 2)]) == [8, 9]
+    assert pool.starmap_async(pow, [(2, 3)]).get(20) == [8]
+    assert list(pool.imap(lambda x: -x, range(7), chunksize=2)) == [-i for i in range(7)]
+    assert sorted(pool.imap_unordered(lambda x: x, range(7))) == list(range(7))
+
+
+def test_next_with_a_timeout(pool, gate):
+    items = pool.imap(gate.wait, [1])
+    with pytest.raises(TimeoutError):
+        items.next(timeout=0.02)
+    gate.open()
+    assert items.next(timeout=20) == 1
+
+
+def test_callbacks(pool):
+    seen = []
+    pool.map_async(abs, [-1, -2], callback=seen.append).wait(20)
+    assert seen == [[1, 2]]
+
+
+def test_calls_run_in_the_pools_processes(pool):
+    pids = set(pool.map(lambda _: os.getpid(), range(50), chunksize=1))
+    assert os.getpid() not in pids
+    assert 1 <= len(pids) <= 2
+
+
+def test_an_initializer():
+    def prepare(value):
+        os.environ["PREPARED"] = value
+
+    with Pool(1, prepare, ("yes",)) as pool:
+        assert pool.apply(os.environ.get, ("PREPARED",)) == "yes"
+
+
+def test_maxtasksperchild():
+    pool = Pool(2, maxtasksperchild=1)
+    pids = pool.map(lambda _: os.getpid(), range(6), chunksize=1)
+    assert len(set(pids)) == 6
+    pool.close()
+    pool.join()
+
+
+def test_terminate_ends_what_runs(gate):
+    pool = Pool(1)
+    pool.apply_async(gate.wait)
+    eventually(gate.arrived)
+    pool.terminate()
+    pool.join()
+    eventually(lambda: hoplo.available_resources()["CPU"] >= 2)
