@@ -120,8 +120,7 @@ class _Threads:
                 group.submit(call)
 
     def cancel(self, task_id: str) -> bool:
-        """A call that waits looks for itself before it begins; one that runs cannot be stopped."""
-        return False
+        return any(group.cancel(task_id) for group in self._groups.values())
 
     def stop(self) -> None:
         for group in self._groups.values():
@@ -136,10 +135,12 @@ class _ThreadGroup:
         self._limit = limit
         self._name = name or "default"
         self._queue: SimpleQueue[ActorCall | None] = SimpleQueue()
+        self._waiting: set[ActorCall] = set()
         self._idle = threading.Semaphore(0)
         self._threads = 0
 
     def submit(self, call: ActorCall) -> None:
+        self._waiting.add(call)
         self._queue.put(call)
         if self._threads < self._limit and not self._idle.acquire(blocking=False):
             self._threads += 1
@@ -152,6 +153,7 @@ class _ThreadGroup:
             call = self._queue.get()
             if call is None:
                 return
+            self._waiting.discard(call)
             self._run(call)
             del call  # or its arguments would live until the next one comes
             self._idle.release()
@@ -163,6 +165,14 @@ class _ThreadGroup:
             call.fail(error)
         else:
             call.run(method)
+
+    def cancel(self, task_id: str) -> bool:
+        """Ends a call that waits; the thread that comes to it finds it ended."""
+        for call in list(self._waiting):
+            if call.task_id == task_id:
+                call.fail(_cancelled(call))
+                return True
+        return False
 
     def stop(self) -> None:
         for _ in range(self._threads):
@@ -247,7 +257,13 @@ class _Coroutines:
             if call.task_id == task_id:
                 task.cancel()
                 return
-        # Else it waits: `begin` will find that it was cancelled.
+        for gate in self._gates.values():
+            for call in gate.waiting:
+                if call.task_id == task_id:
+                    gate.waiting.remove(call)
+                    call.fail(_cancelled(call))
+                    return
+        # Else it is about to start: `begin` finds that it was cancelled.
 
     async def _run(self, call: ActorCall, gate: _Gate) -> None:
         current_call.set(call)

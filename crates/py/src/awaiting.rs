@@ -19,6 +19,7 @@ use std::sync::mpsc;
 
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyStopAsyncIteration, PyStopIteration};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
@@ -56,6 +57,14 @@ pub(crate) fn await_next<'py>(
 
 #[pymethods]
 impl Awaiter {
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.suspended)
+    }
+
+    fn __clear__(&mut self) {
+        self.suspended = None;
+    }
+
     fn __await__(slf: Py<Self>) -> Py<Self> {
         slf
     }

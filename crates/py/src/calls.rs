@@ -6,7 +6,7 @@
 //!      \--cancelled before it began--> replied
 //! ```
 //!
-//! The main loop drives a `Invocation` itself; threads and coroutines of an actor get it as an
+//! The main loop drives an `Invocation` itself; threads and coroutines of an actor get it as an
 //! `ActorCall`.
 
 use std::cell::RefCell;
@@ -122,6 +122,11 @@ impl Invocation {
 
     pub(crate) fn is_streaming(&self) -> bool {
         self.header.flags & CALL_STREAMING != 0
+    }
+
+    /// It was replied to.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_cancelled(&self) -> bool {
@@ -457,127 +462,4 @@ fn type_name(value: &Bound<'_, PyAny>) -> String {
 fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-/// One method call that waits in an actor's process to be run by `ActorRuntime`.
-#[pyclass(frozen, module = "hoplo._core", freelist = 256)]
-pub(crate) struct ActorCall {
-    invocation: Arc<Invocation>,
-    method: Py<pyo3::types::PyString>,
-    group: Option<Arc<str>>,
-}
-
-impl ActorCall {
-    /// `group`: of the method; the call may ask for another.
-    pub(crate) fn new(
-        py: Python<'_>,
-        invocation: Invocation,
-        method: &str,
-        group: Option<&Arc<str>>,
-    ) -> PyResult<ActorCall> {
-        let asked = args::decode_extras(py, invocation.view().args)?.0.map(Arc::from);
-        Ok(ActorCall {
-            group: asked.or_else(|| group.cloned()),
-            invocation: Arc::new(invocation),
-            method: pyo3::types::PyString::intern(py, method).unbind(),
-        })
-    }
-
-    pub(crate) fn running(&self) -> Running {
-        self.invocation.running(false)
-    }
-
-    fn leave(after: After) {
-        crate::worker::leave_after(after);
-    }
-}
-
-#[pymethods]
-impl ActorCall {
-    #[getter]
-    fn task_id(&self) -> String {
-        errors::hex(self.invocation.task())
-    }
-
-    #[getter]
-    fn method<'py>(&self, py: Python<'py>) -> &Bound<'py, pyo3::types::PyString> {
-        self.method.bind(py)
-    }
-
-    /// The concurrency group asked for at the call, else by the method; None: the default.
-    #[getter]
-    fn group(&self) -> Option<&str> {
-        self.group.as_deref()
-    }
-
-    #[getter]
-    fn streaming(&self) -> bool {
-        self.invocation.is_streaming()
-    }
-
-    /// Runs the whole call in this thread: arguments, generator, result, errors. Never raises.
-    fn run(&self, method: &Bound<'_, PyAny>) {
-        let py = method.py();
-        let call = &self.invocation;
-        if call.is_cancelled() {
-            return call.end_cancelled(py);
-        }
-        Self::leave(context::in_thread(call.running(false), || call.run(py, method)));
-    }
-
-    /// Marks the call as running; False when it was cancelled before, and is thereby ended.
-    fn begin(&self, py: Python<'_>) -> bool {
-        if self.invocation.is_cancelled() {
-            self.invocation.end_cancelled(py);
-            return false;
-        }
-        self.invocation.start_clock();
-        true
-    }
-
-    /// Decodes the arguments. Raises what the decoding raises.
-    fn arguments<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
-        match self.invocation.arguments(py) {
-            Ok((args, kwargs)) => Ok((args, kwargs.unwrap_or_else(|| PyDict::new(py)))),
-            Err(ArgsError::Raised(error)) => Err(error),
-            Err(ArgsError::Failed(failure)) => Err(errors::raised(py, &failure, None)),
-        }
-    }
-
-    /// Stores the next value of a streaming call; False when the consumer wants a pause.
-    fn item(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
-        self.invocation.item(value)
-    }
-
-    /// Calls `callback` once, from any thread, when the consumer of a stream wants more.
-    fn when_room(&self, callback: Py<PyAny>) -> PyResult<()> {
-        let call = Arc::clone(&self.invocation);
-        std::thread::Builder::new()
-            .name("hoplo-room".to_string())
-            .spawn(move || {
-                call.wait_for_credit_detached();
-                Python::try_attach(|py| {
-                    if let Err(error) = callback.call0(py) {
-                        error.write_unraisable(py, None);
-                    }
-                });
-            })
-            .map_err(|error| pyo3::exceptions::PyOSError::new_err(error.to_string()))?;
-        Ok(())
-    }
-
-    /// Replies with the result; of a streaming call, with its end. Never raises.
-    fn finish(&self, value: &Bound<'_, PyAny>) {
-        Self::leave(self.invocation.finish(value));
-    }
-
-    /// Replies with the error, encoded as the user's own. Never raises.
-    fn fail(&self, error: &Bound<'_, PyAny>) {
-        let py = error.py();
-        let fault = Fault::Raised(PyErr::from_value(error.clone()));
-        Self::leave(self.invocation.fail(py, fault));
-    }
 }

@@ -16,9 +16,10 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::actor::{ActorHandle, Interface};
-use crate::calls::ActorCall;
+use crate::actor::ActorHandle;
+use crate::actor_call::ActorCall;
 use crate::errors;
+use crate::interface::Interface;
 use crate::options;
 use crate::python::{self, Import};
 use crate::session::{self, Session};

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict};
 
 use crate::errors;
 use crate::python::Import;
@@ -19,8 +19,6 @@ use crate::values::{self, collect_contained};
 const DETACHED_BYTES_MIN: usize = 64 * 1024;
 
 pub(crate) struct Exported {
-    /// Unset until needed in a process that has only the key.
-    target: PyOnceLock<Py<PyAny>>,
     /// What messages call it.
     pub(crate) name: Arc<str>,
     /// The number of the session that knows it, and its key there.
@@ -28,49 +26,52 @@ pub(crate) struct Exported {
 }
 
 impl Exported {
-    pub(crate) fn of(target: Py<PyAny>, name: Arc<str>) -> Exported {
-        let cell = PyOnceLock::new();
-        Python::attach(|py| cell.set(py, target).ok());
-        Exported { target: cell, name, key: Mutex::new(None) }
+    pub(crate) fn new(name: Arc<str>) -> Exported {
+        Exported { name, key: Mutex::new(None) }
     }
 
     /// What another process exported under `key`.
     pub(crate) fn known(session: &Session, key: FunctionId, name: Arc<str>) -> Exported {
-        let key = Mutex::new(Some((session.number, key)));
-        Exported { target: PyOnceLock::new(), name, key }
+        Exported { name, key: Mutex::new(Some((session.number, key))) }
+    }
+
+    fn key_in(&self, session: &Session) -> Option<FunctionId> {
+        let (number, key) = (*self.key.lock())?;
+        (session.number == number).then_some(key)
     }
 
     /// The key, if it was exported in the live session.
     pub(crate) fn key(&self) -> Option<FunctionId> {
-        let (number, key) = (*self.key.lock())?;
-        (session::live()?.number == number).then_some(key)
+        self.key_in(&*session::live()?)
     }
 
-    pub(crate) fn target<'py>(&self, py: Python<'py>) -> PyResult<&Bound<'py, PyAny>> {
-        let target = self.target.get_or_try_init(py, || {
-            let key = self.key().ok_or_else(|| {
-                PyRuntimeError::new_err(format!(
-                    "{} belongs to a session that was shut down",
-                    self.name
-                ))
-            })?;
-            let session = session::current(py)?;
-            Ok::<_, PyErr>(fetch(py, &session, key)?.unbind())
+    /// The target itself, in a process that has only its key.
+    pub(crate) fn fetch<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let key = self.key().ok_or_else(|| {
+            let text = format!("{} belongs to a session that was shut down", self.name);
+            PyRuntimeError::new_err(text)
         })?;
-        Ok(target.bind(py))
+        fetch(py, &*session::current(py)?, key)
     }
 
-    pub(crate) fn export(&self, py: Python<'_>, session: &Session) -> PyResult<FunctionId> {
-        if let Some((number, key)) = *self.key.lock()
-            && number == session.number
-        {
+    /// Exports `target` unless that was done; `None`: this process has only the key.
+    pub(crate) fn export(
+        &self,
+        py: Python<'_>,
+        session: &Session,
+        target: Option<&Py<PyAny>>,
+    ) -> PyResult<FunctionId> {
+        if let Some(key) = self.key_in(session) {
             return Ok(key);
         }
-        let target = self.target(py)?;
-        let key = match loaded_from(target) {
+        let target = match target {
+            Some(target) => target.bind(py).clone(),
+            None => self.fetch(py)?,
+        };
+        let key = match loaded_from(&target) {
             // A function that refers to itself, or to its module's others: no second export.
             Some((number, key)) if number == session.number => key,
-            _ => self.export_target(session, target)?,
+            _ => self.export_target(session, &target)?,
         };
         *self.key.lock() = Some((session.number, key));
         Ok(key)
@@ -106,8 +107,8 @@ pub(crate) fn fetch<'py>(
     key: FunctionId,
 ) -> PyResult<Bound<'py, PyAny>> {
     static LOADS: Import = Import::new("pickle", "loads");
-    static FETCHED: PyOnceLock<Py<pyo3::types::PyDict>> = PyOnceLock::new();
-    let fetched = FETCHED.get_or_init(py, || pyo3::types::PyDict::new(py).unbind()).bind(py);
+    static FETCHED: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let fetched = FETCHED.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
     let name = PyBytes::new(py, &key.0);
     if let Some(known) = fetched.get_item(&name)? {
         return Ok(known);

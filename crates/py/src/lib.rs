@@ -3,8 +3,9 @@
 //! ```text
 //! values, args     Python values <-> the bytes of frames and objects
 //! refs, get, awaiting, stream      ObjectRef and every way to wait for one
-//! exported, remote, actor, options functions, classes, handles and their `.remote()`
-//! worker, calls, context, gpus     running calls in a worker
+//! exported, remote, options         functions and their `.remote()`
+//! actor, interface                 classes, handles, methods
+//! worker, calls, actor_call, context, gpus     running calls in a worker
 //! session, start, hooks, ask       init, shutdown, and the rest of a process's session
 //! errors, python                   exceptions and imports
 //! ```
@@ -14,6 +15,7 @@
 //! never wait for the interpreter while they hold it.
 
 mod actor;
+mod actor_call;
 mod args;
 mod ask;
 mod awaiting;
@@ -24,6 +26,7 @@ mod exported;
 mod get;
 mod gpus;
 mod hooks;
+mod interface;
 mod options;
 mod python;
 mod refs;
@@ -43,9 +46,9 @@ mod _core {
     #[pymodule_export]
     use super::actor::{_restore_actor, ActorHandle, ActorMethod, ActorTemplate, get_actor, kill};
     #[pymodule_export]
-    use super::ask::{kv_delete, kv_get, kv_keys, kv_put, query};
+    use super::actor_call::ActorCall;
     #[pymodule_export]
-    use super::calls::ActorCall;
+    use super::ask::{kv_delete, kv_get, kv_keys, kv_put, query};
     #[pymodule_export]
     use super::context::{current_actor, gpu_ids, interrupted, runtime_context};
     #[pymodule_export]

@@ -9,6 +9,7 @@ use hoplo_base::{FunctionId, ResourceSet, TaskId};
 use hoplo_client::{Call, CallOptions};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
@@ -38,6 +39,8 @@ pub(crate) fn certainly_fits(
 /// A function that runs in workers. Made by `hoplo.remote`.
 #[pyclass(frozen, dict, module = "hoplo._core")]
 pub(crate) struct RemoteFunction {
+    /// `None` in a process that only knows its key.
+    function: Option<Py<PyAny>>,
     exported: Arc<Exported>,
     arity: Arity,
     options: Py<PyAny>,
@@ -77,6 +80,7 @@ impl Parsed {
 
 impl RemoteFunction {
     fn make<'py>(
+        function: Option<Py<PyAny>>,
         exported: Arc<Exported>,
         options: &Bound<'py, PyAny>,
         arity: Arity,
@@ -85,6 +89,7 @@ impl RemoteFunction {
         let py = options.py();
         let parsed = Parsed::read(options, &exported.name)?;
         let made = RemoteFunction {
+            function,
             exported,
             arity,
             options: options.clone().unbind(),
@@ -100,6 +105,13 @@ impl RemoteFunction {
         Ok(made)
     }
 
+    fn target<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        match &self.function {
+            Some(function) => Ok(function.bind(py).clone()),
+            None => self.exported.fetch(py),
+        }
+    }
+
     /// Exports the function at the first call of a session.
     fn resolved(&self, py: Python<'_>, session: &Session) -> PyResult<Arc<CallOptions>> {
         if let Some((number, options)) = &*self.resolved.lock()
@@ -109,7 +121,7 @@ impl RemoteFunction {
         }
         let parsed = &self.parsed;
         let options = Arc::new(CallOptions {
-            function: self.exported.export(py, session)?,
+            function: self.exported.export(py, session, self.function.as_ref())?,
             name: Arc::clone(&parsed.name),
             shape: options::shape(py, session, &parsed.resources, parsed.env.as_deref())?,
             returns: parsed.results.returns(),
@@ -129,7 +141,7 @@ impl RemoteFunction {
         let py = args.py();
         let none = PyDict::new(py);
         let kwargs = kwargs.unwrap_or(&none);
-        let function = self.exported.target(py)?;
+        let function = self.target(py)?;
         CHECK.get(py)?.call1((function, args, kwargs, &*self.exported.name))?;
         Ok(())
     }
@@ -150,8 +162,8 @@ impl RemoteFunction {
             Ok(name) => name.extract::<String>()?,
             Err(_) => function.getattr("__name__")?.extract()?,
         };
-        let exported = Exported::of(function.clone().unbind(), short_name(&name).into());
-        Self::make(Arc::new(exported), options, arity, function)
+        let exported = Arc::new(Exported::new(short_name(&name).into()));
+        Self::make(Some(function.clone().unbind()), exported, options, arity, function)
     }
 
     /// Calls the function in a worker: its ref, list of refs, generator, or None.
@@ -192,7 +204,8 @@ impl RemoteFunction {
         options: &Bound<'py, PyAny>,
     ) -> PyResult<Bound<'py, RemoteFunction>> {
         let this = slf.get();
-        Self::make(Arc::clone(&this.exported), options, this.arity, slf.as_any())
+        let function = this.function.as_ref().map(|function| function.clone_ref(slf.py()));
+        Self::make(function, Arc::clone(&this.exported), options, this.arity, slf.as_any())
     }
 
     /// Raises TypeError: `f()` runs nothing; call `f.remote()`.
@@ -213,7 +226,7 @@ impl RemoteFunction {
         static RESTORE: Import = Import::new("hoplo._core", "_restore_function");
         let (py, this) = (slf.py(), slf.get());
         let Some(key) = this.exported.key() else {
-            let function = this.exported.target(py)?;
+            let function = this.target(py)?;
             let made = (function, &this.options, this.arity);
             return Ok((slf.get_type(), made).into_pyobject(py)?.into_any());
         };
@@ -227,9 +240,14 @@ impl RemoteFunction {
         format!("RemoteFunction({})", self.exported.name)
     }
 
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.function)?;
+        visit.call(&self.options)
+    }
+
     #[getter]
     fn _function<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.exported.target(py).cloned()
+        self.target(py)
     }
 
     #[getter]
@@ -244,17 +262,17 @@ impl RemoteFunction {
 
     #[getter]
     fn __wrapped__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.exported.target(py).cloned()
+        self.target(py)
     }
 
     #[getter]
     fn __name__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.exported.target(py)?.getattr(intern!(py, "__name__"))
+        self.target(py)?.getattr(intern!(py, "__name__"))
     }
 
     #[getter]
     fn __qualname__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.exported.target(py)?.getattr(intern!(py, "__qualname__"))
+        self.target(py)?.getattr(intern!(py, "__qualname__"))
     }
 }
 
@@ -272,7 +290,8 @@ pub(crate) fn _restore_function<'py>(
         .map_err(|_| PyValueError::new_err("an export has a key of 16 bytes"))?;
     let session = session::current(py)?;
     let exported = Exported::known(&session, FunctionId(key), name.into());
-    let made = RemoteFunction::make(Arc::new(exported), options, arity, py.None().bind(py))?;
+    let nameless = py.None();
+    let made = RemoteFunction::make(None, Arc::new(exported), options, arity, nameless.bind(py))?;
     for (name, value) in NAMES.iter().zip(names) {
         made.setattr(*name, value)?;
     }

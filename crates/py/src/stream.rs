@@ -7,7 +7,7 @@ use std::time::Instant;
 use hoplo_base::{ObjectId, TaskId};
 use hoplo_client::{StreamNext, Waited};
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyOSError, PyStopIteration, PyTypeError};
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyStopIteration, PyTypeError};
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -122,7 +122,13 @@ impl ObjectRefGenerator {
 
     /// A ref that is ready when the generator has ended; raises what ended it.
     fn completed<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, ObjectRef>> {
-        todo!("needs the client")
+        self.session.check()?;
+        if self.look() != Taken::Ended {
+            return Err(PyRuntimeError::new_err(
+                "completed() knows the end of the stream once all its refs were taken",
+            ));
+        }
+        get::put(py.None().bind(py))
     }
 
     /// Whether `next()` would return, or stop, at once.

@@ -27,14 +27,15 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
-use crate::actor::Interface;
+use crate::actor_call::ActorCall;
 use crate::args::{self, ArgsError};
-use crate::calls::{ActorCall, After, Fault, Invocation};
+use crate::calls::{After, Fault, Invocation};
 use crate::context::{self, ActorSelf};
 use crate::errors;
 use crate::exported;
 use crate::gpus::Gpus;
 use crate::hooks;
+use crate::interface::Interface;
 use crate::python::{self, Import};
 use crate::session::{self, Session};
 

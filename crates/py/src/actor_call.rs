@@ -1,0 +1,139 @@
+//! A method call as `hoplo._worker.ActorRuntime` gets it, to run it in a thread or a coroutine.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString, PyTuple};
+
+use crate::args::{self, ArgsError};
+use crate::calls::{After, Fault, Invocation};
+use crate::context::{self, Running};
+use crate::errors;
+use crate::worker;
+
+/// One method call that waits in an actor's process to be run by `ActorRuntime`.
+#[pyclass(frozen, module = "hoplo._core", freelist = 256)]
+pub(crate) struct ActorCall {
+    invocation: Arc<Invocation>,
+    method: Py<PyString>,
+    group: Option<Arc<str>>,
+}
+
+impl ActorCall {
+    /// `group`: of the method; the call may ask for another.
+    pub(crate) fn new(
+        py: Python<'_>,
+        invocation: Invocation,
+        method: &str,
+        group: Option<&Arc<str>>,
+    ) -> PyResult<ActorCall> {
+        let asked = args::decode_extras(py, invocation.view().args)?.0.map(Arc::from);
+        Ok(ActorCall {
+            group: asked.or_else(|| group.cloned()),
+            invocation: Arc::new(invocation),
+            method: PyString::intern(py, method).unbind(),
+        })
+    }
+
+    pub(crate) fn running(&self) -> Running {
+        self.invocation.running(false)
+    }
+
+    fn leave(after: After) {
+        worker::leave_after(after);
+    }
+}
+
+#[pymethods]
+impl ActorCall {
+    #[getter]
+    fn task_id(&self) -> String {
+        errors::hex(self.invocation.task())
+    }
+
+    #[getter]
+    fn method<'py>(&self, py: Python<'py>) -> &Bound<'py, PyString> {
+        self.method.bind(py)
+    }
+
+    /// The concurrency group asked for at the call, else by the method; None: the default.
+    #[getter]
+    fn group(&self) -> Option<&str> {
+        self.group.as_deref()
+    }
+
+    #[getter]
+    fn streaming(&self) -> bool {
+        self.invocation.is_streaming()
+    }
+
+    /// Runs the whole call in this thread: arguments, generator, result, errors. Never raises.
+    fn run(&self, method: &Bound<'_, PyAny>) {
+        let py = method.py();
+        let call = &self.invocation;
+        if call.has_ended() {
+            return; // cancelled while it waited
+        }
+        if call.is_cancelled() {
+            return call.end_cancelled(py);
+        }
+        Self::leave(context::in_thread(call.running(false), || call.run(py, method)));
+    }
+
+    /// Marks the call as running; False when it was cancelled before, and is thereby ended.
+    fn begin(&self, py: Python<'_>) -> bool {
+        if self.invocation.is_cancelled() {
+            self.invocation.end_cancelled(py);
+            return false;
+        }
+        self.invocation.start_clock();
+        true
+    }
+
+    /// Decodes the arguments. Raises what the decoding raises.
+    fn arguments<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+        match self.invocation.arguments(py) {
+            Ok((args, kwargs)) => Ok((args, kwargs.unwrap_or_else(|| PyDict::new(py)))),
+            Err(ArgsError::Raised(error)) => Err(error),
+            Err(ArgsError::Failed(failure)) => Err(errors::raised(py, &failure, None)),
+        }
+    }
+
+    /// Stores the next value of a streaming call; False when the consumer wants a pause.
+    fn item(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.invocation.item(value)
+    }
+
+    /// Calls `callback` once, from any thread, when the consumer of a stream wants more.
+    fn when_room(&self, callback: Py<PyAny>) -> PyResult<()> {
+        let call = Arc::clone(&self.invocation);
+        std::thread::Builder::new()
+            .name("hoplo-room".to_string())
+            .spawn(move || {
+                call.wait_for_credit_detached();
+                Python::try_attach(|py| {
+                    if let Err(error) = callback.call0(py) {
+                        error.write_unraisable(py, None);
+                    }
+                });
+            })
+            .map_err(|error| PyOSError::new_err(error.to_string()))?;
+        Ok(())
+    }
+
+    /// Replies with the result; of a streaming call, with its end. Never raises.
+    fn finish(&self, value: &Bound<'_, PyAny>) {
+        Self::leave(self.invocation.finish(value));
+    }
+
+    /// Replies with the error, encoded as the user's own. Never raises.
+    fn fail(&self, error: &Bound<'_, PyAny>) {
+        let py = error.py();
+        let fault = Fault::Raised(PyErr::from_value(error.clone()));
+        Self::leave(self.invocation.fail(py, fault));
+    }
+}

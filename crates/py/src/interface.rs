@@ -1,0 +1,202 @@
+//! What every handle of an actor needs to know: its methods and their options.
+//!
+//! Shared by all handles of actors made alike. It travels as bytes that only Python reads:
+//!
+//! ```text
+//! pickle of (class name, actor name, [MethodInfo], is_async, max_concurrency, {group: limit},
+//!            max_task_retries, max_pending_calls)
+//! ```
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use hoplo_base::FunctionId;
+use hoplo_client::CallOptions;
+use hoplo_wire::node::Shape;
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+
+use crate::args::Extras;
+use crate::options::{self, Results, RetryExceptions};
+use crate::python::Import;
+use crate::remote::Arity;
+
+/// What handles of one kind of actor know.
+pub(crate) struct Interface {
+    pub(crate) class_name: String,
+    /// Empty for none.
+    pub(crate) name: String,
+    pub(crate) is_async: bool,
+    /// 0: the kind's own default.
+    pub(crate) max_concurrency: usize,
+    pub(crate) groups: Vec<(String, usize)>,
+    pub(crate) methods: HashMap<String, Arc<Method>>,
+    pub(crate) by_id: HashMap<FunctionId, Arc<Method>>,
+    pub(crate) max_pending_calls: u32,
+    max_task_retries: i32,
+    pub(crate) bytes: Py<PyBytes>,
+}
+
+/// A method as its callers know it.
+pub(crate) struct Method {
+    pub(crate) name: String,
+    pub(crate) group: Option<Arc<str>>,
+    pub(crate) arity: Arity,
+    /// Python's, for `check_shape`.
+    pub(crate) shape: Py<PyAny>,
+    pub(crate) results: Results,
+    pub(crate) options: Arc<CallOptions>,
+    pub(crate) extras: Extras,
+    /// `None`: as the actor says.
+    retries: Option<i64>,
+    retry: RetryExceptions,
+}
+
+pub(crate) fn method_id(name: &str) -> FunctionId {
+    let hash = blake3::hash(name.as_bytes());
+    FunctionId(hash.as_bytes()[..16].try_into().expect("a hash has 32 bytes"))
+}
+
+impl Interface {
+    /// Handles come in numbers: what was read once is not read again.
+    pub(crate) fn read(bytes: &Bound<'_, PyBytes>) -> PyResult<Arc<Interface>> {
+        static KNOWN: Mutex<Option<HashMap<[u8; 32], Arc<Interface>>>> = Mutex::new(None);
+        const KNOWN_MAX: usize = 1024;
+        let hash = *blake3::hash(bytes.as_bytes()).as_bytes();
+        if let Some(known) = KNOWN.lock().get_or_insert_default().get(&hash) {
+            return Ok(Arc::clone(known));
+        }
+        let interface = Arc::new(Self::parse(bytes)?);
+        let mut known = KNOWN.lock();
+        let known = known.get_or_insert_default();
+        if known.len() >= KNOWN_MAX {
+            known.clear();
+        }
+        known.insert(hash, Arc::clone(&interface));
+        Ok(interface)
+    }
+
+    fn parse(bytes: &Bound<'_, PyBytes>) -> PyResult<Interface> {
+        static LOADS: Import = Import::new("pickle", "loads");
+        let py = bytes.py();
+        let parts = LOADS.get(py)?.call1((bytes,))?.cast_into::<PyTuple>()?;
+        let class_name: String = parts.get_item(0)?.extract()?;
+        let max_task_retries: i64 = parts.get_item(6)?.extract()?;
+        let max_pending_calls: i64 = parts.get_item(7)?.extract()?;
+        let max_pending_calls = u32::try_from(max_pending_calls).unwrap_or(0);
+        let mut methods = HashMap::new();
+        for info in parts.get_item(2)?.try_iter()? {
+            let method = Method::read(&info?, &class_name, max_task_retries, max_pending_calls)?;
+            methods.insert(method.name.clone(), Arc::new(method));
+        }
+        let groups = parts.get_item(5)?.cast_into::<PyDict>()?;
+        Ok(Interface {
+            name: parts.get_item(1)?.extract::<Option<String>>()?.unwrap_or_default(),
+            is_async: parts.get_item(3)?.extract()?,
+            max_concurrency: parts.get_item(4)?.extract()?,
+            groups: groups.iter().map(|item| item_of(&item)).collect::<PyResult<_>>()?,
+            by_id: methods.values().map(|one| (one.options.function, Arc::clone(one))).collect(),
+            methods,
+            class_name,
+            max_pending_calls,
+            max_task_retries: options::retries(max_task_retries),
+            bytes: bytes.clone().unbind(),
+        })
+    }
+}
+
+fn item_of(item: &(Bound<'_, PyAny>, Bound<'_, PyAny>)) -> PyResult<(String, usize)> {
+    Ok((item.0.extract()?, item.1.extract()?))
+}
+
+impl Method {
+    fn read(
+        info: &Bound<'_, PyAny>,
+        class_name: &str,
+        max_task_retries: i64,
+        max_pending_calls: u32,
+    ) -> PyResult<Method> {
+        let name: String = info.getattr("name")?.extract()?;
+        let results = Results {
+            num_returns: info.getattr("num_returns")?.extract()?,
+            backpressure: info.getattr("backpressure")?.extract()?,
+        };
+        let retry = RetryExceptions::read(&info.getattr("retry_exceptions")?)?;
+        let retries: Option<i64> = info.getattr("max_task_retries")?.extract()?;
+        let group: Option<String> = info.getattr("concurrency_group")?.extract()?;
+        let options = CallOptions {
+            function: method_id(&name),
+            name: format!("{class_name}.{name}").into(),
+            shape: no_shape(),
+            returns: results.returns(),
+            flags: results.flags() | retry.flags,
+            max_retries: options::retries(retries.unwrap_or(max_task_retries)),
+            max_calls: 0,
+            stream_ahead: results.stream_ahead(),
+            max_pending_calls,
+        };
+        Ok(Method {
+            group: group.map(Arc::from),
+            arity: info.getattr("arity")?.extract()?,
+            shape: info.getattr("shape")?.unbind(),
+            results,
+            options: Arc::new(options),
+            extras: Extras { group: None, retry_types: retry.types.clone() },
+            retries,
+            retry,
+            name,
+        })
+    }
+
+    /// `Counter.add`.
+    pub(crate) fn full_name(&self) -> Arc<str> {
+        Arc::clone(&self.options.name)
+    }
+
+    /// A copy with the fields of `MethodOptions` that are not None.
+    pub(crate) fn with(&self, given: &Bound<'_, PyAny>, interface: &Interface) -> PyResult<Method> {
+        let mut results = self.results;
+        if let Some(count) = given.getattr("num_returns")?.extract()? {
+            results.num_returns = count;
+        }
+        if let Some(limit) = given.getattr("backpressure")?.extract()? {
+            results.backpressure = limit;
+        }
+        let mut retry = self.retry.clone();
+        let retry_exceptions = given.getattr("retry_exceptions")?;
+        if !retry_exceptions.is_none() {
+            retry = RetryExceptions::read(&retry_exceptions)?;
+        }
+        let retries: Option<i64> = given.getattr("max_task_retries")?.extract()?;
+        let retries = retries.or(self.retries);
+        let name: Option<String> = given.getattr("name")?.extract()?;
+        let group: Option<String> = given.getattr("concurrency_group")?.extract()?;
+        let group = group.map(Arc::from).or_else(|| self.extras.group.clone());
+        let options = CallOptions {
+            name: name.map_or_else(|| Arc::clone(&self.options.name), Arc::from),
+            returns: results.returns(),
+            flags: results.flags() | retry.flags,
+            max_retries: retries.map_or(interface.max_task_retries, options::retries),
+            stream_ahead: results.stream_ahead(),
+            ..(*self.options).clone()
+        };
+        Ok(Method {
+            name: self.name.clone(),
+            group: self.group.clone(),
+            arity: self.arity,
+            shape: self.shape.clone_ref(given.py()),
+            results,
+            options: Arc::new(options),
+            extras: Extras { group, retry_types: retry.types.clone() },
+            retries,
+            retry,
+        })
+    }
+}
+
+/// Methods run where their actor is.
+fn no_shape() -> Arc<Shape> {
+    let resources = hoplo_base::ResourceSet::new();
+    Arc::new(Shape { resources, env: hoplo_wire::node::RuntimeEnv::default() })
+}
