@@ -54,6 +54,9 @@ pub const OBJECT_ALIGN: u64 = 64;
 /// Warm, free bytes that a process keeps for its next objects before it gives extents back.
 pub const WARM_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
+/// Warm room that was not used for so long goes back.
+pub const WARM_TIME: Duration = Duration::from_secs(10);
+
 /// Notices to the daemon that may wait for company.
 pub const NOTICES_BATCH: usize = 64;
 

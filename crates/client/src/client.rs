@@ -55,6 +55,8 @@ pub(crate) struct Core {
     pub(crate) progress: Progress,
     /// When it wakes by itself.
     pub(crate) timer: Option<Time>,
+    /// When free room in the store is given back if none was used until then.
+    pub(crate) cool_at: Option<Time>,
     /// Items that the readers of our streams have taken.
     pub(crate) streams: Map<TaskId, u32>,
     /// The task that runs here: parent of what is submitted meanwhile.
@@ -140,6 +142,7 @@ impl Client {
             waiters: 0,
             progress: Progress::Idle,
             timer: None,
+            cool_at: None,
             streams: Map::default(),
             running: None,
         };
@@ -268,6 +271,9 @@ impl Client {
     pub(crate) fn trim(&self, core: &mut Core) {
         for (offset, len) in self.store.lock().surplus() {
             core.writer.send(&ToNode::ExtentReturn { offset, len });
+        }
+        if core.cool_at.is_none() {
+            core.cool_at = Some(self.now() + limits::WARM_TIME);
         }
     }
 

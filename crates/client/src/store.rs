@@ -15,6 +15,8 @@ pub(crate) struct Store {
     free: RangeAllocator,
     slots: Vec<u32>,
     pins: PinTable,
+    /// Something was allocated since this was last cleared.
+    pub(crate) used: bool,
 }
 
 /// Room for one object: a claimed range and a slot.
@@ -33,7 +35,7 @@ impl Store {
     ) -> Self {
         let free = RangeAllocator::new(arena.capacity());
         let pins = PinTable::new(segment.clone(), process);
-        Self { segment, arena, free, slots, pins }
+        Self { segment, arena, free, slots, pins, used: false }
     }
 
     /// Room for an object of `len` bytes, if an extent here has it.
@@ -45,6 +47,7 @@ impl Store {
             .claim(range.start, rounded(len))
             .expect("the allocator gives out each range once");
         self.slots.pop();
+        self.used = true;
         Some(Room { claim, slot, len })
     }
 

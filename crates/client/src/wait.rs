@@ -173,7 +173,7 @@ impl Client {
     /// for.
     pub(crate) fn arm(&self, core: &mut Core) {
         let needed = self.progress_needed(core);
-        let deadline = core.session.next_deadline();
+        let deadline = core.next_timer();
         let sooner = deadline.is_some_and(|at| core.timer.is_none_or(|timer| at < timer));
         if needed > core.progress || sooner {
             core.progress = core.progress.max(needed);
@@ -213,6 +213,7 @@ impl Client {
                     core.session.handle(now, Event::Tick, &mut core.effects);
                 }
                 self.carry_out(core);
+                self.cool_down(core, now);
             }
             let due = std::mem::take(&mut core.due);
             if !due.is_empty() {
@@ -228,7 +229,7 @@ impl Client {
                 Progress::Drain => kind != SleepKind::Idle,
                 Progress::Timer | Progress::Idle => true,
             };
-            core.timer = core.session.next_deadline();
+            core.timer = core.next_timer();
             let timer = core.timer.map(|at: Time| at.since(now));
             let lenient = (kind == SleepKind::Lenient).then_some(LENIENT);
             drop(core);
@@ -256,11 +257,29 @@ impl Client {
         if core.waiters == 0 && needed {
             return Progress::Drain;
         }
-        if core.session.next_deadline().is_some() { Progress::Timer } else { Progress::Idle }
+        if core.next_timer().is_some() { Progress::Timer } else { Progress::Idle }
+    }
+
+    /// Free room that was not used for a while goes back to the node.
+    fn cool_down(&self, core: &mut Core, now: Time) {
+        let Some(at) = core.cool_at.filter(|at| *at <= now) else { return };
+        let mut store = self.store.lock();
+        if std::mem::take(&mut store.used) {
+            core.cool_at = Some(at + limits::WARM_TIME);
+            return;
+        }
+        core.cool_at = None;
+        for (offset, len) in store.give_back(u64::MAX) {
+            core.writer.send(&ToNode::ExtentReturn { offset, len });
+        }
     }
 }
 
 impl Core {
+    fn next_timer(&self) -> Option<Time> {
+        self.session.next_deadline().into_iter().chain(self.cool_at).min()
+    }
+
     /// Whether the reader of a stream would find an item, or its end.
     fn stream_moved(&self, task: TaskId) -> bool {
         let taken = self.streams.get(&task).copied().unwrap_or(0);
