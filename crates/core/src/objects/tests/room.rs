@@ -183,6 +183,19 @@ fn without_a_disk_requests_wait_for_what_comes_free_and_no_longer() {
 }
 
 #[test]
+fn patience_starts_anew_with_everything_that_comes_free() {
+    let mut bench = Bench::with(Config { spill: false, ..Config::new(8 * MIB) });
+    bench.seal(object(A, 1), 4 * MIB, &[]);
+    bench.seal(object(A, 2), 4 * MIB, &[]);
+    bench.feed(wanted(B, 8 * MIB));
+    bench.pass(Duration::from_millis(1900));
+    bench.notice(A, Notice::Freed { object: object(A, 1) });
+    bench.feed(Event::ExtentReturned { from: A, offset: 0, len: 4 * MIB });
+    assert_eq!(bench.pass(Duration::from_millis(1900)), []);
+    assert!(denied(&bench.pass(Duration::from_millis(200))).is_some());
+}
+
+#[test]
 fn requests_of_the_dead_are_forgotten_and_too_many_of_one_are_a_violation() {
     let mut bench = Bench::with(Config { spill: false, ..Config::new(8 * MIB) });
     bench.seal(object(A, 1), 8 * MIB, &[]);
