@@ -269,11 +269,22 @@ impl Client {
 
     /// Free room beyond what is worth keeping warm goes back to the node.
     pub(crate) fn trim(&self, core: &mut Core) {
-        for (offset, len) in self.store.lock().surplus() {
-            core.writer.send(&ToNode::ExtentReturn { offset, len });
-        }
+        let pieces = self.store.lock().surplus();
+        self.return_room(core, pieces);
         if core.cool_at.is_none() {
             core.cool_at = Some(self.now() + limits::WARM_TIME);
+        }
+    }
+
+    /// The daemon hears first that what lay there is gone.
+    pub(crate) fn return_room(&self, core: &mut Core, pieces: Vec<(u64, u64)>) {
+        if pieces.is_empty() {
+            return;
+        }
+        core.session.flush(&mut core.effects);
+        self.carry_out(core);
+        for (offset, len) in pieces {
+            core.writer.send(&ToNode::ExtentReturn { offset, len });
         }
     }
 

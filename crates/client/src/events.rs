@@ -129,11 +129,9 @@ impl Client {
             | ToClient::KvAnswer { request, .. }
             | ToClient::Answer { request, .. } => self.requests.lock().answer(request, message),
             ToClient::ExtentRecall { bytes } => {
-                let pieces = self.store.lock().give_back(bytes);
                 let mut core = self.core.lock();
-                for (offset, len) in pieces {
-                    core.writer.send(&ToNode::ExtentReturn { offset, len });
-                }
+                let pieces = self.store.lock().give_back(bytes);
+                self.return_room(&mut core, pieces);
             }
             ToClient::Reclaimed { location, .. } => {
                 self.store.lock().reclaim(location);

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use hoplo_base::{Instant as Time, ObjectId, TaskId, limits};
 use hoplo_core::session::Event;
 use hoplo_shm::{SleepKind, Slept, Urgency};
-use hoplo_wire::node::ToNode;
 use hoplo_wire::reply::{ReplyKind, ReplyView};
 
 use crate::Waited;
@@ -269,9 +268,9 @@ impl Client {
             return;
         }
         core.cool_at = None;
-        for (offset, len) in store.give_back(u64::MAX) {
-            core.writer.send(&ToNode::ExtentReturn { offset, len });
-        }
+        let pieces = store.give_back(u64::MAX);
+        drop(store);
+        self.return_room(core, pieces);
     }
 }
 
