@@ -53,6 +53,8 @@ pub(crate) struct Core {
     pub(crate) waiters: usize,
     /// What the progress thread is awake for.
     pub(crate) progress: Progress,
+    /// An object of ours was freed: there may be room to give back.
+    freed: bool,
     /// When it wakes by itself.
     pub(crate) timer: Option<Time>,
     /// When free room in the store is given back if none was used until then.
@@ -141,6 +143,7 @@ impl Client {
             due: Vec::new(),
             waiters: 0,
             progress: Progress::Idle,
+            freed: false,
             timer: None,
             cool_at: None,
             streams: Map::default(),
@@ -247,7 +250,7 @@ impl Client {
                         let now = self.now();
                         if freed {
                             core.session.freed(now, object, &mut core.effects);
-                            self.trim(core);
+                            core.freed = true;
                         } else {
                             core.session.free_refused(now, object, &mut core.effects);
                         }
@@ -259,6 +262,9 @@ impl Client {
                     Effect::Warn { line } => self.hooks.warn(&line),
                 }
             }
+        }
+        if std::mem::take(&mut core.freed) {
+            self.trim(core); // only now: it flushes, and earlier notices of this batch go first
         }
         for worker in rung {
             if let Some(peer) = core.peers.get(&worker) {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use hoplo_base::{Instant as Time, ObjectId, TaskId, limits};
 use hoplo_core::session::Event;
 use hoplo_shm::{SleepKind, Slept, Urgency};
+use hoplo_wire::node::ToNode;
 use hoplo_wire::reply::{ReplyKind, ReplyView};
 
 use crate::Waited;
