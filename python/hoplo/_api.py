@@ -64,8 +64,9 @@ class InitConfig:
 class Context(Mapping[str, Any]):
     """What `init` returns: where the session is. Leaving it as a `with` block shuts hoplo down.
 
-    >>> with hoplo.init(num_cpus=2) as context:
-    ...     context["node_id"]
+    >>> with hoplo.init(num_cpus=2, namespace="mine") as context:
+    ...     context["namespace"]
+    'mine'
     """
 
     def __init__(self, info: dict[str, Any]) -> None:
@@ -188,6 +189,10 @@ def shutdown() -> None:
     """Ends the session: its workers, its objects, its actors but detached ones of a joined node.
 
     Does nothing when hoplo does not run. `init` may be called again afterwards.
+
+    >>> hoplo.shutdown()
+    >>> hoplo.is_initialized()
+    False
     """
     global _context
     _context = None
@@ -195,7 +200,12 @@ def shutdown() -> None:
 
 
 def is_initialized() -> bool:
-    """Whether this process takes part in a session: after `init`, and inside tasks and actors."""
+    """Whether this process takes part in a session: after `init`, and inside tasks and actors.
+
+    >>> with hoplo.init():
+    ...     hoplo.is_initialized()
+    True
+    """
     return _core.is_initialized()
 
 
@@ -299,6 +309,12 @@ def kill(actor: _core.ActorHandle, *, no_restart: bool = True) -> None:
 
     With `no_restart=False` its `max_restarts` may start it again. To let it finish the calls made
     before, drop all its handles, or call `actor.__hoplo_terminate__.remote()`.
+
+    >>> counter = Counter.remote()
+    >>> hoplo.kill(counter)
+    >>> hoplo.get(counter.add.remote())
+    Traceback (most recent call last):
+    hoplo.exceptions.ActorDiedError: Counter (actor:...) was killed by hoplo.kill()
     """
     if not isinstance(actor, _core.ActorHandle):
         hint = "; use hoplo.cancel for tasks" if _is_ref(actor) else ""
@@ -316,6 +332,12 @@ def cancel(
 
     `get` on its results raises TaskCancelledError, unless it ended before. `force` ends the worker
     process (not for methods of actors); `recursive` cancels the tasks that the task called too.
+
+    >>> ref = square.options(resources={"rare": 1}).remote(3)
+    >>> hoplo.cancel(ref)
+    >>> hoplo.get(ref)
+    Traceback (most recent call last):
+    hoplo.exceptions.TaskCancelledError: task:... of square was cancelled
     """
     if isinstance(ref, _core.ActorHandle):
         raise TypeError("cancel takes the ref of a task; use hoplo.kill for an actor")
@@ -325,7 +347,12 @@ def cancel(
 
 
 def get_actor(name: str, namespace: str | None = None) -> _core.ActorHandle:
-    """The handle of a named actor. Raises ValueError when there is none of that name."""
+    """The handle of a named actor. Raises ValueError when there is none of that name.
+
+    >>> counter = Counter.options(name="visits").remote()
+    >>> hoplo.get(hoplo.get_actor("visits").add.remote())
+    1
+    """
     _options.text("name", name)
     return _core.get_actor(name, _given(_options.text, "namespace", namespace))
 
@@ -347,6 +374,8 @@ def wait(
     counts as ready before it is here.
 
     >>> ready, waiting = hoplo.wait([square.remote(i) for i in range(4)], num_returns=2)
+    >>> len(ready), len(waiting)
+    (2, 2)
     """
     if _is_ref(refs):
         raise TypeError("wait takes a list of refs; write hoplo.wait([ref])")
@@ -402,27 +431,56 @@ def empty(shape: int | tuple[int, ...], dtype: Any = float) -> np.ndarray[Any, A
 
 
 def nodes() -> list[dict[str, Any]]:
-    """The nodes of the cluster: NodeID, Alive, NodeManagerAddress, Resources, Labels."""
+    """The nodes of the cluster: NodeID, Alive, NodeManagerAddress, Resources, Labels.
+
+    >>> [node["Alive"] for node in hoplo.nodes()]
+    [True]
+    """
     return _query_list("nodes")
 
 
 def cluster_resources() -> dict[str, float]:
-    """Every resource of the cluster's nodes, summed."""
+    """Every resource of the cluster's nodes, summed.
+
+    >>> with hoplo.init(num_cpus=2, resources={"license": 1}):
+    ...     total = hoplo.cluster_resources()
+    >>> total["CPU"], total["license"]
+    (2.0, 1.0)
+    """
     return _query_map("cluster_resources")
 
 
 def available_resources() -> dict[str, float]:
-    """What of `cluster_resources()` nobody holds now; without those of which nothing is left."""
+    """What of `cluster_resources()` nobody holds now; without those of which nothing is left.
+
+    >>> with hoplo.init(num_cpus=2):
+    ...     hoplo.available_resources()["CPU"]
+    2.0
+    """
     return _query_map("available_resources")
 
 
 def get_gpu_ids() -> list[int]:
-    """The GPUs that the current task or actor may use; CUDA_VISIBLE_DEVICES holds the same."""
+    """The GPUs that the current task or actor may use; CUDA_VISIBLE_DEVICES holds the same.
+
+    >>> @hoplo.remote(num_gpus=1)
+    ... def mine():
+    ...     return hoplo.get_gpu_ids()
+    >>> with hoplo.init(num_gpus=2):
+    ...     len(hoplo.get(mine.remote()))
+    1
+    """
     return _core.gpu_ids()
 
 
 def get_runtime_context() -> RuntimeContext:
-    """Where this code runs: ids of its job, node, task and actor, its resources and names."""
+    """Where this code runs: ids of its job, node, task and actor, its resources and names.
+
+    >>> with hoplo.init(namespace="mine"):
+    ...     context = hoplo.get_runtime_context()
+    ...     context.namespace, context.worker_mode
+    ('mine', 'driver')
+    """
     from .runtime_context import RuntimeContext
 
     return RuntimeContext()
@@ -432,6 +490,11 @@ def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, A
     """The tasks that ran lately, as Chrome trace events: a list, or written to a file as JSON.
 
     Open the file in chrome://tracing or ui.perfetto.dev.
+
+    >>> hoplo.get(square.remote(3))
+    9
+    >>> "square" in [event["name"] for event in hoplo.timeline()]
+    True
     """
     initialize_once()
     if filename is None:

@@ -51,6 +51,10 @@ class ObjectRef(Generic[_T]):
     Equal and hashed by id. `await ref` gives the value, or raises, in any event loop. Pickling one
     inside a value makes the receiver a borrower. Generic at run time (`ObjectRef[int]`) for
     annotations. Not iterable: `iter(ref)` raises TypeError that says `num_returns` was 1.
+
+    >>> ref = square.remote(3)
+    >>> hoplo.get(ref), ref.future().result()
+    (9, 9)
     """
 
     def hex(self) -> str:
@@ -81,6 +85,12 @@ class ObjectRefGenerator(Generic[_T]):
     Iterating waits for the next ref (not for its value's transfer); the last one may be of an
     error, raised by `get`. Stops where the generator did. Usable in `wait` in place of a ref: ready
     when the next ref is there or the stream has ended. Dropping it cancels the rest.
+
+    >>> @hoplo.remote
+    ... def letters(word):
+    ...     yield from word
+    >>> [hoplo.get(ref) for ref in letters.remote("abc")]
+    ['a', 'b', 'c']
     """
 
     def __iter__(self) -> Iterator[ObjectRef[_T]]: ...
@@ -138,6 +148,10 @@ def put(value: _T) -> ObjectRef[_T]:
 
     Raises TypeError for a ref, SerializationError for what cannot be pickled, ObjectStoreFullError
     for what cannot fit.
+
+    >>> table = hoplo.put({"a": 1})
+    >>> hoplo.get(table)
+    {'a': 1}
     """
 
 def wait(
@@ -221,6 +235,10 @@ class ActorHandle:
 
     Picklable anywhere. When the last handle goes, the actor ends, after the calls made before;
     not when it is detached, nor for handles from `get_actor`.
+
+    >>> counter = Counter.remote()
+    >>> hoplo.get([counter.add.remote(), counter.add.remote(10)])
+    [1, 11]
     """
 
     @property

@@ -35,6 +35,15 @@ def exit_actor() -> NoReturn:
 
     The call it ends, and those that wait, raise `ActorDiedError` at their callers. Raises
     RuntimeError outside of an actor.
+
+    >>> @hoplo.remote
+    ... class Guest:
+    ...     def leave(self):
+    ...         hoplo.exit_actor()
+    >>> guest = Guest.remote()
+    >>> hoplo.get(guest.leave.remote())
+    Traceback (most recent call last):
+    hoplo.exceptions.ActorDiedError: Guest (actor:...) left by exit_actor()
     """
     if not _core.is_initialized() or _core.runtime_context()["actor_id"] is None:
         raise RuntimeError("exit_actor() ends an actor, and this code does not run in one")
@@ -52,6 +61,10 @@ def method(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
     ...     @hoplo.method(num_returns=2)
     ...     def halves(self, values):
     ...         return values[: len(values) // 2], values[len(values) // 2 :]
+    >>> splitter = Splitter.remote()
+    >>> left, right = splitter.halves.remote([1, 2, 3, 4])
+    >>> hoplo.get([left, right])
+    [[1, 2], [3, 4]]
     """
     marked = _options.method_options(options)
 

@@ -24,6 +24,10 @@
 
 An error raised by the user's code comes back as an instance of both `TaskError` and the user's own
 type, so that `except ValueError` works across processes as it does inside one.
+
+>>> hoplo.get(square.remote(None))
+Traceback (most recent call last):
+hoplo.exceptions.TaskError(TypeError): square raised TypeError in worker process ...
 """
 
 from __future__ import annotations
@@ -59,6 +63,12 @@ class HoploError(Exception):
 
     The ids that an error is about are attributes where they are known: `task_id`, `actor_id`,
     `object_id`, `node_id` (hexadecimal text, else None).
+
+    >>> try:
+    ...     hoplo.get(square.remote(None))
+    ... except HoploError as error:
+    ...     isinstance(error, TypeError)
+    True
     """
 
     task_id: str | None = None
@@ -74,6 +84,12 @@ class TaskError(HoploError):
     took one of them as an argument. It is also an instance of the type that was raised. The text
     holds the worker's traceback: fix what it shows. To run the task again by itself after such an
     error, set `retry_exceptions`.
+
+    >>> try:
+    ...     hoplo.get(square.remote(None))
+    ... except TaskError as error:
+    ...     type(error.cause), error.function_name
+    (<class 'TypeError'>, 'square')
     """
 
     cause: BaseException
@@ -104,6 +120,9 @@ class RemoteErrorStandIn(Exception):
 
     It is the `cause` of a `TaskError`. Give the exception's class an `__init__` that accepts its
     own `args`, or a `__reduce__`, or make its module importable, to get the exception itself.
+
+    >>> print(RemoteErrorStandIn("shop.OutOfStock", "no apples left"))
+    shop.OutOfStock: no apples left
     """
 
     def __init__(self, type_name: str, text: str) -> None:
@@ -122,6 +141,10 @@ class GetTimeoutError(HoploError, TimeoutError):
 
     The text says what each missing result waits for. Nothing is cancelled: call `get` again, or
     `cancel` the ref.
+
+    >>> hoplo.get(square.options(resources={"rare": 1}).remote(3), timeout=0.5)
+    Traceback (most recent call last):
+    hoplo.exceptions.GetTimeoutError: the result was not there in time; ...
     """
 
 

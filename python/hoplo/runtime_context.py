@@ -14,6 +14,12 @@ class RuntimeContext:
     """Ids, names and resources of the job, node, worker, task and actor that this code runs in.
 
     Every question is answered for the moment it is asked. Ids are hexadecimal text.
+
+    >>> @hoplo.remote(name="who")
+    ... def asks():
+    ...     return hoplo.get_runtime_context().get_task_name()
+    >>> hoplo.get(asks.remote())
+    'who'
     """
 
     def get(self) -> dict[str, Any]:

@@ -10,7 +10,15 @@ __all__ = ["UnpicklablePart", "inspect_serializability"]
 
 
 class UnpicklablePart(NamedTuple):
-    """A part of a value that cannot be pickled."""
+    """A part of a value that cannot be pickled.
+
+    >>> import threading
+    >>> fine, parts = inspect_serializability([threading.Lock()], name="locks")
+    locks cannot be pickled:
+      locks[0] (lock): cannot pickle '_thread.lock' object
+    >>> [part.path for part in parts]
+    ['locks[0]']
+    """
 
     path: str
     """How the value leads to it, such as `model.layers[2].lock`."""

@@ -228,7 +228,12 @@ class Pool:
 
 
 class AsyncResult:
-    """A result that may still be on its way: what `apply_async` and `map_async` return."""
+    """A result that may still be on its way: what `apply_async` and `map_async` return.
+
+    >>> with Pool(1) as pool:
+    ...     pool.apply_async(divmod, (17, 5)).get(timeout=30)
+    (3, 2)
+    """
 
     def __init__(
         self,
@@ -295,7 +300,12 @@ class AsyncResult:
 
 
 class IMapIterator:
-    """Results one by one: what `imap` and `imap_unordered` return."""
+    """Results one by one: what `imap` and `imap_unordered` return.
+
+    >>> with Pool(1) as pool:
+    ...     list(pool.imap(abs, [-1, 2]))
+    [1, 2]
+    """
 
     def __init__(self, ordered: bool) -> None:
         self._ordered = ordered

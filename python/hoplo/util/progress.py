@@ -18,6 +18,8 @@ class Progress:
 
     >>> with Progress("rollouts", total=100) as bar:
     ...     bar.advance()
+    >>> bar.line()
+    'rollouts  [............................]   1%  1/100  ... left'
     """
 
     def __init__(

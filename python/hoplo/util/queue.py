@@ -16,11 +16,23 @@ __all__ = ["Empty", "Full", "Queue"]
 
 
 class Empty(_standard.Empty):
-    """The queue had nothing to take, within the timeout if there was one."""
+    """The queue had nothing to take, within the timeout if there was one.
+
+    >>> Queue().get_nowait()
+    Traceback (most recent call last):
+    hoplo.util.queue.Empty: the queue holds nothing
+    """
 
 
 class Full(_standard.Full):
-    """The queue had no room, within the timeout if there was one."""
+    """The queue had no room, within the timeout if there was one.
+
+    >>> queue = Queue(maxsize=1)
+    >>> queue.put("a")
+    >>> queue.put("b", timeout=0.01)
+    Traceback (most recent call last):
+    hoplo.util.queue.Full: the queue holds its 1 items
+    """
 
 
 class Queue:

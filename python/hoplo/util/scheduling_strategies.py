@@ -10,7 +10,13 @@ __all__ = ["NodeAffinitySchedulingStrategy"]
 
 @dataclass(frozen=True, slots=True)
 class NodeAffinitySchedulingStrategy:
-    """Runs on the node of that id; on another if it is gone and the affinity is soft."""
+    """Runs on the node of that id; on another if it is gone and the affinity is soft.
+
+    >>> here = hoplo.get_runtime_context().get_node_id()
+    >>> strategy = NodeAffinitySchedulingStrategy(here, soft=True)
+    >>> hoplo.get(square.options(scheduling_strategy=strategy).remote(3))
+    9
+    """
 
     node_id: str
     soft: bool = False
