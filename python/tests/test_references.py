@@ -16,7 +16,8 @@ MIB = 1 << 20
 def stored():
     """Ids of the objects that the node keeps."""
     gc.collect()
-    return {line["object_id"] for line in json.loads(_core.query("objects"))}
+    rows = json.loads(_core.query("objects"))
+    return {row["object_id"] for row in rows if row["state"] != "handle"}
 
 
 def big(i=0):

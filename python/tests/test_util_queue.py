@@ -28,7 +28,7 @@ def test_a_full_queue(queue):
         lambda: queue.put(3, timeout=0.02),
         lambda: queue.put_nowait_batch([3]),
     ):
-        with pytest.raises(Full, match="2 items|room for 0"):
+        with pytest.raises(Full, match=r"2 items|room for 0"):
             attempt()
     assert issubclass(Full, standard.Full)
     assert queue.size() == len(queue) == queue.qsize() == 2

@@ -1,0 +1,191 @@
+"""runtime_env: variables, folder and modules of workers."""
+
+import os
+import zipfile
+
+import pytest
+
+import hoplo
+from hoplo.exceptions import HoploError, RuntimeEnvSetupError
+from hoplo.runtime_env import RuntimeEnv, merged
+
+NODE = {"num_cpus": 2, "runtime_env": {"env_vars": {"JOB": "job", "LEVEL": "job"}}}
+
+
+@hoplo.remote
+def variables(*names):
+    return [os.environ.get(name) for name in names]
+
+
+@hoplo.remote
+def imported(name):
+    import importlib
+
+    return importlib.import_module(name).VALUE
+
+
+@hoplo.remote
+class Actor:
+    def variables(self, *names):
+        return [os.environ.get(name) for name in names]
+
+
+@pytest.fixture
+def package(tmp_path):
+    folder = tmp_path / "src" / "mypackage"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("VALUE = 'package'\n")
+    (folder / "inner.py").write_text("VALUE = 'inner'\n")
+    (tmp_path / "src" / "mymodule.py").write_text("VALUE = 'module'\n")
+    return folder
+
+
+# ------------------------------------------------------------------------------------ errors
+
+
+@pytest.mark.parametrize(
+    ("env", "error", "text"),
+    [
+        ("env", TypeError, "must be a dict such as"),
+        ({1: 2}, TypeError, "names as its keys"),
+        ({"env_var": {}}, TypeError, "no field 'env_var'; did you mean 'env_vars'"),
+        ({"zzz": 1}, TypeError, "it knows env_vars, working_dir, py_modules"),
+        ({"pip": ["numpy"]}, ValueError, "package environments come later"),
+        ({"env_vars": ["A"]}, TypeError, r"\['env_vars'\] must be a dict"),
+        ({"env_vars": {"A": 1}}, TypeError, r"write str\(1\)"),
+        ({"env_vars": {"A=B": "1"}}, ValueError, "A=B"),
+        ({"env_vars": {"": "1"}}, ValueError, "no process can"),
+        ({"working_dir": "/nowhere"}, ValueError, "existing folder: /nowhere is not"),
+        ({"working_dir": 3}, TypeError, "must hold paths"),
+        ({"working_dir": "s3://bucket"}, ValueError, "URIs come later"),
+        ({"py_modules": "mymodule"}, TypeError, "must be a list"),
+        ({"py_modules": ["/nowhere"]}, ValueError, "/nowhere does not exist"),
+        ({"py_modules": [3]}, TypeError, "must hold paths"),
+    ],
+)
+def test_a_wrong_environment(env, error, text):
+    with pytest.raises(error, match=text):
+        variables.options(runtime_env=env)
+    with pytest.raises(error, match=text):
+        Actor.options(runtime_env=env)
+
+
+def test_a_folder_that_is_gone_when_the_worker_starts(tmp_path):
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    there = variables.options(runtime_env={"working_dir": str(folder)})
+    actor_there = Actor.options(runtime_env={"working_dir": str(folder)})
+    folder.rmdir()
+    with pytest.raises(RuntimeEnvSetupError, match="gone"):
+        hoplo.get(there.remote("A"), timeout=20)
+    with pytest.raises(HoploError, match="gone"):
+        hoplo.get(actor_there.remote().variables.remote("A"), timeout=20)
+    assert hoplo.get(variables.remote("JOB")) == ["job"]
+
+
+# ------------------------------------------------------------------------------------ variables
+
+
+def test_variables_of_the_job():
+    assert hoplo.get(variables.remote("JOB", "LEVEL")) == ["job", "job"]
+    assert hoplo.get(Actor.remote().variables.remote("JOB")) == ["job"]
+    assert "JOB" not in os.environ
+
+
+def test_variables_of_a_task_on_top_of_the_jobs():
+    own = variables.options(runtime_env={"env_vars": {"LEVEL": "task", "OWN": "1"}})
+    assert hoplo.get(own.remote("JOB", "LEVEL", "OWN")) == ["job", "task", "1"]
+    assert hoplo.get(variables.remote("LEVEL", "OWN")) == ["job", None]
+
+
+def test_variables_of_an_actor():
+    actor = Actor.options(runtime_env={"env_vars": {"LEVEL": "actor"}}).remote()
+    assert hoplo.get(actor.variables.remote("JOB", "LEVEL")) == ["job", "actor"]
+
+
+def test_a_task_called_by_a_task_inherits():
+    @hoplo.remote(runtime_env={"env_vars": {"LEVEL": "outer", "OUTER": "1"}})
+    def outer():
+        own = variables.options(runtime_env={"env_vars": {"LEVEL": "inner"}})
+        return hoplo.get([variables.remote("LEVEL", "OUTER"), own.remote("LEVEL", "OUTER")])
+
+    assert hoplo.get(outer.remote()) == [["outer", "1"], ["inner", "1"]]
+
+
+def test_workers_are_kept_apart_by_environment():
+    @hoplo.remote
+    def pid():
+        return os.getpid(), os.environ.get("LEVEL")
+
+    pids = {}
+    for level in ("a", "b", "a", "b"):
+        one = pid.options(runtime_env={"env_vars": {"LEVEL": level}})
+        pids.setdefault(level, set()).update(hoplo.get([one.remote() for _ in range(10)]))
+    assert not {p for p, _ in pids["a"]} & {p for p, _ in pids["b"]}
+    assert {seen for _, seen in pids["a"]} == {"a"}
+
+
+def test_the_context_tells_the_environment():
+    @hoplo.remote(runtime_env={"env_vars": {"LEVEL": "task"}})
+    def asked():
+        return hoplo.get_runtime_context().runtime_env
+
+    assert hoplo.get(asked.remote())["env_vars"] == {"JOB": "job", "LEVEL": "task"}
+
+
+def test_how_environments_merge():
+    outer = RuntimeEnv(env_vars={"A": "1", "B": "1"}).to_json()
+    inner = RuntimeEnv(env_vars={"B": "2"}).to_json()
+    assert merged(outer, inner) == RuntimeEnv(env_vars={"A": "1", "B": "2"}).to_json()
+    assert merged(None, inner) == inner
+    assert merged(outer, None) == outer
+    assert merged(None, None) is None
+
+
+# ------------------------------------------------------------------------------------ files
+
+
+def test_working_dir(tmp_path, package):
+    folder = package.parent
+
+    @hoplo.remote(runtime_env={"working_dir": str(folder)})
+    def here():
+        import mymodule
+
+        return os.getcwd(), mymodule.VALUE
+
+    assert hoplo.get(here.remote()) == (str(folder), "module")
+
+    @hoplo.remote
+    def elsewhere():
+        return os.getcwd()
+
+    assert hoplo.get(elsewhere.remote()) == os.getcwd()
+
+
+def test_py_modules(package):
+    env = {"py_modules": [str(package), package.parent / "mymodule.py"]}
+    there = imported.options(runtime_env=env)
+    assert hoplo.get([there.remote("mypackage"), there.remote("mypackage.inner")]) == [
+        "package",
+        "inner",
+    ]
+    assert hoplo.get(there.remote("mymodule")) == "module"
+    with pytest.raises(ModuleNotFoundError, match="mypackage"):
+        hoplo.get(imported.remote("mypackage"))
+
+
+def test_py_modules_of_a_module_object(package, monkeypatch):
+    monkeypatch.syspath_prepend(str(package.parent))
+    import mypackage.inner
+
+    there = imported.options(runtime_env={"py_modules": [mypackage.inner]})
+    assert hoplo.get(there.remote("mypackage.inner")) == "inner"
+
+
+def test_py_modules_of_a_zip(tmp_path):
+    path = tmp_path / "packed.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("packed.py", "VALUE = 'zip'\n")
+    there = imported.options(runtime_env={"py_modules": [path]})
+    assert hoplo.get(there.remote("packed")) == "zip"
