@@ -14,6 +14,7 @@ every option and public name is mentioned.
 from __future__ import annotations
 
 import doctest
+import itertools
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,7 +85,7 @@ def program_of(blocks: list[Block]) -> str:
 
 
 def outputs_of(printed: str) -> dict[int, str]:
-    """What each block printed, by its line; without what workers printed, which comes when it may."""
+    """What each block printed, by its line; what workers printed comes any time: it is left out."""
     outputs = {}
     for part in printed.split(MARK)[1:]:
         line, _, text = part.partition("\n")
@@ -117,7 +118,7 @@ def test_a_pages_programs_run_and_print_what_it_says(page: Path, tmp_path: Path)
     outputs = outputs_of(done.stdout)
     checker = doctest.OutputChecker()
     wrong = []
-    for before, block in zip(blocks, blocks[1:], strict=False):
+    for before, block in itertools.pairwise(blocks):
         if before.kind == "python" and block.kind == "text" and block.follows:
             got = outputs.get(before.line, "")
             want = "".join(f"{line.rstrip()}\n" for line in block.lines)

@@ -1,7 +1,7 @@
 """The examples in docstrings work, and everything public has one.
 
-Examples may use what `GIVEN` defines. One that calls `hoplo.init` or `hoplo.shutdown` begins without
-a session; the others share one. What is made in Rust has its docstrings in the stub.
+Examples may use what `GIVEN` defines. One that calls `hoplo.init` or `hoplo.shutdown` begins
+without a session; the others share one. What is made in Rust has its docstrings in the stub.
 """
 
 from __future__ import annotations
