@@ -182,7 +182,6 @@ class Program:
             **os.environ,
             "HOPLO_TMPDIR": str(folder),
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-            "PYTHONUNBUFFERED": "1",
             **(environment or {}),
         }
         script = folder / f"program-{len(list(folder.glob('program-*')))}.py"
@@ -190,7 +189,7 @@ class Program:
         self.errors = script.with_suffix(".err")
         with self.errors.open("w") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, str(script), *arguments],
+                [sys.executable, "-u", str(script), *arguments],
                 env=self.environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -238,8 +237,10 @@ class Program:
 
     def processes(self) -> set[int]:
         """Everything that it started and that runs: daemon, zygotes, workers, their children."""
-        started = with_environment("HOPLO_TMPDIR", str(self.folder)) | descendants(self.pid)
-        return started - {self.pid}
+        mine = descendants(self.pid)
+        if self.environment["HOPLO_TMPDIR"] == str(self.folder):
+            mine |= with_environment("HOPLO_TMPDIR", str(self.folder))
+        return mine - {self.pid}
 
     def stop(self) -> None:
         """For the end of a test: nothing of it stays, whatever went wrong."""

@@ -1,0 +1,287 @@
+"""`cancel`, beyond `test_wait`: many at once, code that resists, actors' calls, streams."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+import pytest
+from conftest import eventually, ready
+from processes import Notes, alive
+
+import hoplo
+from hoplo.exceptions import TaskCancelledError
+
+NODE = {"num_cpus": 2}
+
+
+@hoplo.remote
+def hold(gate, value=None):
+    return gate.wait(value)
+
+
+@hoplo.remote
+def identity(value):
+    return value
+
+
+def test_a_thousand_queued_tasks_are_cancelled_and_none_runs(gate, tmp_path):
+    notes = Notes(tmp_path / "runs")
+
+    @hoplo.remote
+    def work():
+        notes.add()
+
+    blockers = [hold.remote(gate) for _ in range(2)]
+    eventually(lambda: gate.arrived() == 2)
+    queued = [work.remote() for _ in range(1000)]
+    for ref in queued:
+        hoplo.cancel(ref)
+    for ref in queued:
+        with pytest.raises(TaskCancelledError):
+            hoplo.get(ref, timeout=20)
+    gate.open()
+    hoplo.get(blockers)
+    assert hoplo.get(identity.remote(1)) == 1
+    assert notes.lines() == []
+
+
+def test_tasks_sent_ahead_to_a_busy_worker_can_be_cancelled(gate, tmp_path):
+    notes = Notes(tmp_path / "runs")
+
+    @hoplo.remote
+    def quick(i):
+        notes.add(i)
+        return i
+
+    # Short tasks teach the driver to send many at once; then the workers are blocked.
+    hoplo.get([quick.remote(-1) for _ in range(500)])
+    refs = []
+    for i in range(40):
+        refs.append(hold.remote(gate) if i % 20 == 0 else quick.remote(i))
+    eventually(lambda: gate.arrived() >= 2)
+    late = [quick.remote(1000 + i) for i in range(20)]
+    for ref in late:
+        hoplo.cancel(ref)
+    gate.open()
+    for ref in late:
+        with pytest.raises(TaskCancelledError):
+            hoplo.get(ref, timeout=20)
+    hoplo.get(refs)
+    assert not any(int(line) >= 1000 for line in notes.lines())
+
+
+def test_a_task_that_waits_for_its_argument_is_cancelled(gate):
+    slow = hold.remote(gate, "slow")
+    dependent = identity.remote(slow)
+    hoplo.cancel(dependent)
+    with pytest.raises(TaskCancelledError, match="identity"):
+        hoplo.get(dependent, timeout=20)
+    gate.open()
+    assert hoplo.get(slow) == "slow"
+
+
+def test_a_computing_task_is_interrupted(tmp_path):
+    notes = Notes(tmp_path / "started")
+
+    @hoplo.remote
+    def compute():
+        notes.add(os.getpid())
+        while True:
+            sum(range(1000))
+
+    ref = compute.remote()
+    eventually(notes.lines)
+    hoplo.cancel(ref)
+    with pytest.raises(TaskCancelledError, match="compute"):
+        hoplo.get(ref, timeout=20)
+    assert hoplo.get(identity.remote(1)) == 1
+
+
+def test_a_sleeping_task_is_interrupted(tmp_path):
+    notes = Notes(tmp_path / "started")
+
+    @hoplo.remote
+    def sleep():
+        notes.add()
+        time.sleep(1000)
+
+    ref = sleep.remote()
+    eventually(notes.lines)
+    hoplo.cancel(ref)
+    with pytest.raises(TaskCancelledError):
+        hoplo.get(ref, timeout=20)
+
+
+def test_a_task_that_waits_in_get_is_interrupted(gate):
+    @hoplo.remote
+    def outer(boxed):
+        return hoplo.get(boxed[0])
+
+    inner = hold.remote(gate, "inner")
+    ref = outer.remote([inner])
+    eventually(gate.arrived)
+    assert not ready(ref, timeout=0.1)
+    hoplo.cancel(ref)
+    with pytest.raises(TaskCancelledError):
+        hoplo.get(ref, timeout=20)
+    gate.open()
+    assert hoplo.get(inner) == "inner"  # it was an argument, not a child
+
+
+def test_a_task_that_resists_needs_force(gate, tmp_path):
+    notes = Notes(tmp_path / "interrupts")
+
+    @hoplo.remote(max_retries=5)
+    def stubborn():
+        while True:
+            try:
+                gate.wait()
+            except BaseException:
+                notes.add(os.getpid())
+
+    ref = stubborn.remote()
+    eventually(gate.arrived)
+    hoplo.cancel(ref)
+    eventually(notes.lines, what="it was interrupted")
+    (pid,) = set(gate.pids_arrived())
+    assert alive(pid)
+    hoplo.cancel(ref, force=True)
+    with pytest.raises(TaskCancelledError):
+        hoplo.get(ref, timeout=20)
+    eventually(lambda: not alive(pid))
+    assert set(gate.pids_arrived()) == {pid}  # cancelled tasks are not retried
+
+
+def test_the_next_task_on_the_worker_is_not_hit():
+    @hoplo.remote
+    def short(i):
+        return i
+
+    # The interrupt may come when the task has just ended.
+    for i in range(200):
+        ref = short.remote(i)
+        hoplo.cancel(ref)
+        try:
+            assert hoplo.get(ref, timeout=20) == i
+        except TaskCancelledError:
+            pass
+        assert hoplo.get(identity.remote(i)) == i
+
+
+def test_children_of_children_are_cancelled(gate):
+    @hoplo.remote
+    def tree(depth):
+        if depth == 0:
+            return gate.wait()
+        return hoplo.get([tree.remote(depth - 1) for _ in range(2)])
+
+    ref = tree.remote(2)
+    eventually(lambda: gate.arrived() >= 2)
+    hoplo.cancel(ref)
+    with pytest.raises(TaskCancelledError):
+        hoplo.get(ref, timeout=20)
+    eventually(lambda: hoplo.available_resources().get("CPU") == 2, what="all of it has ended")
+
+
+def test_all_results_of_a_call_are_cancelled(gate):
+    @hoplo.remote(num_returns=2)
+    def two():
+        return gate.wait(), 1
+
+    first, second = two.remote()
+    eventually(gate.arrived)
+    hoplo.cancel(second)
+    for ref in (first, second):
+        with pytest.raises(TaskCancelledError):
+            hoplo.get(ref, timeout=20)
+
+
+# ------------------------------------------------------------------------------- actors
+
+
+@hoplo.remote
+class Actor:
+    def hold(self, gate):
+        return gate.wait("held")
+
+    def quick(self):
+        return os.getpid()
+
+
+@hoplo.remote
+class AsyncActor:
+    def __init__(self):
+        self.cancelled = 0
+
+    async def hold(self):
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    async def count(self):
+        return self.cancelled
+
+
+def test_a_queued_call_of_an_actor_is_cancelled(gate):
+    actor = Actor.remote()
+    running, queued, after = actor.hold.remote(gate), actor.quick.remote(), actor.quick.remote()
+    eventually(gate.arrived)
+    hoplo.cancel(queued)
+    gate.open()
+    with pytest.raises(TaskCancelledError):
+        hoplo.get(queued, timeout=20)
+    assert hoplo.get(running) == "held"
+    assert hoplo.get(after) > 0
+
+
+def test_a_running_coroutine_is_cancelled_and_the_actor_lives():
+    actor = AsyncActor.remote()
+    ref = actor.hold.remote()
+    assert hoplo.get(actor.count.remote()) == 0
+    hoplo.cancel(ref)
+    with pytest.raises(TaskCancelledError, match="hold"):
+        hoplo.get(ref, timeout=20)
+    assert hoplo.get(actor.count.remote()) == 1
+
+
+def test_force_is_not_for_actors(gate):
+    actor = Actor.remote()
+    ref = actor.hold.remote(gate)
+    eventually(gate.arrived)
+    with pytest.raises(ValueError, match="kill"):
+        hoplo.cancel(ref, force=True)
+    gate.open()
+    assert hoplo.get(ref) == "held"
+
+
+def test_cancel_takes_refs_of_tasks():
+    with pytest.raises(TypeError, match="use hoplo.kill for an actor"):
+        hoplo.cancel(Actor.remote())
+    with pytest.raises(TypeError, match="cancel was given 3"):
+        hoplo.cancel(3)
+    with pytest.raises(TypeError, match=r"call it first: identity.remote\(\)"):
+        hoplo.cancel(identity)
+
+
+# ------------------------------------------------------------------------------- streams
+
+
+def test_a_stream_is_cancelled(gate):
+    @hoplo.remote
+    def numbers():
+        yield 1
+        yield 2
+        gate.wait()
+        yield 3
+
+    stream = numbers.remote()
+    assert [hoplo.get(next(stream)), hoplo.get(next(stream))] == [1, 2]
+    eventually(gate.arrived)
+    hoplo.cancel(stream)
+    with pytest.raises(TaskCancelledError):
+        hoplo.get(next(stream))
+    assert list(stream) == []

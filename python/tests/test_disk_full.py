@@ -1,0 +1,80 @@
+"""The disk refuses more: who asked is told, nothing is lost, and freed room is used again."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+
+import numpy as np
+import pytest
+from conftest import eventually
+from processes import daemon_pid
+
+import hoplo
+from hoplo.exceptions import ObjectStoreFullError
+
+NODE = None
+MIB = 1 << 20
+
+
+def block(i):
+    return np.full(8 * MIB, i, "uint8")
+
+
+def limit_files(bytes_):
+    """Lets the daemon write no file beyond this size: its disk is as good as full."""
+    hard = resource.prlimit(daemon_pid(), resource.RLIMIT_FSIZE)[1]
+    resource.prlimit(daemon_pid(), resource.RLIMIT_FSIZE, (bytes_, hard))
+
+
+def fill(refs):
+    for i in range(len(refs), 40):
+        refs.append(hoplo.put(block(i)))
+
+
+def test_put_tells_who_holds_what_and_nothing_is_lost(fresh_node):
+    fresh_node(num_cpus=1, object_store_memory=64 * MIB)
+    hoplo.get(hoplo.put(block(0)))
+    limit_files(20 * MIB)
+    refs = []
+    with pytest.raises(ObjectStoreFullError) as caught:
+        fill(refs)
+    text = str(caught.value)
+    assert os.strerror(errno.EFBIG).lower() in text.lower()
+    assert "holds" in text
+    assert "free disk space" in text
+    assert "drop refs" in text
+    assert "object_store_memory" in text
+    assert len(refs) >= 6
+    for i, ref in enumerate(refs):
+        value = hoplo.get(ref)
+        assert value[0] == value[-1] == i
+        del value
+    # It goes on as soon as there is room: in the store, or on the disk.
+    del refs[: len(refs) // 2]
+    assert hoplo.get(hoplo.put(block(99)))[-1] == 99
+    limit_files(resource.RLIM_INFINITY)
+    fill(refs)
+
+
+def test_a_task_whose_result_has_no_room_fails_with_it(fresh_node):
+    fresh_node(num_cpus=1, object_store_memory=64 * MIB)
+
+    @hoplo.remote(max_retries=0)
+    def make(i):
+        return block(i)
+
+    hoplo.get(hoplo.put(block(0)))
+    limit_files(1 * MIB)
+    refs = [make.remote(i) for i in range(12)]
+    failed = 0
+    for i, ref in enumerate(refs):
+        try:
+            assert hoplo.get(ref)[-1] == i
+        except ObjectStoreFullError as error:
+            failed += 1
+            assert "free disk space" in str(error)
+    assert 3 <= failed <= 8
+    refs.clear()
+    eventually(lambda: hoplo.get(make.remote(1))[0] == 1)

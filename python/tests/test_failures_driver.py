@@ -1,0 +1,144 @@
+"""Drivers that die, leave or are interrupted: what goes with them, and what stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+from conftest import eventually
+from processes import alive, program, session_folders
+
+NODE = None
+WITHIN = 2.0
+
+BUSY = """
+import numpy as np
+hoplo.init(num_cpus=4, object_store_memory=64 << 20, namespace="busy")
+
+@hoplo.remote
+def block():
+    print("up", flush=True)
+    forever()
+
+@hoplo.remote
+def child():
+    # A process of the user's own inside a task.
+    import subprocess
+    subprocess.run(["sleep", "1000"])
+
+@hoplo.remote
+class Actor:
+    def pid(self):
+        return os.getpid()
+
+actors = [Actor.remote() for _ in range(2)]
+pids = hoplo.get([actor.pid.remote() for actor in actors])
+running = [block.remote() for _ in range(2)]
+objects = [hoplo.put(np.ones(8 << 20, "uint8")) for _ in range(12)]  # some of them spilled
+queued = [block.remote() for _ in range(100)]
+print("pids", *pids, flush=True)
+"""
+
+
+def gone(driver):
+    return lambda: not driver.processes()
+
+
+def left_in(folder):
+    """Files of sessions, but for logs."""
+    files = [path for path in folder.rglob("*") if not path.is_dir()]
+    return [f for f in files if "session-" in str(f) and f.suffix not in (".log", ".out", ".err")]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_driver_takes_everything_with_it(tmp_path, number):
+    with program(tmp_path, BUSY + "forever()") as driver:
+        driver.said("pids")
+        started = driver.processes()
+        assert len(started) >= 6  # daemon, zygote, two actors, two workers
+        assert session_folders(tmp_path)
+        driver.kill(number)
+        driver.end()
+        eventually(gone(driver), timeout=WITHIN, what="every process is gone")
+        eventually(lambda: not left_in(tmp_path), timeout=WITHIN, what="every file is gone")
+
+
+def test_a_driver_that_fails_leaves_nothing(tmp_path):
+    with program(tmp_path, BUSY + "raise RuntimeError('the program has a bug')") as driver:
+        driver.said("pids")
+        assert driver.end() == 1
+        eventually(gone(driver), timeout=WITHIN)
+        eventually(lambda: not left_in(tmp_path), timeout=WITHIN)
+        assert "the program has a bug" in driver.error_text()
+
+
+def test_a_driver_that_ends_without_shutdown_leaves_nothing(tmp_path):
+    with program(tmp_path, BUSY) as driver:
+        driver.said("pids")
+        assert driver.end() == 0
+        eventually(gone(driver), timeout=WITHIN)
+        eventually(lambda: not left_in(tmp_path), timeout=WITHIN)
+
+
+def test_os_exit_of_the_driver_leaves_nothing(tmp_path):
+    with program(tmp_path, BUSY + "os._exit(3)") as driver:
+        driver.said("pids")
+        assert driver.end() == 3
+        eventually(gone(driver), timeout=WITHIN)
+        eventually(lambda: not left_in(tmp_path), timeout=WITHIN)
+
+
+# ------------------------------------------------------------------------------- Ctrl-C
+
+INTERRUPTED = """
+hoplo.init(num_cpus=2)
+
+@hoplo.remote
+def block(seconds=None):
+    forever()
+
+@hoplo.remote
+def work(x):
+    return x + 1
+
+ref = block.remote()
+hoplo.get(work.remote(1))
+print("waits", flush=True)
+try:
+    {wait}
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+print("works", hoplo.get(work.remote(41)), flush=True)
+"""
+WAITS = {
+    "get": "hoplo.get(ref)",
+    "get of many": "hoplo.get([ref, work.remote(1)])",
+    "get with a timeout": "hoplo.get(ref, timeout=100)",
+    "wait": "hoplo.wait([ref])",
+    "a stream": "next(iter(hoplo.remote(num_returns='streaming')(forever).remote()))",
+    "future": "ref.future().result()",
+}
+
+
+@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
+def test_ctrl_c_ends_a_wait_at_once_and_the_session_goes_on(tmp_path, wait):
+    with program(tmp_path, INTERRUPTED.format(wait=wait)) as driver:
+        driver.said("waits")
+        # As a terminal does it: to everyone in the foreground.
+        os.killpg(driver.pid, signal.SIGINT)
+        began = time.monotonic()
+        driver.said("interrupted")
+        assert time.monotonic() - began < 1
+        assert driver.said("works") == ["42"]
+
+
+def test_ctrl_c_that_nobody_catches_ends_the_program_and_all_of_it(tmp_path):
+    source = INTERRUPTED.format(wait="pass").partition("try:")[0] + "hoplo.get(ref)"
+    with program(tmp_path, source) as driver:
+        driver.said("waits")
+        os.killpg(driver.pid, signal.SIGINT)
+        driver.end(within=5)
+        eventually(gone(driver), timeout=WITHIN)
+        assert "KeyboardInterrupt" in driver.error_text()

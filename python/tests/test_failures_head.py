@@ -1,0 +1,147 @@
+"""`hoplo start --head`: drivers come and go, detached actors and the daemon stay."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from conftest import eventually
+from processes import alive, objects_left, program
+
+import hoplo
+from hoplo.exceptions import ActorDiedError, ConnectionFailedError
+
+NODE = None
+WITHIN = 2.0
+
+
+def here():
+    """For programs that join the test's own head."""
+    return {"HOPLO_TMPDIR": os.environ["HOPLO_TMPDIR"]}
+
+
+SHOP = """
+import numpy as np
+hoplo.init(address="auto", namespace="shop")
+
+@hoplo.remote
+class Till:
+    def __init__(self):
+        self.total = 0
+
+    def sell(self, price):
+        self.total += price
+        return self.total
+
+    def pid(self):
+        return os.getpid()
+
+    def keep(self, boxed):
+        self.kept = boxed
+
+    def kept_sum(self):
+        return int(hoplo.get(self.kept[0]).sum())
+
+@hoplo.remote
+def block():
+    forever()
+
+detached = Till.options(name="till", lifetime="detached").remote()
+plain = Till.options(name="plain").remote()
+hoplo.get(detached.sell.remote(5))
+kept = hoplo.put(np.ones(300_000, "uint8"))
+lost = [hoplo.put(np.ones(300_000, "uint8")) for _ in range(5)]
+hoplo.get(detached.keep.remote([kept]))
+blocked = block.remote()
+pids = hoplo.get([detached.pid.remote(), plain.pid.remote()])
+print("pids", *pids, flush=True)
+forever()
+"""
+
+
+def test_detached_actors_stay_and_everything_else_of_a_killed_driver_goes(head, tmp_path):
+    head("--num-cpus", "4")
+    with program(tmp_path, SHOP, environment=here()) as driver:
+        detached, plain = map(int, driver.said("pids"))
+        driver.kill()
+        driver.end()
+        eventually(lambda: not alive(plain), timeout=WITHIN, what="the plain actor is gone")
+    hoplo.init(address="auto", namespace="shop")
+    assert alive(detached)
+    till = hoplo.get_actor("till")
+    assert hoplo.get(till.sell.remote(2)) == 7
+    assert hoplo.get(till.kept_sum.remote()) == 300_000  # it holds the ref: the object stays
+    with pytest.raises(ValueError, match="plain"):
+        hoplo.get_actor("plain")
+    eventually(lambda: len(objects_left()) == 1, timeout=WITHIN, what="the other objects are gone")
+    eventually(
+        lambda: hoplo.available_resources()["CPU"] == 4, timeout=WITHIN, what="its CPUs are free"
+    )
+    hoplo.kill(till)
+    eventually(lambda: not alive(detached))
+    with pytest.raises(ActorDiedError, match="killed"):
+        hoplo.get(till.sell.remote(1))
+
+
+def test_another_namespace_does_not_see_it(head):
+    head("--num-cpus", "2")
+    hoplo.init(address="auto", namespace="one")
+
+    @hoplo.remote
+    class Here:
+        def ping(self):
+            return "pong"
+
+    here = Here.options(name="here", lifetime="detached").remote()
+    assert hoplo.get(here.ping.remote()) == "pong"
+    hoplo.shutdown()
+    hoplo.init(address="auto", namespace="two")
+    with pytest.raises(ValueError, match="here"):
+        hoplo.get_actor("here")
+    again = hoplo.get_actor("here", namespace="one")
+    assert hoplo.get(again.ping.remote()) == "pong"
+    hoplo.kill(again)
+
+
+def test_two_drivers_at_once_share_the_node_not_the_names(head, tmp_path):
+    head("--num-cpus", "2")
+    source = """
+    hoplo.init(address="auto")
+
+    @hoplo.remote
+    def pid():
+        return os.getpid()
+
+    class Named:
+        def ping(self):
+            return "pong"
+
+    named = hoplo.remote(Named).options(name="mine").remote()
+    hoplo.get(named.ping.remote())
+    print("node", hoplo.get_runtime_context().get_node_id(), flush=True)
+    sys.stdin.readline()
+    print("pids", *set(hoplo.get([pid.remote() for _ in range(100)])), flush=True)
+    """
+    with (
+        program(tmp_path, source, environment=here()) as one,
+        program(tmp_path, source, environment=here()) as two,
+    ):
+        assert one.said("node") == two.said("node")
+        one.tell()
+        two.tell()
+        # Workers belong to one job: nothing of one program is left in the other's processes.
+        assert not set(one.said("pids")) & set(two.said("pids"))
+        assert (one.end(), two.end()) == (0, 0)
+
+
+def test_shutdown_of_a_driver_leaves_the_head(head):
+    head("--num-cpus", "2")
+    first = hoplo.init(address="auto")["node_id"]
+    hoplo.shutdown()
+    assert hoplo.init(address="auto")["node_id"] == first
+
+
+def test_auto_without_a_head_says_what_to_start():
+    with pytest.raises(ConnectionFailedError, match="hoplo start --head"):
+        hoplo.init(address="auto")
+    assert not hoplo.is_initialized()

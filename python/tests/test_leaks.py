@@ -1,0 +1,205 @@
+"""Nothing grows: sessions, tasks and objects leave no process, descriptor, map or file behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections import Counter
+
+import numpy as np
+import pytest
+from conftest import assert_nothing_left, descriptors, eventually, processes, zombies
+from processes import daemon_pid, descendants, memory_maps, objects_left, resident_bytes
+
+import hoplo
+
+NODE = None
+MIB = 1 << 20
+
+
+@hoplo.remote
+def work(x):
+    return x
+
+
+@hoplo.remote
+class Actor:
+    def work(self, x):
+        return x
+
+
+def state():
+    """What this process has open, by kind, so that a failure says what leaked."""
+    gc.collect()
+    names = [name.partition(":")[0] for name in descriptors()]
+    maps = [line.split()[5] if len(line.split()) > 5 else "memory" for line in memory_maps()]
+    return {
+        "descriptors": Counter(names),
+        "maps": Counter(name for name in maps if "memfd" in name or "hoplo" in name),
+        "threads": sorted(
+            open(f"/proc/self/task/{entry}/comm").read().strip()
+            for entry in os.listdir("/proc/self/task")
+        ),
+    }
+
+
+@pytest.mark.timeout(240)
+def test_init_and_shutdown_a_hundred_times():
+    def once(i):
+        hoplo.init(num_cpus=1, object_store_memory=64 * MIB)
+        assert hoplo.get(work.remote(i)) == i
+        big = hoplo.put(np.ones(1_000_000, "uint8"))
+        view = hoplo.get(big)
+        if i % 10 == 0:
+            assert hoplo.get(Actor.remote().work.remote(i)) == i
+        assert view[-1] == 1
+        del view, big
+        hoplo.shutdown()
+
+    for i in range(5):
+        once(i)
+    before, used = state(), resident_bytes()
+    for i in range(100):
+        once(i)
+    after = state()
+    assert after == before
+    assert resident_bytes() - used < 20 * MIB
+    assert not processes()
+    assert not zombies()
+    assert_nothing_left()
+
+
+def test_values_that_outlive_their_session(fresh_node):
+    fresh_node(num_cpus=1)
+    view = hoplo.get(hoplo.put(np.arange(1_000_000)))
+    ref, actor = hoplo.put(1), Actor.remote()
+    hoplo.shutdown()
+    assert view[-1] == 999_999  # its memory is held by the map
+    for use in (lambda: hoplo.get(ref), lambda: hoplo.get(actor.work.remote(1))):
+        with pytest.raises(RuntimeError):
+            use()
+    del view, ref, actor
+    gc.collect()
+    hoplo.shutdown()
+    fresh_node(num_cpus=1)
+    assert hoplo.get(work.remote(2)) == 2
+
+
+@pytest.mark.timeout(240)
+def test_ten_thousand_tasks_grow_nothing(fresh_node):
+    fresh_node(num_cpus=2)
+
+    def some(count):
+        for _ in range(count // 1000):
+            hoplo.get([work.remote(i) for i in range(1000)])
+
+    some(3000)
+    workers = descendants()
+    before = {pid: (len(descriptors(pid)), len(memory_maps(pid))) for pid in workers}
+    mine, used = state(), {pid: resident_bytes(pid) for pid in {*workers, os.getpid()}}
+    some(10_000)
+    assert state() == mine
+    assert descendants() == workers
+    assert {p: (len(descriptors(p)), len(memory_maps(p))) for p in workers} == before
+    grown = {pid: (resident_bytes(pid) - bytes_) / MIB for pid, bytes_ in used.items()}
+    assert max(grown.values()) < 10, grown
+    assert not objects_left()
+
+
+@pytest.mark.timeout(240)
+def test_thousands_of_method_calls_grow_nothing(fresh_node):
+    fresh_node(num_cpus=2)
+    actor = Actor.remote()
+
+    def some(count):
+        for _ in range(count // 1000):
+            hoplo.get([actor.work.remote(i) for i in range(1000)])
+
+    some(3000)
+    mine, used = state(), {p: resident_bytes(p) for p in {*descendants(), os.getpid()}}
+    some(10_000)
+    assert state() == mine
+    grown = {pid: (resident_bytes(pid) - bytes_) / MIB for pid, bytes_ in used.items()}
+    assert max(grown.values()) < 10, grown
+
+
+def test_objects_that_are_dropped_leave_the_store_empty(fresh_node):
+    fresh_node(num_cpus=2, object_store_memory=256 * MIB)
+
+    @hoplo.remote
+    def make(i):
+        return np.full(1_000_000, i % 256, "uint8")
+
+    @hoplo.remote
+    def total(block, boxed):
+        return int(block[0]) + int(hoplo.get(boxed[0])[0])
+
+    for _ in range(3):
+        blocks = [make.remote(i) for i in range(50)]
+        nested = hoplo.put({"all": blocks})
+        totals = [total.remote(a, [b]) for a, b in zip(blocks, blocks[1:], strict=False)]
+        assert hoplo.get(totals) == [2 * i + 1 for i in range(49)]
+        again = hoplo.get(nested)["all"]
+        assert again == blocks
+        del blocks, nested, totals, again
+        gc.collect()
+        eventually(lambda: not objects_left(), what="the store is empty")
+
+
+def test_large_objects_one_after_another_use_the_same_memory(fresh_node):
+    fresh_node(num_cpus=1, object_store_memory=64 * MIB)
+    for i in range(100):  # 1.6 GiB in all
+        assert hoplo.get(hoplo.put(np.full(16 * MIB, i, "uint8")))[-1] == i
+    assert not objects_left()
+
+
+def test_actors_that_come_and_go_grow_nothing(fresh_node):
+    fresh_node(num_cpus=2)
+
+    def some(count):
+        for i in range(count):
+            assert hoplo.get(Actor.remote().work.remote(i)) == i
+
+    some(5)
+    eventually(lambda: len(descendants()) <= 4)
+    daemon = daemon_pid()
+    mine, theirs = state(), len(descriptors(daemon))
+    some(40)
+    eventually(lambda: len(descendants()) <= 4, what="their processes have ended")
+    eventually(lambda: state() == mine, what="the driver is as before")
+    eventually(lambda: len(descriptors(daemon)) <= theirs, what="so is the daemon")
+
+
+def test_streams_that_are_dropped_grow_nothing(fresh_node):
+    fresh_node(num_cpus=2)
+
+    @hoplo.remote
+    def stream():
+        for _ in range(10):
+            yield np.ones(200_000, "uint8")
+
+    for _ in range(10):
+        generator = stream.remote()
+        assert hoplo.get(next(generator))[0] == 1
+        del generator
+    gc.collect()
+    eventually(lambda: not objects_left(), what="the store is empty")
+    assert hoplo.get(work.remote(1)) == 1
+
+
+def test_idle_is_idle(fresh_node):
+    fresh_node(num_cpus=2)
+    hoplo.get([work.remote(i) for i in range(100)])
+    eventually(lambda: hoplo.available_resources().get("CPU") == 2)
+
+    def ticks():
+        used = 0
+        for pid in {*descendants(), os.getpid()}:
+            fields = open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()
+            used += int(fields[11]) + int(fields[12])
+        return used / os.sysconf("SC_CLK_TCK")
+
+    before = ticks()
+    threading.Event().wait(2)
+    assert ticks() - before < 0.1  # seconds of all processes together
