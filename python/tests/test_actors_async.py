@@ -174,7 +174,7 @@ def test_groups_of_a_threaded_actor(gate):
 
 def test_an_unknown_group_is_told():
     actor = Grouped.remote()
-    with pytest.raises(ValueError, match="no concurrency group 'disk'.*concurrency_groups"):
+    with pytest.raises(ValueError, match=r"no concurrency group 'disk'.*concurrency_groups"):
         hoplo.get(actor.default.options(concurrency_group="disk").remote())
 
     @hoplo.remote

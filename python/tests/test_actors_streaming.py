@@ -16,8 +16,7 @@ from hoplo.exceptions import ActorDiedError, TaskCancelledError
 @hoplo.remote
 class Source:
     def numbers(self, count):
-        for i in range(count):
-            yield i
+        yield from range(count)
 
     def noted(self, notes, count):
         for i in range(count):
@@ -25,13 +24,11 @@ class Source:
             yield i
 
     def broken(self, at):
-        for i in range(at):
-            yield i
+        yield from range(at)
         raise ArithmeticError("the source is dry")
 
     def dying(self, at):
-        for i in range(at):
-            yield i
+        yield from range(at)
         os._exit(9)
 
     def gated(self, gate):

@@ -176,7 +176,7 @@ def test_futures_together():
 def test_threads_share_the_api():
     def work(base):
         refs = [double.remote(base + i) for i in range(50)]
-        ready, rest = hoplo.wait(refs, num_returns=25, timeout=30)
+        ready, _ = hoplo.wait(refs, num_returns=25, timeout=30)
         assert len(ready) == 25
         big = hoplo.put(b"x" * 200_000)
         assert len(hoplo.get(big)) == 200_000

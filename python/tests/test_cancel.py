@@ -259,7 +259,7 @@ def test_force_is_not_for_actors(gate):
 
 
 def test_cancel_takes_refs_of_tasks():
-    with pytest.raises(TypeError, match="use hoplo.kill for an actor"):
+    with pytest.raises(TypeError, match=r"use hoplo\.kill for an actor"):
         hoplo.cancel(Actor.remote())
     with pytest.raises(TypeError, match="cancel was given 3"):
         hoplo.cancel(3)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 from conftest import eventually
-from processes import alive, program, session_folders
+from processes import program, session_folders
 
 NODE = None
 WITHIN = 2.0

@@ -69,7 +69,7 @@ def test_three_retries_are_the_default(tmp_path):
         notes.add(os.getpid())
         os._exit(5)
 
-    with pytest.raises(WorkerCrashedError, match="run 4 times.*max_retries") as caught:
+    with pytest.raises(WorkerCrashedError, match=r"run 4 times.*max_retries") as caught:
         hoplo.get(die.remote())
     assert "exited with code 5" in str(caught.value)
     assert len(set(notes.pids())) == 4

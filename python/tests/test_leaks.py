@@ -6,6 +6,7 @@ import gc
 import os
 import threading
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -73,13 +74,16 @@ def test_init_and_shutdown_a_hundred_times():
 def test_values_that_outlive_their_session(fresh_node):
     fresh_node(num_cpus=1)
     view = hoplo.get(hoplo.put(np.arange(1_000_000)))
-    ref, actor = hoplo.put(1), Actor.remote()
+    refs, actors = [hoplo.put(1)], [Actor.remote()]
     hoplo.shutdown()
     assert view[-1] == 999_999  # its memory is held by the map
-    for use in (lambda: hoplo.get(ref), lambda: hoplo.get(actor.work.remote(1))):
-        with pytest.raises(RuntimeError):
-            use()
-    del view, ref, actor
+    with pytest.raises(RuntimeError):
+        hoplo.get(refs)
+    with pytest.raises(RuntimeError):
+        actors[0].work.remote(1)
+    del view
+    refs.clear()
+    actors.clear()
     gc.collect()
     hoplo.shutdown()
     fresh_node(num_cpus=1)
@@ -138,7 +142,7 @@ def test_objects_that_are_dropped_leave_the_store_empty(fresh_node):
     for _ in range(3):
         blocks = [make.remote(i) for i in range(50)]
         nested = hoplo.put({"all": blocks})
-        totals = [total.remote(a, [b]) for a, b in zip(blocks, blocks[1:], strict=False)]
+        totals = [total.remote(a, [b]) for a, b in pairwise(blocks)]
         assert hoplo.get(totals) == [2 * i + 1 for i in range(49)]
         again = hoplo.get(nested)["all"]
         assert again == blocks

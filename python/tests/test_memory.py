@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from conftest import eventually
+from processes import Notes
 
 import hoplo
 from hoplo.exceptions import (
@@ -17,7 +18,7 @@ MIB = 1 << 20
 NODE = {"num_cpus": 4, "memory": 2048 * MIB}
 
 
-def use(mebibytes, step=8):
+def use(mebibytes=4000, step=8):
     """Really uses it, step by step, so that whoever measures has something to see."""
     kept = []
     for _ in range(0, mebibytes, step):
@@ -32,7 +33,7 @@ def hog(mebibytes):
 
 def test_a_task_over_its_limit_is_stopped_and_told():
     with pytest.raises(OutOfMemoryError) as caught:
-        hoplo.get(hog.options(memory=200 * MIB).remote(100_000))
+        hoplo.get(hog.options(memory=200 * MIB).remote(4000))
     assert isinstance(caught.value, WorkerCrashedError)
     text = str(caught.value)
     assert "hog" in text
@@ -52,39 +53,21 @@ def test_others_are_spared(gate):
     ref = innocent.remote()
     eventually(gate.arrived)
     with pytest.raises(OutOfMemoryError):
-        hoplo.get(hog.options(memory=200 * MIB).remote(100_000))
+        hoplo.get(hog.options(memory=200 * MIB).remote(4000))
     gate.open()
     assert hoplo.get(ref) == "alive"
 
 
 def test_it_is_retried_like_any_crash(tmp_path):
-    from processes import Notes
-
     notes = Notes(tmp_path / "runs")
 
     @hoplo.remote(memory=200 * MIB, max_retries=2)
     def sometimes():
         if notes.add() < 3:
-            use(100_000)
+            use()
         return "fits"
 
     assert hoplo.get(sometimes.remote()) == "fits"
-
-
-def test_memory_of_child_processes_counts():
-    @hoplo.remote(memory=300 * MIB, max_retries=0)
-    def parent():
-        import subprocess
-        import sys
-
-        code = "kept = []\nwhile True: kept.append(b'1' * (1 << 23))"
-        return subprocess.run([sys.executable, "-c", code]).returncode
-
-    # Whichever of the two is stopped, it cannot have been quiet.
-    try:
-        assert hoplo.get(parent.remote()) != 0
-    except OutOfMemoryError:
-        pass
 
 
 def test_an_actor_over_its_limit_dies_of_it():
@@ -100,14 +83,12 @@ def test_an_actor_over_its_limit_dies_of_it():
     hoarder = Hoarder.remote()
     assert hoplo.get(hoarder.keep.remote(50)) == 1
     with pytest.raises(ActorDiedError, match="memory"):
-        hoplo.get([hoarder.keep.remote(50) for _ in range(10_000)])
+        hoplo.get([hoarder.keep.remote(50) for _ in range(100)])
 
 
 def test_a_result_in_the_store_is_not_the_tasks_memory():
     @hoplo.remote(memory=200 * MIB, max_retries=0)
     def make(mebibytes):
-        import numpy as np
-
         total = 0
         for _ in range(20):
             block = hoplo.empty(mebibytes * MIB, "uint8")
@@ -134,5 +115,5 @@ def test_memory_is_a_resource(gate):
 
 
 def test_more_memory_than_there_is_waits_and_says_so():
-    with pytest.raises(GetTimeoutError, match="needs memory .*node has"):
+    with pytest.raises(GetTimeoutError, match=r"needs memory .*node has"):
         hoplo.get(hog.options(memory=4096 * MIB).remote(1), timeout=1)
