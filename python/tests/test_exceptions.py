@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import pickle
 import re
@@ -101,7 +100,7 @@ def test_errors_of_hoplo_are_errors_of_python_too():
         UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
         AssertionError(),
         ImportError("gone", name="module"),
-        asyncio.TimeoutError("late"),
+        TimeoutError("late"),
         ExceptionGroup("several", [ValueError(1), KeyError(2)]),
     ],
     ids=lambda error: type(error).__name__,
