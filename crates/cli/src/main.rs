@@ -1,1 +1,69 @@
-fn main() {}
+//! The `hoplo` command: starts, stops and looks into what runs on this machine.
+
+mod logs;
+mod show;
+mod start;
+mod table;
+mod tool;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "hoplo", version, about = "Runs Python functions and classes on all your cores")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start a node that stays, for hoplo.init(address="auto")
+    Start(start::StartArgs),
+    /// Stop it
+    Stop(start::StopArgs),
+    /// What runs, and what it uses
+    Status(show::Target),
+    /// What a ref, task or actor waits for
+    Why(show::WhyArgs),
+    /// What workers printed
+    Logs(logs::LogsArgs),
+    /// List tasks, actors, objects or workers
+    List(show::ListArgs),
+    /// Print the version
+    Version,
+    /// The node daemon itself
+    #[command(hide = true)]
+    Daemon(start::DaemonArgs),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Start(args) => start::start(&args),
+        Command::Stop(args) => start::stop(&args),
+        Command::Status(target) => show::status(&target),
+        Command::Why(args) => show::why(&args),
+        Command::Logs(args) => logs::logs(&args),
+        Command::List(args) => show::list(&args),
+        Command::Version => {
+            println!("hoplo {}", env!("CARGO_PKG_VERSION"));
+            Ok(())
+        }
+        Command::Daemon(args) => return start::daemon(args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read our output has seen enough.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("hoplo: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let io = error.downcast_ref::<std::io::Error>();
+    io.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}

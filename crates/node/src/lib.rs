@@ -1,1 +1,88 @@
-//! hoplo-node
+//! The node daemon: a shell around the machines of one node.
+//!
+//! Start reading at `daemon`. [`run`] is `hoplo daemon`: the daemon with a process of its own.
+
+mod clients;
+mod daemon;
+mod effects;
+mod jobs;
+mod journal;
+mod machine;
+mod memory;
+mod options;
+mod output;
+mod poll;
+mod query;
+mod requests;
+pub mod session;
+mod spill;
+mod store;
+mod stream;
+mod workers;
+mod zygote;
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+pub use daemon::{Daemon, StartError};
+pub use options::{Options, zygote_command};
+
+/// What a process of its own gives the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In a session of its own, with nothing of who started it: once it listens, it prints its
+    /// session directory on one line and closes its standard streams.
+    Background,
+    /// In the terminal that it was started from: Ctrl-C stops it.
+    Foreground,
+}
+
+/// Runs a daemon until it is stopped.
+pub fn run(options: Options, place: Place) -> ExitCode {
+    if place == Place::Background {
+        // Ctrl-C in the driver's terminal is not for us. Fails if we lead a session already.
+        let _ = rustix::process::setsid();
+    }
+    let prepared =
+        Daemon::new(options).map_err(|error| error.to_string()).and_then(|mut daemon| {
+            journal::open(daemon.session_dir());
+            listen_to_signals(&mut daemon).map_err(|error| error.to_string())?;
+            let _ = std::env::set_current_dir("/");
+            Ok(daemon)
+        });
+    let daemon = match prepared {
+        Ok(daemon) => daemon,
+        Err(error) => {
+            eprintln!("hoplo: the node daemon cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    journal::abort_on_panic();
+    println!("{}", daemon.session_dir().display());
+    let _ = std::io::stdout().flush();
+    if place == Place::Background {
+        close_standard_streams();
+    }
+    daemon.run();
+    ExitCode::SUCCESS
+}
+
+fn listen_to_signals(daemon: &mut Daemon) -> std::io::Result<()> {
+    let (reader, writer) = UnixStream::pair()?;
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::low_level::pipe::register(signal, writer.try_clone()?)?;
+    }
+    daemon.stop_on(reader)
+}
+
+fn close_standard_streams() {
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null");
+    let Ok(null) = null else { return };
+    let _ = rustix::stdio::dup2_stdin(&null);
+    let _ = rustix::stdio::dup2_stdout(&null);
+    let _ = rustix::stdio::dup2_stderr(&null);
+}

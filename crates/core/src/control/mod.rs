@@ -3,5 +3,5 @@
 pub mod rows;
 pub mod tables;
 
-pub use rows::{ActorEntry, EventEntry, FunctionEntry, JobEntry, NodeEntry};
+pub use rows::{ActorEntry, Entry, EventEntry, FunctionEntry, JobEntry, NodeEntry};
 pub use tables::{CasError, ControlStore, Key, MemoryStore, Page, Row, Table};

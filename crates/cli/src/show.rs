@@ -1,0 +1,169 @@
+//! Looking into a node: `hoplo status`, `hoplo why`, `hoplo list`.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use serde_json::Value;
+
+use crate::table;
+use crate::tool::{Tool, find_session};
+
+#[derive(Args)]
+pub(crate) struct Target {
+    /// This session instead of the head or the newest one
+    #[arg(long, value_name = "DIR")]
+    pub(crate) session: Option<PathBuf>,
+    /// For programs
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct WhyArgs {
+    /// A ref's hex(), or a short form like task:3-1f, obj:3-1f.0, actor:3-2
+    id: String,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Args)]
+pub(crate) struct ListArgs {
+    what: What,
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum What {
+    Tasks,
+    Actors,
+    Objects,
+    Workers,
+}
+
+pub(crate) fn status(target: &Target) -> Result<()> {
+    let status = Tool::connect(&find_session(target.session.as_deref())?)?.query("status", "")?;
+    if target.json {
+        return print_json(&status);
+    }
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "hoplo {}, daemon pid {}", text(&status["version"]), text(&status["pid"]))?;
+    writeln!(out, "session  {}", text(&status["session_dir"]))?;
+    writeln!(out, "workers  {}, actors {}", text(&status["workers"]), text(&status["actors"]))?;
+    for (name, total) in status["resources"].as_object().into_iter().flatten() {
+        let total = total.as_f64().unwrap_or(0.0);
+        let used = total - status["available"][name].as_f64().unwrap_or(0.0);
+        let amount = |amount: f64| match name.as_str() {
+            "memory" => size(amount),
+            _ => amount.to_string(),
+        };
+        writeln!(out, "{name:<8} {} of {} in use", amount(used), amount(total))?;
+    }
+    let store = &status["store"];
+    let bytes = |name: &str| size(store[name].as_f64().unwrap_or(0.0));
+    writeln!(
+        out,
+        "objects  {} in {}, of {}; {} spilled",
+        text(&store["objects"]),
+        bytes("stored"),
+        bytes("capacity"),
+        bytes("spilled")
+    )?;
+    for job in rows(&status["jobs"]) {
+        let (id, pid) = (text(&job["job"]), text(&job["pid"]));
+        writeln!(out, "{id:<8} pid {pid}: {}", text(&job["entrypoint"]))?;
+    }
+    for one in rows(&status["waiting"]) {
+        let reason = if one["reason"].is_null() { String::new() } else { text(&one["reason"]) };
+        let (who, count, needs) = (text(&one["who"]), text(&one["count"]), text(&one["needs"]));
+        writeln!(out, "waiting  {who}: {count} x ({needs}): {reason}")?;
+    }
+    Ok(())
+}
+
+pub(crate) fn why(args: &WhyArgs) -> Result<()> {
+    let session = find_session(args.target.session.as_deref())?;
+    let answer = Tool::connect(&session)?.query("why", &args.id)?;
+    if args.target.json {
+        return print_json(&answer);
+    }
+    let mut out = std::io::stdout().lock();
+    let lines = rows(&answer);
+    if lines.is_empty() {
+        writeln!(out, "nobody here knows {}: it finished long ago, or was never here", args.id)?;
+    }
+    for line in lines {
+        writeln!(out, "{}", text(line))?;
+    }
+    Ok(())
+}
+
+pub(crate) fn list(args: &ListArgs) -> Result<()> {
+    let (kind, columns): (&str, &[&str]) = match args.what {
+        What::Tasks => ("tasks", &["id", "name", "state", "owner", "reason"]),
+        What::Actors => {
+            ("actors", &["id", "class_name", "name", "state", "pid", "restarts", "reason"])
+        }
+        What::Objects => ("objects", &["id", "state", "size", "owner", "object_id"]),
+        What::Workers => {
+            ("workers", &["id", "pid", "kind", "state", "works_for", "memory", "title"])
+        }
+    };
+    let session = find_session(args.target.session.as_deref())?;
+    let answer = Tool::connect(&session)?.query(kind, "")?;
+    if args.target.json {
+        return print_json(&answer);
+    }
+    let cell = |row: &Value, column: &str| match (column, row[column].as_f64()) {
+        ("size" | "memory", Some(bytes)) => size(bytes),
+        _ => text(&row[column]),
+    };
+    let rows: Vec<Vec<String>> = rows(&answer)
+        .iter()
+        .map(|row| columns.iter().map(|column| cell(row, column)).collect())
+        .collect();
+    Ok(table::print(columns, &rows)?)
+}
+
+fn print_json(value: &Value) -> Result<()> {
+    Ok(writeln!(std::io::stdout().lock(), "{value:#}")?)
+}
+
+fn rows(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_string(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// For people: `1.5 GiB`.
+fn size(mut amount: f64) -> String {
+    let mut units = ["B", "KiB", "MiB", "GiB"].into_iter().peekable();
+    while amount >= 1024.0 && units.peek() != Some(&"GiB") {
+        amount /= 1024.0;
+        units.next();
+    }
+    let unit = units.next().unwrap_or("GiB");
+    let digits = usize::from(unit != "B");
+    format!("{amount:.digits$} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::size;
+
+    #[test]
+    fn sizes_read_well() {
+        let sizes = [(0.0, "0 B"), (1536.0, "1.5 KiB"), (5e12, "4656.6 GiB")];
+        for (bytes, text) in sizes {
+            assert_eq!(size(bytes), text);
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Starting and stopping: `hoplo start`, `hoplo stop` and the daemon itself.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use hoplo_node::{Options, Place, session, zygote_command};
+
+use crate::tool::{Tool, find_session};
+
+#[derive(Args, Clone, Default)]
+pub(crate) struct NodeArgs {
+    /// CPUs to hand out [default: those of this machine]
+    #[arg(long, value_name = "N")]
+    num_cpus: Option<f64>,
+    /// GPUs to hand out [default: those of this machine]
+    #[arg(long, value_name = "N")]
+    num_gpus: Option<f64>,
+    /// Memory to hand out to tasks and actors, like 500M or 8G [default: what objects leave]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    memory: Option<u64>,
+    /// Other resources, like '{"tpu": 2}'
+    #[arg(long, value_name = "JSON", value_parser = parse_resources)]
+    resources: Option<BTreeMap<String, f64>>,
+    /// Memory for objects, like 500M or 8G [default: 30% of this machine's]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    object_store_memory: Option<u64>,
+    /// The Python that runs workers [default: the one beside this command]
+    #[arg(long, value_name = "PATH")]
+    python: Option<PathBuf>,
+    /// Directory for the socket, logs and spilled objects
+    #[arg(long, value_name = "PATH")]
+    session_dir: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct StartArgs {
+    /// Make this machine the head node (so far the only kind)
+    #[arg(long, required = true)]
+    head: bool,
+    /// Stay in the foreground
+    #[arg(long)]
+    block: bool,
+    #[command(flatten)]
+    node: NodeArgs,
+}
+
+#[derive(Args)]
+pub(crate) struct StopArgs {
+    /// Also nodes that programs started for themselves
+    #[arg(long)]
+    all: bool,
+    /// This session instead of the head
+    #[arg(long, value_name = "DIR")]
+    session: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct DaemonArgs {
+    /// Standard input is the socket of the driver that starts this daemon
+    #[arg(long, value_name = "0", value_parser = clap::value_parser!(u8).range(0..1))]
+    fd: Option<u8>,
+    #[arg(long)]
+    head: bool,
+    #[arg(long)]
+    foreground: bool,
+    #[command(flatten)]
+    node: NodeArgs,
+    /// Another zygote program and its arguments
+    #[arg(long, hide = true, num_args = 1.., value_terminator = ";")]
+    zygote: Option<Vec<String>>,
+}
+
+pub(crate) fn start(args: &StartArgs) -> Result<()> {
+    let base = session::base_dir();
+    if let Some(session) = session::current(&base) {
+        bail!(
+            "a head runs already ({}): connect with hoplo.init(address=\"auto\"), \
+             or stop it with `hoplo stop`",
+            session.display()
+        );
+    }
+    if args.block {
+        let options = options(args.node.clone(), args.head, None)?;
+        println!("{}", how_to_go_on());
+        if hoplo_node::run(options, Place::Foreground) != ExitCode::SUCCESS {
+            bail!("the node could not run");
+        }
+        return Ok(());
+    }
+    let session = spawn(&args.node)?;
+    println!("A hoplo node runs in the background: {}", session.display());
+    println!("{}", how_to_go_on());
+    Ok(())
+}
+
+pub(crate) fn stop(args: &StopArgs) -> Result<()> {
+    let base = session::base_dir();
+    let sessions = match &args.session {
+        Some(session) => vec![find_session(Some(session))?],
+        None if args.all => session::live(&base),
+        None => session::current(&base).into_iter().collect(),
+    };
+    if sessions.is_empty() {
+        if !args.all && !session::live(&base).is_empty() {
+            bail!("no head runs here; --all stops the nodes that programs started for themselves");
+        }
+        bail!("nothing runs here");
+    }
+    for session in sessions {
+        Tool::connect(&session)?.stop()?;
+        println!("stopped {}", session.display());
+    }
+    Ok(())
+}
+
+pub(crate) fn daemon(args: DaemonArgs) -> ExitCode {
+    let driver = match args.fd.map(|_| std::io::stdin().as_fd().try_clone_to_owned()).transpose() {
+        Ok(driver) => driver,
+        Err(error) => {
+            eprintln!("hoplo: standard input is no socket: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let options = options(args.node, args.head, driver).map(|mut options| {
+        options.zygote = args.zygote.unwrap_or(options.zygote);
+        options
+    });
+    match options {
+        Ok(options) if args.foreground => hoplo_node::run(options, Place::Foreground),
+        Ok(options) => hoplo_node::run(options, Place::Background),
+        Err(error) => {
+            eprintln!("hoplo: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn how_to_go_on() -> &'static str {
+    "Connect with  hoplo.init(address=\"auto\")\n\
+     Look at it    hoplo status\n\
+     Stop it       hoplo stop"
+}
+
+fn options(args: NodeArgs, head: bool, driver: Option<OwnedFd>) -> Result<Options> {
+    let python = match args.python {
+        Some(python) => python,
+        None => python_beside(&std::env::current_exe()?),
+    };
+    Ok(Options {
+        base: session::base_dir(),
+        session_dir: args.session_dir.map(std::path::absolute).transpose()?,
+        driver,
+        head,
+        num_cpus: args.num_cpus,
+        num_gpus: args.num_gpus,
+        memory: args.memory,
+        resources: args.resources.unwrap_or_default(),
+        object_store_memory: args.object_store_memory,
+        zygote: zygote_command(&python),
+    })
+}
+
+/// The Python of the environment that this program was installed into.
+fn python_beside(program: &Path) -> PathBuf {
+    let beside = program.with_file_name("python");
+    if beside.exists() { beside } else { PathBuf::from("python3") }
+}
+
+/// A daemon in the background; returns once it listens.
+fn spawn(args: &NodeArgs) -> Result<PathBuf> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["daemon", "--head"]);
+    let mut option = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            command.arg(name).arg(value);
+        }
+    };
+    option("--num-cpus", args.num_cpus.map(|n| n.to_string()));
+    option("--num-gpus", args.num_gpus.map(|n| n.to_string()));
+    option("--memory", args.memory.map(|n| n.to_string()));
+    option("--object-store-memory", args.object_store_memory.map(|n| n.to_string()));
+    let resources = args.resources.as_ref().map(serde_json::to_string).transpose()?;
+    option("--resources", resources);
+    for (name, path) in [("--python", &args.python), ("--session-dir", &args.session_dir)] {
+        if let Some(path) = path {
+            command.arg(name).arg(path);
+        }
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().context("cannot start the node daemon")?;
+    let stdout = child.stdout.take().expect("it is piped");
+    let mut line = String::new();
+    BufReader::new(stdout).read_line(&mut line)?;
+    if line.is_empty() {
+        let mut text = String::new();
+        let mut stderr = child.stderr.take().expect("it is piped");
+        stderr.read_to_string(&mut text)?;
+        let text = text.trim().trim_start_matches("hoplo: ").to_string();
+        bail!(
+            "{}",
+            if text.is_empty() { "the node daemon ended at once".to_string() } else { text }
+        );
+    }
+    Ok(PathBuf::from(line.trim_end()))
+}
+
+/// `500M`, `8G`, `8GiB`, or plain bytes.
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
+        "t" | "tb" | "tib" => 1u64 << 40,
+        unit => return Err(format!("{unit:?} is no unit: use B, K, M, G or T")),
+    };
+    let amount: f64 = digits.parse().map_err(|_| format!("{text:?} is no number of bytes"))?;
+    let bytes = amount * unit as f64;
+    if bytes.is_finite() && bytes >= 1.0 && bytes < u64::MAX as f64 {
+        Ok(bytes as u64)
+    } else {
+        Err(format!("{text} bytes are out of range"))
+    }
+}
+
+fn parse_resources(text: &str) -> Result<BTreeMap<String, f64>, String> {
+    serde_json::from_str(text).map_err(|error| {
+        format!("give an object of names and numbers, like '{{\"tpu\": 2}}' ({error})")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_of_bytes_are_read_and_nonsense_is_refused() {
+        let good = [("1000", 1000), ("2k", 2048), ("1.5GiB", 3 << 29), ("500M", 500 << 20)];
+        for (text, bytes) in good {
+            assert_eq!(parse_bytes(text), Ok(bytes));
+        }
+        for text in ["", "x", "-1", "0", "5q", "1e300", "nan"] {
+            assert!(parse_bytes(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_resources(r#"{"tpu": 2}"#).unwrap()["tpu"], 2.0);
+        assert!(parse_resources("tpu=2").unwrap_err().contains("tpu"));
+    }
+}

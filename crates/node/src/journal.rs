@@ -1,0 +1,115 @@
+//! What the daemon remembers of what it did, and what it has to say: the story and `daemon.log`.
+
+use std::collections::VecDeque;
+use std::fmt::{self, Write as _};
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hoplo_base::Instant;
+
+/// Lines of the story.
+const STORY_LINES: usize = 4096;
+
+/// A line is cut here: values and frames are long.
+const LINE_BYTES_MAX: usize = 240;
+
+static JOURNAL: Mutex<Journal> =
+    Mutex::new(Journal { path: None, file: None, story: VecDeque::new() });
+
+/// One per process, so that a panic can tell the story.
+#[derive(Debug)]
+struct Journal {
+    path: Option<PathBuf>,
+    file: Option<File>,
+    story: VecDeque<(Instant, String)>,
+}
+
+/// Messages go into this folder's `daemon.log` from now on.
+pub(crate) fn open(session: &Path) {
+    let mut journal = lock();
+    journal.path = Some(session.join("daemon.log"));
+    journal.file = None;
+}
+
+/// For people who look after the fact.
+pub(crate) fn log(text: impl fmt::Display) {
+    let mut journal = lock();
+    if journal.file.is_none()
+        && let Some(path) = &journal.path
+    {
+        let options = OpenOptions::new().create(true).append(true).mode(0o600).clone();
+        journal.file = options.open(path).ok();
+    }
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    let seconds = now.tv_sec.rem_euclid(86400);
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let millis = now.tv_nsec / 1_000_000;
+    if let Some(file) = &mut journal.file {
+        let _ = writeln!(file, "{hours:02}:{minutes:02}:{seconds:02}.{millis:03}Z {text}");
+    }
+}
+
+/// One step of a machine.
+pub(crate) fn note(now: Instant, what: &impl fmt::Debug) {
+    let mut line = Cut(String::new());
+    // Ends early when the line is full.
+    let _ = write!(line, "{what:?}");
+    let mut journal = lock();
+    if journal.story.len() == STORY_LINES {
+        journal.story.pop_front();
+    }
+    journal.story.push_back((now, line.0));
+}
+
+/// The lines that name `word`, oldest first, with milliseconds before `now`.
+pub(crate) fn story(now: Instant, word: &str) -> Vec<String> {
+    let journal = lock();
+    let lines = journal.story.iter().filter(|(_, line)| line.contains(word));
+    let lines = lines.map(|(at, line)| format!("{:>9} ms ago  {line}", now.since(*at).as_millis()));
+    lines.collect()
+}
+
+/// A failed assertion is the end: what happened goes to the log, then the process aborts.
+pub(crate) fn abort_on_panic() {
+    std::panic::set_hook(Box::new(|info| {
+        let backtrace = std::backtrace::Backtrace::force_capture();
+        log(format_args!("PANIC: {info}\n{backtrace}"));
+        let story: Vec<String> = {
+            let journal = lock();
+            journal.story.iter().rev().take(200).rev().map(|(_, line)| line.clone()).collect()
+        };
+        log(format_args!("the last steps:\n  {}", story.join("\n  ")));
+        std::process::abort();
+    }));
+}
+
+fn lock() -> MutexGuard<'static, Journal> {
+    JOURNAL.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Cut(String);
+
+impl fmt::Write for Cut {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = LINE_BYTES_MAX.saturating_sub(self.0.len());
+        let end = (0..=room.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+        self.0.push_str(&text[..end.unwrap_or(0)]);
+        if text.len() > room { Err(fmt::Error) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_story_is_cut_and_found_by_a_word() {
+        note(Instant(1), &("a step about task:77-1", vec![7u8; 10_000]));
+        let lines = story(Instant(1_000_001), "task:77-1");
+        assert_eq!(lines.len(), 1);
+        assert!(lines[0].contains("1 ms ago") && lines[0].len() < 300, "{}", lines[0]);
+    }
+}

@@ -1,0 +1,103 @@
+//! How a daemon is to be: what the command line says, and what the machine gives where it is silent.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use hoplo_base::resources::{CPU, GPU, MEMORY};
+use hoplo_base::{ResourceError, ResourceSet};
+use hoplo_core::objects::PAGE;
+
+use crate::{machine, session};
+
+/// Of the machine's memory, for objects.
+const OBJECT_STORE_SHARE: f64 = 0.3;
+
+/// The smallest store that is of any use.
+const OBJECT_STORE_BYTES_MIN: u64 = 64 << 20;
+
+#[derive(Debug)]
+pub struct Options {
+    /// Where session directories are made.
+    pub base: PathBuf,
+    /// Exactly this one instead of a new one there.
+    pub session_dir: Option<PathBuf>,
+    /// The socket of the driver that started this daemon: when it leaves, everything stops.
+    pub driver: Option<OwnedFd>,
+    /// `address="auto"` finds it.
+    pub head: bool,
+    pub num_cpus: Option<f64>,
+    pub num_gpus: Option<f64>,
+    /// Bytes for tasks and actors.
+    pub memory: Option<u64>,
+    /// Of any other name.
+    pub resources: BTreeMap<String, f64>,
+    /// Bytes for objects.
+    pub object_store_memory: Option<u64>,
+    /// The zygote's program and arguments; the number of its descriptor is appended.
+    pub zygote: Vec<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            base: session::base_dir(),
+            session_dir: None,
+            driver: None,
+            head: false,
+            num_cpus: None,
+            num_gpus: None,
+            memory: None,
+            resources: BTreeMap::new(),
+            object_store_memory: None,
+            zygote: zygote_command(Path::new("python3")),
+        }
+    }
+}
+
+impl Options {
+    pub(crate) fn node_resources(&self) -> Result<ResourceSet, ResourceError> {
+        let memory = machine::memory().total.saturating_sub(self.object_store_bytes());
+        let cpus = self.num_cpus.unwrap_or_else(|| machine::cpus() as f64);
+        let gpus = self.num_gpus.unwrap_or_else(|| machine::gpus() as f64);
+        let memory = self.memory.unwrap_or(memory) as f64;
+        let named = self.resources.iter().map(|(name, amount)| (name.as_str(), *amount));
+        ResourceSet::from_units(named.chain([(CPU, cpus), (GPU, gpus), (MEMORY, memory)]))
+    }
+
+    /// A whole number of pages.
+    pub(crate) fn object_store_bytes(&self) -> u64 {
+        let share = (machine::memory().total as f64 * OBJECT_STORE_SHARE) as u64;
+        let bytes = self.object_store_memory.unwrap_or(share.max(OBJECT_STORE_BYTES_MIN));
+        bytes.max(PAGE) / PAGE * PAGE
+    }
+}
+
+pub fn zygote_command(python: &Path) -> Vec<String> {
+    vec![python.display().to_string(), "-m".to_string(), "hoplo._zygote".to_string()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_counts_and_the_rest_is_the_machines() {
+        let options = Options {
+            num_cpus: Some(3.0),
+            num_gpus: Some(2.0),
+            memory: Some(1 << 30),
+            resources: BTreeMap::from([("tpu".to_string(), 0.5)]),
+            object_store_memory: Some(5000),
+            ..Options::default()
+        };
+        let resources = options.node_resources().unwrap();
+        assert_eq!(resources.to_string(), "CPU 3, GPU 2, memory 1073741824, tpu 0.5");
+        assert_eq!(options.object_store_bytes(), 4096);
+        let defaults = Options::default();
+        assert!(defaults.object_store_bytes().is_multiple_of(4096));
+        assert!(defaults.node_resources().unwrap().units("CPU") >= 1.0);
+        let bad = Options { num_cpus: Some(-1.0), ..Options::default() };
+        assert!(bad.node_resources().unwrap_err().to_string().contains("CPU"));
+    }
+}

@@ -1,0 +1,324 @@
+//! What workers print: to a file each, to their job's driver, and a few lines into an obituary.
+//!
+//! A line reaches the driver at once when it has been quiet, else within [`BATCH`]. A line that
+//! several workers print within [`FOLD`] is shown once, and then once more with how often it came.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hoplo_base::Instant;
+use hoplo_base::limits::OBITUARY_LINES;
+use hoplo_wire::node::ToClient;
+
+/// A driver gets lines at most this often.
+const BATCH: Duration = Duration::from_millis(20);
+
+/// Lines that are equal within this time are folded.
+const FOLD: Duration = Duration::from_secs(1);
+
+/// Different lines that are remembered for folding.
+const FOLDED_MAX: usize = 256;
+
+/// A line longer than this is cut in pieces.
+const LINE_BYTES_MAX: usize = 64 * 1024;
+
+/// One output of one worker.
+#[derive(Debug)]
+pub(crate) struct Pipe {
+    fd: OwnedFd,
+    /// Empty until it is known.
+    path: PathBuf,
+    unlogged: Vec<u8>,
+    file: Option<File>,
+    /// A line that has not ended yet.
+    partial: Vec<u8>,
+}
+
+impl Pipe {
+    pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        let (path, unlogged) = (PathBuf::new(), Vec::new());
+        Ok(Self { fd, path, unlogged, file: None, partial: Vec::new() })
+    }
+
+    pub(crate) fn fd(&self) -> impl AsFd {
+        &self.fd
+    }
+
+    /// Where it is logged, once that is known.
+    pub(crate) fn name(&mut self, path: PathBuf) {
+        self.path = path;
+        let unlogged = std::mem::take(&mut self.unlogged);
+        self.log(&unlogged);
+    }
+
+    /// Whether something lies in it.
+    pub(crate) fn has_more(&self) -> bool {
+        rustix::io::ioctl_fionread(&self.fd).is_ok_and(|bytes| bytes > 0)
+    }
+
+    /// What was written lately: whole lines, and whether there can be more.
+    pub(crate) fn read(&mut self, scratch: &mut [u8]) -> (Vec<String>, bool) {
+        let mut lines = Vec::new();
+        // Bounded, so that one that prints without end does not keep the daemon to itself.
+        for _ in 0..16 {
+            match rustix::io::read(&self.fd, &mut *scratch) {
+                Ok(0) => {
+                    lines.extend(self.rest());
+                    return (lines, false);
+                }
+                Ok(bytes) => self.take(&scratch[..bytes], &mut lines),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => break,
+                Err(_) => return (lines, false),
+            }
+        }
+        (lines, true)
+    }
+
+    /// The last line, if it did not end.
+    pub(crate) fn rest(&mut self) -> Option<String> {
+        let partial = std::mem::take(&mut self.partial);
+        (!partial.is_empty()).then(|| text(&partial))
+    }
+
+    fn take(&mut self, bytes: &[u8], lines: &mut Vec<String>) {
+        self.log(bytes);
+        let mut parts = bytes.split(|byte| *byte == b'\n').peekable();
+        while let Some(part) = parts.next() {
+            self.partial.extend_from_slice(part);
+            if parts.peek().is_some() || self.partial.len() > LINE_BYTES_MAX {
+                lines.push(text(&std::mem::take(&mut self.partial)));
+            }
+        }
+    }
+
+    /// A full disk loses log lines, nothing else.
+    fn log(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        if self.path.as_os_str().is_empty() {
+            // Its pid comes with the next message of the zygote.
+            return self.unlogged.extend_from_slice(bytes);
+        }
+        if self.file.is_none() {
+            let options = OpenOptions::new().create(true).append(true).mode(0o600).clone();
+            self.file = options.open(&self.path).ok();
+        }
+        if let Some(file) = &mut self.file {
+            let _ = file.write_all(bytes);
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    text.strip_suffix('\r').unwrap_or(&text).to_string()
+}
+
+/// The last lines of one worker, both outputs together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LastLines(VecDeque<String>);
+
+impl LastLines {
+    pub(crate) fn extend(&mut self, lines: &[String]) {
+        self.0.extend(lines.iter().cloned());
+        let surplus = self.0.len().saturating_sub(OBITUARY_LINES);
+        self.0.drain(..surplus);
+    }
+
+    pub(crate) fn to_vec(&self) -> Vec<String> {
+        self.0.iter().cloned().collect()
+    }
+}
+
+/// Who printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Printer {
+    pub(crate) pid: u32,
+    pub(crate) title: String,
+    pub(crate) stderr: bool,
+}
+
+/// What goes to one driver.
+#[derive(Debug, Default)]
+pub(crate) struct Digest {
+    waiting: Vec<(Printer, Vec<String>)>,
+    sent_at: Option<Instant>,
+    folded: BTreeMap<String, Fold>,
+}
+
+#[derive(Debug)]
+struct Fold {
+    since: Instant,
+    pids: BTreeSet<u32>,
+    /// Times it was not shown.
+    hidden: u32,
+    last: Printer,
+}
+
+impl Digest {
+    pub(crate) fn add(&mut self, now: Instant, printer: &Printer, lines: Vec<String>) {
+        for line in lines {
+            if self.is_shown(now, printer, &line) {
+                self.push(printer, line);
+            }
+        }
+    }
+
+    /// The messages that are due.
+    pub(crate) fn take_due(&mut self, now: Instant) -> Vec<ToClient> {
+        self.unfold(now);
+        match self.next_deadline() {
+            Some(at) if at <= now && !self.waiting.is_empty() => self.take_waiting(now),
+            Some(_) | None => Vec::new(),
+        }
+    }
+
+    /// The lines that wait, due or not; folds go on.
+    pub(crate) fn take_waiting(&mut self, now: Instant) -> Vec<ToClient> {
+        self.sent_at = Some(now);
+        let waiting = std::mem::take(&mut self.waiting).into_iter();
+        let messages = waiting.map(|(printer, lines)| {
+            let Printer { pid, title, stderr } = printer;
+            ToClient::Output { pid, title, stderr, lines }
+        });
+        messages.collect()
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        let batch = (!self.waiting.is_empty())
+            .then(|| self.sent_at.map_or(Instant::ZERO, |sent_at| sent_at + BATCH));
+        let hidden = self.folded.values().filter(|fold| fold.hidden > 0);
+        batch.into_iter().chain(hidden.map(|fold| fold.since + FOLD)).min()
+    }
+
+    /// What one worker repeats is shown as often as it prints it; what others repeat is not.
+    fn is_shown(&mut self, now: Instant, printer: &Printer, line: &str) -> bool {
+        if line.trim().is_empty() {
+            return true;
+        }
+        if let Some(fold) = self.folded.get_mut(line)
+            && now.since(fold.since) < FOLD
+        {
+            fold.pids.insert(printer.pid);
+            if fold.pids.len() == 1 {
+                return true;
+            }
+            fold.hidden += 1;
+            fold.last = printer.clone();
+            return false;
+        }
+        self.unfold(now);
+        if self.folded.len() < FOLDED_MAX {
+            let pids = BTreeSet::from([printer.pid]);
+            let fold = Fold { since: now, pids, hidden: 0, last: printer.clone() };
+            self.folded.insert(line.to_string(), fold);
+        }
+        true
+    }
+
+    fn unfold(&mut self, now: Instant) {
+        let over: Vec<String> = self
+            .folded
+            .iter()
+            .filter(|(_, fold)| now.since(fold.since) >= FOLD)
+            .map(|(line, _)| line.clone())
+            .collect();
+        for line in over {
+            let fold = self.folded.remove(&line).expect("it was just listed");
+            if fold.hidden > 0 {
+                self.push(&fold.last, format!("{line} [repeated {}x]", fold.hidden));
+            }
+        }
+    }
+
+    fn push(&mut self, printer: &Printer, line: String) {
+        match self.waiting.last_mut() {
+            Some((last, lines)) if last == printer => lines.push(line),
+            _ => self.waiting.push((printer.clone(), vec![line])),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printer(pid: u32) -> Printer {
+        Printer { pid, title: "f".to_string(), stderr: false }
+    }
+
+    fn lines(messages: Vec<ToClient>) -> Vec<String> {
+        let lines = messages.into_iter().flat_map(|message| match message {
+            ToClient::Output { lines, .. } => lines,
+            other => panic!("{other:?}"),
+        });
+        lines.collect()
+    }
+
+    fn at(millis: u64) -> Instant {
+        Instant(1) + Duration::from_millis(millis)
+    }
+
+    #[test]
+    fn the_first_line_comes_at_once_and_the_next_ones_together() {
+        let mut digest = Digest::default();
+        digest.add(at(0), &printer(1), vec!["a".to_string()]);
+        assert_eq!(lines(digest.take_due(at(0))), ["a"]);
+        digest.add(at(1), &printer(1), vec!["b".to_string()]);
+        digest.add(at(2), &printer(1), vec!["c".to_string()]);
+        assert_eq!(lines(digest.take_due(at(2))), [""; 0]);
+        assert_eq!(digest.next_deadline(), Some(at(20)));
+        let messages = digest.take_due(at(20));
+        assert_eq!(messages.len(), 1);
+        assert_eq!(lines(messages), ["b", "c"]);
+        assert_eq!(digest.next_deadline(), None);
+    }
+
+    #[test]
+    fn what_many_workers_print_is_folded_and_what_one_repeats_is_not() {
+        let mut digest = Digest::default();
+        for pid in 0..38 {
+            digest.add(at(pid), &printer(pid as u32), vec!["loading".to_string(), String::new()]);
+        }
+        digest.add(at(40), &printer(1), vec!["x".to_string(), "x".to_string()]);
+        let shown = lines(digest.take_due(at(60)));
+        let count = |text: &str| shown.iter().filter(|line| *line == text).count();
+        assert_eq!((count("loading"), count("x"), count("")), (1, 2, 38));
+        assert_eq!(lines(digest.take_due(at(1000))), ["loading [repeated 37x]"]);
+        assert_eq!(digest.next_deadline(), None);
+    }
+
+    #[test]
+    fn lines_are_put_together_and_logged_and_the_last_ones_kept() {
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        let path = std::env::temp_dir().join(format!("hoplo-test-output-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let mut pipe = Pipe::new(read).unwrap();
+        let mut scratch = [0; 64];
+        rustix::io::write(&write, b"one\r\ntw").unwrap();
+        assert_eq!(pipe.read(&mut scratch), (vec!["one".to_string()], true));
+        pipe.name(path.clone());
+        rustix::io::write(&write, b"o\n\xff").unwrap();
+        drop(write);
+        let (lines, more) = pipe.read(&mut scratch);
+        assert_eq!(
+            (lines.as_slice(), more),
+            (["two".to_string(), "\u{fffd}".to_string()].as_slice(), false)
+        );
+        assert_eq!(std::fs::read(&path).unwrap(), b"one\r\ntwo\n\xff");
+        std::fs::remove_file(&path).unwrap();
+
+        let mut last = LastLines::default();
+        last.extend(&(0..30).map(|number| number.to_string()).collect::<Vec<_>>());
+        assert_eq!(last.to_vec().len(), OBITUARY_LINES);
+        assert_eq!(last.to_vec().last().map(String::as_str), Some("29"));
+    }
+}

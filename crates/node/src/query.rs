@@ -1,0 +1,344 @@
+//! Questions from people and programs, answered in JSON; kinds are listed in ARCHITECTURE.md.
+//!
+//! What only processes know is gathered with `Inspect`, and answered with what came within
+//! [`PATIENCE`]: a stuck process cannot hang the answer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use hoplo_base::{AnyId, ProcessId, ResourceSet};
+use hoplo_core::actors::life::ActorRow;
+use hoplo_core::sched::local::Claimant;
+use hoplo_wire::node::{ActorState, ToClient};
+use serde_json::{Value, json};
+
+use crate::clients::{Kind, Process};
+use crate::daemon::{Daemon, Timer};
+use crate::effects::state_name;
+use crate::{journal, machine};
+
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Questions that are being gathered at once.
+const OPEN_MAX: usize = 256;
+
+#[derive(Debug, Default)]
+pub(crate) struct Queries {
+    last: u64,
+    open: BTreeMap<u64, Gathering>,
+}
+
+#[derive(Debug)]
+struct Gathering {
+    asker: ProcessId,
+    request: u64,
+    kind: String,
+    /// What the daemon itself knows.
+    own: Value,
+    waiting: BTreeSet<ProcessId>,
+    came: Vec<(ProcessId, Value)>,
+}
+
+impl Daemon {
+    pub(crate) fn on_query(
+        &mut self,
+        asker: ProcessId,
+        request: u64,
+        kind: String,
+        argument: String,
+    ) {
+        let result = match kind.as_str() {
+            "nodes" => Ok(self.nodes()),
+            "cluster_resources" => {
+                Ok(self.with_store(self.scheduler.total(), |totals| totals.capacity_bytes))
+            }
+            "available_resources" => Ok(self.with_store(&self.scheduler.available(), |totals| {
+                totals.capacity_bytes.saturating_sub(totals.stored_bytes)
+            })),
+            "actors" => Ok(self.actors.rows().map(|row| self.actor_json(&row)).collect()),
+            "objects" => Ok(self.objects_json()),
+            "workers" => Ok(self
+                .processes
+                .values()
+                .filter(|p| p.kind != Kind::Tool)
+                .map(|p| self.process_json(p))
+                .collect()),
+            "status" => Ok(self.status()),
+            "summary" => Ok(self.summary()),
+            "tasks" | "timeline" => {
+                return self.gather(asker, request, kind, argument, json!([]));
+            }
+            "why" => match argument.parse::<AnyId>() {
+                Ok(id) => {
+                    let own = self.why(id);
+                    return self.gather(asker, request, kind, argument, own);
+                }
+                Err(error) => Err(error.to_string()),
+            },
+            _ => Err(format!("there is no query {kind:?}")),
+        };
+        let result = result.map(|value| value.to_string());
+        self.send(asker, &ToClient::Answer { request, result });
+    }
+
+    pub(crate) fn on_inspected(&mut self, from: ProcessId, request: u64, json: &str) {
+        let Some(gathering) = self.queries.open.get_mut(&request) else { return };
+        if gathering.waiting.remove(&from) {
+            // What does not parse is as good as no answer.
+            gathering.came.push((from, serde_json::from_str(json).unwrap_or(Value::Null)));
+        }
+        if gathering.waiting.is_empty() {
+            self.finish_query(request);
+        }
+    }
+
+    /// A process is gone: nobody waits for its answers, and its questions need none.
+    pub(crate) fn forget_asker(&mut self, gone: ProcessId) {
+        self.queries.open.retain(|_, gathering| gathering.asker != gone);
+        let mut complete = Vec::new();
+        for (number, gathering) in &mut self.queries.open {
+            if gathering.waiting.remove(&gone) && gathering.waiting.is_empty() {
+                complete.push(*number);
+            }
+        }
+        for number in complete {
+            self.finish_query(number);
+        }
+    }
+
+    /// With what has come.
+    pub(crate) fn finish_query(&mut self, number: u64) {
+        let Some(gathering) = self.queries.open.remove(&number) else { return };
+        let Gathering { asker, request, kind, own, waiting, came } = gathering;
+        let result = match own {
+            Value::Array(mut rows) => {
+                for (_, value) in came {
+                    match value {
+                        Value::Array(more) => rows.extend(more),
+                        Value::Null => {}
+                        one => rows.push(one),
+                    }
+                }
+                if kind == "why" {
+                    let late = waiting.iter().map(|process| {
+                        json!(format!("{process} did not answer within {} s", PATIENCE.as_secs()))
+                    });
+                    rows.extend(late);
+                }
+                Value::Array(rows)
+            }
+            other => other,
+        };
+        self.send(asker, &ToClient::Answer { request, result: Ok(result.to_string()) });
+    }
+
+    fn gather(
+        &mut self,
+        asker: ProcessId,
+        request: u64,
+        kind: String,
+        argument: String,
+        own: Value,
+    ) {
+        let known = |p: &&Process| p.kind != Kind::Tool && p.greeted && p.connection.is_some();
+        let waiting: BTreeSet<_> = self.processes.values().filter(known).map(|p| p.id).collect();
+        let full = self.queries.open.len() >= OPEN_MAX;
+        self.queries.last += 1;
+        let number = self.queries.last;
+        let ask = if full { BTreeSet::new() } else { waiting };
+        for process in &ask {
+            let (kind, argument) = (kind.clone(), argument.clone());
+            self.send(*process, &ToClient::Inspect { request: number, kind, argument });
+        }
+        let nobody = ask.is_empty();
+        let gathering = Gathering { asker, request, kind, own, waiting: ask, came: Vec::new() };
+        self.queries.open.insert(number, gathering);
+        if nobody {
+            self.finish_query(number);
+        } else {
+            self.after(PATIENCE, Timer::Query(number));
+        }
+    }
+
+    fn nodes(&self) -> Value {
+        json!([{
+            "NodeID": format!("{:016x}", self.node.0),
+            "Alive": true,
+            "NodeManagerAddress": "127.0.0.1",
+            "NodeManagerHostname": machine::hostname(),
+            "Resources": self.with_store(self.scheduler.total(), |totals| totals.capacity_bytes),
+            "Labels": {},
+            "session_dir": self.session.path(),
+            "pid": std::process::id(),
+        }])
+    }
+
+    fn with_store(
+        &self,
+        resources: &ResourceSet,
+        store: impl Fn(&hoplo_core::objects::Totals) -> u64,
+    ) -> Value {
+        let mut value = Self::resources_json(resources);
+        value["object_store_memory"] = json!(store(&self.objects.totals()) as f64);
+        value
+    }
+
+    fn actor_json(&self, row: &ActorRow) -> Value {
+        let pid = row.worker.and_then(|worker| self.processes.get(&worker)).map(|p| p.pid);
+        let reason = match &row.state {
+            ActorState::Pending { reason, .. } => Some(reason.clone()),
+            ActorState::Restarting { cause, .. } => Some(cause.clone()),
+            ActorState::Dead { failure } if failure.kind == hoplo_wire::FailureKind::User => {
+                Some("its constructor raised".to_string())
+            }
+            ActorState::Dead { failure } => Some(failure.text()),
+            ActorState::Alive { .. } => None,
+        };
+        json!({
+            "actor_id": row.actor.hex(),
+            "id": row.actor.to_string(),
+            "class_name": row.class_name,
+            "name": row.name,
+            "namespace": row.namespace,
+            "job": row.job.to_string(),
+            "detached": row.detached,
+            "restarts": row.incarnation,
+            "state": state_name(&row.state),
+            "pid": pid,
+            "reason": reason,
+        })
+    }
+
+    fn objects_json(&self) -> Value {
+        let rows = self.objects.listing().map(|row| {
+            let holders = row.holders.iter().map(
+                |(process, tokens)| json!({ "process": process.to_string(), "tokens": tokens }),
+            );
+            json!({
+                "object_id": row.object.hex(),
+                "id": row.object.to_string(),
+                "state": row.state,
+                "size": row.len,
+                "owner": row.owner.map(|owner| owner.to_string()),
+                "holders": holders.collect::<Vec<_>>(),
+                "containers": row.containers,
+                "waiting": row.waiting.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            })
+        });
+        rows.collect()
+    }
+
+    fn process_json(&self, process: &Process) -> Value {
+        let lease = self.scheduler.lease_on(process.id);
+        let works_for = lease.map(|lease| match lease.claimant {
+            Claimant::Actor { actor, .. } => actor.to_string(),
+            Claimant::Demand { process, .. } => process.to_string(),
+        });
+        let state = match (process.kind, lease) {
+            (Kind::Driver, _) => "driver",
+            (_, _) if !process.greeted => "starting",
+            (_, Some(lease)) if lease.blocked => "blocked",
+            (_, Some(_)) => "leased",
+            (_, None) => "idle",
+        };
+        json!({
+            "id": process.id.to_string(),
+            "pid": process.pid,
+            "kind": if process.kind == Kind::Driver { "driver" } else { "worker" },
+            "state": state,
+            "job": process.job.to_string(),
+            "title": process.title,
+            "works_for": works_for,
+            "resources": lease.map(|lease| Self::resources_json(&lease.resources)),
+            "memory": machine::own_bytes(process.pid),
+            "age_s": self.now.since(process.since).as_secs_f64(),
+        })
+    }
+
+    fn status(&self) -> Value {
+        let totals = self.objects.totals();
+        let waiting = self.scheduler.waiting().map(|(claimant, count, shape)| {
+            let stuck = self.scheduler.explain(claimant);
+            let who = match claimant {
+                Claimant::Actor { actor, .. } => actor.to_string(),
+                Claimant::Demand { process, .. } => format!("tasks of {process}"),
+            };
+            json!({
+                "who": who,
+                "count": count,
+                "needs": shape.resources.to_string(),
+                "reason": stuck.as_ref().map(|stuck| stuck.reason.clone()),
+                "infeasible": stuck.is_some_and(|stuck| stuck.infeasible),
+            })
+        });
+        let jobs = self.jobs.values().filter(|job| job.ended_us.is_none()).map(|job| {
+            json!({
+                "job": job.id.to_string(),
+                "pid": job.driver_pid,
+                "entrypoint": job.config.entrypoint,
+                "namespace": job.config.namespace,
+                "started_us": job.started_us,
+            })
+        });
+        let workers = self.processes.values().filter(|process| process.is_worker());
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "pid": std::process::id(),
+            "session_dir": self.session.path(),
+            "node": format!("{:016x}", self.node.0),
+            "resources": Self::resources_json(self.scheduler.total()),
+            "available": Self::resources_json(&self.scheduler.available()),
+            "workers": workers.count(),
+            "zygote_pid": self.zygote.pid(),
+            "actors": self.actors.rows().filter(|row| !matches!(row.state, ActorState::Dead { .. })).count(),
+            "jobs": jobs.collect::<Vec<_>>(),
+            "waiting": waiting.collect::<Vec<_>>(),
+            "store": {
+                "capacity": totals.capacity_bytes,
+                "stored": totals.stored_bytes,
+                "objects": totals.stored_objects,
+                "spilled": totals.spilled_bytes,
+                "spilled_objects": totals.spilled_objects,
+                "in_memory": self.store.touched_bytes(),
+            },
+            "counters": self.summary(),
+            "violations": self.violations,
+        })
+    }
+
+    fn summary(&self) -> Value {
+        let totals = self.objects.totals();
+        json!({
+            "tasks_finished": self.counters.tasks_finished,
+            "method_calls_finished": self.counters.method_calls_finished,
+            "objects_stored": self.counters.objects_stored,
+            "bytes_stored": self.counters.bytes_stored,
+            "spills": totals.spills,
+            "restores": totals.restores,
+        })
+    }
+
+    /// What the machines here know of it, as lines.
+    fn why(&self, id: AnyId) -> Value {
+        let mut lines = Vec::new();
+        for row in self.actors.rows().filter(|row| id.names_task(row.actor.0)) {
+            lines.extend(self.actors.explain(row.actor));
+            let stuck = self.scheduler.explain_actor(row.actor);
+            lines.extend(stuck.map(|stuck| format!("{} waits: {}", row.actor, stuck.reason)));
+        }
+        for row in self.objects.listing().filter(|row| id.names_object(row.object)) {
+            lines.push(self.objects.explain(row.object));
+            lines
+                .extend(self.objects.story(row.object).into_iter().map(|line| format!("  {line}")));
+        }
+        if let AnyId::Task(_) | AnyId::ShortTask { .. } = id {
+            let word = match id {
+                AnyId::ShortTask { owner_count, seq } => format!("{owner_count:x}-{seq:x}"),
+                AnyId::Task(task) => format!("{:x}-{:x}", task.owner.count(), task.seq),
+                AnyId::Object(_) | AnyId::ShortObject { .. } => String::new(),
+            };
+            lines.extend(journal::story(self.now, &word));
+        }
+        json!(lines)
+    }
+}

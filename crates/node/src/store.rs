@@ -1,0 +1,192 @@
+//! The node's shared memory: metadata segment and arena, and the daemon's moves in them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use hoplo_core::objects::{Event, FreeOutcome, SpillOutcome, SpillPlace};
+use hoplo_shm::{
+    Arena, CloseOutcome, Generation, MapError, ObjectState, PinRow, ProcessSlot, Segment,
+};
+use hoplo_wire::Location;
+
+use crate::spill::{Direction, Spill};
+
+#[derive(Debug)]
+pub(crate) struct Store {
+    segment: Arc<Segment>,
+    arena: Arc<Arena>,
+    /// Segment and arena, for `Welcome`.
+    descriptors: Rc<[OwnedFd]>,
+    spill: Spill,
+    /// State words that are closed while the disk thread writes, by attempt.
+    closed: BTreeMap<u64, Location>,
+    /// Slots that are sealed once the disk thread has read, by attempt.
+    filling: BTreeMap<u64, u32>,
+}
+
+/// Shared memory or spill files could not be made.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StoreError {
+    #[error("cannot make the object store: {0}")]
+    Map(#[from] MapError),
+    #[error("cannot make the object store: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl Store {
+    pub(crate) fn new(arena_bytes: u64, spill_folder: PathBuf) -> Result<Self, StoreError> {
+        let (segment, segment_fd) = Segment::create()?;
+        let arena = Arena::create(arena_bytes)?;
+        let arena_fd = arena.as_fd().try_clone_to_owned()?;
+        let spill = Spill::new(spill_folder, Arc::clone(&arena))?;
+        Ok(Self {
+            segment,
+            arena,
+            descriptors: vec![segment_fd, arena_fd].into(),
+            spill,
+            closed: BTreeMap::new(),
+            filling: BTreeMap::new(),
+        })
+    }
+
+    pub(crate) fn descriptors(&self) -> Rc<[OwnedFd]> {
+        Rc::clone(&self.descriptors)
+    }
+
+    pub(crate) fn arena_bytes(&self) -> u64 {
+        self.arena.capacity()
+    }
+
+    /// Readable when `disk_done` has something.
+    pub(crate) fn disk(&self) -> impl AsFd {
+        self.spill.wake()
+    }
+
+    /// Close, check the pins, free. `live`: the slots of all processes that may read.
+    pub(crate) fn free(&self, location: Location, live: &[u16]) -> FreeOutcome {
+        match self.close(location, live) {
+            CloseOutcome::Closed => {
+                self.release(location);
+                FreeOutcome::Done
+            }
+            CloseOutcome::Pinned => FreeOutcome::Pinned,
+            // Its writer closed or freed it itself: nobody reads it.
+            CloseOutcome::Stale => {
+                self.release(location);
+                FreeOutcome::Done
+            }
+        }
+    }
+
+    /// `None`: the disk thread is at it.
+    pub(crate) fn spill(
+        &mut self,
+        attempt: u64,
+        location: Location,
+        live: &[u16],
+    ) -> Option<SpillOutcome> {
+        match self.close(location, live) {
+            CloseOutcome::Pinned | CloseOutcome::Stale => return Some(SpillOutcome::Pinned),
+            CloseOutcome::Closed => {}
+        }
+        if let Err(reason) = self.spill.write(attempt, location.offset, location.len) {
+            self.word(location, |word, generation| word.reopen(generation));
+            return Some(SpillOutcome::Failed(reason));
+        }
+        self.closed.insert(attempt, location);
+        None
+    }
+
+    pub(crate) fn restore(&mut self, attempt: u64, place: SpillPlace, offset: u64, slot: u32) {
+        self.filling.insert(attempt, slot);
+        self.spill.read(attempt, place, offset);
+    }
+
+    pub(crate) fn forget(&mut self, place: SpillPlace) {
+        self.spill.forget(place);
+    }
+
+    /// What the disk thread finished.
+    pub(crate) fn disk_done(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        for done in self.spill.take_done() {
+            let attempt = done.attempt;
+            events.push(match done.direction {
+                Direction::Out => {
+                    let location = self.closed.remove(&attempt).expect("it was being written");
+                    let result = match done.result {
+                        Ok(()) => {
+                            self.release(location);
+                            SpillOutcome::Done(done.place)
+                        }
+                        Err(reason) => {
+                            self.word(location, |word, generation| word.reopen(generation));
+                            SpillOutcome::Failed(reason)
+                        }
+                    };
+                    Event::Spilled { attempt, result }
+                }
+                Direction::Back => {
+                    let slot = self.filling.remove(&attempt).expect("it was being read");
+                    let seal = |()| self.segment.object(slot).expect("a slot of ours").seal().0;
+                    Event::Restored { attempt, result: done.result.map(seal) }
+                }
+            });
+        }
+        events
+    }
+
+    /// Words that a dead process left in whatever state.
+    pub(crate) fn reset_slots(&self, slots: &[u32]) {
+        for slot in slots {
+            let word = self.segment.object(*slot).expect("the directory has slots of ours");
+            let found = word.state();
+            if found.state == ObjectState::Sealed {
+                word.close(*slot, found.generation, std::iter::empty());
+            }
+            word.free(found.generation);
+        }
+    }
+
+    pub(crate) fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.arena.punch(offset, len)
+    }
+
+    /// The process is dead: nothing is pinned by it, nobody sleeps on its bell.
+    pub(crate) fn bury(&self, slot: u16) {
+        let slot = ProcessSlot::new(u32::from(slot)).expect("slots are given out below the limit");
+        self.segment.pin_row(slot).wipe();
+        self.segment.doorbell(slot).reset();
+    }
+
+    /// Bytes of memory that the arena takes now.
+    pub(crate) fn touched_bytes(&self) -> u64 {
+        self.arena.touched_bytes().unwrap_or(0)
+    }
+
+    fn close(&self, location: Location, live: &[u16]) -> CloseOutcome {
+        let row = |slot: &u16| -> &PinRow {
+            let slot = ProcessSlot::new(u32::from(*slot));
+            self.segment.pin_row(slot.expect("slots are given out below the limit"))
+        };
+        let rows = live.iter().map(row);
+        match self.segment.object(location.slot) {
+            Some(word) => word.close(location.slot, Generation(location.generation), rows),
+            None => CloseOutcome::Stale,
+        }
+    }
+
+    fn release(&self, location: Location) {
+        self.word(location, |word, generation| word.free(generation));
+    }
+
+    fn word(&self, location: Location, act: impl Fn(&hoplo_shm::ObjectSlot, Generation) -> bool) {
+        if let Some(word) = self.segment.object(location.slot) {
+            act(word, Generation(location.generation));
+        }
+    }
+}

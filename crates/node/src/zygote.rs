@@ -1,0 +1,311 @@
+//! The zygote process: a Python that has imported what workers need, and forks them.
+//!
+//! It is started with the daemon and again when it dies; forks that wait are sent to the next one.
+//! After [`DEATHS_MAX`] deaths without a single fork between them, what waits fails with what
+//! the zygote printed last; the next fork that is asked for starts another one.
+//!
+//! The messages are described in `python/hoplo/_zygote.py`.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+
+use hoplo_shm::fds;
+use hoplo_wire::node::{JobConfig, RuntimeEnv};
+use serde::{Deserialize, Serialize};
+
+use crate::poll::{Poller, Source};
+use crate::stream::{Filled, Stream};
+
+/// Deaths in a row, without a fork between them, after which it is not started by itself.
+const DEATHS_MAX: u32 = 3;
+
+/// Last lines of its output for the reason of a failure.
+const LAST_LINES: usize = 12;
+
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+/// The order to make one worker.
+#[derive(Clone, Debug)]
+pub(crate) struct Fork {
+    pub(crate) json: Vec<u8>,
+    /// The worker's socket, its stdout and its stderr.
+    pub(crate) fds: Rc<[OwnedFd]>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(tag = "op", rename_all = "lowercase")]
+pub(crate) enum FromZygote {
+    Forked { id: u64, pid: u32 },
+    Refused { id: u64, error: String },
+    Exited { pid: u32, status: i32 },
+}
+
+#[derive(Serialize)]
+#[serde(tag = "op", rename_all = "lowercase")]
+enum ToZygote<'a> {
+    Fork {
+        id: u64,
+        env: BTreeMap<&'a str, &'a str>,
+        #[serde(skip_serializing_if = "str::is_empty")]
+        cwd: &'a str,
+        #[serde(skip_serializing_if = "<[String]>::is_empty")]
+        sys_path: &'a [String],
+        argv0: &'a str,
+        runtime_env: &'a RuntimeEnv,
+    },
+    Preload {
+        modules: &'a [String],
+    },
+}
+
+#[derive(Debug)]
+pub(crate) struct Zygote {
+    command: Vec<String>,
+    running: Option<Running>,
+    /// Forks that were asked for and not answered.
+    waiting: BTreeMap<u64, Fork>,
+    /// Modules that were asked for, for the next zygote as well.
+    modules: Vec<String>,
+    deaths: u32,
+    last_lines: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    stream: Stream,
+    output: OwnedFd,
+    wants_writing: bool,
+}
+
+impl Zygote {
+    /// `command` gets the number of its descriptor as last argument.
+    pub(crate) fn new(command: Vec<String>) -> Self {
+        Self {
+            command,
+            running: None,
+            waiting: BTreeMap::new(),
+            modules: Vec::new(),
+            deaths: 0,
+            last_lines: Vec::new(),
+        }
+    }
+
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.running.as_ref().map(|running| running.child.id())
+    }
+
+    /// Starts it unless it runs; failures come out of `take_failed`.
+    pub(crate) fn start(&mut self, poller: &Poller) {
+        if self.running.is_some() {
+            return;
+        }
+        match spawn(&self.command, poller) {
+            Ok(running) => {
+                self.running = Some(running);
+                let modules = std::mem::take(&mut self.modules);
+                self.preload(modules);
+                for (_, fork) in self.waiting.clone() {
+                    self.push(Some(&fork.fds), &fork.json);
+                }
+            }
+            Err(error) => {
+                self.deaths = DEATHS_MAX;
+                self.last_lines = vec![format!("{}: {error}", self.command.join(" "))];
+            }
+        }
+    }
+
+    pub(crate) fn fork(
+        &mut self,
+        id: u64,
+        config: &JobConfig,
+        env: &RuntimeEnv,
+        fds: Rc<[OwnedFd]>,
+    ) {
+        let argv0 = config.entrypoint.split_whitespace().next().unwrap_or("");
+        let message = ToZygote::Fork {
+            id,
+            env: BTreeMap::new(),
+            cwd: &config.cwd,
+            sys_path: &config.sys_path,
+            argv0,
+            runtime_env: env,
+        };
+        let fork = Fork { json: encode(&message), fds };
+        if self.running.is_some() {
+            self.push(Some(&fork.fds), &fork.json);
+        }
+        self.waiting.insert(id, fork);
+    }
+
+    pub(crate) fn preload(&mut self, modules: Vec<String>) {
+        if self.running.is_some() && !modules.is_empty() {
+            self.push(None, &encode(&ToZygote::Preload { modules: &modules }));
+        }
+        self.modules.extend(modules);
+    }
+
+    /// Whether somebody should look at its socket for room to write.
+    pub(crate) fn flush(&mut self, poller: &Poller) {
+        let Some(running) = &mut self.running else { return };
+        // An error shows as the end of its socket.
+        let done = running.stream.flush().unwrap_or(true);
+        if running.wants_writing == done {
+            running.wants_writing = !done;
+            poller.watch_writing(&running.stream, Source::Zygote, !done);
+        }
+    }
+
+    /// What it says; `None` when it is dead.
+    pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Option<Vec<FromZygote>> {
+        let Some(running) = &mut self.running else { return Some(Vec::new()) };
+        let filled = running.stream.fill(scratch, usize::MAX);
+        let mut said = Vec::new();
+        loop {
+            match running.stream.take_frame() {
+                Ok(Some(body)) => match serde_json::from_slice(body) {
+                    Ok(message) => said.push(message),
+                    Err(_) => return None,
+                },
+                Ok(None) => break,
+                Err(_) => return None,
+            }
+        }
+        for message in &said {
+            if let FromZygote::Forked { id, .. } | FromZygote::Refused { id, .. } = message {
+                self.waiting.remove(id);
+                self.deaths = 0;
+            }
+        }
+        match filled {
+            Ok(Filled::Closed) | Err(_) if said.is_empty() => None,
+            Ok(_) | Err(_) => Some(said),
+        }
+    }
+
+    /// What it prints; false at the end.
+    pub(crate) fn read_output(&mut self, scratch: &mut [u8]) -> (String, bool) {
+        let Some(running) = &mut self.running else { return (String::new(), false) };
+        let Ok(bytes @ 1..) = rustix::io::read(&running.output, &mut *scratch) else {
+            return (String::new(), false);
+        };
+        let text = String::from_utf8_lossy(&scratch[..bytes]).into_owned();
+        self.last_lines.extend(text.lines().map(str::to_string));
+        let surplus = self.last_lines.len().saturating_sub(LAST_LINES);
+        self.last_lines.drain(..surplus);
+        (text, true)
+    }
+
+    pub(crate) fn close_output(&mut self, poller: &Poller) {
+        if let Some(running) = &self.running {
+            poller.remove(&running.output);
+        }
+    }
+
+    /// It is dead: takes it away, and starts the next one unless too many died.
+    pub(crate) fn bury(&mut self, poller: &Poller, scratch: &mut [u8]) -> String {
+        while self.read_output(scratch).1 {}
+        let Some(mut running) = self.running.take() else { return String::new() };
+        poller.remove(&running.stream);
+        let _ = running.child.kill();
+        let status = running.child.wait().map_or(0, |status| status.into_raw());
+        self.deaths += 1;
+        let text = format!("the zygote died (wait status {status:#x}, {} in a row)", self.deaths);
+        if self.deaths < DEATHS_MAX {
+            self.start(poller);
+        }
+        text
+    }
+
+    /// Forks that will not happen, and why.
+    pub(crate) fn take_failed(&mut self) -> Vec<(u64, String)> {
+        if self.running.is_some() || self.deaths < DEATHS_MAX {
+            return Vec::new();
+        }
+        let command = self.command.join(" ");
+        let reason =
+            format!("workers cannot be forked: {command} ended\n{}", self.last_lines.join("\n"));
+        let waiting = std::mem::take(&mut self.waiting);
+        waiting.into_keys().map(|id| (id, reason.clone())).collect()
+    }
+
+    /// Whether a fork that is asked for now needs `start` first.
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// Closes its socket, which makes it exit, and waits for it.
+    pub(crate) fn stop(&mut self) {
+        if let Some(Running { mut child, stream, output, .. }) = self.running.take() {
+            drop((stream, output));
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    fn push(&mut self, fds: Option<&Rc<[OwnedFd]>>, json: &[u8]) {
+        let running = self.running.as_mut().expect("the caller looked");
+        running.stream.push(fds.cloned(), |out| {
+            out.extend_from_slice(&(json.len() as u32).to_le_bytes());
+            out.extend_from_slice(json);
+        });
+    }
+}
+
+fn encode(message: &ToZygote<'_>) -> Vec<u8> {
+    serde_json::to_vec(message).expect("strings and numbers always serialize")
+}
+
+fn spawn(command: &[String], poller: &Poller) -> io::Result<Running> {
+    let (ours, theirs) = fds::socketpair()?;
+    let (output, print) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    // The only thread that makes processes is this one: nobody else inherits it meanwhile.
+    rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty())?;
+    let (program, arguments) = command.split_first().expect("a command has a program");
+    let child = Command::new(program)
+        .args(arguments)
+        .arg(theirs.as_fd().as_raw_fd().to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::from(print.try_clone()?))
+        .stderr(Stdio::from(print))
+        .spawn()?;
+    rustix::io::ioctl_fionbio(&output, true)?;
+    let stream = Stream::new(ours, MESSAGE_BYTES_MAX)?;
+    poller.add(&stream, Source::Zygote)?;
+    poller.add(&output, Source::ZygoteOutput)?;
+    Ok(Running { child, stream, output, wants_writing: false })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_those_of_the_python_side() {
+        let modules = vec!["numpy".to_string()];
+        let text = String::from_utf8(encode(&ToZygote::Preload { modules: &modules })).unwrap();
+        assert_eq!(text, r#"{"op":"preload","modules":["numpy"]}"#);
+        let env = RuntimeEnv::default();
+        let fork = ToZygote::Fork {
+            id: 3,
+            env: BTreeMap::new(),
+            cwd: "/w",
+            sys_path: &modules,
+            argv0: "x.py",
+            runtime_env: &env,
+        };
+        assert_eq!(
+            String::from_utf8(encode(&fork)).unwrap(),
+            r#"{"op":"fork","id":3,"env":{},"cwd":"/w","sys_path":["numpy"],"argv0":"x.py","runtime_env":{"env_vars":{},"working_dir":null,"py_modules":[]}}"#
+        );
+        let exited: FromZygote =
+            serde_json::from_str(r#"{"op":"exited","pid":4242,"status":-9}"#).unwrap();
+        assert_eq!(exited, FromZygote::Exited { pid: 4242, status: -9 });
+        assert!(serde_json::from_str::<FromZygote>(r#"{"op":"boom"}"#).is_err());
+    }
+}
