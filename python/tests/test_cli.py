@@ -1,0 +1,267 @@
+"""The `hoplo` command, and nodes that stay."""
+
+import json
+import os
+import re
+import time
+
+import pytest
+from conftest import alive, command, eventually, processes, run_driver
+
+import hoplo
+from hoplo.exceptions import ConnectionFailedError
+
+NODE = None
+
+
+@hoplo.remote
+def pid():
+    return os.getpid()
+
+
+@hoplo.remote
+class Counter:
+    def __init__(self):
+        self.value = 0
+
+    def add(self):
+        self.value += 1
+        return self.value
+
+
+# ------------------------------------------------------------------------------------ errors
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["status"], ["why", "task:1-1"], ["list", "tasks"], ["list", "actors"]],
+)
+def test_nothing_runs(arguments):
+    done = command(*arguments, check=False)
+    assert done.returncode != 0
+    assert done.stdout == ""
+    assert "hoplo start --head" in done.stderr
+    assert len(done.stderr.splitlines()) <= 3
+
+
+def test_stop_when_nothing_runs():
+    done = command("stop", check=False)
+    assert done.returncode in (0, 1)
+    assert "no" in (done.stdout + done.stderr).lower()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["strat"], "start"),
+        (["list", "taks"], "tasks"),
+        (["start", "--head", "--num-cpu", "2"], "num-cpus"),
+        (["start", "--head", "--num-cpus", "two"], "two"),
+        (["start", "--head", "--num-cpus", "-1"], "num-cpus|-1"),
+        (["start"], "--head"),
+        (["why"], "ID|id|ref"),
+    ],
+)
+def test_a_wrong_command(arguments, text):
+    done = command(*arguments, check=False)
+    assert done.returncode != 0
+    assert re.search(text, done.stderr)
+    assert "panicked" not in done.stderr
+    assert processes() == {}
+
+
+def test_a_second_head_is_refused(head):
+    head("--num-cpus", "1")
+    done = command("start", "--head", check=False)
+    assert done.returncode != 0
+    assert "hoplo stop" in done.stderr
+    hoplo.init(address="auto")
+    assert hoplo.cluster_resources()["CPU"] == 1
+
+
+def test_why_of_nothing_and_of_nonsense(head):
+    head("--num-cpus", "1")
+    done = command("why", "task:77-77", check=False)
+    assert "task:77-77" in done.stdout + done.stderr
+    done = command("why", "nonsense", check=False)
+    assert done.returncode != 0
+    assert "nonsense" in done.stderr
+
+
+# ------------------------------------------------------------------------------------ alone
+
+
+def test_version():
+    assert hoplo.__version__ in command("version").stdout
+    assert hoplo.__version__ in command("--version").stdout
+
+
+@pytest.mark.parametrize("arguments", [[], *([c] for c in ("start", "stop", "status", "why"))])
+def test_help(arguments):
+    told = command(*arguments, "--help").stdout
+    assert "hoplo" in told
+    assert len(told.splitlines()) > 3
+
+
+def test_it_starts_in_milliseconds():
+    def quickest():
+        began = time.monotonic()
+        command("version")
+        return time.monotonic() - began
+
+    assert min(quickest() for _ in range(5)) < 0.1
+
+
+# ------------------------------------------------------------------------------------ a head
+
+
+def test_start_join_stop(head):
+    told = head("--num-cpus", "2", "--num-gpus", "1", "--resources", '{"disk": 3}')
+    assert "auto" in told
+    assert "hoplo stop" in told
+    hoplo.init(address="auto")
+    resources = hoplo.cluster_resources()
+    assert (resources["CPU"], resources["GPU"], resources["disk"]) == (2, 1, 3)
+    assert hoplo.get(pid.remote()) != os.getpid()
+    hoplo.shutdown()
+    assert len(processes()) >= 1
+    command("stop")
+    eventually(lambda: processes() == {})
+    with pytest.raises(ConnectionFailedError, match="hoplo start --head"):
+        hoplo.init(address="auto")
+
+
+def test_two_drivers_share_a_node(head):
+    head("--num-cpus", "2")
+    hoplo.init(address="auto", namespace="shared")
+    counter = Counter.options(name="counter").remote()
+    assert hoplo.get(counter.add.remote()) == 1
+    other = """
+import hoplo
+hoplo.init(address="auto", namespace="shared")
+counter = hoplo.get_actor("counter")
+print(hoplo.get(counter.add.remote()), hoplo.get_runtime_context().get_job_id())
+"""
+    value, job = run_driver(other).stdout.split()
+    assert value == "2"
+    assert job != hoplo.get_runtime_context().get_job_id()
+    assert hoplo.get(counter.add.remote()) == 3
+
+
+def test_the_address_in_the_environment(head):
+    told = head("--num-cpus", "1")
+    by_name = run_driver(
+        "import hoplo\nprint(hoplo.cluster_resources()['CPU'])\n",
+        env={**os.environ, "HOPLO_ADDRESS": "auto"},
+    )
+    assert float(by_name.stdout) == 1
+    hoplo.init(address="auto")
+    address = hoplo.get_runtime_context().gcs_address
+    assert address in told
+    hoplo.shutdown()
+    hoplo.init(address=address)
+    assert hoplo.cluster_resources()["CPU"] == 1
+
+
+def test_a_job_ends_with_its_driver_but_for_detached_actors(head):
+    head("--num-cpus", "2")
+    out = run_driver(
+        """
+import hoplo, os
+hoplo.init(address="auto", namespace="ours")
+
+@hoplo.remote
+class Named:
+    def pid(self):
+        return os.getpid()
+
+stays = Named.options(name="stays", lifetime="detached").remote()
+goes = Named.options(name="goes").remote()
+print(*hoplo.get([stays.pid.remote(), goes.pid.remote()]))
+"""
+    ).stdout
+    stays, goes = map(int, out.split())
+    eventually(lambda: not alive(goes), timeout=3)
+    assert alive(stays)
+    hoplo.init(address="auto", namespace="ours")
+    assert hoplo.get(hoplo.get_actor("stays").pid.remote()) == stays
+    with pytest.raises(ValueError, match="goes"):
+        hoplo.get_actor("goes")
+    hoplo.kill(hoplo.get_actor("stays"))
+    eventually(lambda: not alive(stays))
+
+
+def test_status(head):
+    head("--num-cpus", "3")
+    hoplo.init(address="auto")
+    hoplo.get(pid.remote())
+    told = command("status").stdout
+    assert "CPU" in told
+    assert "3" in told
+    parsed = json.loads(command("status", "--json").stdout)
+    assert parsed["resources"]["CPU"] == 3
+
+
+# ------------------------------------------------------------------------------------ looking
+
+
+def test_why_and_list(fresh_node, gate):
+    fresh_node(num_cpus=1)
+
+    @hoplo.remote
+    def hold():
+        gate.wait()
+
+    @hoplo.remote
+    def after(x):
+        return x
+
+    running = hold.remote()
+    eventually(gate.arrived)
+    queued = after.remote(running)
+    stuck = hold.options(num_gpus=1).remote()
+    big = hoplo.put(b"x" * 1_000_000)
+    counter = Counter.options(name="counter", num_cpus=0).remote()
+    hoplo.get(counter.add.remote())
+
+    why = command("why", queued.hex()).stdout
+    assert "after" in why
+    assert "hold" in why
+    assert "running" in why
+    assert "GPU 1" in command("why", stuck.hex()).stdout
+    task = re.search(r"task:\S+?(?= |,|;|$)", why).group()
+    assert task in command("why", task).stdout
+    assert "alive" in command("why", counter._actor_id).stdout
+    assert "1" in command("why", big.hex()).stdout
+
+    tasks = command("list", "tasks").stdout
+    assert "hold" in tasks
+    assert "after" in tasks
+    assert "running" in tasks
+    actors = command("list", "actors").stdout
+    assert "Counter" in actors
+    assert "counter" in actors
+    assert (
+        big.hex()[:8] in command("list", "objects").stdout
+        or "obj:" in command("list", "objects").stdout
+    )
+    workers = command("list", "workers").stdout
+    (held,) = gate.pids_arrived()
+    assert str(held) in workers
+    rows = json.loads(command("list", "actors", "--json").stdout)
+    assert [row["name"] for row in rows] == ["counter"]
+    gate.open()
+
+
+def test_logs(fresh_node):
+    fresh_node(num_cpus=1)
+
+    @hoplo.remote
+    def speak():
+        print("what the worker said")
+        return os.getpid()
+
+    worker = hoplo.get(speak.remote())
+    eventually(lambda: "what the worker said" in command("logs").stdout)
+    told = command("logs").stdout
+    assert str(worker) in told

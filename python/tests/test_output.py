@@ -1,0 +1,149 @@
+"""What workers print reaches the driver, with a short prefix, repeated lines folded."""
+
+import os
+import re
+import sys
+
+import pytest
+from conftest import eventually, run_driver
+
+import hoplo
+
+NODE = {"num_cpus": 4}
+
+
+class Told:
+    """What the driver printed so far."""
+
+    def __init__(self, capfd):
+        self._capfd = capfd
+        self.out = self.err = ""
+
+    def read(self):
+        out, err = self._capfd.readouterr()
+        self.out += out
+        self.err += err
+        return self
+
+
+@pytest.fixture
+def told(capfd):
+    return Told(capfd)
+
+
+@hoplo.remote
+def speak(text, stderr=False):
+    print(text, file=sys.stderr if stderr else sys.stdout)
+    return os.getpid()
+
+
+def test_a_line_has_the_name_and_the_pid(told):
+    pid = hoplo.get(speak.remote("hello there"))
+    eventually(lambda: f"(speak pid={pid}) hello there\n" in told.read().out)
+    assert told.err == ""
+
+
+def test_standard_error_goes_to_standard_error(told):
+    pid = hoplo.get(speak.remote("bad news", stderr=True))
+    eventually(lambda: f"pid={pid}) bad news\n" in told.read().err)
+    assert "bad news" not in told.out
+
+
+def test_an_actor_is_named_by_its_class(told):
+    @hoplo.remote
+    class Speaker:
+        def __init__(self):
+            print("born")
+
+        def speak(self):
+            print("spoken")
+            return os.getpid()
+
+    actor = Speaker.remote()
+    pid = hoplo.get(actor.speak.remote())
+    eventually(lambda: "spoken" in told.read().out)
+    assert re.search(rf"\(\S*Speaker pid={pid}\) born", told.out)
+    assert re.search(rf"\(\S*Speaker\S* pid={pid}\) spoken", told.out)
+
+
+def test_lines_that_many_workers_print_are_folded(told, gate):
+    @hoplo.remote
+    def arrive():
+        gate.wait()
+        print("loading the same thing")
+        return os.getpid()
+
+    refs = [arrive.remote() for _ in range(4)]
+    eventually(lambda: gate.arrived() == 4)
+    gate.open()
+    assert len(set(hoplo.get(refs))) == 4
+    eventually(lambda: "[repeated 3x]" in told.read().out)
+    assert told.out.count("loading the same thing") == 2
+
+
+def test_many_lines_all_arrive_in_order(told):
+    @hoplo.remote
+    def count():
+        for i in range(1000):
+            print("line", i)
+
+    hoplo.get(count.remote())
+    eventually(lambda: "line 999\n" in told.read().out)
+    numbers = [int(n) for n in re.findall(r"line (\d+)\n", told.out)]
+    assert numbers == list(range(1000))
+
+
+def test_what_is_not_a_line_or_not_text(told):
+    @hoplo.remote
+    def odd():
+        sys.stdout.write("no end of line")
+        sys.stdout.flush()
+        os.write(2, b"\xff\xfe not text\n")
+        os.system("echo from a child process")
+        print("x" * 200_000)
+
+    hoplo.get(odd.remote())
+    eventually(lambda: "not text" in told.read().err)
+    eventually(lambda: told.read().out.count("x") >= 200_000)
+    assert "from a child process" in told.out
+
+
+def test_what_is_printed_last_is_shown():
+    done = run_driver(
+        """
+import hoplo
+@hoplo.remote
+def f():
+    print("the last words")
+hoplo.get(f.remote())
+"""
+    )
+    assert "the last words" in done.stdout
+
+
+def test_log_to_driver_false():
+    done = run_driver(
+        """
+import hoplo, os, glob
+context = hoplo.init(num_cpus=1, log_to_driver=False)
+@hoplo.remote
+def f():
+    print("kept quiet")
+    return os.getpid()
+pid = hoplo.get(f.remote())
+for _ in range(1000):
+    said = "".join(open(p).read() for p in glob.glob(context["session_dir"] + "/logs/*"))
+    if "kept quiet" in said:
+        break
+    hoplo.get(f.remote())
+else:
+    raise SystemExit("not in the logs")
+"""
+    )
+    assert "kept quiet" not in done.stdout + done.stderr
+
+
+def test_it_is_quiet_otherwise(told):
+    hoplo.get([hoplo.remote(lambda: None).remote() for _ in range(20)])
+    assert told.read().out == ""
+    assert told.err == ""
