@@ -198,7 +198,7 @@ impl Client {
             let core = &mut *core;
             core.session.flush(&mut core.effects);
             self.carry_out(core);
-            let counted = ToNode::Counted(core.session.counters());
+            let counted = ToNode::Counted(core.session.take_counters());
             core.writer.send(&counted);
             core.writer.shutdown();
         }

@@ -157,8 +157,15 @@ impl Client {
                 self.own_bell(Urgency::Must);
             }
             ToClient::Inspect { request, kind, argument } => {
-                let json = self.inspect(&kind, &argument);
-                self.core.lock().writer.send(&ToNode::Inspected { request, json });
+                let json = match kind.as_str() {
+                    "status" | "summary" => "null".to_string(), // the counts say it
+                    _ => self.inspect(&kind, &argument),
+                };
+                let mut core = self.core.lock();
+                self.drain(&mut core);
+                let counted = core.session.take_counters();
+                core.writer.send(&ToNode::Counted(counted));
+                core.writer.send(&ToNode::Inspected { request, json });
             }
             ToClient::Output { pid, title, stderr, lines } => {
                 self.hooks.output(pid, &title, stderr, &lines);
@@ -211,15 +218,6 @@ impl Client {
                     })
                 })
                 .collect(),
-            "summary" => {
-                let counters = session.counters();
-                json!({
-                    "tasks_finished": counters.tasks_finished,
-                    "method_calls_finished": counters.method_calls_finished,
-                    "objects_stored": counters.objects_stored,
-                    "bytes_stored": counters.bytes_stored,
-                })
-            }
             other => {
                 drop(core);
                 return self.hooks.inspect(other, argument).unwrap_or_else(|| "null".to_string());

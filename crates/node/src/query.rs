@@ -63,8 +63,10 @@ impl Daemon {
                 .filter(|p| p.kind != Kind::Tool)
                 .map(|p| self.process_json(p))
                 .collect()),
-            "status" => Ok(self.status()),
-            "summary" => Ok(self.summary()),
+            // Every process first says what it counted, so that the sums are of this moment.
+            "status" | "summary" => {
+                return self.gather(asker, request, kind, argument, Value::Null);
+            }
             "tasks" | "timeline" => {
                 return self.gather(asker, request, kind, argument, json!([]));
             }
@@ -111,6 +113,8 @@ impl Daemon {
         let Some(gathering) = self.queries.open.remove(&number) else { return };
         let Gathering { asker, request, kind, own, waiting, came } = gathering;
         let result = match own {
+            Value::Null if kind == "status" => self.status(),
+            Value::Null => self.summary(),
             Value::Array(mut rows) => {
                 for (_, value) in came {
                     match value {

@@ -294,8 +294,9 @@ impl Session {
         self.tasks.len()
     }
 
-    pub fn counters(&self) -> Counters {
-        self.counters
+    /// What was counted since this was asked last.
+    pub fn take_counters(&mut self) -> Counters {
+        std::mem::take(&mut self.counters)
     }
 
     pub fn runs(&self) -> impl Iterator<Item = &Run> {
