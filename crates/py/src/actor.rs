@@ -100,7 +100,7 @@ impl ActorTemplate {
             class,
             class_name: self.class_name.clone(),
             name: interface.name.clone(),
-            namespace: namespace.unwrap_or_else(|| session.namespace()),
+            namespace: namespace.unwrap_or_else(|| session.namespace.clone()),
             detached: options.getattr("detached")?.extract()?,
             get_if_exists: options.getattr("get_if_exists")?.extract()?,
             shape: (*shape).clone(),
@@ -399,7 +399,7 @@ pub(crate) fn get_actor(
     namespace: Option<String>,
 ) -> PyResult<ActorHandle> {
     let session = session::current(py)?;
-    let namespace = namespace.unwrap_or_else(|| session.namespace());
+    let namespace = namespace.unwrap_or_else(|| session.namespace.clone());
     match py.detach(|| session.client.lookup_actor(&namespace, name)) {
         Some(found) => ActorHandle::found(py, session, found),
         None => Err(PyValueError::new_err(format!(

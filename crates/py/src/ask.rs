@@ -67,7 +67,6 @@ pub(crate) fn kv_keys<'py>(py: Python<'py>, prefix: Vec<u8>) -> PyResult<Bound<'
 type Answer = (Option<Vec<u8>>, Vec<Vec<u8>>);
 
 fn kv(py: Python<'_>, session: &Arc<Session>, operation: KvOperation) -> PyResult<Answer> {
-    let namespace = session.namespace();
-    py.detach(|| session.client.kv(&namespace, operation))
+    py.detach(|| session.client.kv(&session.namespace, operation))
         .map_err(|failure: Failure| errors::raised(py, &failure, None))
 }

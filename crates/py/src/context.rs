@@ -130,7 +130,7 @@ pub(crate) fn set_gpus(gpus: &[u32]) {
 pub(crate) fn runtime_env(session: &Session) -> RuntimeEnv {
     match actor() {
         Some(actor) => actor.spec.shape.env.clone(),
-        None => session.client.welcome().config.env.clone(),
+        None => session.env.clone(),
     }
 }
 
@@ -171,7 +171,7 @@ pub(crate) fn runtime_context(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     context.set_item("node_id", format!("{:016x}", welcome.node.0))?;
     context.set_item("worker_id", format!("{:016x}", welcome.process.0))?;
     context.set_item("worker_mode", if session.is_worker { "worker" } else { "driver" })?;
-    context.set_item("namespace", session.namespace())?;
+    context.set_item("namespace", &session.namespace)?;
     context.set_item("task_id", running.as_ref().map(|one| errors::hex(one.task)))?;
     context.set_item("task_name", running.as_ref().map(|one| &*one.name))?;
     context.set_item("task_function_name", running.as_ref().map(|one| &*one.name))?;

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use hoplo_base::ObjectId;
 use hoplo_client::Client;
+use hoplo_wire::node::{JobConfig, RuntimeEnv};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -33,8 +34,12 @@ pub(crate) struct Session {
     /// Distinguishes sessions of one process; never 0.
     pub(crate) number: u32,
     pub(crate) is_worker: bool,
-    /// What the user called the node: a socket's path.
+    /// A socket's path.
     pub(crate) address: String,
+    /// Where names of actors are looked up.
+    pub(crate) namespace: String,
+    /// The job's own.
+    pub(crate) env: RuntimeEnv,
     closed: AtomicBool,
     /// The daemon that this process started, to be waited for.
     pub(crate) daemon: Mutex<Option<std::process::Child>>,
@@ -52,13 +57,16 @@ static EPOCH: AtomicU32 = AtomicU32::new(0);
 static NUMBER: AtomicU32 = AtomicU32::new(1);
 
 impl Session {
-    pub(crate) fn new(client: Arc<Client>, is_worker: bool, address: String) -> Session {
+    pub(crate) fn new(client: Arc<Client>, is_worker: bool, job: JobConfig) -> Session {
+        let address = format!("{}/sock", client.welcome().session_dir);
         Session {
             client,
             epoch: EPOCH.load(Ordering::Relaxed),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
             is_worker,
             address,
+            namespace: job.namespace,
+            env: job.env,
             closed: AtomicBool::new(false),
             daemon: Mutex::new(None),
         }
@@ -73,11 +81,6 @@ impl Session {
         if self.is_ours() {
             self.client.drop_ref(object);
         }
-    }
-
-    /// Where names of actors are looked up.
-    pub(crate) fn namespace(&self) -> String {
-        self.client.welcome().config.namespace.clone()
     }
 
     /// Raises where refs and handles of this session are of no more use.

@@ -62,7 +62,8 @@ pub(crate) fn init<'py>(py: Python<'py>, config: InitConfig<'py>) -> PyResult<Bo
     let job = job_config(py, &config)?;
     let hooks = DriverHooks::start()
         .map_err(|error| python::connection_failed(py, &format!("no thread: {error}")))?;
-    let connected = py.detach(|| Client::connect(socket, Role::Driver(job), Box::new(hooks)));
+    let connected =
+        py.detach(|| Client::connect(socket, Role::Driver(job.clone()), Box::new(hooks)));
     let (client, daemon) = match (connected, daemon) {
         (Ok(client), daemon) => (client, daemon),
         (Err(error), None) => return Err(python::connect_error(py, &error)),
@@ -72,17 +73,16 @@ pub(crate) fn init<'py>(py: Python<'py>, config: InitConfig<'py>) -> PyResult<Bo
             return Err(python::connection_failed(py, &text));
         }
     };
-    let welcome = client.welcome();
-    let address = format!("{}/sock", welcome.session_dir);
+    let session = Session::new(client, false, job);
+    *session.daemon.lock() = daemon.map(|daemon| daemon.child);
+    let welcome = session.client.welcome();
     let info = PyDict::new(py);
-    info.set_item("address", &address)?;
+    info.set_item("address", &session.address)?;
     info.set_item("node_id", format!("{:016x}", welcome.node.0))?;
     info.set_item("job_id", format!("{:08x}", welcome.job.0))?;
     info.set_item("session_dir", &welcome.session_dir)?;
-    info.set_item("namespace", &welcome.config.namespace)?;
+    info.set_item("namespace", &session.namespace)?;
     info.set_item("node_ip_address", "127.0.0.1")?;
-    let session = Session::new(client, false, address);
-    *session.daemon.lock() = daemon.map(|daemon| daemon.child);
     session::enter(Arc::new(session));
     Ok(info)
 }

@@ -50,8 +50,8 @@ pub(crate) fn worker_main(py: Python<'_>, fd: i32) -> PyResult<i32> {
     let client = py
         .detach(|| Client::connect(socket, Role::Worker, Box::new(WorkerHooks)))
         .map_err(|error| python::connect_error(py, &error))?;
-    let address = client.welcome().session_dir.clone();
-    let session = Arc::new(Session::new(client, true, address));
+    let job = client.welcome().config.clone();
+    let session = Arc::new(Session::new(client, true, job));
     session::enter(Arc::clone(&session));
     let gpus = Gpus::of_node(py, &session)?;
     let mut worker = Worker { session, functions: HashMap::new(), actor: None, gpus };
