@@ -99,11 +99,9 @@ impl Daemon {
     }
 
     pub(crate) fn on_zygote_output(&mut self) {
-        let (text, more) = self.zygote.read_output(&mut self.scratch);
-        if more {
+        let text = self.zygote.read_output(&mut self.scratch);
+        if !text.is_empty() {
             journal::log(format_args!("zygote: {}", text.trim_end()));
-        } else {
-            self.zygote.close_output(&self.poller);
         }
     }
 

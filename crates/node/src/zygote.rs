@@ -9,12 +9,12 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 
 use hoplo_shm::fds;
 use hoplo_wire::node::{JobConfig, RuntimeEnv};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
 use crate::poll::{Poller, Source};
@@ -78,7 +78,10 @@ pub(crate) struct Zygote {
 struct Running {
     child: Child,
     stream: Stream,
-    output: OwnedFd,
+    /// Absent once it is closed.
+    output: Option<OwnedFd>,
+    /// Readable when it has ended, even if its children keep its socket open.
+    _life: Option<OwnedFd>,
     wants_writing: bool,
 }
 
@@ -182,40 +185,43 @@ impl Zygote {
                 self.deaths = 0;
             }
         }
-        match filled {
-            Ok(Filled::Closed) | Err(_) if said.is_empty() => None,
-            Ok(_) | Err(_) => Some(said),
-        }
+        let dead = match filled {
+            Ok(Filled::Closed) | Err(_) => true,
+            Ok(_) => !matches!(running.child.try_wait(), Ok(None)),
+        };
+        // What it said last is handled first; it stays dead.
+        if dead && said.is_empty() { None } else { Some(said) }
     }
 
-    /// What it prints; false at the end.
-    pub(crate) fn read_output(&mut self, scratch: &mut [u8]) -> (String, bool) {
-        let Some(running) = &mut self.running else { return (String::new(), false) };
-        let Ok(bytes @ 1..) = rustix::io::read(&running.output, &mut *scratch) else {
-            return (String::new(), false);
+    /// What it prints.
+    pub(crate) fn read_output(&mut self, scratch: &mut [u8]) -> String {
+        let Some(Running { output: Some(output), .. }) = &mut self.running else {
+            return String::new();
+        };
+        let bytes = match rustix::io::read(output, &mut *scratch) {
+            Ok(bytes @ 1..) => bytes,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return String::new(),
+            Ok(0) | Err(_) => {
+                self.running.as_mut().expect("it was just read").output = None;
+                return String::new();
+            }
         };
         let text = String::from_utf8_lossy(&scratch[..bytes]).into_owned();
         self.last_lines.extend(text.lines().map(str::to_string));
         let surplus = self.last_lines.len().saturating_sub(LAST_LINES);
         self.last_lines.drain(..surplus);
-        (text, true)
-    }
-
-    pub(crate) fn close_output(&mut self, poller: &Poller) {
-        if let Some(running) = &self.running {
-            poller.remove(&running.output);
-        }
+        text
     }
 
     /// It is dead: takes it away, and starts the next one unless too many died.
     pub(crate) fn bury(&mut self, poller: &Poller, scratch: &mut [u8]) -> String {
-        while self.read_output(scratch).1 {}
+        while !self.read_output(scratch).is_empty() {}
         let Some(mut running) = self.running.take() else { return String::new() };
-        poller.remove(&running.stream);
         let _ = running.child.kill();
-        let status = running.child.wait().map_or(0, |status| status.into_raw());
+        let status = running.child.wait();
+        let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
         self.deaths += 1;
-        let text = format!("the zygote died (wait status {status:#x}, {} in a row)", self.deaths);
+        let text = format!("the zygote died ({status}, {} in a row)", self.deaths);
         if self.deaths < DEATHS_MAX {
             self.start(poller);
         }
@@ -241,8 +247,8 @@ impl Zygote {
 
     /// Closes its socket, which makes it exit, and waits for it.
     pub(crate) fn stop(&mut self) {
-        if let Some(Running { mut child, stream, output, .. }) = self.running.take() {
-            drop((stream, output));
+        if let Some(Running { mut child, stream, .. }) = self.running.take() {
+            drop(stream);
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -278,7 +284,12 @@ fn spawn(command: &[String], poller: &Poller) -> io::Result<Running> {
     let stream = Stream::new(ours, MESSAGE_BYTES_MAX)?;
     poller.add(&stream, Source::Zygote)?;
     poller.add(&output, Source::ZygoteOutput)?;
-    Ok(Running { child, stream, output, wants_writing: false })
+    let pid = Pid::from_raw(child.id().cast_signed());
+    let life = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    if let Some(life) = &life {
+        poller.add(life, Source::Zygote)?;
+    }
+    Ok(Running { child, stream, output: Some(output), _life: life, wants_writing: false })
 }
 
 #[cfg(test)]
