@@ -3,6 +3,7 @@
 //! Who waits sleeps *leniently* first, with a timer of 1 ms, so that a busy worker may batch its
 //! replies; when a whole millisecond brought nothing, *strictly*, without a timer: then every reply wakes.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use hoplo_base::{Instant as Time, ObjectId, TaskId, limits};
@@ -190,7 +191,7 @@ impl Client {
     pub(crate) fn progress_loop(&self) {
         let bell = self.segment.doorbell(slot_of(self.welcome.process));
         let mut quiet_since = Instant::now();
-        while !self.closing.load(std::sync::atomic::Ordering::Acquire) {
+        loop {
             let mut core = self.core.lock();
             let strict = quiet_since.elapsed() >= LENIENT;
             let kind = match self.progress_needed(&core) {
@@ -199,6 +200,9 @@ impl Client {
                 Progress::Timer | Progress::Idle => SleepKind::Idle,
             };
             let sleeper = bell.prepare(kind);
+            if self.closing.load(Ordering::Acquire) {
+                return; // looked at after registering: close() rings once
+            }
             let drained = if core.waiters == 0 { self.drain(&mut core) } else { 0 };
             if drained > 0 {
                 quiet_since = Instant::now();
