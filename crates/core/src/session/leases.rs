@@ -184,6 +184,7 @@ impl Session {
 
     pub(super) fn lease_recalled(&mut self, now: Instant, id: LeaseId, effects: &mut Vec<Effect>) {
         let Some(lease) = self.leases.get_mut(&id) else { return };
+        self.reasons += u64::from(!lease.recalled); // somebody waits for what it runs to end
         lease.recalled = true;
         let worker = lease.worker;
         self.revoke_behind(id, 0, effects);
@@ -362,6 +363,7 @@ impl Session {
     fn give_back(&mut self, id: LeaseId, effects: &mut Vec<Effect>) {
         let lease = self.leases.remove(&id).expect("the caller has it");
         assert!(lease.in_flight.is_empty(), "SES-1: {id} is given back with calls in flight");
+        self.reasons -= u64::from(lease.recalled);
         self.workers.remove(&lease.worker);
         self.shapes[lease.key as usize].leases.retain(|other| *other != id);
         effects.push(Effect::Node(ToNode::LeaseReturn { lease: id }));
