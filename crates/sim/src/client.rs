@@ -1,0 +1,543 @@
+//! A process: its session machine, and a shell that does with it what the real one does.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use hoplo_base::{ActorId, Instant, JobId, ObjectId, ProcessId, TaskId};
+use hoplo_core::session::{Effect, Event, Session};
+use hoplo_wire::node::{ActorSpec, DeathCause, Tell, ToClient, ToNode};
+use hoplo_wire::reply::{ReplyKind, ReplyView};
+use hoplo_wire::{Location, Value};
+
+use crate::cluster::{Cluster, Step};
+use crate::fiber::Fiber;
+use crate::memory::{Extents, decode_content};
+use crate::network::{Call, Outbound};
+
+pub struct Client {
+    pub id: ProcessId,
+    pub job: JobId,
+    pub is_driver: bool,
+    pub alive: bool,
+    pub cause: Option<DeathCause>,
+    /// A driver whose program is over.
+    pub finished: bool,
+    pub session: Session,
+    /// Written to the daemon and not read.
+    pub up: VecDeque<ToNode>,
+    pub down: VecDeque<ToClient>,
+    pub extents: Extents,
+    pub outbound: BTreeMap<ProcessId, Outbound>,
+    /// What waits in the background, by watch.
+    pub watches: BTreeMap<u64, ObjectId>,
+    views: BTreeMap<u64, (ObjectId, Location)>,
+    next_view: u64,
+    /// What the main thread does.
+    pub fiber: Option<Fiber>,
+    pub actor: Option<Instance>,
+    pub orders: VecDeque<(Box<ActorSpec>, u32)>,
+    pub leaving: bool,
+    pub cancelled: BTreeSet<TaskId>,
+    pub consumed: BTreeMap<TaskId, u64>,
+    /// Counts waits of the main thread.
+    pub waits: u64,
+    pub lent: bool,
+    /// Answer to the last request for room: whether there was some.
+    pub room: Option<bool>,
+    /// Whose turn it is.
+    pub served: usize,
+    woken: bool,
+    draining: bool,
+    tick_at: Option<Instant>,
+}
+
+/// What an actor keeps.
+pub struct Instance {
+    pub actor: ActorId,
+    pub kept: Vec<ObjectId>,
+    pub constructed: bool,
+}
+
+impl Client {
+    fn new(id: ProcessId, job: JobId, is_driver: bool) -> Self {
+        Self {
+            id,
+            job,
+            is_driver,
+            alive: true,
+            cause: None,
+            finished: false,
+            session: Session::new(id, job),
+            up: VecDeque::new(),
+            down: VecDeque::new(),
+            extents: Extents::default(),
+            outbound: BTreeMap::new(),
+            watches: BTreeMap::new(),
+            views: BTreeMap::new(),
+            next_view: 0,
+            fiber: None,
+            actor: None,
+            orders: VecDeque::new(),
+            leaving: false,
+            cancelled: BTreeSet::new(),
+            consumed: BTreeMap::new(),
+            waits: 0,
+            lent: false,
+            room: None,
+            served: 0,
+            woken: false,
+            draining: false,
+            tick_at: None,
+        }
+    }
+
+    pub fn driver(id: ProcessId, job: JobId, program: u64) -> Self {
+        let mut client = Self::new(id, job, true);
+        client.fiber = Some(Fiber::driver(id, program));
+        client
+    }
+
+    pub fn worker(id: ProcessId, job: JobId) -> Self {
+        Self::new(id, job, false)
+    }
+
+    pub fn is_waiting(&self) -> bool {
+        self.fiber.as_ref().is_some_and(|fiber| fiber.wait.is_some())
+    }
+
+    fn must_drain(&self) -> bool {
+        self.session.needs_progress()
+            || self.is_waiting()
+            || (self.leaving && self.session.unfinished() > 0)
+    }
+
+    pub fn whats_up(&self) -> String {
+        let mut text = format!(
+            "{}{}: up {}, down {}\n",
+            self.id,
+            if self.leaving { " (leaving)" } else { "" },
+            self.up.len(),
+            self.down.len()
+        );
+        if let Some(fiber) = &self.fiber {
+            text += &format!("  runs {fiber}\n");
+            for object in fiber.awaited() {
+                text += &format!("    {object}: {}\n", self.session.explain(object));
+            }
+        }
+        for line in self.session.task_lines(20) {
+            text += &format!("  {} {} {}: {}\n", line.task, line.stage, line.attempt, line.reason);
+        }
+        text
+    }
+}
+
+impl Cluster {
+    pub fn client(&mut self, id: ProcessId) -> &mut Client {
+        self.clients.get_mut(&id).expect("processes are never forgotten")
+    }
+
+    /// Runs `change` on the session and carries out what it decides.
+    pub fn session<R>(
+        &mut self,
+        id: ProcessId,
+        change: impl FnOnce(&mut Session, Instant, &mut Vec<Effect>) -> R,
+    ) -> R {
+        let now = self.now;
+        let mut effects = Vec::new();
+        let result = change(&mut self.client(id).session, now, &mut effects);
+        self.carry_out(id, effects);
+        self.arm(id);
+        result
+    }
+
+    fn carry_out(&mut self, id: ProcessId, mut effects: Vec<Effect>) {
+        let mut rounds = 0;
+        while !effects.is_empty() {
+            rounds += 1;
+            assert!(rounds < 1000, "{id} never stops: {effects:?}");
+            for effect in std::mem::take(&mut effects) {
+                match effect {
+                    Effect::Place { worker, seq } => self.place(id, worker, seq),
+                    Effect::Revoke { worker, seqs } => {
+                        let (seqs, kept) = self.revoke(id, worker, &seqs);
+                        self.tell(|| format!("{id} takes back {seqs:?} from {worker}, not {kept:?}"));
+                        let event = Event::Revoked { worker, seqs, kept };
+                        let now = self.now;
+                        self.client(id).session.handle(now, event, &mut effects);
+                    }
+                    Effect::Node(message) => self.say(id, message),
+                    Effect::FreeStored { object, location } => {
+                        let freed = self.memory.free_private(location);
+                        self.tell(|| format!("{id} frees {object} itself: {freed}"));
+                        let now = self.now;
+                        let client = self.client(id);
+                        if freed {
+                            client.extents.reclaim(location);
+                            client.session.freed(now, object, &mut effects);
+                        } else {
+                            client.session.free_refused(now, object, &mut effects);
+                        }
+                    }
+                    Effect::Fire { watch } => self.fired(id, watch),
+                    Effect::Warn { line } => self.tell(|| format!("{id} warns: {line}")),
+                }
+            }
+        }
+    }
+
+    pub fn say(&mut self, id: ProcessId, message: ToNode) {
+        let client = self.client(id);
+        client.up.push_back(message);
+        if client.up.len() == 1 {
+            let delay = self.rng.delay(self.plan.tardiness);
+            self.after(delay, Step::DaemonReads(id));
+        }
+    }
+
+    fn place(&mut self, id: ProcessId, worker: ProcessId, seq: u64) {
+        if !self.channels.contains_key(&(id, worker)) {
+            self.channels.entry((id, worker)).or_default();
+            self.client(id).outbound.insert(worker, Outbound::default());
+            self.say(id, ToNode::Connect { to: worker });
+        }
+        self.client(id).outbound.get_mut(&worker).expect("it is there").overflow.push_back(seq);
+        self.refill(id, worker);
+    }
+
+    fn refill(&mut self, id: ProcessId, worker: ProcessId) {
+        let depth = self.plan.ring_depth;
+        loop {
+            let channel = self.channels.get_mut(&(id, worker)).expect("the caller has it");
+            let client = self.clients.get_mut(&id).expect("it lives");
+            let outbound = client.outbound.get_mut(&worker).expect("the caller has it");
+            if channel.calls.len() >= depth {
+                return;
+            }
+            let Some(seq) = outbound.overflow.pop_front() else { return };
+            let Some(frame) = client.session.frame(seq) else { continue };
+            let mut bytes = frame.header.to_vec();
+            bytes.extend_from_slice(frame.args);
+            bytes.extend_from_slice(&frame.extra);
+            bytes.extend_from_slice(frame.refs);
+            outbound.sent.push_back(seq);
+            channel.calls.push_back(Call { seq, bytes });
+            let connected = channel.connected;
+            self.tell(|| format!("{id} sends {} to {worker}", TaskId { owner: id, seq }));
+            if connected {
+                self.wake(worker);
+            }
+        }
+    }
+
+    fn revoke(&mut self, id: ProcessId, worker: ProcessId, asked: &[u64]) -> (Vec<u64>, Vec<u64>) {
+        let (mut seqs, mut kept) = (Vec::new(), Vec::new());
+        let client = self.clients.get_mut(&id).expect("it lives");
+        let Some(outbound) = client.outbound.get_mut(&worker) else { return (seqs, kept) };
+        let channel = self.channels.get_mut(&(id, worker)).expect("both or none");
+        for seq in asked.iter().rev() {
+            if let Some(at) = outbound.overflow.iter().position(|waiting| waiting == seq) {
+                outbound.overflow.remove(at);
+                seqs.push(*seq);
+            } else if channel.revoke(*seq) {
+                outbound.sent.retain(|sent| sent != seq);
+                seqs.push(*seq);
+            } else {
+                kept.push(*seq);
+            }
+        }
+        seqs.reverse();
+        (seqs, kept)
+    }
+
+    /// Takes every reply that is there.
+    pub fn drain(&mut self, id: ProcessId) {
+        let mut effects = Vec::new();
+        let now = self.now;
+        let workers: Vec<ProcessId> = self.client(id).outbound.keys().copied().collect();
+        for worker in &workers {
+            let channel = self.channels.get_mut(&(id, *worker)).expect("both or none");
+            let client = self.clients.get_mut(&id).expect("it lives");
+            while let Some(bytes) = channel.replies.pop_front() {
+                let reply = ReplyView::parse(&bytes).expect("workers here write well");
+                let seq = reply.header.seq;
+                client
+                    .session
+                    .on_reply(now, *worker, &reply, &mut effects)
+                    .expect("workers here write well");
+                let outbound = client.outbound.get_mut(worker).expect("it is there");
+                match reply.header.kind {
+                    ReplyKind::Finished | ReplyKind::StreamEnd => {
+                        outbound.sent.retain(|sent| *sent != seq);
+                    }
+                    ReplyKind::Item | ReplyKind::Part => {}
+                }
+            }
+        }
+        for worker in workers {
+            self.refill(id, worker);
+        }
+        self.carry_out(id, effects);
+        self.arm(id);
+    }
+
+    pub fn drains(&mut self, id: ProcessId) {
+        self.client(id).draining = false;
+        if self.client(id).alive && self.client(id).must_drain() {
+            self.drain(id);
+            self.wake(id);
+        }
+    }
+
+    pub fn ticks(&mut self, id: ProcessId) {
+        let now = self.now;
+        let client = self.client(id);
+        client.tick_at = None;
+        if !client.alive {
+            return;
+        }
+        let due = client.session.next_deadline().is_some_and(|at| at <= now);
+        if due {
+            self.session(id, |session, now, effects| session.handle(now, Event::Tick, effects));
+        } else {
+            self.arm(id);
+        }
+    }
+
+    /// Threads and timers that the state of the session asks for.
+    pub fn arm(&mut self, id: ProcessId) {
+        let client = self.client(id);
+        if !client.alive {
+            return;
+        }
+        if client.must_drain() && !client.draining {
+            let range = (id, ProcessId(0))..=(id, ProcessId(u64::MAX));
+            let any = self.channels.range(range).any(|(_, channel)| !channel.replies.is_empty());
+            if any {
+                self.client(id).draining = true;
+                let delay = self.rng.delay(Duration::from_micros(500));
+                self.after(delay, Step::Drains(id));
+            }
+        }
+        let client = self.client(id);
+        if let Some(at) = client.session.next_deadline()
+            && client.tick_at.is_none_or(|set| at < set)
+        {
+            client.tick_at = Some(at);
+            let late = self.rng.delay(Duration::from_micros(100));
+            self.at(at + late, Step::Ticks(id));
+        }
+    }
+
+    /// The main thread looks again.
+    pub fn wake(&mut self, id: ProcessId) {
+        let client = self.client(id);
+        if client.alive && !client.woken {
+            client.woken = true;
+            let delay = self.rng.delay(Duration::from_micros(100));
+            self.after(delay, Step::Goes(id));
+        }
+    }
+
+    pub fn awake(&mut self, id: ProcessId) {
+        self.client(id).woken = false;
+    }
+
+    // ---- what the daemon says ----
+
+    pub fn client_reads(&mut self, id: ProcessId) {
+        if !self.client(id).alive {
+            return;
+        }
+        let Some(message) = self.client(id).down.pop_front() else { return };
+        self.tell(|| format!("{id} hears {message:?}"));
+        self.node_says(id, message);
+        self.wake(id);
+        if !self.client(id).down.is_empty() {
+            let delay = self.rng.delay(self.plan.tardiness) / 4;
+            self.after(delay, Step::ClientReads(id));
+        }
+    }
+
+    fn node_says(&mut self, id: ProcessId, message: ToClient) {
+        let event = match message {
+            ToClient::LeaseGranted { lease, key, worker, gpus } => {
+                Event::LeaseGranted { lease, key, worker, gpus }
+            }
+            ToClient::LeaseRecall { lease } => Event::LeaseRecall { lease },
+            ToClient::LeaseStuck { key, reason, infeasible } => {
+                Event::LeaseStuck { key, reason, infeasible }
+            }
+            ToClient::LeaseFailed { key, failure } => Event::LeaseFailed { key, failure },
+            ToClient::WorkerBlocked { worker } => Event::WorkerBlocked { worker },
+            ToClient::ProcessGone { process, obituary } => {
+                self.channels.remove(&(process, id));
+                self.drain(id);
+                let outbound = self.client(id).outbound.remove(&process).unwrap_or_default();
+                let channel = self.channels.remove(&(id, process)).unwrap_or_default();
+                let unread = channel.calls.iter().map(|call| call.seq);
+                let unstarted = unread.chain(outbound.overflow).collect();
+                Event::ProcessGone { process, obituary, unstarted }
+            }
+            ToClient::Ready { object, value, contains } => Event::Ready { object, value, contains },
+            ToClient::ActorState { actor, state } => Event::ActorState { actor, state },
+            ToClient::Adopt { lineage, objects } => {
+                self.books.adoptions += 1;
+                Event::Adopt { lineage: Box::new(lineage), objects }
+            }
+            ToClient::Told { message: Tell::Cancel { task, recursive }, .. } if task.owner == id => {
+                Event::Cancel { task, force: false, recursive }
+            }
+            other => return self.node_says_to_shell(id, other),
+        };
+        self.drain(id);
+        self.session(id, |session, now, effects| session.handle(now, event, effects));
+    }
+
+    fn node_says_to_shell(&mut self, id: ProcessId, message: ToClient) {
+        match message {
+            ToClient::Connected { from } => {
+                if let Some(channel) = self.channels.get_mut(&(from, id)) {
+                    channel.connected = true;
+                }
+            }
+            ToClient::ExtentGranted { offset, len, slots, .. } => {
+                let client = self.client(id);
+                if len > 0 {
+                    client.extents.insert(offset, len);
+                }
+                client.extents.slots.extend(slots);
+                client.room = Some(true);
+            }
+            ToClient::ExtentDenied { .. } => self.client(id).room = Some(false),
+            ToClient::ExtentRecall { bytes } => {
+                self.session(id, |session, _, effects| session.flush(effects));
+                for (offset, len) in self.client(id).extents.give_back(bytes) {
+                    self.say(id, ToNode::ExtentReturn { offset, len });
+                }
+            }
+            ToClient::Reclaimed { location, .. } => self.client(id).extents.reclaim(location),
+            ToClient::RunActor { spec, incarnation, .. } => {
+                self.client(id).orders.push_back((spec, incarnation));
+            }
+            ToClient::Told { message: Tell::Cancel { task, recursive }, .. } => {
+                self.client(id).cancelled.insert(task);
+                if recursive {
+                    self.session(id, |session, now, effects| {
+                        session.cancel_children(now, task, effects);
+                    });
+                }
+            }
+            ToClient::Told { message: Tell::Consumed { task, count }, .. } => {
+                let seen = self.client(id).consumed.entry(task).or_default();
+                *seen = count.max(*seen);
+            }
+            ToClient::Exit { graceful: true, .. } => {
+                self.client(id).leaving = true;
+                self.arm(id);
+            }
+            ToClient::Exit { graceful: false, .. } => {
+                let delay = self.rng.delay(Duration::from_micros(100));
+                self.after(delay, Step::Dies(id));
+            }
+            other => panic!("{id} was told {other:?} out of place"),
+        }
+    }
+
+    // ---- reading ----
+
+    /// Reads a value that is ready: the refs inside are counted and returned. `None`: it moved, wait again.
+    pub fn read(&mut self, id: ProcessId, object: ObjectId) -> Option<Result<Vec<ObjectId>, ()>> {
+        let value = self.client(id).session.value(object).cloned()?;
+        match value {
+            Value::Inline(bytes) => {
+                let (token, contains) = decode_content(&bytes);
+                self.books.is_value_of(object, token);
+                contains.iter().for_each(|inner| self.client(id).session.add_ref(*inner));
+                Some(Ok(contains))
+            }
+            Value::Failed(failure) => {
+                self.failure_is_legitimate(object, &failure);
+                Some(Err(()))
+            }
+            Value::Stored(location) => self.read_stored(id, object, location, false).map(Ok),
+        }
+    }
+
+    /// `counted`: the reader has a count of the object for the view.
+    pub fn read_stored(
+        &mut self,
+        id: ProcessId,
+        object: ObjectId,
+        location: Location,
+        counted: bool,
+    ) -> Option<Vec<ObjectId>> {
+        if !self.memory.pin(location, id) {
+            self.tell(|| format!("{id} finds that {object} moved"));
+            self.session(id, |session, _, effects| {
+                session.location_stale(object, location, effects);
+            });
+            return None;
+        }
+        let (token, contains) = decode_content(self.memory.content(location));
+        self.books.is_value_of(object, token);
+        let client = self.client(id);
+        if !counted {
+            client.session.add_ref(object);
+        }
+        contains.iter().for_each(|inner| client.session.add_ref(*inner));
+        let view = client.next_view;
+        client.next_view += 1;
+        client.views.insert(view, (object, location));
+        let delay = self.rng.delay(Duration::from_millis(20));
+        self.after(delay, Step::Unviews(id, view));
+        Some(contains)
+    }
+
+    pub fn unviews(&mut self, id: ProcessId, view: u64) {
+        if !self.client(id).alive {
+            return;
+        }
+        let (object, location) = self.client(id).views.remove(&view).expect("it is closed once");
+        let (token, _) = decode_content(self.memory.content(location));
+        self.books.is_value_of(object, token);
+        self.memory.unpin(location, id);
+        self.session(id, |session, now, effects| session.drop_ref(now, object, effects));
+    }
+
+    pub fn drop_refs(&mut self, id: ProcessId, objects: impl IntoIterator<Item = ObjectId>) {
+        for object in objects {
+            self.session(id, |session, now, effects| session.drop_ref(now, object, effects));
+        }
+    }
+
+    /// Waits for it in the background, reads it, drops it: the caller gives one count.
+    pub fn watch(&mut self, id: ProcessId, object: ObjectId) {
+        let watch = self.session(id, |session, _, effects| session.watch(object, effects));
+        match watch {
+            Some(watch) => {
+                self.tell(|| format!("{id} waits for {object} in the background"));
+                self.client(id).watches.insert(watch, object);
+            }
+            None => self.watched(id, object),
+        }
+    }
+
+    fn fired(&mut self, id: ProcessId, watch: u64) {
+        // Streams' watches are the main thread's.
+        if let Some(object) = self.client(id).watches.remove(&watch) {
+            self.client(id).session.check();
+            self.watched(id, object);
+        }
+        self.wake(id);
+    }
+
+    fn watched(&mut self, id: ProcessId, object: ObjectId) {
+        match self.read(id, object) {
+            Some(read) => {
+                self.drop_refs(id, read.unwrap_or_default().into_iter().chain([object]));
+            }
+            None => self.watch(id, object),
+        }
+    }
+}

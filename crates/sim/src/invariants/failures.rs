@@ -1,0 +1,43 @@
+//! A failure is one that something in this run accounts for.
+
+use hoplo_base::{AnyId, ObjectId};
+use hoplo_wire::{Failure, FailureKind};
+
+use crate::cluster::Cluster;
+
+impl Cluster {
+    pub fn failure_is_legitimate(&self, object: ObjectId, failure: &Failure) {
+        let killed = self.plan.has_kills();
+        let cancelled = self.books.cancelled;
+        let text = failure.text();
+        let legitimate = match failure.kind {
+            FailureKind::User => true,
+            FailureKind::Cancelled => cancelled || !self.books.streams_dropped.is_empty(),
+            FailureKind::WorkerCrashed => killed || cancelled || self.books.actors_killed,
+            FailureKind::ActorDied => {
+                let lost = text.contains("out of scope") || text.contains("not known");
+                !lost || killed || self.books.actors_killed || cancelled
+            }
+            FailureKind::ActorUnavailable => killed || self.books.actors_killed,
+            FailureKind::ObjectLost => self.owner_is_dead(&text),
+            FailureKind::StoreFull => self.plan.capacity_bytes < 256 << 20 || !self.plan.spill || self.plan.disk_failures,
+            FailureKind::RuntimeEnv => self.plan.fork_failures,
+            FailureKind::OutOfMemory | FailureKind::PendingCallsLimit | FailureKind::NodeDied => false,
+        };
+        assert!(
+            legitimate,
+            "{object} failed for no reason: {:?} {text}\n{}",
+            failure.kind,
+            self.story.about(&[object.to_string(), object.task.to_string()])
+        );
+    }
+
+    /// An object may be lost only with its owner.
+    fn owner_is_dead(&self, text: &str) -> bool {
+        let id = text.split_whitespace().next().and_then(|word| word.parse::<AnyId>().ok());
+        match id {
+            Some(AnyId::ShortObject { owner_count, .. }) => self.books.dead.contains(&owner_count),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! When all is dropped, all is gone.
+
+use crate::cluster::Cluster;
+
+impl Cluster {
+    /// The drivers have dropped everything and wait; without crashes nothing is held any more.
+    pub fn check_leaks(&self) {
+        let alive = || self.clients.values().filter(|client| client.alive);
+        for client in alive() {
+            let unfinished = client.session.unfinished();
+            assert!(unfinished == 0, "{} has {unfinished} calls:\n{}", client.id, self.whats_up());
+        }
+        if self.plan.has_kills() || self.books.cancelled || self.books.actors_killed {
+            return; // a worker that dies between Sealed and its reply leaves a token behind
+        }
+        if let Some(row) = self.daemon.objects.listing().next() {
+            let words = [row.object.to_string(), row.object.task.to_string()];
+            panic!(
+                "{} leaks: {row:?}\n{}\n{}",
+                row.object,
+                self.daemon.objects.story(row.object).join("\n"),
+                self.story.about(&words)
+            );
+        }
+    }
+
+    /// Everybody is gone.
+    pub fn check_the_end(&self) {
+        for client in self.clients.values() {
+            assert!(!client.alive, "{} is left behind:\n{}", client.id, self.whats_up());
+        }
+        let totals = self.daemon.objects.totals();
+        assert!(totals.objects == 0, "objects are left:\n{}", self.whats_up());
+        assert!(totals.granted_bytes == 0, "memory is left: {totals:?}");
+        assert!(totals.violations == 0);
+        assert!(self.memory.files() == 0, "spilled bytes are left");
+        assert!(self.daemon.scheduler.leases().next().is_none(), "{}", self.whats_up());
+        assert!(self.daemon.scheduler.waiting().next().is_none(), "{}", self.whats_up());
+        self.daemon.objects.check();
+    }
+}

@@ -1,0 +1,257 @@
+//! The shared segment and arena: state words, pins, and what lies where.
+
+use std::collections::BTreeMap;
+
+use hoplo_base::{ObjectId, ProcessId};
+use hoplo_core::objects::{FreeOutcome, SpillOutcome, SpillPlace};
+use hoplo_wire::Location;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Word {
+    #[default]
+    Free,
+    Sealed,
+    Closed,
+}
+
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// State and generation by slot.
+    words: BTreeMap<u32, (Word, u32)>,
+    pins: BTreeMap<(u32, ProcessId), u32>,
+    /// By offset: what was written there last.
+    contents: BTreeMap<u64, Vec<u8>>,
+    /// Spilled bytes by file.
+    files: BTreeMap<u64, Vec<u8>>,
+    next_file: u64,
+    /// Slots that are sealed once they are read, by attempt.
+    filling: BTreeMap<u64, (SpillPlace, u64, u32)>,
+    closed: BTreeMap<u64, Location>,
+}
+
+/// A process's own extents and slots.
+#[derive(Debug, Default)]
+pub struct Extents {
+    free: BTreeMap<u64, u64>,
+    pub slots: Vec<u32>,
+}
+
+const PAGE: u64 = 4096;
+
+fn rounded(len: u64) -> u64 {
+    len.max(1).next_multiple_of(64)
+}
+
+impl Extents {
+    /// Offset and slot.
+    pub fn allocate(&mut self, len: u64) -> Option<(u64, u32)> {
+        let len = rounded(len);
+        let (start, end) = self.free.iter().find(|(s, e)| *e - *s >= len).map(|(s, e)| (*s, *e))?;
+        let slot = self.slots.pop()?;
+        self.free.remove(&start);
+        if start + len < end {
+            self.free.insert(start + len, end);
+        }
+        Some((start, slot))
+    }
+
+    pub fn insert(&mut self, offset: u64, len: u64) {
+        let (mut start, mut end) = (offset, offset + len);
+        if let Some((s, e)) = self.free.range(..start).next_back().map(|(s, e)| (*s, *e)) {
+            assert!(e <= start, "a range is freed twice");
+            if e == start {
+                self.free.remove(&s);
+                start = s;
+            }
+        }
+        if let Some((s, e)) = self.free.range(start..).next().map(|(s, e)| (*s, *e)) {
+            assert!(s >= end, "a range is freed twice");
+            if s == end {
+                self.free.remove(&s);
+                end = e;
+            }
+        }
+        self.free.insert(start, end);
+    }
+
+    pub fn reclaim(&mut self, location: Location) {
+        self.slots.push(location.slot);
+        self.insert(location.offset, rounded(location.len));
+    }
+
+    /// Whole free pages, at least `bytes` if there are.
+    pub fn give_back(&mut self, bytes: u64) -> Vec<(u64, u64)> {
+        let mut given = Vec::new();
+        let mut sum = 0;
+        for (start, end) in self.free.clone() {
+            let (from, to) = (start.next_multiple_of(PAGE), end / PAGE * PAGE);
+            if from >= to || sum >= bytes {
+                continue;
+            }
+            self.free.remove(&start);
+            if start < from {
+                self.free.insert(start, from);
+            }
+            if to < end {
+                self.free.insert(to, end);
+            }
+            sum += to - from;
+            given.push((from, to - from));
+        }
+        given
+    }
+}
+
+impl Memory {
+    /// Writes and seals; the generation.
+    pub fn seal(&mut self, slot: u32, offset: u64, content: Vec<u8>) -> u32 {
+        let word = self.words.entry(slot).or_default();
+        assert!(word.0 == Word::Free, "slot {slot} is sealed while {word:?}");
+        *word = (Word::Sealed, word.1 + 1);
+        let generation = word.1;
+        self.contents.insert(offset, content);
+        generation
+    }
+
+    fn close(&mut self, location: Location) -> Close {
+        let pinned = self.pins.range((location.slot, ProcessId(0))..).next();
+        let pinned = pinned.is_some_and(|((slot, _), _)| *slot == location.slot);
+        let word = self.words.entry(location.slot).or_default();
+        if *word != (Word::Sealed, location.generation) {
+            return Close::Stale;
+        }
+        if pinned {
+            return Close::Pinned;
+        }
+        word.0 = Word::Closed;
+        Close::Closed
+    }
+
+    fn set(&mut self, location: Location, to: Word) {
+        let word = self.words.entry(location.slot).or_default();
+        assert!(*word == (Word::Closed, location.generation), "{location:?} is {word:?}");
+        word.0 = to;
+    }
+
+    /// An object that only its writer ever saw.
+    pub fn free_private(&mut self, location: Location) -> bool {
+        let closed = matches!(self.close(location), Close::Closed);
+        if closed {
+            self.set(location, Word::Free);
+        }
+        closed
+    }
+
+    pub fn free(&mut self, location: Location) -> FreeOutcome {
+        match self.close(location) {
+            Close::Closed => {
+                self.set(location, Word::Free);
+                FreeOutcome::Done
+            }
+            Close::Pinned => FreeOutcome::Pinned,
+            Close::Stale => {
+                let word = self.words.entry(location.slot).or_default();
+                if *word == (Word::Closed, location.generation) {
+                    word.0 = Word::Free;
+                }
+                FreeOutcome::Done
+            }
+        }
+    }
+
+    /// `None`: it is being written.
+    pub fn begin_spill(&mut self, attempt: u64, location: Location) -> Option<SpillOutcome> {
+        match self.close(location) {
+            Close::Closed => {
+                self.closed.insert(attempt, location);
+                None
+            }
+            Close::Pinned | Close::Stale => Some(SpillOutcome::Pinned),
+        }
+    }
+
+    pub fn end_spill(&mut self, attempt: u64, disk_full: bool) -> SpillOutcome {
+        let location = self.closed.remove(&attempt).expect("it was begun");
+        if disk_full {
+            self.set(location, Word::Sealed);
+            return SpillOutcome::Failed("no space left on device".to_string());
+        }
+        let content = self.contents[&location.offset].clone();
+        self.set(location, Word::Free);
+        self.next_file += 1;
+        self.files.insert(self.next_file, content);
+        SpillOutcome::Done(SpillPlace { file: self.next_file, offset: 0, len: location.len })
+    }
+
+    pub fn begin_restore(&mut self, attempt: u64, place: SpillPlace, offset: u64, slot: u32) {
+        self.filling.insert(attempt, (place, offset, slot));
+    }
+
+    pub fn end_restore(&mut self, attempt: u64) -> Result<u32, String> {
+        let (place, offset, slot) = self.filling.remove(&attempt).expect("it was begun");
+        let content = self.files[&place.file].clone();
+        Ok(self.seal(slot, offset, content))
+    }
+
+    pub fn forget(&mut self, place: SpillPlace) {
+        self.files.remove(&place.file).expect("a spilled object is forgotten once");
+    }
+
+    pub fn reset_slots(&mut self, slots: &[u32]) {
+        for slot in slots {
+            self.words.entry(*slot).or_default().0 = Word::Free;
+        }
+    }
+
+    /// False: it moved.
+    pub fn pin(&mut self, location: Location, process: ProcessId) -> bool {
+        let sealed = self.words.get(&location.slot) == Some(&(Word::Sealed, location.generation));
+        if sealed {
+            *self.pins.entry((location.slot, process)).or_default() += 1;
+        }
+        sealed
+    }
+
+    pub fn unpin(&mut self, location: Location, process: ProcessId) {
+        let count = self.pins.get_mut(&(location.slot, process)).expect("it was pinned");
+        *count -= 1;
+        if *count == 0 {
+            self.pins.remove(&(location.slot, process));
+        }
+    }
+
+    pub fn wipe(&mut self, process: ProcessId) {
+        self.pins.retain(|(_, by), _| *by != process);
+    }
+
+    pub fn content(&self, location: Location) -> &[u8] {
+        &self.contents[&location.offset]
+    }
+
+    pub fn files(&self) -> usize {
+        self.files.len()
+    }
+}
+
+enum Close {
+    Closed,
+    Pinned,
+    Stale,
+}
+
+/// Bytes of a value: whose they are, and which refs lie inside.
+pub fn encode_content(object: ObjectId, contains: &[ObjectId]) -> Vec<u8> {
+    let mut bytes = object.to_bytes().to_vec();
+    for inner in contains {
+        bytes.extend(inner.to_bytes());
+    }
+    bytes
+}
+
+pub fn decode_content(bytes: &[u8]) -> (ObjectId, Vec<ObjectId>) {
+    let mut ids = bytes.chunks_exact(20).map(|id| {
+        ObjectId::from_bytes(id.try_into().expect("chunks are of twenty"))
+    });
+    let object = ids.next().expect("content names its object");
+    (object, ids.collect())
+}

@@ -1,0 +1,227 @@
+//! Programs: what drivers, tasks and methods do, from a seed.
+//!
+//! Methods never wait, and what an actor keeps is never passed on: else programs could wait for
+//! themselves, which is no fault of ours.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hoplo_base::{FunctionId, ObjectId, ResourceSet};
+use hoplo_core::session::CallOptions;
+use hoplo_wire::call::{CALL_RETRY_ANY, CALL_STREAMING};
+use hoplo_wire::node::{RuntimeEnv, Shape};
+
+use crate::faults::Plan;
+use crate::rng::Rng;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Role {
+    Driver,
+    Task,
+    Stream,
+    Method,
+    Constructor,
+}
+
+/// Numbers pick among what is at hand.
+#[derive(Clone, Debug)]
+pub enum Op {
+    Work(Duration),
+    Submit(Box<Submission>),
+    /// A value with so many refs inside; stored with so many bytes, or inline.
+    Put { stored: Option<u64>, contains: usize },
+    Get(u64),
+    /// Until one of all is ready, or the time is up.
+    WaitAny(Duration),
+    Watch(u64),
+    Drop(u64),
+    Cancel { pick: u64, force: bool, recursive: bool },
+    Create(Box<Submission>, i32),
+    Call(Box<Submission>, u64),
+    DropHandle(u64),
+    Kill { pick: u64, no_restart: bool },
+    /// Takes an item of a stream.
+    Take(u64),
+    DropStream(u64),
+    /// An actor keeps one of its refs.
+    Keep(u64),
+    /// An actor reads, in the background, what it kept.
+    Recall(u64),
+    Yield { stored: Option<u64>, contains: usize },
+}
+
+#[derive(Clone, Debug)]
+pub struct Submission {
+    pub program: u64,
+    pub role: Role,
+    pub refs: usize,
+    pub nested: usize,
+    pub handles: usize,
+    pub options: Arc<CallOptions>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub ops: Vec<Op>,
+    /// Attempts that raise.
+    pub raises: u32,
+    /// For each value returned: stored size, refs inside.
+    pub returns: Vec<(Option<u64>, usize)>,
+}
+
+pub const DEPTH_MAX: u8 = 3;
+
+pub fn program(seed: u64, role: Role, depth: u8, plan: &Plan) -> Program {
+    let mut rng = Rng::new(seed);
+    let many = match role {
+        Role::Driver => 10 + rng.below(30),
+        Role::Task => rng.below(if depth < DEPTH_MAX { 7 } else { 3 }),
+        Role::Stream => 1 + rng.below(8),
+        Role::Method => rng.below(4),
+        Role::Constructor => rng.below(3),
+    };
+    let ops = (0..many).map(|_| op(&mut rng, role, depth, plan)).collect();
+    let raises = if rng.one_in(12) { 1 + rng.below(2) as u32 } else { 0 };
+    let returns = (0..4).map(|_| (size(&mut rng), rng.below(3) as usize)).collect();
+    Program { ops, raises, returns }
+}
+
+fn op(rng: &mut Rng, role: Role, depth: u8, plan: &Plan) -> Op {
+    let pick = rng.next();
+    let waits = matches!(role, Role::Driver | Role::Task | Role::Stream);
+    let submits = depth < DEPTH_MAX;
+    loop {
+        return match rng.below(30) {
+            0..=2 => {
+                let most = if rng.one_in(8) { 60 } else { 4 };
+                Op::Work(rng.delay(Duration::from_millis(most)))
+            }
+            3..=8 if submits => Op::Submit(Box::new(submission(rng, plan))),
+            9..=10 => Op::Put { stored: size(rng), contains: rng.below(3) as usize },
+            11..=14 if waits => Op::Get(pick),
+            15 if waits => Op::WaitAny(rng.delay(Duration::from_millis(20))),
+            16 => Op::Watch(pick),
+            17..=18 => Op::Drop(pick),
+            19 if plan.cancels => {
+                Op::Cancel { pick, force: rng.one_in(3), recursive: rng.one_in(2) }
+            }
+            20 if submits && role != Role::Constructor => {
+                let restarts = [0, 1, 3, -1][rng.below(4) as usize];
+                Op::Create(Box::new(method(rng, Role::Constructor)), restarts)
+            }
+            21..=23 if submits => Op::Call(Box::new(method(rng, Role::Method)), pick),
+            24 => Op::DropHandle(pick),
+            25 if rng.one_in(3) => Op::Kill { pick, no_restart: rng.one_in(2) },
+            26..=27 if waits => Op::Take(pick),
+            28 if rng.one_in(4) => Op::DropStream(pick),
+            28 | 29 if role == Role::Method || role == Role::Constructor => {
+                if rng.one_in(2) { Op::Keep(pick) } else { Op::Recall(pick) }
+            }
+            26..=29 if role == Role::Stream => {
+                Op::Yield { stored: size(rng), contains: rng.below(2) as usize }
+            }
+            _ => continue,
+        };
+    }
+}
+
+fn size(rng: &mut Rng) -> Option<u64> {
+    match rng.below(10) {
+        0..=1 => Some(200_000 + rng.below(4 << 20)),
+        2 => Some(1 + rng.below(5000)),
+        _ => None,
+    }
+}
+
+fn submission(rng: &mut Rng, plan: &Plan) -> Submission {
+    let stream = rng.one_in(8);
+    let cpus = match rng.below(8) {
+        0 => 0.5,
+        1 => 0.0,
+        2 if plan.cpus >= 2 => 2.0,
+        _ => 1.0,
+    };
+    let mut flags = 0;
+    if rng.one_in(2) {
+        flags |= CALL_RETRY_ANY;
+    }
+    if stream {
+        flags |= CALL_STREAMING;
+    }
+    let class = rng.below(3) as u8;
+    let options = CallOptions {
+        function: FunctionId([class; 16]),
+        name: Arc::from(format!("f{class}")),
+        shape: Arc::new(shape(cpus)),
+        returns: if stream { 0 } else { [1, 1, 1, 0, 2, 3][rng.below(6) as usize] },
+        flags,
+        max_retries: [0, 1, 3, -1][rng.below(4) as usize],
+        max_calls: if rng.one_in(12) { 1 } else { 0 },
+        stream_ahead: if stream && rng.one_in(2) { 1 + rng.below(3) as u32 } else { 0 },
+        max_pending_calls: 0,
+    };
+    Submission {
+        program: rng.next(),
+        role: if stream { Role::Stream } else { Role::Task },
+        refs: [0, 0, 1, 1, 2][rng.below(5) as usize],
+        nested: [0, 0, 1, 2][rng.below(4) as usize],
+        handles: rng.below(2) as usize,
+        options: Arc::new(options),
+    }
+}
+
+fn method(rng: &mut Rng, role: Role) -> Submission {
+    let constructor = role == Role::Constructor;
+    let stream = !constructor && rng.one_in(8);
+    let options = CallOptions {
+        function: FunctionId([99; 16]),
+        name: Arc::from(if constructor { "A" } else { "A.m" }),
+        shape: Arc::new(shape(0.0)),
+        returns: if constructor || stream { 0 } else { [1, 1, 0, 2][rng.below(4) as usize] },
+        flags: if stream { CALL_STREAMING } else { 0 },
+        max_retries: [0, 0, 1, -1][rng.below(4) as usize],
+        max_calls: 0,
+        stream_ahead: 0,
+        max_pending_calls: if rng.one_in(6) { 2 } else { 0 },
+    };
+    Submission {
+        program: rng.next(),
+        role,
+        refs: [0, 0, 1, 2][rng.below(4) as usize],
+        nested: [0, 1, 2][rng.below(3) as usize],
+        handles: usize::from(!constructor && rng.one_in(6)),
+        options: Arc::new(options),
+    }
+}
+
+pub fn shape(cpus: f64) -> Shape {
+    let resources = ResourceSet::from_units([("CPU", cpus)]).expect("a finite amount");
+    Shape { resources, env: RuntimeEnv::default() }
+}
+
+/// Arguments as they travel: the program, and refs inside.
+pub fn encode_args(submission: &Submission, depth: u8, nested: &[ObjectId]) -> Vec<u8> {
+    let mut args = submission.program.to_le_bytes().to_vec();
+    args.extend([submission.role as u8, depth]);
+    for object in nested {
+        args.extend(object.to_bytes());
+    }
+    args
+}
+
+pub fn decode_args(args: &[u8]) -> (u64, Role, u8, Vec<ObjectId>) {
+    let seed = u64::from_le_bytes(args[..8].try_into().expect("eight bytes"));
+    let role = match args[8] {
+        1 => Role::Task,
+        2 => Role::Stream,
+        3 => Role::Method,
+        4 => Role::Constructor,
+        other => panic!("{other} is no role of a call"),
+    };
+    let nested = args[10..]
+        .chunks_exact(20)
+        .map(|id| ObjectId::from_bytes(id.try_into().expect("chunks are of twenty")))
+        .collect();
+    (seed, role, args[9], nested)
+}
