@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hoplo_base::{ActorId, TaskId};
 use hoplo_client::{ActorCreate, Call, CallOptions};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -212,9 +212,20 @@ impl ActorHandle {
         match (own, method) {
             (Ok(own), _) => Ok(own),
             (Err(_), Some(method)) => Ok(Bound::new(py, this.method(method))?.into_any()),
-            (Err(error), None) if text.starts_with("__") => Err(error),
-            (Err(_), None) => Err(no_such_method(py, &this.held.interface, text)),
+            (Err(error), None) => Err(error),
         }
+    }
+
+    /// Python asks this when the above raised AttributeError.
+    fn __getattr__<'py>(
+        slf: &Bound<'py, Self>,
+        name: &Bound<'py, PyString>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let text = name.to_str()?;
+        if text.starts_with("__") {
+            return Err(PyAttributeError::new_err(text.to_string()));
+        }
+        Err(no_such_method(slf.py(), &slf.get().held.interface, text))
     }
 
     fn __richcmp__(&self, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<Py<PyAny>> {

@@ -256,9 +256,11 @@ fn argument<'py>(
             }
             Ok(values::read_content(py, &content)?)
         }
-        ValueView::Failed { kind, payload } => {
-            Err(ArgsError::Failed(Failure { kind: *kind, payload: (*payload).into() }))
-        }
+        ValueView::Failed { kind, payload, cause } => Err(ArgsError::Failed(Failure {
+            kind: *kind,
+            payload: (*payload).into(),
+            cause: (*cause).into(),
+        })),
     }
 }
 

@@ -26,7 +26,8 @@ pub(crate) fn raised(py: Python<'_>, failure: &Failure, task: Option<TaskId>) ->
         | FailureKind::RuntimeEnv
         | FailureKind::PendingCallsLimit
         | FailureKind::NodeDied => {
-            exception(py, failure.kind.exception(), &failure.text(), task.map(hex))
+            let cause = Some(&*failure.cause).filter(|cause| !cause.is_empty());
+            exception(py, failure.kind.exception(), &failure.text(), task.map(hex), cause)
         }
     };
     made.map_or_else(|error| error, PyErr::from_value)
@@ -34,7 +35,7 @@ pub(crate) fn raised(py: Python<'_>, failure: &Failure, task: Option<TaskId>) ->
 
 /// The exception of that name with that text.
 pub(crate) fn system_error(py: Python<'_>, name: &str, text: &str) -> PyErr {
-    exception(py, name, text, None).map_or_else(|error| error, PyErr::from_value)
+    exception(py, name, text, None, None).map_or_else(|error| error, PyErr::from_value)
 }
 
 fn exception<'py>(
@@ -42,13 +43,14 @@ fn exception<'py>(
     name: &str,
     text: &str,
     task: Option<String>,
+    cause: Option<&[u8]>,
 ) -> PyResult<Bound<'py, PyAny>> {
     static SYSTEM_ERROR: Import = Import::new("hoplo._errors", "system_error");
     let details = PyDict::new(py);
     if let Some(task) = task {
         details.set_item("task_id", task)?;
     }
-    SYSTEM_ERROR.get(py)?.call1((name, text, details))
+    SYSTEM_ERROR.get(py)?.call1((name, text, details, cause.map(|cause| PyBytes::new(py, cause))))
 }
 
 pub(crate) fn store_error(py: Python<'_>, error: &StoreError) -> PyErr {
@@ -72,15 +74,20 @@ pub(crate) fn encode(error: &PyErr, py: Python<'_>, function: &str) -> Failure {
     static ENCODE_ERROR: Import = Import::new("hoplo._errors", "encode_error");
     let encoded = ENCODE_ERROR
         .get(py)
-        .and_then(|encode| encode.call1((error.value(py), function, std::process::id())))
+        .and_then(|encode| encode.call1((with_traceback(py, error), function, std::process::id())))
         .and_then(|bytes| Ok(bytes.cast_into::<PyBytes>()?.as_bytes().into()));
     match encoded {
-        Ok(payload) => Failure { kind: FailureKind::User, payload },
+        Ok(exception) => Failure::user(exception),
         Err(second) => Failure::new(
             FailureKind::WorkerCrashed,
             format!("{function} raised {error}, which could not be sent back: {second}"),
         ),
     }
+}
+
+/// The exception, which has its traceback; `PyErr::value` alone may not.
+pub(crate) fn with_traceback<'py>(py: Python<'py>, error: &PyErr) -> Bound<'py, PyAny> {
+    error.clone_ref(py).into_value(py).into_bound(py).into_any()
 }
 
 /// A failure for what only a bug of ours or a foreign program on our socket can cause.

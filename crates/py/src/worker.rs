@@ -396,12 +396,13 @@ fn construction_failure(py: Python<'_>, error: ArgsError) -> Failure {
         .or_else(|_| traceback(py, &error))
         .unwrap_or_else(|_| error.to_string());
     let text = format!("the constructor of {name} raised an exception:\n\n{text}");
-    Failure::new(FailureKind::ActorDied, text)
+    let cause = errors::encode(&error, py, &format!("{name}.__init__"));
+    Failure::new(FailureKind::ActorDied, text).caused_by(cause.payload)
 }
 
 fn traceback(py: Python<'_>, error: &PyErr) -> PyResult<String> {
     static FORMAT: Import = Import::new("hoplo._errors", "_traceback_text");
-    FORMAT.get(py)?.call1((error.value(py),))?.extract()
+    FORMAT.get(py)?.call1((errors::with_traceback(py, error),))?.extract()
 }
 
 struct WorkerHooks;

@@ -285,8 +285,12 @@ impl Cluster {
                     }
                     fiber.hold(contains);
                 }
-                ValueView::Failed { kind, payload } => {
-                    fiber.failure.get_or_insert(Failure { kind, payload: payload.into() });
+                ValueView::Failed { kind, payload, cause } => {
+                    fiber.failure.get_or_insert(Failure {
+                        kind,
+                        payload: payload.into(),
+                        cause: cause.into(),
+                    });
                 }
                 ValueView::Stored(Location::ASK) => {
                     self.client(id).session.add_ref(object);
@@ -855,7 +859,7 @@ fn header(call: Incoming, kind: ReplyKind, flags: u8, index: u32) -> ReplyHeader
 }
 
 fn user_failure(text: &str) -> Failure {
-    Failure { kind: FailureKind::User, payload: text.as_bytes().into() }
+    Failure::user(text.as_bytes().into())
 }
 
 fn ids(objects: &[ObjectId]) -> Vec<String> {

@@ -31,6 +31,8 @@ pub struct Failure {
     pub kind: FailureKind,
     /// For `User`, the encoded exception; for every other kind, UTF-8 text for the user.
     pub payload: Arc<[u8]>,
+    /// The encoded exception behind a failure that is not `User` itself (a constructor's), or empty.
+    pub cause: Arc<[u8]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -101,7 +103,16 @@ impl FailureKind {
 impl Failure {
     pub fn new(kind: FailureKind, text: impl Into<String>) -> Self {
         assert!(kind != FailureKind::User, "a user failure carries an encoded exception");
-        Self { kind, payload: text.into().into_bytes().into() }
+        Self { kind, payload: text.into().into_bytes().into(), cause: Arc::default() }
+    }
+
+    /// The user's code raised: `exception` as the Python side encodes it.
+    pub fn user(exception: Arc<[u8]>) -> Self {
+        Self { kind: FailureKind::User, payload: exception, cause: Arc::default() }
+    }
+
+    pub fn caused_by(self, exception: Arc<[u8]>) -> Self {
+        Self { cause: exception, ..self }
     }
 
     /// The text for the user; lossy for `User`, whose payload only Python can decode.
@@ -124,7 +135,7 @@ impl Value {
         match self {
             Value::Inline(bytes) => bytes.len() + 5,
             Value::Stored(_) => 25,
-            Value::Failed(failure) => failure.payload.len() + 6,
+            Value::Failed(failure) => failure.payload.len() + failure.cause.len() + 10,
         }
     }
 
@@ -145,6 +156,7 @@ impl Value {
                 out.push(2);
                 out.push(failure.kind as u8);
                 put_sized(out, &failure.payload);
+                put_sized(out, &failure.cause);
             }
         }
     }
@@ -155,7 +167,7 @@ impl Value {
 pub enum ValueView<'a> {
     Inline(&'a [u8]),
     Stored(Location),
-    Failed { kind: FailureKind, payload: &'a [u8] },
+    Failed { kind: FailureKind, payload: &'a [u8], cause: &'a [u8] },
 }
 
 impl<'a> ValueView<'a> {
@@ -170,7 +182,7 @@ impl<'a> ValueView<'a> {
             })),
             2 => {
                 let kind = FailureKind::from_u8(reader.u8()?).ok_or(reader.malformed())?;
-                Ok(ValueView::Failed { kind, payload: reader.sized()? })
+                Ok(ValueView::Failed { kind, payload: reader.sized()?, cause: reader.sized()? })
             }
             _ => Err(reader.malformed()),
         }
@@ -180,8 +192,8 @@ impl<'a> ValueView<'a> {
         match self {
             ValueView::Inline(bytes) => Value::Inline(bytes.into()),
             ValueView::Stored(location) => Value::Stored(location),
-            ValueView::Failed { kind, payload } => {
-                Value::Failed(Failure { kind, payload: payload.into() })
+            ValueView::Failed { kind, payload, cause } => {
+                Value::Failed(Failure { kind, payload: payload.into(), cause: cause.into() })
             }
         }
     }

@@ -159,7 +159,7 @@ fn a_constructor_that_raises_is_the_end() {
     table.create(spec(1, "", 3));
     table.place(1, 0, 10);
     table.handle(Event::Watched { from: process(2), actor: actor(1), swept: false });
-    let failure = Failure { kind: FailureKind::User, payload: (*b"boom").into() };
+    let failure = Failure::user((*b"boom").into());
     let result = Err(failure.clone());
     let (worker, actor) = (process(10), actor(1));
     let effects = table.handle(Event::Started { worker, actor, incarnation: 0, result });
