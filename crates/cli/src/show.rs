@@ -69,7 +69,7 @@ pub(crate) fn status(target: &Target) -> Result<()> {
         text(&store["objects"]),
         bytes("stored"),
         bytes("capacity"),
-        bytes("spilled")
+        text(&store["spilled_objects"])
     )?;
     for job in rows(&status["jobs"]) {
         let (id, pid) = (text(&job["job"]), text(&job["pid"]));
@@ -101,30 +101,69 @@ pub(crate) fn why(args: &WhyArgs) -> Result<()> {
 }
 
 pub(crate) fn list(args: &ListArgs) -> Result<()> {
-    let (kind, columns): (&str, &[&str]) = match args.what {
-        What::Tasks => ("tasks", &["id", "name", "state", "owner", "reason"]),
-        What::Actors => {
-            ("actors", &["id", "class_name", "name", "state", "pid", "restarts", "reason"])
-        }
-        What::Objects => ("objects", &["id", "state", "size", "owner", "object_id"]),
-        What::Workers => {
-            ("workers", &["id", "pid", "kind", "state", "works_for", "memory", "title"])
-        }
+    // Head and key of each column.
+    let (kind, columns): (&str, &[(&str, &str)]) = match args.what {
+        What::Tasks => (
+            "tasks",
+            &[
+                ("id", "task"),
+                ("name", "name"),
+                ("state", "state"),
+                ("owner", "owner_pid"),
+                ("attempt", "attempt"),
+                ("reason", "reason"),
+            ],
+        ),
+        What::Actors => (
+            "actors",
+            &[
+                ("id", "id"),
+                ("class_name", "class_name"),
+                ("name", "name"),
+                ("state", "state"),
+                ("pid", "pid"),
+                ("restarts", "restarts"),
+                ("reason", "reason"),
+            ],
+        ),
+        What::Objects => (
+            "objects",
+            &[
+                ("id", "id"),
+                ("state", "state"),
+                ("size", "size"),
+                ("owner", "owner"),
+                ("hex", "object_id"),
+            ],
+        ),
+        What::Workers => (
+            "workers",
+            &[
+                ("id", "id"),
+                ("pid", "pid"),
+                ("kind", "kind"),
+                ("state", "state"),
+                ("works for", "works_for"),
+                ("memory", "memory"),
+                ("title", "title"),
+            ],
+        ),
     };
     let session = find_session(args.target.session.as_deref())?;
     let answer = Tool::connect(&session)?.query(kind, "")?;
     if args.target.json {
         return print_json(&answer);
     }
-    let cell = |row: &Value, column: &str| match (column, row[column].as_f64()) {
+    let cell = |row: &Value, key: &str| match (key, row[key].as_f64()) {
         ("size" | "memory", Some(bytes)) => size(bytes),
-        _ => text(&row[column]),
+        _ => text(&row[key]),
     };
+    let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
     let rows: Vec<Vec<String>> = rows(&answer)
         .iter()
-        .map(|row| columns.iter().map(|column| cell(row, column)).collect())
+        .map(|row| columns.iter().map(|(_, key)| cell(row, key)).collect())
         .collect();
-    Ok(table::print(columns, &rows)?)
+    Ok(table::print(&heads, &rows)?)
 }
 
 fn print_json(value: &Value) -> Result<()> {

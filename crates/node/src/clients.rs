@@ -164,7 +164,24 @@ impl Daemon {
             self.settle();
         }
         if !matches!(filled, Ok(Filled::Dry | Filled::More)) {
+            self.say_farewell(number);
             self.hang_up(number);
+        }
+    }
+
+    /// A driver that leaves reads on for a moment: what its workers printed before is shown.
+    fn say_farewell(&mut self, number: u64) {
+        let Some(Connection { peer: Peer::Process(id), .. }) = self.connections.get(&number) else {
+            return;
+        };
+        let process = &self.processes[id];
+        if process.kind == Kind::Driver {
+            let job = process.job;
+            self.read_outputs_of(job);
+            self.flush_output(job);
+            let connection = self.connections.get_mut(&number).expect("it was just there");
+            // As much as the socket takes; the rest is in the log files.
+            let _ = connection.stream.flush();
         }
     }
 

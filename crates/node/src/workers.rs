@@ -171,13 +171,26 @@ impl Daemon {
 
     pub(crate) fn on_output(&mut self, slot: u16, stderr: bool) {
         let Some(id) = self.slots.owner(slot) else { return };
+        // Its title is written before what it prints under it.
+        if let Some(number) = self.processes[&id].connection {
+            self.read_connection(number, usize::MAX);
+        }
         if !self.read_output(id, stderr) {
-            let process = self.processes.get_mut(&id).expect("a slot's owner lives");
+            let Some(process) = self.processes.get_mut(&id) else { return };
             let Some(worker) = &mut process.worker else { return };
             let pipe = if stderr { worker.stderr.take() } else { worker.stdout.take() };
             if let Some(pipe) = pipe {
                 self.poller.remove(pipe.fd());
             }
+        }
+    }
+
+    /// What the workers of a job have printed up to now.
+    pub(crate) fn read_outputs_of(&mut self, job: JobId) {
+        let workers = self.processes.values().filter(|p| p.job == job && p.is_worker());
+        for id in workers.map(|process| process.id).collect::<Vec<_>>() {
+            self.read_output(id, false);
+            self.read_output(id, true);
         }
     }
 

@@ -213,8 +213,14 @@ impl Player {
             if body.len() < len {
                 break;
             }
-            self.heard.push_back(decode(&body[..len]).unwrap());
+            let message = decode(&body[..len]).unwrap();
             self.bytes.drain(..4 + len);
+            match message {
+                ToClient::Inspect { request, .. } => {
+                    self.send(&ToNode::Inspected { request, json: "null".to_string() });
+                }
+                message => self.heard.push_back(message),
+            }
         }
         true
     }
