@@ -5,7 +5,7 @@ A module's tests share one warm node. A module says otherwise by a global of its
     NODE = {"num_cpus": 2}     what `init` of the shared node is given
     NODE = None                no shared node: tests call the `fresh_node` fixture
 
-Every process that a test run starts inherits HOPLO_TMPDIR, which no other run has: so processes
+Every process that a test run starts inherits HOPLO_TEST_RUN, which no other run has: so processes
 that outlive their node are found in /proc, whoever their parent is by then.
 """
 
@@ -35,7 +35,8 @@ DEFAULT_NODE = {"num_cpus": 4}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    os.environ["HOPLO_TMPDIR"] = tempfile.mkdtemp(prefix="hoplo-test-")
+    folder = tempfile.mkdtemp(prefix="hoplo-test-")
+    os.environ["HOPLO_TMPDIR"] = os.environ["HOPLO_TEST_RUN"] = folder
     os.environ.pop("HOPLO_ADDRESS", None)
     config.addinivalue_line("markers", "slow: takes more than a few seconds")
 
@@ -80,7 +81,7 @@ def ready(refs: Any, timeout: float = 20) -> bool:
 
 def processes() -> dict[int, str]:
     """The processes, and their command lines, that this test run started and that still run."""
-    mark = f"HOPLO_TMPDIR={os.environ['HOPLO_TMPDIR']}".encode()
+    mark = f"HOPLO_TEST_RUN={os.environ['HOPLO_TEST_RUN']}".encode()
     found = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():
