@@ -155,6 +155,7 @@ impl Client {
             return None;
         }
         let reason = self.worker.leave.lock().take()?;
+        self.with(|session, _, effects| session.leave(effects));
         Some(Work::Exit { reason })
     }
 

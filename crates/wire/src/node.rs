@@ -373,6 +373,8 @@ pub struct Lineage {
     pub shape: Shape,
     /// The call frame, refs without values where they are shared themselves.
     pub frame: Vec<u8>,
+    /// Every ref in it: top-level, inside arguments, and inside the values of refs that travel in it.
+    pub contains: Vec<ObjectId>,
     pub retries: i32,
 }
 

@@ -195,7 +195,7 @@ fn refs_of(object: ObjectId, lineage: &Lineage) -> Result<Vec<ObjectId>, String>
     }
     let refs = CallView::parse(&lineage.frame).and_then(|call| call.refs());
     match refs {
-        Ok(refs) => Ok(refs.into_iter().map(|(object, _)| object).collect()),
+        Ok(_) => Ok(lineage.contains.clone()),
         Err(malformed) => Err(format!("shared {object} with a lineage that is {malformed}")),
     }
 }

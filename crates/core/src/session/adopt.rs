@@ -34,12 +34,13 @@ impl Session {
         }
         let retries = record.retries_left;
         self.mention_arguments(now, task.seq, effects);
+        let contains = self.named_in_frame(task.seq);
         let frame = self.frame_of_kind(task.seq, None);
         let mut bytes = frame.header.to_vec();
         for part in [frame.args, &frame.extra, frame.refs] {
             bytes.extend_from_slice(part);
         }
-        Some(Lineage { task, shape: (*options.shape).clone(), frame: bytes, retries })
+        Some(Lineage { task, shape: (*options.shape).clone(), frame: bytes, contains, retries })
     }
 
     /// The owner of the task is dead: this process runs it for all who hold its objects.
@@ -78,11 +79,12 @@ impl Session {
             }
         }
         let ids: Vec<ObjectId> = refs.iter().map(|(object, _)| *object).collect();
+        let nested = lineage.contains.iter().filter(|object| !ids.contains(object));
         let call = Call {
             options: Arc::new(options),
             args: view.args.to_vec(),
             refs: ids.clone(),
-            nested: vec![],
+            nested: nested.copied().collect(),
         };
         let task = self.create_task(call, None, None);
         self.drop_all(now, &ids, effects); // the task counts them now
@@ -93,6 +95,9 @@ impl Session {
         record.stands_for = Some(lineage.task);
         record.shared = true; // all who hold its objects wait for its reply
         record.attempt = view.header.attempt + 1;
+        // The records of what it makes hold them only until the first of these has its value.
+        self.report_borrowed(now, effects);
+        self.flush(effects);
         self.admit(now, task.seq, effects);
     }
 

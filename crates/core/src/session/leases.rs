@@ -360,6 +360,17 @@ impl Session {
         true
     }
 
+    /// This process is about to exit, and has no calls left: its leases go back, so that the daemon does not
+    /// take their workers for busy with what it left.
+    pub fn leave(&mut self, effects: &mut Vec<Effect>) {
+        for id in self.leases.keys().copied().collect::<Vec<_>>() {
+            if self.leases[&id].in_flight.is_empty() {
+                self.give_back(id, effects);
+            }
+        }
+        self.flush(effects);
+    }
+
     fn give_back(&mut self, id: LeaseId, effects: &mut Vec<Effect>) {
         let lease = self.leases.remove(&id).expect("the caller has it");
         assert!(lease.in_flight.is_empty(), "SES-1: {id} is given back with calls in flight");

@@ -60,6 +60,26 @@ impl Session {
         self.is_ready(task.object(taken)) || !self.tasks.contains_key(&task.seq)
     }
 
+    /// The object that is ready when the stream has ended: `none` (an encoded value), or what ended it. The
+    /// caller owns one count.
+    pub fn stream_completion(&mut self, task: TaskId, none: Arc<[u8]>) -> ObjectId {
+        let object = task.object(STREAM_END);
+        if let Some(entry) = self.objects.get_mut(&object) {
+            entry.count += 1;
+            return object;
+        }
+        let mut entry = Entry::pending(1, Knowledge::Private);
+        match self.tasks.get_mut(&task.seq).and_then(|task| task.stream.as_mut()) {
+            Some(stream) => stream.none = Some(none),
+            None => {
+                let failure = self.ended_streams.get(&task.seq).cloned().flatten();
+                entry.state = State::Ready(failure.map_or(Value::Inline(none), Value::Failed));
+            }
+        }
+        self.objects.insert(object, entry);
+        object
+    }
+
     /// Registers a callback for the item after `taken`, or the end; `None` if it is there now.
     pub fn stream_watch(&mut self, task: TaskId, taken: u32) -> Option<u64> {
         if self.is_ready(task.object(taken)) {
@@ -86,6 +106,7 @@ impl Session {
             self.drop_ref(now, task.object(index), effects);
             index += 1;
         }
+        self.ended_streams.remove(&task.seq);
         if let Some(record) = self.tasks.get_mut(&task.seq) {
             if let Some(stream) = &mut record.stream {
                 stream.abandoned = true;
