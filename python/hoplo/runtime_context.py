@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 from . import _core
@@ -60,8 +61,14 @@ class RuntimeContext:
         return int(_asked()["attempt"])
 
     def get_assigned_resources(self) -> dict[str, float]:
-        """What the task or actor holds."""
-        return dict(_asked()["assigned_resources"])
+        """What the task or actor holds; empty in a driver."""
+        asked = _asked()
+        if asked["actor_id"] or asked["worker_mode"] == "driver":
+            return dict(asked["assigned_resources"])
+        # A task's come with its worker's lease: the daemon knows.
+        workers = json.loads(_core.query("workers"))
+        mine = [row["resources"] for row in workers if row["pid"] == os.getpid()]
+        return dict(mine[0] or {}) if mine else {}
 
     def get_accelerator_ids(self) -> dict[str, list[str]]:
         """The GPUs that the task or actor may use, under "GPU"."""

@@ -599,6 +599,12 @@ impl Client {
         }
     }
 
+    /// The object that is ready (with the value `none`, encoded) when a stream of this process has ended,
+    /// or fails with what ended it. The caller owns one reference.
+    pub fn stream_completion(&self, task: TaskId, none: &[u8]) -> ObjectId {
+        self.core.lock().session.stream_completion(task, none.into())
+    }
+
     /// Runs `callback` on the progress thread when `stream_next` is not `Pending`.
     pub fn on_stream(&self, task: TaskId, callback: Box<dyn FnOnce() + Send>) {
         let mut core = self.core.lock();
@@ -694,7 +700,12 @@ impl Client {
     }
 
     pub fn kill_actor(&self, actor: ActorId, no_restart: bool) {
-        self.core.lock().writer.send(&ToNode::ActorKill { actor, no_restart });
+        self.with(|session, _, effects| {
+            if no_restart {
+                session.actor_killed(actor);
+            }
+            effects.push(Effect::Node(ToNode::ActorKill { actor, no_restart }));
+        });
     }
 
     // ---- asking the daemon (all wait: no GIL) ----

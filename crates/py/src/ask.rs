@@ -20,8 +20,12 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 #[pyo3(signature = (kind, arg=None))]
 pub(crate) fn query(py: Python<'_>, kind: &str, arg: Option<&str>) -> PyResult<String> {
     let session = session::current(py)?;
-    py.detach(|| session.client.query(kind, arg.unwrap_or(""), ANSWER_MAX))
-        .map_err(|text| PyRuntimeError::new_err(format!("query {kind:?}: {text}")))
+    py.detach(|| session.client.query(kind, arg.unwrap_or(""), ANSWER_MAX)).map_err(|text| {
+        match session.client.daemon_gone() {
+            Some(failure) => errors::raised(py, &failure, None),
+            None => PyRuntimeError::new_err(format!("query {kind:?}: {text}")),
+        }
+    })
 }
 
 /// Stores a value in the control store; True when the key was new.

@@ -4,10 +4,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use hoplo_base::limits::INLINE_BYTES_MAX;
 use hoplo_base::{ObjectId, TaskId};
 use hoplo_client::{StreamNext, Waited};
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyOSError, PyRuntimeError, PyStopIteration, PyTypeError};
+use pyo3::exceptions::{PyOSError, PyStopIteration, PyTypeError};
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -16,6 +17,7 @@ use crate::errors;
 use crate::get;
 use crate::refs::ObjectRef;
 use crate::session::Session;
+use crate::values;
 
 /// The refs of a streaming task or method, one for each value, in the order they are made.
 #[pyclass(frozen, generic, module = "hoplo._core")]
@@ -123,12 +125,10 @@ impl ObjectRefGenerator {
     /// A ref that is ready when the generator has ended; raises what ended it.
     fn completed<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, ObjectRef>> {
         self.session.check()?;
-        if self.look() != Taken::Ended {
-            return Err(PyRuntimeError::new_err(
-                "completed() knows the end of the stream once all its refs were taken",
-            ));
-        }
-        get::put(py.None().bind(py))
+        let mut none = Vec::new();
+        values::encode(py.None().bind(py), INLINE_BYTES_MAX, &mut none, &mut Vec::new())?;
+        let object = self.session.client.stream_completion(self.task, &none);
+        ObjectRef::owning(py, Arc::clone(&self.session), object)
     }
 
     /// Whether `next()` would return, or stop, at once.

@@ -218,6 +218,16 @@ impl Session {
         Ok(task)
     }
 
+    /// This process has told the daemon to kill it: later calls wait for its word (dead), none slips in.
+    pub fn actor_killed(&mut self, actor: ActorId) {
+        if let Some(state) = self.actors.get_mut(&actor)
+            && !matches!(state.status, Status::Dead { .. })
+        {
+            let reason = "it is being killed".to_string();
+            state.status = Status::Pending { reason, infeasible: false };
+        }
+    }
+
     fn actor_mut(&mut self, actor: ActorId, effects: &mut Vec<Effect>) -> &mut Actor {
         let own = actor.0.owner == self.me && self.tasks.contains_key(&actor.0.seq);
         self.actors.entry(actor).or_insert_with(|| {

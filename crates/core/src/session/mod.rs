@@ -183,6 +183,8 @@ pub struct Session {
     unreported: Vec<ObjectId>,
     unreported_max: usize,
     next_watch: u64,
+    /// How streams ended whose reader is not done with them.
+    ended_streams: Map<u64, Option<Failure>>,
     /// Functions that this process has exported.
     exported: Set<FunctionId>,
     /// Reasons why replies must be drained though nobody waits: see `needs_progress`.
@@ -215,6 +217,7 @@ impl Session {
             unreported: Vec::new(),
             unreported_max: refs::UNREPORTED_MIN,
             next_watch: 1,
+            ended_streams: Map::default(),
             exported: Set::default(),
             reasons: 0,
             runs: VecDeque::new(),

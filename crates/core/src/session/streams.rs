@@ -1,11 +1,13 @@
 //! Results that come one by one: items of a generator, taken in order by one reader.
 
+use std::sync::Arc;
+
 use hoplo_base::{Instant, ObjectId, TaskId};
 use hoplo_wire::node::{Tell, ToNode};
 use hoplo_wire::reply::ReplyView;
 use hoplo_wire::{Failure, Malformed, Value};
 
-use super::refs::{Entry, Knowledge, Origin};
+use super::refs::{Entry, Knowledge, Origin, State};
 use super::{Effect, Session};
 
 #[derive(Debug, Default)]
@@ -18,7 +20,12 @@ pub(super) struct Stream {
     pub watches: Vec<u64>,
     /// The reader is gone: items are dropped as they come.
     pub abandoned: bool,
+    /// The value of the stream's end (an encoded None), if somebody has a ref of it.
+    pub none: Option<Arc<[u8]>>,
 }
+
+/// Index of the pseudo-object that is ready when a stream has ended.
+const STREAM_END: u32 = u32::MAX - 1;
 
 /// What the reader of a stream finds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,6 +166,13 @@ impl Session {
         let record = self.remove_task(seq);
         let stream = record.stream.as_ref().expect("only streams end so");
         let task = TaskId { owner: self.me, seq };
+        if !stream.abandoned {
+            self.ended_streams.insert(seq, failure.clone());
+        }
+        if let Some(none) = stream.none.clone() {
+            let end = failure.clone().map_or(Value::Inline(none), Value::Failed);
+            self.complete(now, task.object(STREAM_END), end, vec![], Origin::Own, effects);
+        }
         if let Some(failure) = failure
             && !stream.abandoned
         {
