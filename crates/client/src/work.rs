@@ -33,6 +33,8 @@ pub(crate) struct Worker {
     /// Calls taken and not replied to.
     busy: AtomicU64,
     is_actor: AtomicBool,
+    /// It is leaving, and only waits for what it submitted.
+    lent_for_good: AtomicBool,
     closed: AtomicBool,
 }
 
@@ -151,8 +153,18 @@ impl Client {
         }
         // Who leaves gracefully first sees to the end what others may wait for.
         let idle = self.worker.busy.load(Ordering::Relaxed) == 0;
-        if !self.worker.is_leaving() || !idle || self.core.lock().session.unfinished() > 0 {
+        if !self.worker.is_leaving() || !idle {
             return None;
+        }
+        {
+            let mut core = self.core.lock();
+            if core.session.unfinished() > 0 {
+                // What it waits for may need the CPU that it still has.
+                if !self.worker.lent_for_good.swap(true, Ordering::Relaxed) {
+                    core.writer.send(&ToNode::Blocked);
+                }
+                return None;
+            }
         }
         let reason = self.worker.leave.lock().take()?;
         self.with(|session, _, effects| session.leave(effects));

@@ -246,6 +246,12 @@ impl Cluster {
             }
         }
         let client = self.client(id);
+        if client.leaving && client.session.unfinished() > 0 && !client.lent {
+            client.lent = true;
+            self.say(id, ToNode::Blocked);
+            return false;
+        }
+        let client = self.client(id);
         if client.leaving && client.session.unfinished() == 0 {
             self.session(id, |session, _, effects| session.leave(effects));
             self.dies(id, hoplo_wire::node::DeathCause::Exited { code: 0 });
