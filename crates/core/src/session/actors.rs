@@ -164,9 +164,9 @@ impl Session {
         let actor = ActorId(TaskId { owner: self.me, seq });
         self.drop_all(now, &record.call.refs, effects);
         self.drop_all(now, &record.call.nested, effects);
-        self.actor_state(now, actor, ActorState::Dead { failure: failure.clone() }, effects);
         let handle = self.objects.get_mut(&actor.handle()).expect("its task kept it");
         handle.count += 1;
+        self.actor_state(now, actor, ActorState::Dead { failure: failure.clone() }, effects);
         self.drop_ref(now, actor.handle(), effects); // if nobody holds it any more
     }
 
