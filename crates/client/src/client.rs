@@ -200,9 +200,10 @@ impl Client {
             self.carry_out(core);
             let counted = ToNode::Counted(core.session.take_counters());
             core.writer.send(&counted);
+            // Before the daemon hears of it: then it silences our bell for the slot's next owner.
+            self.own_bell(hoplo_shm::Urgency::Must);
             core.writer.shutdown();
         }
-        self.own_bell(hoplo_shm::Urgency::Must);
         let me = std::thread::current().id();
         for thread in std::mem::take(&mut *self.threads.lock()) {
             // A callback may close: a thread cannot join itself.
@@ -484,7 +485,11 @@ impl Client {
                 }
                 let (client, pin) = (self.clone(), Mutex::new(Some(pin)));
                 let release = Box::new(move || {
-                    if let Some(pin) = pin.lock().take() {
+                    // Once closed, our row of pins may be another process's.
+                    let ours = !client.closing.load(Ordering::Acquire);
+                    if let Some(pin) = pin.lock().take()
+                        && ours
+                    {
                         client.store.lock().unpin(pin);
                         client.drop_ref(object);
                     }

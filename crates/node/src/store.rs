@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use hoplo_core::objects::{Event, FreeOutcome, SpillOutcome, SpillPlace};
 use hoplo_shm::{
-    Arena, CloseOutcome, Generation, MapError, ObjectState, PinRow, ProcessSlot, Segment,
+    Arena, CloseOutcome, Generation, MapError, ObjectState, PinRow, ProcessSlot, Segment, Urgency,
 };
 use hoplo_wire::Location;
 
@@ -156,11 +156,14 @@ impl Store {
         self.arena.punch(offset, len)
     }
 
-    /// The process is dead: nothing is pinned by it, nobody sleeps on its bell.
+    /// The process is dead, or has left hoplo: nothing is pinned by it. A thread of it that still sleeps on
+    /// the bell is woken before the bell goes to another process.
     pub(crate) fn bury(&self, slot: u16) {
         let slot = ProcessSlot::new(u32::from(slot)).expect("slots are given out below the limit");
         self.segment.pin_row(slot).wipe();
-        self.segment.doorbell(slot).reset();
+        let bell = self.segment.doorbell(slot);
+        bell.ring(Urgency::Must);
+        bell.reset();
     }
 
     /// Bytes of memory that the arena takes now.
