@@ -15,6 +15,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use pyo3::{IntoPyObjectExt, ffi};
 
 use crate::args::{EncodedArgs, Extras, encode_args};
+use crate::ask;
 use crate::errors;
 use crate::exported::Exported;
 use crate::interface::{Interface, Method};
@@ -413,9 +414,35 @@ pub(crate) fn get_actor(
     let namespace = namespace.unwrap_or_else(|| session.namespace.clone());
     match py.detach(|| session.client.lookup_actor(&namespace, name)) {
         Some(found) => ActorHandle::found(py, session, found),
-        None => Err(PyValueError::new_err(format!(
-            "there is no actor named {name:?} in namespace {namespace:?}: it was not created, or \
-             it is dead; `hoplo list actors` shows those that live"
-        ))),
+        None => Err(no_such_actor(py, name, &namespace)),
     }
+}
+
+#[cold]
+fn no_such_actor(py: Python<'_>, name: &str, namespace: &str) -> PyErr {
+    let near = near_names(py, name, namespace).unwrap_or_default();
+    let remedy = match near.as_slice() {
+        [] => "it was not created, or it is dead; `hoplo list actors` shows those that live".into(),
+        near => format!("did you mean {}?", near.join(" or ")),
+    };
+    let text = format!("there is no actor named {name:?} in namespace {namespace:?}: {remedy}");
+    PyValueError::new_err(text)
+}
+
+fn near_names(py: Python<'_>, name: &str, namespace: &str) -> PyResult<Vec<String>> {
+    static LOADS: Import = Import::new("json", "loads");
+    static CLOSE_MATCHES: Import = Import::new("difflib", "get_close_matches");
+    let actors = LOADS.get(py)?.call1((ask::query(py, "actors", None)?,))?;
+    let mut names = Vec::new();
+    for actor in actors.try_iter()? {
+        let actor = actor?.cast_into::<PyDict>()?;
+        let text = |key: &str| -> PyResult<String> {
+            Ok(actor.get_item(key)?.map(|value| value.extract()).transpose()?.unwrap_or_default())
+        };
+        if text("namespace")? == namespace && text("state")?.to_lowercase() != "dead" {
+            names.push(text("name")?);
+        }
+    }
+    let near: Vec<String> = CLOSE_MATCHES.get(py)?.call1((name, names))?.extract()?;
+    Ok(near.iter().map(|name| format!("{name:?}")).collect())
 }

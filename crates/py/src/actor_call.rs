@@ -1,6 +1,7 @@
 //! A method call as `hoplo._worker.ActorRuntime` gets it, to run it in a thread or a coroutine.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
@@ -18,6 +19,8 @@ pub(crate) struct ActorCall {
     invocation: Arc<Invocation>,
     method: Py<PyString>,
     group: Option<Arc<str>>,
+    /// It counts as running.
+    begun: AtomicBool,
 }
 
 impl ActorCall {
@@ -33,15 +36,12 @@ impl ActorCall {
             group: asked.or_else(|| group.cloned()),
             invocation: Arc::new(invocation),
             method: PyString::intern(py, method).unbind(),
+            begun: AtomicBool::new(false),
         })
     }
 
     pub(crate) fn running(&self) -> Running {
         self.invocation.running(false)
-    }
-
-    fn leave(after: After) {
-        worker::leave_after(after);
     }
 }
 
@@ -70,24 +70,29 @@ impl ActorCall {
 
     /// Runs the whole call in this thread: arguments, generator, result, errors. Never raises.
     fn run(&self, method: &Bound<'_, PyAny>) {
-        let py = method.py();
-        let call = &self.invocation;
-        if call.has_ended() {
-            return; // cancelled while it waited
+        if self.begin(method.py()) {
+            let call = &self.invocation;
+            let after = context::in_thread(call.running(false), || call.run(method.py(), method));
+            worker::ended(after);
         }
-        if call.is_cancelled() {
-            return call.end_cancelled(py);
-        }
-        Self::leave(context::in_thread(call.running(false), || call.run(py, method)));
     }
 
-    /// Marks the call as running; False when it was cancelled before, and is thereby ended.
+    /// Marks the call as running; False when it is not to run: it was cancelled before, and is
+    /// thereby ended, or the actor is leaving.
     fn begin(&self, py: Python<'_>) -> bool {
-        if self.invocation.is_cancelled() {
-            self.invocation.end_cancelled(py);
+        let call = &self.invocation;
+        if call.has_ended() {
+            return false; // cancelled while it waited
+        }
+        if call.is_cancelled() {
+            call.end_cancelled(py);
             return false;
         }
-        self.invocation.start_clock();
+        if !worker::may_begin() {
+            return false;
+        }
+        call.start_clock();
+        self.begun.store(true, Ordering::Relaxed);
         true
     }
 
@@ -127,13 +132,20 @@ impl ActorCall {
 
     /// Replies with the result; of a streaming call, with its end. Never raises.
     fn finish(&self, value: &Bound<'_, PyAny>) {
-        Self::leave(self.invocation.finish(value));
+        self.ended(self.invocation.finish(value));
     }
 
     /// Replies with the error, encoded as the user's own. Never raises.
     fn fail(&self, error: &Bound<'_, PyAny>) {
-        let py = error.py();
         let fault = Fault::Raised(PyErr::from_value(error.clone()));
-        Self::leave(self.invocation.fail(py, fault));
+        self.ended(self.invocation.fail(error.py(), fault));
+    }
+}
+
+impl ActorCall {
+    fn ended(&self, after: After) {
+        if self.begun.swap(false, Ordering::Relaxed) {
+            worker::ended(after);
+        }
     }
 }

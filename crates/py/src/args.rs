@@ -89,7 +89,7 @@ pub(crate) fn encode_args(
         for (name, argument) in kwargs.iter() {
             let name = name.cast::<PyString>()?.to_str()?;
             encoded.sized(name.as_bytes());
-            encoded.argument(&argument, || format!("kwargs[{name:?}]"))?;
+            encoded.argument(&argument, || format!("kwargs['{name}']"))?;
         }
     }
     Ok(encoded)

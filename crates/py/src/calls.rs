@@ -171,6 +171,14 @@ impl Invocation {
 
     fn stream(&self, values: &Bound<'_, PyAny>) -> PyResult<()> {
         for value in self.iterator_of(values)? {
+            if context::any_cancelled() && self.is_cancelled() {
+                // A method is not interrupted, but its stream has no reader any more.
+                return Err(errors::system_error(
+                    values.py(),
+                    "TaskCancelledError",
+                    &self.cancelled().text(),
+                ));
+            }
             if !self.item(&value?)? {
                 self.wait_for_room(values.py())?;
             }

@@ -28,13 +28,14 @@ pub(crate) fn get<'py>(
     timeout: Option<f64>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = refs.py();
+    let deadline = deadline(timeout)?;
     if let Ok(reference) = refs.cast_exact::<ObjectRef>() {
         let reference = reference.get();
         let session = reference.session();
         session.check()?;
         let content = match session.client.read(reference.id()) {
             Some(content) => content,
-            None => one(py, session, reference.id(), deadline(timeout)?)?,
+            None => one(py, session, reference.id(), deadline)?,
         };
         return value_of(py, &content, reference.id());
     }
@@ -42,7 +43,7 @@ pub(crate) fn get<'py>(
     let session = session::current(py)?;
     let ids = ids_of(&session, &refs, "get")?;
     let values = PyList::empty(py);
-    for content in all(py, &session, &ids, deadline(timeout)?)? {
+    for content in all(py, &session, &ids, deadline)? {
         values.append(content)?;
     }
     Ok(values.into_any())
@@ -174,7 +175,7 @@ pub(crate) fn deadline(timeout: Option<f64>) -> PyResult<Option<Instant>> {
     let Some(seconds) = timeout else { return Ok(None) };
     if seconds.is_nan() || seconds < 0.0 {
         return Err(PyValueError::new_err(format!(
-            "timeout must be None or 0 or more seconds, not {seconds}"
+            "timeout must be 0 or more seconds, not {seconds}; None waits for ever"
         )));
     }
     // Longer than a clock can hold is for ever.

@@ -21,7 +21,7 @@ use hoplo_client::{Client, Hooks, IncomingCall, Work};
 use hoplo_wire::call::{CALL_BACKPRESSURE, CallKind, CallView};
 use hoplo_wire::node::{ActorSpec, Role};
 use hoplo_wire::{Failure, FailureKind};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -86,32 +86,72 @@ struct Actor {
     methods: HashMap<FunctionId, Py<PyAny>>,
 }
 
-/// The status of a process that a thread of an actor ended by `sys.exit`.
-static EXITING: Mutex<Option<i32>> = Mutex::new(None);
-
-/// From any thread of an actor: what a call's end means for the process.
-pub(crate) fn leave_after(after: After) {
-    match after {
-        After::GoOn => return,
-        After::ActorExit => exit_actor(),
-        After::Exit(status) => *EXITING.lock() = Some(status),
-    }
-    context::wake_main();
+/// Why the process ends, told by whichever thread a call made it so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaving {
+    No,
+    /// `sys.exit`: at once.
+    Now(i32),
+    /// `exit_actor`: once the calls that run have replied. No other is begun.
+    WhenDone,
 }
 
-/// It is not started again, and takes no more calls; those that run are finished.
-fn exit_actor() {
-    if let (Some(session), Some(actor)) = (session::live(), context::actor()) {
-        session.client.actor_exit(actor.spec.actor);
-        session.client.retire("exit_actor");
+struct Leave {
+    leaving: Leaving,
+    /// Calls that threads or coroutines run.
+    running: usize,
+}
+
+static LEAVE: Mutex<Leave> = Mutex::new(Leave { leaving: Leaving::No, running: 0 });
+static CALL_ENDED: Condvar = Condvar::new();
+
+/// Before a call in a thread or coroutine; false: the actor is leaving, and the call gets no reply.
+pub(crate) fn may_begin() -> bool {
+    let mut leave = LEAVE.lock();
+    let may = leave.leaving == Leaving::No;
+    leave.running += usize::from(may);
+    may
+}
+
+/// After a call that `may_begin` let begin: what its end means for the process.
+pub(crate) fn ended(after: After) {
+    let mut leave = LEAVE.lock();
+    leave.running -= 1;
+    match after {
+        After::GoOn => {}
+        After::ActorExit => leave.leaving = Leaving::WhenDone,
+        After::Exit(status) => leave.leaving = Leaving::Now(status),
+    }
+    let told = leave.leaving != Leaving::No;
+    drop(leave);
+    if told {
+        CALL_ENDED.notify_all();
+    }
+    if after != After::GoOn {
+        context::wake_main();
+    }
+}
+
+/// The exit status, once the process is to end. Detached: may wait for calls that run.
+fn leaving() -> Option<i32> {
+    let mut leave = LEAVE.lock();
+    loop {
+        match leave.leaving {
+            Leaving::No => return None,
+            Leaving::Now(status) => return Some(status),
+            Leaving::WhenDone if leave.running == 0 => return Some(0),
+            Leaving::WhenDone => CALL_ENDED.wait(&mut leave),
+        }
     }
 }
 
 impl Worker {
     fn serve(&mut self, py: Python<'_>) -> PyResult<i32> {
         loop {
-            if let Some(status) = *EXITING.lock() {
-                return Ok(status);
+            if LEAVE.lock().leaving != Leaving::No
+                && let Some(status) = py.detach(leaving)
+            {
+                return Ok(self.leave(status));
             }
             let work = match self.session.client.next_work() {
                 Some(work) => work,
@@ -138,9 +178,19 @@ impl Worker {
             match after {
                 After::GoOn => {}
                 After::Exit(status) => return Ok(status),
-                After::ActorExit => exit_actor(),
+                After::ActorExit => return Ok(self.leave(0)),
             }
         }
+    }
+
+    /// The daemon hears first that an actor leaves on its own will: it is not started again.
+    fn leave(&self, status: i32) -> i32 {
+        if let Some(actor) = context::actor()
+            && status == 0
+        {
+            self.session.client.actor_exit(actor.spec.actor);
+        }
+        status
     }
 
     fn task(&mut self, py: Python<'_>, call: IncomingCall) -> After {
