@@ -23,9 +23,12 @@ class Gate:
         return value
 
     def open(self) -> None:
-        """Lets everybody through, from now on. In the test's process, which keeps it open."""
+        """Lets everybody through, from now on."""
         if self._opened is None:
             self._opened = os.open(f"{self.folder}/pipe", os.O_RDWR | os.O_CLOEXEC)
+            # Who comes after the test finds a plain file.
+            os.close(os.open(f"{self.folder}/plain", os.O_CREAT | os.O_WRONLY))
+            os.rename(f"{self.folder}/plain", f"{self.folder}/pipe")
 
     def arrived(self) -> int:
         """How often somebody came to wait."""

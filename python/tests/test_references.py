@@ -56,13 +56,19 @@ class Keeper:
 def test_an_object_goes_with_its_last_ref():
     before = stored()
     ref = hoplo.put(big())
-    other = pickle.loads(pickle.dumps(ref))
+    (other,) = hoplo.get(hoplo.put([ref]))
     name = ref.hex()
     eventually(lambda: name in stored())
     del ref
     assert name in stored()
     del other
     eventually(lambda: stored() <= before)
+
+
+def test_a_ref_that_foreign_code_pickles_is_kept():
+    data = pickle.dumps(hoplo.put(big(4)))
+    gc.collect()
+    assert hoplo.get(pickle.loads(data))[0] == 4
 
 
 def test_a_result_that_nobody_wants_goes():

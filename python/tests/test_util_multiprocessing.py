@@ -126,7 +126,7 @@ def test_an_initializer():
         os.environ["PREPARED"] = value
 
     with Pool(1, prepare, ("yes",)) as pool:
-        assert pool.apply(os.environ.get, ("PREPARED",)) == "yes"
+        assert pool.apply(lambda: os.environ["PREPARED"]) == "yes"
 
 
 def test_maxtasksperchild():
