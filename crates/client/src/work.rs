@@ -34,7 +34,7 @@ pub(crate) struct Worker {
     busy: AtomicU64,
     is_actor: AtomicBool,
     /// It is leaving, and only waits for what it submitted.
-    lent_for_good: AtomicBool,
+    lent_while_leaving: AtomicBool,
     closed: AtomicBool,
 }
 
@@ -146,6 +146,9 @@ impl Client {
     /// The next call from any ring, or order of the daemon; `None` if nothing is there.
     pub fn next_work(&self) -> Option<Work> {
         if let Some(work) = self.worker.take() {
+            if self.worker.lent_while_leaving.swap(false, Ordering::Relaxed) {
+                self.worker.take_back(&mut self.core.lock().writer);
+            }
             return Some(work);
         }
         if let Some(failure) = self.gone.get() {
@@ -160,7 +163,7 @@ impl Client {
             let mut core = self.core.lock();
             if core.session.unfinished() > 0 {
                 // What it waits for may need the CPU that it still has.
-                if !self.worker.lent_for_good.swap(true, Ordering::Relaxed) {
+                if !self.worker.lent_while_leaving.swap(true, Ordering::Relaxed) {
                     core.writer.send(&ToNode::Blocked);
                 }
                 return None;

@@ -161,7 +161,9 @@ impl Cluster {
                     Effect::Place { worker, seq } => self.place(id, worker, seq),
                     Effect::Revoke { worker, seqs } => {
                         let (seqs, kept) = self.revoke(id, worker, &seqs);
-                        self.tell(|| format!("{id} takes back {seqs:?} from {worker}, not {kept:?}"));
+                        self.tell(|| {
+                            format!("{id} takes back {seqs:?} from {worker}, not {kept:?}")
+                        });
                         let event = Event::Revoked { worker, seqs, kept };
                         let now = self.now;
                         self.client(id).session.handle(now, event, &mut effects);
@@ -385,7 +387,9 @@ impl Cluster {
                 self.books.adoptions += 1;
                 Event::Adopt { lineage: Box::new(lineage), objects }
             }
-            ToClient::Told { message: Tell::Cancel { task, recursive }, .. } if task.owner == id => {
+            ToClient::Told { message: Tell::Cancel { task, recursive }, .. }
+                if task.owner == id =>
+            {
                 Event::Cancel { task, force: false, recursive }
             }
             other => return self.node_says_to_shell(id, other),

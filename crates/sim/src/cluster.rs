@@ -56,8 +56,8 @@ pub struct Cluster {
     pub story: Story,
     pub drivers: Vec<ProcessId>,
     pub steps: u64,
-    /// All replies were drained at the end.
-    drained: bool,
+    /// How often all replies were drained at the end.
+    drained: u32,
 }
 
 /// Everything must be done so long after the last fault.
@@ -86,7 +86,7 @@ impl Cluster {
             story: Story::default(),
             drivers: Vec::new(),
             steps: 0,
-            drained: false,
+            drained: 0,
         }
     }
 
@@ -119,7 +119,9 @@ impl Cluster {
             Step::DiskRead(attempt) => self.disk_read(attempt),
             Step::Born(attempt) => self.born(attempt),
             Step::Buries(process) => self.bury(process),
-            Step::Dies(process) => self.dies(process, hoplo_wire::node::DeathCause::Signaled { signal: 9 }),
+            Step::Dies(process) => {
+                self.dies(process, hoplo_wire::node::DeathCause::Signaled { signal: 9 })
+            }
             Step::ClientReads(process) => self.client_reads(process),
             Step::Drains(process) => self.drains(process),
             Step::Ticks(process) => self.ticks(process),
@@ -152,7 +154,9 @@ impl Cluster {
 
     /// They have dropped everything and time has passed: what is left is a leak. Then they exit.
     fn drivers_done(&mut self) {
-        if !std::mem::replace(&mut self.drained, true) {
+        let unfinished = self.clients.values().any(|it| it.alive && it.session.unfinished() > 0);
+        if self.drained < 1 || (unfinished && self.drained < 20) {
+            self.drained += 1;
             // Replies that nobody waits for lie in their rings until the next call: this is it.
             for id in self.clients.keys().copied().collect::<Vec<_>>() {
                 if self.clients[&id].alive {

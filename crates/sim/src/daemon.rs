@@ -111,7 +111,9 @@ impl Cluster {
         if self.plan.fork_failures && self.faulty() && self.rng.one_in(3) {
             self.tell(|| format!("FAULT: fork {attempt} fails"));
             let reason = "no memory for a fork".to_string();
-            self.daemon.queue.push_back(Work::Pool(workers::Event::StartFailed { attempt, reason }));
+            self.daemon
+                .queue
+                .push_back(Work::Pool(workers::Event::StartFailed { attempt, reason }));
             return self.settle();
         }
         let id = self.new_process();
@@ -189,7 +191,9 @@ impl Cluster {
 
     /// A process ends: what it wrote can still be read.
     pub fn dies(&mut self, process: ProcessId, cause: DeathCause) {
-        let Some(client) = self.clients.get_mut(&process).filter(|client| client.alive) else { return };
+        let Some(client) = self.clients.get_mut(&process).filter(|client| client.alive) else {
+            return;
+        };
         client.alive = false;
         client.cause.get_or_insert(cause);
         self.tell(|| format!("{process} dies"));
@@ -263,7 +267,9 @@ impl Cluster {
     }
 
     fn kill(&mut self, process: ProcessId, reason: &str) {
-        let Some(client) = self.clients.get_mut(&process).filter(|client| client.alive) else { return };
+        let Some(client) = self.clients.get_mut(&process).filter(|client| client.alive) else {
+            return;
+        };
         client.cause.get_or_insert(DeathCause::Stopped { reason: reason.to_string() });
         let delay = self.rng.delay(Duration::from_micros(100));
         self.after(delay, Step::Dies(process));
@@ -476,7 +482,9 @@ impl Cluster {
     }
 
     fn stop(&mut self, worker: ProcessId, manner: life::Manner, reason: String) {
-        let Some(client) = self.clients.get_mut(&worker).filter(|client| client.alive) else { return };
+        let Some(client) = self.clients.get_mut(&worker).filter(|client| client.alive) else {
+            return;
+        };
         client.cause.get_or_insert(DeathCause::Stopped { reason: reason.clone() });
         match manner {
             life::Manner::Kill => return self.kill(worker, &reason),

@@ -145,7 +145,14 @@ impl Fiber {
 
 impl fmt::Display for Fiber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} {:?} at {}: {:?}", self.role, self.call.map(|call| call.task), self.pc, self.wait)
+        write!(
+            f,
+            "{:?} {:?} at {}: {:?}",
+            self.role,
+            self.call.map(|call| call.task),
+            self.pc,
+            self.wait
+        )
     }
 }
 
@@ -259,7 +266,17 @@ impl Cluster {
         false
     }
 
-    fn begin(&mut self, id: ProcessId, caller: ProcessId, tag: u64, bytes: &[u8], incarnation: u32) {
+    fn begin(
+        &mut self,
+        id: ProcessId,
+        caller: ProcessId,
+        tag: u64,
+        bytes: &[u8],
+        incarnation: u32,
+    ) {
+        if std::mem::take(&mut self.client(id).lent) {
+            self.say(id, ToNode::Unblocked); // it was leaving and only waited
+        }
         let view = CallView::parse(bytes).expect("callers here write well");
         let header = view.header;
         let (seed, role, depth, nested) = decode_args(view.args);
@@ -325,7 +342,8 @@ impl Cluster {
         if fiber.program.is_none() {
             fiber.program = Some(program(fiber.seed, fiber.role, fiber.depth, &self.plan));
             if let Some(call) = fiber.call
-                && (call.attempt + call.incarnation) < fiber.program.as_ref().map_or(0, |it| it.raises)
+                && (call.attempt + call.incarnation)
+                    < fiber.program.as_ref().map_or(0, |it| it.raises)
             {
                 // Raises half way.
                 let program = fiber.program.as_mut().expect("it was just made");
@@ -466,7 +484,8 @@ impl Cluster {
                 }
             }
             Op::Keep(pick) => {
-                if let Some(at) = (!fiber.refs.is_empty()).then(|| *pick as usize % fiber.refs.len())
+                if let Some(at) =
+                    (!fiber.refs.is_empty()).then(|| *pick as usize % fiber.refs.len())
                 {
                     let object = fiber.refs.swap_remove(at);
                     let actor = self.client(id).actor.as_mut().expect("methods run in actors");
@@ -482,7 +501,9 @@ impl Cluster {
                     self.watch(id, object);
                 }
             }
-            Op::Yield { stored, contains } => return self.yield_item(id, fiber, *stored, *contains),
+            Op::Yield { stored, contains } => {
+                return self.yield_item(id, fiber, *stored, *contains);
+            }
         }
         Flow::Next
     }
@@ -545,9 +566,8 @@ impl Cluster {
             request: 0,
         };
         let text = format!("refs {:?}, nested {:?}", ids(&call.refs), ids(&call.nested));
-        let actor = self.session(id, |session, now, effects| {
-            session.create_actor(now, call, create, effects)
-        });
+        let actor = self
+            .session(id, |session, now, effects| session.create_actor(now, call, create, effects));
         self.tell(|| format!("{id} creates {actor}, {text}"));
         fiber.handles.push(actor);
     }

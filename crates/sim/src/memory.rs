@@ -249,9 +249,9 @@ pub fn encode_content(object: ObjectId, contains: &[ObjectId]) -> Vec<u8> {
 }
 
 pub fn decode_content(bytes: &[u8]) -> (ObjectId, Vec<ObjectId>) {
-    let mut ids = bytes.chunks_exact(20).map(|id| {
-        ObjectId::from_bytes(id.try_into().expect("chunks are of twenty"))
-    });
+    let mut ids = bytes
+        .chunks_exact(20)
+        .map(|id| ObjectId::from_bytes(id.try_into().expect("chunks are of twenty")));
     let object = ids.next().expect("content names its object");
     (object, ids.collect())
 }

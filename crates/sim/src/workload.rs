@@ -30,17 +30,27 @@ pub enum Op {
     Work(Duration),
     Submit(Box<Submission>),
     /// A value with so many refs inside; stored with so many bytes, or inline.
-    Put { stored: Option<u64>, contains: usize },
+    Put {
+        stored: Option<u64>,
+        contains: usize,
+    },
     Get(u64),
     /// Until one of all is ready, or the time is up.
     WaitAny(Duration),
     Watch(u64),
     Drop(u64),
-    Cancel { pick: u64, force: bool, recursive: bool },
+    Cancel {
+        pick: u64,
+        force: bool,
+        recursive: bool,
+    },
     Create(Box<Submission>, i32),
     Call(Box<Submission>, u64),
     DropHandle(u64),
-    Kill { pick: u64, no_restart: bool },
+    Kill {
+        pick: u64,
+        no_restart: bool,
+    },
     /// Takes an item of a stream.
     Take(u64),
     DropStream(u64),
@@ -48,7 +58,10 @@ pub enum Op {
     Keep(u64),
     /// An actor reads, in the background, what it kept.
     Recall(u64),
-    Yield { stored: Option<u64>, contains: usize },
+    Yield {
+        stored: Option<u64>,
+        contains: usize,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -116,7 +129,11 @@ fn op(rng: &mut Rng, role: Role, depth: u8, plan: &Plan) -> Op {
             26..=27 if waits => Op::Take(pick),
             28 if rng.one_in(4) => Op::DropStream(pick),
             28 | 29 if role == Role::Method || role == Role::Constructor => {
-                if rng.one_in(2) { Op::Keep(pick) } else { Op::Recall(pick) }
+                if rng.one_in(2) {
+                    Op::Keep(pick)
+                } else {
+                    Op::Recall(pick)
+                }
             }
             26..=29 if role == Role::Stream => {
                 Op::Yield { stored: size(rng), contains: rng.below(2) as usize }

@@ -33,6 +33,8 @@ fn every_seed_is_safe_under_faults_and_heals() {
             });
         }
     });
-    println!("{count} seeds: {steps:?} steps, {calls:?} calls, {spills:?} spills, {adoptions:?} adoptions");
+    println!(
+        "{count} seeds: {steps:?} steps, {calls:?} calls, {spills:?} spills, {adoptions:?} adoptions"
+    );
     assert!(!failed.load(Ordering::Relaxed), "a seed failed: its number and story are above");
 }

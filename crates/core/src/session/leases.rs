@@ -45,6 +45,9 @@ pub(super) struct Lease {
     pub retiring: bool,
     /// Time of the last reply, or of the first placement after it was empty.
     pub progress_at: Instant,
+    /// There was no progress for `LEASE_IDLE`: from now on its replies are drained as they come, lest an
+    /// idle worker is kept because nobody here looks.
+    pub overdue: bool,
 }
 
 /// How long calls of a function take, exponentially averaged, nanoseconds.
@@ -174,6 +177,7 @@ impl Session {
             held_up: false,
             retiring: false,
             progress_at: now,
+            overdue: false,
         };
         let old = self.workers.insert(worker, id);
         assert!(old.is_none(), "SES-1: {worker} is leased to us twice");
@@ -184,8 +188,9 @@ impl Session {
 
     pub(super) fn lease_recalled(&mut self, now: Instant, id: LeaseId, effects: &mut Vec<Effect>) {
         let Some(lease) = self.leases.get_mut(&id) else { return };
-        self.reasons += u64::from(!lease.recalled); // somebody waits for what it runs to end
+        let before = lease.is_reason();
         lease.recalled = true;
+        self.reasons += u64::from(!before); // somebody waits for what it runs to end
         let worker = lease.worker;
         self.revoke_behind(id, 0, effects);
         self.return_if_done(now, worker, effects);
@@ -290,6 +295,9 @@ impl Session {
         let at = lease.in_flight.iter().position(|placed| *placed == seq);
         lease.in_flight.remove(at.expect("SES-1: it was placed there"));
         lease.progress_at = now;
+        let before = lease.is_reason();
+        lease.overdue = false;
+        self.reasons -= u64::from(before && !lease.is_reason());
         lease.expected_ns = if lease.in_flight.is_empty() {
             lease.held_up = false;
             0
@@ -374,7 +382,7 @@ impl Session {
     fn give_back(&mut self, id: LeaseId, effects: &mut Vec<Effect>) {
         let lease = self.leases.remove(&id).expect("the caller has it");
         assert!(lease.in_flight.is_empty(), "SES-1: {id} is given back with calls in flight");
-        self.reasons -= u64::from(lease.recalled);
+        self.reasons -= u64::from(lease.is_reason());
         self.workers.remove(&lease.worker);
         self.shapes[lease.key as usize].leases.retain(|other| *other != id);
         effects.push(Effect::Node(ToNode::LeaseReturn { lease: id }));
@@ -406,9 +414,9 @@ impl Session {
     pub(super) fn lease_deadline(&self) -> Option<Instant> {
         let due = |lease: &Lease| match lease.in_flight.len() {
             0 => Some(lease.progress_at + limits::LEASE_IDLE),
-            1 => None,
-            _ if lease.held_up => None,
-            _ => Some(lease.progress_at + STALL),
+            count if count > 1 && !lease.held_up => Some(lease.progress_at + STALL),
+            _ if lease.overdue => None,
+            _ => Some(lease.progress_at + limits::LEASE_IDLE),
         };
         self.leases.values().filter_map(due).min()
     }
@@ -422,7 +430,15 @@ impl Session {
                 if since >= limits::LEASE_IDLE {
                     self.give_back(id, effects);
                 }
-            } else if lease.in_flight.len() > 1 && since >= STALL && !lease.held_up {
+                continue;
+            }
+            if since >= limits::LEASE_IDLE && !lease.overdue {
+                let lease = self.leases.get_mut(&id).expect("it is there");
+                self.reasons += u64::from(!lease.is_reason());
+                lease.overdue = true;
+            }
+            let lease = &self.leases[&id];
+            if lease.in_flight.len() > 1 && since >= STALL && !lease.held_up {
                 self.leases.get_mut(&id).expect("it is there").held_up = true;
                 self.revoke_behind(id, 0, effects);
             }
@@ -431,6 +447,11 @@ impl Session {
 }
 
 impl Lease {
+    /// Whether its replies must be drained though nobody may wait for them.
+    pub(super) fn is_reason(&self) -> bool {
+        self.recalled || self.overdue
+    }
+
     fn has_room(&self) -> bool {
         !self.recalled
             && !self.held_up

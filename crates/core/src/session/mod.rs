@@ -330,7 +330,7 @@ impl Session {
             let coming = self.is_coming(object);
             assert!(entry.count > 0 || coming, "SES-2: {object} is unreachable and kept");
         }
-        let mut reasons = self.leases.values().filter(|lease| lease.recalled).count() as u64;
+        let mut reasons = self.leases.values().filter(|lease| lease.is_reason()).count() as u64;
         for task in self.tasks.values() {
             reasons += u64::from(task.is_reason());
         }
@@ -374,7 +374,7 @@ impl Session {
             state.leases.clear();
             state.asked = 0;
         }
-        self.reasons -= self.leases.values().filter(|lease| lease.recalled).count() as u64;
+        self.reasons -= self.leases.values().filter(|lease| lease.is_reason()).count() as u64;
         self.leases.clear();
         self.workers.clear();
         for actor in self.actors.values_mut() {

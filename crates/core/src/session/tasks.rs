@@ -643,7 +643,7 @@ impl Session {
             return;
         };
         let lease = self.leases.remove(&lease).expect("both maps hold it");
-        self.reasons -= u64::from(lease.recalled);
+        self.reasons -= u64::from(lease.is_reason());
         self.shapes[lease.key as usize].leases.retain(|id| self.leases.contains_key(id));
         for seq in lease.in_flight.iter().rev() {
             let task = self.tasks.get_mut(seq).expect("SES-1: what is in flight exists");

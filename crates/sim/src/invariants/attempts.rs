@@ -5,7 +5,13 @@ use hoplo_base::{ProcessId, TaskId};
 use crate::cluster::Cluster;
 
 impl Cluster {
-    pub fn starts_once(&mut self, task: TaskId, attempt: u32, caller: ProcessId, worker: ProcessId) {
+    pub fn starts_once(
+        &mut self,
+        task: TaskId,
+        attempt: u32,
+        caller: ProcessId,
+        worker: ProcessId,
+    ) {
         let adopted = caller != task.owner;
         let owner_dead = self.books.dead.contains(&task.owner.count());
         let starts = self.books.starts.entry(task).or_default();

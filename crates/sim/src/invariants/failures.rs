@@ -20,9 +20,13 @@ impl Cluster {
             }
             FailureKind::ActorUnavailable => killed || self.books.actors_killed,
             FailureKind::ObjectLost => self.owner_is_dead(&text),
-            FailureKind::StoreFull => self.plan.capacity_bytes < 256 << 20 || !self.plan.spill || self.plan.disk_failures,
+            FailureKind::StoreFull => {
+                self.plan.capacity_bytes < 256 << 20 || !self.plan.spill || self.plan.disk_failures
+            }
             FailureKind::RuntimeEnv => self.plan.fork_failures,
-            FailureKind::OutOfMemory | FailureKind::PendingCallsLimit | FailureKind::NodeDied => false,
+            FailureKind::OutOfMemory | FailureKind::PendingCallsLimit | FailureKind::NodeDied => {
+                false
+            }
         };
         assert!(
             legitimate,
