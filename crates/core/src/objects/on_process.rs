@@ -68,7 +68,7 @@ impl ObjectDirectory {
             "{object} has no value: its owner died before it was computed, and it comes from a \
              call that cannot run again in another process ({obituary})"
         );
-        let failure = Failure::new(FailureKind::WorkerCrashed, text);
+        let failure = Failure::new(FailureKind::ObjectLost, text);
         // The owner that `fulfil` would strike is gone already.
         self.fulfil(object, State::Failed(failure), Vec::new(), effects);
     }
