@@ -43,7 +43,7 @@ def exit_actor() -> NoReturn:
     >>> guest = Guest.remote()
     >>> hoplo.get(guest.leave.remote())
     Traceback (most recent call last):
-    hoplo.exceptions.ActorDiedError: Guest (actor:...) left by exit_actor()
+    hoplo.exceptions.ActorDiedError: ...Guest... left by exit_actor()
     """
     if not _core.is_initialized() or _core.runtime_context()["actor_id"] is None:
         raise RuntimeError("exit_actor() ends an actor, and this code does not run in one")
