@@ -314,6 +314,7 @@ impl Cluster {
                 queue.push_back(Work::Objects(objects::Event::Wanted { from, objects }));
             }
             ToNode::ActorCreate { request, spec, get_if_exists } => {
+                self.books.actors.insert(spec.actor);
                 let event =
                     life::Event::Created { creator: from, job, request, spec, get_if_exists };
                 queue.push_back(Work::Actors(event));

@@ -75,11 +75,17 @@ impl Session {
                 (new, value, &entry.state)
             {
                 entry.state = State::Ready(Value::Inline((*bytes).into()));
-                entry.knowledge = Knowledge::Private; // it travelled by value: nobody else knows it
+                if !lineage.contains.contains(object) {
+                    entry.knowledge = Knowledge::Private; // it travels by value only
+                }
             }
         }
         let ids: Vec<ObjectId> = refs.iter().map(|(object, _)| *object).collect();
-        let nested = lineage.contains.iter().filter(|object| !ids.contains(object));
+        // What travels by value may lie inside another argument as a ref, too.
+        let by_ref = |object: &ObjectId| {
+            refs.iter().any(|(id, value)| id == object && matches!(value, ValueView::Stored(_)))
+        };
+        let nested = lineage.contains.iter().filter(|object| !by_ref(object));
         let call = Call {
             options: Arc::new(options),
             args: view.args.to_vec(),

@@ -15,7 +15,10 @@ impl Cluster {
             FailureKind::Cancelled => cancelled || !self.books.streams_dropped.is_empty(),
             FailureKind::WorkerCrashed => killed || cancelled || self.books.actors_killed,
             FailureKind::ActorDied => {
-                let lost = text.contains("out of scope") || text.contains("not known");
+                // One whose constructor's arguments failed was never told to the daemon.
+                let told = self.books.actors.iter().any(|actor| text.starts_with(&actor.to_string()));
+                let unknown = text.contains("not known") && told;
+                let lost = text.contains("out of scope") || unknown;
                 !lost || killed || self.books.actors_killed || cancelled
             }
             FailureKind::ActorUnavailable => killed || self.books.actors_killed,

@@ -7,7 +7,7 @@ mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hoplo_base::{ObjectId, ProcessId, TaskId};
+use hoplo_base::{ActorId, ObjectId, ProcessId, TaskId};
 
 use crate::cluster::Cluster;
 
@@ -22,6 +22,8 @@ pub struct Books {
     dead: BTreeSet<u32>,
     pub submitted: u64,
     pub cancelled: bool,
+    /// Actors that the daemon was told of.
+    pub actors: BTreeSet<ActorId>,
     pub actors_killed: bool,
     pub streams_dropped: BTreeSet<TaskId>,
     pub adoptions: u64,
