@@ -146,10 +146,12 @@ def _instance(cause: BaseException) -> TaskError:
     if raised_type is TaskError:
         return TaskError(*cause.args)
     try:
-        error = raised_type.__new__(raised_type, *cause.args)
+        # `args` of an OSError lack its file names.
+        args = OSError.__reduce__(cause)[1] if isinstance(cause, OSError) else cause.args
+        error = raised_type.__new__(raised_type, *args)
         # The nearest base made in C keeps its state (errno, value, ...) out of `__dict__`.
         native: Any = next(t for t in type(cause).__mro__ if not t.__flags__ & _HEAP_TYPE)
-        native.__init__(error, *cause.args)
+        native.__init__(error, *args)
         error.args = cause.args
         error.__dict__.update(cause.__dict__)
     except Exception:
