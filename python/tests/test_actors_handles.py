@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import pickle
+import threading
 
 import pytest
 
@@ -61,7 +61,7 @@ def test_a_task_returns_an_actor_that_outlives_it():
     @hoplo.remote
     def make():
         counter = Counter.remote(5)
-        counter.add.remote()
+        hoplo.get(counter.add.remote())
         return counter
 
     counter = hoplo.get(make.remote())
@@ -105,7 +105,7 @@ def test_wrong_arguments_are_told_at_the_call():
     with pytest.raises(TypeError, match=r"Counter\(.*value.*\) cannot be called so"):
         Counter.remote(1, 2)
     with pytest.raises(SerializationError, match=r"args\[0\]"):
-        counter.add.remote(open(os.devnull))
+        counter.add.remote(threading.Lock())
     assert hoplo.get(counter.get.remote()) == 0
 
 
@@ -164,8 +164,6 @@ def test_an_unpicklable_result_names_its_path():
     @hoplo.remote
     class Maker:
         def make(self):
-            import threading
-
             return {"deep": [threading.Lock()]}
 
     with pytest.raises(SerializationError, match=r"\['deep'\]\[0\]"):
@@ -173,8 +171,6 @@ def test_an_unpicklable_result_names_its_path():
 
 
 def test_an_unpicklable_class_is_told_when_it_is_created():
-    import threading
-
     lock = threading.Lock()
 
     @hoplo.remote
