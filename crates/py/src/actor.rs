@@ -323,7 +323,7 @@ impl ActorMethod {
         let task = session.client.submit_method(self.held.actor, call);
         drop(implicit);
         let task = task.map_err(|error| errors::submit_error(py, &error))?;
-        results(py, Arc::clone(session), task, method.results)
+        results(py, Arc::clone(session), task, method.results, true)
     }
 
     /// The same method with some options changed: those of `hoplo.method`.
@@ -412,9 +412,11 @@ pub(crate) fn get_actor(
 ) -> PyResult<ActorHandle> {
     let session = session::current(py)?;
     let namespace = namespace.unwrap_or_else(|| session.namespace.clone());
-    match py.detach(|| session.client.lookup_actor(&namespace, name)) {
-        Some(found) => ActorHandle::found(py, session, found),
-        None => Err(no_such_actor(py, name, &namespace)),
+    let found = py.detach(|| session.client.lookup_actor(&namespace, name));
+    match (found, session.client.daemon_gone()) {
+        (Some(found), _) => ActorHandle::found(py, session, found),
+        (None, Some(failure)) => Err(errors::raised(py, &failure, None)),
+        (None, None) => Err(no_such_actor(py, name, &namespace)),
     }
 }
 

@@ -31,7 +31,7 @@ impl ActorCall {
         method: &str,
         group: Option<&Arc<str>>,
     ) -> PyResult<ActorCall> {
-        let asked = args::decode_extras(py, invocation.view().args)?.0.map(Arc::from);
+        let asked = args::decode_extras(py, invocation.view().args)?.group.map(Arc::from);
         Ok(ActorCall {
             group: asked.or_else(|| group.cloned()),
             invocation: Arc::new(invocation),
@@ -40,8 +40,8 @@ impl ActorCall {
         })
     }
 
-    pub(crate) fn running(&self) -> Running {
-        self.invocation.running(false)
+    pub(crate) fn running(&self, py: Python<'_>) -> Running {
+        self.invocation.running(py, false)
     }
 }
 
@@ -70,9 +70,10 @@ impl ActorCall {
 
     /// Runs the whole call in this thread: arguments, generator, result, errors. Never raises.
     fn run(&self, method: &Bound<'_, PyAny>) {
-        if self.begin(method.py()) {
+        let py = method.py();
+        if self.begin(py) {
             let call = &self.invocation;
-            let after = context::in_thread(call.running(false), || call.run(method.py(), method));
+            let after = context::in_thread(call.running(py, false), || call.run(py, method));
             worker::ended(after);
         }
     }

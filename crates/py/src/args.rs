@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! (nothing)                      no arguments, no extras
-//! extras u8                      EXTRA_GROUP: count, UTF-8;  EXTRA_RETRY: count, pickle of types
+//! extras u8                      EXTRA_GROUP, EXTRA_NAME: count, UTF-8
+//!                                EXTRA_RETRY: count, pickle of types
 //! positional count, arguments    each: a value (see `values`), or REFERENCE and a count: the
 //! keyword count, (name, argument)     index of the ref whose value it is
 //! ```
@@ -30,6 +31,7 @@ use crate::values::{self, Encoded, PlainReader};
 
 const EXTRA_GROUP: u8 = 1;
 const EXTRA_RETRY: u8 = 2;
+const EXTRA_NAME: u8 = 4;
 /// Tag of an argument that is the value of a ref.
 const REFERENCE: u8 = 64;
 
@@ -38,8 +40,27 @@ const REFERENCE: u8 = 64;
 pub(crate) struct Extras {
     /// The concurrency group asked for at the call.
     pub(crate) group: Option<Arc<str>>,
+    /// The `name` option.
+    pub(crate) name: Option<Arc<str>>,
     /// Pickled tuple of exception types that are worth another run.
     pub(crate) retry_types: Option<Arc<[u8]>>,
+}
+
+impl Extras {
+    fn flags(&self) -> u8 {
+        let group = if self.group.is_some() { EXTRA_GROUP } else { 0 };
+        let name = if self.name.is_some() { EXTRA_NAME } else { 0 };
+        let retry = if self.retry_types.is_some() { EXTRA_RETRY } else { 0 };
+        group | name | retry
+    }
+}
+
+/// The extras of a call, read in place.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ExtrasView<'a> {
+    pub(crate) group: Option<&'a str>,
+    pub(crate) name: Option<&'a str>,
+    pub(crate) retry_types: Option<&'a [u8]>,
 }
 
 /// Arguments ready to be submitted.
@@ -75,7 +96,7 @@ pub(crate) fn encode_args(
     let mut encoded =
         EncodedArgs { args: Vec::new(), refs: Vec::new(), nested: Vec::new(), implicit };
     let kwargs = kwargs.filter(|kwargs| !kwargs.is_empty());
-    let no_extras = extras.group.is_none() && extras.retry_types.is_none();
+    let no_extras = extras.flags() == 0;
     if args.is_empty() && kwargs.is_none() && no_extras {
         return Ok(encoded);
     }
@@ -97,12 +118,10 @@ pub(crate) fn encode_args(
 
 impl EncodedArgs {
     fn extras(&mut self, extras: &Extras) {
-        let group = if extras.group.is_some() { EXTRA_GROUP } else { 0 };
-        let retry = if extras.retry_types.is_some() { EXTRA_RETRY } else { 0 };
         self.args.reserve(48);
-        self.args.push(group | retry);
-        if let Some(group) = &extras.group {
-            self.sized(group.as_bytes());
+        self.args.push(extras.flags());
+        for text in [&extras.group, &extras.name].into_iter().flatten() {
+            self.sized(text.as_bytes());
         }
         if let Some(types) = &extras.retry_types {
             self.sized(types);
@@ -204,31 +223,31 @@ pub(crate) fn decode_args<'py>(
     Ok((args, Some(kwargs)))
 }
 
-/// The concurrency group that the call asks for, and its pickled types of exceptions.
-pub(crate) fn decode_extras<'a>(
-    py: Python<'_>,
-    args: &'a [u8],
-) -> PyResult<(Option<&'a str>, Option<&'a [u8]>)> {
-    if args.is_empty() {
-        return Ok((None, None));
+/// What a call carries beside its arguments.
+pub(crate) fn decode_extras<'a>(py: Python<'_>, args: &'a [u8]) -> PyResult<ExtrasView<'a>> {
+    match args.first() {
+        None | Some(0) => Ok(ExtrasView::default()),
+        Some(_) => skip_extras(&mut PlainReader::new(py, args)),
     }
-    skip_extras(&mut PlainReader::new(py, args))
 }
 
-fn skip_extras<'a>(
-    reader: &mut PlainReader<'a, '_>,
-) -> PyResult<(Option<&'a str>, Option<&'a [u8]>)> {
+fn skip_extras<'a>(reader: &mut PlainReader<'a, '_>) -> PyResult<ExtrasView<'a>> {
+    fn sized<'a>(reader: &mut PlainReader<'a, '_>, asked: bool) -> PyResult<Option<&'a [u8]>> {
+        if !asked {
+            return Ok(None);
+        }
+        let len = reader.count()?;
+        reader.take(len).map(Some)
+    }
+    fn text(bytes: Option<&[u8]>) -> PyResult<Option<&str>> {
+        bytes.map(std::str::from_utf8).transpose().map_err(malformed)
+    }
     let flags = reader.byte()?;
-    let (mut group, mut retry) = (None, None);
-    if flags & EXTRA_GROUP != 0 {
-        let len = reader.count()?;
-        group = Some(std::str::from_utf8(reader.take(len)?).map_err(malformed)?);
-    }
-    if flags & EXTRA_RETRY != 0 {
-        let len = reader.count()?;
-        retry = Some(reader.take(len)?);
-    }
-    Ok((group, retry))
+    Ok(ExtrasView {
+        group: text(sized(reader, flags & EXTRA_GROUP != 0)?)?,
+        name: text(sized(reader, flags & EXTRA_NAME != 0)?)?,
+        retry_types: sized(reader, flags & EXTRA_RETRY != 0)?,
+    })
 }
 
 fn argument<'py>(

@@ -17,7 +17,8 @@ use hoplo_base::limits::INLINE_BYTES_MAX;
 use hoplo_base::{ObjectId, ProcessId, TaskId};
 use hoplo_client::{IncomingCall, Waited};
 use hoplo_wire::call::{
-    CALL_BACKPRESSURE, CALL_RETRY_ANY, CALL_RETRY_LISTED, CALL_STREAMING, CallHeader, CallView,
+    CALL_BACKPRESSURE, CALL_RETRY_ANY, CALL_RETRY_LISTED, CALL_STREAMING, CallHeader, CallKind,
+    CallView,
 };
 use hoplo_wire::reply::{REPLY_RETIRING, REPLY_RETRYABLE, ReplyHeader, ReplyKind, Returned};
 use hoplo_wire::{Failure, FailureKind, Value};
@@ -111,12 +112,16 @@ impl Invocation {
         self.header.task
     }
 
-    pub(crate) fn running(&self, is_task: bool) -> Running {
+    /// Tasks, and streams of methods, may be interrupted in the main thread.
+    pub(crate) fn running(&self, py: Python<'_>, in_main: bool) -> Running {
+        let view = self.view();
+        let given_name = args::decode_extras(py, view.args).ok().and_then(|extras| extras.name);
         Running {
             task: self.header.task,
             name: Arc::clone(&self.name),
+            given_name: given_name.map(Arc::from),
             attempt: self.header.attempt,
-            is_task,
+            interruptible: in_main && (self.header.kind == CallKind::Task || self.is_streaming()),
         }
     }
 
@@ -149,7 +154,12 @@ impl Invocation {
     /// Runs it whole: arguments, the function, its results, its errors.
     pub(crate) fn run(&self, py: Python<'_>, function: &Bound<'_, PyAny>) -> After {
         self.start_clock();
-        match self.try_run(py, function) {
+        let result = self.try_run(py, function);
+        if !self.session.is_ours() {
+            // A child that the function forked came back from it: it has nobody to reply to.
+            return After::Exit(i32::from(result.is_err()));
+        }
+        match result {
             Ok(value) => self.finish(&value),
             Err(fault) => self.fail(py, fault),
         }
@@ -202,6 +212,7 @@ impl Invocation {
 
     /// The next value of a stream. False when the reader has enough for now.
     pub(crate) fn item(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.session.check()?;
         let index = self.items.load(Ordering::Relaxed);
         let returned = self.returned(value, index, || format!("item {index} of {}", self.name))?;
         self.items.store(index + 1, Ordering::Relaxed);
@@ -376,7 +387,7 @@ impl Invocation {
 
     fn end_with_the_actor(&self, py: Python<'_>, how: &str) -> After {
         let text = match context::actor() {
-            Some(actor) => format!("{} of {} {how}", actor.spec.actor, actor.spec.class_name),
+            Some(actor) => format!("{} ({}) {how}", actor.spec.class_name, actor.spec.actor),
             None => how.to_string(),
         };
         self.retire();
@@ -395,8 +406,9 @@ impl Invocation {
         }
         let asked = || -> PyResult<bool> {
             let view = self.view();
-            let (_, types) = args::decode_extras(py, view.args)?;
-            let Some(types) = types else { return Ok(false) };
+            let Some(types) = args::decode_extras(py, view.args)?.retry_types else {
+                return Ok(false);
+            };
             let types = LOADS.get(py)?.call1((PyBytes::new(py, types),))?;
             IS_RETRYABLE.get(py)?.call1((error.value(py), types))?.extract()
         };

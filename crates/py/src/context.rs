@@ -30,7 +30,10 @@ pub(crate) struct Running {
     pub(crate) task: TaskId,
     pub(crate) name: Arc<str>,
     pub(crate) attempt: u32,
-    pub(crate) is_task: bool,
+    /// The `name` option of the call; else `name`.
+    pub(crate) given_name: Option<Arc<str>>,
+    /// A cancellation interrupts it.
+    pub(crate) interruptible: bool,
 }
 
 /// The actor that this process is.
@@ -101,7 +104,7 @@ pub(crate) fn wake_main() {
 pub(crate) fn interrupt(task: TaskId) -> bool {
     ANY_CANCELLED.store(true, Ordering::Release); // pairs with the Acquire in any_cancelled
     let main = MAIN.lock();
-    let runs = main.as_ref().is_some_and(|running| running.task == task && running.is_task);
+    let runs = main.as_ref().is_some_and(|running| running.task == task && running.interruptible);
     let thread = MAIN_THREAD.load(Ordering::Relaxed);
     if runs && thread != 0 {
         // SAFETY: the main thread of a process lives as long as the process.
@@ -113,7 +116,7 @@ pub(crate) fn interrupt(task: TaskId) -> bool {
 /// Whether the task that the main thread runs now has been asked to stop.
 #[pyfunction]
 pub(crate) fn interrupted() -> bool {
-    let running = MAIN.lock().as_ref().filter(|running| running.is_task).map(|one| one.task);
+    let running = MAIN.lock().as_ref().filter(|running| running.interruptible).map(|one| one.task);
     match (running, session::live()) {
         (Some(task), Some(session)) => session.client.is_cancelled(task),
         _ => false,
@@ -142,7 +145,7 @@ fn current(py: Python<'_>) -> PyResult<Option<Running>> {
     if actor().is_some_and(|actor| actor.interface.is_async) {
         let call = CURRENT_CALL.get(py)?.call_method0(intern!(py, "get"))?;
         if let Ok(call) = call.cast::<ActorCall>() {
-            return Ok(Some(call.get().running()));
+            return Ok(Some(call.get().running(py)));
         }
     }
     Ok(MAIN.lock().clone())
@@ -173,7 +176,8 @@ pub(crate) fn runtime_context(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     context.set_item("worker_mode", if session.is_worker { "worker" } else { "driver" })?;
     context.set_item("namespace", &session.namespace)?;
     context.set_item("task_id", running.as_ref().map(|one| errors::hex(one.task)))?;
-    context.set_item("task_name", running.as_ref().map(|one| &*one.name))?;
+    let given_name = |one: &Running| one.given_name.clone().unwrap_or_else(|| one.name.clone());
+    context.set_item("task_name", running.as_ref().map(given_name).as_deref())?;
     context.set_item("task_function_name", running.as_ref().map(|one| &*one.name))?;
     context.set_item("attempt", running.as_ref().map_or(0, |one| one.attempt))?;
     context.set_item("actor_id", actor.map(|one| one.spec.actor.hex()))?;

@@ -138,14 +138,22 @@ pub(crate) fn wait<'py>(
 /// Checked arguments of `hoplo.cancel`.
 #[pyfunction]
 pub(crate) fn cancel(target: &Bound<'_, PyAny>, force: bool, recursive: bool) -> PyResult<()> {
-    let (session, object) = if let Ok(reference) = target.cast_exact::<ObjectRef>() {
-        (Arc::clone(reference.get().session()), reference.get().id())
+    let (session, object, of_method) = if let Ok(reference) = target.cast_exact::<ObjectRef>() {
+        let reference = reference.get();
+        (Arc::clone(reference.session()), reference.id(), reference.is_of_method())
     } else if let Ok(stream) = target.cast_exact::<ObjectRefGenerator>() {
-        (Arc::clone(stream.get().session()), stream.get().task().object(0))
+        let stream = stream.get();
+        (Arc::clone(stream.session()), stream.task().object(0), stream.is_of_method())
     } else {
         return Err(not_a_ref(target, "cancel"));
     };
     session.check()?;
+    if force && of_method {
+        return Err(PyValueError::new_err(
+            "force=True ends a worker process, and this is a call of an actor's method: leave it \
+             out, or end the actor with hoplo.kill(actor)",
+        ));
+    }
     session.client.cancel(object, force, recursive);
     Ok(())
 }

@@ -142,7 +142,7 @@ impl Method {
             shape: info.getattr("shape")?.unbind(),
             results,
             options: Arc::new(options),
-            extras: Extras { group: None, retry_types: retry.types.clone() },
+            extras: Extras { retry_types: retry.types.clone(), ..Extras::default() },
             retries,
             retry,
             name,
@@ -173,8 +173,9 @@ impl Method {
         let name: Option<String> = given.getattr("name")?.extract()?;
         let group: Option<String> = given.getattr("concurrency_group")?.extract()?;
         let group = group.map(Arc::from).or_else(|| self.extras.group.clone());
+        let name = name.map(Arc::from).or_else(|| self.extras.name.clone());
         let options = CallOptions {
-            name: name.map_or_else(|| Arc::clone(&self.options.name), Arc::from),
+            name: name.clone().unwrap_or_else(|| Arc::clone(&self.options.name)),
             returns: results.returns(),
             flags: results.flags() | retry.flags,
             max_retries: retries.map_or(interface.max_task_retries, options::retries),
@@ -188,7 +189,7 @@ impl Method {
             shape: self.shape.clone_ref(given.py()),
             results,
             options: Arc::new(options),
-            extras: Extras { group, retry_types: retry.types.clone() },
+            extras: Extras { group, name, retry_types: retry.types.clone() },
             retries,
             retry,
         })

@@ -21,6 +21,8 @@ use crate::values;
 #[pyclass(frozen, generic, module = "hoplo._core", freelist = 1024)]
 pub(crate) struct ObjectRef {
     id: ObjectId,
+    /// Known where the call was made.
+    of_method: bool,
     session: Arc<Session>,
 }
 
@@ -31,7 +33,17 @@ impl ObjectRef {
         session: Arc<Session>,
         id: ObjectId,
     ) -> PyResult<Bound<'_, ObjectRef>> {
-        Bound::new(py, ObjectRef { id, session })
+        Bound::new(py, ObjectRef { id, of_method: false, session })
+    }
+
+    /// Of a result of a call made here.
+    pub(crate) fn of_result(
+        py: Python<'_>,
+        session: Arc<Session>,
+        id: ObjectId,
+        of_method: bool,
+    ) -> PyResult<Bound<'_, ObjectRef>> {
+        Bound::new(py, ObjectRef { id, of_method, session })
     }
 
     /// Counts one more reference, in the live session.
@@ -43,6 +55,11 @@ impl ObjectRef {
 
     pub(crate) fn id(&self) -> ObjectId {
         self.id
+    }
+
+    /// Whether it is certainly the result of an actor's method.
+    pub(crate) fn is_of_method(&self) -> bool {
+        self.of_method
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {

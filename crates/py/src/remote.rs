@@ -55,7 +55,8 @@ struct Parsed {
     results: Results,
     max_retries: i32,
     max_calls: u32,
-    retry: RetryExceptions,
+    retry_flags: u8,
+    extras: Extras,
     name: Arc<str>,
     env: Option<String>,
 }
@@ -63,6 +64,8 @@ struct Parsed {
 impl Parsed {
     fn read(options: &Bound<'_, PyAny>, function_name: &Arc<str>) -> PyResult<Parsed> {
         let name: String = options.getattr("name")?.extract()?;
+        let retry = RetryExceptions::read(&options.getattr("retry_exceptions")?)?;
+        let given_name = (!name.is_empty()).then(|| Arc::from(name.as_str()));
         Ok(Parsed {
             resources: options::resources(&options.getattr("resources")?)?,
             results: Results {
@@ -71,8 +74,9 @@ impl Parsed {
             },
             max_retries: options::retries(options.getattr("max_retries")?.extract()?),
             max_calls: options.getattr("max_calls")?.extract().unwrap_or(u32::MAX),
-            retry: RetryExceptions::read(&options.getattr("retry_exceptions")?)?,
-            name: if name.is_empty() { Arc::clone(function_name) } else { name.into() },
+            retry_flags: retry.flags,
+            name: given_name.clone().unwrap_or_else(|| Arc::clone(function_name)),
+            extras: Extras { group: None, name: given_name, retry_types: retry.types },
             env: options.getattr("runtime_env")?.extract()?,
         })
     }
@@ -125,7 +129,7 @@ impl RemoteFunction {
             name: Arc::clone(&parsed.name),
             shape: options::shape(py, session, &parsed.resources, parsed.env.as_deref())?,
             returns: parsed.results.returns(),
-            flags: parsed.results.flags() | parsed.retry.flags,
+            flags: parsed.results.flags() | parsed.retry_flags,
             max_retries: parsed.max_retries,
             max_calls: parsed.max_calls,
             stream_ahead: parsed.results.stream_ahead(),
@@ -179,12 +183,12 @@ impl RemoteFunction {
         }
         let session = session::current(py)?;
         let options = self.resolved(py, &session)?;
-        let extras = Extras { group: None, retry_types: self.parsed.retry.types.clone() };
+        let extras = &self.parsed.extras;
         let EncodedArgs { args, refs, nested, implicit } =
-            encode_args(&session, args, kwargs, &extras)?;
+            encode_args(&session, args, kwargs, extras)?;
         let task = session.client.submit(Call { options, args, refs, nested });
         drop(implicit);
-        results(py, session, task, self.parsed.results)
+        results(py, session, task, self.parsed.results, false)
     }
 
     /// The same function with some options changed: those of `hoplo.remote`.
@@ -304,16 +308,20 @@ pub(crate) fn results(
     session: Arc<Session>,
     task: TaskId,
     results: Results,
+    of_method: bool,
 ) -> PyResult<Bound<'_, PyAny>> {
     match results.num_returns {
-        1 => Ok(ObjectRef::owning(py, session, task.object(0))?.into_any()),
+        1 => Ok(ObjectRef::of_result(py, session, task.object(0), of_method)?.into_any()),
         0 => Ok(py.None().into_bound(py)),
         count if count < 0 => {
-            Ok(Bound::new(py, ObjectRefGenerator::new(session, task))?.into_any())
+            Ok(Bound::new(py, ObjectRefGenerator::new(session, task, of_method))?.into_any())
         }
         _ => {
             let refs = (0..results.returns())
-                .map(|index| ObjectRef::owning(py, Arc::clone(&session), task.object(index)))
+                .map(|index| {
+                    let (session, object) = (Arc::clone(&session), task.object(index));
+                    ObjectRef::of_result(py, session, object, of_method)
+                })
                 .collect::<PyResult<Vec<_>>>()?;
             Ok(PyList::new(py, refs)?.into_any())
         }

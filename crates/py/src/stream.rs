@@ -23,6 +23,7 @@ use crate::values;
 #[pyclass(frozen, generic, module = "hoplo._core")]
 pub(crate) struct ObjectRefGenerator {
     task: TaskId,
+    of_method: bool,
     session: Arc<Session>,
     taken: Mutex<Taken>,
 }
@@ -43,8 +44,12 @@ pub(crate) enum Next<'py> {
 }
 
 impl ObjectRefGenerator {
-    pub(crate) fn new(session: Arc<Session>, task: TaskId) -> Self {
-        Self { task, session, taken: Mutex::new(Taken::Nothing) }
+    pub(crate) fn new(session: Arc<Session>, task: TaskId, of_method: bool) -> Self {
+        Self { task, of_method, session, taken: Mutex::new(Taken::Nothing) }
+    }
+
+    pub(crate) fn is_of_method(&self) -> bool {
+        self.of_method
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {

@@ -56,6 +56,9 @@ pub(crate) fn worker_main(py: Python<'_>, fd: i32) -> PyResult<i32> {
     let gpus = Gpus::of_node(py, &session)?;
     let mut worker = Worker { session, functions: HashMap::new(), actor: None, gpus };
     let status = worker.serve(py)?;
+    if !worker.session.is_ours() {
+        return Ok(status); // a forked child of a task: the rest is its parent's
+    }
     if let Some(actor) = &worker.actor {
         actor.runtime.bind(py).call_method0(intern!(py, "stop"))?;
     }
@@ -187,6 +190,7 @@ impl Worker {
     fn leave(&self, status: i32) -> i32 {
         if let Some(actor) = context::actor()
             && status == 0
+            && self.session.is_ours()
         {
             self.session.client.actor_exit(actor.spec.actor);
         }
@@ -214,7 +218,7 @@ impl Worker {
         if let Err(error) = self.gpus.grant(py, granted(&call.view())) {
             return call.fail(py, Fault::Raised(error));
         }
-        context::set_main(Some(call.running(true)));
+        context::set_main(Some(call.running(py, true)));
         self.session.client.set_running(Some(call.task()));
         // A cancellation after this look finds the task in `MAIN`.
         let after = if is_cancelled(&call) {
@@ -263,7 +267,7 @@ impl Worker {
             Ok(method) => method,
             Err(error) => return call.fail(py, Fault::Raised(error)),
         };
-        context::set_main(Some(call.running(false)));
+        context::set_main(Some(call.running(py, true)));
         self.session.client.set_running(Some(call.task()));
         let after = call.run(py, &method);
         context::set_main(None);
@@ -375,7 +379,8 @@ impl Worker {
             task: call.header.task,
             name: format!("{}.__init__", actor.spec.class_name).into(),
             attempt: actor.incarnation,
-            is_task: false,
+            given_name: None,
+            interruptible: false,
         }));
         let constructed = runtime.call_method1(intern!(py, "construct"), (args, kwargs));
         context::set_main(None);

@@ -212,7 +212,11 @@ impl Writer<'_, '_> {
         // SAFETY: as promised by the caller; the class is frozen, so a shared borrow suffices.
         let object = unsafe { Bound::from_borrowed_ptr(self.py, object) };
         // SAFETY: its type was compared.
-        let id = unsafe { object.cast_unchecked::<ObjectRef>() }.get().id();
+        let reference = unsafe { object.cast_unchecked::<ObjectRef>() }.get();
+        if reference.session().check().is_err() {
+            return false; // pickling it says why
+        }
+        let id = reference.id();
         self.out.push(REF);
         self.out.extend_from_slice(&id.to_bytes());
         self.contains.push(id);
