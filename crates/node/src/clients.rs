@@ -170,7 +170,7 @@ impl Daemon {
     }
 
     /// A driver that leaves reads on for a moment: what its workers printed before is shown.
-    fn say_farewell(&mut self, number: u64) {
+    pub(crate) fn say_farewell(&mut self, number: u64) {
         let Some(Connection { peer: Peer::Process(id), .. }) = self.connections.get(&number) else {
             return;
         };
@@ -437,6 +437,26 @@ impl Daemon {
             let reason = "it is not on this node any more".to_string();
             Obituary { pid: 0, cause: DeathCause::Stopped { reason }, last_lines: Vec::new() }
         })
+    }
+
+    /// A text for people: each `process:3` in it is told apart, as `process:3 (driver, pid 77)`.
+    pub(crate) fn with_names(&self, text: &str) -> String {
+        let mut parts = text.split("process:");
+        let mut named = parts.next().unwrap_or_default().to_string();
+        for part in parts {
+            let digits =
+                part.len() - part.trim_start_matches(|c: char| c.is_ascii_hexdigit()).len();
+            let (count, rest) = part.split_at(digits);
+            named.push_str("process:");
+            named.push_str(count);
+            let count = u32::from_str_radix(count, 16).unwrap_or(0);
+            if let Some(process) = self.processes.values().find(|p| p.id.count() == count) {
+                let kind = if process.kind == Kind::Driver { "driver" } else { "worker" };
+                named.push_str(&format!(" ({kind}, pid {})", process.pid));
+            }
+            named.push_str(rest);
+        }
+        named
     }
 
     pub(crate) fn resources_json(resources: &ResourceSet) -> serde_json::Value {

@@ -35,7 +35,7 @@ use hoplo_core::objects::{self, ObjectDirectory};
 use hoplo_core::sched::{LocalScheduler, WorkerPool, local, workers};
 use hoplo_wire::node::{Counters, Obituary};
 
-use crate::clients::{Connection, Process};
+use crate::clients::{Connection, Kind, Process};
 use crate::jobs::Job;
 use crate::journal;
 use crate::memory::MemoryWatch;
@@ -418,13 +418,19 @@ impl Daemon {
         self.timers.insert((self.now + delay, timer));
     }
 
-    /// Everybody is told to exit; the daemon ends when they have, or a little later.
+    /// Drivers are dropped at once, workers are told to exit; the daemon ends when they have, or a
+    /// little later.
     pub(crate) fn begin_stop(&mut self, why: &str) {
         if self.stopping {
             return;
         }
         journal::log(format_args!("stops: {why}"));
         self.stopping = true;
+        let drivers = self.processes.values().filter(|process| process.kind == Kind::Driver);
+        for number in drivers.filter_map(|driver| driver.connection).collect::<Vec<_>>() {
+            self.say_farewell(number);
+            self.hang_up(number);
+        }
         let workers: Vec<ProcessId> =
             self.processes.values().filter(|process| process.is_worker()).map(|p| p.id).collect();
         for worker in workers {

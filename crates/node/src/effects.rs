@@ -46,12 +46,12 @@ impl Daemon {
             }
             Effect::TellStuck { process, key, stuck } => {
                 let infeasible = stuck.as_ref().is_some_and(|stuck| stuck.infeasible);
-                let reason = stuck.map(|stuck| stuck.reason);
+                let reason = stuck.map(|stuck| self.with_names(&stuck.reason));
                 self.send(process, &ToClient::LeaseStuck { key, reason, infeasible });
             }
             Effect::TellActorStuck { actor, stuck } => {
                 let infeasible = stuck.as_ref().is_some_and(|stuck| stuck.infeasible);
-                let reason = stuck.map(|stuck| stuck.reason);
+                let reason = stuck.map(|stuck| self.with_names(&stuck.reason));
                 let stuck = life::Event::PlacementStuck { actor, reason, infeasible };
                 self.queue.push_back(Work::Actors(stuck));
             }
@@ -141,6 +141,10 @@ impl Daemon {
     pub(crate) fn on_objects(&mut self, effect: objects::Effect) {
         use objects::Effect;
         match effect {
+            Effect::Send { to, message: ToClient::ExtentDenied { request, reason } } => {
+                let reason = self.with_names(&reason);
+                self.send(to, &ToClient::ExtentDenied { request, reason });
+            }
             Effect::Send { to, message } => self.send(to, &message),
             Effect::Welcome { process, slots } => self.welcome(process, slots),
             Effect::Sweep { sweep } => self.sweep_asked = Some(sweep),

@@ -41,7 +41,7 @@ impl SessionDir {
         let path = match path {
             Some(path) => path.to_path_buf(),
             None => {
-                make_private(base)?;
+                make_base(base)?;
                 base.join(format!("session-{}-{}", micros(), std::process::id()))
             }
         };
@@ -110,7 +110,12 @@ pub fn live(base: &Path) -> Vec<PathBuf> {
 
 /// The head that `hoplo start --head` left, if it lives.
 pub fn current(base: &Path) -> Option<PathBuf> {
-    let path = fs::read_link(base.join("current")).ok()?;
+    let link = base.join("current");
+    let ours = rustix::process::getuid().as_raw();
+    if fs::symlink_metadata(&link).ok()?.uid() != ours {
+        return None;
+    }
+    let path = fs::read_link(link).ok()?;
     is_live(&path).then_some(path)
 }
 
@@ -165,6 +170,15 @@ fn is_being_made(session: &Path) -> bool {
     !session.join("lock").exists()
         && !session.join("logs").exists()
         && made.elapsed().is_ok_and(|age| age < MAKING)
+}
+
+/// Ours, or like `/tmp`: everybody may write there, and nobody can touch what is another's.
+fn make_base(path: &Path) -> io::Result<()> {
+    const STICKY: u32 = 0o1000;
+    match fs::metadata(path) {
+        Ok(meta) if meta.is_dir() && meta.mode() & STICKY != 0 => Ok(()),
+        Ok(_) | Err(_) => make_private(path),
+    }
 }
 
 /// A folder that only this user can enter.
@@ -232,6 +246,9 @@ mod tests {
         fs::set_permissions(&base.0, fs::Permissions::from_mode(0o777)).unwrap();
         let error = SessionDir::create(&base.0, None).unwrap_err();
         assert!(error.to_string().contains("HOPLO_TMPDIR"), "{error}");
+        // A folder like /tmp will do.
+        fs::set_permissions(&base.0, fs::Permissions::from_mode(0o1777)).unwrap();
+        SessionDir::create(&base.0, None).unwrap();
     }
 
     #[test]

@@ -29,22 +29,14 @@
 //!   what it wants.
 //! - SCHED-5: the GPU ids of the leases add up to what is taken of the GPUs.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::collections::BTreeMap;
 
-use hoplo_base::limits::{LEASE_DEMAND_MAX, LEASE_QUANTUM};
+use hoplo_base::limits::LEASE_DEMAND_MAX;
 use hoplo_base::resources::{CPU, GPU, PARTS};
 use hoplo_base::{ActorId, Instant, JobId, LeaseId, ProcessId, ResourceSet};
 use hoplo_wire::node::{RuntimeEnv, Shape};
 
 use super::gpus::Gpus;
-use super::recall::{Meet, RecallBook};
-
-/// A demand that has nothing is told why after this time, and then at every change of the reason.
-const STUCK_AFTER: Duration = Duration::from_millis(500);
-
-/// What an elder lacks is kept for it during every other period of this length.
-const KEEP_PERIOD: Duration = Duration::from_secs(1);
 
 /// Leases whose shape needs nothing at all.
 const FREE_LEASES_MAX: usize = 64;
@@ -189,45 +181,46 @@ pub struct Lease {
     /// Its CPU is lent.
     pub blocked: bool,
     /// Of an actor: what it keeps once started.
-    held: ResourceSet,
+    pub(super) held: ResourceSet,
 }
 
 #[derive(Clone, Debug)]
-struct Claim {
-    job: JobId,
-    shape: Shape,
-    held: ResourceSet,
+pub(super) struct Claim {
+    pub(super) job: JobId,
+    pub(super) shape: Shape,
+    pub(super) held: ResourceSet,
     /// Leases wanted, those included that wait for their worker.
-    wanted: u32,
+    pub(super) wanted: u32,
     /// Leases that wait for their worker.
-    reserved: u32,
+    pub(super) reserved: u32,
     /// When it began to wait, or last had something.
-    since: Instant,
+    pub(super) since: Instant,
     /// Order of arrival.
-    turn: u64,
-    told: Option<Stuck>,
+    pub(super) turn: u64,
+    pub(super) told: Option<Stuck>,
+    pub(super) told_at: Instant,
 }
 
 impl Claim {
-    fn unmet(&self) -> u32 {
+    pub(super) fn unmet(&self) -> u32 {
         self.wanted - self.reserved
     }
 }
 
 #[derive(Debug)]
 pub struct LocalScheduler {
-    total: ResourceSet,
+    pub(super) total: ResourceSet,
     /// Without the CPU of blocked leases; of CPU it may be more than `total`.
-    used: ResourceSet,
-    gpus: Gpus,
-    claims: BTreeMap<Claimant, Claim>,
-    leases: BTreeMap<LeaseId, Lease>,
-    by_worker: BTreeMap<ProcessId, LeaseId>,
-    next_lease: u64,
-    next_turn: u64,
+    pub(super) used: ResourceSet,
+    pub(super) gpus: Gpus,
+    pub(super) claims: BTreeMap<Claimant, Claim>,
+    pub(super) leases: BTreeMap<LeaseId, Lease>,
+    pub(super) by_worker: BTreeMap<ProcessId, LeaseId>,
+    pub(super) next_lease: u64,
+    pub(super) next_turn: u64,
     /// Who was served last in the round.
-    served: Option<ProcessId>,
-    deadline: Option<Instant>,
+    pub(super) served: Option<ProcessId>,
+    pub(super) deadline: Option<Instant>,
 }
 
 impl LocalScheduler {
@@ -381,6 +374,7 @@ impl LocalScheduler {
             since: now,
             turn,
             told: None,
+            told_at: now,
         });
         if claim.wanted == 0 {
             claim.since = now;
@@ -526,263 +520,11 @@ impl LocalScheduler {
         }
     }
 
-    fn grant(&mut self, now: Instant, effects: &mut Vec<Effect>) {
-        let mut kept = BTreeSet::new();
-        for claimant in self.elders(now) {
-            let resources = &self.claims[&claimant].shape.resources;
-            if self.fits(resources) {
-                self.reserve(now, claimant, effects);
-            } else if self.keeps_now(now, claimant) {
-                kept.extend(self.short(resources));
-            }
-        }
-        loop {
-            let mut granted = false;
-            for party in self.round() {
-                let fit = self.claims_of(party).into_iter().find(|claimant| {
-                    let resources = &self.claims[claimant].shape.resources;
-                    self.fits(resources) && resources.iter().all(|(name, _)| !kept.contains(name))
-                });
-                if let Some(claimant) = fit {
-                    self.reserve(now, claimant, effects);
-                    self.served = party.or(self.served);
-                    granted = true;
-                }
-            }
-            if !granted {
-                return;
-            }
-        }
-    }
-
-    /// Feasible claims of parties that have nothing and waited long enough, oldest first.
-    fn elders(&mut self, now: Instant) -> Vec<Claimant> {
-        let mut has = BTreeSet::new();
-        has.extend(self.leases.values().map(|lease| lease.claimant));
-        let mut elders = Vec::new();
-        let mut later = Vec::new();
-        for (claimant, claim) in &self.claims {
-            let poor = claim.unmet() > 0 && !has.contains(claimant);
-            if !poor || !self.feasible(&claim.shape.resources) {
-                continue;
-            }
-            let waited = now.since(claim.since);
-            if waited >= LEASE_QUANTUM {
-                elders.push((claim.since, claim.turn, *claimant));
-                let periods = waited.as_nanos() / KEEP_PERIOD.as_nanos();
-                later.push(claim.since + KEEP_PERIOD * (periods as u32).saturating_add(1));
-            } else {
-                later.push(claim.since + LEASE_QUANTUM);
-            }
-        }
-        for at in later {
-            self.arm(at);
-        }
-        elders.sort();
-        elders.into_iter().map(|(_, _, claimant)| claimant).collect()
-    }
-
-    fn keeps_now(&self, now: Instant, claimant: Claimant) -> bool {
-        let waited = now.since(self.claims[&claimant].since);
-        (waited.as_nanos() / KEEP_PERIOD.as_nanos()).is_multiple_of(2)
-    }
-
-    /// Who takes turns: actors as one party (`None`), then processes, beginning after `served`.
-    fn round(&self) -> Vec<Option<ProcessId>> {
-        let mut processes = Vec::new();
-        let mut actors = false;
-        for (claimant, claim) in &self.claims {
-            match claimant {
-                _ if claim.unmet() == 0 => {}
-                Claimant::Actor { .. } => actors = true,
-                Claimant::Demand { process, .. } if processes.last() == Some(process) => {}
-                Claimant::Demand { process, .. } => processes.push(*process),
-            }
-        }
-        let after = processes.partition_point(|process| Some(*process) <= self.served);
-        processes.rotate_left(after);
-        actors.then_some(None).into_iter().chain(processes.into_iter().map(Some)).collect()
-    }
-
-    /// The waiting claims of one party in the order in which they came.
-    fn claims_of(&self, party: Option<ProcessId>) -> Vec<Claimant> {
-        let first = Claimant::Actor {
-            actor: ActorId(hoplo_base::TaskId { owner: ProcessId(0), seq: 0 }),
-            incarnation: 0,
-        };
-        let range = match party {
-            None => first..Claimant::Demand { process: ProcessId(0), key: 0 },
-            Some(process) => {
-                Claimant::Demand { process, key: 0 }..Claimant::Demand {
-                    process: ProcessId(process.0 + 1),
-                    key: 0,
-                }
-            }
-        };
-        let waiting = self.claims.range(range).filter(|(_, claim)| claim.unmet() > 0);
-        let mut claims: Vec<_> = waiting.map(|(id, claim)| (claim.turn, *id)).collect();
-        claims.sort();
-        claims.into_iter().map(|(_, claimant)| claimant).collect()
-    }
-
-    fn reserve(&mut self, now: Instant, claimant: Claimant, effects: &mut Vec<Effect>) {
-        let claim = self.claims.get_mut(&claimant).expect("it was just looked up");
-        assert!(claim.unmet() > 0);
-        claim.reserved += 1;
-        let mut held = ResourceSet::new();
-        for (name, parts) in claim.held.iter() {
-            held.set_parts(name, parts.min(claim.shape.resources.parts(name)));
-        }
-        let resources = claim.shape.resources.clone();
-        let id = LeaseId(self.next_lease);
-        self.next_lease += 1;
-        self.used.add(&resources);
-        let lease = Lease {
-            claimant,
-            gpus: self.gpus.take(resources.parts(GPU)),
-            resources,
-            worker: None,
-            granted_at: now,
-            recalled: false,
-            blocked: false,
-            held,
-        };
-        self.leases.insert(id, lease);
-        effects.push(Effect::AcquireWorker {
-            lease: id,
-            job: claim.job,
-            env: claim.shape.env.clone(),
-            prefer: match claimant {
-                Claimant::Demand { process, .. } => Some(process),
-                Claimant::Actor { .. } => None,
-            },
-        });
-    }
-
-    /// Recalls what claims wait for from those who have more than they.
-    fn recall(&mut self, now: Instant, effects: &mut Vec<Effect>) {
-        let mut waiting: Vec<_> = self.claims.iter().filter(|(_, c)| c.unmet() > 0).collect();
-        if waiting.is_empty() {
-            return;
-        }
-        let mut book = RecallBook::new(self);
-        waiting.sort_by_key(|(id, claim)| (book.wealth(**id), claim.since, claim.turn));
-        let mut recalled = Vec::new();
-        let mut ripe_at = None;
-        for (claimant, claim) in waiting {
-            for _ in 0..claim.unmet() {
-                match book.meet(now, *claimant, &claim.shape.resources) {
-                    Meet::Expected => {}
-                    Meet::Recall(leases) => recalled.extend(leases),
-                    Meet::Ripens(at) => {
-                        ripe_at = Some(ripe_at.map_or(at, |other: Instant| other.min(at)));
-                        break;
-                    }
-                    Meet::Never => break,
-                }
-            }
-        }
-        if let Some(at) = ripe_at {
-            self.arm(at);
-        }
-        for id in recalled {
-            let lease = self.leases.get_mut(&id).expect("the book holds living leases");
-            lease.recalled = true;
-            if let Claimant::Demand { process, .. } = lease.claimant {
-                effects.push(Effect::Recall { process, lease: id });
-            }
-        }
-    }
-
-    /// Tells those that have nothing why, and those that were told when that changes.
-    fn tell(&mut self, now: Instant, effects: &mut Vec<Effect>) {
-        let has: BTreeSet<_> = self.leases.values().map(|lease| lease.claimant).collect();
-        let mut changes = Vec::new();
-        let mut later = Vec::new();
-        for (claimant, claim) in &self.claims {
-            let poor = claim.unmet() > 0 && !has.contains(claimant);
-            let infeasible = !self.feasible(&claim.shape.resources);
-            let stuck = if poor && (infeasible || now.since(claim.since) >= STUCK_AFTER) {
-                Some(self.why_stuck(&claim.shape.resources))
-            } else {
-                if poor {
-                    later.push(claim.since + STUCK_AFTER);
-                }
-                None
-            };
-            if stuck != claim.told {
-                changes.push((*claimant, stuck));
-            }
-        }
-        for at in later {
-            self.arm(at);
-        }
-        for (claimant, stuck) in changes {
-            self.claims.get_mut(&claimant).expect("it was just listed").told = stuck.clone();
-            effects.push(tell_stuck(claimant, stuck));
-        }
-        self.claims.retain(|_, claim| claim.wanted > 0);
-    }
-
-    fn why_stuck(&self, wanted: &ResourceSet) -> Stuck {
-        if let Some((name, needs, has)) = self.total.lacks(wanted) {
-            return Stuck {
-                reason: format!("needs {name} {needs}, node has {has}"),
-                infeasible: true,
-            };
-        }
-        if !self.gpus.could_take(wanted.parts(GPU)) {
-            let (needs, has) = (wanted.units(GPU), self.gpus.len());
-            return Stuck {
-                reason: format!("needs GPU {needs}, node has {has}"),
-                infeasible: true,
-            };
-        }
-        let reason = match self.short(wanted).first() {
-            None if wanted.is_empty() => "too many tasks that need no resources run".to_string(),
-            None => "it is the next one's turn".to_string(),
-            Some(name) => format!(
-                "{name}: {} of {} in use by {}",
-                self.used.units(name),
-                self.total.units(name),
-                self.users(name)
-            ),
-        };
-        Stuck { reason, infeasible: false }
-    }
-
-    /// Who uses most of a resource, a few of them.
-    fn users(&self, name: &str) -> String {
-        let mut users: BTreeMap<String, u64> = BTreeMap::new();
-        for lease in self.leases.values() {
-            let parts = in_use(lease).parts(name);
-            if parts > 0 {
-                let user = match lease.claimant {
-                    Claimant::Demand { process, .. } => format!("tasks of {process}"),
-                    Claimant::Actor { actor, .. } => actor.to_string(),
-                };
-                *users.entry(user).or_default() += parts;
-            }
-        }
-        let mut users: Vec<_> = users.into_iter().collect();
-        users.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
-        let more = users.len().saturating_sub(3);
-        users.truncate(3);
-        let mut text: Vec<String> = users
-            .into_iter()
-            .map(|(user, parts)| format!("{user} ({})", parts as f64 / PARTS as f64))
-            .collect();
-        if more > 0 {
-            text.push(format!("{more} more"));
-        }
-        if text.is_empty() { "those that wait longer".to_string() } else { text.join(", ") }
-    }
-
     pub(super) fn feasible(&self, wanted: &ResourceSet) -> bool {
         self.total.covers(wanted) && self.gpus.could_take(wanted.parts(GPU))
     }
 
-    fn fits(&self, wanted: &ResourceSet) -> bool {
+    pub(super) fn fits(&self, wanted: &ResourceSet) -> bool {
         if wanted.is_empty() {
             let free = self.leases.values().filter(|lease| lease.resources.is_empty());
             return free.count() < FREE_LEASES_MAX;
@@ -791,7 +533,7 @@ impl LocalScheduler {
     }
 
     /// The resources of `wanted` of which not enough is free.
-    fn short(&self, wanted: &ResourceSet) -> Vec<String> {
+    pub(super) fn short(&self, wanted: &ResourceSet) -> Vec<String> {
         let short = wanted.iter().filter(|(name, parts)| {
             let sum = self.used.parts(name).saturating_add(*parts);
             sum > self.total.parts(name) || (*name == GPU && !self.gpus.can_take(*parts))
@@ -834,7 +576,7 @@ impl LocalScheduler {
         }
     }
 
-    fn arm(&mut self, at: Instant) {
+    pub(super) fn arm(&mut self, at: Instant) {
         self.deadline = Some(self.deadline.map_or(at, |other| other.min(at)));
     }
 }
@@ -846,13 +588,6 @@ pub(super) fn in_use(lease: &Lease) -> ResourceSet {
         resources.set_parts(CPU, 0);
     }
     resources
-}
-
-fn tell_stuck(claimant: Claimant, stuck: Option<Stuck>) -> Effect {
-    match claimant {
-        Claimant::Demand { process, key } => Effect::TellStuck { process, key, stuck },
-        Claimant::Actor { actor, .. } => Effect::TellActorStuck { actor, stuck },
-    }
 }
 
 #[cfg(test)]

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 use hoplo_base::TaskId;
 
@@ -141,6 +143,22 @@ fn a_feasible_shape_that_waits_is_told_who_has_it_and_when_it_goes_on() {
     let effects = node.give_back(1, 2);
     assert_eq!(grants(&effects), [(2, 3)]);
     assert!(effects.contains(&Effect::TellStuck { process: process(2), key: 0, stuck: None }));
+}
+
+#[test]
+fn one_that_has_leases_is_told_too_what_it_lacks_but_not_at_every_change() {
+    let mut node = Node::new(&[("CPU", 4.0), ("memory", 2.0)]);
+    let shape: &[(&str, f64)] = &[("CPU", 1.0), ("memory", 1.0)];
+    assert_eq!(grants(&node.demand(1, 0, shape, 3)).len(), 2);
+    let reason = |effects: &[Effect]| match effects {
+        [Effect::TellStuck { stuck: Some(stuck), .. }] => stuck.reason.clone(),
+        other => panic!("{other:?}"),
+    };
+    let told = reason(&node.pass(500));
+    assert_eq!(told, "memory: 2 of 2 in use by tasks of process:1 (2)");
+    // Another reason, but too soon.
+    node.handle(Event::Returned { process: process(1), lease: LeaseId(1) });
+    assert_eq!(node.scheduler.next_deadline(), None);
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! Who runs where on one node: resources (`local`), and the processes that do the work (`workers`).
 
 mod gpus;
+mod grant;
 pub mod local;
 mod recall;
+mod stuck;
 pub mod workers;
 
 pub use local::LocalScheduler;

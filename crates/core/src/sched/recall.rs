@@ -5,7 +5,44 @@ use std::collections::BTreeMap;
 use hoplo_base::limits::LEASE_QUANTUM;
 use hoplo_base::{Instant, LeaseId, ProcessId, ResourceSet};
 
-use super::local::{Claimant, Lease, LocalScheduler, in_use};
+use super::local::{Claimant, Effect, Lease, LocalScheduler, in_use};
+
+impl LocalScheduler {
+    /// Recalls what claims wait for from those who have more than they.
+    pub(super) fn recall(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+        let mut waiting: Vec<_> = self.claims.iter().filter(|(_, c)| c.unmet() > 0).collect();
+        if waiting.is_empty() {
+            return;
+        }
+        let mut book = RecallBook::new(self);
+        waiting.sort_by_key(|(id, claim)| (book.wealth(**id), claim.since, claim.turn));
+        let mut recalled = Vec::new();
+        let mut ripe_at = None;
+        for (claimant, claim) in waiting {
+            for _ in 0..claim.unmet() {
+                match book.meet(now, *claimant, &claim.shape.resources) {
+                    Meet::Expected => {}
+                    Meet::Recall(leases) => recalled.extend(leases),
+                    Meet::Ripens(at) => {
+                        ripe_at = Some(ripe_at.map_or(at, |other: Instant| other.min(at)));
+                        break;
+                    }
+                    Meet::Never => break,
+                }
+            }
+        }
+        if let Some(at) = ripe_at {
+            self.arm(at);
+        }
+        for id in recalled {
+            let lease = self.leases.get_mut(&id).expect("the book holds living leases");
+            lease.recalled = true;
+            if let Claimant::Demand { process, .. } = lease.claimant {
+                effects.push(Effect::Recall { process, lease: id });
+            }
+        }
+    }
+}
 
 pub(super) enum Meet {
     /// What is free or was recalled already is enough.

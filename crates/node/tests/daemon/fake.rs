@@ -17,6 +17,7 @@ use crate::player::Player;
 /// What a driver can tell a fake worker to do; travels as the count of `Tell::Consumed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
+#[allow(dead_code, reason = "not every program gives every order")]
 pub(crate) enum Order {
     Print = 1,
     KillYourself = 2,
