@@ -18,6 +18,14 @@ from hoplo.exceptions import HoploError, NodeDiedError
 NODE = None
 
 
+@pytest.fixture
+def doomed_node(fresh_node):
+    """`init` of a node whose daemon dies; the next one removes what it left."""
+    yield fresh_node
+    hoplo.shutdown()
+    hoplo.init(num_cpus=1)
+
+
 @hoplo.remote
 def wait(gate):
     return gate.wait("through")
@@ -36,8 +44,8 @@ def kill_daemon(number=signal.SIGKILL):
     return pid, workers
 
 
-def test_everything_that_waits_is_told(fresh_node, gate):
-    fresh_node(num_cpus=2)
+def test_everything_that_waits_is_told(doomed_node, gate):
+    doomed_node(num_cpus=2)
     actor = Actor.remote()
     hoplo.get(actor.pid.remote())
     running = wait.remote(gate)
@@ -65,8 +73,8 @@ def test_everything_that_waits_is_told(fresh_node, gate):
     eventually(lambda: not any(map(alive, workers)), what="workers and the zygote exit")
 
 
-def test_awaited_refs_are_told(fresh_node, gate):
-    fresh_node(num_cpus=1)
+def test_awaited_refs_are_told(doomed_node, gate):
+    doomed_node(num_cpus=1)
 
     async def main():
         ref = wait.remote(gate)
@@ -79,8 +87,8 @@ def test_awaited_refs_are_told(fresh_node, gate):
     asyncio.run(main())
 
 
-def test_calls_made_afterwards_are_told(fresh_node, gate):
-    fresh_node(num_cpus=1)
+def test_calls_made_afterwards_are_told(doomed_node, gate):
+    doomed_node(num_cpus=1)
     actor = Actor.remote()
     hoplo.get(actor.pid.remote())
     small = hoplo.put("small")
@@ -103,8 +111,8 @@ def test_calls_made_afterwards_are_told(fresh_node, gate):
     assert hoplo.wait([wait.remote(gate)], timeout=20)[1] == []  # ready: it failed
 
 
-def test_the_next_init_works_and_removes_what_was_left(fresh_node):
-    context = fresh_node(num_cpus=1, object_store_memory=64 << 20)
+def test_the_next_init_works_and_removes_what_was_left(doomed_node):
+    context = doomed_node(num_cpus=1, object_store_memory=64 << 20)
     folder = Path(context["session_dir"])
     objects = [hoplo.put(bytes(8 << 20)) for _ in range(12)]
     hoplo.get(Actor.remote().pid.remote())
@@ -122,8 +130,8 @@ def test_the_next_init_works_and_removes_what_was_left(fresh_node):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGABRT])
-def test_whatever_the_signal(fresh_node, number):
-    fresh_node(num_cpus=1)
+def test_whatever_the_signal(doomed_node, number):
+    doomed_node(num_cpus=1)
     hoplo.get(Actor.remote().pid.remote())
     kill_daemon(number)
     with pytest.raises(NodeDiedError):
@@ -133,17 +141,17 @@ def test_whatever_the_signal(fresh_node, number):
     assert hoplo.get(Actor.remote().pid.remote(), timeout=20)
 
 
-def test_twenty_times_in_a_row(fresh_node):
+def test_twenty_times_in_a_row(doomed_node):
     for _ in range(20):
-        fresh_node(num_cpus=1)
+        doomed_node(num_cpus=1)
         kill_daemon()
         hoplo.shutdown()
-    fresh_node(num_cpus=1)
+    doomed_node(num_cpus=1)
     assert hoplo.get(Actor.remote().pid.remote(), timeout=20)
 
 
-def test_workers_inside_a_task_or_in_c_exit_too(fresh_node, gate):
-    fresh_node(num_cpus=3)
+def test_workers_inside_a_task_or_in_c_exit_too(doomed_node, gate):
+    doomed_node(num_cpus=3)
 
     @hoplo.remote
     def spin(gate):
@@ -195,8 +203,8 @@ def test_a_program_that_does_not_catch_it_ends_with_one_traceback(tmp_path):
         eventually(lambda: not driver.processes())
 
 
-def test_the_zygote_dies_and_tasks_go_on(fresh_node):
-    fresh_node(num_cpus=2)
+def test_the_zygote_dies_and_tasks_go_on(doomed_node):
+    doomed_node(num_cpus=2)
     first = hoplo.get(Actor.remote().pid.remote())
     parent = int(Path(f"/proc/{first}/stat").read_text().rpartition(")")[2].split()[1])
     assert parent in descendants() - {daemon_pid()}
