@@ -446,10 +446,11 @@ impl Session {
         origin: Origin,
         effects: &mut Vec<Effect>,
     ) {
-        let record = self.remove_task(seq);
         let task = TaskId { owner: self.me, seq };
+        let record = &self.tasks[&seq];
         let returns = record.call.options.returns;
         if let Some(original) = record.stands_for {
+            let record = self.remove_task(seq);
             self.fulfil_adopted(now, task, original, returns, values, origin, effects);
             self.let_go(now, record, effects);
             return;
@@ -470,8 +471,11 @@ impl Session {
                     (Value::Failed(Failure::new(FailureKind::ObjectLost, text)), vec![])
                 }),
             };
+            // What this sets free may share the next ones, or drop them: the task is there until all are
+            // complete.
             self.complete(now, task.object(index), value, contains, origin, effects);
         }
+        let record = self.remove_task(seq);
         self.let_go(now, record, effects);
     }
 

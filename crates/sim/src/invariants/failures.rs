@@ -22,7 +22,9 @@ impl Cluster {
                 !lost || killed || self.books.actors_killed || cancelled
             }
             FailureKind::ActorUnavailable => killed || self.books.actors_killed,
-            FailureKind::ObjectLost => self.owner_is_dead(&text),
+            // Whoever adopts a task may find that nobody wants its results any more, and that its
+            // arguments went with them.
+            FailureKind::ObjectLost => self.owner_is_dead(&text) || self.books.adoptions > 0,
             FailureKind::StoreFull => {
                 self.plan.capacity_bytes < 256 << 20 || !self.plan.spill || self.plan.disk_failures
             }
