@@ -129,16 +129,15 @@ def test_a_method_may_retry_what_it_raises(tmp_path):
     @hoplo.remote
     class Flaky:
         @hoplo.method(max_task_retries=3, retry_exceptions=[ConnectionError])
-        def fetch(self, kind):
+        def fetch(self, notes, kind):
             if notes.add() < 3:
                 raise kind("try again")
             return "fetched"
 
-    assert hoplo.get(Flaky.remote().fetch.remote(ConnectionError)) == "fetched"
+    assert hoplo.get(Flaky.remote().fetch.remote(notes, ConnectionError)) == "fetched"
     assert len(notes.lines()) == 3
-    notes = Notes(tmp_path / "others")
     with pytest.raises(KeyError):
-        hoplo.get(Flaky.remote().fetch.remote(KeyError))
+        hoplo.get(Flaky.remote().fetch.remote(Notes(tmp_path / "others"), KeyError))
 
 
 def test_kill_without_no_restart_restarts(tmp_path):
