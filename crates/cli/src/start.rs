@@ -148,6 +148,8 @@ fn how_to_go_on() -> &'static str {
 
 fn options(args: NodeArgs, head: bool, driver: Option<OwnedFd>) -> Result<Options> {
     let python = match args.python {
+        // The daemon leaves this folder; a bare name is looked up in PATH.
+        Some(python) if python.components().count() > 1 => std::path::absolute(python)?,
         Some(python) => python,
         None => python_beside(&std::env::current_exe()?),
     };

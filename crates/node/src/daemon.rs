@@ -35,6 +35,7 @@ use hoplo_core::objects::{self, ObjectDirectory};
 use hoplo_core::sched::{LocalScheduler, WorkerPool, local, workers};
 use hoplo_wire::node::{Counters, Obituary};
 
+use crate::cage::Cages;
 use crate::clients::{Connection, Kind, Process};
 use crate::jobs::Job;
 use crate::journal;
@@ -103,6 +104,7 @@ pub struct Daemon {
     pub(crate) attempts: BTreeMap<u64, ProcessId>,
     pub(crate) store: Store,
     pub(crate) memory: MemoryWatch,
+    pub(crate) cages: Cages,
     pub(crate) queries: Queries,
     pub(crate) counters: Counters,
     /// Connections that were dropped for what they sent.
@@ -214,6 +216,7 @@ impl Daemon {
             attempts: BTreeMap::new(),
             store,
             memory: MemoryWatch::new(),
+            cages: Cages::new(crate::machine::cgroup2()),
             queries: Queries::default(),
             counters: Counters::default(),
             violations: 0,

@@ -26,6 +26,7 @@ impl Daemon {
                 self.queue.push_back(Work::Pool(workers::Event::Cancelled { lease }));
             }
             Effect::ReleaseWorker { worker } => {
+                self.cages.release(worker);
                 self.queue.push_back(Work::Pool(workers::Event::Released { worker }));
             }
             Effect::KillWorker { worker, owner } => {
@@ -34,12 +35,12 @@ impl Daemon {
             }
             Effect::Grant { process, key, lease, worker, gpus } => {
                 self.send(process, &ToClient::LeaseGranted { lease, key, worker, gpus });
-                self.begin_memory_watch();
+                self.confine(worker);
             }
             Effect::PlaceActor { actor, incarnation, worker, gpus } => {
                 let placed = life::Event::Placed { actor, incarnation, worker, gpus };
                 self.queue.push_back(Work::Actors(placed));
-                self.begin_memory_watch();
+                self.confine(worker);
             }
             Effect::Recall { process, lease } => {
                 self.send(process, &ToClient::LeaseRecall { lease });

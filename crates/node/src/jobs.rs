@@ -17,6 +17,9 @@ use crate::output::{Digest, Printer};
 /// A driver that has so many bytes unread misses lines; they are in the log files.
 const UNREAD_BYTES_MAX: usize = 8 << 20;
 
+/// Ended jobs that are kept with all they were told.
+const JOBS_PAST_MAX: usize = 256;
+
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) id: JobId,
@@ -47,6 +50,7 @@ impl Daemon {
         };
         self.save(&job.entry());
         self.jobs.insert(id, job);
+        self.forget_jobs();
         id
     }
 
@@ -65,6 +69,17 @@ impl Daemon {
         });
         if !detached {
             self.drop_functions(id);
+        }
+    }
+
+    /// Of jobs that ended long ago only the row in the table remains.
+    fn forget_jobs(&mut self) {
+        let alive = self.processes.values().map(|process| process.job);
+        let alive: std::collections::BTreeSet<JobId> = alive.collect();
+        let ended = self.jobs.values().filter(|job| job.ended_us.is_some());
+        let past: Vec<JobId> = ended.map(|job| job.id).filter(|id| !alive.contains(id)).collect();
+        for id in &past[..past.len().saturating_sub(JOBS_PAST_MAX)] {
+            self.jobs.remove(id);
         }
     }
 

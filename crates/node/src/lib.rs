@@ -2,6 +2,7 @@
 //!
 //! Start reading at `daemon`. [`run`] is `hoplo daemon`: the daemon with a process of its own.
 
+mod cage;
 mod clients;
 mod daemon;
 mod effects;
@@ -25,8 +26,9 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 pub use daemon::{Daemon, StartError};
 pub use options::{Options, zygote_command};
@@ -73,7 +75,9 @@ pub fn run(options: Options, place: Place) -> ExitCode {
 
 fn listen_to_signals(daemon: &mut Daemon) -> std::io::Result<()> {
     let (reader, writer) = UnixStream::pair()?;
-    for signal in [SIGINT, SIGTERM] {
+    // A write beyond a limit on file sizes is an error like any other, not our end.
+    signal_hook::flag::register(rustix::process::Signal::XFSZ.as_raw(), Arc::default())?;
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::low_level::pipe::register(signal, writer.try_clone()?)?;
     }
     daemon.stop_on(reader)

@@ -35,11 +35,21 @@ impl MemoryWatch {
 }
 
 impl Daemon {
-    pub(crate) fn begin_memory_watch(&mut self) {
+    fn begin_memory_watch(&mut self) {
         if !self.memory.watching {
             self.memory.watching = true;
             self.after(LIMIT_PERIOD, Timer::Memory);
         }
+    }
+
+    /// What the worker's new lease allows it, if it says so.
+    pub(crate) fn confine(&mut self, worker: ProcessId) {
+        let limit = self.scheduler.lease_on(worker).map_or(0.0, |l| l.resources.units(MEMORY));
+        let pid = self.processes.get(&worker).map_or(0, |process| process.pid);
+        if limit > 0.0 && pid > 0 {
+            self.cages.confine(worker, pid, limit as u64);
+        }
+        self.begin_memory_watch();
     }
 
     pub(crate) fn watch_memory(&mut self) {
@@ -68,6 +78,13 @@ impl Daemon {
         let detail =
             format!("it used {} of memory, its limit (memory=) is {}", size(used), size(limit));
         self.kill_for_memory(worker, detail);
+    }
+
+    /// What the kernel killed it for, if it did.
+    pub(crate) fn autopsy(&mut self, worker: ProcessId) -> Option<DeathCause> {
+        let limit = self.cages.autopsy(worker)?;
+        let detail = format!("it went over its limit (memory=) of {}", size(limit));
+        Some(DeathCause::OutOfMemory { detail })
     }
 
     /// How long until it is to be looked at again.

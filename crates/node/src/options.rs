@@ -74,7 +74,9 @@ impl Options {
 }
 
 pub fn zygote_command(python: &Path) -> Vec<String> {
-    vec![python.display().to_string(), "-m".to_string(), "hoplo._zygote".to_string()]
+    // -P: a random.py where the user happens to be is not the standard library's.
+    let arguments = ["-P", "-m", "hoplo._zygote"].map(str::to_string);
+    std::iter::once(python.display().to_string()).chain(arguments).collect()
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ const MAKING: Duration = Duration::from_secs(60);
 /// The session directory of this daemon, locked.
 #[derive(Debug)]
 pub struct SessionDir {
+    base: PathBuf,
     path: PathBuf,
     _lock: File,
 }
@@ -56,7 +57,7 @@ impl SessionDir {
         for folder in ["logs", "spill"] {
             make_private(&path.join(folder))?;
         }
-        Ok(Self { path, _lock: lock })
+        Ok(Self { base: base.to_path_buf(), path, _lock: lock })
     }
 
     pub fn path(&self) -> &Path {
@@ -74,20 +75,19 @@ impl SessionDir {
 
     /// Makes this the session that `address="auto"` finds.
     pub fn make_current(&self) -> io::Result<()> {
-        let Some(base) = self.path.parent() else { return Ok(()) };
-        let fresh = base.join(format!("current-{}", std::process::id()));
+        make_base(&self.base)?;
+        let fresh = self.base.join(format!("current-{}", std::process::id()));
         let _ = fs::remove_file(&fresh);
         std::os::unix::fs::symlink(&self.path, &fresh)?;
-        fs::rename(&fresh, base.join("current"))
+        fs::rename(&fresh, self.base.join("current"))
     }
 
     /// Removes everything but logs; the directory too if there are none.
     pub fn close(self) {
         remove_remains(&self.path);
-        if let Some(base) = self.path.parent()
-            && fs::read_link(base.join("current")).is_ok_and(|target| target == self.path)
-        {
-            let _ = fs::remove_file(base.join("current"));
+        let current = self.base.join("current");
+        if fs::read_link(&current).is_ok_and(|target| target == self.path) {
+            let _ = fs::remove_file(current);
         }
     }
 }
@@ -95,7 +95,9 @@ impl SessionDir {
 /// `$HOPLO_TMPDIR`, or a folder of this user's under `/tmp`.
 pub fn base_dir() -> PathBuf {
     match std::env::var_os("HOPLO_TMPDIR") {
-        Some(path) if !path.is_empty() => PathBuf::from(path),
+        Some(path) if !path.is_empty() => {
+            std::path::absolute(&path).unwrap_or_else(|_| PathBuf::from(path))
+        }
         _ => PathBuf::from(format!("/tmp/hoplo-{}", rustix::process::getuid().as_raw())),
     }
 }

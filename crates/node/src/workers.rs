@@ -261,6 +261,9 @@ impl Daemon {
                 self.print(process.job, &Printer { pid: process.pid, title, stderr }, vec![line]);
             }
         }
+        if let Some(cause) = self.autopsy(id) {
+            process.cause.get_or_insert(cause);
+        }
         let obituary = obituary(&process);
         journal::note(self.now, &(id, &obituary));
         self.flush_output(process.job);

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 
@@ -65,6 +66,8 @@ enum ToZygote<'a> {
 #[derive(Debug)]
 pub(crate) struct Zygote {
     command: Vec<String>,
+    /// Where the daemon was started: relative entries of PYTHONPATH begin there.
+    folder: PathBuf,
     running: Option<Running>,
     /// Forks that were asked for and not answered.
     waiting: BTreeMap<u64, Fork>,
@@ -90,6 +93,7 @@ impl Zygote {
     pub(crate) fn new(command: Vec<String>) -> Self {
         Self {
             command,
+            folder: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
             running: None,
             waiting: BTreeMap::new(),
             modules: Vec::new(),
@@ -107,7 +111,7 @@ impl Zygote {
         if self.running.is_some() {
             return;
         }
-        match spawn(&self.command, poller) {
+        match spawn(&self.command, &self.folder, poller) {
             Ok(running) => {
                 self.running = Some(running);
                 let modules = std::mem::take(&mut self.modules);
@@ -267,13 +271,15 @@ fn encode(message: &ToZygote<'_>) -> Vec<u8> {
     serde_json::to_vec(message).expect("strings and numbers always serialize")
 }
 
-fn spawn(command: &[String], poller: &Poller) -> io::Result<Running> {
+fn spawn(command: &[String], folder: &Path, poller: &Poller) -> io::Result<Running> {
     let (ours, theirs) = fds::socketpair()?;
     let (output, print) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     // The only thread that makes processes is this one: nobody else inherits it meanwhile.
     rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty())?;
     let (program, arguments) = command.split_first().expect("a command has a program");
+    let folder = if folder.is_dir() { folder } else { Path::new("/") };
     let child = Command::new(program)
+        .current_dir(folder)
         .args(arguments)
         .arg(theirs.as_fd().as_raw_fd().to_string())
         .stdin(Stdio::null())

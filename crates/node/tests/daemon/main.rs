@@ -1,6 +1,8 @@
 //! The daemon with real sockets and processes. Drivers are played by the tests; the zygote and its
 //! workers by this very program, started again with the name of an ignored test (see `fake`).
 
+#![allow(clippy::unwrap_used, reason = "a test that finds nothing fails")]
+
 mod fake;
 mod player;
 
