@@ -15,10 +15,10 @@ use crate::tool::{Tool, find_session};
 #[derive(Args, Clone, Default)]
 pub(crate) struct NodeArgs {
     /// CPUs to hand out [default: those of this machine]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     num_cpus: Option<f64>,
     /// GPUs to hand out [default: those of this machine]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     num_gpus: Option<f64>,
     /// Memory to hand out to tasks and actors, like 500M or 8G [default: what objects leave]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
@@ -179,7 +179,7 @@ fn spawn(args: &NodeArgs) -> Result<PathBuf> {
     command.args(["daemon", "--head"]);
     let mut option = |name: &str, value: Option<String>| {
         if let Some(value) = value {
-            command.arg(name).arg(value);
+            command.arg(format!("{name}={value}"));
         }
     };
     option("--num-cpus", args.num_cpus.map(|n| n.to_string()));

@@ -1,0 +1,93 @@
+//! The program as people run it, without a Python: nodes start, answer and stop.
+
+#![allow(clippy::unwrap_used, reason = "a test that finds nothing fails")]
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// A folder for sessions; what runs in it is stopped at the end.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(test: &str) -> Self {
+        let name = format!("hoplo-command-{test}-{}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    fn hoplo(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hoplo"));
+        command.args(arguments).env("HOPLO_TMPDIR", &self.0).output().unwrap()
+    }
+
+    fn told(&self, arguments: &[&str]) -> String {
+        let done = self.hoplo(arguments);
+        let errors = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "{arguments:?}: {errors}");
+        String::from_utf8(done.stdout).unwrap()
+    }
+
+    fn refused(&self, arguments: &[&str]) -> String {
+        let done = self.hoplo(arguments);
+        assert!(!done.status.success() && done.stdout.is_empty(), "{arguments:?}");
+        String::from_utf8(done.stderr).unwrap()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.hoplo(&["stop", "--all"]);
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn where_nothing_runs_one_line_says_what_to_do() {
+    let place = Place::new("nothing");
+    for arguments in [&["status"][..], &["list", "tasks"], &["why", "task:1-1"], &["logs"]] {
+        let error = place.refused(arguments);
+        assert_eq!(error.lines().count(), 1);
+        assert!(error.contains("hoplo start --head"), "{error}");
+    }
+    assert_eq!(place.refused(&["stop"]), "hoplo: nothing runs here\n");
+    assert!(place.told(&["version"]).contains(env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn a_head_starts_answers_and_stops() {
+    let place = Place::new("head");
+    let start = ["start", "--head", "--python", "/bin/false", "--num-cpus", "3", "--resources"];
+    let told = place.told(&[&start[..], &[r#"{"tpu": 2}"#]].concat());
+    assert!(told.contains("auto") && told.contains("hoplo stop"), "{told}");
+    assert!(place.refused(&["start", "--head"]).contains("hoplo stop"));
+
+    let status: serde_json::Value =
+        serde_json::from_str(&place.told(&["status", "--json"])).unwrap();
+    assert_eq!((&status["resources"]["CPU"], &status["resources"]["tpu"]), (&3.0.into(), &2.0.into()));
+    assert!(place.told(&["status"]).contains("CPU      0 of 3 in use"));
+    assert!(place.told(&["why", "task:1-1"]).contains("nobody here knows task:1-1"));
+    assert!(place.refused(&["why", "nonsense"]).contains("nonsense"));
+    assert!(place.told(&["list", "actors"]).starts_with("ID  CLASS_NAME"));
+    assert!(place.told(&["logs"]).contains("the zygote died"));
+
+    let session = PathBuf::from(status["session_dir"].as_str().unwrap());
+    assert!(place.told(&["stop"]).starts_with("stopped"));
+    assert!(!session.join("sock").exists() && !place.0.join("current").exists());
+}
+
+#[test]
+fn a_node_that_cannot_be_says_why() {
+    let place = Place::new("cannot");
+    let error = place.refused(&["start", "--head", "--num-cpus", "-1"]);
+    assert!(error.contains("resource CPU is -1"), "{error}");
+    assert!(place.refused(&["start"]).contains("--head"));
+}
+
+#[test]
+fn a_session_folder_of_ones_own_is_found_as_well() {
+    let place = Place::new("own");
+    let folder = place.0.join("deep").join("x".repeat(120));
+    let folder = folder.to_str().unwrap();
+    place.told(&["start", "--head", "--python", "/bin/false", "--session-dir", folder]);
+    assert!(place.told(&["status"]).contains(folder));
+    assert!(place.told(&["stop"]).contains(folder));
+}
