@@ -496,12 +496,38 @@ def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, A
     >>> "square" in [event["name"] for event in hoplo.timeline()]
     True
     """
+    import json
+
     initialize_once()
+    events = _trace(_query_list("timeline"))
     if filename is None:
-        return _query_list("timeline")
+        return events
     with open(filename, "w") as file:
-        file.write(_core.query("timeline"))
+        json.dump(events, file)
     return None
+
+
+def _trace(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Chrome trace events of runs: a row for each process, times in microseconds."""
+    rows = {process: row for row, process in enumerate(dict.fromkeys(r["process"] for r in runs))}
+    names = [
+        {"name": "thread_name", "ph": "M", "pid": 0, "tid": row, "args": {"name": process}}
+        for process, row in rows.items()
+    ]
+    spans = [
+        {
+            "name": run["name"],
+            "cat": "task",
+            "ph": "X",
+            "ts": run["started_ns"] / 1000,
+            "dur": run["ran_ns"] / 1000,
+            "pid": 0,
+            "tid": rows[run["process"]],
+            "args": {"task": run["task"], "failed": run["failed"]},
+        }
+        for run in sorted(runs, key=lambda run: run["started_ns"])
+    ]
+    return names + spans
 
 
 def _query_list(kind: str) -> list[dict[str, Any]]:

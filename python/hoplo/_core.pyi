@@ -315,9 +315,9 @@ def query(kind: str, arg: str | None = None) -> str:
     """JSON text from the daemon.
 
     kind: nodes, cluster_resources, available_resources, tasks, actors, objects, workers, why,
-    timeline, summary. "nodes" has the fields of `hoplo.nodes`; "timeline" is a list of Chrome
-    trace events; "summary" is of this job and holds tasks_finished, method_calls_finished,
-    objects_stored, bytes_stored.
+    timeline, summary. "nodes" has the fields of `hoplo.nodes`; "timeline" is a list of runs:
+    name, task, process, started_ns, ran_ns, failed; "summary" is of this job and holds
+    tasks_finished, method_calls_finished, objects_stored, bytes_stored.
     """
 
 def kv_put(key: bytes, value: bytes, overwrite: bool = True) -> bool:
@@ -329,8 +329,10 @@ def kv_keys(prefix: bytes) -> list[bytes]: ...
 
 # ------------------------------------------------------------------------------- workers
 
-def worker_main(fd: int) -> int:
+def worker_main(fd: int, runtime_env: str | None = None) -> int:
     """Serves tasks from the daemon at the other end of `fd` until it closes; the exit status.
+
+    `runtime_env` is what this process was made with, as canonical JSON: tasks made here inherit it.
 
     Runs in the main thread. Sync tasks, and methods of actors that run one call at a time, it calls
     itself; others go through `hoplo._worker.ActorRuntime`.

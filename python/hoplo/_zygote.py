@@ -130,6 +130,7 @@ class World:
         own = request.get("runtime_env") or {}
         if isinstance(own, str):
             own = json.loads(own)
+        self.runtime_env = json.dumps({name: part for name, part in own.items() if part})
         self.env: dict[str, str | None] = {**request.get("env", {}), **own.get("env_vars", {})}
         working_dir = own.get("working_dir")
         self.folder: str | None = working_dir or request.get("cwd")
@@ -172,7 +173,7 @@ def become_worker(world: World, worker_fd: int, stdout_fd: int, stderr_fd: int) 
         worker_fd = _arrange_descriptors(worker_fd, stdout_fd, stderr_fd)
         _arrange_world(world)
         gc.enable()
-        status = _core.worker_main(worker_fd)
+        status = _core.worker_main(worker_fd, world.runtime_env)
         _run_exit_handlers()
     except BaseException:
         import traceback

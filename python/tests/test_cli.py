@@ -151,7 +151,7 @@ print(hoplo.get(counter.add.remote()), hoplo.get_runtime_context().get_job_id())
 def test_the_address_in_the_environment(head):
     told = head("--num-cpus", "1")
     by_name = run_driver(
-        "import hoplo\nprint(hoplo.cluster_resources()['CPU'])\n",
+        "import hoplo\nhoplo.init()\nprint(hoplo.cluster_resources()['CPU'])\n",
         env={**os.environ, "HOPLO_ADDRESS": "auto"},
     )
     assert float(by_name.stdout) == 1

@@ -38,7 +38,7 @@ pub(crate) struct Session {
     pub(crate) address: String,
     /// Where names of actors are looked up.
     pub(crate) namespace: String,
-    /// The job's own.
+    /// In a driver the job's own, in a worker what it was made with.
     pub(crate) env: RuntimeEnv,
     closed: AtomicBool,
     /// The daemon that this process started, to be waited for.

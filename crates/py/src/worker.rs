@@ -36,12 +36,14 @@ use crate::exported;
 use crate::gpus::Gpus;
 use crate::hooks;
 use crate::interface::Interface;
+use crate::options;
 use crate::python::{self, Import};
 use crate::session::{self, Session};
 
 /// Serves tasks from the daemon at the other end of `fd` until it closes; the exit status.
 #[pyfunction]
-pub(crate) fn worker_main(py: Python<'_>, fd: i32) -> PyResult<i32> {
+#[pyo3(signature = (fd, runtime_env=None))]
+pub(crate) fn worker_main(py: Python<'_>, fd: i32, runtime_env: Option<&str>) -> PyResult<i32> {
     static PREPARE: Import = Import::new("hoplo._worker", "prepare");
     // SAFETY: the zygote hands the socket over to this function alone.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
@@ -50,7 +52,9 @@ pub(crate) fn worker_main(py: Python<'_>, fd: i32) -> PyResult<i32> {
     let client = py
         .detach(|| Client::connect(socket, Role::Worker, Box::new(WorkerHooks)))
         .map_err(|error| python::connect_error(py, &error))?;
-    let job = client.welcome().config.clone();
+    let mut job = client.welcome().config.clone();
+    // What this process was forked with is the job's and, over it, that of what it runs.
+    job.env = runtime_env.map(|json| options::runtime_env(py, json)).transpose()?.unwrap_or_default();
     let session = Arc::new(Session::new(client, true, job));
     session::enter(Arc::clone(&session));
     let gpus = Gpus::of_node(py, &session)?;
