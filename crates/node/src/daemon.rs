@@ -455,9 +455,10 @@ impl Daemon {
             process.kill();
         }
         self.zygote.stop();
-        drop(self.connections);
         drop(self.listener);
+        // Who waits for the end of its connection finds nothing left.
         self.session.close();
+        drop(self.connections);
     }
 
     /// Asserts every machine's invariants.

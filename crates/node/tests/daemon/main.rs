@@ -248,10 +248,11 @@ fn what_was_written_before_a_question_is_read_before_its_answer() {
     }
     let name = "nobody".to_string();
     asker.send(&ToNode::ActorLookup { request: 999, namespace: String::new(), name });
-    asker.wait("an answer", |message| match message {
-        ToClient::ActorFound { request: 999, found } => Some(assert_eq!(found, None)),
+    let found = asker.wait("an answer", |message| match message {
+        ToClient::ActorFound { request: 999, found } => Some(found),
         _ => None,
     });
+    assert_eq!(found, None);
 }
 
 fn spec(actor: ActorId, name: &str) -> ActorSpec {
