@@ -444,6 +444,12 @@ impl Client {
         self.with(|session, now, effects| session.drop_ref(now, object, effects));
     }
 
+    /// A ref leaves this process in a way that nobody follows (bytes that foreign code pickled): the daemon
+    /// knows the object from now on.
+    pub fn escape(&self, object: ObjectId) {
+        self.with(|session, now, effects| session.mention_exported(now, &[object], effects));
+    }
+
     // ---- reading ----
 
     /// The content if it is ready and readable here now; never waits. For a borrowed or spilled

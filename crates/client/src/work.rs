@@ -39,9 +39,11 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Lends the CPU of the running task while it waits; false if nothing runs here (then nothing is lent).
+    /// Lends the CPU of the running task while it waits; false if nothing runs here (then nothing is lent),
+    /// or if other calls of this actor go on beside it.
     pub(crate) fn lend(&self, writer: &mut Writer) -> bool {
-        let lends = self.busy.load(Ordering::Relaxed) > 0 && !self.is_actor.load(Ordering::Relaxed);
+        let busy = self.busy.load(Ordering::Relaxed);
+        let lends = busy == 1 || (busy > 1 && !self.is_actor.load(Ordering::Relaxed));
         if lends {
             writer.send(&ToNode::Blocked);
         }
@@ -113,6 +115,7 @@ impl Worker {
         if let Some(work) = self.orders.lock().pop_front() {
             if matches!(work, Work::RunActor { .. }) {
                 self.is_actor.store(true, Ordering::Relaxed);
+                self.busy.fetch_add(1, Ordering::Relaxed); // with its constructor
             }
             return Some(work);
         }
@@ -328,6 +331,7 @@ impl Client {
     }
 
     pub fn actor_started(&self, actor: ActorId, incarnation: u32, result: Result<(), Failure>) {
+        self.worker.busy.fetch_sub(1, Ordering::Relaxed);
         self.with(|session, now, effects| {
             session.before_reply(now, session.me(), &[], effects);
             effects.push(Effect::Node(ToNode::ActorStarted { actor, incarnation, result }));

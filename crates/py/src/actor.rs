@@ -117,7 +117,10 @@ impl ActorTemplate {
             py.detach(|| session.client.create_actor(create))
         };
         drop(implicit);
-        let found = found.map_err(PyValueError::new_err)?;
+        let found = found.map_err(|text| match session.client.daemon_gone() {
+            Some(failure) => errors::raised(py, &failure, None),
+            None => PyValueError::new_err(text),
+        })?;
         ActorHandle::found(py, session, found)
     }
 

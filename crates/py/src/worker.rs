@@ -54,7 +54,8 @@ pub(crate) fn worker_main(py: Python<'_>, fd: i32, runtime_env: Option<&str>) ->
         .map_err(|error| python::connect_error(py, &error))?;
     let mut job = client.welcome().config.clone();
     // What this process was forked with is the job's and, over it, that of what it runs.
-    job.env = runtime_env.map(|json| options::runtime_env(py, json)).transpose()?.unwrap_or_default();
+    job.env =
+        runtime_env.map(|json| options::runtime_env(py, json)).transpose()?.unwrap_or_default();
     let session = Arc::new(Session::new(client, true, job));
     session::enter(Arc::clone(&session));
     let gpus = Gpus::of_node(py, &session)?;
