@@ -37,7 +37,7 @@ impl Plan {
         Self {
             drivers: 1 + rng.below(3) as u32,
             cpus: 1 + rng.below(4),
-            capacity_bytes: [16, 32, 256][rng.below(3) as usize] << 20,
+            capacity_bytes: [6, 12, 32, 256][rng.below(4) as usize] << 20,
             spill: !rng.one_in(5),
             tardiness: Duration::from_micros(tardiness),
             ring_depth: [1, 3, 64][rng.below(3) as usize],

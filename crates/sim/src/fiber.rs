@@ -79,7 +79,7 @@ enum Room {
 }
 
 /// Calls of one seed.
-const SUBMISSIONS_MAX: u64 = 150;
+const SUBMISSIONS_MAX: u64 = 400;
 
 impl Fiber {
     fn new(role: Role, seed: u64, depth: u8) -> Self {

@@ -88,6 +88,7 @@ pub const DEPTH_MAX: u8 = 3;
 pub fn program(seed: u64, role: Role, depth: u8, plan: &Plan) -> Program {
     let mut rng = Rng::new(seed);
     let many = match role {
+        Role::Driver if rng.one_in(4) => 10 + rng.below(120),
         Role::Driver => 10 + rng.below(30),
         Role::Task => rng.below(if depth < DEPTH_MAX { 7 } else { 3 }),
         Role::Stream => 1 + rng.below(8),
@@ -145,7 +146,7 @@ fn op(rng: &mut Rng, role: Role, depth: u8, plan: &Plan) -> Op {
 
 fn size(rng: &mut Rng) -> Option<u64> {
     match rng.below(10) {
-        0..=1 => Some(200_000 + rng.below(4 << 20)),
+        0..=1 => Some(200_000 + rng.below(2 << 20)),
         2 => Some(1 + rng.below(5000)),
         _ => None,
     }

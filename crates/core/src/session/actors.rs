@@ -139,12 +139,7 @@ impl Session {
 
     /// Its handle is about to leave this process: the daemon must know it now, even if arguments are
     /// still pending (its constructor waits for them in its worker).
-    pub(super) fn create_now(
-        &mut self,
-        now: Instant,
-        actor: ActorId,
-        effects: &mut Vec<Effect>,
-    ) {
+    pub(super) fn create_now(&mut self, now: Instant, actor: ActorId, effects: &mut Vec<Effect>) {
         let seq = actor.0.seq;
         let task = self.tasks.get_mut(&seq).filter(|_| actor.0.owner == self.me);
         if let Some(create) = task.and_then(|task| task.creates.take()) {
@@ -321,10 +316,8 @@ impl Session {
             let first = state.in_flight.first().and_then(|first| self.tasks.get(first));
             first.is_some_and(|task| task.stage == Stage::Placed { worker: process })
         };
-        let concerned = self
-            .actors
-            .iter_mut()
-            .find(|(_, state)| lives_there(state) || placed_there(state));
+        let concerned =
+            self.actors.iter_mut().find(|(_, state)| lives_there(state) || placed_there(state));
         let Some((actor, state)) = concerned else { return };
         let actor = *actor;
         if lives_there(state) {
@@ -409,13 +402,7 @@ impl Session {
     }
 
     /// Calls that its last worker had begun run again, or fail.
-    fn restarted(
-        &mut self,
-        now: Instant,
-        actor: ActorId,
-        cause: &str,
-        effects: &mut Vec<Effect>,
-    ) {
+    fn restarted(&mut self, now: Instant, actor: ActorId, cause: &str, effects: &mut Vec<Effect>) {
         let state = self.actors.get_mut(&actor).expect("the caller has it");
         for seq in std::mem::take(&mut state.limbo) {
             let Some(task) = self.tasks.get(&seq) else { continue };

@@ -16,7 +16,8 @@ impl Cluster {
             FailureKind::WorkerCrashed => killed || cancelled || self.books.actors_killed,
             FailureKind::ActorDied => {
                 // One whose constructor's arguments failed was never told to the daemon.
-                let told = self.books.actors.iter().any(|actor| text.starts_with(&actor.to_string()));
+                let told =
+                    self.books.actors.iter().any(|actor| text.starts_with(&actor.to_string()));
                 let unknown = text.contains("not known") && told;
                 let lost = text.contains("out of scope") || unknown;
                 !lost || killed || self.books.actors_killed || cancelled

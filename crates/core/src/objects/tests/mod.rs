@@ -52,7 +52,8 @@ fn lineage(object: ObjectId, refs: &[ObjectId]) -> Lineage {
         refs.iter().map(|object| RefArgument { object: *object, value: inline() }).collect();
     encode_refs(&refs, &mut frame);
     let shape = Shape { resources: Default::default(), env: RuntimeEnv::default() };
-    Lineage { task: object.task, shape, frame, contains: refs.to_vec(), retries: 3 }
+    let contains = refs.iter().map(|argument| argument.object).collect();
+    Lineage { task: object.task, shape, frame, contains, retries: 3 }
 }
 
 /// A directory, checked after every event, with A, B and C joined.

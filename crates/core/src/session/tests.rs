@@ -1,1 +1,0 @@
-//! Conversations with the session machine.

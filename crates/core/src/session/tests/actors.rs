@@ -1,0 +1,200 @@
+//! Method calls: their order, and what becomes of them when an actor goes.
+
+use hoplo_wire::node::ActorState;
+
+use super::*;
+use crate::session::SubmitError;
+
+const A: ActorId = ActorId(TaskId { owner: ProcessId(9 << 16), seq: 3 });
+
+fn method(max_retries: i32) -> Call {
+    call(CallOptions { max_retries, ..options() })
+}
+
+impl Owner {
+    fn method(&mut self, actor: ActorId, call: Call) -> (TaskId, Vec<Effect>) {
+        let (task, effects) = self
+            .act(|session, now, effects| session.submit_method(now, actor, call, None, effects));
+        (task.unwrap(), effects)
+    }
+
+    fn state(&mut self, actor: ActorId, state: ActorState) -> Vec<Effect> {
+        self.handle(Event::ActorState { actor, state })
+    }
+
+    fn alive(&mut self, actor: ActorId, worker: u32) -> Vec<Effect> {
+        self.state(actor, ActorState::Alive { incarnation: 0, worker: process(worker) })
+    }
+
+    fn restarting(&mut self, actor: ActorId) -> Vec<Effect> {
+        self.state(actor, ActorState::Restarting { incarnation: 1, cause: "boom".to_string() })
+    }
+}
+
+fn dead() -> ActorState {
+    ActorState::Dead { failure: Failure::new(FailureKind::ActorDied, "it died") }
+}
+
+/// One that holds a handle of another's actor.
+fn borrower() -> Owner {
+    let mut owner = Owner::new();
+    owner.session.actor_found(A);
+    owner
+}
+
+#[test]
+fn calls_wait_for_the_actor_and_go_in_order() {
+    let mut owner = borrower();
+    let pending = owner.task();
+    let watch = Effect::Node(ToNode::ActorWatch { actor: A });
+    let first = Call { refs: vec![pending.object(0)], ..method(0) };
+    let (first, effects) = owner.method(A, first);
+    assert_eq!(effects, [watch]);
+    let (second, effects) = owner.method(A, method(0));
+    assert_eq!(effects, []);
+    assert_eq!(owner.alive(A, 7), []); // the first waits for its argument: nothing overtakes
+    owner.granted(1, W);
+    let effects = owner.reply(W, pending, &[returned(inline(b"1"))]);
+    assert_eq!(effects, [placed(7, first.seq), placed(7, second.seq)]);
+}
+
+#[test]
+fn after_a_crash_what_had_begun_waits_for_the_verdict_and_the_rest_goes_again() {
+    for retries in [0, 1] {
+        let mut owner = borrower();
+        let (begun, _) = owner.method(A, method(retries));
+        let (queued, _) = owner.method(A, method(0));
+        owner.alive(A, 7);
+        assert_eq!(owner.gone(7, &[queued.seq]), []);
+        assert!(!owner.session.is_ready(begun.object(0)));
+        owner.restarting(A);
+        let effects = owner.alive(A, 8);
+        if retries == 0 {
+            assert_eq!(owner.kind_of(begun.object(0)), FailureKind::ActorUnavailable);
+            assert_eq!(effects, [placed(8, queued.seq)]);
+        } else {
+            assert_eq!(effects, [placed(8, begun.seq), placed(8, queued.seq)]);
+        }
+    }
+}
+
+#[test]
+fn a_dead_actor_fails_all_its_calls_and_every_later_one() {
+    let mut owner = borrower();
+    let (begun, _) = owner.method(A, method(-1));
+    owner.alive(A, 7);
+    let waits = owner.task();
+    let waiting = Call { refs: vec![waits.object(0)], ..method(0) };
+    let (waiting, _) = owner.method(A, waiting);
+    owner.state(A, dead());
+    let (late, _) = owner.method(A, method(0));
+    for task in [begun, waiting, late] {
+        assert_eq!(owner.kind_of(task.object(0)), FailureKind::ActorDied);
+    }
+}
+
+#[test]
+fn an_actor_told_alive_before_its_last_workers_obituary_loses_no_call() {
+    let mut owner = borrower();
+    let (sent, _) = owner.method(A, method(0));
+    owner.alive(A, 7);
+    owner.restarting(A);
+    owner.alive(A, 8);
+    let (later, effects) = owner.method(A, method(0));
+    assert_eq!(effects, [], "SES-5: the first one may go again");
+    assert_eq!(owner.gone(7, &[sent.seq]), [placed(8, sent.seq), placed(8, later.seq)]);
+}
+
+#[test]
+fn pending_calls_are_limited() {
+    let mut owner = borrower();
+    let limited = || call(CallOptions { max_pending_calls: 1, ..options() });
+    let (first, _) = owner.method(A, limited());
+    let refused = owner
+        .act(|session, now, effects| session.submit_method(now, A, limited(), None, effects))
+        .0;
+    assert_eq!(refused, Err(SubmitError::PendingCallsLimit { pending: 1 }));
+    owner.alive(A, 7);
+    owner.reply(7, first, &[returned(inline(b""))]);
+    owner.method(A, limited());
+}
+
+#[test]
+fn a_handle_dropped_with_calls_pending_goes_with_the_last_of_them() {
+    let mut owner = borrower();
+    let (task, _) = owner.method(A, method(0));
+    owner.alive(A, 7);
+    owner.drop_ref(A.handle());
+    assert_eq!(owner.flushed(), []);
+    owner.reply(7, task, &[returned(inline(b""))]);
+    assert_eq!(owner.flushed(), [Notice::Released { object: A.handle(), tokens: 1 }]);
+    assert!(owner.session.actors.is_empty());
+}
+
+#[test]
+fn a_creation_waits_for_its_arguments_and_holds_what_they_contain() {
+    let mut owner = Owner::new();
+    let inner = owner.put(&[]);
+    let task = owner.task();
+    let constructor = Call {
+        options: Arc::new(CallOptions { returns: 0, ..options() }),
+        ..with_refs(&[task.object(0)])
+    };
+    let (actor, effects) =
+        owner.act(|s, now, effects| s.create_actor(now, constructor, create(), effects));
+    assert_eq!(effects, []);
+    owner.granted(1, W);
+    let effects = owner.reply(W, task, &[Returned { value: inline(b""), contains: vec![inner] }]);
+    let spec = effects.iter().find_map(|effect| match effect {
+        Effect::Node(ToNode::ActorCreate { spec, .. }) => Some(spec.clone()),
+        _ => None,
+    });
+    let spec = spec.unwrap();
+    assert_eq!((spec.actor, spec.contains), (actor, vec![inner]));
+    assert!(effects.contains(&Effect::Node(ToNode::ActorWatch { actor })));
+}
+
+#[test]
+fn an_actor_whose_argument_failed_is_dead_and_its_callers_hear_why() {
+    let mut owner = Owner::new();
+    let task = owner.task();
+    let constructor = Call {
+        options: Arc::new(CallOptions { returns: 0, ..options() }),
+        ..with_refs(&[task.object(0)])
+    };
+    let actor = owner.act(|s, now, effects| s.create_actor(now, constructor, create(), effects)).0;
+    let (method, _) = owner.method(actor, method(0));
+    owner.drop_ref(actor.handle()); // the call is the last that holds it
+    owner.granted(1, W);
+    owner.reply(W, task, &[returned(failed(FailureKind::StoreFull))]);
+    assert_eq!(owner.kind_of(method.object(0)), FailureKind::StoreFull);
+    assert!(owner.session.actors.is_empty());
+}
+
+#[test]
+fn a_handle_is_passed_on_only_when_the_daemon_knows_its_actor() {
+    let mut owner = Owner::new();
+    let task = owner.task();
+    let constructor = Call {
+        options: Arc::new(CallOptions { returns: 0, ..options() }),
+        ..with_refs(&[task.object(0)])
+    };
+    let actor = owner.act(|s, now, effects| s.create_actor(now, constructor, create(), effects)).0;
+    owner.submit(with_nested(&[actor.handle()]));
+    owner.granted(1, W);
+    let effects = owner.granted(2, X);
+    let created = |effect: &Effect| matches!(effect, Effect::Node(ToNode::ActorCreate { .. }));
+    let at = effects.iter().position(created).unwrap();
+    assert!(matches!(effects[at + 1..].last(), Some(Effect::Place { .. })), "{effects:?}");
+    assert!(mentions(&effects[..at], task.object(0)), "its argument is told as pending");
+}
+
+#[test]
+fn a_refused_creation_leaves_nothing() {
+    let mut owner = Owner::new();
+    let constructor = call(CallOptions { returns: 0, ..options() });
+    let actor = owner.act(|s, now, effects| s.create_actor(now, constructor, create(), effects)).0;
+    owner.act(|session, now, effects| session.creation_refused(now, actor, effects));
+    assert!(owner.session.objects.is_empty() && owner.session.actors.is_empty());
+    assert_eq!(actor, actor_of(1, 1));
+}

@@ -1,0 +1,151 @@
+//! Demand, recall, blocked workers, stalls, idle leases.
+
+use hoplo_base::limits;
+
+use super::*;
+
+fn returns(lease: u64) -> Effect {
+    Effect::Node(ToNode::LeaseReturn { lease: LeaseId(lease) })
+}
+
+fn revoke(worker: u32, tasks: &[TaskId]) -> Effect {
+    let seqs = tasks.iter().map(|task| task.seq).collect();
+    Effect::Revoke { worker: process(worker), seqs }
+}
+
+/// A lease on W whose function is known to take a microsecond.
+fn quick() -> Owner {
+    let mut owner = Owner::new();
+    let task = owner.task();
+    owner.granted(1, W);
+    owner.reply(W, task, &[returned(inline(b""))]);
+    owner
+}
+
+#[test]
+fn demand_is_told_in_doubling_steps_and_withdrawn() {
+    let mut owner = Owner::new();
+    let told: Vec<Vec<Effect>> = (0..5).map(|_| owner.submit(call(options())).1).collect();
+    assert_eq!(told, [vec![demand(1)], vec![demand(2)], vec![], vec![demand(4)], vec![]]);
+    for lease in 0..5 {
+        owner.granted(lease, 10 + lease as u32);
+    }
+    assert_eq!(owner.session.shapes[0].asked, 0);
+}
+
+#[test]
+fn an_idle_lease_goes_back_after_its_time() {
+    let mut owner = quick();
+    let due = owner.session.next_deadline().unwrap();
+    assert_eq!(due, owner.now + limits::LEASE_IDLE);
+    assert_eq!(owner.later(limits::LEASE_IDLE), [returns(1)]);
+    assert_eq!(owner.session.next_deadline(), None);
+}
+
+#[test]
+fn a_recalled_lease_takes_nothing_more_and_goes_back_when_it_is_empty() {
+    let mut owner = quick();
+    let (started, queued) = (owner.task(), owner.task());
+    let recall = Event::LeaseRecall { lease: LeaseId(1) };
+    assert_eq!(owner.handle(recall), [revoke(W, &[started, queued])]);
+    assert_eq!(owner.revoked(W, &[queued.seq], &[started.seq]), [demand(1)]);
+    assert!(owner.session.needs_progress(), "somebody waits for the lease");
+    assert_eq!(owner.reply(W, started, &[returned(inline(b""))]), [returns(1)]);
+    owner.handle(Event::Cancel { task: queued, force: false, recursive: false });
+    assert!(!owner.session.needs_progress());
+}
+
+#[test]
+fn a_recalled_lease_whose_reply_nobody_waits_for_is_drained() {
+    let mut owner = quick();
+    let task = owner.task();
+    assert!(!owner.session.needs_progress());
+    owner.handle(Event::LeaseRecall { lease: LeaseId(1) });
+    owner.revoked(W, &[], &[task.seq]);
+    assert!(owner.session.needs_progress());
+}
+
+#[test]
+fn an_overdue_lease_is_drained() {
+    let mut owner = quick();
+    let task = owner.task();
+    assert_eq!(owner.later(limits::LEASE_IDLE), []);
+    assert!(owner.session.needs_progress());
+    assert_eq!(owner.session.next_deadline(), None, "it does not tick for nothing");
+    owner.reply(W, task, &[returned(inline(b""))]);
+    assert!(!owner.session.needs_progress());
+}
+
+#[test]
+fn a_blocked_worker_gives_back_what_it_has_not_started() {
+    let mut owner = quick();
+    let (started, queued) = (owner.task(), owner.task());
+    let blocked = Event::WorkerBlocked { worker: process(W) };
+    assert_eq!(owner.handle(blocked), [revoke(W, &[started, queued])]);
+    assert_eq!(owner.revoked(W, &[queued.seq], &[started.seq]), [demand(1)]);
+    assert_eq!(owner.granted(2, X), [placed(X, queued.seq)]);
+}
+
+#[test]
+fn a_late_word_that_a_worker_blocked_does_not_close_its_lease() {
+    let mut owner = quick();
+    assert_eq!(owner.handle(Event::WorkerBlocked { worker: process(W) }), []);
+    let (task, effects) = owner.submit(call(options()));
+    assert_eq!(effects, [placed(W, task.seq)]);
+    // All of it comes back: nothing had started, so nothing blocks.
+    assert_eq!(owner.handle(Event::WorkerBlocked { worker: process(W) }), [revoke(W, &[task])]);
+    assert_eq!(owner.revoked(W, &[task.seq], &[]), [placed(W, task.seq)]);
+}
+
+#[test]
+fn a_stalled_worker_is_asked_for_what_waits_behind() {
+    let mut owner = quick();
+    let (slow, queued) = (owner.task(), owner.task());
+    assert_eq!(owner.later(Duration::from_millis(5)), [revoke(W, &[slow, queued])]);
+    assert_eq!(owner.revoked(W, &[queued.seq], &[slow.seq]), [demand(1)]);
+}
+
+/// Two leases, eight tasks of 200 us each behind W, X idle.
+fn one_idle() -> (Owner, Vec<TaskId>) {
+    let mut owner = Owner::new();
+    let first = owner.task();
+    owner.granted(1, W);
+    let pace = ReplyHeader { ran_ns: 200_000, ..header(first.seq, ReplyKind::Finished, 0) };
+    owner.reply_with(W, pace, &[returned(inline(b""))]);
+    let tasks: Vec<TaskId> = (0..4).map(|_| owner.task()).collect();
+    (owner, tasks)
+}
+
+#[test]
+fn an_idle_lease_takes_over_half_of_what_waits() {
+    let (mut owner, tasks) = one_idle();
+    assert_eq!(owner.granted(2, X), [demand(3), revoke(W, &tasks[2..])]);
+    let seqs = [tasks[2].seq, tasks[3].seq];
+    let effects = owner.revoked(W, &seqs, &[]);
+    assert!(effects.contains(&placed(X, tasks[2].seq)), "{effects:?}");
+}
+
+#[test]
+fn frames_that_were_all_taken_are_not_asked_for_without_end() {
+    // Their replies lie in the ring: nothing changes until they are drained.
+    let (mut owner, tasks) = one_idle();
+    owner.granted(2, X);
+    assert_eq!(owner.revoked(W, &[], &[tasks[2].seq, tasks[3].seq]), []);
+}
+
+#[test]
+fn a_leaving_process_gives_its_leases_back() {
+    let mut owner = quick();
+    let effects = owner.act(|session, _, effects| session.leave(effects)).1;
+    assert_eq!(effects, [returns(1)]);
+}
+
+#[test]
+fn a_shape_for_which_no_worker_can_be_made_fails_what_waits_for_it() {
+    let mut owner = Owner::new();
+    let task = owner.task();
+    let failure = Failure::new(FailureKind::RuntimeEnv, "no such module");
+    owner.handle(Event::LeaseFailed { key: 0, failure });
+    assert_eq!(owner.kind_of(task.object(0)), FailureKind::RuntimeEnv);
+    assert_eq!(owner.submit(call(options())).1, [demand(1)]);
+}

@@ -1,0 +1,219 @@
+//! Who is told about which object, and when (REF-1 to REF-4).
+
+use hoplo_wire::node::SharedState;
+
+use super::*;
+
+fn foreign(seq: u64) -> ObjectId {
+    TaskId { owner: process(9), seq }.object(0)
+}
+
+fn shared(object: ObjectId, contains: &[ObjectId]) -> Notice {
+    let state = SharedState::Value { value: inline(b"put"), contains: contains.to_vec() };
+    Notice::Shared { object, state }
+}
+
+#[test]
+fn a_nested_ref_is_told_before_its_frame_is_placed_and_what_it_contains_before_it() {
+    let mut owner = Owner::new();
+    let inner = owner.put(&[]);
+    let outer = owner.put(&[inner]);
+    let (task, _) = owner.submit(with_nested(&[outer]));
+    let told = notices(&[shared(inner, &[]), shared(outer, &[inner])]);
+    assert_eq!(owner.granted(1, W), [told, placed(W, task.seq)]);
+}
+
+#[test]
+fn what_lies_inside_an_inlined_argument_is_told() {
+    let mut owner = Owner::new();
+    let inner = owner.put(&[]);
+    let outer = owner.put(&[inner]);
+    let (task, _) = owner.submit(with_refs(&[outer]));
+    assert_eq!(owner.granted(1, W), [notices(&[shared(inner, &[])]), placed(W, task.seq)]);
+}
+
+#[test]
+fn a_worker_tells_what_it_keeps_and_what_it_returns_before_its_reply() {
+    let mut owner = Owner::new();
+    let (kept, own) = (foreign(4), owner.put(&[]));
+    owner.session.add_ref(kept);
+    let one = Returned { value: inline(b""), contains: vec![own] };
+    let caller = process(7);
+    let effects =
+        owner.act(|session, now, effects| session.before_reply(now, caller, &[one], effects)).1;
+    let told = notices(&[
+        shared(own, &[]),
+        Notice::Hold { object: own, process: caller },
+        Notice::Hold { object: kept, process: process(1) },
+    ]);
+    assert_eq!(effects, [told]);
+    assert_eq!(owner.drop_ref(kept), []);
+    assert_eq!(owner.flushed(), [Notice::Released { object: kept, tokens: 1 }]);
+}
+
+#[test]
+fn a_stored_result_holds_what_it_contains_itself() {
+    let mut owner = Owner::new();
+    let own = owner.put(&[]);
+    let (result, caller) = (foreign(4), process(9));
+    owner.act(|session, now, effects| {
+        session.result_stored(now, result, caller, place(1), &[own], effects);
+    });
+    let one = Returned { value: stored(1), contains: vec![own] };
+    let effects =
+        owner.act(|session, now, effects| session.before_reply(now, caller, &[one], effects)).1;
+    let contains = vec![own];
+    let sealed = Notice::Sealed { object: result, location: place(1), contains, holder: caller };
+    assert_eq!(effects, [notices(&[shared(own, &[]), sealed])]);
+}
+
+#[test]
+fn a_private_stored_object_goes_without_the_daemon_hearing_of_it() {
+    let mut owner = Owner::new();
+    let object = owner.put_stored(1, &[]);
+    let free = Effect::FreeStored { object, location: place(1) };
+    assert_eq!(owner.drop_ref(object), [free]);
+    owner.act(|session, now, effects| session.freed(now, object, effects));
+    assert_eq!(owner.flushed(), []);
+}
+
+#[test]
+fn a_private_stored_object_whose_seal_was_told_is_told_freed_or_released() {
+    for refused in [false, true] {
+        let mut owner = Owner::new();
+        let object = owner.put_stored(1, &[]);
+        owner.flushed();
+        owner.drop_ref(object);
+        let notice = if refused {
+            owner.act(|session, now, effects| session.free_refused(now, object, effects));
+            Notice::Released { object, tokens: 1 }
+        } else {
+            owner.act(|session, now, effects| session.freed(now, object, effects));
+            Notice::Freed { object }
+        };
+        assert_eq!(owner.flushed(), [notice]);
+    }
+}
+
+#[test]
+fn what_a_refused_free_contained_is_reported_before_it_is_released() {
+    let mut owner = Owner::new();
+    let borrowed = foreign(4);
+    owner.session.add_ref(borrowed);
+    let object = owner.put_stored(1, &[borrowed]);
+    owner.flushed();
+    owner.drop_ref(object);
+    owner.act(|session, now, effects| session.free_refused(now, object, effects));
+    let hold = Notice::Hold { object: borrowed, process: process(1) };
+    assert_eq!(owner.flushed(), [hold, Notice::Released { object, tokens: 1 }]);
+}
+
+#[test]
+fn a_borrowed_ref_is_reported_before_its_container_is_released() {
+    let mut owner = Owner::new();
+    let task = owner.task();
+    owner.granted(1, W);
+    let inner = foreign(4);
+    owner.reply(W, task, &[Returned { value: stored(1), contains: vec![inner] }]);
+    owner.session.add_ref(inner); // the user took it out of the value
+    owner.drop_ref(task.object(0));
+    let hold = Notice::Hold { object: inner, process: process(1) };
+    let released = Notice::Released { object: task.object(0), tokens: 1 };
+    assert_eq!(owner.flushed(), [hold, released]);
+}
+
+#[test]
+fn a_result_that_nobody_wants_any_more_is_given_back() {
+    let mut owner = Owner::new();
+    let task = owner.task();
+    owner.granted(1, W);
+    owner.drop_ref(task.object(0));
+    owner.reply(W, task, &[returned(stored(1))]);
+    assert_eq!(owner.flushed(), [Notice::Released { object: task.object(0), tokens: 1 }]);
+}
+
+#[test]
+fn a_pending_result_that_others_know_is_fulfilled_though_nobody_here_wants_it() {
+    let mut owner = Owner::new();
+    let task = owner.task();
+    let (user, _) = owner.submit(with_nested(&[task.object(0)]));
+    owner.granted(1, W);
+    owner.granted(2, X);
+    let tasks = &owner.session.tasks;
+    let (first, second) = match tasks[&task.seq].stage {
+        super::super::Stage::Placed { worker } if worker == process(W) => (W, X),
+        _ => (X, W),
+    };
+    assert!(owner.session.needs_progress());
+    owner.reply(second, user, &[returned(inline(b""))]);
+    assert!(owner.session.needs_progress(), "somebody elsewhere may wait for it");
+    owner.drop_ref(task.object(0));
+    owner.flushed();
+    owner.reply(first, task, &[returned(inline(b"1"))]);
+    let object = task.object(0);
+    let fulfilled = Notice::Fulfilled { object, value: inline(b"1"), contains: vec![] };
+    assert_eq!(owner.flushed(), [fulfilled, Notice::Released { object, tokens: 1 }]);
+}
+
+#[test]
+fn a_moved_object_of_our_own_is_the_daemons_to_free() {
+    let mut owner = Owner::new();
+    let object = owner.put_stored(1, &[]);
+    owner.flushed();
+    let effects =
+        owner.act(|session, _, effects| session.location_stale(object, place(1), effects)).1;
+    assert_eq!(effects, [Effect::Node(ToNode::Want { objects: vec![object] })]);
+    owner.handle(Event::Ready { object, value: stored(7), contains: vec![] });
+    assert_eq!(owner.drop_ref(object), []);
+    assert_eq!(owner.flushed(), [Notice::Released { object, tokens: 1 }]);
+}
+
+#[test]
+fn a_reply_that_comes_after_the_daemons_word_counts_its_refs_once() {
+    let mut owner = Owner::new();
+    let task = owner.task();
+    owner.granted(1, W);
+    let (object, inner) = (task.object(0), foreign(4));
+    owner.session.borrow_stored(object, place(1)); // came back as an argument
+    owner.reply(W, task, &[Returned { value: stored(1), contains: vec![inner] }]);
+    owner.drop_ref(object);
+    owner.drop_ref(object);
+    assert!(owner.session.value(object).is_none());
+    assert!(!owner.session.objects.contains_key(&inner));
+}
+
+#[test]
+fn an_adopted_task_keeps_what_lies_in_its_arguments() {
+    let mut owner = Owner::new();
+    let nested = owner.put(&[]);
+    let call = Call {
+        options: Arc::new(CallOptions { max_retries: 3, ..options() }),
+        ..with_nested(&[nested])
+    };
+    let (task, _) = owner.submit(call);
+    owner.submit(with_nested(&[task.object(0)]));
+    let effects = [owner.granted(1, W), owner.granted(2, X)].concat();
+    let lineage = effects.iter().find_map(|effect| match effect {
+        Effect::Node(ToNode::Notices(notices)) => notices.iter().find_map(|notice| match notice {
+            Notice::Shared { state: SharedState::Pending { lineage }, .. } => lineage.clone(),
+            _ => None,
+        }),
+        _ => None,
+    });
+    let lineage = lineage.unwrap();
+    assert_eq!(lineage.contains, [nested]);
+
+    let mut heir = Owner { session: Session::new(process(2), JobId(1)), now: owner.now };
+    let objects = vec![task.object(0)];
+    heir.session.add_ref(task.object(0));
+    let lineage = Box::new(lineage);
+    let effects = heir.handle(Event::Adopt { lineage, objects });
+    assert!(mentions(&effects, nested), "{effects:?}");
+    assert!(heir.session.objects.contains_key(&nested));
+    heir.granted(1, W);
+    let seq = *heir.session.tasks.keys().next().unwrap();
+    let reply = header(seq, ReplyKind::Finished, 1);
+    heir.reply_with(W, reply, &[returned(inline(b"again"))]);
+    assert_eq!(heir.session.value(task.object(0)), Some(&inline(b"again")));
+    assert!(!heir.session.objects.contains_key(&nested));
+}
