@@ -64,12 +64,6 @@ def test_too_few_resources_wait_and_say_what_lacks(capfd):
             hoplo.get(one, timeout=10)
 
 
-def test_an_affinity_to_a_node_that_is_not_there():
-    elsewhere = NodeAffinitySchedulingStrategy("ab" * 16, soft=False)
-    with pytest.raises(hoplo.exceptions.TaskUnschedulableError, match="ab"):
-        hoplo.get(pid.options(scheduling_strategy=elsewhere).remote(), timeout=10)
-
-
 # ------------------------------------------------------------------------------------ resources
 
 
@@ -79,6 +73,8 @@ def test_a_task_holds_what_it_asks_for(gate):
         gate.wait()
         return hoplo.get_runtime_context().get_assigned_resources()
 
+    free = hoplo.cluster_resources()
+    eventually(lambda: hoplo.available_resources()["CPU"] == free["CPU"])  # no lease is left over
     before = hoplo.available_resources()
     ref = hold.remote()
     eventually(gate.arrived)
@@ -131,7 +127,7 @@ def test_resources_that_the_node_has():
     assert node["NodeID"] == hoplo.get_runtime_context().get_node_id()
 
 
-@pytest.mark.parametrize("strategy", ["DEFAULT", "SPREAD", "here", "soft"])
+@pytest.mark.parametrize("strategy", ["DEFAULT", "SPREAD", "here", "soft"])  # one node: accepted
 def test_scheduling_strategies_are_accepted(strategy):
     if strategy == "here":
         node_id = hoplo.get_runtime_context().get_node_id()
