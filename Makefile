@@ -4,6 +4,7 @@
 #   make demo    build, then examples/train_policy.py
 #   make test    formatting, lints, Rust tests, simulation, Python tests
 #   make dev     the quick loop: compile, link the tree into .venv, no wheel
+#   make bench   every benchmark beside its rivals, in bench/RESULTS.md (rivals in .bench-venv)
 #   make format  rewrite the sources the way `make test` wants them
 #   make clean   remove what the above made, but for Rust's cache
 
@@ -31,7 +32,7 @@ PYTHON_SOURCES := $(shell find python/hoplo -type f \( -name '*.py' -o -name '*.
 WHEEL_SOURCES := $(RUST_SOURCES) $(PYTHON_SOURCES) setup.py pyproject.toml LICENSE $(wildcard README.md)
 LINTED := python examples setup.py $(wildcard bench docs tests)
 
-.PHONY: build demo test dev format clean check-tools \
+.PHONY: build demo test dev format clean check-tools bench bench-rivals \
         test-format test-lint test-types test-rust test-loom test-sim test-python
 
 # ---------------------------------------------------------------------------- build
@@ -110,6 +111,27 @@ test-sim: check-tools
 
 test-python: build $(VENV)/.dev
 	$(VENV_PYTHON) -m pytest $(PYTEST_FLAGS) python/tests
+
+# ---------------------------------------------------------------------------- measure
+
+BENCH := .bench-venv
+BENCH_PIP := $(BENCH)/bin/python -m pip --quiet --disable-pip-version-check --no-input
+BENCH_FLAGS ?=
+
+bench-rivals: $(BENCH)/.rivals
+
+$(BENCH)/.rivals: requirements/rivals.txt
+	@$(call find_python) -m venv $(BENCH)
+	@$(BENCH_PIP) install -r requirements/rivals.txt
+	@command -v mpirun >/dev/null || echo "for the simulation, install mpirun (Debian: openmpi-bin)"
+	@touch $@
+
+# The wheel, as a user has it; BENCH_FLAGS=--quick only shows that everything runs.
+bench: build bench-rivals
+	@$(BENCH_PIP) uninstall --yes hoplo
+	@rm -f $(BENCH)/lib/python3*/site-packages/hoplo-dev.pth $(BENCH)/bin/hoplo
+	@$(BENCH_PIP) install --no-deps dist/hoplo-*.whl
+	@$(BENCH)/bin/python bench/run_all.py $(BENCH_FLAGS)
 
 # ---------------------------------------------------------------------------- develop
 

@@ -312,7 +312,8 @@ def show(asked: Row) -> None:
     for goal in asked.goals:
         ratio = goal.ratio(asked.medians)
         if ratio is not None:
-            print(f"    goal {goal.text}: {ratio:.2f} of it, {'reached' if ratio >= 1 else 'NOT'}")
+            verdict = "reached" if ratio >= 1 else "NOT"
+            print(f"    goal {goal.text}: {min(ratio, 999):.2f} of it, {verdict}")
     sys.stdout.flush()
 
 

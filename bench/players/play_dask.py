@@ -86,7 +86,7 @@ def _():
 
 @play.measure("array.value")
 def _():
-    x = np.zeros(10 * MIB // 8)
+    x = np.ones(10 * MIB // 8)
 
     def run(count):
         for _ in range(count):
@@ -97,7 +97,7 @@ def _():
 
 @play.measure("array.ref")
 def _():
-    x = client.scatter(np.zeros(10 * MIB // 8))
+    x = client.scatter(np.ones(10 * MIB // 8))
 
     def run(count):
         for _ in range(count):

@@ -79,7 +79,7 @@ for size in (1 << n for n in range(10, 31)):
 
     @play.measure(f"put.{size}.threads")
     def _(size=size):
-        value = np.zeros(size, np.uint8)
+        value = np.ones(size, np.uint8)
 
         def put(count):
             for _ in range(count):

@@ -78,7 +78,7 @@ def _():
 
 @play.measure("array")
 def _():
-    x = np.zeros(10 * MIB // 8)
+    x = np.ones(10 * MIB // 8)
 
     def run(count):
         for _ in range(count):

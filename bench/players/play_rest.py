@@ -9,14 +9,13 @@ import socket
 import time
 
 import numpy as np
+import uvicorn
+from fastapi import FastAPI, Request, Response
 from player import Player
 from workloads import BATCH, SERVING, Policy, states_of
 
 
 def serve(port: int) -> None:
-    import uvicorn
-    from fastapi import FastAPI, Request, Response
-
     app = FastAPI()
     policies = {(kb, ms): Policy(kb, ms) for kb, ms in SERVING}
 

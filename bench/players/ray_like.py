@@ -233,19 +233,19 @@ def _objects(play: Player, api: Any) -> None:
 
         @play.measure(f"put.{size}")
         def _(size=size):
-            yield putting(np.zeros(size, np.uint8))
+            yield putting(np.ones(size, np.uint8))
 
     @play.measure("put.100KiB")
     def _():
-        yield putting(np.zeros(100 * KIB, np.uint8))
+        yield putting(np.ones(100 * KIB, np.uint8))
 
     @play.measure("put.100MiB")
     def _():
-        yield putting(np.zeros(100 * MIB, np.uint8))
+        yield putting(np.ones(100 * MIB, np.uint8))
 
     @play.measure("get.100MiB")
     def _():
-        ref = api.put(np.zeros(100 * MIB, np.uint8))
+        ref = api.put(np.ones(100 * MIB, np.uint8))
 
         def run(count):
             for _ in range(count):
@@ -255,7 +255,7 @@ def _objects(play: Player, api: Any) -> None:
 
     @play.measure("array.value")
     def _():
-        x = np.zeros(10 * MIB // 8)
+        x = np.ones(10 * MIB // 8)
 
         def run(count):
             for _ in range(count):
@@ -265,7 +265,7 @@ def _objects(play: Player, api: Any) -> None:
 
     @play.measure("array.ref")
     def _():
-        x = api.put(np.zeros(10 * MIB // 8))
+        x = api.put(np.ones(10 * MIB // 8))
 
         def run(count):
             for _ in range(count):

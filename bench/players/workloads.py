@@ -40,9 +40,9 @@ def rollout(seed: int, steps: int) -> int:
 
 
 def lengths(cores: int, seed: int) -> list[list[int]]:
-    """Three rounds of one rollout a core: 200 to 6,000 steps, as uneven as episodes are."""
+    """Three rounds of one rollout a core: 2,000 to 60,000 steps, as uneven as episodes are."""
     generator = np.random.default_rng(seed)
-    return [[int(n) for n in generator.integers(200, 6_000, cores)] for _ in range(3)]
+    return [[int(n) for n in generator.integers(2_000, 60_000, cores)] for _ in range(3)]
 
 
 def add_rollouts(play: Player, api: Any) -> None:
