@@ -8,6 +8,7 @@ import pytest
 from conftest import eventually
 
 import hoplo
+from hoplo.exceptions import ActorDiedError, GetTimeoutError
 
 
 @hoplo.remote
@@ -185,3 +186,65 @@ def test_an_unknown_group_is_told():
 
     with pytest.raises(ValueError, match=r"concurrency_groups=\{'io': 1\}"):
         Without.remote()
+
+
+# ------------------------------------------------------------------------------- ends
+
+
+def test_exit_actor_in_a_coroutine_ends_it():
+    @hoplo.remote
+    class Leaver:
+        def __init__(self):
+            self.event = asyncio.Event()
+
+        async def leave(self):
+            hoplo.exit_actor()
+
+        async def finish(self):
+            await self.event.wait()
+            return "finished"
+
+        async def open(self):
+            self.event.set()
+
+    actor = Leaver.remote()
+    running = actor.finish.remote()
+    assert hoplo.wait([running], timeout=0.1)[0] == []
+    opened = actor.open.remote()
+    left = actor.leave.remote()
+    with pytest.raises(ActorDiedError, match="exit_actor"):
+        hoplo.get(left)
+    hoplo.get(opened)
+    assert hoplo.get(running) == "finished"  # calls that run reply first
+    with pytest.raises(ActorDiedError, match="exit_actor"):
+        hoplo.get(actor.open.remote())
+
+
+def test_out_of_scope_it_finishes_what_runs():
+    @hoplo.remote
+    class Slow:
+        async def work(self, i):
+            for _ in range(50):
+                await asyncio.sleep(0)
+            return i
+
+    refs = [ref for actor in [Slow.remote()] for ref in [actor.work.remote(i) for i in range(50)]]
+    assert hoplo.get(refs) == list(range(50))
+
+
+def test_a_blocked_loop_is_told_apart_from_a_dead_actor(gate):
+    @hoplo.remote
+    class Blocking:
+        async def block(self):
+            return gate.wait("free")
+
+        async def quick(self):
+            return 1
+
+    actor = Blocking.remote()
+    blocked = actor.block.remote()
+    eventually(gate.arrived)
+    with pytest.raises(GetTimeoutError, match=r"Blocking.quick \(running, or next in line"):
+        hoplo.get(actor.quick.remote(), timeout=0.3)
+    gate.open()
+    assert hoplo.get(blocked) == "free"

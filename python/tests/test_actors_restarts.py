@@ -182,3 +182,117 @@ def test_why_a_call_waits_for_its_actor(gate):
         hoplo.get(counter.add.remote(), timeout=0.2)
     gate.open()
     assert hoplo.get(busy) == "waited"
+
+
+@hoplo.remote(max_restarts=2)
+class Several:
+    """Runs several calls at once, and dies of any of them."""
+
+    def pid(self):
+        return os.getpid()
+
+    def wait(self, gate):
+        return gate.wait("waited")
+
+    def crash(self):
+        os._exit(8)
+
+
+@hoplo.remote(max_restarts=2)
+class SeveralCoroutines:
+    async def pid(self):
+        return os.getpid()
+
+    async def wait(self, gate):
+        import asyncio
+
+        return await asyncio.to_thread(gate.wait, "waited")
+
+    async def crash(self):
+        os._exit(8)
+
+
+@pytest.mark.parametrize("kind", ["threads", "coroutines"])
+def test_all_calls_that_run_at_once_fall_together(gate, kind):
+    actor = (
+        Several.options(max_concurrency=8).remote()
+        if kind == "threads"
+        else SeveralCoroutines.remote()
+    )
+    first = hoplo.get(actor.pid.remote())
+    waiting = [actor.wait.remote(gate) for _ in range(3)]
+    eventually(lambda: gate.arrived() == 3)
+    crashed = actor.crash.remote()
+    for ref in (*waiting, crashed):
+        with pytest.raises(ActorUnavailableError, match="exited with code 8"):
+            hoplo.get(ref)
+    assert hoplo.get(actor.pid.remote()) != first
+
+
+def test_running_calls_of_several_threads_are_repeated_when_asked(gate):
+    actor = Several.options(max_concurrency=4, max_task_retries=1).remote()
+    pid = hoplo.get(actor.pid.remote())
+    waiting = [actor.wait.remote(gate) for _ in range(3)]
+    eventually(lambda: gate.arrived() == 3)
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: gate.arrived() == 6, what="they run again")
+    gate.open()
+    assert hoplo.get(waiting) == ["waited"] * 3
+
+
+def test_a_stream_of_an_actor_starts_again_when_asked(tmp_path):
+    notes = Notes(tmp_path / "runs")
+
+    @hoplo.remote(max_restarts=1, max_task_retries=1)
+    class Source:
+        def numbers(self):
+            first = notes.add() == 1
+            for i in range(6):
+                if first and i == 3:
+                    os._exit(1)
+                yield i
+
+    assert [hoplo.get(ref) for ref in Source.remote().numbers.remote()] == list(range(6))
+
+
+def test_a_named_actor_keeps_its_name_through_a_restart():
+    actor = Counter.options(name="phoenix", max_restarts=1).remote()
+    pid = hoplo.get(actor.pid.remote())
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not alive(pid))
+    assert hoplo.get(hoplo.get_actor("phoenix").add.remote()) == 1
+    hoplo.kill(actor)
+    eventually(lambda: Counter.options(name="phoenix").remote(), what="the name is free")
+
+
+def test_a_constructor_that_crashes_uses_up_the_restarts(tmp_path):
+    notes = Notes(tmp_path / "starts")
+
+    @hoplo.remote(max_restarts=2)
+    class Unlucky:
+        def __init__(self):
+            notes.add()
+            os._exit(11)
+
+        def work(self):
+            pass
+
+    with pytest.raises(ActorDiedError, match="exited with code 11"):
+        hoplo.get(Unlucky.remote().work.remote(), timeout=30)
+    assert len(notes.lines()) == 3
+
+
+def test_callers_in_other_processes_see_a_restart_too():
+    actor = Counter.options(max_restarts=1, max_task_retries=-1).remote()
+
+    @hoplo.remote
+    def call(actor, times):
+        return [hoplo.get(actor.add.remote()) for _ in range(times)]
+
+    pid = hoplo.get(actor.pid.remote())
+    calling = call.remote(actor, 3000)
+    eventually(lambda: hoplo.get(actor.add.remote()) > 20)
+    os.kill(pid, signal.SIGKILL)
+    counts = hoplo.get(calling, timeout=60)
+    assert len(counts) == 3000
+    assert counts[-1] < 3000 + 200  # it began anew in between

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
-from conftest import eventually
+from conftest import command, eventually
 from processes import alive, objects_left, program
 
 import hoplo
-from hoplo.exceptions import ActorDiedError, ConnectionFailedError
+from hoplo.exceptions import ActorDiedError, ConnectionFailedError, NodeDiedError
 
 NODE = None
 WITHIN = 2.0
@@ -145,3 +146,79 @@ def test_auto_without_a_head_says_what_to_start():
     with pytest.raises(ConnectionFailedError, match="hoplo start --head"):
         hoplo.init(address="auto")
     assert not hoplo.is_initialized()
+
+
+def test_a_detached_actor_restarts_without_its_driver(head):
+    head("--num-cpus", "2")
+    hoplo.init(address="auto", namespace="shop")
+
+    @hoplo.remote(max_restarts=1)
+    class Server:
+        def __init__(self, word):
+            self.word = word
+
+        def pid(self):
+            return os.getpid()
+
+        def say(self):
+            return self.word
+
+    server = Server.options(name="server", lifetime="detached").remote("still here")
+    pid = hoplo.get(server.pid.remote())
+    hoplo.shutdown()
+    del server
+    os.kill(pid, signal.SIGKILL)
+    hoplo.init(address="auto", namespace="shop")
+    server = hoplo.get_actor("server")
+    assert hoplo.get(server.say.remote(), timeout=20) == "still here"
+    assert hoplo.get(server.pid.remote()) != pid
+    hoplo.kill(server)
+
+
+def test_what_a_detached_actor_made_lives_as_long_as_it(head):
+    head("--num-cpus", "4")
+    hoplo.init(address="auto", namespace="shop")
+
+    @hoplo.remote
+    class Child:
+        def pid(self):
+            return os.getpid()
+
+    @hoplo.remote
+    class Parent:
+        def __init__(self):
+            self.child = Child.remote()
+            self.object = hoplo.put(b"x" * 300_000)
+
+        def child_pid(self):
+            return hoplo.get(self.child.pid.remote())
+
+        def length(self):
+            return len(hoplo.get(self.object))
+
+    parent = Parent.options(name="parent", lifetime="detached").remote()
+    child = hoplo.get(parent.child_pid.remote())
+    hoplo.shutdown()
+    del parent
+    hoplo.init(address="auto", namespace="shop")
+    parent = hoplo.get_actor("parent")
+    assert hoplo.get(parent.child_pid.remote()) == child
+    assert hoplo.get(parent.length.remote()) == 300_000
+    hoplo.kill(parent)
+    eventually(lambda: not alive(child), what="the child ends with it")
+    eventually(lambda: not objects_left(), what="and its objects")
+
+
+def test_stop_tells_the_drivers_that_are_there(head, gate):
+    head("--num-cpus", "2")
+    hoplo.init(address="auto")
+
+    @hoplo.remote
+    def wait():
+        return gate.wait()
+
+    ref = wait.remote()
+    eventually(gate.arrived)
+    command("stop")
+    with pytest.raises(NodeDiedError, match="stopped"):
+        hoplo.get(ref, timeout=20)

@@ -131,7 +131,11 @@ def test_actors_that_hold_all_cpus_do_not_stop_what_they_call():
             return hoplo.get(deep.remote(depth))
 
     bosses = [Boss.remote() for _ in range(2)]
-    assert hoplo.get([boss.work.remote(4) for boss in bosses], timeout=60) == [4, 4]
+    try:
+        assert hoplo.get([boss.work.remote(4) for boss in bosses], timeout=20) == [4, 4]
+    finally:
+        for boss in bosses:
+            hoplo.kill(boss)
 
 
 def test_actors_that_call_each_other():
