@@ -48,7 +48,7 @@ def main() -> None:
     try:
         hoplo.get(square.remote("seven"))
     except TypeError as error:
-        print("an error:", type(error).__name__)
+        print("an error:", error.cause)
 
 
 if __name__ == "__main__":

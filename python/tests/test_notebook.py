@@ -1,10 +1,15 @@
 """Cells of a notebook: `exec` in a `__main__` that grows and changes."""
 
 import asyncio
+import os
+import signal
 import sys
+import threading
+import time
 import types
 
 import pytest
+from conftest import eventually
 
 import hoplo
 
@@ -136,22 +141,20 @@ def test_cells_inside_a_running_event_loop(notebook):
 
 
 def test_a_cell_that_is_interrupted(notebook, gate):
-    import os
-    import signal
-    import threading
-
+    interrupted_at = []
     notebook.main.__dict__["gate"] = gate
     notebook.run("@hoplo.remote\ndef hold():\n    return gate.wait('held')\nref = hold.remote()")
 
     def interrupt():
-        while not gate.arrived():
-            hoplo.wait([notebook.main.ref], timeout=0.01)
+        eventually(gate.arrived)
+        interrupted_at.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
         notebook.run("hoplo.get(ref)")
+    assert time.monotonic() - interrupted_at[0] < 0.2
     thread.join()
     gate.open()
     assert notebook.run("_ = hoplo.get(ref)") == "held"
