@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use hoplo_base::{ActorId, FunctionId, Map, ProcessId, Set, TaskId};
+use hoplo_base::{ActorId, FunctionId, Map, ProcessId, Set, TaskId, limits};
 use hoplo_core::session::Effect;
 use hoplo_shm::{SleepKind, Slept, WriteError};
 use hoplo_wire::Failure;
@@ -317,17 +317,28 @@ impl Client {
     /// taken (no GIL); a cancelled stream and a reader that is gone end the wait, too.
     pub fn stream_credit(&self, to: ProcessId, task: TaskId, sent: u64, ahead: u64) -> Waited {
         let bell = self.segment.doorbell(slot_of(self.welcome.process));
-        loop {
+        let started = Instant::now();
+        let mut lent = false;
+        let waited = loop {
             let sleeper = bell.prepare(SleepKind::Lenient);
             let taken = self.worker.consumed.lock().get(&task).copied().unwrap_or(0);
             let over = self.replies_to(to).is_none() || self.gone.get().is_some();
             if sent.saturating_sub(taken) < ahead || self.is_cancelled(task) || over {
-                return Waited::Ready;
+                break Waited::Ready;
             }
-            if sleeper.sleep(None) == Slept::Interrupted {
-                return Waited::Interrupted;
+            // The reader may wait for something that needs the CPU that this one does not use.
+            if !lent && started.elapsed() >= limits::BLOCKED_AFTER {
+                lent = self.worker.lend(&mut self.core.lock().writer);
             }
+            let timeout = (!lent).then_some(limits::BLOCKED_AFTER);
+            if sleeper.sleep(timeout) == Slept::Interrupted {
+                break Waited::Interrupted;
+            }
+        };
+        if lent {
+            self.worker.take_back(&mut self.core.lock().writer);
         }
+        waited
     }
 
     pub fn actor_started(&self, actor: ActorId, incarnation: u32, result: Result<(), Failure>) {
