@@ -136,17 +136,20 @@ impl Session {
         origin: Origin,
         effects: &mut Vec<Effect>,
     ) {
-        let failure = values.iter().find_map(|(value, _)| match value {
-            Value::Failed(failure) if returns != 1 => Some(failure.clone()),
+        let failure = match values.as_slice() {
+            [(Value::Failed(failure), _)] if returns != 1 => Some(failure.clone()),
             _ => None,
-        });
+        };
         let mut values = values.into_iter();
         for index in 0..returns {
             self.objects.remove(&task.object(index));
             let (value, contains) = match (&failure, values.next()) {
                 (None, Some(value)) => value,
                 (Some(failure), _) => (Value::Failed(failure.clone()), vec![]),
-                (None, None) => return,
+                (None, None) => {
+                    let text = format!("{original} returned fewer values than it was asked for");
+                    (Value::Failed(Failure::new(FailureKind::ObjectLost, text)), vec![])
+                }
             };
             self.fulfil(now, original.object(index), value, contains, origin, effects);
         }

@@ -217,3 +217,22 @@ fn an_adopted_task_keeps_what_lies_in_its_arguments() {
     assert_eq!(heir.session.value(task.object(0)), Some(&inline(b"again")));
     assert!(!heir.session.objects.contains_key(&nested));
 }
+
+#[test]
+fn one_failed_value_of_an_adopted_task_fails_only_itself() {
+    let mut heir = Owner::new();
+    let mut dead = Owner { session: Session::new(process(9), JobId(1)), now: heir.now };
+    let several = CallOptions { returns: 2, max_retries: 1, ..options() };
+    let (task, _) = dead.submit(call(several));
+    let lineage = dead.act(|session, now, effects| session.lineage(now, task.object(0), effects)).0;
+    let objects = vec![task.object(0), task.object(1)];
+    heir.session.add_ref(task.object(0));
+    heir.session.add_ref(task.object(1));
+    heir.handle(Event::Adopt { lineage: Box::new(lineage.unwrap()), objects });
+    heir.granted(1, W);
+    let seq = *heir.session.tasks.keys().next().unwrap();
+    let values = [returned(failed(FailureKind::StoreFull)), returned(inline(b"2"))];
+    heir.reply_with(W, header(seq, ReplyKind::Finished, 1), &values);
+    assert_eq!(heir.kind_of(task.object(0)), FailureKind::StoreFull);
+    assert_eq!(heir.session.value(task.object(1)), Some(&inline(b"2")));
+}
