@@ -22,6 +22,7 @@ use hoplo_wire::node::{JobConfig, RuntimeEnv};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
 
 use crate::python::{self, Import};
 use crate::{awaiting, hooks};
@@ -145,10 +146,16 @@ pub(crate) fn _after_fork_in_child() {
 #[cold]
 fn start_one(py: Python<'_>) -> PyResult<Arc<Session>> {
     static INITIALIZE_ONCE: Import = Import::new("hoplo._api", "initialize_once");
+    /// Threads that all make the program's first call: one starts it, the others wait.
+    static STARTING: std::sync::Mutex<()> = std::sync::Mutex::new(());
     if matches!(&*CURRENT.lock(), State::Forked) {
         return Err(forked());
     }
-    INITIALIZE_ONCE.get(py)?.call0()?;
+    let started = STARTING.lock_py_attached(py);
+    if live().is_none() {
+        INITIALIZE_ONCE.get(py)?.call0()?;
+    }
+    drop(started);
     live().ok_or_else(python::not_initialized)
 }
 
