@@ -105,8 +105,8 @@ def work(x):
 
 ref = block.remote()
 hoplo.get(work.remote(1))
-print("waits", flush=True)
 try:
+    print("waits", flush=True)
     {wait}
 except KeyboardInterrupt:
     print("interrupted", flush=True)
@@ -135,7 +135,8 @@ def test_ctrl_c_ends_a_wait_at_once_and_the_session_goes_on(tmp_path, wait):
 
 
 def test_ctrl_c_that_nobody_catches_ends_the_program_and_all_of_it(tmp_path):
-    source = INTERRUPTED.format(wait="pass").partition("try:")[0] + "hoplo.get(ref)"
+    source = INTERRUPTED.format(wait="pass").partition("try:")[0]
+    source += 'print("waits", flush=True)\nhoplo.get(ref)'
     with program(tmp_path, source) as driver:
         driver.said("waits")
         os.killpg(driver.pid, signal.SIGINT)

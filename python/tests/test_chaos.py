@@ -1,0 +1,186 @@
+"""Workers are killed at random while programs run: every answer is right, and nothing is left."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import signal
+import threading
+
+import numpy as np
+import pytest
+from conftest import eventually
+from processes import daemon_pid, listed, objects_left
+
+import hoplo
+from hoplo.exceptions import ActorDiedError, ActorUnavailableError
+
+NODE = {"num_cpus": 4, "object_store_memory": 128 << 20}
+MIB = 1 << 20
+
+
+class Killer:
+    """Kills a worker of this node now and then, until the block ends."""
+
+    def __init__(self, seed, pause):
+        self.random = random.Random(seed)
+        self.pause = pause
+        self.killed = 0
+        self.done = threading.Event()
+        self.thread = threading.Thread(target=self._run)
+
+    def _run(self):
+        while not self.done.wait(self.random.uniform(0, 2 * self.pause)):
+            rows = [row for row in listed("workers") if row["kind"] == "worker"]
+            workers = [row["pid"] for row in rows if row["pid"] > 0]  # 0: being started
+            if workers:
+                try:
+                    os.kill(self.random.choice(workers), signal.SIGKILL)
+                    self.killed += 1
+                except ProcessLookupError:
+                    pass
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.done.set()
+        self.thread.join()
+
+
+def nothing_is_left():
+    gc.collect()
+
+    def no_object():
+        assert not objects_left(), objects_left()
+        return True
+
+    eventually(no_object, what="every object is gone")
+    eventually(lambda: hoplo.available_resources().get("CPU") == 4, what="every CPU is free")
+
+
+@hoplo.remote(max_retries=-1)
+def block(i):
+    return np.full(MIB, i % 251, "uint8")
+
+
+@hoplo.remote(max_retries=-1)
+def total(*blocks):
+    return sum(int(b[0]) + int(b[-1]) for b in blocks)
+
+
+@hoplo.remote(max_retries=-1)
+def tree(depth, i):
+    if depth == 0:
+        return i
+    return sum(hoplo.get([tree.remote(depth - 1, 2 * i), tree.remote(depth - 1, 2 * i + 1)]))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_small_tasks(seed):
+    @hoplo.remote(max_retries=-1)
+    def square(x):
+        return x * x
+
+    with Killer(seed, 0.05) as killer:
+        while killer.killed < 6:
+            assert hoplo.get([square.remote(i) for i in range(500)]) == [i * i for i in range(500)]
+    nothing_is_left()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_trees_of_tasks(seed):
+    with Killer(seed, 0.1):
+        for _ in range(4):
+            assert hoplo.get(tree.remote(5, 1), timeout=90) == sum(range(32, 64))
+    nothing_is_left()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_large_objects_and_spilling(seed):
+    with Killer(seed, 0.1):
+        blocks = [block.remote(i) for i in range(200)]  # more than the store holds
+        totals = [total.remote(*blocks[i : i + 4]) for i in range(0, 200, 4)]
+        expected = [2 * sum(k % 251 for k in range(i, i + 4)) for i in range(0, 200, 4)]
+        assert hoplo.get(totals, timeout=90) == expected
+        for i, ref in enumerate(blocks):
+            value = hoplo.get(ref)
+            assert value[0] == value[-1] == i % 251
+    del blocks, totals, ref, value
+    nothing_is_left()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_actors_that_restart(seed):
+    @hoplo.remote(max_restarts=-1, max_task_retries=-1)
+    class Store:
+        def __init__(self, boxed):
+            self.block = hoplo.get(boxed[0])
+
+        def at(self, i):
+            return int(self.block[i])
+
+    data = hoplo.put(np.arange(MIB, dtype="int32"))
+    with Killer(seed, 0.1):
+        stores = [Store.remote([data]) for _ in range(3)]
+        for turn in range(10):
+            refs = [store.at.remote(i) for store in stores for i in range(turn, 1000, 10)]
+            assert hoplo.get(refs, timeout=90) == list(range(turn, 1000, 10)) * 3
+    del stores, data
+    nothing_is_left()
+
+
+def test_actors_without_retries_tell_the_truth():
+    @hoplo.remote(max_restarts=-1)
+    class Counter:
+        def __init__(self):
+            self.value = 0
+
+        def add(self):
+            self.value += 1
+            return self.value
+
+    counter = Counter.remote()
+    told = []
+    with Killer(7, 0.05) as killer:
+        last = 0
+        while killer.killed < 10:
+            refs = [counter.add.remote() for _ in range(100)]
+            for ref in refs:
+                try:
+                    value = hoplo.get(ref, timeout=60)
+                    assert value in (last + 1, 1)  # one more, or it began anew
+                    last = value
+                except (ActorUnavailableError, ActorDiedError) as error:
+                    told.append(str(error))
+                    last = 0
+    assert len(told) <= killer.killed
+    assert all("SIGKILL" in text for text in told)
+    del counter, refs, ref
+    nothing_is_left()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_streams(seed):
+    @hoplo.remote(max_retries=-1)
+    def numbers(n):
+        for i in range(n):
+            yield np.full(50_000, i % 251, "uint8")
+
+    with Killer(seed, 0.1):
+        for _ in range(10):
+            for i, ref in enumerate(numbers.remote(100)):
+                assert hoplo.get(ref)[-1] == i % 251
+            assert i == 99
+    del ref
+    nothing_is_left()
+
+
+def test_the_daemon_counted_no_breach():
+    import json
+
+    status = json.loads(hoplo._core.query("status"))
+    assert status["violations"] == 0
+    assert daemon_pid() == status["pid"]
