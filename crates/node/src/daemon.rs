@@ -427,7 +427,10 @@ impl Daemon {
         if self.stopping {
             return;
         }
-        journal::log(format_args!("stops: {why}"));
+        // Of a node that goes with its driver nothing is to stay, no log either.
+        if self.master.is_none() {
+            journal::log(format_args!("stops: {why}"));
+        }
         self.stopping = true;
         let drivers = self.processes.values().filter(|process| process.kind == Kind::Driver);
         for number in drivers.filter_map(|driver| driver.connection).collect::<Vec<_>>() {

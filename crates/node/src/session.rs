@@ -185,13 +185,17 @@ fn make_base(path: &Path) -> io::Result<()> {
 
 /// A folder that only this user can enter.
 fn make_private(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-    let meta = fs::symlink_metadata(path)?;
+    let meta = (DirBuilder::new().recursive(true).mode(0o700).create(path))
+        .and_then(|()| fs::symlink_metadata(path))
+        .map_err(|error| {
+            let text = format!("the folder {} cannot be made: {error}", path.display());
+            io::Error::new(error.kind(), text)
+        })?;
     let ours = meta.is_dir() && meta.uid() == rustix::process::getuid().as_raw();
     if !ours || meta.mode() & 0o022 != 0 {
         let text = format!(
             "{} must be a folder that belongs to you and that nobody else can write to: \
-             remove it, or set HOPLO_TMPDIR",
+             remove it, or name another one by HOPLO_TMPDIR or init(_temp_dir=...)",
             path.display()
         );
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
