@@ -62,7 +62,10 @@ fn a_head_starts_answers_and_stops() {
 
     let status: serde_json::Value =
         serde_json::from_str(&place.told(&["status", "--json"])).unwrap();
-    assert_eq!((&status["resources"]["CPU"], &status["resources"]["tpu"]), (&3.0.into(), &2.0.into()));
+    assert_eq!(
+        (&status["resources"]["CPU"], &status["resources"]["tpu"]),
+        (&3.0.into(), &2.0.into())
+    );
     assert!(place.told(&["status"]).contains("CPU      0 of 3 in use"));
     assert!(place.told(&["why", "task:1-1"]).contains("nobody here knows task:1-1"));
     assert!(place.refused(&["why", "nonsense"]).contains("nonsense"));
