@@ -32,7 +32,7 @@ def test_quickstart():
         "their total: 285",
         "from the store: {'answer': 42}",
         "the counter: 285",
-        "an error: TypeError",
+        "an error: can't multiply sequence by non-int of type 'str'",
     ]
     assert done.stderr == ""
 
