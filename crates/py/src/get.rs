@@ -42,11 +42,7 @@ pub(crate) fn get<'py>(
     let Some(refs) = sequence(refs) else { return Err(not_a_ref(refs, "get")) };
     let session = session::current(py)?;
     let ids = ids_of(&session, &refs, "get")?;
-    let values = PyList::empty(py);
-    for content in all(py, &session, &ids, deadline)? {
-        values.append(content)?;
-    }
-    Ok(values.into_any())
+    Ok(PyList::new(py, all(py, &session, &ids, deadline)?)?.into_any())
 }
 
 /// Makes an object of `value` and returns its ref.
@@ -107,7 +103,7 @@ pub(crate) fn place(
     Ok(allocation)
 }
 
-/// Checked arguments of `hoplo.wait`.
+/// `hoplo.wait`: of its checks, what needs a look at every ref is done here.
 #[pyfunction]
 pub(crate) fn wait<'py>(
     refs: &Bound<'py, PyAny>,
@@ -118,21 +114,38 @@ pub(crate) fn wait<'py>(
     let _ = fetch_local; // an object that is ready on this node is here
     let py = refs.py();
     let session = session::current(py)?;
-    let refs: Vec<_> = refs.try_iter()?.collect::<PyResult<_>>()?;
+    let Some(refs) = sequence(refs) else { return Err(not_a_ref(refs, "wait")) };
     let deadline = deadline(timeout)?;
     let done = if refs.iter().any(|one| one.is_exact_instance_of::<ObjectRefGenerator>()) {
         stream::wait_mixed(py, &session, &refs, num_returns, deadline)?
     } else {
         let ids = ids_of(&session, &refs, "wait")?;
+        each_once(&ids)?;
         wait_for(py, &session, &ids, num_returns, deadline)?;
         session.client.ready(&ids)
     };
-    let (ready, rest) = (PyList::empty(py), PyList::empty(py));
-    for (one, done) in refs.iter().zip(done) {
-        let list = if done && ready.len() < num_returns { &ready } else { &rest };
-        list.append(one)?;
+    let (mut ready, mut rest) = (Vec::with_capacity(num_returns.min(refs.len())), Vec::new());
+    for (one, done) in refs.into_iter().zip(done) {
+        let list = if done && ready.len() < num_returns { &mut ready } else { &mut rest };
+        list.push(one);
     }
-    Ok((ready, rest))
+    Ok((PyList::new(py, ready)?, PyList::new(py, rest)?))
+}
+
+/// Raises for a ref that is listed twice.
+fn each_once(ids: &[ObjectId]) -> PyResult<()> {
+    // The results of calls made in a row come in order, and then one look will do.
+    if ids.is_sorted_by(|one, next| one < next) {
+        return Ok(());
+    }
+    let mut sorted = ids.to_vec();
+    sorted.sort_unstable();
+    if sorted.is_sorted_by(|one, next| one < next) {
+        return Ok(());
+    }
+    Err(PyValueError::new_err(
+        "wait takes each ref once; write list(dict.fromkeys(refs)) to drop doubles",
+    ))
 }
 
 /// Checked arguments of `hoplo.cancel`.
