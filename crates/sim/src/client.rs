@@ -35,6 +35,8 @@ pub struct Client {
     /// What the main thread does.
     pub fiber: Option<Fiber>,
     pub actor: Option<Instance>,
+    /// Whose call it ran last.
+    pub serves: Option<ProcessId>,
     pub orders: VecDeque<(Box<ActorSpec>, u32)>,
     pub leaving: bool,
     pub cancelled: BTreeSet<TaskId>,
@@ -77,6 +79,7 @@ impl Client {
             next_view: 0,
             fiber: None,
             actor: None,
+            serves: None,
             orders: VecDeque::new(),
             leaving: false,
             cancelled: BTreeSet::new(),
@@ -461,7 +464,7 @@ impl Cluster {
                 Some(Ok(contains))
             }
             Value::Failed(failure) => {
-                self.failure_is_legitimate(object, &failure);
+                self.failure_is_legitimate(id, object, &failure);
                 Some(Err(()))
             }
             Value::Stored(location) => self.read_stored(id, object, location, false).map(Ok),

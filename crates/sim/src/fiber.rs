@@ -281,6 +281,7 @@ impl Cluster {
         let header = view.header;
         let (seed, role, depth, nested) = decode_args(view.args);
         let mut fiber = Fiber::new(role, seed, depth);
+        self.client(id).serves = Some(caller);
         let ahead = if header.flags & CALL_BACKPRESSURE != 0 { view.extra().last() } else { None };
         fiber.call = Some(Incoming {
             caller,

@@ -1,12 +1,12 @@
 //! A failure is one that something in this run accounts for.
 
-use hoplo_base::{AnyId, ObjectId};
+use hoplo_base::{AnyId, ObjectId, ProcessId};
 use hoplo_wire::{Failure, FailureKind};
 
 use crate::cluster::Cluster;
 
 impl Cluster {
-    pub fn failure_is_legitimate(&self, object: ObjectId, failure: &Failure) {
+    pub fn failure_is_legitimate(&self, reader: ProcessId, object: ObjectId, failure: &Failure) {
         let killed = self.plan.has_kills();
         let cancelled = self.books.cancelled;
         let text = failure.text();
@@ -25,7 +25,12 @@ impl Cluster {
             FailureKind::ActorUnavailable => killed || self.books.actors_killed,
             // Whoever adopts a task may find that nobody wants its results any more, and that its
             // arguments went with them.
-            FailureKind::ObjectLost => self.owner_is_dead(&text) || self.books.adoptions > 0,
+            // A call whose caller is dead runs to its end for nobody; its arguments went with the caller.
+            FailureKind::ObjectLost => {
+                let caller = self.clients[&reader].serves;
+                let orphan = caller.is_some_and(|it| self.books.dead.contains(&it.count()));
+                orphan || self.owner_is_dead(&text) || self.books.adoptions > 0
+            }
             FailureKind::StoreFull => {
                 self.plan.capacity_bytes < 256 << 20 || !self.plan.spill || self.plan.disk_failures
             }
