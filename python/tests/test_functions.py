@@ -82,6 +82,25 @@ def test_standard_functions():
     assert hoplo.get(hoplo.remote(math.sqrt).remote(16)) == 4
 
 
+def test_a_function_is_shipped_once():
+    class Counted:
+        pickled = 0
+
+        def __reduce__(self):
+            Counted.pickled += 1
+            return (int, (7,))
+
+    captured = Counted()
+
+    @hoplo.remote
+    def f(x):
+        return x + captured
+
+    assert hoplo.get([f.remote(i) for i in range(200)]) == list(range(7, 207))
+    assert hoplo.get(f.options(name="other", num_cpus=0.5).remote(0)) == 7
+    assert Counted.pickled <= 2
+
+
 def test_functions_and_classes_of_main():
     out = run_driver(
         """

@@ -1,10 +1,9 @@
 """init and shutdown: what they take, give and leave."""
 
 import os
-import time
 
 import pytest
-from conftest import alive, eventually, processes, run_driver
+from conftest import eventually, processes, run_driver
 
 import hoplo
 from hoplo.exceptions import ConnectionFailedError
@@ -177,6 +176,60 @@ def test_two_processes_before_the_first_worker(fresh_node):
     assert len(processes()) == 3
 
 
+def test_nobody_is_busy_when_nothing_happens(fresh_node, gate):
+    fresh_node(num_cpus=2)
+
+    @hoplo.remote
+    def hold():
+        gate.wait()
+
+    ref = hold.remote()
+    eventually(gate.arrived)
+    hoplo.get(square.remote(1))
+
+    def ticks():
+        total = 0
+        for pid in (*processes(), os.getpid()):
+            with open(f"/proc/{pid}/stat") as file:
+                total += sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
+        return total
+
+    hoplo.wait([ref], timeout=0.5)  # imports and warm-up end
+    before = ticks()
+    assert hoplo.wait([ref], timeout=1)[0] == []
+    assert (ticks() - before) / os.sysconf("SC_CLK_TCK") < 0.1
+
+
+def test_nothing_but_cloudpickle_is_needed():
+    out = run_driver(
+        """
+import sys
+before = set(sys.modules)
+for name in ("numpy", "torch", "pyarrow", "joblib", "IPython"):
+    sys.modules[name] = None  # importing it raises ImportError
+
+import hoplo
+
+@hoplo.remote
+def f(x):
+    return x, b"x" * 1_000_000
+
+@hoplo.remote
+class A:
+    def f(self):
+        return [1]
+
+print(hoplo.get(f.remote({"a": (1, 2)}))[0], hoplo.get(A.remote().f.remote()))
+loaded = {name.partition(".")[0] for name in set(sys.modules) - before}
+print(sorted(loaded & {"asyncio", "multiprocessing", "numpy", "cloudpickle"} - {"numpy"}))
+"""
+    ).stdout
+    first, second = out.splitlines()
+    assert first == "{'a': (1, 2)} [1]"
+    assert "asyncio" not in second
+    assert "multiprocessing" not in second
+
+
 def test_a_context_inside_a_task(fresh_node):
     fresh_node(num_cpus=1, namespace="mine")
 
@@ -194,58 +247,3 @@ def test_a_context_inside_a_task(fresh_node):
     assert inside["namespace"] == "mine"
     assert inside["attempt"] == 0
     assert inside["task_id"]
-
-
-# ------------------------------------------------------------------------------------ shutdown
-
-
-def test_shutdown_ends_everything(fresh_node, gate):
-    context = fresh_node(num_cpus=2)
-
-    @hoplo.remote
-    def hold():
-        gate.wait()
-
-    refs = [hold.remote() for _ in range(2)]
-    eventually(lambda: gate.arrived() == 2)
-    began = time.monotonic()
-    hoplo.shutdown()
-    assert time.monotonic() - began < 2
-    eventually(lambda: not any(alive(pid) for pid in gate.pids_arrived()), timeout=2)
-    assert not os.path.exists(os.path.join(context["session_dir"], "sock"))
-    hoplo.shutdown()
-    del refs
-
-
-def test_a_program_that_just_ends_leaves_nothing():
-    out = run_driver(
-        """
-import hoplo
-@hoplo.remote
-def f(x):
-    return x
-refs = [f.remote(i) for i in range(50)]
-print(hoplo.get(refs[-1]))
-raise SystemExit(5)
-""",
-        check=False,
-    )
-    assert (out.returncode, out.stdout) == (5, "49\n")
-    eventually(lambda: processes() == {}, timeout=3)
-
-
-def test_a_program_that_ends_while_tasks_run(gate):
-    out = run_driver(
-        f"""
-import hoplo, sys
-sys.path.insert(0, {os.path.dirname(__file__)!r})
-from gate import Gate
-gate = Gate.__new__(Gate)
-gate.folder, gate._opened = {gate.folder!r}, None
-refs = [hoplo.remote(lambda: gate.wait()).remote()]
-while not gate.arrived():
-    hoplo.wait(refs, timeout=0.01)
-"""
-    )
-    assert out.stderr == ""
-    eventually(lambda: processes() == {}, timeout=3)

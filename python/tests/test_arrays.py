@@ -1,0 +1,181 @@
+"""Arrays in the object store: read without copies, read-only."""
+
+import gc
+import json
+import os
+import pickle
+
+import numpy as np
+import pytest
+from conftest import eventually
+
+import hoplo
+from hoplo import _core
+
+MIB = 1 << 20
+
+
+@hoplo.remote
+def echo(value):
+    return value
+
+
+@hoplo.remote
+def described(value):
+    return type(value).__name__, value.flags.writeable, value.ctypes.data % 64
+
+
+def test_an_array_is_read_without_a_copy_and_cannot_be_written():
+    ref = hoplo.put(np.arange(1_000_000))
+    one, other = hoplo.get(ref), hoplo.get(ref)
+    assert one.ctypes.data == other.ctypes.data
+    assert (one == np.arange(1_000_000)).all()
+    with pytest.raises(ValueError, match="read-only"):
+        one[0] = 1
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        one.flags.writeable = True
+    assert hoplo.get(described.remote(ref)) == ("ndarray", False, 0)
+
+
+def test_arrays_inside_values_are_read_without_a_copy():
+    value = {"a": np.ones((300, 400)), "b": [np.zeros(50_000, "uint8"), "text"]}
+    ref = hoplo.put(value)
+    one, other = hoplo.get(ref), hoplo.get(ref)
+    assert one["a"].ctypes.data == other["a"].ctypes.data
+    assert one["b"][0].ctypes.data == other["b"][0].ctypes.data
+    assert one["a"].shape == (300, 400)
+    assert not one["a"].flags.writeable
+
+
+@pytest.mark.parametrize(
+    "array_",
+    [
+        np.array(3.0),
+        np.zeros((0, 3)),
+        np.arange(6).reshape(2, 3),
+        np.asfortranarray(np.arange(60_000.0).reshape(200, 300)),
+        np.arange(200_000)[::2],
+        np.array(["a", "bc"]),
+        np.array([1, None], dtype=object),
+        np.zeros(1000, dtype=[("x", "f4"), ("y", "i8")]),
+        np.arange(100_000, dtype=">i4"),
+        np.arange(40_000).astype("datetime64[s]"),
+        np.float32(1.5),
+        np.ma.masked_array([1, 2], [True, False]),
+    ],
+    ids=lambda a: f"{a.dtype}{a.shape}",
+)
+def test_arrays_of_every_kind(array_):
+    back = hoplo.get(echo.remote(array_))
+    assert back.dtype == array_.dtype
+    assert back.shape == array_.shape
+    np.testing.assert_array_equal(back, array_)
+
+
+def test_a_view_outlives_its_ref():
+    ref = hoplo.put(np.arange(500_000))
+    view = hoplo.get(ref)[1000:]
+    del ref
+    gc.collect()
+    others = [hoplo.put(np.zeros(500_000)) for _ in range(20)]
+    assert view[0] == 1000
+    assert view[-1] == 499_999
+    del others
+
+
+def test_the_same_array_in_a_hundred_tasks():
+    @hoplo.remote
+    def total(values, i):
+        return int(values.sum()) + i
+
+    ref = hoplo.put(np.ones(500_000, "int64"))
+    assert hoplo.get([total.remote(ref, i) for i in range(100)]) == [
+        500_000 + i for i in range(100)
+    ]
+
+
+def test_empty_is_in_the_store_already():
+    frame = hoplo.empty((1000, 1000), "float32")
+    assert frame.shape == (1000, 1000)
+    assert frame.dtype == np.float32
+    frame[:] = 7
+    before = frame.ctypes.data
+    ref = hoplo.put(frame)
+    assert hoplo.get(ref).ctypes.data % 64 == before % 64 == 0
+    assert float(hoplo.get(ref).sum()) == 7e6
+    assert not hoplo.get(ref).flags.writeable
+    assert hoplo.get(described.remote(ref))[1] is False
+
+
+def test_put_of_empty_copies_nothing():
+    frame = hoplo.empty(32 * MIB, "uint8")
+    frame[:] = 1
+    ref = hoplo.put(frame)
+    with pytest.raises(ValueError, match="read-only"):
+        frame[5] = 77
+    assert hoplo.get(ref)[5] == 1
+
+    def rows():
+        return [row for row in json.loads(_core.query("objects")) if row["size"] >= 32 * MIB]
+
+    eventually(rows)
+    assert [row["object_id"] for row in rows()] == [ref.hex()]
+
+
+@pytest.mark.parametrize("shape", [0, 5, (0, 3), (2, 3, 4), ()])
+def test_empty_of_every_shape(shape):
+    made = hoplo.empty(shape)
+    assert made.shape == np.empty(shape).shape
+    made[...] = 2
+    assert (hoplo.get(hoplo.put(made)) == 2).all()
+
+
+def test_a_result_made_in_the_store():
+    @hoplo.remote
+    def frame(n):
+        made = hoplo.empty((n, n))
+        made[:] = n
+        return made
+
+    back = hoplo.get(frame.remote(500))
+    assert back.shape == (500, 500)
+    assert (back == 500).all()
+
+
+def test_bytes_like_values():
+    data = os.urandom(MIB)
+    assert hoplo.get(echo.remote(data)) == data
+    assert hoplo.get(echo.remote(bytearray(data))) == bytearray(data)
+    buffer = hoplo.get(hoplo.put(pickle.PickleBuffer(data)))
+    assert bytes(buffer) == data
+    assert memoryview(buffer).readonly
+
+
+def test_arrow_tables_are_read_without_a_copy():
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"n": np.arange(500_000), "s": ["x"] * 500_000})
+    ref = hoplo.put(table)
+    one, other = hoplo.get(ref), hoplo.get(ref)
+    assert one.equals(table)
+    addresses = [t["n"].chunk(0).buffers()[1].address for t in (one, other)]
+    assert addresses[0] == addresses[1]
+    assert hoplo.get(echo.remote(table)).equals(table)
+
+
+def test_tensors_are_read_without_a_copy():
+    torch = pytest.importorskip("torch")
+    ref = hoplo.put({"w": torch.arange(500_000.0).reshape(500, 1000)})
+    one, other = hoplo.get(ref), hoplo.get(ref)
+    assert one["w"].data_ptr() == other["w"].data_ptr()
+    assert torch.equal(one["w"], torch.arange(500_000.0).reshape(500, 1000))
+
+
+def test_room_is_used_again():
+    store = hoplo.cluster_resources()["object_store_memory"]
+    block = np.ones(32 * MIB, "uint8")
+    for i in range(int(min(2 * store, 4 * (1 << 30)) / block.nbytes)):
+        ref = hoplo.put(block)
+        if i % 16 == 0:
+            assert hoplo.get(ref)[-1] == 1
+        del ref
+    eventually(lambda: len(json.loads(_core.query("objects"))) < 10)
