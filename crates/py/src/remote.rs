@@ -191,6 +191,20 @@ impl RemoteFunction {
         results(py, session, task, self.parsed.results, false)
     }
 
+    /// The values of the function for each of `iterables`' items, in order.
+    #[pyo3(signature = (*iterables, chunk_size=None, refs=false))]
+    fn map<'py>(
+        slf: &Bound<'py, Self>,
+        iterables: &Bound<'py, PyTuple>,
+        chunk_size: Option<Bound<'py, PyAny>>,
+        refs: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        static MAP_ITEMS: Import = Import::new("hoplo._map", "map_items");
+        let py = slf.py();
+        session::current(py)?;
+        MAP_ITEMS.get(py)?.call1((slf, iterables, chunk_size, refs))
+    }
+
     /// The same function with some options changed: those of `hoplo.remote`.
     #[pyo3(signature = (**options))]
     fn options<'py>(
