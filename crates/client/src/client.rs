@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use hoplo_base::{ActorId, FunctionId, Instant as Time, Map, ObjectId, ProcessId, TaskId, limits};
 use hoplo_core::session::{CreateActor, Effect, Event, Session, StreamNext as Next};
-use hoplo_shm::{Arena, PinError, Segment, WriteError};
+use hoplo_shm::{Arena, PinError, Segment, Urgency, WriteError};
 use hoplo_wire::node::{ActorCreated, KvOperation, Role, ToClient, ToNode, Welcome};
 use hoplo_wire::{Failure, FailureKind, Location, PROTOCOL_VERSION, Value};
 use parking_lot::Mutex;
@@ -34,8 +34,35 @@ pub struct Client {
     pub(crate) is_worker: bool,
     pub(crate) gone: OnceLock<Failure>,
     pub(crate) closing: AtomicBool,
+    /// The thread that reads the daemon's socket has ended.
+    pub(crate) node_ended: Latch,
     threads: Mutex<Vec<JoinHandle<()>>>,
     start: Instant,
+}
+
+/// Opens once.
+#[derive(Default)]
+pub(crate) struct Latch {
+    open: Mutex<bool>,
+    opened: parking_lot::Condvar,
+}
+
+impl Latch {
+    pub(crate) fn open(&self) {
+        *self.open.lock() = true;
+        self.opened.notify_all();
+    }
+
+    /// False if it is still shut at `deadline`.
+    fn wait_until(&self, deadline: Instant) -> bool {
+        let mut open = self.open.lock();
+        while !*open {
+            if self.opened.wait_until(&mut open, deadline).timed_out() {
+                return *open;
+            }
+        }
+        true
+    }
 }
 
 /// What the session lock guards.
@@ -85,6 +112,9 @@ pub struct Allocation {
     len: usize,
 }
 
+/// The old value (of a get, or of a put that did not overwrite), and the keys (of a listing).
+pub type KvAnswer = (Option<Vec<u8>>, Vec<Vec<u8>>);
+
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     #[error("the node daemon refused: {0}")]
@@ -106,6 +136,9 @@ pub enum StoreError {
 /// A reply's round trip through the daemon is bounded by its own deadlines; this only guards against a
 /// daemon that is stopped or stuck.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
+
+/// How long `close` listens to the daemon's last words.
+const CLOSE_MAX: Duration = Duration::from_secs(2);
 
 impl Client {
     /// Says Hello on a connected unix socket and waits for the Welcome. Starts the helper threads.
@@ -161,6 +194,7 @@ impl Client {
             is_worker,
             gone: OnceLock::new(),
             closing: AtomicBool::new(false),
+            node_ended: Latch::default(),
             threads: Mutex::default(),
             start: Instant::now(),
         });
@@ -171,7 +205,10 @@ impl Client {
     fn spawn_threads(self: &Arc<Self>, reader: Reader) -> std::io::Result<()> {
         let (node, progress) = (self.clone(), self.clone());
         let threads = [
-            spawn("hoplo-node", move || node.node_loop(reader))?,
+            spawn("hoplo-node", move || {
+                node.node_loop(reader);
+                node.node_ended.open();
+            })?,
             spawn("hoplo-progress", move || progress.progress_loop())?,
         ];
         self.threads.lock().extend(threads);
@@ -201,8 +238,13 @@ impl Client {
             let counted = ToNode::Counted(core.session.take_counters());
             core.writer.send(&counted);
             // Before the daemon hears of it: then it silences our bell for the slot's next owner.
-            self.own_bell(hoplo_shm::Urgency::Must);
-            core.writer.shutdown();
+            self.own_bell(Urgency::Must);
+            core.writer.finish();
+        }
+        // The daemon says what is left to say (the workers' last lines), then closes.
+        let (ended, patience) = (&self.node_ended, Instant::now() + CLOSE_MAX);
+        if !ended.wait_until(patience) {
+            self.core.lock().writer.shutdown();
         }
         let me = std::thread::current().id();
         for thread in std::mem::take(&mut *self.threads.lock()) {
@@ -236,6 +278,7 @@ impl Client {
     /// Effects in order, and those of the events that they lead to.
     pub(crate) fn carry_out(&self, core: &mut Core) {
         let mut rung: Vec<ProcessId> = Vec::new();
+        let mut fired = false;
         while !core.effects.is_empty() {
             for effect in std::mem::take(&mut core.effects) {
                 match effect {
@@ -258,11 +301,15 @@ impl Client {
                     }
                     Effect::Fire { watch } => {
                         let callback = core.watches.remove(&watch);
+                        fired |= callback.is_some();
                         core.due.extend(callback);
                     }
                     Effect::Warn { line } => self.hooks.warn(&line),
                 }
             }
+        }
+        if fired {
+            self.own_bell(Urgency::Must); // the progress thread may sleep until a reply comes
         }
         if std::mem::take(&mut core.freed) {
             self.trim(core); // only now: it flushes, and earlier notices of this batch go first
@@ -732,11 +779,7 @@ impl Client {
     }
 
     /// The old value (Get, Put without overwrite), or the keys.
-    pub fn kv(
-        &self,
-        namespace: &str,
-        operation: KvOperation,
-    ) -> Result<(Option<Vec<u8>>, Vec<Vec<u8>>), Failure> {
+    pub fn kv(&self, namespace: &str, operation: KvOperation) -> Result<KvAnswer, Failure> {
         let namespace = namespace.to_string();
         let answer =
             self.ask(Some(ANSWER_MAX), |request| ToNode::Kv { request, namespace, operation });

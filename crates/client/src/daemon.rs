@@ -77,6 +77,12 @@ impl Writer {
         }
     }
 
+    /// Nothing more will be written; the daemon may still have something to say.
+    pub(crate) fn finish(&mut self) {
+        self.broken = true;
+        let _ = self.socket.shutdown(Shutdown::Write);
+    }
+
     pub(crate) fn shutdown(&mut self) {
         self.broken = true;
         // It may be closed already: then there is nothing to shut down.

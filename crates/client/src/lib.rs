@@ -14,7 +14,7 @@ mod store;
 mod wait;
 mod work;
 
-pub use client::{Allocation, Client, ConnectError, StoreError};
+pub use client::{Allocation, Client, ConnectError, KvAnswer, StoreError};
 pub use hoplo_core::session::{Call, CallOptions, SubmitError};
 
 use std::sync::Arc;

@@ -20,7 +20,7 @@ const LENIENT: Duration = Duration::from_millis(1);
 
 /// A signal that arrives just before the sleep does not end it: the caller looks at its signals at least
 /// this often.
-const SIGNALS: Duration = Duration::from_secs(1);
+const SIGNALS: Duration = Duration::from_millis(100);
 
 impl Client {
     /// Drains replies and waits until `wanted` of the objects are ready (readable with `read`, except

@@ -19,6 +19,9 @@ use crate::daemon::Writer;
 use crate::peers::{Inbound, Replies, slot_of};
 use crate::{IncomingCall, Waited, Work};
 
+/// Somebody who waits for a function's bytes.
+type FunctionAsker = SyncSender<Option<Vec<u8>>>;
+
 #[derive(Default)]
 pub(crate) struct Worker {
     inbound: Mutex<Vec<Inbound>>,
@@ -26,7 +29,7 @@ pub(crate) struct Worker {
     orders: Mutex<VecDeque<Work>>,
     /// `Exit { graceful }` was received: leave when the rings are empty.
     leave: Mutex<Option<String>>,
-    functions: Mutex<Map<FunctionId, Vec<SyncSender<Option<Vec<u8>>>>>>,
+    functions: Mutex<Map<FunctionId, Vec<FunctionAsker>>>,
     cancelled: Mutex<Set<TaskId>>,
     /// What readers have taken of the streams that are produced here.
     consumed: Mutex<Map<TaskId, u64>>,
@@ -251,6 +254,10 @@ impl Client {
             header.kind = ReplyKind::Part;
             header.index = from as u32;
             self.write_reply(&replies, header, to_index - from, &part, false);
+        }
+        let mut header = header;
+        if first > 0 {
+            header.index = first as u32;
         }
         self.write_reply(&replies, header, returned.len() - first, &body, finished);
         if finished {

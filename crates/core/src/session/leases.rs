@@ -359,7 +359,8 @@ impl Session {
     ) -> bool {
         let Some(id) = self.workers.get(&worker).copied() else { return false };
         let lease = &self.leases[&id];
-        if !lease.recalled || !lease.in_flight.is_empty() {
+        // A retiring worker is on its way out: given back, it would be granted to the next one.
+        if !lease.recalled || lease.retiring || !lease.in_flight.is_empty() {
             return false;
         }
         let key = lease.key;
@@ -413,6 +414,7 @@ impl Session {
 
     pub(super) fn lease_deadline(&self) -> Option<Instant> {
         let due = |lease: &Lease| match lease.in_flight.len() {
+            0 if lease.retiring => None,
             0 => Some(lease.progress_at + limits::LEASE_IDLE),
             count if count > 1 && !lease.held_up => Some(lease.progress_at + STALL),
             _ if lease.overdue => None,
@@ -427,7 +429,7 @@ impl Session {
             let lease = &self.leases[&id];
             let since = now.since(lease.progress_at);
             if lease.in_flight.is_empty() {
-                if since >= limits::LEASE_IDLE {
+                if since >= limits::LEASE_IDLE && !lease.retiring {
                     self.give_back(id, effects);
                 }
                 continue;

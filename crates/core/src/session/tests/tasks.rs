@@ -197,6 +197,9 @@ fn a_retiring_worker_gets_nothing_more() {
     owner.reply_with(W, header, &[returned(inline(b""))]);
     let (_, effects) = owner.submit(call(options()));
     assert_eq!(effects, [demand(1)]);
+    // Given back, it would be granted to somebody else on its way out.
+    assert_eq!(owner.handle(Event::LeaseRecall { lease: LeaseId(1) }), []);
+    assert_eq!(owner.later(hoplo_base::limits::LEASE_IDLE), []);
 }
 
 #[test]
