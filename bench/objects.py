@@ -62,6 +62,14 @@ question.ask(
             note="x + 1 of a float64 array",
         ),
         row(
+            "tasks with 10 MiB in and out, 10 at once",
+            "/s",
+            "array.ten",
+            {HOPLO: 100, RAY: 40, "local": Cell("limits", "array", 100)},
+            goals=[times(0.8, "local")],
+            note="as above, on 2 workers",
+        ),
+        row(
             "task with 10 MiB in and out, by value",
             "/s",
             "array.value",
@@ -69,7 +77,14 @@ question.ask(
             note="x + 1 of a float64 array that each call copies into the store first",
         ),
         row(
-            "wait, each of 1,000 finished refs",
+            "wait for all of 1,000 finished refs",
+            "/s",
+            "wait.all",
+            {HOPLO: 500, RAY: 100},
+            goals=[times(5, RAY)],
+        ),
+        row(
+            "wait for 1,000 finished refs one by one",
             "/s",
             "wait.each",
             {HOPLO: 1000, RAY: 1000},

@@ -273,6 +273,17 @@ def _objects(play: Player, api: Any) -> None:
 
         yield run
 
+    @play.measure("array.ten")
+    def _():
+        x = api.put(np.ones(10 * MIB // 8))
+
+        def run(count):
+            for _ in range(max(1, count // 10)):
+                api.get([plus_one.remote(x) for _ in range(10)])
+            return {"count": max(10, count // 10 * 10)}
+
+        yield run
+
     @play.measure("share.1GiB")
     def _():
         data = np.ones(1 << 30, np.uint8)
@@ -310,6 +321,18 @@ def _refs(play: Player, api: Any) -> None:
             while refs:
                 _, refs = api.wait(refs)
             return time.perf_counter() - start
+
+        yield run
+
+    @play.measure("wait.all")
+    def _():
+        refs = [nothing.remote() for _ in range(1000)]
+        api.get(refs)
+
+        def run(count):
+            for _ in range(count):
+                ready, _ = api.wait(refs, num_returns=1000)
+                assert len(ready) == 1000
 
         yield run
 
