@@ -65,9 +65,9 @@ question.ask(
             "tasks with 10 MiB in and out, 10 at once",
             "/s",
             "array.ten",
-            {HOPLO: 100, RAY: 40, "local": Cell("limits", "array", 100)},
+            {HOPLO: 100, RAY: 40, "local": Cell("limits", "array.ten", 100)},
             goals=[times(0.8, "local")],
-            note="as above, on 2 workers",
+            note="on 2 workers; the local process holds 10 results, too",
         ),
         row(
             "task with 10 MiB in and out, by value",

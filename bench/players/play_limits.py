@@ -87,5 +87,19 @@ def _():
     yield run
 
 
+@play.measure("array.ten")
+def _():
+    x = np.ones(10 * MIB // 8)
+
+    def run(count):
+        tens = max(1, count // 10)
+        for _ in range(tens):
+            held = [x + 1 for _ in range(10)]
+            del held
+        return {"count": 10 * tens}
+
+    yield run
+
+
 if __name__ == "__main__":
     play.serve()
