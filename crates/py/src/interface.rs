@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use hoplo_base::FunctionId;
+use hoplo_base::{FunctionId, Map};
 use hoplo_client::CallOptions;
 use hoplo_wire::node::Shape;
 use parking_lot::Mutex;
@@ -31,8 +31,8 @@ pub(crate) struct Interface {
     /// 0: the kind's own default.
     pub(crate) max_concurrency: usize,
     pub(crate) groups: Vec<(String, usize)>,
-    pub(crate) methods: HashMap<String, Arc<Method>>,
-    pub(crate) by_id: HashMap<FunctionId, Arc<Method>>,
+    pub(crate) methods: Map<String, Arc<Method>>,
+    pub(crate) by_id: Map<FunctionId, Arc<Method>>,
     pub(crate) max_pending_calls: u32,
     max_task_retries: i32,
     pub(crate) bytes: Py<PyBytes>,
@@ -85,7 +85,7 @@ impl Interface {
         let max_task_retries: i64 = parts.get_item(6)?.extract()?;
         let max_pending_calls: i64 = parts.get_item(7)?.extract()?;
         let max_pending_calls = u32::try_from(max_pending_calls).unwrap_or(0);
-        let mut methods = HashMap::new();
+        let mut methods = Map::default();
         for info in parts.get_item(2)?.try_iter()? {
             let method = Method::read(&info?, &class_name, max_task_retries, max_pending_calls)?;
             methods.insert(method.name.clone(), Arc::new(method));

@@ -12,11 +12,10 @@
 //! Budget of an empty task, all on this thread: 60 ns take, 60 arguments, 100 call, 80 result, 200
 //! reply.
 
-use std::collections::HashMap;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 
-use hoplo_base::{FunctionId, TaskId};
+use hoplo_base::{FunctionId, Map, TaskId};
 use hoplo_client::{Client, Hooks, IncomingCall, Work};
 use hoplo_wire::call::{CALL_BACKPRESSURE, CallKind, CallView};
 use hoplo_wire::node::{ActorSpec, Role};
@@ -59,7 +58,7 @@ pub(crate) fn worker_main(py: Python<'_>, fd: i32, runtime_env: Option<&str>) ->
     let session = Arc::new(Session::new(client, true, job));
     session::enter(Arc::clone(&session));
     let gpus = Gpus::of_node(py, &session)?;
-    let mut worker = Worker { session, functions: HashMap::new(), actor: None, gpus };
+    let mut worker = Worker { session, functions: Map::default(), actor: None, gpus };
     let status = worker.serve(py)?;
     if !worker.session.is_ours() {
         return Ok(status); // a forked child of a task: the rest is its parent's
@@ -74,7 +73,7 @@ pub(crate) fn worker_main(py: Python<'_>, fd: i32, runtime_env: Option<&str>) ->
 
 struct Worker {
     session: Arc<Session>,
-    functions: HashMap<FunctionId, Function>,
+    functions: Map<FunctionId, Function>,
     actor: Option<Actor>,
     gpus: Gpus,
 }
@@ -91,7 +90,7 @@ struct Actor {
     runtime: Py<PyAny>,
     /// This loop runs methods itself, one by one.
     inline: bool,
-    methods: HashMap<FunctionId, Py<PyAny>>,
+    methods: Map<FunctionId, Py<PyAny>>,
 }
 
 /// Why the process ends, told by whichever thread a call made it so.
@@ -395,7 +394,7 @@ impl Worker {
             interface: Arc::clone(interface),
             inline: runtime.getattr(intern!(py, "inline"))?.extract()?,
             runtime: runtime.unbind(),
-            methods: HashMap::new(),
+            methods: Map::default(),
         })
     }
 }
