@@ -50,11 +50,16 @@ class Killer:
         self.thread.join()
 
 
-def nothing_is_left():
+@pytest.fixture(autouse=True)
+def nothing_stays(node):
+    """After each test the store and the CPUs are as they were before it."""
+    before = {row["id"] for row in objects_left()}
+    yield
     gc.collect()
 
     def no_object():
-        assert not objects_left(), objects_left()
+        left = [row for row in objects_left() if row["id"] not in before]
+        assert not left, left[:3]
         return True
 
     eventually(no_object, what="every object is gone")
@@ -87,7 +92,6 @@ def test_small_tasks(seed):
     with Killer(seed, 0.05) as killer:
         while killer.killed < 6:
             assert hoplo.get([square.remote(i) for i in range(500)]) == [i * i for i in range(500)]
-    nothing_is_left()
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -95,7 +99,6 @@ def test_trees_of_tasks(seed):
     with Killer(seed, 0.1):
         for _ in range(4):
             assert hoplo.get(tree.remote(5, 1), timeout=90) == sum(range(32, 64))
-    nothing_is_left()
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -108,8 +111,6 @@ def test_large_objects_and_spilling(seed):
         for i, ref in enumerate(blocks):
             value = hoplo.get(ref)
             assert value[0] == value[-1] == i % 251
-    del blocks, totals, ref, value
-    nothing_is_left()
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -128,8 +129,6 @@ def test_actors_that_restart(seed):
         for turn in range(10):
             refs = [store.at.remote(i) for store in stores for i in range(turn, 1000, 10)]
             assert hoplo.get(refs, timeout=90) == list(range(turn, 1000, 10)) * 3
-    del stores, data
-    nothing_is_left()
 
 
 def test_actors_without_retries_tell_the_truth():
@@ -158,8 +157,6 @@ def test_actors_without_retries_tell_the_truth():
                     last = 0
     assert len(told) <= killer.killed
     assert all("SIGKILL" in text for text in told)
-    del counter, refs, ref
-    nothing_is_left()
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -174,8 +171,6 @@ def test_streams(seed):
             for i, ref in enumerate(numbers.remote(100)):
                 assert hoplo.get(ref)[-1] == i % 251
             assert i == 99
-    del ref
-    nothing_is_left()
 
 
 def test_the_daemon_counted_no_breach():
