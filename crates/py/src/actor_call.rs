@@ -11,7 +11,7 @@ use crate::args::{self, ArgsError};
 use crate::calls::{After, Fault, Invocation};
 use crate::context::{self, Running};
 use crate::errors;
-use crate::worker;
+use crate::leaving;
 
 /// One method call that waits in an actor's process to be run by `ActorRuntime`.
 #[pyclass(frozen, module = "hoplo._core", freelist = 256)]
@@ -74,7 +74,7 @@ impl ActorCall {
         if self.begin(py) {
             let call = &self.invocation;
             let after = context::in_thread(call.running(py, false), || call.run(py, method));
-            worker::ended(after);
+            leaving::ended(after);
         }
     }
 
@@ -89,7 +89,7 @@ impl ActorCall {
             call.end_cancelled(py);
             return false;
         }
-        if !worker::may_begin() {
+        if !leaving::may_begin() {
             return false;
         }
         call.start_clock();
@@ -146,7 +146,7 @@ impl ActorCall {
 impl ActorCall {
     fn ended(&self, after: After) {
         if self.begun.swap(false, Ordering::Relaxed) {
-            worker::ended(after);
+            leaving::ended(after);
         }
     }
 }

@@ -5,7 +5,7 @@
 //! refs, get, awaiting, stream      ObjectRef and every way to wait for one
 //! exported, remote, options         functions and their `.remote()`
 //! actor, interface                 classes, handles, methods
-//! worker, calls, actor_call, context, gpus     running calls in a worker
+//! worker, calls, actor_call, leaving, context, gpus     running calls in a worker
 //! session, start, hooks, ask       init, shutdown, and the rest of a process's session
 //! errors, python                   exceptions and imports
 //! ```
@@ -27,6 +27,7 @@ mod get;
 mod gpus;
 mod hooks;
 mod interface;
+mod leaving;
 mod options;
 mod python;
 mod refs;

@@ -20,7 +20,6 @@ use hoplo_client::{Client, Hooks, IncomingCall, Work};
 use hoplo_wire::call::{CALL_BACKPRESSURE, CallKind, CallView};
 use hoplo_wire::node::{ActorSpec, Role};
 use hoplo_wire::{Failure, FailureKind};
-use parking_lot::{Condvar, Mutex};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -35,6 +34,7 @@ use crate::exported;
 use crate::gpus::Gpus;
 use crate::hooks;
 use crate::interface::Interface;
+use crate::leaving;
 use crate::options;
 use crate::python::{self, Import};
 use crate::session::{self, Session};
@@ -93,71 +93,10 @@ struct Actor {
     methods: Map<FunctionId, Py<PyAny>>,
 }
 
-/// Why the process ends, told by whichever thread a call made it so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Leaving {
-    No,
-    /// `sys.exit`: at once.
-    Now(i32),
-    /// `exit_actor`: once the calls that run have replied. No other is begun.
-    WhenDone,
-}
-
-struct Leave {
-    leaving: Leaving,
-    /// Calls that threads or coroutines run.
-    running: usize,
-}
-
-static LEAVE: Mutex<Leave> = Mutex::new(Leave { leaving: Leaving::No, running: 0 });
-static CALL_ENDED: Condvar = Condvar::new();
-
-/// Before a call in a thread or coroutine; false: the actor is leaving, and the call gets no reply.
-pub(crate) fn may_begin() -> bool {
-    let mut leave = LEAVE.lock();
-    let may = leave.leaving == Leaving::No;
-    leave.running += usize::from(may);
-    may
-}
-
-/// After a call that `may_begin` let begin: what its end means for the process.
-pub(crate) fn ended(after: After) {
-    let mut leave = LEAVE.lock();
-    leave.running -= 1;
-    match after {
-        After::GoOn => {}
-        After::ActorExit => leave.leaving = Leaving::WhenDone,
-        After::Exit(status) => leave.leaving = Leaving::Now(status),
-    }
-    let told = leave.leaving != Leaving::No;
-    drop(leave);
-    if told {
-        CALL_ENDED.notify_all();
-    }
-    if after != After::GoOn {
-        context::wake_main();
-    }
-}
-
-/// The exit status, once the process is to end. Detached: may wait for calls that run.
-fn leaving() -> Option<i32> {
-    let mut leave = LEAVE.lock();
-    loop {
-        match leave.leaving {
-            Leaving::No => return None,
-            Leaving::Now(status) => return Some(status),
-            Leaving::WhenDone if leave.running == 0 => return Some(0),
-            Leaving::WhenDone => CALL_ENDED.wait(&mut leave),
-        }
-    }
-}
-
 impl Worker {
     fn serve(&mut self, py: Python<'_>) -> PyResult<i32> {
         loop {
-            if LEAVE.lock().leaving != Leaving::No
-                && let Some(status) = py.detach(leaving)
-            {
+            if let Some(status) = leaving::status(py) {
                 return Ok(self.leave(status));
             }
             let work = match self.session.client.next_work() {
