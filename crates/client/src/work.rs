@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use crate::client::Client;
 use crate::daemon::Writer;
 use crate::peers::{Inbound, Replies, slot_of};
+use crate::wait::spin;
 use crate::{IncomingCall, Waited, Work};
 
 /// Somebody who waits for a function's bytes.
@@ -36,6 +37,8 @@ pub(crate) struct Worker {
     /// Calls taken and not replied to.
     busy: AtomicU64,
     is_actor: AtomicBool,
+    /// It takes no more calls.
+    retired: AtomicBool,
     /// It is leaving, and only waits for what it submitted.
     lent_while_leaving: AtomicBool,
     closed: AtomicBool,
@@ -122,6 +125,9 @@ impl Worker {
             }
             return Some(work);
         }
+        if self.retired.load(Ordering::Acquire) {
+            return None; // its callers take back what they queued here
+        }
         let mut inbound = self.inbound.lock();
         for at in 0..inbound.len() {
             let peer = &mut inbound[at];
@@ -183,6 +189,12 @@ impl Client {
     /// This worker takes no more calls: `next_work` says `Exit` once all it has begun, and all that it
     /// submitted itself, is done.
     pub fn retire(&self, reason: &str) {
+        self.worker.retired.store(true, Ordering::Release);
+        self.leave_gracefully(reason);
+    }
+
+    /// `next_work` says `Exit` once the rings are empty and all that this process submitted is done.
+    pub(crate) fn leave_gracefully(&self, reason: &str) {
         self.worker.leave(reason.to_string());
         let mut core = self.core.lock();
         self.arm(&mut core);
@@ -192,6 +204,13 @@ impl Client {
     pub fn wait_work(&self) -> Work {
         let bell = self.segment.doorbell(slot_of(self.welcome.process));
         loop {
+            let rings = bell.rings();
+            if let Some(work) = self.next_work() {
+                return work;
+            }
+            if spin(bell, rings) {
+                continue;
+            }
             let sleeper = bell.prepare(SleepKind::Lenient);
             if let Some(work) = self.next_work() {
                 return work;
