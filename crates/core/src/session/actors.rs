@@ -33,6 +33,9 @@ pub(super) struct Actor {
     pub limbo: BTreeSet<u64>,
     /// Calls of this process that are not finished.
     pub unfinished: u32,
+    /// Only those calls hold the handle: the actor ends with them, so their replies are drained though
+    /// nobody may wait for them.
+    pub abandoned: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -235,6 +238,7 @@ impl Session {
                 in_flight: BTreeSet::new(),
                 limbo: BTreeSet::new(),
                 unfinished: 0,
+                abandoned: false,
             }
         })
     }
@@ -298,8 +302,18 @@ impl Session {
         (object.index == u32::MAX).then_some(ActorId(object.task))
     }
 
+    /// The count of a handle changed and is not zero.
+    pub(super) fn handle_counted(&mut self, handle: ObjectId) {
+        let count = self.objects[&handle].count;
+        let Some(state) = self.actors.get_mut(&ActorId(handle.task)) else { return };
+        let abandoned = state.unfinished > 0 && count <= state.unfinished;
+        self.reasons += u64::from(abandoned);
+        self.reasons -= u64::from(std::mem::replace(&mut state.abandoned, abandoned));
+    }
+
     pub(super) fn handle_dropped(&mut self, actor: ActorId) {
         let state = self.actors.remove(&actor);
+        self.reasons -= u64::from(state.as_ref().is_some_and(|state| state.abandoned));
         assert!(state.is_none_or(|state| state.unfinished == 0), "calls hold the handle");
     }
 

@@ -331,6 +331,7 @@ impl Session {
             assert!(entry.count > 0 || coming, "SES-2: {object} is unreachable and kept");
         }
         let mut reasons = self.leases.values().filter(|lease| lease.is_reason()).count() as u64;
+        reasons += self.actors.values().filter(|actor| actor.abandoned).count() as u64;
         for task in self.tasks.values() {
             reasons += u64::from(task.is_reason());
         }

@@ -62,6 +62,9 @@ impl Entry {
     }
 }
 
+/// Index of the pseudo-objects that stand for handles of actors.
+const ACTOR_HANDLE: u32 = u32::MAX;
+
 /// The list of borrowed objects is cleaned of dead ones when it grows over this.
 pub(super) const UNREPORTED_MIN: usize = 1024;
 
@@ -146,7 +149,12 @@ impl Session {
 
     pub fn add_ref(&mut self, object: ObjectId) {
         match self.objects.get_mut(&object) {
-            Some(entry) => entry.count += 1,
+            Some(entry) => {
+                entry.count += 1;
+                if object.index == ACTOR_HANDLE {
+                    self.handle_counted(object);
+                }
+            }
             None => {
                 self.objects.insert(object, Entry::pending(1, Knowledge::Unreported));
                 self.unreported.push(object);
@@ -167,6 +175,8 @@ impl Session {
         entry.count -= 1;
         if entry.count == 0 {
             self.unreachable(now, object, effects);
+        } else if object.index == ACTOR_HANDLE {
+            self.handle_counted(object);
         }
     }
 

@@ -198,3 +198,19 @@ fn a_refused_creation_leaves_nothing() {
     assert!(owner.session.objects.is_empty() && owner.session.actors.is_empty());
     assert_eq!(actor, actor_of(1, 1));
 }
+
+#[test]
+fn the_last_calls_of_an_abandoned_actor_are_drained() {
+    let mut owner = borrower();
+    owner.alive(A, 7);
+    let (call, _) = owner.method(A, method(0));
+    owner.alive(A, 7);
+    assert!(!owner.session.needs_progress());
+    owner.drop_ref(A.handle());
+    assert!(owner.session.needs_progress(), "only its reply lets the actor go");
+    owner.session.add_ref(A.handle());
+    assert!(!owner.session.needs_progress());
+    owner.drop_ref(A.handle());
+    owner.reply(7, call, &[returned(inline(b""))]);
+    assert!(!owner.session.needs_progress());
+}
