@@ -2,7 +2,7 @@
 
 import statistics
 
-from harness import RESULTS, Cell, Question, Row, fraction, row, times
+from harness import RESULTS, Cell, PlayerError, Question, Row, fraction, row, times
 
 question = Question(
     "direct",
@@ -24,26 +24,33 @@ CALLS = {
 }
 
 
-def latencies() -> dict[str, list[float]]:
-    """Every call's microseconds, over rounds in turn."""
+def latencies() -> tuple[dict[str, list[float]], dict[str, str]]:
+    """Every call's microseconds, over rounds in turn; and why a system has none."""
     found: dict[str, list[float]] = {}
-    for cell in CALLS.values():
-        question.player(cell.player).ask({"do": "open", "measure": cell.measure})
+    missing: dict[str, str] = {}
     for turn in range(2 if question.options.quick else 6):
         for name, cell in CALLS.items():
+            if name in missing:
+                continue
             count = cell.count // 50 if question.options.quick else cell.count
-            request = {"do": "run", "measure": cell.measure, "count": count}
-            answer = question.player(cell.player).ask(request)
+            player = question.player(cell.player)
+            try:
+                if not turn:
+                    player.ask({"do": "open", "measure": cell.measure})
+                request = {"do": "run", "measure": cell.measure, "count": count}
+                answer = player.ask(request)
+            except PlayerError as error:
+                missing[name] = str(error)
+                continue
             if turn:
                 found.setdefault(name, []).extend(answer["latencies"])
-    for cell in CALLS.values():
-        question.player(cell.player).ask({"do": "close", "measure": cell.measure})
-    return found
+    return found, missing
 
 
-def add_rows(found: dict[str, list[float]]) -> None:
+def add_rows(found: dict[str, list[float]], missing: dict[str, str]) -> None:
     for share, goals in ((50, [fraction(5, "grpc")]), (99, [])):
         asked = Row(f"actor call, one at a time: {share}th percentile", "us", {}, goals)
+        asked.missing |= missing
         for name, calls in found.items():
             asked.values[name] = [statistics.quantiles(calls, n=100)[share - 1]]
         question.add(asked)
@@ -70,8 +77,8 @@ def plot(found: dict[str, list[float]]) -> None:
 
 
 if not question.options.only:
-    measured = latencies()
-    add_rows(measured)
+    measured, failed = latencies()
+    add_rows(measured, failed)
     plot(measured)
     question.close_players()
 question.ask(
