@@ -30,6 +30,7 @@ question.ask(
                 MONARCH: 300,
                 "grpc": Cell("grpc", "unary.one", 1000),
                 "ring": Cell("ring", "one", 5000),
+                "ring, one core": Cell("ring", "one.pinned", 5000),
             },
             goals=[times(30, RAY), times(0.5, "ring"), times(5, "grpc")],
             note="the ratio to gRPC is that of latencies",

@@ -33,7 +33,7 @@ sys.path.insert(0, str(HERE / "players"))
 from processes import family  # noqa: E402
 
 RESULTS = HERE / "results"
-LIMITS = ("ring", "2 rings", "memcpy", "memcpy, 2 threads", "fork", "local")
+LIMITS = ("ring", "ring, one core", "2 rings", "memcpy", "memcpy, 2 threads", "fork", "local")
 """Columns that are not rivals but what the machine can do."""
 
 ROUND_SECONDS_MAX = 120

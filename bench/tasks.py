@@ -30,6 +30,7 @@ question.ask(
                 "executor": Cell("stdlib", "executor.one", 1000),
                 "pool": Cell("stdlib", "pool.one", 2000),
                 "ring": Cell("ring", "one", 5000),
+                "ring, one core": Cell("ring", "one.pinned", 5000),
             },
             goals=[times(40, RAY), times(0.4, "ring")],
         ),

@@ -136,8 +136,7 @@ def _end(workers: list[Worker]) -> None:
         os.waitpid(worker.pid, 0)
 
 
-@play.measure("one")
-def _():
+def _one_at_a_time():
     (worker,) = workers = _rings(1)
 
     def run(count):
@@ -147,6 +146,20 @@ def _():
 
     yield run
     _end(workers)
+
+
+@play.measure("one")
+def _():
+    yield from _one_at_a_time()
+
+
+@play.measure("one.pinned")
+def _():
+    # Both processes on one core: a wake-up is a context switch there, and no interrupt.
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    yield from _one_at_a_time()
+    os.sched_setaffinity(0, cores)
 
 
 @play.measure("latency")
