@@ -6,16 +6,22 @@
 //! The lock order: the session lock is the innermost; nothing sleeps, runs a callback or calls Python
 //! while it is held.
 
+mod ask;
+mod calls;
 mod client;
 mod daemon;
+mod effects;
 mod events;
 mod peers;
 mod store;
+mod values;
 mod wait;
 mod work;
 
-pub use client::{Allocation, Client, ConnectError, KvAnswer, StoreError};
+pub use ask::KvAnswer;
+pub use client::{Client, ConnectError};
 pub use hoplo_core::session::{Call, CallOptions, SubmitError};
+pub use values::{Allocation, StoreError};
 
 use std::sync::Arc;
 

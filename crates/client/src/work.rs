@@ -239,13 +239,8 @@ impl Client {
             ReplyKind::Finished | ReplyKind::StreamEnd => true,
             ReplyKind::Item | ReplyKind::Part => false,
         };
-        let Some((replies, _)) = self.replies_to(to) else {
-            if finished {
-                self.worker.busy.fetch_sub(1, Ordering::Relaxed);
-            }
-            return;
-        };
         {
+            // Also when the caller is gone: then the daemon gives the room of stored results back.
             let now = self.now();
             let mut core = self.core.lock();
             let core = &mut *core;
@@ -254,6 +249,12 @@ impl Client {
                 self.carry_out(core);
             }
         }
+        let Some((replies, _)) = self.replies_to(to) else {
+            if finished {
+                self.worker.busy.fetch_sub(1, Ordering::Relaxed);
+            }
+            return;
+        };
         let room = replies.lock().bytes_max() - 1024;
         let mut body = Vec::with_capacity(64);
         let mut first = 0;

@@ -704,9 +704,9 @@ impl Cluster {
                 fiber.asked_room = false;
                 let generation = self.memory.seal(slot, offset, content);
                 let location = Location { slot, generation, offset, len };
-                self.session(id, |session, now, effects| {
+                self.session(id, |session, _, _| {
                     let owner = call.caller;
-                    session.result_stored(now, object, owner, location, &contains, effects);
+                    session.result_stored(object, owner, location, &contains);
                 });
                 Ok(Returned { value: Value::Stored(location), contains })
             }

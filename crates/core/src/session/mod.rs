@@ -183,6 +183,8 @@ pub struct Session {
     unreported: Vec<ObjectId>,
     unreported_max: usize,
     next_watch: u64,
+    /// Results that this worker sealed and has not replied yet, by slot.
+    results: Map<u32, Notice>,
     /// How streams ended whose reader is not done with them.
     ended_streams: Map<u64, Option<Failure>>,
     /// Functions that this process has exported.
@@ -217,6 +219,7 @@ impl Session {
             unreported: Vec::new(),
             unreported_max: refs::UNREPORTED_MIN,
             next_watch: 1,
+            results: Map::default(),
             ended_streams: Map::default(),
             exported: Set::default(),
             reasons: 0,

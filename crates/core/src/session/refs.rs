@@ -107,21 +107,20 @@ impl Session {
         self.notice(now, Notice::Sealed { object, location, contains, holder: self.me }, effects);
     }
 
-    /// A result that this worker sealed for `owner`. The notice goes out before the reply does.
+    /// A result that this worker sealed for `owner`. The daemon hears of it with the reply and not before: if
+    /// this process dies between the two, `owner` has a token that it never learns of.
     pub fn result_stored(
         &mut self,
-        now: Instant,
         object: ObjectId,
         owner: ProcessId,
         location: Location,
         contains: &[ObjectId],
-        effects: &mut Vec<Effect>,
     ) {
-        self.mention_all(now, contains, effects);
         self.counters.objects_stored += 1;
         self.counters.bytes_stored += location.len;
         let contains = contains.to_vec();
-        self.notice(now, Notice::Sealed { object, location, contains, holder: owner }, effects);
+        let notice = Notice::Sealed { object, location, contains, holder: owner };
+        self.results.insert(location.slot, notice);
     }
 
     /// A worker is about to write a reply: what it returns to `caller` and what it keeps is told before
@@ -135,8 +134,12 @@ impl Session {
     ) {
         for one in returned {
             self.mention_all(now, &one.contains, effects);
-            if matches!(one.value, Value::Stored(_)) {
-                continue; // the stored object's record contains them
+            if let Value::Stored(location) = &one.value {
+                // The stored object's record contains them.
+                let sealed = self.results.remove(&location.slot);
+                assert!(sealed.is_some(), "a worker seals the stored results that it replies");
+                sealed.into_iter().for_each(|sealed| self.notice(now, sealed, effects));
+                continue;
             }
             for object in &one.contains {
                 let notice = Notice::Hold { object: *object, process: caller };

@@ -56,9 +56,8 @@ fn a_stored_result_holds_what_it_contains_itself() {
     let mut owner = Owner::new();
     let own = owner.put(&[]);
     let (result, caller) = (foreign(4), process(9));
-    owner.act(|session, now, effects| {
-        session.result_stored(now, result, caller, place(1), &[own], effects);
-    });
+    owner.session.result_stored(result, caller, place(1), &[own]);
+    assert_eq!(owner.flushed(), [], "until the reply the owner could not learn of its token");
     let one = Returned { value: stored(1), contains: vec![own] };
     let effects =
         owner.act(|session, now, effects| session.before_reply(now, caller, &[one], effects)).1;

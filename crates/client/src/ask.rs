@@ -1,0 +1,148 @@
+//! Actors and questions to the daemon.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use hoplo_base::ActorId;
+use hoplo_core::session::{CreateActor, Effect};
+use hoplo_wire::node::{ActorCreated, KvOperation, ToClient, ToNode};
+use hoplo_wire::{Failure, FailureKind};
+
+use crate::client::Client;
+use crate::{ActorCreate, FoundActor};
+
+/// The old value (of a get, or of a put that did not overwrite), and the keys (of a listing).
+pub type KvAnswer = (Option<Vec<u8>>, Vec<Vec<u8>>);
+
+/// A reply's round trip through the daemon is bounded by its own deadlines; this only guards against a
+/// daemon that is stopped or stuck.
+const ANSWER_MAX: Duration = Duration::from_secs(60);
+
+impl Client {
+    // ---- actors ----
+
+    /// The caller owns one reference to the handle (`actor.handle()`), which `add_ref`/`drop_ref` count.
+    /// Waits for the daemon only for named actors (no GIL). Err: the name is taken.
+    pub fn create_actor(&self, create: ActorCreate) -> Result<FoundActor, String> {
+        let asks = !create.name.is_empty();
+        let mut answer = None;
+        let mut request = 0;
+        if asks {
+            let (number, receiver) = self.requests.lock().open();
+            request = number;
+            answer = Some(receiver);
+        }
+        let handle = create.handle.clone();
+        let record = CreateActor {
+            class_name: create.class_name,
+            name: create.name,
+            namespace: create.namespace,
+            detached: create.detached,
+            get_if_exists: create.get_if_exists,
+            shape: create.shape,
+            held: create.held,
+            max_restarts: create.max_restarts,
+            handle: create.handle,
+            request,
+        };
+        let actor = self
+            .with(|session, now, effects| session.create_actor(now, create.call, record, effects));
+        let Some(answer) = answer else { return Ok(FoundActor { actor, handle }) };
+        let result = match answer.recv() {
+            Ok(ToClient::ActorCreated { result, .. }) => result,
+            _ => Err(self.died().text()),
+        };
+        match result {
+            Ok(ActorCreated::New) => Ok(FoundActor { actor, handle }),
+            Ok(ActorCreated::Existing(found)) => {
+                self.with(|session, now, effects| {
+                    session.creation_refused(now, actor, effects);
+                    session.actor_found(found.actor);
+                });
+                Ok(FoundActor { actor: found.actor, handle: found.handle })
+            }
+            Err(reason) => {
+                self.with(|session, now, effects| session.creation_refused(now, actor, effects));
+                Err(reason)
+            }
+        }
+    }
+
+    /// Waits for the daemon (no GIL).
+    pub fn lookup_actor(&self, namespace: &str, name: &str) -> Option<FoundActor> {
+        let (namespace, name) = (namespace.to_string(), name.to_string());
+        let answer =
+            self.ask(Some(ANSWER_MAX), |request| ToNode::ActorLookup { request, namespace, name });
+        let Some(ToClient::ActorFound { found: Some(found), .. }) = answer else { return None };
+        self.core.lock().session.actor_found(found.actor);
+        Some(FoundActor { actor: found.actor, handle: found.handle })
+    }
+
+    pub fn kill_actor(&self, actor: ActorId, no_restart: bool) {
+        self.with(|session, _, effects| {
+            if no_restart {
+                session.actor_killed(actor);
+            }
+            effects.push(Effect::Node(ToNode::ActorKill { actor, no_restart }));
+        });
+    }
+
+    // ---- asking the daemon (all wait: no GIL) ----
+
+    pub fn query(&self, kind: &str, argument: &str, timeout: Duration) -> Result<String, String> {
+        let (kind, argument) = (kind.to_string(), argument.to_string());
+        let answer = self.ask(Some(timeout), |request| ToNode::Query { request, kind, argument });
+        match answer {
+            Some(ToClient::Answer { result, .. }) => result,
+            _ if self.gone.get().is_some() => Err(self.died().text()),
+            _ => Err(format!("the node daemon did not answer within {timeout:?}")),
+        }
+    }
+
+    /// The old value (Get, Put without overwrite), or the keys.
+    pub fn kv(&self, namespace: &str, operation: KvOperation) -> Result<KvAnswer, Failure> {
+        let namespace = namespace.to_string();
+        let answer =
+            self.ask(Some(ANSWER_MAX), |request| ToNode::Kv { request, namespace, operation });
+        match answer {
+            Some(ToClient::KvAnswer { value, keys, .. }) => Ok((value, keys)),
+            _ => Err(self.died()),
+        }
+    }
+
+    pub fn stop_node(&self) {
+        self.core.lock().writer.send(&ToNode::Stop);
+    }
+
+    /// `None`: the daemon is gone, or the time is up.
+    pub(crate) fn ask(
+        &self,
+        timeout: Option<Duration>,
+        message: impl FnOnce(u64) -> ToNode,
+    ) -> Option<ToClient> {
+        let (request, receiver): (u64, Receiver<ToClient>) = self.requests.lock().open();
+        {
+            let mut core = self.core.lock();
+            let core = &mut *core;
+            core.session.flush(&mut core.effects);
+            self.carry_out(core);
+            core.writer.send(&message(request));
+        }
+        match timeout {
+            None => receiver.recv().ok(),
+            Some(timeout) => match receiver.recv_timeout(timeout) {
+                Ok(answer) => Some(answer),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                    self.requests.lock().forget(request);
+                    None
+                }
+            },
+        }
+    }
+
+    pub(crate) fn died(&self) -> Failure {
+        self.gone.get().cloned().unwrap_or_else(|| {
+            Failure::new(FailureKind::NodeDied, "the connection to the node daemon is closed")
+        })
+    }
+}

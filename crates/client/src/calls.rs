@@ -1,0 +1,119 @@
+//! Calls of this process: functions, tasks, methods, streams.
+
+use hoplo_base::{ActorId, FunctionId, ObjectId, TaskId};
+use hoplo_core::session::{Effect, Event, StreamNext as Next};
+use hoplo_wire::node::ToNode;
+
+use crate::client::Client;
+use crate::{Call, StreamNext, SubmitError};
+
+impl Client {
+    /// Exports a pickled function or class of this job once; later calls with the same bytes are free.
+    pub fn export(&self, bytes: &[u8], contains: &[ObjectId]) -> FunctionId {
+        let hash = blake3::hash(bytes);
+        let id: [u8; 16] = hash.as_bytes()[..16].try_into().expect("a hash has 32 bytes");
+        let function = FunctionId(id);
+        self.with(|session, now, effects| {
+            if session.exports(function) {
+                let contains = contains.to_vec();
+                session.mention_exported(now, &contains, effects);
+                let bytes = bytes.to_vec();
+                effects.push(Effect::Node(ToNode::Export { function, bytes, contains }));
+            }
+        });
+        function
+    }
+
+    /// The pickled function; waits for the daemon (no GIL). `None`: nobody exported it.
+    pub fn fetch_function(&self, function: FunctionId) -> Option<Vec<u8>> {
+        let receiver = self.worker.await_function(function);
+        self.core.lock().writer.send(&ToNode::Fetch { function });
+        receiver.recv().ok().flatten()
+    }
+
+    /// Submits a task. The caller owns one reference to each of its `returns` objects
+    /// (`task.object(0..n)`).
+    pub fn submit(&self, call: Call) -> TaskId {
+        let now = self.now();
+        let mut core = self.core.lock();
+        let core = &mut *core;
+        self.drain(core);
+        let parent = core.running;
+        let task = core.session.submit(now, call, parent, &mut core.effects);
+        self.carry_out(core);
+        self.arm(core);
+        task
+    }
+
+    /// Submits a method call, in order with this process's other calls to the actor.
+    pub fn submit_method(&self, actor: ActorId, call: Call) -> Result<TaskId, SubmitError> {
+        let now = self.now();
+        let mut core = self.core.lock();
+        let core = &mut *core;
+        self.drain(core);
+        let parent = core.running;
+        let task = core.session.submit_method(now, actor, call, parent, &mut core.effects);
+        self.carry_out(core);
+        self.arm(core);
+        task
+    }
+
+    /// Takes the next item of a streaming call of this process.
+    pub fn stream_next(&self, task: TaskId) -> StreamNext {
+        let mut core = self.core.lock();
+        let core = &mut *core;
+        self.drain(core);
+        let taken = core.streams.get(&task).copied().unwrap_or(0);
+        let next = core.session.stream_next(task, taken, &mut core.effects);
+        if let Next::Item(_) = next {
+            core.streams.insert(task, taken + 1);
+        }
+        self.carry_out(core);
+        match next {
+            Next::Item(object) => StreamNext::Item(object),
+            Next::Pending => StreamNext::Pending,
+            Next::End => StreamNext::End,
+        }
+    }
+
+    /// The object that is ready (with the value `none`, encoded) when a stream of this process has ended,
+    /// or fails with what ended it. The caller owns one reference.
+    pub fn stream_completion(&self, task: TaskId, none: &[u8]) -> ObjectId {
+        self.core.lock().session.stream_completion(task, none.into())
+    }
+
+    /// Runs `callback` on the progress thread when `stream_next` is not `Pending`.
+    pub fn on_stream(&self, task: TaskId, callback: Box<dyn FnOnce() + Send>) {
+        let mut core = self.core.lock();
+        let core = &mut *core;
+        let taken = core.streams.get(&task).copied().unwrap_or(0);
+        match core.session.stream_watch(task, taken) {
+            Some(watch) => {
+                core.watches.insert(watch, callback);
+            }
+            None => core.due.push(callback),
+        }
+        self.arm(core);
+    }
+
+    /// The reader is gone: items not taken are dropped, the producer is cancelled.
+    pub fn stream_drop(&self, task: TaskId) {
+        let now = self.now();
+        let mut core = self.core.lock();
+        let core = &mut *core;
+        let taken = core.streams.remove(&task).unwrap_or(0);
+        core.session.stream_drop(now, task, taken, &mut core.effects);
+        self.carry_out(core);
+        self.arm(core);
+    }
+
+    pub fn cancel(&self, object: ObjectId, force: bool, recursive: bool) {
+        let mut core = self.core.lock();
+        let core = &mut *core;
+        self.drain(core);
+        let event = Event::Cancel { task: object.task, force, recursive };
+        core.session.handle(self.now(), event, &mut core.effects);
+        self.carry_out(core);
+        self.arm(core);
+    }
+}

@@ -1,0 +1,153 @@
+//! What the session decides, carried out: frames into rings, notices to the daemon, room given back.
+
+use std::os::fd::AsFd;
+
+use hoplo_base::{ProcessId, limits};
+use hoplo_core::session::{Effect, Event};
+use hoplo_shm::{Urgency, WriteError};
+use hoplo_wire::node::ToNode;
+
+use crate::client::{Client, Core};
+use crate::peers::Outbound;
+
+impl Client {
+    /// Effects in order, and those of the events that they lead to.
+    pub(crate) fn carry_out(&self, core: &mut Core) {
+        let mut rung: Vec<ProcessId> = Vec::new();
+        let mut fired = false;
+        while !core.effects.is_empty() {
+            for effect in std::mem::take(&mut core.effects) {
+                match effect {
+                    Effect::Place { worker, seq } => {
+                        if self.place(core, worker, seq) && rung.last() != Some(&worker) {
+                            rung.push(worker);
+                        }
+                    }
+                    Effect::Revoke { worker, seqs } => self.revoke(core, worker, &seqs),
+                    Effect::Node(message) => core.writer.send(&message),
+                    Effect::FreeStored { object, location } => {
+                        let freed = self.store.lock().free_private(location);
+                        let now = self.now();
+                        if freed {
+                            core.session.freed(now, object, &mut core.effects);
+                            core.freed = true;
+                        } else {
+                            core.session.free_refused(now, object, &mut core.effects);
+                        }
+                    }
+                    Effect::Fire { watch } => {
+                        let callback = core.watches.remove(&watch);
+                        fired |= callback.is_some();
+                        core.due.extend(callback);
+                    }
+                    Effect::Warn { line } => self.hooks.warn(&line),
+                }
+            }
+        }
+        if fired {
+            self.own_bell(Urgency::Must); // the progress thread may sleep until a reply comes
+        }
+        if std::mem::take(&mut core.freed) {
+            self.trim(core); // only now: it flushes, and earlier notices of this batch go first
+        }
+        for worker in rung {
+            if let Some(peer) = core.peers.get(&worker) {
+                peer.wake(&self.segment);
+            }
+        }
+    }
+
+    /// Free room beyond what is worth keeping warm goes back to the node.
+    pub(crate) fn trim(&self, core: &mut Core) {
+        let pieces = self.store.lock().surplus();
+        self.return_room(core, pieces);
+        if core.cool_at.is_none() {
+            core.cool_at = Some(self.now() + limits::WARM_TIME);
+        }
+    }
+
+    /// The daemon hears first that what lay there is gone.
+    pub(crate) fn return_room(&self, core: &mut Core, pieces: Vec<(u64, u64)>) {
+        if pieces.is_empty() {
+            return;
+        }
+        core.session.flush(&mut core.effects);
+        self.carry_out(core);
+        for (offset, len) in pieces {
+            core.writer.send(&ToNode::ExtentReturn { offset, len });
+        }
+    }
+
+    /// Writes a call into its ring; true if the worker is to be rung.
+    fn place(&self, core: &mut Core, worker: ProcessId, seq: u64) -> bool {
+        let Core { session, peers, writer, overflowing, .. } = core;
+        let peer = peers.entry(worker).or_insert_with(|| {
+            let (peer, fd) = Outbound::create(worker).expect("a memfd of 512 KiB can be made");
+            writer.send_with(&ToNode::Connect { to: worker }, &[fd.as_fd()]);
+            peer
+        });
+        if !peer.overflow.is_empty() {
+            peer.overflow.push_back(seq);
+            return false;
+        }
+        let Some(frame) = session.frame(seq) else { return false };
+        match peer.write(seq, &[&frame.header, frame.args, &frame.extra, frame.refs]) {
+            Ok(()) => true,
+            Err(WriteError::Full { .. }) => {
+                peer.overflow.push_back(seq);
+                *overflowing += 1;
+                true
+            }
+            Err(error @ (WriteError::FrameTooLarge { .. } | WriteError::Corrupt(_))) => {
+                panic!("a call does not fit its ring: {error}")
+            }
+        }
+    }
+
+    /// Calls that found a ring full are tried again.
+    pub(crate) fn refill(&self, core: &mut Core) {
+        if core.overflowing == 0 {
+            return;
+        }
+        let Core { session, peers, overflowing, .. } = core;
+        let mut full: Vec<&mut Outbound> =
+            peers.values_mut().filter(|peer| !peer.overflow.is_empty()).collect();
+        for peer in &mut full {
+            let mut wrote = false;
+            while let Some(seq) = peer.overflow.front().copied() {
+                if let Some(frame) = session.frame(seq) {
+                    let parts = [&frame.header, frame.args, &frame.extra, frame.refs];
+                    if peer.write(seq, &parts).is_err() {
+                        break;
+                    }
+                    wrote = true;
+                }
+                peer.overflow.pop_front();
+            }
+            if peer.overflow.is_empty() {
+                *overflowing -= 1;
+            }
+            if wrote {
+                peer.wake(&self.segment);
+            }
+        }
+    }
+
+    fn revoke(&self, core: &mut Core, worker: ProcessId, asked: &[u64]) {
+        let mut seqs = Vec::new();
+        let mut kept = Vec::new();
+        if let Some(peer) = core.peers.get_mut(&worker) {
+            let overflowed = !peer.overflow.is_empty();
+            // From the back, so that nothing is started out of order meanwhile.
+            for seq in asked.iter().rev() {
+                if peer.revoke(*seq) { seqs.push(*seq) } else { kept.push(*seq) }
+            }
+            if overflowed && peer.overflow.is_empty() {
+                core.overflowing -= 1;
+            }
+        }
+        seqs.reverse();
+        let event = Event::Revoked { worker, seqs, kept };
+        core.session.handle(self.now(), event, &mut core.effects);
+    }
+}

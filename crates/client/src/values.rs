@@ -1,0 +1,225 @@
+//! Values: put, read, counted; room in the store.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use hoplo_base::{ObjectId, ProcessId, limits};
+use hoplo_shm::PinError;
+use hoplo_wire::node::{ToClient, ToNode};
+use hoplo_wire::{Failure, FailureKind, Location, Value};
+use parking_lot::Mutex;
+
+use crate::client::Client;
+use crate::store::Room;
+use crate::{Content, Pinned};
+
+/// Room in the store that is being written; freed on drop unless it was put.
+pub struct Allocation {
+    client: Arc<Client>,
+    room: Option<Room>,
+    address: usize,
+    len: usize,
+}
+
+/// No room in the object store.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Says who holds what and what may be done.
+    #[error("{0}")]
+    Full(String),
+    #[error("{0}")]
+    NodeDied(String),
+}
+
+impl Client {
+    /// A value of at most `INLINE_BYTES_MAX`; the caller owns one reference. `contains`: refs that
+    /// lie inside.
+    pub fn put(&self, bytes: &[u8], contains: &[ObjectId]) -> ObjectId {
+        let value = Value::Inline(bytes.into());
+        self.core.lock().session.put_inline(value, contains)
+    }
+
+    /// Room in the store. May wait for the daemon: call it without the GIL when `len` is not at hand
+    /// (`allocate_warm` never waits).
+    pub fn allocate(self: &Arc<Self>, len: usize) -> Result<Allocation, StoreError> {
+        loop {
+            if let Some(allocation) = self.allocate_warm(len) {
+                return Ok(allocation);
+            }
+            let slots = self.store.lock().slots_short();
+            let bytes = (len as u64).max(1).next_multiple_of(limits::OBJECT_ALIGN);
+            let answer = self.ask(None, |request| ToNode::ExtentWant { request, bytes, slots });
+            match answer {
+                // The node loop has put it into the store.
+                Some(ToClient::ExtentGranted { .. }) => {}
+                Some(ToClient::ExtentDenied { reason, .. }) => {
+                    return Err(StoreError::Full(reason));
+                }
+                _ => return Err(StoreError::NodeDied(self.died().text())),
+            }
+        }
+    }
+
+    pub fn allocate_warm(self: &Arc<Self>, len: usize) -> Option<Allocation> {
+        let mut room = self.store.lock().allocate(len as u64)?;
+        let address = room.claim.as_mut_ptr() as usize;
+        Some(Allocation { client: self.clone(), room: Some(room), address, len })
+    }
+
+    /// Seals it as a put of this process.
+    pub fn put_allocated(&self, mut allocation: Allocation, contains: &[ObjectId]) -> ObjectId {
+        let location = self.seal(&mut allocation);
+        self.with(|session, now, effects| {
+            let object = session.next_put();
+            session.put_stored(now, object, location, contains, effects);
+            object
+        })
+    }
+
+    /// Seals it as the result `object` that belongs to `owner`; the value goes into a reply.
+    pub fn seal_result(
+        &self,
+        object: ObjectId,
+        owner: ProcessId,
+        mut allocation: Allocation,
+        contains: &[ObjectId],
+    ) -> Value {
+        let location = self.seal(&mut allocation);
+        self.core.lock().session.result_stored(object, owner, location, contains);
+        Value::Stored(location)
+    }
+
+    fn seal(&self, allocation: &mut Allocation) -> Location {
+        let room = allocation.room.take().expect("an allocation is sealed once");
+        self.store.lock().seal(room)
+    }
+
+    // ---- references: each Python ObjectRef owns one ----
+
+    pub fn add_ref(&self, object: ObjectId) {
+        self.core.lock().session.add_ref(object);
+    }
+
+    pub fn drop_ref(&self, object: ObjectId) {
+        self.with(|session, now, effects| session.drop_ref(now, object, effects));
+    }
+
+    /// A ref leaves this process in a way that nobody follows (bytes that foreign code pickled): the daemon
+    /// knows the object from now on.
+    pub fn escape(&self, object: ObjectId) {
+        self.with(|session, now, effects| session.mention_exported(now, &[object], effects));
+    }
+
+    // ---- reading ----
+
+    /// The content if it is ready and readable here now; never waits. For a borrowed or spilled
+    /// object that is not here, `None`: `wait` fetches it.
+    pub fn read(self: &Arc<Self>, object: ObjectId) -> Option<Content> {
+        let value = self.core.lock().session.value(object).cloned()?;
+        match value {
+            Value::Inline(bytes) => Some(Content::Inline(bytes)),
+            Value::Failed(failure) => Some(Content::Failed(failure)),
+            Value::Stored(location) => self.read_stored(object, location, false),
+        }
+    }
+
+    /// A top-level argument that lies in the store, as its call frame says. `None`: it moved; then
+    /// this process holds one reference: `wait` for it, `read` it, `drop_ref` it.
+    pub fn argument(self: &Arc<Self>, object: ObjectId, location: Location) -> Option<Content> {
+        let mut core = self.core.lock();
+        if location == Location::ASK {
+            core.session.add_ref(object);
+            return None;
+        }
+        core.session.borrow_stored(object, location);
+        drop(core);
+        self.read_stored(object, location, true)
+    }
+
+    /// `counted`: the caller has a count of the object to give to the view.
+    fn read_stored(
+        self: &Arc<Self>,
+        object: ObjectId,
+        location: Location,
+        counted: bool,
+    ) -> Option<Content> {
+        let pinned = self.store.lock().pin(location);
+        match pinned {
+            Ok(pin) => {
+                if !counted {
+                    self.core.lock().session.add_ref(object);
+                }
+                let (client, pin) = (self.clone(), Mutex::new(Some(pin)));
+                let release = Box::new(move || {
+                    // Once closed, our row of pins may be another process's.
+                    let ours = !client.closing.load(Ordering::Acquire);
+                    if let Some(pin) = pin.lock().take()
+                        && ours
+                    {
+                        client.store.lock().unpin(pin);
+                        client.drop_ref(object);
+                    }
+                });
+                let arena = self.arena.clone();
+                let (offset, len) = (location.offset, location.len);
+                Some(Content::Stored(Arc::new(Pinned { arena, offset, len, release })))
+            }
+            Err(PinError::Stale { .. } | PinError::Closing { .. }) => {
+                self.with(|session, _, effects| {
+                    session.location_stale(object, location, effects);
+                });
+                None
+            }
+            Err(error @ PinError::TableFull) => {
+                if counted {
+                    self.drop_ref(object);
+                }
+                let failure = Failure::new(FailureKind::StoreFull, error.to_string());
+                Some(Content::Failed(failure))
+            }
+        }
+    }
+
+    /// Runs `callback` on the progress thread once the object is ready (soon, if it is).
+    pub fn on_ready(&self, object: ObjectId, callback: Box<dyn FnOnce() + Send>) {
+        let mut core = self.core.lock();
+        let core = &mut *core;
+        match core.session.watch(object, &mut core.effects) {
+            Some(watch) => {
+                core.watches.insert(watch, callback);
+            }
+            None => core.due.push(callback),
+        }
+        self.carry_out(core);
+        self.arm(core);
+    }
+
+    /// Why it is not ready, for the text of a timeout: `waits for task:1-2 of f (queued: needs GPU 1,
+    /// node has 0)`.
+    pub fn explain(&self, object: ObjectId) -> String {
+        self.core.lock().session.explain(object)
+    }
+}
+
+impl Allocation {
+    /// 64-byte aligned, writable memory in the arena.
+    pub fn as_mut_ptr(&self) -> *mut u8 {
+        self.address as *mut u8
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        if let Some(room) = self.room.take() {
+            self.client.store.lock().abandon(room);
+        }
+    }
+}
