@@ -1,8 +1,9 @@
 """`f.map(items)`: many calls in few tasks.
 
-Items travel in chunks, each of which one worker runs in a loop. How many items make a chunk follows the
-time that they take: the first chunks are single items, later ones about `CHUNK_SECONDS` of work, so that
-long calls spread over all workers and short ones cost nearly nothing beside themselves.
+Items travel in chunks, each of which one worker runs in a loop. How many items make a chunk
+follows the time that they take: the first chunks are single items, later ones about
+`CHUNK_SECONDS` of work, so that long calls spread over all workers and short ones cost nearly
+nothing beside themselves.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -44,7 +45,7 @@ def map_items(
     if function._options.num_returns != 1:
         raise ValueError(f"{name}.map() is for functions with num_returns=1")
     single = len(iterables) == 1
-    length = min((len(i) for i in iterables if hasattr(i, "__len__")), default=None)
+    length = min((len(i) for i in iterables if isinstance(i, Sized)), default=None)
     items = iter(iterables[0]) if single else zip(*iterables, strict=False)
     chunks = _Chunks(items, length, chunk_size, _workers(function))
     run = _chunk_function(function, star=not single)

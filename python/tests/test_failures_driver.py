@@ -127,8 +127,8 @@ WAITS = {
 def test_ctrl_c_ends_a_wait_at_once_and_the_session_goes_on(tmp_path, wait):
     with program(tmp_path, INTERRUPTED.format(wait=wait)) as driver:
         driver.said("waits")
-        # As a terminal does it: to everyone in the foreground. Python itself loses a signal that comes in
-        # the instant before a lock's wait, so a second press is allowed; a person's would be, too.
+        # As a terminal does it: to everyone in the foreground. Python itself loses a signal that
+        # comes in the instant before a lock's wait: a second press is allowed.
         press = (driver.pid, signal.SIGINT)
         again = threading.Timer(0.5, os.killpg, press)
         began = time.monotonic()
