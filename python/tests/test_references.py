@@ -234,3 +234,12 @@ def test_references_in_a_cycle_of_python_objects():
     holder["self"] = holder
     del ref, holder
     eventually(lambda: stored() <= before)
+
+
+def test_a_result_with_many_refs_inside_killed_its_worker():
+    @hoplo.remote
+    def many(count):
+        return [hoplo.put(i) for i in range(count)]
+
+    refs = hoplo.get(many.remote(10_000))
+    assert hoplo.get(refs) == list(range(10_000))

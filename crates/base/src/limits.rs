@@ -6,6 +6,9 @@ use std::time::Duration;
 /// goes into the node's object store.
 pub const INLINE_BYTES_MAX: usize = 100 * 1024;
 
+/// A value with more refs inside goes into the store however small it is: a reply lists the refs.
+pub const INLINE_REFS_MAX: usize = 1000;
+
 /// All arguments of one call that travel inside its frame; what is over goes into the store.
 pub const CALL_INLINE_BYTES_MAX: usize = 112 * 1024;
 
@@ -63,7 +66,7 @@ pub const NOTICES_BATCH: usize = 64;
 /// Last lines of a worker's output that are kept for its obituary.
 pub const OBITUARY_LINES: usize = 20;
 
-const _: () = assert!(INLINE_BYTES_MAX + 4096 <= RING_BYTES / 2);
+const _: () = assert!(INLINE_BYTES_MAX + 20 * INLINE_REFS_MAX + 4096 <= RING_BYTES / 2);
 const _: () = assert!(CALL_INLINE_BYTES_MAX + 4096 <= RING_BYTES / 2);
 const _: () = assert!(PROCESSES_MAX <= 1 << 16);
 const _: () = assert!(EXTENT_BYTES_MIN.is_multiple_of(4096) && OBJECT_ALIGN == 64);

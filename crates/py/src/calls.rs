@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use hoplo_base::limits::INLINE_BYTES_MAX;
+use hoplo_base::limits::{INLINE_BYTES_MAX, INLINE_REFS_MAX};
 use hoplo_base::{ObjectId, ProcessId, TaskId};
 use hoplo_client::{IncomingCall, Waited};
 use hoplo_wire::call::{
@@ -330,6 +330,12 @@ impl Invocation {
         bytes.clear();
         let encoded = values::encode(value, INLINE_BYTES_MAX, &mut bytes, &mut contains)
             .map_err(|error| values::unpicklable(value, &name(), error));
+        let encoded = match encoded {
+            Ok(Encoded::Inline) if contains.len() > INLINE_REFS_MAX => {
+                Ok(Encoded::Large(values::Large::of_bytes(std::mem::take(&mut bytes))))
+            }
+            other => other,
+        };
         let value = match encoded {
             Ok(Encoded::Inline) => Value::Inline(bytes.as_slice().into()),
             Ok(Encoded::Large(large)) => {

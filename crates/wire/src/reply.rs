@@ -79,8 +79,13 @@ impl ReplyHeader {
 pub fn encode_returned(returned: &[Returned], out: &mut Vec<u8>) {
     for one in returned {
         one.value.encode(out);
-        out.extend_from_slice(&(one.contains.len() as u32).to_le_bytes());
-        for object in &one.contains {
+        // What a stored value contains is held by the daemon's record of it: who reads it finds the refs.
+        let contains = match one.value {
+            Value::Stored(_) => &[],
+            Value::Inline(_) | Value::Failed(_) => one.contains.as_slice(),
+        };
+        out.extend_from_slice(&(contains.len() as u32).to_le_bytes());
+        for object in contains {
             out.extend_from_slice(&object.to_bytes());
         }
     }

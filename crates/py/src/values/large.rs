@@ -35,6 +35,11 @@ pub(super) enum Owner {
 pub(super) struct BufferView(Box<ffi::Py_buffer>);
 
 impl Large {
+    /// A whole encoding.
+    pub(crate) fn of_bytes(bytes: Vec<u8>) -> Large {
+        Self::of_plain(bytes, Vec::new())
+    }
+
     /// A plain encoding and the data that it leaves out.
     pub(super) fn of_plain(head: Vec<u8>, segments: Vec<Segment>) -> Large {
         let mut pieces = Vec::with_capacity(2 * segments.len() + 1);
