@@ -3,6 +3,7 @@
 import itertools
 import os
 import subprocess
+import threading
 
 import numpy as np
 import pytest
@@ -119,3 +120,16 @@ def test_a_full_disk_is_an_error_that_says_who_holds_what(fresh_node, small_disk
     assert hoplo.get(hoplo.put(filled(77)))[-1] == 77
     assert hoplo.get(refs[0])[-1] == 0
     hoplo.shutdown()
+
+
+def test_results_before_one_that_cannot_be_sent_leave_their_room(fresh_node):
+    fresh_node(num_cpus=1, object_store_memory=64 * MIB)
+
+    @hoplo.remote(num_returns=2, max_retries=0)
+    def half():
+        return filled(1), threading.Lock()
+
+    for _ in range(20):  # over twice the store
+        first, _second = half.remote()
+        with pytest.raises(TypeError, match="lock"):
+            hoplo.get(first)

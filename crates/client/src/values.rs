@@ -89,6 +89,14 @@ impl Client {
         Value::Stored(location)
     }
 
+    /// A sealed result that will not be replied: nobody else ever saw it.
+    pub fn discard_result(&self, value: &Value) {
+        if let Value::Stored(location) = value {
+            self.core.lock().session.result_discarded(*location);
+            self.store.lock().free_private(*location);
+        }
+    }
+
     fn seal(&self, allocation: &mut Allocation) -> Location {
         let room = allocation.room.take().expect("an allocation is sealed once");
         self.store.lock().seal(room)

@@ -273,10 +273,21 @@ impl Invocation {
             1 => Ok(vec![self.returned(value, 0, name)?]),
             count => {
                 let values = self.several(value, count)?;
-                let returned = |(index, value): (usize, &Bound<'_, PyAny>)| {
-                    self.returned(value, index as u32, || format!("{}[{index}]", name()))
-                };
-                values.iter().enumerate().map(returned).collect()
+                let mut all = Vec::with_capacity(values.len());
+                for (index, value) in values.iter().enumerate() {
+                    let name = || format!("{}[{index}]", name());
+                    match self.returned(value, index as u32, name) {
+                        Ok(one) => all.push(one),
+                        Err(error) => {
+                            // Those before it are not replied: their room in the store is free again.
+                            all.iter().for_each(|one: &Returned| {
+                                self.session.client.discard_result(&one.value);
+                            });
+                            return Err(error);
+                        }
+                    }
+                }
+                Ok(all)
             }
         }
     }

@@ -123,6 +123,12 @@ impl Session {
         self.results.insert(location.slot, notice);
     }
 
+    /// A result that was sealed and will not be replied.
+    pub fn result_discarded(&mut self, location: Location) {
+        let result = self.results.remove(&location.slot);
+        assert!(result.is_some(), "only what was sealed here can be discarded");
+    }
+
     /// A worker is about to write a reply: what it returns to `caller` and what it keeps is told before
     /// (REF-3, REF-4).
     pub fn before_reply(
