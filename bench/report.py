@@ -92,7 +92,7 @@ def section(report: dict[str, Any]) -> list[str]:
     if picture.exists():
         lines += [f"![{report['title']}](results/{picture.name})", ""]
     lines += [
-        "| measure | unit | hoplo (lowest .. highest) | Ray | best other | limit or reference"
+        "| measure | unit | hoplo (lowest .. highest) | Ray | others, best first | limit or reference"
         " | goal: how much of it | reached |",
         "|---|---|---|---|---|---|---|---|",
     ]
@@ -119,11 +119,10 @@ def table_row(row: dict[str, Any]) -> str:
         for name, cell in columns.items()
         if name not in ("hoplo", "ray", *LIMITS, *OWN)
     }
-    best = "-"
-    if rivals:
-        pick = min if row["unit"] in LOWER_IS_BETTER else max
-        name = pick(rivals, key=lambda rival: rivals[rival])
-        best = f"{name} {number(rivals[name])}"
+    order = sorted(rivals, key=lambda rival: rivals[rival])
+    if row["unit"] not in LOWER_IS_BETTER:
+        order.reverse()
+    others = "; ".join(f"{name} {number(rivals[name])}" for name in order) or "-"
     limits = [
         f"{name} {number(cell['median'])}" for name, cell in columns.items() if name in LIMITS + OWN
     ]
@@ -131,7 +130,7 @@ def table_row(row: dict[str, Any]) -> str:
     if hoplo and "ray" in columns and row["unit"] not in LOWER_IS_BETTER:
         ray += f" ({hoplo['median'] / columns['ray']['median']:,.1f}x)"
     goals = "; ".join(f"{goal['text']}: {of_it(goal['ratio'])}" for goal in row["goals"]) or "-"
-    cells = [row["name"], row["unit"] or "-", own, ray, best, "; ".join(limits) or "-", goals]
+    cells = [row["name"], row["unit"] or "-", own, ray, others, "; ".join(limits) or "-", goals]
     return f"| {' | '.join(cells)} | {verdict(row)} |"
 
 
