@@ -92,8 +92,8 @@ def section(report: dict[str, Any]) -> list[str]:
     if picture.exists():
         lines += [f"![{report['title']}](results/{picture.name})", ""]
     lines += [
-        "| measure | unit | hoplo (lowest .. highest) | Ray | others, best first | limit or reference"
-        " | goal: how much of it | reached |",
+        "| measure | unit | hoplo (lowest .. highest) | Ray | others, best first"
+        " | limit or reference | goal: how much of it | reached |",
         "|---|---|---|---|---|---|---|---|",
     ]
     notes = []
