@@ -1,7 +1,8 @@
 //! Carrying out what the machines decide: one function a machine, one arm an effect.
 
 use hoplo_core::actors::life;
-use hoplo_core::control::ActorEntry;
+use hoplo_core::control::rows::actor_key;
+use hoplo_core::control::{ActorEntry, ControlStore};
 use hoplo_core::objects;
 use hoplo_core::sched::{local, workers};
 use hoplo_wire::node::{ActorState, Notice, ToClient};
@@ -123,6 +124,9 @@ impl Daemon {
             }
             Effect::NodeRelease { objects } => {
                 self.queue.push_back(Work::Objects(objects::Event::NodeReleased { objects }));
+            }
+            Effect::Forget { actor } => {
+                self.control.delete(&actor_key(actor));
             }
             Effect::Save { actor } => {
                 let row = self.actors.row(actor).expect("its row changed");

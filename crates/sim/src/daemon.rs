@@ -536,7 +536,7 @@ impl Cluster {
             life::Effect::NodeRelease { objects } => {
                 queue.push_back(Work::Objects(objects::Event::NodeReleased { objects }));
             }
-            life::Effect::Save { .. } => {}
+            life::Effect::Save { .. } | life::Effect::Forget { .. } => {}
         }
     }
 

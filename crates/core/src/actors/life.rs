@@ -163,6 +163,10 @@ pub enum Effect {
     Save {
         actor: ActorId,
     },
+    /// It is dead for long: its row goes, too.
+    Forget {
+        actor: ActorId,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -529,7 +533,7 @@ impl ActorTable {
         let Some(actor) = self.actors.get_mut(&id) else { return };
         actor.unreachable = true;
         if actor.is_dead() {
-            self.remember(id);
+            self.remember(id, effects);
         } else if let Some(worker) = actor.worker() {
             let reason = "no handle of it is left".to_string();
             effects.push(Effect::Stop { worker, manner: Manner::Finish, reason });
@@ -606,7 +610,7 @@ impl ActorTable {
             effects.push(Effect::NodeRelease { objects: vec![id.handle()] });
         }
         if actor.unreachable {
-            self.remember(id);
+            self.remember(id, effects);
         }
         self.changed(id, effects);
     }
@@ -629,12 +633,13 @@ impl ActorTable {
     }
 
     /// Dead and unreachable: kept for listings, for a while.
-    fn remember(&mut self, id: ActorId) {
+    fn remember(&mut self, id: ActorId, effects: &mut Vec<Effect>) {
         self.past.push_back(id);
         if self.past.len() > REMEMBERED_MAX
             && let Some(oldest) = self.past.pop_front()
         {
             self.actors.remove(&oldest);
+            effects.push(Effect::Forget { actor: oldest });
         }
     }
 

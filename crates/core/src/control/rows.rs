@@ -97,7 +97,7 @@ impl Entry for ActorEntry {
     const TABLE: Table = Table::Actor;
 
     fn key_bytes(&self) -> Vec<u8> {
-        self.actor.0.to_bytes().to_vec()
+        actor_key(self.actor).bytes
     }
 }
 
@@ -115,6 +115,10 @@ impl Entry for EventEntry {
     fn key_bytes(&self) -> Vec<u8> {
         [self.at_us.to_be_bytes(), self.seq.to_be_bytes()].concat()
     }
+}
+
+pub fn actor_key(actor: ActorId) -> Key {
+    Key { table: Table::Actor, bytes: actor.0.to_bytes().to_vec() }
 }
 
 /// The key of one function of one job; the job comes first, so that a job's rows are a range.
