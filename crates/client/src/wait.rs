@@ -22,7 +22,7 @@ use crate::peers::slot_of;
 const LENIENT: Duration = Duration::from_millis(1);
 
 /// Looking costs no more than the wake-up that it may save.
-const SPIN: Duration = Duration::from_micros(20);
+const SPIN: Duration = Duration::from_micros(50);
 
 /// A signal that arrives just before the sleep does not end it: the caller looks at its signals at least
 /// this often.
