@@ -389,7 +389,7 @@ def wait(
         raise ValueError(
             f"num_returns must be from 1 to the number of refs, {len(refs)}, not {num_returns}"
         )
-    # It refuses what is no ref, and doubles: a look at each in Python would cost more than the wait.
+    # It refuses what is no ref, and doubles: a look at each here would cost more than the wait.
     return _core.wait(refs, num_returns, seconds(timeout), bool(fetch_local))
 
 
