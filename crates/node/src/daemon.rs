@@ -148,9 +148,16 @@ pub(crate) enum Timer {
 #[derive(Debug)]
 pub(crate) struct Slots {
     owners: Vec<Option<ProcessId>>,
+    /// Given back, longest ago first.
     free: VecDeque<u16>,
+    /// The first that was never taken.
+    fresh: u16,
     taken: Vec<u16>,
 }
+
+/// So many slots rest before one is taken again: who still rings a dead process's bell wakes nobody new.
+/// A slot that was never taken costs a page of the segment, so no more rest than that.
+const RESTING_SLOTS: usize = 64;
 
 /// The daemon could not start.
 #[derive(Debug, thiserror::Error)]
@@ -480,13 +487,20 @@ impl Slots {
         // Slot 0 is the daemon's.
         Self {
             owners: vec![None; usize::from(count)],
-            free: (1..count).collect(),
+            free: VecDeque::new(),
+            fresh: 1,
             taken: Vec::new(),
         }
     }
 
     pub(crate) fn take(&mut self, process: impl FnOnce(u16) -> ProcessId) -> Option<ProcessId> {
-        let slot = self.free.pop_front()?;
+        let rested = self.free.len() > RESTING_SLOTS;
+        let slot = if !rested && usize::from(self.fresh) < self.owners.len() {
+            self.fresh += 1;
+            self.fresh - 1
+        } else {
+            self.free.pop_front()?
+        };
         let process = process(slot);
         self.owners[usize::from(slot)] = Some(process);
         self.taken.push(slot);
