@@ -243,3 +243,16 @@ def test_a_result_with_many_refs_inside_killed_its_worker():
 
     refs = hoplo.get(many.remote(10_000))
     assert hoplo.get(refs) == list(range(10_000))
+
+
+def test_a_ref_pickled_by_hand_was_lost_in_another_process():
+    import pickle
+
+    @hoplo.remote
+    class Keeper:
+        def make(self):
+            return pickle.dumps(hoplo.put("value"))
+
+    keeper = Keeper.remote()
+    ref = pickle.loads(hoplo.get(keeper.make.remote()))
+    assert hoplo.get(ref, timeout=30) == "value"

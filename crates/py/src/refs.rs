@@ -162,6 +162,7 @@ impl ObjectRef {
 pub(crate) fn note_or_keep(session: &Session, object: ObjectId) {
     if !values::note_contained(object) {
         session.client.add_ref(object);
+        session.client.escape(object); // the node knows it, wherever the bytes go
     }
 }
 
