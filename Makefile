@@ -3,6 +3,7 @@
 #   make build   release wheel into .venv: .venv/bin/python and .venv/bin/hoplo work
 #   make demo    build, then examples/train_policy.py
 #   make test    formatting, lints, Rust tests, simulation, Python tests
+#   make record-instructions   what the hot paths take is right: the new baseline
 #   make dev     the quick loop: compile, link the tree into .venv, no wheel
 #   make bench   every benchmark beside its rivals, in bench/RESULTS.md (rivals in .bench-venv)
 #   make format  rewrite the sources the way `make test` wants them
@@ -33,7 +34,8 @@ WHEEL_SOURCES := $(RUST_SOURCES) $(PYTHON_SOURCES) setup.py pyproject.toml LICEN
 LINTED := python examples setup.py $(wildcard bench docs tests)
 
 .PHONY: build demo test dev format clean check-tools bench bench-rivals \
-        test-format test-lint test-types test-rust test-loom test-sim test-python
+        test-format test-lint test-types test-rust test-loom test-sim test-instructions test-python \
+        record-instructions
 
 # ---------------------------------------------------------------------------- build
 
@@ -83,7 +85,7 @@ demo: build $(VENV)/.demo
 
 # ---------------------------------------------------------------------------- test
 
-test: test-format test-lint test-types test-rust test-loom test-sim test-python
+test: test-format test-lint test-types test-rust test-loom test-sim test-instructions test-python
 	@echo "all of make test passed"
 
 test-format: check-tools $(VENV)/.dev
@@ -108,6 +110,13 @@ test-loom: check-tools
 
 test-sim: check-tools
 	$(CARGO) test --locked --quiet --release -p hoplo-sim
+
+# Counts, not times: they are the same on a busy machine. Needs valgrind, says so without it.
+test-instructions: check-tools
+	$(CARGO) bench --locked --quiet -p hoplo-client --bench instructions
+
+record-instructions: check-tools
+	$(CARGO) bench --locked --quiet -p hoplo-client --bench instructions -- --record
 
 test-python: build $(VENV)/.dev
 	$(VENV_PYTHON) -m pytest $(PYTEST_FLAGS) python/tests
