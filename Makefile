@@ -5,6 +5,7 @@
 #   make test    formatting, lints, Rust tests, simulation, Python tests
 #   make record-instructions   what the hot paths take is right: the new baseline
 #   make dev     the quick loop: compile, link the tree into .venv, no wheel
+#   make soak    the random tests with fresh seeds and many cases (SOAK_CASES, SOAK_SEEDS)
 #   make bench   every benchmark beside its rivals, in bench/RESULTS.md (rivals in .bench-venv)
 #   make format  rewrite the sources the way `make test` wants them
 #   make clean   remove what the above made, but for Rust's cache
@@ -27,6 +28,11 @@ export CARGO_TARGET_DIR := $(CURDIR)/target
 export PYO3_PYTHON := $(VENV_PYTHON)
 export PYTHON_SYS_EXECUTABLE := $(VENV_PYTHON)
 export PYO3_BUILD_EXTENSION_MODULE := 1
+
+# Random tests take the same cases in every `make test`; new ones are for `make soak`. A failure is
+# kept as a test with a name, not as a seed.
+export PROPTEST_RNG_SEED ?= 1
+export PROPTEST_DISABLE_FAILURE_PERSISTENCE := 1
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -type f \( -name '*.rs' -o -name '*.toml' \))
 PYTHON_SOURCES := $(shell find python/hoplo -type f \( -name '*.py' -o -name '*.pyi' -o -name py.typed \))
@@ -120,6 +126,26 @@ record-instructions: check-tools
 
 test-python: build $(VENV)/.dev
 	$(VENV_PYTHON) -m pytest $(PYTEST_FLAGS) python/tests
+
+# ---------------------------------------------------------------------------- soak
+
+SOAK_CASES ?= 300000
+SOAK_SEEDS ?= 50000
+# Another one each time; a failure is repeated with the one that was printed.
+SOAK_SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
+
+soak: soak-rust soak-sim
+	@echo "all of make soak passed"
+
+soak-rust: check-tools
+	@seed=$(SOAK_SEED); echo "soak-rust: again with SOAK_SEED=$$seed"; \
+	  PROPTEST_RNG_SEED=$$seed PROPTEST_CASES=$(SOAK_CASES) \
+	  $(CARGO) test --locked --quiet --release -p hoplo-core -p hoplo-shm --lib
+
+soak-sim: check-tools
+	@seed=$(SOAK_SEED); echo "soak-sim: again with SOAK_SEED=$$seed"; \
+	  HOPLO_SIM_FIRST=$$seed HOPLO_SIM_SEEDS=$(SOAK_SEEDS) \
+	  $(CARGO) test --locked --quiet --release -p hoplo-sim
 
 # ---------------------------------------------------------------------------- measure
 

@@ -146,6 +146,13 @@ impl Bench {
         location
     }
 
+    /// A seals a result of a task of `owner`.
+    fn seal_for(&mut self, owner: ProcessId, object: ObjectId, len: u64) -> Location {
+        let location = self.place(len);
+        assert_eq!(self.notice(A, sealed(object, location, &[], owner)), []);
+        location
+    }
+
     fn state(&self, object: ObjectId) -> Option<&'static str> {
         self.directory.listing().find(|row| row.object == object).map(|row| row.state)
     }

@@ -277,9 +277,11 @@ impl World {
             front.extend(client.task.iter().flat_map(|task| &task.borrowed));
         }
         front.extend(self.calls.values().flat_map(|call| &call.args));
-        for (id, reply) in self.replies.values().flatten() {
+        for (_, reply) in self.replies.values().flatten() {
             match reply {
-                Reply::Stored => front.push(self.calls[id].result),
+                // Its result is reached by the caller's refs, if it has any left. (Without one, a
+                // record that was shared while pending may go, and `Sealed` makes another.)
+                Reply::Stored => {}
                 Reply::Inline(contains) => front.extend(contains),
             }
         }

@@ -57,6 +57,23 @@ fn a_token_on_its_way_outlives_older_ones() {
 }
 
 #[test]
+fn a_pending_object_that_was_let_go_before_its_seal_is_read_goes_and_comes_again() {
+    let mut bench = Bench::new();
+    let object = object(B, 1);
+    // B shares the result of a task that runs at A, and lets go; nobody else keeps it.
+    bench.notice(B, pending(object, None));
+    bench.notice(B, released(object));
+    bench.sweep();
+    assert_eq!(bench.state(object), None);
+    // The seal brings B a token with the reply that is on its way, and B gives it back.
+    bench.seal_for(B, object, 100);
+    assert_eq!(bench.state(object), Some("stored"));
+    bench.notice(B, released(object));
+    bench.sweep();
+    assert_eq!(bench.state(object), None);
+}
+
+#[test]
 fn giving_back_more_than_one_has_is_a_violation_when_all_was_read() {
     let mut bench = Bench::new();
     let object = object(A, 1);
