@@ -75,6 +75,17 @@ def test_the_first_error_comes_in_its_place():
     assert list(values) == []
 
 
+def test_stop_iteration_of_the_function_does_not_end_the_map():
+    @hoplo.remote
+    def first(text):
+        return next(iter(text))
+
+    values = first.map(["a", "", "b"], chunk_size=3)
+    assert next(values) == "a"
+    with pytest.raises(hoplo.exceptions.TaskError, match="StopIteration"):
+        next(values)
+
+
 def test_refs_instead_of_values():
     refs = list(double.map(range(50), refs=True, chunk_size=20))
     assert len(refs) == 50

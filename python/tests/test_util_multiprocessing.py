@@ -1,7 +1,10 @@
 """hoplo.util.multiprocessing.Pool: as multiprocessing.Pool."""
 
+import itertools
 import multiprocessing
 import os
+import queue
+import threading
 
 import pytest
 from conftest import eventually
@@ -84,6 +87,56 @@ def test_a_worker_that_dies_fails_its_chunk_and_is_replaced():
         assert pool.apply(abs, (-4,)) == 4
 
 
+def test_stop_iteration_of_the_function_does_not_shorten_the_results(pool):
+    assert pool.map(next, [iter("a"), iter("b")], chunksize=2) == ["a", "b"]
+    with pytest.raises(hoplo.exceptions.TaskError, match="StopIteration"):
+        pool.map(next, [iter("a"), iter(""), iter("b")], chunksize=3)
+    items = pool.imap(next, [iter("a"), iter(""), iter("b")], chunksize=3)
+    assert next(items) == "a"
+    with pytest.raises(hoplo.exceptions.TaskError, match="StopIteration"):
+        next(items)
+    assert next(items) == "b"
+
+
+def test_map_stops_its_chunk_at_the_first_error_and_imap_does_not(pool, tmp_path):
+    def mark(i):
+        (tmp_path / str(i)).touch()
+        return 1 // (i % 2)
+
+    with pytest.raises(ZeroDivisionError):
+        pool.map(mark, [1, 2, 3], chunksize=3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2"]
+    items = pool.imap(mark, [1, 2, 3], chunksize=3)
+    assert next(items) == 1
+    with pytest.raises(ZeroDivisionError):
+        next(items)
+    assert list(items) == [1]
+
+
+def test_an_iterable_that_raises(pool):
+    def numbers():
+        yield 1
+        yield 2
+        raise LookupError("no more numbers")
+
+    with pytest.raises(LookupError, match="no more numbers"):
+        pool.map(abs, numbers())
+    items = pool.imap(abs, numbers())
+    assert [next(items), next(items)] == [1, 2]
+    with pytest.raises(LookupError, match="no more numbers"):
+        next(items)
+    assert list(items) == []
+    items = pool.imap_unordered(abs, numbers())
+    seen = []
+    for _ in range(3):
+        try:
+            seen.append(next(items))
+        except LookupError as error:
+            seen.append(len(error.args))
+    assert sorted(seen) == [1, 1, 2]
+    assert list(items) == []
+
+
 # ------------------------------------------------------------------------------------ calls
 
 
@@ -99,6 +152,48 @@ def test_every_way_to_call(pool):
     assert pool.starmap_async(pow, [(2, 3)]).get(20) == [8]
     assert list(pool.imap(lambda x: -x, range(7), chunksize=2)) == [-i for i in range(7)]
     assert sorted(pool.imap_unordered(lambda x: x, range(7))) == list(range(7))
+
+
+def test_imap_takes_from_an_endless_iterable_as_it_goes(pool):
+    taken = []
+
+    def endless():
+        for i in itertools.count():
+            taken.append(i)
+            yield i
+
+    items = pool.imap(lambda x: x + 1, endless(), chunksize=3)
+    assert [next(items) for _ in range(100)] == list(range(1, 101))
+    assert taken[:100] == list(range(100))
+
+
+def test_imap_waits_for_an_iterable_that_waits_for_its_results(pool):
+    answers = queue.SimpleQueue()
+
+    def questions():
+        yield 1
+        while (answer := answers.get(timeout=30)) < 100:
+            yield answer
+
+    seen = []
+    for value in pool.imap(lambda x: 2 * x, questions()):
+        seen.append(value)
+        answers.put(value)
+    assert seen == [2, 4, 8, 16, 32, 64, 128]
+
+
+def test_close_lets_an_imap_finish_and_terminate_does_not(gate):
+    pool = Pool(1)
+    items = pool.imap(lambda x: x, (i for i in range(50)))
+    pool.close()
+    pool.join()
+    assert list(items) == list(range(50))
+    pool = Pool(1)
+    pool.imap(gate.wait, itertools.count())
+    eventually(gate.arrived)
+    pool.terminate()
+    pool.join()
+    eventually(lambda: "hoplo:pool-feeder" not in {t.name for t in threading.enumerate()})
 
 
 def test_next_with_a_timeout(pool, gate):
