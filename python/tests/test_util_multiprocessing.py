@@ -154,7 +154,7 @@ def test_every_way_to_call(pool):
     assert sorted(pool.imap_unordered(lambda x: x, range(7))) == list(range(7))
 
 
-def test_imap_takes_from_an_endless_iterable_as_it_goes(pool):
+def test_imap_takes_from_an_endless_iterable_as_it_goes():
     taken = []
 
     def endless():
@@ -162,8 +162,9 @@ def test_imap_takes_from_an_endless_iterable_as_it_goes(pool):
             taken.append(i)
             yield i
 
-    items = pool.imap(lambda x: x + 1, endless(), chunksize=3)
-    assert [next(items) for _ in range(100)] == list(range(1, 101))
+    with Pool(1) as pool:
+        items = pool.imap(lambda x: x + 1, endless(), chunksize=3)
+        assert [next(items) for _ in range(100)] == list(range(1, 101))
     assert taken[:100] == list(range(100))
 
 
