@@ -45,6 +45,29 @@ def test_arrays_inside_values_are_read_without_a_copy():
     assert one["b"][0].ctypes.data == other["b"][0].ctypes.data
     assert one["a"].shape == (300, 400)
     assert not one["a"].flags.writeable
+    assert [array.ctypes.data % 64 for array in (one["a"], one["b"][0])] == [0, 0]
+
+
+def test_arrays_and_refs_inside_one_value():
+    inner = hoplo.put(np.arange(30_000))
+    value = [np.arange(20_000.0), inner, (np.float32([1, 2]), "text", inner)]
+    back = hoplo.get(echo.remote(value))
+    assert (back[0] == value[0]).all()
+    assert back[2][0].tolist() == [1, 2]
+    del inner, value
+    assert hoplo.get(back[1])[-1] == 29_999
+    assert back[2][2] == back[1]
+
+
+def test_small_arrays_can_be_written_and_large_ones_not():
+    @hoplo.remote
+    def writable(*arrays):
+        return [array.flags.writeable for array in arrays]
+
+    sizes = (10, 400, 600, 5_000, 50_000)  # in a frame, in a frame and kept, in the store
+    assert hoplo.get(writable.remote(*(np.zeros(n) for n in sizes))) == [True, True] + 3 * [False]
+    got = [hoplo.get(hoplo.put(np.zeros(n))) for n in sizes]
+    assert [array.flags.writeable for array in got] == [True, True] + 3 * [False]
 
 
 @pytest.mark.parametrize(

@@ -9,17 +9,21 @@
 //! REF      object id, 20 bytes
 //! TUPLE LIST   u32 count, items
 //! DICT     u32 count, (key, value) each
+//! ARRAY    see `array`
 //! ```
 //!
 //! Lengths below 255 are one byte: 255 announces eight more.
 
-use hoplo_base::ObjectId;
 use hoplo_base::limits::INLINE_BYTES_MAX;
+use hoplo_base::{ObjectId, Set};
+use hoplo_client::Content;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
 use pyo3::{PyTypeInfo, exceptions::PyMemoryError};
 
+use super::array::{self, Array};
+use super::numpy::Numpy;
 use crate::errors::malformed;
 use crate::refs::ObjectRef;
 
@@ -34,12 +38,13 @@ const REF: u8 = 8;
 const TUPLE: u8 = 9;
 const LIST: u8 = 10;
 const DICT: u8 = 11;
+pub(super) const ARRAY: u8 = 12;
 
 const DEPTH_MAX: u32 = 8;
-/// A text or bytes of this size and more is not copied before the value's size is known.
+/// Data of this size and more is not copied before the value's size is known.
 const SEGMENT_BYTES_MIN: usize = 16 * 1024;
 
-/// Data of a str or bytes that belongs at `at` in the encoding, which leaves it out.
+/// Data of a str, bytes or array that belongs at `at` in the encoding, which leaves it out.
 pub(super) struct Segment {
     pub(super) at: usize,
     pub(super) data: *const u8,
@@ -47,16 +52,34 @@ pub(super) struct Segment {
     pub(super) owner: Py<PyAny>,
 }
 
-/// Appends `value`, large texts and bytes left out; `None` if it is not plain, with rubbish in
+/// Appends `value`, large data left out; `None` if it is not plain, with rubbish in
 /// `out` and `contains`. `Segment::at` counts from where `out` ended.
 pub(super) fn write(
     value: &Bound<'_, PyAny>,
     out: &mut Vec<u8>,
     contains: &mut Vec<ObjectId>,
 ) -> Option<Vec<Segment>> {
-    let mut writer =
-        Writer { py: value.py(), base: out.len(), out, contains, segments: Vec::new() };
-    writer.any(value.as_ptr(), 0, false).then_some(writer.segments)
+    let (base, contains_base) = (out.len(), contains.len());
+    let mut writer = Writer {
+        py: value.py(),
+        base,
+        out,
+        contains,
+        segments: Vec::new(),
+        left_out: 0,
+        arrays: Set::default(),
+        first_array: false,
+    };
+    if writer.any(value.as_ptr(), 0, false) {
+        return Some(writer.segments);
+    }
+    // Only now: an import may run Python code, which may change containers.
+    if !writer.first_array || Numpy::get(value.py()).is_err() {
+        return None;
+    }
+    out.truncate(base);
+    contains.truncate(contains_base);
+    write(value, out, contains)
 }
 
 struct Writer<'a, 'py> {
@@ -65,6 +88,12 @@ struct Writer<'a, 'py> {
     out: &'a mut Vec<u8>,
     contains: &'a mut Vec<ObjectId>,
     segments: Vec<Segment>,
+    /// Bytes of all segments.
+    left_out: usize,
+    /// Addresses of those inside containers.
+    arrays: Set<usize>,
+    /// An array was met before numpy's interface was there.
+    first_array: bool,
 }
 
 impl Writer<'_, '_> {
@@ -114,7 +143,7 @@ impl Writer<'_, '_> {
             } else if kind == ObjectRef::type_object_raw(self.py) {
                 self.reference(object)
             } else {
-                false
+                self.array(object, depth)
             }
         }
     }
@@ -136,19 +165,45 @@ impl Writer<'_, '_> {
     fn data(&mut self, tag: u8, object: *mut ffi::PyObject, data: *const u8, len: usize) {
         self.out.push(tag);
         self.count(len);
+        self.append(object, data, len);
+    }
+
+    fn append(&mut self, object: *mut ffi::PyObject, data: *const u8, len: usize) {
         if len < SEGMENT_BYTES_MIN {
-            // SAFETY: `data` are `len` bytes of `object`, which is immutable and alive.
+            // SAFETY: `data` are `len` bytes of `object`, which is alive; nobody writes to it now.
             self.out.extend_from_slice(unsafe { std::slice::from_raw_parts(data, len) });
         } else {
             // SAFETY: attached, `object` is alive.
             let owner = unsafe { Bound::from_borrowed_ptr(self.py, object) }.unbind();
             let at = self.out.len() - self.base;
             self.segments.push(Segment { at, data, len, owner });
+            self.left_out += len;
         }
     }
 
     fn count(&mut self, count: usize) {
         put_count(count, self.out);
+    }
+
+    /// SAFETY: `object` is a live object of any other type.
+    unsafe fn array(&mut self, object: *mut ffi::PyObject, depth: u32) -> bool {
+        // SAFETY: as promised by the caller.
+        let kind = unsafe { &*ffi::Py_TYPE(object) };
+        let Some(numpy) = Numpy::loaded(self.py) else {
+            self.first_array = Numpy::names_array(kind);
+            return false;
+        };
+        if !numpy.is_array_type(kind) {
+            return false;
+        }
+        // SAFETY: it is an array. (An odd dtype is asked for its name, by code of numpy's in C.)
+        let Some(array) = (unsafe { Array::of(self.py, numpy, object) }) else { return false };
+        if depth > 0 && !self.arrays.insert(object as usize) {
+            return false; // it would come out as two
+        }
+        array.begin(self.left_out + self.out.len() - self.base, self.out);
+        self.append(object, array.data(), array.nbytes);
+        true
     }
 
     /// SAFETY: `object` is a live tuple.
@@ -239,11 +294,27 @@ pub(crate) fn put_count(count: usize, out: &mut Vec<u8>) {
 pub(crate) struct PlainReader<'a, 'py> {
     py: Python<'py>,
     bytes: &'a [u8],
+    /// What the bytes lie in, if it may be kept.
+    content: Option<&'a Content>,
 }
 
 impl<'a, 'py> PlainReader<'a, 'py> {
     pub(crate) fn new(py: Python<'py>, bytes: &'a [u8]) -> Self {
-        Self { py, bytes }
+        Self { py, bytes, content: None }
+    }
+
+    /// What is large goes on reading `bytes`, which lie in `content`.
+    pub(super) fn keeping(mut self, content: Option<&'a Content>) -> Self {
+        self.content = content;
+        self
+    }
+
+    pub(super) fn py(&self) -> Python<'py> {
+        self.py
+    }
+
+    pub(super) fn content(&self) -> Option<&'a Content> {
+        self.content
     }
 
     pub(crate) fn rest(&self) -> &'a [u8] {
@@ -322,6 +393,7 @@ impl<'a, 'py> PlainReader<'a, 'py> {
                 }
                 dict.into_any()
             }
+            ARRAY => array::read(self)?,
             tag => return Err(malformed(format_args!("a value has tag {tag}"))),
         })
     }
@@ -359,4 +431,4 @@ impl<'a, 'py> PlainReader<'a, 'py> {
     }
 }
 
-const _: () = assert!(DICT < super::PICKLE, "a first byte tells plain from pickled");
+const _: () = assert!(ARRAY < super::PICKLE, "a first byte tells plain from pickled");

@@ -31,7 +31,7 @@ fn read<'py>(
     content: Option<&Content>,
 ) -> PyResult<Bound<'py, PyAny>> {
     if bytes.first() != Some(&PICKLE) {
-        return PlainReader::new(py, bytes).plain();
+        return PlainReader::new(py, bytes).keeping(content).plain();
     }
     let layout = Layout::parse(bytes)?;
     if layout.places()?.is_empty() {

@@ -1,11 +1,11 @@
 //! Memory in the store that Python fills itself: what is behind `hoplo.empty`.
 //!
 //! ```text
-//! allocation:  | room for the header and the pickle (4 KiB) | the user's bytes |
+//! allocation:  | room for the description (4 KiB) | the user's bytes |
 //! ```
 //!
-//! `put` of an array that lies wholly in the user's bytes writes its pickle into the room in
-//! front and seals the allocation: nothing is copied.
+//! `put` of an array that lies wholly in the user's bytes writes its description, or its pickle, into
+//! the room in front and seals the allocation: nothing is copied.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -21,6 +21,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use super::array::Array;
 use super::buffer::fill;
 use super::pickled::{self, Pickled};
 use crate::errors;
@@ -131,28 +132,7 @@ pub(crate) fn put_in_place(
     {
         return Ok(None);
     }
-    let mut contains = Vec::new();
-    let Pickled { pickle, buffers } = match pickled::dump(value, &mut contains) {
-        Ok(pickled) => pickled,
-        Err(_) => return Ok(None), // the usual way meets the same error and names it
-    };
-    let Some(first) = buffers.first() else { return Ok(None) };
-    let Some(memory) = open_at(first.data() as usize) else { return Ok(None) };
-    let mut places = Vec::with_capacity(buffers.len());
-    for buffer in &buffers {
-        let Some(at) = (buffer.data() as usize).checked_sub(memory.start) else {
-            return Ok(None);
-        };
-        if at + buffer.len() > memory.len {
-            return Ok(None);
-        }
-        places.push((ROOM_BYTES + at, buffer.len()));
-    }
-    let mut front = pickled::header(pickle.as_bytes().len(), &places);
-    front.extend_from_slice(pickle.as_bytes());
-    if front.len() > ROOM_BYTES {
-        return Ok(None);
-    }
+    let Some(InPlace { memory, front, contains }) = in_place(value) else { return Ok(None) };
     let mut state = memory.state.lock();
     let allocation = match std::mem::replace(&mut *state, State::Sealed { _content: None }) {
         State::Open(allocation) => allocation,
@@ -171,6 +151,42 @@ pub(crate) fn put_in_place(
     close(&memory);
     forbid_writing(value);
     Ok(Some(object))
+}
+
+/// A value whose data lies in `memory` already.
+struct InPlace {
+    memory: Arc<Memory>,
+    /// What goes into the room in front.
+    front: Vec<u8>,
+    contains: Vec<ObjectId>,
+}
+
+fn in_place(value: &Bound<'_, PyAny>) -> Option<InPlace> {
+    if let Some(array) = Array::of_value(value) {
+        let memory = open_at(array.data() as usize)?;
+        let (at, _) = memory.place(array.data(), array.nbytes)?;
+        let front = array.front(at).filter(|front| front.len() <= ROOM_BYTES)?;
+        return Some(InPlace { memory, front, contains: Vec::new() });
+    }
+    let mut contains = Vec::new();
+    // On an error the usual way meets the same and names it.
+    let Pickled { pickle, buffers } = pickled::dump(value, &mut contains).ok()?;
+    let memory = open_at(buffers.first()?.data() as usize)?;
+    let places: Vec<_> = buffers
+        .iter()
+        .map(|buffer| memory.place(buffer.data(), buffer.len()))
+        .collect::<Option<_>>()?;
+    let mut front = pickled::header(pickle.as_bytes().len(), &places);
+    front.extend_from_slice(pickle.as_bytes());
+    (front.len() <= ROOM_BYTES).then_some(InPlace { memory, front, contains })
+}
+
+impl Memory {
+    /// Offset in the allocation, and length, of a piece that lies in the user's bytes.
+    fn place(&self, data: *const u8, len: usize) -> Option<(usize, usize)> {
+        let at = (data as usize).checked_sub(self.start)?;
+        (at + len <= self.len).then_some((ROOM_BYTES + at, len))
+    }
 }
 
 fn open_at(address: usize) -> Option<Arc<Memory>> {

@@ -1,0 +1,219 @@
+//! Arrays of numpy, without pickle.
+//!
+//! ```text
+//! ARRAY, kind u8, flags u8, dimensions u8, length count each,
+//! dtype text (count, UTF-8; only if kind is NAMED), gap count, gap bytes, data
+//! ```
+//!
+//! Only an exact `numpy.ndarray`, contiguous in C or Fortran order, aligned, of truth values,
+//! numbers or times; everything else is pickled. `kind` says which of `KINDS` it is, in native
+//! byte order; any other is NAMED by what its dtype calls itself, like `>f8` or `<M8[ns]`.
+//!
+//! What comes out is what pickle would give:
+//! - Data from `COPIED_BYTES_MAX` on begins at a multiple of 64 from the value's start (the gap sees to
+//!   that). The array reads it where it lies and keeps it there; it cannot be written.
+//! - Smaller arrays are copies, writable if what went in was.
+//! - An array that is reached in two ways makes the whole value a pickle, which knows how to keep
+//!   it one.
+
+use hoplo_base::limits::OBJECT_ALIGN;
+use pyo3::ffi;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use super::StoredBytes;
+use super::numpy::{
+    ALIGNED, ArrayObject, C_CONTIGUOUS, DIMENSIONS_MAX, Dtype, F_CONTIGUOUS, Numpy, WRITEABLE,
+};
+use super::plain::{ARRAY, PlainReader, put_count};
+use crate::errors::malformed;
+
+/// Data below this is copied when the array is read: an owner would cost more.
+const COPIED_BYTES_MAX: usize = 4096;
+
+/// The kind whose dtype is written out.
+const NAMED: u8 = 0;
+/// numpy's numbers of dtypes, by kind: bool, int8, uint8, ..., int64, uint64, float16 to float64, complex64,
+/// complex128. (numpy has a second number for int64 and uint64, which reads back as this one.)
+const KINDS: [(u8, usize); 16] = [
+    (1, 0),
+    (2, 1),
+    (3, 2),
+    (4, 3),
+    (5, 4),
+    (6, 5),
+    (7, 6),
+    (8, 7),
+    (9, 8),
+    (8, 9),
+    (9, 10),
+    (10, 23),
+    (11, 11),
+    (12, 12),
+    (13, 14),
+    (14, 15),
+];
+
+const FORTRAN: u8 = 1;
+const WRITABLE: u8 = 2;
+
+/// An array that has this form.
+pub(super) struct Array<'a> {
+    array: &'a ArrayObject,
+    kind: u8,
+    /// Of a NAMED kind.
+    name: Option<String>,
+    pub(super) nbytes: usize,
+}
+
+impl<'a> Array<'a> {
+    /// If `value` has this form.
+    pub(super) fn of_value(value: &'a Bound<'_, PyAny>) -> Option<Array<'a>> {
+        let py = value.py();
+        // SAFETY: attached; `value` is alive, and its type is compared before it is taken for an array.
+        unsafe {
+            let kind = &*ffi::Py_TYPE(value.as_ptr());
+            let numpy = if Numpy::names_array(kind) { Numpy::get(py).ok()? } else { return None };
+            if numpy.is_array_type(kind) { Array::of(py, numpy, value.as_ptr()) } else { None }
+        }
+    }
+
+    /// # Safety
+    /// `object` is an array that lives for `'a`, and meanwhile no Python code runs.
+    pub(super) unsafe fn of(
+        py: Python<'_>,
+        numpy: &Numpy,
+        object: *mut ffi::PyObject,
+    ) -> Option<Array<'a>> {
+        // SAFETY: promised by the caller.
+        let array = unsafe { &*object.cast::<ArrayObject>() };
+        if !array.has(ALIGNED) || !(array.has(C_CONTIGUOUS) || array.has(F_CONTIGUOUS)) {
+            return None;
+        }
+        // SAFETY: every array has a dtype.
+        let number = unsafe { (*array.dtype).number() }?;
+        let kind = KINDS.iter().find(|(_, known)| *known == number).map(|(kind, _)| *kind);
+        let (native, itemsize) = numpy.dtype(number);
+        let (kind, name, itemsize) = match kind {
+            Some(kind) if array.dtype == native => (kind, None, itemsize),
+            _ => {
+                let (name, itemsize) = named(py, array.dtype)?;
+                (NAMED, Some(name), itemsize)
+            }
+        };
+        let items: usize = array.shape().iter().map(|len| *len as usize).product();
+        Some(Array { array, kind, name, nbytes: items * itemsize })
+    }
+
+    pub(super) fn data(&self) -> *const u8 {
+        self.array.data
+    }
+
+    /// Appends all that comes before the data. `position`: where in its value it comes to lie.
+    pub(super) fn begin(&self, position: usize, out: &mut Vec<u8>) {
+        let start = out.len();
+        self.describe(out);
+        let mut gap = 0;
+        if self.nbytes >= COPIED_BYTES_MAX {
+            let at = position + out.len() - start + 1; // after the count of the gap
+            gap = at.next_multiple_of(OBJECT_ALIGN as usize) - at;
+        }
+        put_count(gap, out);
+        out.resize(out.len() + gap, 0);
+    }
+
+    /// The same for data that lies `data_at` bytes after the start of its value already; `None` if there is
+    /// no such gap. Its bytes are whatever lies there.
+    pub(super) fn front(&self, data_at: usize) -> Option<Vec<u8>> {
+        let mut front = Vec::with_capacity(64);
+        self.describe(&mut front);
+        let gap = match data_at.checked_sub(front.len())? {
+            room @ 1..=255 => room - 1,
+            room @ 264.. => room - 9, // a long count
+            _ => return None,
+        };
+        put_count(gap, &mut front);
+        Some(front)
+    }
+
+    fn describe(&self, out: &mut Vec<u8>) {
+        let shape = self.array.shape();
+        out.reserve(24 + shape.len());
+        let fortran = if self.array.has(C_CONTIGUOUS) { 0 } else { FORTRAN };
+        let writable = if self.array.has(WRITEABLE) { WRITABLE } else { 0 };
+        out.extend_from_slice(&[ARRAY, self.kind, fortran | writable, shape.len() as u8]);
+        for len in shape {
+            put_count(*len as usize, out);
+        }
+        if let Some(name) = &self.name {
+            put_count(name.len(), out);
+            out.extend_from_slice(name.as_bytes());
+        }
+    }
+}
+
+/// What a dtype calls itself and its item size; `None` if it says more than that.
+fn named(py: Python<'_>, dtype: *mut Dtype) -> Option<(String, usize)> {
+    // SAFETY: attached; a dtype of a live array.
+    let dtype = unsafe { Bound::from_borrowed_ptr(py, dtype.cast::<ffi::PyObject>()) };
+    if !dtype.getattr(intern!(py, "metadata")).ok()?.is_none() {
+        return None;
+    }
+    let name = dtype.getattr(intern!(py, "str")).ok()?.extract().ok()?;
+    let itemsize = dtype.getattr(intern!(py, "itemsize")).ok()?.extract().ok()?;
+    Some((name, itemsize))
+}
+
+/// The rest of an array whose tag was read.
+pub(super) fn read<'py>(reader: &mut PlainReader<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
+    let py = reader.py();
+    let numpy = Numpy::get(py)?;
+    let [kind, flags, dimensions] = reader.array()?;
+    let mut shape = [0; DIMENSIONS_MAX];
+    let shape = shape
+        .get_mut(..usize::from(dimensions))
+        .ok_or_else(|| malformed("an array has too many dimensions"))?;
+    for len in &mut *shape {
+        *len = isize::try_from(reader.count()?).map_err(malformed)?;
+    }
+    let named;
+    let (dtype, itemsize) = if kind == NAMED {
+        let len = reader.count()?;
+        let text = PyString::from_bytes(py, reader.take(len)?)?;
+        named = numpy
+            .dtype_named(py, text.as_any())?
+            .ok_or_else(|| malformed(format_args!("an array has dtype {text}")))?;
+        (named.as_ptr().cast::<Dtype>(), named.getattr(intern!(py, "itemsize"))?.extract()?)
+    } else {
+        let known = KINDS.iter().find(|(known, _)| *known == kind);
+        let (_, number) =
+            known.ok_or_else(|| malformed(format_args!("an array has kind {kind}")))?;
+        numpy.dtype(*number)
+    };
+    let nbytes = shape
+        .iter()
+        .try_fold(itemsize, |bytes, len| bytes.checked_mul(*len as usize))
+        .ok_or_else(|| malformed("an array is larger than memory"))?;
+    let gap = reader.count()?;
+    reader.take(gap)?;
+    let data = reader.take(nbytes)?;
+    let fortran = flags & FORTRAN != 0;
+    if nbytes >= COPIED_BYTES_MAX
+        && let Some(content) = reader.content()
+    {
+        let owner = Bound::new(py, StoredBytes::new(content.clone(), data))?.into_any();
+        // SAFETY: `data` are the bytes of an array of this shape, and `owner` keeps them.
+        return unsafe { numpy.reading(dtype, shape, fortran, data.as_ptr(), owner) };
+    }
+    // SAFETY: the fresh array has `nbytes` bytes, and nobody else knows it.
+    unsafe {
+        let array = numpy.fresh(py, dtype, shape, fortran)?;
+        let made = array.as_ptr().cast::<ArrayObject>();
+        (*made).data.copy_from_nonoverlapping(data.as_ptr(), nbytes);
+        if nbytes >= COPIED_BYTES_MAX || flags & WRITABLE == 0 {
+            (*made).flags &= !WRITEABLE;
+        }
+        Ok(array)
+    }
+}
