@@ -28,6 +28,8 @@ pub(crate) struct Inbound {
     pub(crate) caller: ProcessId,
     pub(crate) calls: Consumer,
     pub(crate) replies: Arc<Mutex<Replies>>,
+    /// Locked from the telling to the writing of a reply that brings tokens.
+    pub(crate) order: Arc<Mutex<()>>,
 }
 
 pub(crate) struct Replies {
@@ -116,7 +118,8 @@ impl Inbound {
             eager_at: None,
             closed: false,
         };
-        Ok(Self { caller, calls: end.calls, replies: Arc::new(Mutex::new(replies)) })
+        let replies = Arc::new(Mutex::new(replies));
+        Ok(Self { caller, calls: end.calls, replies, order: Arc::default() })
     }
 }
 

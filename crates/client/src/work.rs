@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use hoplo_base::{ActorId, FunctionId, Map, ProcessId, Set, TaskId, limits};
-use hoplo_core::session::Effect;
+use hoplo_core::session::{Effect, brings_tokens};
 use hoplo_shm::{SleepKind, Slept, WriteError};
 use hoplo_wire::Failure;
 use hoplo_wire::node::ToNode;
@@ -235,6 +235,10 @@ impl Client {
     /// Any thread may reply. What is borrowed and still referenced is told to the daemon before
     /// (REF-3). Waits while the caller's ring is full.
     pub fn reply(&self, to: ProcessId, header: ReplyHeader, returned: &[Returned]) {
+        // What brings tokens is written in the order in which the daemon hears of it (REF-4).
+        let tokens = returned.iter().any(brings_tokens);
+        let order = if tokens { self.order_of_replies(to) } else { None };
+        let _turn = order.as_ref().map(|order| order.lock());
         let finished = match header.kind {
             ReplyKind::Finished | ReplyKind::StreamEnd => true,
             ReplyKind::Item | ReplyKind::Part => false,
@@ -294,6 +298,11 @@ impl Client {
         let inbound = self.worker.inbound.lock();
         let peer = inbound.iter().find(|peer| peer.caller == to)?;
         Some((peer.replies.clone(), peer.calls.is_empty()))
+    }
+
+    fn order_of_replies(&self, to: ProcessId) -> Option<Arc<Mutex<()>>> {
+        let inbound = self.worker.inbound.lock();
+        inbound.iter().find(|peer| peer.caller == to).map(|peer| peer.order.clone())
     }
 
     fn write_reply(

@@ -7,7 +7,7 @@ use std::time::Duration;
 use hoplo_base::{ActorId, Instant, ObjectId, ProcessId, TaskId, limits};
 use hoplo_core::session::{Call as SessionCall, CreateActor, Effect, Event, StreamNext};
 use hoplo_wire::call::{CALL_BACKPRESSURE, CALL_RETRY_ANY, CALL_STREAMING, CallView};
-use hoplo_wire::node::ToNode;
+use hoplo_wire::node::{DeathCause, ToNode};
 use hoplo_wire::object::ValueView;
 use hoplo_wire::reply::{
     REPLY_RETIRING, REPLY_RETRYABLE, ReplyHeader, ReplyKind, Returned, encode_returned,
@@ -261,7 +261,7 @@ impl Cluster {
         let client = self.client(id);
         if client.leaving && client.session.unfinished() == 0 {
             self.session(id, |session, _, effects| session.leave(effects));
-            self.dies(id, hoplo_wire::node::DeathCause::Exited { code: 0 });
+            self.dies(id, DeathCause::Exited { code: 0 });
         }
         false
     }
@@ -822,6 +822,10 @@ impl Cluster {
             self.drop_locals(id, &mut fiber, &kept);
         }
         self.before_reply(id, call.caller, &returned);
+        if self.faulty() && self.rng.one_in(30) {
+            self.tell(|| format!("FAULT: {id} is killed before its reply for {}", call.task));
+            return self.dies(id, DeathCause::Signaled { signal: 9 });
+        }
         let early = self.rng.one_in(2);
         if early {
             self.drop_locals(id, &mut fiber, &[]);

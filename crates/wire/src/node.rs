@@ -351,6 +351,12 @@ pub enum Notice {
     Hold { object: ObjectId, process: ProcessId },
     /// The sender gives back so many of its tokens. A process with tokens left still holds.
     Released { object: ObjectId, tokens: u32 },
+    /// The tokens that the sender gives `to` from here on go with its next reply to `to`; those
+    /// before went with replies that are written.
+    Replying { to: ProcessId },
+    /// `from` is dead, and its replies brought the sender so many tokens in all: what it gave the sender
+    /// beyond these never arrived.
+    RepliesEnded { from: ProcessId, tokens: u64 },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -19,6 +19,9 @@ impl ObjectDirectory {
         let busy = !self.candidates.is_empty() || !self.unknown.is_empty();
         let under_way = self.sweeps.asked - self.sweeps.done;
         assert!(under_way <= 1 && (under_way == 1 || !busy), "OBJ-10: {:?}", self.sweeps);
+        for (worker, caller) in self.replies.keys() {
+            assert!(self.processes.contains_key(caller), "OBJ-11: {worker} gave {caller}");
+        }
         for request in &self.requests {
             match request.asker {
                 Asker::Extent { process, .. } => {

@@ -20,7 +20,8 @@
 //! zero for a moment. What goes becomes a **move** (see `on_move`): its bytes are given back when
 //! nobody reads them any more.
 //!
-//! Who has which memory is in `memory`, who waits for some in `on_room`.
+//! Who has which memory is in `memory`, who waits for some in `on_room`, which tokens may get lost
+//! with their reply in `replies`.
 //!
 //! # What the shell promises
 //! - A process is `ProcessJoined` before anything else about it, its messages come in order, and
@@ -34,6 +35,8 @@
 //! - It takes back a sealed object by itself (`Freed`) only if nobody else ever saw its ref and the
 //!   state word could be closed by it; if the daemon has closed it, it says `Released` instead.
 //! - It has sent its notices before it sends `ExtentReturn` or `ExtentWant`.
+//! - It says `Replying` before it gives another process tokens, and `RepliesEnded` once for each dead
+//!   process that it called, when it has read all its replies.
 //! - After `Reclaimed` it may use that range and slot, unless it said `Freed` for that location.
 //!
 //! # Invariants
@@ -47,6 +50,7 @@
 //! - OBJ-8: the order of use has exactly the stored objects.
 //! - OBJ-9: requests are from joined processes; a spilled object that is queued has a request.
 //! - OBJ-10: where a record is a candidate or unknown, a sweep is under way; at most one is.
+//! - OBJ-11: what went with replies is kept for joined callers only.
 
 mod check;
 mod config;
@@ -61,6 +65,7 @@ mod on_want;
 mod ranges;
 mod record;
 mod references;
+mod replies;
 #[cfg(test)]
 mod tests;
 
@@ -77,6 +82,7 @@ use memory::Memory;
 use on_move::Move;
 use on_room::{Recalls, Request};
 use record::Record;
+use replies::Given;
 
 #[derive(Debug)]
 pub struct ObjectDirectory {
@@ -85,6 +91,8 @@ pub struct ObjectDirectory {
     records: BTreeMap<ObjectId, Record>,
     /// Live processes, each with the objects that it has tokens of, waits for or owns (pending).
     processes: BTreeMap<ProcessId, BTreeSet<ObjectId>>,
+    /// What workers (first) gave callers (second) with replies.
+    replies: BTreeMap<(ProcessId, ProcessId), Given>,
     sweeps: Sweeps,
     /// Records without support.
     candidates: BTreeSet<ObjectId>,
@@ -135,6 +143,7 @@ impl ObjectDirectory {
             now,
             records: BTreeMap::new(),
             processes: BTreeMap::new(),
+            replies: BTreeMap::new(),
             sweeps: Sweeps::default(),
             candidates: BTreeSet::new(),
             unknown: BTreeSet::new(),

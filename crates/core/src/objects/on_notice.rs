@@ -18,6 +18,7 @@ impl ObjectDirectory {
                 let sealed = self.on_sealed(from, object, location, contains, effects);
                 if sealed.is_ok() {
                     self.add_tokens(object, holder, 1);
+                    self.goes_with_reply(from, holder, object);
                 }
                 sealed
             }
@@ -28,12 +29,20 @@ impl ObjectDirectory {
             }
             Notice::Hold { object, process } => {
                 self.add_tokens(object, process, 1);
+                self.goes_with_reply(from, process, object);
                 self.adopt(object, effects);
                 Ok(())
             }
             Notice::Released { object, tokens } => {
                 self.add_tokens(object, from, -i64::from(tokens));
                 Ok(())
+            }
+            Notice::Replying { to } => {
+                self.on_replying(from, to);
+                Ok(())
+            }
+            Notice::RepliesEnded { from: worker, tokens } => {
+                self.on_replies_ended(worker, from, tokens)
             }
         };
         if let Err(what) = result {

@@ -32,6 +32,8 @@ impl ObjectDirectory {
     ) {
         let Some(known) = self.processes.remove(&process) else { return };
         self.requests.retain(|request| !request.is_from(process));
+        // What it gave itself is kept until its callers have said what came.
+        self.replies.retain(|(_, caller), _| *caller != process);
         let slots = self.memory.bury(self.now, process);
         if !slots.is_empty() {
             effects.push(Effect::ResetSlots { slots });

@@ -48,6 +48,7 @@ use hoplo_wire::{Failure, FailureKind, Location, Value};
 pub use actors::CreateActor;
 pub use call::{Call, CallOptions, SubmitError};
 pub use explain::TaskLine;
+pub use refs::brings_tokens;
 pub use streams::StreamNext;
 pub use tasks::Frame;
 
@@ -185,6 +186,8 @@ pub struct Session {
     next_watch: u64,
     /// Results that this worker sealed and has not replied yet, by slot.
     results: Map<u32, Notice>,
+    /// What came with the replies of each process that lives.
+    tokens_of_replies: Map<ProcessId, u64>,
     /// How streams ended whose reader is not done with them.
     ended_streams: Map<u64, Option<Failure>>,
     /// Functions that this process has exported.
@@ -220,6 +223,7 @@ impl Session {
             unreported_max: refs::UNREPORTED_MIN,
             next_watch: 1,
             results: Map::default(),
+            tokens_of_replies: Map::default(),
             ended_streams: Map::default(),
             exported: Set::default(),
             reasons: 0,
@@ -242,6 +246,7 @@ impl Session {
             Event::LeaseFailed { key, failure } => self.lease_failed(now, key, &failure, effects),
             Event::WorkerBlocked { worker } => self.worker_blocked(now, worker, effects),
             Event::ProcessGone { process, obituary, unstarted } => {
+                self.replies_ended(now, process, effects);
                 self.process_gone(now, process, &obituary, &unstarted, effects);
             }
             Event::Revoked { worker, seqs, kept } => {

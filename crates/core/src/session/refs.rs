@@ -6,7 +6,8 @@
 
 use hoplo_base::{Instant, ObjectId, ProcessId};
 use hoplo_wire::node::{Notice, SharedState, ToNode};
-use hoplo_wire::{Location, Value};
+use hoplo_wire::reply::{ReplyView, Returned};
+use hoplo_wire::{Location, Malformed, Value};
 
 use super::{Effect, Session};
 
@@ -107,8 +108,7 @@ impl Session {
         self.notice(now, Notice::Sealed { object, location, contains, holder: self.me }, effects);
     }
 
-    /// A result that this worker sealed for `owner`. The daemon hears of it with the reply and not before: if
-    /// this process dies between the two, `owner` has a token that it never learns of.
+    /// A result that this worker sealed for `owner`. The daemon hears of it with the reply and not before.
     pub fn result_stored(
         &mut self,
         object: ObjectId,
@@ -130,14 +130,17 @@ impl Session {
     }
 
     /// A worker is about to write a reply: what it returns to `caller` and what it keeps is told before
-    /// (REF-3, REF-4).
+    /// (REF-3, REF-4). Replies that bring tokens are written to one caller in the order of these calls.
     pub fn before_reply(
         &mut self,
         now: Instant,
         caller: ProcessId,
-        returned: &[hoplo_wire::reply::Returned],
+        returned: &[Returned],
         effects: &mut Vec<Effect>,
     ) {
+        if returned.iter().any(brings_tokens) {
+            self.notice(now, Notice::Replying { to: caller }, effects);
+        }
         for one in returned {
             self.mention_all(now, &one.contains, effects);
             if let Value::Stored(location) = &one.value {
@@ -451,6 +454,42 @@ impl Session {
         }
     }
 
+    /// Everything that came with a reply of `worker`, whose tokens are counted (REF-4).
+    pub(super) fn values_of(
+        &mut self,
+        worker: ProcessId,
+        reply: &ReplyView<'_>,
+        values: &mut Vec<(Value, Vec<ObjectId>)>,
+    ) -> Result<(), Malformed> {
+        values.reserve(reply.values_count());
+        let mut tokens = 0;
+        for value in reply.values() {
+            let (value, contains) = value?;
+            let value = value.to_value();
+            tokens += match value {
+                Value::Stored(_) => 1,
+                Value::Inline(_) | Value::Failed(_) => contains.len() as u64,
+            };
+            values.push((value, contains));
+        }
+        if tokens > 0 {
+            *self.tokens_of_replies.entry(worker).or_insert(0) += tokens;
+        }
+        Ok(())
+    }
+
+    /// All replies of `worker` are read, and it is dead: what it gave us with one that it did not write is
+    /// struck by the daemon.
+    pub(super) fn replies_ended(
+        &mut self,
+        now: Instant,
+        worker: ProcessId,
+        effects: &mut Vec<Effect>,
+    ) {
+        let tokens = self.tokens_of_replies.remove(&worker).unwrap_or(0);
+        self.notice(now, Notice::RepliesEnded { from: worker, tokens }, effects);
+    }
+
     /// A value that came with a reply and that nobody wants: its tokens go back.
     pub(super) fn give_back_value(
         &mut self,
@@ -507,6 +546,11 @@ impl Session {
         }
         self.drop_all(now, &entry.contains, effects);
     }
+}
+
+/// Whether the caller gets tokens with it: one for a stored object, one for each ref inside another.
+pub fn brings_tokens(returned: &Returned) -> bool {
+    matches!(returned.value, Value::Stored(_)) || !returned.contains.is_empty()
 }
 
 /// Where a value comes from.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hoplo_base::{Instant, ObjectId, TaskId};
+use hoplo_base::{Instant, ObjectId, ProcessId, TaskId};
 use hoplo_wire::node::{Tell, ToNode};
 use hoplo_wire::reply::ReplyView;
 use hoplo_wire::{Failure, Malformed, Value};
@@ -125,14 +125,15 @@ impl Session {
     pub(super) fn stream_item(
         &mut self,
         now: Instant,
-        seq: u64,
+        worker: ProcessId,
         reply: &ReplyView<'_>,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Malformed> {
-        let index = reply.header.index;
+        let (seq, index) = (reply.header.seq, reply.header.index);
         let task = TaskId { owner: self.me, seq };
-        for value in reply.values() {
-            let (value, contains) = value?;
+        let mut values = Vec::new();
+        self.values_of(worker, reply, &mut values)?;
+        for (value, contains) in values {
             let Some(stream) = self.tasks.get_mut(&seq).and_then(|task| task.stream.as_mut())
             else {
                 return Err(Malformed { what: "item of a call that does not stream" });
@@ -143,7 +144,7 @@ impl Session {
             if wanted {
                 self.objects.insert(task.object(index), Entry::pending(1, Knowledge::Private));
             }
-            let (object, value) = (task.object(index), value.to_value());
+            let object = task.object(index);
             if wanted {
                 self.complete(now, object, value, contains, Origin::Reply, effects);
             } else {

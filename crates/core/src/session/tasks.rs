@@ -336,20 +336,16 @@ impl Session {
             task.attempt == header.attempt && task.stage == Stage::Placed { worker }
         });
         if !current {
-            return self.stale_reply(now, reply, effects);
+            return self.stale_reply(now, worker, reply, effects);
         }
         match header.kind {
-            ReplyKind::Item => return self.stream_item(now, seq, reply, effects),
+            ReplyKind::Item => return self.stream_item(now, worker, reply, effects),
             ReplyKind::Finished | ReplyKind::StreamEnd | ReplyKind::Part => {}
         }
         let task = TaskId { owner: self.me, seq };
         let record = self.tasks.get_mut(&seq).expect("it is current");
         let mut values = std::mem::take(&mut record.parts);
-        values.reserve(reply.values_count());
-        for value in reply.values() {
-            let (value, contains) = value?;
-            values.push((value.to_value(), contains));
-        }
+        self.values_of(worker, reply, &mut values)?;
         if header.kind == ReplyKind::Part {
             self.tasks.get_mut(&seq).expect("it is current").parts = values;
             return Ok(());
@@ -392,14 +388,12 @@ impl Session {
     fn stale_reply(
         &mut self,
         now: Instant,
+        worker: ProcessId,
         reply: &ReplyView<'_>,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Malformed> {
-        let mut values = Vec::with_capacity(reply.values_count());
-        for value in reply.values() {
-            let (value, contains) = value?;
-            values.push((value.to_value(), contains));
-        }
+        let mut values = Vec::new();
+        self.values_of(worker, reply, &mut values)?;
         self.give_back_values(now, reply.header.seq, reply.header.index, values, effects);
         Ok(())
     }

@@ -6,6 +6,7 @@ mod notices;
 mod pressure;
 mod processes;
 mod references;
+mod replies;
 mod room;
 mod wants;
 

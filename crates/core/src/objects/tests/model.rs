@@ -6,10 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use hoplo_wire::node::{DeathCause, Obituary};
 use proptest::prelude::*;
 
 use super::super::ranges::RangeSet;
 use super::model_client::{Call, Client, Stage, Thing};
+
 use super::*;
 
 const PROCESSES: usize = 4;
@@ -126,7 +128,12 @@ impl World {
             92..94 => {
                 self.free_one(usize::from(b), a % 4 == 0);
             }
-            94 if lives && a < 64 => self.crash(at),
+            94 if lives && a < 64 => {
+                if b.is_multiple_of(2) {
+                    self.fail_to_finish(at, c.is_multiple_of(2), chosen);
+                }
+                self.crash(at, usize::from(b / 2));
+            }
             95 if lives => self.hand_over(at, usize::from(c), b),
             _ => {}
         }
@@ -165,12 +172,15 @@ impl World {
         let worker = (0..PROCESSES)
             .map(|i| (i + n) % PROCESSES)
             .find(|worker| self.replies.get(&(*worker, at)).is_some_and(|ring| !ring.is_empty()));
-        let Some(ring) = worker.and_then(|worker| self.replies.get_mut(&(worker, at))) else {
+        let Some((id, reply)) = worker.and_then(|worker| self.next_reply(at, worker)) else {
             return false;
         };
-        let (id, reply) = ring.pop_front().unwrap();
         self.receive_reply(at, id, reply);
         true
+    }
+
+    pub(super) fn next_reply(&mut self, at: usize, worker: usize) -> Option<(u64, Reply)> {
+        self.replies.get_mut(&(worker, at))?.pop_front()
     }
 
     fn read_socket(&mut self, at: usize) {
@@ -202,7 +212,8 @@ impl World {
         self.feed(Event::Freed { attempt, result });
     }
 
-    fn crash(&mut self, at: usize) {
+    /// What it ran for others may run again.
+    fn crash(&mut self, at: usize, n: usize) {
         let ids = |world: &Self, of: fn(&Call) -> usize| -> Vec<u64> {
             world.calls.iter().filter(|(_, call)| of(call) == at).map(|(id, _)| *id).collect()
         };
@@ -212,7 +223,13 @@ impl World {
         }
         self.replies.retain(|(_, caller), _| *caller != at);
         for id in ids(self, |call| call.worker) {
-            self.cancel(id);
+            let worker = (at + 1 + n % (PROCESSES - 1)) % PROCESSES;
+            if self.clients[worker].alive && self.calls[&id].caller != worker && n.is_multiple_of(2)
+            {
+                self.retry(id, worker);
+            } else {
+                self.cancel(id);
+            }
         }
         self.clients[at] = Client::default();
         self.inboxes[at].clear();
@@ -223,6 +240,10 @@ impl World {
     fn feed(&mut self, event: Event) {
         let before = self.states();
         let told = format!("{event:?}");
+        let dead = match &event {
+            Event::ProcessGone { process, .. } => Some(*process),
+            _ => None,
+        };
         let mut effects = Vec::new();
         let now = self.directory.next_deadline().unwrap_or_default();
         let now = if event == Event::Tick { now } else { self.directory.now };
@@ -238,6 +259,14 @@ impl World {
                 "{object} can be reached and goes by {told}: {:#?}\n{self:#?}",
                 self.directory.story(object)
             );
+        }
+        if let Some(process) = dead {
+            let cause = DeathCause::Signaled { signal: 9 };
+            let obituary = Obituary { pid: 1, cause, last_lines: vec![] };
+            let message = ToClient::ProcessGone { process, obituary };
+            for at in (0..PROCESSES).filter(|at| self.clients[*at].alive) {
+                self.inboxes[at].push_back(message.clone());
+            }
         }
         for effect in effects {
             match effect {
@@ -293,11 +322,14 @@ impl World {
                 continue;
             }
             let thing = &self.things[&object];
-            if self.clients[thing.owner].alive {
+            if self.clients[thing.owner].alive && !thing.twice {
                 front.extend(thing.contains.as_ref().unwrap_or(&thing.lineage));
             } else {
                 // It may have been run twice: its value is what the daemon says.
                 front.extend(values.get(&object).into_iter().flatten());
+                if !thing.told {
+                    front.extend(thing.contains.iter().flatten());
+                }
             }
         }
         reached.retain(|object| self.things[object].told);

@@ -15,6 +15,8 @@ pub(super) struct Client {
     /// Tokens that it knows it has.
     pub(super) tokens: BTreeMap<ObjectId, u32>,
     pub(super) task: Option<Task>,
+    /// Tokens that came with replies, by worker.
+    pub(super) came: BTreeMap<usize, u64>,
     /// What it asked the daemon for.
     pub(super) gets: Vec<ObjectId>,
     /// Stored objects that nobody else has seen a ref of.
@@ -62,6 +64,8 @@ pub(super) struct Thing {
     pub(super) contains: Option<Vec<ObjectId>>,
     /// While it is told and pending: what running it again needs.
     pub(super) lineage: Vec<ObjectId>,
+    /// A run told of a value and was killed before it replied.
+    pub(super) twice: bool,
 }
 
 impl World {
@@ -139,36 +143,63 @@ impl World {
 
     /// REF-3 and REF-4: all holds are told before the reply is written.
     pub(super) fn finish(&mut self, at: usize, large: bool, returned: Vec<ObjectId>) {
-        let Some(task) = &self.clients[at].task else { return };
-        let id = task.call;
+        let Some((id, returned, reply)) = self.tell_result(at, large, returned) else { return };
+        if let Reply::Stored = reply {
+            let thing = self.things.get_mut(&self.calls[&id].result).unwrap();
+            thing.told = true;
+            thing.contains = Some(returned);
+        }
+        self.clients[at].task = None;
+        self.settle(at);
+        self.reply(id, reply);
+    }
+
+    /// It is killed between what it tells of its result and the reply.
+    pub(super) fn fail_to_finish(&mut self, at: usize, large: bool, returned: Vec<ObjectId>) {
+        if let Some((id, ..)) = self.tell_result(at, large, returned) {
+            self.things.get_mut(&self.calls[&id].result).unwrap().twice = true;
+        }
+    }
+
+    /// The call that runs here, what it returns, and how.
+    fn tell_result(
+        &mut self,
+        at: usize,
+        large: bool,
+        returned: Vec<ObjectId>,
+    ) -> Option<(u64, Vec<ObjectId>, Reply)> {
+        let id = self.clients[at].task.as_ref()?.call;
         let Call { caller, result, .. } = self.calls[&id];
         let age = self.things[&result].age;
         let returned: Vec<_> =
             returned.into_iter().filter(|inner| self.things[inner].age < age).collect();
         returned.iter().for_each(|inner| self.share(at, *inner));
         let place = if large { self.place(at) } else { None };
+        if place.is_some() || !returned.is_empty() {
+            self.say(at, Notice::Replying { to: process(caller as u64) });
+        }
         let reply = match place {
             Some(location) => {
                 self.say(at, sealed(result, location, &returned, process(caller as u64)));
-                let thing = self.things.get_mut(&result).unwrap();
-                thing.told = true;
-                thing.contains = Some(returned);
                 Reply::Stored
             }
             None => {
                 for inner in &returned {
                     self.say(at, hold(*inner, process(caller as u64)));
                 }
-                Reply::Inline(returned)
+                Reply::Inline(returned.clone())
             }
         };
-        self.clients[at].task = None;
-        self.settle(at);
-        self.reply(id, reply);
+        Some((id, returned, reply))
     }
 
     pub(super) fn receive_reply(&mut self, at: usize, id: u64, reply: Reply) {
-        let result = self.calls.remove(&id).unwrap().result;
+        let Call { result, worker, .. } = self.calls.remove(&id).unwrap();
+        let came = self.clients[at].came.entry(worker).or_default();
+        *came += match &reply {
+            Reply::Stored => 1,
+            Reply::Inline(contains) => contains.len() as u64,
+        };
         match reply {
             Reply::Stored => *self.clients[at].tokens.entry(result).or_default() += 1,
             Reply::Inline(contains) => {
@@ -232,6 +263,14 @@ impl World {
                 objects.iter().for_each(|object| self.say(at, fulfilled(*object, &[])));
             }
             ToClient::Reclaimed { location, .. } => self.take_back(at, location),
+            ToClient::ProcessGone { process: dead, .. } => {
+                let worker = dead.slot();
+                while let Some((id, reply)) = self.next_reply(at, worker) {
+                    self.receive_reply(at, id, reply);
+                }
+                let tokens = self.clients[at].came.remove(&worker).unwrap_or(0);
+                self.say(at, Notice::RepliesEnded { from: dead, tokens });
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -290,13 +329,29 @@ impl World {
 
     /// The call will not be run to its end; its caller is told, if it was not answered already.
     pub(super) fn cancel(&mut self, id: u64) {
+        if self.interrupt(id) {
+            self.reply(id, Reply::Inline(vec![]));
+        }
+    }
+
+    /// Its worker is dead: it runs again in another one.
+    pub(super) fn retry(&mut self, id: u64, worker: usize) {
+        if self.interrupt(id) {
+            let call = self.calls.get_mut(&id).unwrap();
+            (call.worker, call.stage) = (worker, Stage::Queued);
+            self.frames[worker].push_back(id);
+        }
+    }
+
+    /// False if it was answered already.
+    fn interrupt(&mut self, id: u64) -> bool {
         let Call { worker, stage, .. } = self.calls[&id];
         match stage {
             Stage::Queued => self.frames[worker].retain(|queued| *queued != id),
             Stage::Running => self.abort_task(worker),
-            Stage::Replied => return,
+            Stage::Replied => return false,
         }
-        self.reply(id, Reply::Inline(vec![]));
+        true
     }
 
     /// What a process must hold itself.
@@ -322,7 +377,8 @@ impl World {
         self.count += 1;
         self.clients[owner].seq += 1;
         let object = object(process(owner as u64), self.clients[owner].seq);
-        let thing = Thing { age: self.count, owner, told: false, contains, lineage: vec![] };
+        let thing =
+            Thing { age: self.count, owner, told: false, contains, lineage: vec![], twice: false };
         self.things.insert(object, thing);
         object
     }

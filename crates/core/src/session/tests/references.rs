@@ -42,6 +42,7 @@ fn a_worker_tells_what_it_keeps_and_what_it_returns_before_its_reply() {
     let effects =
         owner.act(|session, now, effects| session.before_reply(now, caller, &[one], effects)).1;
     let told = notices(&[
+        Notice::Replying { to: caller },
         shared(own, &[]),
         Notice::Hold { object: own, process: caller },
         Notice::Hold { object: kept, process: process(1) },
@@ -63,7 +64,34 @@ fn a_stored_result_holds_what_it_contains_itself() {
         owner.act(|session, now, effects| session.before_reply(now, caller, &[one], effects)).1;
     let contains = vec![own];
     let sealed = Notice::Sealed { object: result, location: place(1), contains, holder: caller };
-    assert_eq!(effects, [notices(&[shared(own, &[]), sealed])]);
+    let replying = Notice::Replying { to: caller };
+    assert_eq!(effects, [notices(&[replying, shared(own, &[]), sealed])]);
+}
+
+#[test]
+fn a_reply_without_refs_tells_nothing() {
+    let mut owner = Owner::new();
+    let one = returned(inline(b"7"));
+    let effects =
+        owner.act(|session, now, effects| session.before_reply(now, process(9), &[one], effects)).1;
+    assert_eq!(effects, []);
+}
+
+#[test]
+fn the_tokens_of_a_dead_workers_replies_are_counted_whatever_became_of_them() {
+    let mut owner = Owner::new();
+    let task = owner.submit(call(CallOptions { returns: 3, ..options() })).0;
+    owner.granted(1, W);
+    let refs = Returned { value: inline(b""), contains: vec![foreign(4), foreign(5)] };
+    // One part comes twice: the second time it is of no attempt.
+    for attempt in [0, 7] {
+        let part = header(task.seq, ReplyKind::Part, attempt);
+        owner.reply_with(W, part, &[returned(stored(1)), refs.clone(), returned(inline(b""))]);
+    }
+    owner.flushed();
+    owner.gone(W, &[]);
+    let told = owner.flushed();
+    assert_eq!(told[0], Notice::RepliesEnded { from: process(W), tokens: 6 });
 }
 
 #[test]

@@ -43,6 +43,7 @@ fn a_stale_reply_gives_back_what_it_brought() {
     let task = owner.submit(call(CallOptions { max_retries: 1, ..options() })).0;
     owner.granted(1, W);
     owner.gone(W, &[]);
+    assert_eq!(owner.flushed(), [Notice::RepliesEnded { from: process(W), tokens: 0 }]);
     owner.granted(2, X);
     let inner = process(9);
     let inner = TaskId { owner: inner, seq: 4 }.object(0);
@@ -99,7 +100,9 @@ fn parts_of_a_run_that_crashed_are_not_values_of_the_next() {
     owner.granted(1, W);
     owner.reply_with(W, header(task.seq, ReplyKind::Part, 0), &[returned(stored(1))]);
     owner.gone(W, &[]);
-    assert_eq!(owner.flushed(), [Notice::Released { object: task.object(0), tokens: 1 }]);
+    let ended = Notice::RepliesEnded { from: process(W), tokens: 1 };
+    let released = Notice::Released { object: task.object(0), tokens: 1 };
+    assert_eq!(owner.flushed(), [ended, released]);
     owner.granted(2, X);
     let values = [returned(inline(b"a")), returned(inline(b"b"))];
     owner.reply_with(X, header(task.seq, ReplyKind::Finished, 1), &values);
