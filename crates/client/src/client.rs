@@ -68,6 +68,8 @@ impl Latch {
 pub(crate) struct Core {
     pub(crate) session: Session,
     pub(crate) effects: Vec<Effect>,
+    /// Memory of `carry_out`, which would allocate it at every call.
+    pub(crate) carrying: Carrying,
     pub(crate) peers: Map<ProcessId, Outbound>,
     /// Peers with calls that found their ring full.
     pub(crate) overflowing: usize,
@@ -89,6 +91,13 @@ pub(crate) struct Core {
     pub(crate) streams: Map<TaskId, u32>,
     /// The task that runs here: parent of what is submitted meanwhile.
     pub(crate) running: Option<TaskId>,
+}
+
+#[derive(Default)]
+pub(crate) struct Carrying {
+    pub(crate) effects: Vec<Effect>,
+    /// Workers to be rung when all effects are carried out.
+    pub(crate) rung: Vec<ProcessId>,
 }
 
 pub(crate) type Callback = Box<dyn FnOnce() + Send>;
@@ -143,6 +152,7 @@ impl Client {
         let core = Core {
             session: Session::new(me, welcome.job),
             effects: Vec::new(),
+            carrying: Carrying::default(),
             peers: Map::default(),
             overflowing: 0,
             writer,
@@ -242,9 +252,7 @@ impl Client {
         let mut core = self.core.lock();
         let core = &mut *core;
         let result = change(&mut core.session, now, &mut core.effects);
-        if !core.effects.is_empty() {
-            self.carry_out(core);
-        }
+        self.carry_out(core);
         self.arm(core);
         result
     }

@@ -7,16 +7,25 @@ use hoplo_core::session::{Effect, Event};
 use hoplo_shm::{Urgency, WriteError};
 use hoplo_wire::node::ToNode;
 
-use crate::client::{Client, Core};
+use crate::client::{Carrying, Client, Core};
 use crate::peers::Outbound;
 
 impl Client {
     /// Effects in order, and those of the events that they lead to.
+    #[inline]
     pub(crate) fn carry_out(&self, core: &mut Core) {
-        let mut rung: Vec<ProcessId> = Vec::new();
+        if !core.effects.is_empty() {
+            self.carry_out_all(core);
+        }
+    }
+
+    fn carry_out_all(&self, core: &mut Core) {
+        // Taken out, since what is carried out may call `carry_out` for more.
+        let Carrying { mut effects, mut rung } = std::mem::take(&mut core.carrying);
         let mut fired = false;
         while !core.effects.is_empty() {
-            for effect in std::mem::take(&mut core.effects) {
+            std::mem::swap(&mut effects, &mut core.effects);
+            for effect in effects.drain(..) {
                 match effect {
                     Effect::Place { worker, seq } => {
                         if self.place(core, worker, seq) && rung.last() != Some(&worker) {
@@ -50,11 +59,12 @@ impl Client {
         if std::mem::take(&mut core.freed) {
             self.trim(core); // only now: it flushes, and earlier notices of this batch go first
         }
-        for worker in rung {
+        for worker in rung.drain(..) {
             if let Some(peer) = core.peers.get(&worker) {
                 peer.wake(&self.segment);
             }
         }
+        core.carrying = Carrying { effects, rung };
     }
 
     /// Free room beyond what is worth keeping warm goes back to the node.

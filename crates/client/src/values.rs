@@ -109,7 +109,13 @@ impl Client {
     }
 
     pub fn drop_ref(&self, object: ObjectId) {
-        self.with(|session, now, effects| session.drop_ref(now, object, effects));
+        let mut core = self.core.lock();
+        let core = &mut *core;
+        if !core.session.drop_quietly(object) {
+            core.session.drop_ref(self.now(), object, &mut core.effects);
+            self.carry_out(core);
+            self.arm(core);
+        }
     }
 
     /// A ref leaves this process in a way that nobody follows (bytes that foreign code pickled): the daemon

@@ -34,13 +34,7 @@ impl Client {
     pub fn wait(&self, objects: &[ObjectId], wanted: usize, deadline: Option<Instant>) -> Waited {
         let wanted = wanted.min(objects.len());
         let mut seen = 0; // all before this index are ready
-        {
-            let mut core = self.core.lock();
-            let core = &mut *core;
-            core.session.want(objects, &mut core.effects);
-            self.carry_out(core);
-        }
-        self.wait_until(deadline, wanted == 1, |core| {
+        self.wait_until(deadline, wanted == 1, objects, |core| {
             if wanted == objects.len() {
                 while seen < wanted && core.session.is_ready(objects[seen]) {
                     seen += 1;
@@ -68,15 +62,16 @@ impl Client {
 
     /// Waits until `stream_next` is not `Pending`.
     pub fn stream_wait(&self, task: TaskId, deadline: Option<Instant>) -> Waited {
-        self.wait_until(deadline, true, |core| core.stream_moved(task))
+        self.wait_until(deadline, true, &[], |core| core.stream_moved(task))
     }
 
     /// `one`: a single reply ends it, so that it pays to look for a moment; replies to many calls come in
-    /// batches.
+    /// batches. `objects` are asked for if need be.
     fn wait_until(
         &self,
         deadline: Option<Instant>,
         one: bool,
+        objects: &[ObjectId],
         mut done: impl FnMut(&mut Core) -> bool,
     ) -> Waited {
         let mut core = self.core.lock();
@@ -85,7 +80,11 @@ impl Client {
             self.arm(&mut core);
             return Waited::Ready;
         }
-        self.carry_out(&mut core);
+        {
+            let core = &mut *core;
+            core.session.want(objects, &mut core.effects);
+            self.carry_out(core);
+        }
         core.waiters += 1;
         let mut strict = false;
         let mut blocked = false;
@@ -155,7 +154,7 @@ impl Client {
     /// Takes every reply that is there; how many.
     pub(crate) fn drain(&self, core: &mut Core) -> usize {
         let mut drained = 0;
-        let now = self.now();
+        let mut now = None;
         let mut broken = Vec::new();
         let Core { session, peers, effects, .. } = core;
         for (worker, peer) in peers.iter_mut().filter(|(_, peer)| peer.is_active()) {
@@ -169,6 +168,7 @@ impl Client {
                     }
                 };
                 drained += 1;
+                let now = *now.get_or_insert_with(|| self.now());
                 let parsed = ReplyView::parse(frame.bytes()).and_then(|reply| {
                     session.on_reply(now, *worker, &reply, effects)?;
                     Ok(reply.header)
@@ -192,20 +192,16 @@ impl Client {
                 .warn(&format!("{worker} sent bytes that do not parse ({error}): it is killed"));
             core.writer.send(&ToNode::KillWorker { worker });
         }
-        if drained > 0 || core.overflowing > 0 {
-            self.refill(core);
-        }
-        if !core.effects.is_empty() {
-            self.carry_out(core);
-        }
+        self.refill(core);
+        self.carry_out(core);
         drained
     }
 
     /// After any change: the progress thread is woken if it must do more, or sooner, than it is awake
     /// for.
     pub(crate) fn arm(&self, core: &mut Core) {
-        let needed = self.progress_needed(core);
         let deadline = core.next_timer();
+        let needed = self.progress_needed(core, deadline);
         let sooner = deadline.is_some_and(|at| core.timer.is_none_or(|timer| at < timer));
         if needed > core.progress || sooner {
             core.progress = core.progress.max(needed);
@@ -225,7 +221,7 @@ impl Client {
         loop {
             let mut core = self.core.lock();
             let strict = quiet_since.elapsed() >= LENIENT;
-            let kind = match self.progress_needed(&core) {
+            let kind = match self.progress_needed(&core, core.next_timer()) {
                 Progress::Drain if strict => SleepKind::Strict,
                 Progress::Drain => SleepKind::Lenient,
                 Progress::Timer | Progress::Idle => SleepKind::Idle,
@@ -259,12 +255,12 @@ impl Client {
                 }
                 continue;
             }
-            core.progress = self.progress_needed(&core);
+            core.timer = core.next_timer();
+            core.progress = self.progress_needed(&core, core.timer);
             let kind_now = match core.progress {
                 Progress::Drain => kind != SleepKind::Idle,
                 Progress::Timer | Progress::Idle => true,
             };
-            core.timer = core.next_timer();
             let timer = core.timer.map(|at: Time| at.since(now));
             let lenient = (kind == SleepKind::Lenient).then_some(LENIENT);
             drop(core);
@@ -283,16 +279,17 @@ impl Client {
 }
 
 impl Client {
-    fn progress_needed(&self, core: &Core) -> Progress {
+    /// `timer`: `core.next_timer()`, which the callers need as well.
+    fn progress_needed(&self, core: &Core, timer: Option<Time>) -> Progress {
         if !core.due.is_empty() {
             return Progress::Drain;
         }
-        let leaving = || self.worker.is_leaving() && core.session.unfinished() > 0;
+        let leaving = || core.session.unfinished() > 0 && self.worker.is_leaving();
         let needed = core.session.needs_progress() || core.overflowing > 0 || leaving();
         if core.waiters == 0 && needed {
             return Progress::Drain;
         }
-        if core.next_timer().is_some() { Progress::Timer } else { Progress::Idle }
+        if timer.is_some() { Progress::Timer } else { Progress::Idle }
     }
 
     /// Free room that was not used for a while goes back to the node.
@@ -332,7 +329,10 @@ const SPIN_LOOKS: u32 = 16;
 
 impl Core {
     fn next_timer(&self) -> Option<Time> {
-        self.session.next_deadline().into_iter().chain(self.cool_at).min()
+        match (self.session.next_deadline(), self.cool_at) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
     }
 
     /// Whether the reader of a stream would find an item, or its end.

@@ -509,12 +509,12 @@ impl Cluster {
         let (token, _) = decode_content(self.memory.content(location));
         self.books.is_value_of(object, token);
         self.memory.unpin(location, id);
-        self.session(id, |session, now, effects| session.drop_ref(now, object, effects));
+        self.session(id, |session, now, effects| drop_ref(session, now, object, effects));
     }
 
     pub fn drop_refs(&mut self, id: ProcessId, objects: impl IntoIterator<Item = ObjectId>) {
         for object in objects {
-            self.session(id, |session, now, effects| session.drop_ref(now, object, effects));
+            self.session(id, |session, now, effects| drop_ref(session, now, object, effects));
         }
     }
 
@@ -546,5 +546,12 @@ impl Cluster {
             }
             None => self.watch(id, object),
         }
+    }
+}
+
+/// As clients do.
+fn drop_ref(session: &mut Session, now: Instant, object: ObjectId, effects: &mut Vec<Effect>) {
+    if !session.drop_quietly(object) {
+        session.drop_ref(now, object, effects);
     }
 }

@@ -10,6 +10,7 @@ use hoplo_wire::object::ValueView;
 use hoplo_wire::{Failure, FailureKind, Value};
 
 use super::refs::{Knowledge, Origin, State};
+use super::tasks::Values;
 use super::{Call, CallOptions, Effect, Session};
 
 impl Session {
@@ -132,7 +133,7 @@ impl Session {
         task: TaskId,
         original: TaskId,
         returns: u32,
-        values: Vec<(Value, Vec<ObjectId>)>,
+        values: Values,
         origin: Origin,
         effects: &mut Vec<Effect>,
     ) {

@@ -21,7 +21,8 @@ pub(super) struct ShapeState {
     pub shape: Arc<Shape>,
     /// Tasks without a place; some may be finished (cancelled) or placed meanwhile: they are skipped.
     pub queue: VecDeque<u64>,
-    pub leases: Vec<LeaseId>,
+    /// In the order of their grants.
+    pub leases: Vec<Lease>,
     /// What the daemon was told last, less what it granted.
     pub asked: u32,
     /// Why the daemon grants nothing, and whether it never can.
@@ -30,7 +31,7 @@ pub(super) struct ShapeState {
 
 #[derive(Debug)]
 pub(super) struct Lease {
-    pub key: u32,
+    pub id: LeaseId,
     pub worker: ProcessId,
     pub gpus: Vec<u32>,
     /// In ring order.
@@ -50,9 +51,22 @@ pub(super) struct Lease {
     pub overdue: bool,
 }
 
+/// Where a lease is: in the list of the shape of that key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LeaseAt {
+    pub key: u32,
+    pub at: u32,
+}
+
 /// How long calls of a function take, exponentially averaged, nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace(u64);
+
+/// The worker has replied to a call, and so does not stand still.
+pub(super) struct Replied {
+    /// It takes no more calls.
+    pub retiring: bool,
+}
 
 /// What a call costs beside the user's code.
 const CALL_OVERHEAD_NS: u64 = 3_000;
@@ -64,9 +78,20 @@ const STEAL_NS: u64 = 200_000;
 
 impl Session {
     pub(super) fn shape_key(&mut self, shape: &Arc<Shape>) -> u32 {
-        if let Some(key) = self.shape_keys.get(shape) {
+        if let Some((known, key)) = &self.shape_known
+            && Arc::ptr_eq(known, shape)
+        {
             return *key;
         }
+        let key = match self.shape_keys.get(shape) {
+            Some(key) => *key,
+            None => self.new_shape(shape),
+        };
+        self.shape_known = Some((shape.clone(), key));
+        key
+    }
+
+    fn new_shape(&mut self, shape: &Arc<Shape>) -> u32 {
         let key = self.shapes.len() as u32;
         self.shape_keys.insert(shape.clone(), key);
         self.shapes.push(ShapeState {
@@ -92,53 +117,73 @@ impl Session {
     }
 
     pub(super) fn key_of(&mut self, seq: u64) -> u32 {
-        let shape = self.tasks[&seq].call.options.shape.clone();
-        self.shape_key(&shape)
+        let options = self.tasks[&seq].call.options.clone();
+        self.shape_key(&options.shape)
     }
 
     /// Places what has room, then tells the daemon what more could be used.
     pub(super) fn pump(&mut self, now: Instant, key: u32, effects: &mut Vec<Effect>) {
-        while let Some(seq) = self.shapes[key as usize].queue.front().copied() {
-            if self.tasks.get(&seq).is_none_or(|task| task.stage != Stage::Queued) {
-                self.shapes[key as usize].queue.pop_front();
+        loop {
+            let state = &mut self.shapes[key as usize];
+            let Some(seq) = state.queue.front().copied() else { break };
+            let Some(task) = self.tasks.get(&seq).filter(|task| task.stage == Stage::Queued) else {
+                state.queue.pop_front();
                 continue;
-            }
-            let Some(lease_id) = self.roomiest(key) else { break };
-            self.shapes[key as usize].queue.pop_front();
-            let guess = self.guess_ns(seq);
-            let lease = self.leases.get_mut(&lease_id).expect("it was just found");
+            };
+            // The one with the least work.
+            let open = state.leases.iter_mut().filter(|lease| lease.has_room());
+            let Some(lease) = open.min_by_key(|lease| lease.expected_ns) else { break };
+            state.queue.pop_front();
+            let pace = self.paces.get(&task.call.options.function);
+            let guess = pace.map_or(PIPELINE_NS, |pace| pace.0 + CALL_OVERHEAD_NS);
             if lease.in_flight.is_empty() {
                 lease.progress_at = now;
             }
             lease.in_flight.push_back(seq);
             lease.expected_ns += guess;
+            lease.look_in_time(&mut self.lease_look);
             let worker = lease.worker;
             self.place(now, seq, worker, effects);
         }
         self.tell_demand(key, effects);
     }
 
-    fn guess_ns(&self, seq: u64) -> u64 {
-        let function = self.tasks[&seq].call.options.function;
-        self.paces.get(&function).map_or(PIPELINE_NS, |pace| pace.0 + CALL_OVERHEAD_NS)
+    pub(super) fn all_leases(&self) -> impl Iterator<Item = &Lease> {
+        self.shapes.iter().flat_map(|state| &state.leases)
     }
 
-    /// The lease with the least work that may take more.
-    fn roomiest(&self, key: u32) -> Option<LeaseId> {
-        let leases = &self.shapes[key as usize].leases;
-        let open = leases.iter().filter(|id| self.leases[*id].has_room());
-        open.min_by_key(|id| self.leases[*id].expected_ns).copied()
+    pub(super) fn lease_of(&self, worker: ProcessId) -> Option<&Lease> {
+        self.workers.get(&worker).map(|at| self.lease(*at))
+    }
+
+    fn lease(&self, at: LeaseAt) -> &Lease {
+        &self.shapes[at.key as usize].leases[at.at as usize]
+    }
+
+    fn lease_mut(&mut self, at: LeaseAt) -> &mut Lease {
+        &mut self.shapes[at.key as usize].leases[at.at as usize]
+    }
+
+    pub(super) fn remove_lease(&mut self, at: LeaseAt) -> Lease {
+        let leases = &mut self.shapes[at.key as usize].leases;
+        let lease = leases.remove(at.at as usize);
+        self.workers.remove(&lease.worker);
+        for (index, moved) in leases.iter().enumerate().skip(at.at as usize) {
+            self.workers.insert(moved.worker, LeaseAt { key: at.key, at: index as u32 });
+        }
+        self.reasons -= u64::from(lease.is_reason());
+        lease
     }
 
     fn tell_demand(&mut self, key: u32, effects: &mut Vec<Effect>) {
         let state = &self.shapes[key as usize];
         let mut wanted = state.queue.len();
         if wanted == 0 {
-            let behind = |lease: &super::Lease| {
+            let behind = |lease: &Lease| {
                 let heavy = lease.held_up || lease.expected_ns > PIPELINE_NS / 2;
                 if heavy { lease.in_flight.len().saturating_sub(1) } else { 0 }
             };
-            wanted = state.leases.iter().map(|id| behind(&self.leases[id])).sum();
+            wanted = state.leases.iter().map(behind).sum();
         }
         let wanted = u32::try_from(wanted).unwrap_or(u32::MAX).min(limits::LEASE_DEMAND_MAX);
         let asked = state.asked;
@@ -166,9 +211,8 @@ impl Session {
         let state = &mut self.shapes[key as usize];
         state.asked = state.asked.saturating_sub(1);
         state.stuck = None;
-        state.leases.push(id);
         let lease = Lease {
-            key,
+            id,
             worker,
             gpus,
             in_flight: VecDeque::new(),
@@ -179,20 +223,23 @@ impl Session {
             progress_at: now,
             overdue: false,
         };
-        let old = self.workers.insert(worker, id);
+        lease.look_in_time(&mut self.lease_look);
+        let at = LeaseAt { key, at: state.leases.len() as u32 };
+        state.leases.push(lease);
+        let old = self.workers.insert(worker, at);
         assert!(old.is_none(), "SES-1: {worker} is leased to us twice");
-        self.leases.insert(id, lease);
         self.pump(now, key, effects);
         self.steal(key, effects);
     }
 
     pub(super) fn lease_recalled(&mut self, now: Instant, id: LeaseId, effects: &mut Vec<Effect>) {
-        let Some(lease) = self.leases.get_mut(&id) else { return };
+        let mut leases = self.shapes.iter_mut().flat_map(|state| &mut state.leases);
+        let Some(lease) = leases.find(|lease| lease.id == id) else { return };
         let before = lease.is_reason();
         lease.recalled = true;
         self.reasons += u64::from(!before); // somebody waits for what it runs to end
+        lease.revoke_behind(0, effects);
         let worker = lease.worker;
-        self.revoke_behind(id, 0, effects);
         self.return_if_done(now, worker, effects);
     }
 
@@ -239,23 +286,13 @@ impl Session {
         worker: ProcessId,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(id) = self.workers.get(&worker).copied() else { return };
-        let lease = self.leases.get_mut(&id).expect("both maps hold it");
+        let Some(at) = self.workers.get(&worker).copied() else { return };
+        let lease = self.lease_mut(at);
         if lease.in_flight.is_empty() {
             return; // what blocked there has replied meanwhile
         }
         lease.held_up = true;
-        self.revoke_behind(id, 0, effects);
-    }
-
-    /// Asks for the frames behind the first `keep`; the first frame too, if `keep` is 0 (it is kept if it
-    /// was started).
-    fn revoke_behind(&self, id: LeaseId, keep: usize, effects: &mut Vec<Effect>) {
-        let lease = &self.leases[&id];
-        let seqs: Vec<u64> = lease.in_flight.iter().skip(keep).copied().collect();
-        if !seqs.is_empty() {
-            effects.push(Effect::Revoke { worker: lease.worker, seqs });
-        }
+        lease.revoke_behind(0, effects);
     }
 
     /// A call was replied to: the pace is learnt and the lease has room.
@@ -273,27 +310,34 @@ impl Session {
             let pace = self.paces.entry(task.call.options.function).or_insert(Pace(ran));
             pace.0 = (3 * pace.0 + ran) / 4;
         }
-        self.leave_lease(now, worker, seq);
-        if let Some(id) = self.workers.get(&worker) {
-            let lease = self.leases.get_mut(id).expect("both maps hold it");
-            lease.held_up = false;
-            lease.retiring |= retiring;
-        }
-        if let Some(actor) = self.tasks[&seq].actor {
-            self.leave_actor(actor, seq);
-        }
+        let replied = Some(Replied { retiring });
+        self.leave_lease(now, worker, seq, replied);
     }
 
-    pub(super) fn leave_lease(&mut self, now: Instant, worker: ProcessId, seq: u64) {
-        let Some(id) = self.workers.get(&worker) else {
+    pub(super) fn leave_lease(
+        &mut self,
+        now: Instant,
+        worker: ProcessId,
+        seq: u64,
+        replied: Option<Replied>,
+    ) {
+        let Some(at) = self.workers.get(&worker) else {
             if let Some(actor) = self.tasks[&seq].actor {
                 self.leave_actor(actor, seq);
             }
             return;
         };
-        let lease = self.leases.get_mut(id).expect("both maps hold it");
-        let at = lease.in_flight.iter().position(|placed| *placed == seq);
-        lease.in_flight.remove(at.expect("SES-1: it was placed there"));
+        let lease = &mut self.shapes[at.key as usize].leases[at.at as usize];
+        if let Some(Replied { retiring }) = replied {
+            lease.held_up = false;
+            lease.retiring |= retiring;
+        }
+        if lease.in_flight.front() == Some(&seq) {
+            lease.in_flight.pop_front();
+        } else {
+            let at = lease.in_flight.iter().position(|placed| *placed == seq);
+            lease.in_flight.remove(at.expect("SES-1: it was placed there"));
+        }
         lease.progress_at = now;
         let before = lease.is_reason();
         lease.overdue = false;
@@ -305,6 +349,7 @@ impl Session {
             let count = lease.in_flight.len() as u64 + 1;
             lease.expected_ns - lease.expected_ns / count
         };
+        lease.look_in_time(&mut self.lease_look);
     }
 
     /// After a reply: the lease is refilled, given back, or helps another.
@@ -314,11 +359,10 @@ impl Session {
         worker: ProcessId,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(id) = self.workers.get(&worker) else { return };
-        let lease = &self.leases[id];
-        let key = lease.key;
+        let Some(LeaseAt { key, .. }) = self.workers.get(&worker).copied() else { return };
+        let lease = self.lease_of(worker).expect("it was just found");
         if lease.retiring && !lease.in_flight.is_empty() {
-            self.revoke_behind(*id, 0, effects);
+            lease.revoke_behind(0, effects);
         }
         self.refill(now, worker, effects);
         self.steal(key, effects);
@@ -333,8 +377,7 @@ impl Session {
         any: bool,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(id) = self.workers.get(&worker) else { return };
-        let key = self.leases[id].key;
+        let Some(LeaseAt { key, .. }) = self.workers.get(&worker).copied() else { return };
         self.refill(now, worker, effects);
         if any {
             self.steal(key, effects);
@@ -342,11 +385,12 @@ impl Session {
     }
 
     fn refill(&mut self, now: Instant, worker: ProcessId, effects: &mut Vec<Effect>) {
-        let key = self.leases[&self.workers[&worker]].key;
+        let LeaseAt { key, .. } = self.workers[&worker];
         if self.return_if_done(now, worker, effects) {
             return;
         }
-        if !self.shapes[key as usize].queue.is_empty() || self.shapes[key as usize].asked > 0 {
+        let state = &self.shapes[key as usize];
+        if !state.queue.is_empty() || state.asked > 0 {
             self.pump(now, key, effects);
         }
     }
@@ -357,35 +401,31 @@ impl Session {
         worker: ProcessId,
         effects: &mut Vec<Effect>,
     ) -> bool {
-        let Some(id) = self.workers.get(&worker).copied() else { return false };
-        let lease = &self.leases[&id];
+        let Some(at) = self.workers.get(&worker).copied() else { return false };
+        let lease = self.lease(at);
         // A retiring worker is on its way out: given back, it would be granted to the next one.
         if !lease.recalled || lease.retiring || !lease.in_flight.is_empty() {
             return false;
         }
-        let key = lease.key;
-        self.give_back(id, effects);
-        self.pump(now, key, effects);
+        self.give_back(at, effects);
+        self.pump(now, at.key, effects);
         true
     }
 
     /// This process is about to exit, and has no calls left: its leases go back, so that the daemon does not
     /// take their workers for busy with what it left.
     pub fn leave(&mut self, effects: &mut Vec<Effect>) {
-        for id in self.leases.keys().copied().collect::<Vec<_>>() {
-            if self.leases[&id].in_flight.is_empty() {
-                self.give_back(id, effects);
-            }
+        let empty = self.all_leases().filter(|lease| lease.in_flight.is_empty());
+        for worker in empty.map(|lease| lease.worker).collect::<Vec<_>>() {
+            self.give_back(self.workers[&worker], effects);
         }
         self.flush(effects);
     }
 
-    fn give_back(&mut self, id: LeaseId, effects: &mut Vec<Effect>) {
-        let lease = self.leases.remove(&id).expect("the caller has it");
+    fn give_back(&mut self, at: LeaseAt, effects: &mut Vec<Effect>) {
+        let lease = self.remove_lease(at);
+        let id = lease.id;
         assert!(lease.in_flight.is_empty(), "SES-1: {id} is given back with calls in flight");
-        self.reasons -= u64::from(lease.is_reason());
-        self.workers.remove(&lease.worker);
-        self.shapes[lease.key as usize].leases.retain(|other| *other != id);
         effects.push(Effect::Node(ToNode::LeaseReturn { lease: id }));
     }
 
@@ -395,56 +435,46 @@ impl Session {
         if state.leases.len() < 2 || !state.queue.is_empty() {
             return;
         }
-        let idle = |id: &&LeaseId| {
-            let lease = &self.leases[*id];
-            lease.in_flight.is_empty() && lease.has_room()
-        };
-        if !state.leases.iter().any(|id| idle(&id)) {
+        let idle = |lease: &Lease| lease.in_flight.is_empty() && lease.has_room();
+        if !state.leases.iter().any(idle) {
             return;
         }
-        let busy = state.leases.iter().filter(|id| {
-            let lease = &self.leases[*id];
-            lease.in_flight.len() >= 2 && lease.expected_ns > STEAL_NS
-        });
-        if let Some(id) = busy.max_by_key(|id| self.leases[*id].expected_ns).copied() {
-            let keep = self.leases[&id].in_flight.len().div_ceil(2);
-            self.revoke_behind(id, keep, effects);
+        let busy = state
+            .leases
+            .iter()
+            .filter(|lease| lease.in_flight.len() >= 2 && lease.expected_ns > STEAL_NS);
+        if let Some(lease) = busy.max_by_key(|lease| lease.expected_ns) {
+            lease.revoke_behind(lease.in_flight.len().div_ceil(2), effects);
         }
     }
 
+    /// What `lease_look` is a lower bound of.
     pub(super) fn lease_deadline(&self) -> Option<Instant> {
-        let due = |lease: &Lease| match lease.in_flight.len() {
-            0 if lease.retiring => None,
-            0 => Some(lease.progress_at + limits::LEASE_IDLE),
-            count if count > 1 && !lease.held_up => Some(lease.progress_at + STALL),
-            _ if lease.overdue => None,
-            _ => Some(lease.progress_at + limits::LEASE_IDLE),
-        };
-        self.leases.values().filter_map(due).min()
+        self.all_leases().filter_map(Lease::due).min()
     }
 
     pub(super) fn tick_leases(&mut self, now: Instant, effects: &mut Vec<Effect>) {
-        let ids: Vec<LeaseId> = self.leases.keys().copied().collect();
-        for id in ids {
-            let lease = &self.leases[&id];
+        let workers: Vec<ProcessId> = self.all_leases().map(|lease| lease.worker).collect();
+        for worker in workers {
+            let at = self.workers[&worker];
+            let lease = &mut self.shapes[at.key as usize].leases[at.at as usize];
             let since = now.since(lease.progress_at);
             if lease.in_flight.is_empty() {
                 if since >= limits::LEASE_IDLE && !lease.retiring {
-                    self.give_back(id, effects);
+                    self.give_back(at, effects);
                 }
                 continue;
             }
             if since >= limits::LEASE_IDLE && !lease.overdue {
-                let lease = self.leases.get_mut(&id).expect("it is there");
                 self.reasons += u64::from(!lease.is_reason());
                 lease.overdue = true;
             }
-            let lease = &self.leases[&id];
             if lease.in_flight.len() > 1 && since >= STALL && !lease.held_up {
-                self.leases.get_mut(&id).expect("it is there").held_up = true;
-                self.revoke_behind(id, 0, effects);
+                lease.held_up = true;
+                lease.revoke_behind(0, effects);
             }
         }
+        self.lease_look = self.lease_deadline();
     }
 }
 
@@ -452,6 +482,34 @@ impl Lease {
     /// Whether its replies must be drained though nobody may wait for them.
     pub(super) fn is_reason(&self) -> bool {
         self.recalled || self.overdue
+    }
+
+    /// Asks for the frames behind the first `keep`; the first frame too, if `keep` is 0 (it is kept if it
+    /// was started).
+    fn revoke_behind(&self, keep: usize, effects: &mut Vec<Effect>) {
+        let seqs: Vec<u64> = self.in_flight.iter().skip(keep).copied().collect();
+        if !seqs.is_empty() {
+            effects.push(Effect::Revoke { worker: self.worker, seqs });
+        }
+    }
+
+    /// When a tick has something to do about it.
+    fn due(&self) -> Option<Instant> {
+        let after = match self.in_flight.len() {
+            0 if self.retiring => return None,
+            0 => limits::LEASE_IDLE,
+            count if count > 1 && !self.held_up => STALL,
+            _ if self.overdue => return None,
+            _ => limits::LEASE_IDLE,
+        };
+        Some(self.progress_at + after)
+    }
+
+    /// SES-6: after a change that may make it due sooner.
+    fn look_in_time(&self, look: &mut Option<Instant>) {
+        if let Some(due) = self.due() {
+            *look = Some(look.map_or(due, |at| at.min(due)));
+        }
     }
 
     fn has_room(&self) -> bool {

@@ -21,6 +21,8 @@
 //!   (REF-1): `mention` precedes every `Place`, and notices are flushed by it.
 //! - SES-4: a reply of an attempt that is not the current one changes nothing but gives back what it brought.
 //! - SES-5: calls to one actor are placed in the order of their submission.
+//! - SES-6: no lease is due before `next_deadline`. It may be too early (a tick for nothing finds out), since it
+//!   is asked for at every call: there it only takes in what became due sooner.
 //!
 //! The hot paths (`submit`, `on_reply`, `add_ref`, `drop_ref`) are methods that borrow their input; everything
 //! rare is an `Event`.
@@ -53,7 +55,7 @@ pub use streams::StreamNext;
 pub use tasks::Frame;
 
 use actors::Actor;
-use leases::{Lease, Pace, ShapeState};
+use leases::{LeaseAt, Pace, ShapeState};
 use refs::{Entry, Origin, State};
 use tasks::{Stage, Task};
 
@@ -172,10 +174,13 @@ pub struct Session {
     objects: Map<ObjectId, Entry>,
     shapes: Vec<ShapeState>,
     shape_keys: BTreeMap<Arc<Shape>, u32>,
-    leases: BTreeMap<LeaseId, Lease>,
-    /// Leases by their worker.
-    workers: Map<ProcessId, LeaseId>,
+    /// Where the lease of each worker is.
+    workers: Map<ProcessId, LeaseAt>,
     paces: Map<FunctionId, Pace>,
+    /// SES-6: no lease is due before.
+    lease_look: Option<Instant>,
+    /// The latest shape that was looked up: nearly always the next one's, too.
+    shape_known: Option<(Arc<Shape>, u32)>,
     actors: BTreeMap<ActorId, Actor>,
     /// Not yet told to the daemon.
     notices: Vec<Notice>,
@@ -213,9 +218,10 @@ impl Session {
             objects: Map::default(),
             shapes: Vec::new(),
             shape_keys: BTreeMap::new(),
-            leases: BTreeMap::new(),
             workers: Map::default(),
             paces: Map::default(),
+            lease_look: None,
+            shape_known: None,
             actors: BTreeMap::new(),
             notices: Vec::new(),
             notices_since: Instant::ZERO,
@@ -268,7 +274,10 @@ impl Session {
     /// When `Event::Tick` is due at the latest.
     pub fn next_deadline(&self) -> Option<Instant> {
         let notices = (!self.notices.is_empty()).then(|| self.notices_since + NOTICES_DELAY);
-        notices.into_iter().chain(self.lease_deadline()).min()
+        match (notices, self.lease_look) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
     }
 
     /// Whether replies must be drained even though nobody waits for them.
@@ -320,8 +329,10 @@ impl Session {
 
     /// Asserts the invariants of the module doc that can be seen from inside.
     pub fn check(&self) {
-        for (id, lease) in &self.leases {
-            assert_eq!(self.workers.get(&lease.worker), Some(id), "SES-1: one lease a worker");
+        assert_eq!(self.all_leases().count(), self.workers.len(), "SES-1: one lease a worker");
+        for lease in self.all_leases() {
+            let found = self.lease_of(lease.worker).map(|lease| lease.id);
+            assert_eq!(found, Some(lease.id), "SES-1: one lease a worker");
             for seq in &lease.in_flight {
                 let task = self.tasks.get(seq).expect("SES-1: what is in flight exists");
                 assert!(
@@ -338,7 +349,13 @@ impl Session {
             let coming = self.is_coming(object);
             assert!(entry.count > 0 || coming, "SES-2: {object} is unreachable and kept");
         }
-        let mut reasons = self.leases.values().filter(|lease| lease.is_reason()).count() as u64;
+        if let Some(due) = self.lease_deadline() {
+            assert!(
+                self.lease_look.is_some_and(|look| look <= due),
+                "SES-6: a lease is due {due:?}"
+            );
+        }
+        let mut reasons = self.all_leases().filter(|lease| lease.is_reason()).count() as u64;
         reasons += self.actors.values().filter(|actor| actor.abandoned).count() as u64;
         for task in self.tasks.values() {
             reasons += u64::from(task.is_reason());
@@ -378,13 +395,13 @@ impl Session {
     fn node_died(&mut self, now: Instant, failure: Failure, effects: &mut Vec<Effect>) {
         self.node_died = Some(failure.clone());
         // First nothing can be placed any more, whatever the failures set free.
+        self.reasons -= self.all_leases().filter(|lease| lease.is_reason()).count() as u64;
         for state in &mut self.shapes {
             state.queue.clear();
             state.leases.clear();
             state.asked = 0;
         }
-        self.reasons -= self.leases.values().filter(|lease| lease.is_reason()).count() as u64;
-        self.leases.clear();
+        self.lease_look = None;
         self.workers.clear();
         for actor in self.actors.values_mut() {
             actor.give_up(failure.clone());

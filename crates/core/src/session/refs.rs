@@ -4,11 +4,13 @@
 //! containers (values with the ref inside), pinned views. `tokens` is what the daemon counts for this
 //! process (ARCHITECTURE.md, "References").
 
+use hashbrown::hash_map::Entry as MapEntry;
 use hoplo_base::{Instant, ObjectId, ProcessId};
 use hoplo_wire::node::{Notice, SharedState, ToNode};
 use hoplo_wire::reply::{ReplyView, Returned};
 use hoplo_wire::{Location, Malformed, Value};
 
+use super::tasks::Values;
 use super::{Effect, Session};
 
 #[derive(Debug)]
@@ -60,6 +62,17 @@ impl Entry {
             dependents: Vec::new(),
             watches: Vec::new(),
         }
+    }
+}
+
+impl Entry {
+    /// It is awaited by nobody but who holds it here: its value changes nothing else.
+    fn is_plain(&self) -> bool {
+        self.count > 0
+            && self.knowledge == Knowledge::Private
+            && matches!(self.state, State::Pending { .. })
+            && self.dependents.is_empty()
+            && self.watches.is_empty()
     }
 }
 
@@ -192,6 +205,29 @@ impl Session {
         }
     }
 
+    /// Drops a count if that changes nothing but this process's memory, as it nearly always does. False:
+    /// nothing was done, `drop_ref` does it.
+    pub fn drop_quietly(&mut self, object: ObjectId) -> bool {
+        if object.index == ACTOR_HANDLE {
+            return false;
+        }
+        let MapEntry::Occupied(mut place) = self.objects.entry(object) else { return false };
+        let entry = place.get_mut();
+        if entry.count > 1 {
+            entry.count -= 1;
+            return true;
+        }
+        let quiet = entry.knowledge == Knowledge::Private
+            && entry.count == 1
+            && entry.contains.is_empty()
+            && matches!(entry.state, State::Ready(_));
+        if quiet {
+            assert!(entry.dependents.is_empty() && entry.watches.is_empty(), "{object} is ready");
+            place.remove();
+        }
+        quiet
+    }
+
     /// An argument that lies in the store, as it came with a call: counted once for the reader.
     pub fn borrow_stored(&mut self, object: ObjectId, location: Location) {
         self.add_ref(object);
@@ -216,18 +252,18 @@ impl Session {
     pub fn want(&mut self, objects: &[ObjectId], effects: &mut Vec<Effect>) {
         let mut wanted = Vec::new();
         for object in objects {
-            let coming = self.is_coming(*object);
-            let Some(entry) = self.objects.get_mut(object) else { continue };
-            if let State::Pending { asked: asked @ false } = &mut entry.state
-                && !coming
-            {
-                if let Some(failure) = &self.node_died {
-                    entry.state = State::Ready(Value::Failed(failure.clone()));
-                    continue;
-                }
-                *asked = true;
-                wanted.push(*object);
+            let unasked = |entry: &&Entry| matches!(entry.state, State::Pending { asked: false });
+            if self.objects.get(object).filter(unasked).is_none() || self.is_coming(*object) {
+                continue;
             }
+            let entry = self.objects.get_mut(object).expect("it was just there");
+            entry.state = match &self.node_died {
+                Some(failure) => State::Ready(Value::Failed(failure.clone())),
+                None => {
+                    wanted.push(*object);
+                    State::Pending { asked: true }
+                }
+            };
         }
         if !wanted.is_empty() {
             self.flush(effects);
@@ -391,6 +427,10 @@ impl Session {
         let stored = matches!(value, Value::Stored(_));
         let from_reply = origin == Origin::Reply;
         match self.objects.get_mut(&object) {
+            Some(entry) if entry.is_plain() && contains.is_empty() && !stored => {
+                entry.state = State::Ready(value);
+                return;
+            }
             Some(entry) if entry.count > 0 => {}
             Some(entry) if entry.knowledge == Knowledge::Shared => {
                 // Nobody here wants it any more, but others may: as if held until it is told.
@@ -459,7 +499,7 @@ impl Session {
         &mut self,
         worker: ProcessId,
         reply: &ReplyView<'_>,
-        values: &mut Vec<(Value, Vec<ObjectId>)>,
+        values: &mut Values,
     ) -> Result<(), Malformed> {
         values.reserve(reply.values_count());
         let mut tokens = 0;

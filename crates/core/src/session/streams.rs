@@ -8,6 +8,7 @@ use hoplo_wire::reply::ReplyView;
 use hoplo_wire::{Failure, Malformed, Value};
 
 use super::refs::{Entry, Knowledge, Origin, State};
+use super::tasks::Values;
 use super::{Effect, Session};
 
 #[derive(Debug, Default)]
@@ -131,7 +132,7 @@ impl Session {
     ) -> Result<(), Malformed> {
         let (seq, index) = (reply.header.seq, reply.header.index);
         let task = TaskId { owner: self.me, seq };
-        let mut values = Vec::new();
+        let mut values = Values::new();
         self.values_of(worker, reply, &mut values)?;
         for (value, contains) in values {
             let Some(stream) = self.tasks.get_mut(&seq).and_then(|task| task.stream.as_mut())

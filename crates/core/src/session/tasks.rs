@@ -8,6 +8,7 @@ use hoplo_wire::node::{DeathCause, Obituary, Tell, ToNode};
 use hoplo_wire::object::RefArgument;
 use hoplo_wire::reply::{REPLY_RETIRING, REPLY_RETRYABLE, ReplyKind, ReplyView};
 use hoplo_wire::{Failure, FailureKind, Location, Malformed, Value};
+use smallvec::SmallVec;
 
 use super::refs::{Entry, Knowledge, Origin, State};
 use super::streams::Stream;
@@ -37,6 +38,9 @@ pub(super) struct Task {
     /// Other processes know of its pending results: somebody may wait for its reply.
     pub shared: bool,
 }
+
+/// Values of a call, each with the refs that lie inside it; nearly always there is one.
+pub(super) type Values = SmallVec<[(Value, Vec<ObjectId>); 1]>;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cancel {
@@ -212,6 +216,11 @@ impl Session {
         effects: &mut Vec<Effect>,
     ) {
         self.set_stage(seq, Stage::Placed { worker });
+        let task = &self.tasks[&seq];
+        if task.call.refs.is_empty() && task.call.nested.is_empty() && task.stream.is_none() {
+            effects.push(Effect::Place { worker, seq });
+            return;
+        }
         self.mention_arguments(now, seq, effects);
         let task = &self.tasks[&seq];
         if let Some(stream) = &task.stream
@@ -276,28 +285,15 @@ impl Session {
     }
 
     pub(super) fn frame_of_kind(&mut self, seq: u64, kind: Option<CallKind>) -> Frame<'_> {
-        let mut scratch = std::mem::take(&mut self.scratch);
-        scratch.clear();
-        let task = &self.tasks[&seq];
-        let mut budget = limits::CALL_INLINE_BYTES_MAX.saturating_sub(task.call.args.len());
-        for object in &task.call.refs {
-            let value = match self.inline_argument(*object, &mut budget) {
-                Some(value) => value.clone(),
-                None => match self.value(*object) {
-                    Some(Value::Stored(location)) => Value::Stored(*location),
-                    _ => Value::Stored(Location::ASK),
-                },
-            };
-            encode_refs(&[RefArgument { object: *object, value }], &mut scratch);
-        }
-        self.scratch = scratch;
+        self.encode_frame_refs(seq);
         let task = &self.tasks[&seq];
         let options = &task.call.options;
         let mut extra = Vec::new();
         if let Stage::Placed { worker } = task.stage
-            && let Some(lease) = self.workers.get(&worker)
+            && let Some(lease) = self.lease_of(worker)
+            && !lease.gpus.is_empty()
         {
-            extra.extend(self.leases[lease].gpus.iter().flat_map(|gpu| gpu.to_le_bytes()));
+            extra.extend(lease.gpus.iter().flat_map(|gpu| gpu.to_le_bytes()));
         }
         let mut flags = options.flags;
         if options.stream_ahead > 0 {
@@ -322,6 +318,29 @@ impl Session {
         Frame { header, args: &task.call.args, extra, refs: &self.scratch }
     }
 
+    /// The refs part of a frame, in `scratch`.
+    fn encode_frame_refs(&mut self, seq: u64) {
+        self.scratch.clear();
+        let task = &self.tasks[&seq];
+        if task.call.refs.is_empty() {
+            return;
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let task = &self.tasks[&seq];
+        let mut budget = limits::CALL_INLINE_BYTES_MAX.saturating_sub(task.call.args.len());
+        for object in &task.call.refs {
+            let value = match self.inline_argument(*object, &mut budget) {
+                Some(value) => value.clone(),
+                None => match self.value(*object) {
+                    Some(Value::Stored(location)) => Value::Stored(*location),
+                    _ => Value::Stored(Location::ASK),
+                },
+            };
+            encode_refs(&[RefArgument { object: *object, value }], &mut scratch);
+        }
+        self.scratch = scratch;
+    }
+
     /// A reply that lay in the ring of `worker`.
     pub fn on_reply(
         &mut self,
@@ -332,42 +351,38 @@ impl Session {
     ) -> Result<(), Malformed> {
         let header = reply.header;
         let seq = header.seq;
-        let current = self.tasks.get(&seq).is_some_and(|task| {
+        let Some(record) = self.tasks.get_mut(&seq).filter(|task| {
             task.attempt == header.attempt && task.stage == Stage::Placed { worker }
-        });
-        if !current {
+        }) else {
             return self.stale_reply(now, worker, reply, effects);
-        }
+        };
         match header.kind {
             ReplyKind::Item => return self.stream_item(now, worker, reply, effects),
             ReplyKind::Finished | ReplyKind::StreamEnd | ReplyKind::Part => {}
         }
-        let task = TaskId { owner: self.me, seq };
-        let record = self.tasks.get_mut(&seq).expect("it is current");
-        let mut values = std::mem::take(&mut record.parts);
+        let mut values = Values::from_vec(std::mem::take(&mut record.parts));
         self.values_of(worker, reply, &mut values)?;
+        let record = self.tasks.get_mut(&seq).expect("it is current");
         if header.kind == ReplyKind::Part {
-            self.tasks.get_mut(&seq).expect("it is current").parts = values;
+            record.parts = values.into_vec();
             return Ok(());
         }
-        self.leave_worker(now, worker, seq, header.ran_ns, header.flags & REPLY_RETIRING != 0);
-        let record = self.tasks.get_mut(&seq).expect("it is current");
-        let failed = matches!(values.first(), Some((Value::Failed(_), _)));
         if self.runs.len() == RUNS_KEPT {
             self.runs.pop_front();
         }
         self.runs.push_back(Run {
-            task,
+            task: TaskId { owner: self.me, seq },
             name: record.call.options.name.clone(),
             worker,
             started_ns: header.started_ns,
             ran_ns: header.ran_ns,
-            failed,
+            failed: matches!(values.first(), Some((Value::Failed(_), _))),
         });
-        if header.flags & REPLY_RETRYABLE != 0
+        let again = header.flags & REPLY_RETRYABLE != 0
             && record.retries_left != 0
-            && record.cancel.is_none()
-        {
+            && record.cancel.is_none();
+        self.leave_worker(now, worker, seq, header.ran_ns, header.flags & REPLY_RETIRING != 0);
+        if again {
             self.give_back_values(now, seq, 0, values, effects);
             self.run_again(now, seq, effects);
         } else if header.kind == ReplyKind::StreamEnd {
@@ -392,7 +407,7 @@ impl Session {
         reply: &ReplyView<'_>,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Malformed> {
-        let mut values = Vec::new();
+        let mut values = Values::new();
         self.values_of(worker, reply, &mut values)?;
         self.give_back_values(now, reply.header.seq, reply.header.index, values, effects);
         Ok(())
@@ -405,7 +420,7 @@ impl Session {
         now: Instant,
         seq: u64,
         first: u32,
-        values: Vec<(Value, Vec<ObjectId>)>,
+        values: Values,
         effects: &mut Vec<Effect>,
     ) {
         let original = self.tasks.get(&seq).and_then(|task| task.stands_for);
@@ -428,7 +443,7 @@ impl Session {
     fn give_back_parts(&mut self, now: Instant, seq: u64, effects: &mut Vec<Effect>) {
         let task = self.tasks.get_mut(&seq).expect("the caller has it");
         let parts = std::mem::take(&mut task.parts);
-        self.give_back_values(now, seq, 0, parts, effects);
+        self.give_back_values(now, seq, 0, parts.into(), effects);
     }
 
     /// The task is over: its objects get their values, its arguments are let go.
@@ -436,7 +451,7 @@ impl Session {
         &mut self,
         now: Instant,
         seq: u64,
-        values: Vec<(Value, Vec<ObjectId>)>,
+        values: Values,
         origin: Origin,
         effects: &mut Vec<Effect>,
     ) {
@@ -516,7 +531,7 @@ impl Session {
         } else if record.stream.is_some() {
             self.stream_end(now, seq, Some(failure.clone()), effects);
         } else {
-            let values = vec![(Value::Failed(failure.clone()), vec![])];
+            let values = Values::from_buf([(Value::Failed(failure.clone()), vec![])]);
             if record.call.options.returns == 0 {
                 effects.push(Effect::Warn {
                     line: format!("{} failed: {}", record.call.options.name, failure.text()),
@@ -547,7 +562,7 @@ impl Session {
             let placed =
                 self.tasks.get(seq).is_some_and(|task| task.stage == Stage::Placed { worker });
             assert!(placed, "SES-1: {seq} was revoked from {worker} where it is not placed");
-            self.leave_lease(now, worker, *seq);
+            self.leave_lease(now, worker, *seq, None);
             if self.tasks[seq].cancel.is_some() {
                 let failure = self.cancelled_failure(*seq);
                 self.set_stage(*seq, Stage::Limbo);
@@ -636,13 +651,11 @@ impl Session {
         unstarted: &[u64],
         effects: &mut Vec<Effect>,
     ) {
-        let Some(lease) = self.workers.remove(&process) else {
+        let Some(at) = self.workers.get(&process).copied() else {
             self.actor_worker_gone(now, process, unstarted, effects);
             return;
         };
-        let lease = self.leases.remove(&lease).expect("both maps hold it");
-        self.reasons -= u64::from(lease.is_reason());
-        self.shapes[lease.key as usize].leases.retain(|id| self.leases.contains_key(id));
+        let lease = self.remove_lease(at);
         for seq in lease.in_flight.iter().rev() {
             let task = self.tasks.get_mut(seq).expect("SES-1: what is in flight exists");
             if task.cancel.is_some() {
@@ -664,7 +677,7 @@ impl Session {
                 self.fail_task(now, *seq, &failure, effects);
             }
         }
-        self.pump(now, lease.key, effects);
+        self.pump(now, at.key, effects);
     }
 
     fn crash(&self, seq: u64, obituary: &Obituary) -> Failure {

@@ -160,7 +160,12 @@ impl Owner {
     }
 
     fn drop_ref(&mut self, object: ObjectId) -> Vec<Effect> {
-        self.act(|session, now, effects| session.drop_ref(now, object, effects)).1
+        let drop_as_clients_do = |session: &mut Session, now, effects: &mut Vec<Effect>| {
+            if !session.drop_quietly(object) {
+                session.drop_ref(now, object, effects);
+            }
+        };
+        self.act(drop_as_clients_do).1
     }
 
     fn later(&mut self, time: Duration) -> Vec<Effect> {
