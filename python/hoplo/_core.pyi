@@ -26,6 +26,7 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Coroutine,
     Generator,
     Iterable,
     Iterator,
@@ -33,6 +34,7 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import Future
+from types import FrameType
 from typing import Any, Generic, NoReturn, Self, TypeVar, final, overload
 
 from ._api import InitConfig
@@ -358,6 +360,56 @@ def interrupted() -> bool:
     """Whether the task that the main thread runs now has been asked to stop; true only once."""
 
 @final
+class Turn:
+    """Where the event loop of an async actor waits."""
+
+    def prepare(
+        self,
+        event_loop: Any,
+        limits: dict[str | None, int],
+        method_of: Callable[[str], Callable[..., Any]],
+        stream: Callable[[ActorCall, Any], Coroutine[Any, Any, None]],
+    ) -> None:
+        """The loop whose turns these are, and how it runs calls; once in a process.
+
+        `limits` are those of the concurrency groups; None is the default one. `stream` sends the
+        items of what a streaming call's method returned.
+        """
+
+    def take(self, timeout: float | None, serves: bool) -> bool:
+        """Waits for calls, nudges, or `timeout` seconds, and starts the calls.
+
+        Stops the loop at the actor's end. Unless it `serves`, calls are left alone. True: look at
+        the files.
+        """
+
+    def cancel_waiting(self, task_id: str) -> bool:
+        """Fails a call that waits for its group; False if none of that id does."""
+
+    def nudge(self) -> None:
+        """From any thread: the loop has something to do."""
+
+    def watch(self, fd: int) -> None:
+        """Nudges whenever something happens in the epoll set `fd`."""
+
+@final
+class CallRun:
+    """The coroutine of one call of an async actor. Never raises: the call gets every error."""
+
+    @property
+    def task_id(self) -> str: ...
+    @property
+    def cr_frame(self) -> FrameType | None:
+        """Where the user's coroutine waits, for `Task.get_stack`."""
+
+    def __await__(self) -> Self: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Any: ...
+    def send(self, value: Any) -> Any: ...
+    def throw(self, error: Any, value: Any = None, traceback: Any = None) -> Any: ...
+    def close(self) -> None: ...
+
+@final
 class ActorCall:
     """One method call that waits in an actor's process to be run by `ActorRuntime`.
 
@@ -373,19 +425,11 @@ class ActorCall:
     def group(self) -> str | None:
         """The concurrency group asked for at the call, else by the method; None: the default."""
 
-    @property
-    def streaming(self) -> bool: ...
     def run(self, method: Callable[..., Any]) -> None:
         """Runs the whole call in this thread: arguments, generator, result, errors.
 
         Never raises.
         """
-
-    def begin(self) -> bool:
-        """Marks the call as running; False when it was cancelled before, and is thereby ended."""
-
-    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Decodes the arguments. Raises what the decoding raises."""
 
     def item(self, value: Any) -> bool:
         """Stores the next value of a streaming call; False when the consumer wants a pause."""

@@ -3,11 +3,12 @@
 The Rust loop in the main thread runs tasks, and methods of actors that take one call at a time, by
 itself. It makes an `ActorRuntime` for every actor:
 
-    runtime = ActorRuntime(cls, max_concurrency, groups, is_async)
+    runtime = ActorRuntime(cls, max_concurrency, groups, turn or None)
     runtime.construct(args, kwargs)          raises what the constructor raises
     runtime.inline                           true: the loop calls `runtime.method(name)(...)` itself
-    runtime.submit([call, ...])              false: they run in threads, or in the event loop
-    runtime.cancel(task_id)                  of a call that was submitted
+    runtime.submit([call, ...])              of a threaded actor: they run in threads
+    runtime.serve()                          of an async actor: its event loop takes calls
+    runtime.cancel(task_id)                  of a call that was submitted or taken
     runtime.stop()                           at the end of the process
 
 Calls of one concurrency group start in the order they are submitted.
@@ -18,7 +19,6 @@ from __future__ import annotations
 import contextvars
 import signal
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -28,9 +28,8 @@ from .actor import OWN_METHODS, ActorExit
 from .exceptions import TaskCancelledError
 
 if TYPE_CHECKING:
-    import asyncio
-
     from ._core import ActorCall
+    from ._event_loop import Coroutines
 
 current_call: contextvars.ContextVar[ActorCall | None] = contextvars.ContextVar(
     "hoplo_current_call", default=None
@@ -57,25 +56,32 @@ class ActorRuntime:
     """One actor's instance, and what runs its methods."""
 
     def __init__(
-        self, actor_class: type, max_concurrency: int, groups: Mapping[str, int], is_async: bool
+        self,
+        actor_class: type,
+        max_concurrency: int,
+        groups: Mapping[str, int],
+        turn: _core.Turn | None,
     ) -> None:
         self.instance: Any = None
-        self.inline = not is_async and max_concurrency == 1 and not groups
+        self.inline = turn is None and max_concurrency == 1 and not groups
         self._class = actor_class
         self._methods: dict[str, Callable[..., Any]] = {}
-        self._calls: _Threads | _Coroutines | None = None
+        self._threads: _Threads | None = None
+        self._coroutines: Coroutines | None = None
         limits: dict[str | None, int] = {None: max_concurrency}
         for group, limit in groups.items():
             limits[group] = limit
-        if is_async:
-            self._calls = _Coroutines(self.method, limits)
+        if turn is not None:
+            from ._event_loop import Coroutines
+
+            self._coroutines = Coroutines(self.method, limits, turn)
         elif not self.inline:
-            self._calls = _Threads(self.method, limits)
+            self._threads = _Threads(self.method, limits)
 
     def construct(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Makes the instance. An async actor's inside its event loop, which can start tasks."""
-        if isinstance(self._calls, _Coroutines):
-            self.instance = self._calls.call(lambda: self._class(*args, **kwargs))
+        if self._coroutines is not None:
+            self.instance = self._coroutines.call(lambda: self._class(*args, **kwargs))
         else:
             self.instance = self._class(*args, **kwargs)
 
@@ -89,18 +95,25 @@ class ActorRuntime:
         return known
 
     def submit(self, calls: Sequence[ActorCall]) -> None:
-        """Runs calls as their groups allow; from the main thread, returns at once."""
-        assert self._calls is not None, "an inline actor's calls are run by the loop itself"
-        self._calls.submit(calls)
+        """Runs calls in threads, as their groups allow; returns at once."""
+        assert self._threads is not None, "only a threaded actor's calls are submitted"
+        self._threads.submit(calls)
+
+    def serve(self) -> None:
+        """Runs the event loop of an async actor, which takes its calls itself, until its end."""
+        assert self._coroutines is not None, "only an async actor has an event loop"
+        self._coroutines.serve()
 
     def cancel(self, task_id: str) -> bool:
-        """Cancels a submitted call. False when it cannot be stopped: it runs in a thread."""
-        return self._calls is not None and self._calls.cancel(task_id)
+        """Cancels such a call. False when it cannot be stopped: it runs in a thread."""
+        calls = self._threads or self._coroutines
+        return calls is not None and calls.cancel(task_id)
 
     def stop(self) -> None:
-        """Ends the event loop, cancelling what runs in it. Threads end with the process."""
-        if self._calls is not None:
-            self._calls.stop()
+        """Cancels what runs in the event loop. Threads end with the process."""
+        calls = self._threads or self._coroutines
+        if calls is not None:
+            calls.stop()
 
 
 class _Threads:
@@ -115,7 +128,7 @@ class _Threads:
         for call in calls:
             group = self._groups.get(call.group)
             if group is None:
-                call.fail(_no_such_group(call.group))
+                call.fail(no_such_group(call.group))
             else:
                 group.submit(call)
 
@@ -170,7 +183,7 @@ class _ThreadGroup:
         """Ends a call that waits; the thread that comes to it finds it ended."""
         for call in list(self._waiting):
             if call.task_id == task_id:
-                call.fail(_cancelled(call))
+                call.fail(cancelled(call))
                 return True
         return False
 
@@ -179,162 +192,13 @@ class _ThreadGroup:
             self._queue.put(None)
 
 
-class _Coroutines:
-    """An async actor: one event loop, in a thread of its own, that every group's calls share."""
-
-    def __init__(
-        self, method: Callable[[str], Callable[..., Any]], limits: Mapping[str | None, int]
-    ) -> None:
-        import asyncio
-
-        self._method = method
-        self._gates = {name: _Gate(limit) for name, limit in limits.items()}
-        self._running: dict[ActorCall, asyncio.Task[Any]] = {}
-        self._current_task = asyncio.current_task
-        self._cancelled = asyncio.CancelledError
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._serve, name="hoplo:asyncio", daemon=True)
-        self._thread.start()
-
-    def _serve(self) -> None:
-        import asyncio
-
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-
-    def call(self, function: Callable[[], Any]) -> Any:
-        """Calls a plain function in the loop, and waits for its result."""
-        import asyncio
-
-        async def within_the_loop() -> Any:
-            return function()
-
-        return asyncio.run_coroutine_threadsafe(within_the_loop(), self._loop).result()
-
-    def submit(self, calls: Sequence[ActorCall]) -> None:
-        self._loop.call_soon_threadsafe(self._accept, calls)
-
-    def cancel(self, task_id: str) -> bool:
-        self._loop.call_soon_threadsafe(self._cancel, task_id)
-        return True
-
-    def stop(self) -> None:
-        import asyncio
-
-        async def end_all() -> None:
-            running = list(self._running.values())
-            for task in running:
-                task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
-            await self._loop.shutdown_asyncgens()
-
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            ended = asyncio.run_coroutine_threadsafe(end_all(), self._loop)
-            try:
-                ended.result(timeout=1.0)
-            except Exception:
-                pass  # a coroutine that refuses to end; the process ends anyway
-            self._loop.call_soon_threadsafe(self._loop.stop)
-
-    # From here on, everything runs in the loop's thread.
-
-    def _accept(self, calls: Sequence[ActorCall]) -> None:
-        for call in calls:
-            gate = self._gates.get(call.group)
-            if gate is None:
-                call.fail(_no_such_group(call.group))
-            elif gate.running < gate.limit:
-                self._start(call, gate)
-            else:
-                gate.waiting.append(call)
-
-    def _start(self, call: ActorCall, gate: _Gate) -> None:
-        gate.running += 1
-        self._loop.create_task(self._run(call, gate))
-
-    def _cancel(self, task_id: str) -> None:
-        for call, task in self._running.items():
-            if call.task_id == task_id:
-                task.cancel()
-                return
-        for gate in self._gates.values():
-            for call in gate.waiting:
-                if call.task_id == task_id:
-                    gate.waiting.remove(call)
-                    call.fail(_cancelled(call))
-                    return
-        # Else it is about to start: `begin` finds that it was cancelled.
-
-    async def _run(self, call: ActorCall, gate: _Gate) -> None:
-        current_call.set(call)
-        try:
-            if not call.begin():
-                return
-            self._running[call] = self._current_task(self._loop)  # type: ignore[assignment]
-            args, kwargs = call.arguments()
-            result = self._method(call.method)(*args, **kwargs)
-            if call.streaming:
-                await self._stream(call, result)
-                result = None
-            elif hasattr(result, "__await__") and not isinstance(result, _core.ObjectRef):
-                result = await result
-        except self._cancelled:
-            call.fail(_cancelled(call))
-        except BaseException as error:
-            # SystemExit too: what it means for the process is decided by the Rust loop.
-            call.fail(error)
-        else:
-            call.finish(result)
-        finally:
-            self._running.pop(call, None)
-            gate.running -= 1
-            if gate.waiting:
-                self._start(gate.waiting.popleft(), gate)
-
-    async def _stream(self, call: ActorCall, values: Any) -> None:
-        if hasattr(values, "__await__"):
-            values = await values
-        if hasattr(values, "__aiter__"):
-            async for value in values:
-                if not call.item(value):
-                    await self._room(call)
-        else:
-            for value in values:
-                if not call.item(value):
-                    await self._room(call)
-
-    async def _room(self, call: ActorCall) -> None:
-        room: asyncio.Future[None] = self._loop.create_future()
-
-        def open_up() -> None:
-            if not room.done():
-                room.set_result(None)
-
-        def wake() -> None:
-            self._loop.call_soon_threadsafe(open_up)
-
-        call.when_room(wake)
-        await room
-
-
-class _Gate:
-    """How many calls of one concurrency group run, and which wait."""
-
-    __slots__ = ("limit", "running", "waiting")
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.running = 0
-        self.waiting: deque[ActorCall] = deque()
-
-
-def _no_such_group(group: str | None) -> ValueError:
+def no_such_group(group: str | None) -> ValueError:
     return ValueError(
         f"the actor has no concurrency group {group!r}; name it in the class's concurrency_groups"
     )
 
 
-def _cancelled(call: ActorCall) -> TaskCancelledError:
+def cancelled(call: ActorCall) -> TaskCancelledError:
     error = TaskCancelledError(f"call task:{call.task_id[:8]} of {call.method} was cancelled")
     error.task_id = call.task_id
     return error

@@ -14,6 +14,7 @@ mod effects;
 mod events;
 mod peers;
 mod store;
+mod turn;
 mod values;
 mod wait;
 mod work;
@@ -21,6 +22,7 @@ mod work;
 pub use ask::KvAnswer;
 pub use client::{Client, ConnectError};
 pub use hoplo_core::session::{Call, CallOptions, SubmitError};
+pub use turn::{Nudge, Patience};
 pub use values::{Allocation, StoreError};
 
 use std::sync::Arc;

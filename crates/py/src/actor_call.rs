@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyTuple};
+use pyo3::types::PyString;
 
-use crate::args::{self, ArgsError};
+use crate::args::{self, ArgsError, Arguments};
 use crate::calls::{After, Fault, Invocation};
 use crate::context::{self, Running};
 use crate::errors;
@@ -40,47 +40,34 @@ impl ActorCall {
         })
     }
 
-    pub(crate) fn running(&self, py: Python<'_>) -> Running {
-        self.invocation.running(py, false)
-    }
-}
-
-#[pymethods]
-impl ActorCall {
-    #[getter]
-    fn task_id(&self) -> String {
+    /// As Python knows the task.
+    pub(crate) fn id(&self) -> String {
         errors::hex(self.invocation.task())
     }
 
-    #[getter]
-    fn method<'py>(&self, py: Python<'py>) -> &Bound<'py, PyString> {
+    pub(crate) fn method_name<'py>(&self, py: Python<'py>) -> &Bound<'py, PyString> {
         self.method.bind(py)
     }
 
-    /// The concurrency group asked for at the call, else by the method; None: the default.
-    #[getter]
-    fn group(&self) -> Option<&str> {
+    pub(crate) fn group_name(&self) -> Option<&str> {
         self.group.as_deref()
     }
 
-    #[getter]
-    fn streaming(&self) -> bool {
+    pub(crate) fn is_streaming(&self) -> bool {
         self.invocation.is_streaming()
     }
 
-    /// Runs the whole call in this thread: arguments, generator, result, errors. Never raises.
-    fn run(&self, method: &Bound<'_, PyAny>) {
-        let py = method.py();
-        if self.begin(py) {
-            let call = &self.invocation;
-            let after = context::in_thread(call.running(py, false), || call.run(py, method));
-            leaving::ended(after);
-        }
+    /// The arguments. Raises what decoding them raises, or what an argument's task raised.
+    pub(crate) fn decode<'py>(&self, py: Python<'py>) -> PyResult<Arguments<'py>> {
+        self.invocation.arguments(py).map_err(|error| match error {
+            ArgsError::Raised(error) => error,
+            ArgsError::Failed(failure) => errors::raised(py, &failure, None),
+        })
     }
 
     /// Marks the call as running; False when it is not to run: it was cancelled before, and is
     /// thereby ended, or the actor is leaving.
-    fn begin(&self, py: Python<'_>) -> bool {
+    pub(crate) fn begin(&self, py: Python<'_>) -> bool {
         let call = &self.invocation;
         if call.has_ended() {
             return false; // cancelled while it waited
@@ -97,15 +84,43 @@ impl ActorCall {
         true
     }
 
-    /// Decodes the arguments. Raises what the decoding raises.
-    fn arguments<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
-        match self.invocation.arguments(py) {
-            Ok((args, kwargs)) => Ok((args, kwargs.unwrap_or_else(|| PyDict::new(py)))),
-            Err(ArgsError::Raised(error)) => Err(error),
-            Err(ArgsError::Failed(failure)) => Err(errors::raised(py, &failure, None)),
+    pub(crate) fn fail_with(&self, py: Python<'_>, error: PyErr) {
+        if !self.invocation.session.is_ours() {
+            return self.ended(After::Exit(1)); // a forked child came back: it has nobody to reply to
+        }
+        self.ended(self.invocation.fail(py, Fault::Raised(error)));
+    }
+
+    pub(crate) fn running(&self, py: Python<'_>) -> Running {
+        self.invocation.running(py, false)
+    }
+}
+
+#[pymethods]
+impl ActorCall {
+    #[getter]
+    fn task_id(&self) -> String {
+        self.id()
+    }
+
+    #[getter]
+    fn method<'py>(&self, py: Python<'py>) -> &Bound<'py, PyString> {
+        self.method_name(py)
+    }
+
+    /// The concurrency group asked for at the call, else by the method; None: the default.
+    #[getter]
+    fn group(&self) -> Option<&str> {
+        self.group_name()
+    }
+
+    /// Runs the whole call in this thread: arguments, generator, result, errors. Never raises.
+    fn run(&self, method: &Bound<'_, PyAny>) {
+        let py = method.py();
+        if self.begin(py) {
+            let call = &self.invocation;
+            let after = context::in_thread(call.running(py, false), || call.run(py, method));
+            leaving::ended(after);
         }
     }
 
@@ -132,14 +147,16 @@ impl ActorCall {
     }
 
     /// Replies with the result; of a streaming call, with its end. Never raises.
-    fn finish(&self, value: &Bound<'_, PyAny>) {
+    pub(crate) fn finish(&self, value: &Bound<'_, PyAny>) {
+        if !self.invocation.session.is_ours() {
+            return self.ended(After::Exit(0)); // a forked child came back: it has nobody to reply to
+        }
         self.ended(self.invocation.finish(value));
     }
 
     /// Replies with the error, encoded as the user's own. Never raises.
-    fn fail(&self, error: &Bound<'_, PyAny>) {
-        let fault = Fault::Raised(PyErr::from_value(error.clone()));
-        self.ended(self.invocation.fail(error.py(), fault));
+    pub(crate) fn fail(&self, error: &Bound<'_, PyAny>) {
+        self.fail_with(error.py(), PyErr::from_value(error.clone()));
     }
 }
 

@@ -10,6 +10,8 @@
 //! loop:             eventfd readable -> for each future: set_result(None) -> await goes on, reads
 //! ```
 //!
+//! The loop of an async actor needs no eventfd: it sleeps at the process's bell (see `event_loop`).
+//!
 //! `.future()` needs Python to finish it, and may run callbacks of the user's: that happens in a thread
 //! of its own, so that they may call hoplo themselves.
 
@@ -17,6 +19,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc;
 
+use hoplo_client::Nudge;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyStopAsyncIteration, PyStopIteration};
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -24,9 +27,11 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::event_loop::Turn;
 use crate::get;
 use crate::python::Import;
 use crate::refs::ObjectRef;
+use crate::session::Session;
 use crate::stream::{Next, ObjectRefGenerator};
 
 /// What a coroutine suspends on: the iterator that `__await__` gives.
@@ -146,20 +151,51 @@ pub(crate) struct LoopWaker {
     inbox: Arc<Inbox>,
 }
 
-struct Inbox {
-    event: OwnedFd,
+/// Futures of one loop that are to be done.
+pub(crate) struct Inbox {
+    wake: Wake,
     ready: Mutex<Vec<Py<PyAny>>>,
 }
 
+/// How the loop hears of the first.
+enum Wake {
+    Event(OwnedFd),
+    Turn(Arc<Session>, Arc<Nudge>),
+}
+
 impl Inbox {
+    fn new(wake: Wake) -> Inbox {
+        Inbox { wake, ready: Mutex::new(Vec::new()) }
+    }
+
+    pub(crate) fn of_turn(session: Arc<Session>, nudge: Arc<Nudge>) -> Inbox {
+        Inbox::new(Wake::Turn(session, nudge))
+    }
+
     fn push(&self, future: Py<PyAny>) {
         let mut ready = self.ready.lock();
         ready.push(future);
-        if ready.len() == 1 {
-            drop(ready);
-            // Can only fail when the counter is full, and then the loop wakes up anyway.
-            let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+        if ready.len() > 1 {
+            return;
         }
+        drop(ready);
+        match &self.wake {
+            // Can only fail when the counter is full, and then the loop wakes up anyway.
+            Wake::Event(event) => drop(rustix::io::write(event, &1u64.to_ne_bytes())),
+            Wake::Turn(session, nudge) => session.client.nudge(nudge),
+        }
+    }
+
+    /// In the loop: finishes what is ready.
+    pub(crate) fn deliver(&self, py: Python<'_>) -> PyResult<()> {
+        let ready = std::mem::take(&mut *self.ready.lock());
+        for future in ready {
+            let future = future.bind(py);
+            if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
+                future.call_method1(intern!(py, "set_result"), (py.None(),))?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -189,11 +225,18 @@ impl LoopWaker {
         if let Ok(waker) = known.cast::<LoopWaker>() {
             return Ok(Arc::clone(&waker.get().inbox));
         }
+        let turn = running.getattr_opt(intern!(py, "_hoplo_turn"))?;
+        if let Some(turn) = turn.as_ref().and_then(|turn| turn.cast::<Turn>().ok()) {
+            let inbox = Arc::clone(turn.get().inbox());
+            wakers.bind(py).set_item(running, LoopWaker { inbox: Arc::clone(&inbox) })?;
+            return Ok(inbox);
+        }
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|error| PyOSError::new_err(format!("no eventfd for the loop: {error}")))?;
-        let inbox = Arc::new(Inbox { event, ready: Mutex::new(Vec::new()) });
+        let fd = event.as_raw_fd();
+        let inbox = Arc::new(Inbox::new(Wake::Event(event)));
         let waker = Bound::new(py, LoopWaker { inbox: Arc::clone(&inbox) })?;
-        running.call_method1(intern!(py, "add_reader"), (inbox.event.as_raw_fd(), &waker))?;
+        running.call_method1(intern!(py, "add_reader"), (fd, &waker))?;
         wakers.bind(py).set_item(running, waker)?;
         Ok(inbox)
     }
@@ -203,15 +246,10 @@ impl LoopWaker {
 impl LoopWaker {
     fn __call__(&self, py: Python<'_>) -> PyResult<()> {
         // First the event, then the inbox: what is pushed in between writes the event again.
-        let _ = rustix::io::read(&self.inbox.event, &mut [0u8; 8]);
-        let ready = std::mem::take(&mut *self.inbox.ready.lock());
-        for future in ready {
-            let future = future.bind(py);
-            if !future.call_method0(intern!(py, "done"))?.is_truthy()? {
-                future.call_method1(intern!(py, "set_result"), (py.None(),))?;
-            }
+        if let Wake::Event(event) = &self.inbox.wake {
+            let _ = rustix::io::read(event, &mut [0u8; 8]);
         }
-        Ok(())
+        self.inbox.deliver(py)
     }
 }
 

@@ -483,7 +483,7 @@ fn is_named(py: Python<'_>, error: &PyErr, kind: &Import) -> bool {
     kind.get(py).is_ok_and(|kind| error.value(py).is_instance(kind).unwrap_or(false))
 }
 
-fn exit_status(py: Python<'_>, error: &PyErr) -> i32 {
+pub(crate) fn exit_status(py: Python<'_>, error: &PyErr) -> i32 {
     match error.value(py).getattr(intern!(py, "code")) {
         Ok(code) if code.is_none() => 0,
         Ok(code) => code.extract().unwrap_or(1),

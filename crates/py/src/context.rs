@@ -89,6 +89,10 @@ pub(crate) fn any_cancelled() -> bool {
 /// Makes the main thread look up from waiting for work.
 pub(crate) fn wake_main() {
     let thread = MAIN_THREAD.load(Ordering::Relaxed);
+    // SAFETY: no preconditions.
+    if unsafe { libc::pthread_self() } as u64 == thread {
+        return; // a coroutine, which runs there
+    }
     // The signal may come just before it falls asleep: until it is gone, another one follows.
     let wake = move || loop {
         // SAFETY: the main thread of a process lives as long as the process.

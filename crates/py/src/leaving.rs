@@ -1,5 +1,5 @@
 //! How an actor whose calls run in threads or coroutines leaves: told by any of them, done by the
-//! main thread.
+//! main thread. (It waits for threads; coroutines it runs itself, so there it only looks.)
 //!
 //! ```text
 //!   staying --sys.exit(n)--> now
@@ -55,6 +55,25 @@ pub(crate) fn ended(after: After) {
     }
     if after != After::GoOn {
         context::wake_main();
+    }
+}
+
+/// What a main thread that runs the calls itself does now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outlook {
+    Stays,
+    /// It takes no more calls; those that run go on.
+    Finishes,
+    Leaves(i32),
+}
+
+pub(crate) fn outlook() -> Outlook {
+    let leave = LEAVE.lock();
+    match leave.leaving {
+        Leaving::No => Outlook::Stays,
+        Leaving::Now(status) => Outlook::Leaves(status),
+        Leaving::WhenDone if leave.running == 0 => Outlook::Leaves(0),
+        Leaving::WhenDone => Outlook::Finishes,
     }
 }
 

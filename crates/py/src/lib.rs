@@ -5,7 +5,8 @@
 //! refs, get, awaiting, stream      ObjectRef and every way to wait for one
 //! exported, remote, options         functions and their `.remote()`
 //! actor, interface                 classes, handles, methods
-//! worker, calls, actor_call, leaving, context, gpus     running calls in a worker
+//! worker, calls, leaving, context, gpus    running calls in a worker
+//! actor_call, event_loop, coroutines       those of threaded and async actors
 //! session, start, hooks, ask       init, shutdown, and the rest of a process's session
 //! errors, python                   exceptions and imports
 //! ```
@@ -21,7 +22,9 @@ mod ask;
 mod awaiting;
 mod calls;
 mod context;
+mod coroutines;
 mod errors;
+mod event_loop;
 mod exported;
 mod get;
 mod gpus;
@@ -52,6 +55,10 @@ mod _core {
     use super::ask::{kv_delete, kv_get, kv_keys, kv_put, query};
     #[pymodule_export]
     use super::context::{current_actor, gpu_ids, interrupted, runtime_context};
+    #[pymodule_export]
+    use super::coroutines::CallRun;
+    #[pymodule_export]
+    use super::event_loop::Turn;
     #[pymodule_export]
     use super::get::{cancel, get, put, wait};
     #[pymodule_export]

@@ -3,7 +3,8 @@
 //! ```text
 //!   idle --call--> run --reply--> idle          tasks; methods of an actor with one call at a time
 //!   idle --RunActor--> construct --> idle       from then on this process is that actor
-//!   idle --call--> hand to `hoplo._worker.ActorRuntime` --> idle      threaded and async actors
+//!   idle --call--> hand to `hoplo._worker.ActorRuntime` --> idle      threaded actors
+//!   async actors: `serve_loop`, the event loop takes the calls (see `event_loop`)
 //!   idle --Exit, retired, exit_actor, sys.exit--> gone
 //! ```
 //!
@@ -20,16 +21,16 @@ use hoplo_client::{Client, Hooks, IncomingCall, Work};
 use hoplo_wire::call::{CALL_BACKPRESSURE, CallKind, CallView};
 use hoplo_wire::node::{ActorSpec, Role};
 use hoplo_wire::{Failure, FailureKind};
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PySystemExit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
-use crate::actor_call::ActorCall;
 use crate::args::{self, ArgsError};
-use crate::calls::{After, Fault, Invocation};
+use crate::calls::{After, Fault, Invocation, exit_status};
 use crate::context::{self, ActorSelf};
 use crate::errors;
+use crate::event_loop::{End, Inlet, Turn};
 use crate::exported;
 use crate::gpus::Gpus;
 use crate::hooks;
@@ -85,11 +86,12 @@ struct Function {
 }
 
 struct Actor {
-    class_name: String,
-    interface: Arc<Interface>,
+    inlet: Arc<Inlet>,
     runtime: Py<PyAny>,
     /// This loop runs methods itself, one by one.
     inline: bool,
+    /// Of an async actor.
+    turn: Option<Py<Turn>>,
     methods: Map<FunctionId, Py<PyAny>>,
 }
 
@@ -98,6 +100,13 @@ impl Worker {
         loop {
             if let Some(status) = leaving::status(py) {
                 return Ok(self.leave(status));
+            }
+            if let Some(Actor { turn: Some(turn), runtime, .. }) = &self.actor {
+                let end = serve_loop(runtime.bind(py), turn.bind(py).get());
+                return Ok(match end {
+                    End::Left(status) => self.leave(status),
+                    End::Ordered => 0,
+                });
             }
             let work = match self.session.client.next_work() {
                 Some(work) => work,
@@ -225,8 +234,13 @@ impl Worker {
         let calls = PyList::empty(py);
         let mut next = Some(first);
         let mut after = After::GoOn;
+        let actor = self.actor.as_ref().expect("only an actor gets method calls");
         while let Some(call) = next.take() {
-            if let Err(error) = self.enlist(py, call, &calls) {
+            let enlisted = actor.inlet.call(py, call).and_then(|call| match call {
+                Some(call) => calls.append(call),
+                None => Ok(()),
+            });
+            if let Err(error) = enlisted {
                 error.write_unraisable(py, None);
             }
             if calls.len() >= BATCH_MAX {
@@ -238,36 +252,11 @@ impl Worker {
                 Some(Work::RunActor { .. } | Work::Interrupted) | None => {}
             }
         }
-        let actor = self.actor.as_ref().expect("only an actor gets method calls");
         let submitted = actor.runtime.bind(py).call_method1(intern!(py, "submit"), (calls,));
         if let Err(error) = submitted {
             error.write_unraisable(py, None);
         }
         after
-    }
-
-    fn enlist(
-        &self,
-        py: Python<'_>,
-        call: IncomingCall,
-        calls: &Bound<'_, PyList>,
-    ) -> PyResult<()> {
-        let actor = self.actor.as_ref().expect("only an actor gets method calls");
-        let session = Arc::clone(&self.session);
-        let Some(call) = Invocation::of(session, call, |header| actor.name_of(header.function))
-        else {
-            return Ok(());
-        };
-        match actor.interface.by_id.get(&call.header.function) {
-            Some(method) => {
-                calls.append(ActorCall::new(py, call, &method.name, method.group.as_ref())?)
-            }
-            None => {
-                let error = unknown_method(&actor.class_name);
-                call.fail(py, Fault::Raised(error));
-                Ok(())
-            }
-        }
     }
 
     fn become_actor(
@@ -313,7 +302,14 @@ impl Worker {
             0 => 1,
             limit => limit,
         };
-        let parts = (class, concurrency, groups, interface.is_async);
+        let inlet = Arc::new(Inlet {
+            session: Arc::clone(&self.session),
+            class_name: actor.spec.class_name.clone(),
+            interface: Arc::clone(interface),
+        });
+        let turn = interface.is_async.then(|| Turn::new(Arc::clone(&inlet)));
+        let turn = turn.map(|turn| Py::new(py, turn)).transpose()?;
+        let parts = (class, concurrency, groups, turn.as_ref());
         let runtime = RUNTIME.get(py)?.call1(parts)?;
         hooks::remember_runtime(py, &runtime);
         let (args, kwargs) = args::decode_args(py, &self.session, &call)?;
@@ -329,12 +325,30 @@ impl Worker {
         context::set_main(None);
         constructed?;
         Ok(Actor {
-            class_name: actor.spec.class_name.clone(),
-            interface: Arc::clone(interface),
+            inlet,
             inline: runtime.getattr(intern!(py, "inline"))?.extract()?,
             runtime: runtime.unbind(),
+            turn,
             methods: Map::default(),
         })
+    }
+}
+
+/// Runs the event loop of an async actor until the actor ends.
+fn serve_loop(runtime: &Bound<'_, PyAny>, turn: &Turn) -> End {
+    let py = runtime.py();
+    loop {
+        let served = runtime.call_method0(intern!(py, "serve"));
+        if let Some(end) = turn.end() {
+            return end;
+        }
+        match served {
+            Ok(_) => {} // the user's code stopped the loop: only the actor's end ends it
+            Err(error) if error.is_instance_of::<PySystemExit>(py) => {
+                return End::Left(exit_status(py, &error)); // by a task of the user's own
+            }
+            Err(error) => error.write_unraisable(py, Some(runtime)),
+        }
     }
 }
 
@@ -344,7 +358,7 @@ fn is_cancelled(call: &Invocation) -> bool {
 
 impl Actor {
     fn name_of(&self, id: FunctionId) -> Arc<str> {
-        match self.interface.by_id.get(&id) {
+        match self.inlet.interface.by_id.get(&id) {
             Some(method) => method.full_name(),
             None => unnamed(),
         }
@@ -354,8 +368,8 @@ impl Actor {
         if let Some(method) = self.methods.get(&id) {
             return Ok(method.bind(py).clone());
         }
-        let known =
-            self.interface.by_id.get(&id).ok_or_else(|| unknown_method(&self.class_name))?;
+        let known = self.inlet.interface.by_id.get(&id);
+        let known = known.ok_or_else(|| unknown_method(&self.inlet.class_name))?;
         let name = PyString::new(py, &known.name);
         let method = self.runtime.bind(py).call_method1(intern!(py, "method"), (name,))?;
         self.methods.insert(id, method.clone().unbind());
@@ -363,13 +377,13 @@ impl Actor {
     }
 }
 
-fn unknown_method(class_name: &str) -> PyErr {
+pub(crate) fn unknown_method(class_name: &str) -> PyErr {
     PyRuntimeError::new_err(format!(
         "{class_name} has no method of that name: the caller's class differs from the actor's"
     ))
 }
 
-fn unnamed() -> Arc<str> {
+pub(crate) fn unnamed() -> Arc<str> {
     "a function".into()
 }
 
