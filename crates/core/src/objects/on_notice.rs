@@ -64,7 +64,11 @@ impl ObjectDirectory {
         self.memory.settle(from, object, location)?;
         self.tell(object, "sealed", Some(from));
         if !self.record(object).state.is_open() {
-            // Its task ran twice (a retry, an adoption): the first value stays.
+            // Its task ran twice (a retry, an adoption): the first value stays. Until its bytes are free, whoever
+            // was told of this one may read it, and gets the refs that lie in it.
+            self.contain(&contains);
+            let record = self.records.get_mut(&object).expect("it is not open: it is there");
+            record.contains.extend(contains);
             self.free(object, location, effects);
             self.touch(object);
             return Ok(());

@@ -40,7 +40,7 @@ pub(super) struct World {
 
 #[derive(Debug)]
 pub(super) enum Reply {
-    Stored,
+    Stored(Vec<ObjectId>),
     Inline(Vec<ObjectId>),
 }
 
@@ -135,6 +135,7 @@ impl World {
                 self.crash(at, usize::from(b / 2));
             }
             95 if lives => self.hand_over(at, usize::from(c), b),
+            96 if lives && a < 64 => self.run_twice(at, usize::from(c), b),
             _ => {}
         }
     }
@@ -158,6 +159,32 @@ impl World {
         self.clients[at].refs.remove(&result);
         self.clients[at].refs.remove(&object);
         self.settle(at);
+    }
+
+    /// A call whose worker is killed between what it tells of its result and the reply, and that runs again
+    /// in another one, to another result.
+    fn run_twice(&mut self, at: usize, to: usize, n: u8) {
+        let worker = (at + 1 + to % (PROCESSES - 1)) % PROCESSES;
+        let Some(heir) =
+            (0..PROCESSES).find(|heir| *heir != at && *heir != worker && self.clients[*heir].alive)
+        else {
+            return;
+        };
+        let idle = |at: usize| self.frames[at].is_empty() && self.clients[at].task.is_none();
+        if !self.clients[worker].alive || !idle(worker) || !idle(heir) {
+            return;
+        }
+        let inner: Vec<ObjectId> = self.pick(at, n).into_iter().collect();
+        self.call(at, worker, inner.clone());
+        self.begin(worker);
+        self.fail_to_finish(worker, true, inner);
+        let id = *self.calls.last_key_value().expect("it was made just now").0;
+        self.retry(id, heir);
+        self.crash(worker, 1);
+        self.put_small(heir, vec![]);
+        self.begin(heir);
+        let made = self.clients[heir].refs.last().copied();
+        self.finish(heir, !n.is_multiple_of(4), made.into_iter().collect());
     }
 
     /// One of the objects that the program of `at` can name.
@@ -305,12 +332,13 @@ impl World {
             front.extend(&client.refs);
             front.extend(client.task.iter().flat_map(|task| &task.borrowed));
         }
+        front.extend(self.clients.iter().flat_map(|client| client.near.values().flatten()));
         front.extend(self.calls.values().flat_map(|call| &call.args));
         for (_, reply) in self.replies.values().flatten() {
             match reply {
                 // Its result is reached by the caller's refs, if it has any left. (Without one, a
                 // record that was shared while pending may go, and `Sealed` makes another.)
-                Reply::Stored => {}
+                Reply::Stored(_) => {}
                 Reply::Inline(contains) => front.extend(contains),
             }
         }
@@ -394,7 +422,7 @@ impl World {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    prop::collection::vec((0u8..96, any::<u8>(), any::<u8>(), any::<u8>(), any::<u8>()), 40..120)
+    prop::collection::vec((0u8..97, any::<u8>(), any::<u8>(), any::<u8>(), any::<u8>()), 40..120)
 }
 
 /// Few objects that go from hand to hand while sweeps are under way.
@@ -403,6 +431,7 @@ fn relays() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(0u8),
         1 => Just(4),
         6 => Just(95),
+        1 => Just(96),
         3 => Just(40),
         1 => Just(30),
         1 => Just(64),

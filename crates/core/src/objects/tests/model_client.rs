@@ -15,6 +15,9 @@ pub(super) struct Client {
     /// Tokens that it knows it has.
     pub(super) tokens: BTreeMap<ObjectId, u32>,
     pub(super) task: Option<Task>,
+    /// Where its own stored results lay when it was told of them: there it may still read them, also where
+    /// another run's value is the one that the daemon kept.
+    pub(super) near: BTreeMap<ObjectId, Vec<ObjectId>>,
     /// Tokens that came with replies, by worker.
     pub(super) came: BTreeMap<usize, u64>,
     /// What it asked the daemon for.
@@ -144,7 +147,7 @@ impl World {
     /// REF-3 and REF-4: all holds are told before the reply is written.
     pub(super) fn finish(&mut self, at: usize, large: bool, returned: Vec<ObjectId>) {
         let Some((id, returned, reply)) = self.tell_result(at, large, returned) else { return };
-        if let Reply::Stored = reply {
+        if let Reply::Stored(_) = reply {
             let thing = self.things.get_mut(&self.calls[&id].result).unwrap();
             thing.told = true;
             thing.contains = Some(returned);
@@ -181,7 +184,7 @@ impl World {
         let reply = match place {
             Some(location) => {
                 self.say(at, sealed(result, location, &returned, process(caller as u64)));
-                Reply::Stored
+                Reply::Stored(returned.clone())
             }
             None => {
                 for inner in &returned {
@@ -197,11 +200,14 @@ impl World {
         let Call { result, worker, .. } = self.calls.remove(&id).unwrap();
         let came = self.clients[at].came.entry(worker).or_default();
         *came += match &reply {
-            Reply::Stored => 1,
+            Reply::Stored(_) => 1,
             Reply::Inline(contains) => contains.len() as u64,
         };
         match reply {
-            Reply::Stored => *self.clients[at].tokens.entry(result).or_default() += 1,
+            Reply::Stored(contains) => {
+                *self.clients[at].tokens.entry(result).or_default() += 1;
+                self.clients[at].near.insert(result, contains);
+            }
             Reply::Inline(contains) => {
                 for inner in &contains {
                     *self.clients[at].tokens.entry(*inner).or_default() += 1;
@@ -221,7 +227,10 @@ impl World {
             return;
         }
         let thing = &self.things[&object];
-        if thing.told {
+        if let Some(contains) = self.clients[at].near.get(&object).cloned() {
+            self.clients[at].refs.extend(contains);
+            self.settle(at);
+        } else if thing.told {
             self.clients[at].gets.push(object);
             let event = Event::Wanted { from: process(at as u64), objects: vec![object] };
             self.sockets[at].push_back(event);
@@ -302,6 +311,7 @@ impl World {
             }
         }
         self.clients[at].tokens.retain(|_, tokens| *tokens > 0);
+        self.clients[at].near.retain(|object, _| needed.contains(object));
     }
 
     /// The caller of the task that runs here is gone: what was borrowed is gone with it.

@@ -124,3 +124,28 @@ fn one_who_counts_more_tokens_than_there_were_breaks_the_protocol() {
     let effects = bench.notice(B, ended(2));
     assert_eq!(Bench::violation(&effects), (B, "has got 2 tokens of process:1, which gave 1"));
 }
+
+#[test]
+fn refs_in_the_value_of_a_second_run_are_held_where_it_may_be_read() {
+    let mut bench = Bench::new();
+    let [object, inner] = [B, C].map(|owner| super::object(owner, 1));
+    bench.notice(B, pending(object, None));
+    bench.notice(A, TO_B);
+    bench.seal_for(B, object, 100);
+    bench.killed(A);
+    bench.notice(B, ended(0));
+    // C runs it again, seals it with a ref inside, and tells B where it lies.
+    let ToClient::ExtentGranted { offset, .. } = bench.extent(C, 1, 4096) else {
+        panic!("there is room");
+    };
+    bench.notice(C, TO_B);
+    bench.notice(C, shared(inner, &[]));
+    let location = Location { slot: 9, generation: 1, offset, len: 100 };
+    let second = bench.notice(C, sealed(object, location, &[inner], B));
+    assert!(matches!(second[..], [Effect::Free { .. }]), "the first value stays: {second:?}");
+    bench.notice(C, released(inner));
+    assert!(!bench.sweep_is_under_way(), "B may have read the second one, and got the ref");
+    bench.notice(B, Notice::Released { object, tokens: 2 });
+    bench.sweep();
+    assert_eq!(bench.directory.listing().count(), 0);
+}
