@@ -139,6 +139,7 @@ impl Client {
             }
             ToClient::Function { function, bytes } => self.worker.function(function, bytes),
             ToClient::RunActor { spec, incarnation, gpus } => {
+                self.core.lock().session.become_actor();
                 self.worker.order(Work::RunActor { spec, incarnation, gpus });
                 self.own_bell(Urgency::Must);
             }

@@ -425,6 +425,7 @@ impl Cluster {
             }
             ToClient::Reclaimed { location, .. } => self.client(id).extents.reclaim(location),
             ToClient::RunActor { spec, incarnation, .. } => {
+                self.client(id).session.become_actor();
                 self.client(id).orders.push_back((spec, incarnation));
             }
             ToClient::Told { message: Tell::Cancel { task, recursive }, .. } => {

@@ -7,8 +7,14 @@
 //! When the worker goes, calls that it never took go back into the queue; those it had taken wait in
 //! `Limbo` for the daemon's word: restarting (again, if they may be retried, else `ActorUnavailable`)
 //! or dead (`ActorDied`).
+//!
+//! Calls keep their order within one caller: the driver, an actor, or one task. Not all tasks that one worker
+//! runs, one after the other:
+//! 1. A task calls the actor with the result of a second one as an argument, and is over.
+//! 2. The same worker runs the second task. It calls the same actor, and waits for the reply.
+//! 3. Behind the first task's call, which waits for the second task, this call would wait for ever.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hoplo_base::{ActorId, Instant, ObjectId, ProcessId, ResourceSet, TaskId};
 use hoplo_wire::call::CallKind;
@@ -27,6 +33,8 @@ pub(super) struct Actor {
     pub status: Status,
     /// Submitted, not placed: in order of submission.
     pub queue: VecDeque<u64>,
+    /// Those of tasks that ran here, from the first that waits for a ref: other tasks' calls overtake them.
+    pub aside: BTreeMap<TaskId, VecDeque<u64>>,
     /// Placed: in order of submission.
     pub in_flight: BTreeSet<u64>,
     /// Its worker died with these begun.
@@ -186,6 +194,11 @@ impl Session {
         }
     }
 
+    /// This process is an actor from now on.
+    pub fn become_actor(&mut self) {
+        self.is_actor = true;
+    }
+
     pub fn submit_method(
         &mut self,
         now: Instant,
@@ -235,6 +248,7 @@ impl Session {
             Actor {
                 status: Status::Unknown,
                 queue: VecDeque::new(),
+                aside: BTreeMap::new(),
                 in_flight: BTreeSet::new(),
                 limbo: BTreeSet::new(),
                 unfinished: 0,
@@ -243,28 +257,69 @@ impl Session {
         })
     }
 
-    /// Sends from the head of the queue what is ready (SES-5: nothing overtakes).
+    /// Sends what is ready, in order (SES-5).
     pub(super) fn pump_actor(&mut self, now: Instant, actor: ActorId, effects: &mut Vec<Effect>) {
+        self.pump_aside(now, actor, effects);
         loop {
-            let Some(state) = self.actors.get_mut(&actor) else { return };
-            let Status::Alive { worker } = state.status else { return };
+            let Some((worker, state)) = self.actor_open(actor) else { return };
             let Some(seq) = state.queue.front().copied() else { return };
-            let before = state.in_flight.first().and_then(|first| self.tasks.get(first));
-            if before.is_some_and(|task| task.stage != (Stage::Placed { worker })) {
-                return; // SES-5: the obituary of its last worker has not come yet
-            }
-            match self.tasks.get(&seq).map(|task| task.stage) {
-                None => {
-                    state.queue.pop_front(); // it failed or was cancelled
-                }
-                Some(Stage::Queued) if state.in_flight.len() < ACTOR_DEPTH_MAX => {
+            let depth = state.in_flight.len();
+            let call = self.tasks.get(&seq).map(|task| (task.stage, task.parent));
+            // Only the calls of tasks are told apart; an actor is one caller, whatever it runs.
+            let caller = call.and_then(|(_, parent)| parent).filter(|_| !self.is_actor);
+            let state = self.actors.get_mut(&actor).expect("it is open");
+            let aside = caller.and_then(|caller| state.aside.get_mut(&caller));
+            match (call, aside) {
+                (None, _) => {} // it failed or was cancelled
+                (Some(_), Some(aside)) => aside.push_back(seq),
+                (Some((Stage::Queued, _)), None) if depth < ACTOR_DEPTH_MAX => {
                     state.queue.pop_front();
                     state.in_flight.insert(seq);
                     self.place(now, seq, worker, effects);
+                    continue;
                 }
-                Some(_) => return,
+                (Some((Stage::Queued, _)), None) => return,
+                (Some(_), None) => match caller {
+                    Some(caller) => {
+                        state.aside.insert(caller, VecDeque::from([seq]));
+                    }
+                    None => return,
+                },
+            }
+            state.queue.pop_front();
+        }
+    }
+
+    fn pump_aside(&mut self, now: Instant, actor: ActorId, effects: &mut Vec<Effect>) {
+        let Some((worker, state)) = self.actor_open(actor) else { return };
+        let mut all = std::mem::take(&mut state.aside);
+        for calls in all.values_mut() {
+            while let Some(seq) = calls.front() {
+                let stage = self.tasks.get(seq).map(|task| task.stage);
+                let state = self.actors.get_mut(&actor).expect("it is open");
+                if stage.is_some_and(|stage| stage != Stage::Queued)
+                    || state.in_flight.len() >= ACTOR_DEPTH_MAX
+                {
+                    break;
+                }
+                let seq = calls.pop_front().expect("it was just there");
+                if stage.is_some() {
+                    state.in_flight.insert(seq);
+                    self.place(now, seq, worker, effects);
+                }
             }
         }
+        all.retain(|_, calls| !calls.is_empty());
+        self.actors.get_mut(&actor).expect("it is open").aside = all;
+    }
+
+    /// Where it runs, if calls may be sent there now.
+    fn actor_open(&mut self, actor: ActorId) -> Option<(ProcessId, &mut Actor)> {
+        let state = self.actors.get_mut(&actor)?;
+        let Status::Alive { worker } = state.status else { return None };
+        let before = state.in_flight.first().and_then(|first| self.tasks.get(first));
+        // SES-5: otherwise the obituary of its last worker has not come yet.
+        before.is_none_or(|task| task.stage == Stage::Placed { worker }).then_some((worker, state))
     }
 
     pub(super) fn leave_actor(&mut self, actor: ActorId, seq: u64) {
@@ -284,8 +339,11 @@ impl Session {
         let state = self.actors.get_mut(&actor).expect("it has calls");
         state.in_flight.remove(&seq);
         state.limbo.remove(&seq);
-        let at = state.queue.partition_point(|queued| *queued < seq);
-        state.queue.insert(at, seq);
+        let caller = self.tasks.get(&seq).and_then(|task| task.parent);
+        let aside = caller.and_then(|caller| state.aside.get_mut(&caller));
+        let queue = aside.unwrap_or(&mut state.queue);
+        let at = queue.partition_point(|queued| *queued < seq);
+        queue.insert(at, seq);
         self.pump_actor(now, actor, effects);
     }
 
@@ -401,6 +459,7 @@ impl Session {
             let mut seqs: Vec<u64> = limbo.into_iter().collect();
             seqs.extend(std::mem::take(&mut state.in_flight));
             seqs.extend(std::mem::take(&mut state.queue));
+            seqs.extend(std::mem::take(&mut state.aside).into_values().flatten());
             seqs.sort_unstable();
             seqs.dedup();
             for seq in seqs {
@@ -441,6 +500,7 @@ impl Actor {
     pub(super) fn give_up(&mut self, failure: Failure) {
         self.status = Status::Dead { failure };
         self.queue.clear();
+        self.aside.clear();
         self.in_flight.clear();
         self.limbo.clear();
     }

@@ -1,5 +1,7 @@
 //! Why something is not ready, as a chain that a person can follow; and listings.
 
+use std::collections::VecDeque;
+
 use hoplo_base::{AnyId, ObjectId, TaskId};
 
 use super::Session;
@@ -74,7 +76,9 @@ impl Session {
                     format!("running, or next in line, in {actor} ({worker})")
                 }
                 (Status::Alive { .. }, _) => {
-                    let before = state.queue.iter().take_while(|queued| **queued != seq).count();
+                    let aside = task.parent.and_then(|caller| state.aside.get(&caller));
+                    let queue = aside.unwrap_or(&state.queue);
+                    let before = queue.iter().take_while(|queued| **queued != seq).count();
                     format!(
                         "queued for {actor}: {before} calls before it, {} sent",
                         state.in_flight.len()
@@ -122,7 +126,7 @@ impl Session {
                 Status::Alive { worker } => format!(
                     "{actor}: alive in {worker}; {} calls of this process sent, {} queued",
                     state.in_flight.len(),
-                    state.queue.len()
+                    state.queue.len() + state.aside.values().map(VecDeque::len).sum::<usize>()
                 ),
                 Status::Restarting { cause } => format!("{actor}: restarting: {cause}"),
                 Status::Dead { failure } => format!("{actor}: dead: {}", failure.text()),

@@ -20,7 +20,7 @@
 //! - SES-3: every object named in a frame, a reply or a stored value was told to the daemon before
 //!   (REF-1): `mention` precedes every `Place`, and notices are flushed by it.
 //! - SES-4: a reply of an attempt that is not the current one changes nothing but gives back what it brought.
-//! - SES-5: calls to one actor are placed in the order of their submission.
+//! - SES-5: calls of one caller (driver, actor, task) to one actor are placed in the order of their submission.
 //! - SES-6: no lease is due before `next_deadline`. It may be too early (a tick for nothing finds out), since it
 //!   is asked for at every call: there it only takes in what became due sooner.
 //!
@@ -202,6 +202,7 @@ pub struct Session {
     runs: VecDeque<Run>,
     counters: Counters,
     node_died: Option<Failure>,
+    is_actor: bool,
     /// Scratch for the refs part of frames.
     scratch: Vec<u8>,
 }
@@ -236,6 +237,7 @@ impl Session {
             runs: VecDeque::new(),
             counters: Counters::default(),
             node_died: None,
+            is_actor: false,
             scratch: Vec::new(),
         }
     }

@@ -13,8 +13,17 @@ fn method(max_retries: i32) -> Call {
 
 impl Owner {
     fn method(&mut self, actor: ActorId, call: Call) -> (TaskId, Vec<Effect>) {
+        self.method_of(None, actor, call)
+    }
+
+    fn method_of(
+        &mut self,
+        parent: Option<TaskId>,
+        actor: ActorId,
+        call: Call,
+    ) -> (TaskId, Vec<Effect>) {
         let (task, effects) = self
-            .act(|session, now, effects| session.submit_method(now, actor, call, None, effects));
+            .act(|session, now, effects| session.submit_method(now, actor, call, parent, effects));
         (task.unwrap(), effects)
     }
 
@@ -56,6 +65,42 @@ fn calls_wait_for_the_actor_and_go_in_order() {
     owner.granted(1, W);
     let effects = owner.reply(W, pending, &[returned(inline(b"1"))]);
     assert_eq!(effects, [placed(7, first.seq), placed(7, second.seq)]);
+}
+
+#[test]
+fn calls_of_a_task_do_not_wait_behind_those_of_another_that_wait_for_it() {
+    let running = |seq| Some(TaskId { owner: process(3), seq });
+    let mut owner = borrower();
+    let second = owner.task();
+    // The first task that runs here calls with the second one's result, and once more.
+    let waits = Call { refs: vec![second.object(0)], ..method(0) };
+    let (waits, _) = owner.method_of(running(1), A, waits);
+    owner.alive(A, 7);
+    let (behind, effects) = owner.method_of(running(1), A, method(0));
+    assert_eq!(effects, []);
+    // The second one's call goes; the order of each is kept.
+    let (overtakes, effects) = owner.method_of(running(2), A, method(0));
+    assert_eq!(effects, [placed(7, overtakes.seq)]);
+    assert!(owner.session.why(hoplo_base::AnyId::Task(A.0)).unwrap().contains("2 queued"));
+    owner.granted(1, W);
+    let effects = owner.reply(W, second, &[returned(inline(b"1"))]);
+    assert_eq!(effects, [placed(7, waits.seq), placed(7, behind.seq)]);
+}
+
+#[test]
+fn calls_of_an_actor_keep_their_order_whichever_of_its_methods_made_them() {
+    let running = |seq| Some(TaskId { owner: process(3), seq });
+    let mut owner = borrower();
+    owner.session.become_actor();
+    let pending = owner.task();
+    let waits = Call { refs: vec![pending.object(0)], ..method(0) };
+    let (waits, _) = owner.method_of(running(1), A, waits);
+    owner.alive(A, 7);
+    let (behind, effects) = owner.method_of(running(2), A, method(0));
+    assert_eq!(effects, []);
+    owner.granted(1, W);
+    let effects = owner.reply(W, pending, &[returned(inline(b"1"))]);
+    assert_eq!(effects, [placed(7, waits.seq), placed(7, behind.seq)]);
 }
 
 #[test]
