@@ -12,6 +12,7 @@ use hoplo_shm::{
     CallerEnd, Channel, ChannelError, Consumer, Position, ProcessSlot, Producer, Segment, Urgency,
     WriteError,
 };
+use hoplo_wire::reply::{REPLY_RETIRING, ReplyHeader, ReplyKind, Returned, encode_returned};
 
 /// The channel for our calls to one worker.
 pub(crate) struct Outbound {
@@ -33,16 +34,20 @@ pub(crate) struct Inbound {
 }
 
 pub(crate) struct Replies {
-    caller: ProcessId,
     producer: Producer,
     slot: ProcessSlot,
     /// Calls that were taken and not replied to.
     pub(crate) unreplied: usize,
-    /// When the caller was last woken whatever it waits for.
-    eager_at: Option<Instant>,
+    /// When the caller was last woken though more was on its way.
+    woken_at: Option<Instant>,
+    /// Memory for encoded values.
+    body: Vec<u8>,
     /// The caller is gone.
     pub(crate) closed: bool,
 }
+
+/// More than this is not kept for the next reply.
+const BODY_BYTES_KEPT: usize = 16 * 1024;
 
 /// A caller that sleeps leniently is woken for a reply at most this often while more are to come.
 const BATCH: Duration = Duration::from_micros(200);
@@ -111,11 +116,11 @@ impl Inbound {
     pub(crate) fn open(caller: ProcessId, fd: &OwnedFd) -> Result<Self, ChannelError> {
         let end = Channel::open_worker(fd)?;
         let replies = Replies {
-            caller,
             producer: end.replies,
             slot: slot_of(caller),
             unreplied: 0,
-            eager_at: None,
+            woken_at: None,
+            body: Vec::new(),
             closed: false,
         };
         let replies = Arc::new(Mutex::new(replies));
@@ -124,8 +129,22 @@ impl Inbound {
 }
 
 impl Replies {
-    pub(crate) fn try_write(&mut self, seq: u64, parts: &[&[u8]]) -> Result<(), WriteError> {
-        self.producer.try_write(seq, parts).map(|_| ())
+    pub(crate) fn try_write(
+        &mut self,
+        header: ReplyHeader,
+        values: &[Returned],
+    ) -> Result<(), WriteError> {
+        self.body.clear();
+        encode_returned(values, &mut self.body);
+        self.producer.try_write(header.seq, &[&header.encode(values.len()), &self.body])?;
+        match header.kind {
+            ReplyKind::Finished | ReplyKind::StreamEnd => self.unreplied -= 1,
+            ReplyKind::Item | ReplyKind::Part => {}
+        }
+        if self.body.capacity() > BODY_BYTES_KEPT {
+            self.body = Vec::new();
+        }
+        Ok(())
     }
 
     /// The ring is full: whatever the caller does, it must drain.
@@ -133,23 +152,17 @@ impl Replies {
         segment.doorbell(self.slot).ring(Urgency::Must);
     }
 
-    /// Tells the caller about what was written. `last`: nothing more is on its way to it from here.
-    pub(crate) fn notify(&mut self, segment: &Segment, now: Instant, last: bool) {
-        let due = self.eager_at.is_none_or(|at| now.duration_since(at) >= BATCH);
-        let urgency = if last || due {
-            self.eager_at = Some(now);
-            Urgency::Eager
-        } else {
-            Urgency::Lazy
-        };
-        segment.doorbell(self.slot).ring(urgency);
-    }
-
-    pub(crate) fn caller(&self) -> ProcessId {
-        self.caller
-    }
-
-    pub(crate) fn bytes_max(&self) -> usize {
-        self.producer.frame_bytes_max()
+    /// Tells the caller about what was written. `idle`: it has no more calls for us.
+    pub(crate) fn notify(&mut self, segment: &Segment, written: ReplyHeader, idle: bool) {
+        let last = (self.unreplied == 0 && idle) || written.flags & REPLY_RETIRING != 0;
+        let woken_at = &mut self.woken_at;
+        segment.doorbell(self.slot).ring_lenient(|| {
+            let now = Instant::now();
+            let due = last || woken_at.is_none_or(|at| now.duration_since(at) >= BATCH);
+            if due {
+                *woken_at = Some(now);
+            }
+            due
+        });
     }
 }

@@ -93,7 +93,9 @@ impl Client {
         let mut rings = bell.rings();
         let mut spins = one;
         let waited = loop {
-            if self.is_worker && !blocked && started.elapsed() >= limits::BLOCKED_AFTER {
+            // A short wait lends nothing; but nothing is short when what is waited for may need this very CPU.
+            let long = || core.session.is_starved() || started.elapsed() >= limits::BLOCKED_AFTER;
+            if self.is_worker && !blocked && long() {
                 blocked = self.worker.lend(&mut core.writer);
             }
             if std::mem::take(&mut spins) {

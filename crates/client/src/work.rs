@@ -11,7 +11,7 @@ use hoplo_core::session::{Effect, brings_tokens};
 use hoplo_shm::{SleepKind, Slept, WriteError};
 use hoplo_wire::Failure;
 use hoplo_wire::node::ToNode;
-use hoplo_wire::reply::{REPLY_RETIRING, ReplyHeader, ReplyKind, Returned, encode_returned};
+use hoplo_wire::reply::{ReplyHeader, ReplyKind, Returned, encoded_bytes};
 use parking_lot::Mutex;
 
 use crate::client::Client;
@@ -34,6 +34,9 @@ pub(crate) struct Worker {
     cancelled: Mutex<Set<TaskId>>,
     /// What readers have taken of the streams that are produced here.
     consumed: Mutex<Map<TaskId, u64>>,
+    /// There was ever something in the two above. Set before, so that who finds it unset missed nothing
+    /// that it could not have missed a moment ago.
+    told: AtomicBool,
     /// Calls taken and not replied to.
     busy: AtomicU64,
     is_actor: AtomicBool,
@@ -108,13 +111,23 @@ impl Worker {
     }
 
     pub(crate) fn mark_cancelled(&self, task: TaskId) {
+        self.told.store(true, Ordering::Release); // pairs with the Acquire in `forget`
         self.cancelled.lock().insert(task);
     }
 
     pub(crate) fn consumed(&self, task: TaskId, count: u64) {
+        self.told.store(true, Ordering::Release); // pairs with the Acquire in `forget`
         let mut consumed = self.consumed.lock();
         let seen = consumed.entry(task).or_insert(0);
         *seen = count.max(*seen);
+    }
+
+    /// The call is over: what was told about it is of no use any more.
+    fn forget(&self, task: TaskId) {
+        if self.told.load(Ordering::Acquire) {
+            self.cancelled.lock().remove(&task);
+            self.consumed.lock().remove(&task);
+        }
     }
 
     fn take(&self) -> Option<Work> {
@@ -239,56 +252,35 @@ impl Client {
         let tokens = returned.iter().any(brings_tokens);
         let order = if tokens { self.order_of_replies(to) } else { None };
         let _turn = order.as_ref().map(|order| order.lock());
+        self.tell_before_reply(to, returned, tokens);
         let finished = match header.kind {
             ReplyKind::Finished | ReplyKind::StreamEnd => true,
             ReplyKind::Item | ReplyKind::Part => false,
         };
-        {
-            // Also when the caller is gone: then the daemon gives the room of stored results back.
-            let now = self.now();
-            let mut core = self.core.lock();
-            let core = &mut *core;
-            core.session.before_reply(now, to, returned, &mut core.effects);
-            if !core.effects.is_empty() {
-                self.carry_out(core);
+        if let Some((replies, idle)) = self.replies_to(to) {
+            let mut from = 0;
+            for cut in cuts(returned) {
+                let part = ReplyHeader { kind: ReplyKind::Part, index: from as u32, ..header };
+                self.write_reply(&replies, part, &returned[from..cut], false);
+                from = cut;
             }
+            let index = if from > 0 { from as u32 } else { header.index };
+            let last = ReplyHeader { index, ..header };
+            self.write_reply(&replies, last, &returned[from..], finished && idle);
         }
-        let Some((replies, _)) = self.replies_to(to) else {
-            if finished {
-                self.worker.busy.fetch_sub(1, Ordering::Relaxed);
-            }
-            return;
-        };
-        let room = replies.lock().bytes_max() - 1024;
-        let mut body = Vec::with_capacity(64);
-        let mut first = 0;
-        let mut parts = Vec::new();
-        for (at, one) in returned.iter().enumerate() {
-            let before = body.len();
-            encode_returned(std::slice::from_ref(one), &mut body);
-            if body.len() > room {
-                assert!(before > 0, "one returned value is always far below a ring");
-                let rest = body.split_off(before);
-                parts.push((first, at, std::mem::replace(&mut body, rest)));
-                first = at;
-            }
-        }
-        for (from, to_index, part) in parts {
-            let mut header = header;
-            header.kind = ReplyKind::Part;
-            header.index = from as u32;
-            self.write_reply(&replies, header, to_index - from, &part, false);
-        }
-        let mut header = header;
-        if first > 0 {
-            header.index = first as u32;
-        }
-        self.write_reply(&replies, header, returned.len() - first, &body, finished);
         if finished {
             self.worker.busy.fetch_sub(1, Ordering::Relaxed);
-            let task = TaskId { owner: to, seq: header.seq };
-            self.worker.cancelled.lock().remove(&task);
-            self.worker.consumed.lock().remove(&task);
+            self.worker.forget(TaskId { owner: to, seq: header.seq });
+        }
+    }
+
+    /// Also when the caller is gone: then the daemon gives the room of stored results back.
+    fn tell_before_reply(&self, to: ProcessId, returned: &[Returned], tokens: bool) {
+        let mut core = self.core.lock();
+        let core = &mut *core;
+        if tokens || core.session.owes_daemon() {
+            core.session.before_reply(self.now(), to, returned, &mut core.effects);
+            self.carry_out(core);
         }
     }
 
@@ -305,35 +297,24 @@ impl Client {
         inbound.iter().find(|peer| peer.caller == to).map(|peer| peer.order.clone())
     }
 
+    /// `idle`: when it was asked, no other call of that caller was there.
     fn write_reply(
         &self,
         replies: &Mutex<Replies>,
         header: ReplyHeader,
-        values: usize,
-        body: &[u8],
-        finished: bool,
+        values: &[Returned],
+        idle: bool,
     ) {
-        let bytes = header.encode(values);
         let bell = self.segment.doorbell(slot_of(self.welcome.process));
-        let to = replies.lock().caller();
         loop {
             let sleeper;
-            let idle = self.replies_to(to).is_none_or(|(_, empty)| empty);
             {
                 let mut replies = replies.lock();
                 if replies.closed {
                     return;
                 }
-                match replies.try_write(header.seq, &[&bytes, body]) {
-                    Ok(()) => {
-                        if finished {
-                            replies.unreplied -= 1;
-                        }
-                        let last =
-                            (replies.unreplied == 0 && idle) || header.flags & REPLY_RETIRING != 0;
-                        replies.notify(&self.segment, Instant::now(), last);
-                        return;
-                    }
+                match replies.try_write(header, values) {
+                    Ok(()) => return replies.notify(&self.segment, header, idle),
                     Err(WriteError::Full { .. }) => {
                         replies.insist(&self.segment);
                         sleeper = bell.prepare(SleepKind::Lenient);
@@ -394,3 +375,22 @@ impl Client {
         self.core.lock().writer.send(&ToNode::Title { title: title.to_string() });
     }
 }
+
+/// Where values that are too many for one frame are cut.
+fn cuts(values: &[Returned]) -> Vec<usize> {
+    let mut cuts = Vec::new();
+    let mut bytes = 0;
+    for (at, one) in values.iter().enumerate() {
+        let more = encoded_bytes(one);
+        if bytes + more > REPLY_BYTES_MAX && at > 0 {
+            cuts.push(at);
+            bytes = 0;
+        }
+        bytes += more;
+    }
+    cuts
+}
+
+/// Values of one reply frame; one alone always fits.
+const REPLY_BYTES_MAX: usize = limits::RING_BYTES / 2 - 1024;
+const _: () = assert!(limits::INLINE_BYTES_MAX + 20 * limits::INLINE_REFS_MAX < REPLY_BYTES_MAX);

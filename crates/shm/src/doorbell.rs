@@ -112,6 +112,23 @@ impl Doorbell {
         }
     }
 
+    /// As `ring(Urgency::Lazy)`, and as `Urgency::Eager` if that would wake somebody more and `wakes` says
+    /// yes: it is not asked otherwise.
+    #[inline]
+    pub fn ring_lenient(&self, wakes: impl FnOnce() -> bool) -> bool {
+        // As in ring().
+        let before = self.word.fetch_add(SEQ_ONE, Ordering::AcqRel);
+        let (lazy, eager) = (Urgency::Lazy.reaches(), Urgency::Eager.reaches());
+        let more = low(before) & eager & !lazy != 0;
+        match NonZeroU32::new(low(before) & if more && wakes() { eager } else { lazy }) {
+            None => false,
+            Some(kinds) => {
+                self.wake(kinds, low(before));
+                true
+            }
+        }
+    }
+
     /// Registers the calling thread as a sleeper. It then looks at its condition **again**, and
     /// either drops the result or calls [`Sleeper::sleep`].
     pub fn prepare(&self, kind: SleepKind) -> Sleeper<'_> {

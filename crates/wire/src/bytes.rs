@@ -28,9 +28,13 @@ impl<'a> Reader<'a> {
     }
 
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        Ok(*self.array_ref::<N>()?)
+    }
+
+    pub fn array_ref<const N: usize>(&mut self) -> Result<&'a [u8; N], Malformed> {
         let (head, rest) = self.rest.split_first_chunk::<N>().ok_or(self.malformed())?;
         self.rest = rest;
-        Ok(*head)
+        Ok(head)
     }
 
     pub fn u8(&mut self) -> Result<u8, Malformed> {
@@ -79,6 +83,12 @@ impl<'a> Reader<'a> {
     pub fn malformed(&self) -> Malformed {
         Malformed { what: self.what }
     }
+}
+
+/// A field of a header, at a place that is known when this is compiled.
+#[inline(always)]
+pub(crate) fn part<const N: usize, const ALL: usize>(header: &[u8; ALL], at: usize) -> [u8; N] {
+    header[at..at + N].try_into().expect("as long as it was cut")
 }
 
 pub(crate) fn put_sized(out: &mut Vec<u8>, bytes: &[u8]) {

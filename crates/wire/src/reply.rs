@@ -10,7 +10,7 @@
 
 use hoplo_base::ObjectId;
 
-use crate::bytes::{Malformed, Reader};
+use crate::bytes::{Malformed, Reader, part};
 use crate::object::{Value, ValueView};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -91,26 +91,29 @@ pub fn encode_returned(returned: &[Returned], out: &mut Vec<u8>) {
     }
 }
 
+/// What `encode_returned` appends for one value, or a little more.
+pub fn encoded_bytes(one: &Returned) -> usize {
+    one.value.frame_bytes() + 4 + ObjectId::BYTES * one.contains.len()
+}
+
 impl<'a> ReplyView<'a> {
     pub fn parse(frame: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(frame, "reply frame");
-        let kind = match reader.u8()? {
-            1 => ReplyKind::Finished,
-            2 => ReplyKind::Item,
-            3 => ReplyKind::StreamEnd,
-            4 => ReplyKind::Part,
-            _ => return Err(reader.malformed()),
-        };
-        let flags = reader.u8()?;
-        reader.take(2)?;
+        let fixed = reader.array_ref::<{ REPLY_HEADER_BYTES - 4 }>()?;
         let header = ReplyHeader {
-            kind,
-            flags,
-            attempt: reader.u32()?,
-            seq: reader.u64()?,
-            started_ns: reader.u64()?,
-            ran_ns: reader.u32()?,
-            index: reader.u32()?,
+            kind: match fixed[0] {
+                1 => ReplyKind::Finished,
+                2 => ReplyKind::Item,
+                3 => ReplyKind::StreamEnd,
+                4 => ReplyKind::Part,
+                _ => return Err(reader.malformed()),
+            },
+            flags: fixed[1],
+            attempt: u32::from_le_bytes(part(fixed, 4)),
+            seq: u64::from_le_bytes(part(fixed, 8)),
+            started_ns: u64::from_le_bytes(part(fixed, 16)),
+            ran_ns: u32::from_le_bytes(part(fixed, 24)),
+            index: u32::from_le_bytes(part(fixed, 28)),
         };
         let values_count = reader.count(5)?;
         Ok(Self { header, values_count, values: reader })
@@ -128,8 +131,10 @@ impl<'a> ReplyView<'a> {
         (0..self.values_count).map(move |_| {
             let value = ValueView::parse(&mut reader)?;
             let count = reader.count(ObjectId::BYTES)?;
-            let contains =
-                (0..count).map(|_| reader.object()).collect::<Result<Vec<_>, Malformed>>()?;
+            let mut contains = Vec::with_capacity(count);
+            for _ in 0..count {
+                contains.push(reader.object()?);
+            }
             Ok((value, contains))
         })
     }
@@ -162,6 +167,8 @@ mod tests {
         ];
         let mut frame = header.encode(returned.len()).to_vec();
         encode_returned(&returned, &mut frame);
+        let bytes: usize = returned.iter().map(encoded_bytes).sum();
+        assert_eq!(frame.len(), REPLY_HEADER_BYTES + bytes);
         let reply = ReplyView::parse(&frame).unwrap();
         assert_eq!(reply.header, header);
         let values: Vec<_> = reply.values().map(|value| value.unwrap()).collect();

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hoplo_base::{Instant, LeaseId, ProcessId, limits};
+use hoplo_base::{ActorId, FunctionId, Instant, LeaseId, ProcessId, limits};
 use hoplo_wire::Failure;
 use hoplo_wire::node::{Shape, ToNode};
 
@@ -239,8 +239,8 @@ impl Session {
         lease.recalled = true;
         self.reasons += u64::from(!before); // somebody waits for what it runs to end
         lease.revoke_behind(0, effects);
-        let worker = lease.worker;
-        self.return_if_done(now, worker, effects);
+        let at = self.workers[&lease.worker];
+        self.return_if_done(now, at, effects);
     }
 
     pub(super) fn lease_stuck(
@@ -295,38 +295,25 @@ impl Session {
         lease.revoke_behind(0, effects);
     }
 
-    /// A call was replied to: the pace is learnt and the lease has room.
+    pub(super) fn learn_pace(&mut self, function: FunctionId, ran_ns: u32) {
+        let ran = u64::from(ran_ns);
+        let pace = self.paces.entry(function).or_insert(Pace(ran));
+        pace.0 = (3 * pace.0 + ran) / 4;
+    }
+
+    /// A call is not in the ring any more: it was replied to, or taken back.
     pub(super) fn leave_worker(
         &mut self,
         now: Instant,
         worker: ProcessId,
         seq: u64,
-        ran_ns: u32,
-        retiring: bool,
-    ) {
-        let task = &self.tasks[&seq];
-        if task.actor.is_none() {
-            let ran = u64::from(ran_ns);
-            let pace = self.paces.entry(task.call.options.function).or_insert(Pace(ran));
-            pace.0 = (3 * pace.0 + ran) / 4;
-        }
-        let replied = Some(Replied { retiring });
-        self.leave_lease(now, worker, seq, replied);
-    }
-
-    pub(super) fn leave_lease(
-        &mut self,
-        now: Instant,
-        worker: ProcessId,
-        seq: u64,
+        actor: Option<ActorId>,
         replied: Option<Replied>,
     ) {
-        let Some(at) = self.workers.get(&worker) else {
-            if let Some(actor) = self.tasks[&seq].actor {
-                self.leave_actor(actor, seq);
-            }
-            return;
-        };
+        if let Some(actor) = actor {
+            return self.leave_actor(actor, seq); // whose worker is not leased
+        }
+        let at = self.workers[&worker];
         let lease = &mut self.shapes[at.key as usize].leases[at.at as usize];
         if let Some(Replied { retiring }) = replied {
             lease.held_up = false;
@@ -359,13 +346,13 @@ impl Session {
         worker: ProcessId,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(LeaseAt { key, .. }) = self.workers.get(&worker).copied() else { return };
-        let lease = self.lease_of(worker).expect("it was just found");
+        let Some(at) = self.workers.get(&worker).copied() else { return };
+        let lease = self.lease(at);
         if lease.retiring && !lease.in_flight.is_empty() {
             lease.revoke_behind(0, effects);
         }
-        self.refill(now, worker, effects);
-        self.steal(key, effects);
+        self.refill(now, at, effects);
+        self.steal(at.key, effects);
     }
 
     /// Frames were asked back. If none came, nothing more is asked for: the answer would be the same
@@ -377,31 +364,24 @@ impl Session {
         any: bool,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(LeaseAt { key, .. }) = self.workers.get(&worker).copied() else { return };
-        self.refill(now, worker, effects);
+        let Some(at) = self.workers.get(&worker).copied() else { return };
+        self.refill(now, at, effects);
         if any {
-            self.steal(key, effects);
+            self.steal(at.key, effects);
         }
     }
 
-    fn refill(&mut self, now: Instant, worker: ProcessId, effects: &mut Vec<Effect>) {
-        let LeaseAt { key, .. } = self.workers[&worker];
-        if self.return_if_done(now, worker, effects) {
+    fn refill(&mut self, now: Instant, at: LeaseAt, effects: &mut Vec<Effect>) {
+        if self.return_if_done(now, at, effects) {
             return;
         }
-        let state = &self.shapes[key as usize];
+        let state = &self.shapes[at.key as usize];
         if !state.queue.is_empty() || state.asked > 0 {
-            self.pump(now, key, effects);
+            self.pump(now, at.key, effects);
         }
     }
 
-    fn return_if_done(
-        &mut self,
-        now: Instant,
-        worker: ProcessId,
-        effects: &mut Vec<Effect>,
-    ) -> bool {
-        let Some(at) = self.workers.get(&worker).copied() else { return false };
+    fn return_if_done(&mut self, now: Instant, at: LeaseAt, effects: &mut Vec<Effect>) -> bool {
         let lease = self.lease(at);
         // A retiring worker is on its way out: given back, it would be granted to the next one.
         if !lease.recalled || lease.retiring || !lease.in_flight.is_empty() {

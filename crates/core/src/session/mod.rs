@@ -287,6 +287,11 @@ impl Session {
         self.reasons > 0 && (!self.workers.is_empty() || !self.actors.is_empty())
     }
 
+    /// Whether some of its tasks have no worker at all: none of them begins before the daemon grants one.
+    pub fn is_starved(&self) -> bool {
+        self.shapes.iter().any(|state| state.leases.is_empty() && !state.queue.is_empty())
+    }
+
     /// Unsent notices go out now.
     pub fn flush(&mut self, effects: &mut Vec<Effect>) {
         if !self.notices.is_empty() {

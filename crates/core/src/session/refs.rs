@@ -142,6 +142,11 @@ impl Session {
         assert!(result.is_some(), "only what was sealed here can be discarded");
     }
 
+    /// Whether the daemon must hear something before a reply, even if it brings no tokens.
+    pub fn owes_daemon(&self) -> bool {
+        !self.unreported.is_empty() || !self.notices.is_empty()
+    }
+
     /// A worker is about to write a reply: what it returns to `caller` and what it keeps is told before
     /// (REF-3, REF-4). Replies that bring tokens are written to one caller in the order of these calls.
     pub fn before_reply(

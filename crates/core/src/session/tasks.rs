@@ -10,6 +10,7 @@ use hoplo_wire::reply::{REPLY_RETIRING, REPLY_RETRYABLE, ReplyKind, ReplyView};
 use hoplo_wire::{Failure, FailureKind, Location, Malformed, Value};
 use smallvec::SmallVec;
 
+use super::leases::Replied;
 use super::refs::{Entry, Knowledge, Origin, State};
 use super::streams::Stream;
 use super::{Call, CreateActor, Effect, RUNS_KEPT, Run, Session, cancelled};
@@ -381,7 +382,12 @@ impl Session {
         let again = header.flags & REPLY_RETRYABLE != 0
             && record.retries_left != 0
             && record.cancel.is_none();
-        self.leave_worker(now, worker, seq, header.ran_ns, header.flags & REPLY_RETIRING != 0);
+        let (actor, function) = (record.actor, record.call.options.function);
+        if actor.is_none() {
+            self.learn_pace(function, header.ran_ns);
+        }
+        let retiring = header.flags & REPLY_RETIRING != 0;
+        self.leave_worker(now, worker, seq, actor, Some(Replied { retiring }));
         if again {
             self.give_back_values(now, seq, 0, values, effects);
             self.run_again(now, seq, effects);
@@ -562,7 +568,7 @@ impl Session {
             let placed =
                 self.tasks.get(seq).is_some_and(|task| task.stage == Stage::Placed { worker });
             assert!(placed, "SES-1: {seq} was revoked from {worker} where it is not placed");
-            self.leave_lease(now, worker, *seq, None);
+            self.leave_worker(now, worker, *seq, self.tasks[seq].actor, None);
             if self.tasks[seq].cancel.is_some() {
                 let failure = self.cancelled_failure(*seq);
                 self.set_stage(*seq, Stage::Limbo);

@@ -31,6 +31,26 @@ fn a_ring_costs_a_call_only_for_the_kinds_it_reaches() {
 }
 
 #[test]
+fn a_lenient_ring_asks_only_if_it_would_wake_somebody_more() {
+    for (kind, asks) in
+        [(SleepKind::Strict, false), (SleepKind::Lenient, true), (SleepKind::Idle, false)]
+    {
+        for answer in [false, true] {
+            let bell = Doorbell::new();
+            let sleeper = bell.prepare(kind);
+            let mut asked = false;
+            let woke = bell.ring_lenient(|| {
+                asked = true;
+                answer
+            });
+            assert_eq!((asked, woke), (asks, kind == SleepKind::Strict || asks && answer));
+            assert_eq!(bell.may_sleep(kind), !woke);
+            assert_eq!(sleeper.sleep(None), Slept::Woken);
+        }
+    }
+}
+
+#[test]
 fn a_registration_that_is_not_needed_is_taken_back() {
     let bell = Doorbell::new();
     drop(bell.prepare(SleepKind::Strict));
