@@ -194,13 +194,16 @@ class ActorUnavailableError(ActorError):
 
 
 class ActorUnschedulableError(ActorError):
-    """The actor's `scheduling_strategy` names a node that cannot hold it, ever."""
+    """The actor's `scheduling_strategy` names a node that cannot hold it, ever.
+
+    Not raised yet: on one machine an actor that asks for too much stays pending, with a warning.
+    """
 
 
 class TaskUnschedulableError(HoploError):
     """The task's `scheduling_strategy` names a node that cannot run it, ever.
 
-    Ask for less, for another node, or for a soft affinity.
+    Not raised yet: on one machine a task that asks for too much stays pending, with a warning.
     """
 
 
@@ -219,7 +222,11 @@ class ObjectLostError(HoploError):
 
 
 class OwnerDiedError(ObjectLostError):
-    """The process that owned the object ended, and nobody else could take it over."""
+    """The process that had called for the result ended before it was there.
+
+    Other processes with a ref run the task again in its stead, where they can; the call of an
+    actor's method they cannot. Call again from a process that lives as long as the result is needed.
+    """
 
 
 class ObjectStoreFullError(HoploError):
@@ -231,9 +238,10 @@ class ObjectStoreFullError(HoploError):
 
 
 class OutOfDiskError(ObjectStoreFullError):
-    """The store is full, and its objects cannot be spilled, since the disk is full too.
+    """The store is full, and the disk refuses to take its objects, mostly for want of space.
 
-    Free some disk, or move the spill folder with `init(_temp_dir=...)`.
+    The text gives the system's reason. Nothing is lost: free some disk and try again, or move the
+    spill folder with `init(_temp_dir=...)`.
     """
 
 

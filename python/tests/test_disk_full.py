@@ -12,7 +12,7 @@ from conftest import eventually
 from processes import daemon_pid
 
 import hoplo
-from hoplo.exceptions import ObjectStoreFullError
+from hoplo.exceptions import ObjectStoreFullError, OutOfDiskError
 
 NODE = None
 MIB = 1 << 20
@@ -38,8 +38,9 @@ def test_put_tells_who_holds_what_and_nothing_is_lost(fresh_node):
     hoplo.get(hoplo.put(block(0)))
     limit_files(20 * MIB)
     refs = []
-    with pytest.raises(ObjectStoreFullError) as caught:
+    with pytest.raises(OutOfDiskError) as caught:
         fill(refs)
+    assert isinstance(caught.value, ObjectStoreFullError)
     text = str(caught.value)
     assert os.strerror(errno.EFBIG).lower() in text.lower()
     assert "holds" in text
@@ -72,7 +73,7 @@ def test_a_task_whose_result_has_no_room_fails_with_it(fresh_node):
     for i, ref in enumerate(refs):
         try:
             assert hoplo.get(ref)[-1] == i
-        except ObjectStoreFullError as error:
+        except OutOfDiskError as error:
             errors.append(str(error))
     assert 3 <= len(errors) <= 8
     assert all("free disk space" in text for text in errors)

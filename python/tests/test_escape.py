@@ -12,7 +12,7 @@ from conftest import eventually
 from processes import Notes, alive, objects_left
 
 import hoplo
-from hoplo.exceptions import ObjectLostError
+from hoplo.exceptions import OwnerDiedError
 
 NODE = {"num_cpus": 2}
 
@@ -155,7 +155,7 @@ def test_a_method_call_of_a_dead_owner_is_lost_and_says_so(gate):
     (pending,), pid = hoplo.get(owner.remote(actor))
     eventually(gate.arrived)
     kill(pid)
-    with pytest.raises(ObjectLostError, match="owner died"):
+    with pytest.raises(OwnerDiedError, match="owner died"):
         hoplo.get(pending, timeout=20)
     gate.open()
     assert hoplo.get(actor.ping.remote(), timeout=20) == "pong"

@@ -24,9 +24,9 @@ pub struct Allocation {
 /// No room in the object store.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Says who holds what and what may be done.
-    #[error("{0}")]
-    Full(String),
+    /// Says who holds what and what may be done, and whether the disk is full, too.
+    #[error("{}", .0.text())]
+    Denied(Failure),
     #[error("{0}")]
     NodeDied(String),
 }
@@ -52,8 +52,8 @@ impl Client {
             match answer {
                 // The node loop has put it into the store.
                 Some(ToClient::ExtentGranted { .. }) => {}
-                Some(ToClient::ExtentDenied { reason, .. }) => {
-                    return Err(StoreError::Full(reason));
+                Some(ToClient::ExtentDenied { failure, .. }) => {
+                    return Err(StoreError::Denied(failure));
                 }
                 _ => return Err(StoreError::NodeDied(self.died().text())),
             }

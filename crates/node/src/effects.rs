@@ -146,9 +146,9 @@ impl Daemon {
     pub(crate) fn on_objects(&mut self, effect: objects::Effect) {
         use objects::Effect;
         match effect {
-            Effect::Send { to, message: ToClient::ExtentDenied { request, reason } } => {
-                let reason = self.with_names(&reason);
-                self.send(to, &ToClient::ExtentDenied { request, reason });
+            Effect::Send { to, message: ToClient::ExtentDenied { request, failure } } => {
+                let failure = Failure::new(failure.kind, self.with_names(&failure.text()));
+                self.send(to, &ToClient::ExtentDenied { request, failure });
             }
             Effect::Send { to, message } => self.send(to, &message),
             Effect::Welcome { process, slots } => self.welcome(process, slots),

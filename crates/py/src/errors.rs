@@ -25,7 +25,9 @@ pub(crate) fn raised(py: Python<'_>, failure: &Failure, task: Option<TaskId>) ->
         | FailureKind::OutOfMemory
         | FailureKind::RuntimeEnv
         | FailureKind::PendingCallsLimit
-        | FailureKind::NodeDied => {
+        | FailureKind::NodeDied
+        | FailureKind::OutOfDisk
+        | FailureKind::OwnerDied => {
             let cause = Some(&*failure.cause).filter(|cause| !cause.is_empty());
             exception(py, failure.kind.exception(), &failure.text(), task.map(hex), cause)
         }
@@ -55,7 +57,7 @@ fn exception<'py>(
 
 pub(crate) fn store_error(py: Python<'_>, error: &StoreError) -> PyErr {
     let name = match error {
-        StoreError::Full(_) => "ObjectStoreFullError",
+        StoreError::Denied(failure) => failure.kind.exception(),
         StoreError::NodeDied(_) => "NodeDiedError",
     };
     system_error(py, name, &error.to_string())

@@ -230,10 +230,10 @@ pub enum ToClient {
         len: u64,
         slots: Vec<u32>,
     },
-    /// The store is full and nothing can be spilled.
+    /// The store is full, and nothing can be spilled or the disk takes nothing.
     ExtentDenied {
         request: u64,
-        reason: String,
+        failure: Failure,
     },
     /// Give back free ranges (`ExtentReturn`), at least so many bytes if you can.
     ExtentRecall {

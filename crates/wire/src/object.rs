@@ -48,9 +48,9 @@ pub enum FailureKind {
     ActorDied = 4,
     /// The actor is restarting and the call may not be retried.
     ActorUnavailable = 5,
-    /// Every copy is gone and nothing can make it again.
+    /// Nothing holds it any more, or its last copy is unreadable, and nothing can make it again.
     ObjectLost = 6,
-    /// The store and its spill disk are full.
+    /// The store is full and nothing in it can be spilled.
     StoreFull = 7,
     /// The task went over its `memory=` or the node ran out.
     OutOfMemory = 8,
@@ -60,6 +60,10 @@ pub enum FailureKind {
     PendingCallsLimit = 10,
     /// The node daemon is gone.
     NodeDied = 11,
+    /// The store is full and the disk refuses to take spilled objects.
+    OutOfDisk = 12,
+    /// Its owner died before it was computed, and its call cannot run in another process.
+    OwnerDied = 13,
 }
 
 impl FailureKind {
@@ -77,6 +81,8 @@ impl FailureKind {
             RuntimeEnv,
             PendingCallsLimit,
             NodeDied,
+            OutOfDisk,
+            OwnerDied,
         ]
         .into_iter()
         .find(|kind| *kind as u8 == byte)
@@ -96,6 +102,8 @@ impl FailureKind {
             FailureKind::RuntimeEnv => "RuntimeEnvSetupError",
             FailureKind::PendingCallsLimit => "PendingCallsLimitExceeded",
             FailureKind::NodeDied => "NodeDiedError",
+            FailureKind::OutOfDisk => "OutOfDiskError",
+            FailureKind::OwnerDied => "OwnerDiedError",
         }
     }
 }

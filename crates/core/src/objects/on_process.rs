@@ -70,7 +70,7 @@ impl ObjectDirectory {
             "{object} has no value: its owner died before it was computed, and it comes from a \
              call that cannot run again in another process ({obituary})"
         );
-        let failure = Failure::new(FailureKind::ObjectLost, text);
+        let failure = Failure::new(FailureKind::OwnerDied, text);
         // The owner that `fulfil` would strike is gone already.
         self.fulfil(object, State::Failed(failure), Vec::new(), effects);
     }

@@ -38,7 +38,7 @@ pub(super) enum Asker {
 enum Pressed {
     /// Until then, or until something happens.
     Wait(Option<Instant>),
-    Deny(String),
+    Deny(Failure),
 }
 
 /// Recalls that processes have not answered yet.
@@ -83,7 +83,8 @@ impl ObjectDirectory {
                 Bytes(bytes),
                 Bytes(self.config.capacity_bytes)
             );
-            let message = ToClient::ExtentDenied { request, reason };
+            let failure = Failure::new(FailureKind::StoreFull, reason);
+            let message = ToClient::ExtentDenied { request, failure };
             return effects.push(Effect::Send { to: process, message });
         }
         let asker = Asker::Extent { process, request, slots };
@@ -125,7 +126,7 @@ impl ObjectDirectory {
                     self.room_wake = until;
                     break;
                 }
-                Pressed::Deny(reason) => self.deny(reason, effects),
+                Pressed::Deny(failure) => self.deny(failure, effects),
             }
         }
         if self.requests.is_empty() {
@@ -191,17 +192,19 @@ impl ObjectDirectory {
             Asker::Restore { .. } => true,
         };
         if needs_slot && !self.memory.has_slots() {
-            return Pressed::Deny(format!(
+            let text = format!(
                 "all {} object slots of the node are in use: drop refs of large objects",
                 self.config.slots
-            ));
+            );
+            return Pressed::Deny(Failure::new(FailureKind::StoreFull, text));
         }
         if let Some(reason) = self.spill_failure.take() {
-            return Pressed::Deny(format!(
-                "an object could not be spilled to disk ({reason}); {}: free disk space, drop \
-                 refs, or raise object_store_memory",
+            let text = format!(
+                "the object store is full, and an object could not be spilled to disk ({reason}); \
+                 {}: free disk space, drop refs, or raise object_store_memory",
                 self.holders_text()
-            ));
+            );
+            return Pressed::Deny(Failure::new(FailureKind::OutOfDisk, text));
         }
         if !request.recalled {
             request.recalled = true;
@@ -218,7 +221,7 @@ impl ObjectDirectory {
         let since = self.requests.front().expect("it is there").since.max(self.progress_at);
         let patience_ends = since + self.config.room_patience;
         if now >= patience_ends {
-            return Pressed::Deny(self.full_text());
+            return Pressed::Deny(Failure::new(FailureKind::StoreFull, self.full_text()));
         }
         let rests = self.lru.values().filter_map(|object| self.rests_until(*object)).min();
         let rests = rests.filter(|_| self.config.spill).unwrap_or(patience_ends);
@@ -285,11 +288,11 @@ impl ObjectDirectory {
         (*rests_until > self.now).then_some(*rests_until)
     }
 
-    fn deny(&mut self, reason: String, effects: &mut Vec<Effect>) {
+    fn deny(&mut self, failure: Failure, effects: &mut Vec<Effect>) {
         let Request { asker, .. } = self.requests.pop_front().expect("the caller looked");
         match asker {
             Asker::Extent { process, request, .. } => {
-                let message = ToClient::ExtentDenied { request, reason };
+                let message = ToClient::ExtentDenied { request, failure };
                 effects.push(Effect::Send { to: process, message });
             }
             Asker::Restore { object } => {
@@ -297,8 +300,8 @@ impl ObjectDirectory {
                 if let State::Spilled { queued, .. } = &mut record.state {
                     *queued = false;
                 }
-                let text = format!("no room to bring {object} back from disk: {reason}");
-                self.refuse(object, Failure::new(FailureKind::StoreFull, text), effects);
+                let text = format!("no room to bring {object} back from disk: {}", failure.text());
+                self.refuse(object, Failure::new(failure.kind, text), effects);
             }
         }
     }

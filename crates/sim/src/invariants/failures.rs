@@ -31,9 +31,9 @@ impl Cluster {
                 let orphan = caller.is_some_and(|it| self.books.dead.contains(&it.count()));
                 orphan || self.owner_is_dead(&text) || self.books.adoptions > 0
             }
-            FailureKind::StoreFull => {
-                self.plan.capacity_bytes < 256 << 20 || !self.plan.spill || self.plan.disk_failures
-            }
+            FailureKind::OwnerDied => self.owner_is_dead(&text),
+            FailureKind::OutOfDisk => self.plan.disk_failures,
+            FailureKind::StoreFull => self.plan.capacity_bytes < 256 << 20 || !self.plan.spill,
             FailureKind::RuntimeEnv => self.plan.fork_failures,
             FailureKind::OutOfMemory | FailureKind::PendingCallsLimit | FailureKind::NodeDied => {
                 false

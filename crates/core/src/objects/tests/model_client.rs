@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hoplo_wire::FailureKind;
+
 use super::super::ranges::RangeSet;
 use super::model::{Reply, World};
 use super::*;
@@ -259,9 +261,8 @@ impl World {
                     // Nobody can run again what came without lineage; only its owner could.
                     let once = !object.task.seq.is_multiple_of(2);
                     let alone = once && !self.clients[self.things[&object].owner].alive;
-                    let lost = failure.kind == hoplo_wire::FailureKind::ObjectLost;
                     assert!(
-                        !lost || alone,
+                        failure.kind == FailureKind::OwnerDied && alone,
                         "process {at} has a ref of {object}: {}",
                         failure.text()
                     );

@@ -113,7 +113,7 @@ fn a_method_call_dies_with_its_caller_and_says_so() {
         _ => None,
     });
     let failure = failure.expect("B is told");
-    assert_eq!(failure.kind, hoplo_wire::FailureKind::ObjectLost);
+    assert_eq!(failure.kind, hoplo_wire::FailureKind::OwnerDied);
     assert!(failure.text().contains("killed by SIGKILL"), "{}", failure.text());
 }
 

@@ -1,5 +1,7 @@
 //! Extents, pressure and denial.
 
+use hoplo_wire::{Failure, FailureKind};
+
 use super::*;
 
 fn granted(effects: &[Effect]) -> Option<(ProcessId, u64, u64)> {
@@ -11,13 +13,20 @@ fn granted(effects: &[Effect]) -> Option<(ProcessId, u64, u64)> {
     })
 }
 
-fn denied(effects: &[Effect]) -> Option<(ProcessId, &str)> {
+fn denial(effects: &[Effect]) -> Option<(ProcessId, &Failure)> {
     effects.iter().find_map(|effect| match effect {
-        Effect::Send { to, message: ToClient::ExtentDenied { reason, .. } } => {
-            Some((*to, reason.as_str()))
+        Effect::Send { to, message: ToClient::ExtentDenied { failure, .. } } => {
+            Some((*to, failure))
         }
         _ => None,
     })
+}
+
+/// Denied for want of room in memory.
+fn denied(effects: &[Effect]) -> Option<(ProcessId, String)> {
+    let (to, failure) = denial(effects)?;
+    assert_eq!(failure.kind, FailureKind::StoreFull);
+    Some((to, failure.text()))
 }
 
 fn wanted(from: ProcessId, bytes: u64) -> Event {
@@ -148,8 +157,9 @@ fn a_full_disk_is_told_to_the_one_who_asked_and_nothing_is_lost() {
     bench.feed(wanted(B, MIB));
     let result = SpillOutcome::Failed("no space left on /tmp".to_string());
     let effects = bench.feed(Event::Spilled { attempt: 1, result });
-    let (to, reason) = denied(&effects).unwrap();
-    assert_eq!(to, B);
+    let (to, failure) = denial(&effects).unwrap();
+    assert_eq!((to, failure.kind), (B, FailureKind::OutOfDisk));
+    let reason = failure.text();
     assert!(reason.contains("no space left on /tmp"), "{reason}");
     assert_eq!(bench.want(C, object), [ready(C, object, Value::Stored(place), &[])]);
 }
