@@ -6,7 +6,8 @@
 #   make record-instructions   what the hot paths take is right: the new baseline
 #   make dev     the quick loop: compile, link the tree into .venv, no wheel
 #   make soak    the random tests with fresh seeds and many cases (SOAK_CASES, SOAK_SEEDS)
-#   make bench   every benchmark beside its rivals, in bench/RESULTS.md (rivals in .bench-venv)
+#   make bench   every benchmark beside its rivals, in bench/RESULTS.md (rivals in .bench-venv);
+#                with RUNS=3, three times, and how much of each goal each run reached
 #   make format  rewrite the sources the way `make test` wants them
 #   make clean   remove what the above made, but for Rust's cache
 
@@ -152,21 +153,22 @@ soak-sim: check-tools
 BENCH := .bench-venv
 BENCH_PIP := $(BENCH)/bin/python -m pip --quiet --disable-pip-version-check --no-input
 BENCH_FLAGS ?=
+RUNS ?= 1
 
 bench-rivals: $(BENCH)/.rivals
 
 $(BENCH)/.rivals: requirements/rivals.txt
 	@$(call find_python) -m venv $(BENCH)
 	@$(BENCH_PIP) install -r requirements/rivals.txt
-	@command -v mpirun >/dev/null || echo "for the simulation, install mpirun (Debian: openmpi-bin)"
 	@touch $@
 
 # The wheel, as a user has it; BENCH_FLAGS=--quick only shows that everything runs.
 bench: build bench-rivals
+	@command -v mpirun >/dev/null || echo "without mpirun (Debian: openmpi-bin) the simulation has no rival"
 	@$(BENCH_PIP) uninstall --yes hoplo
 	@rm -f $(BENCH)/lib/python3*/site-packages/hoplo-dev.pth $(BENCH)/bin/hoplo
 	@$(BENCH_PIP) install --no-deps dist/hoplo-*.whl
-	@$(BENCH)/bin/python bench/run_all.py $(BENCH_FLAGS)
+	@$(BENCH)/bin/python bench/run_all.py --runs $(RUNS) $(BENCH_FLAGS)
 
 # ---------------------------------------------------------------------------- develop
 

@@ -89,7 +89,7 @@ question.ask(
             "actor.create",
             {HOPLO: 50, RAY: 2, DASK: 20, MONARCH: 2, "fork": Cell("limits", "fork", 50)},
             goals=[at_least(100, "/s")],
-            rounds=3,
+            rounds=5,
         ),
     ]
 )

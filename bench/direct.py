@@ -72,7 +72,7 @@ def plot(found: dict[str, list[float]]) -> None:
     axes.grid(alpha=0.3, which="both")
     axes.legend()
     figure.tight_layout()
-    RESULTS.mkdir(exist_ok=True)
+    RESULTS.mkdir(parents=True, exist_ok=True)
     figure.savefig(RESULTS / "direct.png", dpi=110)
 
 
@@ -90,7 +90,7 @@ question.ask(
             {"hoplo": 2, "ray": 1, "grpc": 1},
             goals=[times(1, "grpc")],
             size=1 << 30,
-            rounds=3,
+            rounds=5,
             note="the receiver reads one byte a page; gRPC streams chunks of 2 MiB",
         ),
     ]

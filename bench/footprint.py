@@ -29,17 +29,18 @@ for turn in range(max(ROUNDS.values())):
         wanted = 1 if question.options.quick else rounds
         if turn >= wanted or system in question.options.without:
             continue
-        done = subprocess.run(
-            [sys.executable, "life.py", system, "1" if question.options.quick else "4"],
-            cwd=HERE / "players",
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        if done.returncode:
+        try:
+            done = subprocess.run(
+                [sys.executable, "life.py", system, "1" if question.options.quick else "4"],
+                cwd=HERE / "players",
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=120,
+            )
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
             for row in rows.values():
-                row.missing[system] = done.stderr.strip()[-300:]
+                row.missing[system] = f"{error}: {str(error.stderr or '').strip()[-200:]}"
             continue
         for key, value in json.loads(done.stdout.splitlines()[-1]).items():
             if value is not None:

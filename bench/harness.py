@@ -3,7 +3,8 @@
     Question --> for each row: open + warm-up, then round by round, each system in turn --> JSON
 
 A *player* (`players/`) is a process that holds one system up and runs one round when told to, so
-that what else the machine does hits all systems alike. A *row* is one measure in several columns:
+that what else the machine does hits all systems alike. What takes less than `ROUND_SECONDS_MIN` is
+run several times in a round, by the same rule for all. A *row* is one measure in several columns:
 hoplo, its rivals, the limits. A *goal* compares the median of hoplo's column with another's, or
 with a number. One program of this folder is one question; its results go to `results/<name>.json`,
 from which `report.py` writes RESULTS.md.
@@ -32,9 +33,16 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE / "players"))
 from processes import family  # noqa: E402
 
-RESULTS = HERE / "results"
+RESULTS = HERE / "results" / ("quick" if "--quick" in sys.argv else ".")
+"""A quick run's numbers mean nothing: they replace no others."""
+
 LIMITS = ("ring", "ring, one core", "2 rings", "memcpy", "memcpy, 2 threads", "fork", "local")
 """Columns that are not rivals but what the machine can do."""
+
+ROUND_SECONDS_MIN = 0.15
+"""A system's turn in a round goes on for so long: what takes 3 ms would be a throw of dice."""
+
+RUNS_PER_ROUND_MAX = 25
 
 ROUND_SECONDS_MAX = 120
 """A player that takes longer is taken for stuck."""
@@ -97,9 +105,10 @@ class Row:
     goals: list[Goal] = field(default_factory=list)
     size: int = 1
     """Bytes of one thing, for kind GB/s."""
-    rounds: int = 5
+    rounds: int = 7
     note: str = ""
     values: dict[str, list[float]] = field(default_factory=dict)
+    rounds_medians: dict[str, list[float]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     """Why a column has no value."""
 
@@ -242,7 +251,7 @@ class Question:
     def finish(self) -> None:
         """Ends the players, writes `results/<name>.json`."""
         self.close_players()
-        RESULTS.mkdir(exist_ok=True)
+        RESULTS.mkdir(parents=True, exist_ok=True)
         report = {
             "question": self.name,
             "title": self.title,
@@ -279,21 +288,31 @@ class Question:
             for column in list(order):
                 if column not in columns:
                     continue
-                cell, count = columns[column], self._count(columns[column])
                 try:
-                    answer = self._play(cell, "run", count)
+                    values = self._round(asked, columns[column])
                 except PlayerError as error:
                     asked.missing[column] = str(error)
                     del columns[column]
                     continue
-                value = VALUES[asked.kind](asked, answer.get("count", count), answer["seconds"])
-                asked.values.setdefault(column, []).append(value)
+                asked.values.setdefault(column, []).extend(values)
+                asked.rounds_medians.setdefault(column, []).append(statistics.median(values))
             order = order[1:] + order[:1]
         for cell in columns.values():
             try:
                 self._play(cell, "close")
             except PlayerError as error:
                 print(f"  {cell.player}: {error}", file=sys.stderr)
+
+    def _round(self, asked: Row, cell: Cell) -> list[float]:
+        values: list[float] = []
+        count, until = self._count(cell), time.monotonic() + ROUND_SECONDS_MIN
+        while not values or (time.monotonic() < until and len(values) < RUNS_PER_ROUND_MAX):
+            answer = self._play(cell, "run", count)
+            value = VALUES[asked.kind](asked, answer.get("count", count), answer["seconds"])
+            values.append(value)
+            if self.options.quick:
+                break
+        return values
 
     def _count(self, cell: Cell) -> int:
         return max(1, cell.count // 50) if self.options.quick else cell.count
@@ -305,8 +324,11 @@ class Question:
 def show(asked: Row) -> None:
     print(f"{asked.name} [{asked.kind}]")
     for column, values in asked.values.items():
-        low, high = min(values), max(values)
-        print(f"    {column:<22}{asked.medians[column]:>14,.5g}   ({low:,.4g} .. {high:,.4g})")
+        low, high = spread(values)
+        runs = f"{len(values)} runs" if len(values) > 1 else "1 run"
+        print(
+            f"    {column:<22}{asked.medians[column]:>14,.5g}   ({low:,.4g} .. {high:,.4g}, {runs})"
+        )
     for column, why in asked.missing.items():
         print(f"    {column:<22}{'-':>14}   {why}")
     for goal in asked.goals:
@@ -315,6 +337,14 @@ def show(asked: Row) -> None:
             verdict = "reached" if ratio >= 1 else "NOT"
             print(f"    goal {goal.text}: {min(ratio, 999):.2f} of it, {verdict}")
     sys.stdout.flush()
+
+
+def spread(values: Sequence[float]) -> tuple[float, float]:
+    """The 10th and the 90th percentile; of a few values, the lowest and the highest."""
+    if len(values) < 10:
+        return min(values), max(values)
+    tenths = statistics.quantiles(values, n=10)
+    return tenths[0], tenths[-1]
 
 
 def _as_json(asked: Row) -> dict[str, Any]:
@@ -326,9 +356,10 @@ def _as_json(asked: Row) -> dict[str, Any]:
         "columns": {
             column: {
                 "median": medians[column],
-                "low": min(values),
-                "high": max(values),
-                "rounds": values,
+                "low": spread(values)[0],
+                "high": spread(values)[1],
+                "runs": len(values),
+                "rounds": asked.rounds_medians.get(column, values),
             }
             for column, values in asked.values.items()
         },
@@ -365,6 +396,7 @@ class Noise:
         spins = sorted(self._spins + _spins())
         return {
             "load before": round(self._load, 2),
+            "load after": round(os.getloadavg()[0], 2),
             "stolen %": round(100 * (after[7] - self._before[7]) / max(total, 1), 2),
             "fixed work, median over best": round(statistics.median(spins) / spins[0], 3),
             "fixed work, 95th percentile over best": round(

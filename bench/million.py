@@ -1,6 +1,6 @@
 """A million tasks queued behind a blocker: what memory each takes, how long all take."""
 
-from harness import Cell, Question, Row, at_most
+from harness import Cell, PlayerError, Question, Row, at_most
 
 question = Question("million", "A million queued tasks", {"hoplo": ["play_hoplo.py"]})
 COUNT = 20_000 if question.options.quick else 1_000_000
@@ -16,8 +16,13 @@ rows = {
 for _ in range(2):
     # A fresh process each time: memory that the last round freed would hide what this one takes.
     player = question.player("hoplo")
-    player.ask({"do": "open", "measure": "task.million"})
-    answer = player.ask({"do": "run", "measure": "task.million", "count": COUNT})
+    try:
+        player.ask({"do": "open", "measure": "task.million"})
+        answer = player.ask({"do": "run", "measure": "task.million", "count": COUNT})
+    except PlayerError as error:
+        for row in rows.values():
+            row.missing["hoplo"] = str(error)
+        break
     for key, row in rows.items():
         row.values.setdefault("hoplo", []).append(answer[key])
     question.close_players()

@@ -1,6 +1,7 @@
 """Writes RESULTS.md from what the questions left in `results/`."""
 
 import json
+import sys
 from typing import Any
 
 from harness import HERE, LIMITS, RESULTS
@@ -18,6 +19,9 @@ ORDER = [
 ]
 OWN = ("one submitter", "1 MiB", "hoplo, 2 threads")
 """Columns that are hoplo again, to compare with."""
+
+RUNS = RESULTS / "runs.json"
+"""The goals' ratios of each whole run of `run_all.py`, the last run last."""
 
 LOWER_IS_BETTER = ("s", "ms", "us", "bytes", "MB", "% core", "")
 
@@ -37,20 +41,27 @@ def main() -> None:
         for name in ORDER
         if (path := RESULTS / f"{name}.json").exists()
     ]
-    (HERE / "RESULTS.md").write_text("\n".join(document(reports)) + "\n")
-    print(f"written: {(HERE / 'RESULTS.md').relative_to(HERE.parent)}")
+    if not reports:
+        raise SystemExit("no results: run `make bench` first")
+    runs = json.loads(RUNS.read_text()) if RUNS.exists() else []
+    path = (RESULTS if "--quick" in sys.argv else HERE) / "RESULTS.md"
+    path.write_text("\n".join(document(reports, runs)) + "\n")
+    print(f"written: {path.relative_to(HERE.parent)}")
 
 
-def document(reports: list[dict[str, Any]]) -> list[str]:
+def document(reports: list[dict[str, Any]], runs: list[dict[str, Any]]) -> list[str]:
     reached, judged = tally(reports)
     return [
         "# Benchmarks",
         "",
         "Written by `make bench`. Every row's systems ran in the same run, round by round in turn;",
-        "numbers are medians over rounds. The goals are those of the project's own plan.",
-        f"**{reached} of {judged} goals reached.**",
+        "numbers are medians. The goals are those of the project's own plan.",
+        f"**{reached} of {judged} goals reached{' in the last run' if len(runs) > 1 else ''}.**",
         "",
+        *absent(reports),
+        *busy(reports[0]),
         *setting(reports),
+        *several(runs),
         *(line for report in reports for line in section(report)),
         *published(reports),
         *figures(reports),
@@ -60,20 +71,22 @@ def document(reports: list[dict[str, Any]]) -> list[str]:
 def setting(reports: list[dict[str, Any]]) -> list[str]:
     last = reports[-1]
     machine, versions = last["machine"], last["versions"]
+    commits = dict.fromkeys(report["commit"] for report in reports)
     lines = [
         "| what | |",
         "|---|---|",
         f"| machine | {machine['cpus']} cores of {machine['cpu']}"
         f"{' (virtual)' if machine['virtual'] else ''}, {machine['memory_gib']} GiB,"
         f" Linux {machine['kernel']}, Python {machine['python']} |",
-        f"| date, commit | {last['date']}, {last['commit']} |",
+        f"| date, commit | {last['date']}, {', '.join(commits)} |",
         f"| versions | {', '.join(f'{name} {version}' for name, version in versions.items())} |",
         "",
         "How noisy it was, program by program: a fixed piece of work, its median and its 95th"
-        " percentile over its best; the load before; the time that the hypervisor took.",
+        " percentile over its best; the load before and after (its own included); the time that the"
+        " hypervisor took.",
         "",
-        "| program | median | 95th | load before | stolen |",
-        "|---|---|---|---|---|",
+        "| program | median | 95th | load before | after | stolen |",
+        "|---|---|---|---|---|---|",
     ]
     for report in reports:
         noise = report["noise"]
@@ -81,9 +94,70 @@ def setting(reports: list[dict[str, Any]]) -> list[str]:
             f"| {report['question']}{' (quick: tiny counts)' if report['quick'] else ''}"
             f" | {noise['fixed work, median over best']:.2f}"
             f" | {noise['fixed work, 95th percentile over best']:.2f}"
-            f" | {noise['load before']:.1f} | {noise['stolen %']:.1f}% |"
+            f" | {noise['load before']:.1f} | {noise.get('load after', 0):.1f}"
+            f" | {noise['stolen %']:.1f}% |"
         )
     return [*lines, ""]
+
+
+def absent(reports: list[dict[str, Any]]) -> list[str]:
+    """Programs that ended without a result."""
+    names = [name for name in ORDER if name not in {report["question"] for report in reports}]
+    return [f"**These programs failed, their rows are missing: {', '.join(names)}.**", ""] * bool(
+        names
+    )
+
+
+def busy(first: dict[str, Any]) -> list[str]:
+    """What else ran before the first program began; later on the load is our own as well."""
+    load = first["noise"]["load before"]
+    if load < 0.5 * first["machine"]["cpus"]:
+        return []
+    return [
+        f"**The machine was busy with something else: a load of {load:.1f} before the run.**",
+        "",
+    ]
+
+
+def goals_of(report: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {"question": report["question"], "row": row["name"], "text": g["text"], "ratio": g["ratio"]}
+        for row in report["rows"]
+        for g in row["goals"]
+    ]
+
+
+def several(runs: list[dict[str, Any]]) -> list[str]:
+    """How much of each goal each of several whole runs reached."""
+    if len(runs) < 2:
+        return []
+    ratios: dict[tuple[str, str, str], list[float | None]] = {}
+    for at, run in enumerate(runs):
+        for goal in run["goals"]:
+            key = goal["question"], goal["row"], goal["text"]
+            ratios.setdefault(key, [None] * len(runs))[at] = goal["ratio"]
+    always = sum(all(is_reached(ratio) for ratio in found) for found in ratios.values())
+    dates = ", ".join(f"{run['date']} ({run['seconds'] / 60:.0f} min)" for run in runs)
+    lines = [
+        f"## {len(runs)} whole runs, one after the other",
+        "",
+        f"How much of each goal each run reached; they ended at {dates}."
+        " What follows is of the last.",
+        f"**{always} of {len(ratios)} goals reached in all {len(runs)} runs.**",
+        "",
+        f"| measure | goal | {' | '.join(f'run {at + 1}' for at in range(len(runs)))} | reached |",
+        f"|---|---|{'---|' * len(runs)}---|",
+    ]
+    for (_, name, text), found in ratios.items():
+        times = sum(is_reached(ratio) for ratio in found)
+        verdict = f"{times} of {len(runs)}"
+        verdict = verdict if times == len(runs) else f"**{verdict}**"
+        lines.append(f"| {name} | {text} | {' | '.join(map(of_it, found))} | {verdict} |")
+    return [*lines, ""]
+
+
+def is_reached(ratio: float | None) -> bool:
+    return ratio is not None and ratio >= 1
 
 
 def section(report: dict[str, Any]) -> list[str]:
@@ -92,7 +166,7 @@ def section(report: dict[str, Any]) -> list[str]:
     if picture.exists():
         lines += [f"![{report['title']}](results/{picture.name})", ""]
     lines += [
-        "| measure | unit | hoplo (lowest .. highest) | Ray | others, best first"
+        "| measure | unit | hoplo (10th .. 90th percentile of runs) | Ray | others, best first"
         " | limit or reference | goal: how much of it | reached |",
         "|---|---|---|---|---|---|---|---|",
     ]
@@ -112,7 +186,7 @@ def table_row(row: dict[str, Any]) -> str:
     own = "-"
     if hoplo:
         own = f"**{number(hoplo['median'])}**"
-        if len(hoplo["rounds"]) > 1:
+        if hoplo.get("runs", 1) > 1:
             own += f" ({number(hoplo['low'])} .. {number(hoplo['high'])})"
     rivals = {
         name: cell["median"]
@@ -147,7 +221,7 @@ def tally(reports: list[dict[str, Any]]) -> tuple[int, int]:
     ratios = [
         goal["ratio"] for report in reports for row in report["rows"] for goal in row["goals"]
     ]
-    return sum(ratio is not None and ratio >= 1 for ratio in ratios), len(ratios)
+    return sum(map(is_reached, ratios)), len(ratios)
 
 
 def published(reports: list[dict[str, Any]]) -> list[str]:

@@ -1,24 +1,54 @@
-"""Asks every question, one after the other, then writes RESULTS.md."""
+"""Asks every question, one after the other, as many times as told, then writes RESULTS.md.
 
+`--runs 3` makes three whole runs: `results/runs.json` keeps how much of each goal each of them
+reached, the other files hold the last. What else is given goes to the programs.
+"""
+
+import argparse
+import json
 import subprocess
 import sys
 import time
 
-from harness import HERE
-from report import ORDER
+from harness import HERE, RESULTS
+from report import ORDER, RUNS, goals_of
 
 
 def main() -> None:
-    failed = []
-    for name in ORDER:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=1)
+    options, rest = parser.parse_known_args()
+    runs, failed = [], []
+    for number in range(1, options.runs + 1):
         start = time.monotonic()
-        done = subprocess.run([sys.executable, f"{name}.py", *sys.argv[1:]], cwd=HERE, check=False)
-        print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
-        if done.returncode:
-            failed.append(name)
-    subprocess.run([sys.executable, "report.py"], cwd=HERE, check=True)
+        failed += [f"{name} (run {number})" for name in ORDER if not ask(name, rest)]
+        reports = [json.loads(path.read_text()) for path in files() if path.exists()]
+        runs.append(
+            {
+                "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+                "seconds": round(time.monotonic() - start),
+                "goals": [goal for report in reports for goal in goals_of(report)],
+            }
+        )
+        RUNS.write_text(json.dumps(runs, indent=1) + "\n")
+        # After each run: what was measured is not lost with a later one.
+        subprocess.run([sys.executable, "report.py", *rest], cwd=HERE, check=True)
     if failed:
         sys.exit(f"these programs failed: {', '.join(failed)}")
+
+
+def ask(name: str, options: list[str]) -> bool:
+    start = time.monotonic()
+    # What it does not measure is not there, rather than of an earlier run.
+    if not any(option.startswith("--only") for option in options):
+        (RESULTS / f"{name}.json").unlink(missing_ok=True)
+    done = subprocess.run([sys.executable, f"{name}.py", *options], cwd=HERE, check=False)
+    print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
+    return done.returncode == 0
+
+
+def files():
+    return [RESULTS / f"{name}.json" for name in ORDER]
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ for cores in (1, 2):
                 "MPI, barriers": Cell("mpi", f"rollouts.{cores}", 2),
             },
             goals=[times(0.95 if cores == 1 else 1, "MPI, barriers")],
-            rounds=3,
+            rounds=5,
         )
     )
     question.ask(rows[-1:])
@@ -53,6 +53,6 @@ def plot() -> None:
 
 
 if not question.options.only:
-    RESULTS.mkdir(exist_ok=True)
+    RESULTS.mkdir(parents=True, exist_ok=True)
     plot()
 question.finish()

@@ -46,7 +46,7 @@ rows = [
         },
         goals=goals(size),
         size=size,
-        rounds=3,
+        rounds=5,
     )
     for size in SIZES
 ]
@@ -84,6 +84,6 @@ def plot() -> None:
 
 
 if not question.options.only:
-    RESULTS.mkdir(exist_ok=True)
+    RESULTS.mkdir(parents=True, exist_ok=True)
     plot()
 question.finish()

@@ -88,7 +88,7 @@ question.ask(
             "task.batch",
             {HOPLO: 20_000, RAY: 5_000, DASK: 1_000},
             goals=[times(80, RAY)],
-            rounds=3,
+            rounds=5,
             note="Ray queues 5,000, Dask 1,000: rates, so that a round ends in time",
         ),
         row(

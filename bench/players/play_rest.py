@@ -29,7 +29,16 @@ def serve(port: int) -> None:
         states = np.frombuffer(await request.body(), np.float32).reshape(BATCH, -1)
         return Response(policies[kb, ms].evaluate(states).tobytes())
 
-    uvicorn.run(app, host="127.0.0.1", port=port, log_level="error", access_log=False)
+    # Kept while others have their turn.
+    keep = 3600
+    uvicorn.run(
+        app,
+        host="127.0.0.1",
+        port=port,
+        log_level="error",
+        access_log=False,
+        timeout_keep_alive=keep,
+    )
 
 
 play = Player()
@@ -37,9 +46,13 @@ connection: http.client.HTTPConnection
 
 
 def _post(path: str, body: bytes, kind: str) -> bytes:
-    connection.request("POST", path, body, {"Content-Type": kind})
-    answer = connection.getresponse()
-    data = answer.read()
+    try:
+        connection.request("POST", path, body, {"Content-Type": kind})
+        answer = connection.getresponse()
+        data = answer.read()
+    except (http.client.HTTPException, OSError):
+        connection.close()  # so that the next request opens a new one
+        raise
     assert answer.status == 200, data[:200]
     return data
 
