@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use crate::Hooks;
 use crate::daemon::{self, Reader, Requests, Writer};
 use crate::peers::{Outbound, slot_of};
+use crate::spin::Spins;
 use crate::store::Store;
 use crate::work::Worker;
 
@@ -30,6 +31,8 @@ pub struct Client {
     /// What a worker has beside: other processes' calls.
     pub(crate) worker: Worker,
     pub(crate) hooks: Box<dyn Hooks>,
+    /// Of those who wait for a reply.
+    pub(crate) spins: Spins,
     pub(crate) is_worker: bool,
     pub(crate) gone: OnceLock<Failure>,
     pub(crate) closing: AtomicBool,
@@ -175,6 +178,7 @@ impl Client {
             requests: Mutex::default(),
             worker: Worker::default(),
             hooks,
+            spins: Spins::default(),
             is_worker,
             gone: OnceLock::new(),
             closing: AtomicBool::new(false),

@@ -13,6 +13,7 @@ mod daemon;
 mod effects;
 mod events;
 mod peers;
+mod spin;
 mod store;
 mod turn;
 mod values;

@@ -9,7 +9,7 @@ use hoplo_shm::{SleepKind, Slept, Urgency};
 use crate::Work;
 use crate::client::Client;
 use crate::peers::slot_of;
-use crate::wait::spin;
+use crate::spin::spin;
 
 /// Told by any thread: the main thread has something to do beside calls.
 #[derive(Debug, Default)]
@@ -38,7 +38,7 @@ impl Client {
             if nudge.take() || patience.is_over() {
                 return None;
             }
-            if patience.spins && patience.is_long() && spin(bell, rings) {
+            if patience.spins && patience.is_long() && spin(bell, rings, &self.worker.spins) {
                 continue;
             }
             let sleeper = bell.prepare(SleepKind::Lenient);

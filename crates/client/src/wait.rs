@@ -1,28 +1,24 @@
 //! Draining replies, and waiting: in `get`, and on the progress thread when nobody is in `get`.
 //!
-//! Who waits looks at its bell for `SPIN` first: about what it costs to be woken on another core (an
-//! interrupt to a halted processor, 40 us where this was measured; a call and its reply take 3). It
-//! yields meanwhile, so that it takes no time from who has work. Only then it sleeps: *leniently* first,
-//! with a timer of 1 ms, so that a busy worker may batch its replies; when a whole millisecond brought
-//! nothing, *strictly*, without a timer: then every reply wakes.
+//! Who waits for one reply looks at its bell for a moment (see `spin`). Only then it sleeps: *leniently*
+//! first, with a timer of 1 ms, so that a busy worker may batch its replies; when a whole millisecond
+//! brought nothing, *strictly*, without a timer: then every reply wakes.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use hoplo_base::{Instant as Time, ObjectId, TaskId, limits};
 use hoplo_core::session::Event;
-use hoplo_shm::{Doorbell, SleepKind, Slept, Urgency};
+use hoplo_shm::{SleepKind, Slept, Urgency};
 use hoplo_wire::node::ToNode;
 use hoplo_wire::reply::{ReplyKind, ReplyView};
 
 use crate::Waited;
 use crate::client::{Client, Core, Progress};
 use crate::peers::slot_of;
+use crate::spin::spin;
 
 const LENIENT: Duration = Duration::from_millis(1);
-
-/// Looking costs no more than the wake-up that it may save.
-const SPIN: Duration = Duration::from_micros(50);
 
 /// A signal that arrives just before the sleep does not end it: the caller looks at its signals at least
 /// this often.
@@ -107,8 +103,8 @@ impl Client {
                     self.own_bell(Urgency::Eager);
                 }
                 self.carry_out(&mut core);
-                if parking_lot::MutexGuard::unlocked(&mut core, || spin(bell, rings)) || drained > 0
-                {
+                let looks = || spin(bell, rings, &self.spins);
+                if parking_lot::MutexGuard::unlocked(&mut core, looks) || drained > 0 {
                     spins = true;
                     rings = bell.rings();
                     if deadline.is_none_or(|at| Instant::now() < at) {
@@ -308,26 +304,6 @@ impl Client {
         self.return_room(core, pieces);
     }
 }
-
-/// Whether the bell rings within `SPIN`, counted from when it had rung `rings` times.
-pub(crate) fn spin(bell: &Doorbell, rings: u32) -> bool {
-    let start = Instant::now();
-    loop {
-        for _ in 0..SPIN_LOOKS {
-            if bell.rings() != rings {
-                return true;
-            }
-            std::hint::spin_loop();
-        }
-        if start.elapsed() >= SPIN {
-            return false;
-        }
-        std::thread::yield_now();
-    }
-}
-
-/// Looks at the bell between two looks at the clock; well under a microsecond.
-const SPIN_LOOKS: u32 = 16;
 
 impl Core {
     fn next_timer(&self) -> Option<Time> {

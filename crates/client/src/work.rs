@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use crate::client::Client;
 use crate::daemon::Writer;
 use crate::peers::{Inbound, Replies, slot_of};
-use crate::wait::spin;
+use crate::spin::{Spins, spin};
 use crate::{IncomingCall, Waited, Work};
 
 /// Somebody who waits for a function's bytes.
@@ -45,6 +45,8 @@ pub(crate) struct Worker {
     /// It is leaving, and only waits for what it submitted.
     lent_while_leaving: AtomicBool,
     closed: AtomicBool,
+    /// Of the main thread, which waits for the next call.
+    pub(crate) spins: Spins,
 }
 
 impl Worker {
@@ -221,7 +223,7 @@ impl Client {
             if let Some(work) = self.next_work() {
                 return work;
             }
-            if spin(bell, rings) {
+            if spin(bell, rings, &self.worker.spins) {
                 continue;
             }
             let sleeper = bell.prepare(SleepKind::Lenient);
