@@ -276,6 +276,50 @@ def test_a_callback_that_raises_does_not_end_it():
     assert hoplo.get([careless.careless.remote() for _ in range(3)], timeout=20) == [1, 1, 1]
 
 
+def test_a_task_factory_that_raises_fails_calls_and_no_more():
+    @hoplo.remote
+    class Factory:
+        def __init__(self):
+            self.works = False
+
+        async def spoil(self):
+            asyncio.get_running_loop().set_task_factory(self.make)
+
+        def make(self, loop, coroutine):
+            self.works = not self.works
+            if self.works:
+                return asyncio.Task(coroutine, loop=loop)
+            raise LookupError("no more tasks")
+
+        async def one(self):
+            return 1
+
+    factory = Factory.options(max_concurrency=1).remote()
+    hoplo.get(factory.spoil.remote())
+    assert hoplo.get(factory.one.remote(), timeout=20) == 1
+    with pytest.raises(LookupError, match="no more tasks"):
+        hoplo.get(factory.one.remote(), timeout=20)
+    assert hoplo.get(factory.one.remote(), timeout=20) == 1
+
+
+def test_a_task_shows_the_name_and_the_stack_of_its_call():
+    @hoplo.remote
+    class Shown:
+        async def wait_long(self):
+            await asyncio.sleep(3600)
+
+        async def look(self):
+            tasks = {task.get_name(): task for task in asyncio.all_tasks()}
+            frames = tasks["wait_long"].get_stack()
+            return [frame.f_code.co_name for frame in frames], repr(tasks["wait_long"])
+
+    shown = Shown.remote()
+    shown.wait_long.remote()
+    frames, text = hoplo.get(shown.look.remote(), timeout=20)
+    assert frames == ["wait_long"]
+    assert "wait_long" in text
+
+
 def test_a_forked_child_of_a_coroutine_replies_to_nobody():
     @hoplo.remote
     class Forker:

@@ -106,7 +106,8 @@ impl Coroutines {
             }
             line.running += 1;
         }
-        self.shared.start(call, gate)
+        self.shared.start(call, gate);
+        Ok(())
     }
 
     /// Fails a call that waits for its group; false if none of that id does.
@@ -132,11 +133,23 @@ impl Coroutines {
 }
 
 impl Shared {
-    fn start(self: &Arc<Self>, call: Bound<'_, ActorCall>, gate: &Arc<Gate>) -> PyResult<()> {
+    /// Makes the task of a call that counts as running in its group.
+    fn start(self: &Arc<Self>, call: Bound<'_, ActorCall>, gate: &Arc<Gate>) {
+        let mut next = Some(call);
+        while let Some(call) = next.take() {
+            // A loop that the user's code closed, or a task factory of theirs.
+            if let Err(error) = self.make_task(&call, gate) {
+                call.get().fail_with(call.py(), error);
+                next = gate.leave().map(|waiting| waiting.into_bound(call.py()));
+            }
+        }
+    }
+
+    fn make_task(self: &Arc<Self>, call: &Bound<'_, ActorCall>, gate: &Arc<Gate>) -> PyResult<()> {
         let py = call.py();
         let name = call.get().method_name(py).clone();
         let run = CallRun {
-            call: call.unbind(),
+            call: call.clone().unbind(),
             shared: Arc::clone(self),
             gate: Arc::clone(gate),
             state: Mutex::new(State::New),
@@ -164,6 +177,16 @@ impl Shared {
         let method = Method { _name: name.clone().unbind(), bound: bound.clone().unbind() };
         self.methods.lock().insert(key, method);
         Ok(bound)
+    }
+}
+
+impl Gate {
+    /// One has ended; the next, which counts as running.
+    fn leave(&self) -> Option<Py<ActorCall>> {
+        let mut line = self.line.lock();
+        let next = line.waiting.pop_front();
+        line.running -= usize::from(next.is_none());
+        next
     }
 }
 
@@ -225,7 +248,7 @@ impl CallRun {
                 match self.begin(py) {
                     Ok(Some(inner)) => self.step(inner),
                     Ok(None) => {
-                        self.end(py)?;
+                        self.end(py);
                         Ok(None)
                     }
                     Err(error) => self.fail(py, error),
@@ -366,7 +389,7 @@ impl CallRun {
             }
             Ok(Step::Returned(value)) => {
                 self.call.get().finish(&value);
-                self.end(py)?;
+                self.end(py);
                 Ok(None)
             }
             Err(error) => self.fail(py, error),
@@ -381,22 +404,15 @@ impl CallRun {
         } else {
             call.fail_with(py, error);
         }
-        self.end(py)?;
+        self.end(py);
         Ok(None)
     }
 
     /// Its group has room for another.
-    fn end(&self, py: Python<'_>) -> PyResult<()> {
+    fn end(&self, py: Python<'_>) {
         *self.state.lock() = State::Ended;
-        let next = {
-            let mut line = self.gate.line.lock();
-            let next = line.waiting.pop_front();
-            line.running -= usize::from(next.is_none());
-            next
-        };
-        match next {
-            Some(call) => self.shared.start(call.into_bound(py), &self.gate),
-            None => Ok(()),
+        if let Some(next) = self.gate.leave() {
+            self.shared.start(next.into_bound(py), &self.gate);
         }
     }
 }
