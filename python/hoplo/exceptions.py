@@ -225,7 +225,7 @@ class OwnerDiedError(ObjectLostError):
     """The process that had called for the result ended before it was there.
 
     Other processes with a ref run the task again in its stead, where they can; the call of an
-    actor's method they cannot. Call again from a process that lives as long as the result is needed.
+    actor's method they cannot. Call again, from a process that lives as long as it is needed.
     """
 
 
