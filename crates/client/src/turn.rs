@@ -65,7 +65,7 @@ impl Client {
 }
 
 impl Nudge {
-    fn take(&self) -> bool {
+    pub(crate) fn take(&self) -> bool {
         self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::AcqRel)
     }
 }

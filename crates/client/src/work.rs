@@ -18,6 +18,7 @@ use crate::client::Client;
 use crate::daemon::Writer;
 use crate::peers::{Inbound, Replies, slot_of};
 use crate::spin::{Spins, spin};
+use crate::turn::Nudge;
 use crate::{IncomingCall, Waited, Work};
 
 /// Somebody who waits for a function's bytes.
@@ -47,6 +48,8 @@ pub(crate) struct Worker {
     closed: AtomicBool,
     /// Of the main thread, which waits for the next call.
     pub(crate) spins: Spins,
+    /// By `wake_work`.
+    wake: Nudge,
 }
 
 impl Worker {
@@ -172,6 +175,9 @@ impl Worker {
 impl Client {
     /// The next call from any ring, or order of the daemon; `None` if nothing is there.
     pub fn next_work(&self) -> Option<Work> {
+        if self.worker.wake.take() {
+            return Some(Work::Interrupted);
+        }
         if let Some(work) = self.worker.take() {
             if self.worker.lent_while_leaving.swap(false, Ordering::Relaxed) {
                 self.worker.take_back(&mut self.core.lock().writer);
@@ -213,6 +219,11 @@ impl Client {
         self.worker.leave(reason.to_string());
         let mut core = self.core.lock();
         self.arm(&mut core);
+    }
+
+    /// From any thread: who waits for work, or does so next, gets `Work::Interrupted`.
+    pub fn wake_work(&self) {
+        self.nudge(&self.worker.wake);
     }
 
     /// Waits for the next (no GIL).

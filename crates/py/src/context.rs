@@ -86,24 +86,6 @@ pub(crate) fn any_cancelled() -> bool {
     ANY_CANCELLED.load(Ordering::Acquire)
 }
 
-/// Makes the main thread look up from waiting for work.
-pub(crate) fn wake_main() {
-    let thread = MAIN_THREAD.load(Ordering::Relaxed);
-    // SAFETY: no preconditions.
-    if unsafe { libc::pthread_self() } as u64 == thread {
-        return; // a coroutine, which runs there
-    }
-    // The signal may come just before it falls asleep: until it is gone, another one follows.
-    let wake = move || loop {
-        // SAFETY: the main thread of a process lives as long as the process.
-        unsafe { libc::pthread_kill(thread as libc::pthread_t, libc::SIGINT) };
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    };
-    if std::thread::Builder::new().spawn(wake).is_err() {
-        std::process::exit(1);
-    }
-}
-
 /// From a thread of the client: interrupts the main thread if it runs that task. True if it does.
 pub(crate) fn interrupt(task: TaskId) -> bool {
     ANY_CANCELLED.store(true, Ordering::Release); // pairs with the Acquire in any_cancelled

@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use pyo3::prelude::*;
 
 use crate::calls::After;
-use crate::context;
+use crate::session;
 
 /// Why the process ends, told by whichever thread a call made it so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +53,10 @@ pub(crate) fn ended(after: After) {
     if told {
         CALL_ENDED.notify_all();
     }
-    if after != After::GoOn {
-        context::wake_main();
+    if after != After::GoOn
+        && let Some(session) = session::live()
+    {
+        session.client.wake_work(); // the main thread looks up
     }
 }
 
