@@ -121,7 +121,7 @@ impl Client {
     /// A ref leaves this process in a way that nobody follows (bytes that foreign code pickled): the daemon
     /// knows the object from now on.
     pub fn escape(&self, object: ObjectId) {
-        self.with(|session, now, effects| session.mention_exported(now, &[object], effects));
+        self.with(|session, now, effects| session.escape(now, object, effects));
     }
 
     // ---- reading ----

@@ -385,14 +385,26 @@ impl Session {
     /// What is borrowed and still referenced is told to the daemon.
     pub(super) fn report_borrowed(&mut self, now: Instant, effects: &mut Vec<Effect>) {
         for object in std::mem::take(&mut self.unreported) {
-            if let Some(entry) = self.objects.get_mut(&object)
-                && entry.knowledge == Knowledge::Unreported
-            {
-                entry.knowledge = Knowledge::Shared;
-                entry.tokens += 1;
-                self.notice(now, Notice::Hold { object, process: self.me }, effects);
-            }
+            self.report(now, object, effects);
         }
+    }
+
+    fn report(&mut self, now: Instant, object: ObjectId, effects: &mut Vec<Effect>) {
+        if let Some(entry) = self.objects.get_mut(&object)
+            && entry.knowledge == Knowledge::Unreported
+        {
+            entry.knowledge = Knowledge::Shared;
+            entry.tokens += 1;
+            self.notice(now, Notice::Hold { object, process: self.me }, effects);
+        }
+    }
+
+    /// A ref leaves in bytes whose readers nobody can count: the daemon knows the object, and that it is held
+    /// here, for as long as that is so.
+    pub fn escape(&mut self, now: Instant, object: ObjectId, effects: &mut Vec<Effect>) {
+        self.mention(now, object, effects);
+        self.report(now, object, effects);
+        self.flush(effects);
     }
 
     /// The daemon answered for an object that no task here makes.

@@ -95,6 +95,23 @@ fn the_tokens_of_a_dead_workers_replies_are_counted_whatever_became_of_them() {
 }
 
 #[test]
+fn a_borrowed_ref_that_leaves_by_hand_is_held_from_then_on_and_reported_once() {
+    let mut owner = Owner::new();
+    let (borrowed, own) = (foreign(4), owner.put(&[]));
+    owner.session.add_ref(borrowed);
+    let hold = Notice::Hold { object: borrowed, process: process(1) };
+    let escape = |owner: &mut Owner, object| {
+        owner.act(|session, now, effects| session.escape(now, object, effects)).1
+    };
+    assert_eq!(escape(&mut owner, borrowed), [notices(&[hold])]);
+    assert_eq!(escape(&mut owner, borrowed), []);
+    assert_eq!(escape(&mut owner, own), [notices(&[shared(own, &[])])]);
+    owner.act(|session, now, effects| session.before_reply(now, process(9), &[], effects));
+    assert_eq!(owner.drop_ref(borrowed), []);
+    assert_eq!(owner.flushed(), [Notice::Released { object: borrowed, tokens: 1 }]);
+}
+
+#[test]
 fn a_private_stored_object_goes_without_the_daemon_hearing_of_it() {
     let mut owner = Owner::new();
     let object = owner.put_stored(1, &[]);
