@@ -138,9 +138,9 @@ def get(refs: list[ObjectRef[_T]], *, timeout: float | None = None) -> list[_T]:
 def get(refs: Any, *, timeout: float | None = None) -> Any:
     """The value of a ref, or the list of values of a list of refs; waits until they are there.
 
-    Raises what a task raised, as `TaskError` and the user's own type at once; `GetTimeoutError`
-    after `timeout` seconds, whose text says what each missing result waits for. Arrays come without
-    a copy and are read-only.
+    Raises what a task raised, as `TaskError` and the user's own type at once; of a list, as soon as
+    one of its refs has failed. Raises `GetTimeoutError` after `timeout` seconds, whose text says
+    what each missing result waits for. Arrays come without a copy and are read-only.
 
     >>> hoplo.get([hoplo.put(1), hoplo.put(2)])
     [1, 2]

@@ -62,6 +62,30 @@ def test_the_timeout_is_for_all_refs_together(gate):
     assert time.monotonic() - began < 2
 
 
+def fail(message):
+    raise ValueError(message)
+
+
+def test_get_of_a_list_raises_when_one_fails_though_others_run_on(gate):
+    running = hold.remote(gate)
+    eventually(gate.arrived)
+    with pytest.raises(ValueError, match="the second"):
+        hoplo.get([running, hoplo.remote(fail).remote("the second"), running], timeout=30)
+
+    # Inside a task, with refs of others; and where one had failed before anybody asked.
+    @hoplo.remote
+    def borrow(refs):
+        hoplo.get(refs, timeout=30)
+
+    failed = hoplo.remote(fail).remote("borrowed")
+    with pytest.raises(ValueError, match="borrowed"):
+        hoplo.get(borrow.remote([running, failed]), timeout=30)
+    with pytest.raises(ValueError, match="borrowed"):
+        hoplo.get([running, failed], timeout=30)
+    gate.open()
+    assert hoplo.get([running, running], timeout=30) == [None, None]
+
+
 def test_get_of_nothing():
     assert hoplo.get([]) == []
 

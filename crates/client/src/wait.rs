@@ -48,6 +48,28 @@ impl Client {
         })
     }
 
+    /// Waits until all are ready, or one has failed.
+    pub fn wait_all(&self, objects: &[ObjectId], deadline: Option<Instant>) -> Waited {
+        let mut seen = 0; // all before this index are ready
+        let mut failures = 0; // at most so many had failed when all were looked at
+        self.wait_until(deadline, objects.len() == 1, objects, |core| {
+            let session = &core.session;
+            while seen < objects.len() && session.is_ready(objects[seen]) {
+                seen += 1;
+            }
+            let more = session.failures() > failures;
+            failures = session.failures();
+            seen == objects.len() || more && objects.iter().any(|it| session.has_failed(*it))
+        })
+    }
+
+    /// The first of these that has failed.
+    pub fn first_failed(&self, objects: &[ObjectId]) -> Option<ObjectId> {
+        let session = &self.core.lock().session;
+        let mut objects = objects.iter().filter(|_| session.failures() > 0);
+        objects.find(|object| session.has_failed(**object)).copied()
+    }
+
     /// Which are ready now (drains replies once).
     pub fn ready(&self, objects: &[ObjectId]) -> Vec<bool> {
         let mut core = self.core.lock();

@@ -20,7 +20,8 @@ use crate::session::{self, Session};
 use crate::stream::{self, ObjectRefGenerator};
 use crate::values::{self, Encoded, Large};
 
-/// The value of a ref, or the list of values of a list of refs; waits until they are there.
+/// The value of a ref, or the list of values of a list of refs; waits until they are there, or one of
+/// them has failed.
 #[pyfunction]
 #[pyo3(signature = (refs, *, timeout=None))]
 pub(crate) fn get<'py>(
@@ -184,8 +185,13 @@ pub(crate) fn wait_for(
     wanted: usize,
     deadline: Option<Instant>,
 ) -> PyResult<bool> {
+    until(py, session, || session.client.wait(ids, wanted, deadline))
+}
+
+/// Waits on, after signals; whether it was in time.
+fn until(py: Python<'_>, session: &Session, wait: impl Fn() -> Waited + Sync) -> PyResult<bool> {
     loop {
-        match py.detach(|| session.client.wait(ids, wanted, deadline)) {
+        match py.detach(&wait) {
             Waited::Ready => return Ok(true),
             Waited::TimedOut => return Ok(false),
             Waited::Interrupted => py.check_signals()?,
@@ -259,8 +265,13 @@ fn all<'py>(
             // At first for all that follow at once; later for one that had to be fetched again.
             let missing = if waited { &ids[at..=at] } else { &ids[at..] };
             waited = true;
-            if !wait_for(py, session, missing, missing.len(), deadline)? {
+            if !until(py, session, || session.client.wait_all(missing, deadline))? {
                 return Err(timed_out(py, session, missing));
+            }
+            if let Some(failed) = session.client.first_failed(missing)
+                && let Some(content) = session.client.read(failed)
+            {
+                value_of(py, &content, failed)?;
             }
         };
         values.push(value_of(py, &content, *id)?);

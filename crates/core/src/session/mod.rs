@@ -202,6 +202,7 @@ pub struct Session {
     runs: VecDeque<Run>,
     counters: Counters,
     node_died: Option<Failure>,
+    failures: u64,
     is_actor: bool,
     /// Scratch for the refs part of frames.
     scratch: Vec<u8>,
@@ -237,6 +238,7 @@ impl Session {
             runs: VecDeque::new(),
             counters: Counters::default(),
             node_died: None,
+            failures: 0,
             is_actor: false,
             scratch: Vec::new(),
         }

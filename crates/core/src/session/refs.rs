@@ -249,6 +249,15 @@ impl Session {
         }
     }
 
+    /// How often an object got a failure: while it stays the same, none of those that one waits for failed.
+    pub fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    pub fn has_failed(&self, object: ObjectId) -> bool {
+        matches!(self.value(object), Some(Value::Failed(_)))
+    }
+
     pub fn is_ready(&self, object: ObjectId) -> bool {
         self.value(object).is_some()
     }
@@ -263,7 +272,10 @@ impl Session {
             }
             let entry = self.objects.get_mut(object).expect("it was just there");
             entry.state = match &self.node_died {
-                Some(failure) => State::Ready(Value::Failed(failure.clone())),
+                Some(failure) => {
+                    self.failures += 1;
+                    State::Ready(Value::Failed(failure.clone()))
+                }
                 None => {
                     wanted.push(*object);
                     State::Pending { asked: true }
@@ -442,6 +454,7 @@ impl Session {
         effects: &mut Vec<Effect>,
     ) {
         let stored = matches!(value, Value::Stored(_));
+        self.failures += u64::from(matches!(value, Value::Failed(_)));
         let from_reply = origin == Origin::Reply;
         match self.objects.get_mut(&object) {
             Some(entry) if entry.is_plain() && contains.is_empty() && !stored => {

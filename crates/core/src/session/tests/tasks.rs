@@ -70,6 +70,20 @@ fn a_failure_goes_along_the_chain_and_nothing_of_it_runs() {
 }
 
 #[test]
+fn failures_are_counted_so_that_who_waits_for_many_looks_only_then() {
+    let mut owner = Owner::new();
+    let (good, bad) = (owner.task(), owner.task());
+    let after = owner.submit(with_refs(&[bad.object(0)])).0;
+    owner.granted(1, W);
+    owner.reply(W, good, &[returned(inline(b"1"))]);
+    assert_eq!(owner.session.failures(), 0);
+    owner.reply(W, bad, &[returned(failed(FailureKind::StoreFull))]);
+    assert_eq!(owner.session.failures(), 2);
+    let failed = [good, bad, after].map(|task| owner.session.has_failed(task.object(0)));
+    assert_eq!(failed, [false, true, true]);
+}
+
+#[test]
 fn a_ready_value_travels_in_the_frame_and_is_told_to_nobody() {
     let mut owner = Owner::new();
     let put = owner.put(&[]);
