@@ -17,7 +17,14 @@ question = Question(
 
 question.ask(
     [
-        row("put(0)", "/s", "put.zero", {HOPLO: 20_000, RAY: 500}, goals=[times(500, RAY)]),
+        row(
+            "put(0)",
+            "/s",
+            "put.zero",
+            {HOPLO: 20_000, RAY: 500},
+            goals=[times(500, RAY)],
+            note="up to 100 KiB a value lies in its owner's memory, in Ray in its store",
+        ),
         row("get of it", "/s", "get.zero", {HOPLO: 20_000, RAY: 1_000}, goals=[times(100, RAY)]),
         row(
             "put of 100 KiB",

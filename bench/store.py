@@ -47,6 +47,9 @@ rows = [
         goals=goals(size),
         size=size,
         rounds=5,
+        note="lies in its owner's memory: hoplo's store is for more than 100 KiB"
+        if size <= 100 << 10
+        else "",
     )
     for size in SIZES
 ]
