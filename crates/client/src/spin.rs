@@ -23,7 +23,7 @@ const SPIN: Duration = Duration::from_micros(50);
 /// Looks at the bell between two looks at the clock; well under a microsecond.
 const LOOKS: u32 = 16;
 const MISSES_MAX: u32 = 4;
-const RETRY: u32 = 16;
+const RETRY: u32 = 64;
 
 /// How looking went of late, for threads that wait for the same kind of thing. (They may count over one
 /// another: nothing but speed depends on it.)

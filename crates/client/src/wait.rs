@@ -104,7 +104,9 @@ impl Client {
             self.carry_out(core);
         }
         core.waiters += 1;
-        let mut strict = false;
+        // Of a single call there is nothing to batch, and a near timer costs as much as a wake-up. (A worker
+        // needs the timer, to lend its CPU in time.)
+        let mut strict = one && !self.is_worker && core.session.unfinished() <= 1;
         let mut blocked = false;
         let started = Instant::now();
         let bell = self.segment.doorbell(slot_of(self.welcome.process));
