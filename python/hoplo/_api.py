@@ -396,8 +396,8 @@ def wait(
 def empty(shape: int | tuple[int, ...], dtype: Any = float) -> np.ndarray[Any, Any]:
     """A numpy array that lies in the object store already, for `put` to copy nothing.
 
-    Its values are arbitrary, as those of `numpy.empty`. Fill it, `put` it, and do not write to it
-    afterwards: others read the same memory.
+    Its values are arbitrary, as those of `numpy.empty`. Fill it, `put` it or return it, and do not
+    write to it afterwards: others read the same memory.
 
     >>> frame = hoplo.empty((1080, 1920, 3), "uint8")
     >>> frame[:] = 0

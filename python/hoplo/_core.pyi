@@ -463,6 +463,12 @@ def _restore_function(
 ) -> RemoteFunction:
     """What a pickled remote function calls when it is read, by the key of its export."""
 
+def _before_fork() -> None:
+    """Runs before every `os.fork`."""
+
+def _after_fork_in_parent() -> None:
+    """Runs after every `os.fork`: waits until the child has arrays of its own."""
+
 def _after_fork_in_child() -> None:
     """Runs in the child of every `os.fork`: what the parent holds is not the child's."""
 

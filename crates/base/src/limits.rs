@@ -51,6 +51,9 @@ pub const SLOTS_GRANT: u32 = 256;
 /// An extent is at least this large; larger objects get an extent of their own.
 pub const EXTENT_BYTES_MIN: u64 = 8 * 1024 * 1024;
 
+/// Addresses of the arena for each byte that the store may use at a time: room to place things.
+pub const ARENA_PER_STORE: u64 = 4;
+
 /// Objects start at multiples of this (a cache line; Arrow and SIMD code rely on it).
 pub const OBJECT_ALIGN: u64 = 64;
 

@@ -130,7 +130,7 @@ impl Client {
             | ToClient::Answer { request, .. } => self.requests.lock().answer(request, message),
             ToClient::ExtentRecall { bytes } => {
                 let mut core = self.core.lock();
-                let pieces = self.store.lock().give_back(bytes);
+                let pieces = self.store.lock().recall(bytes);
                 self.return_room(&mut core, pieces);
             }
             ToClient::Reclaimed { location, .. } => {

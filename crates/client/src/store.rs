@@ -1,6 +1,7 @@
 //! This process's part of the object store: its extents, its free slots, its pins.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use hoplo_base::limits;
 use hoplo_shm::{
@@ -17,6 +18,8 @@ pub(crate) struct Store {
     pins: PinTable,
     /// Something was allocated since this was last cleared.
     pub(crate) used: bool,
+    /// When the daemon last wanted room back.
+    recalled: Option<Instant>,
 }
 
 /// Room for one object: a claimed range and a slot.
@@ -35,7 +38,7 @@ impl Store {
     ) -> Self {
         let free = RangeAllocator::new(arena.capacity());
         let pins = PinTable::new(segment.clone(), process);
-        Self { segment, arena, free, slots, pins, used: false }
+        Self { segment, arena, free, slots, pins, used: false, recalled: None }
     }
 
     /// Room for an object of `len` bytes, if an extent here has it.
@@ -122,6 +125,17 @@ impl Store {
             take
         });
         pieces
+    }
+
+    /// The daemon wants so much back: what is free of it, taken out to be returned.
+    pub(crate) fn recall(&mut self, bytes: u64) -> Vec<(u64, u64)> {
+        self.recalled = Some(Instant::now());
+        self.give_back(bytes)
+    }
+
+    /// Whether the node was short of room a moment ago.
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.recalled.is_some_and(|at| at.elapsed() < limits::WARM_TIME)
     }
 
     /// What is free beyond `WARM_BYTES_MAX`, taken out to be returned.

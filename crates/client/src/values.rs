@@ -66,6 +66,23 @@ impl Client {
         Some(Allocation { client: self.clone(), room: Some(room), address, len })
     }
 
+    /// Room for what may never be sealed, from what is at hand; `None`, too, while the node is short of room.
+    pub fn allocate_scratch(self: &Arc<Self>, len: usize) -> Option<Allocation> {
+        let mut store = self.store.lock();
+        if store.is_pressed() {
+            return None;
+        }
+        let mut room = store.allocate(len as u64)?;
+        drop(store);
+        let address = room.claim.as_mut_ptr() as usize;
+        Some(Allocation { client: self.clone(), room: Some(room), address, len })
+    }
+
+    /// Where allocations may lie in this process.
+    pub fn arena_addresses(&self) -> std::ops::Range<usize> {
+        self.arena.writing_addresses()
+    }
+
     /// Seals it as a put of this process.
     pub fn put_allocated(&self, mut allocation: Allocation, contains: &[ObjectId]) -> ObjectId {
         let location = self.seal(&mut allocation);

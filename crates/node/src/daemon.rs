@@ -533,7 +533,7 @@ pub(crate) fn clock() -> Instant {
 fn object_config(capacity_bytes: u64) -> objects::Config {
     let mut config = objects::Config::new(capacity_bytes);
     // Addresses are free, memory is not: large objects find a place although memory is in pieces.
-    config.arena_bytes = capacity_bytes * 4;
+    config.arena_bytes = capacity_bytes * hoplo_base::limits::ARENA_PER_STORE;
     config
 }
 

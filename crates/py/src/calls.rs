@@ -214,7 +214,8 @@ impl Invocation {
     pub(crate) fn item(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
         self.session.check()?;
         let index = self.items.load(Ordering::Relaxed);
-        let returned = self.returned(value, index, || format!("item {index} of {}", self.name))?;
+        let returned =
+            self.returned(value, 1, index, || format!("item {index} of {}", self.name))?;
         self.items.store(index + 1, Ordering::Relaxed);
         self.reply(value.py(), ReplyKind::Item, index, 0, &[returned]);
         Ok(self.room_after().is_none())
@@ -270,13 +271,19 @@ impl Invocation {
         let name = || format!("the result of {}", self.name);
         match self.header.returns {
             0 => Ok(Vec::new()),
-            1 => Ok(vec![self.returned(value, 0, name)?]),
+            1 => Ok(vec![self.returned(value, 1, 0, name)?]),
             count => {
                 let values = self.several(value, count)?;
+                // One is the container's, if that is not anybody else's.
+                let plain = value.is_exact_instance_of::<PyTuple>()
+                    || value.is_exact_instance_of::<PyList>();
+                // SAFETY: attached, `value` is alive.
+                let sole = plain && unsafe { pyo3::ffi::Py_REFCNT(value.as_ptr()) } == 1;
+                let references = if sole { 2 } else { 0 };
                 let mut all = Vec::with_capacity(values.len());
                 for (index, value) in values.iter().enumerate() {
                     let name = || format!("{}[{index}]", name());
-                    match self.returned(value, index as u32, name) {
+                    match self.returned(value, references, index as u32, name) {
                         Ok(one) => all.push(one),
                         Err(error) => {
                             // Those before it are not replied: their room in the store is free again.
@@ -325,9 +332,11 @@ impl Invocation {
         Ok(values)
     }
 
+    /// `references`: how many of `value` are this call's own.
     fn returned(
         &self,
         value: &Bound<'_, PyAny>,
+        references: isize,
         index: u32,
         name: impl Fn() -> String,
     ) -> PyResult<Returned> {
@@ -335,6 +344,11 @@ impl Invocation {
             static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
         }
         let py = value.py();
+        if let Some(allocation) = values::take_in_place(value, references) {
+            let object: ObjectId = self.header.task.object(index);
+            let value = self.session.client.seal_result(object, self.caller, allocation, &[]);
+            return Ok(Returned { value, contains: Vec::new() });
+        }
         let mut contains = Vec::new();
         // Taken out while in use: pickling may run anything, this included.
         let mut bytes = SCRATCH.take();

@@ -72,6 +72,8 @@ mod _core {
     #[pymodule_export]
     use super::stream::ObjectRefGenerator;
     #[pymodule_export]
+    use super::values::scratch::{_after_fork_in_parent, _before_fork};
+    #[pymodule_export]
     use super::values::{_decode, _encode, StoreBuffer, allocate};
     #[pymodule_export]
     use super::worker::worker_main;
@@ -81,9 +83,11 @@ mod _core {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.delattr("__all__")?; // says no more than the stub
         let py = module.py();
-        let child = pyo3::types::PyDict::new(py);
-        child.set_item("after_in_child", module.getattr("_after_fork_in_child")?)?;
-        py.import("os")?.call_method("register_at_fork", (), Some(&child))?;
+        let hooks = pyo3::types::PyDict::new(py);
+        hooks.set_item("before", module.getattr("_before_fork")?)?;
+        hooks.set_item("after_in_parent", module.getattr("_after_fork_in_parent")?)?;
+        hooks.set_item("after_in_child", module.getattr("_after_fork_in_child")?)?;
+        py.import("os")?.call_method("register_at_fork", (), Some(&hooks))?;
         Ok(())
     }
 }

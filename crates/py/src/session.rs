@@ -25,7 +25,7 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 
 use crate::python::{self, Import};
-use crate::{awaiting, hooks};
+use crate::{awaiting, hooks, values};
 
 /// A live connection to a node.
 pub(crate) struct Session {
@@ -134,6 +134,7 @@ pub(crate) fn leave() -> Option<Arc<Session>> {
 #[pyfunction]
 pub(crate) fn _after_fork_in_child() {
     EPOCH.fetch_add(1, Ordering::Relaxed);
+    values::scratch::after_fork_in_child();
     awaiting::after_fork();
     hooks::after_fork();
     let mut state = CURRENT.lock();

@@ -29,6 +29,7 @@ mod numpy;
 mod pickled;
 mod plain;
 mod read;
+pub(crate) mod scratch;
 mod store_buffer;
 
 pub(crate) use buffer::StoredBytes;
@@ -40,7 +41,7 @@ pub(crate) use store_buffer::{StoreBuffer, allocate, put_in_place};
 
 use hoplo_base::ObjectId;
 use hoplo_base::limits::INLINE_BYTES_MAX;
-use hoplo_client::Content;
+use hoplo_client::{Allocation, Content};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -86,6 +87,12 @@ pub(crate) fn encode(
         return Ok(Encoded::Inline);
     }
     Ok(Encoded::Large(large))
+}
+
+/// The allocation, ready to be sealed, of a result that lies in the store already and that only the
+/// caller can reach. `references`: how many it has of `value`. It drops them soon.
+pub(crate) fn take_in_place(value: &Bound<'_, PyAny>, references: isize) -> Option<Allocation> {
+    scratch::take(value, references).or_else(|| store_buffer::take_result(value, references))
 }
 
 /// The error to raise when `value`, called `name`, could not be encoded.

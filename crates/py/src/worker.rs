@@ -39,6 +39,7 @@ use crate::leaving;
 use crate::options;
 use crate::python::{self, Import};
 use crate::session::{self, Session};
+use crate::values::scratch;
 
 /// Serves tasks from the daemon at the other end of `fd` until it closes; the exit status.
 #[pyfunction]
@@ -67,6 +68,7 @@ pub(crate) fn worker_main(py: Python<'_>, fd: i32, runtime_env: Option<&str>) ->
     if let Some(actor) = &worker.actor {
         actor.runtime.bind(py).call_method0(intern!(py, "stop"))?;
     }
+    scratch::leave();
     session::leave();
     py.detach(|| worker.session.client.close());
     Ok(status)
@@ -177,6 +179,7 @@ impl Worker {
             call.end_cancelled(py);
             After::GoOn
         } else {
+            scratch::begin(py, &self.session);
             call.run(py, target.bind(py))
         };
         context::set_main(None);
@@ -267,6 +270,7 @@ impl Worker {
         gpus: &[u32],
     ) -> After {
         let actor = spec.actor;
+        scratch::end();
         self.session.client.set_title(&spec.class_name);
         let started = self.gpus.grant(py, gpus.to_vec()).map_err(ArgsError::from).and_then(|()| {
             let interface = Interface::read(&PyBytes::new(py, &spec.handle))?;

@@ -141,6 +141,12 @@ impl Arena {
         self.capacity
     }
 
+    /// Where claims lie in this process.
+    pub fn writing_addresses(&self) -> std::ops::Range<usize> {
+        let start = self.writing.base().as_ptr() as usize;
+        start..start + self.capacity as usize
+    }
+
     fn advise(&self, offset: u64, len: u64, advice: Advice) -> io::Result<()> {
         self.check(offset, len)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;

@@ -82,6 +82,9 @@ const ACTOR_HANDLE: u32 = u32::MAX;
 /// The list of borrowed objects is cleaned of dead ones when it grows over this.
 pub(super) const UNREPORTED_MIN: usize = 1024;
 
+/// The daemon hears at once when something this large is released.
+const PROMPT_BYTES: u64 = 1 << 20;
+
 impl Session {
     /// A small value put by this process; the caller owns one count.
     pub fn put_inline(&mut self, value: Value, contains: &[ObjectId]) -> ObjectId {
@@ -608,6 +611,10 @@ impl Session {
                 self.report_borrowed(now, effects); // a borrowed inner ref is held before its container goes
                 let tokens = entry.tokens;
                 self.notice(now, Notice::Released { object, tokens }, effects);
+                if matches!(&entry.state, State::Ready(Value::Stored(it)) if it.len >= PROMPT_BYTES)
+                {
+                    self.flush(effects); // who made it uses the memory again while it is warm
+                }
             }
             Knowledge::Shared | Knowledge::Unreported => {}
         }

@@ -16,6 +16,8 @@
 //! - An array that is reached in two ways makes the whole value a pickle, which knows how to keep
 //!   it one.
 
+use std::marker::PhantomData;
+
 use hoplo_base::limits::OBJECT_ALIGN;
 use pyo3::ffi;
 use pyo3::intern;
@@ -24,7 +26,8 @@ use pyo3::types::PyString;
 
 use super::StoredBytes;
 use super::numpy::{
-    ALIGNED, ArrayObject, C_CONTIGUOUS, DIMENSIONS_MAX, Dtype, F_CONTIGUOUS, Numpy, WRITEABLE,
+    ALIGNED, ArrayObject, C_CONTIGUOUS, DIMENSIONS_MAX, Dtype, F_CONTIGUOUS, Numpy, Owner,
+    WRITEABLE,
 };
 use super::plain::{ARRAY, PlainReader, put_count};
 use crate::errors::malformed;
@@ -60,11 +63,12 @@ const WRITABLE: u8 = 2;
 
 /// An array that has this form.
 pub(super) struct Array<'a> {
-    array: &'a ArrayObject,
+    array: *mut ArrayObject,
     kind: u8,
     /// Of a NAMED kind.
     name: Option<String>,
     pub(super) nbytes: usize,
+    lives: PhantomData<&'a ArrayObject>,
 }
 
 impl<'a> Array<'a> {
@@ -86,8 +90,9 @@ impl<'a> Array<'a> {
         numpy: &Numpy,
         object: *mut ffi::PyObject,
     ) -> Option<Array<'a>> {
+        let pointer = object.cast::<ArrayObject>();
         // SAFETY: promised by the caller.
-        let array = unsafe { &*object.cast::<ArrayObject>() };
+        let array = unsafe { &*pointer };
         if !array.has(ALIGNED) || !(array.has(C_CONTIGUOUS) || array.has(F_CONTIGUOUS)) {
             return None;
         }
@@ -103,11 +108,40 @@ impl<'a> Array<'a> {
             }
         };
         let items: usize = array.shape().iter().map(|len| *len as usize).product();
-        Some(Array { array, kind, name, nbytes: items * itemsize })
+        Some(Array { array: pointer, kind, name, nbytes: items * itemsize, lives: PhantomData })
+    }
+
+    /// What it is a view of, or null, if nobody but who has these references can come by it.
+    pub(super) fn base_if_sole(&self, references: isize) -> Option<*mut ffi::PyObject> {
+        let array = self.object();
+        array.is_only_reached_by(references).then_some(array.base)
+    }
+
+    /// The array whose memory it lies in, itself or what it is the only view of, if nobody but who has
+    /// these references can come by either.
+    pub(super) fn sole_owner(&self, references: isize) -> Option<Owner> {
+        let base = self.base_if_sole(references)?;
+        // SAFETY: a base is alive with its view, and its type is compared before it is taken for an array.
+        unsafe {
+            if base.is_null() {
+                return Owner::of(self.array);
+            }
+            if ffi::Py_TYPE(base) != ffi::Py_TYPE(self.array.cast()) {
+                return None;
+            }
+            let base = base.cast::<ArrayObject>();
+            let sole = (*base).is_only_reached_by(1) && (*base).base.is_null();
+            if sole { Owner::of(base) } else { None }
+        }
+    }
+
+    fn object(&self) -> &ArrayObject {
+        // SAFETY: promised to `of`.
+        unsafe { &*self.array }
     }
 
     pub(super) fn data(&self) -> *const u8 {
-        self.array.data
+        self.object().data
     }
 
     /// Appends all that comes before the data. `position`: where in its value it comes to lie.
@@ -138,10 +172,11 @@ impl<'a> Array<'a> {
     }
 
     fn describe(&self, out: &mut Vec<u8>) {
-        let shape = self.array.shape();
+        let array = self.object();
+        let shape = array.shape();
         out.reserve(24 + shape.len());
-        let fortran = if self.array.has(C_CONTIGUOUS) { 0 } else { FORTRAN };
-        let writable = if self.array.has(WRITEABLE) { WRITABLE } else { 0 };
+        let fortran = if array.has(C_CONTIGUOUS) { 0 } else { FORTRAN };
+        let writable = if array.has(WRITEABLE) { WRITABLE } else { 0 };
         out.extend_from_slice(&[ARRAY, self.kind, fortran | writable, shape.len() as u8]);
         for len in shape {
             put_count(*len as usize, out);

@@ -4,7 +4,8 @@
 //! imports it before. Used is what numpy 1 and 2 have in common: the head of the array object, the
 //! kind, byte order and number of a dtype, and functions whose place in the table never changed.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ptr::NonNull;
 
 use pyo3::exceptions::PyImportError;
 use pyo3::ffi;
@@ -16,10 +17,15 @@ use pyo3::types::PyCapsule;
 pub(super) const C_CONTIGUOUS: c_int = 0x1;
 pub(super) const F_CONTIGUOUS: c_int = 0x2;
 pub(super) const ALIGNED: c_int = 0x100;
+pub(super) const OWNS_DATA: c_int = 0x4;
 pub(super) const WRITEABLE: c_int = 0x400;
 
 /// Dimensions of an array at most (32 in numpy 1).
 pub(super) const DIMENSIONS_MAX: usize = 64;
+
+/// The feature version of numpy 1.22.
+const HANDLERS_SINCE: c_uint = 0xf;
+const HANDLER_NAME: &CStr = c"mem_handler";
 
 /// Dtypes with a number from here on are strings, made of others, or somebody's own.
 const NUMBERS: usize = 24;
@@ -35,7 +41,34 @@ pub(super) struct ArrayObject {
     pub(super) base: *mut ffi::PyObject,
     pub(super) dtype: *mut Dtype,
     pub(super) flags: c_int,
+    weak_references: *mut ffi::PyObject,
+    _exports: *mut c_void,
+    /// Since numpy 1.22.
+    handler: *mut ffi::PyObject,
 }
+
+/// An array that frees its data.
+pub(super) struct Owner(*mut ArrayObject);
+
+/// Where numpy takes the memory of arrays from (NEP 49).
+#[repr(C)]
+pub(super) struct Handler {
+    name: [c_char; 127],
+    version: u8,
+    allocator: Allocator,
+}
+
+#[repr(C)]
+pub(super) struct Allocator {
+    pub(super) context: *mut c_void,
+    pub(super) malloc: unsafe extern "C" fn(*mut c_void, usize) -> *mut c_void,
+    pub(super) calloc: unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void,
+    pub(super) realloc: unsafe extern "C" fn(*mut c_void, *mut c_void, usize) -> *mut c_void,
+    pub(super) free: unsafe extern "C" fn(*mut c_void, *mut c_void, usize),
+}
+
+// SAFETY: functions, and a context that only they use.
+unsafe impl Sync for Handler {}
 
 /// What every dtype begins with.
 #[repr(C)]
@@ -59,8 +92,10 @@ type NewFromDescr = unsafe extern "C" fn(
     c_int,
     *mut ffi::PyObject,
 ) -> *mut ffi::PyObject;
+type Version = unsafe extern "C" fn() -> c_uint;
 type DescrFromType = unsafe extern "C" fn(c_int) -> *mut Dtype;
 type DescrConverter = unsafe extern "C" fn(*mut ffi::PyObject, *mut *mut Dtype) -> c_int;
+type SetHandler = unsafe extern "C" fn(*mut ffi::PyObject) -> *mut ffi::PyObject;
 type SetBaseObject = unsafe extern "C" fn(*mut ArrayObject, *mut ffi::PyObject) -> c_int;
 
 pub(super) struct Numpy {
@@ -70,6 +105,8 @@ pub(super) struct Numpy {
     set_base_object: SetBaseObject,
     /// The only native one of each number, kept for ever, and its item size.
     dtypes: [(*mut Dtype, usize); NUMBERS],
+    /// Where handlers can be set: since numpy 1.22.
+    handlers: Option<(SetHandler, &'static Allocator)>,
 }
 
 // SAFETY: all pointers are to what numpy never frees; it is used attached only.
@@ -113,6 +150,7 @@ impl Numpy {
         // SAFETY: the capsule holds numpy's table; these places and signatures are its promised ABI.
         unsafe {
             let at = |index: usize| *table.add(index);
+            let feature_version = std::mem::transmute::<*mut c_void, Version>(at(211));
             let descr_from_type = std::mem::transmute::<*mut c_void, DescrFromType>(at(45));
             let mut dtypes = [(std::ptr::null_mut(), 0); NUMBERS];
             for (number, dtype) in dtypes.iter_mut().enumerate() {
@@ -129,6 +167,15 @@ impl Numpy {
                 descr_converter: std::mem::transmute::<*mut c_void, DescrConverter>(at(174)),
                 set_base_object: std::mem::transmute::<*mut c_void, SetBaseObject>(at(282)),
                 dtypes,
+                handlers: (feature_version() >= HANDLERS_SINCE)
+                    .then(|| -> PyResult<_> {
+                        let default = *at(306).cast::<*mut ffi::PyObject>();
+                        let default = ffi::PyCapsule_GetPointer(default, HANDLER_NAME.as_ptr());
+                        let default = NonNull::new(default).ok_or_else(|| PyErr::fetch(py))?;
+                        let default = &default.cast::<Handler>().as_ref().allocator;
+                        Ok((std::mem::transmute::<*mut c_void, SetHandler>(at(304)), default))
+                    })
+                    .transpose()?,
             };
             if numpy.array_type != module.getattr(intern!(py, "ndarray"))?.as_ptr().cast() {
                 return Err(PyImportError::new_err("this numpy's table is of another ABI"));
@@ -201,6 +248,28 @@ impl Numpy {
         }
     }
 
+    /// Arrays that are made in this thread's context from now on take their memory from there. False
+    /// if that cannot be.
+    pub(super) fn set_handler(&self, py: Python<'_>, handler: &'static Handler) -> bool {
+        let Some((set, _)) = self.handlers else { return false };
+        let handler = std::ptr::from_ref(handler).cast_mut().cast();
+        // SAFETY: attached. numpy keeps the capsule while it or an array needs it; the handler lives for ever.
+        unsafe {
+            let capsule = ffi::PyCapsule_New(handler, HANDLER_NAME.as_ptr(), None);
+            let set = Bound::from_owned_ptr_or_err(py, capsule)
+                .and_then(|capsule| Bound::from_owned_ptr_or_err(py, set(capsule.as_ptr())));
+            set.is_ok()
+        }
+    }
+
+    /// Of numpy's own. Only for a handler that was set.
+    pub(super) fn default_allocator() -> &'static Allocator {
+        // SAFETY: numpy calls a handler only attached.
+        let numpy = NUMPY.get(unsafe { Python::assume_attached() });
+        let (_, own) = numpy.and_then(|numpy| numpy.handlers).expect("it set a handler");
+        own
+    }
+
     unsafe fn make<'py>(
         &self,
         py: Python<'py>,
@@ -227,6 +296,19 @@ impl Numpy {
     }
 }
 
+impl Handler {
+    pub(super) const fn new(name: &CStr, allocator: Allocator) -> Handler {
+        let mut copied = [0; 127];
+        let bytes = name.to_bytes();
+        let mut at = 0;
+        while at < bytes.len() {
+            copied[at] = bytes[at] as c_char;
+            at += 1;
+        }
+        Handler { name: copied, version: 1, allocator }
+    }
+}
+
 impl ArrayObject {
     pub(super) fn shape(&self) -> &[isize] {
         match self.dimensions_count {
@@ -239,6 +321,39 @@ impl ArrayObject {
 
     pub(super) fn has(&self, flags: c_int) -> bool {
         self.flags & flags == flags
+    }
+
+    /// Whether nobody but who has these references can come by it.
+    pub(super) fn is_only_reached_by(&self, references: isize) -> bool {
+        // SAFETY: it is an object, alive.
+        let count = unsafe { ffi::Py_REFCNT(std::ptr::from_ref(self).cast_mut().cast()) };
+        count == references && self.weak_references.is_null()
+    }
+}
+
+impl Owner {
+    /// # Safety
+    /// It is an array, alive as long as the owner is in use.
+    pub(super) unsafe fn of(array: *mut ArrayObject) -> Option<Owner> {
+        // SAFETY: promised by the caller.
+        unsafe { (*array).has(OWNS_DATA) }.then_some(Owner(array))
+    }
+
+    pub(super) fn address(&self) -> usize {
+        // SAFETY: promised to `of`.
+        unsafe { (*self.0).data as usize }
+    }
+
+    /// The array does not free its data, which is somebody else's now.
+    ///
+    /// # Safety
+    /// Attached; the data came from a handler, and nobody reads the array any more.
+    pub(super) unsafe fn disown(self) {
+        // SAFETY: promised by the caller; so does numpy make a view of foreign memory.
+        unsafe {
+            (*self.0).flags &= !OWNS_DATA;
+            ffi::Py_CLEAR(&raw mut (*self.0).handler);
+        }
     }
 }
 

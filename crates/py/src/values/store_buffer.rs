@@ -5,7 +5,8 @@
 //! ```
 //!
 //! `put` of an array that lies wholly in the user's bytes writes its description, or its pickle, into
-//! the room in front and seals the allocation: nothing is copied.
+//! the room in front and seals the allocation: nothing is copied. So does returning it from a task, if
+//! nobody else has it.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -109,7 +110,10 @@ impl StoreBuffer {
 
 impl Drop for StoreBuffer {
     fn drop(&mut self) {
-        close(&self.memory);
+        let open = matches!(*self.memory.state.lock(), State::Open(_));
+        if open {
+            close(&self.memory); // else it was, and the address may be another's by now
+        }
     }
 }
 
@@ -132,25 +136,29 @@ pub(crate) fn put_in_place(
     {
         return Ok(None);
     }
-    let Some(InPlace { memory, front, contains }) = in_place(value) else { return Ok(None) };
-    let mut state = memory.state.lock();
-    let allocation = match std::mem::replace(&mut *state, State::Sealed { _content: None }) {
-        State::Open(allocation) => allocation,
-        sealed @ State::Sealed { .. } => {
-            *state = sealed;
-            return Ok(None);
-        }
-    };
-    // SAFETY: the room in front is at least as long as `front`, and only we write it.
-    unsafe {
-        allocation.as_mut_ptr().copy_from_nonoverlapping(front.as_ptr(), front.len());
-    }
-    let object = session.client.put_allocated(allocation, &contains);
-    *state = State::Sealed { _content: session.client.read(object) };
-    drop(state);
-    close(&memory);
+    let Some(found) = in_place(value) else { return Ok(None) };
+    let Some(allocation) = found.take() else { return Ok(None) };
+    let object = session.client.put_allocated(allocation, &found.contains);
+    *found.memory.state.lock() = State::Sealed { _content: session.client.read(object) };
     forbid_writing(value);
     Ok(Some(object))
+}
+
+/// The allocation, ready to be sealed, of a result that lies in an open store buffer that nobody else
+/// reaches. `references`: how many the caller has of `value`, which it drops soon.
+pub(super) fn take_result(value: &Bound<'_, PyAny>, references: isize) -> Option<Allocation> {
+    if OPEN_COUNT.load(Ordering::Relaxed) == 0 {
+        return None;
+    }
+    let base = Array::of_value(value)?.base_if_sole(references)?;
+    // SAFETY: attached; the base is alive with its array.
+    let base = unsafe { Bound::from_borrowed_ptr(value.py(), base) };
+    // SAFETY: as above; one reference is the array's, one is `base`.
+    let sole = unsafe { ffi::Py_REFCNT(base.as_ptr()) } == 2;
+    if !sole || !base.is_exact_instance_of::<StoreBuffer>() {
+        return None;
+    }
+    in_place(value)?.take()
 }
 
 /// A value whose data lies in `memory` already.
@@ -179,6 +187,28 @@ fn in_place(value: &Bound<'_, PyAny>) -> Option<InPlace> {
     let mut front = pickled::header(pickle.as_bytes().len(), &places);
     front.extend_from_slice(pickle.as_bytes());
     (front.len() <= ROOM_BYTES).then_some(InPlace { memory, front, contains })
+}
+
+impl InPlace {
+    /// The allocation with the front written, unless it was sealed before.
+    fn take(&self) -> Option<Allocation> {
+        let mut state = self.memory.state.lock();
+        let allocation = match std::mem::replace(&mut *state, State::Sealed { _content: None }) {
+            State::Open(allocation) => allocation,
+            sealed @ State::Sealed { .. } => {
+                *state = sealed;
+                return None;
+            }
+        };
+        drop(state);
+        close(&self.memory);
+        // SAFETY: the room in front is at least as long as `front`, and only we write it.
+        unsafe {
+            let front = &self.front;
+            allocation.as_mut_ptr().copy_from_nonoverlapping(front.as_ptr(), front.len());
+        }
+        Some(allocation)
+    }
 }
 
 impl Memory {
