@@ -25,6 +25,9 @@ pub(super) struct Given {
     latest: Vec<ObjectId>,
 }
 
+/// Room for so many tokens is kept for the next reply.
+const LATEST_KEPT: usize = 64;
+
 impl ObjectDirectory {
     pub(super) fn on_replying(&mut self, worker: ProcessId, caller: ProcessId) {
         // To a dead caller nothing is given. A process that calls itself dies with its caller.
@@ -34,6 +37,7 @@ impl ObjectDirectory {
         let given = self.replies.entry((worker, caller)).or_default();
         given.written += given.latest.len() as u64;
         given.latest.clear();
+        given.latest.shrink_to(LATEST_KEPT);
     }
 
     /// `worker` has given a token to `caller`.
@@ -54,12 +58,13 @@ impl ObjectDirectory {
         caller: ProcessId,
         tokens: u64,
     ) -> Result<(), String> {
+        // Who never gave anything may be told of as dead when only its socket is closed.
+        let Some(Given { written, latest }) = self.replies.remove(&(worker, caller)) else {
+            return Ok(());
+        };
         if self.processes.contains_key(&worker) {
             return Err(format!("says that {worker} replies no more, which lives"));
         }
-        let Some(Given { written, latest }) = self.replies.remove(&(worker, caller)) else {
-            return Ok(()); // it never gave anything
-        };
         let came = usize::try_from(tokens.saturating_sub(written)).unwrap_or(usize::MAX);
         let Some(lost) = latest.get(came..) else {
             let given = written + latest.len() as u64;

@@ -118,8 +118,12 @@ fn one_who_counts_more_tokens_than_there_were_breaks_the_protocol() {
     let mut bench = Bench::new();
     bench.notice(A, TO_B);
     bench.seal_for(B, object(B, 1), 100);
+    // C wanted to connect with A, and heard that its socket is closed.
+    assert_eq!(bench.notice(C, ended(0)), []);
     let effects = bench.notice(B, ended(1));
     assert!(Bench::violation(&effects).1.contains("which lives"));
+    bench.notice(A, TO_B);
+    bench.seal_for(B, object(B, 2), 100);
     bench.killed(A);
     let effects = bench.notice(B, ended(2));
     assert_eq!(Bench::violation(&effects), (B, "has got 2 tokens of process:1, which gave 1"));
