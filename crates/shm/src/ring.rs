@@ -24,6 +24,10 @@
 //! - RING-4: what a peer wrote (head, tail, state, len) is checked before it is used; nonsense is
 //!   [`Corrupt`], after which the ring is of no use any more.
 //!
+//! # Budget
+//! 75 instructions to write a frame of 80 bytes, 91 to take and release it (`make test-instructions`); one line
+//! fetched from the other core for each batch of frames, none for the counter while the ring has room.
+//!
 //! # Why `revoke` never hits memory that was used again
 //! 1. The producer P wants to revoke the frame at position p, which it wrote earlier.
 //! 2. The state word at p is overwritten only by P itself, in a `try_write` that needs the room,

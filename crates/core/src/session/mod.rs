@@ -24,6 +24,12 @@
 //! - SES-6: no lease is due before `next_deadline`. It may be too early (a tick for nothing finds out), since it
 //!   is asked for at every call: there it only takes in what became due sooner.
 //!
+//! # Budget
+//! Of the client's (its module doc has the whole), this machine takes 950 instructions of a submit: 370 for the
+//! two records, 380 to find the lease and tell the demand, 130 to place it; and 1,800 of a reply: 300 to copy
+//! the value out of the frame, 150 for the lease, 220 to complete the object, 620 to end the task, 120 for the
+//! timeline. A lookup in a map is 25 to 30: a path that looks up less is the one that got faster.
+//!
 //! The hot paths (`submit`, `on_reply`, `add_ref`, `drop_ref`) are methods that borrow their input; everything
 //! rare is an `Event`.
 
