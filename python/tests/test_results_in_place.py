@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import weakref
 from pathlib import Path
 
@@ -238,6 +239,41 @@ def test_many_results_some_kept_here_some_there_all_stay_what_they_were():
             assert (array == number - number % 2).all()
     for number, ref in held.items():
         assert (hoplo.get(ref) == number - number % 2).all()
+
+
+def test_threads_of_a_task_make_and_drop_arrays_beside_it():
+    @hoplo.remote
+    def busy(seed):
+        stop = threading.Event()
+        wrong = []
+
+        def churn(number):
+            chance = random.Random(number)
+            kept = []
+            while not stop.is_set():
+                kept.append((number, np.full(chance.choice([10, ITEMS // 2, ITEMS]), number)))
+                if len(kept) > 3:
+                    number_then, array = kept.pop(chance.randrange(3))
+                    wrong.extend([number_then] if (array != number_then).any() else [])
+                number += 10
+
+        threads = [
+            threading.Thread(target=contextvars.copy_context().run, args=(churn, i))
+            for i in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        arrays = [np.full(ITEMS, seed + i) for i in range(5)]
+        array = sum(arrays[1:], arrays[0])
+        stop.set()
+        for thread in threads:
+            thread.join()
+        assert not wrong
+        del arrays
+        return array
+
+    refs = [busy.remote(i) for i in range(30)]
+    assert all((hoplo.get(ref) == 5 * i + 10).all() for i, ref in enumerate(refs))
 
 
 def test_arrays_are_resized_and_grown_as_ever():
