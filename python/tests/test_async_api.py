@@ -58,7 +58,8 @@ def test_await_raises_the_users_own_type():
 def test_the_loop_goes_on_while_a_ref_is_awaited(gate):
     async def main():
         through = asyncio.ensure_future(wait.remote(gate))
-        # The task may be there before the first look; it waits until this loop, which goes on, lets it.
+        # The task may be there before the first look. It waits until this loop, which goes on,
+        # lets it through.
         turns = 0
         while not gate.arrived() or turns < 3:
             await asyncio.sleep(0.001)
