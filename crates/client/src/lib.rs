@@ -13,7 +13,7 @@
 //! | path | in all | of it |
 //! |---|---|---|
 //! | submit a task | 2,200 | 870 frame into the ring, 580 queue, lease, demand, 370 records, 100 look for replies, 60 timers, 60 clock |
-//! | submit a method call | 2,700 | the same, but 1,200 for the actor's queues |
+//! | submit a method call | 2,540 | the same, but 900 for the actor's queues |
 //! | get: take the reply | 2,250 | 1,800 session (its module says for what), 250 ring and parsing, 60 clock, 50 timers |
 //! | get: read the value | 150 | |
 //! | drop the ref | 340 | half of it to free the value |

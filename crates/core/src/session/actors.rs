@@ -261,8 +261,10 @@ impl Session {
     pub(super) fn pump_actor(&mut self, now: Instant, actor: ActorId, effects: &mut Vec<Effect>) {
         self.pump_aside(now, actor, effects);
         loop {
+            // Nearly always there is one call, or none: looked at before the rest.
+            let queue = self.actors.get(&actor).map(|state| &state.queue);
+            let Some(seq) = queue.and_then(|queue| queue.front()).copied() else { return };
             let Some((worker, state)) = self.actor_open(actor) else { return };
-            let Some(seq) = state.queue.front().copied() else { return };
             let depth = state.in_flight.len();
             let call = self.tasks.get(&seq).map(|task| (task.stage, task.parent));
             // Only the calls of tasks are told apart; an actor is one caller, whatever it runs.
@@ -291,6 +293,9 @@ impl Session {
     }
 
     fn pump_aside(&mut self, now: Instant, actor: ActorId, effects: &mut Vec<Effect>) {
+        if self.actors.get(&actor).is_none_or(|state| state.aside.is_empty()) {
+            return;
+        }
         let Some((worker, state)) = self.actor_open(actor) else { return };
         let mut all = std::mem::take(&mut state.aside);
         for calls in all.values_mut() {

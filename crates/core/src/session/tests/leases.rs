@@ -34,6 +34,20 @@ fn demand_is_told_in_doubling_steps_and_withdrawn() {
 }
 
 #[test]
+fn a_process_is_starved_while_its_tasks_have_no_worker_at_all() {
+    let mut owner = Owner::new();
+    assert!(!owner.session.is_starved());
+    let task = owner.task();
+    assert!(owner.session.is_starved());
+    owner.granted(1, W);
+    owner.task();
+    assert!(!owner.session.is_starved(), "the second waits for a worker that is there");
+    owner.handle(Event::Cancel { task, force: false, recursive: false });
+    owner.gone(W, &[]);
+    assert!(owner.session.is_starved());
+}
+
+#[test]
 fn an_idle_lease_goes_back_after_its_time() {
     let mut owner = quick();
     let due = owner.session.next_deadline().unwrap();
