@@ -279,7 +279,7 @@ impl World {
         let after = self.states();
         let reachable = self.reachable();
         for (object, state) in before {
-            let gone = !after.contains_key(&object);
+            let gone = !after.contains_key(&object) && !self.comes_anew(object);
             let lost = state == "unknown" && after.get(&object) == Some(&"failed");
             assert!(
                 !(gone || lost) || !reachable.contains(&object),
@@ -319,6 +319,15 @@ impl World {
                 | Effect::Violation { .. }) => panic!("{other:?} by {told}"),
             }
         }
+    }
+
+    /// What went was left by a run that was killed; its owner, who never heard of it, makes another.
+    fn comes_anew(&self, object: ObjectId) -> bool {
+        let told = |event: &Event| match event {
+            Event::Noticed { notice: Notice::Shared { object: told, .. }, .. } => *told == object,
+            _ => false,
+        };
+        self.things[&object].twice && self.sockets.iter().flatten().any(told)
     }
 
     fn states(&self) -> BTreeMap<ObjectId, &'static str> {
