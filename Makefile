@@ -40,7 +40,7 @@ LINTED := python examples setup.py $(wildcard bench docs tests)
 build: check-tools $(VENV)/.wheel
 
 check-tools:
-	@command -v $(CARGO) >/dev/null || { echo "hoplo needs Rust 1.88 or newer (cargo): install it with rustup" >&2; exit 1; }
+	@command -v $(CARGO) >/dev/null || { echo "hoplo needs Rust 1.90 or newer (cargo): install it with rustup" >&2; exit 1; }
 	@command -v cc >/dev/null || { echo "hoplo needs a C compiler (cc): install gcc or clang" >&2; exit 1; }
 	@[ -x $(VENV)/bin/python ] || [ -n "$(call find_python)" ] || { \
 	  echo "hoplo needs CPython 3.11 or newer with venv: install python3 and python3-venv" >&2; exit 1; }

@@ -1,0 +1,1 @@
+//! What a replica keeps on its disk: the log of its history, and rows that left memory.

@@ -1,0 +1,3 @@
+//! The shell around the control store's machines (docs/internals/control.md): disks below, the network above.
+
+pub mod disk;
