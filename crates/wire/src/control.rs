@@ -150,9 +150,29 @@ pub struct ChainConfig {
     pub members: Vec<Member>,
     /// Catches up; not counted.
     pub joining: Option<Member>,
+    /// The member that came last, and the epoch in which it did: once it has acted in that epoch or a
+    /// later one it has all that was ever acknowledged, as the other members have.
+    pub added: Option<(ReplicaId, Epoch)>,
     /// The tail of the epoch before is a member still, or its process is known to be gone: nobody needs
-    /// to wait for its lease.
+    /// to wait for its lease. It says nothing about epochs that a replica did not see.
     pub old_tail_gone: bool,
+}
+
+/// What an operator asked for and is not done yet; new members come by registering.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Wish {
+    /// The node shall hold nothing, now and later.
+    Leave { node: NodeId },
+    /// One replica of one shard; done once the member on `from` is not one any more.
+    Move { shard: ShardId, from: NodeId, to: NodeId },
+}
+
+/// The coordinator that acts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Acting {
+    pub coordinator: Member,
+    /// Counts on: who sees it stand still for long may act instead.
+    pub renewed: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -162,8 +182,8 @@ pub struct ClusterConfig {
     pub replication: u8,
     /// By shard number.
     pub shards: Vec<ChainConfig>,
-    /// The coordinator that acts, and how often it renewed.
-    pub acting: Option<(ReplicaId, u64)>,
+    pub acting: Option<Acting>,
+    pub wishes: Vec<Wish>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -390,11 +410,13 @@ pub struct Holding {
 pub enum ToCoordinator {
     /// A replica process is there and may be used.
     Register { member: Member, holds: Vec<Holding> },
-    /// Regularly, from registered replicas: newest epoch of each of its shards.
+    /// Regularly, from registered replicas: the newest epoch in which it acts (it had its predecessor's
+    /// `Sync` and has logged as far), for each shard of which it is a member.
     Heartbeat { replica: ReplicaId, epochs: Vec<(ShardId, Epoch)> },
-    /// The joining replica has all but the last few entries, stable.
+    /// The joining replica has all but the last few entries, stable. Said again with each heartbeat.
     CaughtUp { replica: ReplicaId, shard: ShardId, epoch: Epoch },
-    /// It does not answer, or its connection broke.
+    /// It does not answer, or its connection broke. From a neighbour: again while it lasts. Of itself: it
+    /// cannot go on (its disk is broken), and registers again when it can.
     Report { shard: ShardId, epoch: Epoch, silent: ReplicaId },
     /// `known`: the sum of epochs that the asker has seen; answered when there is something newer.
     WantConfig { known: u64 },
