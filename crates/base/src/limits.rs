@@ -70,3 +70,49 @@ const _: () = assert!(INLINE_BYTES_MAX + 20 * INLINE_REFS_MAX + 4096 <= RING_BYT
 const _: () = assert!(CALL_INLINE_BYTES_MAX + 4096 <= RING_BYTES / 2);
 const _: () = assert!(PROCESSES_MAX <= 1 << 16);
 const _: () = assert!(EXTENT_BYTES_MIN.is_multiple_of(4096) && OBJECT_ALIGN == 64);
+
+/// Replica processes tell coordinators so often that they live.
+pub const HEARTBEAT: Duration = Duration::from_millis(250);
+
+/// A process of which nothing was heard for so long is probed; until then it counts as alive.
+pub const HEARTBEAT_MISSED: Duration = Duration::from_millis(1000);
+
+/// A coordinator looks so often at what is due; what is urgent comes as an event.
+pub const COORDINATOR_LOOKS: Duration = Duration::from_millis(50);
+
+/// A process that was silent for so long leaves its chains without proof of its death.
+pub const SUSPECT: Duration = Duration::from_millis(2000);
+
+/// A member whose neighbour finds it silent for so long leaves, though a coordinator can reach it.
+pub const ACCUSED: Duration = Duration::from_millis(1500);
+
+/// Who left a chain because a neighbour found it silent does not come back before this time.
+pub const SHUNNED: Duration = Duration::from_secs(5);
+
+/// The acting coordinator renews itself so often.
+pub const ACTING_RENEW: Duration = Duration::from_millis(1000);
+
+/// Who has seen the acting coordinator not renew for so long acts instead.
+pub const ACTING_LEASE: Duration = Duration::from_millis(4000);
+
+/// A coordinator that does not act reads the configuration so often.
+pub const CONFIG_WATCH: Duration = Duration::from_millis(500);
+
+/// After the config store could not be reached.
+pub const CONFIG_RETRY: Duration = Duration::from_millis(100);
+
+/// All members of a chain are gone: so long the coordinator waits for all to return.
+pub const RESTORE_GRACE: Duration = Duration::from_millis(1000);
+
+/// A new cluster waits so long for as many nodes as a chain should have replicas.
+pub const FORM_GRACE: Duration = Duration::from_millis(2000);
+
+/// Replica processes that a coordinator knows.
+pub const REPLICAS_MAX: usize = 4096;
+
+/// Wishes of operators that are not done yet.
+pub const WISHES_MAX: usize = 1024;
+
+const _: () = assert!(HEARTBEAT.as_millis() * 3 < HEARTBEAT_MISSED.as_millis());
+const _: () = assert!(ACTING_RENEW.as_millis() * 3 < ACTING_LEASE.as_millis());
+const _: () = assert!(HEARTBEAT.as_millis() * 4 <= ACCUSED.as_millis());
