@@ -89,6 +89,16 @@ pub const ACCUSED: Duration = Duration::from_millis(1500);
 /// Who left a chain because a neighbour found it silent does not come back before this time.
 pub const SHUNNED: Duration = Duration::from_secs(5);
 
+/// Batches of one client that a shard has not answered.
+pub const CONTROL_CLIENT_WINDOW: usize = 64;
+
+/// Updates of several callers travel in one batch up to this many bytes and operations.
+pub const CONTROL_CLIENT_BATCH_BYTES: usize = 256 * 1024;
+pub const CONTROL_CLIENT_BATCH_OPS: usize = 1000;
+
+/// Bytes of updates to one shard that wait for room in the window.
+pub const CONTROL_CLIENT_QUEUE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
 /// The acting coordinator renews itself so often.
 pub const ACTING_RENEW: Duration = Duration::from_millis(1000);
 

@@ -1,5 +1,7 @@
 //! The control store: what a cluster knows about itself, in tables of small versioned rows.
 
+pub mod client;
+pub mod replica;
 pub mod rows;
 pub mod tables;
 
