@@ -4,6 +4,8 @@
 //! ends compare [`Hello`] first, so the codec needs no evolution; a record in a log file is under the
 //! version in the file's header.
 
+use std::sync::Arc;
+
 use hoplo_base::NodeId;
 use serde::{Deserialize, Serialize};
 
@@ -92,9 +94,10 @@ pub struct Entry {
     pub seq: u64,
     /// The client has seen the outcomes of all batches up to this one.
     pub answered: u64,
-    /// Microseconds since 1970 at the head: for sessions that nobody uses any more.
-    pub at_us: u64,
     pub ops: Vec<Op>,
+    /// Sessions that are over, because nothing was heard of these clients for long. Only in entries
+    /// without a client.
+    pub ended: Vec<ClientId>,
 }
 
 /// What is remembered of a client: which batch came last, and outcomes that it may not have seen.
@@ -102,8 +105,7 @@ pub struct Entry {
 pub struct Session {
     pub client: ClientId,
     pub last_seq: u64,
-    pub at_us: u64,
-    /// By seq, up to `last_seq`, without gaps: index of the entry and its outcomes.
+    /// Of the batches up to `last_seq` that are the last ones: index of the entry and its outcomes.
     pub outcomes: Vec<(u64, Vec<Outcome>)>,
 }
 
@@ -367,7 +369,7 @@ pub enum PeerBody {
     },
     /// What follows, in order; up to `stable` it is stable at the sender and all before it.
     Forward {
-        records: Vec<Record>,
+        records: Vec<Arc<Record>>,
         stable: u64,
         committed: u64,
     },
@@ -384,6 +386,12 @@ pub enum PeerBody {
     },
     Committed {
         index: u64,
+    },
+    /// From a joining replica: the last entry that it has, and how many chunks of this transfer are stable
+    /// there. More is sent as this grows.
+    Progress {
+        logged: u64,
+        chunks: u64,
     },
     LeaseWanted {
         asked: u64,
@@ -420,6 +428,10 @@ pub enum ToCoordinator {
     Report { shard: ShardId, epoch: Epoch, silent: ReplicaId },
     /// `known`: the sum of epochs that the asker has seen; answered when there is something newer.
     WantConfig { known: u64 },
+    /// Of an operator. A node that shall leave, or a replica that shall move.
+    Wished(Wish),
+    /// Not any more: the node may hold replicas again.
+    Unwished(Wish),
 }
 
 /// From a coordinator.
