@@ -1,3 +1,4 @@
 //! The shell around the control store's machines (docs/internals/control.md): disks below, the network above.
 
 pub mod disk;
+pub mod net;
