@@ -20,6 +20,7 @@
 pub mod address;
 pub mod client;
 pub mod cluster;
+pub mod config_store;
 pub mod driver;
 mod frame;
 pub mod hub;
