@@ -50,7 +50,9 @@ pub struct ReplicaId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ShardId(pub u16);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Epoch(pub u64);
 
 /// Random, chosen by the client.
@@ -259,7 +261,7 @@ pub struct Hello {
     pub who: Speaker,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Speaker {
     Client(ClientId),
     Replica(ReplicaId),
@@ -379,10 +381,10 @@ pub enum PeerBody {
         for_us: u64,
     },
     // Up the chain.
-    /// What the sender has: the last entry it keeps (0: nothing), and that entry's epoch.
+    /// What the sender has: the last entry that it keeps, and that entry's epoch; absent when it has no
+    /// complete base.
     Have {
-        logged: u64,
-        epoch: Epoch,
+        last: Option<(u64, Epoch)>,
     },
     Committed {
         index: u64,
@@ -397,6 +399,9 @@ pub enum PeerBody {
         asked: u64,
     },
     // Either way.
+    /// Something is expected of the receiver, and it was silent: answered by `Pong`, in any epoch.
+    Ping,
+    Pong,
     Stale {
         newest: Epoch,
     },
