@@ -421,7 +421,8 @@ impl Daemon {
 
     pub(crate) fn save(&mut self, entry: &impl Entry) {
         use hoplo_core::control::ControlStore;
-        self.control.put(entry.key(), entry.to_value());
+        let put = self.control.put(entry.key(), entry.to_value());
+        put.expect("a store in memory refuses nothing");
     }
 
     pub(crate) fn after(&mut self, delay: Duration, timer: Timer) {

@@ -126,7 +126,8 @@ impl Daemon {
                 self.queue.push_back(Work::Objects(objects::Event::NodeReleased { objects }));
             }
             Effect::Forget { actor } => {
-                self.control.delete(&actor_key(actor));
+                let gone = self.control.delete(&actor_key(actor));
+                gone.expect("a store in memory refuses nothing");
             }
             Effect::Save { actor } => {
                 let row = self.actors.row(actor).expect("its row changed");

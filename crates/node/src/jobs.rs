@@ -90,7 +90,8 @@ impl Daemon {
             let page = self.control.scan(Table::Function, &prefix, None, 64);
             for (_, row) in &page.rows {
                 let entry = FunctionEntry::from_row(row).expect("we wrote it");
-                self.control.delete(&function_key(job, entry.function));
+                let gone = self.control.delete(&function_key(job, entry.function));
+                gone.expect("a store in memory refuses nothing");
                 let objects = entry.contains;
                 self.queue.push_back(Work::Objects(objects::Event::NodeReleased { objects }));
             }

@@ -176,7 +176,8 @@ impl Daemon {
                 value = self.control.get(&kv_key(namespace, &key)).map(|row| row.value);
             }
             KvOperation::Put { key, value: new, overwrite: true } => {
-                self.control.put(kv_key(namespace, &key), new);
+                let put = self.control.put(kv_key(namespace, &key), new);
+                put.expect("a store in memory refuses nothing");
             }
             KvOperation::Put { key, value: new, overwrite: false } => {
                 let key = kv_key(namespace, &key);
@@ -185,7 +186,9 @@ impl Daemon {
                 }
             }
             KvOperation::Delete { key } => {
-                value = self.control.delete(&kv_key(namespace, &key)).map(|row| row.value);
+                let gone = self.control.delete(&kv_key(namespace, &key));
+                let gone = gone.expect("a store in memory refuses nothing");
+                value = gone.map(|row| row.value);
             }
             KvOperation::Keys { prefix } => {
                 let all = kv_key(namespace, b"").bytes.len();

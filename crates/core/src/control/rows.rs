@@ -4,7 +4,7 @@ use hoplo_base::{ActorId, FunctionId, JobId, NodeId, ObjectId, ResourceSet};
 use hoplo_wire::node::{JobConfig, NodeCodecError};
 use serde::{Deserialize, Serialize};
 
-use super::tables::{Key, Row, Table};
+use hoplo_wire::control::{Key, Refusal, Row, Table};
 
 /// What a table's rows are made of: a key that names the thing, and the thing.
 pub trait Entry: Serialize + for<'a> Deserialize<'a> {
@@ -145,10 +145,13 @@ mod tests {
     fn an_entry_survives_its_row_and_rubbish_is_an_error() {
         let entry = EventEntry { at_us: 5, seq: 1, text: "job 1 started".to_string() };
         let mut store = MemoryStore::new();
-        store.put(entry.key(), entry.to_value());
+        store.put(entry.key(), entry.to_value()).unwrap();
         let row = store.get(&entry.key()).unwrap();
         assert_eq!(EventEntry::from_row(&row), Ok(entry));
-        assert!(EventEntry::from_row(&Row { value: vec![0xff], version: 1 }).is_err());
+        assert!(
+            EventEntry::from_row(&Row { value: vec![0xff], version: 1, index: 1, finished: false })
+                .is_err()
+        );
     }
 
     #[test]
@@ -157,4 +160,9 @@ mod tests {
         assert_ne!(keys[0], keys[1]);
         assert!(!keys[1].bytes.starts_with(&kv_key("a", b"").bytes));
     }
+}
+
+/// Checks a row's value, at the head of a chain: what is refused here never reaches a replica.
+pub fn validate(_key: &Key, _value: &[u8]) -> Result<(), Refusal> {
+    Ok(())
 }
