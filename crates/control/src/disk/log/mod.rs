@@ -24,7 +24,7 @@ mod recovery;
 mod segment;
 mod sync;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod thread;
 mod writer;
 
