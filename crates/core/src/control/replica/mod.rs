@@ -76,7 +76,7 @@ pub use event::{Effect, Event};
 use history::History;
 use on_query::Queries;
 use snapshot::Snapshots;
-pub use status::{Role, Status};
+pub use status::{Found, Role, Status};
 use subscribe::Subscriptions;
 use watch::Watch;
 
