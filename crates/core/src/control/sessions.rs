@@ -69,7 +69,7 @@ impl Sessions {
         self.bytes += outcome_bytes(&outcomes);
         held.outcomes.push_back((index, outcomes));
         // Never this one: its client cannot have seen it.
-        while held.outcomes.len() > 1 && seq - held.outcomes.len() as u64 + 1 <= answered {
+        while held.outcomes.len() > 1 && seq - (held.outcomes.len() as u64) < answered {
             let (_, outcomes) = held.outcomes.pop_front().expect("more than one");
             self.bytes -= outcome_bytes(&outcomes);
         }

@@ -26,8 +26,8 @@ impl Archiving {
     }
 
     pub fn applied(&mut self, index: u64) {
-        if let Some((_, bytes)) = self.entered.pop_front_if(|(entered, _)| *entered <= index) {
-            self.bytes -= bytes;
+        if self.entered.front().is_some_and(|(entered, _)| *entered <= index) {
+            self.bytes -= self.entered.pop_front().map_or(0, |(_, bytes)| bytes);
         }
     }
 

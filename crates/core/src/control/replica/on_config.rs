@@ -53,10 +53,10 @@ impl Replica {
         } else if !was_tail {
             self.subscriptions.news();
         }
-        if let Some((from, message)) = self.early.take() {
-            if message.epoch >= self.epoch() {
-                self.on_peer(now, from, message, effects);
-            }
+        if let Some((from, message)) = self.early.take()
+            && message.epoch >= self.epoch()
+        {
+            self.on_peer(now, from, message, effects);
         }
     }
 

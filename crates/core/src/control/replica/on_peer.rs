@@ -30,23 +30,21 @@ impl Replica {
         self.heard(now, from);
         let ours = self.epoch();
         match message.body {
-            PeerBody::Ping => return self.send(from, PeerBody::Pong, effects),
-            PeerBody::Pong => return,
+            PeerBody::Ping => self.send(from, PeerBody::Pong, effects),
+            PeerBody::Pong => {}
             PeerBody::Stale { newest } => {
                 if newest > ours {
                     effects.push(Effect::WantConfig { epoch: newest });
                 }
-                return;
             }
             _ if message.epoch < ours => {
-                return self.send(from, PeerBody::Stale { newest: ours }, effects);
+                self.send(from, PeerBody::Stale { newest: ours }, effects);
             }
             _ if message.epoch > ours => {
                 effects.push(Effect::WantConfig { epoch: message.epoch });
                 if matches!(message.body, PeerBody::Sync { .. }) {
                     self.early = Some((from, message));
                 }
-                return;
             }
             PeerBody::Sync { logged, committed } if from_up => {
                 self.on_sync(logged, committed, effects);

@@ -118,10 +118,10 @@ impl Replica {
             }
             return;
         }
-        while let Some(asked) =
-            self.queries.waiting.pop_front_if(|asked| asked.at + CONTROL_QUERY_WAIT <= now)
-        {
+        let over = |asked: &Asked| asked.at + CONTROL_QUERY_WAIT <= now;
+        while self.queries.waiting.front().is_some_and(over) {
             let why = Refusal::Busy(self.why_not_answering(now));
+            let asked = self.queries.waiting.pop_front().expect("it was just looked at");
             refuse(&asked, why, effects);
         }
         if !self.queries.waiting.is_empty() && !self.has_lease(now) {
