@@ -153,11 +153,13 @@ impl Hub {
         Ok(bound)
     }
 
-    /// Answered by `Opened` or `Closed`, in a later turn.
+    /// Answered by `Opened` or `Closed`, in a later turn. What is sent before goes to whoever of the cluster
+    /// answers there.
     pub fn dial(&mut self, text: &str) -> LinkId {
         let id = self.new_id();
         match self.try_dial(id, text) {
-            Ok(link) => {
+            Ok(mut link) => {
+                link.push(&Frame::Hello(self.options.hello.clone()));
                 let open = Open::new(link, Stage::Connecting, true, text.to_string());
                 self.links.insert(id, open);
             }
@@ -309,7 +311,6 @@ impl Hub {
                 return;
             }
             open.stage = Stage::Greeting;
-            open.link.push(&Frame::Hello(self.options.hello.clone()));
             open.writing = true;
         }
         if event.readable {

@@ -26,6 +26,7 @@ mod frame;
 pub mod hub;
 mod link;
 mod poll;
+pub mod server;
 pub mod tls;
 
 pub use frame::{Frame, Question};

@@ -75,7 +75,8 @@ impl ConfigStore for FileStore {
             return Ok(Swapped::Conflict);
         }
         let revision = found.unwrap_or(0) + 1;
-        self.replace(&Document::encode(revision, config)).map_err(|error| self.unreachable(&error))?;
+        self.replace(&Document::encode(revision, config))
+            .map_err(|error| self.unreachable(&error))?;
         Ok(Swapped::Stored(revision))
     }
 }

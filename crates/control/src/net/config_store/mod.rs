@@ -95,8 +95,7 @@ impl Document {
         struct Format {
             format: u32,
         }
-        let unreadable =
-            |why: String| StoreError::Unreadable { place: place.to_string(), why };
+        let unreadable = |why: String| StoreError::Unreadable { place: place.to_string(), why };
         let found: Format =
             serde_json::from_slice(bytes).map_err(|error| unreadable(error.to_string()))?;
         if found.format != FORMAT {
