@@ -38,9 +38,23 @@ pub enum ColdReport {
 
 #[derive(Debug)]
 enum Request {
-    Write { flush: u64, what: Flush },
-    Get { attempt: u64, key: Key },
-    Scan { attempt: u64, range: Range },
+    Write {
+        flush: u64,
+        what: Flush,
+    },
+    Get {
+        attempt: u64,
+        key: Key,
+    },
+    Scan {
+        attempt: u64,
+        range: Range,
+    },
+    /// Answered there instead of by a report.
+    Ask {
+        key: Key,
+        answer: Sender<Result<Option<Row>, ColdError>>,
+    },
 }
 
 /// The cold tier of one replica.
@@ -84,6 +98,13 @@ impl ColdThread {
         self.send(Request::Scan { attempt, range });
     }
 
+    /// Waits for the answer, behind everything that was asked for before.
+    pub fn ask(&self, key: Key) -> Result<Option<Row>, ColdError> {
+        let (answer, answered) = channel();
+        self.send(Request::Ask { key, answer });
+        answered.recv().expect("the thread answers before it ends")
+    }
+
     pub fn usage(&self) -> Usage {
         *self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -124,8 +145,9 @@ impl<F: FnMut(ColdReport)> Worker<F> {
             };
             match next {
                 Ok(request) => {
-                    let report = self.carry_out(request);
-                    (self.report)(report);
+                    if let Some(report) = self.carry_out(request) {
+                        (self.report)(report);
+                    }
                 }
                 // Nobody asked: an error is met again by the next who does.
                 Err(RecvTimeoutError::Timeout) => {
@@ -136,7 +158,7 @@ impl<F: FnMut(ColdReport)> Worker<F> {
         }
     }
 
-    fn carry_out(&mut self, request: Request) -> ColdReport {
+    fn carry_out(&mut self, request: Request) -> Option<ColdReport> {
         let (number, done) = match request {
             Request::Write { flush, what } => {
                 let done = self.with_file(true, |file| file.write(what));
@@ -151,8 +173,14 @@ impl<F: FnMut(ColdReport)> Worker<F> {
                 let page = done.map(Option::unwrap_or_default);
                 (attempt, page.map(|page| ColdReport::Page { attempt, page }))
             }
+            Request::Ask { key, answer } => {
+                let done = self.with_file(false, |file| file.row(&key));
+                // Who asked may have gone.
+                let _ = answer.send(done.map(Option::flatten));
+                return None;
+            }
         };
-        done.unwrap_or_else(|error| ColdReport::Failed { number, error })
+        Some(done.unwrap_or_else(|error| ColdReport::Failed { number, error }))
     }
 
     /// `None`: there is no file, and it is not to be made. After an error it is opened anew: redb does

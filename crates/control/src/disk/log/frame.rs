@@ -119,6 +119,9 @@ pub enum Kind {
     Chunk,
     /// Entries before this frame that come after `index` are void; if it is 0, the chunks are, too. No bytes.
     Truncated,
+    /// The snapshot with this number (8 bytes) is complete: all of it lies before this frame. `index` is what it
+    /// is as of.
+    Done,
 }
 
 impl Kind {
@@ -136,6 +139,7 @@ impl Kind {
             2 => Some(Self::Base),
             3 => Some(Self::Chunk),
             4 => Some(Self::Truncated),
+            5 => Some(Self::Done),
             _ => None,
         }
     }
@@ -146,6 +150,7 @@ impl Kind {
             Self::Base => 2,
             Self::Chunk => 3,
             Self::Truncated => 4,
+            Self::Done => 5,
         }
     }
 }
@@ -187,6 +192,12 @@ pub fn put_record(out: &mut Vec<u8>, record: &Record, mark: u32, synced: Positio
 pub fn put_truncated(out: &mut Vec<u8>, after: u64, mark: u32, synced: Position) {
     let start = begin(out);
     finish(&mut out[start..], Kind::Truncated, after, mark, synced);
+}
+
+pub fn put_done(out: &mut Vec<u8>, snapshot: u64, as_of: u64, mark: u32, synced: Position) {
+    let start = begin(out);
+    out.extend_from_slice(&snapshot.to_le_bytes());
+    finish(&mut out[start..], Kind::Done, as_of, mark, synced);
 }
 
 fn begin(out: &mut Vec<u8>) -> usize {

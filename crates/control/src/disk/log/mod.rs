@@ -19,7 +19,6 @@
 //! - LOG-4: a segment goes only when a finished snapshot behind it, on disk, has all that is in it.
 
 mod frame;
-mod order;
 mod recovery;
 mod segment;
 mod sync;

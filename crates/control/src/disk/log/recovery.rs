@@ -6,9 +6,11 @@
 //! machine died, and all from here on was never promised to survive that: it is cut off.
 //!
 //! # What is read
-//! A log begins with the base of a snapshot, but older entries that this snapshot does not cover may
-//! lie before it (they were pending when it was made), and remains of older snapshots. Of those the
-//! entries come right after the base, where a log without older remains would have them.
+//! The last snapshot that was complete is where a log begins: with its first chunk, the base. Before it may lie
+//! older entries, of which those count that it does not cover (they were pending when it was made), and
+//! remains of older snapshots, which do not count. The older entries are given out right after the base, where a
+//! log without remains would have them. What is given out has no gaps: a file that was taken away is
+//! found.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -19,7 +21,6 @@ use hoplo_wire::control::{Chunk, Record};
 use rustix::fs::{FlockOperation, flock};
 
 use super::frame::{BadHeader, FORMAT, Frame, Kind, Position};
-use super::order::Order;
 use super::segment::{FrameReader, Segment, Step, list};
 use super::writer::Writer;
 use super::{LogError, LogOptions};
@@ -33,8 +34,10 @@ pub struct Recovery {
     pub(super) segments: BTreeMap<u64, Segment>,
     /// What does not count before a position: entries after this index.
     truncations: Vec<(Position, u64)>,
-    /// Where the snapshot begins that everything is based on, and what it is as of.
-    base: Option<(Position, u64)>,
+    /// First chunks: where, of which snapshot, and what it is as of.
+    bases: Vec<(Position, u64, u64)>,
+    /// The last snapshot that was complete; absent: the first one is the base.
+    done: Option<u64>,
     pub cut: Option<Cut>,
     /// Nothing before this counts.
     begin: Position,
@@ -79,7 +82,8 @@ impl Recovery {
             lock,
             segments: BTreeMap::new(),
             truncations: Vec::new(),
-            base: None,
+            bases: Vec::new(),
+            done: None,
             cut: None,
             begin: Position::default(),
             synced: Position::default(),
@@ -100,6 +104,8 @@ impl Recovery {
     pub fn records(&self) -> Records<'_> {
         Records {
             recovery: self,
+            base: self.base(),
+            next: 1,
             segments: self.segments.keys().copied().collect::<Vec<_>>().into_iter(),
             reader: None,
             older: Vec::new(),
@@ -125,7 +131,6 @@ impl Recovery {
 
     /// Reads everything once; `Some`: up to where it is good.
     fn verify(&mut self, files: &[(u64, PathBuf)]) -> Result<Option<Bad>, LogError> {
-        let mut order = Order::default();
         let mut bad: Option<Bad> = None;
         let mut last: Option<u64> = None;
         for (number, path) in files {
@@ -162,10 +167,7 @@ impl Recovery {
                 bad.claim = bad.claim.max(reader.claim_behind().map_err(named)?);
                 continue;
             }
-            bad = self.verify_segment(*number, path, &mut reader, &mut order)?;
-        }
-        if let (Some((_, path)), Err(why)) = (files.first(), order.finish()) {
-            return Err(LogError::Corrupt { path: path.clone(), offset: 0, why });
+            bad = self.verify_segment(*number, path, &mut reader)?;
         }
         Ok(bad)
     }
@@ -175,7 +177,6 @@ impl Recovery {
         number: u64,
         path: &Path,
         reader: &mut FrameReader,
-        order: &mut Order,
     ) -> Result<Option<Bad>, LogError> {
         let named = |error| LogError::Io { path: path.to_path_buf(), error };
         let mut segment = Segment { path: path.to_path_buf(), ..Segment::default() };
@@ -185,20 +186,25 @@ impl Recovery {
             match reader.step().map_err(named)? {
                 Step::Frame(frame) => {
                     self.synced = self.synced.max(frame.synced);
-                    order.take(frame.kind, frame.index).map_err(|why| {
-                        let (path, offset) = (path.to_path_buf(), at.offset());
-                        LogError::Corrupt { path, offset, why }
-                    })?;
                     let mut snapshot = None;
                     match frame.kind {
                         Kind::Entry | Kind::Chunk => {}
                         Kind::Base => {
-                            snapshot = Some(chunk(reader.record(), path, at)?.snapshot);
-                            self.base.get_or_insert((at, frame.index));
+                            let number = chunk(reader.record(), path, at)?.snapshot;
+                            self.bases.push((at, number, frame.index));
+                            snapshot = Some(number);
                         }
                         Kind::Truncated => {
                             segment.truncate(frame.index);
                             self.truncate(at, frame.index);
+                        }
+                        Kind::Done => {
+                            let number = reader.record().first_chunk();
+                            let number = number.map(|number| u64::from_le_bytes(*number));
+                            // Without its base it says nothing.
+                            if self.bases.iter().any(|(_, begun, _)| Some(*begun) == number) {
+                                self.done = number;
+                            }
                         }
                     }
                     segment.note(frame.kind, frame.index, snapshot);
@@ -220,8 +226,16 @@ impl Recovery {
         self.segments.values_mut().for_each(|segment| segment.truncate(after));
         self.truncations.push((at, after));
         if after == 0 {
-            (self.begin, self.base) = (at, None);
+            self.begin = at;
+            self.bases.clear();
+            self.done = None;
         }
+    }
+
+    /// Where the snapshot begins that everything is based on, and what it is as of.
+    fn base(&self) -> Option<(Position, u64)> {
+        let done = self.bases.iter().rfind(|(_, number, _)| Some(*number) == self.done);
+        done.or(self.bases.first()).map(|(at, _, as_of)| (*at, *as_of))
     }
 
     fn check_identity(&self, reader: &FrameReader, path: &Path) -> Result<(), LogError> {
@@ -278,12 +292,15 @@ impl Recovery {
 /// The records of a log, one by one; after an error nothing more comes.
 pub struct Records<'a> {
     recovery: &'a Recovery,
+    base: Option<(Position, u64)>,
+    /// The entry that must come next.
+    next: u64,
     segments: std::vec::IntoIter<u64>,
     reader: Option<(u64, FrameReader)>,
-    /// Entries before the base that come after what it is as of.
-    older: Vec<Record>,
+    /// Entries before the base that come after what it is as of, and where they lie.
+    older: Vec<(Position, Record)>,
     /// Next to be given out, last first.
-    ready: Vec<Record>,
+    ready: Vec<(Position, Record)>,
     /// Whose bases were read: chunks of others are remains.
     snapshots: Vec<u64>,
     /// So many truncations lie behind us.
@@ -307,8 +324,8 @@ impl Iterator for Records<'_> {
 impl Records<'_> {
     fn next_record(&mut self) -> Result<Option<Record>, LogError> {
         loop {
-            if let Some(record) = self.ready.pop() {
-                return Ok(Some(record));
+            if let Some((at, record)) = self.ready.pop() {
+                return self.in_order(at, record).map(Some);
             }
             let Some((number, mut reader)) = self.reader.take() else {
                 let Some(number) = self.segments.next() else { return Ok(None) };
@@ -330,10 +347,23 @@ impl Records<'_> {
             };
             let taken = self.take(at, frame, reader.record(), &segment.path)?;
             self.reader = Some((number, reader));
-            if taken.is_some() {
-                return Ok(taken);
+            if let Some(record) = taken {
+                return self.in_order(at, record).map(Some);
             }
         }
+    }
+
+    fn in_order(&mut self, at: Position, record: Record) -> Result<Record, LogError> {
+        match &record {
+            Record::Entry(entry) if entry.index != self.next => {
+                let path = self.recovery.segments[&at.segment()].path.clone();
+                let why = format!("entry {} is here where {} should be", entry.index, self.next);
+                return Err(LogError::Corrupt { path, offset: at.offset(), why });
+            }
+            Record::Entry(_) => self.next = self.next.saturating_add(1),
+            Record::Chunk(chunk) => self.next = self.next.max(chunk.as_of.saturating_add(1)),
+        }
+        Ok(record)
     }
 
     /// `None`: it is not given out, or not yet.
@@ -344,23 +374,20 @@ impl Records<'_> {
         bytes: &[u8],
         path: &Path,
     ) -> Result<Option<Record>, LogError> {
+        let remains = at < self.recovery.begin || self.base.is_some_and(|(base, _)| at < base);
         match frame.kind {
-            Kind::Truncated => Ok(None),
-            _ if at < self.recovery.begin => Ok(None),
-            Kind::Entry => {
-                if frame.index > self.truncated_after(at) {
-                    return Ok(None);
-                }
-                match self.recovery.base {
-                    Some((base, as_of)) if at < base => {
-                        if frame.index > as_of {
-                            self.older.push(decode(bytes, path, at)?);
-                        }
-                        Ok(None)
-                    }
-                    _ => decode(bytes, path, at).map(Some),
-                }
+            Kind::Truncated | Kind::Done => Ok(None),
+            Kind::Entry if at < self.recovery.begin || frame.index > self.truncated_after(at) => {
+                Ok(None)
             }
+            Kind::Entry if remains => {
+                if self.base.is_some_and(|(_, as_of)| frame.index > as_of) {
+                    self.older.push((at, decode(bytes, path, at)?));
+                }
+                Ok(None)
+            }
+            Kind::Base | Kind::Chunk if remains => Ok(None),
+            Kind::Entry => decode(bytes, path, at).map(Some),
             Kind::Base => {
                 let chunk = chunk(bytes, path, at)?;
                 self.snapshots.push(chunk.snapshot);

@@ -168,7 +168,7 @@ impl Segment {
         match kind {
             Kind::Entry => self.last_index = self.last_index.max(index),
             Kind::Base => self.snapshots.extend(snapshot.map(|snapshot| (snapshot, index))),
-            Kind::Chunk | Kind::Truncated => {}
+            Kind::Chunk | Kind::Truncated | Kind::Done => {}
         }
     }
 

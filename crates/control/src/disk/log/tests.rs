@@ -174,6 +174,30 @@ fn a_finished_snapshot_frees_what_it_covers_and_pending_entries_stay() {
     assert_eq!(records, expected);
 }
 
+/// Found by `it_is_a_map_that_survives`: a segment that had to stay held the base of an older snapshot,
+/// and was taken for the beginning.
+#[test]
+fn the_base_of_an_older_snapshot_that_stays_is_not_the_beginning() {
+    let folder = Folder::new();
+    let mut log = writer(&folder.0, Fsync::Always);
+    let fill = |log: &mut Writer| {
+        (0..80).for_each(|_| log.append(&chunk(9, 0, Some(3), true)));
+        log.flush().unwrap();
+    };
+    (1..=15).for_each(|index| log.append(&entry(index, 1)));
+    fill(&mut log);
+    log.append(&chunk(1, 14, None, true));
+    log.append(&entry(16, 1));
+    log.snapshot_done(1).unwrap();
+    fill(&mut log);
+    log.append(&chunk(2, 15, None, true));
+    log.snapshot_done(2).unwrap();
+    log.close().unwrap();
+    assert_eq!(segments(&folder.0).len(), 2);
+    let (records, _) = read(options(&folder.0, Fsync::Always)).unwrap();
+    assert_eq!(records, [chunk(2, 15, None, true), entry(16, 1)]);
+}
+
 #[test]
 fn a_log_of_another_cluster_or_a_newer_program_is_refused_by_name() {
     let folder = Folder::new();
@@ -231,9 +255,13 @@ fn a_missing_segment_is_damage() {
         log.flush().unwrap();
     }
     log.close().unwrap();
-    fs::remove_file(&segments(&folder.0)[1]).unwrap();
+    let files = segments(&folder.0);
+    fs::remove_file(&files[1]).unwrap();
     let error = Recovery::open(options(&folder.0, Fsync::Always)).unwrap_err();
     assert!(error.to_string().contains("segment 2 is missing"), "{error}");
+    fs::remove_file(&files[0]).unwrap();
+    let error = read(options(&folder.0, Fsync::Always)).unwrap_err();
+    assert!(error.is_damage() && error.to_string().contains("where 1 should be"), "{error}");
 }
 
 #[test]

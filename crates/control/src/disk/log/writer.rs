@@ -130,12 +130,13 @@ impl Writer {
 
     /// All chunks of this snapshot were appended: what it covers may go (LOG-4).
     pub fn snapshot_done(&mut self, snapshot: u64) -> Result<(), LogError> {
-        self.flush()?;
         let begins = self.segments.iter().find_map(|(number, segment)| {
             let found = segment.snapshots.iter().find(|(found, _)| *found == snapshot)?;
             Some((*number, found.1))
         });
         let Some((first, as_of)) = begins else { return Ok(()) };
+        frame::put_done(&mut self.buffer, snapshot, as_of, self.mark, self.synced.position());
+        self.flush()?;
         let older = self.segments.range(..first);
         let covered = older.take_while(|(_, segment)| segment.last_index <= as_of);
         let numbers: Vec<u64> = covered.map(|(number, _)| *number).collect();
