@@ -52,7 +52,8 @@ impl Coordinator {
     }
 
     pub(super) fn who_holds_something(&self) -> Option<&Member> {
-        let holding = self.replicas.values().find(|known| !known.holds.is_empty());
+        let mut all = self.replicas.values();
+        let holding = all.find(|known| known.holds.values().any(|it| it.logged > 0));
         holding.map(|known| &known.member)
     }
 }

@@ -51,7 +51,7 @@ use hoplo_wire::control::{
     ToCoordinator, Wish,
 };
 
-pub use explain::Explanation;
+pub use explain::{Explanation, line};
 use known::Accusations;
 pub use known::{Known, Standing};
 use watch::Watch;
