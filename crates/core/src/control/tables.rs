@@ -83,9 +83,28 @@ impl Covered {
     }
 }
 
+/// A key as the map has it: its beginning lies beside it, so that few comparisons follow a pointer. That
+/// halves the instructions of an update, and saves most of the cache misses of a large map.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// The table and the first 15 bytes (then zeros), as a number: it is ordered as keys are.
+    beginning: u128,
+    key: Key,
+}
+
+impl Place {
+    fn of(key: &Key) -> Self {
+        let mut beginning = [0; 16];
+        beginning[0] = key.table as u8;
+        let len = key.bytes.len().min(15);
+        beginning[1..=len].copy_from_slice(&key.bytes[..len]);
+        Self { beginning: u128::from_be_bytes(beginning), key: key.clone() }
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Tables {
-    rows: BTreeMap<Key, Row>,
+    rows: BTreeMap<Place, Row>,
     covered: Covered,
     bytes: u64,
     finished_rows: usize,
@@ -114,7 +133,7 @@ impl Tables {
             }
             Op::Delete { key, expected } => self.delete(key, *expected),
             Op::Archive { key, version } => {
-                let found = self.rows.get(key).map_or(0, |row| row.version);
+                let found = self.get(key).map_or(0, |row| row.version);
                 if found != *version || found == 0 {
                     return Applied::Conflict { found };
                 }
@@ -134,7 +153,7 @@ impl Tables {
                 self.finished_rows += 1;
                 self.finished.push_back((row.index, key.clone()));
             }
-            let before = self.rows.insert(key.clone(), row.clone());
+            let before = self.rows.insert(Place::of(key), row.clone());
             assert!(before.is_none(), "{key:?} was not covered");
         }
         self.covered = match &chunk.until {
@@ -155,7 +174,8 @@ impl Tables {
         while sum < bytes && chosen.len() < rows_max {
             let Some((index, key)) = self.finished.get(self.looked_at) else { break };
             self.looked_at += 1;
-            if let Some(row) = self.rows.get(key).filter(|row| row.finished && row.index == *index)
+            if let Some(row) =
+                self.rows.get(&Place::of(key)).filter(|row| row.finished && row.index == *index)
             {
                 sum += row_bytes(key, row.value.len(), true);
                 chosen.push((key.clone(), row.version));
@@ -170,13 +190,13 @@ impl Tables {
     }
 
     pub fn get(&self, key: &Key) -> Option<&Row> {
-        self.rows.get(key)
+        self.rows.get(&Place::of(key))
     }
 
     /// Rows from `from` on (absent: from the first).
     pub fn range(&self, from: Option<&Key>) -> impl Iterator<Item = (&Key, &Row)> {
-        let start = from.map_or(Bound::Unbounded, Bound::Included);
-        self.rows.range::<Key, _>((start, Bound::Unbounded))
+        let start = from.map_or(Bound::Unbounded, |from| Bound::Included(Place::of(from)));
+        self.rows.range((start, Bound::Unbounded)).map(|(place, row)| (&place.key, row))
     }
 
     /// At most `limit` (> 0) rows, and about `bytes` of them, whose keys begin with `prefix`.
@@ -230,16 +250,16 @@ impl Tables {
 
     pub fn check(&self) {
         let bytes: u64 =
-            self.rows.iter().map(|(key, row)| row_bytes(key, row.value.len(), row.finished)).sum();
+            self.range(None).map(|(key, row)| row_bytes(key, row.value.len(), row.finished)).sum();
         assert_eq!(self.bytes, bytes, "CTL-3");
         let finished: Vec<&Key> =
-            self.rows.iter().filter(|(_, row)| row.finished).map(|(key, _)| key).collect();
+            self.range(None).filter(|(_, row)| row.finished).map(|(key, _)| key).collect();
         assert_eq!(self.finished_rows, finished.len(), "CTL-3");
         let mut queued: Vec<&Key> = self
             .finished
             .iter()
             .filter(|(index, key)| {
-                self.rows.get(key).is_some_and(|row| row.finished && row.index == *index)
+                self.get(key).is_some_and(|row| row.finished && row.index == *index)
             })
             .map(|(_, key)| key)
             .collect();
@@ -247,7 +267,9 @@ impl Tables {
         // Put, deleted and put again by one entry: it is there twice.
         queued.dedup();
         assert_eq!(queued, finished, "CTL-4");
-        assert!(self.rows.keys().all(|key| self.covered.covers(key)), "a row that is not covered");
+        let covered = self.range(None).all(|(key, _)| self.covered.covers(key));
+        assert!(covered, "a row that is not covered");
+        assert!(self.range(None).is_sorted_by_key(|(key, _)| key), "CTL-2");
         assert!(self.looked_at <= self.finished.len(), "looked at more than there is");
         if self.covered == Covered::All {
             assert!(self.finished.iter().is_sorted_by_key(|(index, _)| *index), "CTL-4");
@@ -264,7 +286,7 @@ impl Tables {
     ) -> Applied {
         use std::collections::btree_map::Entry;
         let mut queue = finished;
-        let version = match self.rows.entry(key.clone()) {
+        let version = match self.rows.entry(Place::of(key)) {
             Entry::Vacant(vacant) => {
                 if expected.is_some_and(|expected| expected != 0) {
                     return Applied::Conflict { found: 0 };
@@ -300,7 +322,7 @@ impl Tables {
     }
 
     fn delete(&mut self, key: &Key, expected: Option<u64>) -> Applied {
-        let found = self.rows.get(key).map_or(0, |row| row.version);
+        let found = self.get(key).map_or(0, |row| row.version);
         if expected.is_some_and(|expected| expected != found) {
             return Applied::Conflict { found };
         }
@@ -311,7 +333,7 @@ impl Tables {
     }
 
     fn remove(&mut self, key: &Key) -> Option<Row> {
-        let row = self.rows.remove(key)?;
+        let row = self.rows.remove(&Place::of(key))?;
         self.bytes -= row_bytes(key, row.value.len(), row.finished);
         self.finished_rows -= usize::from(row.finished);
         Some(row)
@@ -325,7 +347,8 @@ impl Tables {
             let mut place = 0;
             let mut kept_before = 0;
             self.finished.retain(|(index, key)| {
-                let keep = rows.get(key).is_some_and(|row| row.finished && row.index == *index);
+                let row = rows.get(&Place::of(key));
+                let keep = row.is_some_and(|row| row.finished && row.index == *index);
                 kept_before += usize::from(keep && place < looked_at);
                 place += 1;
                 keep
@@ -338,7 +361,7 @@ impl Tables {
 
     fn forget_stale(&mut self) {
         while let Some((index, key)) = self.finished.front() {
-            if self.rows.get(key).is_some_and(|row| row.finished && row.index == *index) {
+            if self.get(key).is_some_and(|row| row.finished && row.index == *index) {
                 return;
             }
             self.finished.pop_front();

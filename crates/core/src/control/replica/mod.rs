@@ -148,6 +148,8 @@ pub struct Replica {
     /// A base that it was given and that is not stable yet: number of its last record, mark of the cold tier.
     base_unstable: Option<(u64, u64)>,
     snapshots: Snapshots,
+    /// Entries that the log gives back before the base that they follow.
+    before_base: VecDeque<Arc<Record>>,
 
     /// Head: the last batch of each client that was entered and is not applied.
     entered: Map<ClientId, u64>,
@@ -219,6 +221,7 @@ impl Replica {
             disk_reported: None,
             base_unstable: None,
             snapshots: Snapshots::default(),
+            before_base: VecDeque::new(),
             entered: Map::default(),
             asked_again: BTreeSet::new(),
             touched: BTreeMap::new(),
@@ -284,6 +287,9 @@ impl Replica {
 
     /// Does what is due.
     fn settle(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+        if self.quiet_until <= now {
+            self.quiet_until = Instant::ZERO;
+        }
         self.advance_stable();
         self.commit(now);
         self.apply(now, effects);

@@ -1,26 +1,33 @@
 //! Start-up: the records of the log, in order.
 //!
-//! A log begins with a base in chunks. Later chunks are either snapshots that this replica made of what it
+//! A log begins with a base in chunks; entries that were pending when it was made may lie before it. Later chunks are either snapshots that this replica made of what it
 //! has anyway, which are passed over, or another base that it was given in place of everything before.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
 use hoplo_base::Instant;
-use hoplo_wire::control::{Chunk, Epoch, Record};
+use hoplo_base::limits::CONTROL_PENDING_BYTES_MAX;
+use hoplo_wire::control::{Chunk, Entry, Epoch, Record};
 
 use super::Replica;
+use super::history::{entry, entry_bytes};
+use crate::control::tables::Covered;
 
 impl Replica {
     pub(super) fn on_replayed(&mut self, now: Instant, record: Record) {
         assert!(self.replaying, "the log is read before everything else");
         match record {
             Record::Entry(entry) => {
-                self.snapshots.appended(super::history::entry_bytes(&entry));
+                self.snapshots.appended(entry_bytes(&entry));
+                if *self.tables.covered() == Covered::Nothing {
+                    return self.keep_before_base(entry);
+                }
                 if entry.index != self.last() + 1 || entry.epoch < self.history.last_epoch() {
-                    // Before a base, or after one that is not complete. If it is missed, the end shows it.
+                    // Of what the base has already, or after one that is not complete.
                     return;
                 }
-                let committed = entry.committed;
-                self.history.push(std::sync::Arc::new(Record::Entry(entry)), 0);
-                self.known = self.known.max(committed);
+                self.take_replayed(Arc::new(Record::Entry(entry)));
             }
             Record::Chunk(chunk) => self.on_replayed_chunk(now, &chunk),
         }
@@ -32,6 +39,24 @@ impl Replica {
         }
     }
 
+    fn take_replayed(&mut self, record: Arc<Record>) {
+        self.known = self.known.max(entry(&record).committed);
+        self.history.push(record, 0);
+    }
+
+    /// So many may have been pending; others are of no use.
+    fn keep_before_base(&mut self, new: Entry) {
+        self.before_base.push_back(Arc::new(Record::Entry(new)));
+        let bytes = |records: &VecDeque<Arc<Record>>| -> u64 {
+            records.iter().map(|record| entry_bytes(entry(record))).sum()
+        };
+        if self.before_base.len().is_power_of_two() {
+            while bytes(&self.before_base) > 2 * CONTROL_PENDING_BYTES_MAX {
+                self.before_base.pop_front();
+            }
+        }
+    }
+
     fn on_replayed_chunk(&mut self, now: Instant, chunk: &Chunk) {
         if self.has_base() && (chunk.from.is_some() || self.made_it(chunk)) {
             self.known = self.known.max(chunk.as_of);
@@ -40,10 +65,19 @@ impl Replica {
         if chunk.from.is_some() && self.snapshots.replaying != Some(chunk.snapshot) {
             return;
         }
+        if chunk.from.is_none() {
+            self.snapshots.replayed_base = chunk.as_of;
+        }
         self.snapshots.replaying = Some(chunk.snapshot);
         if self.take_chunk(now, chunk, &mut Vec::new()).is_err() {
             self.tell(now, format!("the log has no complete base: chunk as of {}", chunk.as_of));
             self.forget_all();
+        }
+        for record in std::mem::take(&mut self.before_base) {
+            if self.last() + 1 == entry(&record).index && self.tables.covered() != &Covered::Nothing
+            {
+                self.take_replayed(record);
+            }
         }
     }
 
@@ -63,6 +97,7 @@ impl Replica {
         }
         self.stable = self.last();
         self.snapshots.replaying = None;
+        self.before_base.clear();
     }
 
     /// Epoch of the last thing that it was told by a chain, as far as the log says.

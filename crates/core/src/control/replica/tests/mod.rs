@@ -61,6 +61,8 @@ pub struct Cluster {
     seqs: BTreeMap<ClientId, u64>,
     requests: u64,
     events: u64,
+    /// Logs give back their base first.
+    pub sorted_logs: bool,
 }
 
 pub fn id(number: u64) -> ReplicaId {
@@ -104,6 +106,7 @@ impl Cluster {
             seqs: BTreeMap::new(),
             requests: 0,
             events: 0,
+            sorted_logs: true,
         };
         (1..=count).for_each(|number| cluster.start(number));
         let members: Vec<u64> = (1..=count).collect();
@@ -119,7 +122,7 @@ impl Cluster {
         options.me = id(number);
         options.cold_is_empty &= disk.cold.is_empty();
         let mut replica = Replica::new(options, self.now);
-        let records = read(&disk.lines);
+        let records = read(&disk.lines, self.sorted_logs);
         let mut node = Node {
             replica: replica.clone(),
             disk,
@@ -440,12 +443,15 @@ impl Cluster {
 
 /// The records that a log gives back: what a truncation took is left out, entries that the first base
 /// does not cover come after it, and of older snapshots nothing.
-fn read(lines: &[Line]) -> Vec<Arc<Record>> {
+fn read(lines: &[Line], sorted: bool) -> Vec<Arc<Record>> {
     let valid = |place: usize, index: u64| {
         !lines[place..]
             .iter()
             .any(|line| matches!(line, Line::Truncate { after } if *after < index))
     };
+    if !sorted {
+        return records_in_order(lines);
+    }
     let base = lines.iter().position(
         |line| matches!(line, Line::Record(record) if matches!(&**record, Record::Chunk(chunk) if chunk.from.is_none())),
     );
@@ -463,6 +469,22 @@ fn read(lines: &[Line]) -> Vec<Arc<Record>> {
                 Record::Chunk(_) => {}
             },
             Line::Truncate { .. } | Line::Done => {}
+        }
+    }
+    records
+}
+
+/// As they lie in the file.
+fn records_in_order(lines: &[Line]) -> Vec<Arc<Record>> {
+    let void = |place: usize, index: u64| {
+        lines[place..].iter().any(|line| matches!(line, Line::Truncate { after } if *after < index))
+    };
+    let mut records = Vec::new();
+    for (place, line) in lines.iter().enumerate() {
+        if let Line::Record(record) = line
+            && !matches!(&**record, Record::Entry(entry) if void(place, entry.index))
+        {
+            records.push(Arc::clone(record));
         }
     }
     records
