@@ -171,7 +171,7 @@ fn a_full_disk_refuses_and_works_again_when_there_is_room() {
     for number in (0..=before).chain([after]) {
         let later = (number + 1..=after)
             .filter(|later| later % 500 == number % 500 && *later != before + 1);
-        let expected = later.last().unwrap_or(number);
+        let expected = later.max().unwrap_or(number);
         assert_eq!(last_of(&store, number % 500), Some(expected), "{number}");
     }
 }
