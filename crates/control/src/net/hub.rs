@@ -156,10 +156,15 @@ impl Hub {
     /// Answered by `Opened` or `Closed`, in a later turn. What is sent before goes to whoever of the cluster
     /// answers there.
     pub fn dial(&mut self, text: &str) -> LinkId {
+        self.dial_as(self.options.hello.who, text)
+    }
+
+    /// The same, but saying that it is somebody else.
+    pub fn dial_as(&mut self, who: Speaker, text: &str) -> LinkId {
         let id = self.new_id();
         match self.try_dial(id, text) {
             Ok(mut link) => {
-                link.push(&Frame::Hello(self.options.hello.clone()));
+                link.push(&Frame::Hello(Hello { who, ..self.options.hello.clone() }));
                 let open = Open::new(link, Stage::Connecting, true, text.to_string());
                 self.links.insert(id, open);
             }

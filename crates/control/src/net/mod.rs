@@ -14,8 +14,8 @@
 //! - NET-2: a frame that cannot be read, is above its limit, or has no business there ends its connection, is
 //!   counted, and touches nothing else.
 //! - NET-3: bytes that wait for a peer to read are bounded; who does not read is disconnected.
-//! - NET-4: a client has one connection to a process; a newer one replaces the older, whose unread
-//!   requests are dropped.
+//! - NET-4: a client has one connection to a process, and a replica one for its messages; a newer one replaces
+//!   the older, whose unread messages are dropped: nothing old overtakes.
 
 pub mod address;
 pub mod client;

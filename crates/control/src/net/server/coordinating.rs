@@ -133,7 +133,7 @@ impl Server {
 
     fn announce(&mut self, config: ClusterConfig) {
         let frame = Frame::FromCoordinator(FromCoordinator::Config(config.clone()));
-        for &link in self.inbound.keys() {
+        for &link in self.clients.values().chain(self.reporters.values()) {
             self.hub.send(link, &frame);
         }
         // Others are not kept waiting by what this process does with it.
@@ -149,7 +149,7 @@ impl Server {
             }
             Speaker::Client(client) => self.clients.get(&client),
             Speaker::Replica(replica) | Speaker::Coordinator(replica) => {
-                self.replicas.get(&replica)
+                self.reporters.get(&replica)
             }
         };
         if let Some(&link) = link {
@@ -162,7 +162,7 @@ impl Server {
             self.coordinate(Event::Probed { attempt, found: Probe::Alive });
             return;
         }
-        let link = self.hub.dial(&member.address);
+        let link = self.hub.dial_as(Speaker::Coordinator(self.me.replica), &member.address);
         let until = Instant::now() + PROBE_WITHIN;
         let probing = Probing { attempt, replica: member.replica, until };
         self.coordinating.as_mut().expect("its own effect").probes.insert(link, probing);
@@ -214,6 +214,12 @@ impl Server {
         from: Speaker,
         message: ToCoordinator,
     ) {
+        if let Speaker::Replica(replica) = from
+            && self.reporters.get(&replica) != Some(&link)
+            && let Some(older) = self.reporters.insert(replica, link)
+        {
+            self.replaced(older);
+        }
         if self.coordinating.is_some() {
             self.coordinate(Event::Heard { from, message });
             return;

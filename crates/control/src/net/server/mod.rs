@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hoplo_base::limits::HEARTBEAT;
+use hoplo_core::control::coordinator;
 use hoplo_core::control::replica::{Effect, Event};
 use hoplo_wire::control::{
     ClientId, ClusterConfig, Member, Refusal, ReplicaId, Request, Response, ShardId, Speaker,
@@ -87,7 +88,9 @@ pub struct Server {
     /// Connections that others dialled.
     inbound: BTreeMap<LinkId, Speaker>,
     clients: BTreeMap<ClientId, LinkId>,
-    replicas: BTreeMap<ReplicaId, LinkId>,
+    /// A replica dials twice: to send to ours, and to speak with our coordinator.
+    senders: BTreeMap<ReplicaId, LinkId>,
+    reporters: BTreeMap<ReplicaId, LinkId>,
     coordinating: Option<Coordinating>,
     /// Where coordinators listen, itself left out; the connection, and whether it is open.
     coordinators: BTreeMap<String, Option<(LinkId, bool)>>,
@@ -110,7 +113,7 @@ pub(super) struct Inbox {
 
 pub(super) enum Report {
     Shard(ShardId, Event),
-    Coordinator(hoplo_core::control::coordinator::Event),
+    Coordinator(coordinator::Event),
 }
 
 impl Inbox {
@@ -174,7 +177,8 @@ impl Server {
             peers: Peers::default(),
             inbound: BTreeMap::new(),
             clients: BTreeMap::new(),
-            replicas: BTreeMap::new(),
+            senders: BTreeMap::new(),
+            reporters: BTreeMap::new(),
             coordinating,
             coordinators,
             config: None,
@@ -231,20 +235,20 @@ impl Server {
         }
     }
 
-    /// NET-4: the newer connection of the two is the one that counts.
     fn on_accepted(&mut self, link: LinkId, who: Speaker) {
-        let older = match who {
-            Speaker::Client(client) => self.clients.insert(client, link),
-            Speaker::Replica(replica) | Speaker::Coordinator(replica) => {
-                self.replicas.insert(replica, link)
-            }
-        };
-        if let Some(older) = older {
-            self.hub.close(older);
-            self.inbound.remove(&older);
-            self.gone(who);
-        }
         self.inbound.insert(link, who);
+        if let Speaker::Client(client) = who
+            && let Some(older) = self.clients.insert(client, link)
+        {
+            self.replaced(older);
+            self.client_gone(client);
+        }
+    }
+
+    /// NET-4: the newer connection of the two is the one that counts.
+    fn replaced(&mut self, older: LinkId) {
+        self.hub.close(older);
+        self.inbound.remove(&older);
     }
 
     fn on_dialled(&mut self, link: LinkId, who: Speaker) {
@@ -277,6 +281,12 @@ impl Server {
                 self.on_request(link, from, request);
             }
             (Some(Speaker::Replica(from)), Frame::Peer(message)) => {
+                if self.senders.get(&from) != Some(&link) {
+                    if let Some(older) = self.senders.insert(from, link) {
+                        self.replaced(older);
+                        self.peer_gone(from);
+                    }
+                }
                 let shard = message.shard;
                 self.shard(shard, Event::Peer { from, message });
             }
@@ -320,15 +330,7 @@ impl Server {
             return;
         }
         if let Some(who) = self.inbound.remove(&link) {
-            let current = match who {
-                Speaker::Client(client) => remove_current(&mut self.clients, &client, link),
-                Speaker::Replica(replica) | Speaker::Coordinator(replica) => {
-                    remove_current(&mut self.replicas, &replica, link)
-                }
-            };
-            if current {
-                self.gone(who);
-            }
+            self.on_inbound_closed(link, who);
         } else if let Some(address) = self.coordinator_of(link) {
             self.coordinators.insert(address, None);
             self.register.remove(&link);
@@ -337,19 +339,33 @@ impl Server {
         }
     }
 
-    /// Its (inbound) connection is over.
-    fn gone(&mut self, who: Speaker) {
+    fn on_inbound_closed(&mut self, link: LinkId, who: Speaker) {
         match who {
-            Speaker::Client(client) => self.every_shard(&Event::ClientGone { client }),
-            Speaker::Replica(replica) => {
-                if let Some(link) = self.peers.forget(replica) {
-                    self.hub.close(link);
+            Speaker::Client(client) => {
+                if remove_current(&mut self.clients, &client, link) {
+                    self.client_gone(client);
                 }
-                self.peer_gone(replica);
             }
+            Speaker::Replica(replica) => {
+                if remove_current(&mut self.senders, &replica, link) {
+                    // What we sent it may be lost, too: both begin anew.
+                    if let Some(link) = self.peers.forget(replica) {
+                        self.hub.close(link);
+                    }
+                    self.peer_gone(replica);
+                }
+                if remove_current(&mut self.reporters, &replica, link) {
+                    self.coordinate(coordinator::Event::Lost { from: who });
+                }
+            }
+            // It has asked whether we live.
             Speaker::Coordinator(_) => {}
         }
-        self.coordinate(hoplo_core::control::coordinator::Event::Lost { from: who });
+    }
+
+    fn client_gone(&mut self, client: ClientId) {
+        self.every_shard(&Event::ClientGone { client });
+        self.coordinate(coordinator::Event::Lost { from: Speaker::Client(client) });
     }
 
     fn peer_gone(&mut self, replica: ReplicaId) {

@@ -30,7 +30,8 @@ impl Server {
                 json!({ "shard": chain.shard.0, "members": chain.members,
                         "wished": chain.wished, "why": chain.why })
             });
-            json!({ "acts": machine.acts(), "chains": chains.collect::<Vec<_>>() })
+            json!({ "acts": machine.acts(), "chains": chains.collect::<Vec<_>>(),
+                    "story": machine.story() })
         });
         json!({
             "program": concat!("hoplo ", env!("CARGO_PKG_VERSION")),
@@ -46,7 +47,7 @@ impl Server {
                 "acting": config.acting, "wishes": config.wishes,
             })),
             "coordinator": coordinator,
-            "connections": { "clients": self.clients.len(), "replicas": self.replicas.len(),
+            "connections": { "clients": self.clients.len(), "replicas": self.senders.len(),
                              "accepted": counters.accepted,
                              "refused_hellos": counters.refused_hellos,
                              "bad_frames": counters.bad_frames,
@@ -137,7 +138,7 @@ fn shard(status: &Status, hosted: &super::Hosted) -> Value {
         "history_bytes": status.history_bytes, "pending_bytes": status.pending_bytes,
         "sessions": status.sessions, "subscriptions": status.subscriptions,
         "log_disk_bytes": hosted.disk_bytes(), "disk": status.disk,
-        "set_aside": hosted.set_aside,
+        "set_aside": hosted.set_aside, "story": hosted.machine.story(),
     })
 }
 

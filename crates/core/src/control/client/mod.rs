@@ -28,6 +28,9 @@ mod route;
 mod subscriptions;
 mod updates;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -217,8 +220,9 @@ enum LinkState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Silence {
     since: Option<Instant>,
-    /// When the chain is reported (again).
+    /// When the chain is reported (again), and after how long the next time.
     report_at: Instant,
+    report_after: Duration,
     /// When it is sent again, and after how long the next time.
     resend_at: Instant,
     resend_after: Duration,
@@ -349,7 +353,8 @@ impl Client {
                 self.on_query_refused(now, request, why, effects);
             }
             Response::Changes { shard, subscription, changes, upto } => {
-                self.on_changes(now, from, shard, subscription, changes, upto, effects);
+                let told = subscriptions::Told { from, shard, changes, upto };
+                self.on_changes(now, subscription, told, effects);
             }
             Response::Missed { shard, subscription, oldest } => {
                 self.on_missed(from, shard, subscription, oldest, effects);
@@ -390,6 +395,7 @@ impl Silence {
         Self {
             since: Some(now),
             report_at: now + SILENCE,
+            report_after: SILENCE,
             resend_at: now + RESEND_FIRST,
             resend_after: RESEND_FIRST,
         }
@@ -398,7 +404,8 @@ impl Silence {
     fn report_due(&mut self, now: Instant) -> bool {
         let due = self.since.is_some() && self.report_at <= now;
         if due {
-            self.report_at = now + SILENCE;
+            self.report_after = (self.report_after * 2).min(RESEND_LAST);
+            self.report_at = now + self.report_after;
         }
         due
     }

@@ -30,6 +30,14 @@ struct Cursor {
     missed: bool,
 }
 
+/// By a tail, or by one that was.
+pub(super) struct Told {
+    pub(super) from: ReplicaId,
+    pub(super) shard: ShardId,
+    pub(super) changes: Vec<Change>,
+    pub(super) upto: u64,
+}
+
 impl Client {
     pub(super) fn on_subscribe(
         &mut self,
@@ -86,13 +94,11 @@ impl Client {
     pub(super) fn on_changes(
         &mut self,
         now: Instant,
-        from: ReplicaId,
-        shard: ShardId,
         subscription: u64,
-        mut changes: Vec<Change>,
-        upto: u64,
+        told: Told,
         effects: &mut Vec<Effect>,
     ) {
+        let Told { from, shard, mut changes, upto } = told;
         let Some((cursor, window)) = self.cursor(subscription, shard, from) else { return };
         let told = changes.len();
         changes.retain(|change| change.index > cursor.at);
