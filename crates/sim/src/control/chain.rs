@@ -85,7 +85,11 @@ impl World {
             return;
         }
         let config = self.process(id).and_then(|it| it.held[&shard].replica.config());
-        let members: Vec<_> = config.expect("it answers").members.clone();
+        // Who was just promoted is not relied on before it has acted.
+        let config = config.expect("it answers");
+        let added = config.added.map(|(who, _)| who);
+        let members = config.members.iter().filter(|member| Some(member.replica) != added);
+        let members: Vec<_> = members.cloned().collect();
         for member in members {
             let Some(disk) = self.hosts[&member.replica.node.0].disks.get(&shard) else {
                 panic!("CHAIN-3: {member:?} has no disk of {shard:?}");
@@ -97,6 +101,26 @@ impl World {
                 });
             assert!(has, "CHAIN-3: {id:?} acknowledged {index}, which {member:?} may lose");
         }
+    }
+
+    /// Each shard has begun.
+    pub fn is_formed(&mut self) -> bool {
+        self.formed = self.formed
+            || self.store.config().is_some_and(|config| {
+                config.shards.iter().all(|chain| {
+                    chain.members.iter().all(|member| {
+                        let held =
+                            self.process(member.replica).and_then(|it| it.held.get(&chain.shard));
+                        let status = held.map(|held| held.replica.status());
+                        status.is_some_and(|it| it.acts == Some(chain.epoch))
+                            && self.hosts[&member.replica.node.0]
+                                .disks
+                                .get(&chain.shard)
+                                .is_some_and(|disk| !disk.safe_records(self.plan.fsync).is_empty())
+                    })
+                })
+            });
+        self.formed
     }
 
     /// All faults are over, and everything has to be as it should.
@@ -187,6 +211,13 @@ impl World {
                     coordinator.acts(),
                     coordinator.explain(reads)
                 );
+                if coordinator.acts() {
+                    for (id, known) in coordinator.replicas() {
+                        let standing = known.standing(reads);
+                        text +=
+                            &format!("  {}.{} {standing:?} {known:?}\n", id.node, id.incarnation);
+                    }
+                }
             }
         }
         if let Some(config) = self.store.config() {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hoplo_base::Instant;
 use hoplo_core::control::client::{Call, CallError, Client, ClientOptions, Done, Effect, Event};
+use hoplo_core::control::{Entry, EventEntry};
 use hoplo_wire::control::{ClientId, Key, Op, Query, Request, Response, ShardId, Table};
 
 use super::feed::Feed;
@@ -86,20 +87,19 @@ impl World {
     /// The program goes on: a call, if one may be open and one is left.
     pub fn client_goes(&mut self, number: u64) {
         let at_once = self.plan.calls_at_once;
-        let thinks = self.rng.delay(self.plan.thinks);
         let client = self.client(number);
-        if client.left == 0 {
+        // When one ends it goes on.
+        if client.left == 0 || client.open.len() as u64 >= at_once {
             return;
         }
-        if (client.open.len() as u64) < at_once {
-            client.left -= 1;
-            let call = client.next_call;
-            client.next_call += 1;
-            let what = self.some_call(number, call);
-            let deadline = Duration::from_millis(200 + self.rng.below(8_000));
-            self.client_calls(number, call, what, deadline);
-        }
+        client.left -= 1;
+        let call = client.next_call;
+        client.next_call += 1;
+        let what = self.some_call(number, call);
+        let deadline = Duration::from_millis(200 + self.rng.below(8_000));
+        let thinks = self.rng.delay(self.plan.thinks);
         self.after(thinks, Step::ClientGoes(number));
+        self.client_calls(number, call, what, deadline);
     }
 
     pub fn client_subscribes(&mut self, number: u64) {
@@ -154,6 +154,10 @@ impl World {
         let finished = key.table == Table::Event;
         let mut value = format!("{number}.{call}.{place}.").into_bytes();
         value.resize(value.len() + self.rng.below(200) as usize, b'x');
+        if key.table == Table::Event {
+            let text = String::from_utf8(value).expect("it was made of text");
+            value = EventEntry { at_us: 0, seq: 0, text }.to_value();
+        }
         Op::Put { key, value, expected, finished }
     }
 
@@ -280,6 +284,8 @@ impl World {
         let now = self.now;
         self.tell(|| format!("client {number}: call {call} ends with {result:?}"));
         self.calls += 1;
+        let thinks = self.rng.delay(self.plan.thinks);
+        self.after(thinks, Step::ClientGoes(number));
         let open = self.client(number).open.remove(&call).expect("CLIENT-2: it ends once");
         if let Some((shard, oldest)) = self.client(number).rereads.remove(&call) {
             let Ok(Done::Page { indexes, .. }) = &result else {

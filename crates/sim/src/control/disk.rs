@@ -51,10 +51,6 @@ impl Disk {
         self.synced = self.synced.max(upto);
     }
 
-    pub fn is_written(&self) -> bool {
-        self.written == self.end()
-    }
-
     /// The log before this snapshot may go, but for entries that came after it.
     pub fn snapshot_done(&mut self, snapshot: u64) {
         let is_first = |item: &Item| match item {

@@ -12,6 +12,10 @@ use super::world::{Step, World};
 impl World {
     pub fn fault(&mut self) {
         let Some(faults) = self.plan.faults.clone().filter(|_| self.faulty()) else { return };
+        if !self.is_formed() {
+            // A cluster that dies before its shards have reached a disk is made anew.
+            return self.after(Duration::from_millis(20), Step::Fault);
+        }
         let mut kinds: Vec<fn(&mut World)> = Vec::new();
         for (may, kind) in [
             (faults.kills, World::kills as fn(&mut World)),
@@ -166,12 +170,11 @@ impl World {
     /// Everybody may hold everything again.
     pub fn unwish_all(&mut self) {
         let wishes = self.store.config().map(|config| config.wishes.clone()).unwrap_or_default();
-        if !wishes.is_empty() {
-            for wish in wishes {
-                self.wish(ToCoordinator::Unwished(wish));
-            }
-            self.after(Duration::from_millis(300), Step::Unwishes);
+        for wish in wishes {
+            self.wish(ToCoordinator::Unwished(wish));
         }
+        // Some may be on their way into the document.
+        self.after(Duration::from_millis(300), Step::Unwishes);
     }
 
     fn wants_snapshot(&mut self) {

@@ -232,17 +232,6 @@ impl Network {
         whole.map(|(id, _)| *id).collect()
     }
 
-    pub fn between(&self, host: u64, other: u64) -> Vec<u64> {
-        let whole = self.connections.iter().filter(|(_, it)| it.broken_at.is_none());
-        whole
-            .filter(|(_, it)| {
-                let hosts = [it.ends[0].host(), it.ends[1].host()];
-                hosts == [host, other] || hosts == [other, host]
-            })
-            .map(|(id, _)| *id)
-            .collect()
-    }
-
     /// Everything that waits in front of this host, or of all: after a cut was mended or a pause is over.
     pub fn waiting(&self, now: Instant, host: Option<u64>) -> Vec<Arrange> {
         let mut arrange = Vec::new();

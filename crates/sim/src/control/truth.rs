@@ -214,9 +214,4 @@ impl Truth {
             .filter(|change| change.key.table == table && change.key.bytes.starts_with(prefix))
             .collect()
     }
-
-    /// The index of a client's batch, if it is in the history.
-    pub fn index_of(&self, client: ClientId, seq: u64) -> Option<u64> {
-        self.outcomes.get(&(client, seq)).map(|(index, _)| *index)
-    }
 }

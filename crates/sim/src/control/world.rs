@@ -82,7 +82,6 @@ pub struct Host {
 }
 
 pub struct World {
-    pub seed: u64,
     pub now: Instant,
     pub rng: Rng,
     pub plan: Plan,
@@ -97,6 +96,7 @@ pub struct World {
     pub queries: BTreeMap<(ClientId, u64), Query>,
     pub history: History,
     pub story: Story,
+    pub formed: bool,
     pub healing: bool,
     pub healed: bool,
     pub steps: u64,
@@ -144,7 +144,6 @@ impl World {
         let shards = (0..plan.shards).map(ShardId);
         let truths = shards.map(|shard| (shard, Truth::new(shard))).collect();
         Self {
-            seed,
             now,
             rng,
             plan,
@@ -159,6 +158,7 @@ impl World {
             queries: BTreeMap::new(),
             history: History::default(),
             story: Story::default(),
+            formed: false,
             healing: false,
             healed: false,
             steps: 0,

@@ -85,9 +85,10 @@ impl Coordinator {
             .clone()
             .filter(|it| self.accusations.shuns(now, chain.shard, it.member.replica))
             .count();
+        let leave = self.config().map_or(0, |config| config.wishes.len());
         format!(
             "nobody joins: of {} other replica processes {} live, {shunned} of these left this chain \
-             just now",
+             just now; operators have {leave} wishes",
             others.len(),
             alive.count()
         )

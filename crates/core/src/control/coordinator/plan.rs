@@ -18,6 +18,7 @@ impl Coordinator {
     pub(super) fn plan(&mut self, now: Instant) -> Option<ClusterConfig> {
         let before = self.config()?.clone();
         let mut next = before.clone();
+        self.wishes.retain(|(wish, _)| !is_done(wish, &before));
         for (wish, wished) in &self.wishes {
             next.wishes.retain(|it| it != wish);
             if *wished && next.wishes.len() < limits::WISHES_MAX {
@@ -35,14 +36,8 @@ impl Coordinator {
                 next.shards[at] = self.stamped(now, &chain, changed);
             }
         }
-        let shards = &next.shards;
-        next.wishes.retain(|wish| match wish {
-            Wish::Leave { .. } => true,
-            Wish::Move { shard, from, .. } => {
-                let chain = shards.get(usize::from(shard.0));
-                chain.is_some_and(|it| it.members.iter().any(|it| it.replica.node == *from))
-            }
-        });
+        let wishes = std::mem::take(&mut next.wishes);
+        next.wishes = wishes.into_iter().filter(|wish| !is_done(wish, &next)).collect();
         (next != before).then_some(next)
     }
 
@@ -51,13 +46,16 @@ impl Coordinator {
         to.epoch = Epoch(from.epoch.0 + 1);
         let is_member = |who: ReplicaId| to.members.iter().any(|member| member.replica == who);
         let old_tail = from.members.last().expect("a chain is never empty").replica;
+        let nobody_left = from.members.iter().all(|member| is_member(member.replica));
         let shared = to.members.iter().any(|member| self.is_whole(from, member.replica));
         let returned = to.members.len() == 1 && place_of(from, to.members[0].replica).is_none();
-        assert!(shared || returned, "CONF-2: {from:?} to {to:?}");
+        assert!(nobody_left || shared || returned, "CONF-2: {from:?} to {to:?}");
         // Who returned has forgotten to whom it lent: it waits in any case.
         let gone = is_member(old_tail) || self.standing(now, old_tail) == Standing::Gone;
         let promoted = from.joining.as_ref().map(|it| it.replica).filter(|it| is_member(*it));
-        let added = promoted.map(|it| (it, to.epoch)).or(from.added);
+        // Once it is known to be whole, the document need not ask any more.
+        let unsure = from.added.filter(|(who, _)| !self.is_whole(from, *who));
+        let added = promoted.map(|it| (it, to.epoch)).or(unsure);
         to.added = added.filter(|(who, _)| is_member(*who));
         to.old_tail_gone = gone && !returned;
         check_change(from, &to);
@@ -281,5 +279,16 @@ impl Coordinator {
             (!moves_to(id.node), std::cmp::Reverse(held), busy, id)
         });
         best.map(|known| known.member.clone())
+    }
+}
+
+/// A replica moves until it is where it should be; a node leaves until it is wanted again.
+fn is_done(wish: &Wish, config: &ClusterConfig) -> bool {
+    match wish {
+        Wish::Leave { .. } => false,
+        Wish::Move { shard, from, .. } => {
+            let chain = config.shards.get(usize::from(shard.0));
+            chain.is_none_or(|it| it.members.iter().all(|it| it.replica.node != *from))
+        }
     }
 }

@@ -353,6 +353,16 @@ fn a_shard_moves_by_adding_before_it_removes() {
     assert!(world.document.as_ref().unwrap().1.wishes.is_empty());
 }
 
+/// The wish never came into the document, so it was never forgotten, and the node was never used again.
+#[test]
+fn a_move_from_where_nothing_is_keeps_nobody_out() {
+    let mut world = World::formed(2, 1);
+    let wish = Wish::Move { shard: SHARD, from: NodeId(2), to: NodeId(3) };
+    world.says(id(1, 1), ToCoordinator::Wished(wish));
+    world.registers(id(2, 1), vec![]);
+    assert_eq!(world.shape(), "1.1 +2.1");
+}
+
 #[test]
 fn a_node_that_shall_leave_is_emptied_and_may_come_back() {
     let mut world = World::formed(1, 1);
