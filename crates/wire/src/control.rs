@@ -26,11 +26,13 @@ pub enum Table {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
     pub table: Table,
+    #[serde(with = "serde_bytes")]
     pub bytes: Vec<u8>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
+    #[serde(with = "serde_bytes")]
     pub value: Vec<u8>,
     /// 1 for a new row, one more with each change.
     pub version: u64,
@@ -67,7 +69,13 @@ pub struct ClusterId(pub u128);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Op {
     /// Writes if the row's version is `expected` (0: if there is no row; absent: in any case).
-    Put { key: Key, value: Vec<u8>, expected: Option<u64>, finished: bool },
+    Put {
+        key: Key,
+        #[serde(with = "serde_bytes")]
+        value: Vec<u8>,
+        expected: Option<u64>,
+        finished: bool,
+    },
     /// Removes if the row's version is `expected` (absent: in any case); from the archive, too.
     Delete { key: Key, expected: Option<u64> },
     /// Entered by the head alone: the row, if it still has that version, becomes history.
