@@ -33,7 +33,7 @@ WHEEL_SOURCES := $(RUST_SOURCES) $(PYTHON_SOURCES) setup.py pyproject.toml LICEN
 LINTED := python examples setup.py $(wildcard bench docs tests)
 
 .PHONY: build demo test dev format clean check-tools bench bench-rivals \
-        test-format test-lint test-types test-rust test-loom test-sim test-python
+        test-format test-lint test-types test-rust test-loom test-sim test-python test-cluster
 
 # ---------------------------------------------------------------------------- build
 
@@ -83,7 +83,7 @@ demo: build $(VENV)/.demo
 
 # ---------------------------------------------------------------------------- test
 
-test: test-format test-lint test-types test-rust test-loom test-sim test-python
+test: test-format test-lint test-types test-rust test-loom test-sim test-python test-cluster
 	@echo "all of make test passed"
 
 test-format: check-tools $(VENV)/.dev
@@ -111,6 +111,12 @@ test-sim: check-tools
 
 test-python: build $(VENV)/.dev
 	$(VENV_PYTHON) -m pytest $(PYTEST_FLAGS) python/tests
+
+# Control nodes as processes: killed, stopped, cut off. What cannot be done here (no root, no etcd) is skipped by name.
+test-cluster: check-tools $(VENV)/.dev
+	$(CARGO) build --locked --quiet --release -p hoplo-cli
+	$(CARGO) build --locked --quiet --release -p hoplo-sim --example check_history
+	$(VENV_PYTHON) -m pytest $(PYTEST_FLAGS) tests/cluster
 
 # ---------------------------------------------------------------------------- measure
 

@@ -1,7 +1,7 @@
 """Control nodes as processes on this machine, and clients whose histories are judged.
 
-Programs come from HOPLO_BIN and HOPLO_CHECK_HISTORY, else from the target folder (`make test-cluster` builds
-them). Nothing here sleeps for a time: it waits for a condition, with a deadline.
+Programs come from HOPLO_BIN and HOPLO_CHECK_HISTORY, else from the target folder (`make
+test-cluster` builds them). Nothing sleeps for a time: it waits for a condition, with a deadline.
 """
 
 from __future__ import annotations
@@ -107,7 +107,9 @@ class Cluster:
         configs = [status.get("config") for status in self.status().values()]
         known = [config for config in configs if config]
         newest: dict[str, Any] | None = max(
-            known, key=lambda config: sum(shard["epoch"] for shard in config["shards"]), default=None
+            known,
+            key=lambda config: sum(shard["epoch"] for shard in config["shards"]),
+            default=None,
         )
         return newest
 
@@ -142,8 +144,13 @@ class Cluster:
 
     def acting(self) -> Node:
         """The node whose coordinator acts."""
-        config = until(self.config_now, what="a configuration")
-        return self.node(config["acting"]["coordinator"]["address"])
+        return self.node(until(self._acting, what="a coordinator acts"))
+
+    def _acting(self) -> str | None:
+        for address, status in self.status().items():
+            if (status.get("coordinator") or {}).get("acts"):
+                return address
+        return None
 
     def client(self, name: str, seconds: float, **flags: Any) -> None:
         """Works for so long on a few keys, and writes down what it saw."""
@@ -160,7 +167,9 @@ class Cluster:
         for process, _ in self.clients:
             assert process.wait(60) == 0
         paths = [path for _, path in self.clients]
-        done = subprocess.run([CHECK, *paths], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            [CHECK, *paths], capture_output=True, text=True, timeout=60, check=False
+        )
         assert done.returncode == 0, done.stderr
         counts: dict[str, int] = json.loads(done.stdout)
         return counts

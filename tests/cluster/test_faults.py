@@ -1,5 +1,7 @@
-"""Control nodes die, stop, lose their disks, their links and their configuration store; clients go on, and
-what they saw is linearizable."""
+"""Control nodes die, stop, lose their disks, their links and their configuration store.
+
+Clients go on, and what they saw is linearizable.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,11 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import TREE, Cluster, Etcd, MakeCluster, free_port, run, until
+from conftest import Cluster, Etcd, MakeCluster, run, until
 
 ENDED_MIN = 200
 
@@ -206,7 +207,10 @@ def namespaces() -> Iterator[list[tuple[str, str, str]]]:
 
     mark = f"{os.getpid() % 10000}"
     bridge = f"hb{mark}"
-    made = [(f"hoplo-{mark}-{n}", f"10.231.{int(mark) % 250}.{n + 1}", f"hl{mark}-{n}") for n in range(3)]
+    made = [
+        (f"hoplo-{mark}-{n}", f"10.231.{int(mark) % 250}.{n + 1}", f"hl{mark}-{n}")
+        for n in range(3)
+    ]
     try:
         ip("link", "add", bridge, "type", "bridge")
         ip("addr", "add", f"10.231.{int(mark) % 250}.254/24", "dev", bridge)
@@ -243,7 +247,9 @@ def test_a_cut_link_is_cut_out_of_the_chain(
     link = namespaces[victim][2]
     subprocess.run(["ip", "link", "set", link, "down"], check=True)
     until(
-        lambda: cluster.nodes[victim].address not in cluster_members(cluster, cluster.nodes[victim]),
+        lambda: (
+            cluster.nodes[victim].address not in cluster_members(cluster, cluster.nodes[victim])
+        ),
         15,
         "it was cut out",
     )

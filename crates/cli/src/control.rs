@@ -73,6 +73,9 @@ pub(crate) struct ServeArgs {
     /// Where coordinators keep the configuration: file:PATH or etcd:http://HOST:PORT/KEY
     #[arg(long)]
     config: Option<String>,
+    /// Coordinate only: hold no replica
+    #[arg(long)]
+    no_replicas: bool,
     /// When an update is safe enough to be acknowledged
     #[arg(long, value_enum, default_value_t = Sync::Always)]
     fsync: Sync,
@@ -130,6 +133,7 @@ fn serve(args: &ServeArgs) -> anyhow::Result<()> {
         listen: args.listen.clone(),
         advertise: args.advertise.clone(),
         store,
+        holds_replicas: !args.no_replicas,
         fsync: match args.fsync {
             Sync::Always => Fsync::Always,
             Sync::Never => Fsync::Never,

@@ -27,6 +27,8 @@ pub mod hub;
 mod link;
 mod poll;
 pub mod server;
+#[cfg(test)]
+mod tests;
 pub mod tls;
 
 pub use frame::{Frame, Question};

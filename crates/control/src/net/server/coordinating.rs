@@ -251,6 +251,9 @@ impl Server {
     }
 
     pub(super) fn heartbeat(&mut self) {
+        if !self.holds_replicas {
+            return;
+        }
         for address in self.coordinators.keys().cloned().collect::<Vec<_>>() {
             if self.coordinators[&address].is_none() {
                 let link = self.hub.dial(&address);
@@ -270,6 +273,9 @@ impl Server {
     }
 
     pub(super) fn register_at_home(&mut self) {
+        if !self.holds_replicas {
+            return;
+        }
         let message = self.registration();
         let from = Speaker::Replica(self.me.replica);
         self.coordinate(Event::Heard { from, message });

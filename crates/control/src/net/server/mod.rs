@@ -48,6 +48,8 @@ pub struct ServerOptions {
     pub advertise: Option<String>,
     /// The coordinators' document; absent where none coordinates.
     pub store: Option<Box<dyn ConfigStore>>,
+    /// It only coordinates if not.
+    pub holds_replicas: bool,
     pub fsync: Fsync,
     /// For the hot rows of each shard.
     pub memory_bytes: Option<u64>,
@@ -79,6 +81,7 @@ pub struct Server {
     hub: Hub,
     home: Home,
     me: Member,
+    holds_replicas: bool,
     cluster: Cluster,
     fsync: Fsync,
     memory_bytes: Option<u64>,
@@ -169,6 +172,7 @@ impl Server {
             hub,
             home,
             me,
+            holds_replicas: options.holds_replicas,
             cluster: options.cluster,
             fsync: options.fsync,
             memory_bytes: options.memory_bytes,
