@@ -5,9 +5,11 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use hoplo_base::{JobId, ProcessId, TaskId};
 use hoplo_control::disk::cold::Retention;
 use hoplo_control::disk::log::Fsync;
 use hoplo_control::embedded::{Embedded, EmbeddedOptions};
+use hoplo_core::control::{Entry, TaskEntry, TaskState};
 use hoplo_wire::control::{Key, Op, Refusal, Table};
 use serde_json::{Value, json};
 
@@ -93,6 +95,13 @@ fn throughput(asked: &Asked) -> Value {
     })
 }
 
+fn empty_task(number: u64) -> Vec<u8> {
+    let owner = ProcessId(number);
+    let (task, job) = (TaskId { owner, seq: number }, JobId(1));
+    let (state, lineage, why) = (TaskState::Finished, None, None);
+    TaskEntry { task, job, owner, attempt: 0, state, lineage, why }.to_value()
+}
+
 /// Records of finished, empty tasks, one after the other: history, or kept until nothing more fits.
 fn tasks(asked: &Asked, flush: bool) -> Value {
     let mut store = open(asked);
@@ -104,7 +113,7 @@ fn tasks(asked: &Asked, flush: bool) -> Value {
     while written < asked.records {
         let ops = (written..written + asked.batch).map(|number| Op::Put {
             key: key(Table::Task, number),
-            value: vec![],
+            value: empty_task(number),
             expected: None,
             finished: flush,
         });

@@ -174,7 +174,7 @@ impl Embedded {
             old_tail_gone: true,
         }));
         // Without a base it takes nothing, and it begins one only in epoch 1.
-        if !begins && store.epoch > Epoch(1) && holding.logged == 0 {
+        if !begins && holding.epoch == Epoch(0) {
             return Err(OpenError::NoBase(options.folder));
         }
         store.start.rows = store.replica.status().rows;
@@ -475,6 +475,15 @@ mod tests {
         Key { table: Table::Task, bytes: number.to_be_bytes().to_vec() }
     }
 
+    fn value(number: u64) -> Vec<u8> {
+        use hoplo_base::{JobId, ProcessId, TaskId};
+        use hoplo_core::control::{Entry, TaskEntry, TaskState};
+        let owner = ProcessId(number);
+        let (task, job, why) = (TaskId { owner, seq: number }, JobId(1), Some("x".repeat(200)));
+        let (state, lineage) = (TaskState::Finished, None);
+        TaskEntry { task, job, owner, attempt: 0, state, lineage, why }.to_value()
+    }
+
     #[test]
     fn it_conforms_and_remembers() {
         let folder = Folder::new();
@@ -502,7 +511,7 @@ mod tests {
         let mut store = Embedded::open(few.clone()).unwrap();
         let rows = 8_000;
         for number in 0..rows {
-            store.finish(task(number), vec![number as u8; 200]).unwrap();
+            store.finish(task(number), value(number)).unwrap();
             store.flush().unwrap();
         }
         let status = store.status();
@@ -511,7 +520,7 @@ mod tests {
         let check = |store: &Embedded| {
             for number in (0..rows).step_by(997) {
                 let row = store.find(&task(number)).unwrap().unwrap();
-                assert_eq!(row.value, [number as u8; 200]);
+                assert_eq!(row.value, value(number));
             }
             assert_eq!(store.find(&task(rows)), Ok(None));
         };

@@ -9,6 +9,9 @@ pub mod store;
 pub mod tables;
 
 pub use hoplo_wire::control::{Key, Row, Table};
-pub use rows::{ActorEntry, Entry, EventEntry, FunctionEntry, JobEntry, NodeEntry};
+pub use rows::{
+    ActorEntry, Entry, EventEntry, FunctionEntry, JobEntry, NodeEntry, ObjectEntry,
+    PlacementGroupEntry, RowError, TaskEntry, TaskState,
+};
 pub use store::{CasError, ControlStore, MemoryStore};
 pub use tables::{Page, Tables};

@@ -103,14 +103,13 @@ impl Down {
     }
 
     pub fn next_deadline(&self) -> Option<Instant> {
-        let own = match &self.phase {
+        match &self.phase {
             Phase::Asked { at } => Some(*at),
             Phase::Streaming => None,
             Phase::Transfer(transfer) => {
                 (transfer.not_before > Instant::ZERO).then_some(transfer.not_before)
             }
-        };
-        own.into_iter().chain(self.watch.next_deadline()).min()
+        }
     }
 }
 
@@ -176,6 +175,11 @@ impl Replica {
         if down.joining && self.history.base() >= down.next {
             // It was slower than what is kept for it.
             self.begin_transfer(now, None);
+        }
+        if let Some(Down { phase: Phase::Transfer(transfer), .. }) = &mut self.down
+            && transfer.not_before <= now
+        {
+            transfer.not_before = Instant::ZERO;
         }
         self.send_chunks(now, effects);
         if self.down.as_ref().is_some_and(|down| matches!(down.phase, Phase::Streaming)) {

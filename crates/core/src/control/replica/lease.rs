@@ -26,6 +26,11 @@ impl Replica {
         self.send(to, PeerBody::LeaseWanted { asked: now.0 }, effects);
     }
 
+    /// When it asks again, if queries wait for one.
+    pub(super) fn next_lease_ask(&self) -> Option<Instant> {
+        self.lease_asked.filter(|_| self.queries.len() > 0).map(|asked| asked + CONTROL_PEER_QUIET)
+    }
+
     /// Less than half of it is left.
     pub(super) fn lease_runs_out(&self, now: Instant) -> bool {
         self.up.is_some() && now + CONTROL_LEASE / 2 > self.lease_until

@@ -267,15 +267,16 @@ impl Replica {
         if self.replaying {
             return self.cold.next_deadline();
         }
-        let acts = self.acting();
-        let quiet = (acts && self.last() > self.known).then_some(self.quiet_until);
+        let feeds = self.acting() && self.has_base();
         [
-            quiet.filter(|at| *at > Instant::ZERO),
+            Some(self.quiet_until).filter(|at| *at > Instant::ZERO),
             self.up.as_ref().and_then(|up| up.again_at),
             self.up.as_ref().and_then(|up| up.watch.next_deadline()),
-            self.down.as_ref().and_then(Down::next_deadline),
+            self.down.as_ref().filter(|_| feeds).and_then(Down::next_deadline),
+            self.down.as_ref().and_then(|down| down.watch.next_deadline()),
             self.cold.next_deadline(),
             self.queries.next_deadline(),
+            self.next_lease_ask(),
             self.subscriptions.next_deadline(),
             self.disk_reported,
             (self.is_head() && !self.touched.is_empty()).then_some(self.expire_at),

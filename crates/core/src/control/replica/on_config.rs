@@ -78,13 +78,15 @@ impl Replica {
         let base = Chunk {
             snapshot: self.snapshots.number(self.options.me),
             as_of: 0,
-            epoch: Epoch(0),
+            // So it can be told from having nothing.
+            epoch: self.epoch(),
             from: None,
             until: None,
             rows: vec![],
             archived: vec![],
             sessions: vec![],
         };
+        self.history.reset(0, base.epoch);
         self.tables.install(&base);
         self.append(Arc::new(Record::Chunk(base)));
     }

@@ -46,10 +46,7 @@ impl Queries {
     }
 
     pub fn next_deadline(&self) -> Option<Instant> {
-        // Until then it may ask for a lease again.
-        let again = self.waiting.front().map(|asked| asked.at + CONTROL_PEER_QUIET);
-        let over = self.waiting.front().map(|asked| asked.at + CONTROL_QUERY_WAIT);
-        again.min(over)
+        self.waiting.front().map(|asked| asked.at + CONTROL_QUERY_WAIT)
     }
 
     pub fn len(&self) -> usize {

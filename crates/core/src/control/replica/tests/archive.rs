@@ -1,6 +1,8 @@
 //! Constant memory: finished rows become history.
 
 use super::*;
+use crate::control::{Entry as _, TaskEntry, TaskState};
+use hoplo_base::{JobId, ProcessId, TaskId};
 
 const CAP: u64 = 1 << 20;
 
@@ -12,8 +14,22 @@ fn small(count: u64) -> Cluster {
     })
 }
 
+fn value(number: u64, why: &str) -> Vec<u8> {
+    let owner = ProcessId(number);
+    let entry = TaskEntry {
+        task: TaskId { owner, seq: number },
+        job: JobId(1),
+        owner,
+        attempt: 0,
+        state: TaskState::Finished,
+        lineage: None,
+        why: Some(why.to_string()),
+    };
+    entry.to_value()
+}
+
 fn finished(number: u64) -> Op {
-    let (key, value) = (task_key(number), format!("task {number}").into_bytes());
+    let (key, value) = (task_key(number), value(number, &format!("task {number}")));
     Op::Put { key, value, expected: None, finished: true }
 }
 
@@ -33,8 +49,9 @@ fn finish(cluster: &mut Cluster, head: u64, numbers: std::ops::Range<u64>) {
 }
 
 fn task(cluster: &mut Cluster, tail: u64, number: u64) -> Option<String> {
-    let value = cluster.get(tail, task_key(number)).unwrap();
-    value.map(|value| String::from_utf8(value).unwrap())
+    let value = cluster.get(tail, task_key(number)).unwrap()?;
+    let row = Row { value, version: 1, index: 1, finished: true };
+    TaskEntry::from_row(&row).unwrap().why
 }
 
 fn all_tasks(cluster: &mut Cluster, tail: u64) -> Vec<u64> {
@@ -82,9 +99,9 @@ fn for_updates_an_archived_row_is_not_there_and_a_delete_takes_it_too() {
     let outcomes = cluster.update(1, vec![exact, delete(2)]).unwrap();
     assert_eq!(outcomes, [Outcome::Conflict { found: 0 }, Outcome::Done { version: 0 }]);
     let mut again = finished(3);
-    let Op::Put { expected, value, .. } = &mut again else { unreachable!() };
+    let Op::Put { expected, value: new, .. } = &mut again else { unreachable!() };
     *expected = Some(0);
-    *value = b"again".to_vec();
+    *new = value(3, "again");
     assert_eq!(cluster.update(1, vec![again]), Ok(vec![Outcome::Done { version: 1 }]));
     assert_eq!(task(&mut cluster, 2, 1), Some("task 1".to_string()));
     assert_eq!(task(&mut cluster, 2, 2), None);
