@@ -340,10 +340,12 @@ pub enum Response {
         request: u64,
         why: Refusal,
     },
-    /// In order of their indexes; everything of interest up to `upto` has been told.
+    /// In order of their indexes: everything of interest after `after` up to `upto`. Who was not told
+    /// all up to `after` has missed a message and asks again.
     Changes {
         shard: ShardId,
         subscription: u64,
+        after: u64,
         changes: Vec<Change>,
         upto: u64,
     },

@@ -352,8 +352,8 @@ impl Client {
             Response::QueryRefused { request, why } => {
                 self.on_query_refused(now, request, why, effects);
             }
-            Response::Changes { shard, subscription, changes, upto } => {
-                let told = subscriptions::Told { from, shard, changes, upto };
+            Response::Changes { shard, subscription, after, changes, upto } => {
+                let told = subscriptions::Told { from, shard, after, changes, upto };
                 self.on_changes(now, subscription, told, effects);
             }
             Response::Missed { shard, subscription, oldest } => {

@@ -34,6 +34,7 @@ struct Cursor {
 pub(super) struct Told {
     pub(super) from: ReplicaId,
     pub(super) shard: ShardId,
+    pub(super) after: u64,
     pub(super) changes: Vec<Change>,
     pub(super) upto: u64,
 }
@@ -98,8 +99,19 @@ impl Client {
         told: Told,
         effects: &mut Vec<Effect>,
     ) {
-        let Told { from, shard, mut changes, upto } = told;
+        let Told { from, shard, after, mut changes, upto } = told;
         let Some((cursor, window)) = self.cursor(subscription, shard, from) else { return };
+        if after > cursor.at {
+            // Of a subscription before this one: what lies between was told to that one alone.
+            return;
+        }
+        if after > cursor.at {
+            // From an older subscription at the same tail, whose last words were not listened to: what lies
+            // between is told by the one that was asked for since, or asked for now.
+            cursor.tail = None;
+            self.shards[usize::from(shard.0)].retry_later(now);
+            return;
+        }
         let told = changes.len();
         changes.retain(|change| change.index > cursor.at);
         cursor.owed += (told - changes.len()) as u32;

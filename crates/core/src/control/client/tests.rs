@@ -474,7 +474,8 @@ fn change(index: u64) -> Change {
 
 fn changes(indexes: &[u64], upto: u64) -> Response {
     let changes = indexes.iter().copied().map(change).collect();
-    Response::Changes { shard: ShardId(0), subscription: 7, changes, upto }
+    // The tests' tails tell everything that is not known yet.
+    Response::Changes { shard: ShardId(0), subscription: 7, after: 0, changes, upto }
 }
 
 fn subscribe(world: &mut World, credit: u32) {
@@ -487,7 +488,7 @@ fn a_subscription_goes_on_at_the_new_tail_without_gap_or_duplicate() {
     let mut world = World::ready();
     subscribe(&mut world, 4);
     assert_eq!(world.subscribed(), [(2, 3, 4)]);
-    world.response(2, changes(&[4, 6], 6));
+    world.response(2, changes(3, &[4, 6], 6));
     let told = |indexes: &[u64], upto| Effect::Changes {
         subscription: 7,
         shard: ShardId(0),
@@ -496,17 +497,36 @@ fn a_subscription_goes_on_at_the_new_tail_without_gap_or_duplicate() {
     };
     assert_eq!(world.take(), [told(&[4, 6], 6)]);
     world.event(Event::Lost { replica: replica(2) });
-    world.response(2, changes(&[7], 7));
+    world.response(2, changes(6, &[7], 7));
     world.told(config(vec![chain(0, 2, &[1])]));
     assert_eq!(world.subscribed(), [(1, 6, 2)], "two are in the caller's hands");
-    world.response(1, changes(&[6, 7], 7));
+    world.response(1, changes(5, &[6, 7], 7));
     assert_eq!(world.take(), [told(&[7], 7)]);
-    world.response(1, changes(&[7], 7));
+    world.response(1, changes(6, &[7], 7));
     assert_eq!(world.take(), []);
     world.event(Event::Consumed { subscription: 7, shard: ShardId(0), changes: 3 });
     let more: Vec<_> = world.take();
     let credit = Request::Credit { shard: ShardId(0), subscription: 7, more: 5 };
     assert_eq!(more, [Effect::Send { to: replica(1), request: credit }], "and the duplicates'");
+}
+
+#[test]
+fn an_older_subscription_at_the_same_tail_leaves_no_gap() {
+    let mut world = World::ready();
+    subscribe(&mut world, 4);
+    world.take();
+    let why = Refusal::Stale(Epoch(1));
+    world.response(2, Response::SubscriptionEnded { shard: ShardId(0), subscription: 7, why });
+    // Nobody is listened to while nothing is subscribed; then an older word comes first.
+    world.response(2, changes(3, &[4], 4));
+    world.after(Duration::from_millis(1));
+    assert_eq!(world.subscribed(), [(2, 3, 4)]);
+    world.response(2, changes(4, &[5], 5));
+    assert_eq!(world.take(), [], "4 was never told");
+    world.after(Duration::from_millis(2));
+    assert_eq!(world.subscribed(), [(2, 3, 4)]);
+    world.response(2, changes(3, &[4, 5], 5));
+    assert_eq!(world.take().len(), 1);
 }
 
 #[test]

@@ -30,7 +30,7 @@ impl Replica {
         if !config.old_tail_gone || (was_member && !follows) {
             self.quiet_until = self.quiet_until.max(now + CONTROL_LEASE_WAIT);
         }
-        let was_tail = self.is_tail();
+        let was_tail = self.is_tail() && self.acting() && self.applied >= self.answers_from;
         self.role = role;
         self.config = Some(config);
         self.lease_until = Instant::ZERO;

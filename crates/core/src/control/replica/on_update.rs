@@ -50,6 +50,8 @@ impl Replica {
                 if let Err(why) = self.may_subscribe(shard, epoch).and_then(|()| {
                     self.subscriptions.add(now, from, subscription, table, prefix, after, credit)
                 }) {
+                    // An older one of the same number is over, too.
+                    self.subscriptions.remove(from, subscription);
                     let response = Response::SubscriptionEnded { shard, subscription, why };
                     effects.push(Effect::Respond { to: from, response });
                 }

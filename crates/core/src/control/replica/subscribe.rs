@@ -149,6 +149,7 @@ impl Subscription {
             self.credit = 0;
             return Some(Response::Missed { shard, subscription, oldest });
         }
+        let after = self.told;
         let mut changes = Vec::new();
         let mut bytes = 0;
         // An entry is told as a whole (a cursor is an index); its changes may overdraw the credit once.
@@ -165,7 +166,7 @@ impl Subscription {
         }
         self.credit = self.credit.saturating_sub(changes.len() as u32);
         (self.told, self.told_at) = (self.cursor, now);
-        Some(Response::Changes { shard, subscription, changes, upto: self.cursor })
+        Some(Response::Changes { shard, subscription, after, changes, upto: self.cursor })
     }
 
     fn reminder_at(&self) -> Option<Instant> {

@@ -131,3 +131,31 @@ fn a_tail_that_was_one_before_goes_on_when_the_head_dies() {
     cluster.configure(&[2, 3], None, true);
     assert_eq!(cluster.get(3, key("a")), Ok(Some(b"1".to_vec())));
 }
+
+#[test]
+fn a_tail_that_never_acted_as_one_is_new_in_the_next_epoch_too() {
+    let mut cluster = Cluster::new(2);
+    cluster.start(3);
+    cluster.configure(&[1, 2], Some(3), true);
+    cluster.run();
+    // 3 becomes tail, but hears nothing of its predecessor, which dies.
+    cluster.cut(2, 3);
+    let seq = cluster.send_as(CLIENT, 1, vec![put("a", "1")]);
+    cluster.run();
+    assert!(matches!(cluster.outcome(CLIENT, seq), Some(Ok(_))));
+    cluster.configure(&[1, 2, 3], None, true);
+    cluster.run();
+    cluster.kill(2);
+    cluster.cut(1, 3);
+    cluster.configure(&[1, 3], None, true);
+    let query = cluster.ask(3, get("a"), false);
+    cluster.run();
+    cluster.heal();
+    // It hears the head's Sync, and has not got the entry yet.
+    while cluster.replica(3).status().acts.is_none() {
+        cluster.wait(MS);
+        assert!(!matches!(cluster.answer(query), Some(Ok(Answer::Row(None)))), "it was answered");
+    }
+    cluster.wait(MS * 200);
+    assert!(matches!(cluster.answer(query), Some(Ok(Answer::Row(Some(_))))));
+}
