@@ -102,10 +102,6 @@ impl Client {
         let Told { from, shard, after, mut changes, upto } = told;
         let Some((cursor, window)) = self.cursor(subscription, shard, from) else { return };
         if after > cursor.at {
-            // Of a subscription before this one: what lies between was told to that one alone.
-            return;
-        }
-        if after > cursor.at {
             // From an older subscription at the same tail, whose last words were not listened to: what lies
             // between is told by the one that was asked for since, or asked for now.
             cursor.tail = None;

@@ -472,10 +472,9 @@ fn change(index: u64) -> Change {
     Change { index, key: key("a"), row: Some(row("x", index)) }
 }
 
-fn changes(indexes: &[u64], upto: u64) -> Response {
+fn changes(after: u64, indexes: &[u64], upto: u64) -> Response {
     let changes = indexes.iter().copied().map(change).collect();
-    // The tests' tails tell everything that is not known yet.
-    Response::Changes { shard: ShardId(0), subscription: 7, after: 0, changes, upto }
+    Response::Changes { shard: ShardId(0), subscription: 7, after, changes, upto }
 }
 
 fn subscribe(world: &mut World, credit: u32) {
