@@ -18,8 +18,8 @@ pub struct Truth {
     pub entries: Vec<Entry>,
     pub rows: BTreeMap<Key, Row>,
     pub archived: BTreeMap<Key, Row>,
-    /// What a read of the key gives from that entry on.
-    seen: BTreeMap<Key, Vec<(u64, Option<Row>)>>,
+    /// What a read of the key gives from that entry on, and whether it comes from memory.
+    seen: BTreeMap<Key, Vec<(u64, Option<Row>, bool)>>,
     changes: Vec<Change>,
     outcomes: BTreeMap<(ClientId, u64), (u64, Vec<Outcome>)>,
     last_seq: BTreeMap<ClientId, u64>,
@@ -101,16 +101,18 @@ impl Truth {
                 0
             }
         };
+        let hot = self.rows.contains_key(&key);
         let seen = self.rows.get(&key).or_else(|| self.archived.get(&key)).cloned();
-        self.seen.entry(key).or_default().push((index, seen));
+        self.seen.entry(key).or_default().push((index, seen, hot));
         Outcome::Done { version: outcome }
     }
 
-    /// What a read of the key gives right after that entry.
-    fn read(&self, key: &Key, index: u64) -> Option<&Row> {
+    /// What a read of the key gives right after that entry, and whether it comes from memory.
+    fn read(&self, key: &Key, index: u64) -> Option<(&Row, bool)> {
         let seen = self.seen.get(key)?;
-        let after = seen.partition_point(|(at, _)| *at <= index);
-        seen[..after].last()?.1.as_ref()
+        let after = seen.partition_point(|(at, ..)| *at <= index);
+        let (_, row, hot) = seen[..after].last()?;
+        row.as_ref().map(|row| (row, *hot))
     }
 
     /// A replica says this to a client, having applied up to `applied`.
@@ -146,7 +148,7 @@ impl Truth {
     fn check_answer(&self, index: u64, query: &Query, answer: &Answer) {
         match (query, answer) {
             (Query::Get { key }, Answer::Row(row)) => {
-                let truth = self.read(key, index);
+                let truth = self.read(key, index).map(|(row, _)| row);
                 assert_eq!(
                     row.as_ref(),
                     truth,
@@ -161,13 +163,12 @@ impl Truth {
                 let start = from.as_ref().filter(|from| *from > prefix).unwrap_or(prefix);
                 let mut truth = Vec::new();
                 for key in self.seen.keys() {
-                    let row = self.read(key, index);
-                    let hot = row.filter(|_| self.is_hot(key, index));
+                    let hot = self.read(key, index).filter(|(_, hot)| *hot);
                     let inside = key.table == *table
                         && key.bytes.starts_with(prefix)
                         && key.bytes >= *start
                         && next.as_ref().is_none_or(|next| key.bytes < *next);
-                    if let Some(row) = hot.filter(|_| inside) {
+                    if let Some((row, _)) = hot.filter(|_| inside) {
                         truth.push((key.bytes.clone(), row.clone()));
                     }
                 }
@@ -183,20 +184,9 @@ impl Truth {
     fn check_archived_page(&self, index: u64, table: Table, rows: &[(Vec<u8>, Row)]) {
         for (bytes, row) in rows {
             let key = Key { table, bytes: bytes.clone() };
-            assert_eq!(Some(row), self.read(&key, index), "CHAIN-5: {key:?} as of {index}");
+            let truth = self.read(&key, index).map(|(row, _)| row);
+            assert_eq!(Some(row), truth, "CHAIN-5: {key:?} as of {index}");
         }
-    }
-
-    /// Not archived at that entry.
-    fn is_hot(&self, key: &Key, index: u64) -> bool {
-        let archived = self.entries[..index as usize].iter().rev().find_map(|entry| {
-            entry.ops.iter().rev().find_map(|op| match op {
-                Op::Archive { key: it, .. } if it == key => Some(true),
-                Op::Put { key: it, .. } | Op::Delete { key: it, .. } if it == key => Some(false),
-                Op::Archive { .. } | Op::Put { .. } | Op::Delete { .. } => None,
-            })
-        });
-        archived != Some(true)
     }
 
     /// What a subscriber of this prefix has to be told between two entries.
