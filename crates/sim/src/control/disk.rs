@@ -112,7 +112,6 @@ impl Disk {
         for item in items {
             match item {
                 Item::Record(record) => records.push(record.clone()),
-                Item::Truncate(0) => records.clear(),
                 Item::Truncate(after) => records.retain(|record| match record.as_ref() {
                     Record::Entry(entry) => entry.index <= *after,
                     Record::Chunk(_) => true,

@@ -145,6 +145,7 @@ impl Replica {
         self.applied = 0;
         self.stable = 0;
         self.base_unstable = None;
+        self.log_waits = None;
         self.archiving.forget();
         self.snapshots.forget();
         self.entered.clear();

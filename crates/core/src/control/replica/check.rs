@@ -36,6 +36,10 @@ impl Replica {
             }
         }
         assert!(self.stable_number <= self.numbered, "{}", story());
-        assert!(self.to_log.is_empty(), "appended and not handed over\n{}", story());
+        assert!(
+            self.to_log.is_empty() || self.log_waits.is_some(),
+            "appended and not handed over\n{}",
+            story()
+        );
     }
 }

@@ -13,9 +13,9 @@ use std::sync::Arc;
 use hoplo_base::Instant;
 use hoplo_base::limits::{
     CONTROL_CHUNK_BYTES, CONTROL_CHUNK_ROWS, CONTROL_CHUNKS_UNDER_WAY, CONTROL_FORWARD_BYTES,
-    CONTROL_JOIN_WINDOW_BYTES, CONTROL_PEER_QUIET, CONTROL_PEER_RETRY,
+    CONTROL_JOIN_WINDOW_BYTES, CONTROL_KEY_BYTES_MAX, CONTROL_PEER_QUIET, CONTROL_PEER_RETRY,
 };
-use hoplo_wire::control::{Chunk, Epoch, Key, PeerBody, Record, ReplicaId, Row};
+use hoplo_wire::control::{Chunk, Epoch, Key, PeerBody, Record, ReplicaId, Row, Table};
 
 use super::history::{entry, entry_bytes};
 use super::{Effect, Replica, Watch};
@@ -111,6 +111,11 @@ impl Down {
             }
         }
     }
+}
+
+/// No key is as long.
+fn behind_all_keys() -> Key {
+    Key { table: Table::Event, bytes: vec![u8::MAX; CONTROL_KEY_BYTES_MAX + 1] }
 }
 
 impl Replica {
@@ -237,6 +242,8 @@ impl Replica {
                 return;
             }
             let until = self.chunk_end(transfer.from.as_ref());
+            // There are always two: who joins logs the last one when it has the archive of all.
+            let until = until.or_else(|| transfer.from.is_none().then(behind_all_keys));
             if !reads_cold {
                 self.send_chunk(now, until, vec![], effects);
                 continue;

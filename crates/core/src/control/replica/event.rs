@@ -81,7 +81,7 @@ pub enum Effect {
         records: Vec<Arc<Record>>,
         upto: u64,
     },
-    /// The log's entries after this index are void; 0: all of them, and the chunks, too.
+    /// The log's entries after this index are void; its chunks are not.
     Truncate {
         after: u64,
     },

@@ -66,6 +66,10 @@ impl Replica {
     }
 
     pub(super) fn flush_log(&mut self, effects: &mut Vec<Effect>) {
+        if self.log_waits.is_some_and(|mark| !self.cold.is_written(mark)) {
+            return;
+        }
+        self.log_waits = None;
         if !self.to_log.is_empty() {
             let records = std::mem::take(&mut self.to_log);
             effects.push(Effect::Append { records, upto: self.numbered });
@@ -74,6 +78,14 @@ impl Replica {
 
     /// Entries after this one never happened.
     pub(super) fn truncate(&mut self, after: u64, effects: &mut Vec<Effect>) {
+        // What was not handed over never needs to be.
+        while self.to_log.last().is_some_and(|last| match &**last {
+            Record::Entry(entry) => entry.index > after,
+            Record::Chunk(_) => false,
+        }) {
+            self.to_log.pop();
+            self.numbered -= 1;
+        }
         self.flush_log(effects);
         effects.push(Effect::Truncate { after });
         self.history.cut(after);

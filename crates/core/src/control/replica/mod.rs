@@ -147,6 +147,12 @@ pub struct Replica {
     disk_reported: Option<Instant>,
     /// A base that it was given and that is not stable yet: number of its last record, mark of the cold tier.
     base_unstable: Option<(u64, u64)>,
+    /// The last record of such a base is not logged, and nothing after it, before the cold tier has written up
+    /// to this mark: what is archived is not in the log, and a base that is complete there is trusted.
+    log_waits: Option<u64>,
+    /// The first record of a base that it is given: the archive of before is not touched until that is stable,
+    /// so that a log without it has its archive still.
+    cold_waits: Option<u64>,
     snapshots: Snapshots,
     /// Entries that the log gives back before the base that they follow.
     before_base: VecDeque<Arc<Record>>,
@@ -176,8 +182,8 @@ struct Up {
     whole_from: u64,
     /// Stable there and before, as far as it said.
     stable: u64,
-    /// What it was told: `Committed`, or `Progress`.
-    told: (u64, u64),
+    /// What it was told: `Committed`, and `Progress`.
+    told: (u64, (u64, u64)),
     /// Chunks of the transfer that it gives: how many came, and numbers of those that are not stable.
     chunks: u64,
     chunks_unstable: VecDeque<u64>,
@@ -220,6 +226,8 @@ impl Replica {
             disk_failed: None,
             disk_reported: None,
             base_unstable: None,
+            log_waits: None,
+            cold_waits: None,
             snapshots: Snapshots::default(),
             before_base: VecDeque::new(),
             entered: Map::default(),
@@ -274,7 +282,7 @@ impl Replica {
             self.up.as_ref().and_then(|up| up.watch.next_deadline()),
             self.down.as_ref().filter(|_| feeds).and_then(Down::next_deadline),
             self.down.as_ref().and_then(|down| down.watch.next_deadline()),
-            self.cold.next_deadline(),
+            self.cold.next_deadline().filter(|_| self.cold_waits.is_none()),
             self.queries.next_deadline(),
             self.next_lease_ask(),
             self.subscriptions.next_deadline(),
@@ -303,7 +311,10 @@ impl Replica {
         self.answer_queries(now, effects);
         self.subscriptions.remind(now);
         self.publish(now, effects);
-        self.cold.flush(now, self.waits_for_cold(), effects);
+        self.cold_waits = self.cold_waits.filter(|number| self.stable_number < *number);
+        if self.cold_waits.is_none() {
+            self.cold.flush(now, self.waits_for_cold(), effects);
+        }
         self.trim();
         self.look_after_neighbours(now, effects);
     }

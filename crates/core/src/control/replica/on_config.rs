@@ -110,7 +110,7 @@ impl Replica {
             synced: false,
             whole_from: 0,
             stable: 0,
-            told: (0, 0),
+            told: (0, (0, 0)),
             chunks: 0,
             chunks_unstable: VecDeque::new(),
             receiving: None,

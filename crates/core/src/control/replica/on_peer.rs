@@ -119,7 +119,7 @@ impl Replica {
         let last = self.has_base().then(|| (self.last(), self.history.last_epoch()));
         let Some(up) = &mut self.up else { return };
         up.again_at = None;
-        up.told = (0, 0);
+        up.told = (0, (0, 0));
         up.receiving = up.receiving.filter(|_| last.is_some());
         let to = up.replica;
         self.send(to, PeerBody::Have { last }, effects);
@@ -186,10 +186,19 @@ impl Replica {
         let record = Arc::try_unwrap(record).unwrap_or_else(|shared| (*shared).clone());
         let Record::Chunk(mut chunk) = record else { return Err(Gap) };
         let Some(up) = &mut self.up else { return Err(Gap) };
+        if chunk.from.is_none() && chunk.until.is_none() {
+            // The last chunk waits for the cold tier, which waits for the first one.
+            return Err(Gap);
+        }
         if chunk.from.is_none() {
             (up.receiving, up.chunks) = (Some(chunk.snapshot), 0);
             up.chunks_unstable.clear();
             self.tell(now, format!("is given everything, as of {} on", chunk.as_of));
+            // A last chunk that still waits for the cold tier goes: this base comes in place of that one.
+            if self.log_waits.take().is_some() {
+                self.numbered -= self.to_log.len() as u64;
+                self.to_log.clear();
+            }
             self.truncate(0, effects);
         } else if up.receiving != Some(chunk.snapshot) {
             return Err(Gap);
@@ -199,8 +208,11 @@ impl Replica {
         for (key, row) in std::mem::take(&mut chunk.archived) {
             self.cold.put(now, key, row);
         }
-        let last = chunk.until.is_none();
+        let (first, last) = (chunk.from.is_none(), chunk.until.is_none());
         self.log_given_chunk(chunk, last);
+        if first {
+            self.cold_waits = Some(self.numbered);
+        }
         Ok(())
     }
 
@@ -212,6 +224,7 @@ impl Replica {
         }
         if last {
             self.base_unstable = Some((number, self.cold.mark()));
+            self.log_waits = Some(self.cold.mark());
         }
     }
 
@@ -233,13 +246,14 @@ impl Replica {
         let to = up.replica;
         let chunks = up.chunks - up.chunks_unstable.len() as u64;
         let told = up.told;
-        if joining || chunks > 0 {
-            up.told = (last, chunks);
-            if told != up.told {
-                self.send(to, PeerBody::Progress { logged: last, chunks }, effects);
-            }
-        } else if committed > told.0 {
-            up.told = (committed, 0);
+        let progress = joining || chunks > 0;
+        // While the log waits, no more is asked for.
+        if progress && told.1 != (last, chunks) && self.log_waits.is_none() {
+            up.told.1 = (last, chunks);
+            self.send(to, PeerBody::Progress { logged: last, chunks }, effects);
+        }
+        if !joining && committed > told.0 {
+            self.up.iter_mut().for_each(|up| up.told.0 = committed);
             self.send(to, PeerBody::Committed { index: committed }, effects);
         }
         if joining && self.caught_up() {

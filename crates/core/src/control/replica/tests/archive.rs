@@ -202,3 +202,45 @@ fn a_cold_tier_that_fails_holds_updates_back_and_loses_nothing() {
     assert!(node.replica.status().memory_bytes <= CAP);
     node.replica.check();
 }
+
+#[test]
+fn a_base_whose_archive_did_not_reach_the_cold_tier_is_not_complete_after_a_restart() {
+    let mut cluster = small(1);
+    finish(&mut cluster, 1, 0..9000);
+    cluster.start(2);
+    cluster.cold_waits(2);
+    cluster.configure(&[1], Some(2), true);
+    cluster.wait(MS * 500);
+    assert_eq!(cluster.caught_up(2), []);
+    assert!(cluster.replica(2).has_base(), "in memory it is there");
+    cluster.kill(2);
+    cluster.restart_as(2, 3);
+    assert_eq!(cluster.replica(3).holding().epoch, Epoch(0));
+    cluster.configure(&[1], Some(3), true);
+    cluster.wait(MS * 500);
+    cluster.configure(&[1, 3], None, true);
+    cluster.run();
+    assert_eq!(all_tasks(&mut cluster, 3), (0..9000).collect::<Vec<u64>>());
+}
+
+#[test]
+fn an_archive_stays_until_the_base_that_replaces_it_is_in_the_log() {
+    let mut cluster = small(2);
+    finish(&mut cluster, 1, 0..5000);
+    cluster.wait(MS * 200);
+    cluster.kill(2);
+    cluster.configure(&[1], None, true);
+    finish(&mut cluster, 1, 5000..12_000);
+    cluster.restart_as(2, 3);
+    let (logged, archived) = (cluster.replica(3).holding().logged, cluster.cold_len(3));
+    cluster.disk_waits(3, true);
+    cluster.configure(&[1], Some(3), true);
+    cluster.wait(MS * 500);
+    assert_eq!(cluster.cold_len(3), archived);
+    assert!(logged > 0 && archived > 0);
+    cluster.disk_waits(3, false);
+    cluster.wait(MS * 500);
+    cluster.configure(&[1, 3], None, true);
+    cluster.run();
+    cluster.assert_equal();
+}

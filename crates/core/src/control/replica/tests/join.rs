@@ -281,3 +281,36 @@ fn one_that_has_nothing_does_not_begin_the_shard_anew() {
     let refused = cluster.update(2, vec![put("a", "1")]);
     assert!(matches!(refused, Err(Refusal::Busy(_))), "{refused:?}");
 }
+
+#[test]
+fn a_member_that_had_to_be_given_everything_says_what_it_commits() {
+    let mut cluster = Cluster::new(1);
+    fill(&mut cluster, 1, 10);
+    cluster.start(2);
+    cluster.configure(&[1, 2], None, true);
+    cluster.run();
+    cluster.update(1, vec![put("a", "1")]).unwrap();
+    assert_eq!(cluster.replica(1).status().applied, 11);
+    cluster.assert_equal();
+}
+
+#[test]
+fn dropping_what_was_pending_leaves_the_base_in_the_log() {
+    let mut cluster = Cluster::new(2);
+    cluster.cut(1, 2);
+    cluster.send_as(CLIENT, 1, vec![put("a", "lost")]);
+    cluster.run();
+    cluster.kill(1);
+    cluster.heal();
+    cluster.configure(&[2], None, true);
+    cluster.resend(CLIENT, 2, 1, vec![put("a", "kept")]);
+    cluster.run();
+    cluster.restart_as(1, 3);
+    cluster.configure(&[2], Some(3), true);
+    cluster.run();
+    cluster.configure(&[2, 3], None, true);
+    cluster.run();
+    cluster.kill(3);
+    cluster.restart_as(3, 4);
+    assert_eq!(cluster.replica(4).holding().logged, 1);
+}

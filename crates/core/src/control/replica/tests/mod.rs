@@ -44,6 +44,8 @@ struct Node {
     appended: u64,
     /// The log reports nothing.
     disk_waits: bool,
+    /// The cold tier writes nothing.
+    cold_waits: bool,
     suspects: BTreeSet<ReplicaId>,
     caught_up: Vec<Epoch>,
 }
@@ -128,6 +130,7 @@ impl Cluster {
             disk,
             appended: 0,
             disk_waits: false,
+            cold_waits: false,
             suspects: BTreeSet::new(),
             caught_up: vec![],
         };
@@ -231,6 +234,10 @@ impl Cluster {
         }
     }
 
+    pub fn cold_waits(&mut self, number: u64) {
+        self.nodes.get_mut(&number).unwrap().cold_waits = true;
+    }
+
     pub fn handle(&mut self, number: u64, event: Event) {
         let Some(node) = self.nodes.get_mut(&number) else { return };
         let mut effects = Vec::new();
@@ -265,6 +272,7 @@ impl Cluster {
                     self.wires.push_back((number, to.node.0, message));
                 }
                 Effect::Respond { to, response } => self.responses.push((number, to, response)),
+                Effect::ColdWrite { .. } if node.cold_waits => {}
                 Effect::ColdWrite { flush, clear, puts, deletes } => {
                     for (from, until) in clear {
                         node.disk.cold.retain(|key, _| {
