@@ -42,14 +42,14 @@ LINTED := python examples setup.py $(wildcard bench docs tests)
 
 .PHONY: build demo test dev format clean check-tools bench bench-rivals \
         test-format test-lint test-types test-rust test-loom test-sim test-instructions test-python \
-        record-instructions
+        test-cluster soak soak-rust soak-sim record-instructions
 
 # ---------------------------------------------------------------------------- build
 
 build: check-tools $(VENV)/.wheel
 
 check-tools:
-	@command -v $(CARGO) >/dev/null || { echo "hoplo needs Rust 1.88 or newer (cargo): install it with rustup" >&2; exit 1; }
+	@command -v $(CARGO) >/dev/null || { echo "hoplo needs Rust 1.90 or newer (cargo): install it with rustup" >&2; exit 1; }
 	@command -v cc >/dev/null || { echo "hoplo needs a C compiler (cc): install gcc or clang" >&2; exit 1; }
 	@[ -x $(VENV)/bin/python ] || [ -n "$(call find_python)" ] || { \
 	  echo "hoplo needs CPython 3.11 or newer with venv: install python3 and python3-venv" >&2; exit 1; }
@@ -92,7 +92,7 @@ demo: build $(VENV)/.demo
 
 # ---------------------------------------------------------------------------- test
 
-test: test-format test-lint test-types test-rust test-loom test-sim test-instructions test-python
+test: test-format test-lint test-types test-rust test-loom test-sim test-instructions test-python test-cluster
 	@echo "all of make test passed"
 
 test-format: check-tools $(VENV)/.dev
@@ -127,6 +127,12 @@ record-instructions: check-tools
 
 test-python: build $(VENV)/.dev
 	$(VENV_PYTHON) -m pytest $(PYTEST_FLAGS) python/tests
+
+# Control nodes as processes: killed, stopped, cut off. What cannot be done here (no root, no etcd) is skipped by name.
+test-cluster: check-tools $(VENV)/.dev
+	$(CARGO) build --locked --quiet --release -p hoplo-cli
+	$(CARGO) build --locked --quiet --release -p hoplo-sim --example check_history
+	$(VENV_PYTHON) -m pytest $(PYTEST_FLAGS) tests/cluster
 
 # ---------------------------------------------------------------------------- soak
 

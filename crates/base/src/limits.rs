@@ -73,3 +73,196 @@ const _: () = assert!(INLINE_BYTES_MAX + 20 * INLINE_REFS_MAX + 4096 <= RING_BYT
 const _: () = assert!(CALL_INLINE_BYTES_MAX + 4096 <= RING_BYTES / 2);
 const _: () = assert!(PROCESSES_MAX <= 1 << 16);
 const _: () = assert!(EXTENT_BYTES_MIN.is_multiple_of(4096) && OBJECT_ALIGN == 64);
+
+/// Replica processes tell coordinators so often that they live.
+pub const HEARTBEAT: Duration = Duration::from_millis(250);
+
+/// A process of which nothing was heard for so long is probed; until then it counts as alive.
+pub const HEARTBEAT_MISSED: Duration = Duration::from_millis(1000);
+
+/// A coordinator looks so often at what is due; what is urgent comes as an event.
+pub const COORDINATOR_LOOKS: Duration = Duration::from_millis(50);
+
+/// A process that was silent for so long leaves its chains without proof of its death.
+pub const SUSPECT: Duration = Duration::from_millis(2000);
+
+/// A member whose neighbour finds it silent for so long leaves, though a coordinator can reach it.
+pub const ACCUSED: Duration = Duration::from_millis(1500);
+
+/// Who left a chain because a neighbour found it silent does not come back before this time.
+pub const SHUNNED: Duration = Duration::from_secs(5);
+
+/// Batches of one client that a shard has not answered.
+pub const CONTROL_CLIENT_WINDOW: usize = 64;
+
+/// Updates of several callers travel in one batch up to this many bytes and operations.
+pub const CONTROL_CLIENT_BATCH_BYTES: usize = 256 * 1024;
+pub const CONTROL_CLIENT_BATCH_OPS: usize = 1000;
+
+/// Bytes of updates to one shard that wait for room in the window.
+pub const CONTROL_CLIENT_QUEUE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// One message between processes of the control store.
+pub const CONTROL_FRAME_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Who leaves so many bytes unread is disconnected.
+pub const CONTROL_UNSENT_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// The acting coordinator renews itself so often.
+pub const ACTING_RENEW: Duration = Duration::from_millis(1000);
+
+/// Who has seen the acting coordinator not renew for so long acts instead.
+pub const ACTING_LEASE: Duration = Duration::from_millis(4000);
+
+/// A coordinator that does not act reads the configuration so often.
+pub const CONFIG_WATCH: Duration = Duration::from_millis(500);
+
+/// After the config store could not be reached.
+pub const CONFIG_RETRY: Duration = Duration::from_millis(100);
+
+/// All members of a chain are gone and one has returned: so long the coordinator waits for the others.
+pub const RESTORE_GRACE: Duration = Duration::from_millis(1000);
+
+/// A new cluster waits so long for as many nodes as a chain should have replicas.
+pub const FORM_GRACE: Duration = Duration::from_millis(2000);
+
+/// Replica processes that a coordinator knows.
+pub const REPLICAS_MAX: usize = 4096;
+
+/// Wishes of operators that are not done yet.
+pub const WISHES_MAX: usize = 1024;
+
+const _: () = assert!(HEARTBEAT.as_millis() * 3 < HEARTBEAT_MISSED.as_millis());
+const _: () = assert!(ACTING_RENEW.as_millis() * 3 < ACTING_LEASE.as_millis());
+const _: () = assert!(HEARTBEAT.as_millis() * 4 <= ACCUSED.as_millis());
+
+/// A key of the control store.
+pub const CONTROL_KEY_BYTES_MAX: usize = 1024;
+
+/// A value of the control store. What may be larger (a pickled function) is put in parts: see
+/// `core/control/rows.rs`.
+pub const CONTROL_VALUE_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Operations of one batch.
+pub const CONTROL_BATCH_OPS_MAX: usize = 4096;
+
+/// Keys and values of one batch together.
+pub const CONTROL_BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Batches of one client whose outcomes it did not say it knows.
+pub const CONTROL_WINDOW_MAX: u64 = 256;
+
+/// Clients that a shard remembers.
+pub const CONTROL_SESSIONS_MAX: usize = 65_536;
+
+/// A session ends when nothing was heard of its client for so long. No client sends a batch again after
+/// such a time.
+pub const CONTROL_SESSION_IDLE: Duration = Duration::from_secs(3600);
+
+/// Sessions that end with one entry.
+pub const CONTROL_SESSIONS_ENDED_AT_ONCE: usize = 1024;
+
+/// What rows, sessions and the way to the cold tier may take, unless it is set otherwise.
+pub const CONTROL_MEMORY_BYTES: u64 = 256 * 1024 * 1024;
+
+/// Entries that are not committed yet: the head takes no more.
+pub const CONTROL_PENDING_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Applied entries that are kept for subscribers and for a successor that was away for a moment.
+pub const CONTROL_RECENT_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Applied entries that are kept for a joining replica; where it is slower than that, its transfer
+/// begins again.
+pub const CONTROL_JOIN_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Entries that are sent to a joining replica before it says that it has them.
+pub const CONTROL_JOIN_WINDOW_BYTES: u64 = 8 * 1024 * 1024;
+
+/// A joining replica that lacks no more than this has caught up.
+pub const CONTROL_CAUGHT_UP_ENTRIES: u64 = 256;
+
+/// Records in one message to a neighbour: about so many bytes, or one record.
+pub const CONTROL_FORWARD_BYTES: u64 = 1024 * 1024;
+
+/// Rows of one chunk: about so many bytes, or one row.
+pub const CONTROL_CHUNK_BYTES: u64 = 1024 * 1024;
+
+/// Archived rows of one chunk.
+pub const CONTROL_CHUNK_ROWS: u32 = 16_384;
+
+/// Chunks on the way to a joining replica.
+pub const CONTROL_CHUNKS_UNDER_WAY: u64 = 2;
+
+/// A page of a scan, and a message with changes: about so many bytes.
+pub const CONTROL_PAGE_BYTES: usize = 1024 * 1024;
+
+/// Rows of one page.
+pub const CONTROL_PAGE_ROWS_MAX: u32 = 10_000;
+
+/// Queries that wait for a lease or for the cold tier.
+pub const CONTROL_QUERIES_MAX: usize = 4096;
+
+/// A query that could not be answered for so long is refused.
+pub const CONTROL_QUERY_WAIT: Duration = Duration::from_secs(2);
+
+/// Subscriptions at one replica.
+pub const CONTROL_SUBSCRIPTIONS_MAX: usize = 8192;
+
+/// A subscriber hears at least so often how far its cursor moved, if it did.
+pub const CONTROL_SUBSCRIPTION_NEWS: Duration = Duration::from_secs(1);
+
+/// So long a tail may answer queries after it asked for leave.
+pub const CONTROL_LEASE: Duration = Duration::from_millis(200);
+
+/// So long others wait before they act against a lease: clocks may run apart by a quarter.
+pub const CONTROL_LEASE_WAIT: Duration = Duration::from_millis(250);
+
+/// A neighbour that could not be reached, or did not answer, is tried again.
+pub const CONTROL_PEER_RETRY: Duration = Duration::from_millis(5);
+
+/// A neighbour that something is expected of and that said nothing for so long is asked whether it is there.
+pub const CONTROL_PEER_QUIET: Duration = Duration::from_millis(100);
+
+/// One that then says nothing, either, is reported, and again after each such time.
+pub const CONTROL_PEER_SILENT: Duration = Duration::from_millis(250);
+
+/// The log gets a snapshot after so many bytes, or as many as the rows have.
+pub const CONTROL_SNAPSHOT_BYTES: u64 = 64 * 1024 * 1024;
+
+/// Archived rows go to the cold tier in flushes of about this size,
+pub const CONTROL_COLD_FLUSH_BYTES: u64 = 4 * 1024 * 1024;
+
+/// or after this time.
+pub const CONTROL_COLD_FLUSH_AFTER: Duration = Duration::from_millis(50);
+
+/// After a flush that did not work.
+pub const CONTROL_COLD_RETRY: Duration = Duration::from_millis(500);
+
+/// Archived rows that did not reach the cold tier yet: a replica acknowledges nothing more.
+pub const CONTROL_COLD_BYTES_MAX: u64 = 32 * 1024 * 1024;
+
+/// Rows that the head archives with one entry.
+pub const CONTROL_ARCHIVE_OPS: usize = 1024;
+
+/// What a row takes besides its key and value: places in the map, counts of the allocator.
+pub const CONTROL_ROW_OVERHEAD: usize = 192;
+
+/// What a finished row takes more, besides its key once again.
+pub const CONTROL_FINISHED_OVERHEAD: usize = 64;
+
+/// What an entry in memory takes besides its operations.
+pub const CONTROL_ENTRY_OVERHEAD: usize = 192;
+
+/// What a session takes besides its outcomes.
+pub const CONTROL_SESSION_OVERHEAD: usize = 192;
+
+const _: () = assert!(CONTROL_KEY_BYTES_MAX + CONTROL_VALUE_BYTES_MAX <= CONTROL_BATCH_BYTES_MAX);
+const _: () = assert!(CONTROL_BATCH_BYTES_MAX as u64 * 2 <= CONTROL_PENDING_BYTES_MAX);
+const _: () = assert!(CONTROL_PENDING_BYTES_MAX <= CONTROL_JOIN_BYTES_MAX);
+const _: () = assert!(CONTROL_JOIN_WINDOW_BYTES + CONTROL_BATCH_BYTES_MAX as u64 <= CONTROL_JOIN_BYTES_MAX);
+const _: () = assert!(CONTROL_LEASE.as_millis() * 5 / 4 <= CONTROL_LEASE_WAIT.as_millis());
+const _: () = assert!(CONTROL_LEASE_WAIT.as_millis() < SUSPECT.as_millis());
+const _: () = assert!(CONTROL_PEER_QUIET.as_millis() < CONTROL_PEER_SILENT.as_millis());
+const _: () = assert!(CONTROL_COLD_FLUSH_BYTES * 4 <= CONTROL_COLD_BYTES_MAX);
+const _: () = assert!(CONTROL_ARCHIVE_OPS <= CONTROL_BATCH_OPS_MAX);
+const _: () = assert!((CONTROL_PAGE_ROWS_MAX as usize) < u32::MAX as usize);

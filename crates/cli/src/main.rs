@@ -1,5 +1,6 @@
 //! The `hoplo` command: starts, stops and looks into what runs on this machine.
 
+mod control;
 mod logs;
 mod show;
 mod start;
@@ -31,6 +32,9 @@ enum Command {
     Logs(logs::LogsArgs),
     /// List tasks, actors, objects or workers
     List(show::ListArgs),
+    /// The control store of a cluster: its nodes, and what they say
+    #[command(subcommand)]
+    Control(control::ControlCommand),
     /// Print the version
     Version,
     /// The node daemon itself
@@ -46,6 +50,7 @@ fn main() -> ExitCode {
         Command::Why(args) => show::why(&args),
         Command::Logs(args) => logs::logs(&args),
         Command::List(args) => show::list(&args),
+        Command::Control(command) => control::run(&command),
         Command::Version => {
             println!("hoplo {}", env!("CARGO_PKG_VERSION"));
             Ok(())

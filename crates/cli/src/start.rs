@@ -92,8 +92,12 @@ pub(crate) fn start(args: &StartArgs) -> Result<()> {
         }
         return Ok(());
     }
+    let left = session::left(&base);
     let session = spawn(&args.node)?;
     println!("A hoplo node runs in the background: {}", session.display());
+    if left.as_ref() == Some(&session) {
+        println!("It goes on with the tables of a head that ended without `hoplo stop`.");
+    }
     println!("{}", how_to_go_on());
     Ok(())
 }
@@ -105,6 +109,15 @@ pub(crate) fn stop(args: &StopArgs) -> Result<()> {
         None if args.all => session::live(&base),
         None => session::current(&base).into_iter().collect(),
     };
+    if args.session.is_none()
+        && let Some(left) = session::left(&base)
+    {
+        session::forget(&base, &left).with_context(|| left.display().to_string())?;
+        println!("ended the cluster of a head that died: {}", left.display());
+        if sessions.is_empty() {
+            return Ok(());
+        }
+    }
     if sessions.is_empty() {
         if !args.all && !session::live(&base).is_empty() {
             bail!("no head runs here; --all stops the nodes that programs started for themselves");

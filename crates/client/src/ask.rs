@@ -47,19 +47,19 @@ impl Client {
         };
         let actor = self
             .with(|session, now, effects| session.create_actor(now, create.call, record, effects));
-        let Some(answer) = answer else { return Ok(FoundActor { actor, handle }) };
+        let Some(answer) = answer else { return Ok(FoundActor { actor, handle, dead: None }) };
         let result = match answer.recv() {
             Ok(ToClient::ActorCreated { result, .. }) => result,
             _ => Err(self.died().text()),
         };
         match result {
-            Ok(ActorCreated::New) => Ok(FoundActor { actor, handle }),
+            Ok(ActorCreated::New) => Ok(FoundActor { actor, handle, dead: None }),
             Ok(ActorCreated::Existing(found)) => {
                 self.with(|session, now, effects| {
                     session.creation_refused(now, actor, effects);
                     session.actor_found(found.actor);
                 });
-                Ok(FoundActor { actor: found.actor, handle: found.handle })
+                Ok(FoundActor { actor: found.actor, handle: found.handle, dead: None })
             }
             Err(reason) => {
                 self.with(|session, now, effects| session.creation_refused(now, actor, effects));
@@ -74,8 +74,10 @@ impl Client {
         let answer =
             self.ask(Some(ANSWER_MAX), |request| ToNode::ActorLookup { request, namespace, name });
         let Some(ToClient::ActorFound { found: Some(found), .. }) = answer else { return None };
-        self.core.lock().session.actor_found(found.actor);
-        Some(FoundActor { actor: found.actor, handle: found.handle })
+        if found.dead.is_none() {
+            self.core.lock().session.actor_found(found.actor);
+        }
+        Some(FoundActor { actor: found.actor, handle: found.handle, dead: found.dead })
     }
 
     pub fn kill_actor(&self, actor: ActorId, no_restart: bool) {
@@ -105,6 +107,9 @@ impl Client {
         let answer =
             self.ask(Some(ANSWER_MAX), |request| ToNode::Kv { request, namespace, operation });
         match answer {
+            Some(ToClient::KvAnswer { refused: Some(why), .. }) => {
+                Err(Failure::new(FailureKind::StoreFull, why))
+            }
             Some(ToClient::KvAnswer { value, keys, .. }) => Ok((value, keys)),
             _ => Err(self.died()),
         }

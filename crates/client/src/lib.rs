@@ -166,4 +166,6 @@ pub struct ActorCreate {
 pub struct FoundActor {
     pub actor: ActorId,
     pub handle: Vec<u8>,
+    /// It was lost with an earlier daemon: there is no reference to its handle.
+    pub dead: Option<Failure>,
 }

@@ -30,13 +30,14 @@ use std::time::Duration;
 
 use hoplo_base::{FunctionId, Instant, JobId, NodeId, ProcessId, ResourceError};
 use hoplo_core::actors::{ActorTable, life};
-use hoplo_core::control::{Entry, MemoryStore, NodeEntry};
+use hoplo_core::control::NodeEntry;
 use hoplo_core::objects::{self, ObjectDirectory};
 use hoplo_core::sched::{LocalScheduler, WorkerPool, local, workers};
 use hoplo_wire::node::{Counters, Obituary};
 
 use crate::cage::Cages;
 use crate::clients::{Connection, Kind, Process};
+use crate::control::{Control, Escaped};
 use crate::jobs::Job;
 use crate::journal;
 use crate::memory::MemoryWatch;
@@ -93,7 +94,14 @@ pub struct Daemon {
     pub(crate) pool: WorkerPool,
     pub(crate) actors: ActorTable,
     pub(crate) objects: ObjectDirectory,
-    pub(crate) control: MemoryStore,
+    pub(crate) control: Control,
+    /// What it refused last, which is in the log.
+    pub(crate) refused: Option<String>,
+    pub(crate) escaped: Escaped,
+    /// Events of this life.
+    pub(crate) events: u64,
+    /// The last job of an earlier daemon.
+    pub(crate) jobs_before: u32,
     pub(crate) queue: VecDeque<Work>,
     /// What is done after the next sweep.
     pub(crate) after_sweep: Vec<Deferred>,
@@ -112,6 +120,8 @@ pub struct Daemon {
     pub(crate) timers: BTreeSet<(Instant, Timer)>,
     pub(crate) stopping: bool,
     pub(crate) stopped: bool,
+    /// The control store is for the next head to go on with.
+    pub(crate) stays: bool,
 }
 
 /// What one machine has for another, or for itself.
@@ -139,6 +149,8 @@ pub(crate) enum Timer {
     /// What its workers printed is to be sent.
     Output(JobId),
     Memory,
+    /// Results that were shared before they were there.
+    Escaped,
     Query(u64),
     /// Those that are left are killed, and the daemon ends.
     Stop,
@@ -171,6 +183,9 @@ pub enum StartError {
     /// The object store's memory could not be mapped.
     #[error("{0}")]
     Store(String),
+    /// The control store of an earlier daemon cannot be read.
+    #[error("{0}")]
+    Control(String),
 }
 
 impl From<StoreError> for StartError {
@@ -184,13 +199,19 @@ impl Daemon {
     pub fn new(options: Options) -> Result<Self, StartError> {
         crate::session::sweep(&options.base);
         let resources = options.node_resources()?;
-        let session = SessionDir::create(&options.base, options.session_dir.as_deref())?;
+        let left = if options.head { crate::session::left(&options.base) } else { None };
+        let session_dir = options.session_dir.as_deref().or(left.as_deref());
+        let session = SessionDir::create(&options.base, session_dir)?;
+        let control = Control::open(&session, options.head)?;
         let poller = Poller::new()?;
         let listener = session.listen()?;
         poller.add(&listener, Source::Listener)?;
         let config = object_config(options.object_store_bytes());
         let store = Store::new(config.arena_bytes, session.path().join("spill"))?;
         poller.add(store.disk(), Source::Disk)?;
+        if let Some(kept) = control.kept() {
+            poller.add(kept.wake(), Source::Archive)?;
+        }
         let now = clock();
         let random = random_u64()?;
         let floor = resources.units(hoplo_base::resources::CPU).ceil().max(1.0) as usize;
@@ -215,7 +236,11 @@ impl Daemon {
             pool: WorkerPool::new(floor),
             actors: ActorTable::new(),
             objects: ObjectDirectory::new(config, now),
-            control: MemoryStore::new(),
+            control,
+            refused: None,
+            escaped: Escaped::default(),
+            events: 0,
+            jobs_before: 0,
             queue: VecDeque::new(),
             after_sweep: Vec::new(),
             sweep_asked: None,
@@ -230,8 +255,10 @@ impl Daemon {
             timers: BTreeSet::new(),
             stopping: false,
             stopped: false,
+            stays: false,
             session,
         };
+        daemon.recall();
         daemon.save(&NodeEntry {
             node: daemon.node,
             hostname: crate::machine::hostname(),
@@ -280,6 +307,7 @@ impl Daemon {
         if self.sweep_asked.is_some() || !self.after_sweep.is_empty() {
             self.sweep();
         }
+        self.flush_control();
         self.flush_all();
         #[cfg(debug_assertions)]
         self.check();
@@ -309,12 +337,17 @@ impl Daemon {
         for Ready { source, readable, writable } in ready {
             match source {
                 Source::Listener => self.accept(),
-                Source::Signal => self.begin_stop("a signal"),
+                Source::Signal => {
+                    self.stays = self.control.kept().is_some();
+                    self.begin_stop("a signal");
+                }
                 Source::Disk => {
                     for event in self.store.disk_done() {
                         self.handle(Work::Objects(event));
                     }
                 }
+                // The turn's flush takes what it says.
+                Source::Archive => {}
                 Source::Zygote => self.on_zygote(),
                 Source::ZygoteOutput => self.on_zygote_output(),
                 Source::Connection(number) => {
@@ -341,6 +374,7 @@ impl Daemon {
             self.on_timer(timer);
             self.settle();
         }
+        self.control.on_time(self.now);
         let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= self.now);
         let scheduler = due(self.scheduler.next_deadline());
         let pool = due(self.pool.next_deadline());
@@ -362,6 +396,7 @@ impl Daemon {
             Timer::Bury(process) => self.bury(process),
             Timer::Output(job) => self.send_output(job),
             Timer::Memory => self.watch_memory(),
+            Timer::Escaped => self.look_at_escaped(),
             Timer::Query(query) => self.finish_query(query),
             Timer::Stop => self.stopped = true,
         }
@@ -377,6 +412,7 @@ impl Daemon {
             self.scheduler.next_deadline(),
             self.pool.next_deadline(),
             self.objects.next_deadline(),
+            self.control.next_deadline(),
         ]
         .into_iter()
         .flatten()
@@ -417,11 +453,6 @@ impl Daemon {
                 }
             }
         }
-    }
-
-    pub(crate) fn save(&mut self, entry: &impl Entry) {
-        use hoplo_core::control::ControlStore;
-        self.control.put(entry.key(), entry.to_value());
     }
 
     pub(crate) fn after(&mut self, delay: Duration, timer: Timer) {
@@ -466,8 +497,11 @@ impl Daemon {
         }
         self.zygote.stop();
         drop(self.listener);
+        if let Err(refusal) = self.control.close() {
+            journal::log(format_args!("the control store was not closed: {refusal}"));
+        }
         // Who waits for the end of its connection finds nothing left.
-        self.session.close();
+        self.session.close(self.stays);
         drop(self.connections);
     }
 

@@ -126,10 +126,17 @@ impl Daemon {
                 self.queue.push_back(Work::Objects(objects::Event::NodeReleased { objects }));
             }
             Effect::Forget { actor } => {
-                self.control.delete(&actor_key(actor));
+                let gone = self.control.delete(&actor_key(actor));
+                self.note_refusal(gone.err());
             }
             Effect::Save { actor } => {
                 let row = self.actors.row(actor).expect("its row changed");
+                let failure = match &row.state {
+                    ActorState::Dead { failure } => Some(failure.clone()),
+                    ActorState::Pending { .. }
+                    | ActorState::Alive { .. }
+                    | ActorState::Restarting { .. } => None,
+                };
                 self.save(&ActorEntry {
                     actor,
                     class_name: row.class_name,
@@ -138,6 +145,10 @@ impl Daemon {
                     job: row.job,
                     state: state_name(&row.state).to_string(),
                     incarnation: row.incarnation,
+                    detached: row.detached,
+                    handle: row.handle,
+                    failure,
+                    lost: row.lost,
                 });
             }
         }

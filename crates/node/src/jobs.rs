@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use hoplo_base::{Instant, JobId, ProcessId};
 use hoplo_core::actors::life;
-use hoplo_core::control::rows::{FunctionEntry, function_key};
+use hoplo_core::control::rows::FunctionEntry;
 use hoplo_core::control::{ControlStore, Entry, JobEntry, Table};
 use hoplo_core::objects;
 use hoplo_core::sched::workers;
@@ -35,7 +35,7 @@ pub(crate) struct Job {
 
 impl Daemon {
     pub(crate) fn begin_job(&mut self, driver: ProcessId, pid: u32, config: JobConfig) -> JobId {
-        let last = self.jobs.last_key_value().map_or(0, |(id, _)| id.0);
+        let last = self.jobs.last_key_value().map_or(self.jobs_before, |(id, _)| id.0);
         let id = JobId(last + 1);
         self.zygote.preload(config.preload.clone());
         let job = Job {
@@ -90,7 +90,12 @@ impl Daemon {
             let page = self.control.scan(Table::Function, &prefix, None, 64);
             for (_, row) in &page.rows {
                 let entry = FunctionEntry::from_row(row).expect("we wrote it");
-                self.control.delete(&function_key(job, entry.function));
+                let gone = self.control.delete(&entry.key());
+                let failed = gone.is_err();
+                self.note_refusal(gone.err());
+                if failed {
+                    return;
+                }
                 let objects = entry.contains;
                 self.queue.push_back(Work::Objects(objects::Event::NodeReleased { objects }));
             }

@@ -4,6 +4,7 @@
 
 mod cage;
 mod clients;
+mod control;
 mod daemon;
 mod effects;
 mod jobs;

@@ -22,6 +22,8 @@ pub(crate) enum Source {
     Connection(u64),
     /// The process in this slot ended.
     Life(u16),
+    /// The control store's archive did something.
+    Archive,
     /// What the worker in this slot prints.
     Output {
         slot: u16,
@@ -113,6 +115,7 @@ impl Source {
             Source::Connection(number) => (5, number),
             Source::Life(slot) => (6, u64::from(slot)),
             Source::Output { slot, stderr } => (7, u64::from(slot) << 1 | u64::from(stderr)),
+            Source::Archive => (8, 0),
         };
         assert!(id < 1 << KIND_SHIFT);
         (kind as u64) << KIND_SHIFT | id
@@ -129,6 +132,7 @@ impl Source {
             5 => Source::Connection(id),
             6 => Source::Life(id as u16),
             7 => Source::Output { slot: (id >> 1) as u16, stderr: id & 1 == 1 },
+            8 => Source::Archive,
             kind => unreachable!("no source of kind {kind} is ever encoded"),
         }
     }
@@ -144,6 +148,7 @@ mod tests {
             Source::Listener,
             Source::Signal,
             Source::Disk,
+            Source::Archive,
             Source::Zygote,
             Source::ZygoteOutput,
             Source::Connection(77),

@@ -67,7 +67,11 @@ impl Daemon {
             "status" | "summary" => {
                 return self.gather(asker, request, kind, argument, Value::Null);
             }
-            "tasks" | "timeline" => {
+            "tasks" => {
+                let lost = self.lost_tasks_json();
+                return self.gather(asker, request, kind, argument, lost);
+            }
+            "timeline" => {
                 return self.gather(asker, request, kind, argument, json!([]));
             }
             "why" => match argument.parse::<AnyId>() {
@@ -335,6 +339,7 @@ impl Daemon {
             lines
                 .extend(self.objects.story(row.object).into_iter().map(|line| format!("  {line}")));
         }
+        lines.extend(self.why_lost(id));
         if let AnyId::Task(_) | AnyId::ShortTask { .. } = id {
             let word = match id {
                 AnyId::ShortTask { owner_count, seq } => format!("{owner_count:x}-{seq:x}"),

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use hoplo_base::{FunctionId, JobId, ObjectId, ProcessId};
 use hoplo_core::actors::life::{self, Manner};
 use hoplo_core::control::rows::{FunctionEntry, function_key, kv_key};
-use hoplo_core::control::{ControlStore, Entry, Table};
+use hoplo_core::control::{CasError, ControlStore, Entry, Table};
 use hoplo_core::objects;
 use hoplo_core::sched::local::{self, Claimant};
 use hoplo_core::sched::workers;
@@ -63,13 +63,14 @@ impl Daemon {
             }
             ToNode::Notices(notices) => {
                 for notice in notices {
+                    self.note_escape(&notice);
                     self.objects(objects::Event::Noticed { from, notice });
                 }
             }
             ToNode::Want { objects } => self.objects(objects::Event::Wanted { from, objects }),
 
             ToNode::Export { function, bytes, contains } => {
-                self.on_export(FunctionEntry { job, function, bytes, contains });
+                self.on_export(FunctionEntry::whole(job, function, bytes, contains));
             }
             ToNode::Fetch { function } => self.answer_fetch(from, job, function, false),
 
@@ -146,7 +147,16 @@ impl Daemon {
     /// The same function is exported once a job, whoever comes first.
     fn on_export(&mut self, entry: FunctionEntry) {
         let objects: Vec<ObjectId> = entry.contains.clone();
-        if self.control.cas(entry.key(), 0, entry.to_value()).is_ok() && !objects.is_empty() {
+        if self.control.get(&entry.key()).is_some() {
+            return;
+        }
+        for part in entry.split() {
+            if let Err(refusal) = self.control.put(part.key(), part.to_value()) {
+                // Who fetches it hears that it is not there, and the log says why.
+                return self.note_refusal(Some(refusal));
+            }
+        }
+        if !objects.is_empty() {
             self.objects(objects::Event::NodeHeld { objects });
         }
     }
@@ -164,29 +174,36 @@ impl Daemon {
             self.after_sweep.push(Deferred::Fetch { process, job, function });
             return;
         }
-        let entry = row.map(|row| FunctionEntry::from_row(&row).expect("we wrote it"));
-        let bytes = entry.map(|entry| entry.bytes);
+        let first = row.map(|row| FunctionEntry::from_row(&row).expect("it was validated"));
+        let read = |key: &_| self.control.get(key);
+        let whole = first.and_then(|first| first.joined(read).expect("it was validated"));
+        let bytes = whole.map(|entry| entry.bytes);
         self.send(process, &ToClient::Function { function, bytes });
     }
 
     fn on_kv(&mut self, from: ProcessId, request: u64, namespace: &str, operation: KvOperation) {
-        let (mut value, mut keys) = (None, Vec::new());
+        let (mut value, mut keys, mut refused) = (None, Vec::new(), None);
         match operation {
             KvOperation::Get { key } => {
                 value = self.control.get(&kv_key(namespace, &key)).map(|row| row.value);
             }
             KvOperation::Put { key, value: new, overwrite: true } => {
-                self.control.put(kv_key(namespace, &key), new);
+                refused = self.control.put(kv_key(namespace, &key), new).err();
             }
             KvOperation::Put { key, value: new, overwrite: false } => {
                 let key = kv_key(namespace, &key);
-                if self.control.cas(key.clone(), 0, new).is_err() {
-                    value = self.control.get(&key).map(|row| row.value);
+                match self.control.cas(key.clone(), 0, new) {
+                    Ok(_) => {}
+                    Err(CasError::Conflict { .. }) => {
+                        value = self.control.get(&key).map(|row| row.value);
+                    }
+                    Err(CasError::Refused(refusal)) => refused = Some(refusal),
                 }
             }
-            KvOperation::Delete { key } => {
-                value = self.control.delete(&kv_key(namespace, &key)).map(|row| row.value);
-            }
+            KvOperation::Delete { key } => match self.control.delete(&kv_key(namespace, &key)) {
+                Ok(gone) => value = gone.map(|row| row.value),
+                Err(refusal) => refused = Some(refusal),
+            },
             KvOperation::Keys { prefix } => {
                 let all = kv_key(namespace, b"").bytes.len();
                 let prefix = kv_key(namespace, &prefix).bytes;
@@ -194,6 +211,9 @@ impl Daemon {
                 keys.extend(page.rows.into_iter().map(|(key, _)| key[all..].to_vec()));
             }
         }
-        self.send(from, &ToClient::KvAnswer { request, value, keys });
+        // What it says to have written is in the log's file.
+        refused = refused.or_else(|| self.control.flush().err());
+        let refused = refused.map(|refusal| refusal.to_string());
+        self.send(from, &ToClient::KvAnswer { request, value, keys, refused });
     }
 }

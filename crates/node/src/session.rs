@@ -8,9 +8,11 @@
 //!     sock          its unix socket
 //!     daemon.log    what it has to say
 //!     logs/         worker-<pid>.out, worker-<pid>.err
+//!     control/      of a head: the control store, which outlives it
 //!     spill/        segment files of spilled objects
 //! ```
-//! A directory whose lock nobody holds is of a dead daemon: whoever starts next removes what it left.
+//! A directory whose lock nobody holds is of a dead daemon: whoever starts next removes what it left. But the
+//! control store of the last head stays, for the head that starts next to go on with; only `hoplo stop` ends it.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -27,6 +29,8 @@ const LOGS_KEPT: usize = 5;
 
 /// A directory without a lock file is being made, for at most so long.
 const MAKING: Duration = Duration::from_secs(60);
+
+const CONTROL: &str = "control";
 
 /// The session directory of this daemon, locked.
 #[derive(Debug)]
@@ -54,6 +58,8 @@ impl SessionDir {
             let text = format!("{} belongs to another daemon: {error}", path.display());
             io::Error::new(io::ErrorKind::AlreadyExists, text)
         })?;
+        // Of an earlier daemon; its objects went with it.
+        let _ = fs::remove_dir_all(path.join("spill"));
         for folder in ["logs", "spill"] {
             make_private(&path.join(folder))?;
         }
@@ -82,9 +88,21 @@ impl SessionDir {
         fs::rename(&fresh, self.base.join("current"))
     }
 
-    /// Removes everything but logs; the directory too if there are none.
-    pub fn close(self) {
+    /// Where its control store lies, if it is a head.
+    pub fn control(&self) -> PathBuf {
+        self.path.join(CONTROL)
+    }
+
+    /// Removes everything but logs, and the directory too if there are none. With `stays` the control store is
+    /// left to the next head.
+    pub fn close(self, stays: bool) {
+        if !stays {
+            let _ = fs::remove_dir_all(self.control());
+        }
         remove_remains(&self.path);
+        if stays {
+            return;
+        }
         let current = self.base.join("current");
         if fs::read_link(&current).is_ok_and(|target| target == self.path) {
             let _ = fs::remove_file(current);
@@ -121,6 +139,25 @@ pub fn current(base: &Path) -> Option<PathBuf> {
     is_live(&path).then_some(path)
 }
 
+/// The session of the last head, if that is dead and left its control store.
+pub fn left(base: &Path) -> Option<PathBuf> {
+    let link = base.join("current");
+    let ours = rustix::process::getuid().as_raw();
+    if fs::symlink_metadata(&link).ok()?.uid() != ours {
+        return None;
+    }
+    let path = fs::read_link(link).ok()?;
+    let meta = fs::symlink_metadata(path.join(CONTROL)).ok()?;
+    (meta.is_dir() && meta.uid() == ours && !is_live(&path)).then_some(path)
+}
+
+/// Ends for good what a dead head left.
+pub fn forget(base: &Path, session: &Path) -> io::Result<()> {
+    fs::remove_dir_all(session.join(CONTROL))?;
+    remove_remains(session);
+    fs::remove_file(base.join("current"))
+}
+
 /// Connects to the daemon of a session.
 pub fn connect(session: &Path) -> io::Result<OwnedFd> {
     let socket = stream_socket()?;
@@ -131,7 +168,8 @@ pub fn connect(session: &Path) -> io::Result<OwnedFd> {
 /// Removes what dead daemons left, but for the logs of the last few.
 pub fn sweep(base: &Path) {
     let mut dead = sessions(base);
-    dead.retain(|path| !is_live(path) && !is_being_made(path));
+    let left = left(base);
+    dead.retain(|path| !is_live(path) && !is_being_made(path) && left.as_ref() != Some(path));
     let old = dead.len().saturating_sub(LOGS_KEPT);
     for path in &dead[..old] {
         let _ = fs::remove_dir_all(path);
@@ -284,8 +322,27 @@ mod tests {
         }
         drop(listener);
         let path = living.path().to_path_buf();
-        living.close();
+        living.close(false);
         assert!(!path.exists() && current(&base.0).is_none());
+    }
+
+    #[test]
+    fn the_store_of_a_dead_head_stays_until_it_is_ended() {
+        let base = Folder::new("left");
+        let head = SessionDir::create(&base.0, None).unwrap();
+        head.make_current().unwrap();
+        fs::create_dir(head.control()).unwrap();
+        let path = head.path().to_path_buf();
+        assert_eq!(left(&base.0), None, "it lives");
+        drop(head); // Killed: its lock is gone, nothing else.
+        sweep(&base.0);
+        assert_eq!(left(&base.0), Some(path.clone()));
+        let again = SessionDir::create(&base.0, left(&base.0).as_deref()).unwrap();
+        again.close(true);
+        assert_eq!(left(&base.0), Some(path.clone()), "stopped by a signal");
+        forget(&base.0, &path).unwrap();
+        assert_eq!(left(&base.0), None);
+        assert!(!path.join("control").exists());
     }
 
     #[test]

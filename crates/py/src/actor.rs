@@ -417,6 +417,9 @@ pub(crate) fn get_actor(
     let namespace = namespace.unwrap_or_else(|| session.namespace.clone());
     let found = py.detach(|| session.client.lookup_actor(&namespace, name));
     match (found, session.client.daemon_gone()) {
+        (Some(hoplo_client::FoundActor { dead: Some(failure), .. }), _) => {
+            Err(errors::raised(py, &failure, None))
+        }
         (Some(found), _) => ActorHandle::found(py, session, found),
         (None, Some(failure)) => Err(errors::raised(py, &failure, None)),
         (None, None) => Err(no_such_actor(py, name, &namespace)),

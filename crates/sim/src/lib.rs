@@ -17,6 +17,7 @@
 
 mod client;
 mod cluster;
+pub mod control;
 mod daemon;
 mod faults;
 mod fiber;

@@ -11,6 +11,7 @@
 
 pub mod bytes;
 pub mod call;
+pub mod control;
 pub mod node;
 pub mod object;
 pub mod reply;

@@ -289,6 +289,8 @@ pub enum ToClient {
         request: u64,
         value: Option<Vec<u8>>,
         keys: Vec<Vec<u8>>,
+        /// Nothing was written, for this reason.
+        refused: Option<String>,
     },
     Answer {
         request: u64,
@@ -410,6 +412,8 @@ pub struct ActorSpec {
 pub struct ActorFound {
     pub actor: ActorId,
     pub handle: Vec<u8>,
+    /// It was lost with an earlier daemon, and nobody took its name since.
+    pub dead: Option<Failure>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

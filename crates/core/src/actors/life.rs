@@ -14,6 +14,9 @@
 //! one is alive) and `Dead`. An actor that leaves, or that nobody can reach, finishes what lies in
 //! its rings first, so its death is told when its worker is gone; a killed one is dead at once.
 //!
+//! Actors that were lost with an earlier daemon of the same control store are dead from the start; their names
+//! are remembered until somebody takes them, so that who asks for one hears why it is dead.
+//!
 //! Names are unique per namespace among actors that are not dead. What is not known is answered
 //! only after a sweep of all sockets (REF-5): its creation may lie unread in another one.
 //!
@@ -26,7 +29,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hoplo_base::{ActorId, Instant, JobId, ObjectId, ProcessId, ResourceSet};
-use hoplo_wire::node::{ActorCreated, ActorFound, ActorSpec, ActorState, Obituary, Shape};
+use hoplo_wire::node::{
+    ActorCreated, ActorFound, ActorSpec, ActorState, Obituary, RuntimeEnv, Shape,
+};
 use hoplo_wire::{Failure, FailureKind};
 
 /// Dead actors that nobody can reach, kept for listings.
@@ -191,6 +196,25 @@ pub struct ActorRow {
     pub state: ActorState,
     /// The process that starts or runs it.
     pub worker: Option<ProcessId>,
+    pub handle: Vec<u8>,
+    /// It died with an earlier daemon.
+    pub lost: bool,
+}
+
+/// An actor of an earlier daemon, dead.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Former {
+    pub actor: ActorId,
+    pub class_name: String,
+    pub name: String,
+    pub namespace: String,
+    pub job: JobId,
+    pub detached: bool,
+    pub incarnation: u32,
+    pub handle: Vec<u8>,
+    pub failure: Failure,
+    /// It did not die by itself: its name is remembered.
+    pub lost: bool,
 }
 
 #[derive(Debug)]
@@ -209,6 +233,8 @@ struct Actor {
     holds_arguments: bool,
     /// The last handle is gone.
     unreachable: bool,
+    /// It died with an earlier daemon.
+    lost: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -224,6 +250,8 @@ pub struct ActorTable {
     actors: BTreeMap<ActorId, Actor>,
     by_worker: BTreeMap<ProcessId, ActorId>,
     names: BTreeMap<(String, String), ActorId>,
+    /// Names of lost actors that nobody took since.
+    lost_names: BTreeMap<(String, String), ActorId>,
     /// Dead and unreachable, oldest first.
     past: VecDeque<ActorId>,
 }
@@ -269,6 +297,42 @@ impl ActorTable {
         }
     }
 
+    /// At the start: what an earlier daemon left. Of many the last ones are kept.
+    pub fn recall(&mut self, former: Former, effects: &mut Vec<Effect>) {
+        let Former { actor: id, class_name, name, namespace, job, .. } = former;
+        let spec = ActorSpec {
+            actor: id,
+            class_name,
+            name,
+            namespace,
+            detached: former.detached,
+            shape: Shape { resources: ResourceSet::default(), env: RuntimeEnv::default() },
+            held: ResourceSet::default(),
+            max_restarts: -1,
+            frame: Vec::new(),
+            contains: Vec::new(),
+            handle: former.handle,
+        };
+        if former.lost && !spec.name.is_empty() {
+            self.lost_names.insert((spec.namespace.clone(), spec.name.clone()), id);
+        }
+        let actor = Actor {
+            spec: Box::new(spec),
+            creator: ProcessId(0),
+            job,
+            incarnation: former.incarnation,
+            stage: Stage::Dead { failure: former.failure },
+            leaving: None,
+            restarts_because: None,
+            watchers: BTreeSet::new(),
+            holds_arguments: false,
+            unreachable: true,
+            lost: former.lost,
+        };
+        self.actors.insert(id, actor);
+        self.remember(id, effects);
+    }
+
     pub fn actor_of(&self, worker: ProcessId) -> Option<ActorId> {
         self.by_worker.get(&worker).copied()
     }
@@ -285,6 +349,8 @@ impl ActorTable {
             incarnation: actor.incarnation,
             state: actor.state(),
             worker: actor.worker(),
+            handle: actor.spec.handle.clone(),
+            lost: actor.lost,
         })
     }
 
@@ -324,6 +390,9 @@ impl ActorTable {
             let actor = &self.actors[id];
             assert!(!actor.is_dead() && actor.spec.name == *name, "ACT-2: {id}");
             assert_eq!(actor.spec.namespace, *namespace, "ACT-2: {id}");
+        }
+        for id in self.lost_names.values() {
+            assert!(self.actors[id].is_dead() && self.actors[id].lost, "ACT-2: {id}");
         }
         for (id, actor) in &self.actors {
             assert!(!actor.is_dead() || !actor.holds_arguments, "ACT-3: {id}");
@@ -368,6 +437,7 @@ impl ActorTable {
             return;
         }
         if !spec.name.is_empty() {
+            self.lost_names.remove(&key);
             self.names.insert(key, id);
         }
         effects.push(Effect::Hold { object: id.handle(), process: creator });
@@ -388,6 +458,7 @@ impl ActorTable {
             watchers: BTreeSet::new(),
             holds_arguments: true,
             unreachable: false,
+            lost: false,
             spec,
         };
         effects.push(actor.place());
@@ -404,14 +475,15 @@ impl ActorTable {
         swept: bool,
         effects: &mut Vec<Effect>,
     ) {
-        let found = self.names.get(&key).map(|id| self.found(*id));
+        let named = self.names.get(&key).or_else(|| self.lost_names.get(&key).filter(|_| swept));
+        let found = named.map(|id| self.found(*id));
         if found.is_none() && !swept {
             let (namespace, name) = key;
             let again = Event::LookedUp { from, request, namespace, name, swept: true };
             effects.push(Effect::AfterSweep(Box::new(again)));
             return;
         }
-        if let Some(found) = &found {
+        if let Some(found) = found.as_ref().filter(|found| found.dead.is_none()) {
             effects.push(Effect::Hold { object: found.actor.handle(), process: from });
         }
         effects.push(Effect::AnswerLookup { to: from, request, found });
@@ -531,9 +603,11 @@ impl ActorTable {
     fn on_unreachable(&mut self, id: ActorId, effects: &mut Vec<Effect>) {
         let text = format!("{} went out of scope: no handle of it was left", self.title(id));
         let Some(actor) = self.actors.get_mut(&id) else { return };
-        actor.unreachable = true;
+        let known = std::mem::replace(&mut actor.unreachable, true);
         if actor.is_dead() {
-            self.remember(id, effects);
+            if !known {
+                self.remember(id, effects);
+            }
         } else if let Some(worker) = actor.worker() {
             let reason = "no handle of it is left".to_string();
             effects.push(Effect::Stop { worker, manner: Manner::Finish, reason });
@@ -639,12 +713,18 @@ impl ActorTable {
             && let Some(oldest) = self.past.pop_front()
         {
             self.actors.remove(&oldest);
+            self.lost_names.retain(|_, id| *id != oldest);
             effects.push(Effect::Forget { actor: oldest });
         }
     }
 
     fn found(&self, id: ActorId) -> ActorFound {
-        ActorFound { actor: id, handle: self.actors[&id].spec.handle.clone() }
+        let actor = &self.actors[&id];
+        let dead = match &actor.stage {
+            Stage::Dead { failure } => Some(failure.clone()),
+            Stage::Placing { .. } | Stage::Starting { .. } | Stage::Alive { .. } => None,
+        };
+        ActorFound { actor: id, handle: actor.spec.handle.clone(), dead }
     }
 
     fn title(&self, id: ActorId) -> String {

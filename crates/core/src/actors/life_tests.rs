@@ -102,7 +102,7 @@ fn a_taken_name_is_refused_with_the_remedy_or_found() {
     };
     assert!(text.contains("get_if_exists=True"), "{text}");
     let (creator, job, request) = (process(3), JOB, 6);
-    let found = ActorFound { actor: actor(1), handle: vec![7] };
+    let found = ActorFound { actor: actor(1), handle: vec![7], dead: None };
     assert_eq!(
         table.handle(Event::Created {
             creator,
@@ -143,7 +143,7 @@ fn what_is_unknown_is_looked_up_again_after_a_sweep() {
     assert!(dead_text(&table.handle(watch(true))).contains("not known"));
     table.create(spec(1, "eve", 0));
     let effects = table.handle(look(false));
-    let found = Some(ActorFound { actor: actor(1), handle: vec![7] });
+    let found = Some(ActorFound { actor: actor(1), handle: vec![7], dead: None });
     assert_eq!(
         effects,
         [

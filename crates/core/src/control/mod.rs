@@ -1,7 +1,17 @@
 //! The control store: what a cluster knows about itself, in tables of small versioned rows.
 
+pub mod client;
+pub mod coordinator;
+pub mod replica;
 pub mod rows;
+pub mod sessions;
+pub mod store;
 pub mod tables;
 
-pub use rows::{ActorEntry, Entry, EventEntry, FunctionEntry, JobEntry, NodeEntry};
-pub use tables::{CasError, ControlStore, Key, MemoryStore, Page, Row, Table};
+pub use hoplo_wire::control::{Key, Row, Table};
+pub use rows::{
+    ActorEntry, Entry, EventEntry, FunctionEntry, JobEntry, NodeEntry, ObjectEntry,
+    PlacementGroupEntry, RowError, TaskEntry, TaskState,
+};
+pub use store::{CasError, ControlStore, MemoryStore};
+pub use tables::{Page, Tables};

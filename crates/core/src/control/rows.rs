@@ -1,10 +1,19 @@
 //! Typed rows of the control tables, and their bytes.
+//!
+//! A value begins with its row format, one byte, then comes the entry in postcard. Users' keys (`Kv`) have users'
+//! bytes as they are. The head of a chain decodes what it is asked to put: a row that nobody could
+//! read is refused to who wrote it, before any replica has it.
 
-use hoplo_base::{ActorId, FunctionId, JobId, NodeId, ObjectId, ResourceSet};
-use hoplo_wire::node::{JobConfig, NodeCodecError};
+use hoplo_base::limits::CONTROL_VALUE_BYTES_MAX;
+use hoplo_base::{ActorId, FunctionId, JobId, NodeId, ObjectId, ProcessId, ResourceSet, TaskId};
+use hoplo_wire::node::{JobConfig, Lineage, NodeCodecError};
 use serde::{Deserialize, Serialize};
 
-use super::tables::{Key, Row, Table};
+use hoplo_wire::Failure;
+use hoplo_wire::control::{Key, Refusal, Row, Table};
+
+/// First byte of every typed row; raised with every change of an entry's fields.
+pub const ROW_FORMAT: u8 = 1;
 
 /// What a table's rows are made of: a key that names the thing, and the thing.
 pub trait Entry: Serialize + for<'a> Deserialize<'a> {
@@ -19,11 +28,52 @@ pub trait Entry: Serialize + for<'a> Deserialize<'a> {
     fn to_value(&self) -> Vec<u8> {
         let mut framed = Vec::new();
         hoplo_wire::node::encode(self, &mut framed);
-        framed.split_off(4)
+        // In place of the length, which is for sockets.
+        let mut value = framed.split_off(3);
+        value[0] = ROW_FORMAT;
+        value
     }
 
-    fn from_row(row: &Row) -> Result<Self, NodeCodecError> {
-        hoplo_wire::node::decode(&row.value)
+    fn from_row(row: &Row) -> Result<Self, RowError> {
+        decode(&row.value)
+    }
+}
+
+/// These bytes are no row.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RowError {
+    #[error("it is empty")]
+    Empty,
+    #[error("it has row format {found}, this program reads {ROW_FORMAT}")]
+    Format { found: u8 },
+    #[error(transparent)]
+    Codec(#[from] NodeCodecError),
+}
+
+fn decode<'a, E: Deserialize<'a>>(value: &'a [u8]) -> Result<E, RowError> {
+    match value.split_first() {
+        None => Err(RowError::Empty),
+        Some((&ROW_FORMAT, body)) => Ok(hoplo_wire::node::decode(body)?),
+        Some((&found, _)) => Err(RowError::Format { found }),
+    }
+}
+
+/// Checks a row's value, at the head of a chain: what is refused here never reaches a replica.
+pub fn validate(key: &Key, value: &[u8]) -> Result<(), Refusal> {
+    let checked = match key.table {
+        Table::Kv => return Ok(()),
+        Table::Node => decode::<NodeEntry>(value).err(),
+        Table::Job => decode::<JobEntry>(value).err(),
+        Table::Function => decode::<FunctionEntry>(value).err(),
+        Table::Object => decode::<ObjectEntry>(value).err(),
+        Table::Task => decode::<TaskEntry>(value).err(),
+        Table::Actor => decode::<ActorEntry>(value).err(),
+        Table::PlacementGroup => decode::<PlacementGroupEntry>(value).err(),
+        Table::Event => decode::<EventEntry>(value).err(),
+    };
+    match checked {
+        None => Ok(()),
+        Some(error) => Err(Refusal::BadRow { table: key.table, why: error.to_string() }),
     }
 }
 
@@ -57,16 +107,75 @@ pub struct ActorEntry {
     /// `PENDING`, `ALIVE`, `RESTARTING` or `DEAD`.
     pub state: String,
     pub incarnation: u32,
+    pub detached: bool,
+    /// What a handle needs; opaque.
+    pub handle: Vec<u8>,
+    /// Why it is dead.
+    pub failure: Option<Failure>,
+    /// It is dead because its node was: who asks for its name hears why.
+    pub lost: bool,
 }
 
+/// A pickled function or class, or a part of one that is larger than a value may be: its other parts
+/// are written before part 0, so who finds that one finds all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionEntry {
     pub job: JobId,
     pub function: FunctionId,
-    /// The pickled function or class.
+    pub part: u32,
+    pub parts: u32,
     pub bytes: Vec<u8>,
-    /// Refs inside it; the node holds them as long as the row is there.
+    /// Refs inside it (in part 0); the node holds them as long as the row is there.
     pub contains: Vec<ObjectId>,
+}
+
+/// An object that outlives its owner: how large it is and who has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectEntry {
+    pub object: ObjectId,
+    pub job: JobId,
+    pub size_bytes: u64,
+    pub nodes: Vec<NodeId>,
+    /// Refs inside it.
+    pub contains: Vec<ObjectId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TaskState {
+    Pending,
+    Finished,
+    Failed,
+    /// What ran it is gone.
+    Lost,
+}
+
+/// A task that others depend on, so that it can be run again when its owner is gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskEntry {
+    pub task: TaskId,
+    pub job: JobId,
+    /// Who runs it, or has it run; another one takes over by compare-and-swap.
+    pub owner: ProcessId,
+    pub attempt: u32,
+    pub state: TaskState,
+    /// Absent where it cannot be run again.
+    pub lineage: Option<Lineage>,
+    /// Why it failed or was lost, for people.
+    pub why: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacementGroupEntry {
+    /// Unique in the cluster.
+    pub group: u64,
+    pub job: JobId,
+    pub name: String,
+    pub bundles: Vec<ResourceSet>,
+    /// Where each bundle is reserved; empty until all are.
+    pub nodes: Vec<NodeId>,
+    pub strategy: String,
+    /// `PENDING`, `CREATED` or `REMOVED`.
+    pub state: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,7 +214,78 @@ impl Entry for FunctionEntry {
     const TABLE: Table = Table::Function;
 
     fn key_bytes(&self) -> Vec<u8> {
-        function_key(self.job, self.function).bytes
+        let mut bytes = function_key(self.job, self.function).bytes;
+        if self.part > 0 {
+            bytes.extend_from_slice(&self.part.to_be_bytes());
+        }
+        bytes
+    }
+}
+
+impl FunctionEntry {
+    pub fn whole(
+        job: JobId,
+        function: FunctionId,
+        bytes: Vec<u8>,
+        contains: Vec<ObjectId>,
+    ) -> Self {
+        Self { job, function, part: 0, parts: 1, bytes, contains }
+    }
+
+    /// In the order in which the rows are to be written.
+    pub fn split(self) -> Vec<Self> {
+        const PART_BYTES: usize = CONTROL_VALUE_BYTES_MAX / 2;
+        let parts = self.bytes.len().div_ceil(PART_BYTES).max(1) as u32;
+        let piece = |part: u32| {
+            let from = part as usize * PART_BYTES;
+            self.bytes[from..self.bytes.len().min(from + PART_BYTES)].to_vec()
+        };
+        let others = (1..parts).map(|part| Self {
+            part,
+            parts,
+            bytes: piece(part),
+            contains: vec![],
+            ..self
+        });
+        let mut all: Vec<Self> = others.collect();
+        let contains = self.contains.clone();
+        all.push(Self { part: 0, parts, bytes: piece(0), contains, ..self });
+        all
+    }
+
+    /// The whole, from part 0 and a way to read the others; absent when one of them is not there.
+    pub fn joined(mut self, read: impl Fn(&Key) -> Option<Row>) -> Result<Option<Self>, RowError> {
+        for part in 1..self.parts {
+            let key = Self { part, bytes: vec![], contains: vec![], ..self }.key();
+            let Some(row) = read(&key) else { return Ok(None) };
+            self.bytes.append(&mut Self::from_row(&row)?.bytes);
+        }
+        self.parts = 1;
+        Ok(Some(self))
+    }
+}
+
+impl Entry for ObjectEntry {
+    const TABLE: Table = Table::Object;
+
+    fn key_bytes(&self) -> Vec<u8> {
+        self.object.to_bytes().to_vec()
+    }
+}
+
+impl Entry for TaskEntry {
+    const TABLE: Table = Table::Task;
+
+    fn key_bytes(&self) -> Vec<u8> {
+        task_key(self.task).bytes
+    }
+}
+
+impl Entry for PlacementGroupEntry {
+    const TABLE: Table = Table::PlacementGroup;
+
+    fn key_bytes(&self) -> Vec<u8> {
+        self.group.to_be_bytes().to_vec()
     }
 }
 
@@ -119,6 +299,10 @@ impl Entry for EventEntry {
 
 pub fn actor_key(actor: ActorId) -> Key {
     Key { table: Table::Actor, bytes: actor.0.to_bytes().to_vec() }
+}
+
+pub fn task_key(task: TaskId) -> Key {
+    Key { table: Table::Task, bytes: task.to_bytes().to_vec() }
 }
 
 /// The key of one function of one job; the job comes first, so that a job's rows are a range.
@@ -145,10 +329,13 @@ mod tests {
     fn an_entry_survives_its_row_and_rubbish_is_an_error() {
         let entry = EventEntry { at_us: 5, seq: 1, text: "job 1 started".to_string() };
         let mut store = MemoryStore::new();
-        store.put(entry.key(), entry.to_value());
+        store.put(entry.key(), entry.to_value()).unwrap();
         let row = store.get(&entry.key()).unwrap();
         assert_eq!(EventEntry::from_row(&row), Ok(entry));
-        assert!(EventEntry::from_row(&Row { value: vec![0xff], version: 1 }).is_err());
+        assert!(
+            EventEntry::from_row(&Row { value: vec![0xff], version: 1, index: 1, finished: false })
+                .is_err()
+        );
     }
 
     #[test]
@@ -156,5 +343,62 @@ mod tests {
         let keys = [kv_key("a", b"bc"), kv_key("ab", b"c")];
         assert_ne!(keys[0], keys[1]);
         assert!(!keys[1].bytes.starts_with(&kv_key("a", b"").bytes));
+    }
+
+    #[test]
+    fn every_table_takes_its_own_entries_and_refuses_what_is_none() {
+        let owner = ProcessId::new(1, 2, 3);
+        let task = TaskId { owner, seq: 4 };
+        let job = JobId(1);
+        let entry = TaskEntry {
+            task,
+            job,
+            owner,
+            attempt: 0,
+            state: TaskState::Pending,
+            lineage: None,
+            why: None,
+        };
+        assert_eq!(validate(&entry.key(), &entry.to_value()), Ok(()));
+        let tables = [
+            Table::Node,
+            Table::Job,
+            Table::Function,
+            Table::Object,
+            Table::Task,
+            Table::Actor,
+            Table::PlacementGroup,
+            Table::Event,
+        ];
+        for table in tables {
+            let key = Key { table, bytes: vec![1] };
+            for value in [vec![], vec![ROW_FORMAT], vec![ROW_FORMAT + 1, 0], vec![0xff; 40]] {
+                let refused = validate(&key, &value);
+                assert!(matches!(refused, Err(Refusal::BadRow { table: of, .. }) if of == table));
+            }
+        }
+        let mut longer = entry.to_value();
+        longer.push(0);
+        let refused = validate(&entry.key(), &longer).unwrap_err().to_string();
+        assert!(refused.contains("Task") && refused.contains("left over"), "{refused}");
+        assert_eq!(validate(&kv_key("", b"a"), b"anything"), Ok(()));
+    }
+
+    #[test]
+    fn a_function_that_is_larger_than_a_value_lies_in_several_rows() {
+        let bytes: Vec<u8> = (0..20_000_000u32).map(|number| number as u8).collect();
+        let function = FunctionId([7; 16]);
+        let whole = FunctionEntry::whole(JobId(1), function, bytes, vec![]);
+        let mut store = MemoryStore::new();
+        for part in whole.clone().split() {
+            assert!(part.to_value().len() <= CONTROL_VALUE_BYTES_MAX);
+            assert_eq!(validate(&part.key(), &part.to_value()), Ok(()));
+            store.put(part.key(), part.to_value()).unwrap();
+        }
+        let first = store.get(&function_key(JobId(1), function)).unwrap();
+        let first = FunctionEntry::from_row(&first).unwrap();
+        assert_eq!(first.parts, 5);
+        assert_eq!(first.clone().joined(|key| store.get(key)), Ok(Some(whole)));
+        assert_eq!(first.joined(|_| None), Ok(None));
     }
 }

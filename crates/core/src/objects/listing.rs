@@ -2,6 +2,8 @@
 
 use hoplo_base::{ObjectId, ProcessId};
 
+use hoplo_wire::node::Lineage;
+
 use super::ObjectDirectory;
 use super::on_move::MoveKind;
 use super::on_room::Bytes;
@@ -115,6 +117,23 @@ impl ObjectDirectory {
             };
         };
         format!("{object} {}; {}", self.explain_state(object, record), explain_support(record))
+    }
+
+    /// Who makes it, and how somebody else could, while it is pending.
+    pub fn pending(&self, object: ObjectId) -> Option<(Option<ProcessId>, &Lineage)> {
+        match &self.records.get(&object)?.state {
+            State::Pending { owner, lineage: Some(lineage) } => Some((Some(*owner), lineage)),
+            State::Orphaned { lineage } => Some((None, lineage)),
+            State::Unknown { .. }
+            | State::Handle
+            | State::Pending { lineage: None, .. }
+            | State::Inline(_)
+            | State::Failed(_)
+            | State::Stored { .. }
+            | State::Spilling { .. }
+            | State::Spilled { .. }
+            | State::Restoring { .. } => None,
+        }
     }
 
     /// What happened to the object lately, one line each, oldest first.

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that finds nothing fails")]
 
 mod fake;
+mod heads;
 mod player;
 
 use std::time::Duration;

@@ -1,0 +1,120 @@
+"""Control nodes on this machine, for benchmarks: started, killed, watched."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+HOPLO = os.environ.get("HOPLO_BIN") or str(Path(sys.executable).with_name("hoplo"))
+"""Beside the Python that runs this, as a wheel puts it; HOPLO_BIN names another."""
+
+
+def hoplo(*args: str | Path, seconds: float = 60) -> str:
+    return subprocess.run(
+        [HOPLO, "control", *args], check=True, capture_output=True, text=True, timeout=seconds
+    ).stdout
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class ControlCluster:
+    """One process that coordinates, and others that hold the replicas of one shard (or more)."""
+
+    def __init__(
+        self, replicas: int, fsync: str, processes: int | None = None, shards: int = 1
+    ) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="hoplo-control-"))
+        self.fsync = fsync
+        self.coordinator = f"127.0.0.1:{free_port()}"
+        flags = ["--replicas", str(replicas), "--shards", str(shards), "--node", self.coordinator]
+        hoplo("init", self.folder / "cluster", *flags)
+        self.file = self.folder / "cluster" / "cluster.json"
+        self._started = 0
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        config = f"file:{self.folder / 'config.json'}"
+        self._serve(self.coordinator, "--no-replicas", "--config", config)
+        for _ in range(processes or replicas):
+            self.start()
+        self.until_whole(replicas)
+
+    def start(self) -> str:
+        """A new process with an empty folder."""
+        address = f"127.0.0.1:{free_port()}"
+        self._serve(address)
+        return address
+
+    def kill(self, address: str) -> None:
+        process = self._processes.pop(address)
+        process.kill()
+        process.wait()
+
+    def chain(self, shard: int = 0) -> tuple[list[str], bool]:
+        """Addresses of the members, and whether somebody joins, as the coordinator knows."""
+        text = hoplo("members", "--json", "--cluster-file", self.file, "--node", self.coordinator)
+        chain: dict[str, Any] = json.loads(text)["shards"][shard]
+        return [member["address"] for member in chain["members"]], chain["joining"] is not None
+
+    def until_whole(self, members: int, seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                found, joining = self.chain()
+                if len(found) == members and not joining:
+                    return
+            except subprocess.CalledProcessError:
+                pass  # no configuration yet
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the chain has not {members} members: {self.log()}")
+            time.sleep(0.05)  # between two looks
+
+    def bench(self, *flags: str) -> dict[str, Any]:
+        process = self.begin(*flags)
+        return self.end(process)
+
+    def begin(self, *flags: str) -> subprocess.Popen[str]:
+        """A client that measures; it has begun when this returns."""
+        command = [HOPLO, "control", "bench", "--cluster-file", str(self.file), *flags]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            raise RuntimeError(f"the client did not begin: {self.log()}")
+        return process
+
+    def end(self, process: subprocess.Popen[str]) -> dict[str, Any]:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if process.wait() != 0:
+            raise RuntimeError(f"the client failed: {self.log()}")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text()[-2000:]
+
+    def close(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _serve(self, address: str, *flags: str) -> None:
+        self._started += 1
+        command: Sequence[str | Path] = [
+            *(HOPLO, "control", "serve", "--dir", self.folder / f"node-{self._started}"),
+            *("--listen", address, "--cluster-file", self.file, "--fsync", self.fsync, *flags),
+        ]
+        with open(self.folder / "log", "ab") as log:
+            self._processes[address] = subprocess.Popen(command, stdout=log, stderr=log)

@@ -1,0 +1,340 @@
+//! The redb file: what one transaction does.
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::time::{Duration, SystemTime};
+
+use hoplo_wire::control::{Key, Row, Table};
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{ColdError, ColdOptions, Flush, Page, Range, Usage};
+
+const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
+const ORDER: TableDefinition<u64, &[u8]> = TableDefinition::new("order");
+const FACTS: TableDefinition<&str, u128> = TableDefinition::new("facts");
+
+const FORMAT: u128 = 1;
+
+/// Old flushes that one new flush makes room for.
+const TRIMMED_PER_FLUSH: usize = 8;
+
+/// In order of their numbers on disk, which is the order of keys.
+const TABLES: [Table; 9] = [
+    Table::Node,
+    Table::Job,
+    Table::Function,
+    Table::Object,
+    Table::Task,
+    Table::Actor,
+    Table::PlacementGroup,
+    Table::Kv,
+    Table::Event,
+];
+
+pub(super) struct ColdFile {
+    options: ColdOptions,
+    database: Database,
+    /// Of the last flush, microseconds since 1970; each is later than the one before.
+    stamp: u64,
+    usage: Usage,
+}
+
+/// What lies in front of a row's value.
+const FIXED_BYTES: usize = 33;
+
+impl ColdFile {
+    /// Makes it if it is not there.
+    pub(super) fn open(options: ColdOptions) -> Result<Self, ColdError> {
+        let database = Database::builder()
+            .set_cache_size(options.cache_bytes)
+            .create(&options.path)
+            .map_err(|error| named(&options, error))?;
+        let mut file = Self { options, database, stamp: 0, usage: Usage::default() };
+        file.begin()?;
+        Ok(file)
+    }
+
+    pub(super) fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    pub(super) fn write(&mut self, flush: Flush) -> Result<(), ColdError> {
+        let Flush { clear, puts, deletes } = flush;
+        let transaction = self.begin_write()?;
+        let stamp = micros().max(self.stamp + 1);
+        let mut usage = self.usage;
+        {
+            let mut rows = self.named(transaction.open_table(ROWS))?;
+            let mut order = self.named(transaction.open_table(ORDER))?;
+            for (from, until) in clear {
+                let range = bounds(from.as_ref(), until.as_ref());
+                let range = (as_slice(&range.0), as_slice(&range.1));
+                let removed = |key: &[u8], value: &[u8]| {
+                    usage.remove(key, value);
+                    false
+                };
+                self.named(rows.retain_in::<&[u8], _>(range, removed))?;
+            }
+            let mut keys: Vec<Vec<u8>> = Vec::with_capacity(puts.len());
+            for (key, row) in &puts {
+                let (key, value) = (key_bytes(key), row_bytes(row, stamp));
+                if let Some(old) = self.named(rows.insert(key.as_slice(), value.as_slice()))? {
+                    usage.remove(&key, old.value());
+                }
+                usage.rows += 1;
+                usage.bytes += (key.len() + value.len()) as u64;
+                keys.push(key);
+            }
+            for key in &deletes {
+                let key = key_bytes(key);
+                if let Some(old) = self.named(rows.remove(key.as_slice()))? {
+                    usage.remove(&key, old.value());
+                }
+            }
+            if !keys.is_empty() {
+                let keys = postcard::to_allocvec(&keys).expect("a vector takes everything");
+                self.named(order.insert(stamp, keys.as_slice()))?;
+            }
+        }
+        self.trim(&transaction, &mut usage, TRIMMED_PER_FLUSH)?;
+        self.commit(transaction, usage)?;
+        self.stamp = stamp;
+        Ok(())
+    }
+
+    /// Removes what is too old or too much; whether there may be more of it.
+    pub(super) fn retain(&mut self) -> Result<bool, ColdError> {
+        let transaction = self.begin_write()?;
+        let mut usage = self.usage;
+        let trimmed = self.trim(&transaction, &mut usage, TRIMMED_PER_FLUSH)?;
+        if trimmed == 0 {
+            self.named(transaction.abort())?;
+        } else {
+            self.commit(transaction, usage)?;
+        }
+        Ok(trimmed == TRIMMED_PER_FLUSH)
+    }
+
+    pub(super) fn row(&self, key: &Key) -> Result<Option<Row>, ColdError> {
+        let rows = self.named(self.database.begin_read())?;
+        let rows = self.named(rows.open_table(ROWS))?;
+        let key = key_bytes(key);
+        let found = self.named(rows.get(key.as_slice()))?;
+        found.map(|value| self.parse_row(&key, value.value())).transpose()
+    }
+
+    pub(super) fn page(&self, range: &Range) -> Result<Page, ColdError> {
+        let rows = self.named(self.database.begin_read())?;
+        let rows = self.named(rows.open_table(ROWS))?;
+        let bounds = bounds(range.from.as_ref(), range.until.as_ref());
+        let bounds = (as_slice(&bounds.0), as_slice(&bounds.1));
+        let (mut page, mut bytes) = (Vec::new(), 0u64);
+        for found in self.named(rows.range::<&[u8]>(bounds))? {
+            let (key, value) = self.named(found)?;
+            let (key, value) = (key.value(), value.value());
+            let parsed = self.parse_key(key)?;
+            if page.len() >= range.limit as usize || bytes >= range.bytes {
+                return Ok((page, Some(parsed)));
+            }
+            bytes += (key.len() + value.len()) as u64;
+            page.push((parsed, self.parse_row(key, value)?));
+        }
+        Ok((page, None))
+    }
+
+    /// Whose it is, and what is in it.
+    fn begin(&mut self) -> Result<(), ColdError> {
+        let transaction = self.begin_write()?;
+        let (cluster, shard) = (self.options.cluster.0, self.options.shard.0);
+        let read = {
+            let mut facts = self.named(transaction.open_table(FACTS))?;
+            let mut fact = |name, initial: u128| -> Result<u128, ColdError> {
+                let found = self.named(facts.get(name))?.map(|found| found.value());
+                if found.is_none() {
+                    self.named(facts.insert(name, initial))?;
+                }
+                Ok(found.unwrap_or(initial))
+            };
+            let format = fact("format", FORMAT)?;
+            if format != FORMAT {
+                let path = self.options.path.clone();
+                return Err(ColdError::Format { path, found: format, ours: FORMAT });
+            }
+            let found = (fact("cluster", cluster)?, fact("shard", u128::from(shard))?);
+            if found != (cluster, u128::from(shard)) {
+                return Err(ColdError::Foreign {
+                    path: self.options.path.clone(),
+                    found: found.0,
+                    found_shard: found.1 as u16,
+                    ours: cluster,
+                    our_shard: shard,
+                });
+            }
+            Usage { rows: fact("rows", 0)? as u64, bytes: fact("bytes", 0)? as u64 }
+        };
+        let last = {
+            self.named(transaction.open_table(ROWS))?;
+            let order = self.named(transaction.open_table(ORDER))?;
+            let last = self.named(order.last())?;
+            last.map_or(0, |(stamp, _)| stamp.value())
+        };
+        self.stamp = last;
+        self.commit(transaction, read)
+    }
+
+    fn trim(
+        &self,
+        transaction: &WriteTransaction,
+        usage: &mut Usage,
+        at_most: usize,
+    ) -> Result<usize, ColdError> {
+        let retention = self.options.retention;
+        let oldest = retention.age.map_or(0, |age| micros().saturating_sub(as_micros(age)));
+        let bytes_max = retention.bytes.unwrap_or(u64::MAX);
+        let mut rows = self.named(transaction.open_table(ROWS))?;
+        let mut order = self.named(transaction.open_table(ORDER))?;
+        for trimmed in 0..at_most {
+            let first = self.named(order.first())?;
+            let first = first.map(|(stamp, keys)| (stamp.value(), keys.value().to_vec()));
+            let wanted = |stamp| stamp < oldest || usage.bytes > bytes_max;
+            let Some((stamp, keys)) = first.filter(|(stamp, _)| wanted(*stamp)) else {
+                return Ok(trimmed);
+            };
+            let keys: BTreeSet<Vec<u8>> = postcard::from_bytes(&keys)
+                .map_err(|error| self.damaged(format!("the keys of flush {stamp}: {error}")))?;
+            for key in keys {
+                let found = self.named(rows.get(key.as_slice()))?;
+                let ours = found.is_some_and(|value| stamp_of(value.value()) == Some(stamp));
+                if ours && let Some(old) = self.named(rows.remove(key.as_slice()))? {
+                    usage.remove(&key, old.value());
+                }
+            }
+            self.named(order.remove(stamp))?;
+        }
+        Ok(at_most)
+    }
+
+    fn begin_write(&self) -> Result<WriteTransaction, ColdError> {
+        let mut transaction = self.named(self.database.begin_write())?;
+        // A start after a kill does not read the whole file.
+        transaction.set_quick_repair(true);
+        Ok(transaction)
+    }
+
+    fn commit(&mut self, transaction: WriteTransaction, usage: Usage) -> Result<(), ColdError> {
+        {
+            let mut facts = self.named(transaction.open_table(FACTS))?;
+            self.named(facts.insert("rows", u128::from(usage.rows)))?;
+            self.named(facts.insert("bytes", u128::from(usage.bytes)))?;
+        }
+        self.named(transaction.commit())?;
+        self.usage = usage;
+        Ok(())
+    }
+
+    fn parse_key(&self, bytes: &[u8]) -> Result<Key, ColdError> {
+        let (number, rest) = bytes.split_first().ok_or_else(|| self.damaged("an empty key"))?;
+        let table = TABLES.get(usize::from(*number));
+        let table = *table.ok_or_else(|| self.damaged(format!("a key of table {number}")))?;
+        Ok(Key { table, bytes: rest.to_vec() })
+    }
+
+    fn parse_row(&self, key: &[u8], bytes: &[u8]) -> Result<Row, ColdError> {
+        let wrong = || self.damaged(format!("the row under {}", hex(key)));
+        let (fixed, value) = bytes.split_first_chunk::<FIXED_BYTES>().ok_or_else(wrong)?;
+        if u64_at(fixed, 0) != xxh3_64(&bytes[8..]) {
+            return Err(wrong());
+        }
+        Ok(Row {
+            value: value.to_vec(),
+            version: u64_at(fixed, 16),
+            index: u64_at(fixed, 24),
+            finished: fixed[32] == 1,
+        })
+    }
+
+    fn named<T, E: Into<redb::Error>>(&self, result: Result<T, E>) -> Result<T, ColdError> {
+        result.map_err(|error| named(&self.options, error))
+    }
+
+    fn damaged(&self, why: impl Into<String>) -> ColdError {
+        ColdError::Damaged { path: self.options.path.clone(), why: why.into() }
+    }
+}
+
+impl Usage {
+    fn remove(&mut self, key: &[u8], value: &[u8]) {
+        self.rows = self.rows.saturating_sub(1);
+        self.bytes = self.bytes.saturating_sub((key.len() + value.len()) as u64);
+    }
+}
+
+fn named(options: &ColdOptions, error: impl Into<redb::Error>) -> ColdError {
+    let (path, error) = (options.path.clone(), error.into());
+    let why = error.to_string();
+    match error {
+        redb::Error::Corrupted(_)
+        | redb::Error::UpgradeRequired(_)
+        | redb::Error::RepairAborted
+        | redb::Error::TableTypeMismatch { .. }
+        | redb::Error::TableExists(_)
+        | redb::Error::TableDoesNotExist(_)
+        | redb::Error::TypeDefinitionChanged { .. } => ColdError::Damaged { path, why },
+        redb::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            ColdError::Damaged { path, why }
+        }
+        _ => ColdError::Io { path, why },
+    }
+}
+
+fn key_bytes(key: &Key) -> Vec<u8> {
+    let number = TABLES.iter().position(|table| *table == key.table);
+    let mut bytes = Vec::with_capacity(key.bytes.len() + 1);
+    bytes.push(number.expect("all tables are listed") as u8);
+    bytes.extend_from_slice(&key.bytes);
+    bytes
+}
+
+fn row_bytes(row: &Row, stamp: u64) -> Vec<u8> {
+    let mut bytes = vec![0; 8];
+    bytes.extend_from_slice(&stamp.to_le_bytes());
+    bytes.extend_from_slice(&row.version.to_le_bytes());
+    bytes.extend_from_slice(&row.index.to_le_bytes());
+    bytes.push(u8::from(row.finished));
+    bytes.extend_from_slice(&row.value);
+    let sum = xxh3_64(&bytes[8..]);
+    bytes[..8].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+fn stamp_of(value: &[u8]) -> Option<u64> {
+    value.first_chunk::<FIXED_BYTES>().map(|fixed| u64_at(fixed, 8))
+}
+
+fn bounds(from: Option<&Key>, until: Option<&Key>) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    let from = from.map_or(Bound::Unbounded, |key| Bound::Included(key_bytes(key)));
+    let until = until.map_or(Bound::Unbounded, |key| Bound::Excluded(key_bytes(key)));
+    (from, until)
+}
+
+fn as_slice(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
+    bound.as_ref().map(Vec::as_slice)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(*bytes[at..].first_chunk().expect("the fixed part is longer"))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn as_micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Since 1970.
+fn micros() -> u64 {
+    as_micros(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
+}

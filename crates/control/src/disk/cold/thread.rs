@@ -1,0 +1,224 @@
+//! The cold tier's thread: requests in order, each answered by a report.
+
+use std::any::Any;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use hoplo_wire::control::{Key, Row};
+
+use super::file::ColdFile;
+use super::{ColdError, ColdOptions, Flush, Page, Range, Usage};
+
+/// When nothing is asked for, what is too old goes so often.
+const RETAIN_EVERY: Duration = Duration::from_secs(600);
+
+#[derive(Debug)]
+pub enum ColdReport {
+    Written {
+        flush: u64,
+    },
+    Row {
+        attempt: u64,
+        row: Option<Row>,
+    },
+    Page {
+        attempt: u64,
+        page: Page,
+    },
+    /// Of the flush or the attempt with this number.
+    Failed {
+        number: u64,
+        error: ColdError,
+    },
+}
+
+#[derive(Debug)]
+enum Request {
+    Write {
+        flush: u64,
+        what: Flush,
+    },
+    Get {
+        attempt: u64,
+        key: Key,
+    },
+    Scan {
+        attempt: u64,
+        range: Range,
+    },
+    /// Answered there instead of by a report.
+    Ask {
+        key: Key,
+        answer: Sender<Result<Option<Row>, ColdError>>,
+    },
+}
+
+/// The cold tier of one replica.
+#[derive(Debug)]
+pub struct ColdThread {
+    sender: Option<Sender<Request>>,
+    thread: Option<JoinHandle<()>>,
+    usage: Arc<Mutex<Usage>>,
+}
+
+impl ColdThread {
+    /// A file that is there is opened now, so that a bad one is refused before anything is built on it.
+    /// `report` is called in the tier's thread.
+    pub fn start(
+        options: ColdOptions,
+        report: impl FnMut(ColdReport) + Send + 'static,
+    ) -> Result<Self, ColdError> {
+        let io =
+            |error: io::Error| ColdError::Io { path: options.path.clone(), why: error.to_string() };
+        let file = match options.path.try_exists().map_err(io)? {
+            true => Some(guarded(&options, || ColdFile::open(options.clone()))?),
+            false => None,
+        };
+        let usage = Arc::new(Mutex::new(file.as_ref().map(ColdFile::usage).unwrap_or_default()));
+        let (sender, inbox) = channel();
+        let worker = Worker { options: options.clone(), file, inbox, report, usage: usage.clone() };
+        let builder = std::thread::Builder::new().name("hoplo:cold".to_string());
+        let thread = builder.spawn(move || worker.run()).map_err(io)?;
+        Ok(Self { sender: Some(sender), thread: Some(thread), usage })
+    }
+
+    pub fn write(&self, flush: u64, what: Flush) {
+        self.send(Request::Write { flush, what });
+    }
+
+    pub fn get(&self, attempt: u64, key: Key) {
+        self.send(Request::Get { attempt, key });
+    }
+
+    pub fn scan(&self, attempt: u64, range: Range) {
+        self.send(Request::Scan { attempt, range });
+    }
+
+    /// Waits for the answer, behind everything that was asked for before.
+    pub fn ask(&self, key: Key) -> Result<Option<Row>, ColdError> {
+        let (answer, answered) = channel();
+        self.send(Request::Ask { key, answer });
+        answered.recv().expect("the thread answers before it ends")
+    }
+
+    pub fn usage(&self) -> Usage {
+        *self.usage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn send(&self, request: Request) {
+        let sender = self.sender.as_ref().expect("it is there until the drop");
+        sender.send(request).expect("the thread ends after us");
+    }
+}
+
+impl Drop for ColdThread {
+    /// What was asked for is done.
+    fn drop(&mut self) {
+        self.sender = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Worker<F> {
+    options: ColdOptions,
+    /// Absent before the first flush, and after a failure.
+    file: Option<ColdFile>,
+    inbox: Receiver<Request>,
+    report: F,
+    usage: Arc<Mutex<Usage>>,
+}
+
+impl<F: FnMut(ColdReport)> Worker<F> {
+    fn run(mut self) {
+        loop {
+            let ages = self.options.retention.age.is_some() && self.file.is_some();
+            let next = if ages {
+                self.inbox.recv_timeout(RETAIN_EVERY)
+            } else {
+                self.inbox.recv().map_err(RecvTimeoutError::from)
+            };
+            match next {
+                Ok(request) => {
+                    if let Some(report) = self.carry_out(request) {
+                        (self.report)(report);
+                    }
+                }
+                // Nobody asked: an error is met again by the next who does.
+                Err(RecvTimeoutError::Timeout) => {
+                    while matches!(self.with_file(true, ColdFile::retain), Ok(Some(true))) {}
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn carry_out(&mut self, request: Request) -> Option<ColdReport> {
+        let (number, done) = match request {
+            Request::Write { flush, what } => {
+                let done = self.with_file(true, |file| file.write(what));
+                (flush, done.map(|_| ColdReport::Written { flush }))
+            }
+            Request::Get { attempt, key } => {
+                let done = self.with_file(false, |file| file.row(&key));
+                (attempt, done.map(|row| ColdReport::Row { attempt, row: row.flatten() }))
+            }
+            Request::Scan { attempt, range } => {
+                let done = self.with_file(false, |file| file.page(&range));
+                let page = done.map(Option::unwrap_or_default);
+                (attempt, page.map(|page| ColdReport::Page { attempt, page }))
+            }
+            Request::Ask { key, answer } => {
+                let done = self.with_file(false, |file| file.row(&key));
+                // Who asked may have gone.
+                let _ = answer.send(done.map(Option::flatten));
+                return None;
+            }
+        };
+        Some(done.unwrap_or_else(|error| ColdReport::Failed { number, error }))
+    }
+
+    /// `None`: there is no file, and it is not to be made. After an error it is opened anew: redb does
+    /// nothing more with a file that failed once.
+    fn with_file<T>(
+        &mut self,
+        make: bool,
+        act: impl FnOnce(&mut ColdFile) -> Result<T, ColdError>,
+    ) -> Result<Option<T>, ColdError> {
+        if self.file.is_none() {
+            if !make && !self.options.path.exists() {
+                return Ok(None);
+            }
+            let options = &self.options;
+            self.file = Some(guarded(options, || ColdFile::open(options.clone()))?);
+        }
+        let file = self.file.as_mut().expect("it was just opened");
+        let done = guarded(&self.options, || act(file));
+        match &done {
+            Ok(_) => {
+                *self.usage.lock().unwrap_or_else(PoisonError::into_inner) = file.usage();
+            }
+            Err(_) => self.file = None,
+        }
+        done.map(Some)
+    }
+}
+
+/// A damaged file may bring redb to a panic, which is its business and not the end of ours.
+fn guarded<T>(
+    options: &ColdOptions,
+    act: impl FnOnce() -> Result<T, ColdError>,
+) -> Result<T, ColdError> {
+    let text = |panic: Box<dyn Any + Send>| match panic.downcast::<String>() {
+        Ok(text) => *text,
+        Err(panic) => panic.downcast::<&str>().map_or_else(|_| "a panic".into(), |t| t.to_string()),
+    };
+    catch_unwind(AssertUnwindSafe(act)).unwrap_or_else(|panic| {
+        Err(ColdError::Damaged { path: options.path.clone(), why: text(panic) })
+    })
+}

@@ -1,0 +1,89 @@
+//! A replica's log: the stream of records on disk, in segment files that are only appended to.
+//!
+//! ```text
+//!   folder/  log-0000000000000007   log-0000000000000008 ...      lock by flock of the folder
+//!
+//!   Recovery::open --verified, cut--> records() --> machine
+//!        \--- into_writer() --> Writer   (inline: the caller flushes)
+//!                                 \----> LogThread (group commit: append -> write -> sync -> Logged)
+//! ```
+//! A start reads the log twice: first every checksum, to know where it ends, what was truncated, and
+//! whether it may be used at all; then the records, one by one, for the machine.
+//!
+//! # Invariants
+//! - LOG-1: what was reported as logged is read again after the process died; with [`Fsync::Always`]
+//!   also after the machine died.
+//! - LOG-2: records are read in the order in which they were appended, without those that a truncation
+//!   took back, and nothing else is read.
+//! - LOG-3: damage to anything that was known to be on disk is never taken for the end of the log.
+//! - LOG-4: a segment goes only when a finished snapshot behind it, on disk, has all that is in it.
+
+mod frame;
+mod recovery;
+mod segment;
+mod sync;
+#[cfg(test)]
+pub(crate) mod tests;
+mod thread;
+mod writer;
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hoplo_wire::control::{ClusterId, ShardId};
+
+pub use recovery::{Cut, Records, Recovery, set_aside};
+pub use thread::{LogThread, Report};
+pub use writer::Writer;
+
+/// When what was written is forced onto the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fsync {
+    /// Before it counts as logged.
+    Always,
+    /// By a thread, at most so long after it was written: a power failure loses so much.
+    Background(Duration),
+    /// When the kernel likes; only whole segments are forced.
+    Never,
+}
+
+#[derive(Clone, Debug)]
+pub struct LogOptions {
+    pub folder: PathBuf,
+    pub cluster: ClusterId,
+    pub shard: ShardId,
+    pub fsync: Fsync,
+    /// A segment that is this long gets no more records.
+    pub segment_bytes: u64,
+}
+
+/// Of a cluster's replica.
+pub const SEGMENT_BYTES: u64 = 64 << 20;
+
+/// A log cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LogError {
+    #[error("{path}: {error}")]
+    Io { path: PathBuf, error: io::Error },
+    #[error("{0} is used by another process")]
+    InUse(PathBuf),
+    #[error(
+        "{path} is the log of cluster {found:032x}, shard {found_shard}, not of cluster {ours:032x}, shard {our_shard}"
+    )]
+    Foreign { path: PathBuf, found: u128, found_shard: u16, ours: u128, our_shard: u16 },
+    #[error(
+        "{path} has format {found}, this program reads up to {ours}: it was written by a newer program"
+    )]
+    Newer { path: PathBuf, found: u32, ours: u32 },
+    /// It was on disk and is not any more: what follows it cannot be trusted.
+    #[error("{path} is damaged at offset {offset}: {why}, though the log goes on behind it")]
+    Corrupt { path: PathBuf, offset: u64, why: String },
+}
+
+impl LogError {
+    /// A replica of a chain goes on without this log: it is set aside, and the chain has everything.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Self::Corrupt { .. })
+    }
+}

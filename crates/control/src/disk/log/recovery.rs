@@ -1,0 +1,454 @@
+//! Reading a log again: which of it is good, and its records.
+//!
+//! # Where it ends
+//! Reading stops at the first place that is no frame. If a frame behind it was written when this place was
+//! known to be on disk (`synced`), the disk lost it: the log is refused. Else this is where a process or a
+//! machine died, and all from here on was never promised to survive that: it is cut off.
+//!
+//! # What is read
+//! The last snapshot that was complete is where a log begins: with its first chunk, the base. Before it may lie
+//! older entries, of which those count that it does not cover (they were pending when it was made), and
+//! remains of older snapshots, which do not count. The older entries are given out right after the base, where a
+//! log without remains would have them. What is given out has no gaps: a file that was taken away is
+//! found.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use hoplo_wire::control::{Chunk, Record};
+use rustix::fs::{FlockOperation, flock};
+
+use super::frame::{BadHeader, FORMAT, Frame, Kind, Position};
+use super::segment::{FrameReader, Segment, Step, list};
+use super::writer::Writer;
+use super::{LogError, LogOptions};
+
+/// A log that was found to be in order.
+#[derive(Debug)]
+pub struct Recovery {
+    pub(super) options: LogOptions,
+    /// Held as long as the log is used.
+    pub(super) lock: File,
+    pub(super) segments: BTreeMap<u64, Segment>,
+    /// What does not count before a position: entries after this index.
+    truncations: Vec<(Position, u64)>,
+    /// First chunks: where, of which snapshot, and what it is as of.
+    bases: Vec<(Position, u64, u64)>,
+    /// The last snapshot that was complete; absent: the first one is the base.
+    done: Option<u64>,
+    pub cut: Option<Cut>,
+    /// Nothing before this counts.
+    begin: Position,
+    /// What is known to be on disk.
+    pub(super) synced: Position,
+    pub(super) next_number: u64,
+}
+
+/// What the last process began to write and did not finish, or what a failing machine did not keep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    pub path: PathBuf,
+    pub offset: u64,
+    pub bytes: u64,
+    pub why: String,
+}
+
+/// A place in the log that is no frame.
+struct Bad {
+    at: Position,
+    path: PathBuf,
+    why: String,
+    claim: Option<Position>,
+}
+
+impl Recovery {
+    /// The folder is made if it is not there.
+    pub fn open(options: LogOptions) -> Result<Self, LogError> {
+        let folder = options.folder.clone();
+        let named = |error| LogError::Io { path: folder.clone(), error };
+        std::fs::create_dir_all(&folder).map_err(named)?;
+        let lock = File::open(&folder).map_err(named)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(LogError::InUse(folder)),
+            Err(error) => return Err(named(error.into())),
+        }
+        let files = list(&folder).map_err(named)?;
+        let next_number = files.last().map_or(1, |(number, _)| number + 1);
+        let mut recovery = Self {
+            options,
+            lock,
+            segments: BTreeMap::new(),
+            truncations: Vec::new(),
+            bases: Vec::new(),
+            done: None,
+            cut: None,
+            begin: Position::default(),
+            synced: Position::default(),
+            next_number,
+        };
+        if let Some(bad) = recovery.verify(&files)? {
+            if bad.claim.is_some_and(|claim| claim > bad.at) {
+                let Bad { at, path, why, .. } = bad;
+                return Err(LogError::Corrupt { path, offset: at.offset(), why });
+            }
+            recovery.cut_off(bad, &files)?;
+        }
+        recovery.sync()?;
+        Ok(recovery)
+    }
+
+    /// In the order of the history (LOG-2).
+    pub fn records(&self) -> Records<'_> {
+        Records {
+            recovery: self,
+            base: self.base(),
+            next: 1,
+            segments: self.segments.keys().copied().collect::<Vec<_>>().into_iter(),
+            reader: None,
+            older: Vec::new(),
+            ready: Vec::new(),
+            snapshots: Vec::new(),
+            truncations: 0,
+            failed: false,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.segments.values().map(|segment| segment.end).sum()
+    }
+
+    /// New records go into a new segment.
+    pub fn into_writer(self) -> Writer {
+        Writer::new(self)
+    }
+
+    /// Reads everything once; `Some`: up to where it is good.
+    fn verify(&mut self, files: &[(u64, PathBuf)]) -> Result<Option<Bad>, LogError> {
+        let mut bad: Option<Bad> = None;
+        let mut last: Option<u64> = None;
+        for (number, path) in files {
+            let named = |error| LogError::Io { path: path.clone(), error };
+            let mut reader = match FrameReader::open(path).map_err(named)? {
+                Ok(reader) => reader,
+                Err(BadHeader::Format(found)) => {
+                    return Err(LogError::Newer { path: path.clone(), found, ours: FORMAT });
+                }
+                Err(BadHeader::Damaged) => {
+                    let why = "it does not begin like a log".to_string();
+                    let at = Position::new(*number, 0);
+                    bad.get_or_insert(Bad { at, path: path.clone(), why, claim: None });
+                    continue;
+                }
+            };
+            self.check_identity(&reader, path)?;
+            if reader.header.number != *number {
+                let why = format!("its header says segment {}", reader.header.number);
+                let at = Position::new(*number, 0);
+                bad.get_or_insert(Bad { at, path: path.clone(), why, claim: None });
+            } else if let Some(missing) = last.map(|last| last + 1).filter(|next| next != number) {
+                let why = format!("segment {missing} is missing before it");
+                let at = Position::new(missing, 0);
+                bad.get_or_insert(Bad { at, path: path.clone(), why, claim: None });
+            }
+            last = Some(*number);
+            if let Some(bad) = &mut bad {
+                // Nothing is used any more; what do those behind it say?
+                bad.claim = bad.claim.max(Some(reader.header.synced));
+                while let Step::Frame(frame) = reader.step().map_err(named)? {
+                    bad.claim = bad.claim.max(Some(frame.synced));
+                }
+                bad.claim = bad.claim.max(reader.claim_behind().map_err(named)?);
+                continue;
+            }
+            bad = self.verify_segment(*number, path, &mut reader)?;
+        }
+        Ok(bad)
+    }
+
+    fn verify_segment(
+        &mut self,
+        number: u64,
+        path: &Path,
+        reader: &mut FrameReader,
+    ) -> Result<Option<Bad>, LogError> {
+        let named = |error| LogError::Io { path: path.to_path_buf(), error };
+        let mut segment = Segment { path: path.to_path_buf(), ..Segment::default() };
+        self.synced = self.synced.max(reader.header.synced);
+        let bad = loop {
+            let at = Position::new(number, reader.offset);
+            match reader.step().map_err(named)? {
+                Step::Frame(frame) => {
+                    self.synced = self.synced.max(frame.synced);
+                    let mut snapshot = None;
+                    match frame.kind {
+                        Kind::Entry | Kind::Chunk => {}
+                        Kind::Base => {
+                            let number = chunk(reader.record(), path, at)?.snapshot;
+                            self.bases.push((at, number, frame.index));
+                            snapshot = Some(number);
+                        }
+                        Kind::Truncated => {
+                            segment.truncate(frame.index);
+                            self.truncate(at, frame.index);
+                        }
+                        Kind::Done => {
+                            let number = reader.record().first_chunk();
+                            let number = number.map(|number| u64::from_le_bytes(*number));
+                            // Without its base it says nothing.
+                            if self.bases.iter().any(|(_, begun, _)| Some(*begun) == number) {
+                                self.done = number;
+                            }
+                        }
+                    }
+                    segment.note(frame.kind, frame.index, snapshot);
+                }
+                Step::End => break None,
+                Step::Bad(why) => {
+                    let claim = reader.claim_behind().map_err(named)?;
+                    let (path, why) = (path.to_path_buf(), why.to_string());
+                    break Some(Bad { at, path, why, claim });
+                }
+            }
+        };
+        segment.end = reader.offset;
+        self.segments.insert(number, segment);
+        Ok(bad)
+    }
+
+    fn truncate(&mut self, at: Position, after: u64) {
+        self.segments.values_mut().for_each(|segment| segment.truncate(after));
+        self.truncations.push((at, after));
+        if after == 0 {
+            self.begin = at;
+            self.bases.clear();
+            self.done = None;
+        }
+    }
+
+    /// Where the snapshot begins that everything is based on, and what it is as of.
+    fn base(&self) -> Option<(Position, u64)> {
+        let done = self.bases.iter().rfind(|(_, number, _)| Some(*number) == self.done);
+        done.or(self.bases.first()).map(|(at, _, as_of)| (*at, *as_of))
+    }
+
+    fn check_identity(&self, reader: &FrameReader, path: &Path) -> Result<(), LogError> {
+        let (header, options) = (&reader.header, &self.options);
+        if (header.cluster, header.shard) == (options.cluster, options.shard) {
+            return Ok(());
+        }
+        Err(LogError::Foreign {
+            path: path.to_path_buf(),
+            found: header.cluster.0,
+            found_shard: header.shard.0,
+            ours: options.cluster.0,
+            our_shard: options.shard.0,
+        })
+    }
+
+    /// The last ones first: whatever happens meanwhile, a beginning of the log is left.
+    fn cut_off(&mut self, bad: Bad, files: &[(u64, PathBuf)]) -> Result<(), LogError> {
+        let mut bytes = 0;
+        for (number, path) in files.iter().rev() {
+            let named = |error| LogError::Io { path: path.clone(), error };
+            let len = std::fs::metadata(path).map_err(named)?.len();
+            if *number > bad.at.segment() || bad.at.offset() == 0 && *number == bad.at.segment() {
+                bytes += len;
+                std::fs::remove_file(path).map_err(named)?;
+            } else if *number == bad.at.segment() {
+                bytes += len - bad.at.offset();
+                let file = OpenOptions::new().write(true).open(path).map_err(named)?;
+                file.set_len(bad.at.offset()).and_then(|()| file.sync_all()).map_err(named)?;
+            }
+        }
+        self.cut = Some(Cut { path: bad.path, offset: bad.at.offset(), bytes, why: bad.why });
+        Ok(())
+    }
+
+    /// What comes after may say that all of this is on disk.
+    fn sync(&mut self) -> Result<(), LogError> {
+        for (number, segment) in &self.segments {
+            let end = Position::new(*number, segment.end);
+            if end > self.synced {
+                let named = |error| LogError::Io { path: segment.path.clone(), error };
+                File::open(&segment.path).and_then(|file| file.sync_all()).map_err(named)?;
+                self.synced = end;
+            }
+        }
+        self.lock.sync_all().map_err(|error| self.named(error))
+    }
+
+    fn named(&self, error: io::Error) -> LogError {
+        LogError::Io { path: self.options.folder.clone(), error }
+    }
+}
+
+/// The records of a log, one by one; after an error nothing more comes.
+pub struct Records<'a> {
+    recovery: &'a Recovery,
+    base: Option<(Position, u64)>,
+    /// The entry that must come next.
+    next: u64,
+    segments: std::vec::IntoIter<u64>,
+    reader: Option<(u64, FrameReader)>,
+    /// Entries before the base that come after what it is as of, and where they lie.
+    older: Vec<(Position, Record)>,
+    /// Next to be given out, last first.
+    ready: Vec<(Position, Record)>,
+    /// Whose bases were read: chunks of others are remains.
+    snapshots: Vec<u64>,
+    /// So many truncations lie behind us.
+    truncations: usize,
+    failed: bool,
+}
+
+impl Iterator for Records<'_> {
+    type Item = Result<Record, LogError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        let next = self.next_record().transpose();
+        self.failed = matches!(next, Some(Err(_)));
+        next
+    }
+}
+
+impl Records<'_> {
+    fn next_record(&mut self) -> Result<Option<Record>, LogError> {
+        loop {
+            if let Some((at, record)) = self.ready.pop() {
+                return self.in_order(at, record).map(Some);
+            }
+            let Some((number, mut reader)) = self.reader.take() else {
+                let Some(number) = self.segments.next() else { return Ok(None) };
+                let path = &self.recovery.segments[&number].path;
+                let named = |error| LogError::Io { path: path.clone(), error };
+                let reader = FrameReader::open(path).map_err(named)?;
+                let reader = reader.map_err(|_| changed(path, 0))?;
+                self.reader = Some((number, reader));
+                continue;
+            };
+            let segment = &self.recovery.segments[&number];
+            let at = Position::new(number, reader.offset);
+            if at.offset() == segment.end {
+                continue;
+            }
+            let named = |error| LogError::Io { path: segment.path.clone(), error };
+            let Step::Frame(frame) = reader.step().map_err(named)? else {
+                return Err(changed(&segment.path, at.offset()));
+            };
+            let taken = self.take(at, frame, reader.record(), &segment.path)?;
+            self.reader = Some((number, reader));
+            if let Some(record) = taken {
+                return self.in_order(at, record).map(Some);
+            }
+        }
+    }
+
+    fn in_order(&mut self, at: Position, record: Record) -> Result<Record, LogError> {
+        match &record {
+            Record::Entry(entry) if entry.index != self.next => {
+                let path = self.recovery.segments[&at.segment()].path.clone();
+                let why = format!("entry {} is here where {} should be", entry.index, self.next);
+                return Err(LogError::Corrupt { path, offset: at.offset(), why });
+            }
+            Record::Entry(_) => self.next = self.next.saturating_add(1),
+            Record::Chunk(chunk) => self.next = self.next.max(chunk.as_of.saturating_add(1)),
+        }
+        Ok(record)
+    }
+
+    /// `None`: it is not given out, or not yet.
+    fn take(
+        &mut self,
+        at: Position,
+        frame: Frame,
+        bytes: &[u8],
+        path: &Path,
+    ) -> Result<Option<Record>, LogError> {
+        let remains = at < self.recovery.begin || self.base.is_some_and(|(base, _)| at < base);
+        match frame.kind {
+            Kind::Truncated | Kind::Done => Ok(None),
+            Kind::Entry if at < self.recovery.begin || frame.index > self.truncated_after(at) => {
+                Ok(None)
+            }
+            Kind::Entry if remains => {
+                if self.base.is_some_and(|(_, as_of)| frame.index > as_of) {
+                    self.older.push((at, decode(bytes, path, at)?));
+                }
+                Ok(None)
+            }
+            Kind::Base | Kind::Chunk if remains => Ok(None),
+            Kind::Entry => decode(bytes, path, at).map(Some),
+            Kind::Base => {
+                let chunk = chunk(bytes, path, at)?;
+                self.snapshots.push(chunk.snapshot);
+                self.ready = std::mem::take(&mut self.older);
+                self.ready.reverse();
+                Ok(Some(Record::Chunk(chunk)))
+            }
+            Kind::Chunk => {
+                let chunk = chunk(bytes, path, at)?;
+                let begun = self.snapshots.contains(&chunk.snapshot);
+                Ok(begun.then_some(Record::Chunk(chunk)))
+            }
+        }
+    }
+
+    /// The last index that counts, of the entries before here.
+    fn truncated_after(&mut self, at: Position) -> u64 {
+        let truncations = &self.recovery.truncations;
+        while truncations.get(self.truncations).is_some_and(|(passed, _)| *passed < at) {
+            self.truncations += 1;
+        }
+        let ahead = truncations[self.truncations..].iter().map(|(_, after)| *after);
+        ahead.min().unwrap_or(u64::MAX)
+    }
+}
+
+/// Moves all segments into a new folder beside them: a replica that re-syncs begins a new log, and
+/// somebody may want to look at the old one.
+pub fn set_aside(folder: &Path) -> io::Result<PathBuf> {
+    let aside = (1..)
+        .map(|number| folder.join(format!("aside-{number}")))
+        .find(|path| !path.exists())
+        .expect("numbers do not end");
+    std::fs::create_dir(&aside)?;
+    for (_, path) in list(folder)? {
+        let name = path.file_name().expect("it was listed by its name");
+        std::fs::rename(&path, aside.join(name))?;
+    }
+    File::open(folder)?.sync_all()?;
+    Ok(aside)
+}
+
+fn decode(bytes: &[u8], path: &Path, at: Position) -> Result<Record, LogError> {
+    postcard::from_bytes(bytes).map_err(|error| LogError::Corrupt {
+        path: path.to_path_buf(),
+        offset: at.offset(),
+        why: format!("its checksum is right, but it is no record ({error})"),
+    })
+}
+
+fn chunk(bytes: &[u8], path: &Path, at: Position) -> Result<Chunk, LogError> {
+    match decode(bytes, path, at)? {
+        Record::Chunk(chunk) => Ok(chunk),
+        Record::Entry(_) => {
+            let (path, offset) = (path.to_path_buf(), at.offset());
+            Err(LogError::Corrupt { path, offset, why: "it is no chunk".to_string() })
+        }
+    }
+}
+
+fn changed(path: &Path, offset: u64) -> LogError {
+    let why = "it changed while it was read".to_string();
+    LogError::Corrupt { path: path.to_path_buf(), offset, why }
+}

@@ -1,0 +1,195 @@
+//! Segment files: their names, and reading the frames of one.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::frame::{
+    BadHeader, FRAME_BYTES, Frame, HEADER_BYTES, Header, Kind, Position, SEGMENT_MAX,
+};
+
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// What is known of one segment file without reading it again.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Segment {
+    pub(crate) path: PathBuf,
+    /// Where its last good frame ends.
+    pub(crate) end: u64,
+    /// The highest index of an entry in it.
+    pub(crate) last_index: u64,
+    /// Snapshots whose first chunk is in it, and what they are as of.
+    pub(crate) snapshots: Vec<(u64, u64)>,
+}
+
+pub(crate) fn path_of(folder: &Path, number: u64) -> PathBuf {
+    folder.join(format!("log-{number:016}"))
+}
+
+/// The segments in a folder by their numbers, in order.
+pub(crate) fn list(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        let number = name.and_then(|name| name.strip_prefix("log-"));
+        let number = number.and_then(|number| number.parse().ok());
+        if let Some(number) = number.filter(|number| *number <= SEGMENT_MAX) {
+            found.push((number, path));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// What comes next in a segment.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Its bytes are in [`FrameReader::record`].
+    Frame(Frame),
+    /// Nothing but room that was reserved.
+    End,
+    /// What is there is no frame.
+    Bad(&'static str),
+}
+
+/// Reads one segment from its beginning, one frame at a time.
+pub(crate) struct FrameReader {
+    file: BufReader<File>,
+    len: u64,
+    pub(crate) offset: u64,
+    pub(crate) header: Header,
+    frame: Vec<u8>,
+}
+
+impl FrameReader {
+    pub(crate) fn open(path: &Path) -> io::Result<Result<Self, BadHeader>> {
+        let file = File::open(path)?;
+        let len = file.metadata()?.len();
+        let mut bytes = Vec::new();
+        (&file).take(HEADER_BYTES as u64).read_to_end(&mut bytes)?;
+        let file = BufReader::with_capacity(BUFFER_BYTES, file);
+        let offset = HEADER_BYTES as u64;
+        Ok(Header::parse(&bytes).map(|header| Self { file, len, offset, header, frame: vec![] }))
+    }
+
+    /// After anything but a frame this is not to be asked again.
+    pub(crate) fn step(&mut self) -> io::Result<Step> {
+        let left = self.len - self.offset;
+        if left < FRAME_BYTES as u64 {
+            return self.end_or("a frame is cut off");
+        }
+        self.frame.resize(FRAME_BYTES, 0);
+        self.file.read_exact(&mut self.frame)?;
+        let fixed = self.frame.first_chunk().expect("it was just read");
+        let Some(frame) = Frame::parse(fixed, self.header.mark) else {
+            return self.end_or("no frame begins here");
+        };
+        let whole = FRAME_BYTES + frame.bytes;
+        if whole as u64 > left {
+            return Ok(Step::Bad("a record is cut off"));
+        }
+        self.frame.resize(whole, 0);
+        self.file.read_exact(&mut self.frame[FRAME_BYTES..])?;
+        if !Frame::is_whole(&self.frame, self.header.mark) {
+            return Ok(Step::Bad("a checksum is wrong"));
+        }
+        self.offset += whole as u64;
+        Ok(Step::Frame(frame))
+    }
+
+    /// Of the last frame.
+    pub(crate) fn record(&self) -> &[u8] {
+        &self.frame[FRAME_BYTES..]
+    }
+
+    /// The highest position that a good frame behind the current, bad place claims to be synced.
+    pub(crate) fn claim_behind(&self) -> io::Result<Option<Position>> {
+        let (file, mark) = (self.file.get_ref(), self.header.mark.to_le_bytes());
+        let mut claim = None;
+        let mut window = vec![0; BUFFER_BYTES];
+        let mut start = self.offset + 1;
+        while start < self.len {
+            let got = read_at_most(file, &mut window, start)?;
+            let found = window[..got].windows(mark.len()).position(|bytes| bytes == mark);
+            start = match found {
+                Some(at) => {
+                    let at = start + at as u64;
+                    match self.frame_at(at)? {
+                        Some((frame, bytes)) => {
+                            claim = claim.max(Some(frame.synced));
+                            at + bytes
+                        }
+                        None => at + 1,
+                    }
+                }
+                // A mark may begin at the end of this window.
+                None => start + (got.saturating_sub(mark.len() - 1)).max(1) as u64,
+            };
+        }
+        Ok(claim)
+    }
+
+    fn frame_at(&self, at: u64) -> io::Result<Option<(Frame, u64)>> {
+        let file = self.file.get_ref();
+        let mut bytes = vec![0; FRAME_BYTES];
+        if read_at_most(file, &mut bytes, at)? < FRAME_BYTES {
+            return Ok(None);
+        }
+        let fixed = bytes.first_chunk().expect("it is as long as that");
+        let Some(frame) = Frame::parse(fixed, self.header.mark) else { return Ok(None) };
+        let whole = FRAME_BYTES + frame.bytes;
+        if at + whole as u64 > self.len {
+            return Ok(None);
+        }
+        bytes.resize(whole, 0);
+        file.read_exact_at(&mut bytes, at)?;
+        Ok(Frame::is_whole(&bytes, self.header.mark).then_some((frame, whole as u64)))
+    }
+
+    fn end_or(&mut self, bad: &'static str) -> io::Result<Step> {
+        let mut window = vec![0; BUFFER_BYTES];
+        let mut at = self.offset;
+        while at < self.len {
+            let got = read_at_most(self.file.get_ref(), &mut window, at)?;
+            if got == 0 || window[..got].iter().any(|byte| *byte != 0) {
+                return Ok(Step::Bad(bad));
+            }
+            at += got as u64;
+        }
+        Ok(Step::End)
+    }
+}
+
+impl Segment {
+    /// Another record lies in it; `snapshot` is the one that begins with it.
+    pub(crate) fn note(&mut self, kind: Kind, index: u64, snapshot: Option<u64>) {
+        match kind {
+            Kind::Entry => self.last_index = self.last_index.max(index),
+            Kind::Base => self.snapshots.extend(snapshot.map(|snapshot| (snapshot, index))),
+            Kind::Chunk | Kind::Truncated | Kind::Done => {}
+        }
+    }
+
+    /// A truncation lies behind it.
+    pub(crate) fn truncate(&mut self, after: u64) {
+        self.last_index = self.last_index.min(after);
+        if after == 0 {
+            self.snapshots.clear();
+        }
+    }
+}
+
+fn read_at_most(file: &File, into: &mut [u8], at: u64) -> io::Result<usize> {
+    let mut got = 0;
+    while got < into.len() {
+        match file.read_at(&mut into[got..], at + got as u64) {
+            Ok(0) => break,
+            Ok(more) => got += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(got)
+}

@@ -1,0 +1,543 @@
+//! Damage of every kind, against what the log promised.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use hoplo_wire::control::{
+    Chunk, ClientId, ClusterId, Entry, Epoch, Key, Op, Record, ShardId, Table,
+};
+use proptest::prelude::*;
+
+use super::*;
+
+/// A folder that goes with its test.
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        // In memory, where there is such a folder: thousands of logs are synced here.
+        let memory = Some(PathBuf::from("/dev/shm")).filter(|path| path.is_dir());
+        let base = memory.unwrap_or_else(std::env::temp_dir);
+        let path = base.join(format!("hoplo-log-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn options(folder: &Path, fsync: Fsync) -> LogOptions {
+    let (cluster, shard) = (ClusterId(77), ShardId(2));
+    LogOptions { folder: folder.to_path_buf(), cluster, shard, fsync, segment_bytes: 2000 }
+}
+
+fn entry(index: u64, epoch: u64) -> Record {
+    let key = Key { table: Table::Kv, bytes: index.to_be_bytes().to_vec() };
+    let value = vec![index as u8; 20 + index as usize % 50];
+    let ops = vec![Op::Put { key, value, expected: None, finished: false }];
+    Record::Entry(Entry {
+        index,
+        epoch: Epoch(epoch),
+        committed: index.saturating_sub(1),
+        client: Some(ClientId(1)),
+        seq: index,
+        answered: 0,
+        ops,
+        ended: vec![],
+    })
+}
+
+fn chunk(snapshot: u64, as_of: u64, from: Option<u8>, last: bool) -> Record {
+    let key = |byte| Key { table: Table::Kv, bytes: vec![byte] };
+    let until = (!last).then(|| key(from.unwrap_or(0) + 1));
+    let epoch = Epoch(1);
+    let from = from.map(key);
+    let (rows, archived, sessions) = (vec![], vec![], vec![]);
+    Record::Chunk(Chunk { snapshot, as_of, epoch, from, until, rows, archived, sessions })
+}
+
+fn read(options: LogOptions) -> Result<(Vec<Record>, Option<Cut>), LogError> {
+    let recovery = Recovery::open(options)?;
+    let records = recovery.records().collect::<Result<_, _>>()?;
+    Ok((records, recovery.cut.clone()))
+}
+
+fn writer(folder: &Path, fsync: Fsync) -> Writer {
+    Recovery::open(options(folder, fsync)).unwrap().into_writer()
+}
+
+fn segments(folder: &Path) -> Vec<PathBuf> {
+    segment::list(folder).unwrap().into_iter().map(|(_, path)| path).collect()
+}
+
+#[test]
+fn records_come_back_in_order_over_segments_and_lives() {
+    let folder = Folder::new();
+    let mut expected = vec![chunk(1, 0, None, true)];
+    expected.extend((1..=100).map(|index| entry(index, 1)));
+    for life in expected.chunks(30) {
+        let mut log = writer(&folder.0, Fsync::Always);
+        for record in life {
+            log.append(record);
+            log.flush().unwrap();
+        }
+        assert!(log.bytes() > 0 && !log.has_unflushed());
+    }
+    assert!(segments(&folder.0).len() > 4);
+    assert_eq!(read(options(&folder.0, Fsync::Always)).unwrap(), (expected, None));
+}
+
+#[test]
+fn what_was_not_flushed_is_not_there() {
+    let folder = Folder::new();
+    let mut log = writer(&folder.0, Fsync::Never);
+    log.append(&entry(1, 1));
+    log.flush().unwrap();
+    log.append(&entry(2, 1));
+    assert!(log.has_unflushed());
+    drop(log);
+    assert_eq!(read(options(&folder.0, Fsync::Never)).unwrap().0, [entry(1, 1)]);
+}
+
+#[test]
+fn a_truncation_takes_back_what_came_before_it_and_not_what_comes_after() {
+    let folder = Folder::new();
+    let mut log = writer(&folder.0, Fsync::Always);
+    (1..=9).for_each(|index| log.append(&entry(index, 1)));
+    log.flush().unwrap();
+    log.append(&chunk(4, 5, None, true));
+    log.truncate(6);
+    log.append(&entry(7, 2));
+    log.append(&entry(8, 2));
+    log.truncate(7);
+    log.append(&entry(8, 3));
+    log.close().unwrap();
+    let recovery = Recovery::open(options(&folder.0, Fsync::Always)).unwrap();
+    let records: Vec<Record> = recovery.records().map(Result::unwrap).collect();
+    // The base first, and what it does not cover right after it.
+    let expected = [chunk(4, 5, None, true), entry(6, 1), entry(7, 2), entry(8, 3)];
+    assert_eq!(records, expected);
+}
+
+#[test]
+fn a_truncation_of_everything_voids_chunks_as_well() {
+    let folder = Folder::new();
+    let mut log = writer(&folder.0, Fsync::Always);
+    log.append(&chunk(1, 0, None, true));
+    for index in 1..=100 {
+        log.append(&entry(index, 1));
+        log.flush().unwrap();
+    }
+    log.truncate(0);
+    log.append(&chunk(2, 70, None, false));
+    log.append(&entry(71, 3));
+    log.append(&chunk(2, 70, Some(1), true));
+    log.flush().unwrap();
+    log.snapshot_done(2).unwrap();
+    log.close().unwrap();
+    assert!(segments(&folder.0).len() <= 2);
+    let expected = [chunk(2, 70, None, false), entry(71, 3), chunk(2, 70, Some(1), true)];
+    assert_eq!(read(options(&folder.0, Fsync::Always)).unwrap().0, expected);
+}
+
+#[test]
+fn a_finished_snapshot_frees_what_it_covers_and_pending_entries_stay() {
+    let folder = Folder::new();
+    let mut log = writer(&folder.0, Fsync::Always);
+    log.append(&chunk(1, 0, None, true));
+    for index in 1..=100 {
+        log.append(&entry(index, 1));
+        log.flush().unwrap();
+    }
+    // As of 90, although entries up to 100 were logged before.
+    log.append(&chunk(2, 90, None, false));
+    log.append(&entry(101, 1));
+    log.append(&chunk(2, 90, Some(1), true));
+    let before = segments(&folder.0).len();
+    log.snapshot_done(2).unwrap();
+    log.close().unwrap();
+    let after = segments(&folder.0).len();
+    assert!(after < before && after <= 4, "{before} {after}");
+    let (records, _) = read(options(&folder.0, Fsync::Always)).unwrap();
+    let mut expected = vec![chunk(2, 90, None, false)];
+    expected.extend((91..=101).map(|index| entry(index, 1)));
+    expected.push(chunk(2, 90, Some(1), true));
+    assert_eq!(records, expected);
+}
+
+/// Found by `it_is_a_map_that_survives`: a segment that had to stay held the base of an older snapshot,
+/// and was taken for the beginning.
+#[test]
+fn the_base_of_an_older_snapshot_that_stays_is_not_the_beginning() {
+    let folder = Folder::new();
+    let mut log = writer(&folder.0, Fsync::Always);
+    let fill = |log: &mut Writer| {
+        (0..80).for_each(|_| log.append(&chunk(9, 0, Some(3), true)));
+        log.flush().unwrap();
+    };
+    (1..=15).for_each(|index| log.append(&entry(index, 1)));
+    fill(&mut log);
+    log.append(&chunk(1, 14, None, true));
+    log.append(&entry(16, 1));
+    log.snapshot_done(1).unwrap();
+    fill(&mut log);
+    log.append(&chunk(2, 15, None, true));
+    log.snapshot_done(2).unwrap();
+    log.close().unwrap();
+    assert_eq!(segments(&folder.0).len(), 2);
+    let (records, _) = read(options(&folder.0, Fsync::Always)).unwrap();
+    assert_eq!(records, [chunk(2, 15, None, true), entry(16, 1)]);
+}
+
+#[test]
+fn a_log_of_another_cluster_or_a_newer_program_is_refused_by_name() {
+    let folder = Folder::new();
+    let mut log = writer(&folder.0, Fsync::Always);
+    log.append(&entry(1, 1));
+    let in_use = Recovery::open(options(&folder.0, Fsync::Always)).unwrap_err();
+    assert!(matches!(in_use, LogError::InUse(_)), "{in_use}");
+    log.close().unwrap();
+    let mut other = options(&folder.0, Fsync::Always);
+    other.cluster = ClusterId(78);
+    let error = Recovery::open(other).unwrap_err();
+    assert!(matches!(error, LogError::Foreign { found: 77, ours: 78, .. }), "{error}");
+    let mut other = options(&folder.0, Fsync::Always);
+    other.shard = ShardId(3);
+    assert!(matches!(Recovery::open(other).unwrap_err(), LogError::Foreign { .. }));
+    let path = segments(&folder.0).remove(0);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[8] = 9;
+    fs::write(&path, bytes).unwrap();
+    let error = Recovery::open(options(&folder.0, Fsync::Always)).unwrap_err();
+    assert!(matches!(error, LogError::Newer { found: 9, ours: frame::FORMAT, .. }), "{error}");
+    assert!(!error.is_damage());
+}
+
+#[test]
+fn damage_in_the_middle_is_refused_with_its_place_and_the_log_can_be_set_aside() {
+    let folder = Folder::new();
+    let mut log = writer(&folder.0, Fsync::Always);
+    for index in 1..=10 {
+        log.append(&entry(index, 1));
+        log.flush().unwrap();
+    }
+    log.close().unwrap();
+    let path = segments(&folder.0).remove(0);
+    let mut bytes = fs::read(&path).unwrap();
+    let at = bytes.len() / 2;
+    bytes[at] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let error = Recovery::open(options(&folder.0, Fsync::Always)).unwrap_err();
+    assert!(error.is_damage());
+    let LogError::Corrupt { path: named, offset, .. } = error else { panic!("{error}") };
+    assert_eq!(named, path);
+    assert!(offset <= at as u64 && at as u64 - offset < 200, "{offset} {at}");
+    let aside = set_aside(&folder.0).unwrap();
+    assert_eq!(segments(&aside).len(), 1);
+    assert_eq!(read(options(&folder.0, Fsync::Always)).unwrap().0, []);
+}
+
+#[test]
+fn a_missing_segment_is_damage() {
+    let folder = Folder::new();
+    let mut log = writer(&folder.0, Fsync::Always);
+    for index in 1..=100 {
+        log.append(&entry(index, 1));
+        log.flush().unwrap();
+    }
+    log.close().unwrap();
+    let files = segments(&folder.0);
+    fs::remove_file(&files[1]).unwrap();
+    let error = Recovery::open(options(&folder.0, Fsync::Always)).unwrap_err();
+    assert!(error.to_string().contains("segment 2 is missing"), "{error}");
+    fs::remove_file(&files[0]).unwrap();
+    let error = read(options(&folder.0, Fsync::Always)).unwrap_err();
+    assert!(error.is_damage() && error.to_string().contains("where 1 should be"), "{error}");
+}
+
+#[test]
+fn a_machine_that_fails_may_lose_pages_that_were_not_synced_but_keeps_what_was() {
+    let folder = Folder::new();
+    let mut log = writer(&folder.0, Fsync::Background(Duration::from_secs(3600)));
+    (1..=3).for_each(|index| log.append(&entry(index, 1)));
+    log.close().unwrap();
+    let mut log = writer(&folder.0, Fsync::Background(Duration::from_secs(3600)));
+    for index in 4..=9 {
+        log.append(&entry(index, 1));
+        log.flush().unwrap();
+    }
+    std::mem::forget(log); // It dies before its first sync.
+    let path = segments(&folder.0).remove(1);
+    let mut bytes = fs::read(&path).unwrap();
+    // A page in the middle did not get there, one behind it did.
+    let frame = (bytes.len().min(600) - 64) / 6;
+    bytes[64 + 2 * frame..64 + 3 * frame].fill(0);
+    let copy = Folder::new();
+    fs::copy(&segments(&folder.0)[0], copy.0.join("log-0000000000000001")).unwrap();
+    fs::write(copy.0.join("log-0000000000000002"), bytes).unwrap();
+    let (records, cut) = read(options(&copy.0, Fsync::Always)).unwrap();
+    assert!(cut.is_some());
+    assert!(records.len() >= 4 && records.len() < 9, "{}", records.len());
+    let prefix: Vec<Record> = (1..=records.len() as u64).map(|index| entry(index, 1)).collect();
+    assert_eq!(records, prefix);
+}
+
+#[test]
+fn the_thread_reports_in_order_and_everything_is_there() {
+    let folder = Folder::new();
+    let (reports, inbox) = channel();
+    let log = LogThread::start(writer(&folder.0, Fsync::Always), move |report| {
+        reports.send(report).unwrap();
+    });
+    let log = log.unwrap();
+    for batch in 0..100 {
+        log.append((1..=10).map(|index| entry(batch * 10 + index, 1)).collect());
+    }
+    let mut last = 0;
+    while last != 1000 {
+        let Report::Logged { upto } = inbox.recv_timeout(PATIENCE).unwrap() else {
+            panic!("nothing failed");
+        };
+        assert!(upto > last);
+        last = upto;
+    }
+    log.truncate(900);
+    log.append(vec![entry(901, 2)]);
+    log.snapshot_done(5); // Of which nothing is known.
+    log.close().unwrap();
+    let (records, _) = read(options(&folder.0, Fsync::Always)).unwrap();
+    assert_eq!((records.len(), records.last()), (901, Some(&entry(901, 2))));
+}
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a life of a log consists of.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Append,
+    Flush,
+    Truncate(u64),
+    Snapshot,
+    NewLife,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        12 => Just(Step::Append),
+        6 => Just(Step::Flush),
+        1 => (0u64..4).prop_map(Step::Truncate),
+        1 => Just(Step::Snapshot),
+        1 => Just(Step::NewLife),
+    ];
+    proptest::collection::vec(step, 1..120)
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Damage {
+    /// The last file ends here.
+    Cut(f64),
+    Flip {
+        file: f64,
+        at: f64,
+        bit: u8,
+    },
+    Zero {
+        file: f64,
+        at: f64,
+        bytes: usize,
+    },
+    Rubbish {
+        file: f64,
+        at: f64,
+        bytes: usize,
+    },
+    Remove(f64),
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    let share = 0.0..1.0f64;
+    prop_oneof![
+        share.clone().prop_map(Damage::Cut),
+        (share.clone(), share.clone(), 0u8..8).prop_map(|(file, at, bit)| Damage::Flip {
+            file,
+            at,
+            bit
+        }),
+        (share.clone(), share.clone(), 1usize..300).prop_map(|(file, at, bytes)| Damage::Zero {
+            file,
+            at,
+            bytes
+        }),
+        (share.clone(), share.clone(), 1usize..300).prop_map(|(file, at, bytes)| Damage::Rubbish {
+            file,
+            at,
+            bytes
+        }),
+        share.prop_map(Damage::Remove),
+    ]
+}
+
+fn inflict(folder: &Path, damage: Damage) {
+    let files = segments(folder);
+    let pick = |share: f64| files[(share * files.len() as f64) as usize].clone();
+    let change = |path: PathBuf, act: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = fs::read(&path).unwrap();
+        act(&mut bytes);
+        fs::write(&path, bytes).unwrap();
+    };
+    let place = |bytes: &[u8], at: f64| (at * bytes.len() as f64) as usize;
+    match damage {
+        Damage::Cut(at) => change(files.last().unwrap().clone(), &|bytes| {
+            bytes.truncate(place(bytes, at));
+        }),
+        Damage::Flip { file, at, bit } => change(pick(file), &|bytes| {
+            let at = place(bytes, at);
+            bytes[at] ^= 1 << bit;
+        }),
+        Damage::Zero { file, at, bytes: len } => change(pick(file), &|bytes| {
+            let at = place(bytes, at);
+            let end = (at + len).min(bytes.len());
+            bytes[at..end].fill(0);
+        }),
+        Damage::Rubbish { file, at, bytes: len } => change(pick(file), &|bytes| {
+            let at = place(bytes, at);
+            let end = (at + len).min(bytes.len());
+            bytes[at..end].iter_mut().enumerate().for_each(|(n, byte)| *byte = (n * 37 + 11) as u8);
+        }),
+        Damage::Remove(file) => fs::remove_file(pick(file)).unwrap(),
+    }
+}
+
+/// Writes a random history; the entries that count at its end, in order, and how many were flushed.
+fn live(folder: &Path, steps: &[Step], fsync: Fsync) -> Vec<Vec<Record>> {
+    let mut log = writer(folder, fsync);
+    log.append(&chunk(1, 0, None, true));
+    log.flush().unwrap();
+    let (mut entries, mut snapshot, mut epoch) = (Vec::new(), 1, 1);
+    let mut states = vec![entries.clone()];
+    for step in steps {
+        match step {
+            Step::Append => {
+                let record = entry(entries.len() as u64 + 1, epoch);
+                log.append(&record);
+                entries.push(record);
+            }
+            Step::Flush => log.flush().unwrap(),
+            Step::Truncate(back) => {
+                entries.truncate(entries.len().saturating_sub(*back as usize));
+                log.truncate(entries.len() as u64);
+                epoch += 1;
+            }
+            Step::Snapshot => {
+                snapshot += 1;
+                log.append(&chunk(snapshot, 0, None, true));
+                log.flush().unwrap();
+            }
+            Step::NewLife => {
+                log.close().unwrap();
+                log = writer(folder, fsync);
+            }
+        }
+        states.push(entries.clone());
+    }
+    log.close().unwrap();
+    states.push(entries);
+    states
+}
+
+fn entries_of(records: Vec<Record>) -> Vec<Record> {
+    records.into_iter().filter(|record| matches!(record, Record::Entry(_))).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+
+    /// LOG-2.
+    #[test]
+    fn any_history_is_read_again(steps in steps(), always in any::<bool>()) {
+        let folder = Folder::new();
+        let fsync = if always { Fsync::Always } else { Fsync::Never };
+        let states = live(&folder.0, &steps, fsync);
+        let (records, cut) = read(options(&folder.0, fsync)).unwrap();
+        prop_assert_eq!(cut, None);
+        prop_assert_eq!(&entries_of(records), states.last().unwrap());
+    }
+
+    /// LOG-3: an error, or what the history was at some earlier time; and then it goes on.
+    #[test]
+    fn damage_is_an_error_or_leaves_an_earlier_state(steps in steps(), damage in damage()) {
+        let folder = Folder::new();
+        let states = live(&folder.0, &steps, Fsync::Always);
+        inflict(&folder.0, damage);
+        if let Ok((records, _)) = read(options(&folder.0, Fsync::Always)) {
+            let found = entries_of(records);
+            prop_assert!(states.contains(&found), "{found:?}");
+            let mut log = writer(&folder.0, Fsync::Always);
+            let next = entry(found.len() as u64 + 1, 99);
+            log.append(&next);
+            log.close().unwrap();
+            let (records, cut) = read(options(&folder.0, Fsync::Always)).unwrap();
+            prop_assert_eq!(cut, None);
+            let records = entries_of(records);
+            prop_assert_eq!(records.last(), Some(&next));
+        }
+    }
+
+    /// LOG-1: whatever happens to what was written after the last acknowledged flush.
+    #[test]
+    fn nothing_synced_is_lost_by_damage_behind_it(
+        before in 1u64..60, after in 1u64..60, at in 0.0..1.0f64, fill in any::<Option<u8>>(),
+    ) {
+        let folder = Folder::new();
+        let mut log = writer(&folder.0, Fsync::Always);
+        for index in 1..=before {
+            log.append(&entry(index, 1));
+            log.flush().unwrap();
+        }
+        let end = log.bytes();
+        let count = segments(&folder.0).len();
+        (1..=after).for_each(|index| log.append(&entry(before + index, 1)));
+        log.flush().unwrap();
+        std::mem::forget(log); // It dies; the last flush was never reported.
+        let copy = Folder::new();
+        let mut rest = end;
+        for (number, path) in segments(&folder.0).iter().enumerate() {
+            let mut bytes = fs::read(path).unwrap();
+            let keep = (rest as usize).min(bytes.len());
+            rest -= (keep as u64).min(rest);
+            if number + 1 >= count && keep < bytes.len() {
+                let at = keep + ((bytes.len() - keep) as f64 * at) as usize;
+                match fill {
+                    Some(fill) => bytes[at..].fill(fill),
+                    None => bytes.truncate(at),
+                }
+            }
+            fs::write(copy.0.join(path.file_name().unwrap()), bytes).unwrap();
+        }
+        let (records, _) = read(options(&copy.0, Fsync::Always)).unwrap();
+        prop_assert!(records.len() as u64 >= before, "{} of {before}", records.len());
+        let prefix: Vec<Record> =
+            (1..=records.len() as u64).map(|index| entry(index, 1)).collect();
+        prop_assert_eq!(records, prefix);
+    }
+
+    #[test]
+    fn a_folder_of_rubbish_is_an_error_or_empty(
+        bytes in proptest::collection::vec(any::<u8>(), 0..3000), number in 0u64..5,
+    ) {
+        let folder = Folder::new();
+        fs::write(folder.0.join(format!("log-{number:016}")), bytes).unwrap();
+        if let Ok((records, _)) = read(options(&folder.0, Fsync::Always)) {
+            prop_assert_eq!(records, []);
+        }
+    }
+}

@@ -1,0 +1,649 @@
+//! One shard with one replica inside its caller's loop: the control store of a single node.
+//!
+//! ```text
+//!   put, cas, delete --> Replica machine --> records in a buffer      (at once: applied, answered)
+//!                                                  |
+//!   flush(), before the turn's replies are sent ---+--> log file ---> synced by a thread, or here
+//! ```
+//! The same machine, log and cold tier as in a cluster; there is no port and no coordinator. Each life is an
+//! epoch of its own in which this replica is head and tail. A record counts as stable as soon as it is in the
+//! buffer, because nobody outside hears of it before [`Embedded::flush`] has written the buffer. If that
+//! fails, it says so, nothing more is taken, and the same bytes are tried again with the next flush.
+//!
+//! # Invariants
+//! - EMB-1: what was answered after a flush that worked is there after `kill -9` of the process.
+//! - EMB-2: an update is refused, or applied when its call returns.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, SystemTime};
+
+use hoplo_base::{Instant, NodeId};
+use hoplo_core::control::replica::{Effect, Event, Found, Replica, ReplicaOptions, Status};
+use hoplo_core::control::{CasError, ControlStore, Page};
+use hoplo_wire::control::{
+    ChainConfig, ClientId, ClusterId, Epoch, Key, Member, Op, Outcome, Refusal, ReplicaId, Request,
+    Response, Row, ShardId, Table,
+};
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::disk::cold::{
+    CACHE_BYTES, ColdError, ColdOptions, ColdReport, ColdThread, Flush, Range, Retention, Usage,
+};
+use crate::disk::log::{Cut, Fsync, LogError, LogOptions, Recovery, Writer};
+
+/// A row that finds no room waits so long for the cold tier, then it is refused.
+const COLD_PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Clone, Debug)]
+pub struct EmbeddedOptions {
+    /// Log and cold tier; made if it is not there.
+    pub folder: PathBuf,
+    pub fsync: Fsync,
+    pub memory_bytes: u64,
+    /// The log gets a snapshot when so much was appended, and at least as much as the rows have.
+    pub snapshot_bytes: u64,
+    pub retention: Retention,
+}
+
+impl EmbeddedOptions {
+    /// What a laptop has room for.
+    pub fn new(folder: PathBuf) -> Self {
+        Self {
+            folder,
+            fsync: Fsync::Background(Duration::from_millis(100)),
+            memory_bytes: 128 << 20,
+            snapshot_bytes: 16 << 20,
+            retention: Retention {
+                age: Some(Duration::from_secs(7 * 86_400)),
+                bytes: Some(4 << 30),
+            },
+        }
+    }
+}
+
+/// The store cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("the control store cannot be read: {0}")]
+    Log(#[from] LogError),
+    #[error("the control store's archive cannot be read: {0}")]
+    Cold(#[from] ColdError),
+    #[error("the control store in {0} has no beginning")]
+    NoBase(PathBuf),
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+}
+
+/// What a start found, for the daemon's log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Start {
+    pub rows: u64,
+
+    /// The last process began to write it and did not finish.
+    pub cut: Option<Cut>,
+    /// The archive was damaged; it was renamed, and a new one is begun.
+    pub damaged_archive: Option<PathBuf>,
+}
+
+#[derive(Debug)]
+pub struct Embedded {
+    replica: Replica,
+    log: Writer,
+    cold: ColdThread,
+    reports: Receiver<ColdReport>,
+    /// Readable when the cold tier has reported something.
+    wake: Arc<OwnedFd>,
+    client: ClientId,
+    /// Of the last update.
+    seq: u64,
+    epoch: Epoch,
+    effects: Vec<Effect>,
+    responses: VecDeque<Response>,
+    /// The log could not be written, and the machine knows.
+    failed: bool,
+    pub start: Start,
+}
+
+/// The cluster of a node by itself.
+const CLUSTER: ClusterId = ClusterId(0);
+const SHARD: ShardId = ShardId(0);
+
+impl Embedded {
+    pub fn open(options: EmbeddedOptions) -> Result<Self, OpenError> {
+        std::fs::create_dir_all(&options.folder)?;
+        let log = Recovery::open(LogOptions {
+            folder: options.folder.clone(),
+            cluster: CLUSTER,
+            shard: SHARD,
+            fsync: options.fsync,
+            segment_bytes: options.snapshot_bytes,
+        })?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let wake = Arc::new(wake.map_err(std::io::Error::from)?);
+        let mut start = Start { cut: log.cut.clone(), ..Start::default() };
+        let path = options.folder.join("cold.redb");
+        let (cold, reports) = match start_cold(&options, &path, &wake) {
+            Err(error) if error.is_damage() => {
+                start.damaged_archive = Some(set_aside(&path)?);
+                start_cold(&options, &path, &wake)?
+            }
+            other => other?,
+        };
+        let me = ReplicaId { node: NodeId(0), incarnation: micros() };
+        let mut machine = ReplicaOptions::new(me, SHARD);
+        machine.memory_bytes = options.memory_bytes;
+        machine.snapshot_bytes = options.snapshot_bytes;
+        // Nobody subscribes for long, and nobody returns.
+        machine.recent_bytes = 1 << 20;
+        machine.cold_is_empty = cold.usage().rows == 0;
+        let mut replica = Replica::new(machine, clock());
+        let mut effects = Vec::new();
+        for record in log.records() {
+            replica.handle(clock(), Event::Replayed { record: record? }, &mut effects);
+            carry_out_cold(&mut effects, &cold);
+        }
+        let begins = log.is_empty();
+        let mut store = Self {
+            replica,
+            log: log.into_writer(),
+            cold,
+            reports,
+            wake,
+            client: ClientId(micros()),
+            seq: 0,
+            epoch: Epoch(1),
+            effects,
+            responses: VecDeque::new(),
+            failed: false,
+            start,
+        };
+        store.handle(Event::ReplayDone);
+        let holding = store.replica.holding();
+        store.epoch = Epoch(holding.epoch.0 + 1);
+        let member = Member { replica: me, address: String::new() };
+        store.handle(Event::Configured(ChainConfig {
+            shard: SHARD,
+            epoch: store.epoch,
+            members: vec![member],
+            joining: None,
+            added: None,
+            old_tail_gone: true,
+        }));
+        // Without a base it takes nothing, and it begins one only in epoch 1.
+        if !begins && holding.epoch == Epoch(0) {
+            return Err(OpenError::NoBase(options.folder));
+        }
+        store.start.rows = store.replica.status().rows;
+        store.flush().map_err(|why| OpenError::Io(std::io::Error::other(why.to_string())))?;
+        Ok(store)
+    }
+
+    /// One batch: all of it is applied, or it is refused.
+    pub fn update(&mut self, ops: Vec<Op>) -> Result<Vec<Outcome>, Refusal> {
+        let deadline = clock() + COLD_PATIENCE;
+        loop {
+            let waits = self.replica.status().disk.is_none();
+            match self.try_update(ops.clone(), deadline) {
+                Err(Refusal::Busy(_)) if waits && clock() < deadline => {
+                    self.wait_for_cold(deadline);
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// What was answered so far survives this process once this returns. After an error everything is
+    /// kept, and nothing more is taken until a flush works again.
+    pub fn flush(&mut self) -> Result<(), Refusal> {
+        self.take_reports();
+        if !self.log.has_unflushed() && !self.failed {
+            return Ok(());
+        }
+        match self.log.flush() {
+            Ok(()) => {
+                if std::mem::take(&mut self.failed) {
+                    self.handle(Event::LogBack);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                let why = error.to_string();
+                if !std::mem::replace(&mut self.failed, true) {
+                    self.handle(Event::LogFailed { why: why.clone() });
+                }
+                Err(Refusal::Disk(why))
+            }
+        }
+    }
+
+    /// Everything on disk.
+    pub fn close(mut self) -> Result<(), Refusal> {
+        self.flush()?;
+        self.log.close().map_err(|error| Refusal::Disk(error.to_string()))
+    }
+
+    /// Readable when [`Embedded::flush`] has reports of the cold tier to take.
+    pub fn wake(&self) -> impl AsFd {
+        &*self.wake
+    }
+
+    /// When [`Embedded::tick`] is due: only while something is on its way to the cold tier, so that an idle
+    /// node sleeps.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let status = self.replica.status();
+        (status.cold_bytes > 0).then(|| self.replica.next_deadline()).flatten()
+    }
+
+    pub fn tick(&mut self) {
+        self.handle(Event::Tick);
+    }
+
+    pub fn status(&self) -> Status {
+        self.replica.status()
+    }
+
+    pub fn archive(&self) -> Usage {
+        self.cold.usage()
+    }
+
+    pub fn log_bytes(&self) -> u64 {
+        self.log.bytes()
+    }
+
+    /// The archive as well as memory; waits for the disk.
+    pub fn find(&self, key: &Key) -> Result<Option<Row>, Refusal> {
+        match self.replica.find(key) {
+            Found::Row(row) => Ok(Some(row.clone())),
+            Found::None => Ok(None),
+            Found::AskCold => {
+                self.cold.ask(key.clone()).map_err(|error| Refusal::Disk(error.to_string()))
+            }
+        }
+    }
+
+    fn try_update(&mut self, ops: Vec<Op>, deadline: Instant) -> Result<Vec<Outcome>, Refusal> {
+        let (seq, answered) = (self.seq + 1, self.seq);
+        let request = Request::Update { shard: SHARD, epoch: self.epoch, seq, answered, ops };
+        self.handle(Event::Request { from: self.client, request });
+        loop {
+            match self.responses.pop_front() {
+                Some(Response::Updated { seq: of, outcomes, .. }) if of == seq => {
+                    self.seq = seq;
+                    return Ok(outcomes);
+                }
+                Some(Response::UpdateRefused { seq: of, why, .. }) if of == seq => return Err(why),
+                Some(_) => {}
+                // It is entered, and waits until the cold tier has taken more: it cannot be taken back.
+                None => self.wait_for_cold(deadline + COLD_PATIENCE),
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        self.replica.handle(clock(), event, &mut self.effects);
+        self.carry_out();
+    }
+
+    fn carry_out(&mut self) {
+        while !self.effects.is_empty() {
+            carry_out_cold(&mut self.effects, &self.cold);
+            let mut logged = None;
+            for effect in std::mem::take(&mut self.effects) {
+                match effect {
+                    Effect::Append { records, upto } => {
+                        records.iter().for_each(|record| self.log.append(record));
+                        logged = Some(upto);
+                    }
+                    Effect::Truncate { after } => self.log.truncate(after),
+                    Effect::SnapshotDone { snapshot } => {
+                        // If it fails, so does the next flush; the segments go another time.
+                        let _ = self.log.snapshot_done(snapshot);
+                    }
+                    Effect::Respond { response, .. } => self.responses.push_back(response),
+                    // There is nobody else.
+                    Effect::Send { .. }
+                    | Effect::CaughtUp { .. }
+                    | Effect::Suspect { .. }
+                    | Effect::WantConfig { .. } => {}
+                    Effect::ColdWrite { .. } | Effect::ColdGet { .. } | Effect::ColdScan { .. } => {
+                        unreachable!("they were taken out before")
+                    }
+                }
+            }
+            if let Some(upto) = logged {
+                self.replica.handle(clock(), Event::Logged { upto }, &mut self.effects);
+            }
+        }
+    }
+
+    fn take_reports(&mut self) {
+        while let Ok(report) = self.reports.try_recv() {
+            let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
+            self.handle(event_of(report));
+        }
+    }
+
+    fn wait_for_cold(&mut self, deadline: Instant) {
+        let now = clock();
+        let due = self.replica.next_deadline().unwrap_or(deadline).min(deadline);
+        match self.reports.recv_timeout(due.since(now)) {
+            Ok(report) => self.handle(event_of(report)),
+            Err(_) => self.tick(),
+        }
+    }
+
+    fn write(&mut self, op: Op) -> Result<Outcome, Refusal> {
+        let outcomes = self.update(vec![op])?;
+        Ok(outcomes[0])
+    }
+}
+
+impl ControlStore for Embedded {
+    fn get(&self, key: &Key) -> Option<Row> {
+        self.replica.tables().get(key).cloned()
+    }
+
+    fn put(&mut self, key: Key, value: Vec<u8>) -> Result<u64, Refusal> {
+        let put = Op::Put { key, value, expected: None, finished: false };
+        self.write(put).map(version_of)
+    }
+
+    fn finish(&mut self, key: Key, value: Vec<u8>) -> Result<u64, Refusal> {
+        let put = Op::Put { key, value, expected: None, finished: true };
+        self.write(put).map(version_of)
+    }
+
+    fn cas(&mut self, key: Key, expected: u64, value: Vec<u8>) -> Result<u64, CasError> {
+        let put = Op::Put { key, value, expected: Some(expected), finished: false };
+        match self.write(put)? {
+            Outcome::Done { version } => Ok(version),
+            Outcome::Conflict { found } => Err(CasError::Conflict { expected, found }),
+        }
+    }
+
+    fn delete(&mut self, key: &Key) -> Result<Option<Row>, Refusal> {
+        let row = self.get(key);
+        if row.is_some() || matches!(self.replica.find(key), Found::AskCold) {
+            self.write(Op::Delete { key: key.clone(), expected: None })?;
+        }
+        Ok(row)
+    }
+
+    fn scan(&self, table: Table, prefix: &[u8], from: Option<&[u8]>, limit: usize) -> Page {
+        self.replica.tables().scan(table, prefix, from, limit, usize::MAX)
+    }
+}
+
+fn start_cold(
+    options: &EmbeddedOptions,
+    path: &Path,
+    wake: &Arc<OwnedFd>,
+) -> Result<(ColdThread, Receiver<ColdReport>), ColdError> {
+    let (sender, reports) = channel();
+    let wake = Arc::clone(wake);
+    let cold = ColdOptions {
+        path: path.to_path_buf(),
+        cluster: CLUSTER,
+        shard: SHARD,
+        retention: options.retention,
+        cache_bytes: CACHE_BYTES,
+    };
+    let thread = ColdThread::start(cold, move |report| {
+        let _ = sender.send(report);
+        let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
+    })?;
+    Ok((thread, reports))
+}
+
+/// Gives what is for the cold tier to it; the rest stays, in order.
+fn carry_out_cold(effects: &mut Vec<Effect>, cold: &ColdThread) {
+    for effect in std::mem::take(effects) {
+        match effect {
+            Effect::ColdWrite { flush, clear, puts, deletes } => {
+                cold.write(flush, Flush { clear, puts, deletes });
+            }
+            Effect::ColdGet { attempt, key } => cold.get(attempt, key),
+            Effect::ColdScan { attempt, from, until, limit, bytes } => {
+                cold.scan(attempt, Range { from, until, limit, bytes });
+            }
+            other => effects.push(other),
+        }
+    }
+}
+
+fn event_of(report: ColdReport) -> Event {
+    match report {
+        ColdReport::Written { flush } => Event::ColdWritten { flush },
+        ColdReport::Row { attempt, row } => Event::ColdRow { attempt, row },
+        ColdReport::Page { attempt, page: (rows, until) } => {
+            Event::ColdPage { attempt, rows, until }
+        }
+        ColdReport::Failed { number, error } => {
+            Event::ColdFailed { number, why: error.to_string() }
+        }
+    }
+}
+
+fn version_of(outcome: Outcome) -> u64 {
+    match outcome {
+        Outcome::Done { version } => version,
+        Outcome::Conflict { found } => unreachable!("a put without condition found {found}"),
+    }
+}
+
+fn set_aside(path: &Path) -> std::io::Result<PathBuf> {
+    let aside = path.with_extension(format!("damaged-{}", micros()));
+    std::fs::rename(path, &aside)?;
+    Ok(aside)
+}
+
+/// CLOCK_MONOTONIC.
+fn clock() -> Instant {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Instant(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+/// Since 1970.
+fn micros() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::disk::log::tests::Folder;
+    use proptest::prelude::*;
+
+    fn options(folder: &Folder) -> EmbeddedOptions {
+        let mut options = EmbeddedOptions::new(folder.0.clone());
+        options.fsync = Fsync::Never;
+        options
+    }
+
+    fn kv(name: &str) -> Key {
+        Key { table: Table::Kv, bytes: name.as_bytes().to_vec() }
+    }
+
+    fn task(number: u64) -> Key {
+        Key { table: Table::Task, bytes: number.to_be_bytes().to_vec() }
+    }
+
+    fn value(number: u64) -> Vec<u8> {
+        use hoplo_base::{JobId, ProcessId, TaskId};
+        use hoplo_core::control::{Entry, TaskEntry, TaskState};
+        let owner = ProcessId(number);
+        let (task, job, why) = (TaskId { owner, seq: number }, JobId(1), Some("x".repeat(200)));
+        let (state, lineage) = (TaskState::Finished, None);
+        TaskEntry { task, job, owner, attempt: 0, state, lineage, why }.to_value()
+    }
+
+    #[test]
+    fn it_conforms_and_remembers() {
+        let folder = Folder::new();
+        let mut store = Embedded::open(options(&folder)).unwrap();
+        hoplo_core::control::store::conformance(&mut store);
+        assert_eq!(store.put(kv("a"), b"kept".to_vec()), Ok(2));
+        store.flush().unwrap();
+        for _ in 0..3 {
+            drop(store);
+            store = Embedded::open(options(&folder)).unwrap();
+            let row = store.get(&kv("a")).unwrap();
+            assert_eq!((row.value, row.version), (b"kept".to_vec(), 2));
+            assert_eq!(store.start.cut, None);
+        }
+        assert_eq!(store.cas(kv("a"), 2, vec![]), Ok(3));
+        store.close().unwrap();
+    }
+
+    #[test]
+    fn finished_rows_leave_memory_and_are_found_again() {
+        let folder = Folder::new();
+        let mut few = options(&folder);
+        few.memory_bytes = 1 << 20;
+        few.snapshot_bytes = 1 << 20;
+        let mut store = Embedded::open(few.clone()).unwrap();
+        let rows = 8_000;
+        for number in 0..rows {
+            store.finish(task(number), value(number)).unwrap();
+            store.flush().unwrap();
+        }
+        let status = store.status();
+        assert!(status.memory_bytes <= 1 << 20, "{status:?}");
+        assert!(store.log_bytes() < 16 << 20, "the log is cut: {}", store.log_bytes());
+        let check = |store: &Embedded| {
+            for number in (0..rows).step_by(997) {
+                let row = store.find(&task(number)).unwrap().unwrap();
+                assert_eq!(row.value, value(number));
+            }
+            assert_eq!(store.find(&task(rows)), Ok(None));
+        };
+        check(&store);
+        drop(store);
+        let mut store = Embedded::open(few).unwrap();
+        check(&store);
+        assert_eq!(store.get(&task(0)), None, "it is history");
+        store.delete(&task(0)).unwrap();
+        assert_eq!(store.find(&task(0)), Ok(None));
+    }
+
+    #[test]
+    fn what_cannot_become_history_is_refused_when_memory_is_full() {
+        let folder = Folder::new();
+        let mut few = options(&folder);
+        few.memory_bytes = 100_000;
+        let mut store = Embedded::open(few).unwrap();
+        let mut result = Ok(1);
+        for number in 0..1000 {
+            result = store.put(kv(&number.to_string()), vec![0; 1000]);
+            if result.is_err() {
+                break;
+            }
+        }
+        assert!(matches!(result, Err(Refusal::Full { .. })), "{result:?}");
+        assert!(store.get(&kv("0")).is_some());
+        store.delete(&kv("0")).unwrap();
+        assert_eq!(store.put(kv("again"), vec![0; 500]), Ok(1));
+    }
+
+    #[test]
+    fn a_damaged_archive_is_set_aside_and_the_tables_are_there() {
+        let folder = Folder::new();
+        let mut store = Embedded::open(options(&folder)).unwrap();
+        store.put(kv("a"), vec![1]).unwrap();
+        store.flush().unwrap();
+        drop(store);
+        std::fs::write(folder.0.join("cold.redb"), vec![9; 20_000]).unwrap();
+        let store = Embedded::open(options(&folder)).unwrap();
+        assert!(store.start.damaged_archive.as_ref().unwrap().exists());
+        assert!(store.get(&kv("a")).is_some());
+    }
+
+    #[test]
+    fn a_damaged_log_is_refused_with_its_file() {
+        let folder = Folder::new();
+        let mut always = options(&folder);
+        always.fsync = Fsync::Always;
+        let mut store = Embedded::open(always.clone()).unwrap();
+        for number in 0..100 {
+            store.put(kv(&number.to_string()), vec![7; 100]).unwrap();
+            store.flush().unwrap();
+        }
+        store.close().unwrap();
+        let path = folder.0.join("log-0000000000000001");
+        let mut bytes = std::fs::read(&path).unwrap();
+        let at = bytes.len() / 2;
+        bytes[at] ^= 4;
+        std::fs::write(&path, bytes).unwrap();
+        let error = Embedded::open(always).err().unwrap().to_string();
+        assert!(error.contains("log-0000000000000001") && error.contains("offset"), "{error}");
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Put(u8, u16),
+        Delete(u8),
+        Restart,
+        /// Without a flush: as if killed.
+        Lose,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            20 => (0u8..30, 0u16..600).prop_map(|(key, len)| Step::Put(key, len)),
+            5 => (0u8..30).prop_map(Step::Delete),
+            2 => Just(Step::Restart),
+            1 => Just(Step::Lose),
+        ];
+        proptest::collection::vec(step, 1..150)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+        /// EMB-1, with snapshots and several segments.
+        #[test]
+        fn it_is_a_map_that_survives(steps in steps()) {
+            let folder = Folder::new();
+            let mut small = options(&folder);
+            small.snapshot_bytes = 4000;
+            let mut store = Embedded::open(small.clone()).unwrap();
+            let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+            for step in steps {
+                match step {
+                    Step::Put(number, len) => {
+                        let (key, value) = (vec![number], vec![number; len.into()]);
+                        store.put(Key { table: Table::Kv, bytes: key.clone() }, value.clone()).unwrap();
+                        model.insert(key, value);
+                        store.flush().unwrap();
+                    }
+                    Step::Delete(number) => {
+                        store.delete(&Key { table: Table::Kv, bytes: vec![number] }).unwrap();
+                        model.remove(&vec![number]);
+                        store.flush().unwrap();
+                    }
+                    Step::Restart => {
+                        store.close().unwrap();
+                        store = Embedded::open(small.clone()).unwrap();
+                    }
+                    Step::Lose => {
+                        store.put(kv("never told"), vec![1]).unwrap();
+                        drop(store);
+                        store = Embedded::open(small.clone()).unwrap();
+                    }
+                }
+                let page = store.scan(Table::Kv, b"", None, 1000);
+                let rows = page.rows.into_iter().map(|(key, row)| (key, row.value));
+                // What nobody was told of may be there or not.
+                let rows: BTreeMap<_, _> = rows.filter(|(key, _)| key.len() == 1).collect();
+                prop_assert!(rows == model, "{:?} {:?}", rows.keys(), model.keys());
+            }
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The shell around the control store's machines (docs/internals/control.md): disks below, the network above.
+
+pub mod disk;
+pub mod embedded;
+pub mod net;

@@ -1,0 +1,292 @@
+//! One replica with its disk: the machine, its log, its cold tier.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hoplo_core::control::replica::{Effect, Event, Replica, ReplicaOptions};
+use hoplo_wire::control::{ClusterId, Epoch, Holding, Record, ReplicaId, ShardId};
+
+use super::{Inbox, Report, ServeError};
+use crate::disk::cold::{
+    CACHE_BYTES, ColdOptions, ColdReport, ColdThread, Flush, Range, Retention,
+};
+use crate::disk::log::{
+    self, Fsync, LogError, LogOptions, LogThread, Recovery, SEGMENT_BYTES, Writer,
+};
+
+pub(super) struct Hosted {
+    pub(super) machine: Replica,
+    pub(super) options: HostOptions,
+    log: Log,
+    cold: ColdThread,
+    /// A log that was damaged and set aside, for `status`.
+    pub(super) set_aside: Option<String>,
+}
+
+#[derive(Clone)]
+pub(super) struct HostOptions {
+    pub(super) me: ReplicaId,
+    pub(super) shard: ShardId,
+    pub(super) cluster: ClusterId,
+    pub(super) folder: PathBuf,
+    pub(super) fsync: Fsync,
+    pub(super) memory_bytes: Option<u64>,
+}
+
+enum Log {
+    /// Written at the end of each turn: nothing waits for the disk.
+    Inline(Box<Inline>),
+    Threaded(LogThread<Arc<Record>>),
+}
+
+struct Inline {
+    writer: Writer,
+    /// The number of the last record that was appended.
+    upto: u64,
+    logged: u64,
+    snapshots: Vec<u64>,
+    failed: bool,
+    again_at: Option<Instant>,
+}
+
+/// A disk that was full is tried again so often.
+const RETRY: Duration = Duration::from_millis(100);
+
+impl Hosted {
+    /// Reads its log. One that is damaged is set aside: the chain has everything.
+    pub(super) fn open(
+        options: HostOptions,
+        now: hoplo_base::Instant,
+        inbox: &Inbox,
+    ) -> Result<Self, ServeError> {
+        let error = |source: io::Error| ServeError::Folder { path: options.folder.clone(), source };
+        let log = options.folder.join("log");
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&log).map_err(error)?;
+        let log_options = LogOptions {
+            folder: log.clone(),
+            cluster: options.cluster,
+            shard: options.shard,
+            fsync: options.fsync,
+            segment_bytes: SEGMENT_BYTES,
+        };
+        let mut set_aside = None;
+        let cold = Self::cold(&options, inbox, &mut set_aside)?;
+        let mut machine = Self::machine(&options, cold.usage().rows == 0, now);
+        let recovery = match Recovery::open(log_options.clone()) {
+            Err(damage) if damage.is_damage() => {
+                let aside = log::set_aside(&log).map_err(error)?;
+                let why = format!("{damage}; the log was set aside as {}", aside.display());
+                eprintln!("hoplo: {why}");
+                set_aside = Some(why);
+                fs::DirBuilder::new().recursive(true).mode(0o700).create(&log).map_err(error)?;
+                Recovery::open(log_options)?
+            }
+            other => other?,
+        };
+        let mut effects = Vec::new();
+        for record in recovery.records() {
+            machine.handle(now, Event::Replayed { record: record? }, &mut effects);
+        }
+        machine.handle(now, Event::ReplayDone, &mut effects);
+        let writer = recovery.into_writer();
+        let log = match options.fsync {
+            Fsync::Never | Fsync::Background(_) => Log::Inline(Box::new(Inline::new(writer))),
+            Fsync::Always => {
+                let (shard, inbox) = (options.shard, inbox.clone());
+                let tell = move |report| {
+                    let event = match report {
+                        log::Report::Logged { upto } => Event::Logged { upto },
+                        log::Report::Failed { why } => Event::LogFailed { why },
+                        log::Report::Back => Event::LogBack,
+                    };
+                    inbox.post(Report::Shard(shard, event));
+                };
+                Log::Threaded(LogThread::start(writer, tell).map_err(error)?)
+            }
+        };
+        let mut hosted = Self { machine, options, log, cold, set_aside };
+        for effect in effects {
+            hosted.act(effect);
+        }
+        Ok(hosted)
+    }
+
+    /// Of a file that cannot be trusted nothing is kept, neither of the log that relies on it.
+    fn cold(
+        options: &HostOptions,
+        inbox: &Inbox,
+        set_aside: &mut Option<String>,
+    ) -> Result<ColdThread, ServeError> {
+        let cold_options = ColdOptions {
+            path: options.folder.join("cold.redb"),
+            cluster: options.cluster,
+            shard: options.shard,
+            retention: Retention { age: None, bytes: None },
+            cache_bytes: CACHE_BYTES,
+        };
+        let (shard, inbox) = (options.shard, inbox.clone());
+        let tell = move |report| {
+            let event = match report {
+                ColdReport::Written { flush } => Event::ColdWritten { flush },
+                ColdReport::Row { attempt, row } => Event::ColdRow { attempt, row },
+                ColdReport::Page { attempt, page: (rows, until) } => {
+                    Event::ColdPage { attempt, rows, until }
+                }
+                ColdReport::Failed { number, error } => {
+                    Event::ColdFailed { number, why: error.to_string() }
+                }
+            };
+            inbox.post(Report::Shard(shard, event));
+        };
+        match ColdThread::start(cold_options.clone(), tell.clone()) {
+            Err(damage) if damage.is_damage() => {
+                let error =
+                    |source: io::Error| ServeError::Folder { path: options.folder.clone(), source };
+                let aside = options.folder.join(format!("cold.damaged-{}", options.me.incarnation));
+                fs::rename(&cold_options.path, &aside).map_err(error)?;
+                let log = options.folder.join("log");
+                let log_aside = log::set_aside(&log).map_err(error)?;
+                fs::DirBuilder::new().recursive(true).mode(0o700).create(&log).map_err(error)?;
+                let why = format!(
+                    "{damage}; set aside as {}, with the log: {}",
+                    aside.display(),
+                    log_aside.display()
+                );
+                eprintln!("hoplo: {why}");
+                *set_aside = Some(why);
+                Ok(ColdThread::start(cold_options, tell)?)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    fn machine(options: &HostOptions, cold_is_empty: bool, now: hoplo_base::Instant) -> Replica {
+        let mut replica = ReplicaOptions::new(options.me, options.shard);
+        replica.memory_bytes = options.memory_bytes.unwrap_or(replica.memory_bytes);
+        replica.cold_is_empty = cold_is_empty;
+        Replica::new(replica, now)
+    }
+
+    /// What concerns the disk.
+    pub(super) fn act(&mut self, effect: Effect) {
+        match (effect, &mut self.log) {
+            (Effect::Append { records, upto }, Log::Inline(log)) => {
+                records.iter().for_each(|record| log.writer.append(record));
+                log.upto = upto;
+            }
+            (Effect::Append { records, upto: _ }, Log::Threaded(log)) => log.append(records),
+            (Effect::Truncate { after }, Log::Inline(log)) => log.writer.truncate(after),
+            (Effect::Truncate { after }, Log::Threaded(log)) => log.truncate(after),
+            (Effect::SnapshotDone { snapshot }, Log::Inline(log)) => log.snapshots.push(snapshot),
+            (Effect::SnapshotDone { snapshot }, Log::Threaded(log)) => log.snapshot_done(snapshot),
+            (Effect::ColdWrite { flush, clear, puts, deletes }, _) => {
+                self.cold.write(flush, Flush { clear, puts, deletes });
+            }
+            (Effect::ColdGet { attempt, key }, _) => self.cold.get(attempt, key),
+            (Effect::ColdScan { attempt, from, until, limit, bytes }, _) => {
+                self.cold.scan(attempt, Range { from, until, limit, bytes });
+            }
+            (
+                Effect::Send { .. }
+                | Effect::Respond { .. }
+                | Effect::CaughtUp { .. }
+                | Effect::Suspect { .. }
+                | Effect::WantConfig { .. },
+                _,
+            ) => unreachable!("the server carries these out"),
+        }
+    }
+
+    /// Writes what was appended, if that is done in line; what the machine hears of it.
+    pub(super) fn write(&mut self) -> Vec<Event> {
+        match &mut self.log {
+            Log::Inline(log) => log.write(),
+            Log::Threaded(_) => Vec::new(),
+        }
+    }
+
+    /// When `write` has to be tried again.
+    pub(super) fn due(&self) -> Option<Instant> {
+        match &self.log {
+            Log::Inline(log) => log.again_at,
+            Log::Threaded(_) => None,
+        }
+    }
+
+    /// What it registers with; absent if its disk has nothing that the chain could use.
+    pub(super) fn holding(&self) -> Option<Holding> {
+        let holding = self.machine.holding();
+        (holding.logged > 0 || holding.epoch > Epoch(0)).then_some(holding)
+    }
+
+    pub(super) fn acts_in(&self) -> Option<Epoch> {
+        self.machine.status().acts
+    }
+
+    /// What its files take.
+    pub(super) fn disk_bytes(&self) -> u64 {
+        fn bytes(folder: &std::path::Path) -> u64 {
+            let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+            let sizes = entries.filter_map(|entry| {
+                let found = entry.metadata().ok()?;
+                Some(if found.is_dir() { bytes(&entry.path()) } else { found.len() })
+            });
+            sizes.sum()
+        }
+        bytes(&self.options.folder)
+    }
+
+    pub(super) fn close(self) -> Result<(), LogError> {
+        match self.log {
+            Log::Inline(mut log) => {
+                log.write();
+                log.writer.close()
+            }
+            Log::Threaded(log) => log.close(),
+        }
+    }
+}
+
+impl Inline {
+    fn new(writer: Writer) -> Self {
+        Self { writer, upto: 0, logged: 0, snapshots: Vec::new(), failed: false, again_at: None }
+    }
+
+    fn write(&mut self) -> Vec<Event> {
+        let idle = !self.writer.has_unflushed() && self.snapshots.is_empty();
+        let resting = self.again_at.is_some_and(|at| Instant::now() < at);
+        if resting || (idle && self.upto == self.logged) {
+            return Vec::new();
+        }
+        let snapshots = &self.snapshots;
+        let written = self
+            .writer
+            .flush()
+            .and_then(|()| snapshots.iter().try_for_each(|done| self.writer.snapshot_done(*done)));
+        let mut events = Vec::new();
+        match written {
+            Ok(()) => {
+                self.snapshots.clear();
+                self.again_at = None;
+                if std::mem::take(&mut self.failed) {
+                    events.push(Event::LogBack);
+                }
+                if self.upto > self.logged {
+                    self.logged = self.upto;
+                    events.push(Event::Logged { upto: self.upto });
+                }
+            }
+            Err(error) => {
+                self.again_at = Some(Instant::now() + RETRY);
+                if !std::mem::replace(&mut self.failed, true) {
+                    events.push(Event::LogFailed { why: error.to_string() });
+                }
+            }
+        }
+        events
+    }
+}

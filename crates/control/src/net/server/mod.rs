@@ -1,0 +1,483 @@
+//! One control process: hosts a replica of each shard that the configuration gives it, coordinates where the
+//! cluster file says so, and serves clients. One thread decides; logs, cold tiers and the configuration's
+//! store have threads of their own, which leave their reports in an inbox and ring.
+//!
+//! A turn: read all that came, let the machines decide, send, write the logs that are written in line, let the machines
+//! decide on that, send.
+
+mod coordinating;
+mod home;
+mod hosted;
+mod peers;
+mod report;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use hoplo_base::limits::HEARTBEAT;
+use hoplo_core::control::coordinator;
+use hoplo_core::control::replica::{Effect, Event};
+use hoplo_wire::control::{
+    ClientId, ClusterConfig, Member, Refusal, ReplicaId, Request, Response, ShardId, Speaker,
+    ToCoordinator,
+};
+
+use super::address::AddressError;
+use super::cluster::{Cluster, ClusterError};
+use super::config_store::{ConfigStore, StoreNameError};
+use super::frame::{Frame, Question};
+use super::hub::{Gone, Happening, Hub, HubOptions, LinkId};
+use super::poll::Bell;
+use crate::disk::cold::ColdError;
+use crate::disk::log::{Fsync, LogError};
+use coordinating::Coordinating;
+use home::Home;
+use hosted::Hosted;
+use peers::Peers;
+
+pub struct ServerOptions {
+    /// Where this process keeps what it must not lose; of one process at a time.
+    pub folder: PathBuf,
+    pub cluster: Cluster,
+    /// `host:port` (0 for any port), or the path of a unix socket.
+    pub listen: String,
+    /// How others reach this process, if not as it listens.
+    pub advertise: Option<String>,
+    /// The coordinators' document; absent where none coordinates.
+    pub store: Option<Box<dyn ConfigStore>>,
+    /// It only coordinates if not.
+    pub holds_replicas: bool,
+    pub fsync: Fsync,
+    /// For the hot rows of each shard.
+    pub memory_bytes: Option<u64>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error("{path}: {source}")]
+    Folder { path: PathBuf, source: io::Error },
+    #[error("{0} is in use by another process")]
+    InUse(PathBuf),
+    #[error("cannot listen at {at}: {source}")]
+    Listen { at: String, source: io::Error },
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    #[error(transparent)]
+    Log(#[from] LogError),
+    #[error(transparent)]
+    Cold(#[from] ColdError),
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error(transparent)]
+    Store(#[from] StoreNameError),
+    #[error("{0}")]
+    Loop(#[from] io::Error),
+}
+
+pub struct Server {
+    hub: Hub,
+    home: Home,
+    me: Member,
+    holds_replicas: bool,
+    cluster: Cluster,
+    fsync: Fsync,
+    memory_bytes: Option<u64>,
+    origin: Instant,
+    hosted: BTreeMap<ShardId, Hosted>,
+    peers: Peers,
+    /// Connections that others dialled.
+    inbound: BTreeMap<LinkId, Speaker>,
+    clients: BTreeMap<ClientId, LinkId>,
+    /// A replica dials twice: to send to ours, and to speak with our coordinator.
+    senders: BTreeMap<ReplicaId, LinkId>,
+    reporters: BTreeMap<ReplicaId, LinkId>,
+    coordinating: Option<Coordinating>,
+    /// Where coordinators listen, itself left out; the connection, and whether it is open.
+    coordinators: BTreeMap<String, Option<(LinkId, bool)>>,
+    /// The newest that any coordinator told.
+    config: Option<ClusterConfig>,
+    heartbeat_at: Instant,
+    /// Who was told that it does not know this replica.
+    register: BTreeSet<LinkId>,
+    inbox: Inbox,
+    effects: Vec<Effect>,
+    started: Instant,
+}
+
+/// What other threads say.
+#[derive(Clone)]
+pub(super) struct Inbox {
+    reports: Arc<Mutex<Vec<Report>>>,
+    bell: Bell,
+}
+
+pub(super) enum Report {
+    Shard(ShardId, Event),
+    Coordinator(coordinator::Event),
+}
+
+impl Inbox {
+    pub(super) fn post(&self, report: Report) {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner).push(report);
+        self.bell.ring();
+    }
+
+    fn take(&self) -> Vec<Report> {
+        std::mem::take(&mut *self.reports.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Server {
+    /// Recovers what lies in its folder, and listens.
+    pub fn start(options: ServerOptions) -> Result<Self, ServeError> {
+        let home = Home::open(&options.folder)?;
+        let me = home.replica;
+        let hello = options.cluster.hello(Speaker::Replica(me));
+        let mut hub = Hub::new(HubOptions { hello, identity: options.cluster.identity.clone() })?;
+        let inbox = Inbox { reports: Arc::default(), bell: hub.bell() };
+        let origin = Instant::now();
+
+        let mut hosted = BTreeMap::new();
+        for shard in home.shards()? {
+            let options = hosted::HostOptions {
+                me,
+                shard,
+                cluster: options.cluster.id,
+                folder: home.shard(shard),
+                fsync: options.fsync,
+                memory_bytes: options.memory_bytes,
+            };
+            hosted.insert(shard, Hosted::open(options, hoplo_base::Instant::ZERO, &inbox)?);
+        }
+
+        // Last, so that whoever finds the port open is served.
+        let at: super::address::Address = options.listen.parse()?;
+        let bound = hub
+            .listen(&at)
+            .map_err(|source| ServeError::Listen { at: options.listen.clone(), source })?;
+        let address = options.advertise.unwrap_or_else(|| bound.to_string());
+        let me = Member { replica: me, address };
+        let coordinating = match options.store {
+            Some(store) if options.cluster.nodes.contains(&me.address) => {
+                Some(Coordinating::start(&me, &options.cluster, store, inbox.clone())?)
+            }
+            _ => None,
+        };
+        let others = options.cluster.nodes.iter().filter(|node| **node != me.address);
+        let coordinators = others.map(|node| (node.clone(), None)).collect();
+        Ok(Self {
+            hub,
+            home,
+            me,
+            holds_replicas: options.holds_replicas,
+            cluster: options.cluster,
+            fsync: options.fsync,
+            memory_bytes: options.memory_bytes,
+            origin,
+            hosted,
+            peers: Peers::default(),
+            inbound: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            senders: BTreeMap::new(),
+            reporters: BTreeMap::new(),
+            coordinating,
+            coordinators,
+            config: None,
+            heartbeat_at: origin,
+            register: BTreeSet::new(),
+            inbox,
+            effects: Vec::new(),
+            started: origin,
+        })
+    }
+
+    /// Where it can be reached.
+    pub fn address(&self) -> &str {
+        &self.me.address
+    }
+
+    pub fn bell(&self) -> Bell {
+        self.hub.bell()
+    }
+
+    /// Until `ended` says so; whoever sets it rings the bell.
+    pub fn run(mut self, ended: &dyn Fn() -> bool) -> Result<(), ServeError> {
+        self.register_at_home();
+        let mut happenings = Vec::new();
+        while !ended() {
+            let until = self.due();
+            self.hub.turn(Some(until), &mut happenings)?;
+            for happening in happenings.drain(..) {
+                self.on_happening(happening);
+            }
+            for report in self.inbox.take() {
+                match report {
+                    Report::Shard(shard, event) => self.shard(shard, event),
+                    Report::Coordinator(event) => self.coordinate(event),
+                }
+            }
+            self.on_time();
+            // The neighbours get to work while this one writes.
+            self.hub.flush();
+            self.write_logs();
+        }
+        for (_, hosted) in std::mem::take(&mut self.hosted) {
+            hosted.close()?;
+        }
+        Ok(())
+    }
+
+    fn on_happening(&mut self, happening: Happening) {
+        match happening {
+            Happening::Opened { link, who, dialled: false } => self.on_accepted(link, who),
+            Happening::Opened { link, who, dialled: true } => self.on_dialled(link, who),
+            Happening::Frame { link, frame } => self.on_frame(link, frame),
+            Happening::Closed { link, why } => self.on_closed(link, &why),
+        }
+    }
+
+    fn on_accepted(&mut self, link: LinkId, who: Speaker) {
+        self.inbound.insert(link, who);
+        if let Speaker::Client(client) = who
+            && let Some(older) = self.clients.insert(client, link)
+        {
+            self.replaced(older);
+            self.client_gone(client);
+        }
+    }
+
+    /// NET-4: the newer connection of the two is the one that counts.
+    fn replaced(&mut self, older: LinkId) {
+        self.hub.close(older);
+        self.inbound.remove(&older);
+    }
+
+    fn on_dialled(&mut self, link: LinkId, who: Speaker) {
+        if self.on_probe_opened(link, who) {
+            return;
+        }
+        if let Some(address) = self.coordinator_of(link) {
+            self.coordinators.insert(address, Some((link, true)));
+            self.register_with(link);
+            return;
+        }
+        match self.peers.opened(link, who) {
+            peers::Opened::Ours(frames) => {
+                for frame in frames {
+                    self.hub.send(link, &frame);
+                }
+            }
+            peers::Opened::Another(replica) => {
+                self.hub.close(link);
+                self.peer_gone(replica);
+            }
+            peers::Opened::Unknown => self.hub.close(link),
+        }
+    }
+
+    fn on_frame(&mut self, link: LinkId, frame: Frame) {
+        let who = self.inbound.get(&link).copied();
+        match (who, frame) {
+            (Some(Speaker::Client(from)), Frame::Request(request)) => {
+                self.on_request(link, from, request);
+            }
+            (Some(Speaker::Replica(from)), Frame::Peer(message)) => {
+                if self.senders.get(&from) != Some(&link) {
+                    if let Some(older) = self.senders.insert(from, link) {
+                        self.replaced(older);
+                        self.peer_gone(from);
+                    }
+                }
+                let shard = message.shard;
+                self.shard(shard, Event::Peer { from, message });
+            }
+            (Some(from), Frame::ToCoordinator(message)) => {
+                self.on_to_coordinator(link, from, message)
+            }
+            (Some(_), Frame::Probe { attempt }) => self.hub.send(link, &Frame::Alive { attempt }),
+            (Some(_), Frame::Ask { number, question }) => {
+                let answer = self.answer(&question);
+                self.hub.send(link, &Frame::Told { number, answer });
+            }
+            (None, Frame::FromCoordinator(message)) => self.on_told(link, message),
+            (None, Frame::Alive { attempt }) => self.on_alive(link, attempt),
+            (_, frame) => {
+                // NET-2
+                let why = format!("{} has no business on this connection", frame.name());
+                self.hub.send(link, &Frame::Refused { why: why.clone() });
+                self.hub.close(link);
+                self.on_closed(link, &Gone::Unfit { peer: "a peer".to_string(), why });
+            }
+        }
+    }
+
+    fn on_request(&mut self, link: LinkId, from: ClientId, request: Request) {
+        let shard = match &request {
+            Request::Update { shard, .. }
+            | Request::Query { shard, .. }
+            | Request::Subscribe { shard, .. }
+            | Request::Credit { shard, .. }
+            | Request::Unsubscribe { shard, .. } => *shard,
+        };
+        if self.hosted.contains_key(&shard) {
+            self.shard(shard, Event::Request { from, request });
+        } else if let Some(response) = not_hosted(request) {
+            self.hub.send(link, &Frame::Response(response));
+        }
+    }
+
+    fn on_closed(&mut self, link: LinkId, why: &Gone) {
+        if self.on_probe_closed(link, why) {
+            return;
+        }
+        if let Some(who) = self.inbound.remove(&link) {
+            self.on_inbound_closed(link, who);
+        } else if let Some(address) = self.coordinator_of(link) {
+            self.coordinators.insert(address, None);
+            self.register.remove(&link);
+        } else if let Some(replica) = self.peers.closed(link) {
+            self.peer_gone(replica);
+        }
+    }
+
+    fn on_inbound_closed(&mut self, link: LinkId, who: Speaker) {
+        match who {
+            Speaker::Client(client) => {
+                if remove_current(&mut self.clients, &client, link) {
+                    self.client_gone(client);
+                }
+            }
+            Speaker::Replica(replica) => {
+                if remove_current(&mut self.senders, &replica, link) {
+                    // What we sent it may be lost, too: both begin anew.
+                    if let Some(link) = self.peers.forget(replica) {
+                        self.hub.close(link);
+                    }
+                    self.peer_gone(replica);
+                }
+                if remove_current(&mut self.reporters, &replica, link) {
+                    self.coordinate(coordinator::Event::Lost { from: who });
+                }
+            }
+            // It has asked whether we live.
+            Speaker::Coordinator(_) => {}
+        }
+    }
+
+    fn client_gone(&mut self, client: ClientId) {
+        self.every_shard(&Event::ClientGone { client });
+        self.coordinate(coordinator::Event::Lost { from: Speaker::Client(client) });
+    }
+
+    fn peer_gone(&mut self, replica: ReplicaId) {
+        self.every_shard(&Event::PeerGone { replica });
+    }
+
+    fn every_shard(&mut self, event: &Event) {
+        for shard in self.hosted.keys().copied().collect::<Vec<_>>() {
+            self.shard(shard, event.clone());
+        }
+    }
+
+    /// One event of one replica, and what follows from it.
+    fn shard(&mut self, shard: ShardId, event: Event) {
+        let now = self.now();
+        let Some(hosted) = self.hosted.get_mut(&shard) else { return };
+        hosted.machine.handle(now, event, &mut self.effects);
+        let mut effects = std::mem::take(&mut self.effects);
+        for effect in effects.drain(..) {
+            self.act(shard, effect);
+        }
+        self.effects = effects;
+    }
+
+    fn act(&mut self, shard: ShardId, effect: Effect) {
+        match effect {
+            Effect::Send { to, message } => self.send_peer(to, Frame::Peer(message)),
+            Effect::Respond { to, response } => {
+                if let Some(&link) = self.clients.get(&to) {
+                    self.hub.send(link, &Frame::Response(response));
+                }
+            }
+            Effect::CaughtUp { shard, epoch } => {
+                let replica = self.me.replica;
+                self.tell_coordinators(&ToCoordinator::CaughtUp { replica, shard, epoch });
+            }
+            Effect::Suspect { replica } => {
+                let epoch = self.epoch(shard);
+                self.tell_coordinators(&ToCoordinator::Report { shard, epoch, silent: replica });
+            }
+            Effect::WantConfig { epoch: _ } => {
+                let known = self.epochs_known();
+                self.tell_coordinators(&ToCoordinator::WantConfig { known });
+            }
+            disk => {
+                if let Some(hosted) = self.hosted.get_mut(&shard) {
+                    hosted.act(disk);
+                }
+            }
+        }
+    }
+
+    /// What was appended and is written in line.
+    fn write_logs(&mut self) {
+        for shard in self.hosted.keys().copied().collect::<Vec<_>>() {
+            let Some(hosted) = self.hosted.get_mut(&shard) else { continue };
+            for event in hosted.write() {
+                self.shard(shard, event);
+            }
+        }
+    }
+
+    fn on_time(&mut self) {
+        let now = self.now();
+        let due = self
+            .hosted
+            .iter()
+            .filter(|(_, hosted)| hosted.machine.next_deadline().is_some_and(|at| at <= now));
+        for shard in due.map(|(shard, _)| *shard).collect::<Vec<_>>() {
+            self.shard(shard, Event::Tick);
+        }
+        self.coordinate_on_time();
+        if self.heartbeat_at <= Instant::now() {
+            self.heartbeat_at = Instant::now() + HEARTBEAT;
+            self.heartbeat();
+        }
+    }
+
+    fn due(&self) -> Instant {
+        let shards = self.hosted.values().filter_map(|hosted| hosted.machine.next_deadline());
+        let machines = shards.chain(self.coordinating.as_ref().and_then(Coordinating::due));
+        let machines = machines.min().map(|at| self.origin + Duration::from_nanos(at.0));
+        let disks = self.hosted.values().filter_map(Hosted::due).min();
+        machines.into_iter().chain(disks).chain([self.heartbeat_at]).min().expect("a heartbeat")
+    }
+
+    fn now(&self) -> hoplo_base::Instant {
+        hoplo_base::Instant(self.origin.elapsed().as_nanos() as u64)
+    }
+}
+
+fn remove_current<K: Ord>(map: &mut BTreeMap<K, LinkId>, key: &K, link: LinkId) -> bool {
+    let current = map.get(key) == Some(&link);
+    if current {
+        map.remove(key);
+    }
+    current
+}
+
+/// The client's configuration is older or newer than ours.
+fn not_hosted(request: Request) -> Option<Response> {
+    let why = Refusal::NotMine("host".to_string());
+    match request {
+        Request::Update { shard, seq, .. } => Some(Response::UpdateRefused { shard, seq, why }),
+        Request::Query { request, .. } => Some(Response::QueryRefused { request, why }),
+        Request::Subscribe { shard, subscription, .. } => {
+            Some(Response::SubscriptionEnded { shard, subscription, why })
+        }
+        Request::Credit { .. } | Request::Unsubscribe { .. } => None,
+    }
+}

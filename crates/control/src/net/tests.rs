@@ -1,0 +1,287 @@
+//! Two hubs in one thread: who may talk to whom, and what a peer's bytes can do.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use hoplo_base::NodeId;
+use hoplo_wire::control::{ClientId, ClusterId, Hello, ReplicaId, Speaker};
+use proptest::prelude::*;
+
+use super::address::Address;
+use super::frame::Frame;
+use super::hub::{Gone, Happening, Hub, HubOptions, LinkId, PROTOCOL};
+use super::tls::{Authority, Identity};
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("hoplo-net-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn identity(&self, name: &str) -> Identity {
+        let dir = self.0.join(name);
+        if !dir.exists() {
+            Authority::make(&dir).unwrap();
+        }
+        Identity::load(&dir).unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn hello(who: Speaker) -> Hello {
+    Hello { protocol: PROTOCOL, program: "hoplo 1".to_string(), cluster: ClusterId(7), who }
+}
+
+fn server_hello() -> Hello {
+    hello(Speaker::Replica(ReplicaId { node: NodeId(1), incarnation: 3 }))
+}
+
+fn client_hello() -> Hello {
+    hello(Speaker::Client(ClientId(9)))
+}
+
+fn hub(hello: Hello, identity: Option<Identity>) -> Hub {
+    Hub::new(HubOptions { hello, identity }).unwrap()
+}
+
+/// Turns both until one of them has something that `found` wants.
+fn until<T>(
+    hubs: &mut [&mut Hub],
+    mut found: impl FnMut(usize, &Happening) -> Option<T>,
+) -> T {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        assert!(Instant::now() < deadline, "nothing of that kind happened");
+        for (place, hub) in hubs.iter_mut().enumerate() {
+            let mut happenings = Vec::new();
+            hub.turn(Some(Instant::now() + Duration::from_millis(1)), &mut happenings).unwrap();
+            if let Some(what) = happenings.iter().find_map(|happening| found(place, happening)) {
+                return what;
+            }
+        }
+    }
+}
+
+fn tcp() -> Address {
+    "127.0.0.1:0".parse().unwrap()
+}
+
+/// Why the dialling side's connection ended.
+fn refusal(server: Hub, client: Hub) -> Gone {
+    let (mut server, mut client) = (server, client);
+    let at = server.listen(&tcp()).unwrap();
+    client.dial(&at.to_string());
+    until(&mut [&mut server, &mut client], |place, happening| match happening {
+        Happening::Opened { dialled, .. } => panic!("opened, dialled: {dialled}"),
+        Happening::Closed { why, .. } if place == 1 => Some(why.clone()),
+        Happening::Closed { .. } | Happening::Frame { .. } => None,
+    })
+}
+
+fn talk(at: &Address, identity: Option<Identity>) {
+    let mut server = hub(server_hello(), identity.clone());
+    let mut client = hub(client_hello(), identity);
+    let at = server.listen(at).unwrap();
+    let dialled = client.dial(&at.to_string());
+    let who = until(&mut [&mut server, &mut client], |place, happening| match happening {
+        Happening::Opened { who, link, .. } if place == 1 => {
+            assert_eq!(*link, dialled);
+            Some(*who)
+        }
+        _ => None,
+    });
+    assert_eq!(who, server_hello().who);
+    // Larger than any buffer on the way.
+    let why = "x".repeat(5 << 20);
+    client.send(dialled, &Frame::Told { number: 1, answer: Err(why.clone()) });
+    client.send(dialled, &Frame::Probe { attempt: 2 });
+    let mut got = Vec::new();
+    let back: LinkId = until(&mut [&mut server, &mut client], |_, happening| match happening {
+        Happening::Frame { link, frame } => {
+            got.push(frame.clone());
+            (got.len() == 2).then_some(*link)
+        }
+        Happening::Opened { .. } => None,
+        Happening::Closed { why, .. } => panic!("{why}"),
+    });
+    let told = Frame::Told { number: 1, answer: Err(why) };
+    assert_eq!(got, [told, Frame::Probe { attempt: 2 }]);
+    server.close(back);
+    let why = until(&mut [&mut server, &mut client], |_, happening| match happening {
+        Happening::Closed { why, .. } => Some(why.clone()),
+        _ => None,
+    });
+    assert!(matches!(why, Gone::Broken { .. }), "{why}");
+}
+
+#[test]
+fn frames_go_both_ways_over_tls_and_over_a_unix_socket() {
+    let folder = Folder::new("both-ways");
+    talk(&tcp(), Some(folder.identity("tls")));
+    talk(&Address::Unix(folder.0.join("socket")), None);
+}
+
+#[test]
+fn nobody_there_is_not_the_same_as_no_answer() {
+    let folder = Folder::new("nobody");
+    let mut client = hub(client_hello(), Some(folder.identity("tls")));
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for address in [closed.to_string(), folder.0.join("socket").display().to_string()] {
+        client.dial(&address);
+        let why = until(&mut [&mut client], |_, happening| match happening {
+            Happening::Closed { why, .. } => Some(why.clone()),
+            _ => None,
+        });
+        assert_eq!(why, Gone::Refused { address });
+    }
+    client.dial("no such place");
+    let why = until(&mut [&mut client], |_, happening| match happening {
+        Happening::Closed { why, .. } => Some(why.clone()),
+        _ => None,
+    });
+    assert!(matches!(why, Gone::Unfit { .. }), "{why}");
+}
+
+#[test]
+fn other_versions_and_clusters_are_refused_with_both_named() {
+    let folder = Folder::new("versions");
+    let identity = || Some(folder.identity("tls"));
+    let newer = Hello { protocol: 99, program: "hoplo 2".to_string(), ..client_hello() };
+    let why = refusal(hub(server_hello(), identity()), hub(newer, identity())).to_string();
+    assert!(why.contains("hoplo 1 (protocol 1)") && why.contains("hoplo 2 (protocol 99)"), "{why}");
+    let other = Hello { cluster: ClusterId(8), ..client_hello() };
+    let why = refusal(hub(server_hello(), identity()), hub(other, identity())).to_string();
+    assert!(why.contains("0007") && why.contains("0008"), "{why}");
+}
+
+#[test]
+fn another_authority_is_one_clear_line() {
+    let folder = Folder::new("authority");
+    let server = hub(server_hello(), Some(folder.identity("ours")));
+    let client = hub(client_hello(), Some(folder.identity("theirs")));
+    let why = refusal(server, client).to_string();
+    assert!(why.contains("certificate") && why.lines().count() == 1, "{why}");
+}
+
+#[test]
+fn tcp_without_certificates_is_refused_here() {
+    let mut hub = hub(client_hello(), None);
+    assert!(hub.listen(&tcp()).is_err());
+    hub.dial("127.0.0.1:1");
+    let why = until(&mut [&mut hub], |_, happening| match happening {
+        Happening::Closed { why, .. } => Some(why.to_string()),
+        _ => None,
+    });
+    assert!(why.contains("certificates"), "{why}");
+}
+
+#[test]
+fn keys_are_for_their_owner_alone_and_never_replaced() {
+    let folder = Folder::new("keys");
+    let dir = folder.0.join("tls");
+    Authority::make(&dir).unwrap();
+    for name in ["ca.key", "node.key", "ca.pem", "node.pem"] {
+        let mode = std::fs::metadata(dir.join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+    assert!(Authority::make(&dir).is_err());
+    std::fs::remove_file(dir.join("node.key")).unwrap();
+    let error = Identity::load(&dir).unwrap_err().to_string();
+    assert!(error.contains("node.key") && error.contains("hoplo control init"), "{error}");
+}
+
+/// What the server does with these bytes, as the first thing it hears on a unix socket.
+fn rubbish(at: &Path, server: &mut Hub, bytes: &[u8]) {
+    let mut peer = std::os::unix::net::UnixStream::connect(at).unwrap();
+    peer.write_all(bytes).unwrap();
+    peer.shutdown(std::net::Shutdown::Write).unwrap();
+    let ended = until(&mut [server], |_, happening| match happening {
+        Happening::Closed { .. } => Some(true),
+        Happening::Opened { .. } => Some(false),
+        Happening::Frame { .. } => None,
+    });
+    assert!(ended, "{bytes:?} was taken for a hello");
+}
+
+#[test]
+fn whatever_a_stranger_says_only_its_connection_ends() {
+    let folder = Folder::new("rubbish");
+    let at = folder.0.join("socket");
+    let mut server = hub(server_hello(), None);
+    server.listen(&Address::Unix(at.clone())).unwrap();
+    rubbish(&at, &mut server, &u32::MAX.to_le_bytes());
+    rubbish(&at, &mut server, &[5, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff]);
+    let mut early = Vec::new();
+    Frame::Probe { attempt: 1 }.encode(&mut early);
+    rubbish(&at, &mut server, &early);
+    assert_eq!(server.counters().bad_frames, 3);
+    rubbish(&at, &mut server, b"");
+    rubbish(&at, &mut server, &[9, 0, 0, 0, 1]);
+    assert_eq!(server.counters().broken, 5);
+}
+
+#[test]
+fn plain_text_on_a_tls_port_ends_that_connection() {
+    let folder = Folder::new("plain");
+    let mut server = hub(server_hello(), Some(folder.identity("tls")));
+    let at = server.listen(&tcp()).unwrap();
+    let mut peer = TcpStream::connect(at.to_string()).unwrap();
+    peer.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let why = until(&mut [&mut server], |_, happening| match happening {
+        Happening::Closed { why, .. } => Some(why.to_string()),
+        _ => None,
+    });
+    assert!(why.contains("does not speak TLS"), "{why}");
+    peer.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    // An alert, then the end.
+    let mut rest = Vec::new();
+    let _ = peer.read_to_end(&mut rest);
+}
+
+#[test]
+fn who_does_not_shake_hands_is_dropped_in_time() {
+    let folder = Folder::new("mute");
+    let at = folder.0.join("socket");
+    let mut server = hub(server_hello(), None);
+    server.listen(&Address::Unix(at.clone())).unwrap();
+    let _mute = std::os::unix::net::UnixStream::connect(&at).unwrap();
+    let why = until(&mut [&mut server], |_, happening| match happening {
+        Happening::Closed { why, .. } => Some(why.to_string()),
+        _ => None,
+    });
+    assert!(why.contains("no answer in time"), "{why}");
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_a_frame_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let _ = Frame::decode(&bytes);
+    }
+
+    /// A real frame with bits flipped is read, or refused.
+    #[test]
+    fn a_damaged_frame_is_an_error_or_another_frame(
+        flips in proptest::collection::vec((any::<prop::sample::Index>(), 0..8_u8), 1..6),
+    ) {
+        let mut bytes = Vec::new();
+        Frame::Hello(server_hello()).encode(&mut bytes);
+        let mut body = bytes.split_off(4);
+        for (at, bit) in flips {
+            let at = at.index(body.len());
+            body[at] ^= 1 << bit;
+        }
+        let _ = Frame::decode(&body);
+    }
+}

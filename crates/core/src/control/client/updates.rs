@@ -1,0 +1,413 @@
+//! One shard's updates: the queue of parts of calls, and the window of batches that carry a seq.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use hoplo_base::Instant;
+use hoplo_base::limits::{
+    CONTROL_CLIENT_BATCH_BYTES, CONTROL_CLIENT_BATCH_OPS, CONTROL_CLIENT_QUEUE_BYTES_MAX,
+    CONTROL_CLIENT_WINDOW,
+};
+use hoplo_wire::control::{Op, Outcome, Refusal, Request, ShardId};
+
+use super::calls::op_bytes;
+use super::{Client, Effect, RETRY_FIRST, RETRY_LAST, Silence};
+
+#[derive(Default)]
+pub(super) struct Window {
+    /// Of the next new batch, less one.
+    last_seq: u64,
+    /// In order of their seqs, without gaps; the front one is not answered.
+    batches: VecDeque<Batch>,
+    queue: VecDeque<Part>,
+    queue_bytes: usize,
+    pub(super) waiting: Silence,
+    /// After a refusal for now: when the window is sent again.
+    pub(super) again_at: Option<Instant>,
+    again_after: Duration,
+    /// When the window was sent again because of a gap.
+    gap_at: Option<Instant>,
+}
+
+/// One call's operations for one shard.
+pub(super) struct Part {
+    call: u64,
+    /// Of each operation in the call.
+    places: Vec<usize>,
+    ops: Vec<Op>,
+    bytes: usize,
+    /// Was refused in the company of others.
+    alone: bool,
+}
+
+struct Batch {
+    seq: u64,
+    ops: Vec<Op>,
+    /// Whose operations they are: so many of each call, in order.
+    shares: Vec<Share>,
+    bytes: usize,
+    answered: bool,
+}
+
+struct Share {
+    call: u64,
+    places: Vec<usize>,
+}
+
+impl Client {
+    pub(super) fn enqueue(
+        &mut self,
+        now: Instant,
+        shard: ShardId,
+        part: Part,
+        effects: &mut Vec<Effect>,
+    ) {
+        let window = &mut self.shards[usize::from(shard.0)].updates;
+        window.queue_bytes += part.bytes;
+        window.queue.push_back(part);
+        self.pump(now, usize::from(shard.0), effects);
+    }
+
+    /// Sends new batches while there is room in the window.
+    pub(super) fn pump(&mut self, now: Instant, number: usize, effects: &mut Vec<Effect>) {
+        let ready = self.chain_up(number);
+        let shard = &mut self.shards[number];
+        // A window that waits to be sent again must go first.
+        while ready && shard.updates.again_at.is_none() && shard.updates.take_batch() {
+            let last = shard.updates.batches.len() - 1;
+            for share in &shard.updates.batches[last].shares {
+                if let Some(super::calls::CallState {
+                    what: super::calls::What::Update(update),
+                    ..
+                }) = self.calls.get_mut(&share.call)
+                {
+                    update.sent = true;
+                }
+            }
+            shard.send_batches(last, effects);
+            shard.updates.waiting.sent(now);
+        }
+    }
+
+    /// Everything that is not answered, in order: after a change of the chain or its connections.
+    pub(super) fn resend_updates(
+        &mut self,
+        now: Instant,
+        number: usize,
+        effects: &mut Vec<Effect>,
+    ) {
+        if !self.chain_up(number) {
+            return;
+        }
+        let shard = &mut self.shards[number];
+        shard.updates.again_at = None;
+        shard.send_batches(0, effects);
+        if !shard.updates.batches.is_empty() {
+            shard.updates.waiting.sent(now);
+        }
+        self.pump(now, number, effects);
+    }
+
+    pub(super) fn on_updated(
+        &mut self,
+        now: Instant,
+        shard: ShardId,
+        seq: u64,
+        outcomes: Vec<Outcome>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let number = usize::from(shard.0);
+        let Some(found) = self.shards.get_mut(number) else { return };
+        let Some(batch) = found.updates.batch(seq) else { return };
+        if batch.answered {
+            return;
+        }
+        // An empty batch may be answered as the one that had its seq before: nobody waits for it.
+        if batch.ops.len() != outcomes.len() && !batch.shares.is_empty() {
+            self.trouble = Some(format!(
+                "shard {} answered {} outcomes for {} operations",
+                shard.0,
+                outcomes.len(),
+                batch.ops.len()
+            ));
+            return;
+        }
+        batch.answered = true;
+        batch.ops = Vec::new();
+        let shares = std::mem::take(&mut batch.shares);
+        found.updates.answered(now);
+        let mut rest = outcomes.as_slice();
+        for share in shares {
+            let (mine, others) = rest.split_at(share.places.len());
+            rest = others;
+            self.part_done(share.call, &share.places, mine, effects);
+        }
+        self.pump(now, number, effects);
+    }
+
+    pub(super) fn on_update_refused(
+        &mut self,
+        now: Instant,
+        shard: ShardId,
+        seq: u64,
+        why: Refusal,
+        effects: &mut Vec<Effect>,
+    ) {
+        let number = usize::from(shard.0);
+        if number >= self.shards.len() {
+            return;
+        }
+        self.trouble = Some(format!("shard {}: {why}", shard.0));
+        let window = &mut self.shards[number].updates;
+        if window.batch(seq).is_none_or(|batch| batch.answered) {
+            return;
+        }
+        window.waiting.heard(now, true);
+        match why {
+            Refusal::Stale(_) | Refusal::NotMine(_) => {
+                window.again_later(now);
+                self.ask_soon(now);
+            }
+            Refusal::Busy(_) => window.again_later(now),
+            Refusal::Gap { expected } => {
+                // What comes before it was refused or lost; one resend heals all that follow it.
+                let fresh = window.gap_at.is_none_or(|at| now.since(at) > RETRY_LAST);
+                if fresh && window.batch(expected).is_some() {
+                    window.gap_at = Some(now);
+                    window.again_at = Some(now);
+                } else {
+                    window.again_later(now);
+                }
+            }
+            Refusal::SessionOver => self.session_over(number, effects),
+            Refusal::Disk(_) => self.refuse_from(now, number, seq, &why, effects),
+            Refusal::KeyTooLong { .. }
+            | Refusal::ValueTooLong { .. }
+            | Refusal::BatchTooLarge(_)
+            | Refusal::BadRow { .. }
+            | Refusal::Full { .. } => self.refuse(now, number, seq, &why, effects),
+        }
+    }
+
+    /// This batch will never be taken: an empty one takes its seq. Calls that only travelled in its
+    /// company are sent again, each by itself.
+    fn refuse(
+        &mut self,
+        now: Instant,
+        number: usize,
+        seq: u64,
+        why: &Refusal,
+        effects: &mut Vec<Effect>,
+    ) {
+        let window = &mut self.shards[number].updates;
+        let Some(batch) = window.batch(seq) else { return };
+        if batch.shares.is_empty() {
+            window.again_later(now);
+            return;
+        }
+        let ops = std::mem::take(&mut batch.ops);
+        let shares = std::mem::take(&mut batch.shares);
+        batch.bytes = 0;
+        // The ones behind it were refused as a gap, or will be.
+        window.again_at = Some(now);
+        window.gap_at = Some(now);
+        if let [share] = shares.as_slice() {
+            self.part_refused(share.call, why, effects);
+            return;
+        }
+        let mut ops = ops.into_iter();
+        let mut alone = Vec::new();
+        for share in shares {
+            let mut part = Part::new(share.call);
+            part.alone = true;
+            for (place, op) in share.places.into_iter().zip(ops.by_ref()) {
+                part.push(place, op);
+            }
+            alone.push(part);
+        }
+        for part in alone.into_iter().rev() {
+            window.queue_bytes += part.bytes;
+            window.queue.push_front(part);
+        }
+    }
+
+    /// The head takes nothing at all: neither what follows.
+    fn refuse_from(
+        &mut self,
+        now: Instant,
+        number: usize,
+        seq: u64,
+        why: &Refusal,
+        effects: &mut Vec<Effect>,
+    ) {
+        let window = &mut self.shards[number].updates;
+        let mut calls = Vec::new();
+        for batch in window.batches.iter_mut().filter(|batch| batch.seq >= seq && !batch.answered) {
+            batch.ops = Vec::new();
+            batch.bytes = 0;
+            calls.extend(std::mem::take(&mut batch.shares).into_iter().map(|share| share.call));
+        }
+        window.again_later(now);
+        // While it is so, waiting in the queue helps nobody.
+        window.queue_bytes = 0;
+        calls.extend(window.queue.drain(..).map(|part| part.call));
+        for call in calls {
+            self.part_refused(call, why, effects);
+        }
+    }
+
+    /// The shard does not know this client any more: what is underway may have been applied or not.
+    fn session_over(&mut self, number: usize, effects: &mut Vec<Effect>) {
+        let window = &mut self.shards[number].updates;
+        let batches = std::mem::take(&mut window.batches);
+        window.last_seq = 0;
+        window.waiting = Silence::default();
+        window.again_at = None;
+        for share in batches.into_iter().flat_map(|batch| batch.shares) {
+            let waiting = Refusal::SessionOver.to_string();
+            let late = super::CallError::Late { may_apply: true, waiting };
+            self.finish(share.call, Err(late), effects);
+        }
+    }
+
+    /// The call is over; what was not sent yet is not sent.
+    pub(super) fn withdraw(&mut self, call: u64) {
+        for shard in &mut self.shards {
+            let window = &mut shard.updates;
+            window.queue.retain(|part| {
+                let stays = part.call != call;
+                if !stays {
+                    window.queue_bytes -= part.bytes;
+                }
+                stays
+            });
+        }
+    }
+
+    pub(super) fn updates_on_time(
+        &mut self,
+        now: Instant,
+        number: usize,
+        effects: &mut Vec<Effect>,
+    ) {
+        let window = &mut self.shards[number].updates;
+        let report = window.waiting.report_due(now);
+        let resend = window.waiting.resend_due(now) || window.again_at.is_some_and(|at| at <= now);
+        if resend {
+            window.again_at = None;
+            self.resend_updates(now, number, effects);
+        }
+        if report {
+            self.report_chain(now, number, effects);
+        }
+    }
+}
+
+impl super::Shard {
+    fn send_batches(&self, from: usize, effects: &mut Vec<Effect>) {
+        let head = self.chain.members[0].replica;
+        let answered = self.updates.answered_seq();
+        for batch in self.updates.batches.range(from..).filter(|batch| !batch.answered) {
+            effects.push(Effect::Send {
+                to: head,
+                request: Request::Update {
+                    shard: self.chain.shard,
+                    epoch: self.chain.epoch,
+                    seq: batch.seq,
+                    answered,
+                    ops: batch.ops.clone(),
+                },
+            });
+        }
+    }
+}
+
+impl Window {
+    /// How many bytes would wait if that came, when it is too much.
+    pub(super) fn no_room(&self, part: &Part) -> Option<usize> {
+        let bytes = self.queue_bytes + part.bytes;
+        // One that is large by itself may come when nothing waits: the head says what it thinks of it.
+        (bytes > CONTROL_CLIENT_QUEUE_BYTES_MAX && self.queue_bytes > 0).then_some(bytes)
+    }
+
+    pub(super) fn check(&self) {
+        let bytes: usize = self.queue.iter().map(|part| part.bytes).sum();
+        assert_eq!(self.queue_bytes, bytes, "CLIENT-4: counted");
+        assert!(self.batches.len() <= CONTROL_CLIENT_WINDOW, "CLIENT-4: the window");
+        let seqs = self.batches.iter().map(|batch| batch.seq);
+        let first = self.last_seq + 1 - self.batches.len() as u64;
+        assert!(seqs.eq(first..=self.last_seq), "CLIENT-1: seqs without gaps");
+        assert!(self.batches.front().is_none_or(|batch| !batch.answered), "CLIENT-3: the front");
+        for batch in &self.batches {
+            let places: usize = batch.shares.iter().map(|share| share.places.len()).sum();
+            assert!(batch.answered || batch.ops.len() == places, "CLIENT-1: all has an owner");
+        }
+    }
+
+    /// A new batch from the queue, if there is one and it may go.
+    fn take_batch(&mut self) -> bool {
+        if self.batches.len() >= CONTROL_CLIENT_WINDOW {
+            return false;
+        }
+        let Some(first) = self.queue.pop_front() else { return false };
+        let alone = first.alone;
+        let mut bytes = first.bytes;
+        let mut ops = first.ops;
+        let mut shares = vec![Share { call: first.call, places: first.places }];
+        while let Some(next) = self.queue.front() {
+            let fits = bytes + next.bytes <= CONTROL_CLIENT_BATCH_BYTES
+                && ops.len() + next.ops.len() <= CONTROL_CLIENT_BATCH_OPS;
+            if alone || next.alone || !fits {
+                break;
+            }
+            let next = self.queue.pop_front().expect("it was there");
+            bytes += next.bytes;
+            ops.extend(next.ops);
+            shares.push(Share { call: next.call, places: next.places });
+        }
+        self.queue_bytes -= bytes;
+        self.last_seq += 1;
+        self.batches.push_back(Batch { seq: self.last_seq, ops, shares, bytes, answered: false });
+        true
+    }
+
+    fn batch(&mut self, seq: u64) -> Option<&mut Batch> {
+        let first = self.batches.front()?.seq;
+        let place = usize::try_from(seq.checked_sub(first)?).ok()?;
+        self.batches.get_mut(place)
+    }
+
+    /// One batch was; drops what needs no memory any more.
+    fn answered(&mut self, now: Instant) {
+        while self.batches.front().is_some_and(|batch| batch.answered) {
+            self.batches.pop_front();
+        }
+        self.again_after = Duration::ZERO;
+        self.gap_at = None;
+        self.waiting.heard(now, !self.batches.is_empty());
+    }
+
+    /// All batches up to this one were.
+    fn answered_seq(&self) -> u64 {
+        self.batches.front().map_or(self.last_seq, |batch| batch.seq - 1)
+    }
+
+    fn again_later(&mut self, now: Instant) {
+        if self.again_at.is_none() {
+            self.again_after = (self.again_after * 2).clamp(RETRY_FIRST, RETRY_LAST);
+            self.again_at = Some(now + self.again_after);
+        }
+    }
+}
+
+impl Part {
+    pub(super) fn new(call: u64) -> Self {
+        Self { call, places: Vec::new(), ops: Vec::new(), bytes: 0, alone: false }
+    }
+
+    pub(super) fn push(&mut self, place: usize, op: Op) {
+        self.bytes += op_bytes(&op);
+        self.places.push(place);
+        self.ops.push(op);
+    }
+}

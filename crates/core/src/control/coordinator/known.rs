@@ -1,0 +1,407 @@
+//! What a coordinator knows of replica processes: heartbeats, probes, accusations.
+
+use std::collections::BTreeMap;
+
+use hoplo_base::{Instant, limits};
+use hoplo_wire::control::{
+    Epoch, FromCoordinator, Holding, Member, ReplicaId, ShardId, Speaker, ToCoordinator,
+};
+
+use super::{Coordinator, Effect, Probe, Probed};
+
+#[derive(Clone, Debug)]
+pub struct Known {
+    pub member: Member,
+    /// It said itself that it is there.
+    pub registered: bool,
+    /// It asked to be removed since it registered: its disk is broken, or full.
+    pub unfit: bool,
+    /// What lay on its disk when it started.
+    pub holds: BTreeMap<ShardId, Holding>,
+    /// The newest epoch in which it acted, by shard.
+    pub acts: BTreeMap<ShardId, Epoch>,
+    /// The newest epoch in which it had caught up.
+    pub caught_up: BTreeMap<ShardId, Epoch>,
+    /// A heartbeat, or a probe's answer.
+    heard_at: Instant,
+    /// Probes find nobody who answers since then.
+    silent_since: Option<Instant>,
+    gone: bool,
+    /// When the last probe began.
+    probed_at: Option<Instant>,
+    probing: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Heard of lately.
+    Alive,
+    /// Not for a while, or not yet; it is being probed.
+    Unsure,
+    /// It said that it cannot go on, or was silent for long. It may live and act.
+    Unfit,
+    /// Proven: that process does not exist any more.
+    Gone,
+}
+
+/// Who finds whom silent.
+#[derive(Default)]
+pub struct Accusations {
+    /// By shard, accuser, accused.
+    lasting: BTreeMap<(ShardId, ReplicaId, ReplicaId), Lasting>,
+    shunned: BTreeMap<(ShardId, ReplicaId), Instant>,
+}
+
+struct Lasting {
+    epoch: Epoch,
+    since: Instant,
+    last: Instant,
+}
+
+impl Known {
+    pub fn new(member: Member, now: Instant) -> Self {
+        Self {
+            member,
+            registered: false,
+            unfit: false,
+            holds: BTreeMap::new(),
+            acts: BTreeMap::new(),
+            caught_up: BTreeMap::new(),
+            heard_at: now,
+            silent_since: None,
+            gone: false,
+            probed_at: None,
+            probing: false,
+        }
+    }
+
+    /// Named in the document, and not heard of by this coordinator.
+    pub fn unsure(member: Member, now: Instant) -> Self {
+        let long_ago =
+            Instant(now.0.saturating_sub(limits::HEARTBEAT_MISSED.as_nanos() as u64 + 1));
+        Self::new(member, long_ago)
+    }
+
+    pub fn standing(&self, now: Instant) -> Standing {
+        let silent = self.silent_since.is_some_and(|since| now.since(since) >= limits::SUSPECT);
+        if self.gone {
+            Standing::Gone
+        } else if silent || self.unfit {
+            Standing::Unfit
+        } else if self.silent_since.is_some() || now.since(self.heard_at) > limits::HEARTBEAT_MISSED
+        {
+            Standing::Unsure
+        } else {
+            Standing::Alive
+        }
+    }
+
+    fn heard(&mut self, now: Instant) {
+        self.heard_at = now;
+        self.silent_since = None;
+    }
+}
+
+impl Accusations {
+    fn accuse(
+        &mut self,
+        now: Instant,
+        shard: ShardId,
+        epoch: Epoch,
+        by: ReplicaId,
+        who: ReplicaId,
+    ) {
+        let lasting = self.lasting.entry((shard, by, who)).or_insert(Lasting {
+            epoch,
+            since: now,
+            last: now,
+        });
+        if lasting.epoch != epoch || now.since(lasting.last) >= limits::ACCUSED / 2 {
+            *lasting = Lasting { epoch, since: now, last: now };
+        }
+        lasting.last = now;
+    }
+
+    /// Who is accused for long in this epoch, by whom.
+    pub fn standing(
+        &self,
+        now: Instant,
+        shard: ShardId,
+        epoch: Epoch,
+    ) -> impl Iterator<Item = (ReplicaId, ReplicaId)> {
+        let first = ReplicaId { node: hoplo_base::NodeId(0), incarnation: 0 };
+        let all = self.lasting.range((shard, first, first)..);
+        all.take_while(move |((of, _, _), _)| *of == shard)
+            .filter(move |(_, it)| it.epoch == epoch)
+            .filter(move |(_, it)| now.since(it.since) >= limits::ACCUSED)
+            .filter(move |(_, it)| now.since(it.last) < limits::ACCUSED / 2)
+            .map(|((_, by, who), _)| (*by, *who))
+    }
+
+    pub fn shun(&mut self, now: Instant, shard: ShardId, who: ReplicaId) {
+        self.shunned.insert((shard, who), now + limits::SHUNNED);
+    }
+
+    pub fn shuns(&self, now: Instant, shard: ShardId, who: ReplicaId) -> bool {
+        self.shunned.get(&(shard, who)).is_some_and(|until| now < *until)
+    }
+
+    fn forget(&mut self, now: Instant) {
+        self.shunned.retain(|_, until| now < *until);
+        self.lasting.retain(|_, it| now.since(it.last) < limits::ACCUSED);
+    }
+}
+
+impl Coordinator {
+    pub(super) fn on_message(
+        &mut self,
+        now: Instant,
+        from: Speaker,
+        message: ToCoordinator,
+        effects: &mut Vec<Effect>,
+    ) {
+        match message {
+            ToCoordinator::Register { member, holds } => {
+                self.on_register(now, from, member, holds, effects);
+            }
+            ToCoordinator::Heartbeat { replica, epochs } => {
+                let Some(known) = self.registered(now, from, replica, effects) else { return };
+                let newest = epochs.iter().copied().collect();
+                known.acts.extend(epochs);
+                self.tell_if_behind(from, &newest, effects);
+            }
+            ToCoordinator::CaughtUp { replica, shard, epoch } => {
+                let Some(known) = self.registered(now, from, replica, effects) else { return };
+                known.caught_up.insert(shard, epoch);
+            }
+            ToCoordinator::Report { shard, epoch, silent } => {
+                self.on_report(now, from, shard, epoch, silent, effects);
+            }
+            ToCoordinator::WantConfig { known } => {
+                let newer = self.config().filter(|config| epochs_sum(config) > known);
+                if let Some(config) = newer {
+                    let message = FromCoordinator::Config(config.clone());
+                    effects.push(Effect::Answer { to: from, message });
+                }
+            }
+            ToCoordinator::Wished(wish) => self.on_wish(wish, true),
+            ToCoordinator::Unwished(wish) => self.on_wish(wish, false),
+        }
+        self.say_who_acts(from, effects);
+    }
+
+    fn on_register(
+        &mut self,
+        now: Instant,
+        from: Speaker,
+        member: Member,
+        holds: Vec<Holding>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let id = member.replica;
+        let newer = self.replicas.keys().find(|it| it.node == id.node && **it > id).copied();
+        let refused = if from != Speaker::Replica(id) {
+            Some(format!("{from:?} cannot register {id:?}"))
+        } else if let Some(newer) = newer.filter(|newer| self.replicas[newer].registered) {
+            Some(format!("a newer process of this node has registered: {newer:?}"))
+        } else if self.replicas.len() >= limits::REPLICAS_MAX && !self.replicas.contains_key(&id) {
+            Some(format!("{} replica processes are known, no more fit", self.replicas.len()))
+        } else {
+            None
+        };
+        if let Some(why) = refused {
+            effects.push(Effect::Answer { to: from, message: FromCoordinator::Refused { why } });
+            return;
+        }
+        self.tell(now, || format!("{id:?} registers with {holds:?}"));
+        let known = self.replicas.entry(id).or_insert_with(|| Known::new(member.clone(), now));
+        known.member = member;
+        (known.registered, known.unfit) = (true, false);
+        known.holds = holds.into_iter().map(|holding| (holding.shard, holding)).collect();
+        known.heard(now);
+        let older = self.replicas.keys().filter(|it| it.node == id.node && **it < id);
+        for older in older.copied().collect::<Vec<_>>() {
+            self.suspect(now, older, effects);
+        }
+        if let Some(config) = self.config() {
+            let message = FromCoordinator::Config(config.clone());
+            effects.push(Effect::Answer { to: from, message });
+        }
+    }
+
+    /// A registered replica speaks; it is told to register if this coordinator does not know it.
+    fn registered(
+        &mut self,
+        now: Instant,
+        from: Speaker,
+        replica: ReplicaId,
+        effects: &mut Vec<Effect>,
+    ) -> Option<&mut Known> {
+        let known = self.replicas.get_mut(&replica);
+        let known = known.filter(|it| it.registered && from == Speaker::Replica(replica));
+        match known {
+            Some(known) => {
+                known.heard(now);
+                Some(known)
+            }
+            None => {
+                let why = format!("{replica:?} is not registered here");
+                let message = FromCoordinator::Refused { why };
+                effects.push(Effect::Answer { to: from, message });
+                None
+            }
+        }
+    }
+
+    /// It does not act in the newest epoch of a chain: perhaps it never heard of that.
+    fn tell_if_behind(
+        &self,
+        to: Speaker,
+        acts: &BTreeMap<ShardId, Epoch>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let (Some(config), Speaker::Replica(replica)) = (self.config(), to) else { return };
+        let behind = config.shards.iter().any(|chain| {
+            let mine = chain.members.iter().any(|member| member.replica == replica);
+            let joins = chain.joining.as_ref().is_some_and(|member| member.replica == replica);
+            let epoch = acts.get(&chain.shard);
+            joins || (mine && epoch != Some(&chain.epoch)) || (!mine && epoch.is_some())
+        });
+        if behind {
+            let message = FromCoordinator::Config(config.clone());
+            effects.push(Effect::Answer { to, message });
+        }
+    }
+
+    fn on_report(
+        &mut self,
+        now: Instant,
+        from: Speaker,
+        shard: ShardId,
+        epoch: Epoch,
+        silent: ReplicaId,
+        effects: &mut Vec<Effect>,
+    ) {
+        let chain = self.chain(shard);
+        let Some(chain) = chain.filter(|chain| place_of(chain, silent).is_some()) else {
+            // It was removed already, and the reporter does not know.
+            if let Some(config) = self.config() {
+                let message = FromCoordinator::Config(config.clone());
+                effects.push(Effect::Answer { to: from, message });
+            }
+            return;
+        };
+        let newest = chain.epoch;
+        let neighbour = match from {
+            Speaker::Replica(by) => place_of(chain, by).map(|_| by),
+            Speaker::Client(_) | Speaker::Coordinator(_) => None,
+        };
+        self.tell(now, || format!("{from:?} finds {silent:?} silent in {shard:?}, {epoch:?}"));
+        match neighbour {
+            Some(by) if by == silent => {
+                if let Some(known) = self.replicas.get_mut(&silent) {
+                    known.unfit = true;
+                }
+            }
+            Some(by) => {
+                if epoch == newest {
+                    self.accusations.accuse(now, shard, epoch, by, silent);
+                }
+                self.suspect(now, silent, effects);
+            }
+            None => self.suspect(now, silent, effects),
+        }
+    }
+
+    fn say_who_acts(&self, to: Speaker, effects: &mut Vec<Effect>) {
+        if self.acts() {
+            return;
+        }
+        let acting = self.config().and_then(|config| config.acting.as_ref());
+        let acting = acting.map(|acting| acting.coordinator.address.clone());
+        effects.push(Effect::Answer { to, message: FromCoordinator::NotActing { acting } });
+    }
+
+    /// Something is wrong with it, they say.
+    pub(super) fn suspect(&mut self, now: Instant, replica: ReplicaId, effects: &mut Vec<Effect>) {
+        let attempt = self.attempts + 1;
+        let Some(known) = self.replicas.get_mut(&replica) else { return };
+        if known.gone || known.probing {
+            return;
+        }
+        (known.probing, known.probed_at) = (true, Some(now));
+        let member = known.member.clone();
+        self.attempts = attempt;
+        self.probes.insert(attempt, Probed::Replica(replica));
+        effects.push(Effect::Probe { attempt, member });
+    }
+
+    pub(super) fn on_probed(&mut self, now: Instant, attempt: u64, found: Probe) {
+        let replica = match self.probes.remove(&attempt) {
+            Some(Probed::Replica(replica)) => replica,
+            Some(Probed::Acting(acting)) => return self.on_acting_probed(now, acting, found),
+            None => return,
+        };
+        let Some(known) = self.replicas.get_mut(&replica) else { return };
+        known.probing = false;
+        let asked = known.probed_at.expect("a probe began");
+        match found {
+            Probe::Alive => known.heard(now),
+            Probe::Refused => known.gone = true,
+            // Unless it said something meanwhile.
+            Probe::Silent if known.heard_at <= asked => {
+                known.silent_since.get_or_insert(asked);
+            }
+            Probe::Silent => {}
+        }
+        self.tell(now, || format!("a probe of {replica:?} finds {found:?}"));
+    }
+
+    /// Probes who was not heard of for long, and forgets who does not matter.
+    pub(super) fn look(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+        self.accusations.forget(now);
+        let config = self.document.as_ref().map(|(_, config)| config);
+        let named = |id: ReplicaId| {
+            config.is_some_and(|it| it.shards.iter().any(|chain| place_of(chain, id).is_some()))
+        };
+        let lost = |it: &Known| match it.standing(now) {
+            Standing::Alive | Standing::Unsure => false,
+            Standing::Unfit => it.silent_since.is_some(),
+            Standing::Gone => true,
+        };
+        let all = self.replicas.iter();
+        let forgotten: Vec<ReplicaId> =
+            all.filter(|(id, it)| lost(it) && !named(**id)).map(|(id, _)| *id).collect();
+        for id in forgotten {
+            self.replicas.remove(&id);
+        }
+        let missed: Vec<ReplicaId> = self
+            .replicas
+            .iter()
+            .filter(|(_, it)| now.since(it.heard_at) > limits::HEARTBEAT_MISSED)
+            .filter(|(_, it)| it.probed_at.is_none_or(|at| now.since(at) >= limits::HEARTBEAT))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in missed {
+            self.suspect(now, id, effects);
+        }
+        self.look_at_the_acting_one(now, effects);
+    }
+
+    pub(super) fn chain(&self, shard: ShardId) -> Option<&hoplo_wire::control::ChainConfig> {
+        self.config()?.shards.get(usize::from(shard.0))
+    }
+}
+
+/// Position in the chain; who joins comes after the tail.
+pub(super) fn place_of(
+    chain: &hoplo_wire::control::ChainConfig,
+    replica: ReplicaId,
+) -> Option<usize> {
+    chain.members.iter().chain(&chain.joining).position(|member| member.replica == replica)
+}
+
+/// What `WantConfig` compares.
+pub fn epochs_sum(config: &hoplo_wire::control::ClusterConfig) -> u64 {
+    config.shards.iter().map(|chain| chain.epoch.0).sum()
+}

@@ -1,0 +1,294 @@
+//! What the document should say next, from what it says and what is known: no time passes here.
+//!
+//! Each chain takes one step at a time, the first of these that applies:
+//! 1. who is gone, unfit or accused leaves, if a living whole member stays; who joins is replaced at once;
+//! 2. no whole member is left: one that returned with its disk goes on alone (`restore`);
+//! 3. who joins and has caught up becomes the tail;
+//! 4. a member that operators want elsewhere leaves once there are enough others;
+//! 5. a chain that is too short gets one who joins.
+
+use hoplo_base::{Instant, NodeId, limits};
+use hoplo_wire::control::{ChainConfig, ClusterConfig, Epoch, Member, ReplicaId, Wish};
+
+use super::known::place_of;
+use super::{Coordinator, Standing, check_change};
+
+impl Coordinator {
+    /// The document as it should be; absent if it is that already.
+    pub(super) fn plan(&mut self, now: Instant) -> Option<ClusterConfig> {
+        let before = self.config()?.clone();
+        let mut next = before.clone();
+        self.wishes.retain(|(wish, _)| !is_done(wish, &before));
+        for (wish, wished) in &self.wishes {
+            next.wishes.retain(|it| it != wish);
+            if *wished && next.wishes.len() < limits::WISHES_MAX {
+                next.wishes.push(wish.clone());
+            }
+        }
+        for at in 0..next.shards.len() {
+            let chain = next.shards[at].clone();
+            self.note_who_returned(now, &chain);
+            let accused = self.accused(now, &chain);
+            if let Some(accused) = accused {
+                self.accusations.shun(now, chain.shard, accused);
+            }
+            if let Some(changed) = self.step(now, &next, &chain, accused) {
+                next.shards[at] = self.stamped(now, &chain, changed);
+            }
+        }
+        let wishes = std::mem::take(&mut next.wishes);
+        next.wishes = wishes.into_iter().filter(|wish| !is_done(wish, &next)).collect();
+        (next != before).then_some(next)
+    }
+
+    /// The next epoch of a chain: its number, and what its members have to know of the one before.
+    fn stamped(&self, now: Instant, from: &ChainConfig, mut to: ChainConfig) -> ChainConfig {
+        to.epoch = Epoch(from.epoch.0 + 1);
+        let is_member = |who: ReplicaId| to.members.iter().any(|member| member.replica == who);
+        let old_tail = from.members.last().expect("a chain is never empty").replica;
+        let nobody_left = from.members.iter().all(|member| is_member(member.replica));
+        let shared = to.members.iter().any(|member| self.is_whole(from, member.replica));
+        let returned = to.members.len() == 1 && place_of(from, to.members[0].replica).is_none();
+        assert!(nobody_left || shared || returned, "CONF-2: {from:?} to {to:?}");
+        // Who returned has forgotten to whom it lent: it waits in any case.
+        let gone = is_member(old_tail) || self.standing(now, old_tail) == Standing::Gone;
+        let promoted = from.joining.as_ref().map(|it| it.replica).filter(|it| is_member(*it));
+        // Once it is known to be whole, the document need not ask any more.
+        let unsure = from.added.filter(|(who, _)| !self.is_whole(from, *who));
+        let added = promoted.map(|it| (it, to.epoch)).or(unsure);
+        to.added = added.filter(|(who, _)| is_member(*who));
+        to.old_tail_gone = gone && !returned;
+        check_change(from, &to);
+        to
+    }
+
+    fn step(
+        &self,
+        now: Instant,
+        config: &ClusterConfig,
+        chain: &ChainConfig,
+        accused: Option<ReplicaId>,
+    ) -> Option<ChainConfig> {
+        let bad = |member: &Member| {
+            accused == Some(member.replica)
+                || matches!(self.standing(now, member.replica), Standing::Unfit | Standing::Gone)
+        };
+        let mut next = chain.clone();
+        next.joining = next.joining.filter(|member| !bad(member));
+        let survives = |member: &&Member| !bad(member);
+        let survivors: Vec<Member> = chain.members.iter().filter(survives).cloned().collect();
+        if survivors.len() < chain.members.len() {
+            if survivors.iter().any(|it| self.is_sound(now, chain, it.replica)) {
+                next.members = survivors;
+                if next.joining.is_none() {
+                    next.joining = self.candidate(now, config, &next);
+                }
+                return Some(next);
+            }
+            if let Some(restored) = self.restore(now, chain) {
+                next.members = vec![restored];
+                next.joining = None;
+                return Some(next);
+            }
+            return (next.joining != chain.joining).then_some(next);
+        }
+        if let Some(joining) = &next.joining {
+            let settled = chain.added.is_none_or(|(who, _)| self.is_whole(chain, who));
+            let known = &self.replicas[&joining.replica];
+            let caught_up = known.caught_up.get(&chain.shard) == Some(&chain.epoch);
+            if settled && caught_up && known.standing(now) == Standing::Alive {
+                next.members.extend(next.joining.take());
+                return Some(next);
+            }
+        }
+        if let Some(leaving) = self.who_may_leave(now, config, &next) {
+            next.members.retain(|member| member.replica != leaving);
+            return Some(next);
+        }
+        if next.joining.is_none() && self.wants_more(config, &next) {
+            next.joining = self.candidate(now, config, &next);
+        }
+        (next.joining != chain.joining).then_some(next)
+    }
+
+    /// It has all that was acknowledged in this chain.
+    pub(super) fn is_whole(&self, chain: &ChainConfig, replica: ReplicaId) -> bool {
+        let member = chain.members.iter().any(|member| member.replica == replica);
+        let acts = self.replicas.get(&replica).and_then(|known| known.acts.get(&chain.shard));
+        member && chain.added.is_none_or(|(who, since)| who != replica || acts >= Some(&since))
+    }
+
+    /// The chain may rely on it alone.
+    pub(super) fn is_sound(&self, now: Instant, chain: &ChainConfig, replica: ReplicaId) -> bool {
+        self.is_whole(chain, replica) && self.standing(now, replica) == Standing::Alive
+    }
+
+    pub(super) fn standing(&self, now: Instant, replica: ReplicaId) -> Standing {
+        self.replicas.get(&replica).map_or(Standing::Unsure, |known| known.standing(now))
+    }
+
+    /// Who has to leave because a neighbour finds it silent, or finds a neighbour silent: the accused one, of
+    /// two that accuse each other the later one, unless the chain cannot do without it.
+    fn accused(&self, now: Instant, chain: &ChainConfig) -> Option<ReplicaId> {
+        let lasting: Vec<_> = self.accusations.standing(now, chain.shard, chain.epoch).collect();
+        let mut pairs: Vec<(usize, ReplicaId, ReplicaId)> = lasting
+            .iter()
+            .filter_map(|&(by, who)| {
+                let place = place_of(chain, who)?;
+                place_of(chain, by)?;
+                Some((place, who, by))
+            })
+            .collect();
+        pairs.sort_unstable();
+        let can_go = |victim: &ReplicaId| {
+            let mut others = chain.members.iter().filter(|it| it.replica != *victim);
+            others.any(|it| self.is_sound(now, chain, it.replica))
+        };
+        let joins = chain.joining.as_ref().map(|member| member.replica);
+        let victims = pairs
+            .into_iter()
+            .rev()
+            .flat_map(|(_, who, by)| if joins == Some(by) { [by, who] } else { [who, by] });
+        victims.into_iter().find(can_go)
+    }
+
+    /// Since when one that could restore the chain waits for the others.
+    fn note_who_returned(&mut self, now: Instant, chain: &ChainConfig) {
+        let lives = |member: &Member| {
+            let standing = self.standing(now, member.replica);
+            self.is_whole(chain, member.replica)
+                && matches!(standing, Standing::Alive | Standing::Unsure)
+        };
+        let returned = |member: &Member| self.returned(now, chain, member).flatten().is_some();
+        if !chain.members.iter().any(lives) && chain.members.iter().any(returned) {
+            self.returned_since.entry(chain.shard.0).or_insert(now);
+        } else {
+            self.returned_since.remove(&chain.shard.0);
+        }
+    }
+
+    /// No whole member lives: who returned with the disk of one, and has the longest log.
+    ///
+    /// One member must be proven gone: then no entry can be committed any more, and the tail's lease, which every
+    /// member before it has to lend, ends by itself.
+    fn restore(&self, now: Instant, chain: &ChainConfig) -> Option<Member> {
+        let since = *self.returned_since.get(&chain.shard.0)?;
+        let gone = |member: &Member| self.standing(now, member.replica) == Standing::Gone;
+        if !chain.members.iter().any(gone) {
+            return None;
+        }
+        let returned: Vec<_> =
+            chain.members.iter().map(|member| self.returned(now, chain, member)).collect();
+        let all = returned.iter().all(Option::is_some);
+        if !all && now.since(since) < limits::RESTORE_GRACE {
+            return None;
+        }
+        let holdings = returned.into_iter().flatten().flatten();
+        let longest = holdings.max_by_key(|(known, epoch, logged)| {
+            (*epoch, *logged, std::cmp::Reverse(known.member.replica))
+        });
+        longest.map(|(known, ..)| known.member.clone())
+    }
+
+    /// A living process of the member's node which came after it: absent if there is none; without
+    /// anything inside if it does not have all that was acknowledged.
+    #[allow(clippy::option_option)]
+    fn returned(
+        &self,
+        now: Instant,
+        chain: &ChainConfig,
+        member: &Member,
+    ) -> Option<Option<(&super::Known, Epoch, u64)>> {
+        let id = member.replica;
+        if self.standing(now, id) != Standing::Gone {
+            return None;
+        }
+        let last = ReplicaId { node: id.node, incarnation: u64::MAX };
+        let mut newer = self.replicas.range(id..=last).rev().filter(|(it, _)| **it > id);
+        let (_, known) =
+            newer.find(|(_, known)| known.registered && known.standing(now) == Standing::Alive)?;
+        let since = chain.added.filter(|(who, _)| *who == id).map(|(_, since)| since);
+        let holding = known.holds.get(&chain.shard);
+        let whole = holding.filter(|it| since.is_none_or(|since| it.epoch >= since));
+        Some(whole.map(|holding| (known, holding.epoch, holding.logged)))
+    }
+
+    /// Operators do not want a member of this shard on the node.
+    fn unwanted(config: &ClusterConfig, chain: &ChainConfig, node: NodeId) -> bool {
+        config.wishes.iter().any(|wish| match wish {
+            Wish::Leave { node: leaves } => *leaves == node,
+            Wish::Move { shard, from, .. } => *shard == chain.shard && *from == node,
+        })
+    }
+
+    fn wants_more(&self, config: &ClusterConfig, chain: &ChainConfig) -> bool {
+        let stay =
+            chain.members.iter().filter(|it| !Self::unwanted(config, chain, it.replica.node));
+        stay.count() < usize::from(config.replication)
+            && chain.members.len() <= usize::from(config.replication)
+    }
+
+    fn who_may_leave(
+        &self,
+        now: Instant,
+        config: &ClusterConfig,
+        chain: &ChainConfig,
+    ) -> Option<ReplicaId> {
+        let wished = usize::from(config.replication);
+        let is_unwanted = |it: &&Member| Self::unwanted(config, chain, it.replica.node);
+        let leaving = chain.members.iter().rev().find(is_unwanted);
+        let leaving = leaving.or_else(|| chain.members.last());
+        let enough = chain.members.len() > wished;
+        let settled = chain.members.iter().all(|it| self.is_sound(now, chain, it.replica));
+        leaving.filter(|_| enough && settled).map(|member| member.replica)
+    }
+
+    /// Who could join: where operators want it, else who has most of this shard on its disk, else who has least to
+    /// do.
+    fn candidate(
+        &self,
+        now: Instant,
+        config: &ClusterConfig,
+        chain: &ChainConfig,
+    ) -> Option<Member> {
+        if !self.wants_more(config, chain) {
+            return None;
+        }
+        let moves_to = |node: NodeId| {
+            config.wishes.iter().any(|wish| match wish {
+                Wish::Move { shard, to, .. } => *shard == chain.shard && *to == node,
+                Wish::Leave { .. } => false,
+            })
+        };
+        let taken = |node: NodeId| {
+            chain.members.iter().chain(&chain.joining).any(|it| it.replica.node == node)
+        };
+        let fits = self.replicas.values().filter(|known| {
+            let id = known.member.replica;
+            known.registered
+                && known.standing(now) == Standing::Alive
+                && !taken(id.node)
+                && !Self::unwanted(config, chain, id.node)
+                && !self.accusations.shuns(now, chain.shard, id)
+        });
+        let best = fits.min_by_key(|known| {
+            let id = known.member.replica;
+            let holding = known.holds.get(&chain.shard);
+            let held = holding.map_or((Epoch(0), 0), |it| (it.epoch, it.logged));
+            let busy = config.shards.iter().filter(|it| place_of(it, id).is_some()).count();
+            (!moves_to(id.node), std::cmp::Reverse(held), busy, id)
+        });
+        best.map(|known| known.member.clone())
+    }
+}
+
+/// A replica moves until it is where it should be; a node leaves until it is wanted again.
+fn is_done(wish: &Wish, config: &ClusterConfig) -> bool {
+    match wish {
+        Wish::Leave { .. } => false,
+        Wish::Move { shard, from, .. } => {
+            let chain = config.shards.get(usize::from(shard.0));
+            chain.is_none_or(|it| it.members.iter().all(|it| it.replica.node != *from))
+        }
+    }
+}

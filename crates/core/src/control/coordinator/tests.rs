@@ -1,0 +1,464 @@
+//! A coordinator in a small world: a document in memory, processes that live, are silent or gone.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hoplo_base::{Instant, NodeId, limits};
+use hoplo_wire::control::{
+    ChainConfig, ClusterConfig, ClusterId, Epoch, FromCoordinator, Holding, Member, ReplicaId,
+    ShardId, Speaker, ToCoordinator, Wish,
+};
+
+use super::{Coordinator, CoordinatorOptions, Effect, Event, Probe};
+
+const CLUSTER: ClusterId = ClusterId(7);
+const SHARD: ShardId = ShardId(0);
+
+struct World {
+    now: Instant,
+    coordinators: Vec<Coordinator>,
+    document: Option<(u64, ClusterConfig)>,
+    reachable: bool,
+    /// What a probe of it finds.
+    processes: BTreeMap<ReplicaId, Probe>,
+    /// It says heartbeats with this epoch.
+    beats: BTreeMap<ReplicaId, u64>,
+    announced: Vec<ClusterConfig>,
+    answers: Vec<(Speaker, FromCoordinator)>,
+}
+
+fn id(node: u64, incarnation: u64) -> ReplicaId {
+    ReplicaId { node: NodeId(node), incarnation }
+}
+
+fn member(id: ReplicaId) -> Member {
+    Member { replica: id, address: format!("{}:{}", id.node.0, id.incarnation) }
+}
+
+fn holding(logged: u64, epoch: u64) -> Holding {
+    Holding { shard: SHARD, config: Epoch(epoch), logged, epoch: Epoch(epoch) }
+}
+
+impl World {
+    fn new(coordinators: u64, replication: u8) -> Self {
+        let start = |number: u64| {
+            let me = member(id(100 + number, 1));
+            let options = CoordinatorOptions { me, cluster: CLUSTER, shards: 1, replication };
+            Coordinator::new(options, Instant(1_000_000_000))
+        };
+        let mut world = World {
+            now: Instant(1_000_000_000),
+            coordinators: (0..coordinators).map(start).collect(),
+            document: None,
+            reachable: true,
+            processes: (0..coordinators).map(|it| (id(100 + it, 1), Probe::Alive)).collect(),
+            beats: BTreeMap::new(),
+            announced: Vec::new(),
+            answers: Vec::new(),
+        };
+        world.all(Event::Tick);
+        world
+    }
+
+    /// A chain of these nodes, in epoch 1.
+    fn formed(replication: u8, nodes: u64) -> Self {
+        let mut world = World::new(1, replication);
+        for node in 1..=nodes {
+            world.registers(id(node, 1), vec![]);
+        }
+        world.pass(limits::FORM_GRACE);
+        world
+    }
+
+    fn handle(&mut self, at: usize, event: Event) {
+        if !self.processes.contains_key(&self.coordinators[at].options.me.replica) {
+            return;
+        }
+        let mut effects = Vec::new();
+        self.coordinators[at].handle(self.now, event, &mut effects);
+        self.coordinators[at].check();
+        for effect in effects {
+            let event = match effect {
+                Effect::Probe { attempt, member } => {
+                    let found = self.processes.get(&member.replica);
+                    Event::Probed { attempt, found: *found.unwrap_or(&Probe::Refused) }
+                }
+                Effect::Load { attempt } if self.reachable => {
+                    Event::Loaded { attempt, document: self.document.clone() }
+                }
+                Effect::Store { attempt, expected, config } if self.reachable => {
+                    let revision = self.document.as_ref().map(|(revision, _)| *revision);
+                    if revision == expected {
+                        let revision = revision.unwrap_or(0) + 1;
+                        self.document = Some((revision, config));
+                        Event::Stored { attempt, revision }
+                    } else {
+                        Event::Conflict { attempt }
+                    }
+                }
+                Effect::Load { attempt } | Effect::Store { attempt, .. } => {
+                    Event::Unreachable { attempt, why: "cut".into() }
+                }
+                Effect::Announce(config) => {
+                    self.announced.push(config);
+                    continue;
+                }
+                Effect::Answer { to, message } => {
+                    self.answers.push((to, message));
+                    continue;
+                }
+            };
+            self.handle(at, event);
+        }
+    }
+
+    fn all(&mut self, event: Event) {
+        for at in 0..self.coordinators.len() {
+            self.handle(at, event.clone());
+        }
+    }
+
+    fn says(&mut self, from: ReplicaId, message: ToCoordinator) {
+        self.all(Event::Heard { from: Speaker::Replica(from), message });
+    }
+
+    fn registers(&mut self, who: ReplicaId, holds: Vec<Holding>) {
+        self.processes.insert(who, Probe::Alive);
+        self.beats.insert(who, 0);
+        self.says(who, ToCoordinator::Register { member: member(who), holds });
+    }
+
+    fn dies(&mut self, who: ReplicaId) {
+        self.processes.remove(&who);
+        self.beats.remove(&who);
+    }
+
+    fn falls_silent(&mut self, who: ReplicaId) {
+        self.processes.insert(who, Probe::Silent);
+        self.beats.remove(&who);
+    }
+
+    /// Time goes by; who lives says so, and acts in the newest epoch.
+    fn pass(&mut self, time: Duration) {
+        let until = self.now + time;
+        while self.now < until {
+            self.now = self.now + Duration::from_millis(50);
+            self.all(Event::Tick);
+            for (who, epoch) in self.beats.clone() {
+                let epochs = if epoch == 0 { vec![] } else { vec![(SHARD, Epoch(epoch))] };
+                self.says(who, ToCoordinator::Heartbeat { replica: who, epochs });
+            }
+        }
+    }
+
+    fn acts(&mut self, who: ReplicaId) {
+        let epoch = self.chain().epoch;
+        self.beats.insert(who, epoch.0);
+        let epochs = vec![(SHARD, epoch)];
+        self.says(who, ToCoordinator::Heartbeat { replica: who, epochs });
+    }
+
+    fn catches_up(&mut self, who: ReplicaId) {
+        let epoch = self.chain().epoch;
+        self.says(who, ToCoordinator::CaughtUp { replica: who, shard: SHARD, epoch });
+    }
+
+    fn chain(&self) -> &ChainConfig {
+        &self.document.as_ref().expect("there is a document").1.shards[0]
+    }
+
+    /// `1.1 2.1 +3.1`: members, and who joins.
+    fn shape(&self) -> String {
+        let name = |it: &Member| format!("{}.{}", it.replica.node.0, it.replica.incarnation);
+        let chain = self.chain();
+        let mut names: Vec<String> = chain.members.iter().map(name).collect();
+        names.extend(chain.joining.iter().map(|it| format!("+{}", name(it))));
+        names.join(" ")
+    }
+}
+
+#[test]
+fn a_new_cluster_waits_for_enough_replicas_but_not_for_ever() {
+    let mut world = World::new(1, 3);
+    world.registers(id(1, 1), vec![]);
+    world.registers(id(2, 1), vec![]);
+    assert!(world.document.is_none());
+    world.registers(id(3, 1), vec![]);
+    assert_eq!(world.shape(), "1.1 2.1 3.1");
+    assert_eq!(World::formed(3, 2).shape(), "1.1 2.1");
+}
+
+#[test]
+fn a_lost_document_is_not_answered_by_an_empty_cluster() {
+    let mut world = World::new(1, 1);
+    world.registers(id(1, 2), vec![holding(5, 1)]);
+    world.pass(limits::FORM_GRACE * 2);
+    assert!(world.document.is_none());
+    let why = &world.coordinators[0].explain(world.now)[0].why[0];
+    assert!(why.contains("node:1.2 holds data"), "{why}");
+}
+
+#[test]
+fn a_killed_member_leaves_at_the_first_report_without_any_wait() {
+    let mut world = World::formed(2, 2);
+    let epoch = world.chain().epoch;
+    let announced = world.announced.len();
+    world.dies(id(1, 1));
+    world.says(id(2, 1), ToCoordinator::Report { shard: SHARD, epoch, silent: id(1, 1) });
+    assert_eq!(world.shape(), "2.1");
+    assert!(world.chain().old_tail_gone && world.announced.len() == announced + 1);
+    assert_eq!(world.announced.last().unwrap().shards[0], *world.chain());
+}
+
+#[test]
+fn a_report_is_not_believed() {
+    let mut world = World::formed(2, 2);
+    let epoch = world.chain().epoch;
+    world.all(Event::Heard {
+        from: Speaker::Client(hoplo_wire::control::ClientId(9)),
+        message: ToCoordinator::Report { shard: SHARD, epoch, silent: id(1, 1) },
+    });
+    assert_eq!(world.shape(), "1.1 2.1");
+}
+
+#[test]
+fn a_silent_tail_leaves_after_a_while_and_is_not_called_gone() {
+    let mut world = World::formed(2, 2);
+    world.falls_silent(id(2, 1));
+    world.pass(limits::HEARTBEAT_MISSED);
+    assert_eq!(world.shape(), "1.1 2.1");
+    world.pass(limits::SUSPECT * 2);
+    assert_eq!(world.shape(), "1.1");
+    assert!(!world.chain().old_tail_gone);
+}
+
+#[test]
+fn members_that_cannot_hear_each_other_are_parted_though_both_live() {
+    let mut world = World::formed(2, 2);
+    let epoch = world.chain().epoch;
+    for _ in 0..40 {
+        world.says(id(1, 1), ToCoordinator::Report { shard: SHARD, epoch, silent: id(2, 1) });
+        world.says(id(2, 1), ToCoordinator::Report { shard: SHARD, epoch, silent: id(1, 1) });
+        world.pass(Duration::from_millis(50));
+    }
+    assert_eq!(world.shape(), "1.1");
+    world.pass(limits::SHUNNED + limits::HEARTBEAT);
+    assert_eq!(world.shape(), "1.1 +2.1");
+}
+
+#[test]
+fn a_member_whose_disk_broke_leaves_and_comes_back_when_it_registers_again() {
+    let mut world = World::formed(2, 2);
+    let epoch = world.chain().epoch;
+    world.says(id(2, 1), ToCoordinator::Report { shard: SHARD, epoch, silent: id(2, 1) });
+    assert_eq!(world.shape(), "1.1");
+    world.pass(limits::SHUNNED * 2);
+    assert_eq!(world.shape(), "1.1");
+    world.registers(id(2, 1), vec![]);
+    assert_eq!(world.shape(), "1.1 +2.1");
+}
+
+#[test]
+fn who_joins_becomes_tail_when_it_caught_up_in_the_newest_epoch() {
+    let mut world = World::formed(2, 3);
+    world.dies(id(1, 1));
+    world.all(Event::Lost { from: Speaker::Replica(id(1, 1)) });
+    assert_eq!(world.shape(), "2.1 +3.1");
+    let old = Epoch(world.chain().epoch.0 - 1);
+    world.says(id(3, 1), ToCoordinator::CaughtUp { replica: id(3, 1), shard: SHARD, epoch: old });
+    assert_eq!(world.shape(), "2.1 +3.1");
+    world.catches_up(id(3, 1));
+    assert_eq!(world.shape(), "2.1 3.1");
+    assert_eq!(world.chain().added, Some((id(3, 1), world.chain().epoch)));
+}
+
+/// CONF-2: it may lack the last entries that were acknowledged before it became a member.
+#[test]
+fn a_new_tail_that_did_not_act_yet_is_never_left_alone() {
+    let mut world = World::formed(2, 3);
+    world.dies(id(1, 1));
+    world.all(Event::Lost { from: Speaker::Replica(id(1, 1)) });
+    world.catches_up(id(3, 1));
+    world.dies(id(2, 1));
+    world.all(Event::Lost { from: Speaker::Replica(id(2, 1)) });
+    world.pass(limits::RESTORE_GRACE * 4);
+    assert_eq!(world.shape(), "2.1 3.1");
+    let why = world.coordinators[0].explain(world.now)[0].why.join("; ");
+    assert!(why.contains("node:2.1 is dead, and nobody else has all data"), "{why}");
+    world.registers(id(2, 2), vec![holding(9, 1)]);
+    world.pass(limits::RESTORE_GRACE);
+    assert_eq!(world.shape(), "2.2 +3.1");
+}
+
+#[test]
+fn a_new_tail_that_acted_may_be_left_alone() {
+    let mut world = World::formed(2, 3);
+    world.dies(id(1, 1));
+    world.all(Event::Lost { from: Speaker::Replica(id(1, 1)) });
+    world.catches_up(id(3, 1));
+    world.acts(id(3, 1));
+    world.dies(id(2, 1));
+    world.all(Event::Lost { from: Speaker::Replica(id(2, 1)) });
+    assert_eq!(world.shape(), "3.1");
+}
+
+#[test]
+fn a_chain_that_restarted_whole_goes_on_with_the_longest_log() {
+    let mut world = World::formed(3, 3);
+    for node in 1..=3 {
+        world.dies(id(node, 1));
+    }
+    world.pass(limits::SUSPECT * 2);
+    assert_eq!(world.shape(), "1.1 2.1 3.1");
+    world.registers(id(2, 2), vec![holding(7, 1)]);
+    world.registers(id(1, 2), vec![holding(5, 1)]);
+    assert_eq!(world.shape(), "1.1 2.1 3.1", "it waits for the third");
+    world.registers(id(3, 2), vec![holding(9, 1)]);
+    assert_eq!(world.shape(), "3.2 +2.2", "who joins has the next longest log");
+    assert!(!world.chain().old_tail_gone);
+}
+
+#[test]
+fn who_returned_without_its_disk_does_not_restore_a_chain() {
+    let mut world = World::formed(1, 1);
+    world.dies(id(1, 1));
+    world.registers(id(1, 2), vec![]);
+    world.pass(limits::RESTORE_GRACE * 3);
+    assert_eq!(world.shape(), "1.1");
+}
+
+#[test]
+fn a_restarted_single_replica_goes_on_at_once() {
+    let mut world = World::formed(1, 1);
+    world.dies(id(1, 1));
+    world.registers(id(1, 2), vec![holding(3, 1)]);
+    world.pass(limits::COORDINATOR_LOOKS * 2);
+    assert_eq!(world.shape(), "1.2");
+}
+
+#[test]
+fn a_shard_moves_by_adding_before_it_removes() {
+    let mut world = World::formed(2, 2);
+    (1..=2).for_each(|node| world.acts(id(node, 1)));
+    world.registers(id(3, 1), vec![]);
+    assert_eq!(world.shape(), "1.1 2.1");
+    let wish = Wish::Move { shard: SHARD, from: NodeId(1), to: NodeId(3) };
+    world.says(id(2, 1), ToCoordinator::Wished(wish));
+    assert_eq!(world.shape(), "1.1 2.1 +3.1");
+    world.catches_up(id(3, 1));
+    assert_eq!(world.shape(), "1.1 2.1 3.1");
+    world.acts(id(3, 1));
+    assert_eq!(world.shape(), "2.1 3.1");
+    world.pass(limits::HEARTBEAT);
+    assert!(world.document.as_ref().unwrap().1.wishes.is_empty());
+}
+
+/// The wish never came into the document, so it was never forgotten, and the node was never used again.
+#[test]
+fn a_move_from_where_nothing_is_keeps_nobody_out() {
+    let mut world = World::formed(2, 1);
+    let wish = Wish::Move { shard: SHARD, from: NodeId(2), to: NodeId(3) };
+    world.says(id(1, 1), ToCoordinator::Wished(wish));
+    world.registers(id(2, 1), vec![]);
+    assert_eq!(world.shape(), "1.1 +2.1");
+}
+
+#[test]
+fn a_node_that_shall_leave_is_emptied_and_may_come_back() {
+    let mut world = World::formed(1, 1);
+    world.acts(id(1, 1));
+    world.registers(id(2, 1), vec![]);
+    world.says(id(2, 1), ToCoordinator::Wished(Wish::Leave { node: NodeId(1) }));
+    assert_eq!(world.shape(), "1.1 +2.1");
+    world.catches_up(id(2, 1));
+    world.acts(id(2, 1));
+    assert_eq!(world.shape(), "2.1");
+    world.says(id(2, 1), ToCoordinator::Unwished(Wish::Leave { node: NodeId(1) }));
+    assert!(world.document.as_ref().unwrap().1.wishes.is_empty());
+}
+
+#[test]
+fn another_coordinator_acts_when_the_acting_one_is_dead_or_stands_still() {
+    for silent in [false, true] {
+        let mut world = World::new(2, 1);
+        world.registers(id(1, 1), vec![]);
+        world.pass(limits::CONFIG_WATCH);
+        assert!(world.coordinators[0].acts() && !world.coordinators[1].acts());
+        let first = world.coordinators.remove(0);
+        assert!(first.acts());
+        if silent {
+            world.processes.insert(id(100, 1), Probe::Silent);
+            world.pass(limits::ACTING_LEASE / 2);
+            assert!(!world.coordinators[0].acts());
+        } else {
+            world.processes.remove(&id(100, 1));
+        }
+        world.pass(if silent { limits::ACTING_LEASE } else { limits::CONFIG_WATCH * 2 });
+        assert!(world.coordinators[0].acts(), "silent: {silent}");
+    }
+}
+
+#[test]
+fn two_that_act_cannot_both_change_the_document() {
+    let mut world = World::new(2, 2);
+    (1..=2).for_each(|node| world.registers(id(node, 1), vec![]));
+    world.pass(limits::CONFIG_WATCH);
+    // The second one believes that the first is gone.
+    world.processes.insert(id(100, 1), Probe::Silent);
+    let (revision, mut config) = world.document.clone().unwrap();
+    config.acting.as_mut().unwrap().coordinator = member(id(101, 1));
+    world.document = Some((revision + 1, config));
+    assert!(world.coordinators[0].acts(), "it did not hear of it");
+    world.dies(id(1, 1));
+    world.handle(0, Event::Lost { from: Speaker::Replica(id(1, 1)) });
+    assert!(!world.coordinators[0].acts());
+    assert_eq!(world.shape(), "1.1 2.1", "the swap failed, and it looked who acts");
+    world.pass(limits::CONFIG_WATCH + limits::HEARTBEAT_MISSED * 2);
+    assert_eq!(world.shape(), "2.1");
+}
+
+#[test]
+fn without_its_store_it_changes_nothing_and_goes_on_when_it_is_back() {
+    let mut world = World::formed(2, 2);
+    let before = world.chain().clone();
+    world.reachable = false;
+    world.dies(id(2, 1));
+    world.all(Event::Lost { from: Speaker::Replica(id(2, 1)) });
+    world.pass(limits::SUSPECT);
+    assert_eq!(*world.chain(), before);
+    let why = world.coordinators[0].explain(world.now)[0].why.join("; ");
+    assert!(why.contains("nothing can be changed"), "{why}");
+    world.reachable = true;
+    world.pass(limits::CONFIG_RETRY * 2);
+    assert_eq!(world.shape(), "1.1");
+}
+
+#[test]
+fn a_store_that_went_back_in_time_is_not_obeyed() {
+    let mut world = World::formed(2, 2);
+    let old = world.document.clone();
+    world.dies(id(2, 1));
+    world.all(Event::Lost { from: Speaker::Replica(id(2, 1)) });
+    assert_eq!(world.shape(), "1.1");
+    world.document = old;
+    world.pass(limits::ACTING_RENEW * 2);
+    let known = world.coordinators[0].config().unwrap();
+    assert_eq!(known.shards[0].members.len(), 1, "what it knew stays");
+    let why = world.coordinators[0].explain(world.now)[0].why.join("; ");
+    assert!(why.contains("went back in time"), "{why}");
+}
+
+#[test]
+fn strangers_and_older_processes_are_refused() {
+    let mut world = World::formed(1, 1);
+    world.registers(id(1, 3), vec![]);
+    world.answers.clear();
+    world.registers(id(1, 2), vec![]);
+    world.says(id(5, 1), ToCoordinator::Heartbeat { replica: id(5, 1), epochs: vec![] });
+    let refused = |who: ReplicaId| {
+        world.answers.iter().any(|(to, message)| {
+            *to == Speaker::Replica(who) && matches!(message, FromCoordinator::Refused { .. })
+        })
+    };
+    assert!(refused(id(1, 2)) && refused(id(5, 1)));
+}

@@ -1,0 +1,131 @@
+//! Subscriptions.
+
+use super::*;
+use hoplo_wire::control::Change;
+
+fn subscribe(cluster: &mut Cluster, tail: u64, after: u64, credit: u32) {
+    let (shard, epoch, table) = (SHARD, Epoch(cluster.epoch), Table::Kv);
+    let prefix = b"a".to_vec();
+    let request =
+        Request::Subscribe { shard, epoch, subscription: 9, table, prefix, after, credit };
+    cluster.handle(tail, Event::Request { from: CLIENT, request });
+}
+
+/// Changes that were told, and how far.
+fn told(cluster: &Cluster) -> (Vec<Change>, u64) {
+    let mut all = Vec::new();
+    let mut reached = 0;
+    for (_, _, response) in &cluster.responses {
+        if let Response::Changes { after, changes, upto, .. } = response {
+            assert!(*after == reached && *upto >= reached, "in order, and nothing between");
+            all.extend(changes.iter().cloned());
+            reached = *upto;
+        }
+    }
+    (all, reached)
+}
+
+fn indexes(changes: &[Change]) -> Vec<u64> {
+    changes.iter().map(|change| change.index).collect()
+}
+
+#[test]
+fn a_subscriber_sees_each_change_of_its_prefix_once() {
+    let mut cluster = Cluster::new(2);
+    cluster.update(1, vec![put("a1", "1")]).unwrap();
+    subscribe(&mut cluster, 2, 0, 100);
+    cluster.update(1, vec![put("b", "1"), put("a2", "1"), put("a2", "2")]).unwrap();
+    let conflict = Op::Put { key: key("a1"), value: vec![], expected: Some(7), finished: false };
+    let gone = |name: &str| Op::Delete { key: key(name), expected: None };
+    cluster.update(1, vec![conflict, gone("a1"), gone("a1"), gone("a3")]).unwrap();
+    let (changes, upto) = told(&cluster);
+    let seen: Vec<(u64, &[u8], Option<u64>)> = changes
+        .iter()
+        .map(|change| {
+            (change.index, &change.key.bytes[..], change.row.as_ref().map(|row| row.version))
+        })
+        .collect();
+    let expected: [(u64, &[u8], Option<u64>); 4] =
+        [(1, b"a1", Some(1)), (2, b"a2", Some(1)), (2, b"a2", Some(2)), (3, b"a1", None)];
+    assert_eq!(seen, expected);
+    assert_eq!(upto, 3);
+}
+
+#[test]
+fn nothing_is_told_without_credit_and_nothing_is_forgotten() {
+    let mut cluster = Cluster::new(1);
+    subscribe(&mut cluster, 1, 0, 2);
+    for _ in 0..5 {
+        cluster.update(1, vec![put("a", "1")]).unwrap();
+    }
+    assert_eq!(indexes(&told(&cluster).0), [1, 2]);
+    let credit = Request::Credit { shard: SHARD, subscription: 9, more: 10 };
+    cluster.handle(1, Event::Request { from: CLIENT, request: credit });
+    assert_eq!(indexes(&told(&cluster).0), [1, 2, 3, 4, 5]);
+    let end = Request::Unsubscribe { shard: SHARD, subscription: 9 };
+    cluster.handle(1, Event::Request { from: CLIENT, request: end });
+    cluster.update(1, vec![put("a", "1")]).unwrap();
+    assert_eq!(told(&cluster).0.len(), 5);
+}
+
+#[test]
+fn at_a_new_tail_it_goes_on_from_the_same_cursor() {
+    let mut cluster = Cluster::new(3);
+    subscribe(&mut cluster, 3, 0, 100);
+    cluster.update(1, vec![put("a", "1")]).unwrap();
+    cluster.update(1, vec![put("a", "2")]).unwrap();
+    cluster.kill(3);
+    cluster.configure(&[1, 2], None, true);
+    let cursor = told(&cluster).1;
+    subscribe(&mut cluster, 2, cursor, 100);
+    cluster.update(1, vec![put("a", "3")]).unwrap();
+    assert_eq!(indexes(&told(&cluster).0), [1, 2, 3]);
+    cluster.start(4);
+    cluster.configure(&[1, 2], Some(4), true);
+    cluster.run();
+    cluster.configure(&[1, 2, 4], None, true);
+    cluster.run();
+    let ended = |(_, _, response): &(u64, ClientId, Response)| {
+        matches!(response, Response::SubscriptionEnded { subscription: 9, .. })
+    };
+    assert!(cluster.responses.iter().any(ended), "the old tail says so");
+}
+
+#[test]
+fn who_is_too_slow_is_told_what_it_missed_and_costs_no_memory() {
+    let mut cluster = Cluster::with(1, |options| options.recent_bytes = 64 * 1024);
+    subscribe(&mut cluster, 1, 0, 0);
+    for _ in 0..200 {
+        cluster.update(1, vec![put("a", &"x".repeat(1000))]).unwrap();
+    }
+    assert!(cluster.replica(1).status().history_bytes <= 66 * 1024);
+    let missed: Vec<u64> = cluster
+        .responses
+        .iter()
+        .filter_map(|(_, _, response)| match response {
+            Response::Missed { oldest, .. } => Some(*oldest),
+            _ => None,
+        })
+        .collect();
+    assert!(missed[0] > 1, "{missed:?}");
+    // It reads the table again, which is as of 200, and goes on from there.
+    subscribe(&mut cluster, 1, 200, 10);
+    cluster.update(1, vec![put("a", "1")]).unwrap();
+    let last = cluster.responses.iter().rev().find_map(|(_, _, response)| match response {
+        Response::Changes { after, changes, .. } => Some((*after, indexes(changes))),
+        _ => None,
+    });
+    assert_eq!(last, Some((200, vec![201])));
+}
+
+#[test]
+fn a_cursor_that_moves_in_silence_is_told_now_and_then() {
+    let mut cluster = Cluster::new(1);
+    subscribe(&mut cluster, 1, 0, 10);
+    for _ in 0..10 {
+        cluster.update(1, vec![put("b", "1")]).unwrap();
+    }
+    assert_eq!(told(&cluster).1, 0);
+    cluster.wait(MS * 1100);
+    assert_eq!(told(&cluster), (vec![], 10));
+}

@@ -1,0 +1,201 @@
+//! Exactly once: which batch of each client was applied last, and outcomes that it may not have seen.
+//!
+//! ```text
+//!   (none) --seq 1--> last 1 --seq 2--> last 2 ... --ended by the head, after long silence--> (none)
+//! ```
+//! A client's batches are applied in the order of their seqs, without gaps (the head sees to it), so one number
+//! says what was applied. Outcomes are kept until the client says that it has `answered` them, so that
+//! a batch that is sent again gets the answer of the first time.
+//!
+//! # Invariants
+//! - SESS-1: the outcomes are those of the last batches, without gaps, up to `last_seq`.
+//! - SESS-2: `bytes` counts all sessions.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use hoplo_base::limits::CONTROL_SESSION_OVERHEAD;
+use hoplo_wire::control::{ClientId, Outcome, Session};
+
+#[derive(Clone, Debug, Default)]
+pub struct Sessions {
+    held: BTreeMap<ClientId, Held>,
+    bytes: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Held {
+    last_seq: u64,
+    /// Index of the entry, and outcomes of its operations.
+    outcomes: VecDeque<(u64, Vec<Outcome>)>,
+}
+
+/// What is known of a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Remembered {
+    /// It was not applied yet.
+    New,
+    Applied {
+        index: u64,
+        outcomes: Vec<Outcome>,
+    },
+    /// It was applied, and the client said that it knows.
+    Forgotten,
+}
+
+fn outcome_bytes(outcomes: &[Outcome]) -> u64 {
+    (size_of_val(outcomes) + size_of::<(u64, Vec<Outcome>)>()) as u64
+}
+
+impl Sessions {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The batch was applied by entry `index`.
+    pub fn applied(
+        &mut self,
+        client: ClientId,
+        seq: u64,
+        answered: u64,
+        index: u64,
+        outcomes: Vec<Outcome>,
+    ) {
+        let held = self.held.entry(client).or_insert_with(|| {
+            self.bytes += CONTROL_SESSION_OVERHEAD as u64;
+            Held::default()
+        });
+        assert_eq!(seq, held.last_seq + 1, "CHAIN-4: {client:?} at entry {index}");
+        held.last_seq = seq;
+        self.bytes += outcome_bytes(&outcomes);
+        held.outcomes.push_back((index, outcomes));
+        // Never this one: its client cannot have seen it.
+        while held.outcomes.len() > 1 && seq - (held.outcomes.len() as u64) < answered {
+            let (_, outcomes) = held.outcomes.pop_front().expect("more than one");
+            self.bytes -= outcome_bytes(&outcomes);
+        }
+    }
+
+    pub fn ended(&mut self, client: ClientId) {
+        if let Some(held) = self.held.remove(&client) {
+            self.bytes -= CONTROL_SESSION_OVERHEAD as u64;
+            self.bytes -= held.outcomes.iter().map(|(_, it)| outcome_bytes(it)).sum::<u64>();
+        }
+    }
+
+    pub fn remembered(&self, client: ClientId, seq: u64) -> Remembered {
+        let Some(held) = self.held.get(&client).filter(|held| seq <= held.last_seq) else {
+            return Remembered::New;
+        };
+        let back = usize::try_from(held.last_seq - seq).unwrap_or(usize::MAX);
+        match held.outcomes.len().checked_sub(back.saturating_add(1)) {
+            Some(place) => {
+                let (index, outcomes) = held.outcomes[place].clone();
+                Remembered::Applied { index, outcomes }
+            }
+            None => Remembered::Forgotten,
+        }
+    }
+
+    /// Absent: nothing was applied of this client.
+    pub fn last_seq(&self, client: ClientId) -> Option<u64> {
+        self.held.get(&client).map(|held| held.last_seq)
+    }
+
+    pub fn clients(&self) -> impl Iterator<Item = ClientId> {
+        self.held.keys().copied()
+    }
+
+    /// For the last chunk of a snapshot.
+    pub fn to_wire(&self) -> Vec<Session> {
+        let session = |(client, held): (&ClientId, &Held)| Session {
+            client: *client,
+            last_seq: held.last_seq,
+            outcomes: held.outcomes.iter().cloned().collect(),
+        };
+        self.held.iter().map(session).collect()
+    }
+
+    pub fn from_wire(sessions: &[Session]) -> Self {
+        let mut new = Self::default();
+        for session in sessions {
+            let outcomes = VecDeque::from(session.outcomes.clone());
+            new.bytes += CONTROL_SESSION_OVERHEAD as u64;
+            new.bytes += outcomes.iter().map(|(_, it)| outcome_bytes(it)).sum::<u64>();
+            new.held.insert(session.client, Held { last_seq: session.last_seq, outcomes });
+        }
+        new
+    }
+
+    pub fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub fn check(&self) {
+        let mut bytes = 0;
+        for held in self.held.values() {
+            assert!(held.outcomes.len() as u64 <= held.last_seq, "SESS-1");
+            assert!(held.outcomes.iter().is_sorted_by_key(|(index, _)| *index), "SESS-1");
+            bytes += CONTROL_SESSION_OVERHEAD as u64;
+            bytes += held.outcomes.iter().map(|(_, it)| outcome_bytes(it)).sum::<u64>();
+        }
+        assert_eq!(bytes, self.bytes, "SESS-2");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLIENT: ClientId = ClientId(7);
+
+    fn outcome(version: u64) -> Vec<Outcome> {
+        vec![Outcome::Done { version }]
+    }
+
+    #[test]
+    fn a_batch_that_is_sent_again_gets_its_first_answer() {
+        let mut sessions = Sessions::new();
+        assert_eq!(sessions.remembered(CLIENT, 1), Remembered::New);
+        sessions.applied(CLIENT, 1, 0, 10, outcome(1));
+        sessions.applied(CLIENT, 2, 0, 12, outcome(2));
+        let first = Remembered::Applied { index: 10, outcomes: outcome(1) };
+        assert_eq!(sessions.remembered(CLIENT, 1), first);
+        assert_eq!(sessions.remembered(CLIENT, 3), Remembered::New);
+        sessions.check();
+    }
+
+    #[test]
+    fn outcomes_go_when_the_client_knows_them_and_with_the_session() {
+        let mut sessions = Sessions::new();
+        for seq in 1..=4 {
+            sessions.applied(CLIENT, seq, seq.saturating_sub(2), 10 + seq, outcome(seq));
+        }
+        assert_eq!(sessions.remembered(CLIENT, 2), Remembered::Forgotten);
+        let third = Remembered::Applied { index: 13, outcomes: outcome(3) };
+        assert_eq!(sessions.remembered(CLIENT, 3), third);
+        sessions.applied(CLIENT, 5, u64::MAX, 20, outcome(5));
+        let last = Remembered::Applied { index: 20, outcomes: outcome(5) };
+        assert_eq!(sessions.remembered(CLIENT, 5), last, "a client cannot know what it waits for");
+        let copy = Sessions::from_wire(&sessions.to_wire());
+        assert_eq!(copy.remembered(CLIENT, 5), last);
+        copy.check();
+        sessions.ended(CLIENT);
+        assert_eq!((sessions.bytes(), sessions.last_seq(CLIENT)), (0, None));
+    }
+
+    #[test]
+    #[should_panic(expected = "CHAIN-4")]
+    fn no_batch_is_applied_twice() {
+        let mut sessions = Sessions::new();
+        sessions.applied(CLIENT, 1, 0, 10, outcome(1));
+        sessions.applied(CLIENT, 1, 0, 11, outcome(2));
+    }
+}

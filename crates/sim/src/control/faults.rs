@@ -1,0 +1,188 @@
+//! What goes wrong, and when it is over.
+
+use std::time::Duration;
+
+use hoplo_base::NodeId;
+use hoplo_core::control::coordinator::Event;
+use hoplo_wire::control::{ClientId, ShardId, Speaker, ToCoordinator, Wish};
+
+use super::process::Input;
+use super::world::{Step, World};
+
+impl World {
+    pub fn fault(&mut self) {
+        let Some(faults) = self.plan.faults.clone().filter(|_| self.faulty()) else { return };
+        if !self.is_formed() {
+            // A cluster that dies before its shards have reached a disk is made anew.
+            return self.after(Duration::from_millis(20), Step::Fault);
+        }
+        let mut kinds: Vec<fn(&mut World)> = Vec::new();
+        for (may, kind) in [
+            (faults.kills, World::kills as fn(&mut World)),
+            (faults.kills, World::kills),
+            (faults.power, World::darkens),
+            (faults.pauses, World::stops),
+            (faults.cuts, World::cuts),
+            (faults.breaks, World::breaks_some),
+            (faults.store, World::store_goes),
+            (faults.disks, World::disk_fails),
+            (faults.wishes, World::wishes),
+            (true, World::wants_snapshot),
+        ] {
+            if may {
+                kinds.push(kind);
+            }
+        }
+        let which = self.rng.below(kinds.len() as u64) as usize;
+        self.faults += 1;
+        kinds[which](self);
+        // Some come at once: whole chains fall.
+        let pause = if self.rng.one_in(4) { Duration::from_micros(200) } else { faults.every * 2 };
+        let delay = Duration::from_nanos(1 + self.rng.below(pause.as_nanos() as u64));
+        self.after(delay, Step::Fault);
+    }
+
+    fn some_node(&mut self) -> u64 {
+        self.rng.below(self.plan.nodes)
+    }
+
+    /// How long it lasts.
+    fn lasts(&mut self) -> Duration {
+        let most = [5, 100, 1_000, 4_000][self.rng.below(4) as usize];
+        Duration::from_millis(1 + self.rng.below(most))
+    }
+
+    fn kills(&mut self) {
+        let node = self.some_node();
+        self.dies(node, false);
+        let lasts = self.lasts();
+        self.after(lasts, Step::Starts(node));
+    }
+
+    fn darkens(&mut self) {
+        let node = self.some_node();
+        self.dies(node, true);
+        let lasts = self.lasts();
+        self.after(lasts, Step::Starts(node));
+    }
+
+    fn stops(&mut self) {
+        let node = self.some_node();
+        self.tell(|| format!("node {node} is stopped"));
+        self.pauses(node);
+        let lasts = self.lasts();
+        self.after(lasts, Step::Resumes(node));
+    }
+
+    fn cuts(&mut self) {
+        let (from, to) = (self.some_node(), self.some_node());
+        let lonely = self.rng.one_in(3);
+        let both = self.rng.one_in(2);
+        let to_clients = self.rng.one_in(4);
+        self.tell(|| format!("cut from {from} to {to}, both ways: {both}, from all: {lonely}"));
+        let others: Vec<u64> = if lonely { (0..self.plan.nodes).collect() } else { vec![to] };
+        for other in others.into_iter().filter(|other| *other != from) {
+            self.network.cut(from, other);
+            if both {
+                self.network.cut(other, from);
+            }
+        }
+        if to_clients {
+            self.network.cut(from, 1_000_000 + self.rng.below(self.plan.clients));
+        }
+        let lasts = self.lasts();
+        self.after(lasts, Step::Mends);
+    }
+
+    /// All cuts end; a part of the connections did not live that long.
+    pub fn mends(&mut self) {
+        if self.network.cuts() == 0 {
+            return;
+        }
+        self.tell(|| "cuts are mended".to_string());
+        for connection in self.network.all() {
+            if self.rng.one_in(8) {
+                let arrange =
+                    self.network.breaks(self.now, &mut self.rng, connection, Duration::ZERO);
+                self.arrange(arrange);
+            }
+        }
+        self.network.mend();
+        let waiting = self.network.waiting(self.now, None);
+        self.arrange(waiting);
+    }
+
+    fn breaks_some(&mut self) {
+        let all = self.network.all();
+        if all.is_empty() {
+            return;
+        }
+        let connection = all[self.rng.below(all.len() as u64) as usize];
+        let ends = self.network.ends(connection, 0);
+        self.tell(|| format!("a connection breaks: {ends:?}"));
+        let arrange = self.network.breaks(self.now, &mut self.rng, connection, Duration::ZERO);
+        self.arrange(arrange);
+    }
+
+    fn store_goes(&mut self) {
+        self.tell(|| "the config store is away".to_string());
+        self.store.away = true;
+        let lasts = self.lasts();
+        self.after(lasts, Step::StoreBack);
+    }
+
+    fn disk_fails(&mut self) {
+        let node = self.some_node();
+        let full = self.rng.one_in(2);
+        self.tell(|| format!("the disk of {node} is {}", if full { "full" } else { "slow" }));
+        let host = self.hosts.get_mut(&node).expect("a host");
+        if full {
+            host.disk_full = true;
+        } else {
+            host.disk_slow = true;
+        }
+        let lasts = self.lasts();
+        self.after(lasts, Step::DisksWork(node));
+    }
+
+    fn wishes(&mut self) {
+        let shard = ShardId(self.rng.below(u64::from(self.plan.shards)) as u16);
+        let (from, to) = (NodeId(self.some_node()), NodeId(self.some_node()));
+        let wish = match self.rng.below(3) {
+            0 => ToCoordinator::Wished(Wish::Leave { node: from }),
+            1 => ToCoordinator::Unwished(Wish::Leave { node: from }),
+            _ => ToCoordinator::Wished(Wish::Move { shard, from, to }),
+        };
+        self.wish(wish);
+    }
+
+    fn wish(&mut self, message: ToCoordinator) {
+        self.tell(|| format!("an operator: {message:?}"));
+        for node in 0..self.plan.coordinators {
+            if let Some(id) = self.process_at(node) {
+                let from = Speaker::Client(ClientId(100));
+                let message = message.clone();
+                self.input(id, Input::Coordinator(Event::Heard { from, message }));
+            }
+        }
+    }
+
+    /// Everybody may hold everything again.
+    pub fn unwish_all(&mut self) {
+        let wishes = self.store.config().map(|config| config.wishes.clone()).unwrap_or_default();
+        for wish in wishes {
+            self.wish(ToCoordinator::Unwished(wish));
+        }
+        // Some may be on their way into the document.
+        self.after(Duration::from_millis(300), Step::Unwishes);
+    }
+
+    fn wants_snapshot(&mut self) {
+        let node = self.some_node();
+        let shard = ShardId(self.rng.below(u64::from(self.plan.shards)) as u16);
+        if let Some(id) = self.process_at(node) {
+            let event = hoplo_core::control::replica::Event::SnapshotWanted;
+            self.input(id, Input::Replica(shard, event));
+        }
+    }
+}

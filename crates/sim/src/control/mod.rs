@@ -1,0 +1,89 @@
+//! The control store in virtual time: chains of real replicas, real coordinators and real clients.
+//!
+//! One seed gives everything (`plan`): how many nodes, shards, clients; how late messages are and how slow disks; clocks that
+//! differ and drift; and what goes wrong (`faults`): kills, loss of power with torn logs, stopped processes, cuts in one
+//! direction, broken connections, full and slow disks, a config store that is away or does not answer, operators who move
+//! nodes. Safety is checked after each step; then the faults stop and everything must heal: full chains, all calls ended,
+//! all replicas equal.
+//!
+//! Invariants, one file each: `linear` (each key is linearizable to those who used it), `truth` (one history; exactly
+//! once; nothing acknowledged is lost), `feed` (subscriptions without gap or duplicate), `chain` (across
+//! replicas, and memory). `sabotage` breaks promises on purpose, to see that the checks can fail.
+//!
+//! ```text
+//! HOPLO_SIM_SEEDS=1000000 cargo test --release -p hoplo-sim --test control
+//! HOPLO_SIM_SEEDS=1 HOPLO_SIM_FIRST=77 HOPLO_SIM_PRINT=1 cargo test --release -p hoplo-sim --test control -- --nocapture
+//! ```
+
+mod chain;
+mod clients;
+mod disk;
+mod faults;
+mod feed;
+pub mod linear;
+mod network;
+mod plan;
+mod process;
+mod sabotage;
+mod short;
+mod store;
+mod truth;
+mod world;
+
+pub use sabotage::Sabotage;
+use world::World;
+
+/// What one seed did, for the statistics of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Summary {
+    pub steps: u64,
+    pub calls: u64,
+    /// Calls that did what they were asked for.
+    pub calls_done: u64,
+    pub faults: u64,
+    /// Configurations of chains.
+    pub epochs: u64,
+    /// Nanoseconds of virtual time.
+    pub time: u64,
+}
+
+/// Runs one seed; panics with what does not hold.
+pub fn run(seed: u64) -> Summary {
+    let mut world = World::new(seed, None);
+    let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run()));
+    if let Err(cause) = tried {
+        eprintln!("the latest of seed {seed}:\n{}", world.story.about(&[]));
+        eprintln!(
+            "seed {seed} of the control store failed; repeat with\n  HOPLO_SIM_SEEDS=1 \
+             HOPLO_SIM_FIRST={seed} HOPLO_SIM_PRINT=1 cargo test --release -p hoplo-sim --test \
+             control -- --nocapture"
+        );
+        std::panic::resume_unwind(cause);
+    }
+    summary(&world)
+}
+
+/// Runs one seed with a broken promise: what the checks say to it, if anything.
+pub fn run_sabotaged(seed: u64, sabotage: Sabotage) -> Result<Summary, String> {
+    let mut world = World::new(seed, Some(sabotage));
+    let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run()));
+    match tried {
+        Ok(()) => Ok(summary(&world)),
+        Err(cause) => {
+            let text = cause.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| cause.downcast_ref::<&str>().map(|it| (*it).to_string()));
+            Err(text.unwrap_or_default())
+        }
+    }
+}
+
+fn summary(world: &World) -> Summary {
+    Summary {
+        steps: world.steps,
+        calls: world.calls,
+        calls_done: world.calls_done,
+        faults: world.faults,
+        epochs: world.store.changes() as u64,
+        time: world.now.0,
+    }
+}

@@ -1,0 +1,254 @@
+//! Connections: ordered, late, broken with the loss of their tail, cut in one direction.
+//!
+//! Between two ends there is one connection of a kind at a time. Who wants to send and has none dials; a newer one ends
+//! the older one, and who is at its end hears of that before anything of the newer one arrives. While a direction
+//! is cut, what is sent lies there; it arrives when the cut is mended, or the connection breaks.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use hoplo_base::Instant;
+use hoplo_wire::control::{
+    FromCoordinator, PeerMessage, ReplicaId, Request, Response, ToCoordinator,
+};
+
+use crate::rng::Rng;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum End {
+    Process(ReplicaId),
+    Client(u64),
+}
+
+impl End {
+    /// The host: what a cut parts.
+    pub fn host(self) -> u64 {
+        match self {
+            End::Process(id) => id.node.0,
+            End::Client(number) => 1_000_000 + number,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Peer,
+    Client,
+    Coordinator,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// First on a client's connection, and the answer.
+    Hello,
+    Welcome,
+    Peer(PeerMessage),
+    Request(Request),
+    Response(Response),
+    Report(ToCoordinator),
+    Told(FromCoordinator),
+}
+
+struct Connection {
+    ends: [End; 2],
+    kind: Kind,
+    /// By direction: to `ends[0]`, to `ends[1]`.
+    underway: [VecDeque<(Instant, Message)>; 2],
+    last_at: [Instant; 2],
+    /// It broke: what arrives later than this is lost.
+    broken_at: Option<[Instant; 2]>,
+}
+
+#[derive(Default)]
+pub struct Network {
+    connections: BTreeMap<u64, Connection>,
+    /// Which connection an end uses towards another one.
+    uses: BTreeMap<(End, End, Kind), u64>,
+    /// Directions between hosts that let nothing through.
+    cuts: BTreeSet<(u64, u64)>,
+    next: u64,
+}
+
+/// What the world has to arrange after a call.
+#[derive(Debug)]
+pub enum Arrange {
+    /// Look at what has arrived there.
+    Deliver { connection: u64, to: usize, at: Instant },
+    /// The end hears that it broke.
+    Gone { connection: u64, to: usize, at: Instant },
+}
+
+/// What came out of a connection.
+pub enum Arrived {
+    Message(Message),
+    /// An older connection between the two ends with this, then comes the message.
+    Replaces(Message),
+    Nothing,
+}
+
+impl Network {
+    pub fn cut(&mut self, from: u64, to: u64) {
+        self.cuts.insert((from, to));
+    }
+
+    pub fn is_cut(&self, from: u64, to: u64) -> bool {
+        self.cuts.contains(&(from, to))
+    }
+
+    pub fn cuts(&self) -> usize {
+        self.cuts.len()
+    }
+
+    pub fn send(
+        &mut self,
+        now: Instant,
+        rng: &mut Rng,
+        delay_max: Duration,
+        (from, to, kind): (End, End, Kind),
+        message: Message,
+    ) -> Option<Arrange> {
+        let id = match self.uses.get(&(from, to, kind)) {
+            Some(id) => *id,
+            None => {
+                self.next += 1;
+                let connection = Connection {
+                    ends: [from, to],
+                    kind,
+                    underway: [VecDeque::new(), VecDeque::new()],
+                    last_at: [now, now],
+                    broken_at: None,
+                };
+                self.connections.insert(self.next, connection);
+                self.uses.insert((from, to, kind), self.next);
+                self.next
+            }
+        };
+        let connection = self.connections.get_mut(&id).expect("who uses it has not heard its end");
+        let direction = usize::from(connection.ends[1] == to);
+        if connection.broken_at.is_some() {
+            return None;
+        }
+        let at = (now + rng.delay(delay_max)).max(connection.last_at[direction]);
+        connection.last_at[direction] = at;
+        connection.underway[direction].push_back((at, message));
+        Some(Arrange::Deliver { connection: id, to: direction, at })
+    }
+
+    /// The connection that this end uses towards the other one.
+    pub fn used(&self, from: End, to: End, kind: Kind) -> Option<u64> {
+        self.uses.get(&(from, to, kind)).copied()
+    }
+
+    /// Whom this end is connected with.
+    pub fn used_by(&self, from: End, kind: Kind) -> Vec<End> {
+        let mine = self.uses.keys().filter(|(end, _, it)| *end == from && *it == kind);
+        mine.map(|(_, to, _)| *to).collect()
+    }
+
+    /// The end to which that direction leads, and the other one.
+    pub fn ends(&self, connection: u64, to: usize) -> Option<(End, End, Kind)> {
+        let it = self.connections.get(&connection)?;
+        Some((it.ends[to], it.ends[1 - to], it.kind))
+    }
+
+    /// Takes out what arrived, unless the way is cut.
+    pub fn arrived(&mut self, now: Instant, id: u64, to: usize) -> Arrived {
+        let Some(connection) = self.connections.get_mut(&id) else { return Arrived::Nothing };
+        let (here, there, kind) = (connection.ends[to], connection.ends[1 - to], connection.kind);
+        if self.cuts.contains(&(there.host(), here.host())) {
+            return Arrived::Nothing;
+        }
+        let queue = &mut connection.underway[to];
+        match queue.front() {
+            Some((at, _)) if *at <= now => {}
+            Some(_) | None => return Arrived::Nothing,
+        }
+        let (at, message) = queue.pop_front().expect("it is there");
+        if connection.broken_at.is_some_and(|broken| at > broken[to]) {
+            queue.clear();
+            return Arrived::Nothing;
+        }
+        match self.uses.get(&(here, there, kind)).copied() {
+            Some(used) if used == id => Arrived::Message(message),
+            Some(used) if used > id => Arrived::Nothing,
+            Some(_) => {
+                self.uses.insert((here, there, kind), id);
+                Arrived::Replaces(message)
+            }
+            None => {
+                self.uses.insert((here, there, kind), id);
+                Arrived::Message(message)
+            }
+        }
+    }
+
+    /// It breaks: in each direction what is late is lost, and both ends hear of it in the end.
+    pub fn breaks(
+        &mut self,
+        now: Instant,
+        rng: &mut Rng,
+        id: u64,
+        heard: Duration,
+    ) -> Vec<Arrange> {
+        let Some(connection) = self.connections.get_mut(&id) else { return Vec::new() };
+        if connection.broken_at.is_some() {
+            return Vec::new();
+        }
+        let until = |rng: &mut Rng| now + rng.delay(Duration::from_millis(2));
+        let broken = [until(rng), until(rng)];
+        connection.broken_at = Some(broken);
+        (0..2)
+            .map(|to| {
+                let at = broken[to] + heard + rng.delay(Duration::from_millis(1));
+                Arrange::Gone { connection: id, to, at }
+            })
+            .collect()
+    }
+
+    /// The end knows now that it broke: true if it used that connection.
+    pub fn hears_end(&mut self, id: u64, to: usize) -> bool {
+        let Some(connection) = self.connections.get(&id) else { return false };
+        let (here, there, kind) = (connection.ends[to], connection.ends[1 - to], connection.kind);
+        let used = self.uses.get(&(here, there, kind)) == Some(&id);
+        if used {
+            self.uses.remove(&(here, there, kind));
+        }
+        let other = self.uses.get(&(there, here, kind)) == Some(&id);
+        if !other {
+            self.connections.remove(&id);
+        }
+        used
+    }
+
+    /// This end exists no more: nothing is delivered to it.
+    pub fn forget_end(&mut self, end: End) -> Vec<u64> {
+        self.uses.retain(|(here, _, _), _| *here != end);
+        let all = self.connections.iter();
+        all.filter(|(_, it)| it.ends.contains(&end)).map(|(id, _)| *id).collect()
+    }
+
+    pub fn all(&self) -> Vec<u64> {
+        let whole = self.connections.iter().filter(|(_, it)| it.broken_at.is_none());
+        whole.map(|(id, _)| *id).collect()
+    }
+
+    /// Everything that waits in front of this host, or of all: after a cut was mended or a pause is over.
+    pub fn waiting(&self, now: Instant, host: Option<u64>) -> Vec<Arrange> {
+        let mut arrange = Vec::new();
+        for (id, connection) in &self.connections {
+            for to in 0..2 {
+                if host.is_some_and(|host| connection.ends[to].host() != host) {
+                    continue;
+                }
+                for (at, _) in &connection.underway[to] {
+                    arrange.push(Arrange::Deliver { connection: *id, to, at: (*at).max(now) });
+                }
+            }
+        }
+        arrange
+    }
+
+    pub fn mend(&mut self) {
+        self.cuts.clear();
+    }
+}
