@@ -19,7 +19,7 @@ use super::super::config_store::{ConfigStore, Swapped};
 use super::super::frame::Frame;
 use super::super::hub::{Gone, LinkId};
 use super::hosted::{HostOptions, Hosted};
-use super::{Inbox, Report, Server};
+use super::{Inbox, Report, Server, note};
 
 pub(super) struct Coordinating {
     pub(super) machine: Coordinator,
@@ -302,7 +302,7 @@ impl Server {
             FromCoordinator::Config(config) => self.on_config(config),
             FromCoordinator::NotActing { acting: _ } => {}
             FromCoordinator::Refused { why } => {
-                eprintln!("hoplo: a coordinator refused: {why}");
+                note(&format!("a coordinator refused: {why}"));
                 // With the next heartbeat, so that two who do not agree do not keep each other busy.
                 self.register.extend(link);
             }
@@ -341,7 +341,7 @@ impl Server {
                 self.hosted.insert(shard, hosted);
             }
             // The coordinator sees that it does not act, and others go on.
-            Err(error) => eprintln!("hoplo: shard {} cannot be held here: {error}", shard.0),
+            Err(error) => note(&format!("shard {} cannot be held here: {error}", shard.0)),
         }
     }
 

@@ -12,7 +12,7 @@ mod peers;
 mod report;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -459,6 +459,11 @@ impl Server {
     fn now(&self) -> hoplo_base::Instant {
         hoplo_base::Instant(self.origin.elapsed().as_nanos() as u64)
     }
+}
+
+/// For who runs it. It may go to a disk that is full, which is no reason to end.
+fn note(what: &str) {
+    let _ = writeln!(io::stderr(), "hoplo: {what}");
 }
 
 fn remove_current<K: Ord>(map: &mut BTreeMap<K, LinkId>, key: &K, link: LinkId) -> bool {
