@@ -202,9 +202,9 @@ impl Daemon {
     /// At the end of a turn.
     pub(crate) fn flush_control(&mut self) {
         let flushed = self.control.flush();
-        if flushed.is_ok() && self.control.kept().is_some_and(|store| store.status().disk.is_none())
-        {
-            self.refused = None;
+        if flushed.is_ok() && self.refused.is_some() {
+            let works = self.control.kept().is_none_or(|store| store.status().disk.is_none());
+            self.refused = self.refused.take().filter(|_| !works);
         }
         self.note_refusal(flushed.err());
     }
