@@ -272,11 +272,14 @@ impl Server {
         self.tell_coordinators(&ToCoordinator::Heartbeat { replica, epochs });
     }
 
-    pub(super) fn register_at_home(&mut self) {
+    pub(super) fn register_everywhere(&mut self) {
         if !self.holds_replicas {
             return;
         }
         let message = self.registration();
+        for (link, _) in self.coordinators.values().flatten().filter(|(_, open)| *open) {
+            self.hub.send(*link, &Frame::ToCoordinator(message.clone()));
+        }
         let from = Speaker::Replica(self.me.replica);
         self.coordinate(Event::Heard { from, message });
     }
