@@ -230,7 +230,10 @@ impl Daemon {
 
     pub(crate) fn look_at_escaped(&mut self) {
         self.escaped.timer = false;
-        while let Some((_, object)) = self.escaped.fresh.pop_front_if(|(at, _)| *at <= self.now) {
+        while let Some((at, object)) = self.escaped.fresh.front().copied()
+            && at <= self.now
+        {
+            self.escaped.fresh.pop_front();
             if let Some(entry) = self.task_entry(object) {
                 let task = entry.task;
                 if !self.escaped.written.contains_key(&task) {
