@@ -115,6 +115,7 @@ test-loom: check-tools
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=$(CARGO_TARGET_DIR)/loom \
 	  $(CARGO) test --locked --quiet --release -p hoplo-shm --test loom
 
+# Seeds of a node and of the control store's chains, and the chains' model check.
 test-sim: check-tools
 	$(CARGO) test --locked --quiet --release -p hoplo-sim
 

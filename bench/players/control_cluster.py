@@ -67,12 +67,13 @@ class ControlCluster:
         chain: dict[str, Any] = json.loads(text)["shards"][shard]
         return [member["address"] for member in chain["members"]], chain["joining"] is not None
 
-    def until_whole(self, members: int, seconds: float = 60) -> None:
+    def until_whole(self, members: int, newest: str | None = None, seconds: float = 60) -> None:
+        """The chain has so many members, `newest` (an address) among them, and nobody joins."""
         deadline = time.monotonic() + seconds
         while True:
             try:
                 found, joining = self.chain()
-                if len(found) == members and not joining:
+                if len(found) == members and not joining and newest in (None, *found):
                     return
             except subprocess.CalledProcessError:
                 pass  # no configuration yet

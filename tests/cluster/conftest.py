@@ -137,7 +137,15 @@ class Cluster:
         return True
 
     def until_whole(self, count: int | None = None, seconds: float = 30) -> None:
-        until(lambda: self.whole(count), seconds, "the chains are whole")
+        try:
+            until(lambda: self.whole(count), seconds, "the chains are whole")
+        except AssertionError:
+            print(run("status", "--cluster-file", self.file))
+            for address, status in self.status().items():
+                print(address, (status.get("coordinator") or {}).get("story", "")[-3000:])
+                for shard in status.get("shards", []):
+                    print(shard["story"][-2000:])
+            raise
 
     def node(self, address: str) -> Node:
         return next(node for node in self.nodes if node.address == address)

@@ -94,3 +94,36 @@ fn a_session_folder_of_ones_own_is_found_as_well() {
     assert!(place.told(&["status"]).contains(folder));
     assert!(place.told(&["stop"]).contains(folder));
 }
+
+#[test]
+fn a_head_that_was_killed_is_gone_on_with_and_stop_ends_it_for_good() {
+    let place = Place::new("killed");
+    let start = ["start", "--head", "--python", "/bin/false"];
+    let status = || -> serde_json::Value {
+        serde_json::from_str(&place.told(&["status", "--json"])).unwrap()
+    };
+    let kill = |signal: &str, pid: &serde_json::Value| {
+        let pid = pid.as_u64().unwrap().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while place.hoplo(&["status"]).status.success() {
+            assert!(std::time::Instant::now() < deadline, "it ends");
+        }
+    };
+    assert!(!place.told(&start).contains("goes on"));
+    let first = status();
+    kill("-KILL", &first["pid"]);
+    assert!(place.told(&start).contains("goes on with the tables"));
+    let second = status();
+    assert_eq!(first["session_dir"], second["session_dir"]);
+    assert_ne!(first["pid"], second["pid"]);
+    // An orderly end that nobody wanted as the end of the cluster: a reboot, say.
+    kill("-TERM", &second["pid"]);
+    assert!(place.told(&start).contains("goes on with the tables"));
+    place.told(&["stop"]);
+    assert!(!place.told(&start).contains("goes on"));
+    kill("-KILL", &status()["pid"]);
+    assert!(place.told(&["stop"]).contains("ended the cluster of a head that died"));
+    assert_eq!(place.refused(&["stop"]), "hoplo: nothing runs here\n");
+    assert!(!place.told(&start).contains("goes on"));
+}

@@ -202,9 +202,9 @@ impl Daemon {
     /// At the end of a turn.
     pub(crate) fn flush_control(&mut self) {
         let flushed = self.control.flush();
-        if flushed.is_ok() && self.control.kept().is_some_and(|store| store.status().disk.is_none())
-        {
-            self.refused = None;
+        if flushed.is_ok() && self.refused.is_some() {
+            let works = self.control.kept().is_none_or(|store| store.status().disk.is_none());
+            self.refused = self.refused.take().filter(|_| !works);
         }
         self.note_refusal(flushed.err());
     }
@@ -230,7 +230,10 @@ impl Daemon {
 
     pub(crate) fn look_at_escaped(&mut self) {
         self.escaped.timer = false;
-        while let Some((_, object)) = self.escaped.fresh.pop_front_if(|(at, _)| *at <= self.now) {
+        while let Some((at, object)) = self.escaped.fresh.front().copied()
+            && at <= self.now
+        {
+            self.escaped.fresh.pop_front();
             if let Some(entry) = self.task_entry(object) {
                 let task = entry.task;
                 if !self.escaped.written.contains_key(&task) {

@@ -77,7 +77,7 @@ fn a_record_that_a_disk_lost_is_found() {
 
 #[test]
 fn a_skipped_dedupe_is_found() {
-    shows(Sabotage::ForgottenSeq, 50, &["CHAIN-", "outcomes", "does not heal"]);
+    shows(Sabotage::ForgottenSeq, 50, &["CHAIN-", "outcomes", "linearizable"]);
 }
 
 #[test]

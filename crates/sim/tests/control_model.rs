@@ -518,7 +518,7 @@ fn a_chain_of_three_loses_members_in_any_order() {
         passes: 0,
         underway: 4,
     };
-    search("chain of 3, a crash", bound, 14);
+    search("chain of 3, a crash", bound, 16);
 }
 
 #[test]
@@ -533,7 +533,7 @@ fn a_tail_that_is_cut_off_never_answers_from_the_past() {
         passes: 2,
         underway: 3,
     };
-    search("chain of 2, a suspicion, leases", bound, 10);
+    search("chain of 2, a suspicion, leases", bound, 11);
 }
 
 #[test]
@@ -548,5 +548,5 @@ fn a_replica_joins_while_others_die() {
         passes: 0,
         underway: 4,
     };
-    search("chain of 2, one joins, a crash", bound, 14);
+    search("chain of 2, one joins, a crash", bound, 15);
 }

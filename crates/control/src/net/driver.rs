@@ -18,6 +18,9 @@ use super::poll::Bell;
 pub struct Driver {
     hub: Hub,
     machine: Client,
+    me: ClientId,
+    /// Others that were used.
+    names: u64,
     origin: Instant,
     replicas: BTreeMap<ReplicaId, LinkId>,
     coordinators: BTreeMap<String, Coordinator>,
@@ -66,6 +69,8 @@ impl Driver {
         Ok(Self {
             hub,
             machine,
+            me,
+            names: 0,
             origin: Instant::now(),
             replicas: BTreeMap::new(),
             coordinators: BTreeMap::new(),
@@ -162,7 +167,7 @@ impl Driver {
                 } else {
                     // Another incarnation listens there: the one that we want is gone.
                     self.hub.close(link);
-                    self.lost(link);
+                    self.lost(link, "another process listens there");
                 }
             }
             Some(End::Coordinator(address)) => {
@@ -189,19 +194,20 @@ impl Driver {
             // Nothing else is for clients; a process that sends it is confused.
             (_, _) => {
                 self.hub.close(link);
-                self.lost(link);
+                self.lost(link, "it sent what is not for clients");
             }
         }
     }
 
     fn on_closed(&mut self, link: LinkId, why: Gone) {
+        let text = why.to_string();
         if let Gone::Unfit { .. } = &why {
             self.unfit = Some(why);
         }
-        self.lost(link);
+        self.lost(link, &text);
     }
 
-    fn lost(&mut self, link: LinkId) {
+    fn lost(&mut self, link: LinkId, why: &str) {
         match self.links.remove(&link) {
             Some(End::Replica(replica)) => {
                 self.replicas.remove(&replica);
@@ -211,7 +217,7 @@ impl Driver {
                 let known = self.coordinators.remove(&address);
                 for frame in known.into_iter().flat_map(|known| known.waiting) {
                     if let Frame::Ask { number, .. } = frame {
-                        let answer = Err(format!("no connection to {address}"));
+                        let answer = Err(why.to_string());
                         self.results.push(Outcome::Told { number, answer });
                     }
                 }
@@ -263,7 +269,10 @@ impl Driver {
 
     fn tell(&mut self, address: &str, frame: Frame) {
         let coordinator = self.coordinators.entry(address.to_string()).or_insert_with(|| {
-            let link = self.hub.dial(address);
+            // Under another name: a process keeps one connection of a client, and answers updates there.
+            self.names += 1;
+            let name = ClientId(self.me.0.wrapping_add(self.names));
+            let link = self.hub.dial_as(Speaker::Client(name), address);
             self.links.insert(link, End::Coordinator(address.to_string()));
             Coordinator { link, open: false, waiting: Vec::new() }
         });

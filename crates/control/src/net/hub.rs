@@ -350,6 +350,13 @@ impl Hub {
         match filled {
             Ok(Filled::Dry | Filled::More) => {}
             Ok(Filled::Closed) => self.end_broken(id, "the other end closed the connection"),
+            // TLS says so: trying again is of no use.
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                let Some(open) = self.links.get(&id) else { return };
+                let gone = Gone::Unfit { peer: open.peer.clone(), why: error.to_string() };
+                self.counters.broken += 1;
+                self.end(id, gone);
+            }
             Err(error) => self.end_broken(id, &error.to_string()),
         }
     }

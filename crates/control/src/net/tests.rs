@@ -57,10 +57,7 @@ fn hub(hello: Hello, identity: Option<Identity>) -> Hub {
 }
 
 /// Turns both until one of them has something that `found` wants.
-fn until<T>(
-    hubs: &mut [&mut Hub],
-    mut found: impl FnMut(usize, &Happening) -> Option<T>,
-) -> T {
+fn until<T>(hubs: &mut [&mut Hub], mut found: impl FnMut(usize, &Happening) -> Option<T>) -> T {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         assert!(Instant::now() < deadline, "nothing of that kind happened");

@@ -75,7 +75,12 @@ impl ClientProcess {
         let calls = self.open.iter().map(|(call, open)| {
             format!("  call {call} {:?}: {}\n", open.what, self.machine.explain(*call))
         });
-        format!("client {}: {} calls left\n{}", self.number, self.left, calls.collect::<String>())
+        let calls: String = calls.collect();
+        let (feed, paused) = (&self.feed, self.paused_feeds);
+        format!(
+            "client {}: {} calls left, {paused} feeds paused, {feed:?}\n{calls}",
+            self.number, self.left
+        )
     }
 }
 

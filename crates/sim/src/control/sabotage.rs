@@ -19,8 +19,6 @@ pub enum Sabotage {
     ForgottenSeq,
     /// A subscriber does not get one of the changes.
     LostChange,
-    /// Somebody answers from what was.
-    OldAnswer,
     /// A replica is told that more is stable before it than is.
     StableTooEarly,
 }
@@ -38,7 +36,7 @@ impl Sabotage {
                 faults.kills = true;
                 faults.every = Duration::from_millis(100);
             }
-            Self::ForgottenSeq | Self::LostChange | Self::OldAnswer => {}
+            Self::ForgottenSeq | Self::LostChange => {}
         }
     }
 }
@@ -56,10 +54,10 @@ impl World {
                     *seq -= 1;
                 }
             }
-            (Sabotage::LostChange, Message::Response(Response::Changes { changes, .. })) => {
-                if self.rng.one_in(10) {
-                    changes.pop();
-                }
+            (Sabotage::LostChange, Message::Response(Response::Changes { changes, .. }))
+                if self.rng.one_in(10) =>
+            {
+                changes.pop();
             }
             (Sabotage::StableTooEarly, Message::Peer(message)) => {
                 if let PeerBody::Forward { stable, .. } = &mut message.body {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use hoplo_wire::control::{Key, Row, Table};
@@ -33,11 +34,17 @@ const TABLES: [Table; 9] = [
 ];
 
 pub(super) struct ColdFile {
-    options: ColdOptions,
-    database: Database,
+    reader: Reader,
     /// Of the last flush, microseconds since 1970; each is later than the one before.
     stamp: u64,
     usage: Usage,
+}
+
+/// Reads what was committed last; several may, beside the one that writes.
+#[derive(Clone)]
+pub(super) struct Reader {
+    options: ColdOptions,
+    database: Arc<Database>,
 }
 
 /// What lies in front of a row's value.
@@ -50,9 +57,14 @@ impl ColdFile {
             .set_cache_size(options.cache_bytes)
             .create(&options.path)
             .map_err(|error| named(&options, error))?;
-        let mut file = Self { options, database, stamp: 0, usage: Usage::default() };
+        let reader = Reader { options, database: Arc::new(database) };
+        let mut file = Self { reader, stamp: 0, usage: Usage::default() };
         file.begin()?;
         Ok(file)
+    }
+
+    pub(super) fn reader(&self) -> &Reader {
+        &self.reader
     }
 
     pub(super) fn usage(&self) -> Usage {
@@ -65,8 +77,8 @@ impl ColdFile {
         let stamp = micros().max(self.stamp + 1);
         let mut usage = self.usage;
         {
-            let mut rows = self.named(transaction.open_table(ROWS))?;
-            let mut order = self.named(transaction.open_table(ORDER))?;
+            let mut rows = self.reader.named(transaction.open_table(ROWS))?;
+            let mut order = self.reader.named(transaction.open_table(ORDER))?;
             for (from, until) in clear {
                 let range = bounds(from.as_ref(), until.as_ref());
                 let range = (as_slice(&range.0), as_slice(&range.1));
@@ -74,12 +86,14 @@ impl ColdFile {
                     usage.remove(key, value);
                     false
                 };
-                self.named(rows.retain_in::<&[u8], _>(range, removed))?;
+                self.reader.named(rows.retain_in::<&[u8], _>(range, removed))?;
             }
             let mut keys: Vec<Vec<u8>> = Vec::with_capacity(puts.len());
             for (key, row) in &puts {
                 let (key, value) = (key_bytes(key), row_bytes(row, stamp));
-                if let Some(old) = self.named(rows.insert(key.as_slice(), value.as_slice()))? {
+                if let Some(old) =
+                    self.reader.named(rows.insert(key.as_slice(), value.as_slice()))?
+                {
                     usage.remove(&key, old.value());
                 }
                 usage.rows += 1;
@@ -88,13 +102,13 @@ impl ColdFile {
             }
             for key in &deletes {
                 let key = key_bytes(key);
-                if let Some(old) = self.named(rows.remove(key.as_slice()))? {
+                if let Some(old) = self.reader.named(rows.remove(key.as_slice()))? {
                     usage.remove(&key, old.value());
                 }
             }
             if !keys.is_empty() {
                 let keys = postcard::to_allocvec(&keys).expect("a vector takes everything");
-                self.named(order.insert(stamp, keys.as_slice()))?;
+                self.reader.named(order.insert(stamp, keys.as_slice()))?;
             }
         }
         self.trim(&transaction, &mut usage, TRIMMED_PER_FLUSH)?;
@@ -109,13 +123,106 @@ impl ColdFile {
         let mut usage = self.usage;
         let trimmed = self.trim(&transaction, &mut usage, TRIMMED_PER_FLUSH)?;
         if trimmed == 0 {
-            self.named(transaction.abort())?;
+            self.reader.named(transaction.abort())?;
         } else {
             self.commit(transaction, usage)?;
         }
         Ok(trimmed == TRIMMED_PER_FLUSH)
     }
 
+    /// Whose it is, and what is in it.
+    fn begin(&mut self) -> Result<(), ColdError> {
+        let transaction = self.begin_write()?;
+        let (cluster, shard) = (self.reader.options.cluster.0, self.reader.options.shard.0);
+        let read = {
+            let mut facts = self.reader.named(transaction.open_table(FACTS))?;
+            let mut fact = |name, initial: u128| -> Result<u128, ColdError> {
+                let found = self.reader.named(facts.get(name))?.map(|found| found.value());
+                if found.is_none() {
+                    self.reader.named(facts.insert(name, initial))?;
+                }
+                Ok(found.unwrap_or(initial))
+            };
+            let format = fact("format", FORMAT)?;
+            if format != FORMAT {
+                let path = self.reader.options.path.clone();
+                return Err(ColdError::Format { path, found: format, ours: FORMAT });
+            }
+            let found = (fact("cluster", cluster)?, fact("shard", u128::from(shard))?);
+            if found != (cluster, u128::from(shard)) {
+                return Err(ColdError::Foreign {
+                    path: self.reader.options.path.clone(),
+                    found: found.0,
+                    found_shard: found.1 as u16,
+                    ours: cluster,
+                    our_shard: shard,
+                });
+            }
+            Usage { rows: fact("rows", 0)? as u64, bytes: fact("bytes", 0)? as u64 }
+        };
+        let last = {
+            self.reader.named(transaction.open_table(ROWS))?;
+            let order = self.reader.named(transaction.open_table(ORDER))?;
+            let last = self.reader.named(order.last())?;
+            last.map_or(0, |(stamp, _)| stamp.value())
+        };
+        self.stamp = last;
+        self.commit(transaction, read)
+    }
+
+    fn trim(
+        &self,
+        transaction: &WriteTransaction,
+        usage: &mut Usage,
+        at_most: usize,
+    ) -> Result<usize, ColdError> {
+        let retention = self.reader.options.retention;
+        let oldest = retention.age.map_or(0, |age| micros().saturating_sub(as_micros(age)));
+        let bytes_max = retention.bytes.unwrap_or(u64::MAX);
+        let mut rows = self.reader.named(transaction.open_table(ROWS))?;
+        let mut order = self.reader.named(transaction.open_table(ORDER))?;
+        for trimmed in 0..at_most {
+            let first = self.reader.named(order.first())?;
+            let first = first.map(|(stamp, keys)| (stamp.value(), keys.value().to_vec()));
+            let wanted = |stamp| stamp < oldest || usage.bytes > bytes_max;
+            let Some((stamp, keys)) = first.filter(|(stamp, _)| wanted(*stamp)) else {
+                return Ok(trimmed);
+            };
+            let keys: BTreeSet<Vec<u8>> = postcard::from_bytes(&keys).map_err(|error| {
+                self.reader.damaged(format!("the keys of flush {stamp}: {error}"))
+            })?;
+            for key in keys {
+                let found = self.reader.named(rows.get(key.as_slice()))?;
+                let ours = found.is_some_and(|value| stamp_of(value.value()) == Some(stamp));
+                if ours && let Some(old) = self.reader.named(rows.remove(key.as_slice()))? {
+                    usage.remove(&key, old.value());
+                }
+            }
+            self.reader.named(order.remove(stamp))?;
+        }
+        Ok(at_most)
+    }
+
+    fn begin_write(&self) -> Result<WriteTransaction, ColdError> {
+        let mut transaction = self.reader.named(self.reader.database.begin_write())?;
+        // A start after a kill does not read the whole file.
+        transaction.set_quick_repair(true);
+        Ok(transaction)
+    }
+
+    fn commit(&mut self, transaction: WriteTransaction, usage: Usage) -> Result<(), ColdError> {
+        {
+            let mut facts = self.reader.named(transaction.open_table(FACTS))?;
+            self.reader.named(facts.insert("rows", u128::from(usage.rows)))?;
+            self.reader.named(facts.insert("bytes", u128::from(usage.bytes)))?;
+        }
+        self.reader.named(transaction.commit())?;
+        self.usage = usage;
+        Ok(())
+    }
+}
+
+impl Reader {
     pub(super) fn row(&self, key: &Key) -> Result<Option<Row>, ColdError> {
         let rows = self.named(self.database.begin_read())?;
         let rows = self.named(rows.open_table(ROWS))?;
@@ -141,96 +248,6 @@ impl ColdFile {
             page.push((parsed, self.parse_row(key, value)?));
         }
         Ok((page, None))
-    }
-
-    /// Whose it is, and what is in it.
-    fn begin(&mut self) -> Result<(), ColdError> {
-        let transaction = self.begin_write()?;
-        let (cluster, shard) = (self.options.cluster.0, self.options.shard.0);
-        let read = {
-            let mut facts = self.named(transaction.open_table(FACTS))?;
-            let mut fact = |name, initial: u128| -> Result<u128, ColdError> {
-                let found = self.named(facts.get(name))?.map(|found| found.value());
-                if found.is_none() {
-                    self.named(facts.insert(name, initial))?;
-                }
-                Ok(found.unwrap_or(initial))
-            };
-            let format = fact("format", FORMAT)?;
-            if format != FORMAT {
-                let path = self.options.path.clone();
-                return Err(ColdError::Format { path, found: format, ours: FORMAT });
-            }
-            let found = (fact("cluster", cluster)?, fact("shard", u128::from(shard))?);
-            if found != (cluster, u128::from(shard)) {
-                return Err(ColdError::Foreign {
-                    path: self.options.path.clone(),
-                    found: found.0,
-                    found_shard: found.1 as u16,
-                    ours: cluster,
-                    our_shard: shard,
-                });
-            }
-            Usage { rows: fact("rows", 0)? as u64, bytes: fact("bytes", 0)? as u64 }
-        };
-        let last = {
-            self.named(transaction.open_table(ROWS))?;
-            let order = self.named(transaction.open_table(ORDER))?;
-            let last = self.named(order.last())?;
-            last.map_or(0, |(stamp, _)| stamp.value())
-        };
-        self.stamp = last;
-        self.commit(transaction, read)
-    }
-
-    fn trim(
-        &self,
-        transaction: &WriteTransaction,
-        usage: &mut Usage,
-        at_most: usize,
-    ) -> Result<usize, ColdError> {
-        let retention = self.options.retention;
-        let oldest = retention.age.map_or(0, |age| micros().saturating_sub(as_micros(age)));
-        let bytes_max = retention.bytes.unwrap_or(u64::MAX);
-        let mut rows = self.named(transaction.open_table(ROWS))?;
-        let mut order = self.named(transaction.open_table(ORDER))?;
-        for trimmed in 0..at_most {
-            let first = self.named(order.first())?;
-            let first = first.map(|(stamp, keys)| (stamp.value(), keys.value().to_vec()));
-            let wanted = |stamp| stamp < oldest || usage.bytes > bytes_max;
-            let Some((stamp, keys)) = first.filter(|(stamp, _)| wanted(*stamp)) else {
-                return Ok(trimmed);
-            };
-            let keys: BTreeSet<Vec<u8>> = postcard::from_bytes(&keys)
-                .map_err(|error| self.damaged(format!("the keys of flush {stamp}: {error}")))?;
-            for key in keys {
-                let found = self.named(rows.get(key.as_slice()))?;
-                let ours = found.is_some_and(|value| stamp_of(value.value()) == Some(stamp));
-                if ours && let Some(old) = self.named(rows.remove(key.as_slice()))? {
-                    usage.remove(&key, old.value());
-                }
-            }
-            self.named(order.remove(stamp))?;
-        }
-        Ok(at_most)
-    }
-
-    fn begin_write(&self) -> Result<WriteTransaction, ColdError> {
-        let mut transaction = self.named(self.database.begin_write())?;
-        // A start after a kill does not read the whole file.
-        transaction.set_quick_repair(true);
-        Ok(transaction)
-    }
-
-    fn commit(&mut self, transaction: WriteTransaction, usage: Usage) -> Result<(), ColdError> {
-        {
-            let mut facts = self.named(transaction.open_table(FACTS))?;
-            self.named(facts.insert("rows", u128::from(usage.rows)))?;
-            self.named(facts.insert("bytes", u128::from(usage.bytes)))?;
-        }
-        self.named(transaction.commit())?;
-        self.usage = usage;
-        Ok(())
     }
 
     fn parse_key(&self, bytes: &[u8]) -> Result<Key, ColdError> {

@@ -1,16 +1,17 @@
 //! The cold tier's thread: requests in order, each answered by a report.
 
 use std::any::Any;
+use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use hoplo_wire::control::{Key, Row};
 
-use super::file::ColdFile;
+use super::file::{ColdFile, Reader};
 use super::{ColdError, ColdOptions, Flush, Page, Range, Usage};
 
 /// When nothing is asked for, what is too old goes so often.
@@ -60,9 +61,24 @@ enum Request {
 /// The cold tier of one replica.
 #[derive(Debug)]
 pub struct ColdThread {
+    options: ColdOptions,
     sender: Option<Sender<Request>>,
     thread: Option<JoinHandle<()>>,
-    usage: Arc<Mutex<Usage>>,
+    open: Arc<Mutex<Open>>,
+}
+
+/// What others may know of the file.
+#[derive(Default)]
+struct Open {
+    usage: Usage,
+    /// Absent while it is not open.
+    reader: Option<Reader>,
+}
+
+impl fmt::Debug for Open {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Open").field("usage", &self.usage).finish_non_exhaustive()
+    }
 }
 
 impl ColdThread {
@@ -78,12 +94,12 @@ impl ColdThread {
             true => Some(guarded(&options, || ColdFile::open(options.clone()))?),
             false => None,
         };
-        let usage = Arc::new(Mutex::new(file.as_ref().map(ColdFile::usage).unwrap_or_default()));
+        let open = Arc::new(Mutex::new(Open::of(file.as_ref())));
         let (sender, inbox) = channel();
-        let worker = Worker { options: options.clone(), file, inbox, report, usage: usage.clone() };
+        let worker = Worker { options: options.clone(), file, inbox, report, open: open.clone() };
         let builder = std::thread::Builder::new().name("hoplo:cold".to_string());
         let thread = builder.spawn(move || worker.run()).map_err(io)?;
-        Ok(Self { sender: Some(sender), thread: Some(thread), usage })
+        Ok(Self { options, sender: Some(sender), thread: Some(thread), open })
     }
 
     pub fn write(&self, flush: u64, what: Flush) {
@@ -98,15 +114,20 @@ impl ColdThread {
         self.send(Request::Scan { attempt, range });
     }
 
-    /// Waits for the answer, behind everything that was asked for before.
+    /// What is on disk now, whatever is being written: for who knows what was reported as written.
     pub fn ask(&self, key: Key) -> Result<Option<Row>, ColdError> {
+        let reader = lock(&self.open).reader.clone();
+        if let Some(reader) = reader {
+            return guarded(&self.options, || reader.row(&key));
+        }
+        // It may open it.
         let (answer, answered) = channel();
         self.send(Request::Ask { key, answer });
         answered.recv().expect("the thread answers before it ends")
     }
 
     pub fn usage(&self) -> Usage {
-        *self.usage.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.open).usage
     }
 
     fn send(&self, request: Request) {
@@ -131,7 +152,7 @@ struct Worker<F> {
     file: Option<ColdFile>,
     inbox: Receiver<Request>,
     report: F,
-    usage: Arc<Mutex<Usage>>,
+    open: Arc<Mutex<Open>>,
 }
 
 impl<F: FnMut(ColdReport)> Worker<F> {
@@ -165,16 +186,16 @@ impl<F: FnMut(ColdReport)> Worker<F> {
                 (flush, done.map(|_| ColdReport::Written { flush }))
             }
             Request::Get { attempt, key } => {
-                let done = self.with_file(false, |file| file.row(&key));
+                let done = self.with_file(false, |file| file.reader().row(&key));
                 (attempt, done.map(|row| ColdReport::Row { attempt, row: row.flatten() }))
             }
             Request::Scan { attempt, range } => {
-                let done = self.with_file(false, |file| file.page(&range));
+                let done = self.with_file(false, |file| file.reader().page(&range));
                 let page = done.map(Option::unwrap_or_default);
                 (attempt, page.map(|page| ColdReport::Page { attempt, page }))
             }
             Request::Ask { key, answer } => {
-                let done = self.with_file(false, |file| file.row(&key));
+                let done = self.with_file(false, |file| file.reader().row(&key));
                 // Who asked may have gone.
                 let _ = answer.send(done.map(Option::flatten));
                 return None;
@@ -199,14 +220,23 @@ impl<F: FnMut(ColdReport)> Worker<F> {
         }
         let file = self.file.as_mut().expect("it was just opened");
         let done = guarded(&self.options, || act(file));
-        match &done {
-            Ok(_) => {
-                *self.usage.lock().unwrap_or_else(PoisonError::into_inner) = file.usage();
-            }
-            Err(_) => self.file = None,
+        if done.is_err() {
+            self.file = None;
         }
+        *lock(&self.open) = Open::of(self.file.as_ref());
         done.map(Some)
     }
+}
+
+impl Open {
+    fn of(file: Option<&ColdFile>) -> Self {
+        let usage = file.map(ColdFile::usage).unwrap_or_default();
+        Self { usage, reader: file.map(|file| file.reader().clone()) }
+    }
+}
+
+fn lock(open: &Mutex<Open>) -> MutexGuard<'_, Open> {
+    open.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A damaged file may bring redb to a panic, which is its business and not the end of ours.

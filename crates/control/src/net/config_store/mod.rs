@@ -81,12 +81,18 @@ struct Document {
     format: u32,
     /// Where the store does not count by itself.
     revision: Revision,
+    /// Of revision and configuration: it is whole.
+    checksum: String,
     config: ClusterConfig,
 }
 
 impl Document {
+    /// How each begins that this program and older ones wrote.
+    const BEGINNING: &[u8] = br#"{"format":1,"#;
+
     fn encode(revision: Revision, config: &ClusterConfig) -> Vec<u8> {
-        let document = Document { format: FORMAT, revision, config: config.clone() };
+        let checksum = checksum(revision, config);
+        let document = Document { format: FORMAT, revision, checksum, config: config.clone() };
         serde_json::to_vec(&document).expect("plain data")
     }
 
@@ -102,6 +108,16 @@ impl Document {
             let format = found.format;
             return Err(unreadable(format!("it has format {format}, this program reads {FORMAT}")));
         }
-        serde_json::from_slice(bytes).map_err(|error| unreadable(error.to_string()))
+        let document: Document =
+            serde_json::from_slice(bytes).map_err(|error| unreadable(error.to_string()))?;
+        if document.checksum != checksum(document.revision, &document.config) {
+            return Err(unreadable("it does not fit its checksum".to_string()));
+        }
+        Ok(document)
     }
+}
+
+fn checksum(revision: Revision, config: &ClusterConfig) -> String {
+    let text = serde_json::to_vec(config).expect("plain data");
+    format!("{:016x}", xxhash_rust::xxh3::xxh3_64_with_seed(&text, revision))
 }

@@ -77,6 +77,34 @@ fn a_file_conforms() {
 }
 
 #[test]
+fn a_swap_that_a_crash_tore_leaves_what_was_before() {
+    let folder = folder("config-torn");
+    let path = folder.join("config.json");
+    let mut store = FileStore::new(path.clone());
+    let mut revision = None;
+    for epoch in 1..=4 {
+        let Ok(Swapped::Stored(next)) = store.swap(revision, &config(epoch)) else { panic!() };
+        revision = Some(next);
+    }
+    let whole = std::fs::read(folder.join("config.json.other")).unwrap();
+    // The file of the last swap, cut and damaged everywhere.
+    for at in (0..whole.trim_ascii_end().len()).step_by(7) {
+        let mut torn = whole.clone();
+        torn[at.max(20)..].fill(b'\n');
+        std::fs::write(folder.join("config.json.other"), &torn).unwrap();
+        assert_eq!(store.load(), Ok(Some((3, config(3)))), "cut at {at}");
+    }
+    let mut damaged = whole;
+    let digit = damaged.windows(9).position(|text| text == b"\"epoch\":4").unwrap() + 8;
+    damaged[digit] = b'7';
+    std::fs::write(folder.join("config.json.other"), &damaged).unwrap();
+    assert_eq!(store.load(), Ok(Some((3, config(3)))));
+    assert!(matches!(store.swap(Some(3), &config(9)), Ok(Swapped::Stored(4))));
+    assert_eq!(store.load(), Ok(Some((4, config(9)))));
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
 fn a_file_that_is_something_else_is_refused_by_name() {
     let folder = folder("config-odd");
     let path = folder.join("config.json");

@@ -11,7 +11,7 @@ use hoplo_core::control::coordinator::{
 };
 use hoplo_core::control::replica;
 use hoplo_wire::control::{
-    ClusterConfig, Epoch, FromCoordinator, Member, ReplicaId, ShardId, Speaker, ToCoordinator,
+    ClusterConfig, Epoch, FromCoordinator, Member, ShardId, Speaker, ToCoordinator,
 };
 
 use super::super::cluster::Cluster;
@@ -19,7 +19,7 @@ use super::super::config_store::{ConfigStore, Swapped};
 use super::super::frame::Frame;
 use super::super::hub::{Gone, LinkId};
 use super::hosted::{HostOptions, Hosted};
-use super::{Inbox, Report, Server};
+use super::{Inbox, Report, Server, note};
 
 pub(super) struct Coordinating {
     pub(super) machine: Coordinator,
@@ -30,8 +30,10 @@ pub(super) struct Coordinating {
 
 struct Probing {
     attempt: u64,
-    replica: ReplicaId,
+    member: Member,
     until: Instant,
+    /// A dying process's port may still accept what it resets a moment later: asked again at once, once.
+    again: bool,
 }
 
 enum Wanted {
@@ -162,17 +164,21 @@ impl Server {
             self.coordinate(Event::Probed { attempt, found: Probe::Alive });
             return;
         }
-        let link = self.hub.dial_as(Speaker::Coordinator(self.me.replica), &member.address);
         let until = Instant::now() + PROBE_WITHIN;
-        let probing = Probing { attempt, replica: member.replica, until };
-        self.coordinating.as_mut().expect("its own effect").probes.insert(link, probing);
+        self.dial_probe(Probing { attempt, member: member.clone(), until, again: true });
+    }
+
+    fn dial_probe(&mut self, probing: Probing) {
+        let me = Speaker::Coordinator(self.me.replica);
+        let link = self.hub.dial_as(me, &probing.member.address);
+        self.coordinating.as_mut().expect("it probes").probes.insert(link, probing);
     }
 
     /// Whether that was a probe's connection.
     pub(super) fn on_probe_opened(&mut self, link: LinkId, who: Speaker) -> bool {
         let probing = self.coordinating.as_ref().and_then(|it| it.probes.get(&link));
         let Some(probing) = probing else { return false };
-        if who == Speaker::Replica(probing.replica) {
+        if who == Speaker::Replica(probing.member.replica) {
             let attempt = probing.attempt;
             self.hub.send(link, &Frame::Probe { attempt });
         } else {
@@ -188,15 +194,19 @@ impl Server {
     }
 
     pub(super) fn on_probe_closed(&mut self, link: LinkId, why: &Gone) -> bool {
-        let ours = self.coordinating.as_ref().is_some_and(|it| it.probes.contains_key(&link));
-        if ours {
-            let found = match why {
-                Gone::Refused { .. } => Probe::Refused,
-                Gone::Unfit { .. } | Gone::Broken { .. } => Probe::Silent,
-            };
-            self.probed(link, found);
-        }
-        ours
+        let Some(coordinating) = &mut self.coordinating else { return false };
+        let Some(probing) = coordinating.probes.get_mut(&link) else { return false };
+        let found = match why {
+            Gone::Refused { .. } => Probe::Refused,
+            Gone::Broken { .. } if std::mem::take(&mut probing.again) => {
+                let probing = coordinating.probes.remove(&link).expect("it was there");
+                self.dial_probe(probing);
+                return true;
+            }
+            Gone::Unfit { .. } | Gone::Broken { .. } => Probe::Silent,
+        };
+        self.probed(link, found);
+        true
     }
 
     fn probed(&mut self, link: LinkId, found: Probe) {
@@ -272,11 +282,14 @@ impl Server {
         self.tell_coordinators(&ToCoordinator::Heartbeat { replica, epochs });
     }
 
-    pub(super) fn register_at_home(&mut self) {
+    pub(super) fn register_everywhere(&mut self) {
         if !self.holds_replicas {
             return;
         }
         let message = self.registration();
+        for (link, _) in self.coordinators.values().flatten().filter(|(_, open)| *open) {
+            self.hub.send(*link, &Frame::ToCoordinator(message.clone()));
+        }
         let from = Speaker::Replica(self.me.replica);
         self.coordinate(Event::Heard { from, message });
     }
@@ -302,7 +315,7 @@ impl Server {
             FromCoordinator::Config(config) => self.on_config(config),
             FromCoordinator::NotActing { acting: _ } => {}
             FromCoordinator::Refused { why } => {
-                eprintln!("hoplo: a coordinator refused: {why}");
+                note(&format!("a coordinator refused: {why}"));
                 // With the next heartbeat, so that two who do not agree do not keep each other busy.
                 self.register.extend(link);
             }
@@ -341,7 +354,7 @@ impl Server {
                 self.hosted.insert(shard, hosted);
             }
             // The coordinator sees that it does not act, and others go on.
-            Err(error) => eprintln!("hoplo: shard {} cannot be held here: {error}", shard.0),
+            Err(error) => note(&format!("shard {} cannot be held here: {error}", shard.0)),
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use hoplo_core::control::replica::{Effect, Event, Replica, ReplicaOptions};
 use hoplo_wire::control::{ClusterId, Epoch, Holding, Record, ReplicaId, ShardId};
 
-use super::{Inbox, Report, ServeError};
+use super::{Inbox, Report, ServeError, note};
 use crate::disk::cold::{
     CACHE_BYTES, ColdOptions, ColdReport, ColdThread, Flush, Range, Retention,
 };
@@ -80,7 +80,7 @@ impl Hosted {
             Err(damage) if damage.is_damage() => {
                 let aside = log::set_aside(&log).map_err(error)?;
                 let why = format!("{damage}; the log was set aside as {}", aside.display());
-                eprintln!("hoplo: {why}");
+                note(&why);
                 set_aside = Some(why);
                 fs::DirBuilder::new().recursive(true).mode(0o700).create(&log).map_err(error)?;
                 Recovery::open(log_options)?
@@ -156,7 +156,7 @@ impl Hosted {
                     aside.display(),
                     log_aside.display()
                 );
-                eprintln!("hoplo: {why}");
+                note(&why);
                 *set_aside = Some(why);
                 Ok(ColdThread::start(cold_options, tell)?)
             }

@@ -12,7 +12,7 @@ mod peers;
 mod report;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -205,7 +205,7 @@ impl Server {
 
     /// Until `ended` says so; whoever sets it rings the bell.
     pub fn run(mut self, ended: &dyn Fn() -> bool) -> Result<(), ServeError> {
-        self.register_at_home();
+        self.register_everywhere();
         let mut happenings = Vec::new();
         while !ended() {
             let until = self.due();
@@ -285,11 +285,11 @@ impl Server {
                 self.on_request(link, from, request);
             }
             (Some(Speaker::Replica(from)), Frame::Peer(message)) => {
-                if self.senders.get(&from) != Some(&link) {
-                    if let Some(older) = self.senders.insert(from, link) {
-                        self.replaced(older);
-                        self.peer_gone(from);
-                    }
+                if self.senders.get(&from) != Some(&link)
+                    && let Some(older) = self.senders.insert(from, link)
+                {
+                    self.replaced(older);
+                    self.peer_gone(from);
                 }
                 let shard = message.shard;
                 self.shard(shard, Event::Peer { from, message });
@@ -386,12 +386,17 @@ impl Server {
     fn shard(&mut self, shard: ShardId, event: Event) {
         let now = self.now();
         let Some(hosted) = self.hosted.get_mut(&shard) else { return };
+        // It has told the coordinators that it cannot go on; now it can.
+        let is_back = event == Event::LogBack;
         hosted.machine.handle(now, event, &mut self.effects);
         let mut effects = std::mem::take(&mut self.effects);
         for effect in effects.drain(..) {
             self.act(shard, effect);
         }
         self.effects = effects;
+        if is_back {
+            self.register_everywhere();
+        }
     }
 
     fn act(&mut self, shard: ShardId, effect: Effect) {
@@ -459,6 +464,11 @@ impl Server {
     fn now(&self) -> hoplo_base::Instant {
         hoplo_base::Instant(self.origin.elapsed().as_nanos() as u64)
     }
+}
+
+/// For who runs it. It may go to a disk that is full, which is no reason to end.
+fn note(what: &str) {
+    let _ = writeln!(io::stderr(), "hoplo: {what}");
 }
 
 fn remove_current<K: Ord>(map: &mut BTreeMap<K, LinkId>, key: &K, link: LinkId) -> bool {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use hoplo_base::Instant;
+use hoplo_base::limits::CONTROL_BATCH_OPS_MAX;
 use hoplo_wire::control::{Change, Refusal, ReplicaId, Request, ShardId, Table};
 
 use super::{Client, Effect};
@@ -115,8 +116,8 @@ impl Client {
             return;
         }
         let held = cursor.held + changes.len() as u32;
-        if held > 2 * window {
-            // Twice the credit: one window before it was subscribed again, one after. Nobody sends more.
+        if held > held_max(window) {
+            // Nobody sends more.
             cursor.tail = None;
             self.trouble =
                 Some(format!("shard {}: more changes came than credit was given", shard.0));
@@ -228,10 +229,16 @@ impl Client {
     }
 }
 
+/// Twice the credit: one window before it was subscribed again, one after; each is overdrawn by one
+/// entry at most, because a cursor cannot lie within an entry.
+fn held_max(window: u32) -> u32 {
+    window.saturating_add(CONTROL_BATCH_OPS_MAX as u32).saturating_mul(2)
+}
+
 impl Subscription {
     pub(super) fn check(&self) {
         for cursor in self.shards.values() {
-            assert!(cursor.held <= 2 * self.window, "CLIENT-4: credit");
+            assert!(cursor.held <= held_max(self.window), "CLIENT-4: credit");
         }
     }
 }

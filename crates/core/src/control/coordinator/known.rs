@@ -344,7 +344,8 @@ impl Coordinator {
         };
         let Some(known) = self.replicas.get_mut(&replica) else { return };
         known.probing = false;
-        let asked = known.probed_at.expect("a probe began");
+        // Forgotten and registered again since: what was found is told about the same process all the same.
+        let asked = known.probed_at.unwrap_or(now);
         match found {
             Probe::Alive => known.heard(now),
             Probe::Refused => known.gone = true,

@@ -177,8 +177,10 @@ impl Replica {
             }
             return;
         }
-        if down.joining && self.history.base() >= down.next {
-            // It was slower than what is kept for it.
+        if self.history.base() >= down.next
+            && !matches!(&down.phase, Phase::Transfer(it) if it.sent == 0)
+        {
+            // It was slower than what is kept for it, or this one was given another base itself.
             self.begin_transfer(now, None);
         }
         if let Some(Down { phase: Phase::Transfer(transfer), .. }) = &mut self.down
@@ -314,6 +316,10 @@ impl Replica {
         let Some(Down { phase: Phase::Transfer(transfer), .. }) = &self.down else { return };
         let (snapshot, from, first) =
             (transfer.snapshot, transfer.from.clone(), transfer.sent == 0);
+        if !first && self.down.as_ref().is_some_and(|down| self.history.base() >= down.next) {
+            // The cold tier was slower than what is kept.
+            return self.begin_transfer(now, None);
+        }
         if !first {
             self.send_entries(now, self.last(), effects);
         }

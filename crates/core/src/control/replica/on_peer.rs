@@ -85,6 +85,8 @@ impl Replica {
         let mut report = false;
         if let Some(up) = self.up.as_mut().filter(|up| up.replica == replica) {
             report |= up.watch.gone(now);
+            // What was on its way is lost, and is said again.
+            up.told = (0, (0, 0));
             up.again_at = up.synced.then_some(now + CONTROL_PEER_RETRY);
             self.lease_asked = None;
         }
@@ -233,10 +235,11 @@ impl Replica {
         let (last, committed, joining) =
             (self.last(), self.committed(), self.role == Role::Joining);
         let stable_number = self.stable_number;
-        let Some(up) = &mut self.up else { return };
-        if up.again_at.is_some_and(|at| at <= now) {
-            return self.say_have(effects);
+        if self.up.as_ref().is_some_and(|up| up.again_at.is_some_and(|at| at <= now)) {
+            // And with it, below, all that it was told before.
+            self.say_have(effects);
         }
+        let Some(up) = &mut self.up else { return };
         if !up.synced || up.again_at.is_some() {
             return;
         }

@@ -102,6 +102,12 @@ impl Replica {
             }
             Ok(Fate::Wait) => {
                 self.asked_again.insert((client, seq));
+                // It may still be applied; until then its caller should know what it waits for.
+                if let Some(why) = &self.disk_failed {
+                    let why = Refusal::Busy(format!("the disk is full or broken: {why}"));
+                    let response = Response::UpdateRefused { shard, seq, why };
+                    effects.push(Effect::Respond { to: client, response });
+                }
             }
             Err(why) => {
                 let response = Response::UpdateRefused { shard, seq, why };
