@@ -259,7 +259,8 @@ pub const CONTROL_SESSION_OVERHEAD: usize = 192;
 const _: () = assert!(CONTROL_KEY_BYTES_MAX + CONTROL_VALUE_BYTES_MAX <= CONTROL_BATCH_BYTES_MAX);
 const _: () = assert!(CONTROL_BATCH_BYTES_MAX as u64 * 2 <= CONTROL_PENDING_BYTES_MAX);
 const _: () = assert!(CONTROL_PENDING_BYTES_MAX <= CONTROL_JOIN_BYTES_MAX);
-const _: () = assert!(CONTROL_JOIN_WINDOW_BYTES + CONTROL_BATCH_BYTES_MAX as u64 <= CONTROL_JOIN_BYTES_MAX);
+const _: () =
+    assert!(CONTROL_JOIN_WINDOW_BYTES + CONTROL_BATCH_BYTES_MAX as u64 <= CONTROL_JOIN_BYTES_MAX);
 const _: () = assert!(CONTROL_LEASE.as_millis() * 5 / 4 <= CONTROL_LEASE_WAIT.as_millis());
 const _: () = assert!(CONTROL_LEASE_WAIT.as_millis() < SUSPECT.as_millis());
 const _: () = assert!(CONTROL_PEER_QUIET.as_millis() < CONTROL_PEER_SILENT.as_millis());

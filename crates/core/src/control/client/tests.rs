@@ -294,8 +294,10 @@ fn a_full_disk_is_said_to_all_who_wait_behind_it() {
     world.take();
     let why = Refusal::Disk("no space left".to_string());
     world.refused(2, why.clone());
-    let refused = || Err(CallError::Refused { why: why.clone(), elsewhere: false });
-    assert_eq!(world.finished(), [(2, refused()), (3, refused())]);
+    let refused = Err(CallError::Refused { why: why.clone(), elsewhere: false });
+    // The third is on its way: the head may find room before it comes.
+    let unsure = Err(CallError::Late { may_apply: true, waiting: why.to_string() });
+    assert_eq!(world.finished(), [(3, unsure), (2, refused)]);
     // Their seqs are used up all the same, once there is room.
     world.after(Duration::from_millis(1));
     assert_eq!(world.updates(), [(1, 2, 1, 0), (1, 3, 1, 0)]);
@@ -303,6 +305,25 @@ fn a_full_disk_is_said_to_all_who_wait_behind_it() {
     world.updated(3, &[]);
     world.call(4, Call::Update(vec![put("a")]));
     assert_eq!(world.updates(), [(1, 4, 3, 1)]);
+}
+
+#[test]
+fn a_refusal_of_one_of_two_copies_is_no_proof_that_nothing_was_applied() {
+    let full = Refusal::Full { used: 2, cap: 1 };
+    for why in [Refusal::Disk("no space left".to_string()), full] {
+        let mut world = World::ready();
+        world.call(1, Call::Update(vec![put("a")]));
+        let due = world.client.next_deadline().unwrap();
+        world.after(due.since(world.now));
+        assert_eq!(
+            world.updates(),
+            [(1, 1, 0, 1), (1, 1, 0, 1)],
+            "it is sent again after a silence"
+        );
+        world.refused(1, why.clone());
+        let unsure = Err(CallError::Late { may_apply: true, waiting: why.to_string() });
+        assert_eq!(world.finished(), [(1, unsure)]);
+    }
 }
 
 #[test]

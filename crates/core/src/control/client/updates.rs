@@ -46,6 +46,8 @@ struct Batch {
     /// Whose operations they are: so many of each call, in order.
     shares: Vec<Share>,
     bytes: usize,
+    /// How often it went out.
+    sends: u32,
     answered: bool,
 }
 
@@ -207,10 +209,19 @@ impl Client {
         }
         let ops = std::mem::take(&mut batch.ops);
         let shares = std::mem::take(&mut batch.shares);
+        let batch_sends = batch.sends;
         batch.bytes = 0;
         // The ones behind it were refused as a gap, or will be.
         window.again_at = Some(now);
         window.gap_at = Some(now);
+        // Memory comes and goes: another copy of it may be taken.
+        if batch_sends > 1 && matches!(why, Refusal::Full { .. }) {
+            for share in shares {
+                let late = super::CallError::Late { may_apply: true, waiting: why.to_string() };
+                self.finish(share.call, Err(late), effects);
+            }
+            return;
+        }
         if let [share] = shares.as_slice() {
             self.part_refused(share.call, why, effects);
             return;
@@ -232,6 +243,9 @@ impl Client {
     }
 
     /// The head takes nothing at all: neither what follows.
+    ///
+    /// Only a batch that was sent once and is itself refused is surely not applied. Of any other, a
+    /// copy may be on its way, and be taken if the disk has room by then.
     fn refuse_from(
         &mut self,
         now: Instant,
@@ -241,17 +255,24 @@ impl Client {
         effects: &mut Vec<Effect>,
     ) {
         let window = &mut self.shards[number].updates;
-        let mut calls = Vec::new();
+        let mut refused = Vec::new();
+        let mut unsure = Vec::new();
         for batch in window.batches.iter_mut().filter(|batch| batch.seq >= seq && !batch.answered) {
             batch.ops = Vec::new();
             batch.bytes = 0;
+            let surely = batch.seq == seq && batch.sends == 1;
+            let calls = if surely { &mut refused } else { &mut unsure };
             calls.extend(std::mem::take(&mut batch.shares).into_iter().map(|share| share.call));
         }
         window.again_later(now);
         // While it is so, waiting in the queue helps nobody.
         window.queue_bytes = 0;
-        calls.extend(window.queue.drain(..).map(|part| part.call));
-        for call in calls {
+        refused.extend(window.queue.drain(..).map(|part| part.call));
+        for call in unsure {
+            let late = super::CallError::Late { may_apply: true, waiting: why.to_string() };
+            self.finish(call, Err(late), effects);
+        }
+        for call in refused {
             self.part_refused(call, why, effects);
         }
     }
@@ -304,10 +325,11 @@ impl Client {
 }
 
 impl super::Shard {
-    fn send_batches(&self, from: usize, effects: &mut Vec<Effect>) {
+    fn send_batches(&mut self, from: usize, effects: &mut Vec<Effect>) {
         let head = self.chain.members[0].replica;
         let answered = self.updates.answered_seq();
-        for batch in self.updates.batches.range(from..).filter(|batch| !batch.answered) {
+        for batch in self.updates.batches.range_mut(from..).filter(|batch| !batch.answered) {
+            batch.sends += 1;
             effects.push(Effect::Send {
                 to: head,
                 request: Request::Update {
@@ -367,7 +389,14 @@ impl Window {
         }
         self.queue_bytes -= bytes;
         self.last_seq += 1;
-        self.batches.push_back(Batch { seq: self.last_seq, ops, shares, bytes, answered: false });
+        self.batches.push_back(Batch {
+            seq: self.last_seq,
+            ops,
+            shares,
+            bytes,
+            sends: 0,
+            answered: false,
+        });
         true
     }
 

@@ -57,7 +57,9 @@ impl Coordinator {
         let unsure = from.added.filter(|(who, _)| !self.is_whole(from, *who));
         let added = promoted.map(|it| (it, to.epoch)).or(unsure);
         to.added = added.filter(|(who, _)| is_member(*who));
-        to.old_tail_gone = gone && !returned;
+        // It speaks of the last change of members: one of them may hear of this configuration first.
+        let same = to.members == from.members;
+        to.old_tail_gone = if same { from.old_tail_gone } else { gone && !returned };
         check_change(from, &to);
         to
     }

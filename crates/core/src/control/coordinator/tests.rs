@@ -315,6 +315,7 @@ fn a_chain_that_restarted_whole_goes_on_with_the_longest_log() {
     assert_eq!(world.shape(), "1.1 2.1 3.1", "it waits for the third");
     world.registers(id(3, 2), vec![holding(9, 1)]);
     assert_eq!(world.shape(), "3.2 +2.2", "who joins has the next longest log");
+    // It has to wait, also if it hears of this configuration first.
     assert!(!world.chain().old_tail_gone);
 }
 
