@@ -5,12 +5,16 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use hoplo_node::{Options, Place, session, zygote_command};
 
 use crate::tool::{Tool, find_session};
+
+/// A daemon that was killed holds its lock until the kernel is done with it.
+const ENDING: Duration = Duration::from_secs(5);
 
 #[derive(Args, Clone, Default)]
 pub(crate) struct NodeArgs {
@@ -77,12 +81,24 @@ pub(crate) struct DaemonArgs {
 
 pub(crate) fn start(args: &StartArgs) -> Result<()> {
     let base = session::base_dir();
-    if let Some(session) = session::current(&base) {
-        bail!(
-            "a head runs already ({}): connect with hoplo.init(address=\"auto\"), \
-             or stop it with `hoplo stop`",
-            session.display()
-        );
+    let patience = Instant::now() + ENDING;
+    while let Some(session) = session::current(&base) {
+        if session::connect(&session).is_ok() {
+            bail!(
+                "a head runs already ({}): connect with hoplo.init(address=\"auto\"), \
+                 or stop it with `hoplo stop`",
+                session.display()
+            );
+        }
+        // Killed a moment ago, or about to listen.
+        if Instant::now() > patience {
+            bail!(
+                "the daemon of {} neither answers nor ends: kill its process \
+                 (`pgrep -af 'hoplo daemon'`), then start again",
+                session.display()
+            );
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
     if args.block {
         let options = options(args.node.clone(), args.head, None)?;
