@@ -8,6 +8,7 @@
 #   make soak    the random tests with fresh seeds and many cases (SOAK_CASES, SOAK_SEEDS)
 #   make bench   every benchmark beside its rivals, in bench/RESULTS.md (rivals in .bench-venv);
 #                with RUNS=3, three times, and how much of each goal each run reached
+#   make bench-control  the control store beside its paper's figures
 #   make format  rewrite the sources the way `make test` wants them
 #   make clean   remove what the above made, but for Rust's cache
 
@@ -40,7 +41,7 @@ PYTHON_SOURCES := $(shell find python/hoplo -type f \( -name '*.py' -o -name '*.
 WHEEL_SOURCES := $(RUST_SOURCES) $(PYTHON_SOURCES) setup.py pyproject.toml LICENSE $(wildcard README.md)
 LINTED := python examples setup.py $(wildcard bench docs tests)
 
-.PHONY: build demo test dev format clean check-tools bench bench-rivals \
+.PHONY: build demo test dev format clean check-tools bench bench-rivals bench-control \
         test-format test-lint test-types test-rust test-loom test-sim test-instructions test-python \
         test-cluster soak soak-rust soak-sim record-instructions
 
@@ -176,6 +177,12 @@ bench: build bench-rivals
 	@rm -f $(BENCH)/lib/python3*/site-packages/hoplo-dev.pth $(BENCH)/bin/hoplo
 	@$(BENCH_PIP) install --no-deps dist/hoplo-*.whl
 	@$(BENCH)/bin/python bench/run_all.py --runs $(RUNS) $(BENCH_FLAGS)
+
+# The control store against its paper's figures: about 20 minutes, most of them kills.
+bench-control: build $(VENV)/.dev
+	@for name in control_throughput control_flush control_failover; do \
+	  $(VENV_PYTHON) bench/$$name.py $(BENCH_FLAGS); done
+	@cd bench && $(VENV_PYTHON) report.py $(BENCH_FLAGS)
 
 # ---------------------------------------------------------------------------- develop
 

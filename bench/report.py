@@ -17,6 +17,9 @@ ORDER = [
     "simulation",
     "direct",
 ]
+CONTROL = ["control_throughput", "control_flush", "control_failover"]
+"""Of the control store: `make bench-control`, since their rivals are the paper's figures."""
+
 OWN = ("one submitter", "1 MiB", "hoplo, 2 threads")
 """Columns that are hoplo again, to compare with."""
 
@@ -38,7 +41,7 @@ PUBLISHED = (
 def main() -> None:
     reports = [
         json.loads(path.read_text())
-        for name in ORDER
+        for name in ORDER + CONTROL
         if (path := RESULTS / f"{name}.json").exists()
     ]
     if not reports:
@@ -54,7 +57,7 @@ def document(reports: list[dict[str, Any]], runs: list[dict[str, Any]]) -> list[
     return [
         "# Benchmarks",
         "",
-        "Written by `make bench`. Every row's systems ran in the same run, round by round in turn;",
+        "Written by `make bench` (the control store: `make bench-control`). Every row's systems ran in the same run, round by round in turn;",
         "numbers are medians. The goals are those of the project's own plan.",
         f"**{reached} of {judged} goals reached{' in the last run' if len(runs) > 1 else ''}.**",
         "",

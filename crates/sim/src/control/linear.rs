@@ -38,6 +38,15 @@ pub enum What {
     },
 }
 
+impl Operation {
+    fn expected(&self) -> Option<u64> {
+        match self.what {
+            What::Put { expected, .. } | What::Delete { expected, .. } => expected,
+            What::Get { .. } => None,
+        }
+    }
+}
+
 /// Operations by key.
 #[derive(Clone, Debug, Default)]
 pub struct History {
@@ -68,24 +77,22 @@ struct Search<'a> {
     operations: &'a [Operation],
     /// Positions in the order of `called`.
     order: Vec<usize>,
-    /// Values by number, so that a state is small.
+    /// Values that were read by number, so that a state is small; the others are `UNREAD`.
     values: BTreeMap<&'a [u8], usize>,
     seen: BTreeSet<(Vec<u64>, State)>,
     deepest: usize,
 }
 
+const UNREAD: usize = 0;
+
 fn check_key(operations: &[Operation]) -> Result<(), String> {
     let mut order: Vec<usize> = (0..operations.len()).collect();
     order.sort_by_key(|&at| operations[at].called);
+    // What nobody read is one value: so writes of it can stand for each other.
     let mut values = BTreeMap::new();
     for operation in operations {
-        let value = match &operation.what {
-            What::Put { value, .. } => Some(value),
-            What::Get { found } => found.as_ref().map(|(value, _)| value),
-            What::Delete { .. } => None,
-        };
-        if let Some(value) = value {
-            let number = values.len();
+        if let What::Get { found: Some((value, _)) } = &operation.what {
+            let number = values.len() + 1;
             values.entry(value.as_slice()).or_insert(number);
         }
     }
@@ -105,16 +112,26 @@ impl Search<'_> {
         if !self.seen.insert((done.clone(), state)) {
             return false;
         }
-        let next: Vec<usize> =
+        let mut next: Vec<usize> =
             open.take_while(|&at| self.operations[at].called <= first_end).collect();
+        // What may have had no effect comes last, only if it changes something, and one of several alike.
+        next.sort_by_key(|&at| self.operations[at].ended.unwrap_or(u64::MAX));
+        let mut tried: Vec<(State, Option<u64>)> = Vec::new();
         for at in next {
-            if let Some(after) = self.applied(state, &self.operations[at]) {
-                done[at / 64] |= 1 << (at % 64);
-                if self.goes_on(done, after, count + 1) {
-                    return true;
+            let operation = &self.operations[at];
+            let Some(after) = self.applied(state, operation) else { continue };
+            if operation.ended.is_none() {
+                let same = (after, operation.expected());
+                if after == state || tried.contains(&same) {
+                    continue;
                 }
-                done[at / 64] &= !(1 << (at % 64));
+                tried.push(same);
             }
+            done[at / 64] |= 1 << (at % 64);
+            if self.goes_on(done, after, count + 1) {
+                return true;
+            }
+            done[at / 64] &= !(1 << (at % 64));
         }
         false
     }
@@ -129,9 +146,11 @@ impl Search<'_> {
                     .map(|(value, version)| (self.values[value.as_slice()], *version));
                 return (found == state).then_some(state);
             }
-            What::Put { value, expected, outcome } => {
-                (expected, outcome, Some((self.values[value.as_slice()], version + 1)))
-            }
+            What::Put { value, expected, outcome } => (
+                expected,
+                outcome,
+                Some((self.values.get(value.as_slice()).copied().unwrap_or(UNREAD), version + 1)),
+            ),
             What::Delete { expected, outcome } => (expected, outcome, None),
         };
         let conflict = expected.is_some_and(|expected| expected != version);
