@@ -72,8 +72,9 @@ def document(reports: list[dict[str, Any]], runs: list[dict[str, Any]]) -> list[
 
 
 def setting(reports: list[dict[str, Any]]) -> list[str]:
-    last = reports[-1]
-    machine, versions = last["machine"], last["versions"]
+    # The rivals are where these run; the control store has its own Python.
+    last = [report for report in reports if report["question"] not in CONTROL][-1:] or reports
+    machine, versions = last[-1]["machine"], last[-1]["versions"]
     commits = dict.fromkeys(report["commit"] for report in reports)
     lines = [
         "| what | |",
@@ -81,7 +82,7 @@ def setting(reports: list[dict[str, Any]]) -> list[str]:
         f"| machine | {machine['cpus']} cores of {machine['cpu']}"
         f"{' (virtual)' if machine['virtual'] else ''}, {machine['memory_gib']} GiB,"
         f" Linux {machine['kernel']}, Python {machine['python']} |",
-        f"| date, commit | {last['date']}, {', '.join(commits)} |",
+        f"| date, commit | {last[-1]['date']}, {', '.join(commits)} |",
         f"| versions | {', '.join(f'{name} {version}' for name, version in versions.items())} |",
         "",
         "How noisy it was, program by program: a fixed piece of work, its median and its 95th"
