@@ -57,9 +57,9 @@ def document(reports: list[dict[str, Any]], runs: list[dict[str, Any]]) -> list[
     return [
         "# Benchmarks",
         "",
-        "Written by `make bench` (the control store: `make bench-control`). Every row's systems ran",
-        "in the same run, round by round in turn; numbers are medians. The goals are those of the",
-        "project's own plan.",
+        "Written by `make bench` (the control store: `make bench-control`). Every row's systems",
+        "ran in the same run, round by round in turn; numbers are medians. The goals are those of",
+        "the project's own plan.",
         f"**{reached} of {judged} goals reached{' in the last run' if len(runs) > 1 else ''}.**",
         "",
         *absent(reports),
