@@ -216,11 +216,7 @@ impl Client {
         window.gap_at = Some(now);
         // Memory comes and goes: another copy of it may be taken.
         if batch_sends > 1 && matches!(why, Refusal::Full { .. }) {
-            for share in shares {
-                let late = super::CallError::Late { may_apply: true, waiting: why.to_string() };
-                self.finish(share.call, Err(late), effects);
-            }
-            return;
+            return self.unsure(shares.into_iter().map(|share| share.call), why, effects);
         }
         if let [share] = shares.as_slice() {
             self.part_refused(share.call, why, effects);
@@ -268,10 +264,7 @@ impl Client {
         // While it is so, waiting in the queue helps nobody.
         window.queue_bytes = 0;
         refused.extend(window.queue.drain(..).map(|part| part.call));
-        for call in unsure {
-            let late = super::CallError::Late { may_apply: true, waiting: why.to_string() };
-            self.finish(call, Err(late), effects);
-        }
+        self.unsure(unsure, why, effects);
         for call in refused {
             self.part_refused(call, why, effects);
         }
@@ -284,10 +277,20 @@ impl Client {
         window.last_seq = 0;
         window.waiting = Silence::default();
         window.again_at = None;
-        for share in batches.into_iter().flat_map(|batch| batch.shares) {
-            let waiting = Refusal::SessionOver.to_string();
-            let late = super::CallError::Late { may_apply: true, waiting };
-            self.finish(share.call, Err(late), effects);
+        let shares = batches.into_iter().flat_map(|batch| batch.shares);
+        self.unsure(shares.map(|share| share.call), &Refusal::SessionOver, effects);
+    }
+
+    /// These calls end; what was sent of them may still be applied.
+    fn unsure(
+        &mut self,
+        calls: impl IntoIterator<Item = u64>,
+        why: &Refusal,
+        effects: &mut Vec<Effect>,
+    ) {
+        for call in calls {
+            let late = super::CallError::Late { may_apply: true, waiting: why.to_string() };
+            self.finish(call, Err(late), effects);
         }
     }
 
