@@ -8,7 +8,7 @@
 #   make soak    the random tests with fresh seeds and many cases (SOAK_CASES, SOAK_SEEDS)
 #   make bench   every benchmark beside its rivals, in bench/RESULTS.md (rivals in .bench-venv);
 #                with RUNS=3, three times, and how much of each goal each run reached
-#   make bench-control  the control store beside its paper's figures
+#   make bench-control  the control store beside its paper's figures (RUNS too)
 #   make format  rewrite the sources the way `make test` wants them
 #   make clean   remove what the above made, but for Rust's cache
 
@@ -180,9 +180,7 @@ bench: build bench-rivals
 
 # The control store against its paper's figures: about 20 minutes, most of them kills.
 bench-control: build $(VENV)/.dev
-	@for name in control_throughput control_flush control_failover; do \
-	  $(VENV_PYTHON) bench/$$name.py $(BENCH_FLAGS); done
-	@cd bench && $(VENV_PYTHON) report.py $(BENCH_FLAGS)
+	@$(VENV_PYTHON) bench/run_all.py --control --runs $(RUNS) $(BENCH_FLAGS)
 
 # ---------------------------------------------------------------------------- develop
 

@@ -17,7 +17,7 @@ ORDER = [
     "simulation",
     "direct",
 ]
-CONTROL = ["control_throughput", "control_flush", "control_failover"]
+CONTROL = ["control_throughput", "control_cost", "control_flush", "control_failover"]
 """Of the control store: `make bench-control`, since their rivals are the paper's figures."""
 
 OWN = ("one submitter", "1 MiB", "hoplo, 2 threads")
@@ -25,6 +25,9 @@ OWN = ("one submitter", "1 MiB", "hoplo, 2 threads")
 
 RUNS = RESULTS / "runs.json"
 """The goals' ratios of each whole run of `run_all.py`, the last run last."""
+
+CONTROL_RUNS = RESULTS / "runs_control.json"
+"""Those of `run_all.py --control`."""
 
 LOWER_IS_BETTER = ("s", "ms", "us", "bytes", "MB", "% core", "")
 
@@ -46,26 +49,27 @@ def main() -> None:
     ]
     if not reports:
         raise SystemExit("no results: run `make bench` first")
-    runs = json.loads(RUNS.read_text()) if RUNS.exists() else []
+    runs = [json.loads(path.read_text()) for path in (RUNS, CONTROL_RUNS) if path.exists()]
     path = (RESULTS if "--quick" in sys.argv else HERE) / "RESULTS.md"
     path.write_text("\n".join(document(reports, runs)) + "\n")
     print(f"written: {path.relative_to(HERE.parent)}")
 
 
-def document(reports: list[dict[str, Any]], runs: list[dict[str, Any]]) -> list[str]:
+def document(reports: list[dict[str, Any]], runs: list[list[dict[str, Any]]]) -> list[str]:
     reached, judged = tally(reports)
+    repeated = any(len(each) > 1 for each in runs)
     return [
         "# Benchmarks",
         "",
         "Written by `make bench` (the control store: `make bench-control`). Every row's systems",
         "ran in the same run, round by round in turn; numbers are medians. The goals are those of",
         "the project's own plan.",
-        f"**{reached} of {judged} goals reached{' in the last run' if len(runs) > 1 else ''}.**",
+        f"**{reached} of {judged} goals reached{' in the last run' if repeated else ''}.**",
         "",
         *absent(reports),
         *busy(reports[0]),
         *setting(reports),
-        *several(runs),
+        *(line for each in runs for line in several(each)),
         *(line for report in reports for line in section(report)),
         *published(reports),
         *figures(reports),
@@ -143,8 +147,9 @@ def several(runs: list[dict[str, Any]]) -> list[str]:
             ratios.setdefault(key, [None] * len(runs))[at] = goal["ratio"]
     always = sum(all(is_reached(ratio) for ratio in found) for found in ratios.values())
     dates = ", ".join(f"{run['date']} ({run['seconds'] / 60:.0f} min)" for run in runs)
+    of = " of the control store" if runs[0]["goals"][0]["question"] in CONTROL else ""
     lines = [
-        f"## {len(runs)} whole runs, one after the other",
+        f"## {len(runs)} whole runs{of}, one after the other",
         "",
         f"How much of each goal each run reached; they ended at {dates}."
         " What follows is of the last.",

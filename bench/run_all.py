@@ -1,7 +1,8 @@
 """Asks every question, one after the other, as many times as told, then writes RESULTS.md.
 
 `--runs 3` makes three whole runs: `results/runs.json` keeps how much of each goal each of them
-reached, the other files hold the last. What else is given goes to the programs.
+reached, the other files hold the last. `--control` asks those of the control store instead
+(`results/runs_control.json`). What else is given goes to the programs.
 """
 
 import argparse
@@ -11,18 +12,21 @@ import sys
 import time
 
 from harness import HERE, RESULTS
-from report import ORDER, RUNS, goals_of
+from report import CONTROL, CONTROL_RUNS, ORDER, RUNS, goals_of
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--control", action="store_true")
     options, rest = parser.parse_known_args()
+    names, kept = (CONTROL, CONTROL_RUNS) if options.control else (ORDER, RUNS)
+    files = [RESULTS / f"{name}.json" for name in names]
     runs, failed = [], []
     for number in range(1, options.runs + 1):
         start = time.monotonic()
-        failed += [f"{name} (run {number})" for name in ORDER if not ask(name, rest)]
-        reports = [json.loads(path.read_text()) for path in files() if path.exists()]
+        failed += [f"{name} (run {number})" for name in names if not ask(name, rest)]
+        reports = [json.loads(path.read_text()) for path in files if path.exists()]
         runs.append(
             {
                 "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
@@ -30,7 +34,7 @@ def main() -> None:
                 "goals": [goal for report in reports for goal in goals_of(report)],
             }
         )
-        RUNS.write_text(json.dumps(runs, indent=1) + "\n")
+        kept.write_text(json.dumps(runs, indent=1) + "\n")
         # After each run: what was measured is not lost with a later one.
         subprocess.run([sys.executable, "report.py", *rest], cwd=HERE, check=True)
     if failed:
@@ -45,10 +49,6 @@ def ask(name: str, options: list[str]) -> bool:
     done = subprocess.run([sys.executable, f"{name}.py", *options], cwd=HERE, check=False)
     print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
     return done.returncode == 0
-
-
-def files():
-    return [RESULTS / f"{name}.json" for name in ORDER]
 
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
-"""hoplo. Its argument: how many CPUs the node has."""
+"""hoplo. Its arguments: how many CPUs the node has; "head" for a head node with tables on disk."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -143,7 +146,31 @@ def _():
     yield run
 
 
+def join_head(cpus: int) -> Callable[[], None]:
+    """Starts a head and joins it; what is given back ends both."""
+    program = Path(sys.executable).with_name("hoplo")
+    # On the disk, where a head's tables are; /tmp may be memory.
+    session = tempfile.mkdtemp(prefix="hoplo-bench-", dir="/var/tmp")
+    subprocess.run(
+        [program, "start", "--head", f"--num-cpus={cpus}", f"--session-dir={session}"],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    hoplo.init(address=session)
+
+    def end() -> None:
+        hoplo.shutdown()
+        subprocess.run([program, "stop", f"--session={session}"], check=True)
+        shutil.rmtree(session, ignore_errors=True)
+
+    return end
+
+
 if __name__ == "__main__":
     cpus = int(sys.argv[1]) if len(sys.argv) > 1 else 2
-    hoplo.init(num_cpus=cpus, object_store_memory=4 << 30)
-    play.serve(hoplo.shutdown)
+    if "head" in sys.argv[2:]:
+        end = join_head(cpus)
+    else:
+        hoplo.init(num_cpus=cpus, object_store_memory=4 << 30)
+        end = hoplo.shutdown
+    play.serve(end)
