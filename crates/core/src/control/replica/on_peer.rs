@@ -278,10 +278,11 @@ impl Replica {
             && self.stable + CONTROL_CAUGHT_UP_ENTRIES >= self.known.max(up.whole_from)
     }
 
-    /// It acts, and has all that was ever acknowledged.
+    /// It acts, and has all that was ever acknowledged, safely: from then on it may be left alone with it.
     pub(super) fn acts(&self) -> Option<Epoch> {
-        let whole = self.up.as_ref().is_none_or(|up| self.last() >= up.whole_from);
-        (self.acting() && whole && self.has_base()).then(|| self.epoch())
+        let whole = self.up.as_ref().is_none_or(|up| self.stable >= up.whole_from);
+        let safe = self.has_base() && self.base_unstable.is_none();
+        (self.acting() && whole && safe).then(|| self.epoch())
     }
 
     fn heard(&mut self, now: Instant, from: ReplicaId) {

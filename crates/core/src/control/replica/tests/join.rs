@@ -295,6 +295,30 @@ fn a_member_that_had_to_be_given_everything_says_what_it_commits() {
 }
 
 #[test]
+fn a_new_member_does_not_act_before_its_disk_has_what_was_acknowledged() {
+    for before in [0, 10] {
+        let mut cluster = Cluster::new(1);
+        fill(&mut cluster, 1, before);
+        cluster.start(2);
+        if before == 0 {
+            // It lacks entries; otherwise, everything.
+            cluster.configure(&[1], Some(2), true);
+            cluster.run();
+        }
+        cluster.disk_waits(2, true);
+        fill(&mut cluster, 1, 10 - before);
+        cluster.configure(&[1, 2], None, true);
+        cluster.run();
+        assert_eq!(cluster.replica(2).status().logged, 10, "{before} rows before");
+        assert_eq!(cluster.replica(2).status().acts, None, "{before} rows before");
+        cluster.disk_waits(2, false);
+        cluster.run();
+        let acts = cluster.replica(2).status().acts;
+        assert_eq!(acts, Some(Epoch(cluster.epoch)), "{before} rows before");
+    }
+}
+
+#[test]
 fn dropping_what_was_pending_leaves_the_base_in_the_log() {
     let mut cluster = Cluster::new(2);
     cluster.cut(1, 2);
