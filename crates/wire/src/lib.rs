@@ -13,6 +13,7 @@ pub mod bytes;
 pub mod call;
 pub mod control;
 pub mod node;
+pub mod obituary;
 pub mod object;
 pub mod reply;
 

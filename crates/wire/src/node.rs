@@ -14,6 +14,7 @@ use hoplo_base::{
 };
 use serde::{Deserialize, Serialize};
 
+pub use crate::obituary::{DeathCause, Obituary};
 use crate::object::{Failure, Location, Value};
 
 /// What a task needs: tasks of equal shape share leases.
@@ -476,37 +477,6 @@ pub enum KvOperation {
     },
 }
 
-/// How a process ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Obituary {
-    pub pid: u32,
-    pub cause: DeathCause,
-    /// The last lines it printed.
-    pub last_lines: Vec<String>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum DeathCause {
-    Exited {
-        code: i32,
-    },
-    Signaled {
-        signal: i32,
-    },
-    /// The daemon stopped it: over its `memory=`, or the node is short of memory.
-    OutOfMemory {
-        detail: String,
-    },
-    /// Asked for: `cancel(force=True)`, `kill(actor)`, its job ended, retired, reaped.
-    Stopped {
-        reason: String,
-    },
-    /// It never got to work (fork failed, environment could not be set up).
-    NotStarted {
-        reason: String,
-    },
-}
-
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     pub tasks_finished: u64,
@@ -542,40 +512,6 @@ pub fn decode<'a, M: Deserialize<'a>>(body: &'a [u8]) -> Result<M, NodeCodecErro
     if rest.is_empty() { Ok(message) } else { Err(error("bytes left over".to_string())) }
 }
 
-impl Obituary {
-    /// One line for people: `pid 1234 was killed by SIGKILL`.
-    pub fn headline(&self) -> String {
-        let pid = self.pid;
-        match &self.cause {
-            DeathCause::Exited { code } => format!("pid {pid} exited with code {code}"),
-            DeathCause::Signaled { signal } => {
-                format!("pid {pid} was killed by {}", signal_name(*signal))
-            }
-            DeathCause::OutOfMemory { detail } => format!("pid {pid} ran out of memory: {detail}"),
-            DeathCause::Stopped { reason } => format!("pid {pid} was stopped: {reason}"),
-            DeathCause::NotStarted { reason } => format!("a worker could not start: {reason}"),
-        }
-    }
-}
-
-fn signal_name(signal: i32) -> String {
-    let name = match signal {
-        1 => "SIGHUP",
-        2 => "SIGINT",
-        3 => "SIGQUIT",
-        4 => "SIGILL",
-        6 => "SIGABRT",
-        7 => "SIGBUS",
-        8 => "SIGFPE",
-        9 => "SIGKILL",
-        11 => "SIGSEGV",
-        13 => "SIGPIPE",
-        15 => "SIGTERM",
-        _ => return format!("signal {signal}"),
-    };
-    format!("{name} ({signal})")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -598,12 +534,5 @@ mod tests {
             assert!(decode::<ToNode>(&out[5..5 + len]).is_err());
         }
         assert!(decode::<ToNode>(&[0xff; 40]).is_err());
-    }
-
-    #[test]
-    fn an_obituary_names_the_signal() {
-        let cause = DeathCause::Signaled { signal: 9 };
-        let obituary = Obituary { pid: 12, cause, last_lines: vec![] };
-        assert_eq!(obituary.headline(), "pid 12 was killed by SIGKILL (9)");
     }
 }

@@ -9,7 +9,8 @@ use hoplo_wire::node::{Lineage, Notice};
 use hoplo_wire::object::ValueView;
 use hoplo_wire::{Failure, FailureKind, Value};
 
-use super::refs::{Knowledge, Origin, State};
+use super::refs::{Knowledge, State};
+use super::results::Origin;
 use super::tasks::Values;
 use super::{Call, CallOptions, Effect, Session};
 

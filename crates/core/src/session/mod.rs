@@ -37,8 +37,12 @@ mod actors;
 mod adopt;
 mod call;
 mod explain;
+mod failures;
+mod frames;
 mod leases;
+mod mentions;
 mod refs;
+mod results;
 mod streams;
 mod tasks;
 #[cfg(test)]
@@ -56,13 +60,14 @@ use hoplo_wire::{Failure, FailureKind, Location, Value};
 pub use actors::CreateActor;
 pub use call::{Call, CallOptions, SubmitError};
 pub use explain::TaskLine;
-pub use refs::brings_tokens;
+pub use frames::Frame;
+pub use results::brings_tokens;
 pub use streams::StreamNext;
-pub use tasks::Frame;
 
 use actors::Actor;
 use leases::{LeaseAt, Pace, ShapeState};
-use refs::{Entry, Origin, State};
+use refs::{Entry, State};
+use results::Origin;
 use tasks::{Stage, Task};
 
 /// What the daemon or the shell reports.

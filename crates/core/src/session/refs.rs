@@ -6,11 +6,11 @@
 
 use hashbrown::hash_map::Entry as MapEntry;
 use hoplo_base::{Instant, ObjectId, ProcessId};
-use hoplo_wire::node::{Notice, SharedState, ToNode};
-use hoplo_wire::reply::{ReplyView, Returned};
-use hoplo_wire::{Location, Malformed, Value};
+use hoplo_wire::node::{Notice, ToNode};
+use hoplo_wire::reply::Returned;
+use hoplo_wire::{Location, Value};
 
-use super::tasks::Values;
+use super::results::brings_tokens;
 use super::{Effect, Session};
 
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Entry {
 
 impl Entry {
     /// It is awaited by nobody but who holds it here: its value changes nothing else.
-    fn is_plain(&self) -> bool {
+    pub fn is_plain(&self) -> bool {
         self.count > 0
             && self.knowledge == Knowledge::Private
             && matches!(self.state, State::Pending { .. })
@@ -355,232 +355,6 @@ impl Session {
         }
     }
 
-    /// Before refs go where another process can see them: the daemon hears of each (REF-1).
-    pub(super) fn mention_all(
-        &mut self,
-        now: Instant,
-        objects: &[ObjectId],
-        effects: &mut Vec<Effect>,
-    ) {
-        for object in objects {
-            self.mention(now, *object, effects);
-        }
-    }
-
-    pub(super) fn mention(&mut self, now: Instant, object: ObjectId, effects: &mut Vec<Effect>) {
-        let Some(entry) = self.objects.get_mut(&object) else { return };
-        match entry.knowledge {
-            Knowledge::Shared | Knowledge::Unreported => return,
-            Knowledge::Sealed => {
-                entry.knowledge = Knowledge::Shared;
-                return;
-            }
-            Knowledge::Private => {}
-        }
-        if let Some(actor) = self.actor_of_handle(object) {
-            return self.create_now(now, actor, effects);
-        }
-        let entry = self.objects.get_mut(&object).expect("it was just there");
-        entry.knowledge = Knowledge::Shared;
-        entry.tokens += 1;
-        let state = match &entry.state {
-            State::Pending { .. } => {
-                self.shared_pending(object.task.seq);
-                SharedState::Pending { lineage: self.lineage(now, object, effects) }
-            }
-            State::Ready(value) => {
-                let (value, contains) = (value.clone(), entry.contains.to_vec());
-                self.mention_all(now, &contains, effects);
-                SharedState::Value { value, contains }
-            }
-        };
-        self.notice(now, Notice::Shared { object, state }, effects);
-    }
-
-    /// What is borrowed and still referenced is told to the daemon.
-    pub(super) fn report_borrowed(&mut self, now: Instant, effects: &mut Vec<Effect>) {
-        for object in std::mem::take(&mut self.unreported) {
-            self.report(now, object, effects);
-        }
-    }
-
-    fn report(&mut self, now: Instant, object: ObjectId, effects: &mut Vec<Effect>) {
-        if let Some(entry) = self.objects.get_mut(&object)
-            && entry.knowledge == Knowledge::Unreported
-        {
-            entry.knowledge = Knowledge::Shared;
-            entry.tokens += 1;
-            self.notice(now, Notice::Hold { object, process: self.me }, effects);
-        }
-    }
-
-    /// A ref leaves in bytes whose readers nobody can count: the daemon knows the object, and that it is held
-    /// here, for as long as that is so.
-    pub fn escape(&mut self, now: Instant, object: ObjectId, effects: &mut Vec<Effect>) {
-        self.mention(now, object, effects);
-        self.report(now, object, effects);
-        self.flush(effects);
-    }
-
-    /// The daemon answered for an object that no task here makes.
-    pub(super) fn object_ready(
-        &mut self,
-        now: Instant,
-        object: ObjectId,
-        value: Value,
-        contains: Vec<ObjectId>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let Some(entry) = self.objects.get_mut(&object) else { return };
-        if matches!(entry.state, State::Ready(_)) {
-            return;
-        }
-        if entry.contains.is_empty() {
-            self.complete(now, object, value, contains, Origin::Node, effects);
-        } else {
-            // It was ready before and moved: what it contains is counted already.
-            let contains = std::mem::take(&mut entry.contains);
-            self.complete(now, object, value, vec![], Origin::Node, effects);
-            self.objects.get_mut(&object).expect("it has a count").contains = contains;
-        }
-    }
-
-    /// The object has its value. What comes with a reply brings tokens: one for a stored object, one for each
-    /// ref inside an inline one (REF-4).
-    pub(super) fn complete(
-        &mut self,
-        now: Instant,
-        object: ObjectId,
-        value: Value,
-        contains: Vec<ObjectId>,
-        origin: Origin,
-        effects: &mut Vec<Effect>,
-    ) {
-        let stored = matches!(value, Value::Stored(_));
-        self.failures += u64::from(matches!(value, Value::Failed(_)));
-        let from_reply = origin == Origin::Reply;
-        match self.objects.get_mut(&object) {
-            Some(entry) if entry.is_plain() && contains.is_empty() && !stored => {
-                entry.state = State::Ready(value);
-                return;
-            }
-            Some(entry) if entry.count > 0 => {}
-            Some(entry) if entry.knowledge == Knowledge::Shared => {
-                // Nobody here wants it any more, but others may: as if held until it is told.
-                entry.count = 1;
-                self.complete(now, object, value, contains, origin, effects);
-                self.drop_ref(now, object, effects);
-                return;
-            }
-            Some(_) | None => {
-                self.objects.remove(&object);
-                if from_reply {
-                    self.give_back_value(now, object, &value, contains, effects);
-                }
-                return;
-            }
-        }
-        let entry = self.objects.get_mut(&object).expect("it has a count");
-        let known = matches!(entry.state, State::Ready(_)) && !entry.contains.is_empty();
-        let contains = if known {
-            // The daemon was faster than the reply: what it contains is counted already.
-            let contains_known = entry.contains.to_vec();
-            if from_reply && !stored {
-                self.give_back_value(now, object, &value, contains, effects);
-            }
-            contains_known
-        } else {
-            self.count_all(&contains);
-            contains
-        };
-        if from_reply && !stored && !known {
-            for inner in &contains {
-                let entry = self.objects.get_mut(inner).expect("it was just counted");
-                entry.tokens += 1;
-                if entry.knowledge == Knowledge::Unreported {
-                    entry.knowledge = Knowledge::Shared;
-                }
-            }
-        }
-        let entry = self.objects.get_mut(&object).expect("it has a count");
-        let pending = matches!(entry.state, State::Pending { .. });
-        let shared = entry.knowledge == Knowledge::Shared;
-        if from_reply && stored {
-            entry.tokens += 1;
-            entry.knowledge = Knowledge::Shared;
-        }
-        let own = object.task.owner == self.me;
-        let fulfil = (own && origin != Origin::Node && shared && pending && !stored)
-            .then(|| (value.clone(), contains.clone()));
-        entry.contains = contains.into();
-        entry.state = State::Ready(value);
-        let dependents = std::mem::take(&mut entry.dependents);
-        let watches = std::mem::take(&mut entry.watches);
-        if let Some((value, contains)) = fulfil {
-            self.mention_all(now, &contains, effects);
-            self.notice(now, Notice::Fulfilled { object, value, contains }, effects);
-        }
-        self.reasons -= watches.len() as u64;
-        effects.extend(watches.into_iter().map(|watch| Effect::Fire { watch }));
-        for seq in dependents {
-            self.dependency_ready(now, seq, object, effects);
-        }
-    }
-
-    /// Everything that came with a reply of `worker`, whose tokens are counted (REF-4).
-    pub(super) fn values_of(
-        &mut self,
-        worker: ProcessId,
-        reply: &ReplyView<'_>,
-        values: &mut Values,
-    ) -> Result<(), Malformed> {
-        values.reserve(reply.values_count());
-        let mut tokens = 0;
-        for value in reply.values() {
-            let (value, contains) = value?;
-            let value = value.to_value();
-            tokens += match value {
-                Value::Stored(_) => 1,
-                Value::Inline(_) | Value::Failed(_) => contains.len() as u64,
-            };
-            values.push((value, contains));
-        }
-        if tokens > 0 {
-            *self.tokens_of_replies.entry(worker).or_insert(0) += tokens;
-        }
-        Ok(())
-    }
-
-    /// All replies of `worker` are read, and it is dead: what it gave us with one that it did not write is
-    /// struck by the daemon.
-    pub(super) fn replies_ended(
-        &mut self,
-        now: Instant,
-        worker: ProcessId,
-        effects: &mut Vec<Effect>,
-    ) {
-        let tokens = self.tokens_of_replies.remove(&worker).unwrap_or(0);
-        self.notice(now, Notice::RepliesEnded { from: worker, tokens }, effects);
-    }
-
-    /// A value that came with a reply and that nobody wants: its tokens go back.
-    pub(super) fn give_back_value(
-        &mut self,
-        now: Instant,
-        object: ObjectId,
-        value: &Value,
-        contains: Vec<ObjectId>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let brought = match value {
-            Value::Stored(_) => vec![object],
-            Value::Inline(_) | Value::Failed(_) => contains,
-        };
-        for object in brought {
-            self.notice(now, Notice::Released { object, tokens: 1 }, effects);
-        }
-    }
-
     /// Whether a task here will still give it its value (items of a stream that came are made).
     pub(super) fn is_coming(&self, object: ObjectId) -> bool {
         let task = self.tasks.get(&object.task.seq).filter(|_| object.task.owner == self.me);
@@ -623,20 +397,4 @@ impl Session {
         }
         self.drop_all(now, &entry.contains, effects);
     }
-}
-
-/// Whether the caller gets tokens with it: one for a stored object, one for each ref inside another.
-pub fn brings_tokens(returned: &Returned) -> bool {
-    matches!(returned.value, Value::Stored(_)) || !returned.contains.is_empty()
-}
-
-/// Where a value comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
-    /// A worker's reply.
-    Reply,
-    /// This session (a failure that it decided).
-    Own,
-    /// The daemon's answer.
-    Node,
 }

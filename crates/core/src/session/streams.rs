@@ -7,7 +7,8 @@ use hoplo_wire::node::{Tell, ToNode};
 use hoplo_wire::reply::ReplyView;
 use hoplo_wire::{Failure, Malformed, Value};
 
-use super::refs::{Entry, Knowledge, Origin, State};
+use super::refs::{Entry, Knowledge, State};
+use super::results::Origin;
 use super::tasks::Values;
 use super::{Effect, Session};
 

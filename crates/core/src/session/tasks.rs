@@ -1,19 +1,17 @@
 //! From submission to the last reply: waiting for refs, frames, replies, retries, cancellation.
 
-use hoplo_base::{ActorId, Instant, ObjectId, ProcessId, TaskId, limits};
-use hoplo_wire::call::{
-    CALL_BACKPRESSURE, CALL_HEADER_BYTES, CALL_STREAMING, CallHeader, CallKind, encode_refs,
-};
-use hoplo_wire::node::{DeathCause, Obituary, Tell, ToNode};
-use hoplo_wire::object::RefArgument;
+use hoplo_base::{ActorId, Instant, ObjectId, ProcessId, TaskId};
+use hoplo_wire::call::CALL_STREAMING;
+use hoplo_wire::node::{Tell, ToNode};
 use hoplo_wire::reply::{REPLY_RETIRING, REPLY_RETRYABLE, ReplyKind, ReplyView};
-use hoplo_wire::{Failure, FailureKind, Location, Malformed, Value};
+use hoplo_wire::{Failure, FailureKind, Malformed, Value};
 use smallvec::SmallVec;
 
 use super::leases::Replied;
-use super::refs::{Entry, Knowledge, Origin, State};
+use super::refs::{Entry, Knowledge, State};
+use super::results::Origin;
 use super::streams::Stream;
-use super::{Call, CreateActor, Effect, RUNS_KEPT, Run, Session, cancelled};
+use super::{Call, CreateActor, Effect, RUNS_KEPT, Run, Session};
 
 #[derive(Debug)]
 pub(super) struct Task {
@@ -55,14 +53,6 @@ pub(super) enum Stage {
     Queued,
     Placed { worker: ProcessId },
     Limbo,
-}
-
-/// The parts of a call frame, in order.
-pub struct Frame<'a> {
-    pub header: [u8; CALL_HEADER_BYTES],
-    pub args: &'a [u8],
-    pub extra: Vec<u8>,
-    pub refs: &'a [u8],
 }
 
 impl Task {
@@ -246,102 +236,6 @@ impl Session {
         }
     }
 
-    pub(super) fn mention_arguments(&mut self, now: Instant, seq: u64, effects: &mut Vec<Effect>) {
-        let task = &self.tasks[&seq];
-        if !task.call.refs.is_empty() || !task.call.nested.is_empty() {
-            let named = self.named_in_frame(seq);
-            self.mention_all(now, &named, effects);
-            self.flush(effects);
-        }
-    }
-
-    /// Every object that whoever reads the frame may reach.
-    pub(super) fn named_in_frame(&self, seq: u64) -> Vec<ObjectId> {
-        let call = &self.tasks[&seq].call;
-        let mut budget = limits::CALL_INLINE_BYTES_MAX.saturating_sub(call.args.len());
-        let mut named = Vec::with_capacity(call.refs.len() + call.nested.len());
-        for object in &call.refs {
-            match self.inline_argument(*object, &mut budget) {
-                Some(_) => named.extend_from_slice(&self.objects[object].contains),
-                None => named.push(*object),
-            }
-        }
-        named.extend_from_slice(&call.nested);
-        named
-    }
-
-    /// The value of a ref argument that fits the frame; the others are read from the store or asked for.
-    fn inline_argument(&self, object: ObjectId, budget: &mut usize) -> Option<&Value> {
-        let value = self.value(object)?;
-        if matches!(value, Value::Stored(_)) {
-            return None;
-        }
-        *budget = budget.checked_sub(value.frame_bytes() + ObjectId::BYTES)?;
-        Some(value)
-    }
-
-    /// The call frame of a placed task; `None` if it failed meanwhile (its actor died).
-    pub fn frame(&mut self, seq: u64) -> Option<Frame<'_>> {
-        self.tasks.contains_key(&seq).then(|| self.frame_of_kind(seq, None))
-    }
-
-    pub(super) fn frame_of_kind(&mut self, seq: u64, kind: Option<CallKind>) -> Frame<'_> {
-        self.encode_frame_refs(seq);
-        let task = &self.tasks[&seq];
-        let options = &task.call.options;
-        let mut extra = Vec::new();
-        if let Stage::Placed { worker } = task.stage
-            && let Some(lease) = self.lease_of(worker)
-            && !lease.gpus.is_empty()
-        {
-            extra.extend(lease.gpus.iter().flat_map(|gpu| gpu.to_le_bytes()));
-        }
-        let mut flags = options.flags;
-        if options.stream_ahead > 0 {
-            flags |= CALL_BACKPRESSURE;
-            extra.extend(options.stream_ahead.to_le_bytes());
-        }
-        let header = CallHeader {
-            kind: kind.unwrap_or(match task.actor {
-                Some(_) => CallKind::Method,
-                None => CallKind::Task,
-            }),
-            flags,
-            returns: options.returns,
-            task: task.stands_for.unwrap_or(TaskId { owner: self.me, seq }),
-            attempt: task.attempt,
-            max_calls: options.max_calls,
-            function: options.function,
-            job: self.job,
-        };
-        let refs = task.call.refs.len() as u32;
-        let header = header.encode(refs, task.call.args.len(), extra.len());
-        Frame { header, args: &task.call.args, extra, refs: &self.scratch }
-    }
-
-    /// The refs part of a frame, in `scratch`.
-    fn encode_frame_refs(&mut self, seq: u64) {
-        self.scratch.clear();
-        let task = &self.tasks[&seq];
-        if task.call.refs.is_empty() {
-            return;
-        }
-        let mut scratch = std::mem::take(&mut self.scratch);
-        let task = &self.tasks[&seq];
-        let mut budget = limits::CALL_INLINE_BYTES_MAX.saturating_sub(task.call.args.len());
-        for object in &task.call.refs {
-            let value = match self.inline_argument(*object, &mut budget) {
-                Some(value) => value.clone(),
-                None => match self.value(*object) {
-                    Some(Value::Stored(location)) => Value::Stored(*location),
-                    _ => Value::Stored(Location::ASK),
-                },
-            };
-            encode_refs(&[RefArgument { object: *object, value }], &mut scratch);
-        }
-        self.scratch = scratch;
-    }
-
     /// A reply that lay in the ring of `worker`.
     pub fn on_reply(
         &mut self,
@@ -446,14 +340,14 @@ impl Session {
     }
 
     /// A run that ended before its last value came.
-    fn give_back_parts(&mut self, now: Instant, seq: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn give_back_parts(&mut self, now: Instant, seq: u64, effects: &mut Vec<Effect>) {
         let task = self.tasks.get_mut(&seq).expect("the caller has it");
         let parts = std::mem::take(&mut task.parts);
         self.give_back_values(now, seq, 0, parts.into(), effects);
     }
 
     /// The task is over: its objects get their values, its arguments are let go.
-    fn finish(
+    pub(super) fn finish(
         &mut self,
         now: Instant,
         seq: u64,
@@ -520,194 +414,5 @@ impl Session {
             }
             None => self.counters.tasks_finished += 1,
         }
-    }
-
-    /// The task will not run (again): every object of it is this failure. It is in no lease any more.
-    pub(super) fn fail_task(
-        &mut self,
-        now: Instant,
-        seq: u64,
-        failure: &Failure,
-        effects: &mut Vec<Effect>,
-    ) {
-        self.give_back_parts(now, seq, effects);
-        let record = &self.tasks[&seq];
-        if record.creates.is_some() {
-            self.creation_failed(now, seq, failure, effects);
-        } else if record.stream.is_some() {
-            self.stream_end(now, seq, Some(failure.clone()), effects);
-        } else {
-            let values = Values::from_buf([(Value::Failed(failure.clone()), vec![])]);
-            if record.call.options.returns == 0 {
-                effects.push(Effect::Warn {
-                    line: format!("{} failed: {}", record.call.options.name, failure.text()),
-                });
-            }
-            self.finish(now, seq, values, Origin::Own, effects);
-        }
-    }
-
-    /// It runs again: an own task from the front of its queue, a method in its place of the order.
-    pub(super) fn requeue(&mut self, now: Instant, seq: u64, effects: &mut Vec<Effect>) {
-        self.set_stage(seq, Stage::Queued);
-        match self.tasks[&seq].actor {
-            Some(actor) => self.requeue_method(now, actor, seq, effects),
-            None => self.enqueue_first(now, seq, effects),
-        }
-    }
-
-    pub(super) fn revoked(
-        &mut self,
-        now: Instant,
-        worker: ProcessId,
-        seqs: &[u64],
-        kept: &[u64],
-        effects: &mut Vec<Effect>,
-    ) {
-        for seq in seqs.iter().rev() {
-            let placed =
-                self.tasks.get(seq).is_some_and(|task| task.stage == Stage::Placed { worker });
-            assert!(placed, "SES-1: {seq} was revoked from {worker} where it is not placed");
-            self.leave_worker(now, worker, *seq, self.tasks[seq].actor, None);
-            if self.tasks[seq].cancel.is_some() {
-                let failure = self.cancelled_failure(*seq);
-                self.set_stage(*seq, Stage::Limbo);
-                self.fail_task(now, *seq, &failure, effects);
-            } else {
-                self.requeue(now, *seq, effects);
-            }
-        }
-        for seq in kept {
-            let Some(task) = self.tasks.get(seq) else { continue };
-            if let Some(cancel) = task.cancel
-                && task.stage == (Stage::Placed { worker })
-            {
-                let id = TaskId { owner: self.me, seq: *seq };
-                let node = if cancel.force && task.actor.is_none() {
-                    ToNode::KillWorker { worker }
-                } else {
-                    let message = Tell::Cancel { task: id, recursive: cancel.recursive };
-                    ToNode::Tell { to: worker, message }
-                };
-                effects.push(Effect::Node(node));
-            }
-        }
-        self.after_revocation(now, worker, !seqs.is_empty(), effects);
-    }
-
-    fn cancelled_failure(&self, seq: u64) -> Failure {
-        let id = TaskId { owner: self.me, seq };
-        cancelled(&self.tasks[&seq].call.options.name, id)
-    }
-
-    pub(super) fn cancel(
-        &mut self,
-        now: Instant,
-        task: TaskId,
-        force: bool,
-        recursive: bool,
-        effects: &mut Vec<Effect>,
-    ) {
-        if task.owner != self.me {
-            let message = Tell::Cancel { task, recursive };
-            effects.push(Effect::Node(ToNode::Tell { to: task.owner, message }));
-            return;
-        }
-        let Some(record) = self.tasks.get_mut(&task.seq) else { return };
-        record.cancel = Some(Cancel { force, recursive });
-        match record.stage {
-            Stage::Placed { worker } => {
-                effects.push(Effect::Revoke { worker, seqs: vec![task.seq] });
-            }
-            Stage::Waiting | Stage::Limbo => {
-                let failure = self.cancelled_failure(task.seq);
-                self.fail_task(now, task.seq, &failure, effects);
-            }
-            Stage::Queued => {
-                let key = record.actor.is_none().then(|| self.key_of(task.seq));
-                let failure = self.cancelled_failure(task.seq);
-                self.fail_task(now, task.seq, &failure, effects);
-                if let Some(key) = key {
-                    self.pump(now, key, effects); // the demand may be over
-                }
-            }
-        }
-    }
-
-    /// The task that ran here is cancelled with all that it submitted.
-    pub fn cancel_children(&mut self, now: Instant, parent: TaskId, effects: &mut Vec<Effect>) {
-        let mut children: Vec<u64> = self
-            .tasks
-            .iter()
-            .filter(|(_, task)| task.parent == Some(parent))
-            .map(|(seq, _)| *seq)
-            .collect();
-        children.sort_unstable();
-        for seq in children {
-            let task = TaskId { owner: self.me, seq };
-            self.cancel(now, task, false, true, effects);
-        }
-    }
-
-    pub(super) fn process_gone(
-        &mut self,
-        now: Instant,
-        process: ProcessId,
-        obituary: &Obituary,
-        unstarted: &[u64],
-        effects: &mut Vec<Effect>,
-    ) {
-        let Some(at) = self.workers.get(&process).copied() else {
-            self.actor_worker_gone(now, process, unstarted, effects);
-            return;
-        };
-        let lease = self.remove_lease(at);
-        for seq in lease.in_flight.iter().rev() {
-            let task = self.tasks.get_mut(seq).expect("SES-1: what is in flight exists");
-            if task.cancel.is_some() {
-                let failure = self.cancelled_failure(*seq);
-                self.set_stage(*seq, Stage::Limbo);
-                self.fail_task(now, *seq, &failure, effects);
-                continue;
-            }
-            if unstarted.contains(seq) {
-                self.requeue(now, *seq, effects);
-            } else if task.retries_left != 0 {
-                let name = task.call.options.name.clone();
-                let line = format!("{name} runs again: {}", obituary.headline());
-                effects.push(Effect::Warn { line });
-                self.run_again(now, *seq, effects);
-            } else {
-                let failure = self.crash(*seq, obituary);
-                self.set_stage(*seq, Stage::Limbo);
-                self.fail_task(now, *seq, &failure, effects);
-            }
-        }
-        self.pump(now, at.key, effects);
-    }
-
-    fn crash(&self, seq: u64, obituary: &Obituary) -> Failure {
-        let task = &self.tasks[&seq];
-        let id = TaskId { owner: self.me, seq };
-        let name = &task.call.options.name;
-        let mut text = format!("the worker of {id} of {name} died: {}", obituary.headline());
-        if task.attempt > 0 {
-            text += &format!(" (run {} times; max_retries is used up)", task.attempt + 1);
-        }
-        if !obituary.last_lines.is_empty() {
-            text += "\nthe last lines it printed:";
-            for line in &obituary.last_lines {
-                text += "\n  ";
-                text += line;
-            }
-        }
-        let kind = match &obituary.cause {
-            DeathCause::OutOfMemory { .. } => FailureKind::OutOfMemory,
-            DeathCause::NotStarted { .. } => FailureKind::RuntimeEnv,
-            DeathCause::Exited { .. }
-            | DeathCause::Signaled { .. }
-            | DeathCause::Stopped { .. } => FailureKind::WorkerCrashed,
-        };
-        Failure::new(kind, text)
     }
 }

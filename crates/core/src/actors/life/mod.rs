@@ -26,196 +26,24 @@
 //! - ACT-3: a dead actor has no worker, no claim for one, and holds no arguments.
 //! - ACT-4: an actor restarts at most `max_restarts` times; its incarnation counts them.
 
+mod event;
+mod row;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use hoplo_base::{ActorId, Instant, JobId, ObjectId, ProcessId, ResourceSet};
+use hoplo_base::{ActorId, Instant, JobId, ProcessId, ResourceSet};
 use hoplo_wire::node::{
     ActorCreated, ActorFound, ActorSpec, ActorState, Obituary, RuntimeEnv, Shape,
 };
 use hoplo_wire::{Failure, FailureKind};
 
+pub use event::{Effect, Event, Manner};
+pub use row::{ActorRow, Former};
+
 /// Dead actors that nobody can reach, kept for listings.
 const REMEMBERED_MAX: usize = 1000;
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum Event {
-    Created {
-        creator: ProcessId,
-        job: JobId,
-        /// 0 wants no answer.
-        request: u64,
-        spec: Box<ActorSpec>,
-        get_if_exists: bool,
-    },
-    /// `swept`: all sockets were read since it came.
-    LookedUp {
-        from: ProcessId,
-        request: u64,
-        namespace: String,
-        name: String,
-        swept: bool,
-    },
-    Watched {
-        from: ProcessId,
-        actor: ActorId,
-        swept: bool,
-    },
-    /// Why it is not placed, or `None` if nothing is in its way any more.
-    PlacementStuck {
-        actor: ActorId,
-        reason: Option<String>,
-        infeasible: bool,
-    },
-    /// No worker can be made for it.
-    PlacementFailed {
-        actor: ActorId,
-        incarnation: u32,
-        reason: String,
-    },
-    Placed {
-        actor: ActorId,
-        incarnation: u32,
-        worker: ProcessId,
-        gpus: Vec<u32>,
-    },
-    /// The constructor returned or raised.
-    Started {
-        worker: ProcessId,
-        actor: ActorId,
-        incarnation: u32,
-        result: Result<(), Failure>,
-    },
-    /// `exit_actor()` in its worker.
-    Left {
-        worker: ProcessId,
-        actor: ActorId,
-    },
-    Killed {
-        actor: ActorId,
-        no_restart: bool,
-    },
-    /// No handle of it is left.
-    Unreachable {
-        actor: ActorId,
-    },
-    ProcessGone {
-        process: ProcessId,
-        obituary: Obituary,
-    },
-    JobEnded {
-        job: JobId,
-    },
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum Effect {
-    /// Get it resources and a worker: answered by `Placed` or `PlacementFailed`.
-    Place {
-        actor: ActorId,
-        incarnation: u32,
-        job: JobId,
-        shape: Shape,
-        held: ResourceSet,
-    },
-    Unplace {
-        actor: ActorId,
-    },
-    Run {
-        actor: ActorId,
-        incarnation: u32,
-        worker: ProcessId,
-        gpus: Vec<u32>,
-        spec: Box<ActorSpec>,
-    },
-    /// It needs only what it holds from now on.
-    Settle {
-        worker: ProcessId,
-    },
-    Stop {
-        worker: ProcessId,
-        manner: Manner,
-        reason: String,
-    },
-    AnswerCreate {
-        to: ProcessId,
-        request: u64,
-        result: Result<ActorCreated, String>,
-    },
-    AnswerLookup {
-        to: ProcessId,
-        request: u64,
-        found: Option<ActorFound>,
-    },
-    Tell {
-        to: ProcessId,
-        actor: ActorId,
-        state: ActorState,
-    },
-    /// Handle this again after a sweep (its `swept` is set).
-    AfterSweep(Box<Event>),
-    /// A token of the actor's handle for this process.
-    Hold {
-        object: ObjectId,
-        process: ProcessId,
-    },
-    NodeHold {
-        objects: Vec<ObjectId>,
-    },
-    NodeRelease {
-        objects: Vec<ObjectId>,
-    },
-    /// Its row changed.
-    Save {
-        actor: ActorId,
-    },
-    /// It is dead for long: its row goes, too.
-    Forget {
-        actor: ActorId,
-    },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
-    /// It finishes what lies in its rings and exits.
-    Finish,
-    /// It exits now; killed if it does not.
-    Exit,
-    Kill,
-}
-
-/// One actor, for listings and the control store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ActorRow {
-    pub actor: ActorId,
-    pub class_name: String,
-    pub name: String,
-    pub namespace: String,
-    pub job: JobId,
-    pub detached: bool,
-    pub incarnation: u32,
-    pub state: ActorState,
-    /// The process that starts or runs it.
-    pub worker: Option<ProcessId>,
-    pub handle: Vec<u8>,
-    /// It died with an earlier daemon.
-    pub lost: bool,
-}
-
-/// An actor of an earlier daemon, dead.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Former {
-    pub actor: ActorId,
-    pub class_name: String,
-    pub name: String,
-    pub namespace: String,
-    pub job: JobId,
-    pub detached: bool,
-    pub incarnation: u32,
-    pub handle: Vec<u8>,
-    pub failure: Failure,
-    /// It did not die by itself: its name is remembered.
-    pub lost: bool,
-}
 
 #[derive(Debug)]
 struct Actor {
@@ -808,7 +636,3 @@ fn last_words(obituary: &Obituary) -> String {
     }
     text
 }
-
-#[cfg(test)]
-#[path = "life_tests.rs"]
-mod tests;

@@ -1,0 +1,115 @@
+//! What a call looks like in a ring, and what the daemon hears of its arguments before.
+
+use hoplo_base::{Instant, ObjectId, TaskId, limits};
+use hoplo_wire::call::{CALL_BACKPRESSURE, CALL_HEADER_BYTES, CallHeader, CallKind, encode_refs};
+use hoplo_wire::object::RefArgument;
+use hoplo_wire::{Location, Value};
+
+use super::tasks::Stage;
+use super::{Effect, Session};
+
+/// The parts of a call frame, in order.
+pub struct Frame<'a> {
+    pub header: [u8; CALL_HEADER_BYTES],
+    pub args: &'a [u8],
+    pub extra: Vec<u8>,
+    pub refs: &'a [u8],
+}
+
+impl Session {
+    pub(super) fn mention_arguments(&mut self, now: Instant, seq: u64, effects: &mut Vec<Effect>) {
+        let task = &self.tasks[&seq];
+        if !task.call.refs.is_empty() || !task.call.nested.is_empty() {
+            let named = self.named_in_frame(seq);
+            self.mention_all(now, &named, effects);
+            self.flush(effects);
+        }
+    }
+
+    /// Every object that whoever reads the frame may reach.
+    pub(super) fn named_in_frame(&self, seq: u64) -> Vec<ObjectId> {
+        let call = &self.tasks[&seq].call;
+        let mut budget = limits::CALL_INLINE_BYTES_MAX.saturating_sub(call.args.len());
+        let mut named = Vec::with_capacity(call.refs.len() + call.nested.len());
+        for object in &call.refs {
+            match self.inline_argument(*object, &mut budget) {
+                Some(_) => named.extend_from_slice(&self.objects[object].contains),
+                None => named.push(*object),
+            }
+        }
+        named.extend_from_slice(&call.nested);
+        named
+    }
+
+    /// The value of a ref argument that fits the frame; the others are read from the store or asked for.
+    fn inline_argument(&self, object: ObjectId, budget: &mut usize) -> Option<&Value> {
+        let value = self.value(object)?;
+        if matches!(value, Value::Stored(_)) {
+            return None;
+        }
+        *budget = budget.checked_sub(value.frame_bytes() + ObjectId::BYTES)?;
+        Some(value)
+    }
+
+    /// The call frame of a placed task; `None` if it failed meanwhile (its actor died).
+    pub fn frame(&mut self, seq: u64) -> Option<Frame<'_>> {
+        self.tasks.contains_key(&seq).then(|| self.frame_of_kind(seq, None))
+    }
+
+    pub(super) fn frame_of_kind(&mut self, seq: u64, kind: Option<CallKind>) -> Frame<'_> {
+        self.encode_frame_refs(seq);
+        let task = &self.tasks[&seq];
+        let options = &task.call.options;
+        let mut extra = Vec::new();
+        if let Stage::Placed { worker } = task.stage
+            && let Some(lease) = self.lease_of(worker)
+            && !lease.gpus.is_empty()
+        {
+            extra.extend(lease.gpus.iter().flat_map(|gpu| gpu.to_le_bytes()));
+        }
+        let mut flags = options.flags;
+        if options.stream_ahead > 0 {
+            flags |= CALL_BACKPRESSURE;
+            extra.extend(options.stream_ahead.to_le_bytes());
+        }
+        let header = CallHeader {
+            kind: kind.unwrap_or(match task.actor {
+                Some(_) => CallKind::Method,
+                None => CallKind::Task,
+            }),
+            flags,
+            returns: options.returns,
+            task: task.stands_for.unwrap_or(TaskId { owner: self.me, seq }),
+            attempt: task.attempt,
+            max_calls: options.max_calls,
+            function: options.function,
+            job: self.job,
+        };
+        let refs = task.call.refs.len() as u32;
+        let header = header.encode(refs, task.call.args.len(), extra.len());
+        Frame { header, args: &task.call.args, extra, refs: &self.scratch }
+    }
+
+    /// The refs part of a frame, in `scratch`.
+    fn encode_frame_refs(&mut self, seq: u64) {
+        self.scratch.clear();
+        let task = &self.tasks[&seq];
+        if task.call.refs.is_empty() {
+            return;
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let task = &self.tasks[&seq];
+        let mut budget = limits::CALL_INLINE_BYTES_MAX.saturating_sub(task.call.args.len());
+        for object in &task.call.refs {
+            let value = match self.inline_argument(*object, &mut budget) {
+                Some(value) => value.clone(),
+                None => match self.value(*object) {
+                    Some(Value::Stored(location)) => Value::Stored(*location),
+                    _ => Value::Stored(Location::ASK),
+                },
+            };
+            encode_refs(&[RefArgument { object: *object, value }], &mut scratch);
+        }
+        self.scratch = scratch;
+    }
+}

@@ -1,0 +1,246 @@
+//! Steps of a program: submissions, actors, streams.
+
+use hoplo_base::{ActorId, ProcessId, TaskId};
+use hoplo_core::session::{Call as SessionCall, CreateActor, Event, StreamNext};
+use hoplo_wire::call::CALL_STREAMING;
+use hoplo_wire::node::ToNode;
+
+use super::{Fiber, Flow, Wait, ids};
+use crate::cluster::Cluster;
+use crate::workload::{Op, Submission, encode_args, shape};
+
+/// Calls of one seed.
+const SUBMISSIONS_MAX: u64 = 400;
+
+impl Cluster {
+    pub(super) fn execute(&mut self, id: ProcessId, fiber: &mut Fiber, op: &Op) -> Flow {
+        match op {
+            Op::Work(time) => return Flow::Sleep(*time),
+            Op::Submit(submission) => self.submit(id, fiber, submission),
+            Op::Put { stored, contains } => {
+                let contains = fiber.some(*contains, fiber.pc as u64);
+                return self.put(id, fiber, *stored, &contains);
+            }
+            Op::Get(pick) => {
+                if let Some(object) = fiber.pick(*pick) {
+                    self.session(id, |session, _, effects| session.want(&[object], effects));
+                    match self.read(id, object) {
+                        None => return Flow::Wait(Wait::Ready(object)),
+                        Some(result) => fiber.hold(result.unwrap_or_default()),
+                    }
+                }
+            }
+            Op::WaitAny(time) => {
+                let refs = fiber.refs.clone();
+                let deadline = *fiber.deadline.get_or_insert(self.now + *time);
+                self.session(id, |session, _, effects| session.want(&refs, effects));
+                let session = &self.client(id).session;
+                let ready = refs.iter().any(|object| session.is_ready(*object));
+                if !ready && !refs.is_empty() && self.now < deadline {
+                    return Flow::Wait(Wait::Any(refs));
+                }
+            }
+            Op::Watch(pick) => {
+                if let Some(object) = fiber.pick(*pick) {
+                    self.client(id).session.add_ref(object);
+                    self.watch(id, object);
+                }
+            }
+            Op::Drop(pick) => {
+                if !fiber.refs.is_empty() {
+                    let at = (*pick % fiber.refs.len() as u64) as usize;
+                    let object = fiber.refs.swap_remove(at);
+                    self.tell(|| format!("{id} drops {object}"));
+                    self.drop_refs(id, [object]);
+                }
+            }
+            Op::Cancel { pick, force, recursive } => {
+                if let Some(object) = fiber.pick(*pick) {
+                    self.drain(id);
+                    self.tell(|| format!("{id} cancels {object}, force {force}"));
+                    self.books.cancelled = true;
+                    let (task, force, recursive) = (object.task, *force, *recursive);
+                    let event = Event::Cancel { task, force, recursive };
+                    self.session(id, |session, now, effects| session.handle(now, event, effects));
+                }
+            }
+            Op::Create(submission, restarts) => self.create(id, fiber, submission, *restarts),
+            Op::Call(submission, pick) => {
+                if let Some(actor) = fiber.handle(*pick) {
+                    self.call(id, fiber, submission, actor);
+                }
+            }
+            Op::DropHandle(pick) => {
+                if !fiber.handles.is_empty() {
+                    let at = (*pick % fiber.handles.len() as u64) as usize;
+                    let actor = fiber.handles.swap_remove(at);
+                    self.tell(|| format!("{id} drops a handle of {actor}"));
+                    self.drop_refs(id, [actor.handle()]);
+                }
+            }
+            Op::Kill { pick, no_restart } => {
+                if let Some(actor) = fiber.handle(*pick) {
+                    self.books.actors_killed = true;
+                    self.say(id, ToNode::ActorKill { actor, no_restart: *no_restart });
+                }
+            }
+            Op::Take(pick) => return self.take_item(id, fiber, *pick),
+            Op::DropStream(pick) => {
+                if !fiber.streams.is_empty() {
+                    let at = (*pick % fiber.streams.len() as u64) as usize;
+                    let (task, taken) = fiber.streams.swap_remove(at);
+                    self.drop_stream(id, task, taken);
+                }
+            }
+            Op::Keep(pick) => {
+                if let Some(at) =
+                    (!fiber.refs.is_empty()).then(|| *pick as usize % fiber.refs.len())
+                {
+                    let object = fiber.refs.swap_remove(at);
+                    let actor = self.client(id).actor.as_mut().expect("methods run in actors");
+                    actor.kept.push(object);
+                    self.tell(|| format!("{id} keeps {object}"));
+                }
+            }
+            Op::Recall(pick) => {
+                let actor = self.client(id).actor.as_mut().expect("methods run in actors");
+                if !actor.kept.is_empty() {
+                    let at = *pick as usize % actor.kept.len();
+                    let object = actor.kept.swap_remove(at);
+                    self.watch(id, object);
+                }
+            }
+            Op::Yield { stored, contains } => {
+                return self.yield_item(id, fiber, *stored, *contains);
+            }
+        }
+        Flow::Next
+    }
+
+    pub(super) fn session_call(
+        &mut self,
+        id: ProcessId,
+        fiber: &Fiber,
+        submission: &Submission,
+    ) -> SessionCall {
+        self.drain(id);
+        self.books.submitted += 1;
+        let from = submission.program;
+        let refs = fiber.some(submission.refs, from);
+        let mut nested = fiber.some(submission.nested, from / 7);
+        for at in 0..submission.handles.min(fiber.handles.len()) {
+            nested.push(fiber.handles[(from as usize + at) % fiber.handles.len()].handle());
+        }
+        let args = encode_args(submission, fiber.depth + 1, &nested);
+        SessionCall { options: submission.options.clone(), args, refs, nested }
+    }
+
+    pub(super) fn submit(&mut self, id: ProcessId, fiber: &mut Fiber, submission: &Submission) {
+        if self.books.submitted >= SUBMISSIONS_MAX {
+            return;
+        }
+        let call = self.session_call(id, fiber, submission);
+        let parent = fiber.call.map(|call| call.task);
+        let text = format!("refs {:?}, nested {:?}", ids(&call.refs), ids(&call.nested));
+        let task =
+            self.session(id, |session, now, effects| session.submit(now, call, parent, effects));
+        let streams = submission.options.flags & CALL_STREAMING != 0;
+        self.tell(|| format!("{id} submits {task}, {text}"));
+        self.submitted(fiber, task, submission.options.returns, streams);
+    }
+
+    pub(super) fn submitted(
+        &mut self,
+        fiber: &mut Fiber,
+        task: TaskId,
+        returns: u32,
+        streams: bool,
+    ) {
+        if streams {
+            fiber.streams.push((task, 0));
+        } else {
+            fiber.refs.extend((0..returns).map(|index| task.object(index)));
+        }
+    }
+
+    pub(super) fn create(
+        &mut self,
+        id: ProcessId,
+        fiber: &mut Fiber,
+        submission: &Submission,
+        restarts: i32,
+    ) {
+        if self.books.submitted >= SUBMISSIONS_MAX {
+            return;
+        }
+        let call = self.session_call(id, fiber, submission);
+        let create = CreateActor {
+            class_name: "A".to_string(),
+            name: String::new(),
+            namespace: String::new(),
+            detached: false,
+            get_if_exists: false,
+            shape: shape(1.0),
+            held: hoplo_base::ResourceSet::new(),
+            max_restarts: restarts,
+            handle: vec![],
+            request: 0,
+        };
+        let text = format!("refs {:?}, nested {:?}", ids(&call.refs), ids(&call.nested));
+        let actor = self
+            .session(id, |session, now, effects| session.create_actor(now, call, create, effects));
+        self.tell(|| format!("{id} creates {actor}, {text}"));
+        fiber.handles.push(actor);
+    }
+
+    pub(super) fn call(
+        &mut self,
+        id: ProcessId,
+        fiber: &mut Fiber,
+        submission: &Submission,
+        actor: ActorId,
+    ) {
+        if self.books.submitted >= SUBMISSIONS_MAX {
+            return;
+        }
+        let call = self.session_call(id, fiber, submission);
+        let parent = fiber.call.map(|call| call.task);
+        let text = format!("refs {:?}, nested {:?}", ids(&call.refs), ids(&call.nested));
+        let task = self.session(id, |session, now, effects| {
+            session.submit_method(now, actor, call, parent, effects)
+        });
+        if let Ok(task) = task {
+            self.tell(|| format!("{id} calls {actor} by {task}, {text}"));
+            let streams = submission.options.flags & CALL_STREAMING != 0;
+            self.submitted(fiber, task, submission.options.returns, streams);
+        }
+    }
+
+    pub(super) fn take_item(&mut self, id: ProcessId, fiber: &mut Fiber, pick: u64) -> Flow {
+        if fiber.streams.is_empty() {
+            return Flow::Next;
+        }
+        let at = (pick % fiber.streams.len() as u64) as usize;
+        let (task, taken) = fiber.streams[at];
+        self.drain(id);
+        let next =
+            self.session(id, |session, _, effects| session.stream_next(task, taken, effects));
+        match next {
+            StreamNext::Item(object) => {
+                fiber.streams[at].1 += 1;
+                fiber.refs.push(object);
+            }
+            StreamNext::Pending => return Flow::Wait(Wait::Item(task, taken)),
+            StreamNext::End => {
+                fiber.streams.swap_remove(at);
+            }
+        }
+        Flow::Next
+    }
+
+    pub(super) fn drop_stream(&mut self, id: ProcessId, task: TaskId, taken: u32) {
+        self.tell(|| format!("{id} drops the stream of {task} after {taken}"));
+        self.books.streams_dropped.insert(task);
+        self.session(id, |session, now, effects| session.stream_drop(now, task, taken, effects));
+    }
+}

@@ -1,0 +1,80 @@
+//! How a process ended, for its callers and for people.
+
+use serde::{Deserialize, Serialize};
+
+/// How a process ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Obituary {
+    pub pid: u32,
+    pub cause: DeathCause,
+    /// The last lines it printed.
+    pub last_lines: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DeathCause {
+    Exited {
+        code: i32,
+    },
+    Signaled {
+        signal: i32,
+    },
+    /// The daemon stopped it: over its `memory=`, or the node is short of memory.
+    OutOfMemory {
+        detail: String,
+    },
+    /// Asked for: `cancel(force=True)`, `kill(actor)`, its job ended, retired, reaped.
+    Stopped {
+        reason: String,
+    },
+    /// It never got to work (fork failed, environment could not be set up).
+    NotStarted {
+        reason: String,
+    },
+}
+
+impl Obituary {
+    /// One line for people: `pid 1234 was killed by SIGKILL`.
+    pub fn headline(&self) -> String {
+        let pid = self.pid;
+        match &self.cause {
+            DeathCause::Exited { code } => format!("pid {pid} exited with code {code}"),
+            DeathCause::Signaled { signal } => {
+                format!("pid {pid} was killed by {}", signal_name(*signal))
+            }
+            DeathCause::OutOfMemory { detail } => format!("pid {pid} ran out of memory: {detail}"),
+            DeathCause::Stopped { reason } => format!("pid {pid} was stopped: {reason}"),
+            DeathCause::NotStarted { reason } => format!("a worker could not start: {reason}"),
+        }
+    }
+}
+
+fn signal_name(signal: i32) -> String {
+    let name = match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        15 => "SIGTERM",
+        _ => return format!("signal {signal}"),
+    };
+    format!("{name} ({signal})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_obituary_names_the_signal() {
+        let cause = DeathCause::Signaled { signal: 9 };
+        let obituary = Obituary { pid: 12, cause, last_lines: vec![] };
+        assert_eq!(obituary.headline(), "pid 12 was killed by SIGKILL (9)");
+    }
+}
