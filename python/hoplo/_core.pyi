@@ -452,6 +452,9 @@ class ActorCall:
 
 # ------------------------------------------------------------------------------- named by others
 
+def _holds_ref(items: list[Any]) -> bool:
+    """Whether one of the items is an ObjectRef."""
+
 def _restore_ref(id: bytes) -> ObjectRef[Any]:
     """What a pickled ref calls when it is read."""
 

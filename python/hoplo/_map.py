@@ -126,7 +126,7 @@ def _body(user: Callable[..., Any], *, star: bool, raises: bool) -> Callable[...
     def run_chunk(items: list[Any], spread: bool) -> Any:
         values: list[Any] = []
         start = time.perf_counter_ns()
-        if _core.ObjectRef in set(map(type, items)):
+        if _core._holds_ref(items):
             items = [_core.get(i) if type(i) is _core.ObjectRef else i for i in items]
         calls = starmap(user, items) if star else map(user, items)
         try:

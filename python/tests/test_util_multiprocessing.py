@@ -154,6 +154,27 @@ def test_every_way_to_call(pool):
     assert sorted(pool.imap_unordered(lambda x: x, range(7))) == list(range(7))
 
 
+class Backwards(list):
+    def __iter__(self):
+        return reversed(self[:])
+
+
+@pytest.mark.parametrize("chunksize", [None, 1, 3, 10, 11])
+@pytest.mark.parametrize(
+    "items", [range(10), tuple(range(10)), Backwards(range(10)), dict.fromkeys("abc"), (), range(0)]
+)
+def test_map_takes_any_iterable_as_iter_does(pool, items, chunksize):
+    assert pool.map(lambda x: x, items, chunksize) == list(iter(items))
+    assert pool.map(lambda x: x, iter(items), chunksize) == list(iter(items))
+
+
+@pytest.mark.parametrize("chunksize", [0, -1])
+def test_a_chunk_has_one_item_or_more(pool, chunksize):
+    for call in (pool.map, pool.starmap_async, pool.imap):
+        with pytest.raises(ValueError, match="Chunksize must be"):
+            call(abs, [1], chunksize)
+
+
 def test_imap_takes_from_an_endless_iterable_as_it_goes():
     taken = []
 

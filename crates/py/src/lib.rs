@@ -62,7 +62,7 @@ mod _core {
     #[pymodule_export]
     use super::get::{cancel, get, put, wait};
     #[pymodule_export]
-    use super::refs::{_restore_ref, ObjectRef};
+    use super::refs::{_holds_ref, _restore_ref, ObjectRef};
     #[pymodule_export]
     use super::remote::{_restore_function, RemoteFunction};
     #[pymodule_export]

@@ -7,7 +7,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
-use pyo3::types::{PyBytes, PyTuple};
+use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use crate::awaiting;
 use crate::errors;
@@ -164,6 +164,12 @@ pub(crate) fn note_or_keep(session: &Session, object: ObjectId) {
         session.client.add_ref(object);
         session.client.escape(object); // the node knows it, wherever the bytes go
     }
+}
+
+/// Whether one of `items` is a ref.
+#[pyfunction]
+pub(crate) fn _holds_ref(items: &Bound<'_, PyList>) -> bool {
+    items.iter().any(|item| item.is_exact_instance_of::<ObjectRef>())
 }
 
 /// What a pickled ref calls when it is read.

@@ -5,7 +5,8 @@
 //! ```text
 //! plain    tag, payload               None, bool, int in 64 bits, float, str, bytes, ObjectRef,
 //!                                     arrays of numpy (see `array`),
-//!                                     and tuples, lists, dicts of them   (see `plain`)
+//!                                     and tuples, lists, dicts of them   (see `plain`,
+//!                                     of numbers alone: `packed`)
 //! pickled  PICKLE, 3 zeros, buffers u32, pickle length u64,
 //!          buffers x (offset u64, length u64), pickle, gaps, buffers
 //!          each buffer at a multiple of 64 from the value's start       (see `pickled`)
@@ -27,6 +28,7 @@ mod buffer;
 mod contained;
 mod large;
 mod numpy;
+mod packed;
 mod pickled;
 mod plain;
 mod read;

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from multiprocessing import TimeoutError
 from types import TracebackType
 from typing import Any
@@ -91,7 +91,7 @@ class Pool:
     ) -> AsyncResult:
         """`func(*args, **kwds)` in a worker; `get()` of what this returns gives its result."""
         call = (tuple(args), dict(kwds or {}))
-        return self._submit(func, [[call]], CALL, callback, error_callback, single=True)
+        return self._submit(func, [[call]], 1, CALL, callback, error_callback, single=True)
 
     # Many calls, all results together.
 
@@ -111,8 +111,8 @@ class Pool:
         error_callback: Callable[[BaseException], Any] | None = None,
     ) -> AsyncResult:
         """`map`, without waiting."""
-        chunks = self._chunks(iterable, chunksize)
-        return self._submit(func, chunks, ITEM, callback, error_callback)
+        chunks, count = self._chunks(iterable, chunksize)
+        return self._submit(func, chunks, count, ITEM, callback, error_callback)
 
     def starmap(
         self,
@@ -133,8 +133,8 @@ class Pool:
         error_callback: Callable[[BaseException], Any] | None = None,
     ) -> AsyncResult:
         """`starmap`, without waiting."""
-        chunks = self._chunks(iterable, chunksize)
-        return self._submit(func, chunks, STAR, callback, error_callback)
+        chunks, count = self._chunks(iterable, chunksize)
+        return self._submit(func, chunks, count, STAR, callback, error_callback)
 
     # Many calls, each result as it comes.
 
@@ -193,23 +193,33 @@ class Pool:
         if self._closed:
             raise ValueError("Pool not running")
 
-    def _chunks(self, iterable: Iterable[Any], chunksize: int | None) -> list[list[Any]]:
-        items = iterable if isinstance(iterable, list) else list(iterable)
+    def _chunks(
+        self, iterable: Iterable[Any], chunksize: int | None
+    ) -> tuple[Iterator[list[Any]], int]:
+        """The chunks, which are cut as they are taken, and how many."""
+        # Any other is taken whole: what its iterator raises comes before the first call.
+        as_it_is = type(iterable) in (list, tuple, range)
+        items: Any = iterable if as_it_is else list(iterable)
         if chunksize is None:
             chunksize = max(1, -(-len(items) // (self._processes * _CHUNKS_PER_WORKER)))
-        return list(in_chunks(items, chunksize))
+        elif chunksize < 1:
+            raise ValueError(f"Chunksize must be 1+, not {chunksize}")
+        starts = range(0, len(items), chunksize)
+        pieces = (items[start : start + chunksize] for start in starts)
+        return pieces if type(items) is list else map(list, pieces), len(starts)
 
     def _submit(
         self,
         func: Callable[..., Any],
-        chunks: list[list[Any]],
+        chunks: Iterable[list[Any]],
+        count: int,
         how: int,
         callback: Callable[[Any], Any] | None,
         error_callback: Callable[[BaseException], Any] | None,
         single: bool = False,
     ) -> AsyncResult:
         self._refuse_when_closed()
-        result = AsyncResult(len(chunks), callback, error_callback, single)
+        result = AsyncResult(count, callback, error_callback, single)
         function = hoplo.put(Function(func))
         for index, chunk in enumerate(chunks):
             self._dispatcher.post(Chunk(function, how, chunk, index, result._accept))

@@ -10,6 +10,7 @@
 //! TUPLE LIST   u32 count, items
 //! DICT     u32 count, (key, value) each
 //! ARRAY    see `array`
+//! PACKED   a tuple or list of numbers: see `packed`
 //! ```
 //!
 //! Lengths below 255 are one byte: 255 announces eight more.
@@ -24,6 +25,7 @@ use pyo3::{PyTypeInfo, exceptions::PyMemoryError};
 
 use super::array::{self, Array};
 use super::numpy::Numpy;
+use super::packed::{self, Items};
 use crate::errors::malformed;
 use crate::refs::ObjectRef;
 
@@ -35,10 +37,11 @@ const FLOAT: u8 = 5;
 const STR: u8 = 6;
 const BYTES: u8 = 7;
 const REF: u8 = 8;
-const TUPLE: u8 = 9;
-const LIST: u8 = 10;
+pub(super) const TUPLE: u8 = 9;
+pub(super) const LIST: u8 = 10;
 const DICT: u8 = 11;
 pub(super) const ARRAY: u8 = 12;
+pub(super) const PACKED: u8 = 13;
 
 const DEPTH_MAX: u32 = 8;
 /// Data of this size and more is not copied before the value's size is known.
@@ -67,6 +70,7 @@ pub(super) fn write(
         contains,
         segments: Vec::new(),
         left_out: 0,
+        packed: 0,
         arrays: Set::default(),
         first_array: false,
     };
@@ -90,6 +94,8 @@ struct Writer<'a, 'py> {
     segments: Vec<Segment>,
     /// Bytes of all segments.
     left_out: usize,
+    /// Bytes of packed numbers.
+    packed: usize,
     /// Addresses of those inside containers.
     arrays: Set<usize>,
     /// An array was met before numpy's interface was there.
@@ -213,11 +219,14 @@ impl Writer<'_, '_> {
             let shared = shared || depth > 0 && ffi::Py_REFCNT(object) > 1;
             (ffi::PyTuple_GET_SIZE(object), shared)
         };
-        self.begin(TUPLE, len as usize, depth)
-            && (0..len).all(|at| {
-                // SAFETY: in bounds; a tuple keeps its items.
-                self.any(unsafe { ffi::PyTuple_GET_ITEM(object, at) }, depth + 1, shared)
-            })
+        self.has_room(depth)
+            // SAFETY: attached; the tuple is alive.
+            && (self.packed(unsafe { Items::of_tuple(object) })
+                || self.begin(TUPLE, len as usize)
+                    && (0..len).all(|at| {
+                        // SAFETY: in bounds; a tuple keeps its items.
+                        self.any(unsafe { ffi::PyTuple_GET_ITEM(object, at) }, depth + 1, shared)
+                    }))
     }
 
     /// SAFETY: `object` is a live list.
@@ -227,11 +236,14 @@ impl Writer<'_, '_> {
             (ffi::PyList_GET_SIZE(object), shared || depth > 0 && ffi::Py_REFCNT(object) > 1)
         };
         !shared
-            && self.begin(LIST, len as usize, depth)
-            && (0..len).all(|at| {
-                // SAFETY: in bounds, since nothing changes the list meanwhile.
-                self.any(unsafe { ffi::PyList_GET_ITEM(object, at) }, depth + 1, false)
-            })
+            && self.has_room(depth)
+            // SAFETY: attached; the list is alive, and nothing changes it meanwhile.
+            && (self.packed(unsafe { Items::of_list(object) })
+                || self.begin(LIST, len as usize)
+                    && (0..len).all(|at| {
+                        // SAFETY: in bounds, as above.
+                        self.any(unsafe { ffi::PyList_GET_ITEM(object, at) }, depth + 1, false)
+                    }))
     }
 
     /// SAFETY: `object` is a live dict.
@@ -240,7 +252,7 @@ impl Writer<'_, '_> {
         let (len, shared) = unsafe {
             (ffi::PyDict_Size(object), shared || depth > 0 && ffi::Py_REFCNT(object) > 1)
         };
-        if shared || !self.begin(DICT, len as usize, depth) {
+        if shared || !self.has_room(depth) || !self.begin(DICT, len as usize) {
             return false;
         }
         let (mut at, mut key, mut value) = (0, std::ptr::null_mut(), std::ptr::null_mut());
@@ -253,10 +265,20 @@ impl Writer<'_, '_> {
         true
     }
 
-    fn begin(&mut self, tag: u8, count: usize, depth: u32) -> bool {
-        if depth >= DEPTH_MAX || self.out.len() - self.base > INLINE_BYTES_MAX {
-            return false;
-        }
+    fn packed(&mut self, items: Items<'_>) -> bool {
+        let before = self.out.len();
+        let written = items.write(self.out);
+        self.packed += self.out.len() - before;
+        written
+    }
+
+    /// Whether one more container may be written here. In many of them, pickle's memo writes what
+    /// repeats only once; packed numbers it would not write shorter.
+    fn has_room(&self, depth: u32) -> bool {
+        depth < DEPTH_MAX && self.out.len() - self.base - self.packed <= INLINE_BYTES_MAX
+    }
+
+    fn begin(&mut self, tag: u8, count: usize) -> bool {
         self.out.push(tag);
         self.count(count);
         true
@@ -394,6 +416,7 @@ impl<'a, 'py> PlainReader<'a, 'py> {
                 dict.into_any()
             }
             ARRAY => array::read(self)?,
+            PACKED => packed::read(self)?,
             tag => return Err(malformed(format_args!("a value has tag {tag}"))),
         })
     }
@@ -431,4 +454,4 @@ impl<'a, 'py> PlainReader<'a, 'py> {
     }
 }
 
-const _: () = assert!(ARRAY < super::PICKLE, "a first byte tells plain from pickled");
+const _: () = assert!(PACKED < super::PICKLE, "a first byte tells plain from pickled");
