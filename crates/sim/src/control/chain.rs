@@ -79,7 +79,8 @@ impl World {
         }
     }
 
-    /// CHAIN-3: acknowledged here, so on the disk of every member of that configuration.
+    /// CHAIN-3: acknowledged here, so on the disk of every member of that configuration, but for those that a
+    /// newer one left out: they may have come back, and dropped what they did not know to be committed.
     pub fn check_stable_everywhere(&mut self, id: ReplicaId, shard: ShardId, index: u64) {
         if !self.rng.one_in(8) {
             return;
@@ -88,8 +89,12 @@ impl World {
         // Who was just promoted is not relied on before it has acted.
         let config = config.expect("it answers");
         let added = config.added.map(|(who, _)| who);
-        let members = config.members.iter().filter(|member| Some(member.replica) != added);
-        let members: Vec<_> = members.cloned().collect();
+        let newest =
+            self.store.config().and_then(|it| it.shards.iter().find(|it| it.shard == shard));
+        let newest = newest.expect("a replica was told of it").members.clone();
+        let counts = |who| Some(who) != added && newest.iter().any(|it| it.replica == who);
+        let members: Vec<_> =
+            config.members.iter().filter(|it| counts(it.replica)).cloned().collect();
         for member in members {
             let Some(disk) = self.hosts[&member.replica.node.0].disks.get(&shard) else {
                 panic!("CHAIN-3: {member:?} has no disk of {shard:?}");
