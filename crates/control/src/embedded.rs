@@ -98,7 +98,8 @@ pub struct Embedded {
     /// Readable when the cold tier has reported something.
     wake: Arc<OwnedFd>,
     client: ClientId,
-    /// Of the last update.
+    /// Of its session, and the last update (see `Request::Update`).
+    born: u64,
     seq: u64,
     epoch: Epoch,
     effects: Vec<Effect>,
@@ -154,6 +155,7 @@ impl Embedded {
             reports,
             wake,
             client: ClientId(micros()),
+            born: 0,
             seq: 0,
             epoch: Epoch(1),
             effects,
@@ -188,6 +190,8 @@ impl Embedded {
         loop {
             let waits = self.replica.status().disk.is_none();
             match self.try_update(ops.clone(), deadline) {
+                // Nothing is lost with it: each update is answered before the next one comes.
+                Err(Refusal::SessionOver { upto }) if upto != self.born => self.born = upto,
                 Err(Refusal::Busy(_)) if waits && clock() < deadline => {
                     self.wait_for_cold(deadline);
                 }
@@ -267,7 +271,8 @@ impl Embedded {
 
     fn try_update(&mut self, ops: Vec<Op>, deadline: Instant) -> Result<Vec<Outcome>, Refusal> {
         let (seq, answered) = (self.seq + 1, self.seq);
-        let request = Request::Update { shard: SHARD, epoch: self.epoch, seq, answered, ops };
+        let (epoch, born) = (self.epoch, self.born);
+        let request = Request::Update { shard: SHARD, epoch, born, seq, answered, ops };
         self.handle(Event::Request { from: self.client, request });
         loop {
             match self.responses.pop_front() {

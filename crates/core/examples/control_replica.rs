@@ -92,7 +92,7 @@ fn main() {
                 Op::Put { key, value: vec![7; 512], expected: None, finished: false }
             });
             let (shard, epoch, ops) = (SHARD, Epoch(1), ops.collect());
-            let request = Request::Update { shard, epoch, seq, answered: seq - 1, ops };
+            let request = Request::Update { shard, epoch, born: 0, seq, answered: seq - 1, ops };
             answered += run(&mut replicas, 0, Event::Request { from: ClientId(1), request });
         }
         let took = began.elapsed();

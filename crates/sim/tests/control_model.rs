@@ -444,7 +444,8 @@ impl Model for Bound {
                 let key = Key { table: Table::Kv, bytes: b"k".to_vec() };
                 let value = vec![client as u8];
                 let ops = vec![Op::Put { key, value, expected: None, finished: false }];
-                let request = Request::Update { shard: SHARD, epoch, seq: 1, answered: 0, ops };
+                let request =
+                    Request::Update { shard: SHARD, epoch, born: 0, seq: 1, answered: 0, ops };
                 state.handle(at, Event::Request { from: ClientId(client as u64), request });
             }
             Action::Queries(at) => {

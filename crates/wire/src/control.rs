@@ -23,6 +23,21 @@ pub enum Table {
     Event,
 }
 
+impl Table {
+    /// In the order of keys; a table's place here is its number on disk.
+    pub const ALL: [Self; 9] = [
+        Self::Node,
+        Self::Job,
+        Self::Function,
+        Self::Object,
+        Self::Task,
+        Self::Actor,
+        Self::PlacementGroup,
+        Self::Kv,
+        Self::Event,
+    ];
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
     pub table: Table,
@@ -100,7 +115,9 @@ pub struct Entry {
     pub committed: u64,
     /// Absent for what the head enters by itself.
     pub client: Option<ClientId>,
-    /// 1, 2, 3, ... per client and shard; 0 without a client.
+    /// The client's session is younger than all that had ended up to this entry (see `Request::Update`).
+    pub born: u64,
+    /// In a session each is one more than the one before; 0 without a client.
     pub seq: u64,
     /// The client has seen the outcomes of all batches up to this one.
     pub answered: u64,
@@ -114,6 +131,7 @@ pub struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
     pub client: ClientId,
+    pub born: u64,
     pub last_seq: u64,
     /// Of the batches up to `last_seq` that are the last ones: index of the entry and its outcomes.
     pub outcomes: Vec<(u64, Vec<Outcome>)>,
@@ -137,6 +155,8 @@ pub struct Chunk {
     pub archived: Vec<(Key, Row)>,
     /// All sessions; only in the last chunk.
     pub sessions: Vec<Session>,
+    /// The newest entry that ended sessions (0: none did); only in the last chunk.
+    pub sessions_over: u64,
 }
 
 /// One record of the stream that is log, snapshot and state transfer.
@@ -240,8 +260,9 @@ pub enum Refusal {
     NotMine(String),
     #[error("batch {expected} of this client comes next, not this one")]
     Gap { expected: u64 },
-    #[error("nothing was heard of this client for so long that its session is over")]
-    SessionOver,
+    /// A session that begins now is `born: upto`.
+    #[error("the session of this client is over, or it never had one")]
+    SessionOver { upto: u64 },
     #[error("the key has {bytes} bytes, at most {max} are allowed")]
     KeyTooLong { bytes: u64, max: u64 },
     #[error("the value has {bytes} bytes, at most {max} are allowed")]
@@ -279,9 +300,14 @@ pub enum Speaker {
 /// From a client to a replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
+    /// A session is a client's batches of one `born`: the newest entry that ended sessions, as far as the
+    /// client was told (by `SessionOver`; 0 at first). Its first batch may have any seq after all that are
+    /// `answered`, each following one is one more. A session that ended was born before the entry that
+    /// ended it, so what is left of it is refused for ever.
     Update {
         shard: ShardId,
         epoch: Epoch,
+        born: u64,
         seq: u64,
         answered: u64,
         ops: Vec<Op>,
@@ -314,6 +340,18 @@ pub enum Request {
         shard: ShardId,
         subscription: u64,
     },
+}
+
+impl Request {
+    pub fn shard(&self) -> ShardId {
+        match self {
+            Self::Update { shard, .. }
+            | Self::Query { shard, .. }
+            | Self::Subscribe { shard, .. }
+            | Self::Credit { shard, .. }
+            | Self::Unsubscribe { shard, .. } => *shard,
+        }
+    }
 }
 
 /// From a replica to a client.

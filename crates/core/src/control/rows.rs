@@ -360,17 +360,8 @@ mod tests {
             why: None,
         };
         assert_eq!(validate(&entry.key(), &entry.to_value()), Ok(()));
-        let tables = [
-            Table::Node,
-            Table::Job,
-            Table::Function,
-            Table::Object,
-            Table::Task,
-            Table::Actor,
-            Table::PlacementGroup,
-            Table::Event,
-        ];
-        for table in tables {
+        // Values of kv are the user's.
+        for table in Table::ALL.into_iter().filter(|table| *table != Table::Kv) {
             let key = Key { table, bytes: vec![1] };
             for value in [vec![], vec![ROW_FORMAT], vec![ROW_FORMAT + 1, 0], vec![0xff; 40]] {
                 let refused = validate(&key, &value);

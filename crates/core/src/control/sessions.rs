@@ -3,13 +3,21 @@
 //! ```text
 //!   (none) --seq 1--> last 1 --seq 2--> last 2 ... --ended by the head, after long silence--> (none)
 //! ```
-//! A client's batches are applied in the order of their seqs, without gaps (the head sees to it), so one number
+//! A session's batches are applied in the order of their seqs, without gaps (the head sees to it), so one number
 //! says what was applied. Outcomes are kept until the client says that it has `answered` them, so that
 //! a batch that is sent again gets the answer of the first time.
 //!
+//! Nothing is kept of a session that ended, but one number for all of them: `over`, the newest entry that ended
+//! any. A session says when it was `born`: which `over` its client knew. One that ended was born before the
+//! entry that ended it, so a batch of a session that is not here and was born before `over` is refused; only
+//! `born == over` may begin. So a batch that was applied is never taken again, however late a copy
+//! of it comes.
+//!
 //! # Invariants
+//! - CHAIN-4: a batch is applied at most once.
 //! - SESS-1: the outcomes are those of the last batches, without gaps, up to `last_seq`.
 //! - SESS-2: `bytes` counts all sessions.
+//! - SESS-3: no session is born after `over`.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,14 +27,25 @@ use hoplo_wire::control::{ClientId, Outcome, Session};
 #[derive(Clone, Debug, Default)]
 pub struct Sessions {
     held: BTreeMap<ClientId, Held>,
+    /// The newest entry that ended sessions; 0 if none did.
+    over: u64,
     bytes: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Held {
+    born: u64,
     last_seq: u64,
     /// Index of the entry, and outcomes of its operations.
     outcomes: VecDeque<(u64, Vec<Outcome>)>,
+}
+
+/// One of a client's batches in a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchId {
+    /// Of its session.
+    pub born: u64,
+    pub seq: u64,
 }
 
 /// What is known of a batch.
@@ -55,16 +74,18 @@ impl Sessions {
     pub fn applied(
         &mut self,
         client: ClientId,
-        seq: u64,
+        batch: BatchId,
         answered: u64,
         index: u64,
         outcomes: Vec<Outcome>,
     ) {
+        let BatchId { born, seq } = batch;
         let held = self.held.entry(client).or_insert_with(|| {
             self.bytes += CONTROL_SESSION_OVERHEAD as u64;
-            Held::default()
+            Held { born, last_seq: seq - 1, outcomes: VecDeque::new() }
         });
-        assert_eq!(seq, held.last_seq + 1, "CHAIN-4: {client:?} at entry {index}");
+        let follows = BatchId { born: held.born, seq: held.last_seq + 1 };
+        assert_eq!(batch, follows, "CHAIN-4: {client:?} at entry {index}");
         held.last_seq = seq;
         self.bytes += outcome_bytes(&outcomes);
         held.outcomes.push_back((index, outcomes));
@@ -75,11 +96,20 @@ impl Sessions {
         }
     }
 
-    pub fn ended(&mut self, client: ClientId) {
-        if let Some(held) = self.held.remove(&client) {
-            self.bytes -= CONTROL_SESSION_OVERHEAD as u64;
-            self.bytes -= held.outcomes.iter().map(|(_, it)| outcome_bytes(it)).sum::<u64>();
+    /// Entry `index` ended these clients' sessions.
+    pub fn ended(&mut self, index: u64, clients: &[ClientId]) {
+        for client in clients {
+            self.over = index;
+            if let Some(held) = self.held.remove(client) {
+                self.bytes -= CONTROL_SESSION_OVERHEAD as u64;
+                self.bytes -= held.outcomes.iter().map(|(_, it)| outcome_bytes(it)).sum::<u64>();
+            }
         }
+    }
+
+    /// Who begins a session now is born here.
+    pub fn over(&self) -> u64 {
+        self.over
     }
 
     pub fn remembered(&self, client: ClientId, seq: u64) -> Remembered {
@@ -96,9 +126,9 @@ impl Sessions {
         }
     }
 
-    /// Absent: nothing was applied of this client.
-    pub fn last_seq(&self, client: ClientId) -> Option<u64> {
-        self.held.get(&client).map(|held| held.last_seq)
+    /// Absent: the client has no session.
+    pub fn last(&self, client: ClientId) -> Option<BatchId> {
+        self.held.get(&client).map(|held| BatchId { born: held.born, seq: held.last_seq })
     }
 
     pub fn clients(&self) -> impl Iterator<Item = ClientId> {
@@ -109,19 +139,21 @@ impl Sessions {
     pub fn to_wire(&self) -> Vec<Session> {
         let session = |(client, held): (&ClientId, &Held)| Session {
             client: *client,
+            born: held.born,
             last_seq: held.last_seq,
             outcomes: held.outcomes.iter().cloned().collect(),
         };
         self.held.iter().map(session).collect()
     }
 
-    pub fn from_wire(sessions: &[Session]) -> Self {
-        let mut new = Self::default();
+    pub fn from_wire(sessions: &[Session], over: u64) -> Self {
+        let mut new = Self { over, ..Self::default() };
         for session in sessions {
             let outcomes = VecDeque::from(session.outcomes.clone());
             new.bytes += CONTROL_SESSION_OVERHEAD as u64;
             new.bytes += outcomes.iter().map(|(_, it)| outcome_bytes(it)).sum::<u64>();
-            new.held.insert(session.client, Held { last_seq: session.last_seq, outcomes });
+            let (born, last_seq) = (session.born, session.last_seq);
+            new.held.insert(session.client, Held { born, last_seq, outcomes });
         }
         new
     }
@@ -143,6 +175,7 @@ impl Sessions {
         for held in self.held.values() {
             assert!(held.outcomes.len() as u64 <= held.last_seq, "SESS-1");
             assert!(held.outcomes.iter().is_sorted_by_key(|(index, _)| *index), "SESS-1");
+            assert!(held.born <= self.over, "SESS-3");
             bytes += CONTROL_SESSION_OVERHEAD as u64;
             bytes += held.outcomes.iter().map(|(_, it)| outcome_bytes(it)).sum::<u64>();
         }
@@ -156,6 +189,10 @@ mod tests {
 
     const CLIENT: ClientId = ClientId(7);
 
+    fn at(seq: u64) -> BatchId {
+        BatchId { born: 0, seq }
+    }
+
     fn outcome(version: u64) -> Vec<Outcome> {
         vec![Outcome::Done { version }]
     }
@@ -164,8 +201,8 @@ mod tests {
     fn a_batch_that_is_sent_again_gets_its_first_answer() {
         let mut sessions = Sessions::new();
         assert_eq!(sessions.remembered(CLIENT, 1), Remembered::New);
-        sessions.applied(CLIENT, 1, 0, 10, outcome(1));
-        sessions.applied(CLIENT, 2, 0, 12, outcome(2));
+        sessions.applied(CLIENT, at(1), 0, 10, outcome(1));
+        sessions.applied(CLIENT, at(2), 0, 12, outcome(2));
         let first = Remembered::Applied { index: 10, outcomes: outcome(1) };
         assert_eq!(sessions.remembered(CLIENT, 1), first);
         assert_eq!(sessions.remembered(CLIENT, 3), Remembered::New);
@@ -176,26 +213,26 @@ mod tests {
     fn outcomes_go_when_the_client_knows_them_and_with_the_session() {
         let mut sessions = Sessions::new();
         for seq in 1..=4 {
-            sessions.applied(CLIENT, seq, seq.saturating_sub(2), 10 + seq, outcome(seq));
+            sessions.applied(CLIENT, at(seq), seq.saturating_sub(2), 10 + seq, outcome(seq));
         }
         assert_eq!(sessions.remembered(CLIENT, 2), Remembered::Forgotten);
         let third = Remembered::Applied { index: 13, outcomes: outcome(3) };
         assert_eq!(sessions.remembered(CLIENT, 3), third);
-        sessions.applied(CLIENT, 5, u64::MAX, 20, outcome(5));
+        sessions.applied(CLIENT, at(5), u64::MAX, 20, outcome(5));
         let last = Remembered::Applied { index: 20, outcomes: outcome(5) };
         assert_eq!(sessions.remembered(CLIENT, 5), last, "a client cannot know what it waits for");
-        let copy = Sessions::from_wire(&sessions.to_wire());
+        let copy = Sessions::from_wire(&sessions.to_wire(), sessions.over());
         assert_eq!(copy.remembered(CLIENT, 5), last);
         copy.check();
-        sessions.ended(CLIENT);
-        assert_eq!((sessions.bytes(), sessions.last_seq(CLIENT)), (0, None));
+        sessions.ended(21, &[CLIENT]);
+        assert_eq!((sessions.bytes(), sessions.last(CLIENT), sessions.over()), (0, None, 21));
     }
 
     #[test]
     #[should_panic(expected = "CHAIN-4")]
     fn no_batch_is_applied_twice() {
         let mut sessions = Sessions::new();
-        sessions.applied(CLIENT, 1, 0, 10, outcome(1));
-        sessions.applied(CLIENT, 1, 0, 11, outcome(2));
+        sessions.applied(CLIENT, at(1), 0, 10, outcome(1));
+        sessions.applied(CLIENT, at(1), 0, 11, outcome(2));
     }
 }

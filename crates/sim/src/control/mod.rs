@@ -22,6 +22,7 @@ mod faults;
 mod feed;
 pub mod linear;
 mod network;
+mod once;
 mod plan;
 mod process;
 mod sabotage;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hoplo_base::Instant;
+use hoplo_base::limits::CONTROL_SESSION_IDLE;
 
 use crate::rng::Rng;
 
@@ -29,6 +30,8 @@ pub struct Plan {
     pub memory_bytes: u64,
     pub recent_bytes: u64,
     pub snapshot_bytes: u64,
+    /// So long without a word, and a client's session ends.
+    pub session_idle: Duration,
     /// Clocks run up to so many millionths too fast or too slow.
     pub drift_ppm: i64,
     /// Absent: nothing goes wrong.
@@ -88,6 +91,12 @@ impl Plan {
             memory_bytes: [1 << 14, 1 << 16, 1 << 22][rng.below(3) as usize],
             recent_bytes: [1 << 10, 1 << 13, 1 << 20][rng.below(3) as usize],
             snapshot_bytes: [1 << 12, 1 << 14, 1 << 24][rng.below(3) as usize],
+            session_idle: [
+                CONTROL_SESSION_IDLE,
+                CONTROL_SESSION_IDLE,
+                Duration::from_millis(2_000),
+                Duration::from_millis(300),
+            ][rng.below(4) as usize],
             drift_ppm: if rng.one_in(2) { DRIFT_PPM_MAX } else { 100 },
             faults,
             prints: std::env::var_os("HOPLO_SIM_PRINT").is_some(),

@@ -146,6 +146,7 @@ impl World {
         options.memory_bytes = self.plan.memory_bytes;
         options.recent_bytes = self.plan.recent_bytes;
         options.snapshot_bytes = self.plan.snapshot_bytes;
+        options.session_idle = self.plan.session_idle;
         let host = self.hosts.get_mut(&id.node.0).expect("a host");
         let reads = host.clock.reads(now);
         let disk = host.disks.entry(shard).or_default();
@@ -361,13 +362,7 @@ impl World {
     }
 
     fn request(&mut self, id: ReplicaId, number: u64, request: Request) {
-        let shard = match &request {
-            Request::Update { shard, .. }
-            | Request::Query { shard, .. }
-            | Request::Subscribe { shard, .. }
-            | Request::Credit { shard, .. }
-            | Request::Unsubscribe { shard, .. } => *shard,
-        };
+        let shard = request.shard();
         let client = self.clients[&number].id;
         if self.process(id).is_some_and(|process| process.held.contains_key(&shard)) {
             let event = replica::Event::Request { from: client, request };

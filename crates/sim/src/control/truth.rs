@@ -12,6 +12,8 @@ use hoplo_wire::control::{
     Answer, Change, ClientId, Entry, Key, Op, Outcome, Query, Response, Row, ShardId, Table,
 };
 
+use super::once::Once;
+
 #[derive(Default)]
 pub struct Truth {
     shard: Option<ShardId>,
@@ -22,7 +24,7 @@ pub struct Truth {
     seen: BTreeMap<Key, Vec<(u64, Option<Row>, bool)>>,
     changes: Vec<Change>,
     outcomes: BTreeMap<(ClientId, u64), (u64, Vec<Outcome>)>,
-    last_seq: BTreeMap<ClientId, u64>,
+    once: Once,
     /// The highest index of an answer that reached a client: nobody may answer from before it to who asks
     /// from now on.
     pub reached: u64,
@@ -31,6 +33,10 @@ pub struct Truth {
 impl Truth {
     pub fn new(shard: ShardId) -> Self {
         Self { shard: Some(shard), ..Self::default() }
+    }
+
+    pub fn is_there(&self, value: &[u8]) -> bool {
+        self.once.is_there(value)
     }
 
     pub fn last(&self) -> u64 {
@@ -50,15 +56,7 @@ impl Truth {
             return;
         }
         assert_eq!(entry.index, known + 1, "CHAIN-2: applied {entry:?} after {known}");
-        if let Some(client) = entry.client {
-            let last = self.last_seq.entry(client).or_insert(0);
-            assert_eq!(
-                entry.seq,
-                *last + 1,
-                "CHAIN-4: the batches of {client:?} come in order, once"
-            );
-            *last = entry.seq;
-        }
+        self.once.applied(entry);
         let outcomes: Vec<Outcome> =
             entry.ops.iter().map(|op| self.apply(entry.index, op)).collect();
         if let Some(client) = entry.client {

@@ -20,19 +20,6 @@ const FORMAT: u128 = 1;
 /// Old flushes that one new flush makes room for.
 const TRIMMED_PER_FLUSH: usize = 8;
 
-/// In order of their numbers on disk, which is the order of keys.
-const TABLES: [Table; 9] = [
-    Table::Node,
-    Table::Job,
-    Table::Function,
-    Table::Object,
-    Table::Task,
-    Table::Actor,
-    Table::PlacementGroup,
-    Table::Kv,
-    Table::Event,
-];
-
 pub(super) struct ColdFile {
     reader: Reader,
     /// Of the last flush, microseconds since 1970; each is later than the one before.
@@ -252,7 +239,7 @@ impl Reader {
 
     fn parse_key(&self, bytes: &[u8]) -> Result<Key, ColdError> {
         let (number, rest) = bytes.split_first().ok_or_else(|| self.damaged("an empty key"))?;
-        let table = TABLES.get(usize::from(*number));
+        let table = Table::ALL.get(usize::from(*number));
         let table = *table.ok_or_else(|| self.damaged(format!("a key of table {number}")))?;
         Ok(Key { table, bytes: rest.to_vec() })
     }
@@ -306,7 +293,7 @@ fn named(options: &ColdOptions, error: impl Into<redb::Error>) -> ColdError {
 }
 
 fn key_bytes(key: &Key) -> Vec<u8> {
-    let number = TABLES.iter().position(|table| *table == key.table);
+    let number = Table::ALL.iter().position(|table| *table == key.table);
     let mut bytes = Vec::with_capacity(key.bytes.len() + 1);
     bytes.push(number.expect("all tables are listed") as u8);
     bytes.extend_from_slice(&key.bytes);

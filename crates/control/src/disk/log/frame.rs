@@ -262,6 +262,7 @@ mod tests {
             rows: vec![],
             archived: vec![],
             sessions: vec![],
+            sessions_over: 0,
         };
         let mut out = vec![1, 2, 3];
         put_record(&mut out, &Record::Chunk(chunk.clone()), 77, Position::new(1, 2));

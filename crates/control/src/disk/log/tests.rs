@@ -49,6 +49,7 @@ fn entry(index: u64, epoch: u64) -> Record {
         epoch: Epoch(epoch),
         committed: index.saturating_sub(1),
         client: Some(ClientId(1)),
+        born: 0,
         seq: index,
         answered: 0,
         ops,
@@ -62,7 +63,17 @@ fn chunk(snapshot: u64, as_of: u64, from: Option<u8>, last: bool) -> Record {
     let epoch = Epoch(1);
     let from = from.map(key);
     let (rows, archived, sessions) = (vec![], vec![], vec![]);
-    Record::Chunk(Chunk { snapshot, as_of, epoch, from, until, rows, archived, sessions })
+    Record::Chunk(Chunk {
+        snapshot,
+        as_of,
+        epoch,
+        from,
+        until,
+        rows,
+        archived,
+        sessions,
+        sessions_over: 0,
+    })
 }
 
 fn read(options: LogOptions) -> Result<(Vec<Record>, Option<Cut>), LogError> {

@@ -315,13 +315,7 @@ impl Server {
     }
 
     fn on_request(&mut self, link: LinkId, from: ClientId, request: Request) {
-        let shard = match &request {
-            Request::Update { shard, .. }
-            | Request::Query { shard, .. }
-            | Request::Subscribe { shard, .. }
-            | Request::Credit { shard, .. }
-            | Request::Unsubscribe { shard, .. } => *shard,
-        };
+        let shard = request.shard();
         if self.hosted.contains_key(&shard) {
             self.shard(shard, Event::Request { from, request });
         } else if let Some(response) = not_hosted(request) {

@@ -8,7 +8,8 @@
 //! A shard's batches carry seq 1, 2, 3, ... and stay in its window, in order, until they are answered: after a new
 //! configuration, a lost connection, a gap or a silence they are sent again as they were, and the chain
 //! drops what it has already. Calls that find the window full wait in the queue and travel in one batch
-//! when there is room. A batch that ran out of its caller's time is sent on until it is answered, because the next
+//! when there is room. The first batch of a session is empty and goes alone: when the shard does not know
+//! the session (nothing was heard of this client for an hour, or it is new), nothing is in doubt. A batch that ran out of its caller's time is sent on until it is answered, because the next
 //! ones count on its seq. One that is refused for good gives its seq to an empty batch.
 //!
 //! The client connects to all members of a chain beforehand, so that none has to be dialled when the chain

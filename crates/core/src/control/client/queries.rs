@@ -125,7 +125,9 @@ impl Client {
                 shard.retry_later(now);
                 self.ask_soon(now);
             }
-            Refusal::Busy(_) | Refusal::Gap { .. } | Refusal::SessionOver => shard.retry_later(now),
+            Refusal::Busy(_) | Refusal::Gap { .. } | Refusal::SessionOver { .. } => {
+                shard.retry_later(now)
+            }
             Refusal::KeyTooLong { .. }
             | Refusal::ValueTooLong { .. }
             | Refusal::BatchTooLarge(_)

@@ -16,7 +16,12 @@ struct World {
     client: Client,
     now: Instant,
     effects: Vec<Effect>,
+    /// The shard knows new sessions at once.
+    opens: bool,
 }
+
+/// The seq of a client's first batch.
+const OPENING: u64 = 1;
 
 fn replica(number: u64) -> ReplicaId {
     ReplicaId { node: NodeId(number), incarnation: 1 }
@@ -67,7 +72,7 @@ impl World {
         let options =
             ClientOptions { me: ClientId(5), coordinators: vec!["host:1".into(), "host:2".into()] };
         let client = Client::new(options, Instant::ZERO);
-        Self { client, now: Instant::ZERO, effects: Vec::new() }
+        Self { client, now: Instant::ZERO, effects: Vec::new(), opens: true }
     }
 
     /// Head 1, tail 2, both connected.
@@ -91,6 +96,25 @@ impl World {
     fn event(&mut self, event: Event) {
         self.client.handle(self.now, event, &mut self.effects);
         self.client.check();
+        if self.opens {
+            self.open();
+        }
+    }
+
+    /// Answers the empty batch that begins a session. Tests count seqs from there.
+    fn open(&mut self) {
+        let opening = |effect: &Effect| match effect {
+            Effect::Send { request: Request::Update { shard, seq: OPENING, .. }, .. } => {
+                Some(*shard)
+            }
+            _ => None,
+        };
+        let shards: Vec<ShardId> = self.effects.iter().filter_map(opening).collect();
+        self.effects.retain(|effect| opening(effect).is_none());
+        for shard in shards {
+            let outcomes = vec![];
+            self.response(2, Response::Updated { shard, seq: OPENING, index: 1, outcomes });
+        }
     }
 
     fn told(&mut self, config: ClusterConfig) {
@@ -111,11 +135,12 @@ impl World {
     }
 
     fn updated(&mut self, seq: u64, versions: &[u64]) {
-        let outcomes = done(versions);
+        let (outcomes, seq) = (done(versions), OPENING + seq);
         self.response(2, Response::Updated { shard: ShardId(0), seq, index: seq, outcomes });
     }
 
     fn refused(&mut self, seq: u64, why: Refusal) {
+        let seq = OPENING + seq;
         self.response(1, Response::UpdateRefused { shard: ShardId(0), seq, why });
     }
 
@@ -127,7 +152,18 @@ impl World {
     fn updates(&mut self) -> Vec<(u64, u64, u64, usize)> {
         let sent = self.take().into_iter().filter_map(|effect| match effect {
             Effect::Send { to, request: Request::Update { seq, answered, ops, .. } } => {
-                Some((to.node.0, seq, answered, ops.len()))
+                Some((to.node.0, seq - OPENING, answered - OPENING, ops.len()))
+            }
+            _ => None,
+        });
+        sent.collect()
+    }
+
+    /// `born`, seq and number of operations of each update sent.
+    fn born(&mut self) -> Vec<(u64, u64, usize)> {
+        let sent = self.take().into_iter().filter_map(|effect| match effect {
+            Effect::Send { request: Request::Update { born, seq, ops, .. }, .. } => {
+                Some((born, seq - OPENING, ops.len()))
             }
             _ => None,
         });
@@ -203,7 +239,7 @@ fn a_batch_is_split_by_shard_and_its_outcomes_come_in_its_order() {
     assert_eq!(world.updates(), [(1, 1, 0, 2), (2, 1, 0, 1)]);
     let updated = |shard, versions: &[u64]| Response::Updated {
         shard: ShardId(shard),
-        seq: 1,
+        seq: OPENING + 1,
         index: 1,
         outcomes: done(versions),
     };
@@ -336,9 +372,9 @@ fn a_gap_is_filled_once_in_order() {
         world.call(call, Call::Update(vec![put("a")]));
     }
     world.take();
-    world.refused(2, Refusal::Gap { expected: 1 });
+    world.refused(2, Refusal::Gap { expected: OPENING + 1 });
     assert_eq!(world.updates(), [(1, 1, 0, 1), (1, 2, 0, 1), (1, 3, 0, 1)]);
-    world.refused(3, Refusal::Gap { expected: 1 });
+    world.refused(3, Refusal::Gap { expected: OPENING + 1 });
     assert_eq!(world.updates(), [], "it is underway");
 }
 
@@ -387,11 +423,34 @@ fn a_session_that_is_over_ends_what_is_underway_and_begins_anew() {
     world.updated(1, &[1]);
     world.call(2, Call::Update(vec![put("a")]));
     world.take();
-    world.refused(2, Refusal::SessionOver);
+    world.refused(2, Refusal::SessionOver { upto: 9 });
     let finished = world.finished();
     assert!(matches!(&finished[..], [(2, Err(CallError::Late { may_apply: true, .. }))]));
     world.call(3, Call::Update(vec![put("a")]));
-    assert_eq!(world.updates(), [(1, 1, 0, 1)]);
+    assert_eq!(world.born(), [(9, 3, 0)], "an empty batch under a seq that was never used");
+    world.updated(3, &[]);
+    assert_eq!(world.born(), [(9, 4, 1)]);
+}
+
+#[test]
+fn a_client_that_the_shard_does_not_know_yet_loses_nothing_by_asking() {
+    let mut world = World::ready();
+    world.opens = false;
+    world.call(1, Call::Update(vec![put("a")]));
+    assert_eq!(world.born(), [(0, 0, 0)], "it goes alone");
+    world.call(2, Call::Update(vec![put("b")]));
+    // Sent again, so one copy may have been taken: no matter.
+    world.event(Event::Connected { replica: replica(1) });
+    assert_eq!(world.born(), [(0, 0, 0)]);
+    world.refused(0, Refusal::SessionOver { upto: 7 });
+    assert_eq!(world.born(), [(7, 1, 0)]);
+    world.refused(0, Refusal::SessionOver { upto: 7 });
+    world.updated(0, &[]);
+    assert_eq!(world.born(), [], "what is said of the session before is nothing new");
+    world.updated(1, &[]);
+    assert_eq!(world.born(), [(7, 2, 2)]);
+    world.updated(2, &[1, 1]);
+    assert_eq!(world.finished().len(), 2);
 }
 
 #[test]

@@ -17,6 +17,10 @@ use super::{Client, Effect, RETRY_FIRST, RETRY_LAST, Silence};
 pub(super) struct Window {
     /// Of the next new batch, less one.
     last_seq: u64,
+    /// What the shard said when it did not know this client's session (see `Request::Update`).
+    born: u64,
+    /// The shard knows the session: one of its batches was answered.
+    open: bool,
     /// In order of their seqs, without gaps; the front one is not answered.
     batches: VecDeque<Batch>,
     queue: VecDeque<Part>,
@@ -137,6 +141,7 @@ impl Client {
         batch.answered = true;
         batch.ops = Vec::new();
         let shares = std::mem::take(&mut batch.shares);
+        found.updates.open = true;
         found.updates.answered(now);
         let mut rest = outcomes.as_slice();
         for share in shares {
@@ -181,7 +186,7 @@ impl Client {
                     window.again_later(now);
                 }
             }
-            Refusal::SessionOver => self.session_over(number, effects),
+            Refusal::SessionOver { upto } => self.session_over(now, number, upto, effects),
             Refusal::Disk(_) => self.refuse_from(now, number, seq, &why, effects),
             Refusal::KeyTooLong { .. }
             | Refusal::ValueTooLong { .. }
@@ -270,15 +275,18 @@ impl Client {
         }
     }
 
-    /// The shard does not know this client any more: what is underway may have been applied or not.
-    fn session_over(&mut self, number: usize, effects: &mut Vec<Effect>) {
+    /// The shard does not know this client, or not any more: then what is underway was applied or will never
+    /// be. Another session begins, with the next seq: no two batches ever have the same.
+    fn session_over(&mut self, now: Instant, number: usize, upto: u64, effects: &mut Vec<Effect>) {
         let window = &mut self.shards[number].updates;
         let batches = std::mem::take(&mut window.batches);
-        window.last_seq = 0;
+        (window.born, window.open) = (upto, false);
         window.waiting = Silence::default();
         window.again_at = None;
         let shares = batches.into_iter().flat_map(|batch| batch.shares);
-        self.unsure(shares.map(|share| share.call), &Refusal::SessionOver, effects);
+        let why = Refusal::SessionOver { upto };
+        self.unsure(shares.map(|share| share.call), &why, effects);
+        self.pump(now, number, effects);
     }
 
     /// These calls end; what was sent of them may still be applied.
@@ -330,7 +338,7 @@ impl Client {
 impl super::Shard {
     fn send_batches(&mut self, from: usize, effects: &mut Vec<Effect>) {
         let head = self.chain.members[0].replica;
-        let answered = self.updates.answered_seq();
+        let (born, answered) = (self.updates.born, self.updates.answered_seq());
         for batch in self.updates.batches.range_mut(from..).filter(|batch| !batch.answered) {
             batch.sends += 1;
             effects.push(Effect::Send {
@@ -338,6 +346,7 @@ impl super::Shard {
                 request: Request::Update {
                     shard: self.chain.shard,
                     epoch: self.chain.epoch,
+                    born,
                     seq: batch.seq,
                     answered,
                     ops: batch.ops.clone(),
@@ -369,12 +378,18 @@ impl Window {
         }
     }
 
-    /// A new batch from the queue, if there is one and it may go.
+    /// A new batch from the queue, if there is one and it may go. A session begins with an empty batch: who
+    /// hears that it is not known has not lost anything by it.
     fn take_batch(&mut self) -> bool {
-        if self.batches.len() >= CONTROL_CLIENT_WINDOW {
+        let room = if self.open { CONTROL_CLIENT_WINDOW } else { 1 };
+        if self.batches.len() >= room || self.queue.is_empty() {
             return false;
         }
-        let Some(first) = self.queue.pop_front() else { return false };
+        if !self.open {
+            self.push_batch(Vec::new(), Vec::new(), 0);
+            return true;
+        }
+        let first = self.queue.pop_front().expect("it is not empty");
         let alone = first.alone;
         let mut bytes = first.bytes;
         let mut ops = first.ops;
@@ -391,16 +406,14 @@ impl Window {
             shares.push(Share { call: next.call, places: next.places });
         }
         self.queue_bytes -= bytes;
-        self.last_seq += 1;
-        self.batches.push_back(Batch {
-            seq: self.last_seq,
-            ops,
-            shares,
-            bytes,
-            sends: 0,
-            answered: false,
-        });
+        self.push_batch(ops, shares, bytes);
         true
+    }
+
+    fn push_batch(&mut self, ops: Vec<Op>, shares: Vec<Share>, bytes: usize) {
+        self.last_seq += 1;
+        let (seq, sends, answered) = (self.last_seq, 0, false);
+        self.batches.push_back(Batch { seq, ops, shares, bytes, sends, answered });
     }
 
     fn batch(&mut self, seq: u64) -> Option<&mut Batch> {

@@ -7,7 +7,7 @@ use hoplo_wire::control::{Chunk, Epoch, Op, Outcome, Response, Table};
 
 use super::history::{Did, entry};
 use super::{Effect, Replica};
-use crate::control::sessions::Sessions;
+use crate::control::sessions::{BatchId, Sessions};
 use crate::control::tables::{Applied, Tables};
 
 /// Tables whose rows may be put as finished, and archived.
@@ -67,8 +67,8 @@ impl Replica {
         if !self.has_base() {
             return;
         }
+        self.sessions.ended(index, &entry.ended);
         for client in &entry.ended {
-            self.sessions.ended(*client);
             self.touched.remove(client);
             self.ending.remove(client);
         }
@@ -76,7 +76,8 @@ impl Replica {
             self.archiving.applied(index);
             return;
         };
-        if self.entered.get(&client) == Some(&entry.seq) {
+        let batch = BatchId { born: entry.born, seq: entry.seq };
+        if self.entered.get(&client) == Some(&batch) {
             self.entered.remove(&client);
         }
         let again = !self.asked_again.is_empty() && self.asked_again.remove(&(client, entry.seq));
@@ -85,7 +86,7 @@ impl Replica {
             let response = Response::Updated { shard, seq, index, outcomes: outcomes.clone() };
             effects.push(Effect::Respond { to: client, response });
         }
-        self.sessions.applied(client, entry.seq, entry.answered, index, outcomes);
+        self.sessions.applied(client, batch, entry.answered, index, outcomes);
     }
 
     fn apply_op(&mut self, now: Instant, index: u64, op: &Op) -> (Outcome, Did) {
@@ -130,7 +131,7 @@ impl Replica {
         self.apply_upto(now, chunk.as_of, effects);
         self.tables.install(chunk);
         if chunk.until.is_none() {
-            self.sessions = Sessions::from_wire(&chunk.sessions);
+            self.sessions = Sessions::from_wire(&chunk.sessions, chunk.sessions_over);
             self.history.changes_begin_after(self.applied);
         }
         Ok(())

@@ -21,9 +21,12 @@ impl Replica {
         }
         assert!(self.history.base() <= applied || !self.has_base(), "CHAIN-9\n{}", story());
         assert!(applied <= last, "CHAIN-9: applied {applied} > {last}\n{}", story());
-        for (client, seq) in &self.entered {
-            let done = self.sessions.last_seq(*client).unwrap_or(0);
-            assert!(*seq > done, "{client:?} has nothing pending\n{}", story());
+        for (client, entered) in &self.entered {
+            let follows = self
+                .sessions
+                .last(*client)
+                .is_none_or(|done| done.born == entered.born && done.seq < entered.seq);
+            assert!(follows, "CHAIN-4: {client:?} has nothing pending\n{}", story());
         }
         assert!(self.entered.is_empty() || self.is_head(), "only the head enters\n{}", story());
         let linked = (self.up.is_some(), self.down.is_some());

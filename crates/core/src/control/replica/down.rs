@@ -353,10 +353,13 @@ impl Replica {
         let rows = self.tables.range(from.as_ref());
         let rows = rows.take_while(|(key, _)| until.as_ref().is_none_or(|until| *key < until));
         let rows = rows.map(|(key, row)| (key.clone(), row.clone())).collect();
-        let sessions = if until.is_none() { self.sessions.to_wire() } else { vec![] };
+        let (sessions, sessions_over) = match until {
+            None => (self.sessions.to_wire(), self.sessions.over()),
+            Some(_) => (vec![], 0),
+        };
         let (as_of, archived) = (self.applied, archived);
         let epoch =
             self.history.epoch_at(as_of).expect("the last applied entry is here, or the base");
-        Chunk { snapshot, as_of, epoch, from, until, rows, archived, sessions }
+        Chunk { snapshot, as_of, epoch, from, until, rows, archived, sessions, sessions_over }
     }
 }

@@ -1,7 +1,8 @@
 //! What happens to a replica, and what it asks its shell to do.
 //!
 //! # What the shell promises
-//! - Start-up: `Replayed` for each record of the log, in order, then `ReplayDone`, then everything else.
+//! - Start-up: `Replayed` for each record of the log, in order, then `ReplayDone`, then everything else. What the
+//!   log gave back is synced before, whatever the policy: it counts as stable at once.
 //! - `Append`, `Truncate` and `SnapshotDone` are carried out in order. `Logged` grows. While the disk fails
 //!   (`LogFailed`) what was appended is kept and written once it works again (`LogBack`).
 //! - The cold tier works in the order of the effects, and its events come in that order, too.

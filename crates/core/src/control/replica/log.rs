@@ -8,6 +8,7 @@ use hoplo_wire::control::{ClientId, Entry, Op, Record};
 
 use super::history::{entry, entry_bytes};
 use super::{Effect, Replica};
+use crate::control::sessions::BatchId;
 
 impl Replica {
     pub(super) fn on_logged(&mut self, upto: u64) {
@@ -51,17 +52,17 @@ impl Replica {
     /// Head: a new entry.
     pub(super) fn enter(
         &mut self,
-        client: Option<(ClientId, u64, u64)>,
+        client: Option<(ClientId, BatchId, u64)>,
         ops: Vec<Op>,
         ended: Vec<ClientId>,
     ) {
         debug_assert!(self.is_head(), "only the head enters");
-        let (client, seq, answered) = match client {
-            Some((client, seq, answered)) => (Some(client), seq, answered),
-            None => (None, 0, 0),
+        let (client, BatchId { born, seq }, answered) = match client {
+            Some((client, batch, answered)) => (Some(client), batch, answered),
+            None => (None, BatchId { born: 0, seq: 0 }, 0),
         };
         let (index, epoch, committed) = (self.last() + 1, self.epoch(), self.committed());
-        let entry = Entry { index, epoch, committed, client, seq, answered, ops, ended };
+        let entry = Entry { index, epoch, committed, client, born, seq, answered, ops, ended };
         self.push_entry(Arc::new(Record::Entry(entry)));
     }
 

@@ -60,14 +60,17 @@ mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
-use hoplo_base::limits::{CONTROL_MEMORY_BYTES, CONTROL_RECENT_BYTES, CONTROL_SNAPSHOT_BYTES};
+use hoplo_base::limits::{
+    CONTROL_MEMORY_BYTES, CONTROL_RECENT_BYTES, CONTROL_SESSION_IDLE, CONTROL_SNAPSHOT_BYTES,
+};
 use hoplo_base::{Instant, Map};
 use hoplo_wire::control::{
     ChainConfig, ClientId, Epoch, PeerBody, PeerMessage, Record, ReplicaId, ShardId,
 };
 
-use super::sessions::Sessions;
+use super::sessions::{BatchId, Sessions};
 use super::tables::{Covered, Tables};
 use archive::Archiving;
 use cold::Cold;
@@ -90,6 +93,8 @@ pub struct ReplicaOptions {
     pub recent_bytes: u64,
     /// The log gets a snapshot when so much was appended, and at least as much as the rows have.
     pub snapshot_bytes: u64,
+    /// A client's session ends when nothing was heard of it for so long.
+    pub session_idle: Duration,
     /// There is nothing in the cold tier, so nobody has to look.
     pub cold_is_empty: bool,
 }
@@ -102,6 +107,7 @@ impl ReplicaOptions {
             memory_bytes: CONTROL_MEMORY_BYTES,
             recent_bytes: CONTROL_RECENT_BYTES,
             snapshot_bytes: CONTROL_SNAPSHOT_BYTES,
+            session_idle: CONTROL_SESSION_IDLE,
             cold_is_empty: false,
         }
     }
@@ -158,7 +164,7 @@ pub struct Replica {
     before_base: VecDeque<Arc<Record>>,
 
     /// Head: the last batch of each client that was entered and is not applied.
-    entered: Map<ClientId, u64>,
+    entered: Map<ClientId, BatchId>,
     /// Batches that were asked for again while pending: answered here, too.
     asked_again: BTreeSet<(ClientId, u64)>,
     /// Head: when each client's last batch came.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::down::Down;
 use super::history::entry;
 use super::{Effect, Replica, Role, Up, Watch};
+use crate::control::sessions::BatchId;
 
 impl Replica {
     pub(super) fn on_configured(
@@ -85,6 +86,7 @@ impl Replica {
             rows: vec![],
             archived: vec![],
             sessions: vec![],
+            sessions_over: 0,
         };
         self.history.reset(0, base.epoch);
         self.tables.install(&base);
@@ -141,7 +143,7 @@ impl Replica {
             let kept = self.history.get(index).expect("CHAIN-9: what is not applied is here");
             let entry = entry(&kept.record);
             if let Some(client) = entry.client {
-                self.entered.insert(client, entry.seq);
+                self.entered.insert(client, BatchId { born: entry.born, seq: entry.seq });
             }
             self.ending.extend(&entry.ended);
             self.archiving.entered(entry);

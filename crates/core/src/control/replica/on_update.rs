@@ -3,15 +3,15 @@
 use hoplo_base::Instant;
 use hoplo_base::limits::{
     CONTROL_BATCH_BYTES_MAX, CONTROL_BATCH_OPS_MAX, CONTROL_ENTRY_OVERHEAD, CONTROL_KEY_BYTES_MAX,
-    CONTROL_PENDING_BYTES_MAX, CONTROL_SESSION_IDLE, CONTROL_SESSIONS_ENDED_AT_ONCE,
-    CONTROL_SESSIONS_MAX, CONTROL_VALUE_BYTES_MAX, CONTROL_WINDOW_MAX,
+    CONTROL_PENDING_BYTES_MAX, CONTROL_SESSIONS_ENDED_AT_ONCE, CONTROL_SESSIONS_MAX,
+    CONTROL_VALUE_BYTES_MAX, CONTROL_WINDOW_MAX,
 };
 use hoplo_wire::control::{ClientId, Epoch, Op, Refusal, Request, Response, ShardId};
 
 use super::apply::archivable;
 use super::{Effect, Replica};
 use crate::control::rows;
-use crate::control::sessions::Remembered;
+use crate::control::sessions::{BatchId, Remembered};
 use crate::control::tables::row_bytes;
 
 /// What becomes of a batch.
@@ -35,11 +35,12 @@ impl Replica {
         effects: &mut Vec<Effect>,
     ) {
         match request {
-            Request::Update { shard, epoch, seq, answered, ops } => {
+            Request::Update { shard, epoch, born, seq, answered, ops } => {
                 if shard != self.options.shard {
                     return;
                 }
-                self.on_update(now, from, epoch, (seq, answered), ops, effects);
+                let batch = BatchId { born, seq };
+                self.on_update(now, from, epoch, (batch, answered), ops, effects);
             }
             Request::Query { shard, epoch, request, query, stale } => {
                 if shard == self.options.shard {
@@ -85,16 +86,19 @@ impl Replica {
         now: Instant,
         client: ClientId,
         epoch: Epoch,
-        (seq, answered): (u64, u64),
+        (batch, answered): (BatchId, u64),
         ops: Vec<Op>,
         effects: &mut Vec<Effect>,
     ) {
-        let shard = self.options.shard;
-        match self.judge(client, epoch, seq, answered, &ops) {
+        let (shard, seq) = (self.options.shard, batch.seq);
+        if let Some(touched) = self.touched.get_mut(&client) {
+            *touched = now;
+        }
+        match self.judge(client, epoch, batch, answered, &ops) {
             Ok(Fate::Enter) => {
-                self.entered.insert(client, seq);
+                self.entered.insert(client, batch);
                 self.touched.insert(client, now);
-                self.enter(Some((client, seq, answered)), ops, vec![]);
+                self.enter(Some((client, batch, answered)), ops, vec![]);
             }
             Ok(Fate::Answer { index, outcomes }) => {
                 let response = Response::Updated { shard, seq, index, outcomes };
@@ -120,7 +124,7 @@ impl Replica {
         &self,
         client: ClientId,
         epoch: Epoch,
-        seq: u64,
+        batch: BatchId,
         answered: u64,
         ops: &[Op],
     ) -> Result<Fate, Refusal> {
@@ -133,26 +137,39 @@ impl Replica {
         if !self.has_base() {
             return Err(Refusal::Busy("this replica does not have the shard's rows".to_string()));
         }
-        let applied = self.sessions.last_seq(client);
-        let entered = self.entered.get(&client).copied();
-        let last = entered.or(applied).unwrap_or(0);
-        if seq <= last {
+        let seq = batch.seq;
+        let session = self.session(client, batch.born)?;
+        // Before the first one come those that its client has seen the end of.
+        let last = session.unwrap_or(answered);
+        if session.is_some() && seq <= last {
             return match self.sessions.remembered(client, seq) {
                 Remembered::New => Ok(Fate::Wait),
                 Remembered::Applied { index, outcomes } => Ok(Fate::Answer { index, outcomes }),
                 Remembered::Forgotten => Err(Refusal::Gap { expected: last + 1 }),
             };
         }
-        if self.ending.contains(&client) || (last == 0 && answered > 0) {
-            return Err(Refusal::SessionOver);
+        if last.checked_add(1) != Some(seq) {
+            return Err(Refusal::Gap { expected: last.saturating_add(1) });
         }
-        if seq != last + 1 {
-            return Err(Refusal::Gap { expected: last + 1 });
-        }
-        self.has_room(client, last == 0, seq.saturating_sub(answered))?;
+        self.has_room(client, session.is_none(), seq.saturating_sub(answered))?;
         let growth = judge_ops(ops)?;
         self.has_memory(growth)?;
         Ok(Fate::Enter)
+    }
+
+    /// Seq of the last batch of this session that was entered; absent when it may begin.
+    fn session(&self, client: ClientId, born: u64) -> Result<Option<u64>, Refusal> {
+        let over = self.sessions.over();
+        // 1. The end that this head has entered may be lost with it: it must not be told before it is applied.
+        // 2. The client was told of an end that this head has not applied yet.
+        if self.ending.contains(&client) || born > over {
+            return Err(Refusal::Busy("the session's end is on its way".to_string()));
+        }
+        match self.entered.get(&client).copied().or_else(|| self.sessions.last(client)) {
+            Some(last) if last.born == born => Ok(Some(last.seq)),
+            None if born == over => Ok(None),
+            Some(_) | None => Err(Refusal::SessionOver { upto: over }),
+        }
     }
 
     fn has_room(&self, client: ClientId, new: bool, unanswered: u64) -> Result<(), Refusal> {
@@ -203,12 +220,12 @@ impl Replica {
         if !self.is_head() || now < self.expire_at {
             return;
         }
-        self.expire_at = now + CONTROL_SESSION_IDLE / 64;
+        self.expire_at = now + self.options.session_idle / 64;
         let over: Vec<ClientId> = self
             .touched
             .iter()
             .filter(|(client, at)| {
-                **at + CONTROL_SESSION_IDLE <= now && !self.entered.contains_key(*client)
+                **at + self.options.session_idle <= now && !self.entered.contains_key(*client)
             })
             .map(|(client, _)| *client)
             .take(CONTROL_SESSIONS_ENDED_AT_ONCE)

@@ -173,12 +173,12 @@ fn a_cold_tier_that_fails_holds_updates_back_and_loses_nothing() {
     // By hand, so that no flush is written.
     let mut seq = 1000;
     let mut refused = None;
-    let applied = node.replica.sessions.last_seq(CLIENT).unwrap();
+    let applied = node.replica.sessions.last(CLIENT).unwrap().seq;
     for n in 0..5000 {
         let (shard, epoch) = (SHARD, Epoch(1));
         seq = applied + 1 + n;
         let ops = vec![finished(2000 + n)];
-        let request = Request::Update { shard, epoch, seq, answered: seq - 1, ops };
+        let request = Request::Update { shard, epoch, born: 0, seq, answered: seq - 1, ops };
         node.replica.handle(now, Event::Request { from: CLIENT, request }, &mut effects);
         let upto = node.replica.numbered;
         node.replica.handle(now, Event::Logged { upto }, &mut effects);

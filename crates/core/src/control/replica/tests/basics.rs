@@ -107,7 +107,8 @@ fn a_window_that_is_never_acknowledged_is_bounded() {
     let mut cluster = Cluster::new(1);
     let (shard, epoch) = (SHARD, Epoch(1));
     for seq in 1..=300 {
-        let request = Request::Update { shard, epoch, seq, answered: 0, ops: vec![put("a", "1")] };
+        let request =
+            Request::Update { shard, epoch, born: 0, seq, answered: 0, ops: vec![put("a", "1")] };
         cluster.handle(1, Event::Request { from: CLIENT, request });
     }
     assert!(matches!(cluster.outcome(CLIENT, 256), Some(Ok(_))));
@@ -127,9 +128,21 @@ fn a_session_that_nobody_uses_ends_at_every_replica_and_its_client_is_told() {
         assert_eq!(cluster.replica(number).status().sessions, 1, "replica {number}");
     }
     let (shard, epoch) = (SHARD, Epoch(1));
-    let request = Request::Update { shard, epoch, seq: 2, answered: 1, ops: vec![] };
-    cluster.handle(1, Event::Request { from: CLIENT, request });
-    assert_eq!(cluster.outcome(CLIENT, 2), Some(Err(Refusal::SessionOver)));
+    let over = cluster.replica(1).sessions.over();
+    let again = |cluster: &mut Cluster, born, seq, answered| {
+        let request = Request::Update { shard, epoch, born, seq, answered, ops: vec![] };
+        cluster.handle(1, Event::Request { from: CLIENT, request });
+        cluster.run();
+        cluster.outcome(CLIENT, seq).unwrap()
+    };
+    // A copy of the first batch, which was applied.
+    assert_eq!(again(&mut cluster, 0, 1, 0), Err(Refusal::SessionOver { upto: over }));
+    assert_eq!(again(&mut cluster, 0, 2, 1), Err(Refusal::SessionOver { upto: over }));
+    assert_eq!(again(&mut cluster, over, 3, 2), Ok(vec![]), "a new session");
+    assert_eq!(again(&mut cluster, 0, 3, 2), Err(Refusal::SessionOver { upto: over }));
+    assert_eq!(again(&mut cluster, over, 3, 2), Ok(vec![]), "once");
+    let later = again(&mut cluster, over + 1, 4, 3);
+    assert!(matches!(later, Err(Refusal::Busy(_))), "an end that it does not know: {later:?}");
     assert_eq!(cluster.send_as(ClientId(2), 1, vec![put("b", "3")]), 3);
     cluster.run();
     assert!(matches!(cluster.outcome(ClientId(2), 3), Some(Ok(_))));

@@ -368,7 +368,7 @@ impl Cluster {
 
     pub fn resend(&mut self, client: ClientId, number: u64, seq: u64, ops: Vec<Op>) {
         let (shard, epoch, answered) = (SHARD, Epoch(self.epoch), seq.saturating_sub(8));
-        let request = Request::Update { shard, epoch, seq, answered, ops };
+        let request = Request::Update { shard, epoch, born: 0, seq, answered, ops };
         self.handle(number, Event::Request { from: client, request });
     }
 
