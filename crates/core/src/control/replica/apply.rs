@@ -133,6 +133,8 @@ impl Replica {
         if chunk.until.is_none() {
             self.sessions = Sessions::from_wire(&chunk.sessions, chunk.sessions_over);
             self.history.changes_begin_after(self.applied);
+            // What happened on the way to the base nobody here can tell: subscribers missed it.
+            self.subscriptions.news();
         }
         Ok(())
     }

@@ -119,6 +119,23 @@ fn who_is_too_slow_is_told_what_it_missed_and_costs_no_memory() {
 }
 
 #[test]
+fn who_subscribed_before_a_new_tail_was_given_its_base_is_told_that_it_missed_something() {
+    let mut cluster = Cluster::new(1);
+    for _ in 0..10 {
+        cluster.update(1, vec![put("a", "1")]).unwrap();
+    }
+    cluster.start(2);
+    cluster.configure(&[1, 2], None, true);
+    // A coordinator should not have made it a member so early, but it did.
+    subscribe(&mut cluster, 2, 8, 10);
+    cluster.run();
+    let missed = |(_, _, response): &(u64, ClientId, Response)| {
+        matches!(response, Response::Missed { oldest: 11, .. })
+    };
+    assert!(cluster.responses.iter().any(missed), "{:?}", cluster.responses);
+}
+
+#[test]
 fn a_cursor_that_moves_in_silence_is_told_now_and_then() {
     let mut cluster = Cluster::new(1);
     subscribe(&mut cluster, 1, 0, 10);
