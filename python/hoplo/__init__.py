@@ -73,8 +73,10 @@ def __getattr__(name: str) -> Any:
         from importlib import import_module
 
         return import_module(f"hoplo.{name}")
-    import difflib
+    hint = ""
+    if not name.startswith("_"):  # the import of a module of ours asks here first
+        import difflib
 
-    near = difflib.get_close_matches(name, __all__, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+        near = difflib.get_close_matches(name, __all__, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
     raise AttributeError(f"module 'hoplo' has no attribute {name!r}{hint}")

@@ -6,8 +6,7 @@ import atexit
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 from . import _core, _options
 from . import runtime_env as _runtime_env
@@ -27,8 +26,7 @@ _T = TypeVar("_T")
 # ------------------------------------------------------------------------------- the session
 
 
-@dataclass(frozen=True, slots=True)
-class InitConfig:
+class InitConfig(NamedTuple):
     """What `init` was asked for, checked; the Rust side reads it once."""
 
     address: str | None
@@ -240,6 +238,10 @@ def _current_folder() -> str | None:
 
 def _daemon_program() -> str:
     """The `hoplo` program of this installation, else the first in PATH, else just its name."""
+    if sys.prefix != sys.base_prefix:  # a virtual environment: no need of slow imports
+        program = os.path.join(sys.prefix, "bin", "hoplo")
+        if os.access(program, os.X_OK):
+            return program
     import shutil
     import sysconfig
 

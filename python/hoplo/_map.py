@@ -14,7 +14,6 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sized
-from dataclasses import replace
 from itertools import chain, islice, starmap
 from typing import Any
 
@@ -118,7 +117,7 @@ def _chunk_function(function: _core.RemoteFunction, *, star: bool) -> _core.Remo
     made: dict[bool, _core.RemoteFunction] = function.__dict__.setdefault("_chunked", {})
     if star not in made:
         body = _body(function._function, star=star, raises=bool(function._options.retry_exceptions))
-        made[star] = _core.RemoteFunction(body, replace(function._options, num_returns=1), (2, 2))
+        made[star] = _core.RemoteFunction(body, function._options._replace(num_returns=1), (2, 2))
     return made[star]
 
 

@@ -1,16 +1,14 @@
 """What can be asked of tasks, actors, methods and `init`: names, checks and defaults.
 
-Values are parsed here, once: the frozen dataclasses hold final values that the Rust side reads at
+Values are parsed here, once: the named tuples hold final values that the Rust side reads at
 construction, and `given` keeps what the user wrote, for `.options()` to change a part of it.
 """
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from . import runtime_env as _runtime_env
 
@@ -24,8 +22,7 @@ ASYNC_MAX_CONCURRENCY: Final = 1000
 _UNSET: Final = None
 
 
-@dataclass(frozen=True, slots=True)
-class TaskOptions:
+class TaskOptions(NamedTuple):
     """Options of a remote function, final."""
 
     resources: Mapping[str, float]
@@ -54,8 +51,7 @@ class TaskOptions:
     """The options as the user wrote them, decorator and `.options()` together."""
 
 
-@dataclass(frozen=True, slots=True)
-class ActorOptions:
+class ActorOptions(NamedTuple):
     """Options of an actor class, final."""
 
     resources: Mapping[str, float]
@@ -91,8 +87,7 @@ class ActorOptions:
     """The options as the user wrote them, decorator and `.options()` together."""
 
 
-@dataclass(frozen=True, slots=True)
-class MethodOptions:
+class MethodOptions(NamedTuple):
     """Options of one method, or of one call of it; None: as the actor says."""
 
     num_returns: int | None = None
@@ -179,6 +174,8 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str], what: str) -> Non
     known = tuple(known)
     for name in given:
         if name not in known:
+            import difflib
+
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
             remedy = (
                 f"did you mean {near[0]!r}?"

@@ -1,6 +1,6 @@
 """The zygote: a process with one thread that has imported what workers need, and forks them.
 
-Started by the node's daemon as `python -m hoplo._zygote FD`, FD being a unix stream socket. Each
+Started by the node's daemon, which calls `main`, with one argument: FD, a unix stream socket. Each
 message is a little-endian u32 length and that many bytes of JSON, either way:
 
     daemon                                                 zygote
@@ -15,6 +15,9 @@ message is a little-endian u32 length and that many bytes of JSON, either way:
 
 `env` holds variables to set, or with null to unset; `runtime_env` is the object, or the canonical
 JSON text, of `hoplo.runtime_env`, applied on top. A status is an exit code, or minus a signal.
+
+A program's first task waits for this process. So what few first tasks want is imported when nothing
+is asked, and the garbage of imports is not collected.
 """
 
 from __future__ import annotations
@@ -35,8 +38,9 @@ from typing import Any, NoReturn
 import cloudpickle  # noqa: F401 - every worker needs it
 
 import hoplo  # noqa: F401 - likewise
-from hoplo import _core, _errors, _serialization, _worker  # noqa: F401
+from hoplo import _core, _worker  # noqa: F401
 
+_IMPORTED_WHEN_IDLE = ["hoplo._serialization", "hoplo._errors"]
 _LENGTH = struct.Struct("<I")
 _MESSAGE_BYTES_MAX = 1 << 20
 _DESCRIPTORS = 3
@@ -55,8 +59,12 @@ class Zygote:
 
     def serve(self) -> None:
         """Answers until end of file."""
+        later = list(_IMPORTED_WHEN_IDLE)
         while True:
-            ready, _, _ = select.select([self._daemon.fileno(), self._child_ended], [], [])
+            watched = [self._daemon.fileno(), self._child_ended]
+            ready, _, _ = select.select(watched, [], [], 0 if later else None)
+            if not ready:
+                preload([later.pop()])
             if self._child_ended in ready:
                 os.read(self._child_ended, 4096)
                 self._report_exits()
@@ -148,18 +156,12 @@ class World:
 
 def preload(modules: list[str]) -> None:
     """Imports modules that workers are likely to want; what cannot be imported is left to them."""
-    gc.unfreeze()
     for name in modules:
         try:
             importlib.import_module(name)
         except Exception:
             continue
-    freeze()
-
-
-def freeze() -> None:
-    """Keeps the collector's hands off what exists now, so that forks go on sharing its pages."""
-    gc.collect()
+    # Workers' collectors keep their hands off what exists now: forks go on sharing its pages.
     gc.freeze()
 
 
@@ -253,8 +255,7 @@ def main() -> None:
     except PermissionError:
         pass  # the daemon did it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.disable()
-    freeze()
+    gc.freeze()
     try:
         Zygote(daemon).serve()
     except (BrokenPipeError, ConnectionResetError):

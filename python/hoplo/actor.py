@@ -6,11 +6,9 @@ ActorClass --remote()--> ActorHandle --.method--> ActorMethod --remote()--> Obje
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 
 from . import _core, _options, _signature
 from ._options import ActorOptions, MethodOptions
@@ -75,8 +73,7 @@ def method(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
     return mark if function is None else mark(function)
 
 
-@dataclass(frozen=True, slots=True)
-class MethodInfo:
+class MethodInfo(NamedTuple):
     """A method of an actor class, as callers need to know it. Picklable; travels with handles."""
 
     name: str
@@ -210,6 +207,8 @@ def with_method_options(method: _core.ActorMethod, given: Mapping[str, Any]) -> 
 
 def no_such_method(class_name: str, name: str, known: Iterable[str]) -> AttributeError:
     """What to raise for an attribute of a handle that is no method."""
+    import difflib
+
     public = sorted(n for n in known if not n.startswith("_"))
     near = difflib.get_close_matches(name, public, n=1)
     remedy = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(public) or 'none'}"

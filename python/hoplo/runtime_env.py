@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import types
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["RuntimeEnv"]
 
@@ -106,6 +107,8 @@ def _unknown_field(name: str) -> Exception:
             f"runtime_env[{name!r}]: package environments come later; "
             f"env_vars, working_dir and py_modules work now"
         )
+    import difflib
+
     near = difflib.get_close_matches(name, _FIELDS, n=1)
     remedy = f"did you mean {near[0]!r}?" if near else f"it knows {', '.join(_FIELDS)}"
     return TypeError(f"runtime_env has no field {name!r}; {remedy}")
@@ -141,6 +144,8 @@ def _py_modules(value: object) -> list[str]:
             f"runtime_env['py_modules'] must be a list of paths or modules, "
             f"not {type(value).__name__}"
         )
+    from pathlib import Path
+
     entries: list[str] = []
     for module in value:
         if isinstance(module, types.ModuleType):
@@ -165,6 +170,8 @@ def _py_modules(value: object) -> list[str]:
 
 
 def _local_path(value: object, field: str) -> Path:
+    from pathlib import Path
+
     if not isinstance(value, str | os.PathLike):
         raise TypeError(f"runtime_env[{field!r}] must hold paths, not {type(value).__name__}")
     text = os.fspath(value)

@@ -1,6 +1,8 @@
 """init and shutdown: what they take, give and leave."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 from conftest import eventually, processes, run_driver
@@ -247,3 +249,17 @@ def test_a_context_inside_a_task(fresh_node):
     assert inside["namespace"] == "mine"
     assert inside["attempt"] == 0
     assert inside["task_id"]
+
+
+def test_a_first_task_waits_for_no_needless_import():
+    """difflib came with every `from hoplo import _worker`, which asks `hoplo.__getattr__` first."""
+    program = (
+        "import sys; before = set(sys.modules); import hoplo._zygote; "
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    imported = set(done.stdout.split())
+    assert "hoplo._worker" in imported
+    assert not imported & {"difflib", "pathlib", "sysconfig", "shutil", "hoplo._serialization"}
