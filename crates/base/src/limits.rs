@@ -126,6 +126,9 @@ pub const RESTORE_GRACE: Duration = Duration::from_millis(1000);
 /// A new cluster waits so long for as many nodes as a chain should have replicas.
 pub const FORM_GRACE: Duration = Duration::from_millis(2000);
 
+/// A new cluster gives its shards to the nodes that are there when none has come for so long.
+pub const FORM_SETTLE: Duration = Duration::from_millis(250);
+
 /// Replica processes that a coordinator knows.
 pub const REPLICAS_MAX: usize = 4096;
 
@@ -184,8 +187,8 @@ pub const CONTROL_CAUGHT_UP_ENTRIES: u64 = 256;
 /// Records in one message to a neighbour: about so many bytes, or one record.
 pub const CONTROL_FORWARD_BYTES: u64 = 1024 * 1024;
 
-/// Rows of one chunk: about so many bytes, or one row.
-pub const CONTROL_CHUNK_BYTES: u64 = 1024 * 1024;
+/// Rows of one chunk: about so many bytes, or one row. Requests wait while a chunk is made, or put in its place.
+pub const CONTROL_CHUNK_BYTES: u64 = 256 * 1024;
 
 /// Archived rows of one chunk.
 pub const CONTROL_CHUNK_ROWS: u32 = 16_384;

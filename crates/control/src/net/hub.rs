@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use hoplo_base::limits::{CONTROL_FRAME_BYTES_MAX, CONTROL_UNSENT_BYTES_MAX};
 use hoplo_wire::control::{Hello, Speaker};
+use rustix::event::EventfdFlags;
+use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use super::address::{self, Address};
@@ -63,6 +65,8 @@ pub enum Gone {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     pub accepted: u64,
+    /// This process has as many descriptors as it may.
+    pub turned_away: u64,
     pub refused_hellos: u64,
     pub bad_frames: u64,
     pub slow_readers: u64,
@@ -90,6 +94,8 @@ pub struct Hub {
     ready: Vec<Ready>,
     scratch: Vec<u8>,
     counters: Counters,
+    /// A descriptor to give up when there are no others: who waits to be accepted is told then.
+    spare: Option<OwnedFd>,
 }
 
 struct Listener {
@@ -139,6 +145,7 @@ impl Hub {
             ready: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES],
             counters: Counters::default(),
+            spare: None,
         })
     }
 
@@ -149,6 +156,7 @@ impl Hub {
         }
         let (socket, bound) = at.listen()?;
         self.poller.add(&socket, LISTENERS + self.listeners.len() as u64, false)?;
+        self.spare = self.spare.take().or_else(spare);
         self.listeners.push(Listener { socket, tcp: at.is_tcp() });
         Ok(bound)
     }
@@ -278,9 +286,17 @@ impl Hub {
         loop {
             let Listener { socket, tcp } = &self.listeners[listener];
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let Ok(socket) = rustix::net::accept_with(socket, flags) else {
-                // Nobody there any more; or no descriptors left, and it comes again with the next turn.
-                return;
+            let socket = match rustix::net::accept_with(socket, flags) {
+                Ok(socket) => socket,
+                Err(Errno::MFILE | Errno::NFILE) if self.spare.take().is_some() => {
+                    // Left alone, it would wake this loop for ever.
+                    self.counters.turned_away += 1;
+                    drop(rustix::net::accept_with(socket, flags));
+                    self.spare = spare();
+                    continue;
+                }
+                // Nobody there any more.
+                Err(_) => return,
             };
             let id = LinkId(self.next);
             let tls = match &self.options.identity {
@@ -431,6 +447,10 @@ impl Open {
         let writing = stage == Stage::Connecting;
         Self { link, stage, dialled, peer, opens_by, writing, dirty: false }
     }
+}
+
+fn spare() -> Option<OwnedFd> {
+    rustix::event::eventfd(0, EventfdFlags::CLOEXEC).ok()
 }
 
 /// Why the two may not talk.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use hoplo_base::NodeId;
+use hoplo_base::limits::CONTROL_UNSENT_BYTES_MAX;
 use hoplo_wire::control::{ClientId, ClusterId, Hello, ReplicaId, Speaker};
 use proptest::prelude::*;
 
@@ -227,6 +228,98 @@ fn whatever_a_stranger_says_only_its_connection_ends() {
     rubbish(&at, &mut server, b"");
     rubbish(&at, &mut server, &[9, 0, 0, 0, 1]);
     assert_eq!(server.counters().broken, 5);
+}
+
+/// A client that is open at the server; the link there, and here.
+fn opened(server: &mut Hub, client: &mut Hub, at: &str) -> (LinkId, LinkId) {
+    let here = client.dial(at);
+    let (mut there, mut open) = (None, false);
+    until(&mut [server, client], |place, happening| {
+        match happening {
+            Happening::Opened { link, .. } if place == 0 => there = Some(*link),
+            Happening::Opened { .. } => open = true,
+            Happening::Closed { why, .. } => panic!("{why}"),
+            Happening::Frame { .. } => {}
+        }
+        there.filter(|_| open).map(|there| (there, here))
+    })
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn a_thousand_connections_later_no_descriptor_is_left_behind() {
+    let folder = Folder::new("descriptors");
+    let at = folder.0.join("socket");
+    let mut server = hub(server_hello(), None);
+    server.listen(&Address::Unix(at.clone())).unwrap();
+    let mut client = hub(client_hello(), None);
+    let before = descriptors();
+    for round in 0..1000 {
+        let (there, here) = opened(&mut server, &mut client, &at.display().to_string());
+        // Each side ends every second one.
+        let (closer, other) = match round % 2 {
+            0 => (&mut server, &mut client),
+            _ => (&mut client, &mut server),
+        };
+        closer.close(if round % 2 == 0 { there } else { here });
+        until(&mut [other], |_, happening| {
+            matches!(happening, Happening::Closed { .. }).then_some(())
+        });
+    }
+    // Other tests of this process have some, too, but not a thousand.
+    assert!(descriptors() < before + 500, "{before} before, {} now", descriptors());
+    assert_eq!(server.counters().accepted, 1000);
+}
+
+#[test]
+fn a_client_that_vanishes_in_the_middle_of_a_message_leaves_nothing_of_it() {
+    let folder = Folder::new("vanishes");
+    let at = folder.0.join("socket");
+    let mut server = hub(server_hello(), None);
+    server.listen(&Address::Unix(at.clone())).unwrap();
+    let mut peer = std::os::unix::net::UnixStream::connect(&at).unwrap();
+    let mut bytes = Vec::new();
+    Frame::Hello(client_hello()).encode(&mut bytes);
+    Frame::Probe { attempt: 1 }.encode(&mut bytes);
+    let whole = bytes.len();
+    Frame::Told { number: 2, answer: Ok("x".repeat(100_000)) }.encode(&mut bytes);
+    peer.write_all(&bytes[..whole + 50_000]).unwrap();
+    drop(peer);
+    let mut frames = Vec::new();
+    until(&mut [&mut server], |_, happening| match happening {
+        Happening::Frame { frame, .. } => {
+            frames.push(frame.clone());
+            None
+        }
+        Happening::Closed { .. } => Some(()),
+        Happening::Opened { .. } => None,
+    });
+    assert_eq!(frames, [Frame::Probe { attempt: 1 }], "what was whole, and no more");
+    let mut client = hub(client_hello(), None);
+    opened(&mut server, &mut client, &at.display().to_string());
+}
+
+#[test]
+fn who_does_not_read_is_disconnected_before_it_costs_more_than_the_limit() {
+    let folder = Folder::new("slow-reader");
+    let at = folder.0.join("socket");
+    let mut server = hub(server_hello(), None);
+    server.listen(&Address::Unix(at.clone())).unwrap();
+    let mut client = hub(client_hello(), None);
+    let (there, _) = opened(&mut server, &mut client, &at.display().to_string());
+    let large = Frame::Told { number: 1, answer: Ok("x".repeat(16 << 20)) };
+    let mut sent = 0;
+    let mut happenings = Vec::new();
+    while !happenings.iter().any(|it| matches!(it, Happening::Closed { .. })) {
+        assert!(sent <= CONTROL_UNSENT_BYTES_MAX + (32 << 20), "it is still connected");
+        server.send(there, &large);
+        sent += 16 << 20;
+        server.turn(Some(Instant::now()), &mut happenings).unwrap();
+    }
+    assert_eq!(server.counters().slow_readers, 1);
 }
 
 #[test]

@@ -118,6 +118,13 @@ impl ConfigStore for FileStore {
         if found != expected {
             return Ok(Swapped::Conflict);
         }
+        if found.is_none() {
+            // The second swap finds its blocks, too.
+            let other =
+                [self.path.clone(), self.beside("other")].into_iter().find(|it| *it != older);
+            let made = other.map_or(Ok(()), |other| self.write(&other, vec![b'\n']));
+            made.map_err(|error| self.unreachable(&error))?;
+        }
         let revision = found.unwrap_or(0) + 1;
         let bytes = Document::encode(revision, config);
         self.write(&older, bytes).map_err(|error| self.unreachable(&error))?;

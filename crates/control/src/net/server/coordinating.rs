@@ -19,7 +19,7 @@ use super::super::config_store::{ConfigStore, Swapped};
 use super::super::frame::Frame;
 use super::super::hub::{Gone, LinkId};
 use super::hosted::{HostOptions, Hosted};
-use super::{Inbox, Report, Server, note};
+use super::{Inbox, Report, ServeError, Server, note};
 
 pub(super) struct Coordinating {
     pub(super) machine: Coordinator,
@@ -331,8 +331,8 @@ impl Server {
         let me = self.me.replica;
         for chain in &config.shards {
             let mut all = chain.members.iter().chain(&chain.joining);
-            let mine = all.any(|member| member.replica == me);
-            if mine && !self.hosted.contains_key(&chain.shard) {
+            if all.any(|member| member.replica == me) {
+                self.connect_all(chain);
                 self.host(chain.shard);
             }
             self.shard(chain.shard, replica::Event::Configured(chain.clone()));
@@ -340,7 +340,11 @@ impl Server {
         self.config = Some(config);
     }
 
+    /// By a thread of its own, because a disk takes its time and other shards do not wait for it.
     fn host(&mut self, shard: ShardId) {
+        if self.hosted.contains_key(&shard) || self.opening.contains_key(&shard) {
+            return;
+        }
         let options = HostOptions {
             me: self.me.replica,
             shard,
@@ -349,12 +353,33 @@ impl Server {
             fsync: self.fsync,
             memory_bytes: self.memory_bytes,
         };
-        match Hosted::open(options, self.now(), &self.inbox) {
+        let (now, inbox) = (self.now(), self.inbox.clone());
+        let open = move || {
+            let opened = Hosted::open(options, now, &inbox);
+            inbox.post(Report::Opened(shard, Box::new(opened)));
+        };
+        match std::thread::Builder::new().name("hoplo:open".to_string()).spawn(open) {
+            Ok(_) => {
+                self.opening.insert(shard, Vec::new());
+            }
+            Err(error) => cannot_hold(shard, &error),
+        }
+    }
+
+    pub(super) fn on_opened(&mut self, shard: ShardId, opened: Result<Hosted, ServeError>) {
+        let early = self.opening.remove(&shard).unwrap_or_default();
+        match opened {
             Ok(hosted) => {
                 self.hosted.insert(shard, hosted);
             }
-            // The coordinator sees that it does not act, and others go on.
-            Err(error) => note(&format!("shard {} cannot be held here: {error}", shard.0)),
+            Err(error) => return cannot_hold(shard, &error),
+        }
+        for event in early {
+            self.shard(shard, event);
+        }
+        let shards = self.config.iter().flat_map(|config| &config.shards);
+        if let Some(chain) = shards.into_iter().find(|chain| chain.shard == shard).cloned() {
+            self.shard(shard, replica::Event::Configured(chain));
         }
     }
 
@@ -366,6 +391,11 @@ impl Server {
     pub(super) fn epochs_known(&self) -> u64 {
         self.config.as_ref().map_or(0, epochs)
     }
+}
+
+/// The coordinator sees that it does not act, and others go on.
+fn cannot_hold(shard: ShardId, why: &dyn std::fmt::Display) {
+    note(&format!("shard {} cannot be held here: {why}", shard.0));
 }
 
 fn epochs(config: &ClusterConfig) -> u64 {

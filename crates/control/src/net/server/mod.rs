@@ -87,6 +87,8 @@ pub struct Server {
     memory_bytes: Option<u64>,
     origin: Instant,
     hosted: BTreeMap<ShardId, Hosted>,
+    /// Their disks are being read; what those said meanwhile.
+    opening: BTreeMap<ShardId, Vec<Event>>,
     peers: Peers,
     /// Connections that others dialled.
     inbound: BTreeMap<LinkId, Speaker>,
@@ -109,13 +111,14 @@ pub struct Server {
 
 /// What other threads say.
 #[derive(Clone)]
-pub(super) struct Inbox {
+struct Inbox {
     reports: Arc<Mutex<Vec<Report>>>,
     bell: Bell,
 }
 
-pub(super) enum Report {
+enum Report {
     Shard(ShardId, Event),
+    Opened(ShardId, Box<Result<Hosted, ServeError>>),
     Coordinator(coordinator::Event),
 }
 
@@ -178,6 +181,7 @@ impl Server {
             memory_bytes: options.memory_bytes,
             origin,
             hosted,
+            opening: BTreeMap::new(),
             peers: Peers::default(),
             inbound: BTreeMap::new(),
             clients: BTreeMap::new(),
@@ -215,7 +219,11 @@ impl Server {
             }
             for report in self.inbox.take() {
                 match report {
-                    Report::Shard(shard, event) => self.shard(shard, event),
+                    Report::Shard(shard, event) => match self.opening.get_mut(&shard) {
+                        Some(early) => early.push(event),
+                        None => self.shard(shard, event),
+                    },
+                    Report::Opened(shard, opened) => self.on_opened(shard, *opened),
                     Report::Coordinator(event) => self.coordinate(event),
                 }
             }

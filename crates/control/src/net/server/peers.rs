@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hoplo_wire::control::{ClusterConfig, ReplicaId, Speaker};
+use hoplo_wire::control::{ChainConfig, ClusterConfig, ReplicaId, Speaker};
 
 use super::super::frame::Frame;
 use super::super::hub::LinkId;
@@ -29,7 +29,9 @@ pub(super) enum Opened {
 }
 
 impl Peers {
+    /// Forgets those that are in no chain any more, once nothing connects us.
     pub(super) fn learn(&mut self, config: &ClusterConfig) {
+        self.addresses.retain(|replica, _| self.links.contains_key(replica));
         for chain in &config.shards {
             for member in chain.members.iter().chain(&chain.joining) {
                 self.addresses.insert(member.replica, member.address.clone());
@@ -61,6 +63,16 @@ impl Peers {
 }
 
 impl Server {
+    /// Beforehand, so that nobody has to be dialled when who stands between is dead.
+    pub(super) fn connect_all(&mut self, chain: &ChainConfig) {
+        for member in chain.members.iter().chain(&chain.joining) {
+            let replica = member.replica;
+            if replica != self.me.replica && !self.peers.links.contains_key(&replica) {
+                self.dial_peer(replica, Vec::new());
+            }
+        }
+    }
+
     pub(super) fn send_peer(&mut self, to: ReplicaId, frame: Frame) {
         if let Some(peer) = self.peers.links.get_mut(&to) {
             match &mut peer.waiting {
@@ -69,9 +81,13 @@ impl Server {
             }
             return;
         }
+        self.dial_peer(to, vec![frame]);
+    }
+
+    fn dial_peer(&mut self, to: ReplicaId, waiting: Vec<Frame>) {
         let Some(address) = self.peers.addresses.get(&to) else { return };
         let link = self.hub.dial(address);
         self.peers.whose.insert(link, to);
-        self.peers.links.insert(to, Peer { link, waiting: Some(vec![frame]) });
+        self.peers.links.insert(to, Peer { link, waiting: Some(waiting) });
     }
 }

@@ -7,6 +7,7 @@ use super::{Coordinator, Standing};
 
 impl Coordinator {
     /// There is no document: makes one when enough replicas have registered, or some and time has passed.
+    /// Where more could share the shards, it waits until no more come: no shard moves by itself later.
     ///
     /// A replica that holds something belongs to a cluster that had a document: its loss is not answered
     /// by a new, empty cluster.
@@ -26,7 +27,10 @@ impl Coordinator {
         nodes.reverse();
         let wished = usize::from(self.options.replication);
         let waited = now.since(self.started_at) >= limits::FORM_GRACE;
-        if nodes.is_empty() || (nodes.len() < wished && !waited) {
+        let each_has_one = wished * usize::from(self.options.shards);
+        let settled =
+            nodes.len() >= each_has_one || now.since(self.newest_at) >= limits::FORM_SETTLE;
+        if nodes.is_empty() || ((nodes.len() < wished || !settled) && !waited) {
             return None;
         }
         let length = wished.min(nodes.len());

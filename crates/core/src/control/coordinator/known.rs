@@ -214,6 +214,9 @@ impl Coordinator {
             return;
         }
         self.tell(now, || format!("{id:?} registers with {holds:?}"));
+        if !self.replicas.contains_key(&id) {
+            self.newest_at = now;
+        }
         let known = self.replicas.entry(id).or_insert_with(|| Known::new(member.clone(), now));
         known.member = member;
         (known.registered, known.unfit) = (true, false);

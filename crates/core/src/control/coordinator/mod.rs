@@ -161,6 +161,8 @@ pub struct Coordinator {
     wishes: Vec<(Wish, bool)>,
     looked_at: Instant,
     started_at: Instant,
+    /// When a node registered that was not known before.
+    newest_at: Instant,
     attempts: u64,
     story: VecDeque<(Instant, String)>,
 }
@@ -200,6 +202,7 @@ impl Coordinator {
             wishes: Vec::new(),
             looked_at: now,
             started_at: now,
+            newest_at: now,
             attempts: 0,
             story: VecDeque::new(),
         }

@@ -41,9 +41,13 @@ fn holding(logged: u64, epoch: u64) -> Holding {
 
 impl World {
     fn new(coordinators: u64, replication: u8) -> Self {
+        Self::with_shards(coordinators, replication, 1)
+    }
+
+    fn with_shards(coordinators: u64, replication: u8, shards: u16) -> Self {
         let start = |number: u64| {
             let me = member(id(100 + number, 1));
-            let options = CoordinatorOptions { me, cluster: CLUSTER, shards: 1, replication };
+            let options = CoordinatorOptions { me, cluster: CLUSTER, shards, replication };
             Coordinator::new(options, Instant(1_000_000_000))
         };
         let mut world = World {
@@ -462,4 +466,22 @@ fn strangers_and_older_processes_are_refused() {
         })
     };
     assert!(refused(id(1, 2)) && refused(id(5, 1)));
+}
+
+#[test]
+fn the_first_node_does_not_take_all_shards_while_others_are_coming() {
+    let mut world = World::with_shards(1, 1, 2);
+    world.registers(id(1, 1), vec![]);
+    world.pass(limits::FORM_SETTLE / 2);
+    assert!(world.document.is_none(), "others may be coming");
+    world.registers(id(2, 1), vec![]);
+    world.pass(limits::COORDINATOR_LOOKS);
+    let (_, config) = world.document.as_ref().unwrap();
+    let heads = config.shards.iter().map(|chain| chain.members[0].replica);
+    assert_eq!(heads.collect::<Vec<_>>(), [id(1, 1), id(2, 1)]);
+
+    let mut alone = World::with_shards(1, 1, 2);
+    alone.registers(id(1, 1), vec![]);
+    alone.pass(limits::FORM_SETTLE + limits::COORDINATOR_LOOKS);
+    assert!(alone.document.is_some(), "nobody else came");
 }
