@@ -7,10 +7,12 @@ loopback, with one client process that keeps many batches in flight.
 
 from __future__ import annotations
 
-import statistics
+import os
 import sys
+from dataclasses import dataclass
+from typing import Any
 
-from harness import HERE, Question, Row, at_least, at_most
+from harness import HERE, Goal, Question, Row, at_least, at_most, times
 
 sys.path.insert(0, str(HERE / "players"))
 from control_cluster import ControlCluster
@@ -23,11 +25,26 @@ RECORDS = 50_000 if QUICK else 1_000_000
 ROOM = 4 << 30
 """Memory for a million rows."""
 
+
+@dataclass(frozen=True)
+class Chain:
+    replicas: int
+    shards: int
+    processes: int
+    goals: tuple[Goal, ...] = ()
+
+
+ONE = "chain of 1, 1 shard"
 CHAINS = {
-    "chain of 1, 1 shard": (1, 1, 200_000),
-    "chain of 2, 1 shard": (2, 1, 80_000),
-    "chain of 1, 2 shards": (1, 2, None),
+    ONE: Chain(1, 1, 1, (at_least(200_000, "updates/s"),)),
+    "chain of 2, 1 shard": Chain(2, 1, 2, (at_least(80_000, "updates/s"),)),
+    "chain of 1, 2 shards in 1 process": Chain(1, 2, 1, (times(0.95, "1 shard"),)),
+    "chain of 1, 2 shards in 2 processes": Chain(1, 2, 2, (times(0.95, "1 shard"),)),
+    "chain of 2, 2 shards": Chain(2, 2, 2, (at_least(80_000, "updates/s"),)),
 }
+LATENCY_BOUND = (1, 2, 4)
+"""Shards, each in a process of its own: one call in flight, with as many updates for each shard."""
+UPDATES_A_SHARD = 8
 
 
 def one_node(measure: Measure) -> None:
@@ -49,19 +66,75 @@ def one_node(measure: Measure) -> None:
     question.add(recovery)
 
 
-def chain(name: str, replicas: int, shards: int, wanted: float | None) -> None:
-    row = Row(name, "/s", {}, [at_least(wanted, "updates/s")] if wanted else [])
+class Spent:
+    """CPU time, of several runs."""
+
+    def __init__(self) -> None:
+        self.client = self.nodes = self.seconds = 0.0
+        self.updates = 0
+
+    def add(self, found: dict[str, Any]) -> None:
+        self.client += found["client_s"]
+        self.nodes += found["nodes_s"]
+        self.seconds += found["seconds"]
+        self.updates += found["updates"]
+
+    def note(self) -> str:
+        of = 1e6 / max(self.updates, 1)
+        busy = (self.client + self.nodes) / self.seconds
+        return (
+            f"CPU an update: client {self.client * of:.1f} us, nodes {self.nodes * of:.1f} us; "
+            f"{busy:.1f} of {os.cpu_count()} cores used"
+        )
+
+
+def run(chain: Chain, fsync: str, *flags: str) -> dict[str, Any]:
+    cluster = ControlCluster(chain.replicas, fsync, chain.processes, chain.shards)
+    try:
+        heads = len(set(cluster.holders()))
+        assert heads == min(chain.processes, chain.shards), f"{heads} processes have the heads"
+        seconds = "1" if QUICK else "4"
+        return cluster.bench("--mode", "throughput", "--seconds", seconds, *flags)
+    finally:
+        cluster.close()
+
+
+def chains() -> None:
+    """All in turn, round by round: what else the machine does hits all alike."""
+    rows = {name: Row(name, "/s", {}, list(chain.goals)) for name, chain in CHAINS.items()}
+    spent = {name: Spent() for name in CHAINS}
     for column, fsync in (("hoplo", "never"), ("fsync", "always")):
         for _ in range(ROUNDS):
-            cluster = ControlCluster(replicas, fsync, shards=shards)
-            try:
-                seconds = "1" if QUICK else "5"
-                found = cluster.bench("--mode", "throughput", "--seconds", seconds)
-                row.values.setdefault(column, []).append(found["rate"])
-            finally:
-                cluster.close()
-    print(f"{name}: median {statistics.median(row.values['hoplo']):,.0f}")
+            for name, chain in CHAINS.items():
+                found = run(chain, fsync)
+                rows[name].values.setdefault(column, []).append(found["rate"])
+                if fsync == "never":
+                    spent[name].add(found)
+    for name, row in rows.items():
+        if CHAINS[name].replicas == 1 and name != ONE:
+            row.values["1 shard"] = rows[ONE].values["hoplo"]
+        row.note = spent[name].note()
+        question.add(row)
+        print(f"    {row.note}")
+
+
+def latency_bound() -> None:
+    """The disk is what is waited for, and no core is full."""
+    name = f"fsync, one call of {UPDATES_A_SHARD} updates a shard in flight"
+    row = Row(name, "/s", {}, [times(1.2, "1 shard")])
+    columns = {shards: f"{shards} shards" for shards in LATENCY_BOUND[1:-1]}
+    columns |= {1: "1 shard", LATENCY_BOUND[-1]: "hoplo"}
+    spent = {shards: Spent() for shards in LATENCY_BOUND}
+    for _ in range(ROUNDS):
+        for shards in LATENCY_BOUND:
+            batch = str(UPDATES_A_SHARD * shards)
+            found = run(Chain(1, shards, shards), "always", "--calls", "1", "--batch", batch)
+            row.values.setdefault(columns[shards], []).append(found["rate"])
+            spent[shards].add(found)
+    notes = (f"{shards} shards: {spent[shards].note()}" for shards in LATENCY_BOUND)
+    row.note = f"hoplo: {LATENCY_BOUND[-1]} shards; " + "; ".join(notes)
     question.add(row)
+    print(f"    {row.note}")
 
 
 measure = Measure()
@@ -69,6 +142,6 @@ try:
     one_node(measure)
 finally:
     measure.close()
-for name, (replicas, shards, wanted) in CHAINS.items():
-    chain(name, replicas, shards, wanted)
+chains()
+latency_bound()
 question.finish()

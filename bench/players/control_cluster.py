@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -30,6 +31,17 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def _seconds_of(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _seconds_of_children() -> float:
+    """Of those that ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 class ControlCluster:
     """One process that coordinates, and others that hold the replicas of one shard (or more)."""
 
@@ -45,9 +57,10 @@ class ControlCluster:
         self._started = 0
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         config = f"file:{self.folder / 'config.json'}"
-        self._serve(self.coordinator, "--no-replicas", "--config", config)
         for _ in range(processes or replicas):
             self.start()
+        # Last, so that all are there when the shards are given out.
+        self._serve(self.coordinator, "--no-replicas", "--config", config)
         self.until_whole(replicas)
 
     def start(self) -> str:
@@ -82,8 +95,20 @@ class ControlCluster:
             time.sleep(0.05)  # between two looks
 
     def bench(self, *flags: str) -> dict[str, Any]:
-        process = self.begin(*flags)
-        return self.end(process)
+        """What the client measured, and the CPU time of it and the nodes: `client_s`, `nodes_s`."""
+        client, nodes = _seconds_of_children(), self.cpu_seconds()
+        found = self.end(self.begin(*flags))
+        spent = _seconds_of_children() - client
+        return found | {"client_s": spent, "nodes_s": self.cpu_seconds() - nodes}
+
+    def cpu_seconds(self) -> float:
+        """Of all nodes that run."""
+        return sum(_seconds_of(process.pid) for process in self._processes.values())
+
+    def holders(self) -> list[str]:
+        """Whoever is the head of each shard."""
+        text = hoplo("members", "--json", "--cluster-file", self.file, "--node", self.coordinator)
+        return [chain["members"][0]["address"] for chain in json.loads(text)["shards"]]
 
     def begin(self, *flags: str) -> subprocess.Popen[str]:
         """A client that measures; it has begun when this returns."""

@@ -127,7 +127,7 @@ pub const RESTORE_GRACE: Duration = Duration::from_millis(1000);
 pub const FORM_GRACE: Duration = Duration::from_millis(2000);
 
 /// A new cluster gives its shards to the nodes that are there when none has come for so long.
-pub const FORM_SETTLE: Duration = Duration::from_millis(250);
+pub const FORM_SETTLE: Duration = Duration::from_millis(400);
 
 /// Replica processes that a coordinator knows.
 pub const REPLICAS_MAX: usize = 4096;
@@ -138,6 +138,8 @@ pub const WISHES_MAX: usize = 1024;
 const _: () = assert!(HEARTBEAT.as_millis() * 3 < HEARTBEAT_MISSED.as_millis());
 const _: () = assert!(ACTING_RENEW.as_millis() * 3 < ACTING_LEASE.as_millis());
 const _: () = assert!(HEARTBEAT.as_millis() * 4 <= ACCUSED.as_millis());
+// Who finds no coordinator dials again with its next heartbeat.
+const _: () = assert!(HEARTBEAT.as_millis() * 3 / 2 <= FORM_SETTLE.as_millis());
 
 /// A key of the control store.
 pub const CONTROL_KEY_BYTES_MAX: usize = 1024;
