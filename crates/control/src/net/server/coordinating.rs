@@ -377,10 +377,6 @@ impl Server {
         for event in early {
             self.shard(shard, event);
         }
-        let shards = self.config.iter().flat_map(|config| &config.shards);
-        if let Some(chain) = shards.into_iter().find(|chain| chain.shard == shard).cloned() {
-            self.shard(shard, replica::Event::Configured(chain));
-        }
     }
 
     pub(super) fn epoch(&self, shard: ShardId) -> Epoch {

@@ -87,7 +87,7 @@ pub struct Server {
     memory_bytes: Option<u64>,
     origin: Instant,
     hosted: BTreeMap<ShardId, Hosted>,
-    /// Their disks are being read; what those said meanwhile.
+    /// Their disks are being read; what came for them meanwhile. Neighbours send a new member little before it answers.
     opening: BTreeMap<ShardId, Vec<Event>>,
     peers: Peers,
     /// Connections that others dialled.
@@ -219,10 +219,7 @@ impl Server {
             }
             for report in self.inbox.take() {
                 match report {
-                    Report::Shard(shard, event) => match self.opening.get_mut(&shard) {
-                        Some(early) => early.push(event),
-                        None => self.shard(shard, event),
-                    },
+                    Report::Shard(shard, event) => self.shard(shard, event),
                     Report::Opened(shard, opened) => self.on_opened(shard, *opened),
                     Report::Coordinator(event) => self.coordinate(event),
                 }
@@ -379,7 +376,8 @@ impl Server {
     }
 
     fn every_shard(&mut self, event: &Event) {
-        for shard in self.hosted.keys().copied().collect::<Vec<_>>() {
+        let all = self.hosted.keys().chain(self.opening.keys());
+        for shard in all.copied().collect::<Vec<_>>() {
             self.shard(shard, event.clone());
         }
     }
@@ -387,7 +385,12 @@ impl Server {
     /// One event of one replica, and what follows from it.
     fn shard(&mut self, shard: ShardId, event: Event) {
         let now = self.now();
-        let Some(hosted) = self.hosted.get_mut(&shard) else { return };
+        let Some(hosted) = self.hosted.get_mut(&shard) else {
+            if let Some(early) = self.opening.get_mut(&shard) {
+                early.push(event);
+            }
+            return;
+        };
         // It has told the coordinators that it cannot go on; now it can.
         let is_back = event == Event::LogBack;
         hosted.machine.handle(now, event, &mut self.effects);
