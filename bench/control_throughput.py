@@ -93,7 +93,7 @@ def run(chain: Chain, fsync: str, *flags: str) -> dict[str, Any]:
     try:
         heads = len(set(cluster.holders()))
         assert heads == min(chain.processes, chain.shards), f"{heads} processes have the heads"
-        seconds = "1" if QUICK else "4"
+        seconds = "1" if QUICK else "2"
         return cluster.bench("--mode", "throughput", "--seconds", seconds, *flags)
     finally:
         cluster.close()
