@@ -289,10 +289,15 @@ impl Hub {
             let socket = match rustix::net::accept_with(socket, flags) {
                 Ok(socket) => socket,
                 Err(Errno::MFILE | Errno::NFILE) if self.spare.take().is_some() => {
-                    // Left alone, it would wake this loop for ever.
-                    self.counters.turned_away += 1;
-                    drop(rustix::net::accept_with(socket, flags));
+                    // Left alone, it would wake this loop for ever. The kernel says so even if nobody waits.
+                    let waiting = rustix::net::accept_with(socket, flags).ok();
+                    let is_last = waiting.is_none();
+                    drop(waiting);
                     self.spare = spare();
+                    if is_last {
+                        return;
+                    }
+                    self.counters.turned_away += 1;
                     continue;
                 }
                 // Nobody there any more.

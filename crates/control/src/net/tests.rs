@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use hoplo_base::NodeId;
 use hoplo_base::limits::CONTROL_UNSENT_BYTES_MAX;
 use hoplo_wire::control::{ClientId, ClusterId, Hello, ReplicaId, Speaker};
 use proptest::prelude::*;
+use rustix::process::{Resource, Rlimit};
 
 use super::address::Address;
 use super::frame::Frame;
@@ -238,8 +240,8 @@ fn opened(server: &mut Hub, client: &mut Hub, at: &str) -> (LinkId, LinkId) {
         match happening {
             Happening::Opened { link, .. } if place == 0 => there = Some(*link),
             Happening::Opened { .. } => open = true,
-            Happening::Closed { why, .. } => panic!("{why}"),
-            Happening::Frame { .. } => {}
+            Happening::Closed { link, why } if place == 1 => panic!("{link:?}: {why}"),
+            Happening::Closed { .. } | Happening::Frame { .. } => {}
         }
         there.filter(|_| open).map(|there| (there, here))
     })
@@ -272,6 +274,38 @@ fn a_thousand_connections_later_no_descriptor_is_left_behind() {
     // Other tests of this process have some, too, but not a thousand.
     assert!(descriptors() < before + 500, "{before} before, {} now", descriptors());
     assert_eq!(server.counters().accepted, 1000);
+}
+
+#[test]
+fn out_of_descriptors_who_comes_is_turned_away_and_the_loop_goes_on() {
+    const ALONE: &str = "HOPLO_TEST_FEW_DESCRIPTORS";
+    if std::env::var_os(ALONE).is_none() {
+        // In a process of its own: the limit is for all of its threads.
+        let name = "net::tests::out_of_descriptors_who_comes_is_turned_away_and_the_loop_goes_on";
+        let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
+        assert!(alone.args(["--exact", name]).env(ALONE, "1").status().unwrap().success());
+        return;
+    }
+    let folder = Folder::new("few-descriptors");
+    let at = folder.0.join("socket");
+    let mut server = hub(server_hello(), None);
+    server.listen(&Address::Unix(at.clone())).unwrap();
+    let mut client = hub(client_hello(), None);
+    let connect = || std::os::unix::net::UnixStream::connect(&at).unwrap();
+    let peers: Vec<_> = (0..20).map(|_| connect()).collect();
+    let limit = peers.iter().map(|peer| peer.as_raw_fd()).max().unwrap() as u64 + 4;
+    let few = Rlimit { current: Some(limit), maximum: Some(limit) };
+    rustix::process::setrlimit(Resource::Nofile, few).unwrap();
+
+    let mut happenings = Vec::new();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while server.counters().accepted + server.counters().turned_away < 20 {
+        assert!(Instant::now() < deadline, "{:?}", server.counters());
+        server.turn(Some(Instant::now()), &mut happenings).unwrap();
+    }
+    assert!((1..=3).contains(&server.counters().accepted), "{:?}", server.counters());
+    drop(peers);
+    opened(&mut server, &mut client, &at.display().to_string());
 }
 
 #[test]
