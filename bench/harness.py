@@ -440,6 +440,7 @@ def machine() -> dict[str, Any]:
     }
 
 
+NOT_INSTALLED = "not installed"
 PACKAGES = [
     "hoplo",
     "ray",
@@ -462,5 +463,5 @@ def versions() -> dict[str, str]:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = "source tree" if name == "hoplo" else "not installed"
+            found[name] = "source tree" if name == "hoplo" else NOT_INSTALLED
     return found

@@ -4,7 +4,7 @@ import json
 import sys
 from typing import Any
 
-from harness import HERE, LIMITS, RESULTS
+from harness import HERE, LIMITS, NOT_INSTALLED, RESULTS
 
 ORDER = [
     "tasks",
@@ -67,6 +67,7 @@ def document(reports: list[dict[str, Any]], runs: list[list[dict[str, Any]]]) ->
         f"**{reached} of {judged} goals reached{' in the last run' if repeated else ''}.**",
         "",
         *absent(reports),
+        *lacking(reports),
         *busy(reports[0]),
         *setting(reports),
         *(line for each in runs for line in several(each)),
@@ -115,6 +116,13 @@ def absent(reports: list[dict[str, Any]]) -> list[str]:
     return [f"**These programs failed, their rows are missing: {', '.join(names)}.**", ""] * bool(
         names
     )
+
+
+def lacking(reports: list[dict[str, Any]]) -> list[str]:
+    """Rivals that were not there: a goal that needs one is not reached."""
+    rivals = [report["versions"] for report in reports if report["question"] not in CONTROL]
+    names = sorted({n for found in rivals for n, v in found.items() if v == NOT_INSTALLED})
+    return [f"**Not installed, so without figures: {', '.join(names)}.**", ""] * bool(names)
 
 
 def busy(first: dict[str, Any]) -> list[str]:

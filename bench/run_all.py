@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from harness import HERE, RESULTS
+from harness import HERE, NOT_INSTALLED, RESULTS, versions
 from report import CONTROL, CONTROL_RUNS, ORDER, RUNS, goals_of
 
 
@@ -22,6 +22,10 @@ def main() -> None:
     options, rest = parser.parse_known_args()
     names, kept = (CONTROL, CONTROL_RUNS) if options.control else (ORDER, RUNS)
     files = [RESULTS / f"{name}.json" for name in names]
+    if lacking := [name for name, version in versions().items() if version == NOT_INSTALLED]:
+        print(
+            f"without {', '.join(lacking)}: no figures of theirs; `make bench-rivals` installs them"
+        )
     runs, failed = [], []
     for number in range(1, options.runs + 1):
         start = time.monotonic()

@@ -20,7 +20,7 @@
 //! data. Data of 1 MiB and more is copied detached from the interpreter. Small ones are encoded into
 //! the caller's own buffer.
 //!
-//! Budget of a small int, encode or decode: 15 ns. Of an array, all of `put` and `get` included: 0.4 us to
+//! Budget of a small int alone, encode or decode: 15 ns. Of an array, all of `put` and `get` included: 0.4 us to
 //! put 1 KiB, 0.2 us to get it, 0.4 us to get 100 MiB that lie in the store.
 
 mod array;

@@ -10,8 +10,9 @@
 //!
 //! While calls are there nothing detaches from the interpreter but the user's own code.
 //!
-//! Budget of an empty task, all on this thread: 60 ns take, 60 arguments, 100 call, 80 result, 200
-//! reply.
+//! Budget of a task that returns its int argument, in instructions as callgrind counts them, all on
+//! this thread: 290 take, 1,050 around it (what runs is noted for cancellation and lists, GPUs, clock),
+//! 390 arguments, 550 call, 790 result, 820 reply: 3,900 in all.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;

@@ -12,7 +12,8 @@
 //!
 //! Numbers have no identity to keep: pickle writes each of two equal ints in full, too.
 //!
-//! Budget of an item: 3 ns to write, 10 to read, most of which makes the int.
+//! Budget of an item: 2 ns to write (4 where 32 bits are too few), 8 to read, most of which makes the
+//! number; tagged ones take 7 and 16.
 
 use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
