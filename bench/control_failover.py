@@ -9,7 +9,6 @@ things the scheduler is what this measures: `chrt -f 1` before the command keeps
 
 from __future__ import annotations
 
-import os
 import statistics
 import sys
 import time
@@ -18,7 +17,7 @@ from dataclasses import dataclass, field
 from harness import HERE, RESULTS, Question, Row, at_most
 
 sys.path.insert(0, str(HERE / "players"))
-from control_cluster import ControlCluster
+from control_cluster import ControlCluster, scheduling
 
 question = Question("control_failover", "Control store: fail-over", {})
 QUICK = question.options.quick
@@ -131,8 +130,7 @@ for column, fsync in (("hoplo", "never"), ("fsync", "always")):
 question.add(median)
 question.add(high)
 question.facts["errors seen by clients"] = len(failures)
-real_time = os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR)
-question.facts["scheduling"] = "real-time (chrt -f 1)" if real_time else "as any program"
+question.facts["scheduling"] = scheduling()
 print(f"errors seen by clients: {len(failures)} {failures[:3]}")
 if not question.options.only and timelines:
     RESULTS.mkdir(exist_ok=True)

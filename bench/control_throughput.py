@@ -15,7 +15,7 @@ from typing import Any
 from harness import HERE, Goal, Question, Row, at_least, at_most, times
 
 sys.path.insert(0, str(HERE / "players"))
-from control_cluster import ControlCluster
+from control_cluster import ControlCluster, scheduling
 from control_measure import Measure
 
 question = Question("control_throughput", "Control store: updates and recovery", {})
@@ -118,17 +118,17 @@ def chains() -> None:
         print(f"    {row.note}")
 
 
-def latency_bound() -> None:
-    """The disk is what is waited for, and no core is full."""
-    name = f"fsync, one call of {UPDATES_A_SHARD} updates a shard in flight"
-    row = Row(name, "/s", {}, [times(1.2, "1 shard")])
+def latency_bound(name: str, fsync: str, *goals: Goal) -> None:
+    """What is waited for is the way there and back, or the disk."""
+    name = f"{name}, one call of {UPDATES_A_SHARD} updates a shard in flight"
+    row = Row(name, "/s", {}, list(goals))
     columns = {shards: f"{shards} shards" for shards in LATENCY_BOUND[1:-1]}
     columns |= {1: "1 shard", LATENCY_BOUND[-1]: "hoplo"}
     spent = {shards: Spent() for shards in LATENCY_BOUND}
     for _ in range(ROUNDS):
         for shards in LATENCY_BOUND:
             batch = str(UPDATES_A_SHARD * shards)
-            found = run(Chain(1, shards, shards), "always", "--calls", "1", "--batch", batch)
+            found = run(Chain(1, shards, shards), fsync, "--calls", "1", "--batch", batch)
             row.values.setdefault(columns[shards], []).append(found["rate"])
             spent[shards].add(found)
     notes = (f"{shards} shards: {spent[shards].note()}" for shards in LATENCY_BOUND)
@@ -143,5 +143,7 @@ try:
 finally:
     measure.close()
 chains()
-latency_bound()
+latency_bound("1 to 4 shards", "never", times(1.5, "1 shard"))
+latency_bound("1 to 4 shards, fsync", "always")
+question.facts["scheduling"] = scheduling()
 question.finish()
