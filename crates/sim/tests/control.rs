@@ -1,8 +1,9 @@
 //! The control store: seeds in order, on all cores; and proof that the checks can fail.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hoplo_sim::control::{Sabotage, run, run_sabotaged};
+use hoplo_sim::control::{Counts, Sabotage, run, run_sabotaged};
 
 fn variable(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
@@ -16,6 +17,7 @@ fn every_seed_is_safe_under_faults_and_heals() {
     let failures_max = variable("HOPLO_SIM_FAILURES", 0);
     let failed = AtomicU64::new(0);
     let sums: [AtomicU64; 6] = Default::default();
+    let happened = Mutex::new(Counts::default());
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
@@ -37,6 +39,7 @@ fn every_seed_is_safe_under_faults_and_heals() {
                         summary.epochs,
                         summary.time / 1_000_000_000,
                     ];
+                    happened.lock().expect("nobody panics with it").include(&summary.counts);
                     for (sum, count) in sums.iter().zip(counts) {
                         sum.fetch_add(count, Ordering::Relaxed);
                     }
@@ -49,8 +52,13 @@ fn every_seed_is_safe_under_faults_and_heals() {
         "{count} seeds: {steps} steps, {calls} calls, {done} of them done, {faults} faults, {epochs} \
          configurations, {seconds} virtual seconds"
     );
+    let happened = happened.into_inner().expect("nobody panicked with it");
+    println!("{happened}");
     let failed = failed.into_inner();
     assert!(failed == 0, "{failed} seeds failed: their numbers and stories are above");
+    // A few seeds need not have everything.
+    let never = if count < 500 { vec![] } else { happened.never() };
+    assert!(never.is_empty(), "what never happens is not proven to be survived: {never:?}");
 }
 
 /// Within so many seeds the sabotage shows, as one of these.

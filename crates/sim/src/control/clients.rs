@@ -8,8 +8,9 @@ use hoplo_core::control::client::{Call, CallError, Client, ClientOptions, Done, 
 use hoplo_core::control::{Entry, EventEntry};
 use hoplo_wire::control::{ClientId, Key, Op, Query, Request, Response, ShardId, Table};
 
-use super::feed::Feed;
-use super::linear::{Operation, What};
+use super::counts::What as Seen;
+use super::invariants::feed::Feed;
+use super::invariants::linear::{Operation, What};
 use super::network::{End, Kind, Message};
 use super::plan::Clock;
 use super::world::{Step, World, host_address, node_of};
@@ -253,6 +254,7 @@ impl World {
                 self.tell(|| {
                     format!("client {number} missed changes of {shard:?} before {oldest}")
                 });
+                self.counts.add(Seen::SubscriberMissed);
                 self.client(number).paused_feeds += 1;
                 self.reread(number, shard, oldest);
             }

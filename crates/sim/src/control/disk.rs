@@ -28,6 +28,15 @@ pub struct Disk {
     pub cold: BTreeMap<Key, Row>,
 }
 
+/// What a crash did to a log.
+#[derive(Clone, Copy, Debug)]
+pub struct Crash {
+    /// It kept a part of what was not synced.
+    pub torn: bool,
+    /// It lost a part of what was written.
+    pub lost: bool,
+}
+
 impl Disk {
     pub fn append(&mut self, records: Vec<Arc<Record>>) {
         self.items.extend(records.into_iter().map(Item::Record));
@@ -53,6 +62,8 @@ impl Disk {
 
     /// The log before this snapshot may go, but for entries that came after it.
     pub fn snapshot_done(&mut self, snapshot: u64) {
+        // Nothing goes before what comes in its place is safe, whatever the policy.
+        self.synced = self.synced.max(self.written);
         let is_first = |item: &Item| match item {
             Item::Record(record) => match record.as_ref() {
                 Record::Chunk(chunk) => chunk.snapshot == snapshot,
@@ -83,7 +94,7 @@ impl Disk {
     }
 
     /// The process died, or the machine lost its power: what was not written, or not synced, is gone.
-    pub fn crash(&mut self, rng: &mut Rng, power: bool) {
+    pub fn crash(&mut self, rng: &mut Rng, power: bool) -> Crash {
         let kept = if power {
             let unsure = self.written - self.synced.min(self.written);
             self.synced + if unsure > 0 { rng.below(unsure + 1) } else { 0 }
@@ -91,9 +102,12 @@ impl Disk {
             self.written
         };
         let keep = kept.saturating_sub(self.first) as usize;
+        let crash =
+            Crash { torn: kept > self.synced && kept < self.written, lost: kept < self.written };
         self.items.truncate(keep);
         self.written = self.end();
         self.synced = self.written;
+        crash
     }
 
     /// What a start finds, in order.

@@ -4,10 +4,17 @@ use std::time::Duration;
 
 use hoplo_base::NodeId;
 use hoplo_core::control::coordinator::Event;
-use hoplo_wire::control::{ClientId, ShardId, Speaker, ToCoordinator, Wish};
+use hoplo_wire::control::{ClientId, ReplicaId, ShardId, Speaker, ToCoordinator, Wish};
 
+use super::counts::What;
 use super::process::Input;
 use super::world::{Step, World};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    KeepsData,
+    LosesData,
+}
 
 impl World {
     pub fn fault(&mut self) {
@@ -27,6 +34,7 @@ impl World {
             (faults.store, World::store_goes),
             (faults.disks, World::disk_fails),
             (faults.wishes, World::wishes),
+            (faults.wipes, World::wipes),
             (true, World::wants_snapshot),
         ] {
             if may {
@@ -52,15 +60,60 @@ impl World {
         Duration::from_millis(1 + self.rng.below(most))
     }
 
+    /// Whether all that was acknowledged survives if this node fails so.
+    ///
+    /// Where a disk loses what it had, another member has to have it, and to work until the chain knows that this one
+    /// is gone: were that one to fail first, in the coordinator's eyes, the chain would rely on this one.
+    fn may_fail(&self, node: u64, failure: Failure) -> bool {
+        let Some(config) = self.store.config() else { return false };
+        config.shards.iter().all(|chain| {
+            let lost = |id: &ReplicaId| id.incarnation <= self.hosts[&id.node.0].lost;
+            let members = || chain.members.iter().map(|member| member.replica);
+            let loses = failure == Failure::LosesData || members().any(|id| lost(&id));
+            let concerns = members().any(|id| id.node.0 == node);
+            let added = chain.added.map(|(id, _)| id);
+            let whole = |id: &ReplicaId| id.node.0 != node && Some(*id) != added && !lost(id);
+            !concerns || !loses || members().filter(whole).any(|id| self.works(id))
+        })
+    }
+
+    fn works(&self, id: ReplicaId) -> bool {
+        self.process(id).is_some_and(|process| !process.paused)
+            && !self.hosts[&id.node.0].disk_full
+            && self.network.cuts() == 0
+    }
+
     fn kills(&mut self) {
         let node = self.some_node();
+        if !self.may_fail(node, Failure::KeepsData) {
+            return;
+        }
         self.dies(node, false);
+        let lasts = self.lasts();
+        self.after(lasts, Step::Starts(node));
+    }
+
+    fn wipes(&mut self) {
+        let node = self.some_node();
+        if !self.may_fail(node, Failure::LosesData) {
+            return;
+        }
+        self.dies(node, false);
+        self.tell(|| format!("node {node} gets a new disk"));
+        self.counts.add(What::DiskWiped);
+        let host = self.hosts.get_mut(&node).expect("a host");
+        host.disks.clear();
+        host.lost = host.incarnation;
         let lasts = self.lasts();
         self.after(lasts, Step::Starts(node));
     }
 
     fn darkens(&mut self) {
         let node = self.some_node();
+        let failure = if self.plan.fsync { Failure::KeepsData } else { Failure::LosesData };
+        if !self.may_fail(node, failure) {
+            return;
+        }
         self.dies(node, true);
         let lasts = self.lasts();
         self.after(lasts, Step::Starts(node));
@@ -68,7 +121,11 @@ impl World {
 
     fn stops(&mut self) {
         let node = self.some_node();
+        if !self.may_fail(node, Failure::KeepsData) {
+            return;
+        }
         self.tell(|| format!("node {node} is stopped"));
+        self.counts.add(What::Stopped);
         self.pauses(node);
         let lasts = self.lasts();
         self.after(lasts, Step::Resumes(node));
@@ -76,12 +133,16 @@ impl World {
 
     fn cuts(&mut self) {
         let (from, to) = (self.some_node(), self.some_node());
+        if !(0..self.plan.nodes).all(|node| self.may_fail(node, Failure::KeepsData)) {
+            return;
+        }
         let lonely = self.rng.one_in(3);
         let both = self.rng.one_in(2);
         let to_clients = self.rng.one_in(4);
         self.tell(|| format!("cut from {from} to {to}, both ways: {both}, from all: {lonely}"));
         let others: Vec<u64> = if lonely { (0..self.plan.nodes).collect() } else { vec![to] };
         for other in others.into_iter().filter(|other| *other != from) {
+            self.counts.add(if both { What::Cut } else { What::CutOneWay });
             self.network.cut(from, other);
             if both {
                 self.network.cut(other, from);
@@ -119,6 +180,7 @@ impl World {
         }
         let connection = all[self.rng.below(all.len() as u64) as usize];
         let ends = self.network.ends(connection, 0);
+        self.counts.add(What::ConnectionBroken);
         self.tell(|| format!("a connection breaks: {ends:?}"));
         let arrange = self.network.breaks(self.now, &mut self.rng, connection, Duration::ZERO);
         self.arrange(arrange);
@@ -126,6 +188,7 @@ impl World {
 
     fn store_goes(&mut self) {
         self.tell(|| "the config store is away".to_string());
+        self.counts.add(What::StoreAway);
         self.store.away = true;
         let lasts = self.lasts();
         self.after(lasts, Step::StoreBack);
@@ -133,8 +196,12 @@ impl World {
 
     fn disk_fails(&mut self) {
         let node = self.some_node();
+        if !self.may_fail(node, Failure::KeepsData) {
+            return;
+        }
         let full = self.rng.one_in(2);
         self.tell(|| format!("the disk of {node} is {}", if full { "full" } else { "slow" }));
+        self.counts.add(if full { What::DiskFull } else { What::DiskSlow });
         let host = self.hosts.get_mut(&node).expect("a host");
         if full {
             host.disk_full = true;
@@ -153,6 +220,7 @@ impl World {
             1 => ToCoordinator::Unwished(Wish::Leave { node: from }),
             _ => ToCoordinator::Wished(Wish::Move { shard, from, to }),
         };
+        self.counts.add(What::OperatorWished);
         self.wish(wish);
     }
 
@@ -181,6 +249,7 @@ impl World {
         let node = self.some_node();
         let shard = ShardId(self.rng.below(u64::from(self.plan.shards)) as u16);
         if let Some(id) = self.process_at(node) {
+            self.counts.add(What::SnapshotWanted);
             let event = hoplo_core::control::replica::Event::SnapshotWanted;
             self.input(id, Input::Replica(shard, event));
         }

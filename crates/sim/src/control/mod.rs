@@ -6,31 +6,32 @@
 //! nodes. Safety is checked after each step; then the faults stop and everything must heal: full chains, all calls ended,
 //! all replicas equal.
 //!
-//! Invariants, one file each: `linear` (each key is linearizable to those who used it), `truth` (one history; exactly
-//! once; nothing acknowledged is lost), `feed` (subscriptions without gap or duplicate), `chain` (across
-//! replicas, and memory). `sabotage` breaks promises on purpose, to see that the checks can fail.
+//! `invariants` has one file for each invariant; `counts` what really went wrong, so that a fault that never happens shows.
+//! `sabotage` breaks promises on purpose, to see that the checks can fail.
 //!
 //! ```text
 //! HOPLO_SIM_SEEDS=1000000 cargo test --release -p hoplo-sim --test control
 //! HOPLO_SIM_SEEDS=1 HOPLO_SIM_FIRST=77 HOPLO_SIM_PRINT=1 cargo test --release -p hoplo-sim --test control -- --nocapture
 //! ```
 
-mod chain;
 mod clients;
+mod coordinators;
+pub mod counts;
 mod disk;
 mod faults;
-mod feed;
-pub mod linear;
+mod invariants;
 mod network;
-mod once;
 mod plan;
 mod process;
+mod replicas;
 mod sabotage;
 mod short;
 mod store;
-mod truth;
+mod well;
 mod world;
 
+pub use counts::Counts;
+pub use invariants::linear;
 pub use sabotage::Sabotage;
 use world::World;
 
@@ -46,6 +47,7 @@ pub struct Summary {
     pub epochs: u64,
     /// Nanoseconds of virtual time.
     pub time: u64,
+    pub counts: Counts,
 }
 
 /// Runs one seed; panics with what does not hold.
@@ -79,6 +81,9 @@ pub fn run_sabotaged(seed: u64, sabotage: Sabotage) -> Result<Summary, String> {
 }
 
 fn summary(world: &World) -> Summary {
+    let mut counts = world.counts;
+    let over: u64 = world.truths.values().map(|truth| truth.sessions_over()).sum();
+    (0..over).for_each(|_| counts.add(counts::What::SessionEnded));
     Summary {
         steps: world.steps,
         calls: world.calls,
@@ -86,5 +91,6 @@ fn summary(world: &World) -> Summary {
         faults: world.faults,
         epochs: world.store.changes() as u64,
         time: world.now.0,
+        counts,
     }
 }

@@ -49,6 +49,12 @@ pub enum Message {
     Told(FromCoordinator),
 }
 
+impl Message {
+    pub fn may_double(&self) -> bool {
+        !matches!(self, Self::Hello | Self::Welcome)
+    }
+}
+
 struct Connection {
     ends: [End; 2],
     kind: Kind,
@@ -66,6 +72,8 @@ pub struct Network {
     uses: BTreeMap<(End, End, Kind), u64>,
     /// Directions between hosts that let nothing through.
     cuts: BTreeSet<(u64, u64)>,
+    /// When the latest message between two hosts arrives.
+    latest: BTreeMap<(u64, u64), Instant>,
     next: u64,
 }
 
@@ -132,6 +140,14 @@ impl Network {
         connection.last_at[direction] = at;
         connection.underway[direction].push_back((at, message));
         Some(Arrange::Deliver { connection: id, to: direction, at })
+    }
+
+    /// One between these hosts that was sent before arrives later.
+    pub fn overtakes(&mut self, from: End, to: End, at: Instant) -> bool {
+        let latest = self.latest.entry((from.host(), to.host())).or_insert(at);
+        let overtakes = at < *latest;
+        *latest = at.max(*latest);
+        overtakes
     }
 
     /// The connection that this end uses towards the other one.

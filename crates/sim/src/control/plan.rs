@@ -52,6 +52,9 @@ pub struct Faults {
     pub store: bool,
     pub disks: bool,
     pub wishes: bool,
+    pub doubles: bool,
+    /// Disks are replaced, while another member has all.
+    pub wipes: bool,
 }
 
 /// A clock may be so wrong; CONTROL_LEASE_WAIT allows for much more.
@@ -67,14 +70,17 @@ impl Plan {
             until: Instant(1_000_000_000 * (3 + rng.below(6))),
             every: micros([20_000, 100_000, 300_000, 800_000][rng.below(4) as usize]),
             kills: !rng.one_in(4),
-            power: fsync && !rng.one_in(3),
+            power: !rng.one_in(3),
             pauses: rng.one_in(2),
             cuts: rng.one_in(2),
             breaks: rng.one_in(2),
             store: rng.one_in(3),
             disks: rng.one_in(3),
             wishes: rng.one_in(4),
+            doubles: rng.one_in(4),
+            wipes: rng.one_in(3),
         });
+
         Self {
             nodes,
             replication,
@@ -115,6 +121,11 @@ impl Clock {
     pub fn new(rng: &mut Rng, drift_ppm: i64) -> Self {
         let drift = rng.below(2 * drift_ppm as u64 + 1) as i64 - drift_ppm;
         Self { offset: 1_000_000_000 * (1 + rng.below(1000)), drift_ppm: drift }
+    }
+
+    /// By more than a thousandth.
+    pub fn drifts(self) -> bool {
+        self.drift_ppm.abs() > 1000
     }
 
     pub fn reads(self, now: Instant) -> Instant {

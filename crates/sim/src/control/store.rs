@@ -1,6 +1,6 @@
 //! The config store: one document under a revision. It may be away, be slow, or do what it was asked for and not say so.
 
-use hoplo_wire::control::ClusterConfig;
+use hoplo_wire::control::{ClusterConfig, ReplicaId};
 
 use hoplo_core::control::coordinator::{Event, Revision};
 
@@ -48,6 +48,10 @@ impl ConfigStore {
 
     pub fn config(&self) -> Option<&ClusterConfig> {
         self.document.as_ref().map(|(_, config)| config)
+    }
+
+    pub fn acting(&self) -> Option<ReplicaId> {
+        self.config()?.acting.as_ref().map(|acting| acting.coordinator.replica)
     }
 
     pub fn changes(&self) -> usize {

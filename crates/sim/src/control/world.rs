@@ -1,23 +1,24 @@
 //! Processes, clients and the config store under one clock, and the queue of what happens when.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use hoplo_base::{Instant, NodeId};
 use hoplo_core::control::coordinator::Event as CoordinatorEvent;
 use hoplo_core::control::replica::Event as ReplicaEvent;
-use hoplo_wire::control::{ClientId, Query, ReplicaId, ShardId};
+use hoplo_wire::control::{ClientId, Epoch, Query, ReplicaId, ShardId};
 
 use super::clients::ClientProcess;
+use super::counts::{Counts, What};
 use super::disk::Disk;
-use super::linear::History;
+use super::invariants::linear::History;
+use super::invariants::truth::Truth;
 use super::network::{Arrange, Arrived, End, Kind, Message, Network};
 use super::plan::{Clock, Plan};
 use super::process::{Input, Process};
 use super::sabotage::Sabotage;
 use super::short::short;
 use super::store::ConfigStore;
-use super::truth::Truth;
 use crate::rng::Rng;
 use crate::story::Story;
 
@@ -43,7 +44,7 @@ pub enum Step {
     ColdDone {
         process: ReplicaId,
         shard: ShardId,
-        work: Box<super::process::ColdWork>,
+        work: Box<super::replicas::ColdWork>,
     },
     Probed {
         process: ReplicaId,
@@ -52,7 +53,7 @@ pub enum Step {
     },
     StoreDoes {
         process: ReplicaId,
-        work: Box<super::process::StoreWork>,
+        work: Box<super::coordinators::StoreWork>,
     },
     Starts(u64),
     Resumes(u64),
@@ -79,6 +80,8 @@ pub struct Host {
     pub dark: bool,
     pub disk_full: bool,
     pub disk_slow: bool,
+    /// Up to this incarnation the disk lost what it had acknowledged, or is another one.
+    pub lost: u64,
 }
 
 pub struct World {
@@ -94,6 +97,10 @@ pub struct World {
     pub store: ConfigStore,
     pub truths: BTreeMap<ShardId, Truth>,
     pub queries: BTreeMap<(ClientId, u64), Query>,
+    /// The newest epoch in which each replica acted.
+    pub acted: BTreeMap<(ShardId, ReplicaId), Epoch>,
+    /// Batches that came to a replica.
+    pub batches: BTreeSet<(ReplicaId, ShardId, ClientId, u64)>,
     pub history: History,
     pub story: Story,
     pub formed: bool,
@@ -103,6 +110,7 @@ pub struct World {
     pub calls: u64,
     pub calls_done: u64,
     pub faults: u64,
+    pub counts: Counts,
 }
 
 /// Everything must be well so long after the last fault.
@@ -133,6 +141,7 @@ impl World {
             dark: false,
             disk_full: false,
             disk_slow: false,
+            lost: 0,
         };
         let hosts = (0..plan.nodes).map(|node| (node, host(&mut rng))).collect();
         let now = Instant(1_000_000);
@@ -156,6 +165,8 @@ impl World {
             store: ConfigStore::default(),
             truths,
             queries: BTreeMap::new(),
+            acted: BTreeMap::new(),
+            batches: BTreeSet::new(),
             history: History::default(),
             story: Story::default(),
             formed: false,
@@ -165,11 +176,17 @@ impl World {
             calls: 0,
             calls_done: 0,
             faults: 0,
+            counts: Counts::default(),
         }
     }
 
     /// Runs to the end, or panics with what does not hold.
     pub fn run(&mut self) {
+        for host in self.hosts.values() {
+            if host.clock.drifts() {
+                self.counts.add(What::ClockDrifts);
+            }
+        }
         for node in 0..self.plan.nodes {
             let delay = self.rng.delay(Duration::from_millis(50));
             self.after(delay, Step::Starts(node));
@@ -248,8 +265,25 @@ impl World {
 
     pub fn send(&mut self, from: End, to: End, kind: Kind, message: Message) {
         let Some(message) = self.sabotaged(from, to, message) else { return };
+        let doubles = self.plan.faults.as_ref().is_some_and(|faults| faults.doubles);
+        if doubles && self.faulty() && self.rng.one_in(30) && message.may_double() {
+            self.counts.add(What::MessageDoubled);
+            self.sends(from, to, kind, message.clone());
+        }
+        self.sends(from, to, kind, message);
+    }
+
+    fn sends(&mut self, from: End, to: End, kind: Kind, message: Message) {
         let (now, max) = (self.now, self.plan.delay_max);
         let arrange = self.network.send(now, &mut self.rng, max, (from, to, kind), message);
+        if let Some(Arrange::Deliver { at, .. }) = arrange {
+            if at.since(now) > Duration::from_millis(10) {
+                self.counts.add(What::MessageLate);
+            }
+            if self.network.overtakes(from, to, at) {
+                self.counts.add(What::MessageOvertaken);
+            }
+        }
         self.arrange(arrange);
     }
 

@@ -334,7 +334,7 @@ impl Replica {
     }
 
     /// It is a member, and the one in front of it acts (CHAIN-7).
-    fn acting(&self) -> bool {
+    pub fn acting(&self) -> bool {
         matches!(self.role, Role::Member { .. }) && self.up.as_ref().is_none_or(|up| up.synced)
     }
 

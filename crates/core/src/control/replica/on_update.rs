@@ -220,13 +220,13 @@ impl Replica {
         if !self.is_head() || now < self.expire_at {
             return;
         }
-        self.expire_at = now + self.options.session_idle / 64;
+        let idle = self.options.session_idle;
+        let oldest = self.touched.values().min();
+        self.expire_at = oldest.map_or(now, |at| *at + idle).max(now + idle / 64);
         let over: Vec<ClientId> = self
             .touched
             .iter()
-            .filter(|(client, at)| {
-                **at + self.options.session_idle <= now && !self.entered.contains_key(*client)
-            })
+            .filter(|(client, at)| **at + idle <= now && !self.entered.contains_key(*client))
             .map(|(client, _)| *client)
             .take(CONTROL_SESSIONS_ENDED_AT_ONCE)
             .collect();

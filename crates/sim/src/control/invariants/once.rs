@@ -1,7 +1,7 @@
 //! CHAIN-4: each batch of a client is applied at most once, in the order of its session.
 //!
 //! Chain replication leaves a client that hears nothing with a doubt: was the update lost, or its answer (van Renesse
-//! and Schneider 2004, section 2: "queries are idempotent, but update requests need not be")? Sessions answer it.
+//! and Schneider 2004, section 2)? Sessions answer it.
 //! Two checks that do not believe them: the seqs of each session, and the values, each of which a client puts in one
 //! call only.
 

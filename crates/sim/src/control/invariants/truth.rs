@@ -35,6 +35,11 @@ impl Truth {
         Self { shard: Some(shard), ..Self::default() }
     }
 
+    /// Sessions that ended.
+    pub fn sessions_over(&self) -> u64 {
+        self.once.over
+    }
+
     pub fn is_there(&self, value: &[u8]) -> bool {
         self.once.is_there(value)
     }
