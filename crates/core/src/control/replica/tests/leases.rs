@@ -159,3 +159,47 @@ fn a_tail_that_never_acted_as_one_is_new_in_the_next_epoch_too() {
     cluster.wait(MS * 200);
     assert!(matches!(cluster.answer(query), Some(Ok(Answer::Row(Some(_))))));
 }
+
+#[test]
+fn who_never_heard_of_an_unproven_removal_commits_nothing_early_either() {
+    let mut cluster = Cluster::new(3);
+    cluster.start(4);
+    cluster.configure(&[1, 2, 3], Some(4), true);
+    cluster.wait(MS * 100);
+    cluster.get(3, key("a")).unwrap();
+    // 3 is silent, not proven dead: its lease goes on. Only the others hear of that.
+    cluster.epoch += 1;
+    let config = cluster.config(&[1, 2], None, false);
+    for number in [1, 2] {
+        cluster.handle(number, Event::Configured(config.clone()));
+    }
+    cluster.run();
+    cluster.configure(&[1, 2, 4], None, true);
+    let seq = cluster.send_as(CLIENT, 1, vec![put("a", "1")]);
+    cluster.wait(CONTROL_LEASE);
+    assert_eq!(cluster.outcome(CLIENT, seq), None, "1 and 2 do not say what is stable");
+    cluster.wait(CONTROL_LEASE_WAIT);
+    assert!(matches!(cluster.outcome(CLIENT, seq), Some(Ok(_))));
+}
+
+#[test]
+fn a_promoted_tail_answers_only_with_all_that_its_predecessor_answered_before() {
+    let mut cluster = Cluster::new(1);
+    cluster.start(2);
+    cluster.update(1, vec![put("a", "1")]).unwrap();
+    cluster.configure(&[1], Some(2), true);
+    cluster.wait(MS * 100);
+    cluster.cut(1, 2);
+    cluster.update(1, vec![put("a", "2")]).unwrap();
+    cluster.heal();
+    // It hears of the second value, and cannot commit it yet.
+    cluster.disk_waits(2, true);
+    cluster.configure(&[1, 2], None, true);
+    let query = cluster.ask(2, get("a"), false);
+    cluster.wait(MS * 100);
+    assert_eq!(cluster.answer(query), None);
+    cluster.disk_waits(2, false);
+    cluster.wait(MS * 200);
+    let Some(Ok(Answer::Row(Some(row)))) = cluster.answer(query) else { panic!("an answer") };
+    assert_eq!(row.value, b"2");
+}
