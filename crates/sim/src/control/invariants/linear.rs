@@ -132,6 +132,11 @@ impl Search<'_> {
                 return true;
             }
             done[at / 64] &= !(1 << (at % 64));
+            if after == state {
+                // It fits here and changes nothing: an order in which it comes later would be one as well
+                // if it came now, so there is none.
+                return false;
+            }
         }
         false
     }
