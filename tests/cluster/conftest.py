@@ -62,6 +62,7 @@ class Node:
     folder: Path
     prefix: tuple[str, ...] = ()
     fsync: str = "never"
+    flags: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -71,7 +72,7 @@ class Node:
         command = [
             *self.prefix, HOPLO, "control", "serve", "--dir", self.folder, "--listen", self.address,
             "--cluster-file", self.cluster.file, "--config", self.cluster.config,
-            "--fsync", self.fsync,
+            "--fsync", self.fsync, *self.flags,
         ]
         # fmt: on
         self.process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -95,6 +96,7 @@ class Cluster:
     config: str
     nodes: list[Node] = field(default_factory=list)
     clients: list[tuple[subprocess.Popen[bytes], Path]] = field(default_factory=list)
+    others: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def status(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(
@@ -170,6 +172,13 @@ class Cluster:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         self.clients.append((process, out))
 
+    def background(self, *args: str | Path) -> subprocess.Popen[bytes]:
+        """Another command; it ends with the cluster, if not before."""
+        command = [HOPLO, "control", *args, "--cluster-file", self.file]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        self.others.append(process)
+        return process
+
     def judge(self) -> dict[str, int]:
         """All clients end; what they saw is linearizable. How many operations ended, and how."""
         for process, _ in self.clients:
@@ -190,6 +199,9 @@ class Cluster:
         for process, _ in self.clients:
             process.kill()
             process.wait()
+        for other in self.others:
+            other.kill()
+            other.wait()
         for node in self.nodes:
             if node.process is not None and node.process.poll() is None:
                 node.process.send_signal(signal.SIGCONT)
@@ -213,17 +225,18 @@ def make_cluster(tmp_path: Path) -> Iterator[MakeCluster]:
         start: bool = True,
         addresses: list[str] | None = None,
         prefixes: list[tuple[str, ...]] | None = None,
+        flags: tuple[str, ...] = (),
     ) -> Cluster:
         folder = tmp_path / f"cluster-{len(made)}"
         addresses = addresses or [f"127.0.0.1:{free_port()}" for _ in range(nodes)]
-        flags = [flag for address in addresses for flag in ("--node", address)]
-        run("init", folder, *flags, "--shards", str(shards), "--replicas", str(replicas))
+        nodes_flags = [flag for address in addresses for flag in ("--node", address)]
+        run("init", folder, *nodes_flags, "--shards", str(shards), "--replicas", str(replicas))
         file = folder / "cluster.json"
         cluster = Cluster(folder, file, config or f"file:{folder / 'config.json'}")
         made.append(cluster)
         for number, address in enumerate(addresses):
             prefix = prefixes[number] if prefixes else ()
-            node = Node(cluster, address, folder / f"node-{number}", prefix, fsync)
+            node = Node(cluster, address, folder / f"node-{number}", prefix, fsync, flags)
             cluster.nodes.append(node)
             if start:
                 node.start()

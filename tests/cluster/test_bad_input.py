@@ -152,3 +152,121 @@ def test_metrics_members_and_compact_speak_of_every_shard(make_cluster: MakeClus
     compacted = run("compact", "--cluster-file", cluster.file)
     assert compacted.count("2 shards") == 2, compacted
     assert "TROUBLE" in run("status", "--cluster-file", cluster.file)
+
+
+def number(value: int) -> bytes:
+    """As it travels: seven bits a byte, the lowest first."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def text(value: bytes) -> bytes:
+    return number(len(value)) + value
+
+
+class Stranger:
+    """A client that speaks the protocol byte by byte, over a unix socket."""
+
+    def __init__(self, cluster: Cluster, protocol: int = 1, program: bytes = b"hoplo 99.9") -> None:
+        self.peer = socket.socket(socket.AF_UNIX)
+        self.peer.settimeout(10)
+        self.peer.connect(cluster.nodes[0].address)
+        ours = int(json.loads(cluster.file.read_text())["cluster"], 16)
+        # Hello { protocol, program, cluster, who: Client }
+        self.send(number(0) + number(protocol) + text(program) + number(ours) + bytes([0, 5]))
+
+    def send(self, body: bytes) -> None:
+        self.peer.sendall(len(body).to_bytes(4, "little") + body)
+
+    def hear(self) -> bytes:
+        """The next message; empty after the last one."""
+        head = self._exactly(4)
+        return self._exactly(int.from_bytes(head, "little")) if head else b""
+
+    def _exactly(self, count: int) -> bytes:
+        out = b""
+        while len(out) < count:
+            more = self.peer.recv(count - len(out))
+            if not more:
+                return b""
+            out += more
+        return out
+
+    def put(self, epoch: int, table: int, expected: bytes = b"\0") -> bytes:
+        """Request::Update { shard 0, epoch, seq 1, answered 0, [Put { key, value, expected }] }"""
+        put = b"\0" + number(table) + text(b"key") + text(b"value") + expected + b"\0"
+        self.send(b"\x02\0" + number(0) + number(epoch) + b"\x01\0\x01" + put)
+        return self.hear()
+
+
+TASK = 4
+KV = 7
+REFUSED = b"\x01"
+UPDATED = b"\x03\0"
+UPDATE_REFUSED = b"\x03\x01"
+
+
+def with_socket(make_cluster: MakeCluster, tmp_path: Path) -> Cluster:
+    return make_cluster(nodes=1, replicas=1, addresses=[str(tmp_path / "n.sock")])
+
+
+def test_mixed_versions_are_refused_with_both_named(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    cluster = with_socket(make_cluster, tmp_path)
+    version = cluster.status()[cluster.nodes[0].address]["program"].encode()
+    stranger = Stranger(cluster, protocol=77)
+    said = stranger.hear()
+    if not said.startswith(REFUSED):  # it greets first
+        said = stranger.hear()
+    assert said.startswith(REFUSED), said
+    assert b"hoplo 99.9" in said, said
+    assert version in said, said
+    until(lambda: counter(cluster, "refused_hellos") >= 1, what="it was counted")
+    alive(cluster)
+
+
+def test_an_unknown_table_ends_that_connection_with_a_reason(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    cluster = with_socket(make_cluster, tmp_path)
+    stranger = Stranger(cluster)
+    assert stranger.hear().startswith(b"\0"), "a greeting"
+    said = stranger.put(1, table=77)
+    assert said.startswith(REFUSED), said
+    assert b"could not be read" in said, said
+    assert stranger.hear() == b"", "and nothing more"
+    until(lambda: counter(cluster, "bad_frames") >= 1, what="it was counted")
+    alive(cluster)
+
+
+def test_a_stale_epoch_and_a_wrong_version_are_told_to_who_sent_them(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    cluster = with_socket(make_cluster, tmp_path)
+    epoch = cluster.status()[cluster.nodes[0].address]["shards"][0]["epoch"]
+    stranger = Stranger(cluster)
+    stranger.hear()
+    # UpdateRefused { shard, seq 1, Stale(epoch) }
+    assert stranger.put(epoch + 1, KV) == UPDATE_REFUSED + b"\0\x01\0" + number(epoch)
+    # Updated { shard, seq 1, index, [Conflict { found: 0 }] }
+    said = stranger.put(epoch, KV, expected=b"\x01" + number(5))
+    assert said.startswith(UPDATED + b"\0\x01"), said
+    assert said.endswith(b"\x01\x01\0"), said
+    alive(cluster)
+
+
+def test_a_row_that_is_none_of_its_table_is_refused(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    cluster = with_socket(make_cluster, tmp_path)
+    epoch = cluster.status()[cluster.nodes[0].address]["shards"][0]["epoch"]
+    stranger = Stranger(cluster)
+    stranger.hear()
+    said = stranger.put(epoch, TASK)
+    assert said.startswith(UPDATE_REFUSED), said
+    assert b"row format" in said, said
+    alive(cluster)

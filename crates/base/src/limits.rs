@@ -250,10 +250,10 @@ pub const CONTROL_COLD_BYTES_MAX: u64 = 32 * 1024 * 1024;
 pub const CONTROL_ARCHIVE_OPS: usize = 1024;
 
 /// What a row takes besides its key and value: places in the map, counts of the allocator.
-pub const CONTROL_ROW_OVERHEAD: usize = 192;
+pub const CONTROL_ROW_OVERHEAD: usize = 208;
 
 /// What a finished row takes more, besides its key once again.
-pub const CONTROL_FINISHED_OVERHEAD: usize = 64;
+pub const CONTROL_FINISHED_OVERHEAD: usize = 72;
 
 /// What an entry in memory takes besides its operations.
 pub const CONTROL_ENTRY_OVERHEAD: usize = 192;

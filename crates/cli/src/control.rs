@@ -1,24 +1,28 @@
 //! `hoplo control`: the processes of a cluster's control store, and what they say about themselves.
 
+mod ask;
 mod bench;
 mod history;
+mod watch;
+mod wish;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
+use hoplo_control::disk::cold::Retention;
 use hoplo_control::disk::log::Fsync;
 use hoplo_control::net::Question;
 use hoplo_control::net::cluster::Cluster;
 use hoplo_control::net::config_store;
-use hoplo_control::net::driver::{Driver, Outcome};
 use hoplo_control::net::server::{Server, ServerOptions};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::table;
+use ask::{Target, ask, statuses};
 
 #[derive(Subcommand)]
 pub(crate) enum ControlCommand {
@@ -34,12 +38,19 @@ pub(crate) enum ControlCommand {
     Compact(Target),
     /// The same as status for Prometheus
     Metrics(Target),
+    /// Move one replica of a shard from one control node to another
+    Move(wish::MoveArgs),
+    /// Empty a control node: its replicas move to others, and it gets no new ones
+    Drain(wish::DrainArgs),
     /// Measures latency or throughput of a running cluster
     #[command(hide = true)]
     Bench(bench::BenchArgs),
     /// Works on a few keys and writes down what it saw, for a checker
     #[command(hide = true)]
     History(history::HistoryArgs),
+    /// Writes down how the kv table changes, for a checker
+    #[command(hide = true)]
+    Watch(watch::WatchArgs),
 }
 
 #[derive(Args)]
@@ -82,6 +93,12 @@ pub(crate) struct ServeArgs {
     /// For the rows of each shard, in MB
     #[arg(long)]
     memory_mb: Option<u64>,
+    /// Finished rows go from disk after so many hours; 0: never
+    #[arg(long, default_value_t = 7.0 * 24.0)]
+    retention_hours: f64,
+    /// Finished rows on disk, for each shard, in MB; the oldest go first; 0: any number
+    #[arg(long, default_value_t = 4096)]
+    retention_mb: u64,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -92,20 +109,6 @@ enum Sync {
     Never,
 }
 
-#[derive(Args)]
-pub(crate) struct Target {
-    /// What `hoplo control init` wrote
-    #[arg(long)]
-    cluster_file: PathBuf,
-    /// Only this node
-    #[arg(long)]
-    node: Option<String>,
-    #[arg(long)]
-    json: bool,
-}
-
-const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
-
 pub(crate) fn run(command: &ControlCommand) -> anyhow::Result<()> {
     match command {
         ControlCommand::Init(args) => init(args),
@@ -114,8 +117,11 @@ pub(crate) fn run(command: &ControlCommand) -> anyhow::Result<()> {
         ControlCommand::Members(target) => members(target),
         ControlCommand::Compact(target) => compact(target),
         ControlCommand::Metrics(target) => metrics(target),
+        ControlCommand::Move(args) => wish::move_replica(args),
+        ControlCommand::Drain(args) => wish::drain(args),
         ControlCommand::Bench(args) => bench::run(args),
         ControlCommand::History(args) => history::run(args),
+        ControlCommand::Watch(args) => watch::run(args),
     }
 }
 
@@ -139,6 +145,7 @@ fn serve(args: &ServeArgs) -> anyhow::Result<()> {
             Sync::Never => Fsync::Never,
         },
         memory_bytes: args.memory_mb.map(|mb| mb << 20),
+        retention: retention(args)?,
     })?;
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
@@ -149,73 +156,41 @@ fn serve(args: &ServeArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The same question to every control node; what each says, or why it does not.
-fn ask(
-    target: &Target,
-    question: &Question,
-) -> anyhow::Result<Vec<(String, Result<String, String>)>> {
-    let cluster = Cluster::load(&target.cluster_file)?;
-    let mut driver = Driver::new(&cluster)?;
-    let nodes = match &target.node {
-        Some(node) => vec![node.clone()],
-        None => cluster.nodes.clone(),
-    };
-    let mut waiting: Vec<(u64, String)> =
-        nodes.iter().map(|node| (driver.ask(node, question.clone()), node.clone())).collect();
-    let mut answers = Vec::new();
-    let until = Instant::now() + ANSWERS_WITHIN;
-    while !waiting.is_empty() && Instant::now() < until {
-        driver.turn(Some(until))?;
-        for outcome in std::mem::take(&mut driver.results) {
-            let Outcome::Told { number, answer } = outcome else { continue };
-            if let Some(place) = waiting.iter().position(|(asked, _)| *asked == number) {
-                answers.push((waiting.swap_remove(place).1, answer));
-            }
-        }
-    }
-    if let (true, Some(unfit)) = (answers.iter().all(|(_, answer)| answer.is_err()), driver.unfit())
-    {
-        bail!("{unfit}");
-    }
-    let silent = waiting.into_iter().map(|(_, node)| (node, Err("no answer".to_string())));
-    answers.extend(silent);
-    answers.sort();
-    Ok(answers)
-}
-
-fn statuses(target: &Target) -> anyhow::Result<Vec<(String, Result<Value, String>)>> {
-    let answers = ask(target, &Question::Status)?;
-    let parse = |(node, answer): (String, Result<String, String>)| {
-        let answer = match answer {
-            Ok(text) => Ok(serde_json::from_str(&text).context("a status that is no JSON")?),
-            Err(why) => Err(why),
-        };
-        Ok((node, answer))
-    };
-    answers.into_iter().map(parse).collect()
+fn retention(args: &ServeArgs) -> anyhow::Result<Retention> {
+    let age = Duration::try_from_secs_f64(args.retention_hours * 3600.0);
+    let age = age.context("--retention-hours is no length of time")?;
+    Ok(Retention {
+        age: Some(age).filter(|age| !age.is_zero()),
+        bytes: Some(args.retention_mb.saturating_mul(1 << 20)).filter(|bytes| *bytes > 0),
+    })
 }
 
 fn status(target: &Target) -> anyhow::Result<()> {
     let found = statuses(target)?;
     if target.json {
-        let all: serde_json::Map<String, Value> = found
-            .into_iter()
-            .map(|(node, status)| {
-                (node, status.unwrap_or_else(|why| serde_json::json!({ "error": why })))
-            })
-            .collect();
-        println!("{}", serde_json::to_string_pretty(&all)?);
-        return Ok(());
+        return print_json(found);
     }
-    let heads =
-        ["node", "shard", "role", "epoch", "applied", "lag", "rows", "memory", "log", "trouble"];
+    let heads = [
+        "node",
+        "shard",
+        "role",
+        "epoch",
+        "applied",
+        "lag",
+        "rows",
+        "memory",
+        "log",
+        "cold rows",
+        "cold",
+        "trouble",
+    ];
     let mut rows = Vec::new();
     for (node, status) in &found {
         let status = match status {
             Ok(status) => status,
             Err(why) => {
                 let mut row = vec![node.clone()];
-                row.extend(std::iter::repeat_n("-".to_string(), 8));
+                row.extend(std::iter::repeat_n("-".to_string(), heads.len() - 2));
                 row.push(why.clone());
                 rows.push(row);
                 continue;
@@ -227,17 +202,20 @@ fn status(target: &Target) -> anyhow::Result<()> {
                 Value::Null => String::new(),
                 other => other.to_string(),
             };
+            let known = |name: &str| if shard[name].is_null() { "-".into() } else { field(name) };
             let mb = |name: &str| format!("{:.1} MB", shard[name].as_f64().unwrap_or(0.0) / 1e6);
             rows.push(vec![
                 node.clone(),
                 field("shard"),
                 field("role"),
                 field("epoch"),
-                field("applied"),
-                field("lag"),
+                known("applied"),
+                known("lag"),
                 field("rows"),
                 mb("memory_bytes"),
                 mb("log_disk_bytes"),
+                known("cold_rows"),
+                mb("cold_disk_bytes"),
                 [field("disk"), field("set_aside")].join(" ").trim().to_string(),
             ]);
         }
@@ -309,21 +287,27 @@ fn members(target: &Target) -> anyhow::Result<()> {
 }
 
 fn compact(target: &Target) -> anyhow::Result<()> {
-    let mut failed = false;
-    for (node, answer) in ask(target, &Question::Compact)? {
-        match answer {
-            Ok(shards) => println!("{node}: {shards} shards begin a snapshot"),
-            Err(why) => {
-                failed = true;
-                println!("{node}: {why}");
+    let found = ask(target, &Question::Compact)?;
+    let failed = found.iter().any(|(_, answer)| answer.is_err());
+    if target.json {
+        let shards = |text: String| json!({ "shards": text.parse::<u64>().unwrap_or(0) });
+        print_json(found.into_iter().map(|(node, answer)| (node, answer.map(shards))))?;
+    } else {
+        for (node, answer) in found {
+            match answer {
+                Ok(shards) => println!("{node}: {shards} shards begin a snapshot"),
+                Err(why) => println!("{node}: {why}"),
             }
         }
     }
-    if failed { bail!("not every node was asked") } else { Ok(()) }
+    if failed { bail!("not every node did it") } else { Ok(()) }
 }
 
 fn metrics(target: &Target) -> anyhow::Result<()> {
     let answers = ask(target, &Question::Metrics)?;
+    if target.json {
+        return print_json(answers.into_iter().map(|(node, text)| (node, text.map(values))));
+    }
     let one = answers.len() == 1;
     for (node, answer) in answers {
         match answer {
@@ -336,5 +320,24 @@ fn metrics(target: &Target) -> anyhow::Result<()> {
             Err(why) => bail!("{node}: {why}"),
         }
     }
+    Ok(())
+}
+
+/// Of Prometheus' text form: name with labels, and number.
+fn values(text: String) -> Value {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let pairs = lines.filter_map(|line| line.rsplit_once(' '));
+    let number = |text: &str| text.parse::<u64>().map_or(Value::Null, Value::from);
+    pairs.map(|(name, value)| (name.to_string(), number(value))).collect()
+}
+
+/// What each node says, or why it does not.
+fn print_json(
+    found: impl IntoIterator<Item = (String, Result<Value, String>)>,
+) -> anyhow::Result<()> {
+    let said = |answer: Result<Value, String>| answer.unwrap_or_else(|why| json!({ "error": why }));
+    let all: serde_json::Map<String, Value> =
+        found.into_iter().map(|(node, answer)| (node, said(answer))).collect();
+    println!("{}", serde_json::to_string_pretty(&all)?);
     Ok(())
 }

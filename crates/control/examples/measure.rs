@@ -108,7 +108,7 @@ fn tasks(asked: &Asked, flush: bool) -> Value {
     let began = Instant::now();
     let mut series = Vec::new();
     let mut stalled = None;
-    let sample_every = (asked.records / 50).max(asked.batch);
+    let sample_every = (asked.records / 250).max(asked.batch);
     let mut written = 0;
     while written < asked.records {
         let ops = (written..written + asked.batch).map(|number| Op::Put {
@@ -128,19 +128,32 @@ fn tasks(asked: &Asked, flush: bool) -> Value {
         store.flush().expect("the disk works");
         written += asked.batch;
         if written % sample_every < asked.batch {
-            series.push(json!([written, resident_bytes(), began.elapsed().as_secs_f64()]));
+            let status = store.status();
+            let seconds = began.elapsed().as_secs_f64();
+            series.push(json!([
+                written,
+                resident_bytes(),
+                seconds,
+                status.memory_bytes,
+                status.cold_bytes
+            ]));
         }
     }
     let seconds = began.elapsed().as_secs_f64();
     let mut latencies = Vec::new();
     let archived = store.archive();
+    let mut without_waiting = Vec::new();
     if flush {
         // The oldest half is in the cold tier for sure; a step that is coprime to everything.
         for step in 0..1000u64 {
             let number = step.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (written / 2);
+            let waited = waited_for_cpu();
             let asked_at = Instant::now();
             let row = store.find(&key(Table::Task, number)).expect("the disk works");
-            latencies.push(asked_at.elapsed().as_secs_f64());
+            let took = asked_at.elapsed();
+            latencies.push(took.as_secs_f64());
+            let waited = waited_for_cpu().saturating_sub(waited);
+            without_waiting.push(took.saturating_sub(waited).as_secs_f64());
             assert!(row.is_some(), "task {number} is history, not gone");
         }
     }
@@ -150,6 +163,8 @@ fn tasks(asked: &Asked, flush: bool) -> Value {
         "stalled": stalled,
         "series": series,
         "read_back_ms": quantiles(latencies),
+        // Less the time in which the thread could have run, had others not had the processors.
+        "read_back_on_cpu_ms": quantiles(without_waiting),
         "archived_rows": archived.rows,
         "rows_in_memory": store.status().rows,
         "counted_bytes": store.status().memory_bytes,
@@ -179,6 +194,13 @@ fn quantiles(mut seconds: Vec<f64>) -> Value {
         seconds.get(place).map(|seconds| seconds * 1e3)
     };
     json!({ "p50": at(0.5), "p99": at(0.99), "max": at(1.0) })
+}
+
+/// How long this thread was ready to run, and others ran instead.
+fn waited_for_cpu() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = text.split(' ').nth(1).and_then(|nanos| nanos.parse().ok());
+    Duration::from_nanos(nanos.unwrap_or(0))
 }
 
 fn resident_bytes() -> u64 {

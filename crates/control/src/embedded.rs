@@ -34,6 +34,7 @@ use crate::disk::cold::{
     CACHE_BYTES, ColdError, ColdOptions, ColdReport, ColdThread, Flush, Range, Retention, Usage,
 };
 use crate::disk::log::{Cut, Fsync, LogError, LogOptions, Recovery, Writer};
+use crate::report::ShardReport;
 
 /// A row that finds no room waits so long for the cold tier, then it is refused.
 const COLD_PATIENCE: Duration = Duration::from_secs(5);
@@ -43,6 +44,7 @@ pub struct EmbeddedOptions {
     /// Log and cold tier; made if it is not there.
     pub folder: PathBuf,
     pub fsync: Fsync,
+    /// For rows and the archive's cache together.
     pub memory_bytes: u64,
     /// The log gets a snapshot when so much was appended, and at least as much as the rows have.
     pub snapshot_bytes: u64,
@@ -57,10 +59,7 @@ impl EmbeddedOptions {
             fsync: Fsync::Background(Duration::from_millis(100)),
             memory_bytes: 128 << 20,
             snapshot_bytes: 16 << 20,
-            retention: Retention {
-                age: Some(Duration::from_secs(7 * 86_400)),
-                bytes: Some(4 << 30),
-            },
+            retention: Retention::DEFAULT,
         }
     }
 }
@@ -91,6 +90,7 @@ pub struct Start {
 
 #[derive(Debug)]
 pub struct Embedded {
+    folder: PathBuf,
     replica: Replica,
     log: Writer,
     cold: ColdThread,
@@ -136,7 +136,7 @@ impl Embedded {
         };
         let me = ReplicaId { node: NodeId(0), incarnation: micros() };
         let mut machine = ReplicaOptions::new(me, SHARD);
-        machine.memory_bytes = options.memory_bytes;
+        machine.memory_bytes = options.memory_bytes - cache_bytes(&options) as u64;
         machine.snapshot_bytes = options.snapshot_bytes;
         // Nobody subscribes for long, and nobody returns.
         machine.recent_bytes = 1 << 20;
@@ -149,6 +149,7 @@ impl Embedded {
         }
         let begins = log.is_empty();
         let mut store = Self {
+            folder: options.folder.clone(),
             replica,
             log: log.into_writer(),
             cold,
@@ -256,6 +257,16 @@ impl Embedded {
 
     pub fn log_bytes(&self) -> u64 {
         self.log.bytes()
+    }
+
+    pub fn report(&self) -> ShardReport {
+        let aside = self.start.damaged_archive.as_ref().map(|path| path.display().to_string());
+        ShardReport::new(&self.replica, self.archive(), &self.folder, aside)
+    }
+
+    /// A snapshot now, so that the log becomes short.
+    pub fn compact(&mut self) {
+        self.handle(Event::SnapshotWanted);
     }
 
     /// The archive as well as memory; waits for the disk.
@@ -383,6 +394,12 @@ impl ControlStore for Embedded {
     }
 }
 
+/// A small store has a small cache.
+fn cache_bytes(options: &EmbeddedOptions) -> usize {
+    let share = usize::try_from(options.memory_bytes / 8).unwrap_or(CACHE_BYTES);
+    share.min(CACHE_BYTES)
+}
+
 fn start_cold(
     options: &EmbeddedOptions,
     path: &Path,
@@ -395,7 +412,7 @@ fn start_cold(
         cluster: CLUSTER,
         shard: SHARD,
         retention: options.retention,
-        cache_bytes: CACHE_BYTES,
+        cache_bytes: cache_bytes(options),
     };
     let thread = ColdThread::start(cold, move |report| {
         let _ = sender.send(report);

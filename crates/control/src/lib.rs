@@ -3,3 +3,4 @@
 pub mod disk;
 pub mod embedded;
 pub mod net;
+pub mod report;

@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use hoplo_base::{AnyId, Instant, JobId, ObjectId, TaskId};
 use hoplo_control::embedded::{Embedded, EmbeddedOptions};
+use hoplo_control::report;
 use hoplo_core::actors::life::Former;
 use hoplo_core::control::rows::{TaskEntry, TaskState};
 use hoplo_core::control::{
@@ -399,6 +400,62 @@ impl Daemon {
 
     // ---- questions ----
 
+    /// For `hoplo control`: as a control node of a cluster answers, with one shard that nobody else holds.
+    pub(crate) fn ask_control(&mut self, question: &str) -> Result<Value, String> {
+        match (question, &mut self.control) {
+            ("status", _) => Ok(self.control_status()),
+            ("metrics", Control::Kept(store)) => {
+                let mut out = report::metrics(&[store.report()]);
+                resident_metric(&mut out);
+                Ok(Value::String(out))
+            }
+            ("metrics", Control::Memory(store)) => {
+                let (mut out, tables) = (String::new(), store.tables());
+                let (rows, bytes) = (tables.len() as u64, tables.bytes());
+                report::metric(&mut out, "rows", "gauge", "Rows in memory", rows);
+                report::metric(&mut out, "memory_bytes", "gauge", "What they count for", bytes);
+                resident_metric(&mut out);
+                Ok(Value::String(out))
+            }
+            ("compact", Control::Kept(store)) => {
+                store.compact();
+                Ok(json!(1))
+            }
+            ("compact", Control::Memory(_)) => {
+                Err("this node keeps its tables in memory: there is no log".to_string())
+            }
+            _ => Err(format!("the control store knows no question {question:?}")),
+        }
+    }
+
+    fn control_status(&self) -> Value {
+        let shard = match &self.control {
+            Control::Kept(store) => store.report().json(),
+            Control::Memory(store) => json!({
+                "shard": 0, "epoch": 1, "role": "in memory", "acts": true,
+                "rows": store.tables().len(), "memory_bytes": store.tables().bytes(),
+            }),
+        };
+        let node = self.node.0;
+        let member = json!({ "address": self.session.path(),
+                             "replica": { "node": node, "incarnation": self.incarnation() } });
+        json!({
+            "program": concat!("hoplo ", env!("CARGO_PKG_VERSION")),
+            "replica": { "node": format!("{node:016x}"), "incarnation": self.incarnation() },
+            "address": self.session.path(),
+            "resident_bytes": report::resident_bytes(),
+            "config": { "replication": 1, "shards": [
+                { "shard": 0, "epoch": shard["epoch"], "members": [member], "joining": null }
+            ] },
+            "shards": [shard],
+        })
+    }
+
+    /// Each life of a head's daemon is an epoch.
+    fn incarnation(&self) -> u64 {
+        self.control.kept().map_or(1, |store| store.status().epoch.0)
+    }
+
     fn lost_tasks(&self) -> impl Iterator<Item = TaskEntry> {
         let entries = if self.control.kept().is_some() { self.control.entries() } else { vec![] };
         entries.into_iter().filter(|entry: &TaskEntry| entry.state == TaskState::Lost)
@@ -422,4 +479,9 @@ impl Daemon {
             .map(|entry| format!("{} was lost: {}", entry.task, entry.why.unwrap_or_default()))
             .collect()
     }
+}
+
+fn resident_metric(out: &mut String) {
+    let bytes = report::resident_bytes();
+    report::metric(out, "resident_bytes", "gauge", "Memory of the process", bytes);
 }

@@ -57,6 +57,7 @@ impl Daemon {
             })),
             "actors" => Ok(self.actors.rows().map(|row| self.actor_json(&row)).collect()),
             "objects" => Ok(self.objects_json()),
+            "control" => self.ask_control(&argument),
             "workers" => Ok(self
                 .processes
                 .values()

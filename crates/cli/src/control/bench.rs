@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use hoplo_control::net::cluster::Cluster;
 use hoplo_control::net::driver::{Driver, Outcome};
 use hoplo_core::control::client::{Call, Done};
+use hoplo_core::control::{Entry, EventEntry};
 use hoplo_wire::control::{Key, Op, Query, Table};
 use serde_json::json;
 
@@ -37,6 +38,9 @@ pub(crate) struct BenchArgs {
     /// Writes each key once instead of measuring for a time
     #[arg(long)]
     fill: bool,
+    /// Events, which become history when memory is short, instead of kv rows
+    #[arg(long)]
+    events: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
@@ -145,6 +149,11 @@ fn key(args: &BenchArgs, number: u64) -> Key {
 }
 
 fn put(args: &BenchArgs, number: u64) -> Op {
+    if args.events {
+        let event = EventEntry { at_us: number, seq: number, text: "x".repeat(args.value_bytes) };
+        let (key, value) = (event.key(), event.to_value());
+        return Op::Put { key, value, expected: None, finished: true };
+    }
     let value = kv_value(args.value_bytes, number);
     Op::Put { key: key(args, number), value, expected: None, finished: false }
 }

@@ -1,6 +1,8 @@
 //! What travels on a connection: a `u32` length, then one of these in postcard.
 
-use hoplo_wire::control::{FromCoordinator, Hello, PeerMessage, Request, Response, ToCoordinator};
+use hoplo_wire::control::{
+    FromCoordinator, Hello, PeerMessage, Request, Response, ToCoordinator, Wish,
+};
 use serde::{Deserialize, Serialize};
 
 /// `Hello` and `Refused` keep their places and layouts for ever: they are how versions find out about each other.
@@ -42,6 +44,11 @@ pub enum Question {
     Metrics,
     /// A snapshot of every shard now, so that the logs become short.
     Compact,
+    /// Of an operator, to the coordinator that acts: it shall be so, or not any more.
+    Wish {
+        wish: Wish,
+        wished: bool,
+    },
 }
 
 /// The peer does not keep to the framing.

@@ -47,6 +47,10 @@ impl MemoryStore {
         Self::default()
     }
 
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
     fn apply(&mut self, op: &Op) -> Applied {
         self.changes += 1;
         self.tables.apply(self.changes, op)

@@ -32,6 +32,12 @@ pub struct Retention {
     pub bytes: Option<u64>,
 }
 
+impl Retention {
+    /// Unless somebody wants it otherwise.
+    pub const DEFAULT: Self =
+        Self { age: Some(Duration::from_secs(7 * 86_400)), bytes: Some(4 << 30) };
+}
+
 #[derive(Clone, Debug)]
 pub struct ColdOptions {
     pub path: PathBuf,

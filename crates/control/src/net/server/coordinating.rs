@@ -352,6 +352,7 @@ impl Server {
             folder: self.home.shard(shard),
             fsync: self.fsync,
             memory_bytes: self.memory_bytes,
+            retention: self.retention,
         };
         let (now, inbox) = (self.now(), self.inbox.clone());
         let open = move || {

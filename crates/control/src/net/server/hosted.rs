@@ -17,6 +17,7 @@ use crate::disk::cold::{
 use crate::disk::log::{
     self, Fsync, LogError, LogOptions, LogThread, Recovery, SEGMENT_BYTES, Writer,
 };
+use crate::report::ShardReport;
 
 pub(super) struct Hosted {
     pub(super) machine: Replica,
@@ -24,7 +25,7 @@ pub(super) struct Hosted {
     log: Log,
     cold: ColdThread,
     /// A log that was damaged and set aside, for `status`.
-    pub(super) set_aside: Option<String>,
+    set_aside: Option<String>,
 }
 
 #[derive(Clone)]
@@ -35,6 +36,8 @@ pub(super) struct HostOptions {
     pub(super) folder: PathBuf,
     pub(super) fsync: Fsync,
     pub(super) memory_bytes: Option<u64>,
+    /// Of the cold tier.
+    pub(super) retention: Retention,
 }
 
 enum Log {
@@ -57,7 +60,7 @@ struct Inline {
 const RETRY: Duration = Duration::from_millis(100);
 
 impl Hosted {
-    /// Reads its log. One that is damaged is set aside: the chain has everything.
+    /// Reads its log. One that is damaged is set aside, whenever that is found: the chain has everything.
     pub(super) fn open(
         options: HostOptions,
         now: hoplo_base::Instant,
@@ -75,24 +78,16 @@ impl Hosted {
         };
         let mut set_aside = None;
         let cold = Self::cold(&options, inbox, &mut set_aside)?;
-        let mut machine = Self::machine(&options, cold.usage().rows == 0, now);
-        let recovery = match Recovery::open(log_options.clone()) {
+        let (machine, effects, writer) = match Self::replay(&options, &log_options, &cold, now) {
             Err(damage) if damage.is_damage() => {
                 let aside = log::set_aside(&log).map_err(error)?;
                 let why = format!("{damage}; the log was set aside as {}", aside.display());
                 note(&why);
                 set_aside = Some(why);
-                fs::DirBuilder::new().recursive(true).mode(0o700).create(&log).map_err(error)?;
-                Recovery::open(log_options)?
+                Self::replay(&options, &log_options, &cold, now)?
             }
             other => other?,
         };
-        let mut effects = Vec::new();
-        for record in recovery.records() {
-            machine.handle(now, Event::Replayed { record: record? }, &mut effects);
-        }
-        machine.handle(now, Event::ReplayDone, &mut effects);
-        let writer = recovery.into_writer();
         let log = match options.fsync {
             Fsync::Never | Fsync::Background(_) => Log::Inline(Box::new(Inline::new(writer))),
             Fsync::Always => {
@@ -115,6 +110,23 @@ impl Hosted {
         Ok(hosted)
     }
 
+    /// Damage may be found when the log is opened, or at any record: nothing has come of it until the end.
+    fn replay(
+        options: &HostOptions,
+        log_options: &LogOptions,
+        cold: &ColdThread,
+        now: hoplo_base::Instant,
+    ) -> Result<(Replica, Vec<Effect>, Writer), LogError> {
+        let recovery = Recovery::open(log_options.clone())?;
+        let mut machine = Self::machine(options, cold.usage().rows == 0, now);
+        let mut effects = Vec::new();
+        for record in recovery.records() {
+            machine.handle(now, Event::Replayed { record: record? }, &mut effects);
+        }
+        machine.handle(now, Event::ReplayDone, &mut effects);
+        Ok((machine, effects, recovery.into_writer()))
+    }
+
     /// Of a file that cannot be trusted nothing is kept, neither of the log that relies on it.
     fn cold(
         options: &HostOptions,
@@ -125,7 +137,7 @@ impl Hosted {
             path: options.folder.join("cold.redb"),
             cluster: options.cluster,
             shard: options.shard,
-            retention: Retention { age: None, bytes: None },
+            retention: options.retention,
             cache_bytes: CACHE_BYTES,
         };
         let (shard, inbox) = (options.shard, inbox.clone());
@@ -227,17 +239,9 @@ impl Hosted {
         self.machine.status().acts
     }
 
-    /// What its files take.
-    pub(super) fn disk_bytes(&self) -> u64 {
-        fn bytes(folder: &std::path::Path) -> u64 {
-            let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-            let sizes = entries.filter_map(|entry| {
-                let found = entry.metadata().ok()?;
-                Some(if found.is_dir() { bytes(&entry.path()) } else { found.len() })
-            });
-            sizes.sum()
-        }
-        bytes(&self.options.folder)
+    pub(super) fn report(&self) -> ShardReport {
+        let (usage, folder) = (self.cold.usage(), &self.options.folder);
+        ShardReport::new(&self.machine, usage, folder, self.set_aside.clone())
     }
 
     pub(super) fn close(self) -> Result<(), LogError> {
@@ -288,5 +292,106 @@ impl Inline {
             }
         }
         events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hoplo_base::NodeId;
+    use hoplo_wire::control::{ClientId, Entry, Key, Op, Row, Table};
+
+    use super::super::super::hub::{Hub, HubOptions};
+    use super::*;
+    use crate::disk::log::tests::Folder;
+    use hoplo_wire::control::{Hello, Speaker};
+
+    fn inbox() -> Inbox {
+        let me = Speaker::Client(ClientId(1));
+        let (program, cluster) = (String::new(), ClusterId(7));
+        let hello = Hello { protocol: 1, program, cluster, who: me };
+        let hub = Hub::new(HubOptions { hello, identity: None }).unwrap();
+        Inbox { reports: Arc::default(), bell: hub.bell() }
+    }
+
+    fn options(folder: &Folder) -> HostOptions {
+        HostOptions {
+            me: ReplicaId { node: NodeId(1), incarnation: 2 },
+            shard: ShardId(0),
+            cluster: ClusterId(7),
+            folder: folder.0.clone(),
+            fsync: Fsync::Never,
+            memory_bytes: None,
+            retention: Retention { age: None, bytes: Some(1000) },
+        }
+    }
+
+    fn log_options(folder: &Folder) -> LogOptions {
+        LogOptions {
+            folder: folder.0.join("log"),
+            cluster: ClusterId(7),
+            shard: ShardId(0),
+            fsync: Fsync::Never,
+            segment_bytes: 200,
+        }
+    }
+
+    fn key(number: u8) -> Key {
+        Key { table: Table::Task, bytes: vec![number; 20] }
+    }
+
+    fn entry(index: u64) -> Record {
+        let ops = vec![Op::Delete { key: key(index as u8), expected: None }];
+        let (client, seq, answered) = (None, 0, 0);
+        let (epoch, committed, ended) = (Epoch(1), index - 1, vec![]);
+        Record::Entry(Entry { index, epoch, committed, client, seq, answered, ops, ended })
+    }
+
+    /// Each file is in order: only its records say that some are not there.
+    #[test]
+    fn a_log_whose_beginning_was_taken_away_is_set_aside_though_it_opens() {
+        let folder = Folder::new();
+        let mut writer = Recovery::open(log_options(&folder)).unwrap().into_writer();
+        for index in 1..20 {
+            writer.append(&entry(index));
+            writer.flush().unwrap();
+        }
+        writer.close().unwrap();
+        let mut files: Vec<PathBuf> =
+            fs::read_dir(folder.0.join("log")).unwrap().map(|file| file.unwrap().path()).collect();
+        files.sort();
+        assert!(files.len() > 2, "several segments: {files:?}");
+        fs::remove_file(&files[0]).unwrap();
+        Recovery::open(log_options(&folder)).expect("what is there is whole");
+
+        let hosted = Hosted::open(options(&folder), hoplo_base::Instant::ZERO, &inbox()).unwrap();
+        let why = hosted.set_aside.clone().unwrap();
+        assert!(why.contains("should be") && why.contains("aside-1"), "{why}");
+        assert_eq!(hosted.holding(), None, "it begins anew");
+        hosted.close().unwrap();
+        assert!(folder.0.join("log").join("aside-1").join(files[1].file_name().unwrap()).exists());
+    }
+
+    #[test]
+    fn history_of_a_control_node_stays_below_its_bound() {
+        let folder = Folder::new();
+        let inbox = inbox();
+        let mut hosted = Hosted::open(options(&folder), hoplo_base::Instant::ZERO, &inbox).unwrap();
+        let row = |index| Row { value: vec![1; 100], version: 1, index, finished: true };
+        for flush in 1..=20 {
+            let puts = vec![(key(flush as u8), row(flush))];
+            hosted.act(Effect::ColdWrite { flush, clear: vec![], puts, deletes: vec![] });
+        }
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let mut written = 0;
+        while written < 20 {
+            assert!(Instant::now() < deadline, "{written} of 20 are written");
+            let is_written =
+                |report: &Report| matches!(report, Report::Shard(_, Event::ColdWritten { .. }));
+            written += inbox.take().iter().filter(|report| is_written(report)).count();
+            std::thread::yield_now();
+        }
+        let archive = hosted.cold.usage();
+        assert!((1..=1000).contains(&archive.bytes), "{archive:?}");
+        hosted.close().unwrap();
     }
 }

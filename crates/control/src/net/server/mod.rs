@@ -10,6 +10,7 @@ mod home;
 mod hosted;
 mod peers;
 mod report;
+mod wishes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -31,7 +32,7 @@ use super::config_store::{ConfigStore, StoreNameError};
 use super::frame::{Frame, Question};
 use super::hub::{Gone, Happening, Hub, HubOptions, LinkId};
 use super::poll::Bell;
-use crate::disk::cold::ColdError;
+use crate::disk::cold::{ColdError, Retention};
 use crate::disk::log::{Fsync, LogError};
 use coordinating::Coordinating;
 use home::Home;
@@ -53,6 +54,8 @@ pub struct ServerOptions {
     pub fsync: Fsync,
     /// For the hot rows of each shard.
     pub memory_bytes: Option<u64>,
+    /// Of each shard's history on disk.
+    pub retention: Retention,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +88,7 @@ pub struct Server {
     cluster: Cluster,
     fsync: Fsync,
     memory_bytes: Option<u64>,
+    retention: Retention,
     origin: Instant,
     hosted: BTreeMap<ShardId, Hosted>,
     /// Their disks are being read; what came for them meanwhile. Neighbours send a new member little before it answers.
@@ -152,6 +156,7 @@ impl Server {
                 folder: home.shard(shard),
                 fsync: options.fsync,
                 memory_bytes: options.memory_bytes,
+                retention: options.retention,
             };
             hosted.insert(shard, Hosted::open(options, hoplo_base::Instant::ZERO, &inbox)?);
         }
@@ -179,6 +184,7 @@ impl Server {
             cluster: options.cluster,
             fsync: options.fsync,
             memory_bytes: options.memory_bytes,
+            retention: options.retention,
             origin,
             hosted,
             opening: BTreeMap::new(),

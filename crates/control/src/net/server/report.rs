@@ -1,11 +1,10 @@
 //! What a process says about itself: `hoplo control status`, `members`, `metrics`, and `compact`.
 
-use std::fmt::Write;
-
-use hoplo_core::control::replica::{Event, Role, Status};
+use hoplo_core::control::replica::Event;
 use serde_json::{Value, json};
 
 use super::{Question, Server};
+use crate::report::{ShardReport, metric, metrics, resident_bytes};
 
 impl Server {
     pub(super) fn answer(&mut self, question: &Question) -> Result<String, String> {
@@ -16,12 +15,12 @@ impl Server {
                 self.every_shard(&Event::SnapshotWanted);
                 Ok(self.hosted.len().to_string())
             }
+            Question::Wish { wish, wished } => self.on_wish(wish.clone(), *wished),
         }
     }
 
     fn status(&self) -> Value {
-        let shards: Vec<Value> =
-            self.hosted.values().map(|hosted| shard(&hosted.machine.status(), hosted)).collect();
+        let shards: Vec<Value> = self.shard_reports().iter().map(ShardReport::json).collect();
         let counters = self.hub.counters();
         let coordinator = self.coordinating.as_ref().map(|coordinating| {
             let machine = &coordinating.machine;
@@ -58,21 +57,7 @@ impl Server {
 
     /// Prometheus' text form of the same.
     fn metrics(&self) -> String {
-        let statuses: Vec<(Status, u64)> = self
-            .hosted
-            .values()
-            .map(|hosted| (hosted.machine.status(), hosted.disk_bytes()))
-            .collect();
-        let mut out = String::new();
-        for (name, what, value) in SHARD_METRICS {
-            let _ = writeln!(out, "# HELP hoplo_control_{name} {what}");
-            let _ = writeln!(out, "# TYPE hoplo_control_{name} gauge");
-            for (status, disk) in &statuses {
-                let shard = status.shard.0;
-                let value = value(status, *disk);
-                let _ = writeln!(out, "hoplo_control_{name}{{shard=\"{shard}\"}} {value}");
-            }
-        }
+        let mut out = metrics(&self.shard_reports());
         let counters = self.hub.counters();
         let acts = self.coordinating.as_ref().is_some_and(|it| it.machine.acts());
         let process: [(&str, &str, &str, u64); 8] = [
@@ -91,60 +76,12 @@ impl Server {
             ("broken_total", "counter", "Connections that broke", counters.broken),
         ];
         for (name, kind, what, value) in process {
-            let _ = writeln!(out, "# HELP hoplo_control_{name} {what}");
-            let _ = writeln!(out, "# TYPE hoplo_control_{name} {kind}");
-            let _ = writeln!(out, "hoplo_control_{name} {value}");
+            metric(&mut out, name, kind, what, value);
         }
         out
     }
-}
 
-type ShardMetric = (&'static str, &'static str, fn(&Status, u64) -> u64);
-
-const SHARD_METRICS: [ShardMetric; 16] = [
-    ("epoch", "Epoch of the chain's configuration", |it, _| it.epoch.0),
-    ("acts", "1 if the replica acts in that epoch", |it, _| (it.acts == Some(it.epoch)).into()),
-    ("logged_index", "Last entry in the log", |it, _| it.logged),
-    ("stable_index", "Last entry that is stable", |it, _| it.stable),
-    ("committed_index", "Last entry that is committed", |it, _| it.committed),
-    ("applied_index", "Last entry that is applied", |it, _| it.applied),
-    ("lag_entries", "Entries that the successor is not known to have", |it, _| it.lag),
-    ("rows", "Rows in memory", |it, _| it.rows),
-    ("memory_bytes", "What counts against the cap", |it, _| it.memory_bytes),
-    ("memory_cap_bytes", "The cap", |it, _| it.memory_cap),
-    ("history_bytes", "Entries kept in memory", |it, _| it.history_bytes),
-    ("pending_bytes", "Entries that are not applied", |it, _| it.pending_bytes),
-    ("sessions", "Clients that are remembered", |it, _| it.sessions),
-    ("subscriptions", "Subscriptions that are served", |it, _| it.subscriptions),
-    ("disk_failed", "1 if the disk is full or broken", |it, _| it.disk.is_some().into()),
-    ("log_disk_bytes", "Size of the log on disk", |_, disk| disk),
-];
-
-fn shard(status: &Status, hosted: &super::Hosted) -> Value {
-    let role = match status.role {
-        Role::Outside => "outside".to_string(),
-        Role::Joining => "joining".to_string(),
-        Role::Member { place: 0, of: 1 } => "head and tail".to_string(),
-        Role::Member { place: 0, .. } => "head".to_string(),
-        Role::Member { place, of } if place + 1 == of => "tail".to_string(),
-        Role::Member { .. } => "middle".to_string(),
-    };
-    json!({
-        "shard": status.shard.0, "epoch": status.epoch.0, "role": role,
-        "acts": status.acts == Some(status.epoch), "caught_up": status.caught_up,
-        "logged": status.logged, "stable": status.stable, "committed": status.committed,
-        "applied": status.applied, "lag": status.lag, "rows": status.rows,
-        "memory_bytes": status.memory_bytes, "memory_cap": status.memory_cap,
-        "history_bytes": status.history_bytes, "pending_bytes": status.pending_bytes,
-        "sessions": status.sessions, "subscriptions": status.subscriptions,
-        "log_disk_bytes": hosted.disk_bytes(), "disk": status.disk,
-        "set_aside": hosted.set_aside, "story": hosted.machine.story(),
-    })
-}
-
-/// As the kernel counts it.
-fn resident_bytes() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = statm.split(' ').nth(1).and_then(|field| field.parse().ok()).unwrap_or(0);
-    pages * rustix::param::page_size() as u64
+    fn shard_reports(&self) -> Vec<ShardReport> {
+        self.hosted.values().map(super::Hosted::report).collect()
+    }
 }

@@ -1,6 +1,6 @@
 //! Memory is short: the head makes finished rows history, oldest first.
 //!
-//! It begins before the cap is reached and goes on until there is some air, so that updates seldom wait.
+//! It begins at 15/16 of the cap and frees 1/32 at a time, so that updates seldom wait and memory hardly moves.
 //! What it has entered and not yet seen applied counts as gone already, and so does what is on
 //! its way to the cold tier, up to a bound: else it would archive more than it must.
 
@@ -39,7 +39,9 @@ impl Archiving {
 impl Replica {
     pub(super) fn archive(&mut self) {
         let cap = self.options.memory_bytes;
-        let (high, low) = (cap / 8 * 7, cap / 8 * 6);
+        // A narrow band: what is resident stays at the highest that ever was.
+        let high = cap - cap / 16;
+        let low = high - cap / 32;
         let used = self.used_bytes() + self.pending_bytes();
         if used <= high || !self.is_head() || !self.has_base() || self.disk_failed.is_some() {
             return;

@@ -1,0 +1,170 @@
+//! What operators want: `hoplo control move` and `hoplo control drain`. The coordinator that acts takes the wish into the
+//! configuration and works on it; the command returns when the wish is there, so that no crash loses it.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use hoplo_base::NodeId;
+use hoplo_control::net::Question;
+use hoplo_control::net::cluster::Cluster;
+use hoplo_wire::control::{ClusterConfig, ShardId, Wish};
+use serde_json::{Value, json};
+
+use super::ask::{ask_nodes, parsed};
+
+/// So long the coordinator may take to write the wish down.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// Between two looks.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+#[derive(Args)]
+struct Operator {
+    /// What `hoplo control init` wrote
+    #[arg(long)]
+    cluster_file: PathBuf,
+    /// Take the wish back
+    #[arg(long)]
+    undo: bool,
+    /// For programs
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct MoveArgs {
+    shard: u16,
+    /// The node that has it: its address, or its number as in `hoplo control members`
+    from: String,
+    /// The node that shall have it
+    to: String,
+    #[command(flatten)]
+    operator: Operator,
+}
+
+#[derive(Args)]
+pub(crate) struct DrainArgs {
+    /// Its address, or its number as in `hoplo control members`
+    node: String,
+    #[command(flatten)]
+    operator: Operator,
+}
+
+pub(crate) fn move_replica(args: &MoveArgs) -> anyhow::Result<()> {
+    let nodes = Nodes::find(&args.operator)?;
+    let (from, to) = (nodes.named(&args.from)?, nodes.named(&args.to)?);
+    nodes.wish(&args.operator, &Wish::Move { shard: ShardId(args.shard), from, to })
+}
+
+pub(crate) fn drain(args: &DrainArgs) -> anyhow::Result<()> {
+    let nodes = Nodes::find(&args.operator)?;
+    nodes.wish(&args.operator, &Wish::Leave { node: nodes.named(&args.node)? })
+}
+
+/// The cluster as it says it is.
+struct Nodes {
+    cluster: Cluster,
+    /// Address and number: of those that answer, and of those in the configuration.
+    known: Vec<(String, NodeId)>,
+    /// Where the coordinator is that acts.
+    acting: String,
+}
+
+impl Nodes {
+    fn find(operator: &Operator) -> anyhow::Result<Self> {
+        let cluster = Cluster::load(&operator.cluster_file)?;
+        let found = parsed(ask_nodes(&cluster, cluster.nodes.clone(), &Question::Status)?)?;
+        let mut known = Vec::new();
+        let mut acting = None;
+        for (address, status) in &found {
+            let Ok(status) = status else { continue };
+            let number = status["replica"]["node"].as_str().unwrap_or_default();
+            let number = u64::from_str_radix(number, 16).context("a node without a number")?;
+            known.push((address.clone(), NodeId(number)));
+            if let Some(config) = config_of(status)? {
+                let chains = config.shards.iter();
+                let members = chains.flat_map(|chain| chain.members.iter().chain(&chain.joining));
+                known.extend(members.map(|it| (it.address.clone(), it.replica.node)));
+            }
+            if status["coordinator"]["acts"] == Value::Bool(true) {
+                acting = Some(address.clone());
+            }
+        }
+        known.sort();
+        known.dedup();
+        let said: Vec<String> = found
+            .iter()
+            .filter_map(|(node, status)| Some(format!("{node}: {}", status.as_ref().err()?)))
+            .collect();
+        let nobody = || format!("no coordinator acts now; {}", said.join("; "));
+        let acting = acting.with_context(nobody)?;
+        Ok(Self { cluster, known, acting })
+    }
+
+    fn named(&self, name: &str) -> anyhow::Result<NodeId> {
+        let number = u64::from_str_radix(name, 16).ok().filter(|_| name.len() == 16).map(NodeId);
+        let fits = |(address, node): &&(String, NodeId)| address == name || Some(*node) == number;
+        if let Some((_, node)) = self.known.iter().find(fits) {
+            return Ok(*node);
+        }
+        let all = self.known.iter().map(|(address, node)| format!("{address} ({:016x})", node.0));
+        bail!("no node {name:?} is known; there are {}", all.collect::<Vec<_>>().join(", "))
+    }
+
+    /// Until it is written down.
+    fn wish(&self, operator: &Operator, wish: &Wish) -> anyhow::Result<()> {
+        let wished = !operator.undo;
+        let ask = |question| {
+            let mut said = ask_nodes(&self.cluster, vec![self.acting.clone()], &question)?;
+            let (node, answer) = said.pop().context("one node was asked")?;
+            answer.map_err(|why| anyhow::anyhow!("{node}: {why}"))
+        };
+        ask(Question::Wish { wish: wish.clone(), wished })?;
+        let until = Instant::now() + WRITTEN_WITHIN;
+        loop {
+            let status: Value = serde_json::from_str(&ask(Question::Status)?)?;
+            let config = config_of(&status)?.context("the configuration is gone")?;
+            if (config.wishes.contains(wish) || is_fulfilled(wish, &config)) == wished {
+                break;
+            }
+            if Instant::now() > until {
+                bail!("{} took it, but has not written it down", self.acting);
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        if operator.json {
+            println!("{}", json!({ "wish": wish, "wished": wished }));
+        } else if wished {
+            println!("it will be done; `hoplo control members` shows how far it is");
+        } else {
+            println!("it was taken back; what has moved stays where it is");
+        }
+        Ok(())
+    }
+}
+
+fn config_of(status: &Value) -> anyhow::Result<Option<ClusterConfig>> {
+    // It is a part of the document; what else a status says of it is not needed here.
+    let part = &status["config"];
+    if part.is_null() {
+        return Ok(None);
+    }
+    let cluster = part["cluster"].as_str().unwrap_or_default();
+    let cluster = u128::from_str_radix(cluster, 16).context("a configuration without a cluster")?;
+    Ok(Some(ClusterConfig {
+        cluster: hoplo_wire::control::ClusterId(cluster),
+        replication: serde_json::from_value(part["replication"].clone())?,
+        shards: serde_json::from_value(part["shards"].clone())?,
+        acting: serde_json::from_value(part["acting"].clone())?,
+        wishes: serde_json::from_value(part["wishes"].clone())?,
+    }))
+}
+
+/// A replica that has moved is not wished any more.
+fn is_fulfilled(wish: &Wish, config: &ClusterConfig) -> bool {
+    let Wish::Move { shard, from, .. } = wish else { return false };
+    let chain = config.shards.get(usize::from(shard.0));
+    chain.is_some_and(|chain| chain.members.iter().all(|it| it.replica.node != *from))
+}

@@ -1,0 +1,161 @@
+//! What operators want, judged before the coordinator hears of it: a wish that nobody could fulfil would stay in the
+//! configuration for ever, and who asked would not know why nothing happens.
+
+use std::collections::BTreeSet;
+
+use hoplo_base::NodeId;
+use hoplo_core::control::coordinator::Event;
+use hoplo_wire::control::{ClusterConfig, Speaker, ToCoordinator, Wish};
+
+use super::Server;
+
+/// A wish that is not passed on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum Unwise {
+    #[error("this node's coordinator does not act: ask the one that does")]
+    NotActing,
+    #[error("the cluster has no configuration yet")]
+    NoConfig,
+    #[error("node {0:016x} is not known here")]
+    UnknownNode(u64),
+    #[error("there is no shard {shard}: the cluster has {shards}, from 0 on")]
+    UnknownShard { shard: u16, shards: usize },
+    #[error("node {node:016x} holds no replica of shard {shard}")]
+    NotThere { node: u64, shard: u16 },
+    #[error("node {node:016x} holds a replica of shard {shard} already")]
+    ThereAlready { node: u64, shard: u16 },
+    #[error("node {0:016x} does not run")]
+    NotRunning(u64),
+    #[error("node {0:016x} shall be empty: `hoplo control drain --undo` first")]
+    Leaves(u64),
+    #[error(
+        "no node is free: {stay} would stay, and each shard has {replication} replicas; start another node first"
+    )]
+    NoneFree { stay: usize, replication: u8 },
+    #[error("nobody asked for that")]
+    NotWished,
+}
+
+impl Server {
+    pub(super) fn on_wish(&mut self, wish: Wish, wished: bool) -> Result<String, String> {
+        self.judge_wish(&wish, wished).map_err(|why| why.to_string())?;
+        let message =
+            if wished { ToCoordinator::Wished(wish) } else { ToCoordinator::Unwished(wish) };
+        let from = Speaker::Replica(self.me.replica);
+        self.coordinate(Event::Heard { from, message });
+        Ok("taken".to_string())
+    }
+
+    fn judge_wish(&self, wish: &Wish, wished: bool) -> Result<(), Unwise> {
+        let machine = self.coordinating.as_ref().map(|it| &it.machine).filter(|it| it.acts());
+        let config = machine.ok_or(Unwise::NotActing)?.config().ok_or(Unwise::NoConfig)?;
+        if !wished {
+            return if config.wishes.contains(wish) { Ok(()) } else { Err(Unwise::NotWished) };
+        }
+        let mut running: BTreeSet<NodeId> = self.reporters.keys().map(|it| it.node).collect();
+        if self.holds_replicas {
+            running.insert(self.me.replica.node);
+        }
+        judge(config, &running, wish)
+    }
+}
+
+/// `running`: the nodes that may hold replicas and are connected.
+fn judge(config: &ClusterConfig, running: &BTreeSet<NodeId>, wish: &Wish) -> Result<(), Unwise> {
+    let leaves = |node: NodeId| config.wishes.contains(&Wish::Leave { node });
+    match *wish {
+        Wish::Leave { node } => {
+            let mut chains = config.shards.iter();
+            let holds = chains.any(|it| it.members.iter().any(|it| it.replica.node == node));
+            if !holds && !running.contains(&node) {
+                return Err(Unwise::UnknownNode(node.0));
+            }
+            let stay = running.iter().filter(|it| **it != node && !leaves(**it)).count();
+            let replication = config.replication;
+            if holds && stay < usize::from(replication) {
+                return Err(Unwise::NoneFree { stay, replication });
+            }
+            Ok(())
+        }
+        Wish::Move { shard, from, to } => {
+            let shards = config.shards.len();
+            let chain = config.shards.get(usize::from(shard.0));
+            let chain = chain.ok_or(Unwise::UnknownShard { shard: shard.0, shards })?;
+            let holds = |node: NodeId| chain.members.iter().any(|it| it.replica.node == node);
+            if !holds(from) {
+                return Err(Unwise::NotThere { node: from.0, shard: shard.0 });
+            }
+            if holds(to) {
+                return Err(Unwise::ThereAlready { node: to.0, shard: shard.0 });
+            }
+            if !running.contains(&to) {
+                return Err(Unwise::NotRunning(to.0));
+            }
+            if leaves(to) {
+                return Err(Unwise::Leaves(to.0));
+            }
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hoplo_wire::control::{ChainConfig, ClusterId, Epoch, Member, ReplicaId, ShardId};
+
+    /// One shard on the nodes 1 and 2.
+    fn config(wishes: Vec<Wish>) -> ClusterConfig {
+        let member = |node| Member {
+            replica: ReplicaId { node: NodeId(node), incarnation: 1 },
+            address: String::new(),
+        };
+        let chain = ChainConfig {
+            shard: ShardId(0),
+            epoch: Epoch(1),
+            members: vec![member(1), member(2)],
+            joining: None,
+            added: None,
+            old_tail_gone: true,
+        };
+        let (cluster, acting) = (ClusterId(1), None);
+        ClusterConfig { cluster, replication: 2, shards: vec![chain], acting, wishes }
+    }
+
+    fn judged(running: &[u64], wishes: Vec<Wish>, wish: Wish) -> Result<(), Unwise> {
+        let running = running.iter().copied().map(NodeId).collect();
+        judge(&config(wishes), &running, &wish)
+    }
+
+    fn leave(node: u64) -> Wish {
+        Wish::Leave { node: NodeId(node) }
+    }
+
+    fn moved(shard: u16, from: u64, to: u64) -> Wish {
+        Wish::Move { shard: ShardId(shard), from: NodeId(from), to: NodeId(to) }
+    }
+
+    #[test]
+    fn a_node_leaves_only_where_enough_stay() {
+        assert_eq!(judged(&[1, 2, 3], vec![], leave(1)), Ok(()));
+        let none_free = Err(Unwise::NoneFree { stay: 1, replication: 2 });
+        assert_eq!(judged(&[1, 2], vec![], leave(1)), none_free);
+        assert_eq!(judged(&[1, 2, 3], vec![leave(3)], leave(1)), none_free);
+        // It holds nothing: nobody has to take its place.
+        assert_eq!(judged(&[1, 2, 3], vec![], leave(3)), Ok(()));
+        // It does not run any more, and another one takes its place.
+        assert_eq!(judged(&[2, 3], vec![], leave(1)), Ok(()));
+        assert_eq!(judged(&[1, 2], vec![], leave(9)), Err(Unwise::UnknownNode(9)));
+    }
+
+    #[test]
+    fn a_replica_moves_from_where_it_is_to_where_it_can_be() {
+        let judged = |wish| judged(&[1, 2, 3, 4], vec![leave(4)], wish);
+        assert_eq!(judged(moved(0, 1, 3)), Ok(()));
+        assert_eq!(judged(moved(7, 1, 3)), Err(Unwise::UnknownShard { shard: 7, shards: 1 }));
+        assert_eq!(judged(moved(0, 3, 4)), Err(Unwise::NotThere { node: 3, shard: 0 }));
+        assert_eq!(judged(moved(0, 1, 2)), Err(Unwise::ThereAlready { node: 2, shard: 0 }));
+        assert_eq!(judged(moved(0, 1, 5)), Err(Unwise::NotRunning(5)));
+        assert_eq!(judged(moved(0, 1, 4)), Err(Unwise::Leaves(4)));
+    }
+}
