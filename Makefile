@@ -149,7 +149,9 @@ soak: soak-rust soak-sim
 soak-rust: check-tools
 	@seed=$(SOAK_SEED); echo "soak-rust: again with SOAK_SEED=$$seed"; \
 	  PROPTEST_RNG_SEED=$$seed PROPTEST_CASES=$(SOAK_CASES) \
-	  $(CARGO) test --locked --quiet --release -p hoplo-core -p hoplo-shm --lib
+	  $(CARGO) test --locked --quiet --release -p hoplo-core -p hoplo-shm --lib && \
+	  PROPTEST_RNG_SEED=$$seed PROPTEST_CASES=$$(($(SOAK_CASES) / 25)) \
+	  $(CARGO) test --locked --quiet --release -p hoplo-control --lib
 
 soak-sim: check-tools
 	@seed=$(SOAK_SEED); echo "soak-sim: again with SOAK_SEED=$$seed"; \

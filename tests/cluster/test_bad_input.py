@@ -196,9 +196,9 @@ class Stranger:
         return out
 
     def put(self, epoch: int, table: int, expected: bytes = b"\0") -> bytes:
-        """Request::Update { shard 0, epoch, seq 1, answered 0, [Put { key, value, expected }] }"""
+        """Request::Update { shard 0, epoch, born 0, seq 1, answered 0, [Put { .. expected }] }"""
         put = b"\0" + number(table) + text(b"key") + text(b"value") + expected + b"\0"
-        self.send(b"\x02\0" + number(0) + number(epoch) + b"\x01\0\x01" + put)
+        self.send(b"\x02\0" + number(0) + number(epoch) + b"\0\x01\0\x01" + put)
         return self.hear()
 
 

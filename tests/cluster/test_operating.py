@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Cluster, MakeCluster, run, until
+from conftest import HOPLO, Cluster, MakeCluster, run, until
 
 
 def command(cluster: Cluster, *args: str) -> str:
@@ -209,3 +213,64 @@ def test_a_feed_over_a_killed_tail_has_no_gap_and_no_duplicate(make_cluster: Mak
     assert len(values) == len(set(values)), "each value once"
     assert acknowledged(cluster) <= set(values), "what was acknowledged was told"
     assert len(acknowledged(cluster)) > 100
+
+
+def here(*args: str, check: bool = True) -> str:
+    """Another `hoplo` command on the node of this machine."""
+    done = subprocess.run([HOPLO, *args], capture_output=True, text=True, timeout=30, check=False)
+    assert not check or done.returncode == 0, done.stderr
+    return done.stdout if check else done.stderr
+
+
+@pytest.fixture
+def no_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nobody else's node is in sight."""
+    monkeypatch.setenv("HOPLO_TMPDIR", str(tmp_path))
+    yield
+    subprocess.run([HOPLO, "stop", "--all"], capture_output=True, timeout=30, check=False)
+
+
+@pytest.mark.usefixtures("no_node")
+def test_a_laptops_store_is_seen_without_a_cluster_file() -> None:
+    assert "hoplo start --head" in here("control", "status", check=False)
+    here("start", "--head", "--num-cpus", "1", "--python", sys.executable)
+    told = here("control", "status")
+    assert "head and tail" in told, told
+    assert "COLD ROWS" in told, told
+    (status,) = json.loads(here("control", "status", "--json")).values()
+    (shard,) = status["shards"]
+    assert shard["rows"] > 0, "it knows of itself"
+    assert shard["acts"] is True
+    assert 0 < shard["memory_bytes"] < shard["memory_cap"]
+    assert shard["log_disk_bytes"] > 0
+    assert "head and tail" in here("control", "members")
+    assert json.loads(here("control", "members", "--json"))["shards"][0]["joining"] is None
+    assert "hoplo_control_cold_bytes" in here("control", "metrics")
+    assert "1 shards" in here("control", "compact")
+    (compacted,) = json.loads(here("control", "compact", "--json")).values()
+    assert compacted == {"shards": 1}
+
+
+@pytest.mark.usefixtures("no_node")
+def test_tables_in_memory_are_seen_as_well(tmp_path: Path) -> None:
+    """A driver's own node: nothing is on disk."""
+    # fmt: off
+    daemon = subprocess.Popen(
+        [HOPLO, "daemon", "--foreground", "--num-cpus", "1", "--python", sys.executable,
+         "--session-dir", tmp_path / "own"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )
+    # fmt: on
+    try:
+        session = ("--session", str(tmp_path / "own"))
+        until(lambda: "in memory" in here_or_nothing("control", "status", *session))
+        assert "hoplo_control_rows" in here("control", "metrics", *session)
+        assert "in memory" in here("control", "compact", *session, check=False)
+    finally:
+        daemon.kill()
+        daemon.wait(20)
+
+
+def here_or_nothing(*args: str) -> str:
+    done = subprocess.run([HOPLO, *args], capture_output=True, text=True, timeout=30, check=False)
+    return done.stdout

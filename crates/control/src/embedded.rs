@@ -627,7 +627,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+        #![proptest_config(crate::disk::cases(32))]
 
         /// EMB-1, with snapshots and several segments.
         #[test]

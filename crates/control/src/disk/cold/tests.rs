@@ -187,7 +187,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+    #![proptest_config(crate::disk::cases(32))]
 
     /// COLD-1, against a map.
     #[test]

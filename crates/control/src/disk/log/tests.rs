@@ -470,7 +470,7 @@ fn entries_of(records: Vec<Record>) -> Vec<Record> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, ..ProptestConfig::default() })]
+    #![proptest_config(crate::disk::cases(128))]
 
     /// LOG-2.
     #[test]

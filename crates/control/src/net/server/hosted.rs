@@ -341,9 +341,9 @@ mod tests {
 
     fn entry(index: u64) -> Record {
         let ops = vec![Op::Delete { key: key(index as u8), expected: None }];
-        let (client, seq, answered) = (None, 0, 0);
+        let (client, seq, answered, born) = (None, 0, 0, 0);
         let (epoch, committed, ended) = (Epoch(1), index - 1, vec![]);
-        Record::Entry(Entry { index, epoch, committed, client, seq, answered, ops, ended })
+        Record::Entry(Entry { index, epoch, committed, client, seq, answered, born, ops, ended })
     }
 
     /// Each file is in order: only its records say that some are not there.
