@@ -50,7 +50,7 @@ try:
 finally:
     measure.close()
 
-# From where the cap is reached on and rows flow through the cold tier: before, memory grows as it should.
+# Since the cap was reached and rows flow through the cold tier: before, memory grows as it should.
 full = max(counted for _, _, _, counted, _ in flushed["series"]) * 15 / 16
 begins = next(records for records, _, _, counted, _ in flushed["series"] if counted >= full)
 steady = [resident for records, resident, *_ in flushed["series"] if records >= begins * 1.5]
