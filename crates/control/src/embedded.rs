@@ -525,6 +525,19 @@ mod tests {
     }
 
     #[test]
+    fn a_row_larger_than_the_room_that_is_kept_free_was_refused_for_ever() {
+        let folder = Folder::new();
+        let mut few = options(&folder);
+        few.memory_bytes = 1 << 20;
+        let mut store = Embedded::open(few).unwrap();
+        for number in 0..4_000 {
+            store.finish(task(number), value(number)).unwrap();
+        }
+        let large = Key { table: Table::Kv, bytes: b"large".to_vec() };
+        assert_eq!(store.put(large, vec![1; 400 << 10]), Ok(1));
+    }
+
+    #[test]
     fn finished_rows_leave_memory_and_are_found_again() {
         let folder = Folder::new();
         let mut few = options(&folder);

@@ -16,6 +16,8 @@ pub struct Archiving {
     /// Entries that archive and are not applied: index, and bytes (0: not known).
     entered: VecDeque<(u64, u64)>,
     bytes: u64,
+    /// An update that found no room needs so much; it comes again.
+    wanted: u64,
 }
 
 impl Archiving {
@@ -31,6 +33,10 @@ impl Archiving {
         }
     }
 
+    pub fn wants(&mut self, bytes: u64) {
+        self.wanted = self.wanted.max(bytes);
+    }
+
     pub fn forget(&mut self) {
         *self = Self::default();
     }
@@ -40,8 +46,9 @@ impl Replica {
     pub(super) fn archive(&mut self) {
         let cap = self.options.memory_bytes;
         // A narrow band: what is resident stays at the highest that ever was.
-        let high = cap - cap / 16;
-        let low = high - cap / 32;
+        let wanted = std::mem::take(&mut self.archiving.wanted);
+        let high = (cap - cap / 16).min(cap.saturating_sub(wanted));
+        let low = high.saturating_sub(cap / 32);
         let used = self.used_bytes() + self.pending_bytes();
         if used <= high || !self.is_head() || !self.has_base() || self.disk_failed.is_some() {
             return;

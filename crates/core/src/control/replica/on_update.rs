@@ -114,6 +114,9 @@ impl Replica {
                 }
             }
             Err(why) => {
+                if let (Refusal::Busy(_), Ok(growth)) = (&why, judge_ops(&ops)) {
+                    self.archiving.wants(growth);
+                }
                 let response = Response::UpdateRefused { shard, seq, why };
                 effects.push(Effect::Respond { to: client, response });
             }
