@@ -1,7 +1,7 @@
 //! The bytes of a log: a header for each segment file, a frame for each record.
 //!
 //! ```text
-//! segment: magic 8 | format u32 | sum u32 | cluster u128 | number u64 | synced u64 | mark u32 | shard u16 | 0 u16 | 0 u64
+//! segment: magic 8 | format u32 | sum u32 | cluster u128 | number u64 | synced u64 | mark u32 | shard u16 | 0 u16 | before u64
 //! frame:   mark u32 | sum u32 | bytes u32 | kind u32 | index u64 | synced u64 | record in postcard
 //! ```
 //! All numbers are little-endian; `sum` is the lower half of xxh3 over what follows it, seeded with the mark.
@@ -9,6 +9,8 @@
 //! segment, look like a frame: after damage the next good frame is found by it.
 //! **synced** says up to which [`Position`] the log was known to be on disk when this was written. So damage
 //! before that position is damage, and damage after it may be the end of an orderly life (see `recovery`).
+//! **before** says where the segment before this one ended. Zeros there may be room that was reserved or
+//! records that were lost, and only this tells them apart.
 
 use std::fmt;
 
@@ -61,6 +63,8 @@ pub struct Header {
     pub number: u64,
     pub synced: Position,
     pub mark: u32,
+    /// 0: nothing was before it.
+    pub before: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +84,7 @@ impl Header {
         bytes[40..48].copy_from_slice(&self.synced.0.to_le_bytes());
         bytes[48..52].copy_from_slice(&self.mark.to_le_bytes());
         bytes[52..54].copy_from_slice(&self.shard.0.to_le_bytes());
+        bytes[56..].copy_from_slice(&self.before.to_le_bytes());
         let sum = sum(&bytes[16..], 0);
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -105,6 +110,7 @@ impl Header {
             synced: Position(read_u64(bytes, 40)),
             mark: read_u32(bytes, 48),
             shard: ShardId(u16::from_le_bytes([bytes[52], bytes[53]])),
+            before: read_u64(bytes, 56),
         })
     }
 }
@@ -238,7 +244,8 @@ mod tests {
 
     fn header() -> Header {
         let (cluster, shard) = (ClusterId(7 << 100), ShardId(3));
-        Header { cluster, shard, number: 9, synced: Position::new(8, 77), mark: 0xabcd_ef01 }
+        let synced = Position::new(8, 77);
+        Header { cluster, shard, number: 9, synced, mark: 0xabcd_ef01, before: 99 }
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Reading a log again: which of it is good, and its records.
 //!
 //! # Where it ends
-//! Reading stops at the first place that is no frame. If a frame behind it was written when this place was
+//! Reading stops at the first place that is no frame, and where a segment ends earlier than the next one says. If a frame behind it was written when this place was
 //! known to be on disk (`synced`), the disk lost it: the log is refused. Else this is where a process or a
-//! machine died, and all from here on was never promised to survive that: it is cut off.
+//! machine died, and all from here on was never promised to survive that: it is cut off, and the log goes on
+//! from there without a gap in the numbers of its segments.
 //!
 //! # What is read
 //! The last snapshot that was complete is where a log begins: with its first chunk, the base. Before it may lie
@@ -94,6 +95,9 @@ impl Recovery {
                 let Bad { at, path, why, .. } = bad;
                 return Err(LogError::Corrupt { path, offset: at.offset(), why });
             }
+            // The numbers that become free are used again: a gap would look like a segment that was taken away.
+            let kept = u64::from(bad.at.offset() > 0);
+            recovery.next_number = (bad.at.segment() + kept).max(1);
             recovery.cut_off(bad, &files)?;
         }
         recovery.sync()?;
@@ -157,6 +161,9 @@ impl Recovery {
                 let at = Position::new(missing, 0);
                 bad.get_or_insert(Bad { at, path: path.clone(), why, claim: None });
             }
+            if bad.is_none() {
+                bad = self.ends_early(reader.header.before);
+            }
             last = Some(*number);
             if let Some(bad) = &mut bad {
                 // Nothing is used any more; what do those behind it say?
@@ -170,6 +177,17 @@ impl Recovery {
             bad = self.verify_segment(*number, path, &mut reader)?;
         }
         Ok(bad)
+    }
+
+    /// `before`: where the last segment ended, according to the next one.
+    fn ends_early(&self, before: u64) -> Option<Bad> {
+        let (number, last) = self.segments.last_key_value()?;
+        (last.end < before).then(|| Bad {
+            at: Position::new(*number, last.end),
+            path: last.path.clone(),
+            why: format!("it ends here, and ended at {before} when the next segment began"),
+            claim: None,
+        })
     }
 
     fn verify_segment(

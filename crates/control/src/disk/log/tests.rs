@@ -302,6 +302,75 @@ fn a_machine_that_fails_may_lose_pages_that_were_not_synced_but_keeps_what_was()
     assert_eq!(records, prefix);
 }
 
+/// Found by `damage_is_an_error_or_leaves_an_earlier_state`: zeros up to the end of a segment were taken
+/// for reserved room, although the next one began behind what had been there.
+#[test]
+fn zeros_at_the_end_of_a_segment_that_was_closed_are_damage() {
+    use Step::{Append, NewLife, Truncate};
+    let steps = [Append, Append, Truncate(0), Truncate(1), Append, NewLife, Append];
+    let folder = Folder::new();
+    live(&folder.0, &steps, Fsync::Always);
+    inflict(&folder.0, Damage::Zero { file: 0.0, at: 0.727_663_182_652_568_2, bytes: 108 });
+    let error = read(options(&folder.0, Fsync::Always)).unwrap_err();
+    let LogError::Corrupt { path, offset, .. } = error else { panic!("{error}") };
+    assert_eq!(path, segments(&folder.0)[0]);
+    assert!(offset > 0 && offset < fs::metadata(path).unwrap().len());
+}
+
+/// A log of two segments, nothing of it synced, whose machine dies and keeps of the first what `lose` makes of
+/// it: what is written after that is there at the next start.
+fn check_it_goes_on_after(lose: impl Fn(&mut Vec<u8>)) {
+    let folder = Folder::new();
+    let fsync = Fsync::Background(Duration::from_secs(3600));
+    let mut log = writer(&folder.0, fsync);
+    let mut index = 0;
+    while segments(&folder.0).len() < 2 {
+        index += 1;
+        log.append(&entry(index, 1));
+        log.flush().unwrap();
+    }
+    std::mem::forget(log); // It dies before its first sync.
+    let copy = Folder::new();
+    for path in segments(&folder.0) {
+        fs::copy(&path, copy.0.join(path.file_name().unwrap())).unwrap();
+    }
+    let first = segments(&copy.0).remove(0);
+    let mut bytes = fs::read(&first).unwrap();
+    lose(&mut bytes);
+    fs::write(&first, bytes).unwrap();
+    let recovery = Recovery::open(options(&copy.0, Fsync::Always)).unwrap();
+    assert!(recovery.cut.is_some());
+    let kept = recovery.records().map(Result::unwrap).count() as u64;
+    assert!(kept > 0 && kept < index, "{kept} of {index}");
+    // The same process goes on, and is started again.
+    let mut log = recovery.into_writer();
+    (kept + 1..=kept + 5).for_each(|index| {
+        log.append(&entry(index, 1));
+        log.flush().unwrap();
+    });
+    log.close().unwrap();
+    let (records, cut) = read(options(&copy.0, Fsync::Always)).unwrap();
+    let expected: Vec<Record> = (1..=kept + 5).map(|index| entry(index, 1)).collect();
+    assert_eq!((records, cut), (expected, None));
+}
+
+/// The end of a segment that was not synced is gone, the next segment is there: it was damage.
+#[test]
+fn a_lost_end_that_was_never_synced_is_cut_off_with_the_segment_behind_it() {
+    check_it_goes_on_after(|bytes| {
+        let end = bytes.len();
+        bytes[end - 300..].fill(0);
+    });
+    check_it_goes_on_after(|bytes| bytes.truncate(bytes.len() - 300));
+}
+
+/// The new segment's number left a gap where those that were cut off had been: it was taken for a
+/// missing segment at the next start, and what was synced in it was refused or cut off, too.
+#[test]
+fn what_is_written_after_segments_were_cut_off_is_read_again() {
+    check_it_goes_on_after(|bytes| bytes[1000] ^= 1);
+}
+
 #[test]
 fn the_thread_reports_in_order_and_everything_is_there() {
     let folder = Folder::new();
@@ -489,10 +558,14 @@ proptest! {
         let folder = Folder::new();
         let states = live(&folder.0, &steps, Fsync::Always);
         inflict(&folder.0, damage);
-        if let Ok((records, _)) = read(options(&folder.0, Fsync::Always)) {
+        let opened = Recovery::open(options(&folder.0, Fsync::Always)).and_then(|recovery| {
+            let records = recovery.records().collect::<Result<_, _>>()?;
+            Ok((recovery, records))
+        });
+        if let Ok((recovery, records)) = opened {
             let found = entries_of(records);
             prop_assert!(states.contains(&found), "{found:?}");
-            let mut log = writer(&folder.0, Fsync::Always);
+            let mut log = recovery.into_writer();
             let next = entry(found.len() as u64 + 1, 99);
             log.append(&next);
             log.close().unwrap();

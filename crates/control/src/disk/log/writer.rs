@@ -198,12 +198,14 @@ impl Writer {
     fn make_file(&self) -> io::Result<Arc<File>> {
         let path = path_of(&self.options.folder, self.number);
         let fresh = self.options.folder.join("new-segment");
+        let before = self.segments.range(..self.number).next_back();
         let header = Header {
             cluster: self.options.cluster,
             shard: self.options.shard,
             number: self.number,
             synced: self.synced.position(),
             mark: self.mark,
+            before: before.map_or(0, |(_, segment)| segment.end),
         };
         let options =
             OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).clone();
