@@ -1,0 +1,306 @@
+//! Damage of every kind, against what the log promised.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hoplo_wire::control::Record;
+use proptest::prelude::*;
+
+use super::super::*;
+use super::{Folder, chunk, entry, options, read, segments, writer};
+
+/// What a life of a log consists of.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Append,
+    Flush,
+    Truncate(u64),
+    Snapshot,
+    NewLife,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        12 => Just(Step::Append),
+        6 => Just(Step::Flush),
+        1 => (0u64..4).prop_map(Step::Truncate),
+        1 => Just(Step::Snapshot),
+        1 => Just(Step::NewLife),
+    ];
+    proptest::collection::vec(step, 1..120)
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Damage {
+    /// The last file ends here.
+    Cut(f64),
+    Flip {
+        file: f64,
+        at: f64,
+        bit: u8,
+    },
+    Zero {
+        file: f64,
+        at: f64,
+        bytes: usize,
+    },
+    Rubbish {
+        file: f64,
+        at: f64,
+        bytes: usize,
+    },
+    Remove(f64),
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    let share = 0.0..1.0f64;
+    prop_oneof![
+        share.clone().prop_map(Damage::Cut),
+        (share.clone(), share.clone(), 0u8..8).prop_map(|(file, at, bit)| Damage::Flip {
+            file,
+            at,
+            bit
+        }),
+        (share.clone(), share.clone(), 1usize..300).prop_map(|(file, at, bytes)| Damage::Zero {
+            file,
+            at,
+            bytes
+        }),
+        (share.clone(), share.clone(), 1usize..300).prop_map(|(file, at, bytes)| Damage::Rubbish {
+            file,
+            at,
+            bytes
+        }),
+        share.prop_map(Damage::Remove),
+    ]
+}
+
+fn inflict(folder: &Path, damage: Damage) {
+    let files = segments(folder);
+    let pick = |share: f64| files[(share * files.len() as f64) as usize].clone();
+    let change = |path: PathBuf, act: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = fs::read(&path).unwrap();
+        act(&mut bytes);
+        fs::write(&path, bytes).unwrap();
+    };
+    let place = |bytes: &[u8], at: f64| (at * bytes.len() as f64) as usize;
+    match damage {
+        Damage::Cut(at) => change(files.last().unwrap().clone(), &|bytes| {
+            bytes.truncate(place(bytes, at));
+        }),
+        Damage::Flip { file, at, bit } => change(pick(file), &|bytes| {
+            let at = place(bytes, at);
+            bytes[at] ^= 1 << bit;
+        }),
+        Damage::Zero { file, at, bytes: len } => change(pick(file), &|bytes| {
+            let at = place(bytes, at);
+            let end = (at + len).min(bytes.len());
+            bytes[at..end].fill(0);
+        }),
+        Damage::Rubbish { file, at, bytes: len } => change(pick(file), &|bytes| {
+            let at = place(bytes, at);
+            let end = (at + len).min(bytes.len());
+            bytes[at..end].iter_mut().enumerate().for_each(|(n, byte)| *byte = (n * 37 + 11) as u8);
+        }),
+        Damage::Remove(file) => fs::remove_file(pick(file)).unwrap(),
+    }
+}
+
+/// Writes a random history; the entries that count at its end, in order, and how many were flushed.
+fn live(folder: &Path, steps: &[Step], fsync: Fsync) -> Vec<Vec<Record>> {
+    let mut log = writer(folder, fsync);
+    log.append(&chunk(1, 0, None, true));
+    log.flush().unwrap();
+    let (mut entries, mut snapshot, mut epoch) = (Vec::new(), 1, 1);
+    let mut states = vec![entries.clone()];
+    for step in steps {
+        match step {
+            Step::Append => {
+                let record = entry(entries.len() as u64 + 1, epoch);
+                log.append(&record);
+                entries.push(record);
+            }
+            Step::Flush => log.flush().unwrap(),
+            Step::Truncate(back) => {
+                entries.truncate(entries.len().saturating_sub(*back as usize));
+                log.truncate(entries.len() as u64);
+                epoch += 1;
+            }
+            Step::Snapshot => {
+                snapshot += 1;
+                log.append(&chunk(snapshot, 0, None, true));
+                log.flush().unwrap();
+            }
+            Step::NewLife => {
+                log.close().unwrap();
+                log = writer(folder, fsync);
+            }
+        }
+        states.push(entries.clone());
+    }
+    log.close().unwrap();
+    states.push(entries);
+    states
+}
+
+fn entries_of(records: Vec<Record>) -> Vec<Record> {
+    records.into_iter().filter(|record| matches!(record, Record::Entry(_))).collect()
+}
+
+/// Found by `damage_is_an_error_or_leaves_an_earlier_state`: zeros up to the end of a segment were taken
+/// for reserved room, although the next one began behind what had been there.
+#[test]
+fn zeros_at_the_end_of_a_segment_that_was_closed_are_damage() {
+    use Step::{Append, NewLife, Truncate};
+    let steps = [Append, Append, Truncate(0), Truncate(1), Append, NewLife, Append];
+    let folder = Folder::new();
+    live(&folder.0, &steps, Fsync::Always);
+    inflict(&folder.0, Damage::Zero { file: 0.0, at: 0.727_663_182_652_568_2, bytes: 108 });
+    let error = read(options(&folder.0, Fsync::Always)).unwrap_err();
+    let LogError::Corrupt { path, offset, .. } = error else { panic!("{error}") };
+    assert_eq!(path, segments(&folder.0)[0]);
+    assert!(offset > 0 && offset < fs::metadata(path).unwrap().len());
+}
+
+/// A log of two segments, nothing of it synced, whose machine dies and keeps of the first what `lose` makes of
+/// it: what is written after that is there at the next start.
+fn check_it_goes_on_after(lose: impl Fn(&mut Vec<u8>)) {
+    let folder = Folder::new();
+    let fsync = Fsync::Background(Duration::from_secs(3600));
+    let mut log = writer(&folder.0, fsync);
+    let mut index = 0;
+    while segments(&folder.0).len() < 2 {
+        index += 1;
+        log.append(&entry(index, 1));
+        log.flush().unwrap();
+    }
+    std::mem::forget(log); // It dies before its first sync.
+    let copy = Folder::new();
+    for path in segments(&folder.0) {
+        fs::copy(&path, copy.0.join(path.file_name().unwrap())).unwrap();
+    }
+    let first = segments(&copy.0).remove(0);
+    let mut bytes = fs::read(&first).unwrap();
+    lose(&mut bytes);
+    fs::write(&first, bytes).unwrap();
+    let recovery = Recovery::open(options(&copy.0, Fsync::Always)).unwrap();
+    assert!(recovery.cut.is_some());
+    let kept = recovery.records().map(Result::unwrap).count() as u64;
+    assert!(kept > 0 && kept < index, "{kept} of {index}");
+    // The same process goes on, and is started again.
+    let mut log = recovery.into_writer();
+    (kept + 1..=kept + 5).for_each(|index| {
+        log.append(&entry(index, 1));
+        log.flush().unwrap();
+    });
+    log.close().unwrap();
+    let (records, cut) = read(options(&copy.0, Fsync::Always)).unwrap();
+    let expected: Vec<Record> = (1..=kept + 5).map(|index| entry(index, 1)).collect();
+    assert_eq!((records, cut), (expected, None));
+}
+
+/// The end of a segment that was not synced is gone, the next segment is there: it was damage.
+#[test]
+fn a_lost_end_that_was_never_synced_is_cut_off_with_the_segment_behind_it() {
+    check_it_goes_on_after(|bytes| {
+        let end = bytes.len();
+        bytes[end - 300..].fill(0);
+    });
+    check_it_goes_on_after(|bytes| bytes.truncate(bytes.len() - 300));
+}
+
+/// The new segment's number left a gap where those that were cut off had been: it was taken for a
+/// missing segment at the next start, and what was synced in it was refused or cut off, too.
+#[test]
+fn what_is_written_after_segments_were_cut_off_is_read_again() {
+    check_it_goes_on_after(|bytes| bytes[1000] ^= 1);
+}
+
+proptest! {
+    #![proptest_config(crate::disk::cases(128))]
+
+    /// LOG-2.
+    #[test]
+    fn any_history_is_read_again(steps in steps(), always in any::<bool>()) {
+        let folder = Folder::new();
+        let fsync = if always { Fsync::Always } else { Fsync::Never };
+        let states = live(&folder.0, &steps, fsync);
+        let (records, cut) = read(options(&folder.0, fsync)).unwrap();
+        prop_assert_eq!(cut, None);
+        prop_assert_eq!(&entries_of(records), states.last().unwrap());
+    }
+
+    /// LOG-3: an error, or what the history was at some earlier time; and then it goes on.
+    #[test]
+    fn damage_is_an_error_or_leaves_an_earlier_state(steps in steps(), damage in damage()) {
+        let folder = Folder::new();
+        let states = live(&folder.0, &steps, Fsync::Always);
+        inflict(&folder.0, damage);
+        let opened = Recovery::open(options(&folder.0, Fsync::Always)).and_then(|recovery| {
+            let records = recovery.records().collect::<Result<_, _>>()?;
+            Ok((recovery, records))
+        });
+        if let Ok((recovery, records)) = opened {
+            let found = entries_of(records);
+            prop_assert!(states.contains(&found), "{found:?}");
+            let mut log = recovery.into_writer();
+            let next = entry(found.len() as u64 + 1, 99);
+            log.append(&next);
+            log.close().unwrap();
+            let (records, cut) = read(options(&folder.0, Fsync::Always)).unwrap();
+            prop_assert_eq!(cut, None);
+            let records = entries_of(records);
+            prop_assert_eq!(records.last(), Some(&next));
+        }
+    }
+
+    /// LOG-1: whatever happens to what was written after the last acknowledged flush.
+    #[test]
+    fn nothing_synced_is_lost_by_damage_behind_it(
+        before in 1u64..60, after in 1u64..60, at in 0.0..1.0f64, fill in any::<Option<u8>>(),
+    ) {
+        let folder = Folder::new();
+        let mut log = writer(&folder.0, Fsync::Always);
+        for index in 1..=before {
+            log.append(&entry(index, 1));
+            log.flush().unwrap();
+        }
+        let end = log.bytes();
+        let count = segments(&folder.0).len();
+        (1..=after).for_each(|index| log.append(&entry(before + index, 1)));
+        log.flush().unwrap();
+        std::mem::forget(log); // It dies; the last flush was never reported.
+        let copy = Folder::new();
+        let mut rest = end;
+        for (number, path) in segments(&folder.0).iter().enumerate() {
+            let mut bytes = fs::read(path).unwrap();
+            let keep = (rest as usize).min(bytes.len());
+            rest -= (keep as u64).min(rest);
+            if number + 1 >= count && keep < bytes.len() {
+                let at = keep + ((bytes.len() - keep) as f64 * at) as usize;
+                match fill {
+                    Some(fill) => bytes[at..].fill(fill),
+                    None => bytes.truncate(at),
+                }
+            }
+            fs::write(copy.0.join(path.file_name().unwrap()), bytes).unwrap();
+        }
+        let (records, _) = read(options(&copy.0, Fsync::Always)).unwrap();
+        prop_assert!(records.len() as u64 >= before, "{} of {before}", records.len());
+        let prefix: Vec<Record> =
+            (1..=records.len() as u64).map(|index| entry(index, 1)).collect();
+        prop_assert_eq!(records, prefix);
+    }
+
+    #[test]
+    fn a_folder_of_rubbish_is_an_error_or_empty(
+        bytes in proptest::collection::vec(any::<u8>(), 0..3000), number in 0u64..5,
+    ) {
+        let folder = Folder::new();
+        fs::write(folder.0.join(format!("log-{number:016}")), bytes).unwrap();
+        if let Ok((records, _)) = read(options(&folder.0, Fsync::Always)) {
+            prop_assert_eq!(records, []);
+        }
+    }
+}
