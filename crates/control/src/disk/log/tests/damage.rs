@@ -164,16 +164,17 @@ fn zeros_at_the_end_of_a_segment_that_was_closed_are_damage() {
 }
 
 /// A log of two segments, nothing of it synced, whose machine dies and keeps of the first what `lose` makes of
-/// it: what is written after that is there at the next start.
-fn check_it_goes_on_after(lose: impl Fn(&mut Vec<u8>)) {
+/// it, which is also told where a frame in its middle begins: what is written after that is there at the next start.
+fn check_it_goes_on_after(lose: impl Fn(&mut Vec<u8>, usize)) {
     let folder = Folder::new();
     let fsync = Fsync::Background(Duration::from_secs(3600));
     let mut log = writer(&folder.0, fsync);
-    let mut index = 0;
+    let (mut index, mut ends) = (0, Vec::new());
     while segments(&folder.0).len() < 2 {
         index += 1;
         log.append(&entry(index, 1));
         log.flush().unwrap();
+        ends.push(log.bytes() as usize);
     }
     std::mem::forget(log); // It dies before its first sync.
     let copy = Folder::new();
@@ -182,7 +183,7 @@ fn check_it_goes_on_after(lose: impl Fn(&mut Vec<u8>)) {
     }
     let first = segments(&copy.0).remove(0);
     let mut bytes = fs::read(&first).unwrap();
-    lose(&mut bytes);
+    lose(&mut bytes, ends[ends.len() / 2]);
     fs::write(&first, bytes).unwrap();
     let recovery = Recovery::open(options(&copy.0, Fsync::Always)).unwrap();
     assert!(recovery.cut.is_some());
@@ -203,18 +204,15 @@ fn check_it_goes_on_after(lose: impl Fn(&mut Vec<u8>)) {
 /// The end of a segment that was not synced is gone, the next segment is there: it was damage.
 #[test]
 fn a_lost_end_that_was_never_synced_is_cut_off_with_the_segment_behind_it() {
-    check_it_goes_on_after(|bytes| {
-        let end = bytes.len();
-        bytes[end - 300..].fill(0);
-    });
-    check_it_goes_on_after(|bytes| bytes.truncate(bytes.len() - 300));
+    check_it_goes_on_after(|bytes, at| bytes[at..].fill(0));
+    check_it_goes_on_after(|bytes, at| bytes.truncate(at));
 }
 
 /// The new segment's number left a gap where those that were cut off had been: it was taken for a
 /// missing segment at the next start, and what was synced in it was refused or cut off, too.
 #[test]
 fn what_is_written_after_segments_were_cut_off_is_read_again() {
-    check_it_goes_on_after(|bytes| bytes[1000] ^= 1);
+    check_it_goes_on_after(|bytes, at| bytes[at] ^= 1);
 }
 
 proptest! {
@@ -253,6 +251,35 @@ proptest! {
             let records = entries_of(records);
             prop_assert_eq!(records.last(), Some(&next));
         }
+    }
+
+    /// What no sync was reported of may be lost anywhere: that is no damage, and the log goes on from there.
+    #[test]
+    fn what_was_never_synced_may_be_lost_anywhere(
+        mut steps in steps(), file in 0.0..1.0f64, at in 0.0..1.0f64, len in 1usize..300,
+    ) {
+        steps.retain(|step| !matches!(step, Step::NewLife));
+        let folder = Folder::new();
+        let states = live(&folder.0, &steps, Fsync::Background(Duration::from_secs(3600)));
+        let files = segments(&folder.0);
+        let path = &files[(file * files.len() as f64) as usize];
+        let mut bytes = fs::read(path).unwrap();
+        // A header is synced before its file gets its name.
+        let records = &mut bytes[frame::HEADER_BYTES..];
+        let at = (at * records.len() as f64) as usize;
+        let end = (at + len).min(records.len());
+        records[at..end].fill(0);
+        fs::write(path, bytes).unwrap();
+        let recovery = Recovery::open(options(&folder.0, Fsync::Always)).unwrap();
+        let records = recovery.records().collect::<Result<_, _>>().unwrap();
+        let mut found = entries_of(records);
+        prop_assert!(states.contains(&found), "{found:?}");
+        let mut log = recovery.into_writer();
+        found.push(entry(found.len() as u64 + 1, 99));
+        log.append(found.last().unwrap());
+        log.close().unwrap();
+        let (records, cut) = read(options(&folder.0, Fsync::Always)).unwrap();
+        prop_assert_eq!((entries_of(records), cut), (found, None));
     }
 
     /// LOG-1: whatever happens to what was written after the last acknowledged flush.
