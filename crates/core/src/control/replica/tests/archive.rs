@@ -244,3 +244,69 @@ fn an_archive_stays_until_the_base_that_replaces_it_is_in_the_log() {
     cluster.run();
     cluster.assert_equal();
 }
+
+/// A replica of which the cold tier writes nothing, and the log gets a snapshot only when one is wanted.
+/// It has tasks down from 10 000, the lowest of which is given; the next ones make it archive.
+fn nearly_full() -> (Cluster, u64) {
+    let mut cluster = Cluster::with(1, |options| {
+        options.memory_bytes = CAP;
+        options.snapshot_bytes = 1 << 60;
+    });
+    cluster.cold_waits(1);
+    let mut lowest = 10_000;
+    while cluster.replica(1).used_bytes() < CAP - CAP / 16 - (1 << 14) {
+        finish_ten_more(&mut cluster, &mut lowest);
+    }
+    assert_eq!(cluster.replica(1).cold.bytes(), 0, "nothing is archived");
+    (cluster, lowest)
+}
+
+fn finish_ten_more(cluster: &mut Cluster, lowest: &mut u64) {
+    *lowest -= 10;
+    cluster.send_as(CLIENT, 1, (*lowest..*lowest + 10).rev().map(finished).collect());
+}
+
+/// What the process had in memory alone is gone: each task is in what the log kept.
+fn assert_restart_finds(cluster: &mut Cluster, numbers: std::ops::Range<u64>) {
+    cluster.kill(1);
+    cluster.restart_as(1, 2);
+    cluster.configure(&[2], None, true);
+    cluster.wait(MS * 100);
+    assert_eq!(all_tasks(cluster, 2), numbers.collect::<Vec<u64>>());
+}
+
+#[test]
+fn a_snapshot_is_not_done_before_the_cold_tier_has_what_was_archived_before_it() {
+    let (mut cluster, mut lowest) = nearly_full();
+    while cluster.replica(1).cold.bytes() == 0 {
+        finish_ten_more(&mut cluster, &mut lowest);
+    }
+    let before = cluster.log_len(1);
+    cluster.handle(1, Event::SnapshotWanted);
+    cluster.wait(MS * 500);
+    assert!(cluster.log_len(1) > before + 1, "all its chunks are in the log");
+    assert_eq!(cluster.snapshots_done(1), 0);
+    assert_restart_finds(&mut cluster, lowest..10_000);
+    // There the cold tier writes.
+    cluster.handle(2, Event::SnapshotWanted);
+    cluster.wait(MS * 500);
+    assert_eq!(cluster.snapshots_done(2), 1);
+    assert!(cluster.log_len(2) < before);
+}
+
+#[test]
+fn a_snapshot_is_not_done_before_the_cold_tier_has_what_was_archived_between_its_chunks() {
+    let (mut cluster, mut lowest) = nearly_full();
+    cluster.disk_waits(1, true);
+    cluster.handle(1, Event::SnapshotWanted);
+    // Archived are the oldest, which have the highest keys: no chunk but a later one would have them.
+    for _ in 0..20 {
+        finish_ten_more(&mut cluster, &mut lowest);
+    }
+    assert_eq!(cluster.replica(1).cold.bytes(), 0, "nothing is archived at the first chunk");
+    cluster.disk_waits(1, false);
+    cluster.wait(MS * 500);
+    assert!(cluster.replica(1).cold.bytes() > 0);
+    assert_eq!(cluster.snapshots_done(1), 0);
+    assert_restart_finds(&mut cluster, lowest..10_000);
+}

@@ -222,6 +222,10 @@ impl Cluster {
         self.nodes[&number].disk.lines.len()
     }
 
+    pub fn snapshots_done(&self, number: u64) -> usize {
+        self.nodes[&number].disk.lines.iter().filter(|line| matches!(line, Line::Done)).count()
+    }
+
     pub fn cold_len(&self, number: u64) -> usize {
         self.nodes[&number].disk.cold.len()
     }
