@@ -123,9 +123,11 @@ test-sim: check-tools
 # Counts, not times: they are the same on a busy machine. Needs valgrind, says so without it.
 test-instructions: check-tools
 	$(CARGO) bench --locked --quiet -p hoplo-client --bench instructions
+	$(CARGO) bench --locked --quiet -p hoplo-core --bench instructions
 
 record-instructions: check-tools
 	$(CARGO) bench --locked --quiet -p hoplo-client --bench instructions -- --record
+	$(CARGO) bench --locked --quiet -p hoplo-core --bench instructions -- --record
 
 test-python: build $(VENV)/.dev
 	$(VENV_PYTHON) -m pytest $(PYTEST_FLAGS) python/tests

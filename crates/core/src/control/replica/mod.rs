@@ -36,6 +36,23 @@
 //! - CHAIN-4: (client, seq) is applied at most once (`sessions`).
 //! - CHAIN-7: nobody acts in an epoch before the member in front of it does.
 //! - CHAIN-9: entries that are not applied are in memory, and follow what is applied.
+//!
+//! # Cost
+//! Instructions of a put (25 B keys, new and in no order among 20,000 rows; 512 B values; batches of 100), as
+//! `benches/instructions` counts them. `make test-instructions` fails when one grows by over a tenth.
+//!
+//! ```text
+//!   alone   Request                take, log                 380   (checks 65, an older entry is freed 270)
+//!           Logged                 commit, apply, answer    1650
+//!   head    Request                take, log, forward        400
+//!           Peer(Committed)        apply                    1530
+//!   tail    Peer(Forward)          take, log                 310
+//!           Logged                 commit, apply, answer    1670
+//! ```
+//! What only says how far somebody is (the head's `Logged`, the `Forward` that comes of it) costs under 10, since
+//! it is one for the batch. To apply a put is to find its key's place (580), to copy key and value (470) and
+//! to insert the row (270): a tree with keys that are compared cheaper is what could make all of it faster. Codec,
+//! disk and network are not in here.
 
 mod apply;
 mod archive;
