@@ -49,7 +49,11 @@ fn main() -> ExitCode {
     }
     println!("{}", serde_json::to_string(&counts).expect("plain data"));
     match history.check() {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(keys) => {
+            eprintln!("{keys} keys have more orders of their operations than could be tried");
+            ExitCode::FAILURE
+        }
         Err(story) => {
             eprintln!("{story}");
             ExitCode::FAILURE

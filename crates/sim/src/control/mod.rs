@@ -47,6 +47,8 @@ pub struct Summary {
     pub epochs: u64,
     /// Nanoseconds of virtual time.
     pub time: u64,
+    /// Keys whose history was too wide to be put in order.
+    pub undecided: u64,
     pub counts: Counts,
 }
 
@@ -54,16 +56,16 @@ pub struct Summary {
 pub fn run(seed: u64) -> Summary {
     let mut world = World::new(seed, None);
     let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run()));
-    if let Err(cause) = tried {
+    let undecided = tried.unwrap_or_else(|cause| {
         eprintln!("the latest of seed {seed}:\n{}", world.story.about(&[]));
         eprintln!(
             "seed {seed} of the control store failed; repeat with\n  HOPLO_SIM_SEEDS=1 \
              HOPLO_SIM_FIRST={seed} HOPLO_SIM_PRINT=1 cargo test --release -p hoplo-sim --test \
              control -- --nocapture"
         );
-        std::panic::resume_unwind(cause);
-    }
-    summary(&world)
+        std::panic::resume_unwind(cause)
+    });
+    summary(&world, undecided)
 }
 
 /// Runs one seed with a broken promise: what the checks say to it, if anything.
@@ -71,7 +73,7 @@ pub fn run_sabotaged(seed: u64, sabotage: Sabotage) -> Result<Summary, String> {
     let mut world = World::new(seed, Some(sabotage));
     let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.run()));
     match tried {
-        Ok(()) => Ok(summary(&world)),
+        Ok(undecided) => Ok(summary(&world, undecided)),
         Err(cause) => {
             let text = cause.downcast_ref::<String>().cloned();
             let text = text.or_else(|| cause.downcast_ref::<&str>().map(|it| (*it).to_string()));
@@ -80,7 +82,7 @@ pub fn run_sabotaged(seed: u64, sabotage: Sabotage) -> Result<Summary, String> {
     }
 }
 
-fn summary(world: &World) -> Summary {
+fn summary(world: &World, undecided: usize) -> Summary {
     let mut counts = world.counts;
     let over: u64 = world.truths.values().map(|truth| truth.sessions_over()).sum();
     (0..over).for_each(|_| counts.add(counts::What::SessionEnded));
@@ -91,6 +93,7 @@ fn summary(world: &World) -> Summary {
         faults: world.faults,
         epochs: world.store.changes() as u64,
         time: world.now.0,
+        undecided: undecided as u64,
         counts,
     }
 }

@@ -180,8 +180,8 @@ impl World {
         }
     }
 
-    /// Runs to the end, or panics with what does not hold.
-    pub fn run(&mut self) {
+    /// Runs to the end, or panics with what does not hold. Returns what `check_the_end` does.
+    pub fn run(&mut self) -> usize {
         for host in self.hosts.values() {
             if host.clock.drifts() {
                 self.counts.add(What::ClockDrifts);
@@ -212,7 +212,7 @@ impl World {
             assert!(self.now < deadline, "it does not heal:\n{}", self.whats_up());
             self.step(step);
         }
-        self.check_the_end();
+        self.check_the_end()
     }
 
     fn step(&mut self, step: Step) {

@@ -68,15 +68,17 @@ impl History {
         self.keys.entry(key).or_default().push(operation);
     }
 
-    /// The first key without such an order, and what was done to it.
-    pub fn check(&self) -> Result<(), String> {
+    /// How many keys have more orders than could be tried; or the first key without one, and what was done to it.
+    pub fn check(&self) -> Result<usize, String> {
+        let mut undecided = 0;
         for (key, operations) in &self.keys {
-            check_key(operations).map_err(|story| {
+            let decided = check_key(operations).map_err(|story| {
                 let name = String::from_utf8_lossy(&key.bytes).into_owned();
                 format!("{:?}/{name} is not linearizable:\n{story}", key.table)
             })?;
+            undecided += usize::from(!decided);
         }
-        Ok(())
+        Ok(undecided)
     }
 }
 
@@ -95,7 +97,12 @@ struct Search<'a> {
 
 const UNREAD: usize = 0;
 
-fn check_key(operations: &[Operation]) -> Result<(), String> {
+/// Dozens of writes of one key that were open at once may have more orders than memory holds. (In simulation, what
+/// clients were told is compared with the history that happened as well.)
+const SEEN_MAX: usize = 200_000;
+
+/// False: it is not decided.
+fn check_key(operations: &[Operation]) -> Result<bool, String> {
     let mut order: Vec<usize> = (0..operations.len()).collect();
     order.sort_by_key(|&at| operations[at].called);
     // What nobody read is one value: so writes of it can stand for each other.
@@ -108,7 +115,9 @@ fn check_key(operations: &[Operation]) -> Result<(), String> {
     }
     let mut search = Search { operations, order, values, seen: BTreeSet::new(), deepest: 0 };
     let words = operations.len().div_ceil(64);
-    if search.goes_on(&mut vec![0; words], None, 0) { Ok(()) } else { Err(search.story()) }
+    let found = search.goes_on(&mut vec![0; words], None, 0);
+    let over = search.seen.len() > SEEN_MAX;
+    if found || over { Ok(found) } else { Err(search.story()) }
 }
 
 impl Search<'_> {
@@ -120,6 +129,9 @@ impl Search<'_> {
         let Some(first_end) = first_end else { return true };
         self.deepest = self.deepest.max(count);
         if !self.seen.insert((done.clone(), state)) {
+            return false;
+        }
+        if self.seen.len() > SEEN_MAX {
             return false;
         }
         let mut next: Vec<usize> =
@@ -219,10 +231,10 @@ mod tests {
 
     #[test]
     fn a_read_of_a_concurrent_or_unknown_write_is_fine() {
-        assert_eq!(check_key(&[put(0, Some(10), "a", 1), get(5, 6, Some(("a", 1)))]), Ok(()));
-        assert_eq!(check_key(&[put(0, Some(10), "a", 1), get(5, 6, None)]), Ok(()));
-        assert_eq!(check_key(&[put(0, None, "a", 1), get(50, 60, Some(("a", 1)))]), Ok(()));
-        assert_eq!(check_key(&[put(0, None, "a", 1), get(50, 60, None)]), Ok(()));
+        assert_eq!(check_key(&[put(0, Some(10), "a", 1), get(5, 6, Some(("a", 1)))]), Ok(true));
+        assert_eq!(check_key(&[put(0, Some(10), "a", 1), get(5, 6, None)]), Ok(true));
+        assert_eq!(check_key(&[put(0, None, "a", 1), get(50, 60, Some(("a", 1)))]), Ok(true));
+        assert_eq!(check_key(&[put(0, None, "a", 1), get(50, 60, None)]), Ok(true));
     }
 
     /// Seed 22: the delete fits at once, and has to wait for the put.
@@ -232,7 +244,7 @@ mod tests {
         let what = What::Delete { expected: None, outcome };
         let delete = Operation { called: 0, ended: Some(10), what };
         let history = [delete, put(1, Some(9), "a", 1), get(11, 12, None)];
-        assert_eq!(check_key(&history), Ok(()));
+        assert_eq!(check_key(&history), Ok(true));
     }
 
     #[test]
@@ -273,7 +285,7 @@ mod tests {
             delete,
             cas(6, 0, Outcome::Done { version: 1 }),
         ];
-        assert_eq!(check_key(&history), Ok(()));
+        assert_eq!(check_key(&history), Ok(true));
         let mut wrong = history.clone();
         wrong[1].what = cas(2, 0, Outcome::Done { version: 1 }).what;
         assert!(check_key(&wrong).is_err());
