@@ -21,7 +21,7 @@ from control_cluster import ControlCluster, scheduling
 
 question = Question("control_failover", "Control store: fail-over", {})
 QUICK = question.options.quick
-RUNS, KILLS = (1, 1) if QUICK else (10, 3)
+RUNS, KILLS = (1, 1) if QUICK else (10, 1)
 KEYS = 2_000 if QUICK else 20_000
 """Rows that a new member gets."""
 
@@ -104,15 +104,17 @@ failures: list[str] = []
 for name, (members, place) in VICTIMS.items():
     if question.options.only and question.options.only not in name:
         continue
-    row = Row(f"worst latency, {name} killed", "ms", {}, [at_most(LIMIT_MS, "ms")])
+    goals = [at_most(LIMIT_MS, "ms")]
+    row = Row(f"worst latency of {RUNS} runs, {name} killed", "ms", {}, goals)
     runs: list[Run] = []
     for _ in range(RUNS):
         run = fail_over(name, members, place)
         runs.append(run)
         failures += run.errors
-        row.values.setdefault("hoplo", []).append(run.worst_ms)
+        row.values.setdefault("a run", []).append(run.worst_ms)
         row.values.setdefault("nobody dies", []).append(run.calm_ms)
     worst = max(runs, key=lambda run: run.worst_ms)
+    row.values["hoplo"] = [worst.worst_ms]
     row.note = (
         f"{sum(run.worst_ms < LIMIT_MS for run in runs)} of {len(runs)} runs under {LIMIT_MS} ms, "
         f"worst {worst.worst_ms:.1f} ms, begun {worst.begins_ms:+.0f} ms after the kill; "
