@@ -150,18 +150,17 @@ def join_head(cpus: int) -> Callable[[], None]:
     """Starts a head and joins it; what is given back ends both."""
     program = Path(sys.executable).with_name("hoplo")
     # On the disk, where a head's tables are; /tmp may be memory.
-    session = tempfile.mkdtemp(prefix="hoplo-bench-", dir="/var/tmp")
-    subprocess.run(
-        [program, "start", "--head", f"--num-cpus={cpus}", f"--session-dir={session}"],
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    hoplo.init(address=session)
+    folder = tempfile.mkdtemp(prefix="hoplo-bench-", dir="/var/tmp")
+    # Beside the head that a user may have.
+    os.environ["HOPLO_TMPDIR"] = folder
+    start = [program, "start", "--head", f"--num-cpus={cpus}"]
+    subprocess.run(start, check=True, stdout=subprocess.DEVNULL)
+    hoplo.init(address="auto")
 
     def end() -> None:
         hoplo.shutdown()
-        subprocess.run([program, "stop", f"--session={session}"], check=True)
-        shutil.rmtree(session, ignore_errors=True)
+        subprocess.run([program, "stop"], check=True, stdout=subprocess.DEVNULL)
+        shutil.rmtree(folder, ignore_errors=True)
 
     return end
 
