@@ -1,5 +1,6 @@
 //! The thread that forces written bytes onto the disk behind their writer.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
@@ -81,6 +82,7 @@ impl Drop for Syncer {
 }
 
 fn work(inbox: &Receiver<Dirty>, every: Duration, synced: &Synced) {
+    let mut leaving = VecDeque::new();
     while let Ok(first) = inbox.recv() {
         let mut waiting = vec![first];
         let due = Instant::now() + every;
@@ -98,10 +100,8 @@ fn work(inbox: &Receiver<Dirty>, every: Duration, synced: &Synced) {
             match dirty.file.sync_data() {
                 Ok(()) => {
                     synced.advance(dirty.upto);
-                    for path in dirty.then_remove {
-                        // Left behind, it is only room: the next start reads it again and skips it.
-                        let _ = std::fs::remove_file(path);
-                    }
+                    leaving.extend(dirty.then_remove);
+                    remove_in_order(&mut leaving);
                 }
                 Err(error) => {
                     let path = dirty.path.display();
@@ -113,6 +113,39 @@ fn work(inbox: &Receiver<Dirty>, every: Duration, synced: &Synced) {
     }
 }
 
+/// Oldest first, and none behind one that stays: a log with a gap is damage. What stays is only room, which the
+/// next start reads again and skips; it is tried again with the next ones.
+fn remove_in_order(leaving: &mut VecDeque<PathBuf>) {
+    while let Some(path) = leaving.front() {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return,
+            Ok(()) | Err(_) => drop(leaving.pop_front()),
+        }
+    }
+}
+
 fn next_before(inbox: &Receiver<Dirty>, due: Instant) -> Result<Dirty, RecvTimeoutError> {
     inbox.recv_timeout(due.saturating_duration_since(Instant::now()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_removed_keeps_those_behind_it() {
+        let folder = std::env::temp_dir().join(format!("hoplo-sync-{}", std::process::id()));
+        let paths: VecDeque<PathBuf> = ["1", "2", "3"].map(|name| folder.join(name)).into();
+        // Removing a folder like a file fails.
+        std::fs::create_dir_all(&paths[1]).unwrap();
+        std::fs::write(&paths[0], "").unwrap();
+        std::fs::write(&paths[2], "").unwrap();
+        let mut leaving = paths.clone();
+        remove_in_order(&mut leaving);
+        assert!(!paths[0].exists() && paths[2].exists());
+        std::fs::remove_dir(&paths[1]).unwrap();
+        remove_in_order(&mut leaving);
+        assert!(!paths[2].exists() && leaving.is_empty());
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 }
