@@ -21,7 +21,7 @@ def cost(name: str, measure: str, count: int, reach: float | None = 0.97, note: 
     return row(name, "/s", measure, counts, goals=goals, rounds=21, note=note)
 
 
-TWO_MODES = "a node goes at one of two rates for its life, 0.75 or 1.3 million; both kinds were seen"
+TWO_MODES = "a node goes at one of two rates for its life, 0.75 or 1.3 million; both have both"
 
 
 question.ask(
