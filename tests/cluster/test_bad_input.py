@@ -243,13 +243,19 @@ def test_an_unknown_table_ends_that_connection_with_a_reason(
     alive(cluster)
 
 
+def greeted(cluster: Cluster) -> tuple[Stranger, int]:
+    """A client that heard the greeting, and the epoch of the shard."""
+    epoch = cluster.status()[cluster.nodes[0].address]["shards"][0]["epoch"]
+    stranger = Stranger(cluster)
+    stranger.hear()
+    return stranger, epoch
+
+
 def test_a_stale_epoch_and_a_wrong_version_are_told_to_who_sent_them(
     make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     cluster = with_socket(make_cluster, tmp_path)
-    epoch = cluster.status()[cluster.nodes[0].address]["shards"][0]["epoch"]
-    stranger = Stranger(cluster)
-    stranger.hear()
+    stranger, epoch = greeted(cluster)
     # UpdateRefused { shard, seq 1, Stale(epoch) }
     assert stranger.put(epoch + 1, KV) == UPDATE_REFUSED + b"\0\x01\0" + number(epoch)
     # Updated { shard, seq 1, index, [Conflict { found: 0 }] }
@@ -263,9 +269,7 @@ def test_a_row_that_is_none_of_its_table_is_refused(
     make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     cluster = with_socket(make_cluster, tmp_path)
-    epoch = cluster.status()[cluster.nodes[0].address]["shards"][0]["epoch"]
-    stranger = Stranger(cluster)
-    stranger.hear()
+    stranger, epoch = greeted(cluster)
     said = stranger.put(epoch, TASK)
     assert said.startswith(UPDATE_REFUSED), said
     assert b"row format" in said, said
