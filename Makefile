@@ -7,7 +7,7 @@
 #   make dev     the quick loop: compile, link the tree into .venv, no wheel
 #   make soak    the random tests with fresh seeds and many cases (SOAK_CASES, SOAK_SEEDS)
 #   make bench   every benchmark beside its rivals, in bench/RESULTS.md (rivals in .bench-venv);
-#                with RUNS=3, three times, and how much of each goal each run reached
+#                with RUNS=3, three times; how much of our goals each run reached: docs/internals/goals.md
 #   make bench-control  the control store beside its paper's figures (RUNS too)
 #   make format  rewrite the sources the way `make test` wants them
 #   make clean   remove what the above made, but for Rust's cache

@@ -39,6 +39,22 @@ RESULTS = HERE / "results" / ("quick" if "--quick" in sys.argv else ".")
 LIMITS = ("ring", "ring, one core", "2 rings", "memcpy", "memcpy, 2 threads", "fork", "local")
 """Columns that are not rivals but what the machine can do."""
 
+ORDER = [
+    "tasks",
+    "million",
+    "actors",
+    "objects",
+    "footprint",
+    "store",
+    "serving",
+    "simulation",
+    "direct",
+]
+"""The questions of `make bench`."""
+
+CONTROL = ["control_throughput", "control_cost", "control_flush", "control_failover"]
+"""Of the control store: `make bench-control`, since their rivals are the paper's figures."""
+
 ROUND_SECONDS_MIN = 0.15
 """A system's turn in a round goes on for so long: what takes 3 ms would be a throw of dice."""
 
@@ -465,3 +481,13 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             found[name] = "source tree" if name == "hoplo" else NOT_INSTALLED
     return found
+
+
+def number(value: float) -> str:
+    """Three digits that count: 176,000; 12.3; 0.00123."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 100:
+        digits = len(str(int(abs(value)))) - 3
+        return f"{round(value, -digits):,.0f}"
+    return f"{value:.3g}"

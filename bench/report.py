@@ -1,27 +1,19 @@
-"""Writes RESULTS.md from what the questions left in `results/`."""
+"""Writes RESULTS.md, for users, from what the questions left in `results/`.
+
+How much of our own goals was reached is another page, for us: `goals.py`.
+"""
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
-from harness import HERE, LIMITS, NOT_INSTALLED, RESULTS
-
-ORDER = [
-    "tasks",
-    "million",
-    "actors",
-    "objects",
-    "footprint",
-    "store",
-    "serving",
-    "simulation",
-    "direct",
-]
-CONTROL = ["control_throughput", "control_cost", "control_flush", "control_failover"]
-"""Of the control store: `make bench-control`, since their rivals are the paper's figures."""
+import goals
+import overview
+from harness import CONTROL, HERE, LIMITS, NOT_INSTALLED, ORDER, RESULTS, number
 
 OWN = ("one submitter", "1 MiB", "hoplo, 2 threads")
-"""Columns that are hoplo again, to compare with."""
+"""Columns that are hoplo again, in another way."""
 
 RUNS = RESULTS / "runs.json"
 """The goals' ratios of each whole run of `run_all.py`, the last run last."""
@@ -50,29 +42,37 @@ def main() -> None:
     if not reports:
         raise SystemExit("no results: run `make bench` first")
     runs = [json.loads(path.read_text()) for path in (RUNS, CONTROL_RUNS) if path.exists()]
-    path = (RESULTS if "--quick" in sys.argv else HERE) / "RESULTS.md"
-    path.write_text("\n".join(document(reports, runs)) + "\n")
+    quick = "--quick" in sys.argv
+    overview.draw(reports, RESULTS / "overview.png")
+    write((RESULTS if quick else HERE) / "RESULTS.md", document(reports))
+    internals = HERE.parent / "docs" / "internals"
+    write((RESULTS if quick else internals) / "goals.md", goals.page(reports, runs))
+
+
+def write(path: Path, lines: list[str]) -> None:
+    path.write_text("\n".join(lines).rstrip("\n") + "\n")
     print(f"written: {path.relative_to(HERE.parent)}")
 
 
-def document(reports: list[dict[str, Any]], runs: list[list[dict[str, Any]]]) -> list[str]:
-    reached, judged = tally(reports)
-    repeated = any(len(each) > 1 for each in runs)
+def document(reports: list[dict[str, Any]]) -> list[str]:
     return [
-        "# Benchmarks",
+        "# How fast hoplo is",
         "",
-        "Written by `make bench` (the control store: `make bench-control`). Every row's systems",
-        "ran in the same run, round by round in turn; numbers are medians. The goals are those of",
-        "the project's own plan.",
-        f"**{reached} of {judged} goals reached{' in the last run' if repeated else ''}.**",
+        "![Calls a second: hoplo, Ray, Dask and the bare machine](results/overview.png)",
+        "",
+        "All systems of a row ran in the same run on the same machine, round by round in turn.",
+        "Numbers are medians; the range behind hoplo's is from its 10th to its 90th percentile.",
+        "*Bare* is what this machine does with no system at all: a ring in shared memory between",
+        "two Python processes, a copy in memory, the same work in one process, a fork. (That",
+        "ring sleeps whenever it waits. hoplo looks for a moment before it sleeps, so one call at",
+        "a time is faster.) To run it: `make bench`; of the control store: `make bench-control`.",
         "",
         *absent(reports),
         *lacking(reports),
         *busy(reports[0]),
-        *setting(reports),
-        *(line for each in runs for line in several(each)),
         *(line for report in reports for line in section(report)),
         *published(reports),
+        *setting(reports),
         *figures(reports),
     ]
 
@@ -83,6 +83,8 @@ def setting(reports: list[dict[str, Any]]) -> list[str]:
     machine, versions = last[-1]["machine"], last[-1]["versions"]
     commits = dict.fromkeys(report["commit"] for report in reports)
     lines = [
+        "## The machine",
+        "",
         "| what | |",
         "|---|---|",
         f"| machine | {machine['cpus']} cores of {machine['cpu']}"
@@ -136,57 +138,15 @@ def busy(first: dict[str, Any]) -> list[str]:
     ]
 
 
-def goals_of(report: dict[str, Any]) -> list[dict[str, Any]]:
-    return [
-        {"question": report["question"], "row": row["name"], "text": g["text"], "ratio": g["ratio"]}
-        for row in report["rows"]
-        for g in row["goals"]
-    ]
-
-
-def several(runs: list[dict[str, Any]]) -> list[str]:
-    """How much of each goal each of several whole runs reached."""
-    if len(runs) < 2:
-        return []
-    ratios: dict[tuple[str, str, str], list[float | None]] = {}
-    for at, run in enumerate(runs):
-        for goal in run["goals"]:
-            key = goal["question"], goal["row"], goal["text"]
-            ratios.setdefault(key, [None] * len(runs))[at] = goal["ratio"]
-    always = sum(all(is_reached(ratio) for ratio in found) for found in ratios.values())
-    dates = ", ".join(f"{run['date']} ({run['seconds'] / 60:.0f} min)" for run in runs)
-    of = " of the control store" if runs[0]["goals"][0]["question"] in CONTROL else ""
-    lines = [
-        f"## {len(runs)} whole runs{of}, one after the other",
-        "",
-        f"How much of each goal each run reached; they ended at {dates}."
-        " What follows is of the last.",
-        f"**{always} of {len(ratios)} goals reached in all {len(runs)} runs.**",
-        "",
-        f"| measure | goal | {' | '.join(f'run {at + 1}' for at in range(len(runs)))} | reached |",
-        f"|---|---|{'---|' * len(runs)}---|",
-    ]
-    for (_, name, text), found in ratios.items():
-        times = sum(is_reached(ratio) for ratio in found)
-        verdict = f"{times} of {len(runs)}"
-        verdict = verdict if times == len(runs) else f"**{verdict}**"
-        lines.append(f"| {name} | {text} | {' | '.join(map(of_it, found))} | {verdict} |")
-    return [*lines, ""]
-
-
-def is_reached(ratio: float | None) -> bool:
-    return ratio is not None and ratio >= 1
-
-
 def section(report: dict[str, Any]) -> list[str]:
     lines = [f"## {report['title']}", ""]
     picture = RESULTS / f"{report['question']}.png"
     if picture.exists():
         lines += [f"![{report['title']}](results/{picture.name})", ""]
     lines += [
-        "| measure | unit | hoplo (10th .. 90th percentile of runs) | Ray | others, best first"
-        " | limit or reference | goal: how much of it | reached |",
-        "|---|---|---|---|---|---|---|---|",
+        "| measure | unit | hoplo (10th .. 90th percentile) | Ray | others, best first"
+        " | bare, or hoplo otherwise |",
+        "|---|---|---|---|---|---|",
     ]
     notes = []
     for row in report["rows"]:
@@ -221,25 +181,8 @@ def table_row(row: dict[str, Any]) -> str:
     ray = number(columns["ray"]["median"]) if "ray" in columns else "-"
     if hoplo and "ray" in columns and row["unit"] not in LOWER_IS_BETTER:
         ray += f" ({hoplo['median'] / columns['ray']['median']:,.1f}x)"
-    goals = "; ".join(f"{goal['text']}: {of_it(goal['ratio'])}" for goal in row["goals"]) or "-"
-    cells = [row["name"], row["unit"] or "-", own, ray, others, "; ".join(limits) or "-", goals]
-    return f"| {' | '.join(cells)} | {verdict(row)} |"
-
-
-def verdict(row: dict[str, Any]) -> str:
-    ratios = [goal["ratio"] for goal in row["goals"]]
-    if not ratios:
-        return "-"
-    if any(ratio is None for ratio in ratios):
-        return "not measured"
-    return "yes" if min(ratios) >= 1 else "**no**"
-
-
-def tally(reports: list[dict[str, Any]]) -> tuple[int, int]:
-    ratios = [
-        goal["ratio"] for report in reports for row in report["rows"] for goal in row["goals"]
-    ]
-    return sum(map(is_reached, ratios)), len(ratios)
+    cells = [row["name"], row["unit"] or "-", own, ray, others, "; ".join(limits) or "-"]
+    return f"| {' | '.join(cells)} |"
 
 
 def published(reports: list[dict[str, Any]]) -> list[str]:
@@ -277,22 +220,6 @@ def figures(reports: list[dict[str, Any]]) -> list[str]:
         for key, value in report["facts"].items()
     ]
     return ["## Notes", "", *lines, ""] if lines else []
-
-
-def number(value: float) -> str:
-    """Three digits that count: 176,000; 12.3; 0.00123."""
-    if value == 0:
-        return "0"
-    if abs(value) >= 100:
-        digits = len(str(int(abs(value)))) - 3
-        return f"{round(value, -digits):,.0f}"
-    return f"{value:.3g}"
-
-
-def of_it(ratio: float | None) -> str:
-    if ratio is None:
-        return "not measured"
-    return "over 100" if ratio > 100 else f"{ratio:.2f}"
 
 
 def first_line(why: str) -> str:

@@ -1,4 +1,4 @@
-"""Asks every question, one after the other, as many times as told, then writes RESULTS.md.
+"""Asks every question, one after the other, as many times as told, then writes the pages.
 
 `--runs 3` makes three whole runs: `results/runs.json` keeps how much of each goal each of them
 reached, the other files hold the last. `--control` asks those of the control store instead
@@ -11,8 +11,9 @@ import subprocess
 import sys
 import time
 
-from harness import HERE, NOT_INSTALLED, RESULTS, versions
-from report import CONTROL, CONTROL_RUNS, ORDER, RUNS, goals_of
+from goals import goals_of
+from harness import CONTROL, HERE, NOT_INSTALLED, ORDER, RESULTS, versions
+from report import CONTROL_RUNS, RUNS
 
 
 def main() -> None:
