@@ -60,3 +60,23 @@ while not gate.arrived():
     )
     assert out.stderr == ""
     eventually(lambda: processes() == {}, timeout=3)
+
+
+def test_a_shutdown_after_the_daemon_ended_in_order_does_not_hang():
+    # It silences the bells of those it buries; a thread that slept on one was never woken again.
+    out = run_driver(
+        f"""
+import os, signal, sys
+sys.path.insert(0, {os.path.dirname(__file__)!r})
+from conftest import alive, eventually
+import hoplo
+for _ in range(40):
+    hoplo.init(num_cpus=1)
+    pid = hoplo.nodes()[0]["pid"]
+    os.kill(pid, signal.SIGTERM)
+    eventually(lambda: not alive(pid))
+    hoplo.shutdown()
+print("ended 40 times")
+"""
+    )
+    assert out.stdout == "ended 40 times\n"

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use hoplo_core::objects::{Event, FreeOutcome, SpillOutcome, SpillPlace};
 use hoplo_shm::{
-    Arena, CloseOutcome, Generation, MapError, ObjectState, PinRow, ProcessSlot, Segment, Urgency,
+    Arena, CloseOutcome, Generation, MapError, ObjectState, PinRow, ProcessSlot, Segment,
 };
 use hoplo_wire::Location;
 
@@ -161,9 +161,7 @@ impl Store {
     pub(crate) fn bury(&self, slot: u16) {
         let slot = ProcessSlot::new(u32::from(slot)).expect("slots are given out below the limit");
         self.segment.pin_row(slot).wipe();
-        let bell = self.segment.doorbell(slot);
-        bell.ring(Urgency::Must);
-        bell.reset();
+        self.segment.doorbell(slot).reset();
     }
 
     /// Bytes of memory that the arena takes now.

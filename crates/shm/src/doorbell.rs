@@ -26,7 +26,8 @@
 //! be refused by the kernel (its seq is old), and nobody has registered since. A ringer that dies
 //! before it clears leaves a flag too many: one needless system call for somebody. A sleeper that
 //! does not need its registration any more takes its flag back by the same rule; if it dies, that
-//! also costs somebody one call. So nothing leaks, and no count can be wrong.
+//! also costs somebody one call. So nothing leaks, and no count can be wrong. Whoever takes a flag that another
+//! thread may have set wakes that thread afterwards: `reset` too.
 //!
 //! Why the count never goes back: otherwise a flag taken back and set again by another thread
 //! would look unchanged to a ringer that is about to clear it. It wraps after 2^29 registrations,
@@ -151,12 +152,19 @@ impl Doorbell {
         low(self.word.load(Ordering::Relaxed)) & kind.flag() != 0
     }
 
-    /// Silences the bell when the daemon gives the slot to another process: no flags, new seq.
+    /// Silences the bell when the daemon gives the slot to another process: a last ring, which takes all flags
+    /// with it. A thread of the old process may sleep here all the same (a driver that has left hoplo, or whose
+    /// daemon ends): its flag goes, so it is woken (BELL-2). If it registers again after that, it rings for
+    /// itself.
     pub fn reset(&self) {
-        self.update(Ordering::AcqRel, |word| {
+        let before = self.update(Ordering::AcqRel, |word| {
             let registrations = low(word).wrapping_add(REGISTRATION_ONE) & !KINDS;
             Some(join(high(word).wrapping_add(1), registrations))
         });
+        let flags = low(before.expect("reset always changes the word")) & KINDS;
+        if let Some(kinds) = NonZeroU32::new(flags) {
+            self.kernel_wake(kinds);
+        }
     }
 
     #[cold]

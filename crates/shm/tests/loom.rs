@@ -178,6 +178,32 @@ fn bell_survives_registrations_that_are_taken_back() {
     });
 }
 
+#[test]
+fn bell_that_is_silenced_loses_nobody_who_registered_again_meanwhile() {
+    // A daemon that ends buries its driver, whose thread was woken a moment ago and is about to sleep again.
+    // 1. The daemon rings; the thread wakes, finds nothing, registers. 2. The daemon silences the bell.
+    // 3. The driver shuts down and rings its own thread, which must hear it.
+    bounded(3, || {
+        let bell = Arc::new(Doorbell::new());
+        let value = Arc::new(AtomicU32::new(0));
+        let progress = {
+            let (bell, value) = (bell.clone(), value.clone());
+            thread::spawn(move || sleep_until(&bell, SleepKind::Idle, &value, 1))
+        };
+        let daemon = {
+            let bell = bell.clone();
+            thread::spawn(move || {
+                bell.ring(Urgency::Must);
+                bell.reset();
+            })
+        };
+        value.store(1, Ordering::Relaxed);
+        bell.ring(Urgency::Must);
+        daemon.join().unwrap();
+        progress.join().unwrap();
+    });
+}
+
 /// The bytes of an object: loom panics if a reader meets a writer.
 struct Bytes(UnsafeCell<u32>);
 
