@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use hoplo_base::limits::NODE_MESSAGE_BYTES_MAX;
 use hoplo_node::session;
 use hoplo_wire::PROTOCOL_VERSION;
+use hoplo_wire::frames::Incoming;
 use hoplo_wire::node::{Role, ToClient, ToNode, decode, encode};
 use serde_json::Value;
 
@@ -16,6 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) struct Tool {
     stream: UnixStream,
+    incoming: Incoming,
 }
 
 impl Tool {
@@ -24,7 +27,7 @@ impl Tool {
             .with_context(|| format!("cannot reach the node daemon of {}", session.display()))?;
         let stream = UnixStream::from(socket);
         stream.set_read_timeout(Some(PATIENCE))?;
-        let mut tool = Self { stream };
+        let mut tool = Self { stream, incoming: Incoming::new(NODE_MESSAGE_BYTES_MAX) };
         tool.send(&ToNode::Hello {
             protocol: PROTOCOL_VERSION,
             version: env!("CARGO_PKG_VERSION").to_string(),
@@ -67,11 +70,18 @@ impl Tool {
     }
 
     fn receive(&mut self) -> Result<ToClient> {
-        let mut head = [0; 4];
-        self.stream.read_exact(&mut head).context("the node daemon does not answer")?;
-        let mut body = vec![0; u32::from_le_bytes(head) as usize];
-        self.stream.read_exact(&mut body).context("the node daemon does not answer")?;
-        Ok(decode(&body)?)
+        let mut scratch = [0; 16 * 1024];
+        loop {
+            if let Some(body) = self.incoming.take()? {
+                return Ok(decode(body)?);
+            }
+            let bytes =
+                self.stream.read(&mut scratch).context("the node daemon does not answer")?;
+            if bytes == 0 {
+                bail!("the node daemon closed the connection");
+            }
+            self.incoming.add(&scratch[..bytes]);
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use hoplo_base::limits;
 use hoplo_shm::fds;
+use hoplo_wire::frames::Incoming;
 use hoplo_wire::node::{self, ToClient, ToNode};
 
 /// The writing half. Writes are whole messages, in the order of the calls.
@@ -21,8 +22,8 @@ pub(crate) struct Writer {
 /// The reading half.
 pub(crate) struct Reader {
     socket: UnixStream,
-    buffer: Vec<u8>,
-    filled: usize,
+    scratch: Vec<u8>,
+    incoming: Incoming,
     fds: Vec<OwnedFd>,
 }
 
@@ -40,7 +41,12 @@ pub(crate) fn open(socket: OwnedFd) -> io::Result<(Writer, Reader)> {
     socket.set_nonblocking(false)?;
     let reading = socket.try_clone()?;
     let writer = Writer { socket, buffer: Vec::new(), broken: false };
-    let reader = Reader { socket: reading, buffer: vec![0; 64 * 1024], filled: 0, fds: Vec::new() };
+    let reader = Reader {
+        socket: reading,
+        scratch: vec![0; 64 * 1024],
+        incoming: Incoming::new(limits::NODE_MESSAGE_BYTES_MAX),
+        fds: Vec::new(),
+    };
     Ok((writer, reader))
 }
 
@@ -94,18 +100,14 @@ impl Reader {
     /// Waits for the next message. `UnexpectedEof`: the daemon is gone.
     pub(crate) fn receive(&mut self) -> io::Result<ToClient> {
         loop {
-            if let Some(message) = self.parse()? {
-                return Ok(message);
+            if let Some(body) = self.incoming.take().map_err(io::Error::other)? {
+                return node::decode(body).map_err(io::Error::other);
             }
-            if self.filled == self.buffer.len() {
-                let more = self.buffer.len() * 2;
-                self.buffer.resize(more, 0);
-            }
-            let received = fds::receive(self.socket.as_fd(), &mut self.buffer[self.filled..])?;
+            let received = fds::receive(self.socket.as_fd(), &mut self.scratch)?;
             if received.bytes == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            self.filled += received.bytes;
+            self.incoming.add(&self.scratch[..received.bytes]);
             self.fds.extend(received.fds);
         }
     }
@@ -116,24 +118,6 @@ impl Reader {
             return Err(io::Error::other("a descriptor is missing"));
         }
         Ok(self.fds.remove(0))
-    }
-
-    fn parse(&mut self) -> io::Result<Option<ToClient>> {
-        let Some(prefix) = self.buffer[..self.filled].first_chunk::<4>() else { return Ok(None) };
-        let len = u32::from_le_bytes(*prefix) as usize;
-        if len > limits::NODE_MESSAGE_BYTES_MAX {
-            return Err(io::Error::other(format!("a message of {len} bytes is too long")));
-        }
-        let Some(body) = self.buffer[..self.filled].get(4..4 + len) else {
-            if self.buffer.len() < 4 + len {
-                self.buffer.resize(4 + len, 0);
-            }
-            return Ok(None);
-        };
-        let message = node::decode(body).map_err(io::Error::other)?;
-        self.buffer.copy_within(4 + len..self.filled, 0);
-        self.filled -= 4 + len;
-        Ok(Some(message))
     }
 }
 

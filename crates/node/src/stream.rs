@@ -13,20 +13,15 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 use hoplo_shm::fds;
+use hoplo_wire::frames::{Incoming, KEPT_BYTES_MAX, TooLong};
 
 /// Descriptors that came and were not announced yet.
 const FDS_WAITING_MAX: usize = 64;
 
-/// Buffers above this are given back once they are empty.
-const KEPT_BYTES_MAX: usize = 256 * 1024;
-
 #[derive(Debug)]
 pub(crate) struct Stream {
     socket: OwnedFd,
-    frame_bytes_max: usize,
-    inbox: Vec<u8>,
-    /// Bytes of the inbox that were taken.
-    taken: usize,
+    inbox: Incoming,
     fds: VecDeque<OwnedFd>,
     outbox: Vec<u8>,
     /// Bytes of the outbox that were sent.
@@ -48,8 +43,8 @@ pub(crate) enum Filled {
 /// The peer does not keep to the framing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FrameError {
-    #[error("a message of {bytes} bytes is above the limit")]
-    TooLong { bytes: usize },
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
     #[error("descriptors came that no message announced")]
     StrayDescriptors,
     #[error("a message announced a descriptor that did not come")]
@@ -61,9 +56,7 @@ impl Stream {
         rustix::io::ioctl_fionbio(&socket, true)?;
         Ok(Self {
             socket,
-            frame_bytes_max,
-            inbox: Vec::new(),
-            taken: 0,
+            inbox: Incoming::new(frame_bytes_max),
             fds: VecDeque::new(),
             outbox: Vec::new(),
             sent: 0,
@@ -78,7 +71,7 @@ impl Stream {
             match fds::receive(&self.socket, scratch) {
                 Ok(received) if received.bytes == 0 => return Ok(Filled::Closed),
                 Ok(received) => {
-                    self.inbox.extend_from_slice(&scratch[..received.bytes]);
+                    self.inbox.add(&scratch[..received.bytes]);
                     self.fds.extend(received.fds);
                     total += received.bytes;
                 }
@@ -91,31 +84,11 @@ impl Stream {
 
     /// The next whole body.
     pub(crate) fn take_frame(&mut self) -> Result<Option<&[u8]>, FrameError> {
-        let rest = &self.inbox[self.taken..];
-        let whole = match rest.split_first_chunk::<4>() {
-            None => None,
-            Some((head, body)) => {
-                let len = u32::from_le_bytes(*head) as usize;
-                if len > self.frame_bytes_max {
-                    return Err(FrameError::TooLong { bytes: len });
-                }
-                (body.len() >= len).then_some(len)
-            }
-        };
-        if let Some(len) = whole {
-            let start = self.taken + 4;
-            self.taken = start + len;
-            return Ok(Some(&self.inbox[start..start + len]));
+        // A whole frame may still announce what waits.
+        if self.inbox.is_empty() && self.fds.len() > FDS_WAITING_MAX {
+            return Err(FrameError::StrayDescriptors);
         }
-        self.inbox.drain(..self.taken);
-        self.taken = 0;
-        if self.inbox.is_empty() {
-            self.inbox.shrink_to(KEPT_BYTES_MAX);
-            if self.fds.len() > FDS_WAITING_MAX {
-                return Err(FrameError::StrayDescriptors);
-            }
-        }
-        Ok(None)
+        Ok(self.inbox.take()?)
     }
 
     /// The descriptor that the frame just taken announces.
@@ -204,7 +177,10 @@ mod tests {
         let (mut stream, peer) = pair();
         fds::send(&peer, &[0xff; 8], &[]).unwrap();
         stream.fill(&mut [0; 16], 1000).unwrap();
-        assert_eq!(stream.take_frame(), Err(FrameError::TooLong { bytes: u32::MAX as usize }));
+        assert_eq!(
+            stream.take_frame(),
+            Err(FrameError::TooLong(TooLong { bytes: u32::MAX as usize, max: 1 << 20 }))
+        );
     }
 
     #[test]

@@ -7,11 +7,14 @@
 //!   have many shapes: serde structs in postcard, each behind a `u32` length. Both ends are always of
 //!   one version (checked by `Hello`), so the codec needs no evolution.
 //!
+//! Both of the latter, and the control store's messages, lie in a stream of bytes as `frames`.
+//!
 //! Bytes from a peer are never trusted: every parse returns `Malformed`, never panics.
 
 pub mod bytes;
 pub mod call;
 pub mod control;
+pub mod frames;
 pub mod node;
 pub mod obituary;
 pub mod object;
