@@ -1,11 +1,8 @@
-//! What the daemon waits for, by name: epoll with level-triggered events.
+//! What the daemon waits for, by name.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::time::Duration;
-
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 /// Who has something to say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,62 +35,39 @@ pub(crate) struct Ready {
     pub(crate) writable: bool,
 }
 
+#[derive(Debug)]
 pub(crate) struct Poller {
-    epoll: OwnedFd,
-    events: Vec<epoll::Event>,
-}
-
-impl std::fmt::Debug for Poller {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Poller").field("epoll", &self.epoll).finish_non_exhaustive()
-    }
+    /// All that may be there, so that one call sees every socket (REF-5).
+    poller: hoplo_net::poll::Poller<EVENTS_MAX>,
+    ready: Vec<hoplo_net::poll::Ready>,
 }
 
 impl Poller {
     pub(crate) fn new() -> io::Result<Self> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        Ok(Self { epoll, events: Vec::new() })
+        Ok(Self { poller: hoplo_net::poll::Poller::new()?, ready: Vec::new() })
     }
 
     /// Reports when there is something to read, or the end.
     pub(crate) fn add(&self, fd: impl AsFd, source: Source) -> io::Result<()> {
-        Ok(epoll::add(&self.epoll, fd, EventData::new_u64(source.encode()), EventFlags::IN)?)
+        self.poller.add(fd, source.encode(), false)
     }
 
     /// Reports also (or no longer) when there is room to write.
     pub(crate) fn watch_writing(&self, fd: impl AsFd, source: Source, on: bool) {
-        let mut flags = EventFlags::IN;
-        flags.set(EventFlags::OUT, on);
-        let data = EventData::new_u64(source.encode());
-        epoll::modify(&self.epoll, fd, data, flags).expect("the descriptor was added");
+        self.poller.watch_writing(fd, source.encode(), on);
     }
 
     pub(crate) fn remove(&self, fd: impl AsFd) {
-        epoll::delete(&self.epoll, fd).expect("the descriptor was added");
+        self.poller.remove(fd);
     }
 
     /// Everything that is ready now; waits for the first one. `None` waits for ever.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<Vec<Ready>> {
-        let timeout = timeout.map(|timeout| Timespec {
-            tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        });
-        self.events.clear();
-        // All that may be there, so that one call sees every socket (REF-5).
-        self.events.reserve(EVENTS_MAX);
-        let buffer = rustix::buffer::spare_capacity(&mut self.events);
-        match epoll::wait(&self.epoll, buffer, timeout.as_ref()) {
-            Ok(_) => {}
-            Err(rustix::io::Errno::INTR) => return Ok(Vec::new()),
-            Err(error) => return Err(error.into()),
-        }
-        let ready = self.events.iter().map(|event| {
-            let flags = event.flags;
-            Ready {
-                source: Source::decode(event.data.u64()),
-                readable: flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR),
-                writable: flags.contains(EventFlags::OUT),
-            }
+        self.poller.wait(timeout, &mut self.ready)?;
+        let ready = self.ready.drain(..).map(|event| Ready {
+            source: Source::decode(event.token),
+            readable: event.readable,
+            writable: event.writable,
         });
         Ok(ready.collect())
     }

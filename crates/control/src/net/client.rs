@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 use hoplo_base::limits::CONTROL_CLIENT_QUEUE_BYTES_MAX;
 use hoplo_core::control::client::{Call, CallError, Done, Event};
+use hoplo_net::poll::Bell;
 use hoplo_wire::control::{
     Change, ClusterConfig, Key, Op, Outcome as Applied, Query, Row, ShardId, Table,
 };
 
 use super::cluster::Cluster;
 use super::driver::{Driver, Outcome};
-use super::poll::Bell;
 
 pub struct ControlClient {
     shared: Arc<Shared>,

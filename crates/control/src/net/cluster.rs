@@ -7,11 +7,11 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use hoplo_net::tls::{Authority, Identity, IdentityError};
 use hoplo_wire::control::{ClusterId, Hello, Speaker};
 use serde::{Deserialize, Serialize};
 
-use super::hub::PROTOCOL;
-use super::tls::{Authority, Identity, IdentityError};
+use super::frame::PROTOCOL;
 
 #[derive(Clone, Debug)]
 pub struct Cluster {

@@ -8,16 +8,18 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use hoplo_core::control::client::{Call, CallError, Client, ClientOptions, Done, Effect, Event};
+use hoplo_net::hub::{Gone, HubOptions, LinkId};
+use hoplo_net::poll::Bell;
 use hoplo_wire::control::{Change, ClientId, Member, ReplicaId, ShardId, Speaker};
 
 use super::cluster::Cluster;
 use super::frame::{Frame, Question};
-use super::hub::{Gone, Happening, Hub, HubOptions, LinkId};
-use super::poll::Bell;
+use super::{Happening, Hub};
 
 pub struct Driver {
     hub: Hub,
     machine: Client,
+    cluster: Cluster,
     me: ClientId,
     /// Others that were used.
     names: u64,
@@ -69,6 +71,7 @@ impl Driver {
         Ok(Self {
             hub,
             machine,
+            cluster: cluster.clone(),
             me,
             names: 0,
             origin: Instant::now(),
@@ -152,7 +155,7 @@ impl Driver {
 
     fn on_happening(&mut self, happening: Happening) {
         match happening {
-            Happening::Opened { link, who, .. } => self.on_opened(link, who),
+            Happening::Opened { link, theirs, .. } => self.on_opened(link, theirs.who),
             Happening::Frame { link, frame } => self.on_frame(link, frame),
             Happening::Closed { link, why } => self.on_closed(link, why),
         }
@@ -272,7 +275,8 @@ impl Driver {
             // Under another name: a process keeps one connection of a client, and answers updates there.
             self.names += 1;
             let name = ClientId(self.me.0.wrapping_add(self.names));
-            let link = self.hub.dial_as(Speaker::Client(name), address);
+            let hello = self.cluster.hello(Speaker::Client(name));
+            let link = self.hub.dial_as(hello, address);
             self.links.insert(link, End::Coordinator(address.to_string()));
             Coordinator { link, open: false, waiting: Vec::new() }
         });

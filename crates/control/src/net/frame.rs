@@ -1,7 +1,8 @@
 //! What travels on a connection: a `u32` length, then one of these in postcard.
 
+use hoplo_net::{Malformed, Meaning, Protocol};
 use hoplo_wire::control::{
-    FromCoordinator, Hello, PeerMessage, Request, Response, ToCoordinator, Wish,
+    FromCoordinator, Hello, PeerMessage, Request, Response, Speaker, ToCoordinator, Wish,
 };
 use serde::{Deserialize, Serialize};
 
@@ -51,29 +52,70 @@ pub enum Question {
     },
 }
 
-/// The peer does not keep to the framing.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FrameError {
-    #[error("a message of {bytes} bytes is above the limit of {max}")]
-    TooLong { bytes: usize, max: usize },
-    #[error("a message of {bytes} bytes could not be read: {why}")]
-    Malformed { bytes: usize, why: String },
-}
+/// Of the layouts in `wire::control` and of `Frame`; raised with every change of one.
+pub const PROTOCOL: u32 = 1;
 
-impl Frame {
-    /// Appends length and body.
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
-        hoplo_wire::node::encode(self, out);
+/// What control nodes and their clients speak.
+#[derive(Debug)]
+pub enum Store {}
+
+impl Protocol for Store {
+    type Frame = Frame;
+    type Hello = Hello;
+
+    fn encode(frame: &Frame, out: &mut Vec<u8>) {
+        hoplo_wire::node::encode(frame, out);
     }
 
-    /// The body, without its length.
-    pub(super) fn decode(body: &[u8]) -> Result<Self, FrameError> {
-        let malformed = |why: String| FrameError::Malformed { bytes: body.len(), why };
+    fn decode(body: &[u8]) -> Result<Frame, Malformed> {
+        let malformed = |why: String| Malformed { bytes: body.len(), why };
         let (frame, rest) =
             postcard::take_from_bytes(body).map_err(|error| malformed(error.to_string()))?;
         if rest.is_empty() { Ok(frame) } else { Err(malformed("bytes are left over".to_string())) }
     }
 
+    fn hello(hello: Hello) -> Frame {
+        Frame::Hello(hello)
+    }
+
+    fn refusal(why: String) -> Frame {
+        Frame::Refused { why }
+    }
+
+    fn meaning(frame: Frame) -> Meaning<Self> {
+        match frame {
+            Frame::Hello(hello) => Meaning::Hello(hello),
+            Frame::Refused { why } => Meaning::Refusal(why),
+            other => Meaning::Other(other),
+        }
+    }
+
+    fn name(frame: &Frame) -> &'static str {
+        frame.name()
+    }
+
+    fn mismatch(ours: &Hello, theirs: &Hello) -> Option<String> {
+        if ours.protocol != theirs.protocol {
+            return Some(format!(
+                "{} (protocol {}) and {} (protocol {}) do not understand each other: use one version",
+                ours.program, ours.protocol, theirs.program, theirs.protocol
+            ));
+        }
+        (ours.cluster != theirs.cluster).then(|| {
+            format!("cluster {:032x} and cluster {:032x} are two", ours.cluster.0, theirs.cluster.0)
+        })
+    }
+
+    fn describe(theirs: &Hello) -> String {
+        match theirs.who {
+            Speaker::Client(client) => format!("client {:x}", client.0),
+            Speaker::Replica(id) => format!("replica {:x}.{}", id.node.0, id.incarnation),
+            Speaker::Coordinator(id) => format!("coordinator {:x}.{}", id.node.0, id.incarnation),
+        }
+    }
+}
+
+impl Frame {
     pub fn name(&self) -> &'static str {
         match self {
             Frame::Hello(_) => "a second hello",

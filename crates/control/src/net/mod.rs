@@ -3,7 +3,7 @@
 //! ```text
 //!   server: hub + Replica machines + their disks + Coordinator machine (+ ConfigStore)
 //!   client: hub + Client machine, behind a blocking handle
-//!   hub:    one epoll, many links; a link is a socket, TLS on TCP, frames
+//!   hub:    one epoll, many links (crates/net)
 //! ```
 //! Between two processes there may be two connections, one dialled by each: what one sends to another goes
 //! over the connection that it dialled; answers go back where the question came from. So there is
@@ -17,18 +17,17 @@
 //! - NET-4: a client has one connection to a process, and a replica one for its messages; a newer one replaces
 //!   the older, whose unread messages are dropped: nothing old overtakes.
 
-pub mod address;
 pub mod client;
 pub mod cluster;
 pub mod config_store;
 pub mod driver;
 mod frame;
-pub mod hub;
-mod link;
-mod poll;
 pub mod server;
 #[cfg(test)]
 mod tests;
-pub mod tls;
 
 pub use frame::{Frame, Question};
+
+/// All connections of a process of the store.
+type Hub = hoplo_net::hub::Hub<frame::Store>;
+type Happening = hoplo_net::hub::Happening<frame::Store>;

@@ -9,14 +9,16 @@ use std::time::{Duration, Instant};
 
 use hoplo_base::NodeId;
 use hoplo_base::limits::CONTROL_UNSENT_BYTES_MAX;
+use hoplo_net::Protocol;
+use hoplo_net::address::Address;
+use hoplo_net::hub::{Gone, HubOptions, LinkId};
+use hoplo_net::tls::{Authority, Identity};
 use hoplo_wire::control::{ClientId, ClusterId, Hello, ReplicaId, Speaker};
 use proptest::prelude::*;
 use rustix::process::{Resource, Rlimit};
 
-use super::address::Address;
-use super::frame::Frame;
-use super::hub::{Gone, Happening, Hub, HubOptions, LinkId, PROTOCOL};
-use super::tls::{Authority, Identity};
+use super::frame::{Frame, PROTOCOL, Store};
+use super::{Happening, Hub};
 
 struct Folder(PathBuf);
 
@@ -96,9 +98,9 @@ fn talk(at: &Address, identity: Option<Identity>) {
     let at = server.listen(at).unwrap();
     let dialled = client.dial(&at.to_string());
     let who = until(&mut [&mut server, &mut client], |place, happening| match happening {
-        Happening::Opened { who, link, .. } if place == 1 => {
+        Happening::Opened { theirs, link, .. } if place == 1 => {
             assert_eq!(*link, dialled);
-            Some(*who)
+            Some(theirs.who)
         }
         _ => None,
     });
@@ -224,7 +226,7 @@ fn whatever_a_stranger_says_only_its_connection_ends() {
     rubbish(&at, &mut server, &u32::MAX.to_le_bytes());
     rubbish(&at, &mut server, &[5, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff]);
     let mut early = Vec::new();
-    Frame::Probe { attempt: 1 }.encode(&mut early);
+    Store::encode(&Frame::Probe { attempt: 1 }, &mut early);
     rubbish(&at, &mut server, &early);
     assert_eq!(server.counters().bad_frames, 3);
     rubbish(&at, &mut server, b"");
@@ -316,10 +318,10 @@ fn a_client_that_vanishes_in_the_middle_of_a_message_leaves_nothing_of_it() {
     server.listen(&Address::Unix(at.clone())).unwrap();
     let mut peer = std::os::unix::net::UnixStream::connect(&at).unwrap();
     let mut bytes = Vec::new();
-    Frame::Hello(client_hello()).encode(&mut bytes);
-    Frame::Probe { attempt: 1 }.encode(&mut bytes);
+    Store::encode(&Frame::Hello(client_hello()), &mut bytes);
+    Store::encode(&Frame::Probe { attempt: 1 }, &mut bytes);
     let whole = bytes.len();
-    Frame::Told { number: 2, answer: Ok("x".repeat(100_000)) }.encode(&mut bytes);
+    Store::encode(&Frame::Told { number: 2, answer: Ok("x".repeat(100_000)) }, &mut bytes);
     peer.write_all(&bytes[..whole + 50_000]).unwrap();
     drop(peer);
     let mut frames = Vec::new();
@@ -391,7 +393,7 @@ fn who_does_not_shake_hands_is_dropped_in_time() {
 proptest! {
     #[test]
     fn no_bytes_make_a_frame_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-        let _ = Frame::decode(&bytes);
+        let _ = Store::decode(&bytes);
     }
 
     /// A real frame with bits flipped is read, or refused.
@@ -400,12 +402,12 @@ proptest! {
         flips in proptest::collection::vec((any::<prop::sample::Index>(), 0..8_u8), 1..6),
     ) {
         let mut bytes = Vec::new();
-        Frame::Hello(server_hello()).encode(&mut bytes);
+        Store::encode(&Frame::Hello(server_hello()), &mut bytes);
         let mut body = bytes.split_off(4);
         for (at, bit) in flips {
             let at = at.index(body.len());
             body[at] ^= 1 << bit;
         }
-        let _ = Frame::decode(&body);
+        let _ = Store::decode(&body);
     }
 }

@@ -10,6 +10,7 @@ use hoplo_core::control::coordinator::{
     Coordinator, CoordinatorOptions, Effect, Event, Probe, Revision,
 };
 use hoplo_core::control::replica;
+use hoplo_net::hub::{Gone, LinkId};
 use hoplo_wire::control::{
     ClusterConfig, Epoch, FromCoordinator, Member, ShardId, Speaker, ToCoordinator,
 };
@@ -17,7 +18,6 @@ use hoplo_wire::control::{
 use super::super::cluster::Cluster;
 use super::super::config_store::{ConfigStore, Swapped};
 use super::super::frame::Frame;
-use super::super::hub::{Gone, LinkId};
 use super::hosted::{HostOptions, Hosted};
 use super::{Inbox, Report, ServeError, Server, note};
 
@@ -169,8 +169,8 @@ impl Server {
     }
 
     fn dial_probe(&mut self, probing: Probing) {
-        let me = Speaker::Coordinator(self.me.replica);
-        let link = self.hub.dial_as(me, &probing.member.address);
+        let hello = self.cluster.hello(Speaker::Coordinator(self.me.replica));
+        let link = self.hub.dial_as(hello, &probing.member.address);
         self.coordinating.as_mut().expect("it probes").probes.insert(link, probing);
     }
 

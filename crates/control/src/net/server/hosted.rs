@@ -298,9 +298,10 @@ impl Inline {
 #[cfg(test)]
 mod tests {
     use hoplo_base::NodeId;
+    use hoplo_net::hub::HubOptions;
     use hoplo_wire::control::{ClientId, Entry, Key, Op, Row, Table};
 
-    use super::super::super::hub::{Hub, HubOptions};
+    use super::super::super::Hub;
     use super::*;
     use crate::disk::log::tests::Folder;
     use hoplo_wire::control::{Hello, Speaker};

@@ -21,17 +21,18 @@ use std::time::{Duration, Instant};
 use hoplo_base::limits::HEARTBEAT;
 use hoplo_core::control::coordinator;
 use hoplo_core::control::replica::{Effect, Event};
+use hoplo_net::address::{Address, AddressError};
+use hoplo_net::hub::{Gone, HubOptions, LinkId};
+use hoplo_net::poll::Bell;
 use hoplo_wire::control::{
     ClientId, ClusterConfig, Member, Refusal, ReplicaId, Request, Response, ShardId, Speaker,
     ToCoordinator,
 };
 
-use super::address::AddressError;
 use super::cluster::{Cluster, ClusterError};
 use super::config_store::{ConfigStore, StoreNameError};
 use super::frame::{Frame, Question};
-use super::hub::{Gone, Happening, Hub, HubOptions, LinkId};
-use super::poll::Bell;
+use super::{Happening, Hub};
 use crate::disk::cold::{ColdError, Retention};
 use crate::disk::log::{Fsync, LogError};
 use coordinating::Coordinating;
@@ -162,7 +163,7 @@ impl Server {
         }
 
         // Last, so that whoever finds the port open is served.
-        let at: super::address::Address = options.listen.parse()?;
+        let at: Address = options.listen.parse()?;
         let bound = hub
             .listen(&at)
             .map_err(|source| ServeError::Listen { at: options.listen.clone(), source })?;
@@ -243,8 +244,10 @@ impl Server {
 
     fn on_happening(&mut self, happening: Happening) {
         match happening {
-            Happening::Opened { link, who, dialled: false } => self.on_accepted(link, who),
-            Happening::Opened { link, who, dialled: true } => self.on_dialled(link, who),
+            Happening::Opened { link, theirs, dialled: false } => {
+                self.on_accepted(link, theirs.who)
+            }
+            Happening::Opened { link, theirs, dialled: true } => self.on_dialled(link, theirs.who),
             Happening::Frame { link, frame } => self.on_frame(link, frame),
             Happening::Closed { link, why } => self.on_closed(link, &why),
         }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use hoplo_net::hub::LinkId;
 use hoplo_wire::control::{ChainConfig, ClusterConfig, ReplicaId, Speaker};
 
 use super::super::frame::Frame;
-use super::super::hub::LinkId;
 use super::Server;
 
 #[derive(Default)]

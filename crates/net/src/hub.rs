@@ -12,35 +12,31 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use hoplo_base::limits::{CONTROL_FRAME_BYTES_MAX, CONTROL_UNSENT_BYTES_MAX};
-use hoplo_wire::control::{Hello, Speaker};
 use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
-use super::address::{self, Address};
-use super::frame::Frame;
-use super::link::{Filled, Link};
-use super::poll::{Bell, Poller, RUNG, Ready};
-use super::tls::Identity;
-
-/// Of the layouts in `wire::control` and of `Frame`; raised with every change of one.
-pub const PROTOCOL: u32 = 1;
+use crate::address::{self, Address};
+use crate::link::{Filled, Link};
+use crate::poll::{Bell, Poller, Ready};
+use crate::protocol::{Meaning, Protocol};
+use crate::tls::Identity;
 
 /// A connection of this process, never used again after it closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(u64);
 
 #[derive(Debug)]
-pub enum Happening {
+pub enum Happening<P: Protocol> {
     /// Both sides know each other.
     Opened {
         link: LinkId,
-        who: Speaker,
+        theirs: P::Hello,
         dialled: bool,
     },
     Frame {
         link: LinkId,
-        frame: Frame,
+        frame: P::Frame,
     },
     /// Nothing comes from it any more, and the next `Opened` is another.
     Closed {
@@ -74,16 +70,17 @@ pub struct Counters {
 }
 
 #[derive(Clone, Debug)]
-pub struct HubOptions {
+pub struct HubOptions<P: Protocol> {
     /// What this process says of itself.
-    pub hello: Hello,
+    pub hello: P::Hello,
     /// For TCP; unix sockets need none.
     pub identity: Option<Identity>,
 }
 
-pub struct Hub {
-    options: HubOptions,
-    poller: Poller,
+pub struct Hub<P: Protocol> {
+    options: HubOptions<P>,
+    poller: Poller<EVENTS_MAX>,
+    bell: Bell,
     listeners: Vec<Listener>,
     links: BTreeMap<LinkId, Open>,
     next: u64,
@@ -129,14 +126,20 @@ const HELLO_BYTES_MAX: usize = 4096;
 /// One connection, in one turn of the loop.
 const TURN_BYTES_MAX: usize = 1 << 20;
 const SCRATCH_BYTES: usize = 64 * 1024;
+const EVENTS_MAX: usize = 256;
+/// The token of the bell.
+const RUNG: u64 = u64::MAX;
 /// Tokens of listeners are above those of links.
 const LISTENERS: u64 = 1 << 63;
 
-impl Hub {
-    pub fn new(options: HubOptions) -> io::Result<Self> {
+impl<P: Protocol> Hub<P> {
+    pub fn new(options: HubOptions<P>) -> io::Result<Self> {
+        let poller = Poller::new()?;
+        let bell = poller.bell(RUNG)?;
         Ok(Self {
             options,
-            poller: Poller::new()?,
+            poller,
+            bell,
             listeners: Vec::new(),
             links: BTreeMap::new(),
             next: 0,
@@ -164,15 +167,15 @@ impl Hub {
     /// Answered by `Opened` or `Closed`, in a later turn. What is sent before goes to whoever of the cluster
     /// answers there.
     pub fn dial(&mut self, text: &str) -> LinkId {
-        self.dial_as(self.options.hello.who, text)
+        self.dial_as(self.options.hello.clone(), text)
     }
 
     /// The same, but saying that it is somebody else.
-    pub fn dial_as(&mut self, who: Speaker, text: &str) -> LinkId {
+    pub fn dial_as(&mut self, hello: P::Hello, text: &str) -> LinkId {
         let id = self.new_id();
         match self.try_dial(id, text) {
             Ok(mut link) => {
-                link.push(&Frame::Hello(Hello { who, ..self.options.hello.clone() }));
+                link.push::<P>(&P::hello(hello));
                 let open = Open::new(link, Stage::Connecting, true, text.to_string());
                 self.links.insert(id, open);
             }
@@ -181,9 +184,9 @@ impl Hub {
         id
     }
 
-    pub fn send(&mut self, id: LinkId, frame: &Frame) {
+    pub fn send(&mut self, id: LinkId, frame: &P::Frame) {
         let Some(open) = self.links.get_mut(&id) else { return };
-        open.link.push(frame);
+        open.link.push::<P>(frame);
         if !std::mem::replace(&mut open.dirty, true) {
             self.dirty.push(id);
         }
@@ -199,7 +202,7 @@ impl Hub {
 
     /// Rings the loop awake, from any thread.
     pub fn bell(&self) -> Bell {
-        self.poller.bell()
+        self.bell.clone()
     }
 
     pub fn counters(&self) -> Counters {
@@ -210,7 +213,7 @@ impl Hub {
     pub fn turn(
         &mut self,
         until: Option<Instant>,
-        happenings: &mut Vec<Happening>,
+        happenings: &mut Vec<Happening<P>>,
     ) -> io::Result<()> {
         self.flush();
         let opens_by = self.links.values().filter_map(|open| open.opens_by).min();
@@ -222,7 +225,11 @@ impl Hub {
         };
         let mut ready = std::mem::take(&mut self.ready);
         self.poller.wait(timeout, &mut ready)?;
-        for event in ready.drain(..).filter(|event| event.token != RUNG) {
+        for event in ready.drain(..) {
+            if event.token == RUNG {
+                self.bell.silence();
+                continue;
+            }
             match event.token.checked_sub(LISTENERS) {
                 Some(listener) => self.accept(listener as usize),
                 None => self.serve(LinkId(event.token), event, happenings),
@@ -323,10 +330,10 @@ impl Hub {
         }
     }
 
-    fn serve(&mut self, id: LinkId, event: Ready, happenings: &mut Vec<Happening>) {
+    fn serve(&mut self, id: LinkId, event: Ready, happenings: &mut Vec<Happening<P>>) {
         let Some(open) = self.links.get_mut(&id) else { return };
         if open.stage == Stage::Connecting {
-            if !event.writable {
+            if !event.writable && !event.hung_up {
                 return;
             }
             if let Err(error) =
@@ -345,26 +352,32 @@ impl Hub {
         self.flush_one(id);
     }
 
-    fn read(&mut self, id: LinkId, happenings: &mut Vec<Happening>) {
+    fn read(&mut self, id: LinkId, happenings: &mut Vec<Happening<P>>) {
         let Some(open) = self.links.get_mut(&id) else { return };
         let filled = open.link.fill(&mut self.scratch, TURN_BYTES_MAX);
         loop {
             let Some(open) = self.links.get_mut(&id) else { return };
-            match open.link.take() {
-                Ok(Some(frame)) if open.stage == Stage::Open => match frame {
-                    Frame::Refused { why } => {
+            match open.link.take::<P>() {
+                Ok(Some(frame)) => match (P::meaning(frame), open.stage) {
+                    (Meaning::Refusal(why), _) => {
                         let gone = Gone::Unfit { peer: open.peer.clone(), why };
                         self.end(id, gone);
                     }
-                    frame => happenings.push(Happening::Frame { link: id, frame }),
+                    (Meaning::Other(frame), Stage::Open) => {
+                        happenings.push(Happening::Frame { link: id, frame });
+                    }
+                    (Meaning::Hello(theirs), Stage::Connecting | Stage::Greeting) => {
+                        self.greeted(id, theirs, happenings);
+                    }
+                    (Meaning::Hello(_), Stage::Open) => self.out_of_turn(id, "a second hello came"),
+                    (Meaning::Other(frame), Stage::Connecting | Stage::Greeting) => {
+                        let why = format!("{} came instead of a hello", P::name(&frame));
+                        self.out_of_turn(id, &why);
+                    }
                 },
-                Ok(Some(frame)) => self.greeted(id, frame, happenings),
                 Ok(None) => break,
                 Err(error) => {
-                    self.counters.bad_frames += 1;
-                    let refusal = Frame::Refused { why: error.to_string() };
-                    open.link.push(&refusal);
-                    self.end_broken(id, &error.to_string());
+                    self.out_of_turn(id, &error.to_string());
                 }
             }
         }
@@ -382,28 +395,21 @@ impl Hub {
         }
     }
 
+    /// NET-2: what has no business here ends the connection.
+    fn out_of_turn(&mut self, id: LinkId, why: &str) {
+        let Some(open) = self.links.get_mut(&id) else { return };
+        self.counters.bad_frames += 1;
+        open.link.push::<P>(&P::refusal(why.to_string()));
+        self.end_broken(id, why);
+    }
+
     /// The first frame of the other end.
-    fn greeted(&mut self, id: LinkId, frame: Frame, happenings: &mut Vec<Happening>) {
+    fn greeted(&mut self, id: LinkId, theirs: P::Hello, happenings: &mut Vec<Happening<P>>) {
         let Some(open) = self.links.get_mut(&id) else { return };
         let ours = &self.options.hello;
-        let theirs = match frame {
-            Frame::Hello(theirs) => theirs,
-            Frame::Refused { why } => {
-                let gone = Gone::Unfit { peer: open.peer.clone(), why };
-                self.end(id, gone);
-                return;
-            }
-            other => {
-                self.counters.bad_frames += 1;
-                let why = format!("{} came instead of a hello", other.name());
-                open.link.push(&Frame::Refused { why: why.clone() });
-                self.end_broken(id, &why);
-                return;
-            }
-        };
-        if let Some(why) = mismatch(ours, &theirs) {
+        if let Some(why) = P::mismatch(ours, &theirs) {
             self.counters.refused_hellos += 1;
-            open.link.push(&Frame::Refused { why: why.clone() });
+            open.link.push::<P>(&P::refusal(why.clone()));
             let gone = Gone::Unfit { peer: open.peer.clone(), why };
             self.end(id, gone);
             return;
@@ -412,11 +418,11 @@ impl Hub {
         open.opens_by = None;
         open.link.allow(CONTROL_FRAME_BYTES_MAX);
         if !open.dialled {
-            open.peer = describe(&theirs.who);
-            open.link.push(&Frame::Hello(ours.clone()));
+            open.peer = P::describe(&theirs);
+            open.link.push::<P>(&P::hello(ours.clone()));
         }
-        let (who, dialled) = (theirs.who, open.dialled);
-        happenings.push(Happening::Opened { link: id, who, dialled });
+        let dialled = open.dialled;
+        happenings.push(Happening::Opened { link: id, theirs, dialled });
     }
 
     fn expire(&mut self) {
@@ -456,27 +462,6 @@ impl Open {
 
 fn spare() -> Option<OwnedFd> {
     rustix::event::eventfd(0, EventfdFlags::CLOEXEC).ok()
-}
-
-/// Why the two may not talk.
-fn mismatch(ours: &Hello, theirs: &Hello) -> Option<String> {
-    if ours.protocol != theirs.protocol {
-        return Some(format!(
-            "{} (protocol {}) and {} (protocol {}) do not understand each other: use one version",
-            ours.program, ours.protocol, theirs.program, theirs.protocol
-        ));
-    }
-    (ours.cluster != theirs.cluster).then(|| {
-        format!("cluster {:032x} and cluster {:032x} are two", ours.cluster.0, theirs.cluster.0)
-    })
-}
-
-fn describe(who: &Speaker) -> String {
-    match who {
-        Speaker::Client(client) => format!("client {:x}", client.0),
-        Speaker::Replica(id) => format!("replica {:x}.{}", id.node.0, id.incarnation),
-        Speaker::Coordinator(id) => format!("coordinator {:x}.{}", id.node.0, id.incarnation),
-    }
 }
 
 fn gone_dialling(address: &str, error: &io::Error) -> Gone {

@@ -98,12 +98,12 @@ impl Identity {
         Ok(Self { client: Arc::new(client), server: Arc::new(server) })
     }
 
-    pub(super) fn dialled(&self) -> Result<rustls::Connection, rustls::Error> {
+    pub(crate) fn dialled(&self) -> Result<rustls::Connection, rustls::Error> {
         let name = ServerName::try_from(NAME).expect("a valid name");
         Ok(ClientConnection::new(Arc::clone(&self.client), name)?.into())
     }
 
-    pub(super) fn accepted(&self) -> Result<rustls::Connection, rustls::Error> {
+    pub(crate) fn accepted(&self) -> Result<rustls::Connection, rustls::Error> {
         Ok(ServerConnection::new(Arc::clone(&self.server))?.into())
     }
 }
@@ -115,7 +115,7 @@ impl std::fmt::Debug for Identity {
 }
 
 /// What went wrong, for the one who has to set it right.
-pub(super) fn explain(error: &rustls::Error) -> String {
+pub(crate) fn explain(error: &rustls::Error) -> String {
     use rustls::{AlertDescription as Alert, Error, InvalidMessage};
     match error {
         Error::NoCertificatesPresented => "the peer shows no certificate of this cluster".to_string(),

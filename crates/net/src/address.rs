@@ -57,7 +57,7 @@ impl fmt::Display for Address {
 impl Address {
     /// A listening socket, and where it listens (port 0 becomes a real one). A unix socket that nobody
     /// answers on any more is replaced; only its owner may connect.
-    pub(super) fn listen(&self) -> io::Result<(OwnedFd, Address)> {
+    pub(crate) fn listen(&self) -> io::Result<(OwnedFd, Address)> {
         let socket = self.socket()?;
         let at = match self {
             Self::Tcp(address) => {
@@ -80,7 +80,7 @@ impl Address {
     }
 
     /// A socket that is connected, or will be when it is writable.
-    pub(super) fn connect(&self) -> io::Result<OwnedFd> {
+    pub(crate) fn connect(&self) -> io::Result<OwnedFd> {
         let socket = self.socket()?;
         let connected = match self {
             Self::Tcp(address) => {
@@ -95,7 +95,7 @@ impl Address {
         }
     }
 
-    pub(super) fn is_tcp(&self) -> bool {
+    pub fn is_tcp(&self) -> bool {
         matches!(self, Self::Tcp(_))
     }
 
@@ -111,7 +111,7 @@ impl Address {
 }
 
 /// For every TCP connection, dialled or accepted.
-pub(super) fn tune(socket: &OwnedFd) -> io::Result<()> {
+pub(crate) fn tune(socket: &OwnedFd) -> io::Result<()> {
     sockopt::set_tcp_nodelay(socket, true)?;
     sockopt::set_tcp_user_timeout(socket, UNACKNOWLEDGED.as_millis() as u32)?;
     sockopt::set_socket_keepalive(socket, true)?;

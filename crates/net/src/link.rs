@@ -3,17 +3,16 @@
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::frame::{Frame, FrameError};
-use super::tls;
+use hoplo_wire::frames::{Incoming, KEPT_BYTES_MAX, TooLong};
+
+use crate::protocol::{Malformed, Protocol};
+use crate::tls;
 
 #[derive(Debug)]
-pub(super) struct Link {
+pub(crate) struct Link {
     socket: OwnedFd,
     tls: Option<Box<rustls::Connection>>,
-    frame_bytes_max: usize,
-    inbox: Vec<u8>,
-    /// Bytes of the inbox that were taken.
-    taken: usize,
+    inbox: Incoming,
     /// Frames, before TLS.
     outbox: Vec<u8>,
     /// Bytes of the outbox that went on.
@@ -24,7 +23,7 @@ pub(super) struct Link {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Filled {
+pub(crate) enum Filled {
     /// Everything that was there is in the inbox.
     Dry,
     /// The limit was reached; there may be more.
@@ -33,11 +32,17 @@ pub(super) enum Filled {
     Closed,
 }
 
-/// Buffers above this are given back once they are empty.
-const KEPT_BYTES_MAX: usize = 256 * 1024;
+/// The peer does not keep to the framing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FrameError {
+    #[error(transparent)]
+    TooLong(#[from] TooLong),
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+}
 
 impl Link {
-    pub(super) fn new(
+    pub(crate) fn new(
         socket: OwnedFd,
         tls: Option<rustls::Connection>,
         frame_bytes_max: usize,
@@ -45,9 +50,7 @@ impl Link {
         Self {
             socket,
             tls: tls.map(Box::new),
-            frame_bytes_max,
-            inbox: Vec::new(),
-            taken: 0,
+            inbox: Incoming::new(frame_bytes_max),
             outbox: Vec::new(),
             passed: 0,
             sealed: Vec::new(),
@@ -56,12 +59,12 @@ impl Link {
     }
 
     /// From now on frames may be so long.
-    pub(super) fn allow(&mut self, frame_bytes_max: usize) {
-        self.frame_bytes_max = frame_bytes_max;
+    pub(crate) fn allow(&mut self, frame_bytes_max: usize) {
+        self.inbox.allow(frame_bytes_max);
     }
 
     /// Reads until the socket would block, or about `limit` bytes came.
-    pub(super) fn fill(&mut self, scratch: &mut [u8], limit: usize) -> io::Result<Filled> {
+    pub(crate) fn fill(&mut self, scratch: &mut [u8], limit: usize) -> io::Result<Filled> {
         let mut total = 0;
         while total < limit {
             let bytes = match rustix::net::recv(
@@ -77,7 +80,7 @@ impl Link {
             };
             total += bytes;
             match &mut self.tls {
-                None => self.inbox.extend_from_slice(&scratch[..bytes]),
+                None => self.inbox.add(&scratch[..bytes]),
                 Some(tls) => open(tls, &scratch[..bytes], &mut self.inbox)?,
             }
             // A short read is as good as an empty one: epoll tells when there is more.
@@ -89,32 +92,17 @@ impl Link {
     }
 
     /// The next whole frame.
-    pub(super) fn take(&mut self) -> Result<Option<Frame>, FrameError> {
-        let rest = &self.inbox[self.taken..];
-        if let Some((head, body)) = rest.split_first_chunk::<4>() {
-            let bytes = u32::from_le_bytes(*head) as usize;
-            if bytes > self.frame_bytes_max {
-                return Err(FrameError::TooLong { bytes, max: self.frame_bytes_max });
-            }
-            if let Some(body) = body.get(..bytes) {
-                self.taken += 4 + bytes;
-                return Frame::decode(body).map(Some);
-            }
-        }
-        self.inbox.drain(..self.taken);
-        self.taken = 0;
-        if self.inbox.is_empty() {
-            self.inbox.shrink_to(KEPT_BYTES_MAX);
-        }
-        Ok(None)
+    pub(crate) fn take<P: Protocol>(&mut self) -> Result<Option<P::Frame>, FrameError> {
+        let Some(body) = self.inbox.take()? else { return Ok(None) };
+        Ok(Some(P::decode(body)?))
     }
 
-    pub(super) fn push(&mut self, frame: &Frame) {
-        frame.encode(&mut self.outbox);
+    pub(crate) fn push<P: Protocol>(&mut self, frame: &P::Frame) {
+        P::encode(frame, &mut self.outbox);
     }
 
     /// Sends what the socket takes; whether everything is out.
-    pub(super) fn flush(&mut self) -> io::Result<bool> {
+    pub(crate) fn flush(&mut self) -> io::Result<bool> {
         loop {
             self.seal()?;
             let (out, sent) = match &self.tls {
@@ -141,7 +129,7 @@ impl Link {
     }
 
     /// Bytes that wait for the peer to read.
-    pub(super) fn unsent_bytes(&self) -> usize {
+    pub(crate) fn unsent_bytes(&self) -> usize {
         self.outbox.len() - self.passed + self.sealed.len() - self.sent
     }
 
@@ -171,15 +159,13 @@ impl AsFd for Link {
 }
 
 /// Takes what came off the wire, and gives what was inside.
-fn open(tls: &mut rustls::Connection, mut wire: &[u8], inbox: &mut Vec<u8>) -> io::Result<()> {
+fn open(tls: &mut rustls::Connection, mut wire: &[u8], inbox: &mut Incoming) -> io::Result<()> {
     while !wire.is_empty() {
         tls.read_tls(&mut wire)?;
         let state = tls
             .process_new_packets()
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, tls::explain(&error)))?;
-        let start = inbox.len();
-        inbox.resize(start + state.plaintext_bytes_to_read(), 0);
-        tls.reader().read_exact(&mut inbox[start..])?;
+        tls.reader().read_exact(inbox.grow(state.plaintext_bytes_to_read()))?;
     }
     Ok(())
 }
