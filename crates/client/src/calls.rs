@@ -90,6 +90,7 @@ impl Client {
         match core.session.stream_watch(task, taken) {
             Some(watch) => {
                 core.watches.insert(watch, callback);
+                self.may_lend(core);
             }
             None => core.due.push(callback),
         }

@@ -78,6 +78,10 @@ pub(crate) struct Core {
     pub(crate) overflowing: usize,
     pub(crate) writer: Writer,
     pub(crate) watches: Map<u64, Callback>,
+    /// The CPU is lent while callbacks wait.
+    pub(crate) lends: bool,
+    /// When it is to be lent, unless a callback fires before.
+    pub(crate) lend_at: Option<Time>,
     /// Callbacks that are due, for the progress thread.
     pub(crate) due: Vec<Callback>,
     /// Threads that wait for objects here, and drain replies while they do.
@@ -160,6 +164,8 @@ impl Client {
             overflowing: 0,
             writer,
             watches: Map::default(),
+            lends: false,
+            lend_at: None,
             due: Vec::new(),
             waiters: 0,
             progress: Progress::Idle,
@@ -240,6 +246,18 @@ impl Client {
             if thread.thread().id() != me {
                 thread.join().expect("helper threads do not panic");
             }
+        }
+        self.fire_the_rest();
+    }
+
+    /// Who waits by a callback is told, since the progress thread tells nobody any more.
+    fn fire_the_rest(&self) {
+        let mut core = self.core.lock();
+        let mut callbacks = std::mem::take(&mut core.due);
+        callbacks.extend(std::mem::take(&mut core.watches).into_values());
+        drop(core);
+        for callback in callbacks {
+            callback();
         }
     }
 

@@ -54,6 +54,7 @@ impl Client {
             }
         }
         if fired {
+            self.goes_on(core);
             self.own_bell(Urgency::Must); // the progress thread may sleep until a reply comes
         }
         if std::mem::take(&mut core.freed) {

@@ -31,6 +31,7 @@ mod client;
 mod daemon;
 mod effects;
 mod events;
+mod lending;
 mod peers;
 mod spin;
 mod store;

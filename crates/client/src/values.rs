@@ -218,6 +218,7 @@ impl Client {
         match core.session.watch(object, &mut core.effects) {
             Some(watch) => {
                 core.watches.insert(watch, callback);
+                self.may_lend(core);
             }
             None => core.due.push(callback),
         }

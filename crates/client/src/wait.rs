@@ -266,6 +266,7 @@ impl Client {
                     core.session.handle(now, Event::Tick, &mut core.effects);
                 }
                 self.carry_out(core);
+                self.lend_when_due(core, now);
                 self.cool_down(core, now);
             }
             let due = std::mem::take(&mut core.due);
@@ -331,10 +332,7 @@ impl Client {
 
 impl Core {
     fn next_timer(&self) -> Option<Time> {
-        match (self.session.next_deadline(), self.cool_at) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        }
+        [self.session.next_deadline(), self.cool_at, self.lend_at].into_iter().flatten().min()
     }
 
     /// Whether the reader of a stream would find an item, or its end.

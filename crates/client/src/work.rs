@@ -15,7 +15,6 @@ use hoplo_wire::reply::{ReplyHeader, ReplyKind, Returned, encoded_bytes};
 use parking_lot::Mutex;
 
 use crate::client::Client;
-use crate::daemon::Writer;
 use crate::peers::{Inbound, Replies, slot_of};
 use crate::spin::{Spins, spin};
 use crate::turn::Nudge;
@@ -39,8 +38,10 @@ pub(crate) struct Worker {
     /// that it could not have missed a moment ago.
     told: AtomicBool,
     /// Calls taken and not replied to.
-    busy: AtomicU64,
-    is_actor: AtomicBool,
+    pub(crate) busy: AtomicU64,
+    pub(crate) is_actor: AtomicBool,
+    /// Waits that have lent the CPU; changed under the session lock.
+    pub(crate) lent: AtomicU64,
     /// It takes no more calls.
     retired: AtomicBool,
     /// It is leaving, and only waits for what it submitted.
@@ -53,21 +54,6 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Lends the CPU of the running task while it waits; false if nothing runs here (then nothing is lent),
-    /// or if other calls of this actor go on beside it.
-    pub(crate) fn lend(&self, writer: &mut Writer) -> bool {
-        let busy = self.busy.load(Ordering::Relaxed);
-        let lends = busy == 1 || (busy > 1 && !self.is_actor.load(Ordering::Relaxed));
-        if lends {
-            writer.send(&ToNode::Blocked);
-        }
-        lends
-    }
-
-    pub(crate) fn take_back(&self, writer: &mut Writer) {
-        writer.send(&ToNode::Unblocked);
-    }
-
     pub(crate) fn connect(&self, inbound: Inbound) {
         self.inbound.lock().push(inbound);
     }
@@ -180,7 +166,7 @@ impl Client {
         }
         if let Some(work) = self.worker.take() {
             if self.worker.lent_while_leaving.swap(false, Ordering::Relaxed) {
-                self.worker.take_back(&mut self.core.lock().writer);
+                self.core.lock().writer.send(&ToNode::Unblocked);
             }
             return Some(work);
         }
@@ -294,6 +280,10 @@ impl Client {
         if tokens || core.session.owes_daemon() {
             core.session.before_reply(self.now(), to, returned, &mut core.effects);
             self.carry_out(core);
+        }
+        if !core.watches.is_empty() {
+            self.goes_on(core);
+            self.arm(core);
         }
     }
 
