@@ -1,10 +1,13 @@
 """The processes of a pool, and the thread that gives them work.
 
     caller --chunks--> Dispatcher (one thread) --run.remote()--> PoolWorker actors
-       ^                   |  ^----------- done -------------------'
+       ^                   |  ^------ started, done ---------------'
        '---- results ------'
 
-The dispatcher alone owns the workers and what each has under way, so nothing here is locked. A
+A chunk is given to a worker that has started: one that waits for a CPU keeps nobody waiting. What a
+worker has not begun is called back for one that is idle, since its first chunk may wait for it. The
+dispatcher alone owns the workers and what each has under way, so nothing here is locked. When it
+ends before all chunks are answered (terminated, or hoplo was shut down), it fails the others. A
 `Feeder` is the thread of one `imap`: it takes entries from the user's iterable, which may block or
 never end, as far ahead as the workers are busy.
 """
@@ -14,16 +17,17 @@ from __future__ import annotations
 import itertools
 import os
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import hoplo
 from hoplo import _errors
 
-from ._pool_results import Errors
+from ._pool_results import Errors, Results
 
 UNDER_WAY_MAX = 2
 """Chunks handed to one worker at once: the next is there when it ends the first."""
@@ -80,20 +84,24 @@ class PoolWorker:
         return results, errors
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Chunk:
     function: Any
     how: int
     entries: list[Any]
     index: int
-    accept: Callable[[int, list[Any], Errors], None]
+    results: Results
     stop: bool = True
+    ref: Any = None
+    """Of the call that runs it."""
+    is_recalled: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class _Worker:
     actor: Any
-    under_way: int = 0
+    has_started: bool = False
+    under_way: list[Chunk] = field(default_factory=list)
     given: int = 0
 
 
@@ -102,6 +110,13 @@ class _Done:
     worker: _Worker
     chunk: Chunk
     future: Any
+
+
+@dataclass(slots=True)
+class _Started:
+    """Or failed to: then the first chunk that it is given tells why."""
+
+    worker: _Worker
 
 
 @dataclass(slots=True)
@@ -125,10 +140,12 @@ class Feeder:
     def __init__(
         self,
         dispatcher: Dispatcher,
+        results: Results,
         chunks: Iterator[list[Any]],
         post: Callable[[int, list[Any]], None],
         end: Callable[[int, BaseException | None], None],
     ) -> None:
+        self.results = results
         self._dispatcher = dispatcher
         self._chunks = chunks
         self._post = post
@@ -172,16 +189,20 @@ class Dispatcher:
     chunks_per_worker_max: int | None
     _events: SimpleQueue[Any] = field(default_factory=SimpleQueue)
     _waiting: deque[Chunk] = field(default_factory=deque)
+    _under_way: set[Chunk] = field(default_factory=set)
     _workers: list[_Worker] = field(default_factory=list)
     _feeders: list[Feeder] = field(default_factory=list)
+    _over: BaseException | None = None
+    """What chunks fail with that come too late."""
 
     def __post_init__(self) -> None:
-        self._workers = [_Worker(self.make_actor()) for _ in range(self.size)]
+        self._workers = [self._new_worker() for _ in range(self.size)]
         self._thread = threading.Thread(target=self._serve, name="hoplo:pool", daemon=True)
         self._thread.start()
 
-    def post(self, event: Chunk | Feeder | _Fed | _Done) -> None:
+    def post(self, event: Chunk | Feeder | _Fed | _Started | _Done) -> None:
         self._events.put(event)
+        self._refuse_if_over()
 
     def close(self) -> None:
         self._events.put(_Close())
@@ -193,6 +214,19 @@ class Dispatcher:
         self._thread.join()
 
     def _serve(self) -> None:
+        try:
+            terminated = self._serve_until_the_end()
+        except Exception as error:
+            self._end(error)  # hoplo was shut down, or its node has died
+            return
+        self._end(RuntimeError("the pool was terminated before this result was there"))
+        if terminated and hoplo.is_initialized():
+            for worker in self._workers:
+                hoplo.kill(worker.actor)
+        self._workers.clear()
+
+    def _serve_until_the_end(self) -> bool:
+        """Whether the pool was terminated; else it is closed, and everything is answered."""
         closed = False
         while not (closed and self._is_idle()):
             event = self._events.get()
@@ -200,6 +234,8 @@ class Dispatcher:
                 self._waiting.append(event)
             elif isinstance(event, _Done):
                 self._finish(event)
+            elif isinstance(event, _Started):
+                event.worker.has_started = True
             elif isinstance(event, Feeder):
                 self._feeders.append(event)
             elif isinstance(event, _Fed):
@@ -207,52 +243,107 @@ class Dispatcher:
             elif isinstance(event, _Close):
                 closed = True
             else:
-                for feeder in self._feeders:
-                    feeder.stop()
-                for worker in self._workers:
-                    hoplo.kill(worker.actor)
-                break
+                return True
             self._hand_out()
             del event
-        self._workers.clear()
+        return False
+
+    def _end(self, error: BaseException) -> None:
+        """Fails what is not answered; from now on `post` fails what comes."""
+        self._over = error
+        for feeder in self._feeders:
+            feeder.stop()
+            self._fail(feeder.results)
+        for chunk in (*self._under_way, *self._waiting):
+            self._fail(chunk.results)
+        self._feeders.clear()
+        self._under_way.clear()
+        self._waiting.clear()
+        self._refuse_if_over()
+
+    def _refuse_if_over(self) -> None:
+        # Looked at by who posts, after it posted, and by the end: one of them finds the event.
+        while self._over is not None:
+            try:
+                event = self._events.get_nowait()
+            except Empty:
+                return
+            if isinstance(event, Feeder):
+                event.stop()
+            if isinstance(event, Chunk | Feeder):
+                self._fail(event.results)
+
+    def _fail(self, results: Results) -> None:
+        assert self._over is not None, "only the end fails results"
+        try:
+            results.fail(self._over)
+        except Exception:
+            traceback.print_exc()  # a callback of the user
 
     def _is_idle(self) -> bool:
-        busy = any(worker.under_way for worker in self._workers)
-        return not (busy or self._waiting or self._feeders)
+        return not (self._under_way or self._waiting or self._feeders)
 
     def _hand_out(self) -> None:
         while self._waiting:
-            worker = min(self._workers, key=lambda w: (self._is_full(w), w.under_way))
-            if self._is_full(worker):
+            started = [worker for worker in self._workers if worker.has_started]
+            worker = min(started, key=lambda w: (self._is_full(w), len(w.under_way)), default=None)
+            if worker is None or self._is_full(worker):
                 return
             chunk = self._waiting.popleft()
-            worker.under_way += 1
-            worker.given += 1
+            run = worker.actor.run
             try:
-                ref = worker.actor.run.remote(chunk.function, chunk.how, chunk.entries, chunk.stop)
+                chunk.ref = run.remote(chunk.function, chunk.how, chunk.entries, chunk.stop)
             except Exception as error:
-                worker.under_way -= 1
                 self._answer(chunk, [None], {0: error})
                 continue
-            chunk.entries = []
-            ref.future().add_done_callback(self._when_done(worker, chunk))
+            worker.given += 1
+            worker.under_way.append(chunk)
+            self._under_way.add(chunk)
+            chunk.ref.future().add_done_callback(self._when_done(worker, chunk))
+        self._call_back()
+
+    def _call_back(self) -> None:
+        """For each idle worker one chunk that another has not begun, if it can be taken back."""
+        idle = sum(w.has_started and not w.under_way for w in self._workers)
+        idle -= sum(chunk.is_recalled for chunk in self._under_way)
+        for worker in self._workers:
+            behind = worker.under_way[1:]
+            if idle > 0 and behind and not behind[-1].is_recalled:
+                behind[-1].is_recalled = True
+                hoplo.cancel(behind[-1].ref, recursive=False)
+                idle -= 1
 
     def _when_done(self, worker: _Worker, chunk: Chunk) -> Callable[[Any], None]:
         return lambda future: self.post(_Done(worker, chunk, future))
+
+    def _new_worker(self) -> _Worker:
+        worker = _Worker(self.make_actor())
+        started = worker.actor.__hoplo_ready__.remote().future()
+        started.add_done_callback(lambda _: self.post(_Started(worker)))
+        return worker
 
     def _is_used_up(self, worker: _Worker) -> bool:
         most = self.chunks_per_worker_max
         return most is not None and worker.given >= most
 
     def _is_full(self, worker: _Worker) -> bool:
-        return self._is_used_up(worker) or worker.under_way >= UNDER_WAY_MAX
+        return self._is_used_up(worker) or len(worker.under_way) >= UNDER_WAY_MAX
 
     def _finish(self, done: _Done) -> None:
         worker = done.worker
-        worker.under_way -= 1
+        worker.under_way.remove(done.chunk)
+        self._under_way.discard(done.chunk)
         errors: dict[int, BaseException]
         try:
             values, encoded = done.future.result()
+        except hoplo.exceptions.TaskCancelledError as error:
+            if not done.chunk.is_recalled:
+                self._answer(done.chunk, [None], {0: error})
+                return
+            done.chunk.is_recalled = False
+            worker.given -= 1
+            self._waiting.appendleft(done.chunk)
+            return
         except Exception as error:
             # The worker's process died, or the whole list cannot be sent: one error for the chunk.
             values, errors = [None], {0: error}
@@ -261,20 +352,18 @@ class Dispatcher:
                 self._replace(worker)
         else:
             errors = {at: _errors.make_task_error(payload) for at, payload in encoded.items()}
-        if self._is_used_up(worker) and worker.under_way == 0:
+        if self._is_used_up(worker) and not worker.under_way:
             self._replace(worker)
         self._answer(done.chunk, values, errors)
 
     def _replace(self, worker: _Worker) -> None:
         if worker in self._workers:
-            self._workers[self._workers.index(worker)] = _Worker(self.make_actor())
+            self._workers[self._workers.index(worker)] = self._new_worker()
 
     def _answer(self, chunk: Chunk, values: list[Any], errors: Errors) -> None:
         try:
-            chunk.accept(chunk.index, values, errors)
+            chunk.results.accept(chunk.index, values, errors)
         except Exception:
-            import traceback
-
             traceback.print_exc()  # a callback of the user; the pool goes on
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import hoplo
 
-from ._pool_results import AsyncResult, IMapIterator
+from ._pool_results import Arrivals, AsyncResult, IMapIterator
 from ._pool_workers import (
     CALL,
     ITEM,
@@ -62,7 +62,8 @@ class Pool:
             raise ValueError("maxtasksperchild must be a positive int or None")
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
-        worker_class = hoplo.remote(**{"num_cpus": 1, **(actor_options or {})})(PoolWorker)
+        # They hold no CPU: all are there at once, however many, and a pool within a pool has room.
+        worker_class = hoplo.remote(**{"num_cpus": 0, **(actor_options or {})})(PoolWorker)
         arguments = (initializer, tuple(initargs))
         self._processes = processes
         self._closed = False
@@ -158,7 +159,7 @@ class Pool:
         self._dispatcher.close()
 
     def terminate(self) -> None:
-        """Ends the workers at once; results that are not there never come."""
+        """Ends the workers at once; who waits for results that are not there gets RuntimeError."""
         self._closed = True
         self._dispatcher.terminate()
         self._dispatcher.join()
@@ -219,10 +220,10 @@ class Pool:
         single: bool = False,
     ) -> AsyncResult:
         self._refuse_when_closed()
-        result = AsyncResult(count, callback, error_callback, single)
+        result = AsyncResult(count, callback, error_callback, single, self)
         function = hoplo.put(Function(func))
         for index, chunk in enumerate(chunks):
-            self._dispatcher.post(Chunk(function, how, chunk, index, result._accept))
+            self._dispatcher.post(Chunk(function, how, chunk, index, result))
         return result
 
     def _submit_lazily(
@@ -231,17 +232,18 @@ class Pool:
         self._refuse_when_closed()
         function = hoplo.put(Function(func))
         dispatcher = self._dispatcher
+        arrivals = Arrivals(ordered)
 
         def post(index: int, chunk: list[Any]) -> None:
-            dispatcher.post(Chunk(function, ITEM, chunk, index, results._accept, stop=False))
+            dispatcher.post(Chunk(function, ITEM, chunk, index, arrivals, stop=False))
 
         def end(count: int, error: BaseException | None) -> None:
             if error is not None:
-                results._accept(count, [None], {0: error})
+                arrivals.accept(count, [None], {0: error})
                 count += 1
-            results._expect(count)
+            arrivals.expect(count)
 
-        feeder = Feeder(dispatcher, in_chunks(iterable, chunksize), post, end)
-        results = IMapIterator(ordered, feeder.more)
+        feeder = Feeder(dispatcher, arrivals, in_chunks(iterable, chunksize), post, end)
+        arrivals.on_accept = feeder.more
         feeder.start()
-        return results
+        return IMapIterator(arrivals, self)
