@@ -18,6 +18,9 @@ pub const RING_BYTES: usize = 256 * 1024;
 /// One message on the unix socket to the node daemon (function exports are the largest).
 pub const NODE_MESSAGE_BYTES_MAX: usize = 512 * 1024 * 1024;
 
+/// A node daemon that takes no connection, or does not answer to Hello, within this time is stopped or hangs.
+pub const NODE_ANSWERS: Duration = Duration::from_secs(10);
+
 /// Work that an owner keeps queued in one leased worker's ring.
 pub const PIPELINE_WORK: Duration = Duration::from_millis(1);
 

@@ -1,22 +1,24 @@
 //! What workers printed: `hoplo logs`.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::mem::MaybeUninit;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use hoplo_base::AnyId;
-use rustix::fs::inotify;
+use hoplo_folders::{Folder, FolderError, Session};
+use rustix::fs::{OFlags, inotify};
 use serde_json::Value;
 
 use crate::tool::{Tool, find_session};
 
+const DAEMON_LOG: &str = "daemon.log";
+
 #[derive(Args)]
 pub(crate) struct LogsArgs {
-    /// An actor's id or a worker's pid [default: all, and the daemon's own]
+    /// An actor's id, a worker's pid, or the name of a log file [default: all, and the daemon's own]
     of: Option<String>,
     /// Go on as they print
     #[arg(long, short)]
@@ -28,18 +30,25 @@ pub(crate) struct LogsArgs {
 
 pub(crate) fn logs(args: &LogsArgs) -> Result<()> {
     let session = find_session(args.session.as_deref())?;
-    let pid = args.of.as_deref().map(|of| pid_of(&session, of)).transpose()?;
-    let mut tail = Tail { session, pid, read: BTreeMap::new(), last: None };
+    let logs = match session.folder().child("logs") {
+        Ok(logs) => Some(logs),
+        // A session that was ended, of which nobody had printed anything.
+        Err(FolderError::Missing(_)) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let of = args.of.as_deref().map(|of| Of::named(&session, of)).transpose()?;
+    let mut tail = Tail { session, logs, of, read: BTreeMap::new(), last: None };
     if !args.follow {
-        return match tail.print_new()? {
-            0 if tail.pid.is_some() => bail!("it has not printed anything"),
-            _ => Ok(()),
-        };
+        let printed = tail.print_new()?;
+        return if printed == 0 { tail.nothing() } else { Ok(()) };
     }
     let watch = inotify::init(inotify::CreateFlags::CLOEXEC)?;
     let changes = inotify::WatchFlags::MODIFY | inotify::WatchFlags::CREATE;
-    inotify::add_watch(&watch, tail.session.join("logs"), changes)?;
-    inotify::add_watch(&watch, &tail.session, changes)?;
+    let logs = tail.logs.as_ref().with_context(|| {
+        format!("{} has no logs: its node has ended", tail.session.path().display())
+    })?;
+    inotify::add_watch(&watch, logs.path(), changes)?;
+    inotify::add_watch(&watch, tail.session.path(), changes)?;
     let mut buffer = [MaybeUninit::uninit(); 4096];
     loop {
         tail.print_new()?;
@@ -47,13 +56,56 @@ pub(crate) fn logs(args: &LogsArgs) -> Result<()> {
     }
 }
 
+/// Whose logs.
+enum Of {
+    Worker(u64),
+    /// A file as it is called.
+    File(String),
+}
+
 /// Which files were read how far.
 struct Tail {
-    session: PathBuf,
-    pid: Option<u64>,
-    read: BTreeMap<PathBuf, u64>,
+    session: Session,
+    logs: Option<Folder>,
+    of: Option<Of>,
+    read: BTreeMap<String, u64>,
     /// The file that was printed from last.
-    last: Option<PathBuf>,
+    last: Option<String>,
+}
+
+impl Of {
+    /// A pid or a file's name as it is, or the pid of the actor's worker.
+    fn named(session: &Session, of: &str) -> Result<Self> {
+        if let Ok(pid) = of.parse() {
+            return Ok(Self::Worker(pid));
+        }
+        if of.ends_with(".log") || of.ends_with(".out") || of.ends_with(".err") {
+            return Ok(Self::File(of.to_string()));
+        }
+        let id: AnyId = of.parse().with_context(|| {
+            format!("{of:?} is neither a worker's pid nor an actor's id nor the name of a log file")
+        })?;
+        let actors = Tool::connect(session)?.query("actors", "")?;
+        let named = |row: &&Value| {
+            let actor: Option<AnyId> = row["actor_id"].as_str().and_then(|hex| hex.parse().ok());
+            matches!(actor, Some(AnyId::Task(task)) if id.names_task(task))
+        };
+        let row = actors.as_array().and_then(|rows| rows.iter().find(named));
+        let row = row.with_context(|| format!("{of} is no actor of this session"))?;
+        let pid = row["pid"].as_u64().with_context(|| {
+            format!("{of} has no process now ({}): give the pid of its worker", row["state"])
+        })?;
+        Ok(Self::Worker(pid))
+    }
+
+    fn has(&self, file: &str) -> bool {
+        match self {
+            Self::Worker(pid) => {
+                file == format!("worker-{pid}.out") || file == format!("worker-{pid}.err")
+            }
+            Self::File(name) => file == name,
+        }
+    }
 }
 
 impl Tail {
@@ -61,63 +113,58 @@ impl Tail {
     fn print_new(&mut self) -> Result<u64> {
         let mut total = 0;
         let mut out = std::io::stdout().lock();
-        for path in self.files()? {
-            let read = self.read.entry(path.clone()).or_insert(0);
-            let mut file = File::open(&path)?;
+        for name in self.files()? {
+            let read = self.read.entry(name.clone()).or_insert(0);
+            let folder = match &self.logs {
+                Some(logs) if name != DAEMON_LOG => logs,
+                Some(_) | None => self.session.folder(),
+            };
+            let mut file = folder.file(&name, OFlags::RDONLY).with_context(|| name.clone())?;
             file.seek(SeekFrom::Start(*read))?;
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes)?;
             if bytes.is_empty() {
                 continue;
             }
-            if self.pid.is_none() && self.last.as_ref() != Some(&path) {
-                let name = path.file_name().unwrap_or_default().to_string_lossy();
+            if self.of.is_none() && self.last.as_ref() != Some(&name) {
                 writeln!(out, "==> {name} <==")?;
             }
             out.write_all(&bytes)?;
             *read += bytes.len() as u64;
             total += bytes.len() as u64;
-            self.last = Some(path);
+            self.last = Some(name);
         }
         out.flush()?;
         Ok(total)
     }
 
-    fn files(&self) -> Result<Vec<PathBuf>> {
-        let mut files = Vec::new();
-        let daemon = self.session.join("daemon.log");
-        if self.pid.is_none() && daemon.exists() {
-            files.push(daemon);
+    /// Nothing was printed: why.
+    fn nothing(&self) -> Result<()> {
+        let Some(of) = &self.of else { return Ok(()) };
+        let here = self.session.path().join("logs");
+        match of {
+            _ if !self.files()?.is_empty() => bail!("it has not printed anything"),
+            Of::Worker(pid) => bail!(
+                "process {pid} has printed nothing here, or is no worker of this node: `hoplo list workers` shows those \
+                 that run; what others printed is in {}",
+                here.display()
+            ),
+            Of::File(name) => bail!("there is no log {name:?}; the logs are in {}", here.display()),
         }
-        let logs = self.session.join("logs");
-        let entries =
-            fs::read_dir(&logs).with_context(|| format!("cannot read {}", logs.display()))?;
-        let mut workers: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-        workers.sort();
-        workers.retain(|path| match (self.pid, path.file_stem().and_then(|stem| stem.to_str())) {
-            (Some(pid), Some(stem)) => stem == format!("worker-{pid}"),
-            (Some(_), None) => false,
-            (None, _) => true,
-        });
-        files.extend(workers);
+    }
+
+    /// The daemon's first.
+    fn files(&self) -> Result<Vec<String>> {
+        let names = |folder: &Folder| -> Result<Vec<String>> {
+            let names = folder.names()?;
+            Ok(names.into_iter().filter_map(|name| name.into_string().ok()).collect())
+        };
+        let mut files = names(self.session.folder())?;
+        files.retain(|name| name == DAEMON_LOG);
+        if let Some(logs) = &self.logs {
+            files.extend(names(logs)?);
+        }
+        files.retain(|name| self.of.as_ref().is_none_or(|of| of.has(name)));
         Ok(files)
     }
-}
-
-/// A pid as it is, or that of the actor's worker.
-fn pid_of(session: &Path, of: &str) -> Result<u64> {
-    if let Ok(pid) = of.parse() {
-        return Ok(pid);
-    }
-    let id: AnyId = of.parse()?;
-    let actors = Tool::connect(session)?.query("actors", "")?;
-    let named = |row: &&Value| {
-        let actor: Option<AnyId> = row["actor_id"].as_str().and_then(|hex| hex.parse().ok());
-        matches!(actor, Some(AnyId::Task(task)) if id.names_task(task))
-    };
-    let row = actors.as_array().and_then(|rows| rows.iter().find(named));
-    let row = row.with_context(|| format!("{of} is no actor of this session"))?;
-    row["pid"].as_u64().with_context(|| {
-        format!("{of} has no process now ({}): give the pid of its worker", row["state"])
-    })
 }

@@ -5,16 +5,14 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use hoplo_node::{Options, Place, session, zygote_command};
+use hoplo_folders::{Base, HeadError, Places, Session, Wait};
+use hoplo_node::{Options, Place, zygote_command};
 
 use crate::tool::{Tool, find_session};
-
-/// A daemon that was killed holds its lock until the kernel is done with it.
-const ENDING: Duration = Duration::from_secs(5);
 
 #[derive(Args, Clone, Default)]
 pub(crate) struct NodeArgs {
@@ -80,25 +78,13 @@ pub(crate) struct DaemonArgs {
 }
 
 pub(crate) fn start(args: &StartArgs) -> Result<()> {
-    let base = session::base_dir();
-    let patience = Instant::now() + ENDING;
-    while let Some(session) = session::current(&base) {
-        if session::connect(&session).is_ok() {
-            bail!(
-                "a head runs already ({}): connect with hoplo.init(address=\"auto\"), \
-                 or stop it with `hoplo stop`",
-                session.display()
-            );
-        }
-        // Killed a moment ago, or about to listen.
-        if Instant::now() > patience {
-            bail!(
-                "the daemon of {} neither answers nor ends: kill its process \
-                 (`pgrep -af 'hoplo daemon'`), then start again",
-                session.display()
-            );
-        }
-        std::thread::sleep(Duration::from_millis(5));
+    let places = Places::of_environment();
+    let base = places.find()?;
+    if let Some(session) = base.as_ref().and_then(Base::current)
+        && let Ok(joined) = session.connect(&mut Wait::at_most(Duration::ZERO))
+    {
+        let session = session.path().to_path_buf();
+        return Err(HeadError::Runs { pid: joined.pid, session }.into());
     }
     if args.block {
         let options = options(args.node.clone(), args.head, None)?;
@@ -108,10 +94,10 @@ pub(crate) fn start(args: &StartArgs) -> Result<()> {
         }
         return Ok(());
     }
-    let left = session::left(&base);
+    let left = base.as_ref().and_then(Base::left);
     let session = spawn(&args.node)?;
     println!("A hoplo node runs in the background: {}", session.display());
-    if left.as_ref() == Some(&session) {
+    if left.is_some_and(|left| left.path() == session) {
         println!("It goes on with the tables of a head that ended without `hoplo stop`.");
     }
     println!("{}", how_to_go_on());
@@ -119,30 +105,33 @@ pub(crate) fn start(args: &StartArgs) -> Result<()> {
 }
 
 pub(crate) fn stop(args: &StopArgs) -> Result<()> {
-    let base = session::base_dir();
-    let sessions = match &args.session {
+    let base = Places::of_environment().find()?;
+    let base = base.as_ref();
+    let live = || base.map(Base::live).unwrap_or_default();
+    let sessions: Vec<Session> = match &args.session {
         Some(session) => vec![find_session(Some(session))?],
-        None if args.all => session::live(&base),
-        None => session::current(&base).into_iter().collect(),
+        None if args.all => live(),
+        None => base.and_then(Base::current).into_iter().collect(),
     };
     if args.session.is_none()
-        && let Some(left) = session::left(&base)
+        && let Some(base) = base
+        && let Some(left) = base.left()
     {
-        session::forget(&base, &left).with_context(|| left.display().to_string())?;
-        println!("ended the cluster of a head that died: {}", left.display());
+        base.forget(&left).with_context(|| left.path().display().to_string())?;
+        println!("ended the cluster of a head that died: {}", left.path().display());
         if sessions.is_empty() {
             return Ok(());
         }
     }
     if sessions.is_empty() {
-        if !args.all && !session::live(&base).is_empty() {
+        if !args.all && !live().is_empty() {
             bail!("no head runs here; --all stops the nodes that programs started for themselves");
         }
         bail!("nothing runs here");
     }
     for session in sessions {
         Tool::connect(&session)?.stop()?;
-        println!("stopped {}", session.display());
+        println!("stopped {}", session.path().display());
     }
     Ok(())
 }
@@ -183,7 +172,7 @@ fn options(args: NodeArgs, head: bool, driver: Option<OwnedFd>) -> Result<Option
         None => python_beside(&std::env::current_exe()?),
     };
     Ok(Options {
-        base: session::base_dir(),
+        base: Places::of_environment(),
         session_dir: args.session_dir.map(std::path::absolute).transpose()?,
         driver,
         head,

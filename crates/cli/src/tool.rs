@@ -1,33 +1,37 @@
 //! A connection to a node daemon that only asks.
 
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use hoplo_base::limits::NODE_MESSAGE_BYTES_MAX;
-use hoplo_node::session;
+use hoplo_base::limits;
+use hoplo_folders::join::Silent;
+use hoplo_folders::{Places, Session, Wait};
 use hoplo_wire::PROTOCOL_VERSION;
 use hoplo_wire::frames::Incoming;
 use hoplo_wire::node::{Role, ToClient, ToNode, decode, encode};
 use serde_json::Value;
 
-/// A daemon that does not answer within this time hangs.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 pub(crate) struct Tool {
     stream: UnixStream,
     incoming: Incoming,
+    silent: Silent,
 }
 
 impl Tool {
-    pub(crate) fn connect(session: &Path) -> Result<Self> {
-        let socket = session::connect(session)
-            .with_context(|| format!("cannot reach the node daemon of {}", session.display()))?;
-        let stream = UnixStream::from(socket);
-        stream.set_read_timeout(Some(PATIENCE))?;
-        let mut tool = Self { stream, incoming: Incoming::new(NODE_MESSAGE_BYTES_MAX) };
+    pub(crate) fn connect(session: &Session) -> Result<Self> {
+        let joined =
+            session.connect(&mut Wait::at_most(limits::NODE_ANSWERS)).with_context(|| {
+                format!("cannot reach the node daemon of {}", session.path().display())
+            })?;
+        let stream = UnixStream::from(joined.socket);
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(limits::NODE_ANSWERS))?;
+        stream.set_write_timeout(Some(limits::NODE_ANSWERS))?;
+        let silent = Silent { pid: joined.pid, waited: limits::NODE_ANSWERS };
+        let incoming = Incoming::new(limits::NODE_MESSAGE_BYTES_MAX);
+        let mut tool = Self { stream, incoming, silent };
         tool.send(&ToNode::Hello {
             protocol: PROTOCOL_VERSION,
             version: env!("CARGO_PKG_VERSION").to_string(),
@@ -55,18 +59,17 @@ impl Tool {
     /// Asks the node to stop, and waits until its daemon has closed the connection.
     pub(crate) fn stop(mut self) -> Result<()> {
         self.send(&ToNode::Stop)?;
-        let mut rest = Vec::new();
-        match self.stream.read_to_end(&mut rest) {
+        match std::io::copy(&mut self.stream, &mut std::io::sink()) {
             Ok(_) => Ok(()),
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => Ok(()),
-            Err(error) => Err(error).context("the node daemon did not stop"),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(()),
+            Err(error) => Err(self.explained(error)).context("the node did not stop"),
         }
     }
 
     fn send(&mut self, message: &ToNode) -> Result<()> {
         let mut bytes = Vec::new();
         encode(message, &mut bytes);
-        Ok(self.stream.write_all(&bytes)?)
+        self.stream.write_all(&bytes).map_err(|error| self.explained(error))
     }
 
     fn receive(&mut self) -> Result<ToClient> {
@@ -75,23 +78,33 @@ impl Tool {
             if let Some(body) = self.incoming.take()? {
                 return Ok(decode(body)?);
             }
-            let bytes =
-                self.stream.read(&mut scratch).context("the node daemon does not answer")?;
-            if bytes == 0 {
-                bail!("the node daemon closed the connection");
+            match self.stream.read(&mut scratch) {
+                Ok(0) => return Err(self.explained(ErrorKind::UnexpectedEof.into())),
+                Ok(bytes) => self.incoming.add(&scratch[..bytes]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.explained(error)),
             }
-            self.incoming.add(&scratch[..bytes]);
+        }
+    }
+
+    fn explained(&self, error: io::Error) -> anyhow::Error {
+        match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::TimedOut => self.silent.into(),
+            ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
+                anyhow::anyhow!("the node daemon has closed the connection: it ended, or it ends")
+            }
+            _ => anyhow::Error::from(error).context("the node daemon cannot be asked"),
         }
     }
 }
 
 /// The session that was asked for; else the head; else the newest one that lives.
-pub(crate) fn find_session(asked: Option<&Path>) -> Result<PathBuf> {
+pub(crate) fn find_session(asked: Option<&Path>) -> Result<Session> {
     if let Some(session) = asked {
-        return Ok(session.to_path_buf());
+        return Ok(Session::open(session)?);
     }
-    let base = session::base_dir();
-    let found = session::current(&base).or_else(|| session::live(&base).into_iter().next());
+    let base = Places::of_environment().find()?;
+    let found = base.and_then(|base| base.current().or_else(|| base.live().into_iter().next()));
     found.context(
         "nothing runs here: start a node with `hoplo start --head`, or a program that uses hoplo",
     )

@@ -40,7 +40,7 @@ use serde_json::{Value, json};
 use crate::daemon::{Daemon, StartError, Timer};
 use crate::jobs::micros;
 use crate::journal;
-use crate::session::SessionDir;
+use hoplo_folders::SessionDir;
 
 /// A task whose result is there within this time after it was shared leaves no row.
 const LINEAGE_DELAY: Duration = Duration::from_secs(1);

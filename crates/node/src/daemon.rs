@@ -33,6 +33,7 @@ use hoplo_core::actors::{ActorTable, life};
 use hoplo_core::control::NodeEntry;
 use hoplo_core::objects::{self, ObjectDirectory};
 use hoplo_core::sched::{LocalScheduler, WorkerPool, local, workers};
+use hoplo_folders::{Base, FolderError, HeadError, Session, SessionDir};
 use hoplo_wire::node::{Counters, Obituary};
 
 use crate::cage::Cages;
@@ -44,7 +45,6 @@ use crate::memory::MemoryWatch;
 use crate::options::Options;
 use crate::poll::{Poller, Ready, Source};
 use crate::query::Queries;
-use crate::session::SessionDir;
 use crate::store::{Store, StoreError};
 use crate::zygote::Zygote;
 
@@ -177,6 +177,12 @@ pub enum StartError {
     /// The session directory, socket or another system resource could not be made.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// There is no folder that is safe to use.
+    #[error("{0}")]
+    Folder(#[from] FolderError),
+    /// Somebody else is the head.
+    #[error("{0}")]
+    Head(#[from] HeadError),
     /// A resource amount on the command line cannot be.
     #[error("{0}")]
     Resource(#[from] ResourceError),
@@ -197,11 +203,19 @@ impl From<StoreError> for StartError {
 impl Daemon {
     /// Everything is made, and the socket listens.
     pub fn new(options: Options) -> Result<Self, StartError> {
-        crate::session::sweep(&options.base);
         let resources = options.node_resources()?;
-        let left = if options.head { crate::session::left(&options.base) } else { None };
-        let session_dir = options.session_dir.as_deref().or(left.as_deref());
-        let session = SessionDir::create(&options.base, session_dir)?;
+        let base = match &options.session_dir {
+            Some(_) if !options.head => options.base.find().unwrap_or(None),
+            Some(_) | None => Some(options.base.make()?),
+        };
+        base.iter().for_each(Base::sweep);
+        let head = base.as_ref().filter(|_| options.head).map(Base::claim_head).transpose()?;
+        let left = base.as_ref().filter(|_| options.head).and_then(Base::left);
+        let left = left.as_ref().map(Session::path);
+        let session = match (options.session_dir.as_deref().or(left), base) {
+            (Some(path), base) => SessionDir::at(path, base)?,
+            (None, base) => SessionDir::create(base.expect("a new session has a base"))?,
+        };
         let control = Control::open(&session, options.head)?;
         let poller = Poller::new()?;
         let listener = session.listen()?;
@@ -266,8 +280,8 @@ impl Daemon {
             session_dir: daemon.session.path().display().to_string(),
             alive: true,
         });
-        if options.head {
-            daemon.session.make_current()?;
+        if let Some(head) = head {
+            daemon.session.make_current(head)?;
         }
         if let Some(driver) = options.driver {
             daemon.add_master(driver)?;

@@ -16,7 +16,6 @@ mod output;
 mod poll;
 mod query;
 mod requests;
-pub mod session;
 mod spill;
 mod store;
 mod stream;
@@ -32,6 +31,7 @@ use std::sync::Arc;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 pub use daemon::{Daemon, StartError};
+pub use hoplo_folders as folders;
 pub use options::{Options, zygote_command};
 
 /// What a process of its own gives the daemon.
@@ -50,17 +50,17 @@ pub fn run(options: Options, place: Place) -> ExitCode {
         // Ctrl-C in the driver's terminal is not for us. Fails if we lead a session already.
         let _ = rustix::process::setsid();
     }
-    let prepared =
-        Daemon::new(options).map_err(|error| error.to_string()).and_then(|mut daemon| {
-            journal::open(daemon.session_dir());
-            listen_to_signals(&mut daemon).map_err(|error| error.to_string())?;
-            let _ = std::env::set_current_dir("/");
-            Ok(daemon)
-        });
+    let prepared = Daemon::new(options).map_err(|error| in_words(&error)).and_then(|mut daemon| {
+        journal::open(daemon.session_dir());
+        listen_to_signals(&mut daemon)
+            .map_err(|error| format!("the node daemon cannot start: {error}"))?;
+        let _ = std::env::set_current_dir("/");
+        Ok(daemon)
+    });
     let daemon = match prepared {
         Ok(daemon) => daemon,
         Err(error) => {
-            eprintln!("hoplo: the node daemon cannot start: {error}");
+            eprintln!("hoplo: {error}");
             return ExitCode::FAILURE;
         }
     };
@@ -72,6 +72,13 @@ pub fn run(options: Options, place: Place) -> ExitCode {
     }
     daemon.run();
     ExitCode::SUCCESS
+}
+
+fn in_words(error: &StartError) -> String {
+    match error {
+        StartError::Head(error) => error.to_string(),
+        error => format!("the node daemon cannot start: {error}"),
+    }
 }
 
 fn listen_to_signals(daemon: &mut Daemon) -> std::io::Result<()> {

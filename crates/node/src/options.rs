@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use hoplo_base::resources::{CPU, GPU, MEMORY};
 use hoplo_base::{ResourceError, ResourceSet};
 use hoplo_core::objects::PAGE;
+use hoplo_folders::Places;
 
-use crate::{machine, session};
+use crate::machine;
 
 /// Of the machine's memory, for objects.
 const OBJECT_STORE_SHARE: f64 = 0.3;
@@ -19,7 +20,7 @@ const OBJECT_STORE_BYTES_MIN: u64 = 64 << 20;
 #[derive(Debug)]
 pub struct Options {
     /// Where session directories are made.
-    pub base: PathBuf,
+    pub base: Places,
     /// Exactly this one instead of a new one there.
     pub session_dir: Option<PathBuf>,
     /// The socket of the driver that started this daemon: when it leaves, everything stops.
@@ -41,7 +42,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            base: session::base_dir(),
+            base: Places::of_environment(),
             session_dir: None,
             driver: None,
             head: false,

@@ -5,12 +5,14 @@ use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hoplo_client::Client;
+use hoplo_folders::join::{self, JoinError, Joined};
+use hoplo_folders::{Places, Wait};
 use hoplo_wire::node::{JobConfig, Role, RuntimeEnv};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -57,7 +59,7 @@ pub(crate) fn init<'py>(py: Python<'py>, config: InitConfig<'py>) -> PyResult<Bo
             let (socket, daemon) = start_daemon(py, &config)?;
             (socket, Some(daemon))
         }
-        Some(address) => (join(py, address)?, None),
+        Some(address) => (join(py, address)?.socket, None),
     };
     let job = job_config(py, &config)?;
     let hooks = DriverHooks::start()
@@ -166,32 +168,50 @@ fn start_daemon(py: Python<'_>, config: &InitConfig<'_>) -> PyResult<(OwnedFd, D
     Ok((OwnedFd::from(ours), Daemon { child, stderr }))
 }
 
-fn join(py: Python<'_>, address: &str) -> PyResult<OwnedFd> {
-    let path = if address == "auto" { base_dir().join("current") } else { PathBuf::from(address) };
-    let socket = if path.is_dir() { path.join("sock") } else { path };
-    match py.detach(|| UnixStream::connect(&socket)) {
-        Ok(stream) => Ok(OwnedFd::from(stream)),
-        Err(error) if address == "auto" => Err(python::connection_failed(
-            py,
-            &format!(
-                "no node runs on this machine that `hoplo start --head` left ({}: {error}); start \
-                 one, or call init() without an address for a node of this program's own",
-                socket.display()
-            ),
-        )),
-        Err(error) => Err(python::connection_failed(
-            py,
-            &format!("no node answers at {}: {error}", socket.display()),
-        )),
+/// A node that runs. Signals are handled meanwhile.
+fn join(py: Python<'_>, address: &str) -> PyResult<Joined> {
+    let mut raised = None;
+    let mut wanted = || raised_none(&mut raised);
+    let mut wait = Wait::for_answer(&mut wanted);
+    let joined = py.detach(|| {
+        if address == "auto" {
+            join_head(&mut wait)
+        } else {
+            join_at(Path::new(address), &mut wait)
+        }
+    });
+    match raised {
+        Some(error) => Err(error),
+        None => joined.map_err(|text| python::connection_failed(py, &text)),
     }
 }
 
-/// Where sessions of this user lie.
-fn base_dir() -> PathBuf {
-    match std::env::var_os("HOPLO_TMPDIR") {
-        Some(path) if !path.is_empty() => PathBuf::from(path),
-        _ => Path::new("/tmp").join(format!("hoplo-{}", rustix::process::getuid().as_raw())),
-    }
+/// False when a signal's handler raised: that is kept.
+fn raised_none(raised: &mut Option<PyErr>) -> bool {
+    *raised = raised.take().or_else(|| Python::attach(|py| py.check_signals()).err());
+    raised.is_none()
+}
+
+fn join_head(wait: &mut Wait<'_>) -> Result<Joined, String> {
+    let none = |why: String| {
+        format!(
+            "no node runs on this machine that `hoplo start --head` left ({why}); start one, or call init() without an \
+             address for a node of this program's own"
+        )
+    };
+    let places = Places::of_environment();
+    let base = places.find().map_err(|error| error.to_string())?;
+    let base = base.ok_or_else(|| none(format!("there is no {places}")))?;
+    let head = base.current();
+    let head = head.ok_or_else(|| none(format!("none in {}", base.path().display())))?;
+    head.connect(wait).map_err(|error| format!("{}: {error}", head.path().display()))
+}
+
+fn join_at(path: &Path, wait: &mut Wait<'_>) -> Result<Joined, String> {
+    join::named(path, wait).map_err(|error| match error {
+        JoinError::Io(error) => format!("no node answers at {}: {error}", path.display()),
+        error => format!("{}: {error}", path.display()),
+    })
 }
 
 fn job_config(py: Python<'_>, config: &InitConfig<'_>) -> PyResult<JobConfig> {

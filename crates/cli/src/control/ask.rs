@@ -88,7 +88,8 @@ fn ask_here(target: &Target, question: &Question) -> anyhow::Result<Answers<Stri
         Value::String(text) => text,
         other => other.to_string(),
     };
-    let name = session.file_name().unwrap_or(session.as_os_str()).to_string_lossy();
+    let path = session.path();
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
     Ok(vec![(name.into_owned(), Ok(answer))])
 }
 

@@ -10,7 +10,7 @@ mod player;
 use std::time::Duration;
 
 use hoplo_base::{ActorId, FunctionId, ProcessId, ResourceSet};
-use hoplo_node::session;
+use hoplo_folders::Places;
 use hoplo_shm::fds;
 use hoplo_wire::FailureKind;
 use hoplo_wire::node::{
@@ -378,7 +378,8 @@ fn a_daemon_leaves_with_its_driver_and_leaves_nothing() {
     drop(driver);
     node.wait_for_end(Duration::from_secs(2));
     assert!(!session.join("sock").exists() && !session.join("spill").exists());
-    assert_eq!(session::live(session.parent().unwrap()), [] as [std::path::PathBuf; 0]);
+    let base = Places::only(session.parent().unwrap().to_path_buf()).find().unwrap().unwrap();
+    assert!(base.live().is_empty());
 }
 
 #[test]

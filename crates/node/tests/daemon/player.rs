@@ -11,7 +11,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use hoplo_base::{ProcessId, TaskId};
-use hoplo_node::{Daemon, Options, session};
+use hoplo_folders::{Places, Session, Wait};
+use hoplo_node::{Daemon, Options};
 use hoplo_shm::fds;
 use hoplo_wire::PROTOCOL_VERSION;
 use hoplo_wire::node::{JobConfig, Role, Tell, ToClient, ToNode, Welcome, decode, encode};
@@ -37,7 +38,7 @@ impl Node {
         let program = std::env::current_exe().unwrap().display().to_string();
         let arguments = ["fake_zygote", "--exact", "--ignored", "--nocapture"];
         let mut options = Options {
-            base: base.clone(),
+            base: Places::only(base.clone()),
             num_cpus: Some(2.0),
             object_store_memory: Some(64 << 20),
             zygote: std::iter::once(program).chain(arguments.map(str::to_string)).collect(),
@@ -61,7 +62,7 @@ impl Node {
     }
 
     pub(crate) fn stranger(&self) -> Player {
-        Player::on(session::connect(&self.session).unwrap())
+        Player::on(connect(&self.session).unwrap())
     }
 
     pub(crate) fn driver(&self) -> Player {
@@ -83,7 +84,7 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if let Ok(socket) = session::connect(&self.session) {
+        if let Ok(socket) = connect(&self.session) {
             let mut tool = Player::on(socket);
             tool.hello(Role::Tool);
             tool.send(&ToNode::Stop);
@@ -91,6 +92,12 @@ impl Drop for Node {
         }
         let _ = std::fs::remove_dir_all(&self.base);
     }
+}
+
+fn connect(session: &Path) -> Result<OwnedFd, Box<dyn std::error::Error>> {
+    let joined = Session::open(session)?.connect(&mut Wait::at_most(PATIENCE))?;
+    rustix::io::ioctl_fionbio(&joined.socket, false)?;
+    Ok(joined.socket)
 }
 
 /// One connection to the daemon.

@@ -1,0 +1,181 @@
+//! The folder of all sessions of a user: which it is, what lives in it, what dead daemons left.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::AtFlags;
+
+use crate::folder::{Folder, FolderError, me};
+use crate::head::{Head, HeadError};
+use crate::session::{CONTROL, LOCK, LOGS, Session};
+
+/// Dead sessions whose logs are kept.
+const LOGS_KEPT: usize = 5;
+
+/// A directory without a lock file is being made, for at most so long.
+const MAKING: Duration = Duration::from_secs(60);
+
+pub(crate) const CURRENT: &str = "current";
+
+/// Where a base may lie, best first.
+#[derive(Clone, Debug)]
+pub struct Places(Vec<PathBuf>);
+
+/// A folder that was checked, for sessions.
+#[derive(Debug)]
+pub struct Base(Folder);
+
+impl Places {
+    /// As the environment says.
+    pub fn of_environment() -> Self {
+        let named = |name: &str| std::env::var_os(name).filter(|path| !path.is_empty());
+        if let Some(path) = named("HOPLO_TMPDIR") {
+            return Self::only(PathBuf::from(path));
+        }
+        let mut places = ["/tmp", "/var/tmp"].map(|path| own_name(Path::new(path))).to_vec();
+        places.extend(named("XDG_RUNTIME_DIR").map(|path| PathBuf::from(path).join("hoplo")));
+        Self(places)
+    }
+
+    /// This one, or a folder of our own in it if it is like `/tmp`.
+    pub fn only(path: PathBuf) -> Self {
+        use std::os::unix::fs::MetadataExt;
+        const STICKY: u32 = 0o1000;
+        let shared = std::fs::metadata(&path).is_ok_and(|found| found.mode() & STICKY != 0);
+        Self(vec![if shared { own_name(&path) } else { path }])
+    }
+
+    /// The first one that is ours. An error says what is wrong with another one, if there is none.
+    pub fn find(&self) -> Result<Option<Base>, FolderError> {
+        let mut refused = None;
+        for place in &self.0 {
+            match Folder::open(place) {
+                Ok(folder) => return Ok(Some(Base(folder))),
+                Err(FolderError::Missing(_)) => {}
+                Err(error) => refused = refused.or(Some(error)),
+            }
+        }
+        refused.map_or(Ok(None), Err)
+    }
+
+    /// The first one that is ours, else the first that can be made.
+    pub fn make(&self) -> Result<Base, FolderError> {
+        if let Ok(Some(base)) = self.find() {
+            return Ok(base);
+        }
+        let mut refused = None;
+        for place in &self.0 {
+            match Folder::make(place) {
+                Ok(folder) => return Ok(Base(folder)),
+                Err(error) => refused = refused.or(Some(error)),
+            }
+        }
+        Err(refused.expect("there is a place at least"))
+    }
+}
+
+/// As a message names them.
+impl fmt::Display for Places {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<String> = self.0.iter().map(|path| path.display().to_string()).collect();
+        f.write_str(&names.join(", nor "))
+    }
+}
+
+fn own_name(folder: &Path) -> PathBuf {
+    folder.join(format!("hoplo-{}", me()))
+}
+
+impl Base {
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub(crate) fn folder(&self) -> &Folder {
+        &self.0
+    }
+
+    /// Sessions whose daemon lives, newest first.
+    pub fn live(&self) -> Vec<Session> {
+        let mut sessions = self.sessions();
+        sessions.retain(Session::is_live);
+        sessions.reverse();
+        sessions
+    }
+
+    /// The head that `hoplo start --head` left, if it lives.
+    pub fn current(&self) -> Option<Session> {
+        self.newest_head().filter(Session::is_live)
+    }
+
+    /// The session of the last head, if that is dead and left its control store.
+    pub fn left(&self) -> Option<Session> {
+        let session = self.newest_head()?;
+        (session.folder().child(CONTROL).is_ok() && !session.is_live()).then_some(session)
+    }
+
+    /// The right to be the head of this base (FOLDER-6).
+    pub fn claim_head(&self) -> Result<Head, HeadError> {
+        Head::claim(self)
+    }
+
+    /// Ends for good what a dead head left.
+    pub fn forget(&self, session: &Session) -> Result<(), HeadError> {
+        let head = self.claim_head()?;
+        session.folder().remove(CONTROL)?;
+        session.remove_remains();
+        self.0.remove(CURRENT)?;
+        head.give_up(self);
+        Ok(())
+    }
+
+    /// Removes what dead daemons left, but for the logs of the last few.
+    pub fn sweep(&self) {
+        let left = self.left().map(|session| session.path().to_path_buf());
+        let mut dead = self.sessions();
+        dead.retain(|session| {
+            !session.is_live() && !is_being_made(session) && left.as_deref() != Some(session.path())
+        });
+        let old = dead.len().saturating_sub(LOGS_KEPT);
+        for session in &dead[..old] {
+            let name = session.path().file_name().expect("it has the name that it was found by");
+            // What cannot be removed now is swept again.
+            let _ = self.0.remove(name);
+        }
+        for session in &dead[old..] {
+            session.remove_remains();
+        }
+    }
+
+    fn newest_head(&self) -> Option<Session> {
+        let path = self.0.link(CURRENT)?;
+        let here = path.parent() == Some(self.path());
+        match path.file_name().and_then(|name| name.to_str()) {
+            Some(name) if here => self.0.child(name).map(Session::of).ok(),
+            Some(_) | None => Session::open(&path).ok(),
+        }
+    }
+
+    /// Oldest first: their names begin with the time. Other folders are no business of ours.
+    fn sessions(&self) -> Vec<Session> {
+        let names = self.0.names().unwrap_or_default();
+        let names = names.iter().filter_map(|name| name.to_str());
+        let sessions = names.filter(|name| is_session_name(name));
+        sessions.filter_map(|name| self.0.child(name).map(Session::of).ok()).collect()
+    }
+}
+
+/// `session-<microseconds>-<pid>`
+fn is_session_name(name: &str) -> bool {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let parts = name.strip_prefix("session-").and_then(|rest| rest.split_once('-'));
+    parts.is_some_and(|(micros, pid)| number(micros) && number(pid))
+}
+
+fn is_being_made(session: &Session) -> bool {
+    let stat = |name: &str| rustix::fs::statat(session.folder(), name, AtFlags::SYMLINK_NOFOLLOW);
+    let Ok(found) = rustix::fs::fstat(session.folder()) else { return false };
+    let made = SystemTime::UNIX_EPOCH + Duration::from_secs(found.st_mtime.max(0).cast_unsigned());
+    stat(LOCK).is_err() && stat(LOGS).is_err() && made.elapsed().is_ok_and(|age| age < MAKING)
+}

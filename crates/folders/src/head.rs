@@ -1,0 +1,99 @@
+//! One head at a time (FOLDER-6): a file in the base that the head's daemon keeps locked.
+//!
+//! Its daemon writes its pid into it, and removes it at an orderly end. Whoever locks a file that is not in
+//! the base any more was beaten by a removal, and tries again.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{AtFlags, FlockOperation, OFlags, flock};
+use rustix::io::Errno;
+
+use crate::base::Base;
+use crate::join::Wait;
+
+const HEAD: &str = "head";
+
+/// A daemon that was killed holds its locks until the kernel is done with it; one that starts does not listen yet.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// As long as it lives, nobody else is the head.
+#[derive(Debug)]
+pub struct Head(File);
+
+/// Why this one cannot be the head.
+#[derive(Debug, thiserror::Error)]
+pub enum HeadError {
+    #[error(
+        "a head runs already (pid {pid}, {}): connect with hoplo.init(address=\"auto\"), or stop it with `hoplo stop`",
+        session.display()
+    )]
+    Runs { pid: u32, session: PathBuf },
+    #[error(
+        "process {pid} is the head of {} and neither answers nor ends: wait, or kill it (`kill -9 {pid}`), then start \
+         again",
+        base.display()
+    )]
+    Stuck { pid: u32, base: PathBuf },
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl Head {
+    /// Waits for one that ends or begins.
+    pub(crate) fn claim(base: &Base) -> Result<Self, HeadError> {
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            let found = Self::try_claim(base)?;
+            let pid = match found {
+                Ok(head) => return Ok(head),
+                Err(pid) => pid,
+            };
+            if let Some(session) = base.current()
+                && let Ok(joined) = session.connect(&mut Wait::at_most(Duration::ZERO))
+            {
+                let session = session.path().to_path_buf();
+                return Err(HeadError::Runs { pid: joined.pid, session });
+            }
+            if Instant::now() > patience {
+                return Err(HeadError::Stuck { pid, base: base.path().to_path_buf() });
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Or who holds it, as far as it is known.
+    fn try_claim(base: &Base) -> io::Result<Result<Self, u32>> {
+        loop {
+            let flags = OFlags::CREATE | OFlags::RDWR;
+            let mut file = base.folder().file(HEAD, flags)?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => {
+                    let mut text = String::new();
+                    // It may not have written yet.
+                    let _ = (&mut file).take(20).read_to_string(&mut text);
+                    return Ok(Err(text.trim().parse().unwrap_or(0)));
+                }
+                Err(errno) => return Err(errno.into()),
+            }
+            let there = rustix::fs::statat(base.folder(), HEAD, AtFlags::SYMLINK_NOFOLLOW);
+            let ours = rustix::fs::fstat(&file)?;
+            if there.is_ok_and(|there| (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)) {
+                file.set_len(0)?;
+                file.rewind()?;
+                write!(file, "{}", std::process::id())?;
+                return Ok(Ok(Self(file)));
+            }
+        }
+    }
+
+    /// Another may be the head.
+    pub(crate) fn give_up(self, base: &Base) {
+        // While it is locked: afterwards it may be somebody else's.
+        let _ = base.folder().remove(HEAD);
+        drop(self.0);
+    }
+}
