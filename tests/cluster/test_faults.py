@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Cluster, Etcd, MakeCluster, run, until
+from conftest import HOPLO, Cluster, Etcd, MakeCluster, run, until
 
 ENDED_MIN = 200
 
@@ -96,6 +96,52 @@ def test_all_die_at_once_and_nothing_is_lost(make_cluster: MakeCluster) -> None:
         node.start()
     cluster.until_whole(3)
     settled(cluster)
+
+
+@pytest.mark.parametrize("gone", [0, 1, 2], ids=["head", "middle", "tail"])
+def test_a_shard_goes_on_though_one_of_all_that_died_never_returns(
+    make_cluster: MakeCluster, gone: int
+) -> None:
+    """A coordinator that had just begun took the one it had not heard of for alive, and gave it the chain."""
+    cluster = make_cluster(fsync="always")
+    work(cluster, 5)
+    until(lambda: cluster.status()[cluster.nodes[0].address]["shards"][0]["applied"] > 20)
+    missing = cluster.node(cluster.members()[gone])
+    for node in cluster.nodes:
+        node.kill()
+    for node in cluster.nodes:
+        if node is not missing:
+            node.start()
+    cluster.until_whole(2)
+    settled(cluster)
+
+
+def test_a_shard_whose_disks_are_gone_goes_on_when_an_operator_accepts_the_loss(
+    make_cluster: MakeCluster,
+) -> None:
+    cluster = make_cluster(fsync="always")
+    fill(cluster, 100)
+    assert "no shard waits" in run("restore", "--cluster-file", cluster.file)
+    for node in cluster.nodes:
+        node.kill()
+        shutil.rmtree(node.folder)
+        node.start()
+    until(lambda: "everything in it is lost" in run_both("restore", "--cluster-file", cluster.file))
+    error = run("restore", "--cluster-file", cluster.file, check=False)
+    assert "nothing was changed" in error and "--accept-loss" in error
+    assert not cluster.whole(), "it waits until it is told"
+    run("restore", "--cluster-file", cluster.file, "--accept-loss")
+    cluster.until_whole(3)
+    work(cluster, 1)
+    settled(cluster)
+
+
+def run_both(*args: str | Path) -> str:
+    """What a command prints, whether it did its work or not."""
+    done = subprocess.run(
+        [HOPLO, "control", *args], capture_output=True, text=True, timeout=30, check=False
+    )
+    return done.stdout + done.stderr
 
 
 def test_an_empty_cluster_survives_that_all_die(make_cluster: MakeCluster) -> None:

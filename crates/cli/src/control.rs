@@ -3,6 +3,7 @@
 mod ask;
 mod bench;
 mod history;
+mod restore;
 mod watch;
 mod wish;
 
@@ -42,6 +43,8 @@ pub(crate) enum ControlCommand {
     Move(wish::MoveArgs),
     /// Empty a control node: its replicas move to others, and it gets no new ones
     Drain(wish::DrainArgs),
+    /// What is left of shards whose disks are gone, and, with --accept-loss, go on with that
+    Restore(restore::RestoreArgs),
     /// Measures latency or throughput of a running cluster
     #[command(hide = true)]
     Bench(bench::BenchArgs),
@@ -119,6 +122,7 @@ pub(crate) fn run(command: &ControlCommand) -> anyhow::Result<()> {
         ControlCommand::Metrics(target) => metrics(target),
         ControlCommand::Move(args) => wish::move_replica(args),
         ControlCommand::Drain(args) => wish::drain(args),
+        ControlCommand::Restore(args) => restore::run(args),
         ControlCommand::Bench(args) => bench::run(args),
         ControlCommand::History(args) => history::run(args),
         ControlCommand::Watch(args) => watch::run(args),

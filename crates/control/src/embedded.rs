@@ -175,6 +175,7 @@ impl Embedded {
             joining: None,
             added: None,
             old_tail_gone: true,
+            history: Epoch::first(),
         }));
         // Without a base it takes nothing, and it begins one only in epoch 1.
         if !begins && holding.epoch == Epoch(0) {

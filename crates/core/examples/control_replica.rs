@@ -26,6 +26,7 @@ fn chain(count: u64) -> Vec<Replica> {
         joining: None,
         added: None,
         old_tail_gone: true,
+        history: Epoch::first(),
     };
     let mut replicas = Vec::new();
     for number in 0..count {

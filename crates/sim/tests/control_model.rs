@@ -152,6 +152,7 @@ impl State {
             joining,
             added,
             old_tail_gone,
+            history: Epoch::first(),
         });
     }
 
@@ -303,6 +304,7 @@ impl Model for Bound {
             joining: None,
             added: None,
             old_tail_gone: true,
+            history: Epoch::first(),
         };
         let mut state = State {
             now,

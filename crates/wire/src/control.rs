@@ -72,6 +72,13 @@ pub struct ShardId(pub u16);
 )]
 pub struct Epoch(pub u64);
 
+impl Epoch {
+    /// The one in which a shard begins.
+    pub fn first() -> Self {
+        Self(1)
+    }
+}
+
 /// Random, chosen by the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClientId(pub u64);
@@ -188,6 +195,10 @@ pub struct ChainConfig {
     /// The tail of the epoch before is a member still, or its process is known to be gone: nobody needs
     /// to wait for its lease. It says nothing about epochs that a replica did not see.
     pub old_tail_gone: bool,
+    /// The epoch in which the shard's history began: the first one, or the one in which an operator had it go on with
+    /// less than was acknowledged. What was said of entries in older epochs is void.
+    #[serde(default = "Epoch::first")]
+    pub history: Epoch,
 }
 
 /// What an operator asked for and is not done yet; new members come by registering.
@@ -197,6 +208,9 @@ pub enum Wish {
     Leave { node: NodeId },
     /// One replica of one shard; done once the member on `from` is not one any more.
     Move { shard: ShardId, from: NodeId, to: NodeId },
+    /// The shard, which waits in this epoch for disks that are gone, shall go on with what is left of it, though that may be
+    /// less than was acknowledged; done with the next epoch.
+    AcceptLoss { shard: ShardId, epoch: Epoch },
 }
 
 /// The coordinator that acts.

@@ -1,7 +1,7 @@
 //! What operators want: `hoplo control move` and `hoplo control drain`. The coordinator that acts takes the wish into the
 //! configuration and works on it; the command returns when the wish is there, so that no crash loses it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -53,31 +53,34 @@ pub(crate) struct DrainArgs {
 }
 
 pub(crate) fn move_replica(args: &MoveArgs) -> anyhow::Result<()> {
-    let nodes = Nodes::find(&args.operator)?;
+    let nodes = Nodes::find(&args.operator.cluster_file)?;
     let (from, to) = (nodes.named(&args.from)?, nodes.named(&args.to)?);
-    nodes.wish(&args.operator, &Wish::Move { shard: ShardId(args.shard), from, to })
+    nodes.operate(&args.operator, &Wish::Move { shard: ShardId(args.shard), from, to })
 }
 
 pub(crate) fn drain(args: &DrainArgs) -> anyhow::Result<()> {
-    let nodes = Nodes::find(&args.operator)?;
-    nodes.wish(&args.operator, &Wish::Leave { node: nodes.named(&args.node)? })
+    let nodes = Nodes::find(&args.operator.cluster_file)?;
+    nodes.operate(&args.operator, &Wish::Leave { node: nodes.named(&args.node)? })
 }
 
 /// The cluster as it says it is.
-struct Nodes {
+pub(super) struct Nodes {
     cluster: Cluster,
     /// Address and number: of those that answer, and of those in the configuration.
     known: Vec<(String, NodeId)>,
     /// Where the coordinator is that acts.
     acting: String,
+    /// What that one says about shards that cannot go on.
+    pub(super) losses: Value,
 }
 
 impl Nodes {
-    fn find(operator: &Operator) -> anyhow::Result<Self> {
-        let cluster = Cluster::load(&operator.cluster_file)?;
+    pub(super) fn find(cluster_file: &Path) -> anyhow::Result<Self> {
+        let cluster = Cluster::load(cluster_file)?;
         let found = parsed(ask_nodes(&cluster, cluster.nodes.clone(), &Question::Status)?)?;
         let mut known = Vec::new();
         let mut acting = None;
+        let mut losses = Value::Null;
         for (address, status) in &found {
             let Ok(status) = status else { continue };
             let number = status["replica"]["node"].as_str().unwrap_or_default();
@@ -90,6 +93,7 @@ impl Nodes {
             }
             if status["coordinator"]["acts"] == Value::Bool(true) {
                 acting = Some(address.clone());
+                losses = status["coordinator"]["losses"].clone();
             }
         }
         known.sort();
@@ -100,7 +104,7 @@ impl Nodes {
             .collect();
         let nobody = || format!("no coordinator acts now; {}", said.join("; "));
         let acting = acting.with_context(nobody)?;
-        Ok(Self { cluster, known, acting })
+        Ok(Self { cluster, known, acting, losses })
     }
 
     fn named(&self, name: &str) -> anyhow::Result<NodeId> {
@@ -113,9 +117,21 @@ impl Nodes {
         bail!("no node {name:?} is known; there are {}", all.collect::<Vec<_>>().join(", "))
     }
 
-    /// Until it is written down.
-    fn wish(&self, operator: &Operator, wish: &Wish) -> anyhow::Result<()> {
+    fn operate(&self, operator: &Operator, wish: &Wish) -> anyhow::Result<()> {
         let wished = !operator.undo;
+        self.wish(wish, wished)?;
+        if operator.json {
+            println!("{}", json!({ "wish": wish, "wished": wished }));
+        } else if wished {
+            println!("it will be done; `hoplo control members` shows how far it is");
+        } else {
+            println!("it was taken back; what has moved stays where it is");
+        }
+        Ok(())
+    }
+
+    /// Until it is written down.
+    pub(super) fn wish(&self, wish: &Wish, wished: bool) -> anyhow::Result<()> {
         let ask = |question| {
             let mut said = ask_nodes(&self.cluster, vec![self.acting.clone()], &question)?;
             let (node, answer) = said.pop().context("one node was asked")?;
@@ -127,21 +143,13 @@ impl Nodes {
             let status: Value = serde_json::from_str(&ask(Question::Status)?)?;
             let config = config_of(&status)?.context("the configuration is gone")?;
             if (config.wishes.contains(wish) || is_fulfilled(wish, &config)) == wished {
-                break;
+                return Ok(());
             }
             if Instant::now() > until {
                 bail!("{} took it, but has not written it down", self.acting);
             }
             std::thread::sleep(LOOK_AGAIN);
         }
-        if operator.json {
-            println!("{}", json!({ "wish": wish, "wished": wished }));
-        } else if wished {
-            println!("it will be done; `hoplo control members` shows how far it is");
-        } else {
-            println!("it was taken back; what has moved stays where it is");
-        }
-        Ok(())
     }
 }
 
@@ -162,9 +170,14 @@ fn config_of(status: &Value) -> anyhow::Result<Option<ClusterConfig>> {
     }))
 }
 
-/// A replica that has moved is not wished any more.
+/// A replica that has moved is not wished any more, nor a loss accepted once the shard goes on.
 fn is_fulfilled(wish: &Wish, config: &ClusterConfig) -> bool {
-    let Wish::Move { shard, from, .. } = wish else { return false };
-    let chain = config.shards.get(usize::from(shard.0));
-    chain.is_some_and(|chain| chain.members.iter().all(|it| it.replica.node != *from))
+    let chain = |shard: &ShardId| config.shards.get(usize::from(shard.0));
+    match wish {
+        Wish::Leave { .. } => false,
+        Wish::Move { shard, from, .. } => {
+            chain(shard).is_some_and(|it| it.members.iter().all(|it| it.replica.node != *from))
+        }
+        Wish::AcceptLoss { shard, epoch } => chain(shard).is_some_and(|it| it.epoch > *epoch),
+    }
 }

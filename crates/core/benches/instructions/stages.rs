@@ -80,6 +80,7 @@ impl Chain {
             joining: None,
             added: None,
             old_tail_gone: true,
+            history: Epoch::first(),
         };
         let start = |number| {
             let mut options = ReplicaOptions::new(id(number), ShardId(0));

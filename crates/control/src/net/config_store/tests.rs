@@ -19,6 +19,7 @@ fn config(epoch: u64) -> ClusterConfig {
         joining: None,
         added: None,
         old_tail_gone: false,
+        history: Epoch::first(),
     };
     ClusterConfig {
         cluster: ClusterId(u128::MAX - 3),

@@ -1,5 +1,6 @@
 //! What a process says about itself: `hoplo control status`, `members`, `metrics`, and `compact`.
 
+use hoplo_core::control::coordinator::Loss;
 use hoplo_core::control::replica::Event;
 use serde_json::{Value, json};
 
@@ -30,6 +31,7 @@ impl Server {
                         "wished": chain.wished, "why": chain.why })
             });
             json!({ "acts": machine.acts(), "chains": chains.collect::<Vec<_>>(),
+                    "losses": machine.losses(self.now()).iter().map(loss).collect::<Vec<_>>(),
                     "story": machine.story() })
         });
         json!({
@@ -84,4 +86,16 @@ impl Server {
     fn shard_reports(&self) -> Vec<ShardReport> {
         self.hosted.values().map(super::Hosted::report).collect()
     }
+}
+
+/// A shard that waits for disks that may be gone.
+fn loss(loss: &Loss) -> Value {
+    let left = loss.left.as_ref().map(|left| {
+        let last = left.last.map(|(epoch, index)| json!({ "epoch": epoch.0, "index": index }));
+        json!({ "node": format!("{:016x}", left.member.replica.node.0),
+                "address": left.member.address, "last": last })
+    });
+    let silent = loss.silent.iter().map(|it| format!("{:016x}", it.node.0));
+    json!({ "shard": loss.shard.0, "epoch": loss.epoch.0, "left": left,
+            "silent": silent.collect::<Vec<_>>() })
 }

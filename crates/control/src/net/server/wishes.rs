@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use hoplo_base::NodeId;
-use hoplo_core::control::coordinator::Event;
-use hoplo_wire::control::{ClusterConfig, Speaker, ToCoordinator, Wish};
+use hoplo_core::control::coordinator::{Event, Loss};
+use hoplo_wire::control::{ChainConfig, ClusterConfig, ShardId, Speaker, ToCoordinator, Wish};
 
 use super::Server;
 
@@ -34,6 +34,14 @@ enum Unwise {
     NoneFree { stay: usize, replication: u8 },
     #[error("nobody asked for that")]
     NotWished,
+    #[error(
+        "shard {0} waits for nothing that is gone: a member that has everything lives, may live, or is back"
+    )]
+    NothingLost(u16),
+    #[error("shard {shard} went on: it is in epoch {epoch} now")]
+    WentOn { shard: u16, epoch: u64 },
+    #[error("no process that could hold shard {0} is connected: start one first")]
+    NobodyLeft(u16),
 }
 
 impl Server {
@@ -48,7 +56,8 @@ impl Server {
 
     fn judge_wish(&self, wish: &Wish, wished: bool) -> Result<(), Unwise> {
         let machine = self.coordinating.as_ref().map(|it| &it.machine).filter(|it| it.acts());
-        let config = machine.ok_or(Unwise::NotActing)?.config().ok_or(Unwise::NoConfig)?;
+        let machine = machine.ok_or(Unwise::NotActing)?;
+        let config = machine.config().ok_or(Unwise::NoConfig)?;
         if !wished {
             return if config.wishes.contains(wish) { Ok(()) } else { Err(Unwise::NotWished) };
         }
@@ -56,12 +65,17 @@ impl Server {
         if self.holds_replicas {
             running.insert(self.me.replica.node);
         }
-        judge(config, &running, wish)
+        judge(config, &running, &machine.losses(self.now()), wish)
     }
 }
 
-/// `running`: the nodes that may hold replicas and are connected.
-fn judge(config: &ClusterConfig, running: &BTreeSet<NodeId>, wish: &Wish) -> Result<(), Unwise> {
+/// `running`: the nodes that may hold replicas and are connected; `losses`: the shards that cannot go on by themselves.
+fn judge(
+    config: &ClusterConfig,
+    running: &BTreeSet<NodeId>,
+    losses: &[Loss],
+    wish: &Wish,
+) -> Result<(), Unwise> {
     let leaves = |node: NodeId| config.wishes.contains(&Wish::Leave { node });
     match *wish {
         Wish::Leave { node } => {
@@ -78,9 +92,7 @@ fn judge(config: &ClusterConfig, running: &BTreeSet<NodeId>, wish: &Wish) -> Res
             Ok(())
         }
         Wish::Move { shard, from, to } => {
-            let shards = config.shards.len();
-            let chain = config.shards.get(usize::from(shard.0));
-            let chain = chain.ok_or(Unwise::UnknownShard { shard: shard.0, shards })?;
+            let chain = chain_of(config, shard)?;
             let holds = |node: NodeId| chain.members.iter().any(|it| it.replica.node == node);
             if !holds(from) {
                 return Err(Unwise::NotThere { node: from.0, shard: shard.0 });
@@ -96,13 +108,29 @@ fn judge(config: &ClusterConfig, running: &BTreeSet<NodeId>, wish: &Wish) -> Res
             }
             Ok(())
         }
+        Wish::AcceptLoss { shard, epoch } => {
+            let chain = chain_of(config, shard)?;
+            if chain.epoch != epoch {
+                return Err(Unwise::WentOn { shard: shard.0, epoch: chain.epoch.0 });
+            }
+            let loss = losses.iter().find(|loss| loss.shard == shard);
+            let loss = loss.ok_or(Unwise::NothingLost(shard.0))?;
+            loss.left.as_ref().map(|_| ()).ok_or(Unwise::NobodyLeft(shard.0))
+        }
     }
+}
+
+fn chain_of(config: &ClusterConfig, shard: ShardId) -> Result<&ChainConfig, Unwise> {
+    let shards = config.shards.len();
+    let chain = config.shards.get(usize::from(shard.0));
+    chain.ok_or(Unwise::UnknownShard { shard: shard.0, shards })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hoplo_wire::control::{ChainConfig, ClusterId, Epoch, Member, ReplicaId, ShardId};
+    use hoplo_core::control::coordinator::Left;
+    use hoplo_wire::control::{ClusterId, Epoch, Member, ReplicaId};
 
     /// One shard on the nodes 1 and 2.
     fn config(wishes: Vec<Wish>) -> ClusterConfig {
@@ -117,6 +145,7 @@ mod tests {
             joining: None,
             added: None,
             old_tail_gone: true,
+            history: Epoch::first(),
         };
         let (cluster, acting) = (ClusterId(1), None);
         ClusterConfig { cluster, replication: 2, shards: vec![chain], acting, wishes }
@@ -124,7 +153,7 @@ mod tests {
 
     fn judged(running: &[u64], wishes: Vec<Wish>, wish: Wish) -> Result<(), Unwise> {
         let running = running.iter().copied().map(NodeId).collect();
-        judge(&config(wishes), &running, &wish)
+        judge(&config(wishes), &running, &[], &wish)
     }
 
     fn leave(node: u64) -> Wish {
@@ -146,6 +175,20 @@ mod tests {
         // It does not run any more, and another one takes its place.
         assert_eq!(judged(&[2, 3], vec![], leave(1)), Ok(()));
         assert_eq!(judged(&[1, 2], vec![], leave(9)), Err(Unwise::UnknownNode(9)));
+    }
+
+    #[test]
+    fn a_loss_is_accepted_only_where_there_is_one() {
+        let judged = |epoch: u64, losses: &[Loss]| {
+            let wish = Wish::AcceptLoss { shard: ShardId(0), epoch: Epoch(epoch) };
+            judge(&config(vec![]), &BTreeSet::new(), losses, &wish)
+        };
+        let loss = |left| Loss { shard: ShardId(0), epoch: Epoch(1), left, silent: vec![] };
+        let member = config(vec![]).shards[0].members[0].clone();
+        assert_eq!(judged(1, &[loss(Some(Left { member, last: None }))]), Ok(()));
+        assert_eq!(judged(1, &[loss(None)]), Err(Unwise::NobodyLeft(0)));
+        assert_eq!(judged(1, &[]), Err(Unwise::NothingLost(0)));
+        assert_eq!(judged(2, &[]), Err(Unwise::WentOn { shard: 0, epoch: 1 }));
     }
 
     #[test]

@@ -51,12 +51,16 @@ impl Client {
     fn adopt(&mut self, now: Instant, config: ClusterConfig, effects: &mut Vec<Effect>) {
         let first = self.config.is_none();
         let mut changed = BTreeSet::new();
+        let mut lost = Vec::new();
         if first {
             self.shards = config.shards.iter().cloned().map(Shard::new).collect();
         }
         for (number, chain) in config.shards.iter().enumerate() {
             let shard = &mut self.shards[number];
             if first || chain.epoch > shard.chain.epoch {
+                if chain.history > shard.chain.epoch {
+                    lost.push(number);
+                }
                 shard.chain = chain.clone();
                 shard.retry_at = None;
                 shard.retry_after = Duration::ZERO;
@@ -69,6 +73,11 @@ impl Client {
         let shards = self.shards.iter().map(|shard| shard.chain.clone()).collect();
         self.config = Some(ClusterConfig { shards, ..config });
         self.link(effects);
+        for number in lost {
+            // Nothing that this client knows of the shard's history need be so any more.
+            self.session_over(now, number, 0, effects);
+            self.subscriptions_void(number, effects);
+        }
         for number in changed {
             self.send_all_again(now, number, effects);
         }

@@ -147,6 +147,19 @@ impl Client {
         effects.push(Effect::Missed { subscription, shard, oldest });
     }
 
+    /// The shard's history went on from before what was told: nobody has another beginning than the table itself.
+    pub(super) fn subscriptions_void(&mut self, number: usize, effects: &mut Vec<Effect>) {
+        let shard = self.shards[number].chain.shard;
+        for (&subscription, known) in &mut self.subscriptions {
+            let Some(cursor) = known.shards.get_mut(&shard) else { continue };
+            let told = cursor.missed;
+            (cursor.at, cursor.tail, cursor.missed) = (0, None, true);
+            if !told {
+                effects.push(Effect::Missed { subscription, shard, oldest: 1 });
+            }
+        }
+    }
+
     pub(super) fn on_subscription_ended(
         &mut self,
         now: Instant,

@@ -36,6 +36,7 @@ fn chain(shard: u16, epoch: u64, members: &[u64]) -> ChainConfig {
         joining: None,
         added: None,
         old_tail_gone: false,
+        history: Epoch::first(),
     }
 }
 

@@ -277,7 +277,13 @@ impl Client {
 
     /// The shard does not know this client, or not any more: then what is underway was applied or will never
     /// be. Another session begins, with the next seq: no two batches ever have the same.
-    fn session_over(&mut self, now: Instant, number: usize, upto: u64, effects: &mut Vec<Effect>) {
+    pub(super) fn session_over(
+        &mut self,
+        now: Instant,
+        number: usize,
+        upto: u64,
+        effects: &mut Vec<Effect>,
+    ) {
         let window = &mut self.shards[number].updates;
         let batches = std::mem::take(&mut window.batches);
         (window.born, window.open) = (upto, false);

@@ -44,6 +44,7 @@ impl Coordinator {
                 joining: None,
                 added: None,
                 old_tail_gone: true,
+                history: Epoch::first(),
             }
         };
         Some(ClusterConfig {

@@ -1,6 +1,6 @@
 //! What a coordinator knows of replica processes: heartbeats, probes, accusations.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::{Instant, limits};
 use hoplo_wire::control::{
@@ -22,14 +22,24 @@ pub struct Known {
     pub acts: BTreeMap<ShardId, Epoch>,
     /// The newest epoch in which it had caught up.
     pub caught_up: BTreeMap<ShardId, Epoch>,
-    /// A heartbeat, or a probe's answer.
-    heard_at: Instant,
+    heard: Heard,
     /// Probes find nobody who answers since then.
     silent_since: Option<Instant>,
     gone: bool,
     /// When the last probe began.
     probed_at: Option<Instant>,
     probing: bool,
+}
+
+/// When a process last gave a sign of life: a heartbeat, or a probe's answer.
+///
+/// A coordinator that has just begun has heard of nobody. That is no point in time: a clock that begins with the
+/// process has none that is long ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Heard {
+    /// Never, by this coordinator: the document names it.
+    Never,
+    At(Instant),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +69,8 @@ struct Lasting {
 }
 
 impl Known {
-    pub fn new(member: Member, now: Instant) -> Self {
+    /// Nothing was heard of it by this coordinator.
+    pub fn unheard(member: Member) -> Self {
         Self {
             member,
             registered: false,
@@ -67,19 +78,12 @@ impl Known {
             holds: BTreeMap::new(),
             acts: BTreeMap::new(),
             caught_up: BTreeMap::new(),
-            heard_at: now,
+            heard: Heard::Never,
             silent_since: None,
             gone: false,
             probed_at: None,
             probing: false,
         }
-    }
-
-    /// Named in the document, and not heard of by this coordinator.
-    pub fn unsure(member: Member, now: Instant) -> Self {
-        let long_ago =
-            Instant(now.0.saturating_sub(limits::HEARTBEAT_MISSED.as_nanos() as u64 + 1));
-        Self::new(member, long_ago)
     }
 
     pub fn standing(&self, now: Instant) -> Standing {
@@ -88,16 +92,36 @@ impl Known {
             Standing::Gone
         } else if silent || self.unfit {
             Standing::Unfit
-        } else if self.silent_since.is_some() || now.since(self.heard_at) > limits::HEARTBEAT_MISSED
-        {
+        } else if self.silent_since.is_some() || self.is_missed(now) {
             Standing::Unsure
         } else {
             Standing::Alive
         }
     }
 
+    /// It gave a sign of life at `since` or later.
+    pub fn heard_since(&self, since: Instant) -> bool {
+        match self.heard {
+            Heard::Never => false,
+            Heard::At(at) => at >= since,
+        }
+    }
+
+    /// It should have given one by now.
+    fn is_missed(&self, now: Instant) -> bool {
+        match self.heard {
+            Heard::Never => true,
+            Heard::At(at) => now.since(at) > limits::HEARTBEAT_MISSED,
+        }
+    }
+
+    /// When it was asked for the sign of life that proved its death.
+    pub fn gone_since(&self) -> Option<Instant> {
+        self.probed_at.filter(|_| self.gone)
+    }
+
     fn heard(&mut self, now: Instant) {
-        self.heard_at = now;
+        self.heard = Heard::At(now);
         self.silent_since = None;
     }
 }
@@ -160,18 +184,23 @@ impl Coordinator {
         message: ToCoordinator,
         effects: &mut Vec<Effect>,
     ) {
+        if let Speaker::Replica(replica) = from
+            && let Some(known) = self.replicas.get_mut(&replica)
+        {
+            known.heard(now);
+        }
         match message {
             ToCoordinator::Register { member, holds } => {
                 self.on_register(now, from, member, holds, effects);
             }
             ToCoordinator::Heartbeat { replica, epochs } => {
-                let Some(known) = self.registered(now, from, replica, effects) else { return };
+                let Some(known) = self.registered(from, replica, effects) else { return };
                 let newest = epochs.iter().copied().collect();
                 known.acts.extend(epochs);
                 self.tell_if_behind(from, &newest, effects);
             }
             ToCoordinator::CaughtUp { replica, shard, epoch } => {
-                let Some(known) = self.registered(now, from, replica, effects) else { return };
+                let Some(known) = self.registered(from, replica, effects) else { return };
                 known.caught_up.insert(shard, epoch);
             }
             ToCoordinator::Report { shard, epoch, silent } => {
@@ -217,7 +246,7 @@ impl Coordinator {
         if !self.replicas.contains_key(&id) {
             self.newest_at = now;
         }
-        let known = self.replicas.entry(id).or_insert_with(|| Known::new(member.clone(), now));
+        let known = self.replicas.entry(id).or_insert_with(|| Known::unheard(member.clone()));
         known.member = member;
         (known.registered, known.unfit) = (true, false);
         known.holds = holds.into_iter().map(|holding| (holding.shard, holding)).collect();
@@ -235,7 +264,6 @@ impl Coordinator {
     /// A registered replica speaks; it is told to register if this coordinator does not know it.
     fn registered(
         &mut self,
-        now: Instant,
         from: Speaker,
         replica: ReplicaId,
         effects: &mut Vec<Effect>,
@@ -243,10 +271,7 @@ impl Coordinator {
         let known = self.replicas.get_mut(&replica);
         let known = known.filter(|it| it.registered && from == Speaker::Replica(replica));
         match known {
-            Some(known) => {
-                known.heard(now);
-                Some(known)
-            }
+            Some(known) => Some(known),
             None => {
                 let why = format!("{replica:?} is not registered here");
                 let message = FromCoordinator::Refused { why };
@@ -325,8 +350,27 @@ impl Coordinator {
         effects.push(Effect::Answer { to, message: FromCoordinator::NotActing { acting } });
     }
 
-    /// Something is wrong with it, they say.
+    /// Something is wrong with it, they say. Who would go on without it is asked at the same time: that it lived a
+    /// moment before says nothing, for they may have died together.
     pub(super) fn suspect(&mut self, now: Instant, replica: ReplicaId, effects: &mut Vec<Effect>) {
+        self.ask_whether_it_lives(now, replica, effects);
+        let chains = self.config().into_iter().flat_map(|config| &config.shards);
+        let with_it = chains.filter(|chain| place_of(chain, replica).is_some());
+        let others: BTreeSet<ReplicaId> =
+            with_it.flat_map(|chain| chain.members.iter().map(|it| it.replica)).collect();
+        for other in others {
+            if self.replicas.get(&other).is_some_and(|it| !it.heard_since(now)) {
+                self.ask_whether_it_lives(now, other, effects);
+            }
+        }
+    }
+
+    fn ask_whether_it_lives(
+        &mut self,
+        now: Instant,
+        replica: ReplicaId,
+        effects: &mut Vec<Effect>,
+    ) {
         let attempt = self.attempts + 1;
         let Some(known) = self.replicas.get_mut(&replica) else { return };
         if known.gone || known.probing {
@@ -353,7 +397,7 @@ impl Coordinator {
             Probe::Alive => known.heard(now),
             Probe::Refused => known.gone = true,
             // Unless it said something meanwhile.
-            Probe::Silent if known.heard_at <= asked => {
+            Probe::Silent if !known.heard_since(asked) => {
                 known.silent_since.get_or_insert(asked);
             }
             Probe::Silent => {}
@@ -382,12 +426,12 @@ impl Coordinator {
         let missed: Vec<ReplicaId> = self
             .replicas
             .iter()
-            .filter(|(_, it)| now.since(it.heard_at) > limits::HEARTBEAT_MISSED)
+            .filter(|(_, it)| it.is_missed(now))
             .filter(|(_, it)| it.probed_at.is_none_or(|at| now.since(at) >= limits::HEARTBEAT))
             .map(|(id, _)| *id)
             .collect();
         for id in missed {
-            self.suspect(now, id, effects);
+            self.ask_whether_it_lives(now, id, effects);
         }
         self.look_at_the_acting_one(now, effects);
     }

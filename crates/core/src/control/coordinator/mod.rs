@@ -24,12 +24,17 @@
 //! `joining` may lack entries that were acknowledged just before, until it has acted in that epoch. The document says who came last and when
 //! (`added`), its heartbeats say when it acts, and nobody is promoted before that. A chain is never changed to one without a living whole
 //! member. If all of those are gone, the chain waits until one of them returns with its disk: for all
-//! of them during `RESTORE_GRACE`, then the one with the longest log goes on alone and the others join.
+//! of them during `RESTORE_GRACE`, then the one with the longest log goes on alone and the others join. Where their disks
+//! are gone, it waits for an operator (`loss`).
+//!
+//! **Who was never heard of** is not known to live. A coordinator that has just begun knows members by their names in the
+//! document alone, and probes them; and where a member is found dead, only those count as living that gave a sign of
+//! life after it was asked for: they may have died together.
 //!
 //! # Invariants
 //! - CONF-1: an epoch has one configuration of a chain: each change counts one epoch on, and only the swap makes it true.
 //! - CONF-2: the next configuration of a chain has a member that is whole in the one before, or the one that returned with
-//!   the disk of such a member.
+//!   the disk of such a member, or the one with which an operator had it go on.
 //! - CONF-3: members are at most `replication` plus one (while one moves), none twice, no two on one node; who joins is on none of
 //!   their nodes.
 //! - CONF-4: at most one operation on the document is in flight; nothing is announced that is not stored.
@@ -37,6 +42,7 @@
 mod explain;
 mod form;
 mod known;
+mod loss;
 mod plan;
 mod watch;
 
@@ -54,6 +60,7 @@ use hoplo_wire::control::{
 pub use explain::{Explanation, line};
 use known::Accusations;
 pub use known::{Known, Standing};
+pub use loss::{Left, Loss};
 use watch::Watch;
 
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 //!
 //! Each chain takes one step at a time, the first of these that applies:
 //! 1. who is gone, unfit or accused leaves, if a living whole member stays; who joins is replaced at once;
-//! 2. no whole member is left: one that returned with its disk goes on alone (`restore`);
+//! 2. no whole member is left: one that returned with its disk goes on alone (`restore`), or what operators put up with;
 //! 3. who joins and has caught up becomes the tail;
 //! 4. a member that operators want elsewhere leaves once there are enough others;
 //! 5. a chain that is too short gets one who joins.
@@ -11,7 +11,7 @@ use hoplo_base::{Instant, NodeId, limits};
 use hoplo_wire::control::{ChainConfig, ClusterConfig, Epoch, Member, ReplicaId, Wish};
 
 use super::known::place_of;
-use super::{Coordinator, Standing, check_change};
+use super::{Coordinator, Known, Standing, check_change};
 
 impl Coordinator {
     /// The document as it should be; absent if it is that already.
@@ -49,8 +49,8 @@ impl Coordinator {
         let nobody_left = from.members.iter().all(|member| is_member(member.replica));
         let shared = to.members.iter().any(|member| self.is_whole(from, member.replica));
         let returned = to.members.len() == 1 && place_of(from, to.members[0].replica).is_none();
-        assert!(nobody_left || shared || returned, "CONF-2: {from:?} to {to:?}");
-        // Who returned has forgotten to whom it lent: it waits in any case.
+        let accepted = to.history == to.epoch;
+        assert!(nobody_left || shared || returned || accepted, "CONF-2: {from:?} to {to:?}");
         let gone = is_member(old_tail) || self.standing(now, old_tail) == Standing::Gone;
         let promoted = from.joining.as_ref().map(|it| it.replica).filter(|it| is_member(*it));
         // Once it is known to be whole, the document need not ask any more.
@@ -59,7 +59,8 @@ impl Coordinator {
         to.added = added.filter(|(who, _)| is_member(*who));
         // It speaks of the last change of members: one of them may hear of this configuration first.
         let same = to.members == from.members;
-        to.old_tail_gone = if same { from.old_tail_gone } else { gone && !returned };
+        // Who returned has forgotten to whom it lent: it waits in any case.
+        to.old_tail_gone = if same { from.old_tail_gone } else { gone && !returned && !accepted };
         check_change(from, &to);
         to
     }
@@ -80,7 +81,12 @@ impl Coordinator {
         let survives = |member: &&Member| !bad(member);
         let survivors: Vec<Member> = chain.members.iter().filter(survives).cloned().collect();
         if survivors.len() < chain.members.len() {
-            if survivors.iter().any(|it| self.is_sound(now, chain, it.replica)) {
+            let proven_since = self.proven_since(chain);
+            let goes_on = |it: &Member| {
+                self.is_sound(now, chain, it.replica)
+                    && self.replicas[&it.replica].heard_since(proven_since)
+            };
+            if survivors.iter().any(goes_on) {
                 next.members = survivors;
                 if next.joining.is_none() {
                     next.joining = self.candidate(now, config, &next);
@@ -90,6 +96,12 @@ impl Coordinator {
             if let Some(restored) = self.restore(now, chain) {
                 next.members = vec![restored];
                 next.joining = None;
+                return Some(next);
+            }
+            if let Some(left) = self.goes_on_with_loss(now, config, chain) {
+                next.members = vec![left];
+                next.joining = None;
+                next.history = Epoch(chain.epoch.0 + 1);
                 return Some(next);
             }
             return (next.joining != chain.joining).then_some(next);
@@ -111,6 +123,14 @@ impl Coordinator {
             next.joining = self.candidate(now, config, &next);
         }
         (next.joining != chain.joining).then_some(next)
+    }
+
+    /// When the newest of its deaths was asked for: only who gave a sign of life since then outlived them all.
+    fn proven_since(&self, chain: &ChainConfig) -> Instant {
+        let members = chain.members.iter();
+        let deaths =
+            members.filter_map(|it| self.replicas.get(&it.replica).and_then(Known::gone_since));
+        deaths.max().unwrap_or(Instant::ZERO)
     }
 
     /// It has all that was acknowledged in this chain.
@@ -195,12 +215,12 @@ impl Coordinator {
     /// A living process of the member's node which came after it: absent if there is none; without
     /// anything inside if it does not have all that was acknowledged.
     #[allow(clippy::option_option)]
-    fn returned(
+    pub(super) fn returned(
         &self,
         now: Instant,
         chain: &ChainConfig,
         member: &Member,
-    ) -> Option<Option<(&super::Known, Epoch, u64)>> {
+    ) -> Option<Option<(&Known, Epoch, u64)>> {
         let id = member.replica;
         if self.standing(now, id) != Standing::Gone {
             return None;
@@ -220,6 +240,7 @@ impl Coordinator {
         config.wishes.iter().any(|wish| match wish {
             Wish::Leave { node: leaves } => *leaves == node,
             Wish::Move { shard, from, .. } => *shard == chain.shard && *from == node,
+            Wish::AcceptLoss { .. } => false,
         })
     }
 
@@ -259,7 +280,7 @@ impl Coordinator {
         let moves_to = |node: NodeId| {
             config.wishes.iter().any(|wish| match wish {
                 Wish::Move { shard, to, .. } => *shard == chain.shard && *to == node,
-                Wish::Leave { .. } => false,
+                Wish::Leave { .. } | Wish::AcceptLoss { .. } => false,
             })
         };
         let taken = |node: NodeId| {
@@ -284,13 +305,17 @@ impl Coordinator {
     }
 }
 
-/// A replica moves until it is where it should be; a node leaves until it is wanted again.
+/// A replica moves until it is where it should be; a node leaves until it is wanted again; a loss is accepted until the
+/// chain went on, in whatever way.
 fn is_done(wish: &Wish, config: &ClusterConfig) -> bool {
     match wish {
         Wish::Leave { .. } => false,
         Wish::Move { shard, from, .. } => {
             let chain = config.shards.get(usize::from(shard.0));
             chain.is_none_or(|it| it.members.iter().all(|it| it.replica.node != *from))
+        }
+        Wish::AcceptLoss { shard, epoch } => {
+            config.shards.get(usize::from(shard.0)).is_none_or(|it| it.epoch > *epoch)
         }
     }
 }

@@ -9,7 +9,7 @@ use hoplo_wire::control::{
     ShardId, Speaker, ToCoordinator, Wish,
 };
 
-use super::{Coordinator, CoordinatorOptions, Effect, Event, Probe};
+use super::{Coordinator, CoordinatorOptions, Effect, Event, Left, Loss, Probe};
 
 const CLUSTER: ClusterId = ClusterId(7);
 const SHARD: ShardId = ShardId(0);
@@ -39,19 +39,22 @@ fn holding(logged: u64, epoch: u64) -> Holding {
     Holding { shard: SHARD, config: Epoch(epoch), logged, epoch: Epoch(epoch) }
 }
 
+/// One that has just begun, and its clock with it.
+fn coordinator(me: ReplicaId, replication: u8, shards: u16) -> Coordinator {
+    let options = CoordinatorOptions { me: member(me), cluster: CLUSTER, shards, replication };
+    Coordinator::new(options, Instant::ZERO)
+}
+
 impl World {
     fn new(coordinators: u64, replication: u8) -> Self {
         Self::with_shards(coordinators, replication, 1)
     }
 
     fn with_shards(coordinators: u64, replication: u8, shards: u16) -> Self {
-        let start = |number: u64| {
-            let me = member(id(100 + number, 1));
-            let options = CoordinatorOptions { me, cluster: CLUSTER, shards, replication };
-            Coordinator::new(options, Instant(1_000_000_000))
-        };
+        let start = |number: u64| coordinator(id(100 + number, 1), replication, shards);
         let mut world = World {
-            now: Instant(1_000_000_000),
+            // As clocks do that begin with their process.
+            now: Instant::ZERO,
             coordinators: (0..coordinators).map(start).collect(),
             document: None,
             reachable: true,
@@ -132,7 +135,9 @@ impl World {
         self.says(who, ToCoordinator::Register { member: member(who), holds });
     }
 
+    /// A moment after what it said last.
     fn dies(&mut self, who: ReplicaId) {
+        self.now = self.now + Duration::from_millis(1);
         self.processes.remove(&who);
         self.beats.remove(&who);
     }
@@ -140,6 +145,24 @@ impl World {
     fn falls_silent(&mut self, who: ReplicaId) {
         self.processes.insert(who, Probe::Silent);
         self.beats.remove(&who);
+    }
+
+    /// The only coordinator dies, and another process takes its place: with a clock of its own, and knowing nobody.
+    fn coordinator_restarts(&mut self) {
+        let old = self.coordinators.remove(0).options;
+        self.processes.remove(&old.me.replica);
+        let id = id(old.me.replica.node.0, old.me.replica.incarnation + 1);
+        self.processes.insert(id, Probe::Alive);
+        self.coordinators.push(coordinator(id, old.replication, old.shards));
+        self.now = Instant::ZERO;
+        self.all(Event::Tick);
+    }
+
+    fn wishes(&mut self, wish: Wish) {
+        self.all(Event::Heard {
+            from: Speaker::Client(hoplo_wire::control::ClientId(9)),
+            message: ToCoordinator::Wished(wish),
+        });
     }
 
     /// Time goes by; who lives says so, and acts in the newest epoch.
@@ -321,6 +344,87 @@ fn a_chain_that_restarted_whole_goes_on_with_the_longest_log() {
     assert_eq!(world.shape(), "3.2 +2.2", "who joins has the next longest log");
     // It has to wait, also if it hears of this configuration first.
     assert!(!world.chain().old_tail_gone);
+}
+
+/// It took whoever the document names for alive in the first second of its clock, and gave the chain to the one that
+/// never came back.
+#[test]
+fn a_coordinator_that_just_began_relies_on_nobody_of_whom_it_has_not_heard() {
+    for third in [Probe::Refused, Probe::Silent] {
+        let mut world = World::formed(3, 3);
+        for node in 1..=3 {
+            world.dies(id(node, 1));
+        }
+        world.processes.insert(id(3, 1), third);
+        world.coordinator_restarts();
+        world.registers(id(1, 2), vec![holding(5, 1)]);
+        world.registers(id(2, 2), vec![holding(7, 1)]);
+        world.pass(limits::SUSPECT + limits::RESTORE_GRACE * 2);
+        assert_eq!(world.shape(), "2.2 +1.2", "the third is {third:?}");
+    }
+}
+
+/// Two were found dead, the third had said something a moment before: it got the chain, and was dead, too.
+#[test]
+fn members_that_die_together_are_not_left_one_by_one() {
+    let mut world = World::formed(3, 3);
+    world.pass(limits::HEARTBEAT);
+    for node in 1..=3 {
+        world.dies(id(node, 1));
+    }
+    world.all(Event::Lost { from: Speaker::Replica(id(1, 1)) });
+    world.all(Event::Lost { from: Speaker::Replica(id(2, 1)) });
+    assert_eq!(world.shape(), "1.1 2.1 3.1");
+    world.registers(id(1, 2), vec![holding(5, 1)]);
+    world.registers(id(2, 2), vec![holding(7, 1)]);
+    world.pass(limits::RESTORE_GRACE * 2);
+    assert_eq!(world.shape(), "2.2 +1.2");
+}
+
+/// A chain of two whose second member comes back without its disk, and whose first one never does.
+fn a_lost_shard() -> World {
+    let mut world = World::formed(2, 2);
+    (1..=2).for_each(|node| world.dies(id(node, 1)));
+    world.registers(id(2, 2), vec![]);
+    world.pass(limits::SUSPECT + limits::RESTORE_GRACE * 2);
+    assert_eq!(world.shape(), "1.1 2.1");
+    world
+}
+
+#[test]
+fn a_shard_whose_disks_are_gone_says_what_is_left_and_waits_for_an_operator() {
+    let mut world = a_lost_shard();
+    // It was a member once, and lacks what came after it left.
+    world.registers(id(3, 1), vec![holding(4, 1)]);
+    let losses = world.coordinators[0].losses(world.now);
+    let left = Left { member: member(id(3, 1)), last: Some((Epoch(1), 4)) };
+    let loss = Loss { shard: SHARD, epoch: Epoch(1), left: Some(left), silent: vec![] };
+    assert_eq!(losses, [loss]);
+    world.pass(limits::RESTORE_GRACE * 4);
+    assert_eq!(world.shape(), "1.1 2.1");
+    world.wishes(Wish::AcceptLoss { shard: SHARD, epoch: Epoch(1) });
+    assert_eq!(world.shape(), "3.1 +2.2");
+    let chain = world.chain();
+    assert!(!chain.old_tail_gone && chain.history == Epoch(2));
+    world.pass(limits::HEARTBEAT);
+    assert!(world.document.as_ref().unwrap().1.wishes.is_empty());
+    assert_eq!(world.coordinators[0].losses(world.now), []);
+}
+
+#[test]
+fn a_loss_that_is_accepted_is_that_of_one_epoch_and_of_a_chain_that_waits() {
+    let mut world = a_lost_shard();
+    world.wishes(Wish::AcceptLoss { shard: SHARD, epoch: Epoch(7) });
+    world.pass(limits::RESTORE_GRACE * 4);
+    assert_eq!(world.shape(), "1.1 2.1", "it is not in that epoch");
+
+    let mut world = a_lost_shard();
+    world.registers(id(1, 2), vec![holding(9, 1)]);
+    assert_eq!(world.coordinators[0].losses(world.now), [], "it is back with everything");
+    world.wishes(Wish::AcceptLoss { shard: SHARD, epoch: Epoch(1) });
+    world.pass(limits::RESTORE_GRACE * 2);
+    assert_eq!(world.shape(), "1.2 +2.2");
+    assert_eq!(world.chain().history, Epoch(1), "nothing was lost");
 }
 
 #[test]

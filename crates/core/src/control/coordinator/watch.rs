@@ -222,19 +222,19 @@ impl Coordinator {
             self.tell(now, || format!("the document says now: {}", lines.join("; ")));
             effects.push(Effect::Announce(config.clone()));
         }
-        self.know_all(now, &config);
+        self.know_all(&config);
         let wished = |wish: &Wish| config.wishes.contains(wish);
         self.wishes.retain(|(wish, is)| wished(wish) != *is);
         self.document = Some((revision, config));
     }
 
-    /// Every process that the document names is known, and counts as heard of from now on.
-    fn know_all(&mut self, now: Instant, config: &ClusterConfig) {
+    /// Every process that the document names is known; of those that are new, nothing was heard yet.
+    fn know_all(&mut self, config: &ClusterConfig) {
         for member in
             config.shards.iter().flat_map(|chain| chain.members.iter().chain(&chain.joining))
         {
             let known = self.replicas.entry(member.replica);
-            known.or_insert_with(|| super::Known::unsure(member.clone(), now));
+            known.or_insert_with(|| super::Known::unheard(member.clone()));
         }
     }
 

@@ -1,9 +1,9 @@
 //! The coordinator says how the chain is.
 
 use hoplo_base::Instant;
-use hoplo_base::limits::CONTROL_LEASE_WAIT;
-use hoplo_wire::control::{ChainConfig, Chunk, Epoch, Record, Refusal, ReplicaId};
-use std::collections::VecDeque;
+use hoplo_base::limits::{CONTROL_LEASE_WAIT, CONTROL_SESSIONS_ENDED_AT_ONCE};
+use hoplo_wire::control::{ChainConfig, Chunk, ClientId, Record, Refusal, ReplicaId};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::down::Down;
@@ -70,10 +70,11 @@ impl Replica {
         }
     }
 
-    /// The first members of a new shard agree that it is empty.
+    /// The first members of a new shard agree that it is empty; so does the one that goes on where nothing is left.
     fn begin_shard(&mut self) {
         let nothing = !self.has_base() && self.last() == 0;
-        if !nothing || self.epoch() != Epoch(1) {
+        let begins = self.config.as_ref().is_some_and(|config| config.history == config.epoch);
+        if !nothing || !begins {
             return;
         }
         let base = Chunk {
@@ -148,9 +149,26 @@ impl Replica {
             self.ending.extend(&entry.ended);
             self.archiving.entered(entry);
         }
+        self.end_lost_sessions();
         if !matches!(before, Role::Member { place: 0, .. }) {
             let clients = self.sessions.clients().chain(self.entered.keys().copied());
             self.touched = clients.map(|client| (client, now)).collect();
+        }
+    }
+
+    /// The history went on with less than was acknowledged, and nothing was entered since: what clients know of their
+    /// batches is void. Each is told so before it sends another one.
+    fn end_lost_sessions(&mut self) {
+        let config = self.config.as_ref().expect("it was just configured");
+        if !self.has_base() || self.history.last_epoch() >= config.history {
+            return;
+        }
+        let all: BTreeSet<ClientId> =
+            self.sessions.clients().chain(self.entered.keys().copied()).collect();
+        let all: Vec<ClientId> = all.into_iter().collect();
+        for some in all.chunks(CONTROL_SESSIONS_ENDED_AT_ONCE) {
+            self.ending.extend(some);
+            self.enter(None, vec![], some.to_vec());
         }
     }
 }

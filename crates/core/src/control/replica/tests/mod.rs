@@ -185,6 +185,7 @@ impl Cluster {
             joining: joining.map(member),
             added: None,
             old_tail_gone,
+            history: Epoch::first(),
         }
     }
 

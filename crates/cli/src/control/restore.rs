@@ -1,0 +1,114 @@
+//! `hoplo control restore`: a shard whose disks are gone goes on with what is left. By itself it would wait for ever for a
+//! member that had all that was acknowledged, because only an operator knows that nobody will bring its disk back.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use hoplo_wire::control::{Epoch, ShardId, Wish};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::wish::Nodes;
+
+#[derive(Args)]
+pub(crate) struct RestoreArgs {
+    /// What `hoplo control init` wrote
+    #[arg(long)]
+    cluster_file: PathBuf,
+    /// Only this shard
+    #[arg(long)]
+    shard: Option<u16>,
+    /// Go on with what is left, though it may be less than was acknowledged; without it, nothing is changed
+    #[arg(long)]
+    accept_loss: bool,
+    /// For programs
+    #[arg(long)]
+    json: bool,
+}
+
+/// As a coordinator's status says it.
+#[derive(Deserialize)]
+struct Loss {
+    shard: u16,
+    epoch: u64,
+    left: Option<Left>,
+    /// Members that are not proven to be dead.
+    silent: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Left {
+    address: String,
+    last: Option<Last>,
+}
+
+#[derive(Deserialize)]
+struct Last {
+    epoch: u64,
+    index: u64,
+}
+
+pub(crate) fn run(args: &RestoreArgs) -> anyhow::Result<()> {
+    let nodes = Nodes::find(&args.cluster_file)?;
+    let losses: Vec<Loss> = serde_json::from_value(nodes.losses.clone())
+        .context("the coordinator does not say what is lost: is it of this version?")?;
+    let losses: Vec<Loss> =
+        losses.into_iter().filter(|it| args.shard.is_none_or(|shard| it.shard == shard)).collect();
+    if losses.is_empty() {
+        return nothing_lost(args);
+    }
+    if args.json {
+        println!("{}", json!({ "losses": &nodes.losses, "accepted": args.accept_loss }));
+    } else {
+        losses.iter().for_each(|loss| println!("{}", loss.told()));
+    }
+    if !args.accept_loss {
+        bail!(
+            "nothing was changed: bring back a disk of a member, or give --accept-loss to go on with what is left"
+        );
+    }
+    for loss in &losses {
+        let (shard, epoch) = (ShardId(loss.shard), Epoch(loss.epoch));
+        nodes.wish(&Wish::AcceptLoss { shard, epoch }, true)?;
+        if !args.json {
+            println!("shard {}: the loss is accepted", loss.shard);
+        }
+    }
+    Ok(())
+}
+
+fn nothing_lost(args: &RestoreArgs) -> anyhow::Result<()> {
+    if args.json {
+        println!("{}", json!({ "losses": [], "accepted": false }));
+    } else {
+        println!("no shard waits for a disk that is gone");
+    }
+    Ok(())
+}
+
+impl Loss {
+    fn told(&self) -> String {
+        let Self { shard, epoch, .. } = self;
+        let left = match &self.left {
+            None => "no process runs that could go on: start one first".to_string(),
+            Some(Left { address, last: None }) => {
+                format!("nothing is left: everything in it is lost, {address} would begin anew")
+            }
+            Some(Left { address, last: Some(Last { epoch: of, index }) }) => format!(
+                "{address} has what was entered up to entry {index} of epoch {of}; what was \
+                 acknowledged after that is lost, and all clients begin new sessions"
+            ),
+        };
+        let silent = match self.silent.as_slice() {
+            [] => String::new(),
+            silent => format!(
+                "; not proven to be dead: {} (be sure that they do not run: what they acknowledge is lost, too)",
+                silent.join(", ")
+            ),
+        };
+        format!(
+            "shard {shard}: no member of epoch {epoch} is there that had everything; {left}{silent}"
+        )
+    }
+}
