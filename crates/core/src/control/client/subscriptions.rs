@@ -112,6 +112,8 @@ impl Client {
         let told = changes.len();
         changes.retain(|change| change.index > cursor.at);
         cursor.owed += (told - changes.len()) as u32;
+        // What nobody is told nobody consumes: its credit goes back here.
+        effects.extend(cursor.credit(subscription, shard, window));
         if upto <= cursor.at && changes.is_empty() {
             return;
         }
@@ -139,7 +141,10 @@ impl Client {
     ) {
         let Some((cursor, _)) = self.cursor(subscription, shard, from) else { return };
         if oldest <= cursor.at + 1 {
-            // An answer to an older word of ours.
+            // It was asked from an older place, and what lay between was told meanwhile. Nothing is missed, but the
+            // tail has stopped until it is asked again.
+            cursor.tail = None;
+            self.subscribe_again(usize::from(shard.0), false, effects);
             return;
         }
         cursor.missed = true;
@@ -186,13 +191,9 @@ impl Client {
         let Some(cursor) = known.shards.get_mut(&shard) else { return };
         assert!(changes <= cursor.held, "nobody consumes what was not told");
         cursor.held -= changes;
-        let Some(to) = cursor.tail else { return };
-        cursor.owed += changes;
-        // Half the window at a time, so that credit costs few messages.
-        if cursor.owed * 2 >= known.window {
-            let more = std::mem::take(&mut cursor.owed);
-            effects
-                .push(Effect::Send { to, request: Request::Credit { shard, subscription, more } });
+        if cursor.tail.is_some() {
+            cursor.owed += changes;
+            effects.extend(cursor.credit(subscription, shard, known.window));
         }
     }
 
@@ -239,6 +240,15 @@ impl Client {
         let known = self.subscriptions.get_mut(&subscription)?;
         let cursor = known.shards.get_mut(&shard)?;
         (cursor.tail == Some(from)).then_some((cursor, known.window))
+    }
+}
+
+impl Cursor {
+    /// Half the window at a time, so that credit costs few messages.
+    fn credit(&mut self, subscription: u64, shard: ShardId, window: u32) -> Option<Effect> {
+        let to = self.tail.filter(|_| self.owed * 2 >= window)?;
+        let more = std::mem::take(&mut self.owed);
+        Some(Effect::Send { to, request: Request::Credit { shard, subscription, more } })
     }
 }
 

@@ -585,12 +585,14 @@ fn a_subscription_goes_on_at_the_new_tail_without_gap_or_duplicate() {
     assert_eq!(world.subscribed(), [(1, 6, 2)], "two are in the caller's hands");
     world.response(1, changes(5, &[6, 7], 7));
     assert_eq!(world.take(), [told(&[7], 7)]);
+    let credit = |more: u32| {
+        let request = Request::Credit { shard: ShardId(0), subscription: 7, more };
+        Effect::Send { to: replica(1), request }
+    };
     world.response(1, changes(6, &[7], 7));
-    assert_eq!(world.take(), []);
+    assert_eq!(world.take(), [credit(2)], "nobody consumes duplicates");
     world.event(Event::Consumed { subscription: 7, shard: ShardId(0), changes: 3 });
-    let more: Vec<_> = world.take();
-    let credit = Request::Credit { shard: ShardId(0), subscription: 7, more: 5 };
-    assert_eq!(more, [Effect::Send { to: replica(1), request: credit }], "and the duplicates'");
+    assert_eq!(world.take(), [credit(3)]);
 }
 
 #[test]
@@ -627,6 +629,49 @@ fn who_missed_something_reads_again_and_goes_on_from_there() {
     assert_eq!(world.subscribed(), [(1, 100, 4)]);
     world.event(Event::Unsubscribe { subscription: 7 });
     assert_eq!(world.take().len(), 1);
+}
+
+/// The tail stops when it says `Missed`, and the client let that pass: it was told nothing any more.
+#[test]
+fn a_subscription_that_had_passed_what_the_tail_forgot_is_given_credit_again() {
+    let mut world = World::ready();
+    subscribe(&mut world, 4);
+    world.take();
+    world.response(2, changes(3, &[8], 8));
+    world.take();
+    world.response(2, Response::Missed { shard: ShardId(0), subscription: 7, oldest: 9 });
+    assert_eq!(world.subscribed(), [(2, 8, 3)], "nothing was missed");
+    world.response(2, changes(8, &[9], 9));
+    assert_eq!(world.take().len(), 1, "its word counts");
+}
+
+/// The same index may be given to another entry, and the same seq to a batch that the head remembers otherwise.
+#[test]
+fn a_history_that_lost_its_end_voids_cursors_and_sessions() {
+    let mut world = World::ready();
+    subscribe(&mut world, 4);
+    world.call(1, Call::Update(vec![put("a")]));
+    world.take();
+    let mut lossy = chain(0, 5, &[1]);
+    lossy.history = Epoch(5);
+    world.told(config(vec![lossy]));
+    let effects = world.take();
+    let missed = Effect::Missed { subscription: 7, shard: ShardId(0), oldest: 1 };
+    assert!(effects.contains(&missed), "{effects:?}");
+    let late = |effect: &Effect| {
+        matches!(
+            effect,
+            Effect::Finish { call: 1, result: Err(CallError::Late { may_apply: true, .. }) }
+        )
+    };
+    assert!(effects.iter().any(late), "{effects:?}");
+    world.event(Event::Resume { subscription: 7, shard: ShardId(0), after: 2 });
+    assert_eq!(world.subscribed(), [(1, 2, 4)], "from before where it had been");
+    // It lived through a configuration that it was not told of.
+    let mut later = chain(0, 9, &[1]);
+    later.history = Epoch(5);
+    world.told(config(vec![later]));
+    assert_eq!(world.subscribed(), [(1, 2, 4)], "nothing was lost since");
 }
 
 #[test]
