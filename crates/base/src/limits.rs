@@ -72,6 +72,46 @@ pub const NOTICES_BATCH: usize = 64;
 /// Last lines of a worker's output that are kept for its obituary.
 pub const OBITUARY_LINES: usize = 20;
 
+/// A process that was asked to exit has so long before it is killed.
+pub const EXIT_GRACE: Duration = Duration::from_millis(200);
+
+/// An idle worker that was asked to exit runs its exit handlers meanwhile.
+pub const RETIRE_GRACE: Duration = Duration::from_secs(5);
+
+/// The zygote tells a worker's exit status within this time after its end was seen.
+pub const STATUS_PATIENCE: Duration = Duration::from_millis(100);
+
+/// A worker that closed its connection and does not end is killed after this time.
+pub const HANGUP_GRACE: Duration = Duration::from_secs(1);
+
+/// Obituaries that are kept for those who ask too late.
+pub const GRAVES_MAX: usize = 1024;
+
+/// So many slots rest before one is taken again: who still rings a dead process's bell wakes nobody new.
+/// A slot that was never taken costs a page of the segment, so no more rest than that.
+pub const SLOTS_RESTING: usize = 64;
+
+/// Ended jobs that are kept with all they were told.
+pub const JOBS_PAST_MAX: usize = 256;
+
+/// Keys of users that one answer holds.
+pub const KV_KEYS_MAX: usize = 1 << 20;
+
+/// A task whose result is there within this time after it was shared leaves no row.
+pub const LINEAGE_DELAY: Duration = Duration::from_secs(1);
+
+/// What runs with a memory limit is measured so often.
+pub const MEMORY_LIMIT_PERIOD: Duration = Duration::from_millis(100);
+
+/// With less than this share of the memory available somebody has to go.
+pub const MEMORY_AVAILABLE_MIN_PERCENT: u64 = 5;
+
+/// After a kill the kernel needs time to collect the memory.
+pub const MEMORY_KILL_PAUSE: Duration = Duration::from_secs(1);
+
+/// A step in the story of a node: values and frames are long.
+pub const STORY_LINE_BYTES_MAX: usize = 240;
+
 const _: () = assert!(INLINE_BYTES_MAX + 20 * INLINE_REFS_MAX + 4096 <= RING_BYTES / 2);
 const _: () = assert!(CALL_INLINE_BYTES_MAX + 4096 <= RING_BYTES / 2);
 const _: () = assert!(PROCESSES_MAX <= 1 << 16);

@@ -1,4 +1,4 @@
-//! The node's control store, and what a new daemon makes of what an earlier one left in it.
+//! The node's control store: asked by the node (`Question`), and by people.
 //!
 //! ```text
 //!   a driver's own node    tables in memory: they end with the driver
@@ -9,41 +9,22 @@
 //! ```
 //! Rows change during a turn of the loop and are in the log's file before the turn's messages are sent; a
 //! thread syncs it behind. A write that the store refuses (its disk is full) is told to who asked, if
-//! somebody did, and else to `daemon.log`.
-//!
-//! # Lineage
-//! A task whose result was shared while it was pending, and still is after [`LINEAGE_DELAY`], gets a row: who
-//! shares short tasks pays nothing. The row becomes history when the result is there.
-//!
-//! # What is lost
-//! With a daemon go its workers and all objects. So a new one finds rows of what ran: actors become dead and
-//! tasks lost, with the reason, and jobs ended. Kv rows stay as they are; functions stay that a
-//! lost actor or task of their job might be looked at with.
+//! somebody did, and else to `daemon.log`. What a new daemon makes of an old one's rows: `hoplo_core::node`.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::time::Duration;
-
-use hoplo_base::{AnyId, Instant, JobId, ObjectId, TaskId};
+use hoplo_base::{AnyId, Instant};
 use hoplo_control::embedded::{Embedded, EmbeddedOptions};
 use hoplo_control::report;
-use hoplo_core::actors::life::Former;
 use hoplo_core::control::rows::{TaskEntry, TaskState};
 use hoplo_core::control::{
-    ActorEntry, CasError, ControlStore, Entry, EventEntry, FunctionEntry, JobEntry, Key,
-    MemoryStore, NodeEntry, Page, Row, Table,
+    CasError, ControlStore, Entry, FunctionEntry, Key, MemoryStore, Page, Row, Table,
 };
+use hoplo_core::node::{Answer, KEYS_MAX, Question, Rows};
 use hoplo_wire::control::Refusal;
-use hoplo_wire::node::{Notice, SharedState};
-use hoplo_wire::{Failure, FailureKind};
 use serde_json::{Value, json};
 
-use crate::daemon::{Daemon, StartError, Timer};
-use crate::jobs::micros;
+use crate::daemon::{Daemon, StartError};
 use crate::journal;
 use hoplo_folders::SessionDir;
-
-/// A task whose result is there within this time after it was shared leaves no row.
-const LINEAGE_DELAY: Duration = Duration::from_secs(1);
 
 /// Rows that are read at once.
 const PAGE_ROWS: usize = 256;
@@ -52,25 +33,22 @@ const PAGE_ROWS: usize = 256;
 const LOST_TASKS_MAX: usize = 1000;
 
 #[derive(Debug)]
-pub(crate) enum Control {
-    Memory(MemoryStore),
-    Kept(Box<Embedded>),
+pub(crate) struct Control {
+    store: Store,
+    /// What it refused last, which is in the log.
+    refused: Option<String>,
 }
 
-/// Pending results that were shared.
-#[derive(Debug, Default)]
-pub(crate) struct Escaped {
-    /// Looked at when their time has come, in order.
-    fresh: VecDeque<(Instant, ObjectId)>,
-    /// With a row; and the results that were shared of each.
-    written: BTreeMap<TaskId, BTreeSet<ObjectId>>,
-    timer: bool,
+#[derive(Debug)]
+enum Store {
+    Memory(MemoryStore),
+    Kept(Box<Embedded>),
 }
 
 impl Control {
     pub(crate) fn open(session: &SessionDir, kept: bool) -> Result<Self, StartError> {
         if !kept {
-            return Ok(Self::Memory(MemoryStore::new()));
+            return Ok(Self { store: Store::Memory(MemoryStore::new()), refused: None });
         }
         let folder = session.control();
         let store = Embedded::open(EmbeddedOptions::new(folder.clone())).map_err(|error| {
@@ -80,114 +58,46 @@ impl Control {
             );
             StartError::Control(format!("{error}; {remedy}"))
         })?;
-        Ok(Self::Kept(Box::new(store)))
+        Ok(Self { store: Store::Kept(Box::new(store)), refused: None })
     }
 
     pub(crate) fn kept(&self) -> Option<&Embedded> {
-        match self {
-            Self::Memory(_) => None,
-            Self::Kept(store) => Some(store),
+        match &self.store {
+            Store::Memory(_) => None,
+            Store::Kept(store) => Some(store),
         }
     }
 
-    /// Before anybody hears of this turn.
-    pub(crate) fn flush(&mut self) -> Result<(), Refusal> {
-        match self {
-            Self::Memory(_) => Ok(()),
-            Self::Kept(store) => store.flush(),
+    /// At the end of a turn: before anybody hears of it.
+    pub(crate) fn flush(&mut self) {
+        let flushed = self.try_flush();
+        if flushed.is_ok() && self.refused.is_some() {
+            let works = self.kept().is_none_or(|store| store.status().disk.is_none());
+            self.refused = self.refused.take().filter(|_| !works);
+        }
+        self.note_refusal(flushed.err());
+    }
+
+    fn try_flush(&mut self) -> Result<(), Refusal> {
+        match &mut self.store {
+            Store::Memory(_) => Ok(()),
+            Store::Kept(store) => store.flush(),
         }
     }
 
-    /// Nothing is written after this.
-    pub(crate) fn close(&mut self) -> Result<(), Refusal> {
-        match std::mem::replace(self, Self::Memory(MemoryStore::new())) {
-            Self::Memory(_) => Ok(()),
-            Self::Kept(store) => store.close(),
-        }
-    }
-
-    pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.kept().and_then(Embedded::next_deadline)
-    }
-
-    pub(crate) fn on_time(&mut self, now: Instant) {
-        if self.next_deadline().is_some_and(|at| at <= now)
-            && let Self::Kept(store) = self
-        {
-            store.tick();
-        }
-    }
-
-    fn store(&self) -> &dyn ControlStore {
-        match self {
-            Self::Memory(store) => store,
-            Self::Kept(store) => &**store,
-        }
-    }
-
-    fn store_mut(&mut self) -> &mut dyn ControlStore {
-        match self {
-            Self::Memory(store) => store,
-            Self::Kept(store) => &mut **store,
-        }
-    }
-
-    /// All rows of a table in order.
-    fn entries<E: Entry>(&self) -> Vec<E> {
-        let mut entries = Vec::new();
-        let mut from: Option<Vec<u8>> = None;
-        loop {
-            let page = self.scan(E::TABLE, b"", from.as_deref(), PAGE_ROWS);
-            // What does not parse was written by another program; it stays as it is.
-            entries.extend(page.rows.iter().filter_map(|(_, row)| E::from_row(row).ok()));
-            from = page.next;
-            if from.is_none() {
-                return entries;
-            }
-        }
-    }
-}
-
-impl ControlStore for Control {
-    fn get(&self, key: &Key) -> Option<Row> {
-        self.store().get(key)
-    }
-
-    fn put(&mut self, key: Key, value: Vec<u8>) -> Result<u64, Refusal> {
-        self.store_mut().put(key, value)
-    }
-
-    fn finish(&mut self, key: Key, value: Vec<u8>) -> Result<u64, Refusal> {
-        self.store_mut().finish(key, value)
-    }
-
-    fn cas(&mut self, key: Key, expected: u64, value: Vec<u8>) -> Result<u64, CasError> {
-        self.store_mut().cas(key, expected, value)
-    }
-
-    fn delete(&mut self, key: &Key) -> Result<Option<Row>, Refusal> {
-        self.store_mut().delete(key)
-    }
-
-    fn scan(&self, table: Table, prefix: &[u8], from: Option<&[u8]>, limit: usize) -> Page {
-        self.store().scan(table, prefix, from, limit)
-    }
-}
-
-impl Daemon {
     /// Nobody waits for this row: if it cannot be written, the log says so.
-    pub(crate) fn save(&mut self, entry: &impl Entry) {
-        let put = self.control.put(entry.key(), entry.to_value());
+    pub(crate) fn save(&mut self, key: Key, value: Vec<u8>, last: bool) {
+        let store = self.store_mut();
+        let put = if last { store.finish(key, value) } else { store.put(key, value) };
         self.note_refusal(put.err());
     }
 
-    /// The last version of something: history when memory is short.
-    fn save_last(&mut self, entry: &impl Entry) {
-        let put = self.control.finish(entry.key(), entry.to_value());
-        self.note_refusal(put.err());
+    pub(crate) fn forget(&mut self, key: &Key) {
+        let gone = self.store_mut().delete(key);
+        self.note_refusal(gone.err());
     }
 
-    pub(crate) fn note_refusal(&mut self, refusal: Option<Refusal>) {
+    fn note_refusal(&mut self, refusal: Option<Refusal>) {
         let text = refusal.map(|refusal| refusal.to_string());
         if text.is_some() && text != self.refused {
             journal::log(format_args!(
@@ -200,92 +110,112 @@ impl Daemon {
         }
     }
 
-    /// At the end of a turn.
-    pub(crate) fn flush_control(&mut self) {
-        let flushed = self.control.flush();
-        if flushed.is_ok() && self.refused.is_some() {
-            let works = self.control.kept().is_none_or(|store| store.status().disk.is_none());
-            self.refused = self.refused.take().filter(|_| !works);
+    /// What it says to have written is in the log's file.
+    pub(crate) fn answer(&mut self, question: Question) -> Answer {
+        let value = |row: Option<Row>| row.map(|row| row.value);
+        match question {
+            Question::Get { keys } => {
+                Answer::Rows(keys.iter().map(|key| value(self.store().get(key))).collect())
+            }
+            Question::Put { key, value } => {
+                let put = self.store_mut().put(key, value);
+                Answer::Written(put.and_then(|_| self.try_flush()))
+            }
+            Question::Create { key, value: new } => {
+                Answer::Found(match self.store_mut().cas(key.clone(), 0, new) {
+                    Ok(_) => self.try_flush().map(|()| None),
+                    Err(CasError::Conflict { .. }) => Ok(value(self.store().get(&key))),
+                    Err(CasError::Refused(refusal)) => Err(refusal),
+                })
+            }
+            Question::Delete { key } => {
+                let gone = self.store_mut().delete(&key);
+                Answer::Found(gone.and_then(|row| self.try_flush().map(|()| value(row))))
+            }
+            Question::List { table, prefix } => {
+                let page = self.store().scan(table, &prefix, None, KEYS_MAX);
+                Answer::Keys(page.rows.into_iter().map(|(key, _)| key).collect())
+            }
         }
-        self.note_refusal(flushed.err());
     }
 
-    pub(crate) fn event(&mut self, text: String) {
-        self.events += 1;
-        self.save_last(&EventEntry { at_us: micros(), seq: self.events, text });
-    }
-
-    // ---- lineage ----
-
-    /// A result was shared before it was there.
-    pub(crate) fn note_escape(&mut self, notice: &Notice) {
-        let Notice::Shared { object, state: SharedState::Pending { lineage: Some(_) } } = notice
-        else {
-            return;
-        };
-        if self.control.kept().is_some() {
-            self.escaped.fresh.push_back((self.now + LINEAGE_DELAY, *object));
-            self.look_at_escaped_later();
+    /// Nothing is written after this.
+    pub(crate) fn close(&mut self) -> Result<(), Refusal> {
+        match std::mem::replace(&mut self.store, Store::Memory(MemoryStore::new())) {
+            Store::Memory(_) => Ok(()),
+            Store::Kept(store) => store.close(),
         }
     }
 
-    pub(crate) fn look_at_escaped(&mut self) {
-        self.escaped.timer = false;
-        while let Some((at, object)) = self.escaped.fresh.front().copied()
-            && at <= self.now
+    pub(crate) fn next_deadline(&self) -> Option<Instant> {
+        self.kept().and_then(Embedded::next_deadline)
+    }
+
+    pub(crate) fn on_time(&mut self, now: Instant) {
+        if self.next_deadline().is_some_and(|at| at <= now)
+            && let Store::Kept(store) = &mut self.store
         {
-            self.escaped.fresh.pop_front();
-            if let Some(entry) = self.task_entry(object) {
-                let task = entry.task;
-                if !self.escaped.written.contains_key(&task) {
-                    self.save(&entry);
+            store.tick();
+        }
+    }
+
+    fn store(&self) -> &dyn ControlStore {
+        match &self.store {
+            Store::Memory(store) => store,
+            Store::Kept(store) => &**store,
+        }
+    }
+
+    fn store_mut(&mut self) -> &mut dyn ControlStore {
+        match &mut self.store {
+            Store::Memory(store) => store,
+            Store::Kept(store) => &mut **store,
+        }
+    }
+
+    /// All rows of a table in order. What does not parse was written by another program; it stays as it is.
+    fn entries<E: Entry>(&self) -> Vec<E> {
+        let mut entries = Vec::new();
+        self.pages(E::TABLE, |page| {
+            entries.extend(page.rows.iter().filter_map(|(_, row)| E::from_row(row).ok()));
+        });
+        entries
+    }
+
+    fn pages(&self, table: Table, mut take: impl FnMut(&Page)) {
+        let mut from: Option<Vec<u8>> = None;
+        loop {
+            let page = self.store().scan(table, b"", from.as_deref(), PAGE_ROWS);
+            take(&page);
+            from = page.next;
+            if from.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// What an earlier daemon left.
+    fn rows(&self) -> Rows {
+        let mut functions = Vec::new();
+        self.pages(Table::Function, |page| {
+            for (key, row) in &page.rows {
+                if let Ok(entry) = FunctionEntry::from_row(row) {
+                    let key = Key { table: Table::Function, bytes: key.clone() };
+                    functions.push((entry.job, key));
                 }
-                self.escaped.written.entry(task).or_default().insert(object);
             }
-        }
-        let mut done = Vec::new();
-        for (task, objects) in &mut self.escaped.written {
-            objects.retain(|object| self.objects.pending(*object).is_some());
-            if objects.is_empty() {
-                done.push(*task);
-            }
-        }
-        for task in done {
-            self.escaped.written.remove(&task);
-            let row = self.control.get(&hoplo_core::control::rows::task_key(task));
-            if let Some(Ok(mut entry)) = row.map(|row| TaskEntry::from_row(&row)) {
-                entry.state = TaskState::Finished;
-                entry.lineage = None;
-                self.save_last(&entry);
-            }
-        }
-        self.look_at_escaped_later();
-    }
-
-    fn look_at_escaped_later(&mut self) {
-        let waits = !self.escaped.fresh.is_empty() || !self.escaped.written.is_empty();
-        if waits && !std::mem::replace(&mut self.escaped.timer, true) {
-            self.after(LINEAGE_DELAY, Timer::Escaped);
+        });
+        Rows {
+            nodes: self.entries(),
+            jobs: self.entries(),
+            actors: self.entries(),
+            tasks: self.entries(),
+            functions,
         }
     }
+}
 
-    fn task_entry(&self, object: ObjectId) -> Option<TaskEntry> {
-        let (owner, lineage) = self.objects.pending(object)?;
-        let owner = owner.unwrap_or(object.task.owner);
-        let job = self.processes.get(&owner).map_or(JobId(0), |process| process.job);
-        Some(TaskEntry {
-            task: object.task,
-            job,
-            owner,
-            attempt: 0,
-            state: TaskState::Pending,
-            lineage: Some(lineage.clone()),
-            why: None,
-        })
-    }
-
-    // ---- a new daemon ----
-
+impl Daemon {
     /// Makes of the rows of an earlier daemon what is true now.
     pub(crate) fn recall(&mut self) {
         let Some(store) = self.control.kept() else { return };
@@ -301,115 +231,23 @@ impl Daemon {
         if let Some(path) = &start.damaged_archive {
             journal::log(format_args!("the archive was damaged; it lies in {}", path.display()));
         }
-        for mut node in self.control.entries::<NodeEntry>() {
-            if std::mem::replace(&mut node.alive, false) {
-                self.save(&node);
-            }
-        }
-        for mut job in self.control.entries::<JobEntry>() {
-            self.jobs_before = self.jobs_before.max(job.job.0);
-            if job.ended_us.is_none() {
-                job.ended_us = Some(micros());
-                self.save(&job);
-            }
-        }
-        if self.jobs_before == 0 && start.rows == 0 {
-            return;
-        }
-        let mut kept = BTreeSet::new();
-        let actors = self.recall_actors(&mut kept);
-        let tasks = self.recall_tasks(&mut kept);
-        self.drop_old_functions(&kept);
-        self.event(format!("the node was started again; lost: {actors} actors, {tasks} tasks"));
-        journal::log(format_args!(
-            "goes on with the store of an earlier daemon: {} rows, {actors} actors and {tasks} tasks were lost",
-            start.rows
-        ));
-    }
-
-    fn recall_actors(&mut self, kept: &mut BTreeSet<JobId>) -> u64 {
-        let mut lost = 0;
         let mut effects = Vec::new();
-        for mut entry in self.control.entries::<ActorEntry>() {
-            if entry.state != "DEAD" {
-                lost += 1;
-                let text = format!(
-                    "{} {:?} ({}) was {} when its node's daemon ended without stopping it; \
-                     actors do not survive that",
-                    entry.class_name, entry.name, entry.actor, entry.state
-                );
-                entry.failure = Some(Failure::new(FailureKind::ActorDied, text));
-                entry.lost = true;
-                entry.state = "DEAD".to_string();
-                self.save(&entry);
-            }
-            if entry.lost && entry.detached {
-                kept.insert(entry.job);
-            }
-            let unknown = || Failure::new(FailureKind::ActorDied, "it is dead".to_string());
-            let former = Former {
-                actor: entry.actor,
-                class_name: entry.class_name,
-                name: entry.name,
-                namespace: entry.namespace,
-                job: entry.job,
-                detached: entry.detached,
-                incarnation: entry.incarnation,
-                handle: entry.handle,
-                failure: entry.failure.unwrap_or_else(unknown),
-                lost: entry.lost,
-            };
-            self.actors.recall(former, &mut effects);
-        }
-        effects.into_iter().for_each(|effect| self.on_actors(effect));
-        lost
-    }
-
-    fn recall_tasks(&mut self, kept: &mut BTreeSet<JobId>) -> u64 {
-        let mut lost = 0;
-        for mut entry in self.control.entries::<TaskEntry>() {
-            match entry.state {
-                TaskState::Pending => {
-                    lost += 1;
-                    let why = format!(
-                        "{} owned it when the node's daemon ended without stopping it",
-                        entry.owner
-                    );
-                    entry.state = TaskState::Lost;
-                    entry.why = Some(why);
-                    self.save_last(&entry);
-                    kept.insert(entry.job);
-                }
-                TaskState::Lost => {
-                    kept.insert(entry.job);
-                }
-                TaskState::Finished | TaskState::Failed => {}
-            }
-        }
-        lost
-    }
-
-    fn drop_old_functions(&mut self, kept: &BTreeSet<JobId>) {
-        for entry in self.control.entries::<FunctionEntry>() {
-            if !kept.contains(&entry.job) {
-                let gone = self.control.delete(&entry.key());
-                self.note_refusal(gone.err());
-            }
-        }
+        self.node.recall(self.control.rows(), &mut effects);
+        effects.into_iter().for_each(|effect| self.carry_out(effect));
     }
 
     // ---- questions ----
 
     /// For `hoplo control`: as a control node of a cluster answers, with one shard that nobody else holds.
     pub(crate) fn ask_control(&mut self, question: &str) -> Result<Value, String> {
-        match (question, &mut self.control) {
+        match (question, &mut self.control.store) {
             ("status", _) => Ok(self.control_status()),
-            ("metrics", Control::Kept(store)) => {
+            ("metrics", Store::Kept(store)) => {
                 let mut out = report::metrics(&[store.report()]);
                 resident_metric(&mut out);
                 Ok(Value::String(out))
             }
-            ("metrics", Control::Memory(store)) => {
+            ("metrics", Store::Memory(store)) => {
                 let (mut out, tables) = (String::new(), store.tables());
                 let (rows, bytes) = (tables.len() as u64, tables.bytes());
                 report::metric(&mut out, "rows", "gauge", "Rows in memory", rows);
@@ -417,11 +255,11 @@ impl Daemon {
                 resident_metric(&mut out);
                 Ok(Value::String(out))
             }
-            ("compact", Control::Kept(store)) => {
+            ("compact", Store::Kept(store)) => {
                 store.compact();
                 Ok(json!(1))
             }
-            ("compact", Control::Memory(_)) => {
+            ("compact", Store::Memory(_)) => {
                 Err("this node keeps its tables in memory: there is no log".to_string())
             }
             _ => Err(format!("the control store knows no question {question:?}")),
@@ -429,14 +267,14 @@ impl Daemon {
     }
 
     fn control_status(&self) -> Value {
-        let shard = match &self.control {
-            Control::Kept(store) => store.report().json(),
-            Control::Memory(store) => json!({
+        let shard = match &self.control.store {
+            Store::Kept(store) => store.report().json(),
+            Store::Memory(store) => json!({
                 "shard": 0, "epoch": 1, "role": "in memory", "acts": true,
                 "rows": store.tables().len(), "memory_bytes": store.tables().bytes(),
             }),
         };
-        let node = self.node.0;
+        let node = self.node.config().node.0;
         let member = json!({ "address": self.session.path(),
                              "replica": { "node": node, "incarnation": self.incarnation() } });
         json!({

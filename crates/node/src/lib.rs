@@ -1,4 +1,4 @@
-//! The node daemon: a shell around the machines of one node.
+//! The node daemon: a shell around `hoplo_core::node`.
 //!
 //! Start reading at `daemon`. [`run`] is `hoplo daemon`: the daemon with a process of its own.
 
@@ -10,12 +10,10 @@ mod effects;
 mod jobs;
 mod journal;
 mod machine;
-mod memory;
 mod options;
 mod output;
 mod poll;
 mod query;
-mod requests;
 mod spill;
 mod store;
 mod stream;

@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use hoplo_base::{AnyId, ProcessId, ResourceSet};
 use hoplo_core::actors::life::ActorRow;
+use hoplo_core::node::{Kind, Process, state_name};
 use hoplo_core::sched::local::Claimant;
 use hoplo_wire::node::{ActorState, ToClient};
 use serde_json::{Value, json};
 
-use crate::clients::{Kind, Process};
 use crate::daemon::{Daemon, Timer};
-use crate::effects::state_name;
 use crate::{journal, machine};
 
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -50,17 +49,18 @@ impl Daemon {
         let result = match kind.as_str() {
             "nodes" => Ok(self.nodes()),
             "cluster_resources" => {
-                Ok(self.with_store(self.scheduler.total(), |totals| totals.capacity_bytes))
+                Ok(self.with_store(self.node.scheduler.total(), |totals| totals.capacity_bytes))
             }
-            "available_resources" => Ok(self.with_store(&self.scheduler.available(), |totals| {
-                totals.capacity_bytes.saturating_sub(totals.stored_bytes)
-            })),
-            "actors" => Ok(self.actors.rows().map(|row| self.actor_json(&row)).collect()),
+            "available_resources" => Ok(self
+                .with_store(&self.node.scheduler.available(), |totals| {
+                    totals.capacity_bytes.saturating_sub(totals.stored_bytes)
+                })),
+            "actors" => Ok(self.node.actors.rows().map(|row| self.actor_json(&row)).collect()),
             "objects" => Ok(self.objects_json()),
             "control" => self.ask_control(&argument),
             "workers" => Ok(self
-                .processes
-                .values()
+                .node
+                .processes()
                 .filter(|p| p.kind != Kind::Tool)
                 .map(|p| self.process_json(p))
                 .collect()),
@@ -85,7 +85,7 @@ impl Daemon {
             _ => Err(format!("there is no query {kind:?}")),
         };
         let result = result.map(|value| value.to_string());
-        self.send(asker, &ToClient::Answer { request, result });
+        self.send_with(asker, &ToClient::Answer { request, result }, None);
     }
 
     pub(crate) fn on_inspected(&mut self, from: ProcessId, request: u64, json: &str) {
@@ -138,7 +138,7 @@ impl Daemon {
             }
             other => other,
         };
-        self.send(asker, &ToClient::Answer { request, result: Ok(result.to_string()) });
+        self.send_with(asker, &ToClient::Answer { request, result: Ok(result.to_string()) }, None);
     }
 
     fn gather(
@@ -149,15 +149,15 @@ impl Daemon {
         argument: String,
         own: Value,
     ) {
-        let known = |p: &&Process| p.kind != Kind::Tool && p.greeted && p.connection.is_some();
-        let waiting: BTreeSet<_> = self.processes.values().filter(known).map(|p| p.id).collect();
+        let known = |p: &&Process| p.kind != Kind::Tool && p.is_greeted();
+        let waiting: BTreeSet<_> = self.node.processes().filter(known).map(|p| p.id).collect();
         let full = self.queries.open.len() >= OPEN_MAX;
         self.queries.last += 1;
         let number = self.queries.last;
         let ask = if full { BTreeSet::new() } else { waiting };
         for process in &ask {
             let (kind, argument) = (kind.clone(), argument.clone());
-            self.send(*process, &ToClient::Inspect { request: number, kind, argument });
+            self.send_with(*process, &ToClient::Inspect { request: number, kind, argument }, None);
         }
         let nobody = ask.is_empty();
         let gathering = Gathering { asker, request, kind, own, waiting: ask, came: Vec::new() };
@@ -171,11 +171,11 @@ impl Daemon {
 
     fn nodes(&self) -> Value {
         json!([{
-            "NodeID": format!("{:016x}", self.node.0),
+            "NodeID": format!("{:016x}", self.node.config().node.0),
             "Alive": true,
             "NodeManagerAddress": "127.0.0.1",
             "NodeManagerHostname": machine::hostname(),
-            "Resources": self.with_store(self.scheduler.total(), |totals| totals.capacity_bytes),
+            "Resources": self.with_store(self.node.scheduler.total(), |totals| totals.capacity_bytes),
             "Labels": {},
             "session_dir": self.session.path(),
             "pid": std::process::id(),
@@ -187,13 +187,13 @@ impl Daemon {
         resources: &ResourceSet,
         store: impl Fn(&hoplo_core::objects::Totals) -> u64,
     ) -> Value {
-        let mut value = Self::resources_json(resources);
-        value["object_store_memory"] = json!(store(&self.objects.totals()) as f64);
+        let mut value = resources_json(resources);
+        value["object_store_memory"] = json!(store(&self.node.objects.totals()) as f64);
         value
     }
 
     fn actor_json(&self, row: &ActorRow) -> Value {
-        let pid = row.worker.and_then(|worker| self.processes.get(&worker)).map(|p| p.pid);
+        let pid = row.worker.and_then(|worker| self.node.process(worker)).map(|p| p.pid());
         let reason = match &row.state {
             ActorState::Pending { reason, .. } => Some(reason.clone()),
             ActorState::Restarting { cause, .. } => Some(cause.clone()),
@@ -219,7 +219,7 @@ impl Daemon {
     }
 
     fn objects_json(&self) -> Value {
-        let rows = self.objects.listing().map(|row| {
+        let rows = self.node.objects.listing().map(|row| {
             let holders = row.holders.iter().map(
                 |(process, tokens)| json!({ "process": process.to_string(), "tokens": tokens }),
             );
@@ -238,36 +238,36 @@ impl Daemon {
     }
 
     fn process_json(&self, process: &Process) -> Value {
-        let lease = self.scheduler.lease_on(process.id);
+        let lease = self.node.scheduler.lease_on(process.id);
         let works_for = lease.map(|lease| match lease.claimant {
             Claimant::Actor { actor, .. } => actor.to_string(),
             Claimant::Demand { process, .. } => process.to_string(),
         });
         let state = match (process.kind, lease) {
             (Kind::Driver, _) => "driver",
-            (_, _) if !process.greeted => "starting",
+            (_, _) if process.stage.attempt().is_some() => "starting",
             (_, Some(lease)) if lease.blocked => "blocked",
             (_, Some(_)) => "leased",
             (_, None) => "idle",
         };
         json!({
             "id": process.id.to_string(),
-            "pid": process.pid,
+            "pid": process.pid(),
             "kind": if process.kind == Kind::Driver { "driver" } else { "worker" },
             "state": state,
             "job": process.job.to_string(),
             "title": process.title,
             "works_for": works_for,
-            "resources": lease.map(|lease| Self::resources_json(&lease.resources)),
-            "memory": machine::own_bytes(process.pid),
+            "resources": lease.map(|lease| resources_json(&lease.resources)),
+            "memory": machine::own_bytes(process.pid()),
             "age_s": self.now.since(process.since).as_secs_f64(),
         })
     }
 
     fn status(&self) -> Value {
-        let totals = self.objects.totals();
-        let waiting = self.scheduler.waiting().map(|(claimant, count, shape)| {
-            let stuck = self.scheduler.explain(claimant);
+        let totals = self.node.objects.totals();
+        let waiting = self.node.scheduler.waiting().map(|(claimant, count, shape)| {
+            let stuck = self.node.scheduler.explain(claimant);
             let who = match claimant {
                 Claimant::Actor { actor, .. } => actor.to_string(),
                 Claimant::Demand { process, .. } => format!("tasks of {process}"),
@@ -280,7 +280,7 @@ impl Daemon {
                 "infeasible": stuck.is_some_and(|stuck| stuck.infeasible),
             })
         });
-        let jobs = self.jobs.values().filter(|job| job.ended_us.is_none()).map(|job| {
+        let jobs = self.node.jobs().filter(|job| job.ended_us.is_none()).map(|job| {
             json!({
                 "job": job.id.to_string(),
                 "pid": job.driver_pid,
@@ -289,17 +289,17 @@ impl Daemon {
                 "started_us": job.started_us,
             })
         });
-        let workers = self.processes.values().filter(|process| process.is_worker());
+        let workers = self.node.processes().filter(|process| process.is_worker());
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
             "session_dir": self.session.path(),
-            "node": format!("{:016x}", self.node.0),
-            "resources": Self::resources_json(self.scheduler.total()),
-            "available": Self::resources_json(&self.scheduler.available()),
+            "node": format!("{:016x}", self.node.config().node.0),
+            "resources": resources_json(self.node.scheduler.total()),
+            "available": resources_json(&self.node.scheduler.available()),
             "workers": workers.count(),
             "zygote_pid": self.zygote.pid(),
-            "actors": self.actors.rows().filter(|row| !matches!(row.state, ActorState::Dead { .. })).count(),
+            "actors": self.node.actors.rows().filter(|row| !matches!(row.state, ActorState::Dead { .. })).count(),
             "jobs": jobs.collect::<Vec<_>>(),
             "waiting": waiting.collect::<Vec<_>>(),
             "store": {
@@ -311,17 +311,18 @@ impl Daemon {
                 "in_memory": self.store.touched_bytes(),
             },
             "counters": self.summary(),
-            "violations": self.violations,
+            "violations": self.violations + self.node.violations(),
         })
     }
 
     fn summary(&self) -> Value {
-        let totals = self.objects.totals();
+        let counters = self.node.counters();
+        let totals = self.node.objects.totals();
         json!({
-            "tasks_finished": self.counters.tasks_finished,
-            "method_calls_finished": self.counters.method_calls_finished,
-            "objects_stored": self.counters.objects_stored,
-            "bytes_stored": self.counters.bytes_stored,
+            "tasks_finished": counters.tasks_finished,
+            "method_calls_finished": counters.method_calls_finished,
+            "objects_stored": counters.objects_stored,
+            "bytes_stored": counters.bytes_stored,
             "spills": totals.spills,
             "restores": totals.restores,
         })
@@ -330,15 +331,16 @@ impl Daemon {
     /// What the machines here know of it, as lines.
     fn why(&self, id: AnyId) -> Value {
         let mut lines = Vec::new();
-        for row in self.actors.rows().filter(|row| id.names_task(row.actor.0)) {
-            lines.extend(self.actors.explain(row.actor));
-            let stuck = self.scheduler.explain_actor(row.actor);
+        for row in self.node.actors.rows().filter(|row| id.names_task(row.actor.0)) {
+            lines.extend(self.node.actors.explain(row.actor));
+            let stuck = self.node.scheduler.explain_actor(row.actor);
             lines.extend(stuck.map(|stuck| format!("{} waits: {}", row.actor, stuck.reason)));
         }
-        for row in self.objects.listing().filter(|row| id.names_object(row.object)) {
-            lines.push(self.objects.explain(row.object));
-            lines
-                .extend(self.objects.story(row.object).into_iter().map(|line| format!("  {line}")));
+        for row in self.node.objects.listing().filter(|row| id.names_object(row.object)) {
+            lines.push(self.node.objects.explain(row.object));
+            lines.extend(
+                self.node.objects.story(row.object).into_iter().map(|line| format!("  {line}")),
+            );
         }
         lines.extend(self.why_lost(id));
         if let AnyId::Task(_) | AnyId::ShortTask { .. } = id {
@@ -351,4 +353,9 @@ impl Daemon {
         }
         json!(lines)
     }
+}
+
+fn resources_json(resources: &ResourceSet) -> Value {
+    let units = resources.iter().map(|(name, _)| (name.to_string(), resources.units(name)));
+    units.map(|(name, amount)| (name, json!(amount))).collect()
 }

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use hoplo_core::objects::{Event, FreeOutcome, SpillOutcome, SpillPlace};
+use hoplo_core::node::Event;
+use hoplo_core::objects::{FreeOutcome, SpillOutcome, SpillPlace};
 use hoplo_shm::{
     Arena, CloseOutcome, Generation, MapError, ObjectState, PinRow, ProcessSlot, Segment,
 };
@@ -55,10 +56,6 @@ impl Store {
 
     pub(crate) fn descriptors(&self) -> Rc<[OwnedFd]> {
         Rc::clone(&self.descriptors)
-    }
-
-    pub(crate) fn arena_bytes(&self) -> u64 {
-        self.arena.capacity()
     }
 
     /// Readable when `disk_done` has something.

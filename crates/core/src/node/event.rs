@@ -1,0 +1,264 @@
+//! What happens to a node, and what it asks its shell to do.
+
+use std::sync::Arc;
+
+use hoplo_base::{ObjectId, ProcessId};
+use hoplo_wire::Location;
+use hoplo_wire::control::{Key, Refusal, Table};
+use hoplo_wire::node::{DeathCause, JobConfig, RuntimeEnv, ToClient, ToNode};
+
+use super::process::Kind;
+use crate::objects::{FreeOutcome, SpillOutcome, SpillPlace};
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// The first message of a connection that nobody has said hello on. `stranger`: the shell's name for
+    /// the connection; `pid`: the peer's by the kernel's word, 0 where it has none.
+    Knocked {
+        stranger: u64,
+        pid: u32,
+        message: ToNode,
+    },
+    /// A message of a driver, worker or tool; a worker's first one is its hello.
+    Heard {
+        from: ProcessId,
+        message: ToNode,
+    },
+    /// What it sent is no message, or it does not read what it is sent.
+    Broke {
+        process: ProcessId,
+        what: String,
+    },
+    /// Its connection ended; all that came on it was handed over.
+    Closed {
+        process: ProcessId,
+    },
+    /// The zygote made it.
+    Forked {
+        process: ProcessId,
+        pid: u32,
+    },
+    ForkFailed {
+        process: ProcessId,
+        reason: String,
+    },
+    /// The kernel says that it has ended. `status_follows`: the zygote lives and will tell its exit status.
+    Ended {
+        process: ProcessId,
+        status_follows: bool,
+    },
+    /// The zygote says how it ended: an exit code, or minus a signal.
+    Exited {
+        process: ProcessId,
+        status: i32,
+    },
+    /// What it printed last, and what the kernel killed it for, if it did.
+    Examined {
+        process: ProcessId,
+        last_lines: Vec<String>,
+        verdict: Option<DeathCause>,
+    },
+    Freed {
+        attempt: u64,
+        result: FreeOutcome,
+    },
+    Spilled {
+        attempt: u64,
+        result: SpillOutcome,
+    },
+    Restored {
+        attempt: u64,
+        result: Result<u32, String>,
+    },
+    /// From here on every socket is read once.
+    SweepBegins,
+    /// Every socket was read, and all of it was handed over.
+    Swept,
+    /// The control store's answer.
+    Answered {
+        ask: u64,
+        answer: Answer,
+    },
+    /// Bytes: of the machine, and of those that were asked about and live.
+    Measured {
+        total: u64,
+        available: u64,
+        used: Vec<(ProcessId, u64)>,
+    },
+    /// The node is to end: drivers are dropped at once, workers are told to exit.
+    Stop {
+        why: String,
+    },
+    /// `next_deadline` has come (earlier does no harm).
+    Tick,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "they live in one vector that is used again")]
+pub enum Effect {
+    /// `Welcome` takes the store's descriptors along (but not to tools), `Connected` the one that came with
+    /// the `Connect` that is being handled.
+    Send {
+        to: ProcessId,
+        message: ToClient,
+    },
+    /// This connection is the process's from now on.
+    Accept {
+        stranger: u64,
+        process: ProcessId,
+    },
+    /// Tell it why (`Refused`), then close its connection.
+    Refuse {
+        stranger: u64,
+        reason: String,
+    },
+    /// Close its connection.
+    HangUp {
+        process: ProcessId,
+    },
+    /// Make a worker with a connection of its own: answered by `Forked` or `ForkFailed`.
+    Fork {
+        process: ProcessId,
+        config: Arc<JobConfig>,
+        env: RuntimeEnv,
+    },
+    /// The zygote may import these before it forks.
+    Preload {
+        modules: Vec<String>,
+    },
+    /// Report when it has ended.
+    Watch {
+        process: ProcessId,
+        pid: u32,
+    },
+    /// End it at once, with what it started.
+    Kill {
+        process: ProcessId,
+        pid: u32,
+    },
+    /// It is dead: read what it printed to the end, show it, ask the kernel why; then report `Examined`.
+    Examine {
+        process: ProcessId,
+    },
+    /// Nothing of it is needed any more: wipe its pins, end what it left in its group.
+    Bury {
+        process: ProcessId,
+        kind: Kind,
+        pid: u32,
+    },
+    /// At the end of the batch: report `SweepBegins`, read every socket once, report `Swept`.
+    Sweep,
+    /// Close the state word, check the pins, free the word; then report `Freed`.
+    Free {
+        attempt: u64,
+        object: ObjectId,
+        location: Location,
+    },
+    /// Close the word, check the pins, write the bytes, free the word; then report `Spilled`.
+    Spill {
+        attempt: u64,
+        object: ObjectId,
+        location: Location,
+    },
+    /// Read the bytes to `offset`, seal the slot; then report `Restored`.
+    Restore {
+        attempt: u64,
+        object: ObjectId,
+        place: SpillPlace,
+        offset: u64,
+        slot: u32,
+    },
+    /// These spilled bytes are no longer needed.
+    ForgetSpilled {
+        place: SpillPlace,
+    },
+    /// A dead process had these and no object lies in them: make each word free.
+    ResetSlots {
+        slots: Vec<u32>,
+    },
+    /// Give this memory back to the system.
+    Punch {
+        offset: u64,
+        len: u64,
+    },
+    /// Write a row; `last`: it does not change any more. Where that fails, log why.
+    Save {
+        key: Key,
+        value: Vec<u8>,
+        last: bool,
+    },
+    /// Delete a row.
+    Forget {
+        key: Key,
+    },
+    /// Ask the control store: answered by `Answered`. What is said to be written is in the log's file.
+    Ask {
+        ask: u64,
+        question: Question,
+    },
+    /// Report what these use, and what the machine has: `Measured`.
+    Measure {
+        processes: Vec<(ProcessId, u32)>,
+    },
+    /// The kernel is to kill it when it takes more bytes, where it can.
+    Confine {
+        process: ProcessId,
+        pid: u32,
+        limit_bytes: u64,
+    },
+    Unconfine {
+        process: ProcessId,
+    },
+    /// For the shell to answer, with `Answer`.
+    Query {
+        from: ProcessId,
+        request: u64,
+        kind: String,
+        argument: String,
+    },
+    /// A process's answer to the shell's `Inspect`.
+    Inspected {
+        from: ProcessId,
+        request: u64,
+        json: String,
+    },
+    /// For people who look after the fact.
+    Log {
+        text: String,
+    },
+    /// A step, for the story.
+    Note {
+        line: String,
+    },
+    /// From here on everybody is sent away.
+    Stopping {
+        why: String,
+    },
+    /// All is told: the shell may end.
+    Stopped,
+}
+
+/// To the control store.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Question {
+    /// Answered by `Rows`, in this order.
+    Get { keys: Vec<Key> },
+    /// Answered by `Written`.
+    Put { key: Key, value: Vec<u8> },
+    /// Writes only if there is no such row: answered by `Found`.
+    Create { key: Key, value: Vec<u8> },
+    /// Answered by `Found`.
+    Delete { key: Key },
+    /// Answered by `Keys`, in order, at most [`super::KEYS_MAX`].
+    List { table: Table, prefix: Vec<u8> },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// Values, absent where there is no row.
+    Rows(Vec<Option<Vec<u8>>>),
+    Written(Result<(), Refusal>),
+    /// The value of the row that was there.
+    Found(Result<Option<Vec<u8>>, Refusal>),
+    Keys(Vec<Vec<u8>>),
+}

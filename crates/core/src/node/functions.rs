@@ -1,0 +1,96 @@
+//! Functions that drivers and workers export: once a job, whoever comes first.
+
+use std::collections::BTreeMap;
+
+use hoplo_base::{FunctionId, JobId, ObjectId, ProcessId};
+use hoplo_wire::control::{Key, Row};
+use hoplo_wire::node::ToClient;
+
+use super::sweeps::Deferred;
+use super::{Answer, Asked, Effect, Node, Question};
+use crate::control::{Entry, FunctionEntry};
+use crate::objects;
+
+/// What was exported in each job; the bytes lie in the control store.
+#[derive(Debug, Default)]
+pub(super) struct Functions(BTreeMap<JobId, BTreeMap<FunctionId, Exported>>);
+
+#[derive(Debug)]
+struct Exported {
+    /// Rows, part 0 last.
+    keys: Vec<Key>,
+    /// Refs inside it, which the node holds.
+    contains: Vec<ObjectId>,
+}
+
+#[derive(Debug)]
+pub(super) struct Asker {
+    process: ProcessId,
+    function: FunctionId,
+}
+
+impl Node {
+    pub(super) fn export(&mut self, entry: FunctionEntry) {
+        let (job, function, objects) = (entry.job, entry.function, entry.contains.clone());
+        let functions = self.functions.0.entry(job).or_default();
+        if functions.contains_key(&function) {
+            return;
+        }
+        let parts = entry.split();
+        let keys = parts.iter().map(Entry::key).collect();
+        functions.insert(function, Exported { keys, contains: objects.clone() });
+        for part in parts {
+            self.save(&part);
+        }
+        if !objects.is_empty() {
+            self.tell_objects(objects::Event::NodeHeld { objects });
+        }
+    }
+
+    /// An unknown function is answered after a sweep: its export may lie in another socket.
+    pub(super) fn fetch(
+        &mut self,
+        process: ProcessId,
+        job: JobId,
+        function: FunctionId,
+        swept: bool,
+    ) {
+        let exported = self.functions.0.get(&job).and_then(|functions| functions.get(&function));
+        match exported.map(|exported| exported.keys.clone()) {
+            Some(keys) => {
+                let asked = Asked::Function(Asker { process, function });
+                self.ask(Question::Get { keys }, asked);
+            }
+            None if swept => self.send(process, ToClient::Function { function, bytes: None }),
+            None => self.sweeps.defer(Deferred::Fetch { process, job, function }),
+        }
+    }
+
+    /// Absent when the store refused a part of it; then its log says why.
+    pub(super) fn on_function_answer(&mut self, asker: &Asker, answer: Answer) {
+        let Answer::Rows(rows) = answer else { panic!("rows were asked for, not {answer:?}") };
+        let parts: Option<Vec<Vec<u8>>> = rows.into_iter().collect();
+        let bytes = parts.and_then(|mut parts| {
+            // Part 0 comes last.
+            parts.rotate_right(1);
+            let mut bytes = Vec::new();
+            for value in parts {
+                let row = Row { value, version: 0, index: 0, finished: false };
+                bytes.append(&mut FunctionEntry::from_row(&row).ok()?.bytes);
+            }
+            Some(bytes)
+        });
+        let function = asker.function;
+        self.send(asker.process, ToClient::Function { function, bytes });
+    }
+
+    /// Nobody can ask for them any more.
+    pub(super) fn drop_functions(&mut self, job: JobId) {
+        for exported in self.functions.0.remove(&job).unwrap_or_default().into_values() {
+            self.out.extend(exported.keys.into_iter().map(|key| Effect::Forget { key }));
+            if !exported.contains.is_empty() {
+                self.tell_objects(objects::Event::NodeReleased { objects: exported.contains });
+            }
+        }
+    }
+}

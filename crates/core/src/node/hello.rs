@@ -1,0 +1,145 @@
+//! Who comes, and how it is welcomed.
+
+use std::sync::Arc;
+
+use hoplo_base::limits::{PROCESSES_MAX, SLOTS_GRANT};
+use hoplo_base::{JobId, ProcessId};
+use hoplo_wire::PROTOCOL_VERSION;
+use hoplo_wire::node::{JobConfig, Role, ToClient, ToNode, Welcome};
+
+use super::process::{Birth, Kind, Process, Stage};
+use super::{Effect, Node};
+use crate::objects;
+use crate::sched::workers;
+
+/// The program's; all processes of a node are of one.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+impl Node {
+    pub(super) fn on_knock(&mut self, stranger: u64, pid: u32, message: ToNode) {
+        let ToNode::Hello { protocol, version, pid: own_word, role } = message else {
+            return self.turn_away(stranger, "you spoke before you said hello".to_string());
+        };
+        if let Some(reason) = other_version(protocol, &version) {
+            return self.turn_away(stranger, reason);
+        }
+        // 0 is a process of another pid namespace.
+        let pid = if pid == 0 { own_word } else { pid };
+        match role {
+            Role::Driver(_) if self.stopping => {
+                self.turn_away(stranger, "the node stops".to_string());
+            }
+            Role::Driver(config) => self.greet_driver(stranger, pid, config),
+            Role::Tool => self.greet_tool(stranger, pid),
+            Role::Worker => {
+                let reason = "workers say hello on the socket that they were forked with";
+                self.turn_away(stranger, reason.to_string());
+            }
+        }
+    }
+
+    /// A worker's first message.
+    pub(super) fn on_worker_hello(&mut self, from: ProcessId, attempt: u64, message: ToNode) {
+        let ToNode::Hello { protocol, version, pid: _, role } = message else {
+            return self.violation(from, "spoke before it said hello");
+        };
+        if let Some(reason) = other_version(protocol, &version) {
+            self.send(from, ToClient::Refused { reason: reason.clone() });
+            return self.violation(from, &reason);
+        }
+        match role {
+            Role::Worker => {}
+            Role::Driver(_) | Role::Tool => {
+                return self.violation(from, "says on a worker's socket that it is none");
+            }
+        }
+        self.process_mut(from).stage = Stage::Greeted;
+        self.join(from);
+        self.tell_pool(workers::Event::Started { attempt, worker: from });
+    }
+
+    fn greet_driver(&mut self, stranger: u64, pid: u32, config: JobConfig) {
+        let Some(id) = self.new_process(Kind::Driver, Birth::Known { pid }, Stage::Greeted) else {
+            let reason = format!("the node has {PROCESSES_MAX} processes already");
+            return self.turn_away(stranger, reason);
+        };
+        self.out.push(Effect::Accept { stranger, process: id });
+        let job = self.begin_job(id, pid, config);
+        self.process_mut(id).job = job;
+        self.out.push(Effect::Watch { process: id, pid });
+        self.join(id);
+    }
+
+    fn greet_tool(&mut self, stranger: u64, pid: u32) {
+        let id = self.next_process_id(0);
+        let birth = Birth::Known { pid };
+        let process = Process::new(id, Kind::Tool, birth, Stage::Greeted, self.now);
+        self.processes.insert(id, process);
+        self.out.push(Effect::Accept { stranger, process: id });
+        self.welcome(id, Vec::new());
+    }
+
+    fn turn_away(&mut self, stranger: u64, reason: String) {
+        self.log(format!("refused: {reason}"));
+        self.out.push(Effect::Refuse { stranger, reason });
+    }
+
+    fn join(&mut self, process: ProcessId) {
+        self.tell_objects(objects::Event::ProcessJoined { process, slots: SLOTS_GRANT });
+    }
+
+    /// The first message that a process gets.
+    pub(super) fn welcome(&mut self, id: ProcessId, slots: Vec<u32>) {
+        let Some(process) = self.processes.get(&id) else { return };
+        let config = self.jobs.get(&process.job).map(|job| Arc::clone(&job.config));
+        let config = config.filter(|_| process.is_worker());
+        let welcome = Welcome {
+            process: id,
+            node: self.config.node,
+            job: process.job,
+            arena_bytes: self.config.objects.arena_bytes,
+            session_dir: self.config.session_dir.clone(),
+            config: config.map(|config| (*config).clone()).unwrap_or_default(),
+            slots,
+            resources: self.scheduler.total().clone(),
+        };
+        self.send(id, ToClient::Welcome(welcome));
+    }
+
+    /// A process in the next free slot; `None` if there is none.
+    pub(super) fn new_process(
+        &mut self,
+        kind: Kind,
+        birth: Birth,
+        stage: Stage,
+    ) -> Option<ProcessId> {
+        let (boot, count) = (self.config.boot, self.next_process);
+        let id = self.slots.take(|slot| ProcessId::new(boot, count, slot))?;
+        self.next_process += 1;
+        self.processes.insert(id, Process::new(id, kind, birth, stage, self.now));
+        Some(id)
+    }
+
+    fn next_process_id(&mut self, slot: u16) -> ProcessId {
+        self.next_process += 1;
+        ProcessId::new(self.config.boot, self.next_process - 1, slot)
+    }
+
+    pub(super) fn process_mut(&mut self, id: ProcessId) -> &mut Process {
+        self.processes.get_mut(&id).expect("who speaks or was just found is not buried")
+    }
+
+    /// The job of a process, buried or not; job 0 is nobody's.
+    pub(super) fn job_of(&self, id: ProcessId) -> JobId {
+        self.processes.get(&id).map_or(JobId(0), |process| process.job)
+    }
+}
+
+fn other_version(protocol: u32, version: &str) -> Option<String> {
+    (protocol != PROTOCOL_VERSION || version != VERSION).then(|| {
+        format!(
+            "this program is hoplo {version} (protocol {protocol}), the node daemon is hoplo \
+             {VERSION} (protocol {PROTOCOL_VERSION}): use the same version for both"
+        )
+    })
+}

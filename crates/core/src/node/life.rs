@@ -1,0 +1,328 @@
+//! The life of a process: from the order to fork it to its obituary.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use hoplo_base::limits::{
+    EXIT_GRACE, GRAVES_MAX, HANGUP_GRACE, OBITUARY_LINES, RETIRE_GRACE, STATUS_PATIENCE,
+};
+use hoplo_base::{JobId, ProcessId};
+use hoplo_wire::node::{DeathCause, Obituary, RuntimeEnv, ToClient};
+
+use super::process::{Birth, Kind, Process, Stage};
+use super::{Effect, Node, Timer};
+use crate::actors::life::{self, Manner};
+use crate::objects;
+use crate::sched::local::{self, Claimant};
+use crate::sched::workers;
+
+impl Node {
+    // ---- birth ----
+
+    pub(super) fn fork(&mut self, attempt: u64, job: JobId, env: RuntimeEnv) {
+        let failed = |reason: &str| workers::Event::StartFailed { attempt, reason: reason.into() };
+        let Some(config) = self.jobs.get(&job).map(|job| Arc::clone(&job.config)) else {
+            return self.tell_pool(failed("its job has ended"));
+        };
+        let birth = Birth::Awaited { doomed: false };
+        let Some(id) = self.new_process(Kind::Worker, birth, Stage::Starting { attempt }) else {
+            return self.tell_pool(failed("too many processes on this node"));
+        };
+        self.process_mut(id).job = job;
+        self.out.push(Effect::Fork { process: id, config, env });
+    }
+
+    pub(super) fn on_forked(&mut self, id: ProcessId, pid: u32) {
+        // It may have said hello before its birth is told, and it may be buried.
+        let Some(process) = self.processes.get_mut(&id) else { return };
+        let Birth::Awaited { doomed } = process.birth else { return };
+        process.birth = Birth::Known { pid };
+        if process.stage.is_dead() {
+            return;
+        }
+        self.out.push(Effect::Watch { process: id, pid });
+        if doomed {
+            self.out.push(Effect::Kill { process: id, pid });
+        }
+    }
+
+    pub(super) fn on_fork_failed(&mut self, id: ProcessId, reason: String) {
+        let Some(process) = self.processes.get_mut(&id) else { return };
+        // Who said hello is there, whatever became of the one who was to tell it.
+        if process.stage.attempt().is_none() || process.stage.is_dead() {
+            return;
+        }
+        process.cause = Some(DeathCause::NotStarted { reason });
+        if process.stage.has_connection() {
+            self.out.push(Effect::HangUp { process: id });
+        }
+        self.examine(id);
+    }
+
+    // ---- towards its end ----
+
+    /// Asks a process to end, or ends it.
+    pub(super) fn stop_process(&mut self, id: ProcessId, manner: Manner, reason: String) {
+        let Some(process) = self.processes.get_mut(&id) else { return };
+        process.cause.get_or_insert(DeathCause::Stopped { reason: reason.clone() });
+        if let (Stage::Starting { .. }, Birth::Awaited { doomed }) =
+            (process.stage, &mut process.birth)
+        {
+            // What it would be told it cannot hear yet, and it has nothing to finish.
+            *doomed = true;
+        }
+        match manner {
+            Manner::Kill => return self.kill(id),
+            Manner::Exit => self.after(EXIT_GRACE, Timer::Kill(id)),
+            Manner::Finish => {}
+        }
+        self.send(id, ToClient::Exit { graceful: manner == Manner::Finish, reason });
+    }
+
+    /// An idle worker: nothing waits for what it does, so it may not linger.
+    pub(super) fn retire(&mut self, id: ProcessId, reason: &str) {
+        self.stop_process(id, Manner::Finish, reason.to_string());
+        self.after(RETIRE_GRACE, Timer::Kill(id));
+    }
+
+    /// Its time is over: dead after this, whatever it does.
+    pub(super) fn kill_late(&mut self, id: ProcessId) {
+        let Some(process) = self.processes.get_mut(&id) else { return };
+        let reason = "it closed its connection and did not end".to_string();
+        process.cause.get_or_insert(DeathCause::Stopped { reason });
+        self.kill(id);
+    }
+
+    /// Only workers are ours to kill (NODE-5).
+    pub(super) fn kill(&mut self, id: ProcessId) {
+        let Some(process) = self.processes.get_mut(&id) else { return };
+        if !process.is_worker() || process.stage.is_dead() {
+            return;
+        }
+        match &mut process.birth {
+            Birth::Awaited { doomed } => *doomed = true,
+            Birth::Known { pid } => {
+                let pid = *pid;
+                self.out.push(Effect::Kill { process: id, pid });
+            }
+        }
+    }
+
+    /// It does not keep to the protocol: it is dropped, and nobody else suffers.
+    pub(super) fn violation(&mut self, id: ProcessId, what: &str) {
+        let Some(process) = self.processes.get_mut(&id) else { return };
+        if !process.stage.has_connection() {
+            return;
+        }
+        let reason = format!("it broke the protocol: {what}");
+        process.cause.get_or_insert(DeathCause::Stopped { reason });
+        self.violations += 1;
+        self.log(format!("{id} {what}: its connection is dropped"));
+        self.kill(id);
+        self.hang_up(id);
+    }
+
+    pub(super) fn hang_up(&mut self, id: ProcessId) {
+        self.out.push(Effect::HangUp { process: id });
+        self.on_closed(id);
+    }
+
+    pub(super) fn on_closed(&mut self, id: ProcessId) {
+        let Some(process) = self.processes.get_mut(&id) else { return };
+        process.stage = match process.stage {
+            Stage::Starting { attempt } => Stage::Closed { attempt: Some(attempt) },
+            Stage::Greeted => Stage::Closed { attempt: None },
+            Stage::Closed { .. } | Stage::Ended { .. } | Stage::Examined { .. } => return,
+        };
+        match process.kind {
+            Kind::Driver | Kind::Tool => self.bury(id, Vec::new()),
+            // Its end is told by the zygote or by the kernel, unless it hangs.
+            Kind::Worker => self.after(HANGUP_GRACE, Timer::Kill(id)),
+        }
+    }
+
+    // ---- its end ----
+
+    pub(super) fn on_ended(&mut self, id: ProcessId, status_follows: bool) {
+        let Some(process) = self.processes.get_mut(&id) else { return };
+        match process.stage {
+            Stage::Starting { .. } | Stage::Greeted => {
+                panic!("{id} is said to have ended before its connection was read to the end");
+            }
+            Stage::Ended { .. } | Stage::Examined { .. } => return,
+            Stage::Closed { attempt } => process.stage = Stage::Ended { attempt },
+        }
+        if status_follows && process.is_worker() {
+            self.after(STATUS_PATIENCE, Timer::Examine(id));
+        } else {
+            self.examine(id);
+        }
+    }
+
+    pub(super) fn on_exited(&mut self, id: ProcessId, status: i32) {
+        let Some(process) = self.processes.get_mut(&id) else { return };
+        assert!(!process.stage.has_connection(), "{id} exited and was not read to the end");
+        process.status.get_or_insert(status);
+        self.examine(id);
+    }
+
+    pub(super) fn examine(&mut self, id: ProcessId) {
+        let Some(process) = self.processes.get_mut(&id) else { return };
+        let attempt = match process.stage {
+            Stage::Examined { .. } => return,
+            Stage::Starting { attempt } => Some(attempt),
+            Stage::Greeted => None,
+            Stage::Closed { attempt } | Stage::Ended { attempt } => attempt,
+        };
+        process.stage = Stage::Examined { attempt };
+        self.out.push(Effect::Examine { process: id });
+    }
+
+    pub(super) fn on_examined(
+        &mut self,
+        id: ProcessId,
+        last_lines: Vec<String>,
+        verdict: Option<DeathCause>,
+    ) {
+        let process = self.process_mut(id);
+        if let Some(verdict) = verdict {
+            process.cause.get_or_insert(verdict);
+        }
+        self.bury(id, last_lines);
+    }
+
+    /// Everybody concerned is told, and its place is free.
+    fn bury(&mut self, id: ProcessId, last_lines: Vec<String>) {
+        let process = self.processes.remove(&id).expect("one is buried once");
+        let (kind, pid) = (process.kind, process.pid());
+        self.out.push(Effect::Bury { process: id, kind, pid });
+        if kind == Kind::Tool {
+            return;
+        }
+        let obituary = obituary(&process, last_lines);
+        self.note(&(id, &obituary));
+        self.tell_gone(&process, &obituary);
+        self.slots.give_back(id.slot() as u16);
+        match process.stage.attempt() {
+            Some(attempt) => {
+                let reason = failure_reason(&obituary);
+                self.tell_pool(workers::Event::StartFailed { attempt, reason });
+            }
+            None => {
+                let obituary = obituary.headline();
+                self.tell_objects(objects::Event::ProcessGone { process: id, obituary });
+                self.tell_pool(workers::Event::Gone { process: id });
+            }
+        }
+        self.tell_scheduler(local::Event::ProcessGone { process: id });
+        let gone = life::Event::ProcessGone { process: id, obituary: obituary.clone() };
+        self.tell_actors(gone);
+        if kind == Kind::Driver {
+            self.end_job(process.job);
+        }
+        self.graves.push_back((id, obituary));
+        if self.graves.len() > GRAVES_MAX {
+            self.graves.pop_front();
+        }
+        self.stop_when_empty();
+    }
+
+    /// To everyone who has a channel with it, or a lease on it.
+    fn tell_gone(&mut self, process: &Process, obituary: &Obituary) {
+        let mut concerned: BTreeSet<ProcessId> = process.peers.clone();
+        let lease = self.scheduler.lease_on(process.id);
+        if let Some(Claimant::Demand { process: holder, .. }) = lease.map(|lease| lease.claimant) {
+            concerned.insert(holder);
+        }
+        for peer in concerned {
+            if let Some(peer) = self.processes.get_mut(&peer) {
+                peer.peers.remove(&process.id);
+            }
+            let (process, obituary) = (process.id, obituary.clone());
+            self.send(peer, ToClient::ProcessGone { process, obituary });
+        }
+    }
+
+    /// How a process ended that is not there any more.
+    pub(super) fn obituary_of(&self, id: ProcessId) -> Obituary {
+        let grave = self.graves.iter().rev().find(|(dead, _)| *dead == id);
+        grave.map(|(_, obituary)| obituary.clone()).unwrap_or_else(|| {
+            let reason = "it is not on this node any more".to_string();
+            Obituary { pid: 0, cause: DeathCause::Stopped { reason }, last_lines: Vec::new() }
+        })
+    }
+
+    // ---- the end of all ----
+
+    pub(super) fn begin_stop(&mut self, why: &str) {
+        if self.stopping {
+            return;
+        }
+        self.out.push(Effect::Stopping { why: why.to_string() });
+        self.stopping = true;
+        let of_kind = |kind: Kind| move |process: &&Process| process.kind == kind;
+        let drivers = self.processes.values().filter(of_kind(Kind::Driver)).map(|driver| driver.id);
+        for driver in drivers.collect::<Vec<_>>() {
+            self.hang_up(driver);
+        }
+        let workers = self.processes.values().filter(of_kind(Kind::Worker)).map(|worker| worker.id);
+        for worker in workers.collect::<Vec<_>>() {
+            self.stop_process(worker, Manner::Exit, "the node stops".to_string());
+        }
+        self.after(2 * EXIT_GRACE, Timer::Stop);
+        self.stop_when_empty();
+    }
+
+    fn stop_when_empty(&mut self) {
+        if self.stopping && !self.processes.values().any(Process::is_worker) {
+            self.out.push(Effect::Stopped);
+        }
+    }
+
+    pub(super) fn check_processes(&self) {
+        for process in self.processes.values() {
+            let id = process.id;
+            if process.kind != Kind::Tool {
+                assert_eq!(self.slots.owner(id.slot() as u16), Some(id), "NODE-1: {id}");
+            }
+        }
+        let starts = self.processes.values().filter(|it| it.stage.attempt().is_some());
+        assert_eq!(starts.count(), self.pool.starting(), "NODE-4");
+        let joined = self.processes.values().filter(|it| it.kind != Kind::Tool);
+        let joined = joined.filter(|it| it.stage.attempt().is_none()).map(|it| it.id);
+        assert!(joined.eq(self.objects.processes()), "NODE-3");
+        let taken = self.processes.values().filter(|it| it.kind != Kind::Tool).count();
+        assert_eq!(taken, self.slots.taken().len(), "NODE-1");
+    }
+}
+
+fn obituary(process: &Process, last_lines: Vec<String>) -> Obituary {
+    assert!(last_lines.len() <= OBITUARY_LINES);
+    let by_status = || match process.status {
+        Some(status) if status < 0 => DeathCause::Signaled { signal: -status },
+        Some(code) => DeathCause::Exited { code },
+        None if process.kind == Kind::Driver => DeathCause::Exited { code: 0 },
+        None => {
+            let reason = "it ended, and its exit status is not known".to_string();
+            DeathCause::Stopped { reason }
+        }
+    };
+    let cause = process.cause.clone().unwrap_or_else(by_status);
+    Obituary { pid: process.pid(), cause, last_lines }
+}
+
+/// Why a worker did not start, with what it printed.
+fn failure_reason(obituary: &Obituary) -> String {
+    let mut text = match &obituary.cause {
+        DeathCause::NotStarted { reason } => reason.clone(),
+        DeathCause::Exited { .. }
+        | DeathCause::Signaled { .. }
+        | DeathCause::OutOfMemory { .. }
+        | DeathCause::Stopped { .. } => obituary.headline(),
+    };
+    for line in &obituary.last_lines {
+        text.push_str("\n  ");
+        text.push_str(line);
+    }
+    text
+}

@@ -1,0 +1,178 @@
+//! What the machines decide, carried out or handed on: one function a machine, one arm an effect.
+
+use hoplo_base::ProcessId;
+use hoplo_wire::node::{ActorState, Notice, ToClient};
+use hoplo_wire::{Failure, FailureKind};
+
+use super::process::Kind;
+use super::recall::actor_entry;
+use super::sweeps::Deferred;
+use super::{Effect, Node};
+use crate::actors::life;
+use crate::control::rows::actor_key;
+use crate::objects;
+use crate::sched::local::Stuck;
+use crate::sched::{local, workers};
+
+impl Node {
+    pub(super) fn on_scheduler(&mut self, effect: local::Effect) {
+        use local::Effect as From;
+        match effect {
+            From::AcquireWorker { lease, job, env, prefer } => {
+                self.tell_pool(workers::Event::Wanted { lease, job, env, prefer });
+            }
+            From::CancelWorker { lease } => self.tell_pool(workers::Event::Cancelled { lease }),
+            From::ReleaseWorker { worker } => {
+                self.out.push(Effect::Unconfine { process: worker });
+                self.tell_pool(workers::Event::Released { worker });
+            }
+            From::KillWorker { worker, owner } => {
+                let reason = format!("{owner}, which it worked for, is gone");
+                self.stop_process(worker, life::Manner::Exit, reason);
+            }
+            From::Grant { process, key, lease, worker, gpus } => {
+                self.send(process, ToClient::LeaseGranted { lease, key, worker, gpus });
+                self.confine(worker);
+            }
+            From::PlaceActor { actor, incarnation, worker, gpus } => {
+                self.tell_actors(life::Event::Placed { actor, incarnation, worker, gpus });
+                self.confine(worker);
+            }
+            From::Recall { process, lease } => self.send(process, ToClient::LeaseRecall { lease }),
+            From::TellStuck { process, key, stuck } => {
+                let (reason, infeasible) = self.told(stuck);
+                self.send(process, ToClient::LeaseStuck { key, reason, infeasible });
+            }
+            From::TellActorStuck { actor, stuck } => {
+                let (reason, infeasible) = self.told(stuck);
+                self.tell_actors(life::Event::PlacementStuck { actor, reason, infeasible });
+            }
+            From::FailDemand { process, key, reason } => {
+                let failure = Failure::new(FailureKind::RuntimeEnv, reason);
+                self.send(process, ToClient::LeaseFailed { key, failure });
+            }
+            From::FailActor { actor, incarnation, reason } => {
+                self.tell_actors(life::Event::PlacementFailed { actor, incarnation, reason });
+            }
+            From::TellBlocked { holder, worker } => {
+                self.send(holder, ToClient::WorkerBlocked { worker });
+            }
+        }
+    }
+
+    fn told(&self, stuck: Option<Stuck>) -> (Option<String>, bool) {
+        let infeasible = stuck.as_ref().is_some_and(|stuck| stuck.infeasible);
+        (stuck.map(|stuck| self.with_names(&stuck.reason)), infeasible)
+    }
+
+    pub(super) fn on_pool(&mut self, effect: workers::Effect) {
+        use workers::Effect as From;
+        match effect {
+            From::Fork { attempt, job, env } => self.fork(attempt, job, env),
+            From::Assign { lease, worker } => {
+                self.tell_scheduler(local::Event::WorkerAssigned { lease, worker });
+            }
+            From::Fail { lease, reason } => {
+                self.tell_scheduler(local::Event::WorkerFailed { lease, reason });
+            }
+            From::Retire { worker, reason } => self.retire(worker, reason),
+        }
+    }
+
+    pub(super) fn on_actors(&mut self, effect: life::Effect) {
+        use life::Effect as From;
+        match effect {
+            From::Place { actor, incarnation, job, shape, held } => {
+                let waits = local::Event::ActorWaits { actor, incarnation, job, shape, held };
+                self.tell_scheduler(waits);
+            }
+            From::Unplace { actor } => self.tell_scheduler(local::Event::ActorGaveUp { actor }),
+            From::Run { actor: _, incarnation, worker, gpus, spec } => {
+                self.send(worker, ToClient::RunActor { spec, incarnation, gpus });
+            }
+            From::Settle { worker } => self.tell_scheduler(local::Event::ActorStarted { worker }),
+            From::Stop { worker, manner, reason } => self.stop_process(worker, manner, reason),
+            From::AnswerCreate { to, request, result } => {
+                self.send(to, ToClient::ActorCreated { request, result });
+            }
+            From::AnswerLookup { to, request, found } => {
+                self.send(to, ToClient::ActorFound { request, found });
+            }
+            From::Tell { to, actor, state } => {
+                self.send(to, ToClient::ActorState { actor, state });
+            }
+            From::AfterSweep(event) => self.sweeps.defer(Deferred::Actors(*event)),
+            From::Hold { object, process } => {
+                // Who asked may be buried by now: it holds nothing.
+                if self.processes.contains_key(&process) {
+                    let notice = Notice::Hold { object, process };
+                    self.tell_objects(objects::Event::Noticed { from: process, notice });
+                }
+            }
+            From::NodeHold { objects } => self.tell_objects(objects::Event::NodeHeld { objects }),
+            From::NodeRelease { objects } => {
+                self.tell_objects(objects::Event::NodeReleased { objects });
+            }
+            From::Forget { actor } => self.out.push(Effect::Forget { key: actor_key(actor) }),
+            From::Save { actor } => {
+                let row = self.actors.row(actor).expect("its row changed");
+                let ends = row.detached && matches!(row.state, ActorState::Dead { .. });
+                let job = row.job;
+                self.save(&actor_entry(row));
+                if ends {
+                    self.drop_functions_of_ended(job);
+                }
+            }
+        }
+    }
+
+    pub(super) fn on_objects(&mut self, effect: objects::Effect) {
+        use objects::Effect as From;
+        match effect {
+            From::Send { to, message: ToClient::ExtentDenied { request, failure } } => {
+                let failure = Failure::new(failure.kind, self.with_names(&failure.text()));
+                self.send(to, ToClient::ExtentDenied { request, failure });
+            }
+            From::Send { to, message } => self.send(to, message),
+            From::Welcome { process, slots } => self.welcome(process, slots),
+            From::Sweep { sweep } => self.sweeps.want(sweep),
+            From::Free { attempt, object, location } => {
+                self.out.push(Effect::Free { attempt, object, location });
+            }
+            From::Spill { attempt, object, location } => {
+                self.out.push(Effect::Spill { attempt, object, location });
+            }
+            From::Restore { attempt, object, place, offset, slot } => {
+                self.out.push(Effect::Restore { attempt, object, place, offset, slot });
+            }
+            From::Forget { place } => self.out.push(Effect::ForgetSpilled { place }),
+            From::ResetSlots { slots } => self.out.push(Effect::ResetSlots { slots }),
+            From::Punch { offset, len } => self.out.push(Effect::Punch { offset, len }),
+            From::ActorUnreachable { actor } => {
+                self.tell_actors(life::Event::Unreachable { actor });
+            }
+            From::Violation { process, what } => self.violation(process, &what),
+        }
+    }
+
+    /// A text for people: each `process:3` in it is told apart, as `process:3 (driver, pid 77)`.
+    pub fn with_names(&self, text: &str) -> String {
+        let mut parts = text.split("process:");
+        let mut named = parts.next().unwrap_or_default().to_string();
+        for part in parts {
+            let digits =
+                part.len() - part.trim_start_matches(|c: char| c.is_ascii_hexdigit()).len();
+            let (count, rest) = part.split_at(digits);
+            named.push_str("process:");
+            named.push_str(count);
+            let count = u32::from_str_radix(count, 16).unwrap_or(0);
+            let id = |id: &&ProcessId| id.count() == count;
+            if let Some(process) = self.processes.keys().find(id).map(|id| &self.processes[id]) {
+                let kind = if process.kind == Kind::Driver { "driver" } else { "worker" };
+                named.push_str(&format!(" ({kind}, pid {})", process.pid()));
+            }
+            named.push_str(rest);
+        }
+        named
+    }
+}

@@ -1,0 +1,452 @@
+//! One node: the machines of a daemon, wired to each other and to the processes that they serve.
+//!
+//! ```text
+//!  sockets, zygote, kernel, disk, control store           (the shell: `crates/node`, `crates/sim`)
+//!        | Event                         ^ Effect
+//!        v                               |
+//!  processes, jobs, functions, sweeps, lineage, memory    (this module)
+//!        | Work                          ^ effects of the machines
+//!        v                               |
+//!  LocalScheduler   WorkerPool   ActorTable   ObjectDirectory
+//! ```
+//! The machines do not know each other. What one has for another is queued (`Work`), so that each sees
+//! events in the order in which they were caused; `handle` returns when nobody has anything more.
+//!
+//! # The life of a process
+//! ```text
+//!             Fork              hello            Closed          Ended           Examined
+//!  (nothing) ------> Starting ---------> Greeted ------> Closed ------> Ended ------------> (buried)
+//!                       \----------------- Closed --------^   \-- Exited: at once --^
+//! ```
+//! A worker's pid comes from the zygote, its hello from its own socket, its end from the kernel, its
+//! exit status from the zygote again: they come in any order, and any of them may never come. So
+//! its pid (`Birth`) is apart from its `Stage`. A driver comes by itself and ends with its connection.
+//! Whoever must die before its pid is known is killed at birth. Who was asked to exit and does not, or closed its
+//! connection and does not end, is killed when its time is over. A dead worker is examined before it is
+//! buried: its shell reads what it printed last and why the kernel may have killed it. At its burial everybody
+//! concerned is told, its pins are wiped, and its slot is free. Obituaries are kept for who asks late.
+//!
+//! # Sweeps (REF-5)
+//! A machine that wants one, or a question about something unknown, waits for the end of the shell's
+//! current batch (`Effect::Sweep`). The shell says `SweepBegins`, reads once what lies in all sockets, and says
+//! `Swept`. What asked before the beginning is answered; what asks later waits for the next one.
+//!
+//! # The control store
+//! is asked and answers later (`Ask`, `Answered`), in order; rows that nobody waits for are `Save`d and `Forget`ten.
+//!
+//! # What the shell promises
+//! - Messages of a process come in their order. `Closed` comes after all of them, once; and before
+//!   `Ended` and `Exited`, which mean that its connection was read to the end.
+//! - Effects are carried out in order, before the next event. `Free`, `Spill`, `Restore`, `Ask`, `Measure` and
+//!   `Examine` are answered once each; `Fork` by `Forked` or `ForkFailed`, unless its worker is buried before.
+//! - The descriptor that comes with `Connect` goes with the `Connected` that it causes, or is dropped.
+//! - After `HangUp`, `Refuse` and `Bury` nothing comes from that connection any more.
+//!
+//! # Invariants
+//! - NODE-1: a process's slot is used again only after its pins were wiped, and they are wiped only when
+//!   the process is dead (or, a driver's, has closed its connection).
+//! - NODE-2: when nothing is due there is no deadline: an idle node sleeps.
+//! - NODE-3: the directory knows exactly the drivers and workers that said hello and are not buried.
+//! - NODE-4: each start of the pool is one process in stage `Starting`, or one that never said hello and is
+//!   not buried yet.
+//! - NODE-5: who is to be killed before its pid is known is killed when that comes.
+
+mod event;
+mod functions;
+mod hello;
+mod jobs;
+mod kv;
+mod life;
+mod lineage;
+mod machines;
+mod memory;
+mod process;
+mod recall;
+mod requests;
+mod slots;
+mod sweeps;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt::{self, Write as _};
+use std::time::Duration;
+
+use hoplo_base::limits::STORY_LINE_BYTES_MAX;
+use hoplo_base::{Instant, JobId, NodeId, ProcessId, ResourceSet};
+use hoplo_wire::node::{Counters, Obituary, ToClient};
+
+use crate::actors::{ActorTable, life as actor_life};
+use crate::control::Entry;
+use crate::objects::{self, ObjectDirectory};
+use crate::sched::{LocalScheduler, WorkerPool, local, workers};
+
+pub use event::{Answer, Effect, Event, Question};
+pub use jobs::Job;
+pub use kv::KEYS_MAX;
+pub use memory::size;
+pub use process::{Birth, Kind, Process, Stage};
+pub use recall::{Rows, state_name};
+
+use functions::Functions;
+use lineage::Escaped;
+use memory::MemoryWatch;
+use slots::Slots;
+use sweeps::Sweeps;
+
+/// What a node is told when it begins.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub node: NodeId,
+    /// 24 random bits: the first part of the ids of its processes.
+    pub boot: u32,
+    pub resources: ResourceSet,
+    pub objects: objects::Config,
+    /// For people, and for processes to find files.
+    pub session_dir: String,
+    /// Rows outlive this daemon: tasks that others depend on get one.
+    pub keeps_rows: bool,
+    /// So many slots rest before one is taken again.
+    pub slots_resting: usize,
+}
+
+#[derive(Debug)]
+pub struct Node {
+    config: Config,
+    now: Instant,
+    /// Microseconds since 1970, for rows that people read.
+    wall_us: u64,
+
+    pub scheduler: LocalScheduler,
+    pub pool: WorkerPool,
+    pub actors: ActorTable,
+    pub objects: ObjectDirectory,
+    queue: VecDeque<Work>,
+    /// What this call of `handle` decided so far.
+    out: Vec<Effect>,
+
+    processes: BTreeMap<ProcessId, Process>,
+    slots: Slots,
+    next_process: u32,
+    graves: VecDeque<(ProcessId, Obituary)>,
+    jobs: BTreeMap<JobId, Job>,
+    /// The last job of an earlier daemon.
+    jobs_before: u32,
+    functions: Functions,
+    /// Questions to the control store that are not answered, and what each is for.
+    asked: BTreeMap<u64, Asked>,
+    last_ask: u64,
+    sweeps: Sweeps,
+    escaped: Escaped,
+    memory: MemoryWatch,
+    counters: Counters,
+    violations: u64,
+    /// Rows in the table of events.
+    events: u64,
+    timers: BTreeSet<(Instant, Timer)>,
+    stopping: bool,
+}
+
+/// What one machine has for another, or for itself.
+#[derive(Debug)]
+enum Work {
+    Scheduler(local::Event),
+    Pool(workers::Event),
+    Actors(actor_life::Event),
+    Objects(objects::Event),
+}
+
+#[derive(Debug)]
+enum Asked {
+    Kv(kv::Asker),
+    Function(functions::Asker),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    /// Its time to exit by itself is over.
+    Kill(ProcessId),
+    /// Its exit status did not come.
+    Examine(ProcessId),
+    Memory,
+    /// Results that were shared before they were there.
+    Escaped,
+    /// Those that are left are killed, and the node ends.
+    Stop,
+}
+
+impl Node {
+    pub fn new(config: Config, now: Instant) -> Self {
+        let resources = config.resources.clone();
+        let floor = resources.units(hoplo_base::resources::CPU).ceil().max(1.0) as usize;
+        Self {
+            now,
+            wall_us: 0,
+            scheduler: LocalScheduler::new(resources),
+            pool: WorkerPool::new(floor),
+            actors: ActorTable::new(),
+            objects: ObjectDirectory::new(config.objects.clone(), now),
+            queue: VecDeque::new(),
+            out: Vec::new(),
+            processes: BTreeMap::new(),
+            slots: Slots::new(config.slots_resting),
+            config,
+            next_process: 1,
+            graves: VecDeque::new(),
+            jobs: BTreeMap::new(),
+            jobs_before: 0,
+            functions: Functions::default(),
+            asked: BTreeMap::new(),
+            last_ask: 0,
+            sweeps: Sweeps::default(),
+            escaped: Escaped::default(),
+            memory: MemoryWatch::default(),
+            counters: Counters::default(),
+            violations: 0,
+            events: 0,
+            timers: BTreeSet::new(),
+            stopping: false,
+        }
+    }
+
+    /// What the clock on the wall says, in microseconds since 1970: for rows that people read.
+    pub fn tell_time(&mut self, wall_us: u64) {
+        self.wall_us = wall_us;
+    }
+
+    pub fn handle(&mut self, now: Instant, event: Event, effects: &mut Vec<Effect>) {
+        self.now = now;
+        match event {
+            Event::Knocked { stranger, pid, message } => self.on_knock(stranger, pid, message),
+            Event::Heard { from, message } => self.on_heard(from, message),
+            Event::Broke { process, what } => self.violation(process, &what),
+            Event::Closed { process } => self.on_closed(process),
+            Event::Forked { process, pid } => self.on_forked(process, pid),
+            Event::ForkFailed { process, reason } => self.on_fork_failed(process, reason),
+            Event::Ended { process, status_follows } => self.on_ended(process, status_follows),
+            Event::Exited { process, status } => self.on_exited(process, status),
+            Event::Examined { process, last_lines, verdict } => {
+                self.on_examined(process, last_lines, verdict);
+            }
+            Event::Freed { attempt, result } => {
+                self.tell_objects(objects::Event::Freed { attempt, result });
+            }
+            Event::Spilled { attempt, result } => {
+                self.tell_objects(objects::Event::Spilled { attempt, result });
+            }
+            Event::Restored { attempt, result } => {
+                self.tell_objects(objects::Event::Restored { attempt, result });
+            }
+            Event::SweepBegins => self.sweeps.begin(),
+            Event::Swept => self.on_swept(),
+            Event::Answered { ask, answer } => self.on_answered(ask, answer),
+            Event::Measured { total, available, used } => {
+                self.on_measured(total, available, &used);
+            }
+            Event::Stop { why } => self.begin_stop(&why),
+            Event::Tick => self.on_tick(),
+        }
+        self.settle();
+        self.ask_for_sweep();
+        effects.append(&mut self.out);
+    }
+
+    /// `Event::Tick` is due then.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let timer = self.timers.first().map(|(at, _)| *at);
+        let deadlines = [
+            timer,
+            self.scheduler.next_deadline(),
+            self.pool.next_deadline(),
+            self.objects.next_deadline(),
+        ];
+        deadlines.into_iter().flatten().min()
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub fn processes(&self) -> impl Iterator<Item = &Process> {
+        self.processes.values()
+    }
+
+    /// Absent when it is buried.
+    pub fn process(&self, id: ProcessId) -> Option<&Process> {
+        self.processes.get(&id)
+    }
+
+    pub fn jobs(&self) -> impl Iterator<Item = &Job> {
+        self.jobs.values()
+    }
+
+    pub fn job(&self, id: JobId) -> Option<&Job> {
+        self.jobs.get(&id)
+    }
+
+    /// Whose slot this is.
+    pub fn owner_of_slot(&self, slot: u16) -> Option<ProcessId> {
+        self.slots.owner(slot)
+    }
+
+    /// The slots of all processes that may have something pinned.
+    pub fn live_slots(&self) -> &[u16] {
+        self.slots.taken()
+    }
+
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// Connections that were dropped for what they sent.
+    pub fn violations(&self) -> u64 {
+        self.violations
+    }
+
+    /// Asserts every machine's invariants, and those of the module's doc.
+    pub fn check(&self) {
+        self.check_quickly();
+        self.objects.check();
+    }
+
+    /// All but the directory's, which are many.
+    pub fn check_quickly(&self) {
+        self.scheduler.check();
+        self.pool.check();
+        self.actors.check();
+        self.check_processes();
+    }
+
+    /// Until no machine has anything for another one.
+    fn settle(&mut self) {
+        while let Some(work) = self.queue.pop_front() {
+            match work {
+                Work::Scheduler(event) => {
+                    self.note(&event);
+                    let mut effects = Vec::new();
+                    self.scheduler.handle(self.now, event, &mut effects);
+                    effects.into_iter().for_each(|effect| self.on_scheduler(effect));
+                }
+                Work::Pool(event) => {
+                    self.note(&event);
+                    let mut effects = Vec::new();
+                    self.pool.handle(self.now, event, &mut effects);
+                    effects.into_iter().for_each(|effect| self.on_pool(effect));
+                }
+                Work::Actors(event) => {
+                    self.note(&event);
+                    let mut effects = Vec::new();
+                    self.actors.handle(self.now, event, &mut effects);
+                    effects.into_iter().for_each(|effect| self.on_actors(effect));
+                }
+                Work::Objects(event) => {
+                    let mut effects = Vec::new();
+                    self.objects.handle(self.now, event, &mut effects);
+                    effects.into_iter().for_each(|effect| self.on_objects(effect));
+                }
+            }
+        }
+    }
+
+    fn on_tick(&mut self) {
+        while let Some((at, timer)) = self.timers.first().copied() {
+            if at > self.now {
+                break;
+            }
+            self.timers.pop_first();
+            match timer {
+                Timer::Kill(process) => self.kill_late(process),
+                Timer::Examine(process) => self.examine(process),
+                Timer::Memory => self.measure_limited(),
+                Timer::Escaped => self.look_at_escaped(),
+                Timer::Stop => self.out.push(Effect::Stopped),
+            }
+            self.settle();
+        }
+        let now = self.now;
+        let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= now);
+        if due(self.scheduler.next_deadline()) {
+            self.tell_scheduler(local::Event::Tick);
+        }
+        if due(self.pool.next_deadline()) {
+            self.tell_pool(workers::Event::Tick);
+        }
+        if due(self.objects.next_deadline()) {
+            self.tell_objects(objects::Event::Tick);
+        }
+    }
+
+    fn on_answered(&mut self, ask: u64, answer: Answer) {
+        match self.asked.remove(&ask).expect("only what was asked is answered") {
+            Asked::Kv(asker) => self.on_kv_answer(asker, answer),
+            Asked::Function(asker) => self.on_function_answer(&asker, answer),
+        }
+    }
+
+    fn ask(&mut self, question: Question, asked: Asked) {
+        self.last_ask += 1;
+        self.asked.insert(self.last_ask, asked);
+        self.out.push(Effect::Ask { ask: self.last_ask, question });
+    }
+
+    fn tell_scheduler(&mut self, event: local::Event) {
+        self.queue.push_back(Work::Scheduler(event));
+    }
+
+    fn tell_pool(&mut self, event: workers::Event) {
+        self.queue.push_back(Work::Pool(event));
+    }
+
+    fn tell_actors(&mut self, event: actor_life::Event) {
+        self.queue.push_back(Work::Actors(event));
+    }
+
+    fn tell_objects(&mut self, event: objects::Event) {
+        self.queue.push_back(Work::Objects(event));
+    }
+
+    /// Nothing happens if it is gone: it, or who asked, is told otherwise.
+    fn send(&mut self, to: ProcessId, message: ToClient) {
+        if self.processes.get(&to).is_some_and(|process| process.stage.has_connection()) {
+            self.out.push(Effect::Send { to, message });
+        }
+    }
+
+    fn after(&mut self, delay: Duration, timer: Timer) {
+        self.timers.insert((self.now + delay, timer));
+    }
+
+    /// Nobody waits for this row.
+    fn save(&mut self, entry: &impl Entry) {
+        self.out.push(Effect::Save { key: entry.key(), value: entry.to_value(), last: false });
+    }
+
+    /// The last version of something: history when memory is short.
+    fn save_last(&mut self, entry: &impl Entry) {
+        self.out.push(Effect::Save { key: entry.key(), value: entry.to_value(), last: true });
+    }
+
+    fn log(&mut self, text: impl Into<String>) {
+        self.out.push(Effect::Log { text: text.into() });
+    }
+
+    /// One step, for the story.
+    fn note(&mut self, what: &impl fmt::Debug) {
+        let mut line = Cut(String::new());
+        // Ends early when the line is full.
+        let _ = write!(line, "{what:?}");
+        self.out.push(Effect::Note { line: line.0 });
+    }
+}
+
+/// A line of bounded length: values and frames are long.
+struct Cut(String);
+
+impl fmt::Write for Cut {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = STORY_LINE_BYTES_MAX.saturating_sub(self.0.len());
+        let end = (0..=room.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+        self.0.push_str(&text[..end.unwrap_or(0)]);
+        if text.len() > room { Err(fmt::Error) } else { Ok(()) }
+    }
+}

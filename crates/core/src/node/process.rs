@@ -1,0 +1,126 @@
+//! What the node knows of one process.
+
+use std::collections::BTreeSet;
+
+use hoplo_base::{Instant, JobId, ProcessId};
+use hoplo_wire::node::DeathCause;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Driver,
+    Worker,
+    /// The `hoplo` command: it has no slot.
+    Tool,
+}
+
+/// Whether its pid is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Birth {
+    /// The zygote was asked to make it. `doomed`: it is to be killed as soon as its pid comes.
+    Awaited { doomed: bool },
+    /// 0: a driver of another pid namespace.
+    Known { pid: u32 },
+}
+
+/// How far it is from its fork to its burial. `attempt` is the pool's name for a start; it stays as long as the
+/// process has not said hello.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    Starting {
+        attempt: u64,
+    },
+    /// It said hello, and its connection is open.
+    Greeted,
+    /// Its connection is closed, and nothing was heard of its end yet.
+    Closed {
+        attempt: Option<u64>,
+    },
+    /// It has ended, and its exit status may come.
+    Ended {
+        attempt: Option<u64>,
+    },
+    /// The shell looks at what it left.
+    Examined {
+        attempt: Option<u64>,
+    },
+}
+
+#[derive(Debug)]
+pub struct Process {
+    pub id: ProcessId,
+    pub kind: Kind,
+    pub birth: Birth,
+    pub stage: Stage,
+    pub job: JobId,
+    pub since: Instant,
+    /// What it runs, by its own word.
+    pub title: String,
+    /// Processes that it has a channel with, in either direction.
+    pub(super) peers: BTreeSet<ProcessId>,
+    /// Why we ended it.
+    pub(super) cause: Option<DeathCause>,
+    /// Exit code, or minus a signal.
+    pub(super) status: Option<i32>,
+}
+
+impl Process {
+    pub(super) fn new(id: ProcessId, kind: Kind, birth: Birth, stage: Stage, now: Instant) -> Self {
+        Self {
+            id,
+            kind,
+            birth,
+            stage,
+            job: JobId(0),
+            since: now,
+            title: String::new(),
+            peers: BTreeSet::new(),
+            cause: None,
+            status: None,
+        }
+    }
+
+    /// 0 while it is not known.
+    pub fn pid(&self) -> u32 {
+        match self.birth {
+            Birth::Awaited { .. } => 0,
+            Birth::Known { pid } => pid,
+        }
+    }
+
+    pub fn is_worker(&self) -> bool {
+        self.kind == Kind::Worker
+    }
+
+    /// It said hello, and messages reach it.
+    pub fn is_greeted(&self) -> bool {
+        self.stage == Stage::Greeted
+    }
+}
+
+impl Stage {
+    pub fn has_connection(self) -> bool {
+        match self {
+            Stage::Starting { .. } | Stage::Greeted => true,
+            Stage::Closed { .. } | Stage::Ended { .. } | Stage::Examined { .. } => false,
+        }
+    }
+
+    /// The kernel or the zygote said so.
+    pub fn is_dead(self) -> bool {
+        match self {
+            Stage::Starting { .. } | Stage::Greeted | Stage::Closed { .. } => false,
+            Stage::Ended { .. } | Stage::Examined { .. } => true,
+        }
+    }
+
+    /// The pool's attempt, if it has not said hello.
+    pub fn attempt(self) -> Option<u64> {
+        match self {
+            Stage::Starting { attempt } => Some(attempt),
+            Stage::Greeted => None,
+            Stage::Closed { attempt } | Stage::Ended { attempt } | Stage::Examined { attempt } => {
+                attempt
+            }
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What processes ask for: each message becomes an event for a machine, or is answered here.
+
+use hoplo_base::ProcessId;
+use hoplo_wire::node::{ToClient, ToNode};
+
+use super::process::{Kind, Stage};
+use super::{Effect, Node};
+use crate::actors::life::{self, Manner};
+use crate::control::FunctionEntry;
+use crate::objects;
+use crate::sched::local::{self, Claimant};
+use crate::sched::workers;
+
+impl Node {
+    pub(super) fn on_heard(&mut self, from: ProcessId, message: ToNode) {
+        let process = self.processes.get(&from).expect("the shell knows who is buried");
+        match process.stage {
+            Stage::Starting { attempt } => self.on_worker_hello(from, attempt, message),
+            Stage::Greeted => self.on_request(from, message),
+            Stage::Closed { .. } | Stage::Ended { .. } | Stage::Examined { .. } => {
+                panic!("{from} is heard after its connection was closed");
+            }
+        }
+    }
+
+    fn on_request(&mut self, from: ProcessId, message: ToNode) {
+        let process = &self.processes[&from];
+        let (kind, job) = (process.kind, process.job);
+        match message {
+            ToNode::Query { request, kind, argument } => {
+                self.out.push(Effect::Query { from, request, kind, argument });
+            }
+            ToNode::Kv { request, namespace, operation } => {
+                self.on_kv(from, request, &namespace, operation);
+            }
+            ToNode::Stop => self.begin_stop("asked for"),
+            ToNode::Hello { .. } => self.violation(from, "said hello twice"),
+            _ if kind == Kind::Tool => self.violation(from, "is a tool, which may only query"),
+
+            ToNode::LeaseDemand { key, shape, wanted } => {
+                let process = from;
+                self.tell_scheduler(local::Event::Demanded { process, job, key, shape, wanted });
+            }
+            ToNode::LeaseReturn { lease } => {
+                self.tell_scheduler(local::Event::Returned { process: from, lease });
+            }
+            ToNode::Blocked => self.tell_scheduler(local::Event::Blocked { worker: from }),
+            ToNode::Unblocked => self.tell_scheduler(local::Event::Unblocked { worker: from }),
+            ToNode::Connect { to } => self.on_connect(from, to),
+            ToNode::Title { title } => self.process_mut(from).title = title,
+
+            ToNode::ExtentWant { request, bytes, slots } => {
+                self.tell_objects(objects::Event::ExtentWanted { from, request, bytes, slots });
+            }
+            ToNode::ExtentReturn { offset, len } => {
+                self.tell_objects(objects::Event::ExtentReturned { from, offset, len });
+            }
+            ToNode::Notices(notices) => {
+                for notice in notices {
+                    self.note_escape(&notice);
+                    self.tell_objects(objects::Event::Noticed { from, notice });
+                }
+            }
+            ToNode::Want { objects } => self.tell_objects(objects::Event::Wanted { from, objects }),
+
+            ToNode::Export { function, bytes, contains } => {
+                self.export(FunctionEntry::whole(job, function, bytes, contains));
+            }
+            ToNode::Fetch { function } => self.fetch(from, job, function, false),
+
+            ToNode::ActorCreate { request, spec, get_if_exists } => {
+                let creator = from;
+                self.tell_actors(life::Event::Created {
+                    creator,
+                    job,
+                    request,
+                    spec,
+                    get_if_exists,
+                });
+            }
+            ToNode::ActorWatch { actor } => {
+                self.tell_actors(life::Event::Watched { from, actor, swept: false });
+            }
+            ToNode::ActorKill { actor, no_restart } => {
+                self.tell_actors(life::Event::Killed { actor, no_restart });
+            }
+            ToNode::ActorLookup { request, namespace, name } => {
+                let swept = false;
+                self.tell_actors(life::Event::LookedUp { from, request, namespace, name, swept });
+            }
+            ToNode::ActorStarted { actor, incarnation, result } => {
+                let worker = from;
+                self.tell_actors(life::Event::Started { worker, actor, incarnation, result });
+            }
+            ToNode::ActorExit { actor } => {
+                self.tell_actors(life::Event::Left { worker: from, actor });
+            }
+
+            ToNode::Tell { to, message } => self.send(to, ToClient::Told { from, message }),
+            ToNode::KillWorker { worker } => self.on_kill_worker(from, worker),
+            ToNode::Inspected { request, json } => {
+                self.out.push(Effect::Inspected { from, request, json });
+            }
+            ToNode::Counted(counters) => {
+                self.counters.tasks_finished += counters.tasks_finished;
+                self.counters.method_calls_finished += counters.method_calls_finished;
+                self.counters.objects_stored += counters.objects_stored;
+                self.counters.bytes_stored += counters.bytes_stored;
+            }
+        }
+    }
+
+    /// The channel goes on to the worker; each will be told when the other is gone.
+    fn on_connect(&mut self, from: ProcessId, to: ProcessId) {
+        let target = self.processes.get_mut(&to).filter(|target| target.stage.has_connection());
+        let Some(target) = target else {
+            let obituary = self.obituary_of(to);
+            return self.send(from, ToClient::ProcessGone { process: to, obituary });
+        };
+        target.peers.insert(from);
+        self.process_mut(from).peers.insert(to);
+        self.send(to, ToClient::Connected { from });
+        self.tell_pool(workers::Event::Connected { worker: to, peer: from });
+    }
+
+    /// Only who has the lease may kill.
+    fn on_kill_worker(&mut self, from: ProcessId, worker: ProcessId) {
+        let claimant = self.scheduler.lease_on(worker).map(|lease| lease.claimant);
+        if matches!(claimant, Some(Claimant::Demand { process, .. }) if process == from) {
+            let reason = "its task was cancelled by force".to_string();
+            self.stop_process(worker, Manner::Kill, reason);
+        }
+    }
+}

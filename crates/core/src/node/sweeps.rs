@@ -1,0 +1,76 @@
+//! What waits until all that lay in all sockets was read (REF-5).
+
+use hoplo_base::{FunctionId, JobId, ProcessId};
+
+use super::{Effect, Node};
+use crate::actors::life;
+use crate::objects;
+
+#[derive(Debug, Default)]
+pub(super) struct Sweeps {
+    wanted: Batch,
+    /// What the sweep that is under way answers.
+    under_way: Option<Batch>,
+    /// The shell was asked for a sweep that has not begun.
+    asked: bool,
+}
+
+#[derive(Debug, Default)]
+struct Batch {
+    deferred: Vec<Deferred>,
+    /// The directory's.
+    sweep: Option<u64>,
+}
+
+/// A question about something that may lie unread in another socket.
+#[derive(Debug)]
+pub(super) enum Deferred {
+    Actors(life::Event),
+    Fetch { process: ProcessId, job: JobId, function: FunctionId },
+}
+
+impl Sweeps {
+    pub(super) fn defer(&mut self, deferred: Deferred) {
+        self.wanted.deferred.push(deferred);
+    }
+
+    pub(super) fn want(&mut self, sweep: u64) {
+        let other = self.wanted.sweep.replace(sweep);
+        assert!(other.is_none(), "the directory has one sweep under way at a time");
+    }
+
+    pub(super) fn begin(&mut self) {
+        self.asked = false;
+        let batch = std::mem::take(&mut self.wanted);
+        let other = self.under_way.replace(batch);
+        assert!(other.is_none(), "a sweep begins while another one is under way");
+    }
+}
+
+impl Node {
+    pub(super) fn on_swept(&mut self) {
+        let batch = self.sweeps.under_way.take().expect("a sweep has begun");
+        for deferred in batch.deferred {
+            match deferred {
+                Deferred::Actors(event) => self.tell_actors(event),
+                Deferred::Fetch { process, job, function } => {
+                    self.fetch(process, job, function, true);
+                }
+            }
+            self.settle();
+        }
+        if let Some(sweep) = batch.sweep {
+            self.tell_objects(objects::Event::Swept { sweep });
+        }
+    }
+
+    /// Once for all that wants one before it begins.
+    pub(super) fn ask_for_sweep(&mut self) {
+        let Batch { deferred, sweep } = &self.sweeps.wanted;
+        let wanted = !deferred.is_empty() || sweep.is_some();
+        if wanted && !self.sweeps.asked && self.sweeps.under_way.is_none() {
+            self.sweeps.asked = true;
+            self.out.push(Effect::Sweep);
+        }
+    }
+}

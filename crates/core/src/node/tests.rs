@@ -1,0 +1,304 @@
+//! Stories of processes, told in every order in which a kernel may tell them.
+
+use hoplo_base::limits::{EXIT_GRACE, HANGUP_GRACE, SLOTS_RESTING, STATUS_PATIENCE};
+use hoplo_base::{FunctionId, Instant, NodeId, ProcessId, ResourceSet};
+use hoplo_wire::PROTOCOL_VERSION;
+use hoplo_wire::node::{
+    DeathCause, JobConfig, KvOperation, Role, RuntimeEnv, Shape, ToClient, ToNode,
+};
+
+use super::{Answer, Config, Effect, Event, Kind, Node, Question, Stage};
+use crate::objects;
+
+struct Shell {
+    node: Node,
+    now: Instant,
+    /// What the node asked for and nobody looked at.
+    effects: Vec<Effect>,
+    strangers: u64,
+}
+
+fn hello(role: Role) -> ToNode {
+    let version = env!("CARGO_PKG_VERSION").to_string();
+    ToNode::Hello { protocol: PROTOCOL_VERSION, version, pid: 7, role }
+}
+
+impl Shell {
+    fn new() -> Self {
+        let config = Config {
+            node: NodeId(1),
+            boot: 1,
+            resources: ResourceSet::from_units([("CPU", 2.0), ("memory", 1e9)]).unwrap(),
+            objects: objects::Config::new(64 << 20),
+            session_dir: String::new(),
+            keeps_rows: false,
+            slots_resting: SLOTS_RESTING,
+        };
+        let now = Instant(1_000_000_000);
+        Self { node: Node::new(config, now), now, effects: Vec::new(), strangers: 0 }
+    }
+
+    fn hears(&mut self, event: Event) {
+        self.node.handle(self.now, event, &mut self.effects);
+        self.node.check();
+    }
+
+    fn says(&mut self, from: ProcessId, message: ToNode) {
+        self.hears(Event::Heard { from, message });
+    }
+
+    /// Takes out the first effect that is one.
+    fn take<T>(&mut self, what: impl Fn(&Effect) -> Option<T>) -> Option<T> {
+        let at = self.effects.iter().position(|effect| what(effect).is_some())?;
+        what(&self.effects.remove(at))
+    }
+
+    fn killed(&mut self) -> Option<(ProcessId, u32)> {
+        self.take(|effect| match effect {
+            Effect::Kill { process, pid } => Some((*process, *pid)),
+            _ => None,
+        })
+    }
+
+    fn told<T>(&mut self, to: ProcessId, what: impl Fn(&ToClient) -> Option<T>) -> Option<T> {
+        self.take(|effect| match effect {
+            Effect::Send { to: whom, message } if *whom == to => what(message),
+            _ => None,
+        })
+    }
+
+    fn driver(&mut self) -> ProcessId {
+        self.strangers += 1;
+        let message = hello(Role::Driver(JobConfig::default()));
+        self.hears(Event::Knocked { stranger: self.strangers, pid: 7, message });
+        let accepted = self.take(|effect| match effect {
+            Effect::Accept { process, .. } => Some(*process),
+            _ => None,
+        });
+        accepted.expect("a driver is welcome")
+    }
+
+    /// A worker that is being forked.
+    fn starting(&mut self, driver: ProcessId) -> ProcessId {
+        let resources = ResourceSet::from_units([("CPU", 1.0)]).unwrap();
+        let shape = Shape { resources, env: RuntimeEnv::default() };
+        self.says(driver, ToNode::LeaseDemand { key: 1, shape, wanted: 1 });
+        self.forked().expect("a demand needs a worker")
+    }
+
+    fn forked(&mut self) -> Option<ProcessId> {
+        self.take(|effect| match effect {
+            Effect::Fork { process, .. } => Some(*process),
+            _ => None,
+        })
+    }
+
+    fn worker(&mut self, driver: ProcessId) -> ProcessId {
+        let worker = self.starting(driver);
+        self.hears(Event::Forked { process: worker, pid: 42 });
+        self.says(worker, hello(Role::Worker));
+        worker
+    }
+
+    fn examines(&mut self, worker: ProcessId) {
+        let asked =
+            self.take(|effect| (*effect == Effect::Examine { process: worker }).then_some(()));
+        assert!(asked.is_some(), "{worker} is to be examined");
+        self.hears(Event::Examined { process: worker, last_lines: vec![], verdict: None });
+        assert!(self.node.process(worker).is_none());
+    }
+
+    fn waits(&mut self, time: std::time::Duration) {
+        self.now = self.now + time;
+        self.hears(Event::Tick);
+    }
+}
+
+#[test]
+fn a_worker_that_is_to_die_before_its_pid_is_known_is_killed_when_it_comes() {
+    let mut shell = Shell::new();
+    let driver = shell.driver();
+    let worker = shell.starting(driver);
+    shell.says(worker, hello(Role::Worker));
+    // It breaks the protocol, and only then does the zygote tell its pid.
+    shell.hears(Event::Broke { process: worker, what: "sent rubbish".to_string() });
+    assert_eq!(shell.killed(), None, "nobody knows whom");
+    shell.hears(Event::Forked { process: worker, pid: 42 });
+    assert_eq!(shell.killed(), Some((worker, 42)));
+}
+
+#[test]
+fn a_worker_that_dies_before_its_hello_is_a_start_that_failed() {
+    let mut shell = Shell::new();
+    let driver = shell.driver();
+    let worker = shell.starting(driver);
+    shell.hears(Event::Closed { process: worker });
+    shell.hears(Event::Forked { process: worker, pid: 42 });
+    shell.hears(Event::Ended { process: worker, status_follows: true });
+    shell.hears(Event::Exited { process: worker, status: -9 });
+    shell.examines(worker);
+    let next = shell.forked().expect("another one is tried");
+    assert_ne!(next, worker);
+}
+
+#[test]
+fn the_end_of_a_worker_may_be_told_in_any_order_and_is_told_once() {
+    for order in [[0, 1], [1, 0]] {
+        let mut shell = Shell::new();
+        let driver = shell.driver();
+        let worker = shell.worker(driver);
+        shell.hears(Event::Closed { process: worker });
+        for step in order {
+            shell.hears(match step {
+                0 => Event::Ended { process: worker, status_follows: true },
+                _ => Event::Exited { process: worker, status: 3 },
+            });
+        }
+        shell.examines(worker);
+        let cause = |message: &ToClient| match message {
+            ToClient::ProcessGone { process, obituary } if *process == worker => {
+                Some(obituary.cause.clone())
+            }
+            _ => None,
+        };
+        assert_eq!(shell.told(driver, cause), Some(DeathCause::Exited { code: 3 }));
+        assert_eq!(shell.told(driver, cause), None);
+    }
+}
+
+#[test]
+fn a_status_that_never_comes_is_not_waited_for_for_ever() {
+    let mut shell = Shell::new();
+    let driver = shell.driver();
+    let worker = shell.worker(driver);
+    shell.hears(Event::Closed { process: worker });
+    shell.hears(Event::Ended { process: worker, status_follows: true });
+    assert_eq!(shell.node.process(worker).unwrap().stage, Stage::Ended { attempt: None });
+    shell.waits(STATUS_PATIENCE);
+    shell.examines(worker);
+}
+
+#[test]
+fn a_worker_that_closes_its_connection_and_does_not_end_is_killed() {
+    let mut shell = Shell::new();
+    let driver = shell.driver();
+    let worker = shell.worker(driver);
+    shell.hears(Event::Closed { process: worker });
+    assert_eq!(shell.killed(), None);
+    shell.waits(HANGUP_GRACE);
+    assert_eq!(shell.killed(), Some((worker, 42)));
+}
+
+#[test]
+fn a_slot_is_free_when_its_worker_is_buried_and_not_before() {
+    let mut shell = Shell::new();
+    let driver = shell.driver();
+    let worker = shell.worker(driver);
+    shell.hears(Event::Closed { process: worker });
+    shell.hears(Event::Exited { process: worker, status: 0 });
+    assert!(shell.node.live_slots().contains(&(worker.slot() as u16)), "it may have pins");
+    shell.examines(worker);
+    let buried = Effect::Bury { process: worker, kind: Kind::Worker, pid: 42 };
+    assert!(shell.effects.contains(&buried));
+    assert!(!shell.node.live_slots().contains(&(worker.slot() as u16)));
+}
+
+#[test]
+fn a_node_that_stops_refuses_drivers_and_kills_who_does_not_go() {
+    let mut shell = Shell::new();
+    let driver = shell.driver();
+    let worker = shell.worker(driver);
+    shell.hears(Event::Stop { why: "asked for".to_string() });
+    assert!(shell.effects.contains(&Effect::HangUp { process: driver }));
+    let message = hello(Role::Driver(JobConfig::default()));
+    shell.hears(Event::Knocked { stranger: 99, pid: 7, message });
+    let refused = |effect: &Effect| matches!(effect, Effect::Refuse { stranger: 99, .. });
+    assert!(shell.effects.iter().any(refused));
+    shell.waits(EXIT_GRACE);
+    assert_eq!(shell.killed(), Some((worker, 42)));
+    shell.hears(Event::Closed { process: worker });
+    shell.hears(Event::Exited { process: worker, status: -9 });
+    shell.examines(worker);
+    assert!(shell.effects.contains(&Effect::Stopped));
+}
+
+#[test]
+fn a_function_whose_export_lies_in_another_socket_is_found_after_a_sweep() {
+    let mut shell = Shell::new();
+    let driver = shell.driver();
+    let worker = shell.worker(driver);
+    let function = FunctionId([5; 16]);
+    shell.says(worker, ToNode::Fetch { function });
+    assert!(shell.effects.contains(&Effect::Sweep));
+    shell.hears(Event::SweepBegins);
+    let contains = vec![];
+    shell.says(driver, ToNode::Export { function, bytes: vec![1, 2], contains });
+    shell.hears(Event::Swept);
+    let ask = shell.take(|effect| match effect {
+        Effect::Ask { ask, question: Question::Get { keys } } => Some((*ask, keys.len())),
+        _ => None,
+    });
+    let (ask, keys) = ask.expect("the store has it");
+    assert_eq!(keys, 1);
+    let row = shell.take(|effect| match effect {
+        Effect::Save { key, value, .. } if key.table == hoplo_wire::control::Table::Function => {
+            Some(value.clone())
+        }
+        _ => None,
+    });
+    shell.hears(Event::Answered { ask, answer: Answer::Rows(vec![row]) });
+    let bytes = shell.told(worker, |message| match message {
+        ToClient::Function { bytes, .. } => Some(bytes.clone()),
+        _ => None,
+    });
+    assert_eq!(bytes, Some(Some(vec![1, 2])));
+}
+
+#[test]
+fn the_hungriest_task_goes_when_the_machine_is_short_and_the_next_one_after_a_pause() {
+    let mut shell = Shell::new();
+    let driver = shell.driver();
+    let worker = shell.worker(driver);
+    shell.waits(std::time::Duration::from_millis(100));
+    let measures = |effect: &Effect| match effect {
+        Effect::Measure { processes } => Some(processes.clone()),
+        _ => None,
+    };
+    assert_eq!(shell.take(measures), Some(vec![]), "nobody has a limit");
+    let short = |used| Event::Measured { total: 1000, available: 40, used };
+    shell.hears(short(vec![]));
+    assert_eq!(shell.take(measures), Some(vec![(worker, 42)]));
+    shell.hears(short(vec![(worker, 500)]));
+    assert_eq!(shell.killed(), Some((worker, 42)));
+    shell.waits(std::time::Duration::from_millis(100));
+    shell.take(measures);
+    shell.hears(short(vec![]));
+    assert_eq!(shell.take(measures), None, "the kernel is collecting what the last one had");
+}
+
+#[test]
+fn an_answer_of_the_store_for_a_dead_process_is_dropped() {
+    let mut shell = Shell::new();
+    let driver = shell.driver();
+    let operation = KvOperation::Get { key: b"a".to_vec() };
+    shell.says(driver, ToNode::Kv { request: 1, namespace: String::new(), operation });
+    let ask = shell.take(|effect| match effect {
+        Effect::Ask { ask, .. } => Some(*ask),
+        _ => None,
+    });
+    shell.hears(Event::Closed { process: driver });
+    shell.effects.clear();
+    let answer = Answer::Rows(vec![None]);
+    shell.hears(Event::Answered { ask: ask.expect("it was asked"), answer });
+    assert_eq!(shell.effects, []);
+}
+
+#[test]
+fn an_idle_node_sleeps() {
+    let mut shell = Shell::new();
+    assert_eq!(shell.node.next_deadline(), None, "NODE-2");
+    let driver = shell.driver();
+    shell.hears(Event::SweepBegins);
+    shell.hears(Event::Swept);
+    assert_eq!(shell.node.next_deadline(), None, "NODE-2: {driver} does nothing");
+}
