@@ -144,9 +144,12 @@ class ControlCluster:
 
     def _serve(self, address: str, *flags: str) -> None:
         self._started += 1
+        named = ("--role", "node", "--name", address)
+        own = Path(hoplo("certificate", "--cluster-file", self.file, *named).strip())
         command: Sequence[str | Path] = [
             *(HOPLO, "control", "serve", "--dir", self.folder / f"node-{self._started}"),
-            *("--listen", address, "--cluster-file", self.file, "--fsync", self.fsync, *flags),
+            *("--listen", address, "--cluster-file", own / "cluster.json"),
+            *("--fsync", self.fsync, *flags),
         ]
         with open(self.folder / "log", "ab") as log:
             self._processes[address] = subprocess.Popen(command, stdout=log, stderr=log)

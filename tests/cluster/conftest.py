@@ -65,13 +65,22 @@ class Node:
     flags: tuple[str, ...] = ()
     process: subprocess.Popen[bytes] | None = None
 
+    def __post_init__(self) -> None:
+        self.cluster_file = self.folder_of_cluster / "cluster.json"
+
+    @property
+    def folder_of_cluster(self) -> Path:
+        """What `init` made for this node; over a unix socket nobody needs a certificate."""
+        own = self.cluster.file.parent / "nodes" / self.address
+        return self.cluster.file.parent if "/" in self.address else own
+
     def start(self) -> None:
         assert self.process is None or self.process.poll() is not None
         log = open(self.folder.with_suffix(".log"), "ab")  # noqa: SIM115 (the process's)
         # fmt: off
         command = [
             *self.prefix, HOPLO, "control", "serve", "--dir", self.folder, "--listen", self.address,
-            "--cluster-file", self.cluster.file, "--config", self.cluster.config,
+            "--cluster-file", self.cluster_file, "--config", self.cluster.config,
             "--fsync", self.fsync, *self.flags,
         ]
         # fmt: on

@@ -55,7 +55,7 @@ def test_missing_certificates_are_one_clear_line(make_cluster: MakeCluster, tmp_
     cluster = one_node(make_cluster)
     shutil.copy(cluster.file, tmp_path / "cluster.json")
     error = run("status", "--cluster-file", tmp_path / "cluster.json", check=False)
-    assert "ca.pem" in error
+    assert "identity.pem" in error
     assert "hoplo control init" in error
     assert len(error.splitlines()) == 1, error
 
@@ -64,15 +64,35 @@ def test_another_cluster_with_our_certificates_is_named(
     make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
     cluster = one_node(make_cluster)
-    other = tmp_path / "other"
-    shutil.copytree(cluster.folder / "tls", other / "tls")
+    ours, theirs = elsewhere(cluster, tmp_path / "other")
+    error = run("status", "--cluster-file", tmp_path / "other" / "cluster.json", check=False)
+    assert ours in error
+    assert theirs in error
+    assert "identity.pem" in error, "what to renew"
+    assert len(error.splitlines()) == 1, error
+    alive(cluster)
+
+
+def elsewhere(cluster: Cluster, other: Path) -> tuple[str, str]:
+    """A folder with the certificates of one cluster and the number of another; both numbers."""
+    other.mkdir()
+    if (cluster.folder / "tls").exists():
+        shutil.copytree(cluster.folder / "tls", other / "tls")
     written = json.loads(cluster.file.read_text())
     ours = written["cluster"]
     written["cluster"] = "0123456789abcdef0123456789abcdef"
     (other / "cluster.json").write_text(json.dumps(written))
-    error = run("status", "--cluster-file", other / "cluster.json", check=False)
+    return ours, written["cluster"]
+
+
+def test_another_cluster_without_certificates_is_named_by_the_node(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    cluster = with_socket(make_cluster, tmp_path)
+    ours, theirs = elsewhere(cluster, tmp_path / "other")
+    error = run("status", "--cluster-file", tmp_path / "other" / "cluster.json", check=False)
     assert ours in error
-    assert written["cluster"] in error
+    assert theirs in error
     until(lambda: counter(cluster, "refused_hellos") >= 1)
     alive(cluster)
 
@@ -82,9 +102,9 @@ def test_a_log_of_another_cluster_is_refused(make_cluster: MakeCluster) -> None:
     alive(first)
     for cluster in (first, second):
         cluster.nodes[0].kill()
-    shutil.rmtree(second.nodes[0].folder)
-    shutil.copytree(first.nodes[0].folder, second.nodes[0].folder)
     node = second.nodes[0]
+    shutil.rmtree(node.folder / "shard-0")
+    shutil.copytree(first.nodes[0].folder / "shard-0", node.folder / "shard-0")
     node.start()
     assert node.process is not None
     assert node.process.wait(20) != 0
@@ -97,7 +117,7 @@ def test_a_folder_has_one_process(make_cluster: MakeCluster) -> None:
     # fmt: off
     done = subprocess.run(
         [HOPLO, "control", "serve", "--dir", cluster.nodes[0].folder, "--listen", "127.0.0.1:0",
-         "--cluster-file", cluster.file],
+         "--cluster-file", cluster.nodes[0].cluster_file],
         capture_output=True, text=True, timeout=20, check=False,
     )
     # fmt: on

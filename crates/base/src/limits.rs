@@ -145,8 +145,51 @@ pub const CONTROL_CLIENT_BATCH_OPS: usize = 1000;
 /// Bytes of updates to one shard that wait for room in the window.
 pub const CONTROL_CLIENT_QUEUE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// One message between processes of the control store.
+/// One message of a peer that did not say yet who it is.
+pub const NET_GREETING_BYTES_MAX: usize = 4096;
+
+/// To connect and to say who one is.
+pub const NET_OPENS_WITHIN: Duration = Duration::from_secs(2);
+
+/// Connections that were accepted and whose peers did not say yet who they are,
+pub const NET_STRANGERS_MAX: usize = 256;
+
+/// of them from one address of which no member of the cluster is known,
+pub const NET_STRANGERS_OF_ADDRESS_MAX: usize = 64;
+
+/// and beyond those so many from addresses of members.
+pub const NET_STRANGERS_KNOWN_MAX: usize = 64;
+
+/// Who did not say in this time who it is may have to make room for another.
+pub const NET_STRANGER_GRACE: Duration = Duration::from_millis(250);
+
+/// Connections accepted in one turn of a loop: who is there is served in between.
+pub const NET_ACCEPTS_A_TURN: usize = 32;
+
+/// Messages of all clients of a process that did not come whole yet.
+pub const NET_UNFINISHED_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// Descriptors that connections of others do not get: for logs, for what is dialled, for members.
+pub const NET_DESCRIPTORS_KEPT: u64 = 256;
+
+/// One message between members of the control store.
 pub const CONTROL_FRAME_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// One message of a client of the control store: a batch, and what it takes to say it.
+pub const CONTROL_CLIENT_FRAME_BYTES_MAX: usize = 17 * 1024 * 1024;
+
+/// A certificate of the cluster's authority, unless it is set otherwise, and the authority itself.
+pub const CERTIFICATE_DAYS: u32 = 30;
+pub const AUTHORITY_DAYS: u32 = 3650;
+
+/// Clocks of two machines may differ by so much: certificates are valid from that long ago.
+pub const CERTIFICATE_CLOCKS: Duration = Duration::from_secs(300);
+
+/// Who runs a process is told that its certificate expires in less than that,
+pub const CERTIFICATE_WARNING: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// so often.
+pub const CERTIFICATE_WARNED: Duration = Duration::from_secs(3600);
 
 /// Who leaves so many bytes unread is disconnected.
 pub const CONTROL_UNSENT_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -306,6 +349,14 @@ pub const CONTROL_SESSION_OVERHEAD: usize = 192;
 
 const _: () = assert!(CONTROL_KEY_BYTES_MAX + CONTROL_VALUE_BYTES_MAX <= CONTROL_BATCH_BYTES_MAX);
 const _: () = assert!(CONTROL_BATCH_BYTES_MAX as u64 * 2 <= CONTROL_PENDING_BYTES_MAX);
+// An operation takes less than 64 bytes besides its key and its value.
+const _: () = assert!(
+    CONTROL_BATCH_BYTES_MAX + CONTROL_BATCH_OPS_MAX * 64 + 4096 <= CONTROL_CLIENT_FRAME_BYTES_MAX
+);
+const _: () = assert!(CONTROL_CLIENT_FRAME_BYTES_MAX <= CONTROL_FRAME_BYTES_MAX);
+const _: () = assert!(CONTROL_CLIENT_FRAME_BYTES_MAX * 4 <= NET_UNFINISHED_BYTES_MAX);
+const _: () = assert!(NET_STRANGERS_OF_ADDRESS_MAX < NET_STRANGERS_MAX);
+const _: () = assert!(NET_STRANGER_GRACE.as_millis() < NET_OPENS_WITHIN.as_millis());
 const _: () = assert!(CONTROL_PENDING_BYTES_MAX <= CONTROL_JOIN_BYTES_MAX);
 const _: () =
     assert!(CONTROL_JOIN_WINDOW_BYTES + CONTROL_BATCH_BYTES_MAX as u64 <= CONTROL_JOIN_BYTES_MAX);

@@ -14,12 +14,15 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueEnum};
+use hoplo_base::limits::{AUTHORITY_DAYS, CERTIFICATE_DAYS};
 use hoplo_control::disk::cold::Retention;
 use hoplo_control::disk::log::Fsync;
 use hoplo_control::net::Question;
 use hoplo_control::net::cluster::Cluster;
 use hoplo_control::net::config_store;
 use hoplo_control::net::server::{Server, ServerOptions};
+use hoplo_net::authority::Validity;
+use hoplo_net::name::Role;
 use serde_json::{Value, json};
 
 use crate::table;
@@ -29,6 +32,8 @@ use ask::{Target, ask, statuses};
 pub(crate) enum ControlCommand {
     /// Make a new cluster: its file, and its certificates beside it
     Init(InitArgs),
+    /// Make a certificate, or renew one; where the cluster was made
+    Certificate(CertificateArgs),
     /// Run one control node
     Serve(ServeArgs),
     /// Shards, chains, epochs, lag, memory and disk of each control node
@@ -58,7 +63,7 @@ pub(crate) enum ControlCommand {
 
 #[derive(Args)]
 pub(crate) struct InitArgs {
-    /// Where cluster.json and tls/ are written
+    /// Where the cluster's file, its authority and the first certificates are written
     dir: PathBuf,
     /// Address of a control node (host:port, or the path of a unix socket); once for each
     #[arg(long = "node", required = true)]
@@ -68,6 +73,32 @@ pub(crate) struct InitArgs {
     /// Replicas of each shard
     #[arg(long, default_value_t = 1)]
     replicas: u8,
+}
+
+#[derive(Args)]
+pub(crate) struct CertificateArgs {
+    /// What `hoplo control init` wrote, where the authority lies beside it
+    #[arg(long)]
+    cluster_file: PathBuf,
+    /// What it is good for: node serves, client asks, operator also says how the cluster shall be
+    #[arg(long, value_enum)]
+    role: CertificateRole,
+    /// Of its holder; the same again renews it
+    #[arg(long)]
+    name: String,
+    /// The folder for its holder, to be copied to its machine; nodes/NAME, clients/NAME or operators/NAME if not given
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Valid for so long
+    #[arg(long, default_value_t = CERTIFICATE_DAYS)]
+    days: u32,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum CertificateRole {
+    Node,
+    Client,
+    Operator,
 }
 
 #[derive(Args)]
@@ -115,6 +146,7 @@ enum Sync {
 pub(crate) fn run(command: &ControlCommand) -> anyhow::Result<()> {
     match command {
         ControlCommand::Init(args) => init(args),
+        ControlCommand::Certificate(args) => certificate(args),
         ControlCommand::Serve(args) => serve(args),
         ControlCommand::Status(target) => status(target),
         ControlCommand::Members(target) => members(target),
@@ -132,6 +164,21 @@ pub(crate) fn run(command: &ControlCommand) -> anyhow::Result<()> {
 fn init(args: &InitArgs) -> anyhow::Result<()> {
     let path = Cluster::make(&args.dir, args.nodes.clone(), args.shards, args.replicas)?;
     println!("{}", path.display());
+    Ok(())
+}
+
+fn certificate(args: &CertificateArgs) -> anyhow::Result<()> {
+    let role = match args.role {
+        CertificateRole::Node => Role::Node,
+        CertificateRole::Client => Role::Client,
+        CertificateRole::Operator => Role::Operator,
+    };
+    if args.days == 0 || args.days > AUTHORITY_DAYS {
+        bail!("--days is from 1 to {AUTHORITY_DAYS}");
+    }
+    let (valid, out) = (Validity::days(args.days), args.out.as_deref());
+    let made = Cluster::certify(&args.cluster_file, role, &args.name, valid, out)?;
+    println!("{}", made.display());
     Ok(())
 }
 

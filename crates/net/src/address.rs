@@ -80,7 +80,7 @@ impl Address {
     }
 
     /// A socket that is connected, or will be when it is writable.
-    pub(crate) fn connect(&self) -> io::Result<OwnedFd> {
+    pub fn connect(&self) -> io::Result<OwnedFd> {
         let socket = self.socket()?;
         let connected = match self {
             Self::Tcp(address) => {

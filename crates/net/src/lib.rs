@@ -1,20 +1,31 @@
 //! Connections between processes: what waits for sockets, TLS, frames, and who may talk to whom.
 //!
 //! ```text
-//!   poll      epoll, and a bell that other threads ring
-//!   address   host:port, or the path of a unix socket
-//!   link      one connection: a non-blocking socket, TLS if it is TCP, frames both ways
-//!   hub       all connections of one process: listens, dials, shakes hands
-//!   tls       what a process shows, and what it accepts
+//!   poll       epoll, and a bell that other threads ring
+//!   address    host:port, or the path of a unix socket
+//!   link       one connection: a non-blocking socket, TLS if it is TCP, frames both ways
+//!   door       who may wait there: connections whose peers did not say yet who they are
+//!   hub        all connections of one process: listens, dials, shakes hands
+//!   name       what a certificate says of its holder: cluster, role, name
+//!   authority  makes certificates
+//!   tls        what a process shows, and what it accepts
 //! ```
 //! Frames are of whoever uses the hub (the control store's, those between nodes): a [`Protocol`] says how they become bytes,
-//! and which of them the hub itself has to understand: the greeting, and the refusal.
+//! which of them the hub itself has to understand (the greeting, and the refusal), and whether who says hello is
+//! who its certificate says it is.
+//!
+//! A peer is a *stranger* until its hello was checked; then it is a *member* of the cluster or a *client*. What each may
+//! cost is bounded (`base::limits`): strangers in number, time and bytes; clients in number and bytes; members in bytes.
 
 pub mod address;
+pub mod authority;
+pub mod descriptors;
+mod door;
 pub mod hub;
 mod link;
+pub mod name;
 pub mod poll;
 mod protocol;
 pub mod tls;
 
-pub use protocol::{Malformed, Meaning, Protocol};
+pub use protocol::{Admitted, Malformed, Meaning, NotAdmitted, Protocol, Standing};

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use hoplo_wire::frames::{Incoming, KEPT_BYTES_MAX, TooLong};
 
+use crate::name::Name;
 use crate::protocol::{Malformed, Protocol};
 use crate::tls;
 
@@ -128,6 +129,18 @@ impl Link {
         Ok(true)
     }
 
+    /// Bytes of messages that did not come whole yet.
+    pub(crate) fn unfinished_bytes(&self) -> usize {
+        self.inbox.len()
+    }
+
+    /// Whose certificate the peer has shown; absent without TLS. Known once anything has come from it.
+    pub(crate) fn shown(&self) -> Result<Option<Name>, String> {
+        let Some(tls) = &self.tls else { return Ok(None) };
+        let shown = tls.peer_certificates().and_then(|chain| chain.first());
+        tls::holder_of(shown.ok_or("the peer shows no certificate")?).map(Some)
+    }
+
     /// Bytes that wait for the peer to read.
     pub(crate) fn unsent_bytes(&self) -> usize {
         self.outbox.len() - self.passed + self.sealed.len() - self.sent
@@ -164,7 +177,7 @@ fn open(tls: &mut rustls::Connection, mut wire: &[u8], inbox: &mut Incoming) -> 
         tls.read_tls(&mut wire)?;
         let state = tls
             .process_new_packets()
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, tls::explain(&error)))?;
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         tls.reader().read_exact(inbox.grow(state.plaintext_bytes_to_read()))?;
     }
     Ok(())

@@ -55,6 +55,13 @@ impl<const EVENTS_MAX: usize> Poller<EVENTS_MAX> {
             .expect("the descriptor was added");
     }
 
+    /// Reports (or no longer) when there is something to read; nothing else, either.
+    pub fn watch_reading(&self, fd: impl AsFd, token: u64, on: bool) {
+        let flags = if on { EventFlags::IN } else { EventFlags::empty() };
+        epoll::modify(&self.epoll, fd, EventData::new_u64(token), flags)
+            .expect("the descriptor was added");
+    }
+
     pub fn remove(&self, fd: impl AsFd) {
         epoll::delete(&self.epoll, fd).expect("the descriptor was added");
     }

@@ -2,6 +2,8 @@
 
 use std::fmt::Debug;
 
+use crate::name::Name;
+
 /// The frames of one kind of connection.
 pub trait Protocol {
     type Frame: Debug;
@@ -25,8 +27,13 @@ pub trait Protocol {
     /// For messages: "a request".
     fn name(frame: &Self::Frame) -> &'static str;
 
-    /// Why the two may not talk.
-    fn mismatch(ours: &Self::Hello, theirs: &Self::Hello) -> Option<String>;
+    /// Whether the two may talk, and as what. `shown`: the name in the peer's certificate; absent over a unix socket, whose
+    /// file lets in its owner alone.
+    fn admit(
+        ours: &Self::Hello,
+        theirs: &Self::Hello,
+        shown: Option<&Name>,
+    ) -> Result<Admitted, NotAdmitted>;
 
     /// For messages: who that is.
     fn describe(theirs: &Self::Hello) -> String;
@@ -39,6 +46,33 @@ pub enum Meaning<P: Protocol + ?Sized> {
     Refusal(String),
     /// Not its business.
     Other(P::Frame),
+}
+
+/// What the peer may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    pub standing: Standing,
+    /// Of each of its messages.
+    pub frame_bytes_max: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// There is always room for it.
+    Member,
+    /// Bounded in number, and in what messages that are not finished may hold.
+    Client,
+}
+
+/// Why the two may not talk.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAdmitted {
+    /// They belong to different versions or clusters.
+    #[error("{0}")]
+    Mismatch(String),
+    /// It says that it is who its certificate does not say it is.
+    #[error("{0}")]
+    Claim(String),
 }
 
 /// The peer's bytes are no message.

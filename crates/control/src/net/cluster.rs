@@ -1,13 +1,24 @@
 //! The cluster file: what every process of a cluster has to know before it can ask anybody.
 //!
-//! `hoplo control init` writes it, with the certificates beside it in `tls/`; both are copied to every node.
+//! ```text
+//!   DIR/cluster.json             the cluster
+//!   DIR/ca/                      its authority: stays where it is
+//!   DIR/tls/                     the certificate of whoever made the cluster: an operator
+//!   DIR/nodes/NAME/cluster.json  what one control node needs, to be copied to its machine
+//!   DIR/nodes/NAME/tls/
+//! ```
+//! `hoplo control init` writes all of that, `hoplo control certificate` makes more folders like the last. A process finds
+//! its certificate in `tls/` beside the cluster file that it is given.
 
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use hoplo_net::tls::{Authority, Identity, IdentityError};
+use hoplo_base::limits::CERTIFICATE_DAYS;
+use hoplo_net::authority::{Authority, Validity};
+use hoplo_net::name::{Name, NameError, Role};
+use hoplo_net::tls::{Identity, IdentityError};
 use hoplo_wire::control::{ClusterId, Hello, Speaker};
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +41,8 @@ pub enum ClusterError {
     File { path: PathBuf, why: String },
     #[error(transparent)]
     Identity(#[from] IdentityError),
+    #[error(transparent)]
+    Name(#[from] NameError),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -41,7 +54,11 @@ struct Written {
 }
 
 const FILE: &str = "cluster.json";
+const BESIDE: &str = "cluster.json.new";
 const TLS: &str = "tls";
+const AUTHORITY: &str = "ca";
+/// Who made the cluster.
+const FOUNDER: &str = "founder";
 
 impl Cluster {
     /// Writes a new cluster into this directory; refuses to replace one.
@@ -62,34 +79,44 @@ impl Cluster {
         let cluster = format!("{:032x}", u128::from_le_bytes(id));
         let written = Written { cluster, shards, replication, nodes };
         fs::create_dir_all(dir).map_err(|cause| error(cause.to_string()))?;
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(|cause| error(cause.to_string()))?;
-        let text = serde_json::to_string_pretty(&written).expect("plain data");
-        writeln!(file, "{text}").map_err(|cause| error(cause.to_string()))?;
-        Authority::make(&dir.join(TLS))?;
+        write(&path, &written)?;
+        let id = u128::from_le_bytes(id);
+        let authority = Authority::make(&dir.join(AUTHORITY), id)?;
+        let valid = Validity::days(CERTIFICATE_DAYS);
+        authority.issue(&Name::new(id, Role::Operator, FOUNDER)?, valid, &dir.join(TLS))?;
+        for node in written.nodes.iter().filter(|node| is_tcp(node)) {
+            let name = Name::new(id, Role::Node, node)?;
+            give(&authority, &written, &name, valid, &folder_of(dir, &name))?;
+        }
         Ok(path)
+    }
+
+    /// A folder with all that the holder of a new certificate needs; by the authority that lies beside this file. In place
+    /// of an older one of the same holder.
+    pub fn certify(
+        path: &Path,
+        role: Role,
+        name: &str,
+        valid: Validity,
+        out: Option<&Path>,
+    ) -> Result<PathBuf, ClusterError> {
+        let (written, id) = read(path)?;
+        let dir = path.parent().unwrap_or(Path::new("."));
+        let authority = Authority::load(&dir.join(AUTHORITY), id.0)?;
+        let name = Name::new(id.0, role, name)?;
+        let out = out.map_or_else(|| folder_of(dir, &name), Path::to_path_buf);
+        give(&authority, &written, &name, valid, &out)?;
+        Ok(out)
     }
 
     /// The file, and the certificates beside it.
     pub fn load(path: &Path) -> Result<Self, ClusterError> {
-        let error = |why: String| ClusterError::File { path: path.into(), why };
-        let text = fs::read_to_string(path).map_err(|cause| error(cause.to_string()))?;
-        let written: Written = serde_json::from_str(&text)
-            .map_err(|cause| error(format!("no cluster file: {cause}")))?;
-        let id = u128::from_str_radix(&written.cluster, 16)
-            .map_err(|_| error(format!("{:?} is no cluster id", written.cluster)))?;
-        if written.shards == 0 || written.replication == 0 || written.nodes.is_empty() {
-            return Err(error("a cluster has shards, replicas and control nodes".to_string()));
-        }
-        let tcp = written.nodes.iter().any(|node| !node.contains('/'));
+        let (written, id) = read(path)?;
         let tls = path.parent().unwrap_or(Path::new(".")).join(TLS);
-        let identity = if tcp { Some(Identity::load(&tls)?) } else { None };
+        let tcp = written.nodes.iter().any(|node| is_tcp(node));
+        let identity = if tcp { Some(Identity::load(&tls, id.0)?) } else { None };
         Ok(Self {
-            id: ClusterId(id),
+            id,
             shards: written.shards,
             replication: written.replication,
             nodes: written.nodes,
@@ -101,4 +128,53 @@ impl Cluster {
         let program = concat!("hoplo ", env!("CARGO_PKG_VERSION")).to_string();
         Hello { protocol: PROTOCOL, program, cluster: self.id, who }
     }
+}
+
+/// Where the holder's folder is made.
+fn folder_of(dir: &Path, name: &Name) -> PathBuf {
+    dir.join(format!("{}s", name.role)).join(name.name())
+}
+
+fn give(
+    authority: &Authority,
+    written: &Written,
+    name: &Name,
+    valid: Validity,
+    out: &Path,
+) -> Result<(), ClusterError> {
+    authority.issue(name, valid, &out.join(TLS))?;
+    // It may be there already: the same, then.
+    let (path, beside) = (out.join(FILE), out.join(BESIDE));
+    let error =
+        |cause: std::io::Error| ClusterError::File { path: path.clone(), why: cause.to_string() };
+    if beside.exists() {
+        fs::remove_file(&beside).map_err(error)?;
+    }
+    write(&beside, written)?;
+    fs::rename(&beside, &path).map_err(error)
+}
+
+fn is_tcp(node: &str) -> bool {
+    !node.contains('/')
+}
+
+fn write(path: &Path, written: &Written) -> Result<(), ClusterError> {
+    let text = serde_json::to_string_pretty(written).expect("plain data");
+    let mut options = fs::OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    file.and_then(|mut file| writeln!(file, "{text}"))
+        .map_err(|cause| ClusterError::File { path: path.into(), why: cause.to_string() })
+}
+
+fn read(path: &Path) -> Result<(Written, ClusterId), ClusterError> {
+    let error = |why: String| ClusterError::File { path: path.into(), why };
+    let text = fs::read_to_string(path).map_err(|cause| error(cause.to_string()))?;
+    let written: Written =
+        serde_json::from_str(&text).map_err(|cause| error(format!("no cluster file: {cause}")))?;
+    let id = u128::from_str_radix(&written.cluster, 16)
+        .map_err(|_| error(format!("{:?} is no cluster id", written.cluster)))?;
+    if written.shards == 0 || written.replication == 0 || written.nodes.is_empty() {
+        return Err(error("a cluster has shards, replicas and control nodes".to_string()));
+    }
+    Ok((written, ClusterId(id)))
 }

@@ -1,10 +1,14 @@
 //! What travels on a connection: a `u32` length, then one of these in postcard.
 
-use hoplo_net::{Malformed, Meaning, Protocol};
+use hoplo_base::limits::{CONTROL_CLIENT_FRAME_BYTES_MAX, CONTROL_FRAME_BYTES_MAX};
+use hoplo_net::name::Name;
+use hoplo_net::{Admitted, Malformed, Meaning, NotAdmitted, Protocol, Standing};
 use hoplo_wire::control::{
     FromCoordinator, Hello, PeerMessage, Request, Response, Speaker, ToCoordinator, Wish,
 };
 use serde::{Deserialize, Serialize};
+
+use super::who;
 
 /// `Hello` and `Refused` keep their places and layouts for ever: they are how versions find out about each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -94,16 +98,30 @@ impl Protocol for Store {
         frame.name()
     }
 
-    fn mismatch(ours: &Hello, theirs: &Hello) -> Option<String> {
+    fn admit(ours: &Hello, theirs: &Hello, shown: Option<&Name>) -> Result<Admitted, NotAdmitted> {
         if ours.protocol != theirs.protocol {
-            return Some(format!(
+            return Err(NotAdmitted::Mismatch(format!(
                 "{} (protocol {}) and {} (protocol {}) do not understand each other: use one version",
                 ours.program, ours.protocol, theirs.program, theirs.protocol
-            ));
+            )));
         }
-        (ours.cluster != theirs.cluster).then(|| {
-            format!("cluster {:032x} and cluster {:032x} are two", ours.cluster.0, theirs.cluster.0)
-        })
+        let other = [theirs.cluster.0, shown.map_or(ours.cluster.0, |name| name.cluster)];
+        if let Some(other) = other.into_iter().find(|cluster| *cluster != ours.cluster.0) {
+            return Err(NotAdmitted::Mismatch(format!(
+                "cluster {:032x} and cluster {other:032x} are two",
+                ours.cluster.0
+            )));
+        }
+        if let Some(shown) = shown {
+            who::may_be(theirs.who, shown).map_err(NotAdmitted::Claim)?;
+        }
+        let (standing, frame_bytes_max) = match theirs.who {
+            Speaker::Client(_) => (Standing::Client, CONTROL_CLIENT_FRAME_BYTES_MAX),
+            Speaker::Replica(_) | Speaker::Coordinator(_) => {
+                (Standing::Member, CONTROL_FRAME_BYTES_MAX)
+            }
+        };
+        Ok(Admitted { standing, frame_bytes_max })
     }
 
     fn describe(theirs: &Hello) -> String {

@@ -13,6 +13,7 @@
 //! - NET-1: nothing of a connection reaches a machine before both ends have checked the other's `Hello`.
 //! - NET-2: a frame that cannot be read, is above its limit, or has no business there ends its connection, is
 //!   counted, and touches nothing else.
+//!   So does what somebody says in the name of another: who a peer is its certificate says (`who.rs`).
 //! - NET-3: bytes that wait for a peer to read are bounded; who does not read is disconnected.
 //! - NET-4: a client has one connection to a process, and a replica one for its messages; a newer one replaces
 //!   the older, whose unread messages are dropped: nothing old overtakes.
@@ -25,6 +26,7 @@ mod frame;
 pub mod server;
 #[cfg(test)]
 mod tests;
+mod who;
 
 pub use frame::{Frame, Question};
 

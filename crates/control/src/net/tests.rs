@@ -1,23 +1,27 @@
 //! Two hubs in one thread: who may talk to whom, and what a peer's bytes can do.
 
+mod certificates;
+mod strangers;
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use hoplo_base::NodeId;
 use hoplo_base::limits::CONTROL_UNSENT_BYTES_MAX;
 use hoplo_net::Protocol;
 use hoplo_net::address::Address;
+use hoplo_net::authority::{Authority, Validity};
 use hoplo_net::hub::{Gone, HubOptions, LinkId};
-use hoplo_net::tls::{Authority, Identity};
+use hoplo_net::name::{Name, Role};
+use hoplo_net::tls::Identity;
 use hoplo_wire::control::{ClientId, ClusterId, Hello, ReplicaId, Speaker};
 use proptest::prelude::*;
 use rustix::process::{Resource, Rlimit};
 
 use super::frame::{Frame, PROTOCOL, Store};
+use super::who::node_of;
 use super::{Happening, Hub};
 
 struct Folder(PathBuf);
@@ -30,12 +34,35 @@ impl Folder {
         Self(path)
     }
 
-    fn identity(&self, name: &str) -> Identity {
+    fn authority(&self, name: &str) -> Authority {
         let dir = self.0.join(name);
-        if !dir.exists() {
-            Authority::make(&dir).unwrap();
+        if dir.exists() {
+            return Authority::load(&dir, CLUSTER).unwrap();
         }
-        Identity::load(&dir).unwrap()
+        Authority::make(&dir, CLUSTER).unwrap()
+    }
+
+    /// Where the certificate lies that this authority gave to this holder.
+    fn given(&self, authority: &str, role: Role, name: &str, valid: Validity) -> PathBuf {
+        let dir = self.0.join(format!("{authority}-{role}-{name}"));
+        let name = Name::new(CLUSTER, role, name).unwrap();
+        self.authority(authority).issue(&name, valid, &dir).unwrap();
+        dir
+    }
+
+    fn identity(&self, role: Role, name: &str) -> Identity {
+        let dir = self.given("ca", role, name, Validity::days(1));
+        Identity::load(&dir, CLUSTER).unwrap()
+    }
+
+    /// For [`server_hello`].
+    fn server(&self) -> Option<Identity> {
+        Some(self.identity(Role::Node, "a"))
+    }
+
+    /// For [`client_hello`].
+    fn client(&self) -> Option<Identity> {
+        Some(self.identity(Role::Client, "c"))
     }
 }
 
@@ -45,12 +72,20 @@ impl Drop for Folder {
     }
 }
 
+const CLUSTER: u128 = 7;
+
 fn hello(who: Speaker) -> Hello {
-    Hello { protocol: PROTOCOL, program: "hoplo 1".to_string(), cluster: ClusterId(7), who }
+    let cluster = ClusterId(CLUSTER);
+    Hello { protocol: PROTOCOL, program: "hoplo 1".to_string(), cluster, who }
+}
+
+fn replica(name: &str) -> ReplicaId {
+    let name = Name::new(CLUSTER, Role::Node, name).unwrap();
+    ReplicaId { node: node_of(&name, 1), incarnation: 3 }
 }
 
 fn server_hello() -> Hello {
-    hello(Speaker::Replica(ReplicaId { node: NodeId(1), incarnation: 3 }))
+    hello(Speaker::Replica(replica("a")))
 }
 
 fn client_hello() -> Hello {
@@ -92,9 +127,9 @@ fn refusal(server: Hub, client: Hub) -> Gone {
     })
 }
 
-fn talk(at: &Address, identity: Option<Identity>) {
-    let mut server = hub(server_hello(), identity.clone());
-    let mut client = hub(client_hello(), identity);
+fn talk(at: &Address, here: Option<Identity>, there: Option<Identity>) {
+    let mut server = hub(server_hello(), here);
+    let mut client = hub(client_hello(), there);
     let at = server.listen(at).unwrap();
     let dialled = client.dial(&at.to_string());
     let who = until(&mut [&mut server, &mut client], |place, happening| match happening {
@@ -131,14 +166,14 @@ fn talk(at: &Address, identity: Option<Identity>) {
 #[test]
 fn frames_go_both_ways_over_tls_and_over_a_unix_socket() {
     let folder = Folder::new("both-ways");
-    talk(&tcp(), Some(folder.identity("tls")));
-    talk(&Address::Unix(folder.0.join("socket")), None);
+    talk(&tcp(), folder.server(), folder.client());
+    talk(&Address::Unix(folder.0.join("socket")), None, None);
 }
 
 #[test]
 fn nobody_there_is_not_the_same_as_no_answer() {
     let folder = Folder::new("nobody");
-    let mut client = hub(client_hello(), Some(folder.identity("tls")));
+    let mut client = hub(client_hello(), folder.client());
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for address in [closed.to_string(), folder.0.join("socket").display().to_string()] {
         client.dial(&address);
@@ -159,21 +194,23 @@ fn nobody_there_is_not_the_same_as_no_answer() {
 #[test]
 fn other_versions_and_clusters_are_refused_with_both_named() {
     let folder = Folder::new("versions");
-    let identity = || Some(folder.identity("tls"));
     let newer = Hello { protocol: 99, program: "hoplo 2".to_string(), ..client_hello() };
-    let why = refusal(hub(server_hello(), identity()), hub(newer, identity())).to_string();
+    let why =
+        refusal(hub(server_hello(), folder.server()), hub(newer, folder.client())).to_string();
     assert!(why.contains("hoplo 1 (protocol 1)") && why.contains("hoplo 2 (protocol 99)"), "{why}");
     let other = Hello { cluster: ClusterId(8), ..client_hello() };
-    let why = refusal(hub(server_hello(), identity()), hub(other, identity())).to_string();
+    let why =
+        refusal(hub(server_hello(), folder.server()), hub(other, folder.client())).to_string();
     assert!(why.contains("0007") && why.contains("0008"), "{why}");
 }
 
 #[test]
 fn another_authority_is_one_clear_line() {
     let folder = Folder::new("authority");
-    let server = hub(server_hello(), Some(folder.identity("ours")));
-    let client = hub(client_hello(), Some(folder.identity("theirs")));
-    let why = refusal(server, client).to_string();
+    let theirs = folder.given("theirs", Role::Client, "c", Validity::days(1));
+    let theirs = Identity::load(&theirs, CLUSTER).unwrap();
+    let client = hub(client_hello(), Some(theirs));
+    let why = refusal(hub(server_hello(), folder.server()), client).to_string();
     assert!(why.contains("certificate") && why.lines().count() == 1, "{why}");
 }
 
@@ -187,21 +224,6 @@ fn tcp_without_certificates_is_refused_here() {
         _ => None,
     });
     assert!(why.contains("certificates"), "{why}");
-}
-
-#[test]
-fn keys_are_for_their_owner_alone_and_never_replaced() {
-    let folder = Folder::new("keys");
-    let dir = folder.0.join("tls");
-    Authority::make(&dir).unwrap();
-    for name in ["ca.key", "node.key", "ca.pem", "node.pem"] {
-        let mode = std::fs::metadata(dir.join(name)).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600, "{name}");
-    }
-    assert!(Authority::make(&dir).is_err());
-    std::fs::remove_file(dir.join("node.key")).unwrap();
-    let error = Identity::load(&dir).unwrap_err().to_string();
-    assert!(error.contains("node.key") && error.contains("hoplo control init"), "{error}");
 }
 
 /// What the server does with these bytes, as the first thing it hears on a unix socket.
@@ -361,7 +383,7 @@ fn who_does_not_read_is_disconnected_before_it_costs_more_than_the_limit() {
 #[test]
 fn plain_text_on_a_tls_port_ends_that_connection() {
     let folder = Folder::new("plain");
-    let mut server = hub(server_hello(), Some(folder.identity("tls")));
+    let mut server = hub(server_hello(), folder.server());
     let at = server.listen(&tcp()).unwrap();
     let mut peer = TcpStream::connect(at.to_string()).unwrap();
     peer.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();

@@ -6,10 +6,12 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use hoplo_base::NodeId;
+use hoplo_net::name::Name;
 use hoplo_wire::control::{ReplicaId, ShardId};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
+use super::super::who::{is_of, node_of};
 use super::ServeError;
 
 pub(super) struct Home {
@@ -26,7 +28,8 @@ struct Identity {
 
 impl Home {
     /// Counts one incarnation on.
-    pub(super) fn open(folder: &Path) -> Result<Self, ServeError> {
+    /// `name`: that of the certificate; absent where there is none.
+    pub(super) fn open(folder: &Path, name: Option<&Name>) -> Result<Self, ServeError> {
         let error = |source: io::Error| ServeError::Folder { path: folder.into(), source };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(error)?;
         let lock = private().open(folder.join("lock")).map_err(error)?;
@@ -37,7 +40,11 @@ impl Home {
                 error(cause.into())
             }
         })?;
-        let replica = next_incarnation(folder).map_err(error)?;
+        let replica = next_incarnation(folder, name).map_err(error)?;
+        if let Some(name) = name.filter(|name| !is_of(replica.node, name)) {
+            let (folder, name) = (folder.into(), name.name().to_string());
+            return Err(ServeError::OthersFolder { folder, node: replica.node.0, name });
+        }
         Ok(Self { folder: folder.into(), replica, _lock: lock })
     }
 
@@ -59,7 +66,7 @@ impl Home {
     }
 }
 
-fn next_incarnation(folder: &Path) -> io::Result<ReplicaId> {
+fn next_incarnation(folder: &Path, name: Option<&Name>) -> io::Result<ReplicaId> {
     let path = folder.join("node.json");
     let identity = match fs::read(&path) {
         Ok(bytes) => {
@@ -71,7 +78,9 @@ fn next_incarnation(folder: &Path) -> io::Result<ReplicaId> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let mut node = [0; 8];
             rustix::rand::getrandom(&mut node, rustix::rand::GetRandomFlags::empty())?;
-            Identity { node: u64::from_le_bytes(node), incarnation: 1 }
+            let drawn = u64::from_le_bytes(node);
+            let node = name.map_or(NodeId(drawn), |name| node_of(name, drawn as u32));
+            Identity { node: node.0, incarnation: 1 }
         }
         Err(error) => return Err(error),
     };

@@ -22,8 +22,11 @@ use hoplo_base::limits::HEARTBEAT;
 use hoplo_core::control::coordinator;
 use hoplo_core::control::replica::{Effect, Event};
 use hoplo_net::address::{Address, AddressError};
+use hoplo_net::descriptors;
 use hoplo_net::hub::{Gone, HubOptions, LinkId};
+use hoplo_net::name::{Name, Role};
 use hoplo_net::poll::Bell;
+use hoplo_net::tls::Identity;
 use hoplo_wire::control::{
     ClientId, ClusterConfig, Member, Refusal, ReplicaId, Request, Response, ShardId, Speaker,
     ToCoordinator,
@@ -32,6 +35,7 @@ use hoplo_wire::control::{
 use super::cluster::{Cluster, ClusterError};
 use super::config_store::{ConfigStore, StoreNameError};
 use super::frame::{Frame, Question};
+use super::who::{may_ask, may_say};
 use super::{Happening, Hub};
 use crate::disk::cold::{ColdError, Retention};
 use crate::disk::log::{Fsync, LogError};
@@ -65,6 +69,14 @@ pub enum ServeError {
     Folder { path: PathBuf, source: io::Error },
     #[error("{0} is in use by another process")]
     InUse(PathBuf),
+    #[error(
+        "{folder} is that of node {node:016x}, which is not one of the certificate's: that is of {name:?}"
+    )]
+    OthersFolder { folder: PathBuf, node: u64, name: String },
+    #[error(
+        "{path} is that of {holder}: a control node needs one of its own (`hoplo control certificate --role node`)"
+    )]
+    NoNode { path: PathBuf, holder: String },
     #[error("cannot listen at {at}: {source}")]
     Listen { at: String, source: io::Error },
     #[error(transparent)]
@@ -96,7 +108,7 @@ pub struct Server {
     opening: BTreeMap<ShardId, Vec<Event>>,
     peers: Peers,
     /// Connections that others dialled.
-    inbound: BTreeMap<LinkId, Speaker>,
+    inbound: BTreeMap<LinkId, Inbound>,
     clients: BTreeMap<ClientId, LinkId>,
     /// A replica dials twice: to send to ours, and to speak with our coordinator.
     senders: BTreeMap<ReplicaId, LinkId>,
@@ -109,9 +121,17 @@ pub struct Server {
     heartbeat_at: Instant,
     /// Who was told that it does not know this replica.
     register: BTreeSet<LinkId>,
+    /// When it was said last that the certificate expires, or is not used.
+    warned: Option<(Instant, String)>,
     inbox: Inbox,
     effects: Vec<Effect>,
     started: Instant,
+}
+
+/// Who dialled us, and the name in its certificate.
+struct Inbound {
+    who: Speaker,
+    shown: Option<Name>,
 }
 
 /// What other threads say.
@@ -141,7 +161,17 @@ impl Inbox {
 impl Server {
     /// Recovers what lies in its folder, and listens.
     pub fn start(options: ServerOptions) -> Result<Self, ServeError> {
-        let home = Home::open(&options.folder)?;
+        // Before anything is opened: what others connect is bounded by what is left then.
+        descriptors::raise()?;
+        let certificate = options.cluster.identity.as_ref().map(Identity::certificate);
+        let name = certificate.map(|it| it.name);
+        if let (Some(identity), Some(name)) = (&options.cluster.identity, &name)
+            && name.role != Role::Node
+        {
+            let holder = format!("{} {:?}", name.role, name.name());
+            return Err(ServeError::NoNode { path: identity.path(), holder });
+        }
+        let home = Home::open(&options.folder, name.as_ref())?;
         let me = home.replica;
         let hello = options.cluster.hello(Speaker::Replica(me));
         let mut hub = Hub::new(HubOptions { hello, identity: options.cluster.identity.clone() })?;
@@ -199,6 +229,7 @@ impl Server {
             config: None,
             heartbeat_at: origin,
             register: BTreeSet::new(),
+            warned: None,
             inbox,
             effects: Vec::new(),
             started: origin,
@@ -244,23 +275,33 @@ impl Server {
 
     fn on_happening(&mut self, happening: Happening) {
         match happening {
-            Happening::Opened { link, theirs, dialled: false } => {
-                self.on_accepted(link, theirs.who)
+            Happening::Opened { link, theirs, shown, dialled: false } => {
+                self.on_accepted(link, Inbound { who: theirs.who, shown });
             }
-            Happening::Opened { link, theirs, dialled: true } => self.on_dialled(link, theirs.who),
+            Happening::Opened { link, theirs, dialled: true, .. } => {
+                self.on_dialled(link, theirs.who);
+            }
             Happening::Frame { link, frame } => self.on_frame(link, frame),
             Happening::Closed { link, why } => self.on_closed(link, &why),
         }
     }
 
-    fn on_accepted(&mut self, link: LinkId, who: Speaker) {
-        self.inbound.insert(link, who);
-        if let Speaker::Client(client) = who
-            && let Some(older) = self.clients.insert(client, link)
-        {
-            self.replaced(older);
-            self.client_gone(client);
+    fn on_accepted(&mut self, link: LinkId, peer: Inbound) {
+        if let Speaker::Client(client) = peer.who {
+            let older = self.clients.get(&client).copied();
+            let whose = older.and_then(|older| self.inbound.get(&older));
+            if whose.is_some_and(|whose| whose.shown != peer.shown) {
+                let why = format!("client {:x} is somebody else, who is connected", client.0);
+                self.hub.refuse(link, &why);
+                return;
+            }
+            self.clients.insert(client, link);
+            if let Some(older) = older {
+                self.replaced(older);
+                self.client_gone(client);
+            }
         }
+        self.inbound.insert(link, peer);
     }
 
     /// NET-4: the newer connection of the two is the one that counts.
@@ -293,7 +334,13 @@ impl Server {
     }
 
     fn on_frame(&mut self, link: LinkId, frame: Frame) {
-        let who = self.inbound.get(&link).copied();
+        let who = self.inbound.get(&link).map(|peer| peer.who);
+        if let Some(Err(why)) = who.map(|who| may_say(who, &frame)) {
+            // NET-2
+            self.hub.refuse(link, &why);
+            self.on_closed(link, &Gone::Unfit { peer: "a peer".to_string(), why });
+            return;
+        }
         match (who, frame) {
             (Some(Speaker::Client(from)), Frame::Request(request)) => {
                 self.on_request(link, from, request);
@@ -313,7 +360,8 @@ impl Server {
             }
             (Some(_), Frame::Probe { attempt }) => self.hub.send(link, &Frame::Alive { attempt }),
             (Some(_), Frame::Ask { number, question }) => {
-                let answer = self.answer(&question);
+                let shown = self.inbound.get(&link).and_then(|peer| peer.shown.as_ref());
+                let answer = may_ask(shown, &question).and_then(|()| self.answer(&question));
                 self.hub.send(link, &Frame::Told { number, answer });
             }
             (None, Frame::FromCoordinator(message)) => self.on_told(link, message),
@@ -341,8 +389,8 @@ impl Server {
         if self.on_probe_closed(link, why) {
             return;
         }
-        if let Some(who) = self.inbound.remove(&link) {
-            self.on_inbound_closed(link, who);
+        if let Some(peer) = self.inbound.remove(&link) {
+            self.on_inbound_closed(link, peer.who);
         } else if let Some(address) = self.coordinator_of(link) {
             self.coordinators.insert(address, None);
             self.register.remove(&link);
@@ -464,6 +512,7 @@ impl Server {
         if self.heartbeat_at <= Instant::now() {
             self.heartbeat_at = Instant::now() + HEARTBEAT;
             self.heartbeat();
+            self.look_at_certificate();
         }
     }
 

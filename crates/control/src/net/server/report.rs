@@ -1,10 +1,14 @@
 //! What a process says about itself: `hoplo control status`, `members`, `metrics`, and `compact`.
 
+use std::time::{Instant, SystemTime};
+
+use hoplo_base::limits::{CERTIFICATE_WARNED, CERTIFICATE_WARNING};
 use hoplo_core::control::coordinator::Loss;
 use hoplo_core::control::replica::Event;
+use hoplo_net::name::Name;
 use serde_json::{Value, json};
 
-use super::{Question, Server};
+use super::{Question, Server, note};
 use crate::report::{ShardReport, metric, metrics, resident_bytes};
 
 impl Server {
@@ -48,7 +52,14 @@ impl Server {
                 "acting": config.acting, "wishes": config.wishes,
             })),
             "coordinator": coordinator,
+            "certificate": self.certificate().map(|(name, seconds)| json!({
+                "name": name.to_string(), "seconds": seconds,
+            })),
             "connections": { "clients": self.clients.len(), "replicas": self.senders.len(),
+                             "clients_max": self.hub.clients().1,
+                             "strangers": self.hub.strangers(),
+                             "turned_away": counters.turned_away,
+                             "refused_claims": counters.refused_claims,
                              "accepted": counters.accepted,
                              "refused_hellos": counters.refused_hellos,
                              "bad_frames": counters.bad_frames,
@@ -62,10 +73,28 @@ impl Server {
         let mut out = metrics(&self.shard_reports());
         let counters = self.hub.counters();
         let acts = self.coordinating.as_ref().is_some_and(|it| it.machine.acts());
-        let process: [(&str, &str, &str, u64); 8] = [
+        let process: [(&str, &str, &str, u64); 11] = [
             ("resident_bytes", "gauge", "Memory of the process", resident_bytes()),
             ("coordinator_acts", "gauge", "1 if this process coordinates the cluster", acts.into()),
             ("clients", "gauge", "Clients that are connected", self.clients.len() as u64),
+            (
+                "strangers",
+                "gauge",
+                "Connections whose peers did not say yet who they are",
+                self.hub.strangers() as u64,
+            ),
+            (
+                "turned_away_total",
+                "counter",
+                "Connections for which there was no room",
+                counters.turned_away,
+            ),
+            (
+                "refused_claims_total",
+                "counter",
+                "Peers that spoke for somebody else",
+                counters.refused_claims,
+            ),
             ("accepted_total", "counter", "Connections accepted", counters.accepted),
             (
                 "refused_hellos_total",
@@ -80,7 +109,47 @@ impl Server {
         for (name, kind, what, value) in process {
             metric(&mut out, name, kind, what, value);
         }
+        if let Some((_, seconds)) = self.certificate() {
+            let what = "Until this node's certificate expires";
+            metric(&mut out, "certificate_seconds", "gauge", what, seconds);
+        }
         out
+    }
+
+    /// Whose certificate this process shows, and for how long it may.
+    fn certificate(&self) -> Option<(Name, u64)> {
+        let shown = self.cluster.identity.as_ref()?.certificate();
+        let left = shown.until.duration_since(SystemTime::now()).unwrap_or_default();
+        Some((shown.name, left.as_secs()))
+    }
+
+    /// Whoever runs this process hears in time that it will not be let in any more.
+    pub(super) fn look_at_certificate(&mut self) {
+        let Some(identity) = &self.cluster.identity else { return };
+        let left = identity.certificate().until.duration_since(SystemTime::now());
+        let path = identity.path();
+        let path = path.display();
+        let warning = match (identity.trouble(), left.unwrap_or_default()) {
+            (Some(why), _) => format!("the certificate on disk is not used: {why}"),
+            (None, left) if left.is_zero() => {
+                format!("{path} has expired: renew it with `hoplo control certificate`")
+            }
+            (None, left) if left < CERTIFICATE_WARNING => {
+                let hours = left.as_secs() / 3600;
+                format!(
+                    "{path} expires in {hours} hours: renew it with `hoplo control certificate`"
+                )
+            }
+            (None, _) => return,
+        };
+        let now = Instant::now();
+        let is_said = |(at, said): &(Instant, String)| {
+            *said == warning && now.saturating_duration_since(*at) < CERTIFICATE_WARNED
+        };
+        if !self.warned.as_ref().is_some_and(is_said) {
+            note(&warning);
+            self.warned = Some((now, warning));
+        }
     }
 
     fn shard_reports(&self) -> Vec<ShardReport> {

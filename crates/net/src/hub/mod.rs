@@ -5,26 +5,35 @@
 //!   accept -----------------/   (who dialled speaks first, and is answered only if its Hello is good:
 //!                                when it is Open for the one who dialled, it is for the other, too)
 //! ```
+//! Who comes is let in by the [`crate::door`] (`accept.rs`), and says who it is (`greet.rs`).
+//!
+//! # Invariants
+//! - HUB-1: nothing of a connection is told before both ends have checked the other's `Hello`, against its certificate.
+//! - HUB-2: what a peer can make us keep is bounded: in connections, and in bytes either way.
 
-use std::collections::BTreeMap;
+mod accept;
+mod greet;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use hoplo_base::limits::{CONTROL_FRAME_BYTES_MAX, CONTROL_UNSENT_BYTES_MAX};
-use rustix::event::EventfdFlags;
-use rustix::io::Errno;
-use rustix::net::SocketFlags;
+use hoplo_base::limits::{CONTROL_UNSENT_BYTES_MAX, NET_GREETING_BYTES_MAX, NET_OPENS_WITHIN};
 
 use crate::address::{self, Address};
-use crate::link::{Filled, Link};
+use crate::door::Origin;
+use crate::link::Link;
+use crate::name::Name;
 use crate::poll::{Bell, Poller, Ready};
-use crate::protocol::{Meaning, Protocol};
+use crate::protocol::{Protocol, Standing};
 use crate::tls::Identity;
+use accept::Room;
 
 /// A connection of this process, never used again after it closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LinkId(u64);
+pub struct LinkId(pub(crate) u64);
 
 #[derive(Debug)]
 pub enum Happening<P: Protocol> {
@@ -32,6 +41,8 @@ pub enum Happening<P: Protocol> {
     Opened {
         link: LinkId,
         theirs: P::Hello,
+        /// The name in its certificate; absent over a unix socket.
+        shown: Option<Name>,
         dialled: bool,
     },
     Frame {
@@ -61,9 +72,11 @@ pub enum Gone {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     pub accepted: u64,
-    /// This process has as many descriptors as it may.
+    /// There was no room, or somebody had to make room.
     pub turned_away: u64,
     pub refused_hellos: u64,
+    /// Peers that said they are, or spoke for, somebody else.
+    pub refused_claims: u64,
     pub bad_frames: u64,
     pub slow_readers: u64,
     pub broken: u64,
@@ -91,8 +104,14 @@ pub struct Hub<P: Protocol> {
     ready: Vec<Ready>,
     scratch: Vec<u8>,
     counters: Counters,
-    /// A descriptor to give up when there are no others: who waits to be accepted is told then.
-    spare: Option<OwnedFd>,
+    /// Once it listens.
+    room: Option<Room>,
+    /// Where members are.
+    known: BTreeSet<IpAddr>,
+    /// Who dialled us and is no member.
+    clients: usize,
+    /// What their messages that are not finished hold.
+    unfinished_bytes: usize,
 }
 
 struct Listener {
@@ -103,9 +122,14 @@ struct Listener {
 struct Open {
     link: Link,
     stage: Stage,
-    dialled: bool,
+    /// Where it came from; absent if it was dialled.
+    origin: Option<Origin>,
+    /// Once it is open.
+    standing: Option<Standing>,
     /// For messages: the address, or who it said it is.
     peer: String,
+    /// Of messages that did not come whole.
+    unfinished_bytes: usize,
     /// It must be open by then.
     opens_by: Option<Instant>,
     writing: bool,
@@ -119,10 +143,6 @@ enum Stage {
     Open,
 }
 
-/// To connect and to shake hands.
-const OPENS_WITHIN: Duration = Duration::from_secs(2);
-/// Until the other end is known, nobody sends us more than that.
-const HELLO_BYTES_MAX: usize = 4096;
 /// One connection, in one turn of the loop.
 const TURN_BYTES_MAX: usize = 1 << 20;
 const SCRATCH_BYTES: usize = 64 * 1024;
@@ -148,7 +168,10 @@ impl<P: Protocol> Hub<P> {
             ready: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES],
             counters: Counters::default(),
-            spare: None,
+            room: None,
+            known: BTreeSet::new(),
+            clients: 0,
+            unfinished_bytes: 0,
         })
     }
 
@@ -159,7 +182,7 @@ impl<P: Protocol> Hub<P> {
         }
         let (socket, bound) = at.listen()?;
         self.poller.add(&socket, LISTENERS + self.listeners.len() as u64, false)?;
-        self.spare = self.spare.take().or_else(spare);
+        self.room.get_or_insert_with(Room::measure);
         self.listeners.push(Listener { socket, tcp: at.is_tcp() });
         Ok(bound)
     }
@@ -176,7 +199,7 @@ impl<P: Protocol> Hub<P> {
         match self.try_dial(id, text) {
             Ok(mut link) => {
                 link.push::<P>(&P::hello(hello));
-                let open = Open::new(link, Stage::Connecting, true, text.to_string());
+                let open = Open::new(link, Stage::Connecting, None, text.to_string());
                 self.links.insert(id, open);
             }
             Err(gone) => self.ended.push((id, gone)),
@@ -194,10 +217,25 @@ impl<P: Protocol> Hub<P> {
 
     /// Without a word from it any more, neither `Closed`. What was sent goes out as far as it can at once.
     pub fn close(&mut self, id: LinkId) {
-        if let Some(mut open) = self.links.remove(&id) {
-            let _ = open.link.flush();
-            self.poller.remove(&open.link);
+        let Some(mut open) = self.links.remove(&id) else { return };
+        let _ = open.link.flush();
+        self.poller.remove(&open.link);
+        if open.standing == Some(Standing::Client) && open.origin.is_some() {
+            self.clients -= 1;
         }
+        self.unfinished_bytes -= open.unfinished_bytes;
+        if let Some(room) = &mut self.room {
+            room.door.leaves(id);
+        }
+    }
+
+    /// It said what it may not say: it is told why, and nothing comes from it any more.
+    pub fn refuse(&mut self, id: LinkId, why: &str) {
+        self.counters.refused_claims += 1;
+        if let Some(open) = self.links.get_mut(&id) {
+            open.link.push::<P>(&P::refusal(why.to_string()));
+        }
+        self.close(id);
     }
 
     /// Rings the loop awake, from any thread.
@@ -209,6 +247,16 @@ impl<P: Protocol> Hub<P> {
         self.counters
     }
 
+    /// Connections whose peers did not say yet who they are.
+    pub fn strangers(&self) -> usize {
+        self.room.as_ref().map_or(0, |room| room.door.len())
+    }
+
+    /// Connections of clients, and how many there may be.
+    pub fn clients(&self) -> (usize, usize) {
+        (self.clients, self.room.as_ref().map_or(0, |room| room.clients_max))
+    }
+
     /// Sends what is to be sent, waits until something happens (or `until`), and tells it.
     pub fn turn(
         &mut self,
@@ -216,8 +264,9 @@ impl<P: Protocol> Hub<P> {
         happenings: &mut Vec<Happening<P>>,
     ) -> io::Result<()> {
         self.flush();
+        self.watch_door(Instant::now());
         let opens_by = self.links.values().filter_map(|open| open.opens_by).min();
-        let until = until.into_iter().chain(opens_by).min();
+        let until = until.into_iter().chain(opens_by).chain(self.opens_again()).min();
         let timeout = match until {
             _ if !self.ended.is_empty() => Some(Duration::ZERO),
             Some(until) => Some(until.saturating_duration_since(Instant::now())),
@@ -272,7 +321,7 @@ impl<P: Protocol> Hub<P> {
         }
     }
 
-    fn try_dial(&self, id: LinkId, text: &str) -> Result<Link, Gone> {
+    fn try_dial(&mut self, id: LinkId, text: &str) -> Result<Link, Gone> {
         let unfit = |why: String| Gone::Unfit { peer: text.to_string(), why };
         let address: Address =
             text.parse().map_err(|error: address::AddressError| unfit(error.to_string()))?;
@@ -281,53 +330,15 @@ impl<P: Protocol> Hub<P> {
             Some(identity) => Some(identity.dialled().map_err(|error| unfit(error.to_string()))?),
             None => return Err(unfit("TCP needs the cluster's certificates".to_string())),
         };
+        if let Address::Tcp(address) = &address {
+            self.known.insert(address.ip().to_canonical());
+        }
         let connected = address.connect().and_then(|socket| {
-            let link = Link::new(socket, tls, HELLO_BYTES_MAX);
+            let link = Link::new(socket, tls, NET_GREETING_BYTES_MAX);
             self.poller.add(&link, id.0, true)?;
             Ok(link)
         });
         connected.map_err(|error| gone_dialling(text, &error))
-    }
-
-    fn accept(&mut self, listener: usize) {
-        loop {
-            let Listener { socket, tcp } = &self.listeners[listener];
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let socket = match rustix::net::accept_with(socket, flags) {
-                Ok(socket) => socket,
-                Err(Errno::MFILE | Errno::NFILE) if self.spare.take().is_some() => {
-                    // Left alone, it would wake this loop for ever. The kernel says so even if nobody waits.
-                    let waiting = rustix::net::accept_with(socket, flags).ok();
-                    let is_last = waiting.is_none();
-                    drop(waiting);
-                    self.spare = spare();
-                    if is_last {
-                        return;
-                    }
-                    self.counters.turned_away += 1;
-                    continue;
-                }
-                // Nobody there any more.
-                Err(_) => return,
-            };
-            let id = LinkId(self.next);
-            let tls = match &self.options.identity {
-                Some(identity) if *tcp => identity.accepted().map(Some),
-                _ => Ok(None),
-            };
-            let Ok(tls) = tls else { continue };
-            if *tcp && address::tune(&socket).is_err() {
-                continue;
-            }
-            let link = Link::new(socket, tls, HELLO_BYTES_MAX);
-            if self.poller.add(&link, id.0, false).is_err() {
-                continue;
-            }
-            self.next += 1;
-            self.counters.accepted += 1;
-            let open = Open::new(link, Stage::Greeting, false, "a peer".to_string());
-            self.links.insert(id, open);
-        }
     }
 
     fn serve(&mut self, id: LinkId, event: Ready, happenings: &mut Vec<Happening<P>>) {
@@ -352,88 +363,6 @@ impl<P: Protocol> Hub<P> {
         self.flush_one(id);
     }
 
-    fn read(&mut self, id: LinkId, happenings: &mut Vec<Happening<P>>) {
-        let Some(open) = self.links.get_mut(&id) else { return };
-        let filled = open.link.fill(&mut self.scratch, TURN_BYTES_MAX);
-        loop {
-            let Some(open) = self.links.get_mut(&id) else { return };
-            match open.link.take::<P>() {
-                Ok(Some(frame)) => match (P::meaning(frame), open.stage) {
-                    (Meaning::Refusal(why), _) => {
-                        let gone = Gone::Unfit { peer: open.peer.clone(), why };
-                        self.end(id, gone);
-                    }
-                    (Meaning::Other(frame), Stage::Open) => {
-                        happenings.push(Happening::Frame { link: id, frame });
-                    }
-                    (Meaning::Hello(theirs), Stage::Connecting | Stage::Greeting) => {
-                        self.greeted(id, theirs, happenings);
-                    }
-                    (Meaning::Hello(_), Stage::Open) => self.out_of_turn(id, "a second hello came"),
-                    (Meaning::Other(frame), Stage::Connecting | Stage::Greeting) => {
-                        let why = format!("{} came instead of a hello", P::name(&frame));
-                        self.out_of_turn(id, &why);
-                    }
-                },
-                Ok(None) => break,
-                Err(error) => {
-                    self.out_of_turn(id, &error.to_string());
-                }
-            }
-        }
-        match filled {
-            Ok(Filled::Dry | Filled::More) => {}
-            Ok(Filled::Closed) => self.end_broken(id, "the other end closed the connection"),
-            // TLS says so: trying again is of no use.
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                let Some(open) = self.links.get(&id) else { return };
-                let gone = Gone::Unfit { peer: open.peer.clone(), why: error.to_string() };
-                self.counters.broken += 1;
-                self.end(id, gone);
-            }
-            Err(error) => self.end_broken(id, &error.to_string()),
-        }
-    }
-
-    /// NET-2: what has no business here ends the connection.
-    fn out_of_turn(&mut self, id: LinkId, why: &str) {
-        let Some(open) = self.links.get_mut(&id) else { return };
-        self.counters.bad_frames += 1;
-        open.link.push::<P>(&P::refusal(why.to_string()));
-        self.end_broken(id, why);
-    }
-
-    /// The first frame of the other end.
-    fn greeted(&mut self, id: LinkId, theirs: P::Hello, happenings: &mut Vec<Happening<P>>) {
-        let Some(open) = self.links.get_mut(&id) else { return };
-        let ours = &self.options.hello;
-        if let Some(why) = P::mismatch(ours, &theirs) {
-            self.counters.refused_hellos += 1;
-            open.link.push::<P>(&P::refusal(why.clone()));
-            let gone = Gone::Unfit { peer: open.peer.clone(), why };
-            self.end(id, gone);
-            return;
-        }
-        open.stage = Stage::Open;
-        open.opens_by = None;
-        open.link.allow(CONTROL_FRAME_BYTES_MAX);
-        if !open.dialled {
-            open.peer = P::describe(&theirs);
-            open.link.push::<P>(&P::hello(ours.clone()));
-        }
-        let dialled = open.dialled;
-        happenings.push(Happening::Opened { link: id, theirs, dialled });
-    }
-
-    fn expire(&mut self) {
-        let now = Instant::now();
-        let late = self.links.iter().filter(|(_, open)| open.opens_by.is_some_and(|by| by <= now));
-        let late: Vec<LinkId> = late.map(|(id, _)| *id).collect();
-        for id in late {
-            self.end_broken(id, "no answer in time");
-        }
-    }
-
     fn end_broken(&mut self, id: LinkId, why: &str) {
         let Some(open) = self.links.get(&id) else { return };
         self.counters.broken += 1;
@@ -453,15 +382,19 @@ impl<P: Protocol> Hub<P> {
 }
 
 impl Open {
-    fn new(link: Link, stage: Stage, dialled: bool, peer: String) -> Self {
-        let opens_by = Some(Instant::now() + OPENS_WITHIN);
-        let writing = stage == Stage::Connecting;
-        Self { link, stage, dialled, peer, opens_by, writing, dirty: false }
+    fn new(link: Link, stage: Stage, origin: Option<Origin>, peer: String) -> Self {
+        Self {
+            link,
+            stage,
+            origin,
+            standing: None,
+            peer,
+            unfinished_bytes: 0,
+            opens_by: Some(Instant::now() + NET_OPENS_WITHIN),
+            writing: stage == Stage::Connecting,
+            dirty: false,
+        }
     }
-}
-
-fn spare() -> Option<OwnedFd> {
-    rustix::event::eventfd(0, EventfdFlags::CLOEXEC).ok()
 }
 
 fn gone_dialling(address: &str, error: &io::Error) -> Gone {

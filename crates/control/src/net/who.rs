@@ -1,0 +1,186 @@
+//! Who is who: what the holder of a certificate may say.
+//!
+//! ```text
+//!   certificate   may say hello as              may
+//!   node NAME     a replica or coordinator of   what replicas and coordinators say of themselves
+//!                 its own node; a client
+//!   client        a client                      ask for rows, write them, ask for status and metrics
+//!   operator      a client                      the same, and say how the cluster shall be
+//! ```
+//! Over a unix socket there is no certificate: its file lets in one user alone, who may do all that.
+//!
+//! A node's number is half its name's and half its folder's: the upper half follows from the name in the certificate, so that
+//! nobody can take the number of another; the lower one is drawn when the folder is made, so that a node that lost its
+//! disk is another one.
+
+use hoplo_base::NodeId;
+use hoplo_net::name::{Name, Role};
+use hoplo_wire::control::{ReplicaId, Speaker, ToCoordinator};
+
+use super::frame::{Frame, Question};
+
+/// A node of this name, with a folder in which this number was drawn.
+pub(super) fn node_of(name: &Name, drawn: u32) -> NodeId {
+    NodeId(u64::from(upper_half(name)) << 32 | u64::from(drawn))
+}
+
+/// Whether that is a node of this name.
+pub(super) fn is_of(node: NodeId, name: &Name) -> bool {
+    node.0 >> 32 == u64::from(upper_half(name))
+}
+
+fn upper_half(name: &Name) -> u32 {
+    let hash = blake3::hash(name.to_string().as_bytes());
+    u32::from_le_bytes(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))
+}
+
+/// Whether the holder of this certificate may say that it is this one.
+pub(super) fn may_be(who: Speaker, shown: &Name) -> Result<(), String> {
+    let node = match (who, shown.role) {
+        (Speaker::Client(_), Role::Node | Role::Client | Role::Operator) => return Ok(()),
+        (Speaker::Replica(id) | Speaker::Coordinator(id), Role::Node) => id.node,
+        (Speaker::Replica(_) | Speaker::Coordinator(_), Role::Client | Role::Operator) => {
+            return Err(format!(
+                "this certificate is that of {} {:?}: it may ask, and not be a control node",
+                shown.role,
+                shown.name()
+            ));
+        }
+    };
+    if is_of(node, shown) {
+        return Ok(());
+    }
+    Err(format!(
+        "node {:016x} is not that of the certificate, which is of {:?}",
+        node.0,
+        shown.name()
+    ))
+}
+
+/// Whether whoever said hello as `who` speaks for itself.
+pub(super) fn may_say(who: Speaker, frame: &Frame) -> Result<(), String> {
+    let itself = |said: ReplicaId| {
+        if who == Speaker::Replica(said) { Ok(()) } else { Err(speaks_for(said)) }
+    };
+    match frame {
+        Frame::ToCoordinator(message) => match message {
+            ToCoordinator::Register { member, .. } => itself(member.replica),
+            ToCoordinator::Heartbeat { replica, .. } | ToCoordinator::CaughtUp { replica, .. } => {
+                itself(*replica)
+            }
+            ToCoordinator::Report { .. } => match who {
+                Speaker::Replica(_) => Ok(()),
+                Speaker::Client(_) | Speaker::Coordinator(_) => {
+                    Err("only a replica reports another".to_string())
+                }
+            },
+            ToCoordinator::WantConfig { .. } => Ok(()),
+            ToCoordinator::Wished(_) | ToCoordinator::Unwished(_) => {
+                Err("what an operator wants is asked for, and judged first".to_string())
+            }
+        },
+        Frame::Hello(_)
+        | Frame::Refused { .. }
+        | Frame::Request(_)
+        | Frame::Response(_)
+        | Frame::Peer(_)
+        | Frame::FromCoordinator(_)
+        | Frame::Probe { .. }
+        | Frame::Alive { .. }
+        | Frame::Ask { .. }
+        | Frame::Told { .. } => Ok(()),
+    }
+}
+
+/// Whether the holder of this certificate may ask that.
+pub(super) fn may_ask(shown: Option<&Name>, question: &Question) -> Result<(), String> {
+    let role = shown.map_or(Role::Operator, |name| name.role);
+    match (question, role) {
+        (Question::Status | Question::Metrics, Role::Node | Role::Client | Role::Operator)
+        | (Question::Compact | Question::Wish { .. }, Role::Operator) => Ok(()),
+        (Question::Compact | Question::Wish { .. }, Role::Node | Role::Client) => Err(format!(
+            "this needs an operator's certificate, and not a {role}'s: see `hoplo control certificate`"
+        )),
+    }
+}
+
+fn speaks_for(said: ReplicaId) -> String {
+    format!("this connection does not speak for replica {:x}.{}", said.node.0, said.incarnation)
+}
+
+#[cfg(test)]
+mod tests {
+    use hoplo_wire::control::{ClientId, Epoch, Member, ShardId, Wish};
+
+    use super::*;
+
+    fn name(role: Role, name: &str) -> Name {
+        Name::new(7, role, name).unwrap()
+    }
+
+    fn replica(node: NodeId) -> ReplicaId {
+        ReplicaId { node, incarnation: 3 }
+    }
+
+    #[test]
+    fn a_certificate_is_for_the_numbers_of_its_own_node() {
+        let (a, b) = (name(Role::Node, "a"), name(Role::Node, "b"));
+        for drawn in [0, 1, u32::MAX] {
+            let id = replica(node_of(&a, drawn));
+            for who in [Speaker::Replica(id), Speaker::Coordinator(id)] {
+                assert_eq!(may_be(who, &a), Ok(()));
+                assert!(may_be(who, &b).unwrap_err().contains("\"b\""));
+                for role in [Role::Client, Role::Operator] {
+                    assert!(may_be(who, &name(role, "a")).unwrap_err().contains("may ask"));
+                }
+            }
+            assert_ne!(node_of(&a, drawn), node_of(&b, drawn));
+        }
+        // The same name in another cluster is another node.
+        let elsewhere = Name::new(8, Role::Node, "a").unwrap();
+        assert!(!is_of(node_of(&a, 1), &elsewhere));
+    }
+
+    #[test]
+    fn whoever_speaks_for_another_is_refused() {
+        let (mine, other) = (replica(NodeId(1)), replica(NodeId(2)));
+        let all = |said: ReplicaId| {
+            let member = Member { replica: said, address: String::new() };
+            let (shard, epoch) = (ShardId(0), Epoch(1));
+            [
+                ToCoordinator::Register { member, holds: vec![] },
+                ToCoordinator::Heartbeat { replica: said, epochs: vec![] },
+                ToCoordinator::CaughtUp { replica: said, shard, epoch },
+            ]
+        };
+        let may = |who, message| may_say(who, &Frame::ToCoordinator(message));
+        for message in all(mine) {
+            assert_eq!(may(Speaker::Replica(mine), message.clone()), Ok(()));
+            assert!(may(Speaker::Client(ClientId(1)), message.clone()).is_err());
+            assert!(may(Speaker::Coordinator(mine), message).is_err());
+        }
+        for message in all(other) {
+            assert!(may(Speaker::Replica(mine), message.clone()).unwrap_err().contains("2.3"));
+        }
+        let report = ToCoordinator::Report { shard: ShardId(0), epoch: Epoch(1), silent: other };
+        assert_eq!(may(Speaker::Replica(mine), report.clone()), Ok(()));
+        assert!(may(Speaker::Client(ClientId(1)), report).is_err());
+        let wish = Wish::Leave { node: NodeId(2) };
+        assert!(may(Speaker::Replica(mine), ToCoordinator::Wished(wish.clone())).is_err());
+        assert!(may(Speaker::Replica(mine), ToCoordinator::Unwished(wish)).is_err());
+    }
+
+    #[test]
+    fn only_an_operator_says_how_the_cluster_shall_be() {
+        let wish = Wish::Leave { node: NodeId(2) };
+        let wish = Question::Wish { wish, wished: true };
+        for role in [Role::Node, Role::Client, Role::Operator] {
+            let shown = name(role, "a");
+            assert_eq!(may_ask(Some(&shown), &Question::Status), Ok(()));
+            for question in [&wish, &Question::Compact] {
+                assert_eq!(may_ask(Some(&shown), question).is_ok(), role == Role::Operator);
+            }
+        }
+        assert_eq!(may_ask(None, &wish), Ok(()), "over a unix socket");
+    }
+}

@@ -1,0 +1,174 @@
+//! The one who makes a cluster's certificates, and what it makes.
+//!
+//! ```text
+//!   ca/   ca.key ca.pem         the authority; stays on the machine where it was made
+//!   tls/  ca.pem identity.pem   what one holder needs: whom it trusts; its certificate and the key to it
+//! ```
+//! Holder and authority meet in [`Authority::certify`], which takes a public key and a name, so that a key need not be
+//! made where the authority is.
+//!
+//! # Invariants
+//! - AUTH-1: the authority's key is written once, 0600, and read only to make certificates.
+//! - AUTH-2: a certificate is never replaced by that of another holder: a renewal has the same name.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use hoplo_base::limits::{AUTHORITY_DAYS, CERTIFICATE_CLOCKS};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PublicKeyData, SanType,
+};
+
+use crate::name::{Name, Role};
+use crate::tls::{CA, IDENTITY, Identity, IdentityError, SERVED};
+
+pub struct Authority {
+    cluster: u128,
+    issuer: Issuer<'static, KeyPair>,
+    ca_pem: String,
+}
+
+/// From when on, until when.
+#[derive(Clone, Copy, Debug)]
+pub struct Validity {
+    pub from: SystemTime,
+    pub until: SystemTime,
+}
+
+const KEY: &str = "ca.key";
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+impl Validity {
+    /// From now on; other clocks may be a little behind.
+    pub fn days(days: u32) -> Self {
+        let now = SystemTime::now();
+        Self { from: now - CERTIFICATE_CLOCKS, until: now + days * DAY }
+    }
+}
+
+impl Authority {
+    /// A new one. Refuses to replace one.
+    pub fn make(dir: &Path, cluster: u128) -> Result<Self, IdentityError> {
+        let unfit = |error: rcgen::Error| unfit(dir, &error);
+        let key = KeyPair::generate().map_err(unfit)?;
+        let params = authority_params(cluster).map_err(unfit)?;
+        let ca_pem = params.self_signed(&key).map_err(unfit)?.pem();
+        make_folder(dir)?;
+        write_new(&dir.join(KEY), &key.serialize_pem())?;
+        write_new(&dir.join(CA), &ca_pem)?;
+        Ok(Self { cluster, issuer: Issuer::new(params, key), ca_pem })
+    }
+
+    /// That of this cluster, made before.
+    pub fn load(dir: &Path, cluster: u128) -> Result<Self, IdentityError> {
+        let path = dir.join(KEY);
+        let key = read(&path)?;
+        let unfit = |error: rcgen::Error| unfit(dir, &error);
+        let key = KeyPair::from_pem(&key).map_err(unfit)?;
+        let ca_pem = read(&dir.join(CA))?;
+        let params = authority_params(cluster).map_err(unfit)?;
+        Ok(Self { cluster, issuer: Issuer::new(params, key), ca_pem })
+    }
+
+    /// A key and a certificate for this holder, in its folder; in place of an older one of the same holder.
+    pub fn issue(&self, name: &Name, valid: Validity, dir: &Path) -> Result<(), IdentityError> {
+        assert_eq!(name.cluster, self.cluster, "an authority is one cluster's");
+        let path = dir.join(IDENTITY);
+        if path.exists() {
+            let held = Identity::holder(dir)?;
+            if held != *name {
+                return Err(IdentityError::OthersFile { path, held: held.to_string() });
+            }
+        }
+        let unfit = |error: rcgen::Error| unfit(dir, &error);
+        let key = KeyPair::generate().map_err(unfit)?;
+        let certificate = self.certify(&key, name, valid).map_err(unfit)?;
+        make_folder(dir)?;
+        replace(&dir.join(CA), &self.ca_pem)?;
+        replace(&path, &format!("{certificate}{}", key.serialize_pem()))?;
+        // What nobody could use is told here, and not where it was copied to.
+        Identity::holder_of(dir, name.cluster, valid.from + Duration::from_secs(1)).map(|_| ())
+    }
+
+    fn certify(
+        &self,
+        key: &impl PublicKeyData,
+        name: &Name,
+        valid: Validity,
+    ) -> Result<String, rcgen::Error> {
+        let mut params = CertificateParams::new(Vec::<String>::new())?;
+        params.subject_alt_names.push(SanType::URI(name.to_string().try_into()?));
+        params
+            .distinguished_name
+            .push(DnType::CommonName, format!("{} {}", name.role, name.name()));
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        if name.role == Role::Node {
+            params.subject_alt_names.push(SanType::DnsName(SERVED.try_into()?));
+            params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
+        }
+        set(&mut params, valid);
+        Ok(params.signed_by(key, &self.issuer)?.pem())
+    }
+}
+
+/// The same whenever they are asked for (but for the times): certificates name their issuer.
+fn authority_params(cluster: u128) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new(Vec::<String>::new())?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, format!("hoplo cluster {cluster:032x}"));
+    set(&mut params, Validity::days(AUTHORITY_DAYS));
+    Ok(params)
+}
+
+fn set(params: &mut CertificateParams, valid: Validity) {
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    let since = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    params.not_before = epoch + since(valid.from);
+    params.not_after = epoch + since(valid.until);
+}
+
+fn unfit(dir: &Path, error: &rcgen::Error) -> IdentityError {
+    IdentityError::Unfit { dir: dir.into(), why: error.to_string() }
+}
+
+fn read(path: &Path) -> Result<String, IdentityError> {
+    fs::read_to_string(path).map_err(|error| {
+        let why = format!("{error}: the authority is where `hoplo control init` made it");
+        IdentityError::NoAuthority { path: path.into(), why }
+    })
+}
+
+fn make_folder(dir: &Path) -> Result<(), IdentityError> {
+    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(|source| IdentityError::Unwritable { path: dir.into(), source })
+}
+
+fn write_new(path: &Path, text: &str) -> Result<(), IdentityError> {
+    let write = || {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    };
+    write().map_err(|source| IdentityError::Unwritable { path: path.into(), source })
+}
+
+/// Whole or not at all: a process may be about to read it.
+fn replace(path: &Path, text: &str) -> Result<(), IdentityError> {
+    let beside = path.with_extension("new");
+    match fs::remove_file(&beside) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            return Err(IdentityError::Unwritable { path: beside, source });
+        }
+        Ok(()) | Err(_) => {}
+    }
+    write_new(&beside, text)?;
+    let renamed = fs::rename(&beside, path);
+    renamed.map_err(|source| IdentityError::Unwritable { path: PathBuf::from(path), source })
+}
