@@ -233,12 +233,12 @@ class ObjectStoreFullError(HoploError):
     """The object fits neither in the object store nor on the disk it spills to.
 
     The text says who holds what. Drop refs and arrays that you no longer need, or give `init` more
-    `object_store_memory`. One object cannot be larger than the store.
+    `object_store_memory`. It belongs to the call that stores, never to what is stored already.
     """
 
 
 class OutOfDiskError(ObjectStoreFullError):
-    """The store is full, and the disk refuses to take its objects, mostly for want of space.
+    """The store's memory is full, and the disk refuses to take objects, mostly for want of space.
 
     The text gives the system's reason. Nothing is lost: free some disk and try again, or move the
     spill folder with `init(_temp_dir=...)`.

@@ -65,11 +65,12 @@ pub(crate) fn status(target: &Target) -> Result<()> {
     let bytes = |name: &str| size(store[name].as_f64().unwrap_or(0.0));
     writeln!(
         out,
-        "objects  {} in {}, of {}; {} spilled",
+        "objects  {} in {}, of {}; {} spilled, {} on disk",
         text(&store["objects"]),
         bytes("stored"),
         bytes("capacity"),
-        text(&store["spilled_objects"])
+        text(&store["spilled_objects"]),
+        bytes("disk")
     )?;
     for job in rows(&status["jobs"]) {
         let (id, pid) = (text(&job["job"]), text(&job["pid"]));

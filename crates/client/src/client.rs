@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use hoplo_base::{Instant as Time, Map, ProcessId, TaskId};
 use hoplo_core::session::{Effect, Session};
-use hoplo_shm::{Arena, Segment, Urgency};
+use hoplo_shm::{Arena, Segment, SpillFile, Urgency};
 use hoplo_wire::node::{Role, ToClient, ToNode, Welcome};
 use hoplo_wire::{Failure, PROTOCOL_VERSION};
 use parking_lot::Mutex;
@@ -155,7 +155,8 @@ impl Client {
             Arena::open(reader.take_fd()?, welcome.arena_bytes).map_err(std::io::Error::other)?;
         let me = welcome.process;
         let slots = welcome.slots.clone();
-        let store = Store::new(segment.clone(), arena.clone(), slot_of(me), slots);
+        let file = SpillFile::new(reader.take_fd()?);
+        let store = Store::new(segment.clone(), arena.clone(), file, slot_of(me), slots);
         let core = Core {
             session: Session::new(me, welcome.job),
             effects: Vec::new(),

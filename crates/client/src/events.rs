@@ -92,6 +92,7 @@ impl Client {
                     .tell_session(&mut core, Event::ProcessGone { process, obituary, unstarted });
             }
             ToClient::Ready { object, value, contains } => Event::Ready { object, value, contains },
+            ToClient::Unreadable { object, failure } => Event::Unreadable { object, failure },
             ToClient::ActorState { actor, state } => Event::ActorState { actor, state },
             ToClient::Adopt { lineage, objects } => {
                 Event::Adopt { lineage: Box::new(lineage), objects }
@@ -123,7 +124,8 @@ impl Client {
                 self.store.lock().grant(offset, len, slots);
                 self.requests.lock().answer(request, message);
             }
-            ToClient::ExtentDenied { request, .. }
+            ToClient::FileGranted { request, .. }
+            | ToClient::ExtentDenied { request, .. }
             | ToClient::ActorCreated { request, .. }
             | ToClient::ActorFound { request, .. }
             | ToClient::KvAnswer { request, .. }

@@ -43,13 +43,14 @@ mod work;
 pub use ask::KvAnswer;
 pub use client::{Client, ConnectError};
 pub use hoplo_core::session::{Call, CallOptions, SubmitError};
+pub use hoplo_shm::FileRoom;
 pub use turn::{Nudge, Patience};
 pub use values::{Allocation, StoreError};
 
 use std::sync::Arc;
 
 use hoplo_base::{ActorId, FunctionId, ObjectId, ProcessId};
-use hoplo_shm::Arena;
+use hoplo_shm::{Arena, FileView};
 use hoplo_wire::Failure;
 use hoplo_wire::node::ActorSpec;
 
@@ -64,18 +65,31 @@ pub enum Content {
 
 /// A pinned object in the store: dereferences to its bytes, read-only memory, 64-byte aligned.
 pub struct Pinned {
-    arena: Arc<Arena>,
-    offset: u64,
-    len: u64,
+    bytes: Bytes,
     release: Box<dyn Fn() + Send + Sync>,
+}
+
+/// Where a pinned object lies.
+pub(crate) enum Bytes {
+    Arena {
+        arena: Arc<Arena>,
+        offset: u64,
+        len: u64,
+    },
+    /// Mapped for this reader.
+    File(FileView),
 }
 
 impl std::ops::Deref for Pinned {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        let bytes = self.arena.read(self.offset, self.len);
-        bytes.expect("the location was checked when the object was pinned")
+        match &self.bytes {
+            Bytes::Arena { arena, offset, len } => arena
+                .read(*offset, *len)
+                .expect("the location was checked when the object was pinned"),
+            Bytes::File(view) => view,
+        }
     }
 }
 

@@ -5,14 +5,17 @@ use std::time::Instant;
 
 use hoplo_base::limits;
 use hoplo_shm::{
-    Arena, Claim, CloseOutcome, Generation, PinEntry, PinError, PinTable, ProcessSlot,
-    RangeAllocator, Segment,
+    Arena, Claim, CloseOutcome, FileRoom, Generation, MapError, PinEntry, PinError, PinTable,
+    ProcessSlot, RangeAllocator, Segment, SpillFile,
 };
 use hoplo_wire::Location;
+
+use crate::Bytes;
 
 pub(crate) struct Store {
     segment: Arc<Segment>,
     arena: Arc<Arena>,
+    file: SpillFile,
     free: RangeAllocator,
     slots: Vec<u32>,
     pins: PinTable,
@@ -22,23 +25,32 @@ pub(crate) struct Store {
     recalled: Option<Instant>,
 }
 
-/// Room for one object: a claimed range and a slot.
+/// Room for one object, with a slot.
 pub(crate) struct Room {
-    pub(crate) claim: Claim,
+    pub(crate) memory: Memory,
     pub(crate) slot: u32,
     pub(crate) len: u64,
+}
+
+/// Where an object is written.
+pub(crate) enum Memory {
+    /// A claimed range of one of our extents.
+    Arena(Claim),
+    /// Granted by the daemon for this one object. `offset`: as in a `Location`.
+    File { room: Arc<FileRoom>, offset: u64 },
 }
 
 impl Store {
     pub(crate) fn new(
         segment: Arc<Segment>,
         arena: Arc<Arena>,
+        file: SpillFile,
         process: ProcessSlot,
         slots: Vec<u32>,
     ) -> Self {
         let free = RangeAllocator::new(arena.capacity());
         let pins = PinTable::new(segment.clone(), process);
-        Self { segment, arena, free, slots, pins, used: false, recalled: None }
+        Self { segment, arena, file, free, slots, pins, used: false, recalled: None }
     }
 
     /// Room for an object of `len` bytes, if an extent here has it.
@@ -51,7 +63,25 @@ impl Store {
             .expect("the allocator gives out each range once");
         self.slots.pop();
         self.used = true;
-        Some(Room { claim, slot, len })
+        Some(Room { memory: Memory::Arena(claim), slot, len })
+    }
+
+    /// What the daemon granted in the spill file, for an object of `len` bytes.
+    pub(crate) fn allocate_in_file(
+        &self,
+        offset: u64,
+        slot: u32,
+        len: u64,
+    ) -> Result<Room, MapError> {
+        let start = offset.checked_sub(self.arena.capacity());
+        let start = start.ok_or(MapError::BadSize { bytes: offset })?;
+        let room = Arc::new(self.file.room(start, rounded(len))?);
+        Ok(Room { memory: Memory::File { room, offset }, slot, len })
+    }
+
+    /// What the daemon granted in the spill file and cannot be used: the slot stays here.
+    pub(crate) fn refuse_room(&mut self, slot: u32) {
+        self.slots.push(slot);
     }
 
     /// Whether a request should ask for slots, too.
@@ -66,24 +96,54 @@ impl Store {
         self.slots.extend_from_slice(slots);
     }
 
-    /// An allocation that was never sealed.
-    pub(crate) fn abandon(&mut self, room: Room) {
-        let (offset, len) = (room.claim.offset(), rounded(room.len));
-        drop(room.claim);
+    /// An allocation that was never sealed. What is to be returned to the daemon.
+    pub(crate) fn abandon(&mut self, room: Room) -> Vec<(u64, u64)> {
         self.slots.push(room.slot);
-        self.free.free(offset..offset + len);
+        let len = rounded(room.len);
+        match room.memory {
+            Memory::Arena(claim) => {
+                let offset = claim.offset();
+                drop(claim);
+                self.free.free(offset..offset + len);
+                Vec::new()
+            }
+            Memory::File { offset, .. } => vec![(offset, len)],
+        }
     }
 
     pub(crate) fn seal(&mut self, room: Room) -> Location {
         let object = self.segment.object(room.slot).expect("the daemon grants valid slots");
-        let offset = room.claim.offset();
-        drop(room.claim);
+        let offset = match &room.memory {
+            Memory::Arena(claim) => claim.offset(),
+            Memory::File { offset, .. } => *offset,
+        };
+        drop(room.memory);
         let generation = object.seal().0;
         Location { slot: room.slot, generation, offset, len: room.len }
     }
 
-    /// An object that only this process ever saw; false if the daemon is at it.
+    /// An object that only this process ever saw; false if the daemon is at it, or it lies in the spill file:
+    /// then it is the daemon's to free.
     pub(crate) fn free_private(&mut self, location: Location) -> bool {
+        let freed = location.offset < self.arena.capacity() && self.unseal(location);
+        if freed {
+            self.reclaim(location);
+        }
+        freed
+    }
+
+    /// A sealed object of which the daemon has not heard. What is to be returned to it.
+    pub(crate) fn discard(&mut self, location: Location) -> Vec<(u64, u64)> {
+        if location.offset < self.arena.capacity() {
+            self.free_private(location);
+            return Vec::new();
+        }
+        assert!(self.unseal(location), "nobody else knows of it");
+        self.slots.push(location.slot);
+        vec![(location.offset, rounded(location.len))]
+    }
+
+    fn unseal(&self, location: Location) -> bool {
         let Some(object) = self.segment.object(location.slot) else { return false };
         let generation = Generation(location.generation);
         let closed = object.close(location.slot, generation, std::iter::empty());
@@ -91,7 +151,6 @@ impl Store {
             return false;
         }
         assert!(object.free(generation), "nobody else moves a word that we closed");
-        self.reclaim(location);
         true
     }
 
@@ -148,6 +207,15 @@ impl Store {
 
     pub(crate) fn pin(&mut self, location: Location) -> Result<PinEntry, PinError> {
         self.pins.pin(location.slot, Generation(location.generation))
+    }
+
+    /// Where a pinned object can be read.
+    pub(crate) fn bytes(&self, location: Location) -> Result<Bytes, MapError> {
+        let Location { offset, len, .. } = location;
+        Ok(match offset.checked_sub(self.arena.capacity()) {
+            None => Bytes::Arena { arena: self.arena.clone(), offset, len },
+            Some(start) => Bytes::File(self.file.view(start, len)?),
+        })
     }
 
     pub(crate) fn unpin(&mut self, pin: PinEntry) {

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hoplo_base::{ObjectId, ProcessId, limits};
-use hoplo_shm::PinError;
+use hoplo_shm::{FileRoom, PinError};
 use hoplo_wire::node::{ToClient, ToNode};
 use hoplo_wire::{Failure, FailureKind, Location, Value};
 use parking_lot::Mutex;
 
 use crate::client::Client;
-use crate::store::Room;
+use crate::store::{Memory, Room};
 use crate::{Content, Pinned};
 
 /// Room in the store that is being written; freed on drop unless it was put.
@@ -52,6 +52,9 @@ impl Client {
             match answer {
                 // The node loop has put it into the store.
                 Some(ToClient::ExtentGranted { .. }) => {}
+                Some(ToClient::FileGranted { offset, len: granted, slot, .. }) => {
+                    return self.allocate_in_file(offset, granted, slot, len);
+                }
                 Some(ToClient::ExtentDenied { failure, .. }) => {
                     return Err(StoreError::Denied(failure));
                 }
@@ -61,9 +64,31 @@ impl Client {
     }
 
     pub fn allocate_warm(self: &Arc<Self>, len: usize) -> Option<Allocation> {
-        let mut room = self.store.lock().allocate(len as u64)?;
-        let address = room.claim.as_mut_ptr() as usize;
-        Some(Allocation { client: self.clone(), room: Some(room), address, len })
+        let room = self.store.lock().allocate(len as u64)?;
+        Some(Allocation::new(self, room, len))
+    }
+
+    /// Memory is short: the daemon gave us room in the spill file.
+    fn allocate_in_file(
+        self: &Arc<Self>,
+        offset: u64,
+        granted: u64,
+        slot: u32,
+        len: usize,
+    ) -> Result<Allocation, StoreError> {
+        let room = self.store.lock().allocate_in_file(offset, slot, len as u64);
+        match room {
+            Ok(room) => Ok(Allocation::new(self, room, len)),
+            Err(error) => {
+                let mut core = self.core.lock();
+                self.store.lock().refuse_room(slot);
+                self.return_room(&mut core, vec![(offset, granted)]);
+                let text = format!(
+                    "{len} bytes are to be written to the spill file, which cannot be mapped: {error}"
+                );
+                Err(StoreError::Denied(Failure::new(FailureKind::StoreFull, text)))
+            }
+        }
     }
 
     /// Room for what may never be sealed, from what is at hand; `None`, too, while the node is short of room.
@@ -72,10 +97,9 @@ impl Client {
         if store.is_pressed() {
             return None;
         }
-        let mut room = store.allocate(len as u64)?;
+        let room = store.allocate(len as u64)?;
         drop(store);
-        let address = room.claim.as_mut_ptr() as usize;
-        Some(Allocation { client: self.clone(), room: Some(room), address, len })
+        Some(Allocation::new(self, room, len))
     }
 
     /// Where allocations may lie in this process.
@@ -109,8 +133,10 @@ impl Client {
     /// A sealed result that will not be replied: nobody else ever saw it.
     pub fn discard_result(&self, value: &Value) {
         if let Value::Stored(location) = value {
-            self.core.lock().session.result_discarded(*location);
-            self.store.lock().free_private(*location);
+            let mut core = self.core.lock();
+            core.session.result_discarded(*location);
+            let pieces = self.store.lock().discard(*location);
+            self.return_room(&mut core, pieces);
         }
     }
 
@@ -149,7 +175,10 @@ impl Client {
         let value = self.core.lock().session.value(object).cloned()?;
         match value {
             Value::Inline(bytes) => Some(Content::Inline(bytes)),
-            Value::Failed(failure) => Some(Content::Failed(failure)),
+            Value::Failed(failure) => {
+                self.failure_told(object);
+                Some(Content::Failed(failure))
+            }
             Value::Stored(location) => self.read_stored(object, location, false),
         }
     }
@@ -174,9 +203,22 @@ impl Client {
         location: Location,
         counted: bool,
     ) -> Option<Content> {
-        let pinned = self.store.lock().pin(location);
+        let pinned = {
+            let mut store = self.store.lock();
+            store.pin(location).map(|pin| match store.bytes(location) {
+                Ok(bytes) => Ok((pin, bytes)),
+                Err(error) => {
+                    store.unpin(pin);
+                    Err(error)
+                }
+            })
+        };
         match pinned {
-            Ok(pin) => {
+            Ok(Err(error)) => {
+                let text = format!("{object} lies on disk and cannot be mapped now: {error}");
+                Some(self.not_pinned(object, text, counted))
+            }
+            Ok(Ok((pin, bytes))) => {
                 if !counted {
                     self.core.lock().session.add_ref(object);
                 }
@@ -191,9 +233,7 @@ impl Client {
                         client.drop_ref(object);
                     }
                 });
-                let arena = self.arena.clone();
-                let (offset, len) = (location.offset, location.len);
-                Some(Content::Stored(Arc::new(Pinned { arena, offset, len, release })))
+                Some(Content::Stored(Arc::new(Pinned { bytes, release })))
             }
             Err(PinError::Stale { .. } | PinError::Closing { .. }) => {
                 self.with(|session, _, effects| {
@@ -202,12 +242,29 @@ impl Client {
                 None
             }
             Err(error @ PinError::TableFull) => {
-                if counted {
-                    self.drop_ref(object);
-                }
-                let failure = Failure::new(FailureKind::StoreFull, error.to_string());
-                Some(Content::Failed(failure))
+                Some(self.not_pinned(object, error.to_string(), counted))
             }
+        }
+    }
+
+    /// This call cannot read it; another may.
+    #[cold]
+    fn not_pinned(&self, object: ObjectId, text: String, counted: bool) -> Content {
+        if counted {
+            self.drop_ref(object);
+        }
+        Content::Failed(Failure::new(FailureKind::StoreFull, text))
+    }
+
+    /// A failure that is no value is told once: who reads after this asks again, and so do we for those who
+    /// wait at this moment.
+    #[cold]
+    fn failure_told(&self, object: ObjectId) {
+        let mut core = self.core.lock();
+        let core = &mut *core;
+        if core.session.failure_told(object) && core.waiters > 0 {
+            core.session.want(&[object], &mut core.effects);
+            self.carry_out(core);
         }
     }
 
@@ -234,7 +291,24 @@ impl Client {
 }
 
 impl Allocation {
-    /// 64-byte aligned, writable memory in the arena.
+    fn new(client: &Arc<Client>, mut room: Room, len: usize) -> Allocation {
+        let address = match &mut room.memory {
+            Memory::Arena(claim) => claim.as_mut_ptr() as usize,
+            Memory::File { room, .. } => room.as_mut_ptr() as usize,
+        };
+        Allocation { client: client.clone(), room: Some(room), address, len }
+    }
+
+    /// What keeps the memory where it is in this process, also after it was sealed; nothing is needed for what
+    /// lies in the arena.
+    pub fn mapping(&self) -> Option<Arc<FileRoom>> {
+        match &self.room.as_ref()?.memory {
+            Memory::Arena(_) => None,
+            Memory::File { room, .. } => Some(room.clone()),
+        }
+    }
+
+    /// 64-byte aligned, writable memory in the store.
     pub fn as_mut_ptr(&self) -> *mut u8 {
         self.address as *mut u8
     }
@@ -251,7 +325,10 @@ impl Allocation {
 impl Drop for Allocation {
     fn drop(&mut self) {
         if let Some(room) = self.room.take() {
-            self.client.store.lock().abandon(room);
+            let pieces = self.client.store.lock().abandon(room);
+            if !pieces.is_empty() {
+                self.client.return_room(&mut self.client.core.lock(), pieces);
+            }
         }
     }
 }

@@ -10,7 +10,7 @@
 //!     daemon.log    what it has to say
 //!     logs/         worker-<pid>.out, worker-<pid>.err
 //!     control/      of a head: the control store, which outlives it
-//!     spill/        segment files of spilled objects
+//!     spill/        the file with the objects that are not in memory
 //! ```
 //! A directory whose lock nobody holds is of a dead daemon: whoever starts next removes what it left. But the
 //! control store of the last head stays, for the head that starts next to go on with; only `hoplo stop` ends it.

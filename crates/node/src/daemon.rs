@@ -135,7 +135,7 @@ impl Daemon {
         let listener = session.listen()?;
         poller.add(&listener, Source::Listener)?;
         let objects = object_config(options.object_store_bytes());
-        let store = Store::new(objects.arena_bytes, session.path().join("spill"))?;
+        let store = Store::new(objects.arena_bytes, session.path().join("spill/objects"))?;
         poller.add(store.disk(), Source::Disk)?;
         if let Some(kept) = control.kept() {
             poller.add(kept.wake(), Source::Archive)?;

@@ -44,15 +44,17 @@ impl Daemon {
                 let result = self.store.free(location, self.node.live_slots());
                 self.answer(Event::Freed { attempt, result });
             }
-            Effect::Spill { attempt, object: _, location } => {
-                if let Some(result) = self.store.spill(attempt, location, self.node.live_slots()) {
+            Effect::Spill { attempt, object: _, location, place } => {
+                let live = self.node.live_slots();
+                if let Some(result) = self.store.spill(attempt, location, place, live) {
                     self.answer(Event::Spilled { attempt, result });
                 }
             }
-            Effect::Restore { attempt, object: _, place, offset, slot } => {
-                self.store.restore(attempt, place, offset, slot);
+            Effect::Restore { attempt, object: _, place, slot } => {
+                self.store.restore(attempt, place, slot);
             }
-            Effect::ForgetSpilled { place } => self.store.forget(place),
+            Effect::Reserve { attempt, place } => self.store.reserve(attempt, place),
+            Effect::ForgetSpilled { range, end } => self.store.forget(range, end),
             Effect::ResetSlots { slots } => self.store.reset_slots(&slots),
             Effect::Punch { offset, len } => {
                 if let Err(error) = self.store.punch(offset, len) {

@@ -308,6 +308,8 @@ impl Daemon {
                 "objects": totals.stored_objects,
                 "spilled": totals.spilled_bytes,
                 "spilled_objects": totals.spilled_objects,
+                "read_on_disk": totals.mapped_bytes,
+                "disk": totals.disk_bytes,
                 "in_memory": self.store.touched_bytes(),
             },
             "counters": self.summary(),

@@ -1,88 +1,80 @@
-//! Spill files: objects that did not fit into memory, fused into segment files by a helper thread.
-//!
-//! A segment is appended to until it is [`SEGMENT_BYTES`] long, and removed when nothing in it is
-//! needed any more. Only reading and writing happen in the thread; it starts with the first spill.
+//! The spill file: objects that are not in memory. What takes time in it is done by a thread, in the order in
+//! which it is asked; the thread starts with the first wish. Who lies where is decided by the directory.
 //!
 //! # Invariants
-//! - SPILL-1: a segment's live bytes are those of its objects that were written and not forgotten.
+//! - SPILL-1: where disk space is given back, nobody reads and nobody was granted room; what is written there
+//!   later was asked for later.
 
-use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use hoplo_core::objects::SpillPlace;
 use hoplo_shm::Arena;
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{FallocateFlags, fallocate};
 
-/// A segment that is this long gets no more objects.
-const SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
+/// What is read, or written as zeroes, at once.
+const CHUNK_BYTES: usize = 1 << 20;
 
 /// What the thread is asked; at most as many at a time as the directory allows.
 #[derive(Debug)]
-struct Job {
-    attempt: u64,
-    file: Arc<File>,
-    place: SpillPlace,
-    /// Where in the arena the bytes are, or go to.
-    arena_offset: u64,
-    direction: Direction,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    /// Into a segment.
-    Out,
-    /// Back into the arena.
-    Back,
+enum Wish {
+    /// From the arena into the file.
+    Write { attempt: u64, place: SpillPlace, arena_offset: u64 },
+    /// Read it once: the system has it at hand then, and what cannot be read is known before somebody maps it.
+    Look { attempt: u64, place: SpillPlace },
+    /// Take disk space.
+    Reserve { attempt: u64, place: SpillPlace },
+    /// Give disk space back; nothing lies from `end` on.
+    Forget { range: Range<u64>, end: u64 },
 }
 
 /// What the thread did.
 #[derive(Debug)]
-pub(crate) struct Done {
-    pub(crate) attempt: u64,
-    pub(crate) place: SpillPlace,
-    pub(crate) direction: Direction,
-    pub(crate) result: Result<(), String>,
+pub(crate) enum Done {
+    Wrote { attempt: u64, result: Result<(), String> },
+    Looked { attempt: u64, result: Result<(), String> },
+    Reserved { attempt: u64, result: Result<(), String> },
+    NotForgotten { reason: String },
 }
 
 #[derive(Debug)]
 pub(crate) struct Spill {
-    folder: PathBuf,
-    arena: Arc<Arena>,
+    disk: Disk,
     wake: Arc<OwnedFd>,
-    thread: Option<Sender<Job>>,
+    thread: Option<Sender<Wish>>,
     done: (Sender<Done>, Receiver<Done>),
-    segments: BTreeMap<u64, Segment>,
-    next_segment: u64,
 }
 
-#[derive(Debug)]
-struct Segment {
+/// What the thread works with.
+#[derive(Clone, Debug)]
+struct Disk {
     file: Arc<File>,
-    /// Where the next object goes.
-    end: u64,
-    live_bytes: u64,
-    /// Objects that are being written.
-    writing: u32,
+    path: Arc<PathBuf>,
+    arena: Arc<Arena>,
 }
 
 impl Spill {
-    pub(crate) fn new(folder: PathBuf, arena: Arc<Arena>) -> io::Result<Self> {
+    pub(crate) fn new(path: PathBuf, arena: Arc<Arena>) -> io::Result<Self> {
+        let options =
+            OpenOptions::new().create_new(true).read(true).write(true).mode(0o600).clone();
+        let file = options.open(&path).map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        })?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self {
-            folder,
-            arena,
-            wake: Arc::new(wake),
-            thread: None,
-            done: channel(),
-            segments: BTreeMap::new(),
-            next_segment: 0,
-        })
+        let disk = Disk { file: Arc::new(file), path: Arc::new(path), arena };
+        Ok(Self { disk, wake: Arc::new(wake), thread: None, done: channel() })
+    }
+
+    /// For those who map it.
+    pub(crate) fn file(&self) -> io::Result<OwnedFd> {
+        self.disk.file.as_fd().try_clone_to_owned()
     }
 
     /// Readable when `take_done` has something.
@@ -90,77 +82,36 @@ impl Spill {
         &*self.wake
     }
 
-    pub(crate) fn write(
-        &mut self,
-        attempt: u64,
-        arena_offset: u64,
-        len: u64,
-    ) -> Result<(), String> {
-        let number = self.segment_for_writing()?;
-        let segment = self.segments.get_mut(&number).expect("it was just found");
-        let place = SpillPlace { file: number, offset: segment.end, len };
-        segment.end += len;
-        segment.live_bytes += len;
-        segment.writing += 1;
-        let file = Arc::clone(&segment.file);
-        self.send(Job { attempt, file, place, arena_offset, direction: Direction::Out });
-        Ok(())
+    pub(crate) fn write(&mut self, attempt: u64, place: SpillPlace, arena_offset: u64) {
+        self.ask(Wish::Write { attempt, place, arena_offset });
     }
 
-    pub(crate) fn read(&mut self, attempt: u64, place: SpillPlace, arena_offset: u64) {
-        let segment = self.segments.get(&place.file).expect("SPILL-1: its segment lives");
-        let file = Arc::clone(&segment.file);
-        self.send(Job { attempt, file, place, arena_offset, direction: Direction::Back });
+    pub(crate) fn look(&mut self, attempt: u64, place: SpillPlace) {
+        self.ask(Wish::Look { attempt, place });
     }
 
-    pub(crate) fn forget(&mut self, place: SpillPlace) {
-        let segment = self.segments.get_mut(&place.file).expect("SPILL-1: its segment lives");
-        segment.live_bytes -= place.len;
-        if segment.live_bytes == 0 && segment.writing == 0 {
-            self.segments.remove(&place.file);
-            let _ = std::fs::remove_file(segment_path(&self.folder, place.file));
-        }
+    pub(crate) fn reserve(&mut self, attempt: u64, place: SpillPlace) {
+        self.ask(Wish::Reserve { attempt, place });
     }
 
-    /// What is done; a place whose writing failed is forgotten.
+    pub(crate) fn forget(&mut self, range: Range<u64>, end: u64) {
+        self.ask(Wish::Forget { range, end });
+    }
+
     pub(crate) fn take_done(&mut self) -> Vec<Done> {
         let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
-        let done: Vec<Done> = self.done.1.try_iter().collect();
-        for one in done.iter().filter(|one| one.direction == Direction::Out) {
-            let segment = self.segments.get_mut(&one.place.file).expect("it is being written");
-            segment.writing -= 1;
-            if one.result.is_err() {
-                self.forget(one.place);
-            }
-        }
-        done
+        self.done.1.try_iter().collect()
     }
 
-    fn segment_for_writing(&mut self) -> Result<u64, String> {
-        if let Some((number, segment)) = self.segments.last_key_value()
-            && segment.end < SEGMENT_BYTES
-        {
-            return Ok(*number);
-        }
-        let number = self.next_segment;
-        self.next_segment += 1;
-        let path = segment_path(&self.folder, number);
-        let options =
-            OpenOptions::new().create_new(true).read(true).write(true).mode(0o600).clone();
-        let file = options.open(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let segment = Segment { file: Arc::new(file), end: 0, live_bytes: 0, writing: 0 };
-        self.segments.insert(number, segment);
-        Ok(number)
-    }
-
-    fn send(&mut self, job: Job) {
+    fn ask(&mut self, wish: Wish) {
         let thread = self.thread.get_or_insert_with(|| {
-            let (jobs, inbox) = channel::<Job>();
-            let (arena, wake) = (Arc::clone(&self.arena), Arc::clone(&self.wake));
-            let (outbox, folder) = (self.done.0.clone(), self.folder.clone());
+            let (wishes, inbox) = channel::<Wish>();
+            let (disk, wake, outbox) =
+                (self.disk.clone(), Arc::clone(&self.wake), self.done.0.clone());
             let work = move || {
-                for job in inbox {
-                    if outbox.send(carry_out(&job, &arena, &folder)).is_err() {
+                for wish in inbox {
+                    let Some(done) = disk.carry_out(wish) else { continue };
+                    if outbox.send(done).is_err() {
                         return;
                     }
                     let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
@@ -168,39 +119,87 @@ impl Spill {
             };
             let builder = std::thread::Builder::new().name("hoplo:disk".to_string());
             builder.spawn(work).expect("a node that cannot make one thread cannot go on");
-            jobs
+            wishes
         });
-        thread.send(job).expect("the disk thread lives as long as we do");
+        thread.send(wish).expect("the disk thread lives as long as we do");
     }
 }
 
-fn carry_out(job: &Job, arena: &Arc<Arena>, folder: &Path) -> Done {
-    let Job { attempt, place, direction, .. } = *job;
-    let result = match direction {
-        Direction::Out => {
-            let bytes = arena.read(job.arena_offset, place.len);
-            let bytes = bytes.expect("the directory keeps places inside of the arena");
-            job.file.write_all_at(bytes, place.offset)
-        }
-        Direction::Back => {
-            let claim = arena.claim(job.arena_offset, place.len);
-            let mut claim = claim.expect("the directory gave this range to nobody else");
-            job.file.read_exact_at(&mut claim, place.offset)
-        }
-    };
-    let path = || segment_path(folder, place.file);
-    let result = result.map_err(|error| format!("{}: {error}", path().display()));
-    Done { attempt, place, direction, result }
-}
+impl Disk {
+    fn carry_out(&self, wish: Wish) -> Option<Done> {
+        let named = |result: io::Result<()>| {
+            result.map_err(|error| format!("{}: {error}", self.path.display()))
+        };
+        Some(match wish {
+            Wish::Write { attempt, place, arena_offset } => {
+                let bytes = self.arena.read(arena_offset, place.len);
+                let bytes = bytes.expect("the directory keeps places inside of the arena");
+                let result = named(self.file.write_all_at(bytes, place.offset));
+                Done::Wrote { attempt, result }
+            }
+            Wish::Look { attempt, place } => {
+                Done::Looked { attempt, result: named(self.look(place)) }
+            }
+            Wish::Reserve { attempt, place } => {
+                Done::Reserved { attempt, result: named(self.reserve(place)) }
+            }
+            Wish::Forget { range, end } => {
+                let reason = named(self.forget(range, end)).err()?;
+                Done::NotForgotten { reason }
+            }
+        })
+    }
 
-fn segment_path(folder: &Path, number: u64) -> PathBuf {
-    folder.join(number.to_string())
+    fn look(&self, place: SpillPlace) -> io::Result<()> {
+        let mut chunk = vec![0; CHUNK_BYTES.min(place.len as usize)];
+        let (mut at, end) = (place.offset, place.offset + place.len);
+        while at < end {
+            let piece = &mut chunk[..CHUNK_BYTES.min((end - at) as usize)];
+            self.file.read_exact_at(piece, at)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn reserve(&self, place: SpillPlace) -> io::Result<()> {
+        // Asked for more than there is, some file systems first take all that is left.
+        let left = rustix::fs::fstatvfs(&self.file)?;
+        if left.f_bavail.saturating_mul(left.f_frsize) < place.len {
+            return Err(rustix::io::Errno::NOSPC.into());
+        }
+        match fallocate(&self.file, FallocateFlags::empty(), place.offset, place.len) {
+            Err(rustix::io::Errno::OPNOTSUPP) => {}
+            other => return Ok(other?),
+        }
+        // The file system takes space only for what is written.
+        let zeroes = vec![0; CHUNK_BYTES.min(place.len as usize)];
+        let (mut at, end) = (place.offset, place.offset + place.len);
+        while at < end {
+            let piece = &zeroes[..CHUNK_BYTES.min((end - at) as usize)];
+            self.file.write_all_at(piece, at)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn forget(&self, range: Range<u64>, end: u64) -> io::Result<()> {
+        if end <= range.start {
+            return self.file.set_len(end);
+        }
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match fallocate(&self.file, mode, range.start, range.end - range.start) {
+            // The range is used again; that is all there is.
+            Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+            other => Ok(other?),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use rustix::event::{PollFd, PollFlags, poll};
+    use std::os::unix::fs::MetadataExt;
 
     fn wait(spill: &mut Spill) -> Done {
         let wake = Arc::clone(&spill.wake);
@@ -210,30 +209,44 @@ mod tests {
         spill.take_done().pop().unwrap()
     }
 
+    /// Everything that was asked before is done.
+    fn settle(spill: &mut Spill, end: u64) {
+        spill.look(99, SpillPlace { offset: end - 1, len: 1 });
+        assert!(matches!(wait(spill), Done::Looked { attempt: 99, result: Ok(()) }));
+    }
+
     #[test]
-    fn objects_go_out_and_come_back_and_their_segment_goes_with_the_last() {
+    fn what_is_not_needed_any_more_takes_no_disk_space() {
         let folder = std::env::temp_dir().join(format!("hoplo-test-spill-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("objects");
         let arena = Arena::create(1 << 20).unwrap();
         arena.claim(64, 5).unwrap().copy_from_slice(b"hello");
-        arena.claim(128, 5).unwrap().copy_from_slice(b"world");
-        let mut spill = Spill::new(folder.clone(), Arc::clone(&arena)).unwrap();
-        let mut places = Vec::new();
-        for (attempt, offset) in [(1, 64), (2, 128)] {
-            spill.write(attempt, offset, 5).unwrap();
-            let done = wait(&mut spill);
-            assert_eq!((done.attempt, done.result), (attempt, Ok(())));
-            places.push(done.place);
+        let mut spill = Spill::new(path.clone(), Arc::clone(&arena)).unwrap();
+        const LEN: u64 = 1 << 16;
+        let places = [0, LEN, 2 * LEN].map(|offset| SpillPlace { offset, len: LEN });
+        for place in places {
+            spill.write(place.offset, place, 64);
+            assert!(matches!(wait(&mut spill), Done::Wrote { result: Ok(()), .. }));
         }
-        spill.read(3, places[1], 4096);
-        assert_eq!(wait(&mut spill).result, Ok(()));
-        assert_eq!(arena.read(4096, 5).unwrap(), b"world");
-        spill.forget(places[0]);
-        assert!(segment_path(&folder, 0).exists());
-        spill.forget(places[1]);
-        assert!(!segment_path(&folder, 0).exists());
+        let disk = || std::fs::metadata(&path).unwrap().blocks() * 512;
+        assert_eq!(disk(), 3 * LEN);
+        spill.forget(LEN..2 * LEN, 3 * LEN);
+        settle(&mut spill, 3 * LEN);
+        assert_eq!(disk(), 2 * LEN);
+        spill.forget(2 * LEN..3 * LEN, LEN);
+        settle(&mut spill, LEN);
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), LEN);
+        let mut bytes = [0; 5];
+        spill.disk.file.read_exact_at(&mut bytes, 0).unwrap();
+        assert_eq!(&bytes, b"hello");
+        // What is not there cannot be read, and the answer says where.
+        spill.look(1, SpillPlace { offset: LEN, len: 1 });
+        let Done::Looked { result: Err(reason), .. } = wait(&mut spill) else { panic!() };
+        assert!(reason.starts_with(&*path.display().to_string()), "{reason}");
+        spill.reserve(2, SpillPlace { offset: LEN, len: LEN });
+        assert!(matches!(wait(&mut spill), Done::Reserved { attempt: 2, result: Ok(()) }));
+        assert_eq!(disk(), 2 * LEN);
         std::fs::remove_dir_all(&folder).unwrap();
-        let error = spill.write(4, 64, 5).unwrap_err();
-        assert!(error.contains("No such file"), "{error}");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -14,13 +15,14 @@ use hoplo_shm::{
 };
 use hoplo_wire::Location;
 
-use crate::spill::{Direction, Spill};
+use crate::journal;
+use crate::spill::{Done, Spill};
 
 #[derive(Debug)]
 pub(crate) struct Store {
     segment: Arc<Segment>,
     arena: Arc<Arena>,
-    /// Segment and arena, for `Welcome`.
+    /// Segment, arena and spill file, for `Welcome`.
     descriptors: Rc<[OwnedFd]>,
     spill: Spill,
     /// State words that are closed while the disk thread writes, by attempt.
@@ -39,15 +41,16 @@ pub(crate) enum StoreError {
 }
 
 impl Store {
-    pub(crate) fn new(arena_bytes: u64, spill_folder: PathBuf) -> Result<Self, StoreError> {
+    pub(crate) fn new(arena_bytes: u64, spill_file: PathBuf) -> Result<Self, StoreError> {
         let (segment, segment_fd) = Segment::create()?;
         let arena = Arena::create(arena_bytes)?;
         let arena_fd = arena.as_fd().try_clone_to_owned()?;
-        let spill = Spill::new(spill_folder, Arc::clone(&arena))?;
+        let spill = Spill::new(spill_file, Arc::clone(&arena))?;
+        let spill_fd = spill.file()?;
         Ok(Self {
             segment,
             arena,
-            descriptors: vec![segment_fd, arena_fd].into(),
+            descriptors: vec![segment_fd, arena_fd, spill_fd].into(),
             spill,
             closed: BTreeMap::new(),
             filling: BTreeMap::new(),
@@ -84,41 +87,42 @@ impl Store {
         &mut self,
         attempt: u64,
         location: Location,
+        place: SpillPlace,
         live: &[u16],
     ) -> Option<SpillOutcome> {
         match self.close(location, live) {
             CloseOutcome::Pinned | CloseOutcome::Stale => return Some(SpillOutcome::Pinned),
             CloseOutcome::Closed => {}
         }
-        if let Err(reason) = self.spill.write(attempt, location.offset, location.len) {
-            self.word(location, |word, generation| word.reopen(generation));
-            return Some(SpillOutcome::Failed(reason));
-        }
+        self.spill.write(attempt, place, location.offset);
         self.closed.insert(attempt, location);
         None
     }
 
-    pub(crate) fn restore(&mut self, attempt: u64, place: SpillPlace, offset: u64, slot: u32) {
+    pub(crate) fn restore(&mut self, attempt: u64, place: SpillPlace, slot: u32) {
         self.filling.insert(attempt, slot);
-        self.spill.read(attempt, place, offset);
+        self.spill.look(attempt, place);
     }
 
-    pub(crate) fn forget(&mut self, place: SpillPlace) {
-        self.spill.forget(place);
+    pub(crate) fn reserve(&mut self, attempt: u64, place: SpillPlace) {
+        self.spill.reserve(attempt, place);
+    }
+
+    pub(crate) fn forget(&mut self, range: Range<u64>, end: u64) {
+        self.spill.forget(range, end);
     }
 
     /// What the disk thread finished.
     pub(crate) fn disk_done(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         for done in self.spill.take_done() {
-            let attempt = done.attempt;
-            events.push(match done.direction {
-                Direction::Out => {
+            events.push(match done {
+                Done::Wrote { attempt, result } => {
                     let location = self.closed.remove(&attempt).expect("it was being written");
-                    let result = match done.result {
+                    let result = match result {
                         Ok(()) => {
                             self.release(location);
-                            SpillOutcome::Done(done.place)
+                            SpillOutcome::Done
                         }
                         Err(reason) => {
                             self.word(location, |word, generation| word.reopen(generation));
@@ -127,10 +131,15 @@ impl Store {
                     };
                     Event::Spilled { attempt, result }
                 }
-                Direction::Back => {
-                    let slot = self.filling.remove(&attempt).expect("it was being read");
+                Done::Looked { attempt, result } => {
+                    let slot = self.filling.remove(&attempt).expect("it was being looked at");
                     let seal = |()| self.segment.object(slot).expect("a slot of ours").seal().0;
-                    Event::Restored { attempt, result: done.result.map(seal) }
+                    Event::Restored { attempt, result: result.map(seal) }
+                }
+                Done::Reserved { attempt, result } => Event::Reserved { attempt, result },
+                Done::NotForgotten { reason } => {
+                    journal::log(format_args!("disk space was not given back: {reason}"));
+                    continue;
                 }
             });
         }

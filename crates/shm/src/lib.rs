@@ -3,10 +3,11 @@
 //! ```text
 //!  Segment   one per node    doorbells | object state words | pin rows       everybody read-write
 //!  Channel   one per pair    call ring | reply ring                          caller and worker
-//!  Arena     a few per node  the bytes of large objects                      readers read-only
+//!  Arena     one per node    the bytes of large objects                      readers read-only
+//!  SpillFile one per node    those that are not in the arena, on disk        readers read-only
 //! ```
 //!
-//! Everything is a sealed memfd that travels over a unix socket ([`fds`]). Nothing here decides
+//! Everything but the spill file is a sealed memfd; descriptors travel over a unix socket ([`fds`]). Nothing here decides
 //! anything: schedulers, stores and sessions do, through these types.
 //!
 //! # What is trusted
@@ -55,6 +56,8 @@ pub mod fds;
 pub mod futex;
 #[cfg(not(loom))]
 mod mapping;
+#[cfg(not(loom))]
+mod spill;
 
 pub use doorbell::{Doorbell, SleepKind, Sleeper, Slept, Urgency};
 pub use extent::RangeAllocator;
@@ -73,6 +76,8 @@ pub use channel::{
 };
 #[cfg(not(loom))]
 pub use mapping::MapError;
+#[cfg(not(loom))]
+pub use spill::{FileRoom, FileView, SpillFile};
 
 /// A ring in model memory, for `tests/loom.rs`.
 #[cfg(loom)]

@@ -1,8 +1,8 @@
-//! One shared mapping of a sealed memfd.
+//! One shared mapping of a sealed memfd, or of a piece of the spill file.
 //!
 //! # Invariants
-//! - MAP-1: the file is sealed against shrinking before it is mapped, and is at least as long as
-//!   the mapping, so that no access inside the mapping can fault.
+//! - MAP-1: a memfd is sealed against shrinking before it is mapped, and is at least as long as
+//!   the mapping, so that no access inside the mapping can fault. For the spill file see FILE-1.
 //! - MAP-2: `base` is page-aligned and stays where it is until the last owner drops it.
 
 use core::ptr::NonNull;
@@ -71,7 +71,7 @@ pub(crate) enum Access {
     ReadWrite,
 }
 
-/// A mapped memfd; unmapped when dropped.
+/// A mapped file; unmapped when dropped.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
@@ -96,6 +96,26 @@ impl Mapping {
             Ok(_) | Err(rustix::io::Errno::INVAL) => return Err(MapError::NotSealed),
             Err(errno) => return Err(errno.into()),
         }
+        Self::map(fd, 0, bytes, access)
+    }
+
+    /// Maps a piece of a file that is no memfd: whoever may shorten it keeps FILE-1. `offset` is a multiple
+    /// of the system's page size.
+    pub(crate) fn of_file(
+        fd: impl AsFd,
+        offset: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<Mapping, MapError> {
+        let found = u64::try_from(rustix::fs::fstat(&fd)?.st_size).unwrap_or(0);
+        let needed = offset.checked_add(bytes).ok_or(MapError::BadSize { bytes })?;
+        if found < needed {
+            return Err(MapError::TooShort { found, needed });
+        }
+        Self::map(fd, offset, bytes, access)
+    }
+
+    fn map(fd: impl AsFd, offset: u64, bytes: u64, access: Access) -> Result<Mapping, MapError> {
         let length = usize::try_from(bytes).map_err(|_| MapError::BadSize { bytes })?;
         if length == 0 {
             return Err(MapError::BadSize { bytes });
@@ -112,7 +132,7 @@ impl Mapping {
                 protection,
                 MapFlags::SHARED | MapFlags::NORESERVE,
                 &fd,
-                0,
+                offset,
             )?
         };
         let base = NonNull::new(base.cast()).expect("mmap without a fixed address is never null");

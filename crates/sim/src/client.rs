@@ -7,12 +7,24 @@ use hoplo_base::{ActorId, Instant, JobId, ObjectId, ProcessId, TaskId};
 use hoplo_core::session::{Effect, Event, Session};
 use hoplo_wire::node::{ActorSpec, DeathCause, Tell, ToClient, ToNode};
 use hoplo_wire::reply::{ReplyKind, ReplyView};
-use hoplo_wire::{Location, Value};
+use hoplo_wire::{FailureKind, Location, Value};
 
 use crate::cluster::{Cluster, Step};
 use crate::fiber::Fiber;
 use crate::memory::{Extents, decode_content};
 use crate::network::{Call, Outbound};
+
+/// What the daemon said to a process that wanted room.
+#[derive(Clone, Copy, Debug)]
+pub enum Answered {
+    Extent,
+    /// For one object, in the spill file.
+    File {
+        offset: u64,
+        slot: u32,
+    },
+    Denied(FailureKind),
+}
 
 pub struct Client {
     pub id: ProcessId,
@@ -44,8 +56,8 @@ pub struct Client {
     /// Counts waits of the main thread.
     pub waits: u64,
     pub lent: bool,
-    /// Answer to the last request for room: whether there was some.
-    pub room: Option<bool>,
+    /// Answer to the last request for room.
+    pub room: Option<Answered>,
     /// Whose turn it is.
     pub served: usize,
     woken: bool,
@@ -173,7 +185,8 @@ impl Cluster {
                     }
                     Effect::Node(message) => self.say(id, message),
                     Effect::FreeStored { object, location } => {
-                        let freed = self.memory.free_private(location);
+                        let ours = location.offset < self.plan.capacity_bytes;
+                        let freed = ours && self.memory.free_private(location);
                         self.tell(|| format!("{id} frees {object} itself: {freed}"));
                         let now = self.now;
                         let client = self.client(id);
@@ -385,6 +398,7 @@ impl Cluster {
                 Event::ProcessGone { process, obituary, unstarted }
             }
             ToClient::Ready { object, value, contains } => Event::Ready { object, value, contains },
+            ToClient::Unreadable { object, failure } => Event::Unreadable { object, failure },
             ToClient::ActorState { actor, state } => Event::ActorState { actor, state },
             ToClient::Adopt { lineage, objects } => {
                 self.books.adoptions += 1;
@@ -414,9 +428,14 @@ impl Cluster {
                     client.extents.insert(offset, len);
                 }
                 client.extents.slots.extend(slots);
-                client.room = Some(true);
+                client.room = Some(Answered::Extent);
             }
-            ToClient::ExtentDenied { .. } => self.client(id).room = Some(false),
+            ToClient::FileGranted { offset, slot, .. } => {
+                self.client(id).room = Some(Answered::File { offset, slot });
+            }
+            ToClient::ExtentDenied { failure, .. } => {
+                self.client(id).room = Some(Answered::Denied(failure.kind));
+            }
             ToClient::ExtentRecall { bytes } => {
                 self.session(id, |session, _, effects| session.flush(effects));
                 for (offset, len) in self.client(id).extents.give_back(bytes) {
@@ -465,6 +484,7 @@ impl Cluster {
                 Some(Ok(contains))
             }
             Value::Failed(failure) => {
+                self.client(id).session.failure_told(object);
                 self.failure_is_legitimate(id, object, &failure);
                 Some(Err(()))
             }

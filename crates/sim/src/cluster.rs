@@ -23,6 +23,7 @@ pub enum Step {
     DaemonTicks,
     DiskWrote(u64),
     DiskRead(u64),
+    DiskReserved(u64),
     /// A fork is done.
     Born(u64),
     /// The daemon has seen the end of a process.
@@ -70,6 +71,7 @@ impl Cluster {
     pub fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let plan = Plan::new(&mut rng);
+        let memory = Memory::new(plan.capacity_bytes);
         let daemon = Daemon::new(&plan);
         Self {
             seed,
@@ -80,7 +82,7 @@ impl Cluster {
             plan,
             clients: BTreeMap::new(),
             channels: Channels::new(),
-            memory: Memory::default(),
+            memory,
             daemon,
             books: Books::default(),
             story: Story::default(),
@@ -117,6 +119,7 @@ impl Cluster {
             Step::DaemonTicks => self.daemon_ticks(),
             Step::DiskWrote(attempt) => self.disk_wrote(attempt),
             Step::DiskRead(attempt) => self.disk_read(attempt),
+            Step::DiskReserved(attempt) => self.disk_reserved(attempt),
             Step::Born(attempt) => self.born(attempt),
             Step::Buries(process) => self.bury(process),
             Step::Dies(process) => {

@@ -253,6 +253,13 @@ impl Cluster {
         self.settle();
     }
 
+    pub fn disk_reserved(&mut self, attempt: u64) {
+        let full = self.plan.disk_failures && self.faulty() && self.rng.one_in(3);
+        let result = if full { Err("no space left on device".to_string()) } else { Ok(()) };
+        self.daemon.queue.push_back(Work::Objects(objects::Event::Reserved { attempt, result }));
+        self.settle();
+    }
+
     fn send(&mut self, to: ProcessId, message: ToClient) {
         let tardiness = self.plan.tardiness;
         if !self.daemon.processes.contains_key(&to) {
@@ -553,9 +560,9 @@ impl Cluster {
                 let event = objects::Event::Freed { attempt, result };
                 self.daemon.queue.push_back(Work::Objects(event));
             }
-            objects::Effect::Spill { attempt, object, location } => {
+            objects::Effect::Spill { attempt, object, location, place } => {
                 self.tell(|| format!("daemon spills {object}"));
-                match self.memory.begin_spill(attempt, location) {
+                match self.memory.begin_spill(attempt, location, place) {
                     Some(result) => {
                         let event = objects::Event::Spilled { attempt, result };
                         self.daemon.queue.push_back(Work::Objects(event));
@@ -566,13 +573,18 @@ impl Cluster {
                     }
                 }
             }
-            objects::Effect::Restore { attempt, object, place, offset, slot } => {
+            objects::Effect::Restore { attempt, object, place, slot } => {
                 self.tell(|| format!("daemon restores {object}"));
-                self.memory.begin_restore(attempt, place, offset, slot);
+                self.memory.begin_restore(attempt, place, slot);
                 let delay = self.rng.delay(Duration::from_millis(5));
                 self.after(delay, Step::DiskRead(attempt));
             }
-            objects::Effect::Forget { place } => self.memory.forget(place),
+            objects::Effect::Reserve { attempt, place } => {
+                self.tell(|| format!("daemon takes disk space for {} bytes", place.len));
+                let delay = self.rng.delay(Duration::from_millis(5));
+                self.after(delay, Step::DiskReserved(attempt));
+            }
+            objects::Effect::Forget { range, end } => self.memory.forget(range, end),
             objects::Effect::ResetSlots { slots } => self.memory.reset_slots(&slots),
             objects::Effect::Punch { .. } => {}
             objects::Effect::ActorUnreachable { actor } => {

@@ -1,6 +1,7 @@
-//! The shared segment and arena: state words, pins, and what lies where.
+//! The shared segment, arena and spill file: state words, pins, and what lies where.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use hoplo_base::{ObjectId, ProcessId};
 use hoplo_core::objects::{FreeOutcome, SpillOutcome, SpillPlace};
@@ -14,19 +15,18 @@ enum Word {
     Closed,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Memory {
+    /// Where in the address space of a `Location` the spill file begins.
+    file_starts: u64,
     /// State and generation by slot.
     words: BTreeMap<u32, (Word, u32)>,
     pins: BTreeMap<(u32, ProcessId), u32>,
     /// By offset: what was written there last.
     contents: BTreeMap<u64, Vec<u8>>,
-    /// Spilled bytes by file.
-    files: BTreeMap<u64, Vec<u8>>,
-    next_file: u64,
-    /// Slots that are sealed once they are read, by attempt.
-    filling: BTreeMap<u64, (SpillPlace, u64, u32)>,
-    closed: BTreeMap<u64, Location>,
+    /// Slots that are sealed once the bytes were looked at, by attempt.
+    filling: BTreeMap<u64, (SpillPlace, u32)>,
+    closed: BTreeMap<u64, (Location, SpillPlace)>,
 }
 
 /// A process's own extents and slots.
@@ -103,6 +103,17 @@ impl Extents {
 }
 
 impl Memory {
+    pub fn new(arena_bytes: u64) -> Self {
+        Self {
+            file_starts: arena_bytes,
+            words: BTreeMap::new(),
+            pins: BTreeMap::new(),
+            contents: BTreeMap::new(),
+            filling: BTreeMap::new(),
+            closed: BTreeMap::new(),
+        }
+    }
+
     /// Writes and seals; the generation.
     pub fn seal(&mut self, slot: u32, offset: u64, content: Vec<u8>) -> u32 {
         let word = self.words.entry(slot).or_default();
@@ -160,10 +171,15 @@ impl Memory {
     }
 
     /// `None`: it is being written.
-    pub fn begin_spill(&mut self, attempt: u64, location: Location) -> Option<SpillOutcome> {
+    pub fn begin_spill(
+        &mut self,
+        attempt: u64,
+        location: Location,
+        place: SpillPlace,
+    ) -> Option<SpillOutcome> {
         match self.close(location) {
             Close::Closed => {
-                self.closed.insert(attempt, location);
+                self.closed.insert(attempt, (location, place));
                 None
             }
             Close::Pinned | Close::Stale => Some(SpillOutcome::Pinned),
@@ -171,30 +187,34 @@ impl Memory {
     }
 
     pub fn end_spill(&mut self, attempt: u64, disk_full: bool) -> SpillOutcome {
-        let location = self.closed.remove(&attempt).expect("it was begun");
+        let (location, place) = self.closed.remove(&attempt).expect("it was begun");
         if disk_full {
             self.set(location, Word::Sealed);
             return SpillOutcome::Failed("no space left on device".to_string());
         }
         let content = self.contents[&location.offset].clone();
         self.set(location, Word::Free);
-        self.next_file += 1;
-        self.files.insert(self.next_file, content);
-        SpillOutcome::Done(SpillPlace { file: self.next_file, offset: 0, len: location.len })
+        let before = self.contents.insert(self.file_starts + place.offset, content);
+        assert!(before.is_none(), "{place:?} is in use");
+        SpillOutcome::Done
     }
 
-    pub fn begin_restore(&mut self, attempt: u64, place: SpillPlace, offset: u64, slot: u32) {
-        self.filling.insert(attempt, (place, offset, slot));
+    pub fn begin_restore(&mut self, attempt: u64, place: SpillPlace, slot: u32) {
+        self.filling.insert(attempt, (place, slot));
     }
 
     pub fn end_restore(&mut self, attempt: u64) -> Result<u32, String> {
-        let (place, offset, slot) = self.filling.remove(&attempt).expect("it was begun");
-        let content = self.files[&place.file].clone();
+        let (place, slot) = self.filling.remove(&attempt).expect("it was begun");
+        let offset = self.file_starts + place.offset;
+        let content = self.contents[&offset].clone();
         Ok(self.seal(slot, offset, content))
     }
 
-    pub fn forget(&mut self, place: SpillPlace) {
-        self.files.remove(&place.file).expect("a spilled object is forgotten once");
+    pub fn forget(&mut self, range: Range<u64>, end: u64) {
+        let (from, to) = (self.file_starts + range.start, self.file_starts + range.end);
+        self.contents.retain(|offset, _| *offset < from || *offset >= to);
+        let behind = self.contents.range(self.file_starts + end..).next();
+        assert!(behind.is_none(), "the file is cut off at {end}: {behind:?}");
     }
 
     pub fn reset_slots(&mut self, slots: &[u32]) {
@@ -228,8 +248,9 @@ impl Memory {
         &self.contents[&location.offset]
     }
 
-    pub fn files(&self) -> usize {
-        self.files.len()
+    /// Objects in the spill file.
+    pub fn on_disk(&self) -> usize {
+        self.contents.range(self.file_starts..).count()
     }
 }
 

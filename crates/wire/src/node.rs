@@ -98,7 +98,7 @@ pub enum ToNode {
         bytes: u64,
         slots: u32,
     },
-    /// A wholly free part of what was granted.
+    /// A wholly free part of what was granted; of what was granted in the spill file, all of it.
     ExtentReturn {
         offset: u64,
         len: u64,
@@ -181,7 +181,7 @@ pub enum ToNode {
 /// Daemon to process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToClient {
-    /// Two descriptors for drivers and workers: metadata segment, arena. None for tools.
+    /// Three descriptors for drivers and workers: metadata segment, arena, spill file. None for tools.
     Welcome(Welcome),
     /// The connection is refused; it closes after this.
     Refused {
@@ -231,7 +231,15 @@ pub enum ToClient {
         len: u64,
         slots: Vec<u32>,
     },
-    /// The store is full, and nothing can be spilled or the disk takes nothing.
+    /// Memory is short: this is for one object in the spill file (`offset` counts on from the end of the
+    /// arena), with its slot. Once sealed, both are the node's.
+    FileGranted {
+        request: u64,
+        offset: u64,
+        len: u64,
+        slot: u32,
+    },
+    /// The store is full, and the disk takes nothing, or there is none to spill to.
     ExtentDenied {
         request: u64,
         failure: Failure,
@@ -250,6 +258,12 @@ pub enum ToClient {
         object: ObjectId,
         value: Value,
         contains: Vec<ObjectId>,
+    },
+    /// You wanted it, and it cannot be read now. This is the answer to those who wait, not its value: who
+    /// asks again may be told another.
+    Unreadable {
+        object: ObjectId,
+        failure: Failure,
     },
     /// The owner of these pending objects died: you own them now. Run the task again and tell their
     /// values (`Fulfilled`, or `Sealed` by its writer). Gives no tokens.

@@ -14,7 +14,8 @@ pub struct Location {
     pub slot: u32,
     /// The state word's generation; another one there means that the object moved or went.
     pub generation: u32,
-    /// Bytes from the start of the arena; a multiple of 64.
+    /// Bytes from the start of the arena; a multiple of 64. From its end on they go on in the node's spill
+    /// file, from that one's start.
     pub offset: u64,
     /// Bytes.
     pub len: u64,
@@ -50,7 +51,7 @@ pub enum FailureKind {
     ActorUnavailable = 5,
     /// Nothing holds it any more, or its last copy is unreadable, and nothing can make it again.
     ObjectLost = 6,
-    /// The store is full and nothing in it can be spilled.
+    /// The store is full and there is no disk to spill to.
     StoreFull = 7,
     /// The task went over its `memory=` or the node ran out.
     OutOfMemory = 8,
@@ -60,7 +61,7 @@ pub enum FailureKind {
     PendingCallsLimit = 10,
     /// The node daemon is gone.
     NodeDied = 11,
-    /// The store is full and the disk refuses to take spilled objects.
+    /// The store is full and the disk takes nothing more.
     OutOfDisk = 12,
     /// Its owner died before it was computed, and its call cannot run in another process.
     OwnerDied = 13,

@@ -1,5 +1,6 @@
 //! What happens to a node, and what it asks its shell to do.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use hoplo_base::{ObjectId, ProcessId};
@@ -69,6 +70,10 @@ pub enum Event {
     Restored {
         attempt: u64,
         result: Result<u32, String>,
+    },
+    Reserved {
+        attempt: u64,
+        result: Result<(), String>,
     },
     /// From here on every socket is read once.
     SweepBegins,
@@ -159,18 +164,24 @@ pub enum Effect {
         attempt: u64,
         object: ObjectId,
         location: Location,
+        place: SpillPlace,
     },
-    /// Read the bytes to `offset`, seal the slot; then report `Restored`.
+    /// See that the bytes can be read where they are, seal the slot; then report `Restored`.
     Restore {
         attempt: u64,
         object: ObjectId,
         place: SpillPlace,
-        offset: u64,
         slot: u32,
     },
-    /// These spilled bytes are no longer needed.
-    ForgetSpilled {
+    /// Take disk space for these bytes of the spill file; then report `Reserved`.
+    Reserve {
+        attempt: u64,
         place: SpillPlace,
+    },
+    /// Nothing lies in `range` of the spill file any more, nor from `end` on: give the disk space back.
+    ForgetSpilled {
+        range: Range<u64>,
+        end: u64,
     },
     /// A dead process had these and no object lies in them: make each word free.
     ResetSlots {

@@ -133,19 +133,24 @@ impl Node {
                 let failure = Failure::new(failure.kind, self.with_names(&failure.text()));
                 self.send(to, ToClient::ExtentDenied { request, failure });
             }
+            From::Send { to, message: ToClient::Unreadable { object, failure } } => {
+                let failure = Failure::new(failure.kind, self.with_names(&failure.text()));
+                self.send(to, ToClient::Unreadable { object, failure });
+            }
             From::Send { to, message } => self.send(to, message),
             From::Welcome { process, slots } => self.welcome(process, slots),
             From::Sweep { sweep } => self.sweeps.want(sweep),
             From::Free { attempt, object, location } => {
                 self.out.push(Effect::Free { attempt, object, location });
             }
-            From::Spill { attempt, object, location } => {
-                self.out.push(Effect::Spill { attempt, object, location });
+            From::Spill { attempt, object, location, place } => {
+                self.out.push(Effect::Spill { attempt, object, location, place });
             }
-            From::Restore { attempt, object, place, offset, slot } => {
-                self.out.push(Effect::Restore { attempt, object, place, offset, slot });
+            From::Restore { attempt, object, place, slot } => {
+                self.out.push(Effect::Restore { attempt, object, place, slot });
             }
-            From::Forget { place } => self.out.push(Effect::ForgetSpilled { place }),
+            From::Reserve { attempt, place } => self.out.push(Effect::Reserve { attempt, place }),
+            From::Forget { range, end } => self.out.push(Effect::ForgetSpilled { range, end }),
             From::ResetSlots { slots } => self.out.push(Effect::ResetSlots { slots }),
             From::Punch { offset, len } => self.out.push(Effect::Punch { offset, len }),
             From::ActorUnreachable { actor } => {

@@ -37,7 +37,7 @@
 //! # What the shell promises
 //! - Messages of a process come in their order. `Closed` comes after all of them, once; and before
 //!   `Ended` and `Exited`, which mean that its connection was read to the end.
-//! - Effects are carried out in order, before the next event. `Free`, `Spill`, `Restore`, `Ask`, `Measure` and
+//! - Effects are carried out in order, before the next event. `Free`, `Spill`, `Restore`, `Reserve`, `Ask`, `Measure` and
 //!   `Examine` are answered once each; `Fork` by `Forked` or `ForkFailed`, unless its worker is buried before.
 //! - The descriptor that comes with `Connect` goes with the `Connected` that it causes, or is dropped.
 //! - After `HangUp`, `Refuse` and `Bury` nothing comes from that connection any more.
@@ -236,6 +236,9 @@ impl Node {
             }
             Event::Restored { attempt, result } => {
                 self.tell_objects(objects::Event::Restored { attempt, result });
+            }
+            Event::Reserved { attempt, result } => {
+                self.tell_objects(objects::Event::Reserved { attempt, result });
             }
             Event::SweepBegins => self.sweeps.begin(),
             Event::Swept => self.on_swept(),

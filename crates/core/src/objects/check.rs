@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::ObjectId;
+use hoplo_wire::Location;
 
 use super::ObjectDirectory;
 use super::on_move::{Fate, MoveKind};
@@ -14,6 +15,8 @@ impl ObjectDirectory {
     /// Panics with the invariant that does not hold, and the story of the object.
     pub fn check(&self) {
         self.memory.check();
+        self.disk.check();
+        self.check_disk();
         self.check_references();
         self.check_places();
         let busy = !self.candidates.is_empty() || !self.unknown.is_empty();
@@ -74,13 +77,19 @@ impl ObjectDirectory {
     fn check_places(&self) {
         let mut places: BTreeSet<(u64, ObjectId, u64, u32)> = BTreeSet::new();
         let mut used: BTreeMap<u64, ObjectId> = BTreeMap::new();
+        let mut mapped: BTreeMap<u64, ObjectId> = BTreeMap::new();
         for (object, record) in &self.records {
             match &record.state {
                 State::Stored { location, used: at, .. } => {
                     places.insert((location.offset, *object, location.len, location.slot));
                     used.insert(*at, *object);
                 }
-                State::Spilling { attempt, .. } | State::Restoring { attempt, .. } => {
+                State::Mapped { used: at, .. } => {
+                    mapped.insert(*at, *object);
+                }
+                State::Spilling { attempt, .. }
+                | State::Restoring { attempt, .. }
+                | State::Closing { attempt, .. } => {
                     let moving = self.moves.get(attempt);
                     let ours =
                         moving.is_some_and(|it| it.object == *object && it.fate == Fate::Live);
@@ -102,15 +111,18 @@ impl ObjectDirectory {
                 | State::Failed(_) => {}
             }
         }
-        assert!(used == self.lru, "OBJ-8");
+        assert!(used == self.lru && mapped == self.mapped, "OBJ-8");
         for moving in self.moves.values() {
-            let (offset, len, slot) = match moving.kind {
-                MoveKind::Free { location } | MoveKind::Spill { location } => {
-                    (location.offset, location.len, location.slot)
+            let location = match moving.kind {
+                MoveKind::Free { location, place: None } | MoveKind::Spill { location, .. } => {
+                    location
                 }
-                MoveKind::Restore { place, offset, slot } => (offset, place.len, slot),
+                MoveKind::Free { place: Some(_), .. }
+                | MoveKind::Restore { .. }
+                | MoveKind::Close { .. } => continue,
             };
             if moving.fate != Fate::Vanished {
+                let Location { offset, len, slot, .. } = location;
                 let new = places.insert((offset, moving.object, len, slot));
                 assert!(new, "OBJ-7: {moving:?} is there twice");
             }
@@ -119,5 +131,37 @@ impl ObjectDirectory {
             .map(|(offset, tenant)| (offset, tenant.object, tenant.len, tenant.slot))
             .collect();
         assert!(places == tenants, "OBJ-7: {places:?} and tenants {tenants:?}");
+    }
+
+    fn check_disk(&self) {
+        let mut places: Vec<u64> = self.reserves.values().map(|it| it.place.offset).collect();
+        for record in self.records.values() {
+            match &record.state {
+                State::Spilled { place, .. } | State::Mapped { place, .. } => {
+                    places.push(place.offset);
+                }
+                // Their moves have the place.
+                State::Spilling { .. } | State::Restoring { .. } | State::Closing { .. } => {}
+                State::Unknown { .. }
+                | State::Handle
+                | State::Pending { .. }
+                | State::Orphaned { .. }
+                | State::Inline(_)
+                | State::Failed(_)
+                | State::Stored { .. } => {}
+            }
+        }
+        for moving in self.moves.values() {
+            match &moving.kind {
+                MoveKind::Free { place: None, .. } => {}
+                MoveKind::Free { place: Some(place), .. }
+                | MoveKind::Spill { place, .. }
+                | MoveKind::Restore { place, .. }
+                | MoveKind::Close { place, .. } => places.push(place.offset),
+            }
+        }
+        places.extend(self.memory.estates().flat_map(|(_, estate)| estate.rooms.keys().copied()));
+        places.sort_unstable();
+        assert!(self.disk.taken().eq(places.iter().copied()), "OBJ-7: {places:?} {:?}", self.disk);
     }
 }

@@ -17,7 +17,7 @@ pub struct Config {
     pub spill: bool,
     /// How long processes have to answer a recall before others' objects are spilled.
     pub recall_grace: Duration,
-    /// A request for room is denied when nothing was freed for so long.
+    /// Without a disk, or where all slots are in use, a request is denied when nothing was freed for so long.
     pub room_patience: Duration,
     /// What was pinned is tried again after this time.
     pub pinned_retry: Duration,
@@ -30,6 +30,9 @@ pub const PAGE: u64 = 4096;
 
 /// Requests for room that one process may have waiting.
 pub const REQUESTS_PER_PROCESS_MAX: usize = 64;
+
+/// More cannot be asked for at once: no file may be so large.
+pub const REQUEST_BYTES_MAX: u64 = 1 << 50;
 
 /// Objects that are being written to disk at once.
 pub const SPILLS_MAX: usize = 16;

@@ -1,5 +1,7 @@
 //! What happens to the directory, and what it asks its shell to do.
 
+use std::ops::Range;
+
 use hoplo_base::{ActorId, ObjectId, ProcessId};
 use hoplo_wire::Location;
 use hoplo_wire::node::{Notice, ToClient};
@@ -71,6 +73,11 @@ pub enum Event {
         attempt: u64,
         result: Result<u32, String>,
     },
+    /// Answer to `Effect::Reserve`.
+    Reserved {
+        attempt: u64,
+        result: Result<(), String>,
+    },
     /// `next_deadline` has come (earlier does no harm).
     Tick,
 }
@@ -98,24 +105,33 @@ pub enum Effect {
         object: ObjectId,
         location: Location,
     },
-    /// Close the state word, check the pins, write the bytes to a segment file, free the word; then
-    /// report `Spilled`. When the write fails, reopen the word.
+    /// Close the state word, check the pins, write the bytes to their place in the spill file, free
+    /// the word; then report `Spilled`. When the write fails, reopen the word.
     Spill {
         attempt: u64,
         object: ObjectId,
         location: Location,
+        place: SpillPlace,
     },
-    /// Read the bytes to `offset` (`place.len` of them), seal the slot; then report `Restored`.
+    /// See that the bytes can be read where they are in the spill file, seal the slot; then report
+    /// `Restored`.
     Restore {
         attempt: u64,
         object: ObjectId,
         place: SpillPlace,
-        offset: u64,
         slot: u32,
     },
-    /// These spilled bytes are no longer needed.
-    Forget {
+    /// Take disk space for these bytes of the spill file, so that writing to them through memory
+    /// cannot fail; then report `Reserved`.
+    Reserve {
+        attempt: u64,
         place: SpillPlace,
+    },
+    /// Nothing lies in `range` of the spill file any more, nor from `end` on: give the disk space
+    /// back. (After everything that was asked for before, before all that comes later.)
+    Forget {
+        range: Range<u64>,
+        end: u64,
     },
     /// A dead process had these and no object lies in them: make each word free (keep its
     /// generation counting).
@@ -138,12 +154,10 @@ pub enum Effect {
     },
 }
 
-/// Where spilled bytes lie.
+/// Where bytes lie in the spill file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpillPlace {
-    /// Number of the segment file.
-    pub file: u64,
-    /// Bytes from its start.
+    /// Bytes from its start; a multiple of `PAGE`.
     pub offset: u64,
     /// Bytes.
     pub len: u64,
@@ -160,7 +174,7 @@ pub enum FreeOutcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpillOutcome {
     /// The bytes are in the file and the word is free.
-    Done(SpillPlace),
+    Done,
     /// Somebody reads it, or the word does not say that this generation is sealed. Nothing changed.
     Pinned,
     /// The file could not be written (disk full); the word is open again.

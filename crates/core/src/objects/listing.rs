@@ -13,8 +13,8 @@ use super::record::{Record, State};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectRow {
     pub object: ObjectId,
-    /// `pending`, `orphaned`, `inline`, `stored`, `spilling`, `spilled`, `restoring`, `failed`,
-    /// `handle` (of an actor) or `unknown` (heard of, not told yet).
+    /// `pending`, `orphaned`, `inline`, `stored`, `spilling`, `spilled`, `restoring`, `mapped` (on disk, and
+    /// readable there), `closing`, `failed`, `handle` (of an actor) or `unknown` (heard of, not told yet).
     pub state: &'static str,
     /// Bytes of the value; 0 while there is none.
     pub len: u64,
@@ -40,8 +40,14 @@ pub struct Totals {
     /// Of sealed objects in the arena.
     pub stored_bytes: u64,
     pub stored_objects: u64,
+    /// Of objects in the spill file, whether they are readable there or not.
     pub spilled_bytes: u64,
     pub spilled_objects: u64,
+    /// Of those of them that are readable there.
+    pub mapped_bytes: u64,
+    pub mapped_objects: u64,
+    /// Disk space that the spill file takes.
+    pub disk_bytes: u64,
     /// Records.
     pub objects: u64,
     pub requests_waiting: u64,
@@ -79,6 +85,7 @@ impl ObjectDirectory {
             granted_bytes: self.memory.granted_bytes(),
             free_bytes: self.memory.free_bytes(),
             objects: self.records.len() as u64,
+            disk_bytes: self.disk.taken_bytes(),
             requests_waiting: self.requests.len() as u64,
             spills: self.spills,
             restores: self.restores,
@@ -91,7 +98,15 @@ impl ObjectDirectory {
                     totals.stored_objects += 1;
                     totals.stored_bytes += location.len;
                 }
-                State::Spilled { place, .. } | State::Restoring { place, .. } => {
+                State::Mapped { place, .. } => {
+                    totals.spilled_objects += 1;
+                    totals.spilled_bytes += place.len;
+                    totals.mapped_objects += 1;
+                    totals.mapped_bytes += place.len;
+                }
+                State::Spilled { place, .. }
+                | State::Restoring { place, .. }
+                | State::Closing { place, .. } => {
                     totals.spilled_objects += 1;
                     totals.spilled_bytes += place.len;
                 }
@@ -137,7 +152,9 @@ impl ObjectDirectory {
             | State::Stored { .. }
             | State::Spilling { .. }
             | State::Spilled { .. }
-            | State::Restoring { .. } => None,
+            | State::Restoring { .. }
+            | State::Mapped { .. }
+            | State::Closing { .. } => None,
         }
     }
 
@@ -172,9 +189,11 @@ impl ObjectDirectory {
             State::Spilling { .. } => format!("is being written to disk ({len})"),
             State::Spilled { queued: false, .. } => format!("is on disk ({len})"),
             State::Spilled { queued: true, .. } => {
-                format!("is on disk ({len}) and waits for room in the store")
+                format!("is on disk ({len}) and waits for an object slot, to be read there")
             }
             State::Restoring { .. } => format!("is being read from disk ({len})"),
+            State::Mapped { .. } => format!("is ready ({len}, read where it is on disk)"),
+            State::Closing { .. } => format!("is on disk ({len}) and gives its object slot back"),
         }
     }
 }

@@ -5,17 +5,17 @@
 //!                     |  the process dies
 //!                     +--> pages under its objects: the node's --last object gone--> free
 //!                     +--> the rest: free
-//!   free --restore--> the node's
 //! ```
 //! Whatever lies in the arena and is known here is a **tenant**: a stored object, one that is being
-//! spilled or restored, or one that is being freed. A page belongs to one process or to the node.
+//! spilled, or one that is being freed. A page belongs to one process or to the node.
 //!
 //! # Invariants
 //! - MEM-1: granted + free == capacity; extents, the node's pages and the free ranges are disjoint and
 //!   make up the arena; warm ranges are free.
 //! - MEM-2: tenants do not overlap, and each lies in an extent of its writer, or in the node's pages
 //!   when it has none; the node's pages are exactly those under such tenants.
-//! - MEM-3: a slot is in the pool, or with one process, or with one tenant that has no writer.
+//! - MEM-3: a slot is in the pool, or with one process, or with one tenant that has no writer, or
+//!   lent to one object in the spill file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -26,6 +26,7 @@ use hoplo_base::{Instant, ObjectId, ProcessId};
 use hoplo_wire::Location;
 
 use super::config::{Config, PAGE};
+use super::event::SpillPlace;
 use super::ranges::RangeSet;
 
 #[derive(Debug)]
@@ -42,6 +43,8 @@ pub(super) struct Memory {
     /// By offset.
     tenants: BTreeMap<u64, Tenant>,
     slots: SlotPool,
+    /// Slots of objects in the spill file.
+    lent: BTreeSet<u32>,
 }
 
 /// What a process has been granted.
@@ -52,6 +55,16 @@ pub(super) struct Estate {
     /// Those of them with a tenant.
     pub(super) slots_used: BTreeSet<u32>,
     pub(super) tenant_bytes: u64,
+    /// Places in the spill file for what it writes next; by offset, their bytes.
+    pub(super) rooms: BTreeMap<u64, u64>,
+}
+
+/// What a dead process leaves.
+pub(super) struct Legacy {
+    /// They come back to the pool: their words are to be made free.
+    pub(super) slots: Vec<u32>,
+    /// In the spill file, and never sealed.
+    pub(super) rooms: Vec<SpillPlace>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +99,7 @@ impl Memory {
             estates: BTreeMap::new(),
             tenants: BTreeMap::new(),
             slots: SlotPool { fresh: 0, end: config.slots, returned: Vec::new() },
+            lent: BTreeSet::new(),
         }
     }
 
@@ -94,9 +108,8 @@ impl Memory {
         assert!(before.is_none(), "{process} joined twice");
     }
 
-    /// The process is dead. Returns the slots that come back to the pool: their words are to be
-    /// made free.
-    pub(super) fn bury(&mut self, now: Instant, process: ProcessId) -> Vec<u32> {
+    /// The process is dead.
+    pub(super) fn bury(&mut self, now: Instant, process: ProcessId) -> Legacy {
         let estate = self.estates.remove(&process).expect("who dies has joined");
         for extent in estate.extents.iter() {
             let mut rest = RangeSet::default();
@@ -114,7 +127,8 @@ impl Memory {
         }
         let unused: Vec<u32> = estate.slots.difference(&estate.slots_used).copied().collect();
         self.slots.returned.extend(&unused);
-        unused
+        let place = |(offset, len): (&u64, &u64)| SpillPlace { offset: *offset, len: *len };
+        Legacy { slots: unused, rooms: estate.rooms.iter().map(place).collect() }
     }
 
     /// An extent of at least `bytes` for the process; a comfortable one if there is room.
@@ -137,18 +151,73 @@ impl Memory {
         slots
     }
 
-    /// Room for a restored object: offset and slot.
-    pub(super) fn host(&mut self, now: Instant, object: ObjectId, len: u64) -> Option<(u64, u32)> {
-        assert!(len > 0);
-        if !self.slots.has_some() {
-            return None;
+    /// A slot that was granted and never told: it did not come to what it was for.
+    pub(super) fn revoke_slot(&mut self, process: ProcessId, slot: u32) {
+        assert!(self.estate_mut(process).slots.remove(&slot), "MEM-3: slot {slot}");
+        self.slots.returned.push(slot);
+    }
+
+    /// A slot for an object in the spill file.
+    pub(super) fn lend_slot(&mut self) -> Option<u32> {
+        let slot = self.slots.take()?;
+        self.lent.insert(slot);
+        Some(slot)
+    }
+
+    /// Its word is free.
+    pub(super) fn return_slot(&mut self, slot: u32) {
+        assert!(self.lent.remove(&slot), "MEM-3: slot {slot} is not lent");
+        self.slots.returned.push(slot);
+    }
+
+    /// The process may write there, in the spill file.
+    pub(super) fn grant_room(&mut self, process: ProcessId, place: SpillPlace) {
+        let before = self.estate_mut(process).rooms.insert(place.offset, place.len);
+        assert!(before.is_none(), "{place:?} was granted twice");
+    }
+
+    /// A process sealed an object in the spill file, where it was granted room: place and slot are the
+    /// object's from now on. Else says what is wrong with that.
+    pub(super) fn settle_in_file(
+        &mut self,
+        from: ProcessId,
+        object: ObjectId,
+        location: Location,
+    ) -> Result<SpillPlace, String> {
+        let Location { slot, offset, len, .. } = location;
+        let start = offset - self.arena_bytes;
+        let estate = self.estates.get_mut(&from).expect("the caller knows that it has joined");
+        let fits = estate.rooms.get(&start).is_some_and(|room| len > 0 && len <= *room);
+        if !fits {
+            return Err(format!("{object} at {location:?} is not in room of its writer"));
         }
-        let range = self.cut(now, len.next_multiple_of(PAGE))?;
-        let slot = self.slots.take().expect("checked above");
-        let offset = range.start;
-        self.node.insert(range);
-        self.tenants.insert(offset, Tenant { object, len, slot, writer: None });
-        Some((offset, slot))
+        if estate.slots_used.contains(&slot) || !estate.slots.remove(&slot) {
+            return Err(format!("{object} at {location:?} is not in a free slot of its writer"));
+        }
+        estate.rooms.remove(&start);
+        self.lent.insert(slot);
+        Ok(SpillPlace { offset: start, len })
+    }
+
+    /// A process gives back room in the spill file, and keeps the slot; else says what is wrong with that.
+    pub(super) fn return_room(
+        &mut self,
+        from: ProcessId,
+        offset: u64,
+        len: u64,
+    ) -> Result<SpillPlace, String> {
+        let place = SpillPlace { offset: offset - self.arena_bytes, len };
+        let rooms = &mut self.estate_mut(from).rooms;
+        if rooms.get(&place.offset) != Some(&len) {
+            return Err(format!("{len} bytes at {offset} are not room that it was granted"));
+        }
+        rooms.remove(&place.offset);
+        Ok(place)
+    }
+
+    /// Where in the address space of a `Location` the spill file begins.
+    pub(super) fn file_starts(&self) -> u64 {
+        self.arena_bytes
     }
 
     /// A process sealed an object in one of its extents; else says what is wrong with that.
@@ -308,6 +377,7 @@ impl Memory {
         let slots: Vec<u32> =
             (self.estates.values().flat_map(|estate| estate.slots.iter().copied()))
                 .chain(self.slots.returned.iter().copied())
+                .chain(self.lent.iter().copied())
                 .chain(orphans.map(|tenant| tenant.slot))
                 .collect();
         let distinct: BTreeSet<u32> = slots.iter().copied().collect();

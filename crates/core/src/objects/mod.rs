@@ -8,9 +8,9 @@
 //!        |        |                     |   \-- no lineage --> Failed
 //!        |        | a sweep             | Fulfilled, Sealed
 //!        |        v                     v
-//!        |     Failed            Inline | Failed | Stored <--> Spilling --> Spilled <--> Restoring
-//!        |                                            ^                                       |
-//!        +---> Handle (of an actor)                   +---------------------------------------+
+//!        |     Failed   Inline | Failed | Stored <--> Spilling --> Spilled <--> Restoring --> Mapped
+//!        |                              | Mapped                      ^                         |
+//!        +---> Handle (of an actor)                                   +------- Closing <--------+
 //!
 //!  any state -- no support, and a sweep passed without a word about it --> gone
 //! ```
@@ -20,21 +20,26 @@
 //! zero for a moment. What goes becomes a **move** (see `on_move`): its bytes are given back when
 //! nobody reads them any more.
 //!
-//! Who has which memory is in `memory`, who waits for some in `on_room`, which tokens may get lost
-//! with their reply in `replies`.
+//! A stored object lies in the arena, or in the spill file (**mapped**): its `Location` counts the file's
+//! bytes on from the end of the arena. One that was spilled is read where it is, and never comes back.
+//!
+//! Who has which memory is in `memory`, who waits for some in `on_room`, where the file has room in `disk`,
+//! what it is for in `on_file`, which tokens may get lost with their reply in `replies`.
 //!
 //! # What the shell promises
 //! - A process is `ProcessJoined` before anything else about it, its messages come in order, and
 //!   `ProcessGone` comes after all of them.
 //! - `Swept { n }` comes once for each `Effect::Sweep { sweep: n }`; between the two every socket that
 //!   was open at the effect was read until it would block, and what it gave was handled.
-//! - `Free`, `Spill` and `Restore` are answered exactly once each, in any order.
+//! - `Free`, `Spill`, `Restore` and `Reserve` are answered exactly once each, in any order.
 //! - Effects are carried out in order; a state word is closed before anything after it is sent.
 //!
 //! # What a process promises (checked: a breach is `Effect::Violation`)
 //! - It takes back a sealed object by itself (`Freed`) only if nobody else ever saw its ref and the
 //!   state word could be closed by it; if the daemon has closed it, it says `Released` instead.
 //! - It has sent its notices before it sends `ExtentReturn` or `ExtentWant`.
+//! - What it sealed in the spill file it does not free itself; room there that it does not use it gives back
+//!   (`ExtentReturn`) in whole.
 //! - It says `Replying` before it gives another process tokens, and `RepliesEnded` once for each dead
 //!   process that it called, when it has read all its replies.
 //! - After `Reclaimed` it may use that range and slot, unless it said `Freed` for that location.
@@ -46,17 +51,20 @@
 //! - OBJ-4: `containers` is how often a record occurs in `contains` of records.
 //! - OBJ-5: who waits, waits for something that cannot be read at once.
 //! - OBJ-6: the handle of an actor is a `Handle`, and nothing else is.
-//! - OBJ-7: each tenant of the arena is one stored object, or one move, and the other way round.
-//! - OBJ-8: the order of use has exactly the stored objects.
+//! - OBJ-7: each tenant of the arena is one stored object, or one move, and the other way round; each place
+//!   that is taken in the spill file is one object's, one move's, or one process's room.
+//! - OBJ-8: the orders of use have exactly the stored and the mapped objects.
 //! - OBJ-9: requests are from joined processes; a spilled object that is queued has a request.
 //! - OBJ-10: where a record is a candidate or unknown, a sweep is under way; at most one is.
 //! - OBJ-11: what went with replies is kept for joined callers only.
 
 mod check;
 mod config;
+mod disk;
 mod event;
 mod listing;
 mod memory;
+mod on_file;
 mod on_move;
 mod on_notice;
 mod on_process;
@@ -78,7 +86,9 @@ pub use event::{Effect, Event, FreeOutcome, SpillOutcome, SpillPlace};
 pub use listing::{ObjectRow, Totals};
 
 use config::STORY_LINES;
+use disk::Disk;
 use memory::Memory;
+use on_file::Reserve;
 use on_move::Move;
 use on_room::{Recalls, Request};
 use record::Record;
@@ -99,8 +109,11 @@ pub struct ObjectDirectory {
     /// Records in state `Unknown`.
     unknown: BTreeSet<ObjectId>,
     memory: Memory,
-    /// Stored objects, least recently used first.
+    /// Stored objects in the arena, least recently used first.
     lru: BTreeMap<u64, ObjectId>,
+    /// Those in the spill file that can be read there, in the same way.
+    mapped: BTreeMap<u64, ObjectId>,
+    disk: Disk,
     /// Counts uses.
     uses: u64,
     /// By attempt.
@@ -108,6 +121,8 @@ pub struct ObjectDirectory {
     /// Moves that found a reader, and when to try again.
     pinned: BTreeSet<(Instant, u64)>,
     attempts: u64,
+    /// By attempt.
+    reserves: BTreeMap<u64, Reserve>,
     requests: VecDeque<Request>,
     recalls: Recalls,
     /// When room last came free.
@@ -149,10 +164,13 @@ impl ObjectDirectory {
             unknown: BTreeSet::new(),
             memory: Memory::new(&config, now),
             lru: BTreeMap::new(),
+            mapped: BTreeMap::new(),
+            disk: Disk::default(),
             uses: 0,
             moves: BTreeMap::new(),
             pinned: BTreeSet::new(),
             attempts: 0,
+            reserves: BTreeMap::new(),
             requests: VecDeque::new(),
             recalls: Recalls::default(),
             progress_at: now,
@@ -202,6 +220,7 @@ impl ObjectDirectory {
             Event::Freed { attempt, result } => self.on_freed(attempt, result, effects),
             Event::Spilled { attempt, result } => self.on_spilled(attempt, result, effects),
             Event::Restored { attempt, result } => self.on_restored(attempt, result, effects),
+            Event::Reserved { attempt, result } => self.on_reserved(attempt, result, effects),
             Event::Tick => self.retry_pinned(effects),
         }
         self.serve_requests(effects);

@@ -1,4 +1,4 @@
-//! What the shell is doing with bytes: freeing, spilling, restoring.
+//! What the shell is doing with bytes: freeing, spilling, restoring, closing.
 //!
 //! A **move** outlives its record: when the record goes meanwhile, the outcome only gives the bytes'
 //! places back.
@@ -20,17 +20,24 @@ pub(super) struct Move {
 
 #[derive(Debug)]
 pub(super) enum MoveKind {
-    /// No record any more: its last reader may still be there.
+    /// No record any more: its last reader may still be there. `place`: it lies in the spill file.
     Free {
         location: Location,
+        place: Option<SpillPlace>,
     },
     Spill {
         location: Location,
+        place: SpillPlace,
     },
+    /// In the spill file, where it stays.
     Restore {
         place: SpillPlace,
-        offset: u64,
         slot: u32,
+    },
+    /// An object in the spill file gives its slot back, and stays.
+    Close {
+        location: Location,
+        place: SpillPlace,
     },
 }
 
@@ -50,6 +57,12 @@ impl ObjectDirectory {
         self.attempts
     }
 
+    pub(super) fn begin(&mut self, object: ObjectId, kind: MoveKind) -> u64 {
+        let attempt = self.next_attempt();
+        self.moves.insert(attempt, Move { object, kind, fate: Fate::Live });
+        attempt
+    }
+
     pub(super) fn doom(&mut self, attempt: u64, fate: Fate) {
         let moving = self.moves.get_mut(&attempt).expect("OBJ-7: a record that moves has a move");
         assert!(moving.fate == Fate::Live && fate != Fate::Live);
@@ -57,11 +70,16 @@ impl ObjectDirectory {
     }
 
     /// Nobody can reach what lies there: take it away once nobody reads it.
-    pub(super) fn free(&mut self, object: ObjectId, location: Location, effects: &mut Vec<Effect>) {
-        assert!(self.memory.tenant(location.offset).is_some_and(|it| it.object == object));
-        let attempt = self.next_attempt();
-        let kind = MoveKind::Free { location };
-        self.moves.insert(attempt, Move { object, kind, fate: Fate::Live });
+    pub(super) fn free(
+        &mut self,
+        object: ObjectId,
+        location: Location,
+        place: Option<SpillPlace>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let is_there = |it: &super::memory::Tenant| it.object == object;
+        assert!(place.is_some() || self.memory.tenant(location.offset).is_some_and(is_there));
+        let attempt = self.begin(object, MoveKind::Free { location, place });
         effects.push(Effect::Free { attempt, object, location });
     }
 
@@ -72,17 +90,26 @@ impl ObjectDirectory {
         effects: &mut Vec<Effect>,
     ) {
         let Some(Move { object, kind, .. }) = self.moves.get(&attempt) else { return };
-        let (object, MoveKind::Free { location }) = (*object, kind) else {
-            panic!("attempt {attempt} is {kind:?}, not to free");
-        };
-        let location = *location;
-        match result {
-            FreeOutcome::Done => {
+        let object = *object;
+        match (kind, result) {
+            (MoveKind::Free { location, place }, FreeOutcome::Done) => {
+                let (location, place) = (*location, *place);
                 self.moves.remove(&attempt);
-                self.vacate(object, location, effects);
+                match place {
+                    None => self.vacate(object, location, effects),
+                    Some(place) => {
+                        self.memory.return_slot(location.slot);
+                        self.forget(place, effects);
+                        self.progress();
+                    }
+                }
             }
-            FreeOutcome::Pinned => {
+            (MoveKind::Free { .. }, FreeOutcome::Pinned) => {
                 self.pinned.insert((self.now + self.config.pinned_retry, attempt));
+            }
+            (MoveKind::Close { .. }, result) => self.on_closed(attempt, result, effects),
+            (MoveKind::Spill { .. } | MoveKind::Restore { .. }, _) => {
+                panic!("attempt {attempt} is {kind:?}, not to free");
             }
         }
     }
@@ -95,23 +122,27 @@ impl ObjectDirectory {
             }
             self.pinned.pop_first();
             let Move { object, kind, .. } = self.moves.remove(&attempt).expect("it waited here");
-            let MoveKind::Free { location } = kind else { panic!("{kind:?} does not wait here") };
-            self.free(object, location, effects);
+            let MoveKind::Free { location, place } = kind else {
+                panic!("{kind:?} does not wait here")
+            };
+            self.free(object, location, place, effects);
         }
     }
 
-    pub(super) fn spill(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
-        let attempt = self.next_attempt();
-        let record = self.records.get_mut(&object).expect("it is in the order of use");
+    /// The object goes to the spill file; false if that has no more addresses.
+    pub(super) fn spill(&mut self, object: ObjectId, effects: &mut Vec<Effect>) -> bool {
+        let record = &self.records[&object];
         let State::Stored { location, used, .. } = record.state else {
             panic!("OBJ-8: {object} is {}, not stored", record.state.name());
         };
-        record.state = State::Spilling { location, attempt };
+        let Some(place) = self.disk.take(location.len) else { return false };
+        let attempt = self.begin(object, MoveKind::Spill { location, place });
+        let state = State::Spilling { location, attempt };
+        self.records.get_mut(&object).expect("it was just there").state = state;
         self.lru.remove(&used);
-        let kind = MoveKind::Spill { location };
-        self.moves.insert(attempt, Move { object, kind, fate: Fate::Live });
         self.tell(object, "spilling", None);
-        effects.push(Effect::Spill { attempt, object, location });
+        effects.push(Effect::Spill { attempt, object, location, place });
+        true
     }
 
     pub(super) fn on_spilled(
@@ -121,33 +152,36 @@ impl ObjectDirectory {
         effects: &mut Vec<Effect>,
     ) {
         let Some(Move { object, kind, fate }) = self.moves.remove(&attempt) else { return };
-        let MoveKind::Spill { location } = kind else {
+        let MoveKind::Spill { location, place } = kind else {
             panic!("attempt {attempt} is {kind:?}, not to spill");
         };
+        match &result {
+            SpillOutcome::Done if fate == Fate::Live => {}
+            SpillOutcome::Done | SpillOutcome::Failed(_) => self.forget(place, effects),
+            SpillOutcome::Pinned => {
+                // Nothing was written there.
+                self.disk.release(place);
+            }
+        }
         match (fate, result) {
-            (Fate::Live, SpillOutcome::Done(place)) => {
-                assert!(place.len == location.len, "{object} was spilled in part");
+            (Fate::Live, SpillOutcome::Done) => {
                 self.spills += 1;
                 let state = State::Spilled { place, queued: false };
                 self.records.get_mut(&object).expect("it lives").state = state;
                 self.tell(object, "spilled", None);
                 self.vacate(object, location, effects);
-                self.queue_restore(object);
+                self.restore_if_wanted(object, effects);
             }
             (Fate::Live, SpillOutcome::Pinned) => self.keep(object, location, effects),
             (Fate::Live, SpillOutcome::Failed(reason)) => {
                 self.spill_failure = Some(reason);
                 self.keep(object, location, effects);
             }
-            (Fate::Doomed, SpillOutcome::Done(place)) => {
-                effects.push(Effect::Forget { place });
-                self.vacate(object, location, effects);
-            }
+            (Fate::Doomed, SpillOutcome::Done) => self.vacate(object, location, effects),
             (Fate::Doomed, SpillOutcome::Pinned | SpillOutcome::Failed(_)) => {
-                self.free(object, location, effects);
+                self.free(object, location, None, effects);
             }
-            (Fate::Vanished, SpillOutcome::Done(place)) => effects.push(Effect::Forget { place }),
-            (Fate::Vanished, SpillOutcome::Pinned | SpillOutcome::Failed(_)) => {}
+            (Fate::Vanished, _) => {}
         }
     }
 

@@ -61,7 +61,12 @@ impl ObjectDirectory {
         if is_handle(object) {
             return Err(format!("sealed {object}, which stands for an actor"));
         }
-        self.memory.settle(from, object, location)?;
+        let place = if location.offset >= self.memory.file_starts() {
+            Some(self.memory.settle_in_file(from, object, location)?)
+        } else {
+            self.memory.settle(from, object, location)?;
+            None
+        };
         self.tell(object, "sealed", Some(from));
         if !self.record(object).state.is_open() {
             // Its task ran twice (a retry, an adoption): the first value stays. Until its bytes are free, whoever
@@ -69,11 +74,14 @@ impl ObjectDirectory {
             self.contain(&contains);
             let record = self.records.get_mut(&object).expect("it is not open: it is there");
             record.contains.extend(contains);
-            self.free(object, location, effects);
+            self.free(object, location, place, effects);
             self.touch(object);
             return Ok(());
         }
-        let state = self.stored(object, location);
+        let state = match place {
+            Some(place) => self.map(object, place, location),
+            None => self.stored(object, location),
+        };
         self.fulfil(object, state, contains, effects);
         Ok(())
     }
@@ -105,6 +113,9 @@ impl ObjectDirectory {
                 Some(location.offset)
             }
             State::Spilled { .. } | State::Restoring { .. } => None,
+            State::Mapped { .. } | State::Closing { .. } => {
+                return Err(format!("freed {object}, whose place is the node's"));
+            }
             State::Unknown { .. }
             | State::Handle
             | State::Pending { .. }
@@ -122,9 +133,11 @@ impl ObjectDirectory {
                 self.lru.remove(&used);
             }
             State::Spilling { attempt, .. } => self.doom(attempt, Fate::Vanished),
-            State::Spilled { place, .. } => effects.push(Effect::Forget { place }),
+            State::Spilled { place, .. } => self.forget(place, effects),
             State::Restoring { attempt, .. } => self.doom(attempt, Fate::Doomed),
-            State::Unknown { .. }
+            State::Mapped { .. }
+            | State::Closing { .. }
+            | State::Unknown { .. }
             | State::Handle
             | State::Pending { .. }
             | State::Orphaned { .. }

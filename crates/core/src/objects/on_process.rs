@@ -8,6 +8,7 @@ use hoplo_wire::{Failure, FailureKind};
 
 use super::ObjectDirectory;
 use super::event::Effect;
+use super::memory::Legacy;
 use super::record::State;
 
 impl ObjectDirectory {
@@ -34,7 +35,8 @@ impl ObjectDirectory {
         self.requests.retain(|request| !request.is_from(process));
         // What it gave itself is kept until its callers have said what came.
         self.replies.retain(|(_, caller), _| *caller != process);
-        let slots = self.memory.bury(self.now, process);
+        let Legacy { slots, rooms } = self.memory.bury(self.now, process);
+        rooms.into_iter().for_each(|place| self.forget(place, effects));
         if !slots.is_empty() {
             effects.push(Effect::ResetSlots { slots });
         }

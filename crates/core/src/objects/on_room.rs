@@ -1,9 +1,13 @@
-//! Who needs room in the arena, and where it comes from.
+//! Who needs room, and where it comes from.
 //!
-//! Requests (extents of processes, restores) are served in order. The first one that does not fit
-//! presses: idle memory is recalled from processes; after `recall_grace` the least recently used
-//! objects are spilled, as many as are missing; when nothing came free for `room_patience` and
-//! nothing is under way, it is denied, with who holds what.
+//! Requests (for extents, for the slots of restores) are served in order. The first one that does not
+//! fit presses: idle memory is recalled from processes; after `recall_grace` the least recently used
+//! objects are spilled, as many as are missing. Where that cannot be enough, because the others are being
+//! read, because the request is larger than the store, or because the disk took no object, the request
+//! gets **room in the spill file** instead (see `on_file`). So it is denied only when the disk is full.
+//!
+//! Without spilling, it waits for what comes free, and is denied when that was nothing for
+//! `room_patience`, with who holds what.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +16,7 @@ use hoplo_wire::node::ToClient;
 use hoplo_wire::{Failure, FailureKind};
 
 use super::ObjectDirectory;
-use super::config::{PAGE, REQUESTS_PER_PROCESS_MAX, SPILLS_MAX};
+use super::config::{PAGE, REQUEST_BYTES_MAX, REQUESTS_PER_PROCESS_MAX, SPILLS_MAX};
 use super::event::Effect;
 use super::on_move::MoveKind;
 use super::record::State;
@@ -39,6 +43,8 @@ enum Pressed {
     /// Until then, or until something happens.
     Wait(Option<Instant>),
     Deny(Failure),
+    /// It is to have room in the spill file; why not in memory.
+    ToFile(String),
 }
 
 /// Recalls that processes have not answered yet.
@@ -76,10 +82,15 @@ impl ObjectDirectory {
             let what = format!("has {waiting} requests for extents waiting and sends more");
             return self.violation(process, what, effects);
         }
-        if bytes > self.config.capacity_bytes {
+        let never = match (bytes > self.config.capacity_bytes, self.config.spill) {
+            (true, false) => Some("spilling is off"),
+            (true, true) if bytes > REQUEST_BYTES_MAX => Some("no file may be so large"),
+            (true, true) | (false, _) => None,
+        };
+        if let Some(why) = never {
             let reason = format!(
-                "{} are wanted at once and the whole object store has {}: make the object smaller \
-                 or raise object_store_memory",
+                "{} are wanted at once, the whole object store has {}, and {why}: make the object \
+                 smaller or raise object_store_memory",
                 Bytes(bytes),
                 Bytes(self.config.capacity_bytes)
             );
@@ -98,6 +109,12 @@ impl ObjectDirectory {
         len: u64,
         effects: &mut Vec<Effect>,
     ) {
+        if offset >= self.memory.file_starts() {
+            return match self.memory.return_room(from, offset, len) {
+                Ok(place) => self.forget(place, effects),
+                Err(what) => self.violation(from, format!("returned room: {what}"), effects),
+            };
+        }
         match self.memory.return_extent(self.now, from, offset, len) {
             Ok(()) => {
                 self.recalls.due_bytes = self.recalls.due_bytes.saturating_sub(len);
@@ -127,6 +144,7 @@ impl ObjectDirectory {
                     break;
                 }
                 Pressed::Deny(failure) => self.deny(failure, effects),
+                Pressed::ToFile(why) => self.send_to_file(why, effects),
             }
         }
         if self.requests.is_empty() {
@@ -149,7 +167,7 @@ impl ObjectDirectory {
     fn is_moot(&self, request: &Request) -> bool {
         match &request.asker {
             Asker::Extent { .. } => false,
-            Asker::Restore { object } => self.spilled_place(*object).is_none(),
+            Asker::Restore { object } => !self.is_queued(*object),
         }
     }
 
@@ -172,9 +190,9 @@ impl ObjectDirectory {
                 effects.push(Effect::Send { to: process, message });
                 true
             }
-            Asker::Restore { object } => match self.memory.host(self.now, object, *bytes) {
-                Some((offset, slot)) => {
-                    self.restore(object, offset, slot, effects);
+            Asker::Restore { object } => match self.memory.lend_slot() {
+                Some(slot) => {
+                    self.restore(object, slot, effects);
                     true
                 }
                 None => false,
@@ -183,29 +201,20 @@ impl ObjectDirectory {
     }
 
     fn press(&mut self, effects: &mut Vec<Effect>) -> Pressed {
-        let free_bytes = self.memory.free_bytes();
-        let now = self.now;
-        let request = self.requests.front_mut().expect("the caller looked");
-        let missing = request.bytes.saturating_sub(free_bytes).max(1);
-        let needs_slot = match &request.asker {
+        let needs_slot = match &self.requests.front().expect("the caller looked").asker {
             Asker::Extent { slots, .. } => *slots > 0,
             Asker::Restore { .. } => true,
         };
         if needs_slot && !self.memory.has_slots() {
-            let text = format!(
-                "all {} object slots of the node are in use: drop refs of large objects",
-                self.config.slots
-            );
-            return Pressed::Deny(Failure::new(FailureKind::StoreFull, text));
+            return self.press_for_slot(effects);
         }
-        if let Some(reason) = self.spill_failure.take() {
-            let text = format!(
-                "the object store is full, and an object could not be spilled to disk ({reason}); \
-                 {}: free disk space, drop refs, or raise object_store_memory",
-                self.holders_text()
-            );
-            return Pressed::Deny(Failure::new(FailureKind::OutOfDisk, text));
+        let (now, free_bytes) = (self.now, self.memory.free_bytes());
+        let request = self.requests.front_mut().expect("the caller looked");
+        if request.bytes > self.config.capacity_bytes {
+            let capacity = Bytes(self.config.capacity_bytes);
+            return self.turn_to_file(format!("the whole object store has {capacity}"), effects);
         }
+        let missing = request.bytes.saturating_sub(free_bytes).max(1);
         if !request.recalled {
             request.recalled = true;
             request.since = now;
@@ -215,17 +224,69 @@ impl ObjectDirectory {
             return Pressed::Wait(Some(self.recalls.until));
         }
         self.recalls.due_bytes = 0;
+        if !self.config.spill {
+            return self.wait_or_deny();
+        }
+        if let Some(reason) = self.spill_failure.take() {
+            return self.turn_to_file(
+                format!("the object store is full, and an object could not be spilled ({reason})"),
+                effects,
+            );
+        }
         if self.spill_lru(missing, effects) {
             return Pressed::Wait(None);
         }
-        let since = self.requests.front().expect("it is there").since.max(self.progress_at);
-        let patience_ends = since + self.config.room_patience;
-        if now >= patience_ends {
-            return Pressed::Deny(Failure::new(FailureKind::StoreFull, self.full_text()));
+        let (free, capacity) = (Bytes(free_bytes), Bytes(self.config.capacity_bytes));
+        self.turn_to_file(
+            format!(
+                "the object store has {free} of {capacity} free, and what lies in it is being read"
+            ),
+            effects,
+        )
+    }
+
+    /// Room in the spill file needs a slot that is known to be there.
+    fn turn_to_file(&mut self, why: String, effects: &mut Vec<Effect>) -> Pressed {
+        if self.memory.has_slots() { Pressed::ToFile(why) } else { self.press_for_slot(effects) }
+    }
+
+    fn press_for_slot(&mut self, effects: &mut Vec<Effect>) -> Pressed {
+        if self.close_unused(effects) {
+            return Pressed::Wait(None);
         }
-        let rests = self.lru.values().filter_map(|object| self.rests_until(*object)).min();
-        let rests = rests.filter(|_| self.config.spill).unwrap_or(patience_ends);
-        Pressed::Wait(Some(rests.min(patience_ends)))
+        let rests = self.mapped.values().filter_map(|object| self.rests_until(*object)).min();
+        match rests {
+            Some(until) if self.now < self.patience_ends() => Pressed::Wait(Some(until)),
+            Some(_) | None => {
+                let text = format!(
+                    "all {} object slots of the node are in use: drop refs of large objects",
+                    self.config.slots
+                );
+                Pressed::Deny(Failure::new(FailureKind::StoreFull, text))
+            }
+        }
+    }
+
+    /// There is no disk: something may come free.
+    fn wait_or_deny(&self) -> Pressed {
+        let ends = self.patience_ends();
+        if self.now < ends {
+            return Pressed::Wait(Some(ends));
+        }
+        Pressed::Deny(Failure::new(FailureKind::StoreFull, self.full_text()))
+    }
+
+    fn patience_ends(&self) -> Instant {
+        let since = self.requests.front().expect("it is there").since;
+        since.max(self.progress_at) + self.config.room_patience
+    }
+
+    fn send_to_file(&mut self, why: String, effects: &mut Vec<Effect>) {
+        let Request { asker, bytes, .. } = self.requests.pop_front().expect("the caller looked");
+        let Asker::Extent { process, request, .. } = asker else {
+            panic!("{asker:?} needs no memory");
+        };
+        self.reserve(process, request, bytes, why, effects);
     }
 
     /// Asks those that have most idle memory in their extents for it.
@@ -246,44 +307,52 @@ impl ObjectDirectory {
         }
     }
 
-    /// Starts spills for what is missing; whether anything that frees memory is under way.
+    /// Starts spills for what is missing. False if that would not be enough, or would change nothing:
+    /// then nothing is spilled.
     fn spill_lru(&mut self, missing: u64, effects: &mut Vec<Effect>) -> bool {
         let waits: BTreeSet<u64> = self.pinned.iter().map(|(_, attempt)| *attempt).collect();
         let mut coming_bytes = 0;
         let mut spills = 0;
         for (attempt, moving) in &self.moves {
             match &moving.kind {
-                MoveKind::Spill { location } => {
+                MoveKind::Spill { location, .. } => {
                     coming_bytes += location.len;
                     spills += 1;
                 }
-                MoveKind::Free { location } if !waits.contains(attempt) => {
+                MoveKind::Free { location, place: None } if !waits.contains(attempt) => {
                     coming_bytes += location.len;
                 }
-                MoveKind::Free { .. } => {}
-                MoveKind::Restore { .. } => {}
+                MoveKind::Free { .. } | MoveKind::Restore { .. } | MoveKind::Close { .. } => {}
             }
         }
-        let candidates: Vec<ObjectId> = (self.lru.values().copied())
-            .filter(|object| self.config.spill && self.rests_until(*object).is_none())
-            .take(SPILLS_MAX)
-            .collect();
-        for object in candidates {
-            if coming_bytes >= missing || spills >= SPILLS_MAX {
+        let mut candidates = Vec::new();
+        let mut enough_bytes = coming_bytes;
+        for object in self.lru.values().copied() {
+            if enough_bytes >= missing {
                 break;
             }
-            coming_bytes += self.records[&object].state.len();
-            spills += 1;
-            self.spill(object, effects);
+            if self.rests_until(object).is_none() {
+                enough_bytes += self.records[&object].state.len();
+                candidates.push(object);
+            }
         }
-        coming_bytes > 0
+        if enough_bytes < missing {
+            return false;
+        }
+        for object in candidates {
+            if spills >= SPILLS_MAX || !self.spill(object, effects) {
+                break;
+            }
+            spills += 1;
+        }
+        true
     }
 
-    /// For a stored object that was pinned a moment ago.
-    fn rests_until(&self, object: ObjectId) -> Option<Instant> {
+    /// For an object in the order of use that was pinned a moment ago.
+    pub(super) fn rests_until(&self, object: ObjectId) -> Option<Instant> {
         let state = &self.records.get(&object).expect("OBJ-8: what is used has a record").state;
-        let State::Stored { rests_until, .. } = state else {
-            panic!("OBJ-8: {object} is {}, not stored", state.name());
+        let (State::Stored { rests_until, .. } | State::Mapped { rests_until, .. }) = state else {
+            panic!("OBJ-8: {object} is {}, neither stored nor mapped", state.name());
         };
         (*rests_until > self.now).then_some(*rests_until)
     }
@@ -300,22 +369,18 @@ impl ObjectDirectory {
                 if let State::Spilled { queued, .. } = &mut record.state {
                     *queued = false;
                 }
-                let text = format!("no room to bring {object} back from disk: {}", failure.text());
-                self.refuse(object, Failure::new(failure.kind, text), effects);
+                let text =
+                    format!("{object} cannot be read back from disk now: {}", failure.text());
+                self.refuse(object, &Failure::new(failure.kind, text), effects);
             }
         }
     }
 
     fn full_text(&self) -> String {
         let request = self.requests.front().expect("the caller looked");
-        let why = if self.config.spill {
-            "no object can be spilled (all that are left are being read)"
-        } else {
-            "spilling is off"
-        };
         format!(
-            "the object store is full: {} wanted, {} of {} free, and {why}; {}: drop refs that are \
-             no longer needed, or raise object_store_memory",
+            "the object store is full: {} wanted, {} of {} free, and spilling is off; {}: drop refs \
+             that are no longer needed, or raise object_store_memory",
             Bytes(request.bytes),
             Bytes(self.memory.free_bytes()),
             Bytes(self.config.capacity_bytes),
@@ -324,7 +389,7 @@ impl ObjectDirectory {
     }
 
     /// Who holds most bytes of the arena, and who keeps idle memory.
-    fn holders_text(&self) -> String {
+    pub(super) fn holders_text(&self) -> String {
         let mut holders: BTreeMap<ProcessId, (u64, u64)> = BTreeMap::new();
         for record in self.records.values() {
             if let State::Stored { location, .. } = &record.state {

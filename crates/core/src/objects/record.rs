@@ -54,12 +54,25 @@ pub(super) enum State {
         location: Location,
         attempt: u64,
     },
-    /// `queued`: a request for room to restore it is waiting.
+    /// In the spill file. `queued`: a request for a slot to restore it is waiting.
     Spilled {
         place: SpillPlace,
         queued: bool,
     },
     Restoring {
+        place: SpillPlace,
+        attempt: u64,
+    },
+    /// Readable in the spill file: `location` says where `place` is. `used`: its place in the order of use.
+    /// Not closed before `rests_until`.
+    Mapped {
+        place: SpillPlace,
+        location: Location,
+        used: u64,
+        rests_until: Instant,
+    },
+    /// Its slot is taken away, so that it can be read again only when it is restored.
+    Closing {
         place: SpillPlace,
         attempt: u64,
     },
@@ -109,7 +122,9 @@ impl State {
             | State::Stored { .. }
             | State::Spilling { .. }
             | State::Spilled { .. }
-            | State::Restoring { .. } => None,
+            | State::Restoring { .. }
+            | State::Mapped { .. }
+            | State::Closing { .. } => None,
         }
     }
 
@@ -118,14 +133,17 @@ impl State {
         match self {
             State::Inline(bytes) => Some(Value::Inline(bytes.clone())),
             State::Failed(failure) => Some(Value::Failed(failure.clone())),
-            State::Stored { location, .. } => Some(Value::Stored(*location)),
+            State::Stored { location, .. } | State::Mapped { location, .. } => {
+                Some(Value::Stored(*location))
+            }
             State::Unknown { .. }
             | State::Handle
             | State::Pending { .. }
             | State::Orphaned { .. }
             | State::Spilling { .. }
             | State::Spilled { .. }
-            | State::Restoring { .. } => None,
+            | State::Restoring { .. }
+            | State::Closing { .. } => None,
         }
     }
 
@@ -139,7 +157,9 @@ impl State {
             | State::Stored { .. }
             | State::Spilling { .. }
             | State::Spilled { .. }
-            | State::Restoring { .. } => false,
+            | State::Restoring { .. }
+            | State::Mapped { .. }
+            | State::Closing { .. } => false,
         }
     }
 
@@ -155,6 +175,8 @@ impl State {
             State::Spilling { .. } => "spilling",
             State::Spilled { .. } => "spilled",
             State::Restoring { .. } => "restoring",
+            State::Mapped { .. } => "mapped",
+            State::Closing { .. } => "closing",
         }
     }
 
@@ -164,7 +186,10 @@ impl State {
             State::Inline(bytes) => bytes.len() as u64,
             State::Failed(failure) => failure.payload.len() as u64,
             State::Stored { location, .. } | State::Spilling { location, .. } => location.len,
-            State::Spilled { place, .. } | State::Restoring { place, .. } => place.len,
+            State::Spilled { place, .. }
+            | State::Restoring { place, .. }
+            | State::Mapped { place, .. }
+            | State::Closing { place, .. } => place.len,
             State::Unknown { .. }
             | State::Handle
             | State::Pending { .. }

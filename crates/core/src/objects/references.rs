@@ -152,11 +152,16 @@ impl ObjectDirectory {
         match record.state {
             State::Stored { location, used, .. } => {
                 self.lru.remove(&used);
-                self.free(object, location, effects);
+                self.free(object, location, None, effects);
             }
-            State::Spilling { attempt, .. } => self.doom(attempt, Fate::Doomed),
-            State::Restoring { attempt, .. } => self.doom(attempt, Fate::Doomed),
-            State::Spilled { place, .. } => effects.push(Effect::Forget { place }),
+            State::Mapped { place, location, used, .. } => {
+                self.mapped.remove(&used);
+                self.free(object, location, Some(place), effects);
+            }
+            State::Spilling { attempt, .. }
+            | State::Restoring { attempt, .. }
+            | State::Closing { attempt, .. } => self.doom(attempt, Fate::Doomed),
+            State::Spilled { place, .. } => self.forget(place, effects),
             State::Handle => {
                 effects.push(Effect::ActorUnreachable { actor: ActorId(object.task) });
             }

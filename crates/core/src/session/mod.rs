@@ -112,6 +112,11 @@ pub enum Event {
         value: Value,
         contains: Vec<ObjectId>,
     },
+    /// It is on this node and cannot be read now: so are those told who wait for it, and no others.
+    Unreadable {
+        object: ObjectId,
+        failure: Failure,
+    },
     ActorState {
         actor: ActorId,
         state: ActorState,
@@ -275,6 +280,9 @@ impl Session {
             }
             Event::Ready { object, value, contains } => {
                 self.object_ready(now, object, value, contains, effects);
+            }
+            Event::Unreadable { object, failure } => {
+                self.object_unreadable(now, object, failure, effects);
             }
             Event::ActorState { actor, state } => self.actor_state(now, actor, state, effects),
             Event::Adopt { lineage, objects } => self.adopt(now, &lineage, &objects, effects),

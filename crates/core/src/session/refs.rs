@@ -16,6 +16,8 @@ use super::{Effect, Session};
 #[derive(Debug)]
 pub(super) struct Entry {
     pub state: State,
+    /// `Ready` with a failure that is not its value: who asks again may get one.
+    pub passing: bool,
     /// Everything in this process that refers to it.
     pub count: u32,
     /// Tokens that the daemon counts for this process; given back when `count` falls to zero.
@@ -55,6 +57,7 @@ impl Entry {
     pub fn pending(count: u32, knowledge: Knowledge) -> Self {
         Self {
             state: State::Pending { asked: false },
+            passing: false,
             count,
             tokens: 0,
             knowledge,
@@ -269,11 +272,14 @@ impl Session {
     pub fn want(&mut self, objects: &[ObjectId], effects: &mut Vec<Effect>) {
         let mut wanted = Vec::new();
         for object in objects {
-            let unasked = |entry: &&Entry| matches!(entry.state, State::Pending { asked: false });
+            let unasked = |entry: &&Entry| {
+                entry.passing || matches!(entry.state, State::Pending { asked: false })
+            };
             if self.objects.get(object).filter(unasked).is_none() || self.is_coming(*object) {
                 continue;
             }
             let entry = self.objects.get_mut(object).expect("it was just there");
+            entry.passing = false;
             entry.state = match &self.node_died {
                 Some(failure) => {
                     self.failures += 1;
@@ -289,6 +295,17 @@ impl Session {
             self.flush(effects);
             effects.push(Effect::Node(ToNode::Want { objects: wanted }));
         }
+    }
+
+    /// A failure that is not the object's value was told to who asked: from now on it is not there. False if
+    /// there was none.
+    pub fn failure_told(&mut self, object: ObjectId) -> bool {
+        let Some(entry) = self.objects.get_mut(&object) else { return false };
+        let passing = std::mem::take(&mut entry.passing);
+        if passing {
+            entry.state = State::Pending { asked: false };
+        }
+        passing
     }
 
     /// The location that the value had is stale (spilled, moved): ask again.

@@ -3,9 +3,9 @@
 use hoplo_base::{Instant, ObjectId, ProcessId};
 use hoplo_wire::node::Notice;
 use hoplo_wire::reply::{ReplyView, Returned};
-use hoplo_wire::{Malformed, Value};
+use hoplo_wire::{Failure, Malformed, Value};
 
-use super::refs::{Knowledge, State};
+use super::refs::{Entry, Knowledge, State};
 use super::tasks::Values;
 use super::{Effect, Session};
 
@@ -30,6 +30,24 @@ impl Session {
             let contains = std::mem::take(&mut entry.contains);
             self.complete(now, object, value, vec![], Origin::Node, effects);
             self.objects.get_mut(&object).expect("it has a count").contains = contains;
+        }
+    }
+
+    /// The daemon cannot give us its value now: a failure of those who wait, and not what the object is.
+    pub(super) fn object_unreadable(
+        &mut self,
+        now: Instant,
+        object: ObjectId,
+        failure: Failure,
+        effects: &mut Vec<Effect>,
+    ) {
+        let waits = |entry: &Entry| matches!(entry.state, State::Pending { .. });
+        if !self.objects.get(&object).is_some_and(waits) {
+            return;
+        }
+        self.object_ready(now, object, Value::Failed(failure), vec![], effects);
+        if let Some(entry) = self.objects.get_mut(&object) {
+            entry.passing = true;
         }
     }
 

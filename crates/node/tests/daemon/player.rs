@@ -123,7 +123,7 @@ impl Player {
     }
 
     pub(crate) fn hello(&mut self, role: Role) {
-        let descriptors = if role == Role::Tool { 0 } else { 2 };
+        let descriptors = if role == Role::Tool { 0 } else { 3 };
         self.send(&ToNode::Hello {
             protocol: PROTOCOL_VERSION,
             version: env!("CARGO_PKG_VERSION").to_string(),

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hoplo_base::ObjectId;
-use hoplo_client::{Allocation, Content};
+use hoplo_client::{Allocation, Content, FileRoom};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
@@ -40,6 +40,8 @@ struct Memory {
     start: usize,
     len: usize,
     state: Mutex<State>,
+    /// Of what does not lie in the arena.
+    _mapping: Option<Arc<FileRoom>>,
 }
 
 enum State {
@@ -50,7 +52,7 @@ enum State {
     },
 }
 
-// SAFETY: an allocation is a range of the arena that only its owner writes.
+// SAFETY: an allocation is a range of the store that only its owner writes.
 unsafe impl Send for Memory {}
 // SAFETY: as above; the state is behind its lock.
 unsafe impl Sync for Memory {}
@@ -77,7 +79,9 @@ pub(crate) fn allocate(py: Python<'_>, nbytes: isize) -> PyResult<StoreBuffer> {
             .map_err(|error| errors::store_error(py, &error))?,
     };
     let start = allocation.as_mut_ptr() as usize + ROOM_BYTES;
-    let memory = Arc::new(Memory { start, len, state: Mutex::new(State::Open(allocation)) });
+    let _mapping = allocation.mapping();
+    let state = Mutex::new(State::Open(allocation));
+    let memory = Arc::new(Memory { start, len, state, _mapping });
     OPEN.lock().insert(start, Arc::clone(&memory));
     OPEN_COUNT.fetch_add(1, Ordering::Relaxed);
     Ok(StoreBuffer { memory, _session: session })

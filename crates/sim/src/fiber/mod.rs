@@ -75,7 +75,7 @@ enum Flow {
 enum Room {
     Got(u64, u32),
     Wait,
-    Denied,
+    Denied(FailureKind),
 }
 
 impl Fiber {

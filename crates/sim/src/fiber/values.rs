@@ -10,6 +10,7 @@ use hoplo_wire::reply::{
 use hoplo_wire::{Failure, FailureKind, Location, Value};
 
 use super::{Fiber, Flow, Incoming, Room, Wait, header, ids, user_failure};
+use crate::client::Answered;
 use crate::cluster::Cluster;
 use crate::memory::encode_content;
 use crate::workload::Role;
@@ -22,11 +23,12 @@ impl Cluster {
         if fiber.asked_room {
             match self.client(id).room.take() {
                 None => return Room::Wait,
-                Some(false) => {
+                Some(Answered::Denied(kind)) => {
                     fiber.asked_room = false;
-                    return Room::Denied;
+                    return Room::Denied(kind);
                 }
-                Some(true) => {}
+                Some(Answered::File { offset, slot }) => return Room::Got(offset, slot),
+                Some(Answered::Extent) => {}
             }
         }
         fiber.asked_room = true;
@@ -55,7 +57,7 @@ impl Cluster {
             }
             Some(len) => match self.room(id, fiber, len) {
                 Room::Wait => return Flow::Wait(Wait::Room),
-                Room::Denied => return Flow::Next,
+                Room::Denied(_) => return Flow::Next,
                 Room::Got(offset, slot) => {
                     fiber.asked_room = false;
                     let object = self.client(id).session.next_put();
@@ -91,8 +93,8 @@ impl Cluster {
         };
         match self.room(id, fiber, len) {
             Room::Wait => Err(Flow::Wait(Wait::Room)),
-            Room::Denied => {
-                let failure = Failure::new(FailureKind::StoreFull, "no room for the result");
+            Room::Denied(kind) => {
+                let failure = Failure::new(kind, "no room for the result");
                 Ok(Returned { value: Value::Failed(failure), contains: vec![] })
             }
             Room::Got(offset, slot) => {

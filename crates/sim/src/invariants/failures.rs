@@ -33,7 +33,7 @@ impl Cluster {
             }
             FailureKind::OwnerDied => self.owner_is_dead(&text),
             FailureKind::OutOfDisk => self.plan.disk_failures,
-            FailureKind::StoreFull => self.plan.capacity_bytes < 256 << 20 || !self.plan.spill,
+            FailureKind::StoreFull => !self.plan.spill,
             FailureKind::RuntimeEnv => self.plan.fork_failures,
             FailureKind::OutOfMemory | FailureKind::PendingCallsLimit | FailureKind::NodeDied => {
                 false

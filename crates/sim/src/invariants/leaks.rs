@@ -30,7 +30,7 @@ impl Cluster {
         assert!(totals.objects == 0, "objects are left:\n{}", self.whats_up());
         assert!(totals.granted_bytes == 0, "memory is left: {totals:?}");
         assert!(totals.violations == 0);
-        assert!(self.memory.files() == 0, "spilled bytes are left");
+        assert!(self.memory.on_disk() == 0, "spilled bytes are left");
         assert!(self.daemon.scheduler.leases().next().is_none(), "{}", self.whats_up());
         assert!(self.daemon.scheduler.waiting().next().is_none(), "{}", self.whats_up());
         self.daemon.objects.check();

@@ -315,6 +315,7 @@ impl World {
                 other @ (Effect::Welcome { .. }
                 | Effect::Spill { .. }
                 | Effect::Restore { .. }
+                | Effect::Reserve { .. }
                 | Effect::Forget { .. }
                 | Effect::Violation { .. }) => panic!("{other:?} by {told}"),
             }

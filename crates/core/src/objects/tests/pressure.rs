@@ -17,9 +17,9 @@ struct Store {
     now: Instant,
     writers: Vec<Writer>,
     processes: u64,
-    /// What the bytes are, by offset.
-    arena: BTreeMap<u64, (u64, ObjectId)>,
-    disk: BTreeMap<SpillPlace, ObjectId>,
+    /// What the bytes are, by offset; those of the spill file come after those of the arena.
+    bytes: BTreeMap<u64, (u64, ObjectId)>,
+    file_starts: u64,
     /// Closed or never readable: what the shell is working on.
     jobs: Vec<Job>,
     /// State words: which object each slot's word guards, while it is sealed.
@@ -27,7 +27,7 @@ struct Store {
     generations: BTreeMap<u32, u32>,
     pinned: BTreeSet<ObjectId>,
     sweep: Option<u64>,
-    files: u64,
+    objects: u64,
     seen: BTreeMap<&'static str, u32>,
 }
 
@@ -37,6 +37,8 @@ struct Writer {
     socket: VecDeque<Event>,
     room: RangeSet,
     slots: Vec<u32>,
+    /// In the spill file: location's offset, bytes and slot.
+    rooms: Vec<(u64, u64, u32)>,
     holds: BTreeSet<ObjectId>,
     /// Sealed here, and nobody else has seen it.
     exclusive: BTreeMap<ObjectId, Location>,
@@ -53,6 +55,7 @@ enum Job {
         attempt: u64,
         object: ObjectId,
         location: Location,
+        place: SpillPlace,
     },
     /// It found a reader, or another generation.
     Passed {
@@ -62,30 +65,33 @@ enum Job {
         attempt: u64,
         object: ObjectId,
         place: SpillPlace,
-        offset: u64,
         slot: u32,
+    },
+    Reserve {
+        attempt: u64,
+        place: SpillPlace,
     },
 }
 
 type Step = (u8, u8, u8, u8);
 
 impl Store {
-    fn new(spill: bool, arena_pages: u64) -> Self {
-        let config =
-            Config { spill, slots: 64, arena_bytes: arena_pages * PAGE, ..Config::new(CAPACITY) };
+    fn new(spill: bool, arena_pages: u64, slots: u32) -> Self {
+        let file_starts = arena_pages * PAGE;
+        let config = Config { spill, slots, arena_bytes: file_starts, ..Config::new(CAPACITY) };
         let mut store = Self {
             directory: ObjectDirectory::new(config, Instant::ZERO),
             now: Instant::ZERO,
             writers: Vec::new(),
             processes: 0,
-            arena: BTreeMap::new(),
-            disk: BTreeMap::new(),
+            bytes: BTreeMap::new(),
+            file_starts,
             jobs: Vec::new(),
             sealed: BTreeMap::new(),
             generations: BTreeMap::new(),
             pinned: BTreeSet::new(),
             sweep: None,
-            files: 0,
+            objects: 0,
             seen: BTreeMap::new(),
         };
         (0..WRITERS).for_each(|at| store.join(at));
@@ -100,6 +106,7 @@ impl Store {
             socket: VecDeque::new(),
             room: RangeSet::default(),
             slots: Vec::new(),
+            rooms: Vec::new(),
             holds: BTreeSet::new(),
             exclusive: BTreeMap::new(),
             asked: BTreeSet::new(),
@@ -129,7 +136,8 @@ impl Store {
                     self.writers[at].socket.push_back(event);
                 }
             }
-            12..30 => self.seal(at, 64 + u64::from(a) * u64::from(b)),
+            12..26 => self.seal(at, 64 + u64::from(a) * u64::from(b)),
+            26..30 => self.use_room(at, a < 200),
             30..38 => {
                 if let Some(object) = held(a) {
                     self.let_go(at, object);
@@ -174,15 +182,36 @@ impl Store {
             writer.slots.push(slot);
             return;
         };
-        self.files += 1;
-        let object = object(writer.process, self.files);
-        let generation = self.put(object, slot, range.start, len);
+        let (object, location) = self.seal_at(at, slot, range.start, len);
+        self.writers[at].exclusive.insert(object, location);
+    }
+
+    fn seal_at(&mut self, at: usize, slot: u32, offset: u64, len: u64) -> (ObjectId, Location) {
+        let process = self.writers[at].process;
+        self.objects += 1;
+        let object = object(process, self.objects);
+        self.assert_empty(offset..offset + len);
+        self.bytes.insert(offset, (len, object));
+        let generation = self.set_word(object, slot);
+        let location = Location { slot, generation, offset, len };
         let writer = &mut self.writers[at];
-        let location = Location { slot, generation, offset: range.start, len };
         writer.holds.insert(object);
-        writer.exclusive.insert(object, location);
-        let notice = sealed(object, location, &[], writer.process);
-        writer.socket.push_back(Event::Noticed { from: writer.process, notice });
+        let notice = sealed(object, location, &[], process);
+        writer.socket.push_back(Event::Noticed { from: process, notice });
+        (object, location)
+    }
+
+    /// Writes what it was given room for in the spill file, or gives the room back.
+    fn use_room(&mut self, at: usize, writes: bool) {
+        let Some((offset, len, slot)) = self.writers[at].rooms.pop() else { return };
+        if writes {
+            self.seal_at(at, slot, offset, len - len / 3);
+            return self.note("sealed in the file");
+        }
+        let writer = &mut self.writers[at];
+        writer.slots.push(slot);
+        let from = writer.process;
+        writer.socket.push_back(Event::ExtentReturned { from, offset, len });
     }
 
     fn let_go(&mut self, at: usize, object: ObjectId) {
@@ -195,7 +224,7 @@ impl Store {
         {
             notice = Notice::Freed { object };
             self.sealed.remove(&location.slot);
-            self.arena.remove(&location.offset);
+            self.bytes.remove(&location.offset);
             writer.room.insert(granules(location));
             writer.slots.push(location.slot);
         }
@@ -247,20 +276,23 @@ impl Store {
         }
         match self.jobs.swap_remove(n % self.jobs.len()) {
             Job::Free { attempt, location } => {
-                self.arena.remove(&location.offset).expect("it lay there");
+                if location.offset < self.file_starts {
+                    self.bytes.remove(&location.offset).expect("it lay there");
+                }
                 self.feed(Event::Freed { attempt, result: FreeOutcome::Done });
             }
-            Job::Spill { attempt, object, location } if fails => {
+            Job::Spill { attempt, object, location, .. } if fails => {
                 self.sealed.insert(location.slot, (location.generation, object));
                 let result = SpillOutcome::Failed("disk full".to_string());
                 self.feed(Event::Spilled { attempt, result });
             }
-            Job::Spill { attempt, object, location } => {
-                assert_eq!(self.arena.remove(&location.offset), Some((location.len, object)));
-                self.files += 1;
-                let place = SpillPlace { file: self.files, offset: 0, len: location.len };
-                self.disk.insert(place, object);
-                self.feed(Event::Spilled { attempt, result: SpillOutcome::Done(place) });
+            Job::Spill { attempt, object, location, place } => {
+                assert_eq!(self.bytes.remove(&location.offset), Some((location.len, object)));
+                assert_eq!(place.len, location.len);
+                let offset = self.file_starts + place.offset;
+                self.assert_empty(offset..offset + place.len);
+                self.bytes.insert(offset, (place.len, object));
+                self.feed(Event::Spilled { attempt, result: SpillOutcome::Done });
             }
             Job::Passed { attempt } => {
                 self.feed(Event::Spilled { attempt, result: SpillOutcome::Pinned });
@@ -268,18 +300,26 @@ impl Store {
             Job::Restore { attempt, .. } if fails => {
                 self.feed(Event::Restored { attempt, result: Err("unreadable".to_string()) });
             }
-            Job::Restore { attempt, object, place, offset, slot } => {
-                assert_eq!(self.disk[&place], object);
-                let generation = self.put(object, slot, offset, place.len);
+            Job::Restore { attempt, object, place, slot } => {
+                let offset = self.file_starts + place.offset;
+                assert_eq!(self.bytes[&offset], (place.len, object));
+                let generation = self.set_word(object, slot);
                 self.feed(Event::Restored { attempt, result: Ok(generation) });
+            }
+            Job::Reserve { attempt, .. } if fails => {
+                let result = Err("disk full".to_string());
+                self.feed(Event::Reserved { attempt, result });
+            }
+            Job::Reserve { attempt, place } => {
+                let offset = self.file_starts + place.offset;
+                self.assert_empty(offset..offset + place.len);
+                self.feed(Event::Reserved { attempt, result: Ok(()) });
             }
         }
     }
 
-    /// Writes and seals; nothing else may lie there.
-    fn put(&mut self, object: ObjectId, slot: u32, offset: u64, len: u64) -> u32 {
-        self.assert_empty(offset..offset + len);
-        self.arena.insert(offset, (len, object));
+    /// Seals; the slot is in no other use.
+    fn set_word(&mut self, object: ObjectId, slot: u32) -> u32 {
         let generation = self.generations.entry(slot).or_insert(0);
         *generation += 1;
         let before = self.sealed.insert(slot, (*generation, object));
@@ -288,7 +328,7 @@ impl Store {
     }
 
     fn assert_empty(&self, range: Range<u64>) {
-        if let Some((offset, (len, object))) = self.arena.range(..range.end).next_back() {
+        if let Some((offset, (len, object))) = self.bytes.range(..range.end).next_back() {
             assert!(offset + len <= range.start, "{object} lies in {range:?}");
         }
     }
@@ -317,6 +357,9 @@ impl Store {
             }
             Effect::Sweep { sweep } => self.sweep = Some(sweep),
             Effect::Free { attempt, object, location } => {
+                if self.states().get(&object) == Some(&"closing") {
+                    self.note("close");
+                }
                 if self.close(object, location) {
                     self.jobs.push(Job::Free { attempt, location });
                 } else {
@@ -324,22 +367,22 @@ impl Store {
                     self.feed(Event::Freed { attempt, result: FreeOutcome::Pinned });
                 }
             }
-            Effect::Spill { attempt, object, location } => {
+            Effect::Spill { attempt, object, location, place } => {
                 let closed = self.close(object, location);
                 self.note(if closed { "spill" } else { "spill passed" });
                 self.jobs.push(match closed {
-                    true => Job::Spill { attempt, object, location },
+                    true => Job::Spill { attempt, object, location, place },
                     false => Job::Passed { attempt },
                 });
             }
-            Effect::Restore { attempt, object, place, offset, slot } => {
-                self.assert_empty(offset..offset + place.len);
+            Effect::Restore { attempt, object, place, slot } => {
                 self.note("restore");
-                self.jobs.push(Job::Restore { attempt, object, place, offset, slot });
+                self.jobs.push(Job::Restore { attempt, object, place, slot });
             }
-            Effect::Forget { place } => {
-                self.disk.remove(&place).expect("it is forgotten once");
+            Effect::Reserve { attempt, place } => {
+                self.jobs.push(Job::Reserve { attempt, place });
             }
+            Effect::Forget { range, end } => self.forget(range, end),
             Effect::ResetSlots { slots } => {
                 for slot in slots {
                     assert!(!self.sealed.contains_key(&slot), "slot {slot} guards an object");
@@ -351,6 +394,25 @@ impl Store {
             }
             Effect::ActorUnreachable { .. } | Effect::Violation { .. } => panic!("{effect:?}"),
         }
+    }
+
+    fn states(&self) -> BTreeMap<ObjectId, &'static str> {
+        self.directory.listing().map(|row| (row.object, row.state)).collect()
+    }
+
+    /// Nobody may read what goes.
+    fn forget(&mut self, range: Range<u64>, end: u64) {
+        let range = self.file_starts + range.start..self.file_starts + range.end;
+        let gone: Vec<u64> = self.bytes.range(range).map(|(offset, _)| *offset).collect();
+        for offset in gone {
+            let (_, object) = self.bytes.remove(&offset).expect("it was just there");
+            let read = self.sealed.values().any(|(_, sealed)| *sealed == object);
+            // What could not be written is read where it was.
+            let stays = self.bytes.values().any(|(_, other)| *other == object);
+            assert!(!read || stays, "{object} is forgotten while it can be read");
+        }
+        let behind = self.bytes.range(self.file_starts + end..).next();
+        assert_eq!(behind, None, "the file is cut off at {end}");
     }
 
     fn close(&mut self, object: ObjectId, location: Location) -> bool {
@@ -374,6 +436,12 @@ impl Store {
                 self.writers[at].slots.extend(slots);
                 self.note("granted");
             }
+            ToClient::FileGranted { request, offset, len, slot } => {
+                assert!(self.writers[at].asked.remove(&request));
+                self.assert_empty(offset..offset + len);
+                self.writers[at].rooms.push((offset, len, slot));
+                self.note("granted in the file");
+            }
             ToClient::ExtentDenied { request, .. } => {
                 assert!(self.writers[at].asked.remove(&request));
                 self.note("denied");
@@ -387,14 +455,18 @@ impl Store {
             ToClient::Ready { object, value: Value::Stored(location), .. } => {
                 // Unless it was let go: then it may be another one's place by now.
                 if self.writers[at].holds.contains(&object) {
-                    assert_eq!(self.arena[&location.offset], (location.len, object), "{process}");
+                    assert_eq!(self.bytes[&location.offset], (location.len, object), "{process}");
                     self.note("ready");
                 }
             }
+            ToClient::Unreadable { object, .. } => {
+                let state = self.states().get(&object).copied();
+                let held = self.writers[at].holds.contains(&object);
+                assert!(state == Some("spilled") || !held, "{object} is {state:?}");
+                self.note("unreadable");
+            }
             ToClient::Ready { object, value: Value::Failed(_), .. } => {
-                let known = self.directory.listing().any(|row| row.object == object);
-                assert!(known || !self.writers[at].holds.contains(&object), "{object} is lost");
-                self.note("refused");
+                assert!(!self.writers[at].holds.contains(&object), "{object} is lost");
             }
             other => panic!("{other:?}"),
         }
@@ -433,7 +505,14 @@ impl Store {
             }
         }
         self.settle();
-        assert_eq!((self.arena.len(), self.disk.len()), (0, 0), "{self:#?}");
+        (0..WRITERS).for_each(|at| {
+            while !self.writers[at].rooms.is_empty() {
+                self.use_room(at, false);
+            }
+        });
+        self.settle();
+        assert_eq!(self.bytes, BTreeMap::new(), "{self:#?}");
+        assert_eq!(self.directory.totals().disk_bytes, 0);
         let mut granted = 0;
         for at in 0..WRITERS {
             granted += self.writers[at].room.bytes();
@@ -479,8 +558,9 @@ proptest! {
         steps in steps(),
         spill in prop::bool::weighted(0.8),
         arena_pages in prop_oneof![Just(40u64), Just(160)],
+        slots in prop_oneof![Just(64u32), Just(12)],
     ) {
-        let mut store = Store::new(spill, arena_pages);
+        let mut store = Store::new(spill, arena_pages, slots);
         for step in steps {
             store.step(step);
         }
@@ -496,8 +576,8 @@ fn the_random_pressure_is_some() {
         (number >> 56) as u8
     };
     let mut seen: BTreeMap<&'static str, u32> = BTreeMap::new();
-    for _ in 0..100 {
-        let mut store = Store::new(true, 40);
+    for round in 0..200 {
+        let mut store = Store::new(true, 40, if round % 2 == 0 { 64 } else { 12 });
         for _ in 0..200 {
             store.step((next() % 100, next(), next(), next()));
         }
@@ -508,14 +588,17 @@ fn the_random_pressure_is_some() {
     }
     for what in [
         "granted",
+        "granted in the file",
+        "sealed in the file",
         "denied",
         "spill",
         "spill passed",
         "restore",
         "ready",
-        "refused",
+        "unreadable",
         "punch",
         "free pinned",
+        "close",
     ] {
         assert!(seen.get(what).is_some_and(|count| *count >= 3), "{what}: {seen:?}");
     }

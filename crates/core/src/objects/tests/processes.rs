@@ -143,14 +143,14 @@ fn what_is_being_moved_for_the_dead_comes_to_an_end() {
     bench.feed(Event::ExtentWanted { from: B, request: 1, bytes: 5 * MIB, slots: 0 });
     let effects = bench.pass(Duration::from_millis(20));
     let attempt = 2;
-    assert_eq!(effects, [Effect::Spill { attempt, object: spilled, location: spilled_at }]);
+    let place = SpillPlace { offset: 0, len: 5 * MIB };
+    assert_eq!(effects, [Effect::Spill { attempt, object: spilled, location: spilled_at, place }]);
     bench.feed(gone(A));
     bench.feed(gone(B));
-    let place = SpillPlace { file: 0, offset: 0, len: 5 * MIB };
     bench.sweep();
     assert_eq!(
-        bench.feed(Event::Spilled { attempt, result: SpillOutcome::Done(place) }),
-        [Effect::Forget { place }]
+        bench.feed(Event::Spilled { attempt, result: SpillOutcome::Done }),
+        [Effect::Forget { range: 0..5 * MIB, end: 0 }]
     );
     assert!(bench.directory.memory.tenant(freed_at.offset).is_some());
     bench.feed(Event::Freed { attempt: 1, result: FreeOutcome::Done });

@@ -33,16 +33,91 @@ fn wanted(from: ProcessId, bytes: u64) -> Event {
     Event::ExtentWanted { from, request: 7, bytes, slots: 0 }
 }
 
+/// What B is to have in the spill file.
+fn reserved(effects: &[Effect]) -> (u64, SpillPlace) {
+    match *effects {
+        [Effect::Reserve { attempt, place }] => (attempt, place),
+        _ => panic!("{effects:?}"),
+    }
+}
+
 #[test]
-fn more_than_the_whole_store_is_denied_at_once() {
-    let mut bench = Bench::new();
-    for bytes in [64 * MIB + 1, u64::MAX] {
+fn more_than_the_whole_store_is_denied_at_once_where_there_is_no_disk() {
+    for (spill, bytes) in [(false, 64 * MIB + 1), (false, u64::MAX), (true, u64::MAX)] {
+        let mut bench = Bench::with(Config { spill, ..Config::new(64 * MIB) });
         let effects = bench.feed(wanted(B, bytes));
         let (to, reason) = denied(&effects).unwrap();
         assert_eq!(to, B);
         assert!(reason.contains("the whole object store has 64.0 MiB"), "{reason}");
+        assert_eq!(reason.contains("spilling is off"), !spill, "{reason}");
         assert!(reason.contains("object_store_memory"), "{reason}");
     }
+}
+
+#[test]
+fn more_than_the_whole_store_goes_to_the_disk_at_once() {
+    let mut bench = Bench::with(Config::new(8 * MIB));
+    let kept = object(A, 1);
+    bench.seal(kept, MIB, &[]);
+    let (attempt, place) = reserved(&bench.feed(wanted(B, 9 * MIB)));
+    assert_eq!(place, SpillPlace { offset: 0, len: 9 * MIB });
+    assert_eq!(bench.state(kept), Some("stored"));
+    let effects = bench.feed(Event::Reserved { attempt, result: Ok(()) });
+    let [Effect::Send { to: B, message: ToClient::FileGranted { request: 7, offset, len, slot } }] =
+        effects[..]
+    else {
+        panic!("{effects:?}")
+    };
+    assert_eq!((offset, len), (8 * MIB, 9 * MIB));
+    // Only there, only once, and only with that slot may B seal it.
+    let large = object(B, 1);
+    let location = Location { slot, generation: 1, offset, len };
+    for wrong in [
+        Location { len: len + 1, ..location },
+        Location { len: 0, ..location },
+        Location { offset: offset + PAGE, ..location },
+        Location { slot: 0, ..location },
+        Location { offset: u64::MAX, ..location },
+    ] {
+        let effects = bench.notice(B, sealed(large, wrong, &[], B));
+        assert_eq!(Bench::violation(&effects).0, B, "{wrong:?}");
+    }
+    assert_eq!(bench.notice(B, sealed(large, location, &[], B)), []);
+    assert_eq!(bench.want(C, large), [ready(C, large, Value::Stored(location), &[])]);
+    let again = bench.notice(B, sealed(object(B, 2), location, &[], B));
+    assert_eq!(Bench::violation(&again).0, B);
+    let freed = bench.notice(B, Notice::Freed { object: large });
+    assert_eq!(Bench::violation(&freed).0, B);
+}
+
+#[test]
+fn room_in_the_file_that_is_not_used_goes_back() {
+    let mut bench = Bench::with(Config::new(8 * MIB));
+    for (file, ending) in [(0, "returns it"), (0, "dies"), (0, "is dead already")] {
+        let (attempt, place) = reserved(&bench.feed(wanted(C, 9 * MIB)));
+        assert_eq!(place.offset, file);
+        let forgotten = Effect::Forget { range: 0..9 * MIB, end: 0 };
+        let gone = Event::ProcessGone { process: C, obituary: String::new() };
+        let done = Event::Reserved { attempt, result: Ok(()) };
+        if ending == "is dead already" {
+            bench.feed(gone);
+            assert_eq!(bench.feed(done), [forgotten]);
+            continue;
+        }
+        bench.feed(done);
+        if ending == "dies" {
+            assert!(bench.feed(gone).contains(&forgotten), "{ending}");
+            bench.feed(Event::ProcessJoined { process: C, slots: 0 });
+            continue;
+        }
+        for (from, len) in [(B, 9 * MIB), (C, PAGE)] {
+            let wrong = Event::ExtentReturned { from, offset: 8 * MIB, len };
+            assert_eq!(Bench::violation(&bench.feed(wrong)).0, from);
+        }
+        let back = Event::ExtentReturned { from: C, offset: 8 * MIB, len: 9 * MIB };
+        assert_eq!(bench.feed(back), [forgotten]);
+    }
+    assert_eq!(bench.directory.totals().disk_bytes, 0);
 }
 
 #[test]
@@ -100,68 +175,97 @@ fn the_least_recently_used_object_is_spilled_first() {
     assert_eq!(
         effects,
         [
-            Effect::Spill { attempt: 1, object: objects[1], location: places[1] },
-            Effect::Spill { attempt: 2, object: objects[2], location: places[2] },
+            Effect::Spill {
+                attempt: 1,
+                object: objects[1],
+                location: places[1],
+                place: SpillPlace { offset: 0, len: 2 * MIB },
+            },
+            Effect::Spill {
+                attempt: 2,
+                object: objects[2],
+                location: places[2],
+                place: SpillPlace { offset: 2 * MIB, len: 2 * MIB },
+            },
         ]
     );
 }
 
 #[test]
-fn what_is_being_read_is_passed_over_and_when_all_is_the_reason_says_who_holds_what() {
+fn what_is_being_read_is_passed_over_and_when_all_is_the_request_goes_to_disk() {
     let mut bench = Bench::with(Config::new(8 * MIB));
     let [first, second] = [1, 2].map(|seq| object(A, seq));
     bench.seal(first, 4 * MIB, &[]);
-    let place = bench.seal(second, 4 * MIB, &[]);
-    bench.notice(A, hold(second, C));
+    let location = bench.seal(second, 4 * MIB, &[]);
     bench.feed(wanted(B, MIB));
+    let place = SpillPlace { offset: 0, len: 4 * MIB };
     assert_eq!(
         bench.feed(Event::Spilled { attempt: 1, result: SpillOutcome::Pinned }),
-        [Effect::Spill { attempt: 2, object: second, location: place }]
+        [Effect::Spill { attempt: 2, object: second, location, place }]
     );
     // Read meanwhile: it is answered as soon as it is clear that it stays.
     assert_eq!(bench.want(C, second), []);
+    let effects = bench.feed(Event::Spilled { attempt: 2, result: SpillOutcome::Pinned });
+    let room = SpillPlace { offset: 0, len: MIB };
     assert_eq!(
-        bench.feed(Event::Spilled { attempt: 2, result: SpillOutcome::Pinned }),
-        [ready(C, second, Value::Stored(place), &[])]
+        effects,
+        [
+            ready(C, second, Value::Stored(location), &[]),
+            Effect::Reserve { attempt: 3, place: room }
+        ]
     );
-    let mut reason = None;
-    let mut effects = VecDeque::new();
-    while reason.is_none() {
-        match effects.pop_front() {
-            Some(Effect::Spill { attempt, .. }) => {
-                let result = SpillOutcome::Pinned;
-                effects.extend(bench.feed(Event::Spilled { attempt, result }));
-            }
-            Some(effect) => reason = denied(&[effect]).map(|(_, reason)| reason.to_string()),
-            None => {
-                let until = bench.directory.next_deadline().expect("somebody waits");
-                effects.extend(bench.pass(until.since(bench.now)));
-            }
-        }
-        assert!(bench.now < Instant::ZERO + Duration::from_secs(3), "denied in bounded time");
-    }
-    let reason = reason.unwrap();
-    assert!(
-        reason.starts_with("the object store is full: 1.0 MiB wanted, 0 bytes of 8.0 MiB free")
-    );
-    assert!(reason.contains("process:1 holds 2 objects (8.0 MiB)"), "{reason}");
-    assert!(reason.contains("process:3 holds 1 objects (4.0 MiB)"), "{reason}");
-    assert!(reason.contains("raise object_store_memory"), "{reason}");
 }
 
 #[test]
-fn a_full_disk_is_told_to_the_one_who_asked_and_nothing_is_lost() {
+fn nothing_is_spilled_for_what_would_not_fit_even_so() {
+    let mut bench = Bench::with(Config::new(8 * MIB));
+    let [read, unread] = [1, 2].map(|seq| object(A, seq));
+    bench.seal(read, 4 * MIB, &[]);
+    bench.seal(unread, 4 * MIB, &[]);
+    bench.feed(wanted(B, 4 * MIB));
+    bench.feed(Event::Spilled { attempt: 1, result: SpillOutcome::Pinned });
+    bench.feed(Event::Spilled { attempt: 2, result: SpillOutcome::Done });
+    bench.feed(Event::ExtentReturned { from: A, offset: 4 * MIB, len: 4 * MIB });
+    assert_eq!((bench.state(read), bench.state(unread)), (Some("stored"), Some("spilled")));
+    let third = object(B, 1);
+    let slot = 4;
+    let location = Location { slot, generation: 1, offset: 4 * MIB, len: 4 * MIB };
+    assert_eq!(bench.notice(B, sealed(third, location, &[], B)), []);
+    // The first one rests: 4 of 8 MiB could come free.
+    reserved(&bench.feed(wanted(C, 5 * MIB)));
+    assert_eq!(bench.state(third), Some("stored"));
+}
+
+#[test]
+fn a_full_disk_is_told_to_the_one_who_asked_with_who_holds_what_and_nothing_is_lost() {
     let mut bench = Bench::with(Config::new(8 * MIB));
     let object = object(A, 1);
-    let place = bench.seal(object, 8 * MIB, &[]);
+    let location = bench.seal(object, 8 * MIB, &[]);
+    bench.notice(A, hold(object, C));
     bench.feed(wanted(B, MIB));
+    // Eight MiB do not go to disk; one may.
     let result = SpillOutcome::Failed("no space left on /tmp".to_string());
     let effects = bench.feed(Event::Spilled { attempt: 1, result });
+    let [forgotten, reserve @ Effect::Reserve { .. }] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(*forgotten, Effect::Forget { range: 0..8 * MIB, end: 0 });
+    let (attempt, _) = reserved(std::slice::from_ref(reserve));
+    let result = Err("nor now".to_string());
+    let effects = bench.feed(Event::Reserved { attempt, result });
     let (to, failure) = denial(&effects).unwrap();
     assert_eq!((to, failure.kind), (B, FailureKind::OutOfDisk));
     let reason = failure.text();
-    assert!(reason.contains("no space left on /tmp"), "{reason}");
-    assert_eq!(bench.want(C, object), [ready(C, object, Value::Stored(place), &[])]);
+    for part in [
+        "1.0 MiB are wanted",
+        "no space left on /tmp",
+        "nor now",
+        "process:1 holds 1 objects (8.0 MiB)",
+        "process:3 holds 1 objects (8.0 MiB)",
+        "free disk space, drop refs, or raise object_store_memory",
+    ] {
+        assert!(reason.contains(part), "{reason}");
+    }
+    assert_eq!(bench.want(C, object), [ready(C, object, Value::Stored(location), &[])]);
+    assert_eq!(bench.directory.totals().disk_bytes, 0);
 }
 
 #[test]

@@ -58,20 +58,20 @@ fn who_waits_keeps_the_object() {
 }
 
 /// A store of 8 MiB in which A's object was spilled for B's sake. B has the extent.
-fn with_spilled(object: ObjectId) -> (Bench, SpillPlace) {
-    let mut bench = Bench::with(Config::new(8 * MIB));
+fn with_spilled(object: ObjectId, config: Config) -> (Bench, SpillPlace) {
+    let mut bench = Bench::with(config);
     let location = bench.seal(object, 6 * MIB, &[]);
     let wanted = Event::ExtentWanted { from: B, request: 1, bytes: 6 * MIB, slots: 0 };
     let recall = ToClient::ExtentRecall { bytes: 2 * MIB };
     assert_eq!(bench.feed(wanted), [Effect::Send { to: A, message: recall }]);
+    let place = SpillPlace { offset: 0, len: 6 * MIB };
     assert_eq!(
         bench.feed(Event::ExtentReturned { from: A, offset: 6 * MIB, len: 2 * MIB }),
-        [Effect::Spill { attempt: 1, object, location }]
+        [Effect::Spill { attempt: 1, object, location, place }]
     );
-    let place = SpillPlace { file: 1, offset: 0, len: 6 * MIB };
     let recall = ToClient::ExtentRecall { bytes: 6 * MIB };
     assert_eq!(
-        bench.feed(Event::Spilled { attempt: 1, result: SpillOutcome::Done(place) }),
+        bench.feed(Event::Spilled { attempt: 1, result: SpillOutcome::Done }),
         [reclaimed(A, object, location), Effect::Send { to: A, message: recall }]
     );
     let effects = bench.feed(Event::ExtentReturned { from: A, offset: 0, len: 6 * MIB });
@@ -84,94 +84,135 @@ fn with_spilled(object: ObjectId) -> (Bench, SpillPlace) {
     (bench, place)
 }
 
+/// The attempt and slot of the one effect, a restore of what lies there.
+fn restore(effects: &[Effect], it: ObjectId, at: SpillPlace) -> (u64, u32) {
+    match *effects {
+        [Effect::Restore { attempt, object, place, slot }] if (object, place) == (it, at) => {
+            (attempt, slot)
+        }
+        _ => panic!("{effects:?}"),
+    }
+}
+
+fn forget(range: std::ops::Range<u64>, end: u64) -> Effect {
+    Effect::Forget { range, end }
+}
+
+fn unreadable(effects: &[Effect], who: ProcessId, what: ObjectId) -> String {
+    match effects {
+        [Effect::Send { to, message: ToClient::Unreadable { object, failure } }]
+            if (*to, *object) == (who, what) =>
+        {
+            failure.text()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
-fn a_spilled_object_comes_back_when_it_is_wanted() {
+fn a_spilled_object_is_read_where_it_is_however_full_the_memory_is() {
     let object = object(A, 1);
-    let (mut bench, place) = with_spilled(object);
+    let (mut bench, place) = with_spilled(object, Config::new(8 * MIB));
     assert_eq!(bench.state(object), Some("spilled"));
-    let recall = ToClient::ExtentRecall { bytes: 6 * MIB };
-    assert_eq!(bench.want(C, object), [Effect::Send { to: B, message: recall }]);
-    assert!(bench.directory.explain(object).contains("waits for room"));
-    let effects = bench.feed(Event::ExtentReturned { from: B, offset: 2 * MIB, len: 6 * MIB });
-    let [Effect::Restore { attempt, offset, slot, .. }] = effects[..] else {
-        panic!("{effects:?}")
-    };
-    assert_eq!(effects[0], Effect::Restore { attempt, object, place, offset, slot });
-    assert_eq!((offset, bench.state(object)), (2 * MIB, Some("restoring")));
+    assert_eq!(bench.directory.totals().free_bytes, 0);
+    let (attempt, slot) = restore(&bench.want(C, object), object, place);
+    assert_eq!(bench.state(object), Some("restoring"));
     assert_eq!(bench.want(B, object), []);
-    let location = Location { slot, generation: 9, offset, len: 6 * MIB };
+    let location = Location { slot, generation: 9, offset: 8 * MIB, len: 6 * MIB };
     let value = Value::Stored(location);
     assert_eq!(
         bench.feed(Event::Restored { attempt, result: Ok(9) }),
-        [
-            Effect::Forget { place },
-            ready(B, object, value.clone(), &[]),
-            ready(C, object, value, &[])
-        ]
+        [ready(B, object, value.clone(), &[]), ready(C, object, value.clone(), &[])]
     );
+    assert_eq!(bench.state(object), Some("mapped"));
+    assert_eq!(bench.want(A, object), [ready(A, object, value, &[])]);
     let totals = bench.directory.totals();
-    assert_eq!((totals.spills, totals.restores, totals.spilled_bytes), (1, 1, 0));
+    assert_eq!((totals.spills, totals.restores), (1, 1));
+    assert_eq!((totals.spilled_bytes, totals.mapped_bytes), (6 * MIB, 6 * MIB));
+    assert_eq!(totals.disk_bytes, 6 * MIB);
+    // It goes when nobody reads it any more, and only then does its disk space.
+    bench.notice(A, released(object));
+    let attempt = attempt + 1;
+    assert_eq!(bench.sweep(), [Effect::Free { attempt, object, location }]);
+    assert_eq!(bench.feed(Event::Freed { attempt, result: FreeOutcome::Pinned }), []);
+    let attempt = attempt + 1;
+    let effects = bench.pass(bench.directory.config.pinned_retry);
+    assert_eq!(effects, [Effect::Free { attempt, object, location }]);
+    let freed = Event::Freed { attempt, result: FreeOutcome::Done };
+    assert_eq!(bench.feed(freed), [forget(0..6 * MIB, 0)]);
+    assert_eq!(bench.directory.totals().disk_bytes, 0);
 }
 
 #[test]
-fn a_restore_that_fails_can_be_tried_again() {
+fn what_cannot_be_read_back_is_refused_to_who_waits_and_may_be_tried_again() {
     let object = object(A, 1);
-    let (mut bench, place) = with_spilled(object);
-    bench.feed(Event::ExtentReturned { from: B, offset: 0, len: 8 * MIB });
-    let effects = bench.want(C, object);
-    let [Effect::Restore { attempt, .. }] = effects[..] else { panic!("{effects:?}") };
+    let (mut bench, place) = with_spilled(object, Config::new(8 * MIB));
+    let (attempt, _) = restore(&bench.want(C, object), object, place);
     let failed = Event::Restored { attempt, result: Err("input/output error".to_string()) };
-    let effects = bench.feed(failed);
-    let [Effect::Send { to: C, message: ToClient::Ready { value: Value::Failed(it), .. } }] =
-        &effects[..]
-    else {
-        panic!("{effects:?}")
-    };
-    assert!(it.text().contains("input/output error"));
-    assert!(
-        matches!(bench.want(C, object)[..], [Effect::Restore { place: it, .. }] if it == place)
-    );
+    let text = unreadable(&bench.feed(failed), C, object);
+    assert!(text.contains("input/output error"), "{text}");
+    let (attempt, slot) = restore(&bench.want(C, object), object, place);
+    let location = Location { slot, generation: 3, offset: 8 * MIB, len: 6 * MIB };
+    let effects = bench.feed(Event::Restored { attempt, result: Ok(3) });
+    assert_eq!(effects, [ready(C, object, Value::Stored(location), &[])]);
 }
 
 #[test]
-fn no_room_to_restore_is_told_and_nothing_is_lost() {
-    let object = object(A, 1);
-    let (mut bench, _) = with_spilled(object);
-    bench.want(C, object);
-    assert_eq!(bench.pass(Duration::from_millis(20)), []);
-    let effects = bench.pass(Duration::from_secs(2));
-    let [Effect::Send { to: C, message: ToClient::Ready { value: Value::Failed(it), .. } }] =
-        &effects[..]
-    else {
-        panic!("{effects:?}")
-    };
-    assert_eq!(it.kind, hoplo_wire::FailureKind::StoreFull);
-    assert!(it.text().contains("process:2 keeps 8.0 MiB to write in"), "{}", it.text());
-    assert_eq!(bench.state(object), Some("spilled"));
+fn objects_on_disk_that_nobody_reads_give_their_slots_to_others() {
+    // A, B and C have four slots each, A's first object gave one back to A.
+    let config = Config { slots: 13, ..Config::new(8 * MIB) };
+    let [first, second] = [1, 2].map(|seq| object(A, seq));
+    let (mut bench, place) = with_spilled(first, config);
+    let (attempt, slot) = restore(&bench.want(C, first), first, place);
+    assert_eq!(slot, 12);
+    let location = Location { slot, generation: 1, offset: 8 * MIB, len: 6 * MIB };
+    bench.feed(Event::Restored { attempt, result: Ok(1) });
+    // B's object finds no room and goes to disk: it needs a slot.
+    let wanted = Event::ExtentWanted { from: A, request: 2, bytes: 9 * MIB, slots: 0 };
+    let attempt = attempt + 1;
+    assert_eq!(bench.feed(wanted), [Effect::Free { attempt, object: first, location }]);
+    assert_eq!(bench.state(first), Some("closing"));
+    // It is being read: it keeps its slot, and is tried again.
+    let waits = bench.feed(Event::Freed { attempt, result: FreeOutcome::Pinned });
+    assert_eq!((waits, bench.state(first)), (vec![], Some("mapped")));
+    let attempt = attempt + 1;
+    let effects = bench.pass(bench.directory.config.pinned_retry);
+    assert_eq!(effects, [Effect::Free { attempt, object: first, location }]);
+    let effects = bench.feed(Event::Freed { attempt, result: FreeOutcome::Done });
+    let room = SpillPlace { offset: 6 * MIB, len: 9 * MIB };
+    assert_eq!(effects, [Effect::Reserve { attempt: attempt + 1, place: room }]);
+    assert_eq!(bench.state(first), Some("spilled"));
+    let effects = bench.feed(Event::Reserved { attempt: attempt + 1, result: Ok(()) });
+    let (offset, len) = (14 * MIB, 9 * MIB);
+    let message = ToClient::FileGranted { request: 2, offset, len, slot: 12 };
+    assert_eq!(effects, [Effect::Send { to: A, message }]);
+    let location = Location { slot: 12, generation: 2, offset, len: len - 5 };
+    assert_eq!(bench.notice(A, sealed(second, location, &[], A)), []);
+    // Now the first one needs a slot, and gets it from the second.
+    let attempt = attempt + 2;
+    let effects = bench.want(C, first);
+    assert_eq!(effects, [Effect::Free { attempt, object: second, location }]);
+    assert!(bench.directory.explain(first).contains("waits for an object slot"));
+    let effects = bench.feed(Event::Freed { attempt, result: FreeOutcome::Done });
+    restore(&effects, first, place);
+    assert_eq!(bench.directory.listing().find(|row| row.object == second).unwrap().len, len - 5);
 }
 
 #[test]
 fn what_goes_while_it_is_restored_or_spilled_leaves_nothing_behind() {
     let object = object(A, 1);
-    let (mut bench, place) = with_spilled(object);
-    bench.feed(Event::ExtentReturned { from: B, offset: 0, len: 8 * MIB });
-    let effects = bench.want(C, object);
-    let [Effect::Restore { attempt, offset, slot, .. }] = effects[..] else {
-        panic!("{effects:?}")
-    };
+    let (mut bench, place) = with_spilled(object, Config::new(8 * MIB));
+    let (attempt, slot) = restore(&bench.want(C, object), object, place);
     bench.feed(Event::ProcessGone { process: C, obituary: String::new() });
     bench.notice(A, released(object));
     assert_eq!(bench.sweep(), []);
-    let location = Location { slot, generation: 4, offset, len: 6 * MIB };
+    let location = Location { slot, generation: 4, offset: 8 * MIB, len: 6 * MIB };
     let effects = bench.feed(Event::Restored { attempt, result: Ok(4) });
-    assert_eq!(
-        effects,
-        [Effect::Forget { place }, Effect::Free { attempt: attempt + 1, object, location }]
-    );
-    bench.feed(Event::Freed { attempt: attempt + 1, result: FreeOutcome::Done });
-    assert_eq!(bench.directory.totals().granted_bytes, 0);
+    assert_eq!(effects, [Effect::Free { attempt: attempt + 1, object, location }]);
+    let freed = Event::Freed { attempt: attempt + 1, result: FreeOutcome::Done };
+    assert_eq!(bench.feed(freed), [forget(0..6 * MIB, 0)]);
 
-    let (mut bench, place) = with_spilled(object);
+    let (mut bench, _) = with_spilled(object, Config::new(8 * MIB));
     bench.notice(A, released(object));
-    assert_eq!(bench.sweep(), [Effect::Forget { place }]);
+    assert_eq!(bench.sweep(), [forget(0..6 * MIB, 0)]);
 }

@@ -280,3 +280,38 @@ fn one_failed_value_of_an_adopted_task_fails_only_itself() {
     assert_eq!(heir.kind_of(task.object(0)), FailureKind::StoreFull);
     assert_eq!(heir.session.value(task.object(1)), Some(&inline(b"2")));
 }
+
+#[test]
+fn what_cannot_be_read_now_fails_who_waits_and_never_becomes_the_objects_value() {
+    let mut owner = Owner::new();
+    let object = owner.put_stored(1, &[]);
+    owner.flushed();
+    let asks = [Effect::Node(ToNode::Want { objects: vec![object] })];
+    let want =
+        |owner: &mut Owner| owner.act(|session, _, effects| session.want(&[object], effects)).1;
+    let unreadable = |owner: &mut Owner| {
+        let failure = Failure::new(FailureKind::ObjectLost, "input/output error");
+        owner.handle(Event::Unreadable { object, failure })
+    };
+    let moved = owner.act(|session, _, effects| session.location_stale(object, place(1), effects));
+    assert_eq!(moved.1, asks);
+    let (task, _) = owner.submit(with_refs(&[object]));
+    // The task that waits fails; so does who reads now.
+    unreadable(&mut owner);
+    assert_eq!(owner.text_of(task.object(0)), "input/output error");
+    assert_eq!(owner.text_of(object), "input/output error");
+    // Who reads after that asks again, and so does who never looked.
+    assert!(owner.session.failure_told(object));
+    assert!(!owner.session.failure_told(object));
+    assert_eq!(owner.session.value(object), None);
+    assert_eq!(want(&mut owner), asks);
+    unreadable(&mut owner);
+    let (task, effects) = owner.submit(with_refs(&[object]));
+    assert_eq!(effects, asks);
+    owner.handle(Event::Ready { object, value: stored(2), contains: vec![] });
+    assert_eq!(owner.session.value(object), Some(&stored(2)));
+    assert!(!owner.session.is_ready(task.object(0)));
+    // It comes too late: there is a value.
+    unreadable(&mut owner);
+    assert_eq!(owner.session.value(object), Some(&stored(2)));
+}
