@@ -356,6 +356,9 @@ def worker_main(fd: int, runtime_env: str | None = None) -> int:
     itself; others go through `hoplo._worker.ActorRuntime`.
     """
 
+def leave_actor() -> None:
+    """`exit_actor()`, before it raises: this process ends, whatever becomes of the exception."""
+
 def interrupted() -> bool:
     """Whether the task that the main thread runs now has been asked to stop; true only once."""
 

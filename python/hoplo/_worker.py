@@ -44,12 +44,24 @@ class TaskInterrupt(KeyboardInterrupt):
 def prepare() -> None:
     """Makes this process a worker. The Rust loop calls it once, in the main thread."""
     signal.signal(signal.SIGINT, _on_interrupt)
+    threading.excepthook = _unless_the_actor_leaves(threading.excepthook)
 
 
 def _on_interrupt(_signal: int, _frame: object) -> None:
     # The task may have ended since the signal was sent: then there is nothing to interrupt.
     if _core.interrupted():
         raise TaskInterrupt
+
+
+def _unless_the_actor_leaves(
+    hook: Callable[[threading.ExceptHookArgs], object],
+) -> Callable[[threading.ExceptHookArgs], object]:
+    def told(arguments: threading.ExceptHookArgs) -> None:
+        # `exit_actor()` in a thread of the user's own: no error.
+        if not issubclass(arguments.exc_type, ActorExit):
+            hook(arguments)
+
+    return told
 
 
 class ActorRuntime:

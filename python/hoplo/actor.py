@@ -25,14 +25,16 @@ _MARK = "__hoplo_method__"
 
 
 class ActorExit(BaseException):
-    """Ends the actor whose method raises it, once the calls that run have replied."""
+    """What `exit_actor` raises, so that the code that called it does not go on."""
 
 
 def exit_actor() -> NoReturn:
     """Ends the actor that this code runs in, for good: `max_restarts` does not apply.
 
-    The call it ends, and those that wait, raise `ActorDiedError` at their callers. Raises
-    RuntimeError outside of an actor.
+    The call that it is called in, those that wait, and those that still come raise `ActorDiedError`
+    at their callers. Other calls that run in threads or coroutines have 5 s to end; then they raise
+    the same. The actor ends wherever in its process this is called: in a thread or an asyncio task
+    that nobody waits for, too. Raises RuntimeError outside of an actor.
 
     >>> @hoplo.remote
     ... class Guest:
@@ -45,6 +47,7 @@ def exit_actor() -> NoReturn:
     """
     if not _core.is_initialized() or _core.runtime_context()["actor_id"] is None:
         raise RuntimeError("exit_actor() ends an actor, and this code does not run in one")
+    _core.leave_actor()
     raise ActorExit
 
 

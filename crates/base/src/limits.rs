@@ -39,6 +39,9 @@ pub const LEASE_QUANTUM: Duration = Duration::from_millis(50);
 /// A worker that waits in `get` for longer than this lends its CPU to the scheduler.
 pub const BLOCKED_AFTER: Duration = Duration::from_millis(1);
 
+/// The calls that run in an actor beside the one that ends it have so long to reply.
+pub const ACTOR_EXIT_GRACE: Duration = Duration::from_secs(5);
+
 /// An idle worker beyond the pool's floor exits after this time.
 pub const WORKER_IDLE: Duration = Duration::from_secs(60);
 

@@ -66,7 +66,7 @@ impl ActorCall {
     }
 
     /// Marks the call as running; False when it is not to run: it was cancelled before, and is
-    /// thereby ended, or the actor is leaving.
+    /// thereby ended, or the actor is leaving, and it is refused.
     pub(crate) fn begin(&self, py: Python<'_>) -> bool {
         let call = &self.invocation;
         if call.has_ended() {
@@ -82,6 +82,7 @@ impl ActorCall {
         call.start_clock();
         self.begun.store(true, Ordering::Relaxed);
         true
+            call.refuse(py);
     }
 
     pub(crate) fn fail_with(&self, py: Python<'_>, error: PyErr) {
@@ -95,6 +96,12 @@ impl ActorCall {
         self.invocation.running(py, false)
     }
 }
+
+    /// The actor has left: the call does not begin, or is not seen to its end.
+    pub(crate) fn refuse(&self, py: Python<'_>) {
+        self.invocation.refuse(py);
+        self.ended(After::ActorExit);
+    }
 
 #[pymethods]
 impl ActorCall {

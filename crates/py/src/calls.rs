@@ -31,6 +31,7 @@ use crate::args::{self, ArgsError, Arguments};
 use crate::context::{self, Running};
 use crate::errors;
 use crate::get;
+use crate::leaving;
 use crate::python::Import;
 use crate::session::Session;
 use crate::values::{self, Encoded};
@@ -389,12 +390,15 @@ impl Invocation {
             return After::GoOn;
         }
         let is_actor = context::actor().is_some();
-        if is_actor && is_named(py, &error, &ACTOR_EXIT) {
-            return self.end_with_the_actor(py, "left by exit_actor()");
+        if is_actor && is_actor_exit(py, &error) {
+            return self.end_with_the_actor(py, LEFT);
         }
         if error.is_instance_of::<pyo3::exceptions::PySystemExit>(py) {
             return match exit_status(py, &error) {
-                0 if is_actor => self.end_with_the_actor(py, "left by sys.exit()"),
+                0 if is_actor => {
+                    leaving::leave_soon();
+                    self.end_with_the_actor(py, "left by sys.exit()")
+                }
                 status => After::Exit(status),
             };
         }
@@ -422,7 +426,7 @@ impl Invocation {
             None => how.to_string(),
         };
         self.retire();
-        self.end_failed(py, Failure::new(FailureKind::ActorDied, text), Vec::new(), 0);
+        self.end_failed(py, actor_left(how), Vec::new(), 0);
         After::ActorExit
     }
 
@@ -455,6 +459,11 @@ impl Invocation {
             (ReplyKind::Finished, 0)
         };
         self.end(py, kind, index, flags, &returned);
+    }
+
+    /// For a call that does not begin, or is not seen to its end, since the actor has left.
+    pub(crate) fn refuse(&self, py: Python<'_>) {
+        self.end_with_the_actor(py, LEFT);
     }
 
     fn end(&self, py: Python<'_>, kind: ReplyKind, index: u32, flags: u8, returned: &[Returned]) {
@@ -514,3 +523,20 @@ fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
+/// `how`: `left by exit_actor()`.
+pub(crate) fn actor_left(how: &str) -> Failure {
+    let text = match context::actor() {
+        Some(actor) => format!("{} ({}) {how}", actor.spec.class_name, actor.spec.actor),
+        None => how.to_string(),
+    };
+    Failure::new(FailureKind::ActorDied, text)
+}
+
+/// What an actor did that is gone by its own will.
+const LEFT: &str = "left by exit_actor()";
+
+/// Whether it is what `exit_actor` raises.
+pub(crate) fn is_actor_exit(py: Python<'_>, error: &PyErr) -> bool {
+    is_named(py, error, &ACTOR_EXIT)
+}
+

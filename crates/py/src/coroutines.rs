@@ -22,6 +22,7 @@ use pyo3::types::{PyDict, PyString};
 
 use crate::actor_call::ActorCall;
 use crate::python::Import;
+use crate::leaving::{self, Outlook};
 use crate::refs::ObjectRef;
 
 /// What an async actor's calls share.
@@ -399,7 +400,10 @@ impl CallRun {
     /// Any error ends the call, not the task: what SystemExit means is decided where calls end.
     fn fail<'py>(&self, py: Python<'py>, error: PyErr) -> PyResult<Option<Bound<'py, PyAny>>> {
         let call = self.call.get();
-        if error.matches(py, CANCELLED_ERROR.get(py)?)? {
+        let cancelled = error.matches(py, CANCELLED_ERROR.get(py)?)?;
+        if cancelled && leaving::outlook() != Outlook::Stays {
+            call.refuse(py); // its time was over
+        } else if cancelled {
             call.fail(&CANCELLED.get(py)?.call1((&self.call,))?);
         } else {
             call.fail_with(py, error);

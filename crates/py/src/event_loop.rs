@@ -146,16 +146,20 @@ impl Turn {
     /// actor's end. Unless it `serves`, calls are left alone. True: look at the files.
     fn take(&self, py: Python<'_>, timeout: Option<f64>, serves: bool) -> PyResult<bool> {
         self.inbox.deliver(py)?;
-        let takes = serves && leaving::outlook() == Outlook::Stays;
         let client = &self.inlet.session.client;
-        let mut work = if takes { client.next_work() } else { None };
+        let mut work = if serves { client.next_work() } else { None };
         if work.is_none() && self.outcome(serves).is_none() {
             let spins = self.busy.swap(false, Ordering::Relaxed);
             if timeout != Some(0.0) {
                 let deadline = timeout
                     .filter(|seconds| *seconds < TIMEOUT_SECONDS_MAX)
                     .map(|seconds| Instant::now() + Duration::from_secs_f64(seconds.max(0.0)));
-                let patience = Patience { takes, spins, deadline };
+                let end = match leaving::outlook() {
+                    Outlook::Finishes { until } => until,
+                    Outlook::Stays | Outlook::Leaves(_) => None,
+                };
+                let deadline = [deadline, end].into_iter().flatten().min();
+                let patience = Patience { takes: serves, spins, deadline };
                 work = py.detach(|| client.wait_turn(patience, &self.nudge));
                 self.inbox.deliver(py)?;
             }
@@ -230,6 +234,10 @@ impl Turn {
         match self.inlet.call(py, call)? {
             Some(call) => coroutines.accept(py, Bound::new(py, call)?),
             None => Ok(()),
+            Some(call) if leaving::outlook() != Outlook::Stays => {
+                call.refuse(py);
+                Ok(())
+            }
         }
     }
 
@@ -240,7 +248,7 @@ impl Turn {
         match leaving::outlook() {
             _ if !serves => None,
             Outlook::Leaves(status) => Some(End::Left(status)),
-            Outlook::Stays | Outlook::Finishes => self.end(),
+            Outlook::Stays | Outlook::Finishes { .. } => self.end(),
         }
     }
 }

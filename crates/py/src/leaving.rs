@@ -1,12 +1,20 @@
-//! How an actor whose calls run in threads or coroutines leaves: told by any of them, done by the
-//! main thread. (It waits for threads; coroutines it runs itself, so there it only looks.)
+//! How an actor leaves: told by any code in its process, done by the main thread between two calls.
 //!
 //! ```text
-//!   staying --sys.exit(n)--> now
-//!           --exit_actor---> when done: no call begins any more; those that run reply first
+//!   staying --sys.exit(n)-----------> now
+//!           --exit_actor, sys.exit(0)--> when the calls that run in threads and coroutines have replied,
+//!           |                            or after `ACTOR_EXIT_GRACE`
+//!           --__hoplo_terminate__--> when they have replied, however long they take
 //! ```
+//!
+//! From then on no call begins: what is there and what comes is refused, with the word that the actor has
+//! left. Whether the exception that `exit_actor` raises comes through to a call does not matter: it may end a
+//! thread or an asyncio task that nobody waits for.
 
-use parking_lot::{Condvar, Mutex};
+use std::time::Instant;
+
+use hoplo_base::limits::ACTOR_EXIT_GRACE;
+use parking_lot::Mutex;
 use pyo3::prelude::*;
 
 use crate::calls::After;
@@ -16,10 +24,12 @@ use crate::session;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leaving {
     No,
-    /// `sys.exit`: at once.
+    /// At once.
     Now(i32),
-    /// `exit_actor`: once the calls that run have replied. No other is begun.
-    WhenDone,
+    /// When the calls that run have replied, at the latest then.
+    WhenDone {
+        until: Option<Instant>,
+    },
 }
 
 struct Leave {
@@ -29,9 +39,8 @@ struct Leave {
 }
 
 static LEAVE: Mutex<Leave> = Mutex::new(Leave { leaving: Leaving::No, running: 0 });
-static CALL_ENDED: Condvar = Condvar::new();
 
-/// Before a call in a thread or coroutine; false: the actor is leaving, and the call gets no reply.
+/// Before a call in a thread or coroutine; false: the actor is leaving, and the call is to be refused.
 pub(crate) fn may_begin() -> bool {
     let mut leave = LEAVE.lock();
     let may = leave.leaving == Leaving::No;
@@ -43,29 +52,52 @@ pub(crate) fn may_begin() -> bool {
 pub(crate) fn ended(after: After) {
     let mut leave = LEAVE.lock();
     leave.running -= 1;
-    match after {
-        After::GoOn => {}
-        After::ActorExit => leave.leaving = Leaving::WhenDone,
-        After::Exit(status) => leave.leaving = Leaving::Now(status),
+    match (after, leave.leaving) {
+        (After::GoOn, Leaving::No) => return,
+        (After::GoOn, Leaving::Now(_) | Leaving::WhenDone { .. }) => {}
+        (After::ActorExit, Leaving::No) => leave.leaving = Leaving::WhenDone { until: None },
+        (After::ActorExit, Leaving::Now(_) | Leaving::WhenDone { .. }) => {}
+        (After::Exit(status), _) => leave.leaving = Leaving::Now(status),
     }
-    let told = leave.leaving != Leaving::No;
     drop(leave);
-    if told {
-        CALL_ENDED.notify_all();
-    }
-    if after != After::GoOn
-        && let Some(session) = session::live()
+    main_thread_looks_up();
+}
+
+/// The code that runs here wants this actor to end, whatever becomes of the exception that follows.
+pub(crate) fn leave_soon() {
     {
-        session.client.wake_work(); // the main thread looks up
+        let mut leave = LEAVE.lock();
+        match leave.leaving {
+            Leaving::No | Leaving::WhenDone { until: None } => {
+                leave.leaving =
+                    Leaving::WhenDone { until: Some(Instant::now() + ACTOR_EXIT_GRACE) };
+            }
+            Leaving::Now(_) | Leaving::WhenDone { until: Some(_) } => return,
+        }
+    }
+    main_thread_looks_up();
+}
+
+/// `exit_actor()`, before it raises.
+#[pyfunction]
+pub(crate) fn leave_actor() {
+    leave_soon();
+}
+
+fn main_thread_looks_up() {
+    if let Some(session) = session::live() {
+        session.client.wake_work();
     }
 }
 
-/// What a main thread that runs the calls itself does now.
+/// What the main thread does now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outlook {
     Stays,
-    /// It takes no more calls; those that run go on.
-    Finishes,
+    /// It refuses calls; those that run go on, at most until then.
+    Finishes {
+        until: Option<Instant>,
+    },
     Leaves(i32),
 }
 
@@ -74,25 +106,13 @@ pub(crate) fn outlook() -> Outlook {
     match leave.leaving {
         Leaving::No => Outlook::Stays,
         Leaving::Now(status) => Outlook::Leaves(status),
-        Leaving::WhenDone if leave.running == 0 => Outlook::Leaves(0),
-        Leaving::WhenDone => Outlook::Finishes,
-    }
-}
-
-/// In the main thread: the exit status, once the process is to end; waits for calls that run.
-pub(crate) fn status(py: Python<'_>) -> Option<i32> {
-    if LEAVE.lock().leaving == Leaving::No {
-        return None;
-    }
-    py.detach(|| {
-        let mut leave = LEAVE.lock();
-        loop {
-            match leave.leaving {
-                Leaving::No => return None,
-                Leaving::Now(status) => return Some(status),
-                Leaving::WhenDone if leave.running == 0 => return Some(0),
-                Leaving::WhenDone => CALL_ENDED.wait(&mut leave),
+        Leaving::WhenDone { until } => {
+            let over = until.is_some_and(|until| until <= Instant::now());
+            if leave.running == 0 || over {
+                Outlook::Leaves(0)
+            } else {
+                Outlook::Finishes { until }
             }
         }
-    })
+    }
 }

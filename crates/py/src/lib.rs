@@ -62,6 +62,8 @@ mod _core {
     #[pymodule_export]
     use super::get::{cancel, get, put, wait};
     #[pymodule_export]
+    use super::leaving::leave_actor;
+    #[pymodule_export]
     use super::refs::{_holds_ref, _restore_ref, ObjectRef};
     #[pymodule_export]
     use super::remote::{_restore_function, RemoteFunction};

@@ -8,6 +8,8 @@
 //!   idle --Exit, retired, exit_actor, sys.exit--> gone
 //! ```
 //!
+//! An actor that leaves (see `leaving`) goes on with its loop until the calls that run have replied.
+//!
 //! While calls are there nothing detaches from the interpreter but the user's own code.
 //!
 //! Budget of a task that returns its int argument, in instructions as callgrind counts them, all on
@@ -18,7 +20,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 use hoplo_base::{FunctionId, Map, TaskId};
-use hoplo_client::{Client, Hooks, IncomingCall, Work};
+use hoplo_client::{Client, Hooks, IncomingCall, Nudge, Patience, Work};
 use hoplo_wire::call::{CALL_BACKPRESSURE, CallKind, CallView};
 use hoplo_wire::node::{ActorSpec, Role};
 use hoplo_wire::{Failure, FailureKind};
@@ -28,7 +30,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use crate::args::{self, ArgsError};
-use crate::calls::{After, Fault, Invocation, exit_status};
+use crate::calls::{After, Fault, Invocation, actor_left, exit_status, is_actor_exit};
 use crate::context::{self, ActorSelf};
 use crate::errors;
 use crate::event_loop::{End, Inlet, Turn};
@@ -36,7 +38,7 @@ use crate::exported;
 use crate::gpus::Gpus;
 use crate::hooks;
 use crate::interface::Interface;
-use crate::leaving;
+use crate::leaving::{self, Outlook};
 use crate::options;
 use crate::python::{self, Import};
 use crate::session::{self, Session};
@@ -101,9 +103,11 @@ struct Actor {
 impl Worker {
     fn serve(&mut self, py: Python<'_>) -> PyResult<i32> {
         loop {
-            if let Some(status) = leaving::status(py) {
-                return Ok(self.leave(status));
-            }
+            let finishes = match leaving::outlook() {
+                Outlook::Leaves(status) => return Ok(self.leave(status)),
+                Outlook::Finishes { until } => Some(until),
+                Outlook::Stays => None,
+            };
             if let Some(Actor { turn: Some(turn), runtime, .. }) = &self.actor {
                 let end = serve_loop(runtime.bind(py), turn.bind(py).get());
                 return Ok(match end {
@@ -111,9 +115,17 @@ impl Worker {
                     End::Ordered => 0,
                 });
             }
-            let work = match self.session.client.next_work() {
-                Some(work) => work,
-                None => py.detach(|| self.session.client.wait_work()),
+            let client = &self.session.client;
+            let work = match (client.next_work(), finishes) {
+                (Some(work), _) => work,
+                (None, None) => py.detach(|| client.wait_work()),
+                (None, Some(deadline)) => {
+                    let patience = Patience { takes: true, spins: false, deadline };
+                    match py.detach(|| client.wait_turn(patience, &Nudge::default())) {
+                        Some(work) => work,
+                        None => continue,
+                    }
+                }
             };
             let after = match work {
                 Work::Call(call) => match &self.actor {
@@ -241,6 +253,10 @@ impl Worker {
         let actor = self.actor.as_ref().expect("only an actor gets method calls");
         while let Some(call) = next.take() {
             let enlisted = actor.inlet.call(py, call).and_then(|call| match call {
+                Some(call) if leaving::outlook() != Outlook::Stays => {
+                    call.refuse(py);
+                    Ok(())
+                }
                 Some(call) => calls.append(call),
                 None => Ok(()),
             });
@@ -406,6 +422,9 @@ fn construction_failure(py: Python<'_>, error: ArgsError) -> Failure {
         ArgsError::Failed(failure) => errors::raised(py, &failure, None),
         ArgsError::Raised(error) => error,
     };
+    if is_actor_exit(py, &error) {
+        return actor_left("left by exit_actor() in its constructor");
+    }
     let text = error
         .value(py)
         .getattr(intern!(py, "_text"))
