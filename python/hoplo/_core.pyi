@@ -370,13 +370,15 @@ class Turn:
         self,
         event_loop: Any,
         limits: dict[str | None, int],
+        starters: Mapping[str, Callable[[Any, str], None]],
         method_of: Callable[[str], Callable[..., Any]],
         stream: Callable[[ActorCall, Any], Coroutine[Any, Any, None]],
     ) -> None:
         """The loop whose turns these are, and how it runs calls; once in a process.
 
-        `limits` are those of the concurrency groups; None is the default one. `stream` sends the
-        items of what a streaming call's method returned.
+        `limits` are those of the concurrency groups; None is the default one. Calls of the others
+        are started in loops of their own by `starters`: of a coroutine and its name. `stream`
+        sends the items of what a streaming call's method returned.
         """
 
     def take(self, timeout: float | None, serves: bool) -> bool:

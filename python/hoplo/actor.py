@@ -221,6 +221,15 @@ def no_such_method(class_name: str, name: str, known: Iterable[str]) -> Attribut
     )
 
 
+def no_such_group(class_name: str, group: str, known: Iterable[str]) -> ValueError:
+    """What to raise for a call in a concurrency group that the actor does not have."""
+    groups = ", ".join(repr(name) for name in sorted(known)) or "none"
+    return ValueError(
+        f"actor {class_name} has no concurrency group {group!r}, it has {groups}; name it in the "
+        f"class's concurrency_groups={{{group!r}: 1}}"
+    )
+
+
 def _method_names(actor_class: type) -> Iterable[tuple[str, bool]]:
     """The names of methods, each with whether its first parameter is `self`."""
     seen: set[str] = set()

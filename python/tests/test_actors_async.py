@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 from conftest import eventually
@@ -113,12 +114,13 @@ def test_an_async_actor_calls_others_while_it_serves():
 @hoplo.remote(concurrency_groups={"io": 2, "compute": 1})
 class Grouped:
     def __init__(self):
-        self.gates = {name: asyncio.Event() for name in ("io", "compute", "default")}
+        self.gates = {name: threading.Event() for name in ("io", "compute", "default")}
         self.running = dict.fromkeys(self.gates, 0)
 
     async def _wait(self, name):
         self.running[name] += 1
-        await self.gates[name].wait()
+        while not self.gates[name].is_set():  # each group has a loop and a thread of its own
+            await asyncio.sleep(0.001)
         return name
 
     @hoplo.method(concurrency_group="io")
@@ -248,3 +250,101 @@ def test_a_blocked_loop_is_told_apart_from_a_dead_actor(gate):
         hoplo.get(actor.quick.remote(), timeout=0.3)
     gate.open()
     assert hoplo.get(blocked) == "free"
+
+
+# ------------------------------------------------------------------------------- loops of groups
+
+
+@hoplo.remote(concurrency_groups={"one": 1, "other": 2})
+class Loops:
+    @hoplo.method(concurrency_group="one")
+    async def block(self, gate):
+        return gate.wait("free")
+
+    @hoplo.method(concurrency_group="other")
+    async def other(self, ref=None):
+        await asyncio.sleep(0)
+        if ref is not None:
+            return await ref[0]
+        return threading.current_thread().name
+
+    async def default(self):
+        return threading.current_thread().name
+
+    @hoplo.method(concurrency_group="other")
+    async def count(self, n):
+        for i in range(n):
+            yield i
+
+    @hoplo.method(concurrency_group="other")
+    async def wait(self):
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended = True
+
+    async def has_ended(self):
+        return hasattr(self, "ended")
+
+    @hoplo.method(concurrency_group="other")
+    async def leave(self):
+        hoplo.exit_actor()
+
+
+def test_a_call_that_blocked_in_one_group_stopped_the_others(gate):
+    @hoplo.remote
+    def five():
+        return 5
+
+    actor = Loops.remote()
+    blocked = actor.block.remote(gate)
+    eventually(gate.arrived)
+    assert hoplo.get(actor.other.remote(), timeout=20) == "hoplo:other"
+    assert hoplo.get(actor.default.remote(), timeout=20) == "MainThread"
+    assert hoplo.get(actor.other.remote([five.remote()]), timeout=20) == 5
+    counted = [hoplo.get(ref, timeout=20) for ref in actor.count.remote(3)]
+    assert counted == [0, 1, 2]
+    back_pressed = actor.count.options(_generator_backpressure_num_objects=1).remote(3)
+    assert [hoplo.get(ref, timeout=20) for ref in back_pressed] == [0, 1, 2]
+    gate.open()
+    assert hoplo.get(blocked) == "free"
+
+
+def test_a_blocked_default_group_stopped_the_others(gate):
+    actor = Loops.remote()
+    blocked = actor.block.options(concurrency_group="one").remote(gate)
+    in_main = actor.__hoplo_call__.remote(lambda self: gate.wait("main"))
+    eventually(lambda: gate.arrived() == 2)
+    waiting = actor.other.remote()
+    gate.open()
+    assert hoplo.get([blocked, in_main, waiting]) == ["free", "main", "hoplo:other"]
+
+
+def test_calls_in_a_groups_own_loop_are_cancelled_and_leave():
+    actor = Loops.remote()
+    waiting = [actor.wait.remote() for _ in range(4)]  # two run, two wait for their turn
+    assert hoplo.get(actor.default.remote()) == "MainThread"
+    for ref in waiting:
+        hoplo.cancel(ref)
+    for ref in waiting:
+        with pytest.raises(hoplo.exceptions.TaskCancelledError):
+            hoplo.get(ref, timeout=20)
+    eventually(lambda: hoplo.get(actor.has_ended.remote()))
+    assert hoplo.get(actor.other.remote(), timeout=20) == "hoplo:other"
+    with pytest.raises(ActorDiedError, match="exit_actor"):
+        hoplo.get(actor.leave.remote(), timeout=20)
+    with pytest.raises(ActorDiedError, match="exit_actor"):
+        hoplo.get(actor.default.remote(), timeout=20)
+
+
+@pytest.mark.parametrize("options", [{"max_concurrency": 1}, {"max_concurrency": 2}])
+def test_a_group_that_the_actor_does_not_have_ran_in_the_default_one(options):
+    @hoplo.remote(**options)
+    class Plain:
+        def work(self):
+            return 1
+
+    plain = Plain.remote()
+    with pytest.raises(ValueError, match=r"Plain has no concurrency group 'nope', it has none"):
+        plain.work.options(concurrency_group="nope")
+    assert hoplo.get(plain.work.remote()) == 1

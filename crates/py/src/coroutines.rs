@@ -1,4 +1,5 @@
-//! The calls of an async actor, each a task of its event loop.
+//! The calls of an async actor, each a task of an event loop: of the main thread's, or of its group's own,
+//! which runs in another thread, so that a call that blocks stops its group alone.
 //!
 //! ```text
 //!   accept --its group has room--> started --step--> ended: replied; the next of the group starts
@@ -21,8 +22,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
 use crate::actor_call::ActorCall;
-use crate::python::Import;
 use crate::leaving::{self, Outlook};
+use crate::python::Import;
 use crate::refs::ObjectRef;
 
 /// What an async actor's calls share.
@@ -50,6 +51,8 @@ struct Method {
 /// How many calls of one concurrency group run, and which wait.
 struct Gate {
     limit: usize,
+    /// Of a group with a loop of its own: takes a coroutine and its name, from any thread.
+    starter: Option<Py<PyAny>>,
     line: Mutex<Line>,
 }
 
@@ -68,12 +71,14 @@ impl Coroutines {
     pub(crate) fn new(
         event_loop: Bound<'_, PyAny>,
         limits: Bound<'_, PyDict>,
+        starters: Bound<'_, PyDict>,
         method_of: Bound<'_, PyAny>,
         stream: Bound<'_, PyAny>,
     ) -> PyResult<Coroutines> {
         let mut gates = HashMap::new();
         for (name, limit) in limits {
-            let gate = Gate { limit: limit.extract()?, line: Mutex::default() };
+            let starter = starters.get_item(&name)?.map(Bound::unbind);
+            let gate = Gate { limit: limit.extract()?, starter, line: Mutex::default() };
             gates.insert(name.extract()?, Arc::new(gate));
         }
         let task = event_loop.py().import("asyncio")?.getattr("Task")?.unbind();
@@ -155,6 +160,10 @@ impl Shared {
             gate: Arc::clone(gate),
             state: Mutex::new(State::New),
         };
+        if let Some(starter) = &gate.starter {
+            starter.call1(py, (run, name))?;
+            return Ok(());
+        }
         let event_loop = self.event_loop.bind(py);
         let factory = event_loop.call_method0(intern!(py, "get_task_factory"))?;
         if factory.is_none() {

@@ -130,14 +130,16 @@ impl Turn {
 #[pymethods]
 impl Turn {
     /// The loop whose turns these are. `limits`: of each concurrency group; None is the default one.
+    /// `starters`: what starts a coroutine in the loop of each other group.
     fn prepare(
         &self,
         event_loop: Bound<'_, PyAny>,
         limits: Bound<'_, PyDict>,
+        starters: Bound<'_, PyDict>,
         method_of: Bound<'_, PyAny>,
         stream: Bound<'_, PyAny>,
     ) -> PyResult<()> {
-        let made = Coroutines::new(event_loop, limits, method_of, stream)?;
+        let made = Coroutines::new(event_loop, limits, starters, method_of, stream)?;
         let _ = self.coroutines.set(made); // a process has one such loop
         Ok(())
     }
@@ -232,12 +234,12 @@ impl Turn {
     fn start(&self, py: Python<'_>, coroutines: &Coroutines, call: IncomingCall) -> PyResult<()> {
         self.busy.store(true, Ordering::Relaxed);
         match self.inlet.call(py, call)? {
-            Some(call) => coroutines.accept(py, Bound::new(py, call)?),
-            None => Ok(()),
             Some(call) if leaving::outlook() != Outlook::Stays => {
                 call.refuse(py);
                 Ok(())
             }
+            Some(call) => coroutines.accept(py, Bound::new(py, call)?),
+            None => Ok(()),
         }
     }
 

@@ -106,6 +106,19 @@ impl Interface {
     }
 }
 
+impl Interface {
+    /// Raises for a group that the actor does not have.
+    fn check_group(&self, py: Python<'_>, group: &str) -> PyResult<()> {
+        static NO_SUCH_GROUP: Import = Import::new("hoplo.actor", "no_such_group");
+        if self.groups.iter().any(|(name, _)| name == group) {
+            return Ok(());
+        }
+        let known: Vec<&String> = self.groups.iter().map(|(name, _)| name).collect();
+        let error = NO_SUCH_GROUP.get(py)?.call1((&self.class_name, group, known))?;
+        Err(PyErr::from_value(error))
+    }
+}
+
 fn item_of(item: &(Bound<'_, PyAny>, Bound<'_, PyAny>)) -> PyResult<(String, usize)> {
     Ok((item.0.extract()?, item.1.extract()?))
 }
@@ -172,6 +185,9 @@ impl Method {
         let retries = retries.or(self.retries);
         let name: Option<String> = given.getattr("name")?.extract()?;
         let group: Option<String> = given.getattr("concurrency_group")?.extract()?;
+        if let Some(group) = &group {
+            interface.check_group(given.py(), group)?;
+        }
         let group = group.map(Arc::from).or_else(|| self.extras.group.clone());
         let name = name.map(Arc::from).or_else(|| self.extras.name.clone());
         let options = CallOptions {
