@@ -8,10 +8,10 @@ import time
 
 import pytest
 from conftest import eventually, ready
-from processes import Notes, alive
+from processes import Notes, alive, forever
 
 import hoplo
-from hoplo.exceptions import TaskCancelledError
+from hoplo.exceptions import TaskCancelledError, TaskError
 
 NODE = {"num_cpus": 2}
 
@@ -285,3 +285,48 @@ def test_a_stream_is_cancelled(gate):
     with pytest.raises(TaskCancelledError):
         hoplo.get(next(stream))
     assert list(stream) == []
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "nested coroutine", "thread", "own loop"])
+def test_cancel_did_not_reach_what_one_of_several_calls_of_an_actor_had_made(tmp_path, kind):
+    notes = Notes(tmp_path / "notes")
+
+    @hoplo.remote
+    def child(name):
+        notes.add(f"{name} began")
+        try:
+            forever()
+        except BaseException:
+            notes.add(f"{name} was stopped")
+            raise
+
+    if kind == "thread":
+
+        @hoplo.remote(max_concurrency=2)
+        class Parent:
+            def run(self, name):
+                return hoplo.get(child.options(num_cpus=0).remote(name))
+    else:
+        groups = {"own": 2} if kind == "own loop" else {}
+
+        @hoplo.remote(concurrency_groups=groups, max_concurrency=2)
+        class Parent:
+            async def run(self, name):
+                if kind == "nested coroutine":
+                    return await asyncio.create_task(self.inner(name))
+                return await self.inner(name)
+
+            async def inner(self, name):
+                return await child.options(num_cpus=0).remote(name)
+
+    parent = Parent.remote()
+    run = parent.run.options(concurrency_group="own") if kind == "own loop" else parent.run
+    stopped, other = run.remote("one"), run.remote("other")
+    eventually(lambda: sorted(notes.lines()) == ["one began", "other began"])
+    hoplo.cancel(stopped)
+    eventually(lambda: "one was stopped" in notes.lines())
+    with pytest.raises((TaskCancelledError, TaskError)):
+        hoplo.get(stopped, timeout=20)
+    assert "other was stopped" not in notes.lines()
+    hoplo.cancel(other)
+    eventually(lambda: "other was stopped" in notes.lines())

@@ -32,26 +32,31 @@ impl Client {
     }
 
     /// Submits a task. The caller owns one reference to each of its `returns` objects
-    /// (`task.object(0..n)`).
-    pub fn submit(&self, call: Call) -> TaskId {
+    /// (`task.object(0..n)`). `parent`: the call that submits it, where several run at once.
+    pub fn submit(&self, call: Call, parent: Option<TaskId>) -> TaskId {
         let now = self.now();
         let mut core = self.core.lock();
         let core = &mut *core;
         self.drain(core);
-        let parent = core.running;
+        let parent = parent.or(core.running);
         let task = core.session.submit(now, call, parent, &mut core.effects);
         self.carry_out(core);
         self.arm(core);
         task
     }
 
-    /// Submits a method call, in order with this process's other calls to the actor.
-    pub fn submit_method(&self, actor: ActorId, call: Call) -> Result<TaskId, SubmitError> {
+    /// Submits a method call, in order with this process's other calls to the actor. `parent`: as of a task.
+    pub fn submit_method(
+        &self,
+        actor: ActorId,
+        call: Call,
+        parent: Option<TaskId>,
+    ) -> Result<TaskId, SubmitError> {
         let now = self.now();
         let mut core = self.core.lock();
         let core = &mut *core;
         self.drain(core);
-        let parent = core.running;
+        let parent = parent.or(core.running);
         let task = core.session.submit_method(now, actor, call, parent, &mut core.effects);
         self.carry_out(core);
         self.arm(core);

@@ -16,6 +16,7 @@ use pyo3::{IntoPyObjectExt, ffi};
 
 use crate::args::{EncodedArgs, Extras, encode_args};
 use crate::ask;
+use crate::context;
 use crate::errors;
 use crate::exported::Exported;
 use crate::interface::{Interface, Method};
@@ -323,7 +324,8 @@ impl ActorMethod {
         let EncodedArgs { args, refs, nested, implicit } =
             encode_args(session, args, kwargs, &method.extras)?;
         let call = Call { options: Arc::clone(&method.options), args, refs, nested };
-        let task = session.client.submit_method(self.held.actor, call);
+        let parent = context::parent(py)?;
+        let task = session.client.submit_method(self.held.actor, call, parent);
         drop(implicit);
         let task = task.map_err(|error| errors::submit_error(py, &error))?;
         results(py, Arc::clone(session), task, method.results, true)

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use hoplo_base::TaskId;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -45,6 +46,10 @@ impl ActorCall {
         errors::hex(self.invocation.task())
     }
 
+    pub(crate) fn task(&self) -> TaskId {
+        self.invocation.task()
+    }
+
     pub(crate) fn method_name<'py>(&self, py: Python<'py>) -> &Bound<'py, PyString> {
         self.method.bind(py)
     }
@@ -77,12 +82,12 @@ impl ActorCall {
             return false;
         }
         if !leaving::may_begin() {
+            call.refuse(py);
             return false;
         }
         call.start_clock();
         self.begun.store(true, Ordering::Relaxed);
         true
-            call.refuse(py);
     }
 
     pub(crate) fn fail_with(&self, py: Python<'_>, error: PyErr) {
@@ -92,16 +97,16 @@ impl ActorCall {
         self.ended(self.invocation.fail(py, Fault::Raised(error)));
     }
 
-    pub(crate) fn running(&self, py: Python<'_>) -> Running {
-        self.invocation.running(py, false)
-    }
-}
-
     /// The actor has left: the call does not begin, or is not seen to its end.
     pub(crate) fn refuse(&self, py: Python<'_>) {
         self.invocation.refuse(py);
         self.ended(After::ActorExit);
     }
+
+    pub(crate) fn running(&self, py: Python<'_>) -> Running {
+        self.invocation.running(py, false)
+    }
+}
 
 #[pymethods]
 impl ActorCall {

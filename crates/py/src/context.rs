@@ -123,8 +123,23 @@ pub(crate) fn runtime_env(session: &Session) -> RuntimeEnv {
     }
 }
 
+static CURRENT_CALL: Import = Import::new("hoplo._worker", "current_call");
+
+/// In an actor that runs several calls at once: the one that this code belongs to, which is the parent of what
+/// it submits. Elsewhere the client knows what runs.
+pub(crate) fn parent(py: Python<'_>) -> PyResult<Option<TaskId>> {
+    let Some(actor) = actor() else { return Ok(None) };
+    if let Some(task) = HERE.with_borrow(|here| here.as_ref().map(|running| running.task)) {
+        return Ok(Some(task));
+    }
+    if !actor.interface.is_async {
+        return Ok(None);
+    }
+    let call = CURRENT_CALL.get(py)?.call_method0(intern!(py, "get"))?;
+    Ok(call.cast::<ActorCall>().ok().map(|call| call.get().task()))
+}
+
 fn current(py: Python<'_>) -> PyResult<Option<Running>> {
-    static CURRENT_CALL: Import = Import::new("hoplo._worker", "current_call");
     if let Some(running) = HERE.with_borrow(Clone::clone) {
         return Ok(Some(running));
     }

@@ -16,6 +16,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::args::{EncodedArgs, Extras, encode_args};
+use crate::context;
 use crate::exported::Exported;
 use crate::options::{self, Results, RetryExceptions};
 use crate::python::{self, Import};
@@ -187,7 +188,8 @@ impl RemoteFunction {
         let extras = &self.parsed.extras;
         let EncodedArgs { args, refs, nested, implicit } =
             encode_args(&session, args, kwargs, extras)?;
-        let task = session.client.submit(Call { options, args, refs, nested });
+        let parent = context::parent(py)?;
+        let task = session.client.submit(Call { options, args, refs, nested }, parent);
         drop(implicit);
         results(py, session, task, self.parsed.results, false)
     }

@@ -108,11 +108,11 @@ impl Stages {
     }
 
     fn submit(&mut self) -> TaskId {
-        self.driver.submit(self.call())
+        self.driver.submit(self.call(), None)
     }
 
     fn submit_method(&mut self) -> TaskId {
-        self.driver.submit_method(self.actor_id, self.call()).unwrap()
+        self.driver.submit_method(self.actor_id, self.call(), None).unwrap()
     }
 
     fn take_result(&self, object: ObjectId) {
