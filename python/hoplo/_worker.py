@@ -21,7 +21,7 @@ import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from . import _core
 from .actor import OWN_METHODS, ActorExit
@@ -102,9 +102,21 @@ class ActorRuntime:
         known = self._methods.get(name)
         if known is None:
             own = OWN_METHODS.get(name)
-            known = getattr(self.instance, name) if own is None else own.__get__(self.instance)
+            known = self._of_class(name) if own is None else own.__get__(self.instance)
             self._methods[name] = known
         return known
+
+    def _of_class(self, name: str) -> Callable[..., Any]:
+        """What callers know is the class: the instance's own attributes hide nothing of it."""
+        cls = type(self.instance)
+        for base in cls.__mro__:
+            if name in vars(base):
+                function = vars(base)[name]
+                bind = getattr(type(function), "__get__", None)
+                bound = function if bind is None else bind(function, self.instance, cls)
+                return cast("Callable[..., Any]", bound)
+        # Of a class that answers by `__getattr__`, or whose `__new__` gave something else.
+        return cast("Callable[..., Any]", getattr(self.instance, name))
 
     def submit(self, calls: Sequence[ActorCall]) -> None:
         """Runs calls in threads, as their groups allow; returns at once."""

@@ -63,7 +63,7 @@ def test_a_constructor_without_arguments_and_no_constructor():
             return self.kind
 
     assert hoplo.get(Plain.remote().get.remote()) == "plain"
-    with pytest.raises(TypeError, match=r"Plain.* cannot be called so"):
+    with pytest.raises(TypeError, match=r"Plain.* does not take these arguments"):
         Plain.remote(1)
 
 
@@ -190,3 +190,59 @@ def test_environment_variables_of_an_actor(tmp_path):
     assert hoplo.get(Reader.remote().read.remote())[0] == "high"
     there = Reader.options(runtime_env={"working_dir": str(tmp_path)}).remote()
     assert hoplo.get(there.read.remote())[1] == str(tmp_path)
+
+
+@pytest.mark.parametrize("options", [{"max_concurrency": 1}, {"max_concurrency": 2}])
+def test_an_attribute_of_the_instance_hid_the_method_of_its_name(options):
+    class Base:
+        def inherited(self):
+            return "inherited", self.size
+
+    class Box(Base):
+        def __init__(self):
+            self.size = self.inherited = self.fixed = self.made = self.property_like = 7
+
+        def size(self):
+            return "size", self.__dict__["size"]
+
+        @staticmethod
+        def fixed():
+            return "fixed"
+
+        @classmethod
+        def made(cls):
+            return cls.__name__
+
+    box = hoplo.remote(**options)(Box).remote()
+    calls = [box.size.remote(), box.inherited.remote(), box.fixed.remote(), box.made.remote()]
+    assert hoplo.get(calls) == [("size", 7), ("inherited", 7), "fixed", "Box"]
+
+
+def test_an_attribute_of_an_async_actor_hid_the_method_of_its_name():
+    @hoplo.remote
+    class Box:
+        def __init__(self):
+            self.size = 7
+
+        async def size(self):
+            return "size", self.__dict__["size"]
+
+    assert hoplo.get(Box.remote().size.remote()) == ("size", 7)
+
+
+def test_methods_that_only_the_instance_has_are_still_found():
+    class Odd:
+        def double(self, x):
+            return 2 * x
+
+        def __new__(cls):
+            return Proxy(object.__new__(cls))
+
+    class Proxy:
+        def __init__(self, inner):
+            self.inner = inner
+
+        def __getattr__(self, name):
+            return getattr(self.inner, name)
+
+    assert hoplo.get(hoplo.remote(Odd).remote().double.remote(4)) == 8
