@@ -5,6 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 from conftest import eventually
+from processes import Notes
 
 import hoplo
 from hoplo.exceptions import TaskCancelledError
@@ -258,3 +259,92 @@ def test_a_stream_is_run_again_after_a_crash(tmp_path):
             yield i
 
     assert [hoplo.get(ref) for ref in crashes.remote()] == list(range(6))
+
+
+def test_a_reader_that_looked_ahead_let_the_producer_run_one_value_ahead(tmp_path):
+    notes = Notes(tmp_path / "notes")
+
+    def count(n):
+        for i in range(n):
+            notes.add(i)
+            yield i
+
+    @hoplo.remote
+    class Counter:
+        def threaded(self, n):
+            yield from count(n)
+
+    @hoplo.remote
+    class AsyncCounter:
+        async def coroutine(self, n):
+            for i in range(n):
+                notes.add(i)
+                yield i
+
+    task = hoplo.remote(count)
+    for method in (task, Counter.remote().threaded, AsyncCounter.remote().coroutine):
+        before = len(notes.lines())
+        stream = method.options(_generator_backpressure_num_objects=1).remote(5)
+        for taken in range(5):
+            # However often it looks, what was not taken counts as unread.
+            hoplo.wait([stream], timeout=20)
+            assert stream.next_ready()
+            assert not stream.is_finished()
+            assert hoplo.wait([stream], timeout=0.05) == ([stream], [])
+            assert len(notes.lines()) - before == taken + 1
+            assert hoplo.get(next(stream)) == taken
+        assert next(stream, None) is None
+        assert stream.is_finished()
+
+
+def test_values_that_a_generator_gave_before_its_error_were_lost():
+    @hoplo.remote(num_returns=4)
+    def three_and_an_error(kind):
+        yield 1
+        yield np.zeros(1 << 20)
+        yield [hoplo.put(3)]
+        raise kind("no fourth")
+
+    one, zeros, inner, missing = three_and_an_error.remote(LookupError)
+    assert hoplo.get(one) == 1
+    assert hoplo.get(zeros).sum() == 0
+    assert hoplo.get(hoplo.get(inner)[0]) == 3
+    with pytest.raises(LookupError, match="no fourth"):
+        hoplo.get(missing)
+    first, *rest = hoplo.remote(num_returns=3)(_one_and_an_error).remote()
+    assert hoplo.get(first) == 1
+    for ref in rest:
+        with pytest.raises(LookupError):
+            hoplo.get(ref)
+
+
+def _one_and_an_error():
+    yield 1
+    raise LookupError("no more")
+
+
+def test_refs_inside_what_a_generator_with_a_fixed_number_of_results_gave_were_lost():
+    @hoplo.remote(num_returns=2)
+    def lists():
+        yield [hoplo.put(1)]
+        yield [hoplo.put(np.ones(1 << 18))]
+
+    one, ones = hoplo.get(lists.remote())
+    assert hoplo.get(one[0]) == 1
+    assert hoplo.get(ones[0]).sum() == 1 << 18
+
+
+def test_a_generator_with_a_fixed_number_of_results_is_still_retried(tmp_path):
+    notes = Notes(tmp_path / "notes")
+
+    @hoplo.remote(num_returns=3, max_retries=2, retry_exceptions=True)
+    def works_at_last():
+        yield 1
+        yield np.ones(1 << 18)
+        if notes.add() < 3:
+            raise OSError("not yet")
+        yield 3
+
+    one, ones, three = works_at_last.remote()
+    assert (hoplo.get(one), hoplo.get(ones).sum(), hoplo.get(three)) == (1, 1 << 18, 3)
+    assert len(notes.lines()) == 3

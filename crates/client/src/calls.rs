@@ -5,7 +5,7 @@ use hoplo_core::session::{Effect, Event, StreamNext as Next};
 use hoplo_wire::node::ToNode;
 
 use crate::client::Client;
-use crate::{Call, StreamNext, SubmitError};
+use crate::{Call, StreamLook, StreamNext, SubmitError};
 
 impl Client {
     /// Exports a pickled function or class of this job once; later calls with the same bytes are free.
@@ -79,6 +79,17 @@ impl Client {
             Next::Pending => StreamNext::Pending,
             Next::End => StreamNext::End,
         }
+    }
+
+    /// What `stream_next` would find. The producer does not hear of it: nothing is taken.
+    pub fn stream_look(&self, task: TaskId) -> StreamLook {
+        let mut core = self.core.lock();
+        let core = &mut *core;
+        self.drain(core);
+        let taken = core.streams.get(&task).copied().unwrap_or(0);
+        let look = core.session.stream_look(task, taken);
+        self.arm(core);
+        look
     }
 
     /// The object that is ready (with the value `none`, encoded) when a stream of this process has ended,

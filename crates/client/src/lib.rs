@@ -42,7 +42,7 @@ mod work;
 
 pub use ask::KvAnswer;
 pub use client::{Client, ConnectError};
-pub use hoplo_core::session::{Call, CallOptions, SubmitError};
+pub use hoplo_core::session::{Call, CallOptions, StreamLook, SubmitError};
 pub use hoplo_shm::FileRoom;
 pub use turn::{Nudge, Patience};
 pub use values::{Allocation, StoreError};

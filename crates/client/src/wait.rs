@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use hoplo_base::{Instant as Time, ObjectId, TaskId, limits};
-use hoplo_core::session::Event;
+use hoplo_core::session::{Event, StreamLook};
 use hoplo_shm::{SleepKind, Slept, Urgency};
 use hoplo_wire::node::ToNode;
 use hoplo_wire::reply::{ReplyKind, ReplyView};
@@ -338,6 +338,6 @@ impl Core {
     /// Whether the reader of a stream would find an item, or its end.
     fn stream_moved(&self, task: TaskId) -> bool {
         let taken = self.streams.get(&task).copied().unwrap_or(0);
-        self.session.stream_moved(task, taken)
+        self.session.stream_look(task, taken) != StreamLook::Pending
     }
 }

@@ -22,7 +22,7 @@ use hoplo_wire::call::{
 };
 use hoplo_wire::reply::{REPLY_RETIRING, REPLY_RETRYABLE, ReplyHeader, ReplyKind, Returned};
 use hoplo_wire::{Failure, FailureKind, Value};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
@@ -35,6 +35,14 @@ use crate::leaving;
 use crate::python::Import;
 use crate::session::Session;
 use crate::values::{self, Encoded};
+
+/// What a function with several results returned, or yielded.
+#[derive(Default)]
+struct Given<'py> {
+    values: Vec<Bound<'py, PyAny>>,
+    /// What a generator raised after these values.
+    stopped: Option<PyErr>,
+}
 
 /// Why a call gave no value.
 pub(crate) enum Fault {
@@ -259,22 +267,44 @@ impl Invocation {
             self.end(py, ReplyKind::StreamEnd, count, 0, &[]);
             return After::GoOn;
         }
-        match self.results(value) {
-            Ok(results) => {
+        // Until the reply is written, which passes on the refs in them.
+        let mut given = Given::default();
+        let after = match (self.results(value, &mut given), given.stopped.take()) {
+            (Ok(results), None) => {
                 self.end(py, ReplyKind::Finished, 0, 0, &results);
                 After::GoOn
             }
-            Err(error) => self.fail(py, error.into()),
-        }
+            (Ok(results), Some(error)) => self.end_in_part(py, results, &error),
+            (Err(error), _) => self.fail(py, error.into()),
+        };
+        drop(given);
+        after
     }
 
-    fn results(&self, value: &Bound<'_, PyAny>) -> PyResult<Vec<Returned>> {
+    /// A generator gave `results`, then it raised: that is what the others of its results are.
+    fn end_in_part(&self, py: Python<'_>, mut results: Vec<Returned>, error: &PyErr) -> After {
+        let flags = if self.is_retryable(py, error) { REPLY_RETRYABLE } else { 0 };
+        let mut contains = Vec::new();
+        let failure =
+            values::collect_contained(&mut contains, || errors::encode(error, py, &self.name));
+        let rest = Returned { value: Value::Failed(failure), contains };
+        results.resize(self.header.returns as usize, rest);
+        self.end(py, ReplyKind::Finished, 0, flags, &results);
+        After::GoOn
+    }
+
+    fn results<'py>(
+        &self,
+        value: &Bound<'py, PyAny>,
+        given: &mut Given<'py>,
+    ) -> PyResult<Vec<Returned>> {
         let name = || format!("the result of {}", self.name);
         match self.header.returns {
             0 => Ok(Vec::new()),
             1 => Ok(vec![self.returned(value, 1, 0, name)?]),
             count => {
-                let values = self.several(value, count)?;
+                self.several(value, count, given)?;
+                let values = &given.values;
                 // One is the container's, if that is not anybody else's.
                 let plain = value.is_exact_instance_of::<PyTuple>()
                     || value.is_exact_instance_of::<PyList>();
@@ -304,17 +334,33 @@ impl Invocation {
         &self,
         value: &Bound<'py, PyAny>,
         wanted: u32,
-    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
-        let values: Vec<_> = if let Ok(tuple) = value.cast::<PyTuple>() {
-            tuple.iter().collect()
+        given: &mut Given<'py>,
+    ) -> PyResult<()> {
+        let values = &mut given.values;
+        if let Ok(tuple) = value.cast::<PyTuple>() {
+            values.extend(tuple.iter());
         } else if let Ok(list) = value.cast::<PyList>() {
-            list.iter().collect()
+            values.extend(list.iter());
         } else if value.hasattr(intern!(value.py(), "__iter__"))?
             && !value.is_instance_of::<PyDict>()
             && !value.is_instance_of::<pyo3::types::PyString>()
             && !value.is_instance_of::<PyBytes>()
         {
-            value.try_iter()?.collect::<PyResult<_>>()?
+            for next in value.try_iter()? {
+                let in_part = !values.is_empty() && values.len() < wanted as usize;
+                match next {
+                    Ok(value) => values.push(value),
+                    Err(error)
+                        if in_part
+                            && error.is_instance_of::<PyException>(value.py())
+                            && !self.is_cancelled() =>
+                    {
+                        given.stopped = Some(error);
+                        return Ok(());
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
         } else {
             return Err(PyValueError::new_err(format!(
                 "{} was called with num_returns={wanted} and returned one {}: return a tuple of \
@@ -322,7 +368,7 @@ impl Invocation {
                 self.name,
                 type_name(value)
             )));
-        };
+        }
         if values.len() != wanted as usize {
             return Err(PyValueError::new_err(format!(
                 "{} was called with num_returns={wanted} and returned {} values",
@@ -330,7 +376,7 @@ impl Invocation {
                 values.len()
             )));
         }
-        Ok(values)
+        Ok(())
     }
 
     /// `references`: how many of `value` are this call's own.
@@ -415,16 +461,17 @@ impl Invocation {
         self.end_failed(py, self.cancelled(), Vec::new(), 0);
     }
 
+    /// For a call that does not begin, or is not seen to its end, since the actor has left.
+    pub(crate) fn refuse(&self, py: Python<'_>) {
+        self.end_with_the_actor(py, LEFT);
+    }
+
     fn cancelled(&self) -> Failure {
         let text = format!("{} of {} was cancelled", self.header.task, self.name);
         Failure::new(FailureKind::Cancelled, text)
     }
 
     fn end_with_the_actor(&self, py: Python<'_>, how: &str) -> After {
-        let text = match context::actor() {
-            Some(actor) => format!("{} ({}) {how}", actor.spec.class_name, actor.spec.actor),
-            None => how.to_string(),
-        };
         self.retire();
         self.end_failed(py, actor_left(how), Vec::new(), 0);
         After::ActorExit
@@ -461,11 +508,6 @@ impl Invocation {
         self.end(py, kind, index, flags, &returned);
     }
 
-    /// For a call that does not begin, or is not seen to its end, since the actor has left.
-    pub(crate) fn refuse(&self, py: Python<'_>) {
-        self.end_with_the_actor(py, LEFT);
-    }
-
     fn end(&self, py: Python<'_>, kind: ReplyKind, index: u32, flags: u8, returned: &[Returned]) {
         if self.ended.swap(true, Ordering::AcqRel) {
             return;
@@ -496,11 +538,28 @@ impl Invocation {
     }
 }
 
+/// `how`: `left by exit_actor()`.
+pub(crate) fn actor_left(how: &str) -> Failure {
+    let text = match context::actor() {
+        Some(actor) => format!("{} ({}) {how}", actor.spec.class_name, actor.spec.actor),
+        None => how.to_string(),
+    };
+    Failure::new(FailureKind::ActorDied, text)
+}
+
+/// What an actor did that is gone by its own will.
+const LEFT: &str = "left by exit_actor()";
+
 /// Replies with more values may not fit the ring at once.
 const SHORT_REPLY_MAX: usize = 2;
 
 static ACTOR_EXIT: Import = Import::new("hoplo.actor", "ActorExit");
 static TASK_CANCELLED: Import = Import::new("hoplo.exceptions", "TaskCancelledError");
+
+/// Whether it is what `exit_actor` raises.
+pub(crate) fn is_actor_exit(py: Python<'_>, error: &PyErr) -> bool {
+    is_named(py, error, &ACTOR_EXIT)
+}
 
 fn is_named(py: Python<'_>, error: &PyErr, kind: &Import) -> bool {
     kind.get(py).is_ok_and(|kind| error.value(py).is_instance(kind).unwrap_or(false))
@@ -523,20 +582,3 @@ fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
-/// `how`: `left by exit_actor()`.
-pub(crate) fn actor_left(how: &str) -> Failure {
-    let text = match context::actor() {
-        Some(actor) => format!("{} ({}) {how}", actor.spec.class_name, actor.spec.actor),
-        None => how.to_string(),
-    };
-    Failure::new(FailureKind::ActorDied, text)
-}
-
-/// What an actor did that is gone by its own will.
-const LEFT: &str = "left by exit_actor()";
-
-/// Whether it is what `exit_actor` raises.
-pub(crate) fn is_actor_exit(py: Python<'_>, error: &PyErr) -> bool {
-    is_named(py, error, &ACTOR_EXIT)
-}
-

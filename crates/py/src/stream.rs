@@ -4,10 +4,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use hoplo_base::TaskId;
 use hoplo_base::limits::INLINE_BYTES_MAX;
-use hoplo_base::{ObjectId, TaskId};
-use hoplo_client::{StreamNext, Waited};
-use parking_lot::Mutex;
+use hoplo_client::{StreamLook, StreamNext, Waited};
 use pyo3::exceptions::{PyOSError, PyStopIteration, PyTypeError};
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -25,15 +24,6 @@ pub(crate) struct ObjectRefGenerator {
     task: TaskId,
     of_method: bool,
     session: Arc<Session>,
-    taken: Mutex<Taken>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Taken {
-    Nothing,
-    /// Taken from the client by a look ahead; one reference of it is ours.
-    Next(ObjectId),
-    Ended,
 }
 
 /// What the next step of an iteration would give.
@@ -45,7 +35,7 @@ pub(crate) enum Next<'py> {
 
 impl ObjectRefGenerator {
     pub(crate) fn new(session: Arc<Session>, task: TaskId, of_method: bool) -> Self {
-        Self { task, of_method, session, taken: Mutex::new(Taken::Nothing) }
+        Self { task, of_method, session }
     }
 
     pub(crate) fn is_of_method(&self) -> bool {
@@ -62,34 +52,18 @@ impl ObjectRefGenerator {
 
     pub(crate) fn next_now<'py>(&self, py: Python<'py>) -> PyResult<Next<'py>> {
         self.session.check()?;
-        match self.look() {
-            Taken::Nothing => Ok(Next::Pending),
-            Taken::Ended => Ok(Next::End),
-            Taken::Next(object) => {
-                *self.taken.lock() = Taken::Nothing;
+        match self.session.client.stream_next(self.task) {
+            StreamNext::Pending => Ok(Next::Pending),
+            StreamNext::End => Ok(Next::End),
+            StreamNext::Item(object) => {
                 Ok(Next::Item(ObjectRef::owning(py, Arc::clone(&self.session), object)?))
             }
         }
-    }
-
-    fn look(&self) -> Taken {
-        let mut taken = self.taken.lock();
-        if *taken == Taken::Nothing {
-            *taken = match self.session.client.stream_next(self.task) {
-                StreamNext::Item(object) => Taken::Next(object),
-                StreamNext::End => Taken::Ended,
-                StreamNext::Pending => Taken::Nothing,
-            };
-        }
-        *taken
     }
 }
 
 impl Drop for ObjectRefGenerator {
     fn drop(&mut self) {
-        if let Taken::Next(object) = *self.taken.get_mut() {
-            self.session.drop_ref(object);
-        }
         if self.session.is_ours() {
             self.session.client.stream_drop(self.task);
         }
@@ -139,13 +113,13 @@ impl ObjectRefGenerator {
     /// Whether `next()` would return, or stop, at once.
     fn next_ready(&self) -> PyResult<bool> {
         self.session.check()?;
-        Ok(self.look() != Taken::Nothing)
+        Ok(self.session.client.stream_look(self.task) != StreamLook::Pending)
     }
 
     /// Whether every ref has been taken and the generator has ended.
     fn is_finished(&self) -> PyResult<bool> {
         self.session.check()?;
-        Ok(self.look() == Taken::Ended)
+        Ok(self.session.client.stream_look(self.task) == StreamLook::End)
     }
 
     fn task_id(&self) -> String {

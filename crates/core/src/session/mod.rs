@@ -62,7 +62,7 @@ pub use call::{Call, CallOptions, SubmitError};
 pub use explain::TaskLine;
 pub use frames::Frame;
 pub use results::brings_tokens;
-pub use streams::StreamNext;
+pub use streams::{StreamLook, StreamNext};
 
 use actors::Actor;
 use leases::{LeaseAt, Pace, ShapeState};

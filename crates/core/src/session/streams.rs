@@ -38,6 +38,14 @@ pub enum StreamNext {
     End,
 }
 
+/// What the reader of a stream would find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamLook {
+    Item,
+    Pending,
+    End,
+}
+
 impl Session {
     /// The next item for the reader of a streaming call; `taken` items were taken before.
     pub fn stream_next(
@@ -64,9 +72,13 @@ impl Session {
         if self.tasks.contains_key(&task.seq) { StreamNext::Pending } else { StreamNext::End }
     }
 
-    /// Whether a reader that took `taken` items would not find `Pending`.
-    pub fn stream_moved(&self, task: TaskId, taken: u32) -> bool {
-        self.is_ready(task.object(taken)) || !self.tasks.contains_key(&task.seq)
+    /// For a reader that took `taken` items. To look takes nothing: the producer may wait for the reader.
+    pub fn stream_look(&self, task: TaskId, taken: u32) -> StreamLook {
+        match (self.is_ready(task.object(taken)), self.tasks.contains_key(&task.seq)) {
+            (true, _) => StreamLook::Item,
+            (false, true) => StreamLook::Pending,
+            (false, false) => StreamLook::End,
+        }
     }
 
     /// The object that is ready when the stream has ended: `none` (an encoded value), or what ended it. The
