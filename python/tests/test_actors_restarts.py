@@ -296,3 +296,64 @@ def test_callers_in_other_processes_see_a_restart_too():
     counts = hoplo.get(calling, timeout=60)
     assert len(counts) == 3000
     assert counts[-1] < 3000 + 200  # it began anew in between
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_calls_of_an_actor_that_restarts_for_ever_waited_for_ever(tmp_path, asynchronous):
+    notes = Notes(tmp_path / "starts")
+
+    class Loops:
+        def __init__(self):
+            if notes.add() > 1:
+                os._exit(1)
+
+        def crash(self):
+            os._exit(1)
+
+        if asynchronous:
+
+            async def ping(self):
+                return 1
+        else:
+
+            def ping(self):
+                return 1
+
+    actor = hoplo.remote(max_restarts=-1)(Loops).remote()
+    assert hoplo.get(actor.ping.remote()) == 1
+    with pytest.raises(ActorUnavailableError):
+        hoplo.get(actor.crash.remote(), timeout=30)
+    for _ in range(3):
+        with pytest.raises(ActorUnavailableError, match=r"down again.*did not run.*max_task_retr"):
+            hoplo.get(actor.ping.remote(), timeout=30)
+    before = len(notes.lines())
+    with pytest.raises(ActorUnavailableError):
+        hoplo.get(actor.ping.options(max_task_retries=3).remote(), timeout=30)
+    assert len(notes.lines()) >= before + 3
+    hoplo.kill(actor)
+
+
+def test_a_call_waits_for_a_slow_restart(gate, tmp_path):
+    notes = Notes(tmp_path / "starts")
+
+    @hoplo.remote(max_restarts=1)
+    class Slow:
+        def __init__(self):
+            if notes.add() > 1:
+                gate.wait()
+
+        def crash(self):
+            os._exit(1)
+
+        def ping(self):
+            return "back"
+
+    slow = Slow.remote()
+    assert hoplo.get(slow.ping.remote()) == "back"
+    with pytest.raises(ActorUnavailableError):
+        hoplo.get(slow.crash.remote(), timeout=30)
+    waiting = slow.ping.remote()
+    eventually(gate.arrived)
+    assert hoplo.wait([waiting], timeout=0.1)[0] == []
+    gate.open()
+    assert hoplo.get(waiting, timeout=30) == "back"

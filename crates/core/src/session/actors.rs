@@ -8,6 +8,10 @@
 //! `Limbo` for the daemon's word: restarting (again, if they may be retried, else `ActorUnavailable`)
 //! or dead (`ActorDied`).
 //!
+//! Calls that no worker took wait for a restart. When several have failed in a row, each that fails costs
+//! each of those calls a retry, as if they had begun with it; who has none left hears `ActorUnavailable`. So
+//! an actor that restarts for ever holds nobody for ever who did not ask for that (`max_task_retries=-1`).
+//!
 //! Calls keep their order within one caller: the driver, an actor, or one task. Not all tasks that one worker
 //! runs, one after the other:
 //! 1. A task calls the actor with the result of a second one as an argument, and is over.
@@ -24,6 +28,9 @@ use hoplo_wire::{Failure, FailureKind};
 use super::refs::{Entry, Knowledge};
 use super::tasks::Stage;
 use super::{Call, Effect, Session, SubmitError};
+
+/// Restarts in a row that may fail before it costs the calls that wait for them.
+const RESTARTS_FAILED_MAX: u32 = 3;
 
 /// Frames of one caller that an actor may have before it; async actors run many at once.
 const ACTOR_DEPTH_MAX: usize = 4096;
@@ -58,6 +65,9 @@ pub(super) enum Status {
         worker: ProcessId,
     },
     Restarting {
+        incarnation: u32,
+        /// Restarts in a row that failed.
+        failed: u32,
         cause: String,
     },
     Dead {
@@ -412,7 +422,7 @@ impl Session {
         match &self.actors[&actor].status {
             // The daemon's word was faster than the obituary.
             Status::Alive { .. } => self.restarted(now, actor, "its worker died", effects),
-            Status::Restarting { cause } => {
+            Status::Restarting { cause, .. } => {
                 let cause = cause.clone();
                 self.restarted(now, actor, &cause, effects);
             }
@@ -432,6 +442,13 @@ impl Session {
             return;
         }
         let limbo = std::mem::take(&mut state.limbo);
+        let restarted_before = match &state.status {
+            Status::Restarting { incarnation, failed, .. } => Some((*incarnation, *failed)),
+            Status::Unknown
+            | Status::Pending { .. }
+            | Status::Alive { .. }
+            | Status::Dead { .. } => None,
+        };
         let (status, verdict) = match told {
             ActorState::Pending { reason, infeasible } => {
                 let warned = matches!(state.status, Status::Pending { infeasible: true, .. });
@@ -444,15 +461,22 @@ impl Session {
                 (Status::Pending { reason, infeasible }, None)
             }
             ActorState::Alive { worker, .. } => (Status::Alive { worker }, None),
-            ActorState::Restarting { cause, .. } => (Status::Restarting { cause }, None),
+            ActorState::Restarting { incarnation, cause } => {
+                let failed = restarted_before
+                    .map_or(0, |(before, failed)| failed + u32::from(before < incarnation));
+                (Status::Restarting { incarnation, failed, cause }, None)
+            }
             ActorState::Dead { failure } => {
                 (Status::Dead { failure: failure.clone() }, Some(failure))
             }
         };
         let cause = match &status {
-            Status::Restarting { cause } => cause.clone(),
+            Status::Restarting { cause, .. } => cause.clone(),
             _ => "its worker died".to_string(),
         };
+        let costs = matches!(&status, Status::Restarting { incarnation, failed, .. }
+            if *failed >= RESTARTS_FAILED_MAX
+                && restarted_before.is_some_and(|(before, _)| before < *incarnation));
         if status == Status::Unknown || matches!(status, Status::Pending { .. }) {
             self.actors.get_mut(&actor).expect("it is there").limbo = limbo;
             self.actors.get_mut(&actor).expect("it is there").status = status;
@@ -477,6 +501,38 @@ impl Session {
         }
         self.actors.get_mut(&actor).expect("it is there").limbo = limbo;
         self.restarted(now, actor, &cause, effects);
+        if costs {
+            self.restart_failed(now, actor, &cause, effects);
+        }
+    }
+
+    /// Calls that waited for its restart wait for another one, or fail.
+    fn restart_failed(
+        &mut self,
+        now: Instant,
+        actor: ActorId,
+        cause: &str,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(state) = self.actors.get(&actor) else { return };
+        let mut seqs: Vec<u64> = state.queue.iter().copied().collect();
+        seqs.extend(state.aside.values().flatten());
+        seqs.sort_unstable();
+        for seq in seqs {
+            // Those before it may have taken it along.
+            let Some(task) = self.tasks.get_mut(&seq) else { continue };
+            if task.retries_left != 0 {
+                task.retries_left -= i32::from(task.retries_left > 0);
+                continue;
+            }
+            let text = format!(
+                "{actor} went down again and again while it was being restarted ({cause}), and this call of {} \
+                 waited for it; the call did not run. Set max_task_retries to wait longer",
+                task.call.options.name
+            );
+            let failure = Failure::new(FailureKind::ActorUnavailable, text);
+            self.fail_task(now, seq, &failure, effects);
+        }
     }
 
     /// Calls that its last worker had begun run again, or fail.

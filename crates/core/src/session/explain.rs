@@ -69,7 +69,7 @@ impl Session {
                 (Status::Pending { reason, .. }, _) => {
                     format!("queued: {actor} is pending: {reason}")
                 }
-                (Status::Restarting { cause }, _) => {
+                (Status::Restarting { cause, .. }, _) => {
                     format!("queued: {actor} is restarting: {cause}")
                 }
                 (Status::Alive { worker }, Stage::Placed { .. }) => {
@@ -128,7 +128,7 @@ impl Session {
                     state.in_flight.len(),
                     state.queue.len() + state.aside.values().map(VecDeque::len).sum::<usize>()
                 ),
-                Status::Restarting { cause } => format!("{actor}: restarting: {cause}"),
+                Status::Restarting { cause, .. } => format!("{actor}: restarting: {cause}"),
                 Status::Dead { failure } => format!("{actor}: dead: {}", failure.text()),
             });
         }

@@ -259,3 +259,29 @@ fn the_last_calls_of_an_abandoned_actor_are_drained() {
     owner.reply(7, call, &[returned(inline(b""))]);
     assert!(!owner.session.needs_progress());
 }
+
+#[test]
+fn calls_of_an_actor_that_went_down_again_and_again_waited_for_ever() {
+    let restarting =
+        |incarnation| ActorState::Restarting { incarnation, cause: format!("boom {incarnation}") };
+    let mut owner = borrower();
+    owner.alive(A, 7);
+    owner.state(A, restarting(1));
+    let (plain, _) = owner.method(A, method(0));
+    let (patient, _) = owner.method(A, method(1));
+    let (endless, _) = owner.method(A, method(-1));
+    for incarnation in [1, 2, 3, 3] {
+        owner.state(A, restarting(incarnation)); // told twice is no second restart
+        assert!(!owner.session.is_ready(plain.object(0)));
+    }
+    owner.state(A, restarting(4));
+    assert!(owner.session.has_failed(plain.object(0)));
+    assert!(!owner.session.is_ready(patient.object(0)));
+    owner.state(A, restarting(5));
+    assert!(owner.session.has_failed(patient.object(0)));
+    owner.state(A, restarting(6));
+    assert_eq!(
+        owner.state(A, ActorState::Alive { incarnation: 6, worker: process(8) }),
+        [placed(8, endless.seq)]
+    );
+}
