@@ -21,7 +21,7 @@ import sys
 import types
 from collections import ChainMap
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from .exceptions import SerializationError
 
@@ -81,6 +81,41 @@ def dumps_definition(target: object) -> bytes:
 def loads(data: bytes, buffers: list[Any] | None = None) -> Any:
     """The value of `data`, its arrays reading `buffers` in place."""
     return pickle.loads(data, buffers=buffers or ())
+
+
+def loads_carefully(data: bytes, buffers: list[Any] | None = None) -> Any:
+    """The value of `data`, where reading it the fast way ended in a RecursionError.
+
+    pickle asks each new object for `__setstate__`, before it has its state. A class whose
+    `__getattr__` looks into that state (`return self._state[name]`) then asks itself for ever.
+    Here the class is asked.
+    """
+    return _CarefulUnpickler(io.BytesIO(data), buffers=buffers or ()).load()
+
+
+_PythonUnpickler: Any = pickle._Unpickler
+"""pickle's own, written in Python."""
+
+
+class _CarefulUnpickler(_PythonUnpickler):  # type: ignore[misc]
+    dispatch: ClassVar[dict[int, Callable[..., None]]] = dict(_PythonUnpickler.dispatch)
+
+    def load_build(self) -> None:
+        state = self.stack.pop()
+        made = self.stack[-1]
+        setstate = getattr(type(made), "__setstate__", None)
+        if setstate is not None:
+            setstate(made, state)
+            return
+        slots = None
+        if isinstance(state, tuple) and len(state) == 2:
+            state, slots = state
+        if state:
+            made.__dict__.update(state)
+        for name, value in (slots or {}).items():
+            setattr(made, name, value)
+
+    dispatch[pickle.BUILD[0]] = load_build
 
 
 def serialization_error(value: object, name: str, error: BaseException) -> SerializationError:

@@ -4,6 +4,7 @@ import io
 import socket
 import threading
 
+import numpy as np
 import pytest
 from conftest import run_driver
 
@@ -180,3 +181,89 @@ print(hoplo.get(hoplo.remote(lambda g: g()).remote(local_only.f)))
 """
     ).stdout
     assert out == "42\n"
+
+
+class AsksItself:
+    """As starlette's State: `__getattr__` looks into what is not there before it has its state."""
+
+    def __init__(self, **values):
+        self._values = values
+
+    def __getattr__(self, name):
+        try:
+            return self._values[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+class AsksItsSlots:
+    __slots__ = ("_inner", "other")
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+
+def test_a_class_whose_getattr_needs_its_state_recursed_without_end():
+    slots = AsksItsSlots()
+    slots._inner, slots.other = [1], np.arange(100_000)
+    value = {"state": AsksItself(a=1, b=np.ones(100_000)), "slots": slots, "ref": hoplo.put(5)}
+
+    @hoplo.remote
+    class Holder:
+        def __init__(self, value):
+            self.value = value
+
+        def whole(self, other):
+            return self.value, other, value["state"].a
+
+    for mine, theirs, a in [hoplo.get(Holder.remote(value).whole.remote(value))]:
+        for read in (mine, theirs, hoplo.get(hoplo.put(value))):
+            assert read["state"].a == a == 1
+            assert read["state"].b.sum() == 100_000
+            assert read["slots"].other[-1] == 99_999
+            assert list(read["slots"]._inner) == [1]
+            assert hoplo.get(read["ref"]) == 5
+
+
+def test_a_state_that_recurses_for_real_is_still_told():
+    class Endless:
+        def __setstate__(self, state):
+            self.__setstate__(state)
+
+    endless = Endless()
+    endless.a = 1
+
+    @hoplo.remote
+    def take(value):
+        return value
+
+    with pytest.raises(hoplo.exceptions.HoploError, match=r"RecursionError|recursion"):
+        hoplo.get(take.remote(endless))
+
+
+def test_a_fastapi_app_recursed_without_end():
+    fastapi = pytest.importorskip("fastapi")
+    pydantic = pytest.importorskip("pydantic")
+
+    class Item(pydantic.BaseModel):
+        name: str
+        tags: list[str] = []
+
+    app = fastapi.FastAPI()
+    app.state.shop = "corner"
+
+    @app.post("/{number}")
+    def add(number: int, item: Item) -> Item:
+        return item
+
+    @hoplo.remote
+    class Server:
+        def __init__(self, app):
+            self.app = app
+
+        def look(self, item):
+            return self.app.state.shop, len(self.app.routes), item.model_dump(), app.state.shop
+
+    shop, routes, item, captured = hoplo.get(Server.remote(app).look.remote(Item(name="a")))
+    assert (shop, captured, item) == ("corner", "corner", {"name": "a", "tags": []})
+    assert routes == len(app.routes)

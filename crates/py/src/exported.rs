@@ -106,7 +106,6 @@ pub(crate) fn fetch<'py>(
     session: &Session,
     key: FunctionId,
 ) -> PyResult<Bound<'py, PyAny>> {
-    static LOADS: Import = Import::new("pickle", "loads");
     static FETCHED: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let fetched = FETCHED.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
     let name = PyBytes::new(py, &key.0);
@@ -116,7 +115,7 @@ pub(crate) fn fetch<'py>(
     let bytes = py.detach(|| session.client.fetch_function(key)).ok_or_else(|| {
         PyRuntimeError::new_err(format!("{key} was never exported in this session"))
     })?;
-    let target = LOADS.get(py)?.call1((PyBytes::new(py, &bytes),)).map_err(|error| {
+    let target = values::load(&PyBytes::new(py, &bytes), None).map_err(|error| {
         let made = errors::system_error(
             py,
             "DeserializationError",

@@ -38,6 +38,7 @@ mod store_buffer;
 pub(crate) use buffer::StoredBytes;
 pub(crate) use contained::{collect_contained, note_contained};
 pub(crate) use large::Large;
+pub(crate) use pickled::load;
 pub(crate) use plain::{PlainReader, put_count};
 pub(crate) use read::{read_content, read_value};
 pub(crate) use store_buffer::{StoreBuffer, allocate, put_in_place};

@@ -2,6 +2,7 @@
 
 use hoplo_base::ObjectId;
 use hoplo_base::limits::OBJECT_ALIGN;
+use pyo3::exceptions::PyRecursionError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
@@ -111,8 +112,23 @@ impl<'a> Layout<'a> {
     }
 }
 
+/// The value of a pickle whose buffers are these.
+pub(crate) fn load<'py>(
+    pickle: &Bound<'py, PyAny>,
+    buffers: Option<Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    static CAREFULLY: Import = Import::new("hoplo._serialization", "loads_carefully");
+    let py = pickle.py();
+    match load_fast(pickle, buffers.clone()) {
+        Err(error) if error.is_instance_of::<PyRecursionError>(py) => {
+            CAREFULLY.get(py)?.call1((pickle, buffers))
+        }
+        loaded => loaded,
+    }
+}
+
 /// `pickle.loads(pickle, buffers=buffers)`.
-pub(super) fn load<'py>(
+fn load_fast<'py>(
     pickle: &Bound<'py, PyAny>,
     buffers: Option<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
