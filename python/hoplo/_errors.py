@@ -52,10 +52,20 @@ def make_task_error(payload: bytes) -> TaskError:
     fields["_payload"] = payload
     fields["_text"] = (
         f"{function_name} raised {type_name.removeprefix('builtins.')} "
-        f"in worker process {pid}:\n\n{traceback_text.rstrip()}"
+        f"in worker process {pid}:\n\n{traceback_text.rstrip()}{_hint(cause, text)}"
     )
     error.__cause__ = cause
     return error
+
+
+def _hint(cause: BaseException, text: str) -> str:
+    """What to do about an error of another library that has its reason in hoplo."""
+    if isinstance(cause, ValueError) and "read-only" in text:
+        return (
+            "\n\nAn array that comes from a ref is read-only, because other processes read the "
+            "same memory: write to a copy of it, array.copy()."
+        )
+    return ""
 
 
 def system_error(

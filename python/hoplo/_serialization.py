@@ -127,14 +127,32 @@ def serialization_error(value: object, name: str, error: BaseException) -> Seria
     found = next(find_unpicklable(value, name), None)
     if found is not None:
         path, leaf, reason = found
+    remedy = (
+        "Create it inside the task or in the actor's constructor, or leave it out in __getstate__."
+    )
+    for kinds, other_remedy in _REMEDIES:
+        if isinstance(leaf, kinds):
+            remedy = other_remedy
     made = SerializationError(
         f"cannot pickle {name}: {path} is of type {_type_name(leaf)}, which cannot be sent to "
-        f"another process ({type(reason).__name__}: {reason}). Create it inside the task or in the "
-        f"actor's constructor, or leave it out in __getstate__."
+        f"another process ({type(reason).__name__}: {reason}). {remedy}"
     )
     made.__cause__ = error
     return made
 
+
+_REMEDIES = (
+    (
+        (types.GeneratorType, map, filter, zip),
+        "It gives values one by one, in this process only: make a list of it, or call the function "
+        "that makes it inside the task.",
+    ),
+    (
+        (types.CoroutineType, types.AsyncGeneratorType),
+        "It runs in this process only: await it first, or call the function that makes it inside "
+        "the task.",
+    ),
+)
 
 # ------------------------------------------------------------------------------------ routes
 

@@ -63,7 +63,7 @@ def check_shape(
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise TypeError(f"{name}{signature} cannot be called so: {error}") from None
+        raise TypeError(f"{name}{signature} does not take these arguments: {error}") from None
 
 
 @lru_cache(maxsize=1024)

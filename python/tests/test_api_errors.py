@@ -147,7 +147,7 @@ def test_calling_an_actor_class_or_a_method_directly(counter):
 
 
 def test_arguments_that_do_not_fit_raise_at_the_call(counter):
-    with pytest.raises(TypeError, match=r"f\(x, y=\.\.\.\) cannot be called so: missing"):
+    with pytest.raises(TypeError, match=r"f\(x, y=\.\.\.\) does not take these arguments: missing"):
         f.remote()
     with pytest.raises(TypeError, match="too many positional"):
         f.remote(1, 2, 3)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hoplo_base::ObjectId;
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyAttributeError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyBytes, PyList, PyTuple};
@@ -18,7 +18,7 @@ use crate::values;
 /// A future: the name of an object that exists, or will once its task has run.
 ///
 /// Equal and hashed by id. `await ref` gives the value, or raises, in any event loop.
-#[pyclass(frozen, generic, module = "hoplo._core", freelist = 1024)]
+#[pyclass(frozen, generic, mapping, module = "hoplo._core", freelist = 1024)]
 pub(crate) struct ObjectRef {
     id: ObjectId,
     /// Known where the call was made.
@@ -135,9 +135,53 @@ impl ObjectRef {
 
     fn __iter__(&self) -> PyResult<Py<PyAny>> {
         Err(PyTypeError::new_err(
-            "an ObjectRef is one object and cannot be iterated: hoplo.get it first, or give the \
-             task num_returns=n to get n refs",
+            "an ObjectRef is the name of one object and cannot be iterated: iterate over \
+             hoplo.get(ref), or give the task num_returns=n to get n refs",
         ))
+    }
+
+    fn __add__(&self, _other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        Err(no_value("has no +"))
+    }
+
+    fn __radd__(&self, _other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        Err(no_value("has no +"))
+    }
+
+    fn __sub__(&self, _other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        Err(no_value("has no -"))
+    }
+
+    fn __rsub__(&self, _other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        Err(no_value("has no -"))
+    }
+
+    fn __mul__(&self, _other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        Err(no_value("has no *"))
+    }
+
+    fn __rmul__(&self, _other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        Err(no_value("has no *"))
+    }
+
+    fn __truediv__(&self, _other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        Err(no_value("has no /"))
+    }
+
+    fn __rtruediv__(&self, _other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        Err(no_value("has no /"))
+    }
+
+    fn __getitem__(&self, _other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        Err(no_value("has no items"))
+    }
+
+    /// Python asks this for what is not there.
+    fn __getattr__(&self, name: &str) -> PyResult<Py<PyAny>> {
+        if name.starts_with("__") {
+            return Err(PyAttributeError::new_err(format!("ObjectRef has no attribute {name:?}")));
+        }
+        Err(PyAttributeError::new_err(no_value_text(&format!("has no attribute {name:?}"))))
     }
 
     fn __copy__(slf: Py<Self>) -> Py<Self> {
@@ -155,6 +199,19 @@ impl ObjectRef {
         let id = PyBytes::new(py, &self.id.to_bytes());
         (RESTORE.get(py)?, (id,)).into_pyobject(py)
     }
+}
+
+/// For who takes the ref for the value.
+#[cold]
+fn no_value(what: &str) -> PyErr {
+    PyTypeError::new_err(no_value_text(what))
+}
+
+fn no_value_text(what: &str) -> String {
+    format!(
+        "an ObjectRef {what}: it is the name of a value that may not be there yet. Read the value with \
+         hoplo.get(ref), or pass the ref to a task, which is given the value"
+    )
 }
 
 /// Tells whoever encodes a value that `object` lies in it. When foreign code pickles, nobody

@@ -1,0 +1,94 @@
+"""Mistakes that a new user makes, and what the error says to do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hoplo
+from hoplo.exceptions import SerializationError, TaskError
+
+
+@hoplo.remote
+def one():
+    return 1
+
+
+@hoplo.remote
+def add_all(values):
+    return sum(values)
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        lambda ref: ref + 1,
+        lambda ref: 1 + ref,
+        lambda ref: 2 * ref,
+        lambda ref: ref - ref,
+        lambda ref: ref / 2,
+        lambda ref: ref[0],
+        lambda ref: ref["key"],
+    ],
+)
+def test_a_ref_taken_for_its_value_did_not_say_what_to_do(mistake):
+    with pytest.raises(TypeError, match=r"an ObjectRef has no .*hoplo\.get\(ref\)"):
+        mistake(one.remote())
+
+
+def test_a_ref_taken_for_a_future_did_not_say_what_to_do():
+    ref = one.remote()
+    with pytest.raises(AttributeError, match=r'no attribute "result".*hoplo\.get\(ref\)'):
+        ref.result()
+    assert not hasattr(ref, "shape")
+    assert not hasattr(ref, "__array__")
+    with pytest.raises(TypeError, match=r"cannot be iterated.*hoplo\.get\(ref\).*num_returns=n"):
+        list(ref)
+
+
+def test_refs_are_still_what_they_were_to_numpy_and_to_python():
+    refs = [one.remote(), one.remote()]
+    array = np.empty(2, dtype=object)
+    array[:] = refs
+    assert list(array) == refs
+    assert np.array(refs, dtype=object).shape == (2,)
+    assert bool(refs[0])
+    assert refs[0] in {refs[0]}
+    assert refs[0] != 1
+
+
+def test_a_generator_as_an_argument_did_not_say_to_make_a_list():
+    with pytest.raises(SerializationError, match=r"args\[0\].*generator.*make a list of it"):
+        add_all.remote(x for x in range(3))
+
+
+def test_a_coroutine_as_an_argument_did_not_say_to_await_it():
+    async def soon():
+        return 1
+
+    coroutine = soon()
+    with pytest.raises(SerializationError, match=r"args\[0\].*coroutine.*await it first"):
+        add_all.remote(coroutine)
+    coroutine.close()
+
+
+def test_writing_to_a_read_only_array_did_not_say_to_copy_it():
+    @hoplo.remote
+    def write(array):
+        array[0] = 1
+
+    with pytest.raises(ValueError, match=r"read-only.*array\.copy\(\)") as raised:
+        hoplo.get(write.remote(hoplo.put(np.zeros(100_000))))
+    assert isinstance(raised.value, TaskError)
+
+
+def test_large_bytes_were_said_to_be_read_in_place():
+    def places(ref):
+        values = [hoplo.get(ref) for _ in range(2)]
+        arrays = [np.frombuffer(value, "uint8") for value in values]
+        return len({array.__array_interface__["data"][0] for array in arrays})
+
+    data = bytes(1 << 20)
+    assert places(hoplo.put(data)) == 2
+    assert places(hoplo.put(memoryview(data))) == 2
+    assert places(hoplo.put(np.frombuffer(data, "uint8"))) == 1
