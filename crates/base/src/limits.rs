@@ -12,6 +12,10 @@ pub const INLINE_REFS_MAX: usize = 1000;
 /// All arguments of one call that travel inside its frame; what is over goes into the store.
 pub const CALL_INLINE_BYTES_MAX: usize = 112 * 1024;
 
+/// Arguments up to this size that exceed the above make the call *packed*: all of them go into the store as one
+/// object. Larger ones become objects of their own.
+pub const PACKED_ARGUMENT_BYTES_MAX: usize = 4 * 1024;
+
 /// Capacity of a call ring and of a reply ring, bytes. A frame takes at most half of it.
 pub const RING_BYTES: usize = 256 * 1024;
 

@@ -3,12 +3,14 @@
 use std::os::fd::AsFd;
 
 use hoplo_base::{ProcessId, limits};
-use hoplo_core::session::{Effect, Event};
-use hoplo_shm::{Urgency, WriteError};
+use hoplo_core::session::{Effect, Event, Session};
+use hoplo_shm::Urgency;
 use hoplo_wire::node::ToNode;
+use hoplo_wire::{Failure, FailureKind};
 
 use crate::client::{Carrying, Client, Core};
-use crate::peers::Outbound;
+use crate::daemon::Writer;
+use crate::peers::{Outbound, Written};
 
 impl Client {
     /// Effects in order, and those of the events that they lead to.
@@ -91,26 +93,44 @@ impl Client {
 
     /// Writes a call into its ring; true if the worker is to be rung.
     fn place(&self, core: &mut Core, worker: ProcessId, seq: u64) -> bool {
-        let Core { session, peers, writer, overflowing, .. } = core;
-        let peer = peers.entry(worker).or_insert_with(|| {
-            let (peer, fd) = Outbound::create(worker).expect("a memfd of 512 KiB can be made");
-            writer.send_with(&ToNode::Connect { to: worker }, &[fd.as_fd()]);
-            peer
-        });
+        let peer = match core.peers.get_mut(&worker) {
+            Some(known) => known,
+            None => match Outbound::create(worker) {
+                Ok((peer, fd)) => {
+                    core.writer.send_with(&ToNode::Connect { to: worker }, &[fd.as_fd()]);
+                    core.peers.entry(worker).or_insert(peer)
+                }
+                Err(error) => {
+                    let why = format!(
+                        "no channel to {worker} can be made ({error}): close files, or raise the limit \
+                         (ulimit -n), and call again"
+                    );
+                    self.not_placed(&mut core.session, worker, seq, why, &mut core.effects);
+                    return false;
+                }
+            },
+        };
         if !peer.overflow.is_empty() {
             peer.overflow.push_back(seq);
             return false;
         }
-        let Some(frame) = session.frame(seq) else { return false };
-        match peer.write(seq, &[&frame.header, frame.args, &frame.extra, frame.refs]) {
-            Ok(()) => true,
-            Err(WriteError::Full { .. }) => {
+        match peer.write(&mut core.session, seq) {
+            Written::Whole => true,
+            Written::Gone => false,
+            Written::Full => {
                 peer.overflow.push_back(seq);
-                *overflowing += 1;
+                core.overflowing += 1;
                 true
             }
-            Err(error @ (WriteError::FrameTooLarge { .. } | WriteError::Corrupt(_))) => {
-                panic!("a call does not fit its ring: {error}")
+            Written::TooLarge(why) => {
+                self.not_placed(&mut core.session, worker, seq, why, &mut core.effects);
+                false
+            }
+            Written::Corrupt(why) => {
+                peer.overflow.push_back(seq); // it never took this call: its end will tell
+                core.overflowing += 1;
+                self.kill(&mut core.writer, worker, &why);
+                false
             }
         }
     }
@@ -120,18 +140,19 @@ impl Client {
         if core.overflowing == 0 {
             return;
         }
-        let Core { session, peers, overflowing, .. } = core;
-        let mut full: Vec<&mut Outbound> =
-            peers.values_mut().filter(|peer| !peer.overflow.is_empty()).collect();
-        for peer in &mut full {
+        let Core { session, peers, effects, overflowing, writer, .. } = core;
+        for (worker, peer) in peers.iter_mut().filter(|(_, peer)| !peer.overflow.is_empty()) {
             let mut wrote = false;
             while let Some(seq) = peer.overflow.front().copied() {
-                if let Some(frame) = session.frame(seq) {
-                    let parts = [&frame.header, frame.args, &frame.extra, frame.refs];
-                    if peer.write(seq, &parts).is_err() {
+                match peer.write(session, seq) {
+                    Written::Whole => wrote = true,
+                    Written::Gone => {}
+                    Written::Full => break,
+                    Written::Corrupt(why) => {
+                        self.kill(writer, *worker, &why);
                         break;
                     }
-                    wrote = true;
+                    Written::TooLarge(why) => self.not_placed(session, *worker, seq, why, effects),
                 }
                 peer.overflow.pop_front();
             }
@@ -142,6 +163,19 @@ impl Client {
                 peer.wake(&self.segment);
             }
         }
+    }
+
+    #[cold]
+    fn not_placed(
+        &self,
+        session: &mut Session,
+        worker: ProcessId,
+        seq: u64,
+        why: String,
+        effects: &mut Vec<Effect>,
+    ) {
+        let failure = Failure::new(FailureKind::NotSent, format!("the call was not sent: {why}"));
+        session.handle(self.now(), Event::NotPlaced { worker, seq, failure }, effects);
     }
 
     fn revoke(&self, core: &mut Core, worker: ProcessId, asked: &[u64]) {
@@ -160,5 +194,12 @@ impl Client {
         seqs.reverse();
         let event = Event::Revoked { worker, seqs, kept };
         core.session.handle(self.now(), event, &mut core.effects);
+    }
+
+    /// A worker that writes nonsense. Its obituary will tell what becomes of the calls there.
+    #[cold]
+    pub(crate) fn kill(&self, writer: &mut Writer, worker: ProcessId, wrote: &str) {
+        self.hooks.warn(&format!("{worker} wrote bytes that do not parse ({wrote}): it is killed"));
+        writer.send(&ToNode::KillWorker { worker });
     }
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use hoplo_base::{ProcessId, limits};
+use hoplo_core::session::Session;
 use hoplo_shm::{
     CallerEnd, Channel, ChannelError, Consumer, Position, ProcessSlot, Producer, Segment, Urgency,
     WriteError,
@@ -22,6 +23,20 @@ pub(crate) struct Outbound {
     /// Calls that found the ring full, in order.
     pub(crate) overflow: VecDeque<u64>,
     slot: ProcessSlot,
+    corrupt: bool,
+}
+
+/// How the writing of a call went.
+pub(crate) enum Written {
+    Whole,
+    /// It failed meanwhile: there is nothing to write.
+    Gone,
+    /// There is no room yet.
+    Full,
+    /// It never fits.
+    TooLarge(String),
+    /// The worker left nonsense in the ring; said once, and then it is full for good.
+    Corrupt(String),
 }
 
 /// The channel for one caller's calls to us.
@@ -60,14 +75,28 @@ impl Outbound {
     pub(crate) fn create(worker: ProcessId) -> Result<(Self, OwnedFd), ChannelError> {
         let (end, fd) = Channel::create(limits::RING_BYTES, limits::RING_BYTES)?;
         let slot = slot_of(worker);
-        let outbound = Self { end, positions: VecDeque::new(), overflow: VecDeque::new(), slot };
+        let (positions, overflow) = (VecDeque::new(), VecDeque::new());
+        let outbound = Self { end, positions, overflow, slot, corrupt: false };
         Ok((outbound, fd))
     }
 
-    pub(crate) fn write(&mut self, seq: u64, parts: &[&[u8]]) -> Result<(), WriteError> {
-        let position = self.end.calls.try_write(seq, parts)?;
-        self.positions.push_back((seq, position));
-        Ok(())
+    #[inline]
+    pub(crate) fn write(&mut self, session: &mut Session, seq: u64) -> Written {
+        let Some(frame) = session.frame(seq) else { return Written::Gone };
+        let parts = [&frame.header, frame.args, &frame.extra, frame.refs];
+        match self.end.calls.try_write(seq, &parts) {
+            Ok(position) => {
+                self.positions.push_back((seq, position));
+                Written::Whole
+            }
+            Err(WriteError::Full { .. }) => Written::Full,
+            Err(error @ WriteError::FrameTooLarge { .. }) => Written::TooLarge(error.to_string()),
+            Err(WriteError::Corrupt(_)) if self.corrupt => Written::Full,
+            Err(WriteError::Corrupt(error)) => {
+                self.corrupt = true;
+                Written::Corrupt(error.to_string())
+            }
+        }
     }
 
     pub(crate) fn wake(&self, segment: &Segment) {

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use hoplo_base::{Instant as Time, ObjectId, TaskId, limits};
 use hoplo_core::session::{Event, StreamLook};
 use hoplo_shm::{SleepKind, Slept, Urgency};
-use hoplo_wire::node::ToNode;
 use hoplo_wire::reply::{ReplyKind, ReplyView};
 
 use crate::Waited;
@@ -209,10 +208,7 @@ impl Client {
             }
         }
         for (worker, error) in broken {
-            // Its obituary will tell what becomes of the calls there.
-            self.hooks
-                .warn(&format!("{worker} sent bytes that do not parse ({error}): it is killed"));
-            core.writer.send(&ToNode::KillWorker { worker });
+            self.kill(&mut core.writer, worker, &error);
         }
         self.refill(core);
         self.carry_out(core);

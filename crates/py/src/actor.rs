@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use hoplo_base::{ActorId, TaskId};
-use hoplo_client::{ActorCreate, Call, CallOptions};
+use hoplo_client::{ActorCreate, CallOptions};
 use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
@@ -14,7 +14,7 @@ use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use pyo3::{IntoPyObjectExt, ffi};
 
-use crate::args::{EncodedArgs, Extras, encode_args};
+use crate::args::{Extras, encode_args};
 use crate::ask;
 use crate::context;
 use crate::errors;
@@ -83,8 +83,7 @@ impl ActorTemplate {
         let env: Option<String> = options.getattr("runtime_env")?.extract()?;
         let placement = options::resources(&options.getattr("placement_resources")?)?;
         let shape = options::shape(py, &session, &placement, env.as_deref())?;
-        let EncodedArgs { args, refs, nested, implicit } =
-            encode_args(&session, args, Some(kwargs), &Extras::default())?;
+        let args = encode_args(&session, args, Some(kwargs), &Extras::default())?;
         let max_restarts = options::retries(options.getattr("max_restarts")?.extract()?);
         let call = CallOptions {
             function: class,
@@ -97,6 +96,7 @@ impl ActorTemplate {
             stream_ahead: 0,
             max_pending_calls: 0,
         };
+        let (call, implicit) = args.call(Arc::new(call));
         let namespace: Option<String> = options.getattr("namespace")?.extract()?;
         let create = ActorCreate {
             class,
@@ -110,7 +110,7 @@ impl ActorTemplate {
             max_restarts,
             max_pending_calls: interface.max_pending_calls,
             handle: interface.bytes.as_bytes(py).to_vec(),
-            call: Call { options: Arc::new(call), args, refs, nested },
+            call,
         };
         let found = if create.name.is_empty() {
             session.client.create_actor(create)
@@ -321,9 +321,8 @@ impl ActorMethod {
         if !certainly_fits(method.arity, args, kwargs) {
             self.check(args, kwargs)?;
         }
-        let EncodedArgs { args, refs, nested, implicit } =
-            encode_args(session, args, kwargs, &method.extras)?;
-        let call = Call { options: Arc::clone(&method.options), args, refs, nested };
+        let args = encode_args(session, args, kwargs, &method.extras)?;
+        let (call, implicit) = args.call(Arc::clone(&method.options));
         let parent = context::parent(py)?;
         let task = session.client.submit_method(self.held.actor, call, parent);
         drop(implicit);

@@ -4,21 +4,25 @@
 //! (nothing)                      no arguments, no extras
 //! extras u8                      EXTRA_GROUP, EXTRA_NAME: count, UTF-8
 //!                                EXTRA_RETRY: count, pickle of types
+//!                                PACKED: nothing follows, the rest lies in the store
 //! positional count, arguments    each: a value (see `values`), or REFERENCE and a count: the
 //! keyword count, (name, argument)     index of the ref whose value it is
 //! ```
 //!
-//! Counts are as in `values::plain`. What is too large for a frame is put into the store first
-//! and then passed like a ref of the user's.
+//! Counts are as in `values::plain`. An argument that is too large for a frame is put into the store first
+//! and then passed like a ref of the user's. When all together are too many for a frame, or their names too
+//! long, they are *packed*: one stored object has the count of refs, their ids, and what would follow the
+//! extras. The frame names that object alone.
 
 use std::sync::Arc;
 
 use hoplo_base::ObjectId;
-use hoplo_base::limits::{CALL_INLINE_BYTES_MAX, INLINE_BYTES_MAX};
-use hoplo_client::Content;
-use hoplo_wire::Failure;
+use hoplo_base::limits::{CALL_INLINE_BYTES_MAX, INLINE_BYTES_MAX, PACKED_ARGUMENT_BYTES_MAX};
+use hoplo_client::{Call, CallOptions, Content};
 use hoplo_wire::call::CallView;
 use hoplo_wire::object::ValueView;
+use hoplo_wire::{Failure, Location};
+use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
@@ -32,6 +36,7 @@ use crate::values::{self, Encoded, PlainReader};
 const EXTRA_GROUP: u8 = 1;
 const EXTRA_RETRY: u8 = 2;
 const EXTRA_NAME: u8 = 4;
+const PACKED: u8 = 8;
 /// Tag of an argument that is the value of a ref.
 const REFERENCE: u8 = 64;
 
@@ -61,18 +66,21 @@ pub(crate) struct ExtrasView<'a> {
     pub(crate) group: Option<&'a str>,
     pub(crate) name: Option<&'a str>,
     pub(crate) retry_types: Option<&'a [u8]>,
+    packed: bool,
 }
 
 /// Arguments ready to be submitted.
 pub(crate) struct EncodedArgs {
-    pub(crate) args: Vec<u8>,
-    pub(crate) refs: Vec<ObjectId>,
-    pub(crate) nested: Vec<ObjectId>,
-    /// Keeps what was put on the way until the call holds it.
-    pub(crate) implicit: Implicit,
+    args: Vec<u8>,
+    /// Where the extras end in `args`.
+    extras_end: usize,
+    refs: Vec<ObjectId>,
+    nested: Vec<ObjectId>,
+    packed: bool,
+    implicit: Implicit,
 }
 
-/// References of objects that were made for large arguments.
+/// References of objects that were made for large arguments: keeps them until the call holds them.
 pub(crate) struct Implicit {
     session: Arc<Session>,
     objects: Vec<ObjectId>,
@@ -93,14 +101,20 @@ pub(crate) fn encode_args(
     extras: &Extras,
 ) -> PyResult<EncodedArgs> {
     let implicit = Implicit { session: Arc::clone(session), objects: Vec::new() };
-    let mut encoded =
-        EncodedArgs { args: Vec::new(), refs: Vec::new(), nested: Vec::new(), implicit };
+    let mut encoded = EncodedArgs {
+        args: Vec::new(),
+        extras_end: 0,
+        refs: Vec::new(),
+        nested: Vec::new(),
+        packed: false,
+        implicit,
+    };
     let kwargs = kwargs.filter(|kwargs| !kwargs.is_empty());
     let no_extras = extras.flags() == 0;
     if args.is_empty() && kwargs.is_none() && no_extras {
         return Ok(encoded);
     }
-    encoded.extras(extras);
+    encoded.extras(extras)?;
     encoded.count(args.len());
     for (index, argument) in args.iter_borrowed().enumerate() {
         encoded.argument(&argument, || format!("args[{index}]"))?;
@@ -113,11 +127,20 @@ pub(crate) fn encode_args(
             encoded.argument(&argument, || format!("kwargs['{name}']"))?;
         }
     }
+    if !Call::fits_frame(encoded.args.len(), encoded.refs.len()) {
+        encoded.pack(args.py())?;
+    }
     Ok(encoded)
 }
 
 impl EncodedArgs {
-    fn extras(&mut self, extras: &Extras) {
+    /// The call, and what must live until it is submitted.
+    pub(crate) fn call(self, options: Arc<CallOptions>) -> (Call, Implicit) {
+        let EncodedArgs { args, refs, nested, packed, implicit, .. } = self;
+        (Call { options, args, refs, nested, packed }, implicit)
+    }
+
+    fn extras(&mut self, extras: &Extras) -> PyResult<()> {
         self.args.reserve(48);
         self.args.push(extras.flags());
         for text in [&extras.group, &extras.name].into_iter().flatten() {
@@ -126,6 +149,15 @@ impl EncodedArgs {
         if let Some(types) = &extras.retry_types {
             self.sized(types);
         }
+        self.extras_end = self.args.len();
+        if Call::fits_frame(self.extras_end, 1) {
+            return Ok(());
+        }
+        Err(PyValueError::new_err(format!(
+            "the options of this call take {} bytes, and {CALL_INLINE_BYTES_MAX} at most travel with a call: \
+             define the classes of its retry_exceptions in a module that workers import",
+            self.extras_end
+        )))
     }
 
     fn argument(&mut self, argument: &Bound<'_, PyAny>, name: impl Fn() -> String) -> PyResult<()> {
@@ -133,7 +165,8 @@ impl EncodedArgs {
             self.reference(reference.get().id_in(&self.implicit.session)?);
             return Ok(());
         }
-        let room = CALL_INLINE_BYTES_MAX.saturating_sub(self.args.len()).min(INLINE_BYTES_MAX);
+        let room = CALL_INLINE_BYTES_MAX.saturating_sub(self.args.len());
+        let room = room.clamp(PACKED_ARGUMENT_BYTES_MAX, INLINE_BYTES_MAX);
         let nested = self.nested.len();
         match values::encode(argument, room, &mut self.args, &mut self.nested)
             .map_err(|error| values::unpicklable(argument, &name(), error))?
@@ -148,6 +181,34 @@ impl EncodedArgs {
                 Ok(())
             }
         }
+    }
+
+    /// More than a frame takes: what follows the extras goes into the store, and the frame names it there.
+    #[cold]
+    fn pack(&mut self, py: Python<'_>) -> PyResult<()> {
+        let refs = std::mem::take(&mut self.refs);
+        let arguments = self.args.split_off(self.extras_end);
+        let mut bytes = Vec::with_capacity(arguments.len() + (refs.len() + 1) * ObjectId::BYTES);
+        values::put_count(refs.len(), &mut bytes);
+        for object in &refs {
+            bytes.extend_from_slice(&object.to_bytes());
+        }
+        bytes.extend_from_slice(&arguments);
+        let mut awaited = refs;
+        awaited.sort_unstable();
+        awaited.dedup();
+        let mut contains = awaited.clone();
+        contains.append(&mut self.nested);
+        contains.sort_unstable();
+        contains.dedup();
+        let large = values::Large::of_bytes(bytes);
+        let object = get::put_large(py, &self.implicit.session, &large, &contains)?;
+        self.implicit.objects.push(object);
+        self.args[0] |= PACKED;
+        self.refs.push(object);
+        self.refs.append(&mut awaited);
+        self.packed = true;
+        Ok(())
     }
 
     fn reference(&mut self, object: ObjectId) {
@@ -190,11 +251,54 @@ pub(crate) fn decode_args<'py>(
         return Ok((PyTuple::empty(py), None));
     }
     let mut reader = PlainReader::new(py, call.args);
-    skip_extras(&mut reader)?;
+    let extras = skip_extras(&mut reader)?;
     let refs = match call.refs_count() {
         0 => Vec::new(),
         _ => call.refs().map_err(malformed)?,
     };
+    if extras.packed {
+        return decode_packed(py, session, refs.first());
+    }
+    decode_values(py, session, &mut reader, &refs)
+}
+
+#[cold]
+fn decode_packed<'py>(
+    py: Python<'py>,
+    session: &Session,
+    packed: Option<&(ObjectId, ValueView<'_>)>,
+) -> Result<Arguments<'py>, ArgsError> {
+    let Some((object, ValueView::Stored(location))) = packed else {
+        return Err(malformed("packed arguments do not lie in the store").into());
+    };
+    let content = stored(py, session, *object, *location)?;
+    let bytes: &[u8] = match &content {
+        Content::Stored(pinned) => pinned,
+        Content::Inline(bytes) => bytes,
+        Content::Failed(failure) => return Err(ArgsError::Failed(failure.clone())),
+    };
+    let mut reader = PlainReader::new(py, bytes);
+    let count = reader.count()?;
+    let ids = reader.take(count.saturating_mul(ObjectId::BYTES))?.chunks_exact(ObjectId::BYTES);
+    let ids = ids.map(|id| ObjectId::from_bytes(id.try_into().expect("chunks are of that length")));
+    let ids: Vec<ObjectId> = ids.collect();
+    // Asked for at once; then each is there when it is read.
+    ids.iter().for_each(|id| session.client.add_ref(*id));
+    let arrived = get::wait_for(py, session, &ids, ids.len(), None);
+    let values = arrived.map_err(ArgsError::from).and_then(|_| {
+        let refs = ids.iter().map(|id| (*id, ValueView::Stored(Location::ASK)));
+        decode_values(py, session, &mut reader, &refs.collect::<Vec<_>>())
+    });
+    ids.iter().for_each(|id| session.drop_ref(*id));
+    values
+}
+
+fn decode_values<'py>(
+    py: Python<'py>,
+    session: &Session,
+    reader: &mut PlainReader<'_, 'py>,
+    refs: &[(ObjectId, ValueView<'_>)],
+) -> Result<Arguments<'py>, ArgsError> {
     let count = reader.count()?;
     if count > reader.rest().len() {
         return Err(malformed("a call has more arguments than bytes").into());
@@ -205,7 +309,7 @@ pub(crate) fn decode_args<'py>(
         let args = ffi::PyTuple_New(count as ffi::Py_ssize_t);
         let args = Bound::from_owned_ptr_or_err(py, args)?.cast_into_unchecked::<PyTuple>();
         for index in 0..count {
-            let value = argument(py, session, &mut reader, &refs)?;
+            let value = argument(py, session, reader, refs)?;
             ffi::PyTuple_SET_ITEM(args.as_ptr(), index as ffi::Py_ssize_t, value.into_ptr());
         }
         args
@@ -218,7 +322,7 @@ pub(crate) fn decode_args<'py>(
     for _ in 0..count {
         let len = reader.count()?;
         let name = PyString::from_bytes(py, reader.take(len)?)?;
-        kwargs.set_item(name, argument(py, session, &mut reader, &refs)?)?;
+        kwargs.set_item(name, argument(py, session, reader, refs)?)?;
     }
     Ok((args, Some(kwargs)))
 }
@@ -247,6 +351,7 @@ fn skip_extras<'a>(reader: &mut PlainReader<'a, '_>) -> PyResult<ExtrasView<'a>>
         group: text(sized(reader, flags & EXTRA_GROUP != 0)?)?,
         name: text(sized(reader, flags & EXTRA_NAME != 0)?)?,
         retry_types: sized(reader, flags & EXTRA_RETRY != 0)?,
+        packed: flags & PACKED != 0,
     })
 }
 
@@ -266,10 +371,7 @@ fn argument<'py>(
     match value {
         ValueView::Inline(bytes) => Ok(values::read_value(py, bytes)?),
         ValueView::Stored(location) => {
-            let content = match session.client.argument(*object, *location) {
-                Some(content) => content,
-                None => fetch(py, session, *object)?,
-            };
+            let content = stored(py, session, *object, *location)?;
             if let Content::Failed(failure) = &content {
                 return Err(ArgsError::Failed(failure.clone()));
             }
@@ -283,8 +385,16 @@ fn argument<'py>(
     }
 }
 
-/// An argument that moved since the call was written: this process holds one reference of it.
-fn fetch(py: Python<'_>, session: &Session, object: ObjectId) -> PyResult<Content> {
+fn stored(
+    py: Python<'_>,
+    session: &Session,
+    object: ObjectId,
+    location: Location,
+) -> PyResult<Content> {
+    if let Some(content) = session.client.argument(object, location) {
+        return Ok(content);
+    }
+    // It moved since the call was written: this process holds one reference of it.
     let content = get::one(py, session, object, None);
     session.drop_ref(object);
     content

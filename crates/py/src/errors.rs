@@ -27,7 +27,8 @@ pub(crate) fn raised(py: Python<'_>, failure: &Failure, task: Option<TaskId>) ->
         | FailureKind::PendingCallsLimit
         | FailureKind::NodeDied
         | FailureKind::OutOfDisk
-        | FailureKind::OwnerDied => {
+        | FailureKind::OwnerDied
+        | FailureKind::NotSent => {
             let cause = Some(&*failure.cause).filter(|cause| !cause.is_empty());
             exception(py, failure.kind.exception(), &failure.text(), task.map(hex), cause)
         }

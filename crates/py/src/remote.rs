@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use hoplo_base::{FunctionId, ResourceSet, TaskId};
-use hoplo_client::{Call, CallOptions};
+use hoplo_client::CallOptions;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -15,7 +15,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
-use crate::args::{EncodedArgs, Extras, encode_args};
+use crate::args::{Extras, encode_args};
 use crate::context;
 use crate::exported::Exported;
 use crate::options::{self, Results, RetryExceptions};
@@ -186,10 +186,9 @@ impl RemoteFunction {
         let session = session::current(py)?;
         let options = self.resolved(py, &session)?;
         let extras = &self.parsed.extras;
-        let EncodedArgs { args, refs, nested, implicit } =
-            encode_args(&session, args, kwargs, extras)?;
+        let (call, implicit) = encode_args(&session, args, kwargs, extras)?.call(options);
         let parent = context::parent(py)?;
-        let task = session.client.submit(Call { options, args, refs, nested }, parent);
+        let task = session.client.submit(call, parent);
         drop(implicit);
         results(py, session, task, self.parsed.results, false)
     }

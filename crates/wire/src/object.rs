@@ -24,6 +24,9 @@ pub struct Location {
 impl Location {
     /// In a call frame: the object is known to the daemon, which says where (or what) it is.
     pub const ASK: Location = Location { slot: u32::MAX, generation: 0, offset: 0, len: 0 };
+
+    /// What an argument of a call that lies in the store takes in the frame: its id, a tag, this.
+    pub const ARGUMENT_BYTES: usize = ObjectId::BYTES + STORED_BYTES;
 }
 
 /// Why there is no value.
@@ -65,6 +68,8 @@ pub enum FailureKind {
     OutOfDisk = 12,
     /// Its owner died before it was computed, and its call cannot run in another process.
     OwnerDied = 13,
+    /// The call could not be handed to its worker: the process is out of memory or of descriptors.
+    NotSent = 14,
 }
 
 impl FailureKind {
@@ -84,6 +89,7 @@ impl FailureKind {
             NodeDied,
             OutOfDisk,
             OwnerDied,
+            NotSent,
         ]
         .into_iter()
         .find(|kind| *kind as u8 == byte)
@@ -105,6 +111,7 @@ impl FailureKind {
             FailureKind::NodeDied => "NodeDiedError",
             FailureKind::OutOfDisk => "OutOfDiskError",
             FailureKind::OwnerDied => "OwnerDiedError",
+            FailureKind::NotSent => "HoploError",
         }
     }
 }
@@ -130,6 +137,9 @@ impl Failure {
     }
 }
 
+/// A stored value in a frame: a tag and the location.
+const STORED_BYTES: usize = 25;
+
 /// A ref's value. `Inline` bytes and stored bytes have the same encoding (the Python codec's).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Value {
@@ -143,7 +153,7 @@ impl Value {
     pub fn frame_bytes(&self) -> usize {
         match self {
             Value::Inline(bytes) => bytes.len() + 5,
-            Value::Stored(_) => 25,
+            Value::Stored(_) => STORED_BYTES,
             Value::Failed(failure) => failure.payload.len() + failure.cause.len() + 10,
         }
     }

@@ -104,7 +104,7 @@ impl Stages {
 
     fn call(&self) -> Call {
         let options = self.options.clone();
-        Call { options, args: VALUE.to_vec(), refs: vec![], nested: vec![] }
+        Call { options, args: VALUE.to_vec(), refs: vec![], nested: vec![], packed: false }
     }
 
     fn submit(&mut self) -> TaskId {

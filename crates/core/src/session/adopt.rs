@@ -93,6 +93,7 @@ impl Session {
             args: view.args.to_vec(),
             refs: ids.clone(),
             nested: nested.copied().collect(),
+            packed: false, // what is packed waits for its refs in the worker now
         };
         let task = self.create_task(call, None, None);
         self.drop_all(now, &ids, effects); // the task counts them now

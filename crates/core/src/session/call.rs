@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use hoplo_base::{FunctionId, ObjectId};
+use hoplo_base::{FunctionId, ObjectId, limits};
+use hoplo_wire::Location;
 use hoplo_wire::node::Shape;
 
 /// What all calls of one remote function (or method) share.
@@ -38,6 +39,27 @@ pub struct Call {
     pub refs: Vec<ObjectId>,
     /// Refs that lie inside argument values: they are passed as refs.
     pub nested: Vec<ObjectId>,
+    /// The arguments are more than a frame takes: they lie in a stored object, `refs[0]`, which holds all other
+    /// refs. Those are only waited for.
+    pub packed: bool,
+}
+
+impl Call {
+    /// Whether so many bytes of arguments and so many refs fit a frame, wherever the refs' values lie.
+    pub fn fits_frame(args_bytes: usize, refs: usize) -> bool {
+        args_bytes + refs * Location::ARGUMENT_BYTES <= limits::CALL_INLINE_BYTES_MAX
+    }
+
+    /// The refs that are named in the frame.
+    pub(super) fn refs_in_frame(&self) -> &[ObjectId] {
+        if self.packed { &self.refs[..1] } else { &self.refs }
+    }
+
+    /// Bytes that values of refs may take in the frame, beyond those of a place in the store.
+    pub(super) fn inline_budget(&self) -> usize {
+        let refs = self.refs_in_frame().len() * Location::ARGUMENT_BYTES;
+        limits::CALL_INLINE_BYTES_MAX.saturating_sub(self.args.len() + refs)
+    }
 }
 
 /// The call was not accepted.

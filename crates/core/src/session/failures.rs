@@ -5,7 +5,7 @@ use hoplo_wire::node::{DeathCause, Obituary, Tell, ToNode};
 use hoplo_wire::{Failure, FailureKind, Value};
 
 use super::results::Origin;
-use super::tasks::{Cancel, Stage, Values};
+use super::tasks::{Cancel, Stage, Task, Values};
 use super::{Effect, Session, cancelled};
 
 impl Session {
@@ -80,6 +80,23 @@ impl Session {
             }
         }
         self.after_revocation(now, worker, !seqs.is_empty(), effects);
+    }
+
+    /// An error of this call alone: its worker takes others.
+    pub(super) fn not_placed(
+        &mut self,
+        now: Instant,
+        worker: ProcessId,
+        seq: u64,
+        failure: &Failure,
+        effects: &mut Vec<Effect>,
+    ) {
+        let placed = |task: &&Task| task.stage == Stage::Placed { worker };
+        let Some(task) = self.tasks.get(&seq).filter(placed) else { return };
+        self.leave_worker(now, worker, seq, task.actor, None);
+        self.set_stage(seq, Stage::Limbo);
+        self.fail_task(now, seq, failure, effects);
+        self.after_revocation(now, worker, true, effects);
     }
 
     fn cancelled_failure(&self, seq: u64) -> Failure {

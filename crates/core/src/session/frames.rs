@@ -1,6 +1,6 @@
 //! What a call looks like in a ring, and what the daemon hears of its arguments before.
 
-use hoplo_base::{Instant, ObjectId, TaskId, limits};
+use hoplo_base::{Instant, ObjectId, TaskId};
 use hoplo_wire::call::{CALL_BACKPRESSURE, CALL_HEADER_BYTES, CallHeader, CallKind, encode_refs};
 use hoplo_wire::object::RefArgument;
 use hoplo_wire::{Location, Value};
@@ -29,9 +29,9 @@ impl Session {
     /// Every object that whoever reads the frame may reach.
     pub(super) fn named_in_frame(&self, seq: u64) -> Vec<ObjectId> {
         let call = &self.tasks[&seq].call;
-        let mut budget = limits::CALL_INLINE_BYTES_MAX.saturating_sub(call.args.len());
-        let mut named = Vec::with_capacity(call.refs.len() + call.nested.len());
-        for object in &call.refs {
+        let (refs, mut budget) = (call.refs_in_frame(), call.inline_budget());
+        let mut named = Vec::with_capacity(refs.len() + call.nested.len());
+        for object in refs {
             match self.inline_argument(*object, &mut budget) {
                 Some(_) => named.extend_from_slice(&self.objects[object].contains),
                 None => named.push(*object),
@@ -47,7 +47,8 @@ impl Session {
         if matches!(value, Value::Stored(_)) {
             return None;
         }
-        *budget = budget.checked_sub(value.frame_bytes() + ObjectId::BYTES)?;
+        let bytes = value.frame_bytes() + ObjectId::BYTES;
+        *budget = budget.checked_sub(bytes.saturating_sub(Location::ARGUMENT_BYTES))?;
         Some(value)
     }
 
@@ -85,7 +86,7 @@ impl Session {
             function: options.function,
             job: self.job,
         };
-        let refs = task.call.refs.len() as u32;
+        let refs = task.call.refs_in_frame().len() as u32;
         let header = header.encode(refs, task.call.args.len(), extra.len());
         Frame { header, args: &task.call.args, extra, refs: &self.scratch }
     }
@@ -98,9 +99,9 @@ impl Session {
             return;
         }
         let mut scratch = std::mem::take(&mut self.scratch);
-        let task = &self.tasks[&seq];
-        let mut budget = limits::CALL_INLINE_BYTES_MAX.saturating_sub(task.call.args.len());
-        for object in &task.call.refs {
+        let call = &self.tasks[&seq].call;
+        let mut budget = call.inline_budget();
+        for object in call.refs_in_frame() {
             let value = match self.inline_argument(*object, &mut budget) {
                 Some(value) => value.clone(),
                 None => match self.value(*object) {

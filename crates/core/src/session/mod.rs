@@ -107,6 +107,12 @@ pub enum Event {
         seqs: Vec<u64>,
         kept: Vec<u64>,
     },
+    /// A call could not be written into its ring, and never will.
+    NotPlaced {
+        worker: ProcessId,
+        seq: u64,
+        failure: Failure,
+    },
     Ready {
         object: ObjectId,
         value: Value,
@@ -142,7 +148,7 @@ pub enum Event {
 /// What the shell is to do, in this order, under the same lock.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Write `Session::frame(seq)` into the call ring of this worker.
+    /// Write `Session::frame(seq)` into the call ring of this worker; if that cannot be, `Event::NotPlaced`.
     Place {
         worker: ProcessId,
         seq: u64,
@@ -277,6 +283,9 @@ impl Session {
             }
             Event::Revoked { worker, seqs, kept } => {
                 self.revoked(now, worker, &seqs, &kept, effects);
+            }
+            Event::NotPlaced { worker, seq, failure } => {
+                self.not_placed(now, worker, seq, &failure, effects);
             }
             Event::Ready { object, value, contains } => {
                 self.object_ready(now, object, value, contains, effects);

@@ -132,7 +132,7 @@ impl Cluster {
             nested.push(fiber.handles[(from as usize + at) % fiber.handles.len()].handle());
         }
         let args = encode_args(submission, fiber.depth + 1, &nested);
-        SessionCall { options: submission.options.clone(), args, refs, nested }
+        SessionCall { options: submission.options.clone(), args, refs, nested, packed: false }
     }
 
     pub(super) fn submit(&mut self, id: ProcessId, fiber: &mut Fiber, submission: &Submission) {

@@ -35,9 +35,10 @@ impl Cluster {
             FailureKind::OutOfDisk => self.plan.disk_failures,
             FailureKind::StoreFull => !self.plan.spill,
             FailureKind::RuntimeEnv => self.plan.fork_failures,
-            FailureKind::OutOfMemory | FailureKind::PendingCallsLimit | FailureKind::NodeDied => {
-                false
-            }
+            FailureKind::OutOfMemory
+            | FailureKind::PendingCallsLimit
+            | FailureKind::NodeDied
+            | FailureKind::NotSent => false,
         };
         assert!(
             legitimate,

@@ -1,6 +1,7 @@
 //! Conversations with the session machine.
 
 mod actors;
+mod arguments;
 mod leases;
 mod references;
 mod streams;
@@ -71,7 +72,7 @@ fn options() -> CallOptions {
 }
 
 fn call(options: CallOptions) -> Call {
-    Call { options: Arc::new(options), args: vec![], refs: vec![], nested: vec![] }
+    Call { options: Arc::new(options), args: vec![], refs: vec![], nested: vec![], packed: false }
 }
 
 fn with_refs(refs: &[ObjectId]) -> Call {

@@ -1,0 +1,53 @@
+//! What fits a frame, what is packed, what cannot be written.
+
+use hoplo_base::limits;
+use hoplo_wire::call::CallView;
+
+use super::*;
+
+fn frame_of(owner: &mut Owner, task: TaskId) -> Vec<u8> {
+    let frame = owner.session.frame(task.seq).expect("it is placed");
+    [&frame.header, frame.args, &frame.extra, frame.refs].concat()
+}
+
+#[test]
+fn a_frame_of_very_many_refs_fits_wherever_their_values_lie() {
+    let most = limits::CALL_INLINE_BYTES_MAX / Location::ARGUMENT_BYTES;
+    assert!(Call::fits_frame(0, most) && !Call::fits_frame(0, most + 1));
+    let mut owner = Owner::new();
+    let large = inline(&vec![7; limits::INLINE_BYTES_MAX]);
+    let mut refs = vec![owner.session.put_inline(large, &[])];
+    refs.extend((1..most).map(|_| owner.put(&[])));
+    let (task, _) = owner.submit(with_refs(&refs));
+    owner.granted(1, W);
+    let bytes = frame_of(&mut owner, task).len();
+    assert!(bytes <= limits::CALL_INLINE_BYTES_MAX + 4096, "{bytes} bytes");
+}
+
+#[test]
+fn packed_arguments_are_named_alone_in_the_frame_and_wait_for_all_they_hold() {
+    let mut owner = Owner::new();
+    let first = owner.task();
+    let packed = owner.put_stored(3, &[first.object(0)]);
+    let (task, _) = owner.submit(Call { packed: true, ..with_refs(&[packed, first.object(0)]) });
+    let effects = owner.granted(1, W);
+    assert!(!effects.contains(&placed(W, task.seq)), "what the arguments hold is not there");
+    let effects = owner.reply(W, first, &[returned(inline(b"v"))]);
+    assert!(effects.contains(&placed(W, task.seq)));
+    let frame = frame_of(&mut owner, task);
+    let refs = CallView::parse(&frame).unwrap().refs().unwrap();
+    assert_eq!(refs.iter().map(|(object, _)| *object).collect::<Vec<_>>(), [packed]);
+}
+
+#[test]
+fn a_call_that_cannot_be_written_fails_alone() {
+    let mut owner = Owner::new();
+    let (task, next) = (owner.task(), owner.task());
+    owner.granted(1, W);
+    let failure = Failure::new(FailureKind::NotSent, "no descriptors are left");
+    let effects = owner.handle(Event::NotPlaced { worker: process(W), seq: task.seq, failure });
+    assert_eq!(owner.kind_of(task.object(0)), FailureKind::NotSent);
+    assert!(effects.contains(&placed(W, next.seq)), "{effects:?}");
+    owner.reply(W, next, &[returned(inline(b"v"))]);
+    assert!(owner.session.is_ready(next.object(0)));
+}
