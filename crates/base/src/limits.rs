@@ -25,6 +25,12 @@ pub const NODE_MESSAGE_BYTES_MAX: usize = 512 * 1024 * 1024;
 /// A node daemon that takes no connection, or does not answer to Hello, within this time is stopped or hangs.
 pub const NODE_ANSWERS: Duration = Duration::from_secs(10);
 
+/// What a process has to say to a daemon that does not read: who would add more waits.
+pub const UNSENT_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Lines for the user that wait to be printed; more are counted.
+pub const WARNINGS_MAX: usize = 1000;
+
 /// Work that an owner keeps queued in one leased worker's ring.
 pub const PIPELINE_WORK: Duration = Duration::from_millis(1);
 

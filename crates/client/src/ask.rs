@@ -1,7 +1,7 @@
 //! Actors and questions to the daemon.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hoplo_base::ActorId;
 use hoplo_core::session::{CreateActor, Effect};
@@ -9,6 +9,7 @@ use hoplo_wire::node::{ActorCreated, KvOperation, ToClient, ToNode};
 use hoplo_wire::{Failure, FailureKind};
 
 use crate::client::Client;
+use crate::wait::SIGNALS;
 use crate::{ActorCreate, FoundActor};
 
 /// The old value (of a get, or of a put that did not overwrite), and the keys (of a listing).
@@ -18,12 +19,19 @@ pub type KvAnswer = (Option<Vec<u8>>, Vec<Vec<u8>>);
 /// daemon that is stopped or stuck.
 const ANSWER_MAX: Duration = Duration::from_secs(60);
 
+/// Asked from time to time by who waits for the daemon, at which signals come: whether it gives up.
+pub type GivesUp<'a> = &'a mut dyn FnMut() -> bool;
+
 impl Client {
     // ---- actors ----
 
     /// The caller owns one reference to the handle (`actor.handle()`), which `add_ref`/`drop_ref` count.
     /// Waits for the daemon only for named actors (no GIL). Err: the name is taken.
-    pub fn create_actor(&self, create: ActorCreate) -> Result<FoundActor, String> {
+    pub fn create_actor(
+        &self,
+        create: ActorCreate,
+        gives_up: GivesUp<'_>,
+    ) -> Result<FoundActor, String> {
         let asks = !create.name.is_empty();
         let mut answer = None;
         let mut request = 0;
@@ -48,8 +56,13 @@ impl Client {
         let actor = self
             .with(|session, now, effects| session.create_actor(now, create.call, record, effects));
         let Some(answer) = answer else { return Ok(FoundActor { actor, handle, dead: None }) };
-        let result = match answer.recv() {
-            Ok(ToClient::ActorCreated { result, .. }) => result,
+        let result = match answer_of(&answer, None, gives_up) {
+            Some(ToClient::ActorCreated { result, .. }) => result,
+            _ if self.gone.get().is_none() => {
+                self.requests.lock().forget(request);
+                self.drop_ref(actor.handle());
+                return Err(format!("{actor} was given up before the daemon knew it"));
+            }
             _ => Err(self.died().text()),
         };
         match result {
@@ -69,10 +82,18 @@ impl Client {
     }
 
     /// Waits for the daemon (no GIL).
-    pub fn lookup_actor(&self, namespace: &str, name: &str) -> Option<FoundActor> {
+    pub fn lookup_actor(
+        &self,
+        namespace: &str,
+        name: &str,
+        gives_up: GivesUp<'_>,
+    ) -> Option<FoundActor> {
         let (namespace, name) = (namespace.to_string(), name.to_string());
-        let answer =
-            self.ask(Some(ANSWER_MAX), |request| ToNode::ActorLookup { request, namespace, name });
+        let answer = self.ask(Some(ANSWER_MAX), gives_up, |request| ToNode::ActorLookup {
+            request,
+            namespace,
+            name,
+        });
         let Some(ToClient::ActorFound { found: Some(found), .. }) = answer else { return None };
         if found.dead.is_none() {
             self.core.lock().session.actor_found(found.actor);
@@ -91,9 +112,16 @@ impl Client {
 
     // ---- asking the daemon (all wait: no GIL) ----
 
-    pub fn query(&self, kind: &str, argument: &str, timeout: Duration) -> Result<String, String> {
+    pub fn query(
+        &self,
+        kind: &str,
+        argument: &str,
+        timeout: Duration,
+        gives_up: GivesUp<'_>,
+    ) -> Result<String, String> {
         let (kind, argument) = (kind.to_string(), argument.to_string());
-        let answer = self.ask(Some(timeout), |request| ToNode::Query { request, kind, argument });
+        let message = |request| ToNode::Query { request, kind, argument };
+        let answer = self.ask(Some(timeout), gives_up, message);
         match answer {
             Some(ToClient::Answer { result, .. }) => result,
             _ if self.gone.get().is_some() => Err(self.died().text()),
@@ -102,10 +130,15 @@ impl Client {
     }
 
     /// The old value (Get, Put without overwrite), or the keys.
-    pub fn kv(&self, namespace: &str, operation: KvOperation) -> Result<KvAnswer, Failure> {
+    pub fn kv(
+        &self,
+        namespace: &str,
+        operation: KvOperation,
+        gives_up: GivesUp<'_>,
+    ) -> Result<KvAnswer, Failure> {
         let namespace = namespace.to_string();
-        let answer =
-            self.ask(Some(ANSWER_MAX), |request| ToNode::Kv { request, namespace, operation });
+        let message = |request| ToNode::Kv { request, namespace, operation };
+        let answer = self.ask(Some(ANSWER_MAX), gives_up, message);
         match answer {
             Some(ToClient::KvAnswer { refused: Some(why), .. }) => {
                 Err(Failure::new(FailureKind::StoreFull, why))
@@ -119,10 +152,11 @@ impl Client {
         self.core.lock().writer.send(&ToNode::Stop);
     }
 
-    /// `None`: the daemon is gone, or the time is up.
+    /// `None`: the daemon is gone, the time is up, or the asker gave up.
     pub(crate) fn ask(
         &self,
         timeout: Option<Duration>,
+        gives_up: GivesUp<'_>,
         message: impl FnOnce(u64) -> ToNode,
     ) -> Option<ToClient> {
         let (request, receiver): (u64, Receiver<ToClient>) = self.requests.lock().open();
@@ -133,21 +167,37 @@ impl Client {
             self.carry_out(core);
             core.writer.send(&message(request));
         }
-        match timeout {
-            None => receiver.recv().ok(),
-            Some(timeout) => match receiver.recv_timeout(timeout) {
-                Ok(answer) => Some(answer),
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                    self.requests.lock().forget(request);
-                    None
-                }
-            },
+        let answer = answer_of(&receiver, timeout, gives_up);
+        if answer.is_none() {
+            self.requests.lock().forget(request);
         }
+        answer
     }
 
     pub(crate) fn died(&self) -> Failure {
         self.gone.get().cloned().unwrap_or_else(|| {
             Failure::new(FailureKind::NodeDied, "the connection to the node daemon is closed")
         })
+    }
+}
+
+/// `None`: nobody will answer, the time is up, or the asker gave up.
+pub(crate) fn answer_of<T>(
+    receiver: &Receiver<T>,
+    timeout: Option<Duration>,
+    gives_up: GivesUp<'_>,
+) -> Option<T> {
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    loop {
+        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        match receiver.recv_timeout(left.map_or(SIGNALS, |left| left.min(SIGNALS))) {
+            Ok(answer) => return Some(answer),
+            Err(RecvTimeoutError::Disconnected) => return None,
+            Err(RecvTimeoutError::Timeout) => {
+                if gives_up() || left.is_some_and(|left| left.is_zero()) {
+                    return None;
+                }
+            }
+        }
     }
 }

@@ -4,6 +4,7 @@ use hoplo_base::{ActorId, FunctionId, ObjectId, TaskId};
 use hoplo_core::session::{Effect, Event, StreamNext as Next};
 use hoplo_wire::node::ToNode;
 
+use crate::ask::{GivesUp, answer_of};
 use crate::client::Client;
 use crate::{Call, StreamLook, StreamNext, SubmitError};
 
@@ -25,10 +26,10 @@ impl Client {
     }
 
     /// The pickled function; waits for the daemon (no GIL). `None`: nobody exported it.
-    pub fn fetch_function(&self, function: FunctionId) -> Option<Vec<u8>> {
+    pub fn fetch_function(&self, function: FunctionId, gives_up: GivesUp<'_>) -> Option<Vec<u8>> {
         let receiver = self.worker.await_function(function);
         self.core.lock().writer.send(&ToNode::Fetch { function });
-        receiver.recv().ok().flatten()
+        answer_of(&receiver, None, gives_up).flatten()
     }
 
     /// Submits a task. The caller owns one reference to each of its `returns` objects
@@ -76,6 +77,7 @@ impl Client {
         self.carry_out(core);
         match next {
             Next::Item(object) => StreamNext::Item(object),
+            Next::Pending if self.is_broken() => StreamNext::End,
             Next::Pending => StreamNext::Pending,
             Next::End => StreamNext::End,
         }

@@ -1,12 +1,14 @@
 //! The client: one per process. What user threads call.
 
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hoplo_base::{Instant as Time, Map, ProcessId, TaskId};
+use hoplo_base::{Instant as Time, Map, ProcessId, TaskId, limits};
 use hoplo_core::session::{Effect, Session};
 use hoplo_shm::{Arena, Segment, SpillFile, Urgency};
 use hoplo_wire::node::{Role, ToClient, ToNode, Welcome};
@@ -14,18 +16,20 @@ use hoplo_wire::{Failure, PROTOCOL_VERSION};
 use parking_lot::Mutex;
 
 use crate::Hooks;
-use crate::daemon::{self, Reader, Requests, Writer};
+use crate::daemon::{self, Reader, Requests};
+use crate::lock::SessionLock;
 use crate::peers::{Outbound, slot_of};
 use crate::spin::Spins;
 use crate::store::Store;
 use crate::work::Worker;
+use crate::writer::{News, Writer};
 
 pub struct Client {
     pub(crate) welcome: Welcome,
     pub(crate) segment: Arc<Segment>,
     pub(crate) arena: Arc<Arena>,
-    /// The session lock.
-    pub(crate) core: Mutex<Core>,
+    pub(crate) core: SessionLock,
+    pub(crate) news: Arc<News>,
     pub(crate) store: Mutex<Store>,
     pub(crate) requests: Mutex<Requests>,
     /// What a worker has beside: other processes' calls.
@@ -36,6 +40,8 @@ pub struct Client {
     pub(crate) is_worker: bool,
     pub(crate) gone: OnceLock<Failure>,
     pub(crate) closing: AtomicBool,
+    /// The session panicked even when it was told that all is over: it is not asked any more.
+    pub(crate) broken: AtomicBool,
     /// The thread that reads the daemon's socket has ended.
     pub(crate) node_ended: Latch,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -84,6 +90,10 @@ pub(crate) struct Core {
     pub(crate) lend_at: Option<Time>,
     /// Callbacks that are due, for the progress thread.
     pub(crate) due: Vec<Callback>,
+    /// Lines for the user, for the progress thread.
+    pub(crate) warnings: Warnings,
+    /// Some thread panicked under the lock.
+    pub(crate) panicked: bool,
     /// Threads that wait for objects here, and drain replies while they do.
     pub(crate) waiters: usize,
     /// What the progress thread is awake for.
@@ -108,6 +118,12 @@ pub(crate) struct Carrying {
 }
 
 pub(crate) type Callback = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+pub(crate) struct Warnings {
+    lines: Vec<String>,
+    dropped: u64,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Progress {
@@ -138,6 +154,7 @@ impl Client {
         hooks: Box<dyn Hooks>,
     ) -> Result<Arc<Client>, ConnectError> {
         let (mut writer, mut reader) = daemon::open(socket)?;
+        let (news, writing) = (writer.news(), writer.socket()?);
         let is_worker = role == Role::Worker;
         writer.send(&ToNode::Hello {
             protocol: PROTOCOL_VERSION,
@@ -168,6 +185,8 @@ impl Client {
             lends: false,
             lend_at: None,
             due: Vec::new(),
+            warnings: Warnings::default(),
+            panicked: false,
             waiters: 0,
             progress: Progress::Idle,
             freed: false,
@@ -180,7 +199,8 @@ impl Client {
             welcome,
             segment,
             arena,
-            core: Mutex::new(core),
+            core: SessionLock::new(core),
+            news,
             store: Mutex::new(store),
             requests: Mutex::default(),
             worker: Worker::default(),
@@ -189,25 +209,49 @@ impl Client {
             is_worker,
             gone: OnceLock::new(),
             closing: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
             node_ended: Latch::default(),
             threads: Mutex::default(),
             start: Instant::now(),
         });
-        client.spawn_threads(reader)?;
+        client.spawn_threads(reader, writing)?;
         Ok(client)
     }
 
-    fn spawn_threads(self: &Arc<Self>, reader: Reader) -> std::io::Result<()> {
-        let (node, progress) = (self.clone(), self.clone());
+    fn spawn_threads(
+        self: &Arc<Self>,
+        mut reader: Reader,
+        writing: UnixStream,
+    ) -> std::io::Result<()> {
+        let (node, progress, writer) = (self.clone(), self.clone(), self.clone());
         let threads = [
             spawn("hoplo-node", move || {
-                node.node_loop(reader);
+                let end = node.watched(|| node.node_loop(&mut reader));
+                node.node_is_gone(end);
                 node.node_ended.open();
             })?,
-            spawn("hoplo-progress", move || progress.progress_loop())?,
+            // What panicked leaves callbacks that are due: it goes on with those.
+            spawn("hoplo-progress", move || {
+                while progress.watched(|| progress.progress_loop()).is_none() {}
+            })?,
+            spawn("hoplo-writer", move || {
+                writer.watched(|| writer.writer_loop(&writing));
+            })?,
         ];
         self.threads.lock().extend(threads);
         Ok(())
+    }
+
+    /// `None`: it panicked, and everybody is told that this client is of no more use.
+    fn watched<R>(&self, run: impl FnOnce() -> R) -> Option<R> {
+        let result = catch_unwind(AssertUnwindSafe(run)).ok();
+        if result.is_none() {
+            self.core.lock().panicked();
+            if self.gone.get().is_some() {
+                self.give_up(); // even that did not help
+            }
+        }
+        result
     }
 
     pub fn welcome(&self) -> &Welcome {
@@ -228,10 +272,12 @@ impl Client {
         {
             let mut core = self.core.lock();
             let core = &mut *core;
-            core.session.flush(&mut core.effects);
-            self.carry_out(core);
-            let counted = ToNode::Counted(core.session.take_counters());
-            core.writer.send(&counted);
+            if !core.panicked {
+                core.session.flush(&mut core.effects);
+                self.carry_out(core);
+                let counted = ToNode::Counted(core.session.take_counters());
+                core.writer.send(&counted);
+            }
             // Before the daemon hears of it: then it silences our bell for the slot's next owner.
             self.own_bell(Urgency::Must);
             core.writer.finish();
@@ -245,7 +291,7 @@ impl Client {
         for thread in std::mem::take(&mut *self.threads.lock()) {
             // A callback may close: a thread cannot join itself.
             if thread.thread().id() != me {
-                thread.join().expect("helper threads do not panic");
+                thread.join().expect("what a helper thread runs is watched");
             }
         }
         self.fire_the_rest();
@@ -256,7 +302,9 @@ impl Client {
         let mut core = self.core.lock();
         let mut callbacks = std::mem::take(&mut core.due);
         callbacks.extend(std::mem::take(&mut core.watches).into_values());
+        let warnings = std::mem::take(&mut core.warnings);
         drop(core);
+        warnings.print(&*self.hooks);
         for callback in callbacks {
             callback();
         }
@@ -278,6 +326,40 @@ impl Client {
         self.carry_out(core);
         self.arm(core);
         result
+    }
+}
+
+impl Core {
+    /// A thread panicked, perhaps in the middle of a change. The socket is closed, and with it everything ends.
+    #[cold]
+    pub(crate) fn panicked(&mut self) {
+        self.panicked = true;
+        self.writer.shutdown();
+    }
+}
+
+impl Warnings {
+    #[cold]
+    pub(crate) fn add(&mut self, line: String) {
+        if self.lines.len() < limits::WARNINGS_MAX {
+            self.lines.push(line);
+        } else {
+            self.dropped += 1;
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// Not under the session lock: who reads it may be slow.
+    pub(crate) fn print(self, hooks: &dyn Hooks) {
+        for line in self.lines {
+            hooks.warn(&line);
+        }
+        if self.dropped > 0 {
+            hooks.warn(&format!("{} more lines like these were dropped", self.dropped));
+        }
     }
 }
 

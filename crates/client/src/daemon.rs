@@ -1,23 +1,17 @@
-//! The unix socket to the node daemon: framing, descriptors, requests that wait for an answer.
+//! What comes from the node daemon: messages with descriptors, answers to requests.
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::Shutdown;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use hoplo_base::limits;
 use hoplo_shm::fds;
 use hoplo_wire::frames::Incoming;
-use hoplo_wire::node::{self, ToClient, ToNode};
+use hoplo_wire::node::{self, ToClient};
 
-/// The writing half. Writes are whole messages, in the order of the calls.
-pub(crate) struct Writer {
-    socket: UnixStream,
-    buffer: Vec<u8>,
-    broken: bool,
-}
+use crate::writer::Writer;
 
 /// The reading half.
 pub(crate) struct Reader {
@@ -40,7 +34,7 @@ pub(crate) fn open(socket: OwnedFd) -> io::Result<(Writer, Reader)> {
     let socket = UnixStream::from(socket);
     socket.set_nonblocking(false)?;
     let reading = socket.try_clone()?;
-    let writer = Writer { socket, buffer: Vec::new(), broken: false };
+    let writer = Writer::new(socket);
     let reader = Reader {
         socket: reading,
         scratch: vec![0; 64 * 1024],
@@ -48,52 +42,6 @@ pub(crate) fn open(socket: OwnedFd) -> io::Result<(Writer, Reader)> {
         fds: Vec::new(),
     };
     Ok((writer, reader))
-}
-
-impl Writer {
-    /// Blocks until the kernel has it. A broken socket is noticed by the reader, too, so errors are kept
-    /// and nothing more is written.
-    pub(crate) fn send(&mut self, message: &ToNode) {
-        self.send_with(message, &[]);
-    }
-
-    pub(crate) fn send_with(&mut self, message: &ToNode, with: &[BorrowedFd<'_>]) {
-        if self.broken {
-            return;
-        }
-        self.buffer.clear();
-        node::encode(message, &mut self.buffer);
-        let mut sent = 0;
-        let mut with = with;
-        while sent < self.buffer.len() {
-            match fds::send(self.socket.as_fd(), &self.buffer[sent..], with) {
-                Ok(bytes) => {
-                    sent += bytes;
-                    with = &[];
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => {
-                    self.broken = true;
-                    return;
-                }
-            }
-        }
-        if self.buffer.capacity() > 1 << 20 {
-            self.buffer = Vec::new();
-        }
-    }
-
-    /// Nothing more will be written; the daemon may still have something to say.
-    pub(crate) fn finish(&mut self) {
-        self.broken = true;
-        let _ = self.socket.shutdown(Shutdown::Write);
-    }
-
-    pub(crate) fn shutdown(&mut self) {
-        self.broken = true;
-        // It may be closed already: then there is nothing to shut down.
-        let _ = self.socket.shutdown(Shutdown::Both);
-    }
 }
 
 impl Reader {
@@ -133,10 +81,13 @@ impl Requests {
         (self.next, receiver)
     }
 
-    pub(crate) fn answer(&mut self, request: u64, message: ToClient) {
-        if let Some(sender) = self.waiting.remove(&request) {
-            // The asker may have given up.
-            let _ = sender.try_send(message);
+    /// Gives it back if nobody waits for it any more.
+    pub(crate) fn answer(&mut self, request: u64, message: ToClient) -> Option<ToClient> {
+        match self.waiting.remove(&request) {
+            Some(asker) => asker.try_send(message).err().map(|error| match error {
+                TrySendError::Full(message) | TrySendError::Disconnected(message) => message,
+            }),
+            None => Some(message),
         }
     }
 

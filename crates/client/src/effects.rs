@@ -1,16 +1,14 @@
 //! What the session decides, carried out: frames into rings, notices to the daemon, room given back.
 
-use std::os::fd::AsFd;
-
 use hoplo_base::{ProcessId, limits};
 use hoplo_core::session::{Effect, Event, Session};
 use hoplo_shm::Urgency;
 use hoplo_wire::node::ToNode;
 use hoplo_wire::{Failure, FailureKind};
 
-use crate::client::{Carrying, Client, Core};
-use crate::daemon::Writer;
+use crate::client::{Carrying, Client, Core, Warnings};
 use crate::peers::{Outbound, Written};
+use crate::writer::Writer;
 
 impl Client {
     /// Effects in order, and those of the events that they lead to.
@@ -51,7 +49,10 @@ impl Client {
                         fired |= callback.is_some();
                         core.due.extend(callback);
                     }
-                    Effect::Warn { line } => self.hooks.warn(&line),
+                    Effect::Warn { line } => {
+                        core.warnings.add(line);
+                        fired = true;
+                    }
                 }
             }
         }
@@ -97,7 +98,7 @@ impl Client {
             Some(known) => known,
             None => match Outbound::create(worker) {
                 Ok((peer, fd)) => {
-                    core.writer.send_with(&ToNode::Connect { to: worker }, &[fd.as_fd()]);
+                    core.writer.send_with(&ToNode::Connect { to: worker }, Some(fd));
                     core.peers.entry(worker).or_insert(peer)
                 }
                 Err(error) => {
@@ -110,7 +111,8 @@ impl Client {
                 }
             },
         };
-        if !peer.overflow.is_empty() {
+        if !peer.overflow.is_empty() || core.writer.is_behind() {
+            core.overflowing += usize::from(peer.overflow.is_empty());
             peer.overflow.push_back(seq);
             return false;
         }
@@ -129,18 +131,18 @@ impl Client {
             Written::Corrupt(why) => {
                 peer.overflow.push_back(seq); // it never took this call: its end will tell
                 core.overflowing += 1;
-                self.kill(&mut core.writer, worker, &why);
+                kill(&mut core.writer, &mut core.warnings, worker, &why);
                 false
             }
         }
     }
 
-    /// Calls that found a ring full are tried again.
+    /// Calls that found a ring full, or the daemon behind (WRITE-1), are tried again.
     pub(crate) fn refill(&self, core: &mut Core) {
-        if core.overflowing == 0 {
+        if core.overflowing == 0 || core.writer.is_behind() {
             return;
         }
-        let Core { session, peers, effects, overflowing, writer, .. } = core;
+        let Core { session, peers, effects, overflowing, writer, warnings, .. } = core;
         for (worker, peer) in peers.iter_mut().filter(|(_, peer)| !peer.overflow.is_empty()) {
             let mut wrote = false;
             while let Some(seq) = peer.overflow.front().copied() {
@@ -149,7 +151,7 @@ impl Client {
                     Written::Gone => {}
                     Written::Full => break,
                     Written::Corrupt(why) => {
-                        self.kill(writer, *worker, &why);
+                        kill(writer, warnings, *worker, &why);
                         break;
                     }
                     Written::TooLarge(why) => self.not_placed(session, *worker, seq, why, effects),
@@ -195,11 +197,11 @@ impl Client {
         let event = Event::Revoked { worker, seqs, kept };
         core.session.handle(self.now(), event, &mut core.effects);
     }
+}
 
-    /// A worker that writes nonsense. Its obituary will tell what becomes of the calls there.
-    #[cold]
-    pub(crate) fn kill(&self, writer: &mut Writer, worker: ProcessId, wrote: &str) {
-        self.hooks.warn(&format!("{worker} wrote bytes that do not parse ({wrote}): it is killed"));
-        writer.send(&ToNode::KillWorker { worker });
-    }
+/// A worker wrote nonsense. Its obituary will tell what becomes of the calls there.
+#[cold]
+pub(crate) fn kill(writer: &mut Writer, warnings: &mut Warnings, worker: ProcessId, wrote: &str) {
+    warnings.add(format!("{worker} wrote bytes that do not parse ({wrote}): it is killed"));
+    writer.send(&ToNode::KillWorker { worker });
 }

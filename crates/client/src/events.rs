@@ -3,9 +3,10 @@
 use hoplo_base::AnyId;
 use hoplo_core::session::Event;
 use hoplo_shm::Urgency;
-use hoplo_wire::node::{Tell, ToClient, ToNode};
+use hoplo_wire::node::{ActorCreated, Tell, ToClient, ToNode};
 use hoplo_wire::{Failure, FailureKind};
 use serde_json::json;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
 use crate::Work;
@@ -14,58 +15,91 @@ use crate::daemon::Reader;
 use crate::peers::Inbound;
 
 impl Client {
-    pub(crate) fn node_loop(&self, mut reader: Reader) {
-        let cause = loop {
+    /// Until the socket ends, and why it did.
+    pub(crate) fn node_loop(&self, reader: &mut Reader) -> std::io::Error {
+        loop {
             let message = match reader.receive() {
                 Ok(message) => message,
-                Err(error) => break error,
+                Err(error) => return error,
             };
-            let result = match message {
-                ToClient::Connected { from } => reader.take_fd().map(|fd| {
+            match message {
+                ToClient::Connected { from } => {
+                    let fd = match reader.take_fd() {
+                        Ok(fd) => fd,
+                        Err(error) => return error,
+                    };
                     match Inbound::open(from, &fd) {
                         Ok(inbound) => self.worker.connect(inbound),
                         Err(error) => self.hooks.warn(&format!("a channel of {from}: {error}")),
                     }
                     self.own_bell(Urgency::Must);
-                }),
-                message => {
-                    self.node_says(message);
-                    Ok(())
                 }
-            };
-            if let Err(error) = result {
-                break error;
+                message => self.node_says(message),
             }
-        };
+        }
+    }
+
+    /// The socket has ended (`None`: a thread of ours panicked): everything that waits fails.
+    pub(crate) fn node_is_gone(&self, end: Option<std::io::Error>) {
         let closing = self.closing.load(Ordering::Acquire);
-        let text = if closing {
-            "hoplo was shut down in this process; call init() again".to_string()
-        } else {
-            format!(
-                "the node daemon is gone ({cause}): it crashed or was stopped; its log is in {}/daemon.log; \
-                 call shutdown() and init() to go on",
-                self.welcome.session_dir
-            )
+        let panicked = self.core.lock().panicked;
+        let text = match end {
+            Some(cause) if !panicked => {
+                let folder = &self.welcome.session_dir;
+                if closing {
+                    "hoplo was shut down in this process; call init() again".to_string()
+                } else {
+                    format!(
+                        "the node daemon is gone ({cause}): it crashed or was stopped; its log is in \
+                         {folder}/daemon.log; call shutdown() and init() to go on"
+                    )
+                }
+            }
+            _ => "hoplo failed in this process, by a mistake of its own that it has written to standard \
+                  error: please report it; call shutdown() and init() to go on"
+                .to_string(),
         };
         let failure = Failure::new(FailureKind::NodeDied, text);
         // Set once, here.
         let _ = self.gone.set(failure.clone());
         self.requests.lock().close();
         self.worker.close();
-        {
+        let ended = catch_unwind(AssertUnwindSafe(|| {
             let mut core = self.core.lock();
             let core = &mut *core;
-            self.drain(core);
             core.writer.shutdown();
+            if !core.panicked {
+                self.drain(core);
+            }
             let event = Event::NodeDied { failure: failure.clone() };
             core.session.handle(self.now(), event, &mut core.effects);
             self.carry_out(core);
             self.arm(core);
+        }));
+        if ended.is_err() {
+            self.give_up();
         }
         self.own_bell(Urgency::Must);
         if self.is_worker && !closing {
             self.hooks.exit(&failure.text());
         }
+    }
+
+    /// The session is beyond use: what waits is woken, and finds `gone`.
+    #[cold]
+    pub(crate) fn give_up(&self) {
+        self.broken.store(true, Ordering::Release); // pairs with the Acquire in `is_broken`
+        let mut core = self.core.lock();
+        let core = &mut *core;
+        core.effects.clear();
+        core.peers.clear();
+        core.overflowing = 0;
+        core.due.extend(std::mem::take(&mut core.watches).into_values());
+    }
+
+    #[cold]
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire) // pairs with the Release in `give_up`
     }
 
     fn node_says(&self, message: ToClient) {
@@ -122,14 +156,14 @@ impl Client {
         match message {
             ToClient::ExtentGranted { request, offset, len, ref slots } => {
                 self.store.lock().grant(offset, len, slots);
-                self.requests.lock().answer(request, message);
+                self.answer(request, message);
             }
             ToClient::FileGranted { request, .. }
             | ToClient::ExtentDenied { request, .. }
             | ToClient::ActorCreated { request, .. }
             | ToClient::ActorFound { request, .. }
             | ToClient::KvAnswer { request, .. }
-            | ToClient::Answer { request, .. } => self.requests.lock().answer(request, message),
+            | ToClient::Answer { request, .. } => self.answer(request, message),
             ToClient::ExtentRecall { bytes } => {
                 let mut core = self.core.lock();
                 let pieces = self.store.lock().recall(bytes);
@@ -184,6 +218,24 @@ impl Client {
             }
             other => self.hooks.warn(&format!("the daemon said {other:?} out of place")),
         }
+    }
+
+    /// An actor that came too late for who asked brought a reference all the same: it goes back.
+    fn answer(&self, request: u64, message: ToClient) {
+        let late = self.requests.lock().answer(request, message);
+        let actor = match late {
+            Some(ToClient::ActorCreated { result: Ok(ActorCreated::Existing(found)), .. }) => {
+                found.actor
+            }
+            Some(ToClient::ActorFound { found: Some(found), .. }) if found.dead.is_none() => {
+                found.actor
+            }
+            _ => return,
+        };
+        self.with(|session, now, effects| {
+            session.actor_found(actor);
+            session.drop_ref(now, actor.handle(), effects);
+        });
     }
 
     fn inspect(&self, kind: &str, argument: &str) -> String {

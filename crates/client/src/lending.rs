@@ -17,8 +17,8 @@ use hoplo_base::{Instant as Time, limits};
 use hoplo_wire::node::ToNode;
 
 use crate::client::{Client, Core};
-use crate::daemon::Writer;
 use crate::work::Worker;
+use crate::writer::Writer;
 
 impl Worker {
     /// Lends the CPU of the running task while a thread of it waits; false if nothing runs here (then

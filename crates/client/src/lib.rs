@@ -1,10 +1,12 @@
 //! What a driver or worker links: the shell around the session machine.
 //!
-//! User threads call the machine directly under one short lock. Two threads help: one reads the
-//! daemon's socket, one (*progress*) drains reply rings when nobody waits in `wait` and runs callbacks.
+//! User threads call the machine directly under one short lock. Three threads help: one reads the
+//! daemon's socket, one writes what that socket did not take at once (`writer`), one (*progress*) drains reply
+//! rings when nobody waits in `wait`, runs callbacks and prints warnings.
 //!
-//! The lock order: the session lock is the innermost; nothing sleeps, runs a callback or calls Python
-//! while it is held.
+//! The lock order: the session lock is the innermost; nothing sleeps, runs a callback, prints or calls Python
+//! while it is held. A thread that panics while it holds it, or that helps, ends the client: everybody who waits
+//! gets an error (`lock`).
 //!
 //! # Budget
 //! Instructions of the hot paths for a small value (x86-64), as `benches/instructions` counts them; `make test`
@@ -32,6 +34,7 @@ mod daemon;
 mod effects;
 mod events;
 mod lending;
+mod lock;
 mod peers;
 mod spin;
 mod store;
@@ -39,8 +42,9 @@ mod turn;
 mod values;
 mod wait;
 mod work;
+mod writer;
 
-pub use ask::KvAnswer;
+pub use ask::{GivesUp, KvAnswer};
 pub use client::{Client, ConnectError};
 pub use hoplo_core::session::{Call, CallOptions, StreamLook, SubmitError};
 pub use hoplo_shm::FileRoom;

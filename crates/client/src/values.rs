@@ -9,6 +9,7 @@ use hoplo_wire::node::{ToClient, ToNode};
 use hoplo_wire::{Failure, FailureKind, Location, Value};
 use parking_lot::Mutex;
 
+use crate::ask::GivesUp;
 use crate::client::Client;
 use crate::store::{Memory, Room};
 use crate::{Content, Pinned};
@@ -29,6 +30,9 @@ pub enum StoreError {
     Denied(Failure),
     #[error("{0}")]
     NodeDied(String),
+    /// A signal came: the asker knows why.
+    #[error("the wait for room in the object store was given up")]
+    GivenUp,
 }
 
 impl Client {
@@ -41,14 +45,19 @@ impl Client {
 
     /// Room in the store. May wait for the daemon: call it without the GIL when `len` is not at hand
     /// (`allocate_warm` never waits).
-    pub fn allocate(self: &Arc<Self>, len: usize) -> Result<Allocation, StoreError> {
+    pub fn allocate(
+        self: &Arc<Self>,
+        len: usize,
+        gives_up: GivesUp<'_>,
+    ) -> Result<Allocation, StoreError> {
         loop {
             if let Some(allocation) = self.allocate_warm(len) {
                 return Ok(allocation);
             }
             let slots = self.store.lock().slots_short();
             let bytes = (len as u64).max(1).next_multiple_of(limits::OBJECT_ALIGN);
-            let answer = self.ask(None, |request| ToNode::ExtentWant { request, bytes, slots });
+            let answer =
+                self.ask(None, gives_up, |request| ToNode::ExtentWant { request, bytes, slots });
             match answer {
                 // The node loop has put it into the store.
                 Some(ToClient::ExtentGranted { .. }) => {}
@@ -58,6 +67,7 @@ impl Client {
                 Some(ToClient::ExtentDenied { failure, .. }) => {
                     return Err(StoreError::Denied(failure));
                 }
+                _ if self.gone.get().is_none() => return Err(StoreError::GivenUp),
                 _ => return Err(StoreError::NodeDied(self.died().text())),
             }
         }
@@ -172,7 +182,10 @@ impl Client {
     /// The content if it is ready and readable here now; never waits. For a borrowed or spilled
     /// object that is not here, `None`: `wait` fetches it.
     pub fn read(self: &Arc<Self>, object: ObjectId) -> Option<Content> {
-        let value = self.core.lock().session.value(object).cloned()?;
+        let value = self.core.lock().session.value(object).cloned();
+        let Some(value) = value else {
+            return self.is_broken().then(|| Content::Failed(self.died()));
+        };
         match value {
             Value::Inline(bytes) => Some(Content::Inline(bytes)),
             Value::Failed(failure) => {

@@ -14,6 +14,7 @@ use hoplo_wire::reply::{ReplyKind, ReplyView};
 
 use crate::Waited;
 use crate::client::{Client, Core, Progress};
+use crate::effects::kill;
 use crate::peers::slot_of;
 use crate::spin::spin;
 
@@ -21,7 +22,7 @@ const LENIENT: Duration = Duration::from_millis(1);
 
 /// A signal that arrives just before the sleep does not end it: the caller looks at its signals at least
 /// this often.
-const SIGNALS: Duration = Duration::from_millis(100);
+pub(crate) const SIGNALS: Duration = Duration::from_millis(100);
 
 impl Client {
     /// Drains replies and waits until `wanted` of the objects are ready (readable with `read`, except
@@ -74,7 +75,8 @@ impl Client {
         let mut core = self.core.lock();
         self.drain(&mut core);
         self.arm(&mut core);
-        objects.iter().map(|object| core.session.is_ready(*object)).collect()
+        let broken = self.is_broken();
+        objects.iter().map(|object| broken || core.session.is_ready(*object)).collect()
     }
 
     /// Waits until `stream_next` is not `Pending`.
@@ -127,7 +129,7 @@ impl Client {
                 }
                 self.carry_out(&mut core);
                 let looks = || spin(bell, rings, &self.spins);
-                if parking_lot::MutexGuard::unlocked(&mut core, looks) || drained > 0 {
+                if core.unlocked(looks) || drained > 0 {
                     spins = true;
                     rings = bell.rings();
                     if deadline.is_none_or(|at| Instant::now() < at) {
@@ -138,7 +140,7 @@ impl Client {
             let kind = if strict { SleepKind::Strict } else { SleepKind::Lenient };
             let sleeper = bell.prepare(kind);
             let drained = self.drain(&mut core);
-            if done(&mut core) {
+            if done(&mut core) || self.is_broken() {
                 break Waited::Ready;
             }
             if drained > 0 && core.waiters > 1 {
@@ -152,7 +154,7 @@ impl Client {
             strict = drained == 0 && (strict || started.elapsed() >= LENIENT);
             let nap = if kind == SleepKind::Lenient { LENIENT } else { SIGNALS };
             let timeout = Some(left.map_or(nap, |left| left.min(nap)));
-            let slept = parking_lot::MutexGuard::unlocked(&mut core, || sleeper.sleep(timeout));
+            let slept = core.unlocked(|| sleeper.sleep(timeout));
             let looks_at_signals = slept == Slept::TimedOut && timeout == Some(SIGNALS);
             if slept == Slept::Interrupted || looks_at_signals {
                 break Waited::Interrupted;
@@ -208,7 +210,7 @@ impl Client {
             }
         }
         for (worker, error) in broken {
-            self.kill(&mut core.writer, worker, &error);
+            kill(&mut core.writer, &mut core.warnings, worker, &error);
         }
         self.refill(core);
         self.carry_out(core);
@@ -256,7 +258,7 @@ impl Client {
                 }
             }
             let now = self.now();
-            {
+            if !self.is_broken() {
                 let core = &mut *core;
                 if core.session.next_deadline().is_some_and(|at| at <= now) {
                     core.session.handle(now, Event::Tick, &mut core.effects);
@@ -266,15 +268,17 @@ impl Client {
                 self.cool_down(core, now);
             }
             let due = std::mem::take(&mut core.due);
-            if !due.is_empty() {
+            if !due.is_empty() || !core.warnings.is_empty() {
+                let warnings = std::mem::take(&mut core.warnings);
                 drop(sleeper);
                 drop(core);
+                warnings.print(&*self.hooks);
                 for callback in due {
                     callback();
                 }
                 continue;
             }
-            core.timer = core.next_timer();
+            core.timer = if self.is_broken() { None } else { core.next_timer() };
             core.progress = self.progress_needed(&core, core.timer);
             let kind_now = match core.progress {
                 Progress::Drain => kind != SleepKind::Idle,
@@ -300,7 +304,7 @@ impl Client {
 impl Client {
     /// `timer`: `core.next_timer()`, which the callers need as well.
     fn progress_needed(&self, core: &Core, timer: Option<Time>) -> Progress {
-        if !core.due.is_empty() {
+        if !core.due.is_empty() || !core.warnings.is_empty() {
             return Progress::Drain;
         }
         let leaving = || core.session.unfinished() > 0 && self.worker.is_leaving();

@@ -251,7 +251,9 @@ impl Client {
         let tokens = returned.iter().any(brings_tokens);
         let order = if tokens { self.order_of_replies(to) } else { None };
         let _turn = order.as_ref().map(|order| order.lock());
-        self.tell_before_reply(to, returned, tokens);
+        if self.tell_before_reply(to, returned, tokens) {
+            self.wait_until_told();
+        }
         let finished = match header.kind {
             ReplyKind::Finished | ReplyKind::StreamEnd => true,
             ReplyKind::Item | ReplyKind::Part => false,
@@ -273,8 +275,9 @@ impl Client {
         }
     }
 
-    /// Also when the caller is gone: then the daemon gives the room of stored results back.
-    fn tell_before_reply(&self, to: ProcessId, returned: &[Returned], tokens: bool) {
+    /// Also when the caller is gone: then the daemon gives the room of stored results back. True: some of what
+    /// was said is not in the socket yet (WRITE-1).
+    fn tell_before_reply(&self, to: ProcessId, returned: &[Returned], tokens: bool) -> bool {
         let mut core = self.core.lock();
         let core = &mut *core;
         if tokens || core.session.owes_daemon() {
@@ -285,6 +288,7 @@ impl Client {
             self.goes_on(core);
             self.arm(core);
         }
+        core.writer.is_behind()
     }
 
     /// The ring for replies to a caller, and whether it has no more calls for us. (The list of callers is

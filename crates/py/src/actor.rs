@@ -113,9 +113,9 @@ impl ActorTemplate {
             call,
         };
         let found = if create.name.is_empty() {
-            session.client.create_actor(create)
+            session.client.create_actor(create, &mut || false)
         } else {
-            py.detach(|| session.client.create_actor(create))
+            python::interruptible(py, |gives_up| session.client.create_actor(create, gives_up))?
         };
         drop(implicit);
         let found = found.map_err(|text| match session.client.daemon_gone() {
@@ -416,7 +416,9 @@ pub(crate) fn get_actor(
 ) -> PyResult<ActorHandle> {
     let session = session::current(py)?;
     let namespace = namespace.unwrap_or_else(|| session.namespace.clone());
-    let found = py.detach(|| session.client.lookup_actor(&namespace, name));
+    let found = python::interruptible(py, |gives_up| {
+        session.client.lookup_actor(&namespace, name, gives_up)
+    })?;
     match (found, session.client.daemon_gone()) {
         (Some(hoplo_client::FoundActor { dead: Some(failure), .. }), _) => {
             Err(errors::raised(py, &failure, None))

@@ -100,6 +100,7 @@ pub(crate) fn encode_args(
     kwargs: Option<&Bound<'_, PyDict>>,
     extras: &Extras,
 ) -> PyResult<EncodedArgs> {
+    session.make_room(args.py())?;
     let implicit = Implicit { session: Arc::clone(session), objects: Vec::new() };
     let mut encoded = EncodedArgs {
         args: Vec::new(),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use hoplo_client::GivesUp;
 use hoplo_wire::Failure;
 use hoplo_wire::node::KvOperation;
 use pyo3::exceptions::PyRuntimeError;
@@ -10,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 
 use crate::errors;
+use crate::python;
 use crate::session::{self, Session};
 
 /// The daemon answers sooner, even if some process does not.
@@ -20,11 +22,11 @@ const ANSWER_MAX: Duration = Duration::from_secs(10);
 #[pyo3(signature = (kind, arg=None))]
 pub(crate) fn query(py: Python<'_>, kind: &str, arg: Option<&str>) -> PyResult<String> {
     let session = session::current(py)?;
-    py.detach(|| session.client.query(kind, arg.unwrap_or(""), ANSWER_MAX)).map_err(|text| {
-        match session.client.daemon_gone() {
-            Some(failure) => errors::raised(py, &failure, None),
-            None => PyRuntimeError::new_err(format!("query {kind:?}: {text}")),
-        }
+    let argument = arg.unwrap_or("");
+    let ask = |gives_up: GivesUp<'_>| session.client.query(kind, argument, ANSWER_MAX, gives_up);
+    python::interruptible(py, ask)?.map_err(|text| match session.client.daemon_gone() {
+        Some(failure) => errors::raised(py, &failure, None),
+        None => PyRuntimeError::new_err(format!("query {kind:?}: {text}")),
     })
 }
 
@@ -71,6 +73,6 @@ pub(crate) fn kv_keys<'py>(py: Python<'py>, prefix: Vec<u8>) -> PyResult<Bound<'
 type Answer = (Option<Vec<u8>>, Vec<Vec<u8>>);
 
 fn kv(py: Python<'_>, session: &Arc<Session>, operation: KvOperation) -> PyResult<Answer> {
-    py.detach(|| session.client.kv(&session.namespace, operation))
-        .map_err(|failure: Failure| errors::raised(py, &failure, None))
+    let ask = |gives_up: GivesUp<'_>| session.client.kv(&session.namespace, operation, gives_up);
+    python::interruptible(py, ask)?.map_err(|failure: Failure| errors::raised(py, &failure, None))
 }

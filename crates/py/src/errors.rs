@@ -60,6 +60,7 @@ pub(crate) fn store_error(py: Python<'_>, error: &StoreError) -> PyErr {
     let name = match error {
         StoreError::Denied(failure) => failure.kind.exception(),
         StoreError::NodeDied(_) => "NodeDiedError",
+        StoreError::GivenUp => "HoploError", // by a signal, whose exception is raised instead
     };
     system_error(py, name, &error.to_string())
 }

@@ -11,7 +11,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::errors;
-use crate::python::Import;
+use crate::python::{self, Import};
 use crate::session::{self, Session};
 use crate::values::{self, collect_contained};
 
@@ -86,6 +86,7 @@ impl Exported {
             .map_err(|error| values::unpicklable(target, &self.name, error))?;
         let pickle = pickle.cast::<PyBytes>()?;
         let bytes = pickle.as_bytes();
+        session.make_room(py)?;
         if bytes.len() < DETACHED_BYTES_MIN {
             return Ok(session.client.export(bytes, &contains));
         }
@@ -112,7 +113,8 @@ pub(crate) fn fetch<'py>(
     if let Some(known) = fetched.get_item(&name)? {
         return Ok(known);
     }
-    let bytes = py.detach(|| session.client.fetch_function(key)).ok_or_else(|| {
+    let bytes = python::interruptible(py, |gives_up| session.client.fetch_function(key, gives_up))?;
+    let bytes = bytes.ok_or_else(|| {
         PyRuntimeError::new_err(format!("{key} was never exported in this session"))
     })?;
     let target = values::load(&PyBytes::new(py, &bytes), None).map_err(|error| {

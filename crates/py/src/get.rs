@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
 use crate::errors;
-use crate::python::Import;
+use crate::python::{self, Import};
 use crate::refs::ObjectRef;
 use crate::session::{self, Session};
 use crate::stream::{self, ObjectRefGenerator};
@@ -91,11 +91,12 @@ pub(crate) fn place(
     session: &Session,
     large: &Large,
 ) -> PyResult<hoplo_client::Allocation> {
+    session.make_room(py)?;
     let allocation = match session.client.allocate_warm(large.len()) {
         Some(allocation) => allocation,
         None => {
             let len = large.len();
-            py.detach(|| session.client.allocate(len))
+            python::interruptible(py, |gives_up| session.client.allocate(len, gives_up))?
                 .map_err(|error| errors::store_error(py, &error))?
         }
     };

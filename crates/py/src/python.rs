@@ -1,6 +1,6 @@
 //! What this module takes from Python: imports made once, and calls without temporary tuples.
 
-use hoplo_client::ConnectError;
+use hoplo_client::{ConnectError, GivesUp};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -35,6 +35,24 @@ pub(crate) fn call<'py, const N: usize>(
         let result =
             ffi::PyObject_Vectorcall(callable.as_ptr(), pointers.as_ptr(), N, std::ptr::null_mut());
         Bound::from_owned_ptr_or_err(callable.py(), result)
+    }
+}
+
+/// Waits for the daemon, detached; a signal whose handler raises ends the wait.
+pub(crate) fn interruptible<R: Send>(
+    py: Python<'_>,
+    wait: impl FnOnce(GivesUp<'_>) -> R + Send,
+) -> PyResult<R> {
+    let mut raised = None;
+    let result = py.detach(|| {
+        wait(&mut || {
+            raised = Python::attach(|py| py.check_signals()).err();
+            raised.is_some()
+        })
+    });
+    match raised {
+        Some(error) => Err(error),
+        None => Ok(result),
     }
 }
 

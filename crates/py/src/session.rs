@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use hoplo_base::ObjectId;
-use hoplo_client::Client;
+use hoplo_client::{Client, Waited};
 use hoplo_wire::node::{JobConfig, RuntimeEnv};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
@@ -93,6 +93,17 @@ impl Session {
             return Err(PyRuntimeError::new_err(
                 "this ref or handle is of a session that was shut down; its object is gone",
             ));
+        }
+        Ok(())
+    }
+
+    /// Waits while the daemon has so much to read that no more should be said to it.
+    #[inline]
+    pub(crate) fn make_room(&self, py: Python<'_>) -> PyResult<()> {
+        while !self.client.has_room() {
+            if py.detach(|| self.client.wait_for_room()) == Waited::Interrupted {
+                py.check_signals()?;
+            }
         }
         Ok(())
     }

@@ -40,6 +40,27 @@ pub struct PeerCredentials {
 /// Sends a prefix of `bytes` (at least one byte), with all of `fds`; returns the prefix's length.
 /// Send the rest without descriptors. `WouldBlock` if the socket is non-blocking and full.
 pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
+    send_by(socket, bytes, fds, SendFlags::NOSIGNAL)
+}
+
+/// As `send`, and never waits: `WouldBlock` if the socket is full, whatever its mode.
+pub fn send_now(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<usize> {
+    send_by(socket, bytes, fds, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
+}
+
+/// Waits until `send_now` takes something, or says what is wrong. May return too early.
+pub fn wait_writable(socket: impl AsFd) {
+    use rustix::event::{PollFd, PollFlags, poll};
+    // Interrupted, or out of memory for a moment: the next send finds out.
+    let _ = poll(&mut [PollFd::new(&socket, PollFlags::OUT)], None);
+}
+
+fn send_by(
+    socket: impl AsFd,
+    bytes: &[u8],
+    fds: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> io::Result<usize> {
     if fds.len() > FDS_PER_SEND || (bytes.is_empty() && !fds.is_empty()) {
         let what = "at most 16 descriptors a send, and at least one byte with them";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
@@ -52,7 +73,7 @@ pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Resu
     }
     let parts = [IoSlice::new(bytes)];
     loop {
-        match rustix::net::sendmsg(&socket, &parts, &mut control, SendFlags::NOSIGNAL) {
+        match rustix::net::sendmsg(&socket, &parts, &mut control, flags) {
             Err(rustix::io::Errno::INTR) => {}
             sent => return Ok(sent?),
         }

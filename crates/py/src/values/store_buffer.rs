@@ -26,6 +26,7 @@ use super::array::Array;
 use super::buffer::fill;
 use super::pickled::{self, Pickled};
 use crate::errors;
+use crate::python;
 use crate::session::{self, Session};
 
 /// The user's bytes start here, a page boundary of the allocation's own.
@@ -74,8 +75,7 @@ pub(crate) fn allocate(py: Python<'_>, nbytes: isize) -> PyResult<StoreBuffer> {
     let whole = len + ROOM_BYTES;
     let allocation = match session.client.allocate_warm(whole) {
         Some(allocation) => allocation,
-        None => py
-            .detach(|| session.client.allocate(whole))
+        None => python::interruptible(py, |gives_up| session.client.allocate(whole, gives_up))?
             .map_err(|error| errors::store_error(py, &error))?,
     };
     let start = allocation.as_mut_ptr() as usize + ROOM_BYTES;

@@ -1,0 +1,66 @@
+//! The session lock, which notices when its holder panics.
+//!
+//! What a panic leaves behind may be half done, so nobody is to go on with it: the socket to the daemon is closed
+//! at once, and the thread that reads it tells everybody who waits (`Client::node_is_gone`).
+
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::client::Core;
+
+pub(crate) struct SessionLock(Mutex<Core>);
+
+pub(crate) struct Locked<'a>(MutexGuard<'a, Core>);
+
+impl SessionLock {
+    pub(crate) fn new(core: Core) -> Self {
+        Self(Mutex::new(core))
+    }
+
+    #[inline]
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        Locked(self.0.lock())
+    }
+}
+
+impl Locked<'_> {
+    /// Gives the lock away meanwhile.
+    pub(crate) fn unlocked<R>(&mut self, act: impl FnOnce() -> R) -> R {
+        MutexGuard::unlocked(&mut self.0, act)
+    }
+
+    pub(crate) fn wait(&mut self, news: &Condvar) {
+        news.wait(&mut self.0);
+    }
+
+    pub(crate) fn wait_for(&mut self, news: &Condvar, time: Duration) {
+        news.wait_for(&mut self.0, time);
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = Core;
+
+    #[inline]
+    fn deref(&self) -> &Core {
+        &self.0
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Core {
+        &mut self.0
+    }
+}
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.panicked();
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! What goes to the node daemon: whole messages, in the order of the calls, and never a wait.
+//!
+//! ```text
+//!   nothing behind --socket full--> behind --the daemon read all of it--> nothing behind
+//!        \------------------------- finish, or the socket breaks ----------------> over
+//! ```
+//! A message goes to the kernel at once, if it takes it without waiting. What it does not take is *behind*: the
+//! writer thread hands it over as the daemon reads, outside of the session lock. So a daemon that is slow, or
+//! stopped, holds up nobody who holds that lock.
+//!
+//! # What waits while something is behind
+//! - WRITE-1: no call is written into a ring, and no reply, since what they mention must have been told before
+//!   (REF-1, REF-3, REF-4). Calls wait with those that found their ring full; who replies waits.
+//! - WRITE-2: at `UNSENT_BYTES_MAX` who submits, puts or exports waits before it takes the lock (`wait_for_room`),
+//!   and looks at its signals. What others say still joins: it is bounded by what there is to be said of objects
+//!   and calls that exist.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hoplo_base::limits;
+use hoplo_shm::fds;
+use hoplo_wire::node::{self, ToNode};
+use parking_lot::Condvar;
+
+use crate::Waited;
+use crate::client::Client;
+use crate::wait::SIGNALS;
+
+pub(crate) struct Writer {
+    socket: UnixStream,
+    /// Encoded messages; those before `sent` are the kernel's. Empty: nothing is behind.
+    bytes: Vec<u8>,
+    sent: usize,
+    /// Descriptors, each with where in `bytes` its message begins.
+    fds: VecDeque<(usize, OwnedFd)>,
+    stage: Stage,
+    news: Arc<News>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Open,
+    /// What is behind is the last.
+    Finishing,
+    Over,
+}
+
+/// What others wait for.
+#[derive(Default)]
+pub(crate) struct News {
+    /// For the writer thread: something is behind, or it is over.
+    fell_behind: Condvar,
+    /// Nothing is behind any more, or less.
+    caught_up: Condvar,
+    /// So much is behind that nobody is to add to it. Written under the session lock; a hint to others.
+    full: AtomicBool,
+}
+
+impl Writer {
+    pub(crate) fn new(socket: UnixStream) -> Self {
+        let (bytes, fds) = (Vec::new(), VecDeque::new());
+        Self { socket, bytes, sent: 0, fds, stage: Stage::Open, news: Arc::default() }
+    }
+
+    /// The same socket once more, to wait for room in it.
+    pub(crate) fn socket(&self) -> io::Result<UnixStream> {
+        self.socket.try_clone()
+    }
+
+    pub(crate) fn news(&self) -> Arc<News> {
+        self.news.clone()
+    }
+
+    /// A broken socket is noticed by the reader, too: nothing more is written.
+    pub(crate) fn send(&mut self, message: &ToNode) {
+        self.send_with(message, None);
+    }
+
+    pub(crate) fn send_with(&mut self, message: &ToNode, with: Option<OwnedFd>) {
+        if self.stage != Stage::Open {
+            return;
+        }
+        let behind = self.is_behind();
+        self.fds.extend(with.map(|fd| (self.bytes.len(), fd)));
+        node::encode(message, &mut self.bytes);
+        if !behind {
+            self.flush();
+            if self.is_behind() {
+                self.news.fell_behind.notify_one();
+            }
+        }
+        if self.is_behind() && self.bytes.len() - self.sent > limits::UNSENT_BYTES_MAX {
+            self.news.full.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Something was not taken by the kernel yet.
+    pub(crate) fn is_behind(&self) -> bool {
+        !self.bytes.is_empty()
+    }
+
+    /// Gives the kernel what it takes now.
+    fn flush(&mut self) {
+        while self.sent < self.bytes.len() {
+            let end = self.bytes.len();
+            // A descriptor rides with the first byte of its message, and of no other.
+            let (until, with) = match self.fds.front() {
+                Some((at, fd)) if *at == self.sent => {
+                    (self.fds.get(1).map_or(end, |(next, _)| *next), Some(fd.as_fd()))
+                }
+                Some((at, _)) => (*at, None),
+                None => (end, None),
+            };
+            let bytes = &self.bytes[self.sent..until];
+            match fds::send_now(&self.socket, bytes, with.as_slice()) {
+                Ok(sent) => {
+                    if with.is_some() {
+                        self.fds.pop_front();
+                    }
+                    self.sent += sent;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return self.compact(),
+                Err(_) => return self.end(),
+            }
+        }
+        self.sent = 0;
+        self.bytes.clear();
+        if self.bytes.capacity() > KEPT_BYTES_MAX {
+            self.bytes = Vec::new();
+        }
+        if self.stage == Stage::Finishing {
+            // It may be broken already: then nothing is left to be said.
+            let _ = self.socket.shutdown(Shutdown::Write);
+            self.end();
+        }
+    }
+
+    /// Forgets what the kernel has, when that is most of it.
+    fn compact(&mut self) {
+        if self.sent > KEPT_BYTES_MAX && self.sent > self.bytes.len() / 2 {
+            self.bytes.drain(..self.sent);
+            self.fds.iter_mut().for_each(|(at, _)| *at -= self.sent);
+            self.sent = 0;
+        }
+        if self.bytes.len() - self.sent <= limits::UNSENT_BYTES_MAX / 2 {
+            self.news.full.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Nothing more will be said but what is behind; the daemon may still have something to say.
+    pub(crate) fn finish(&mut self) {
+        if self.stage == Stage::Open {
+            self.stage = Stage::Finishing;
+            self.flush();
+        }
+    }
+
+    pub(crate) fn shutdown(&mut self) {
+        // It may be closed already: then there is nothing to shut down.
+        let _ = self.socket.shutdown(Shutdown::Both);
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.stage = Stage::Over;
+        self.bytes.clear();
+        self.fds.clear();
+        self.sent = 0;
+        self.news.full.store(false, Ordering::Relaxed);
+        self.news.fell_behind.notify_all();
+        self.news.caught_up.notify_all();
+    }
+}
+
+/// More memory than this is not kept for the next messages.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
+impl Client {
+    /// Hands the daemon what its socket did not take at once.
+    pub(crate) fn writer_loop(&self, socket: &UnixStream) {
+        let mut core = self.core.lock();
+        loop {
+            while !core.writer.is_behind() {
+                if core.writer.stage == Stage::Over {
+                    return;
+                }
+                core.wait(&self.news.fell_behind);
+            }
+            core.unlocked(|| fds::wait_writable(socket));
+            core.writer.flush();
+            if core.writer.is_behind() {
+                continue;
+            }
+            self.news.full.store(false, Ordering::Relaxed);
+            self.news.caught_up.notify_all();
+            let core = &mut *core;
+            self.refill(core); // WRITE-1
+            self.carry_out(core);
+            self.arm(core);
+        }
+    }
+
+    /// WRITE-1: what this process has said to the daemon is in its socket.
+    pub(crate) fn wait_until_told(&self) {
+        let mut core = self.core.lock();
+        while core.writer.is_behind() {
+            core.wait(&self.news.caught_up);
+        }
+    }
+
+    /// Whether more may be said to the daemon: else `wait_for_room` first.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        !self.news.full.load(Ordering::Relaxed)
+    }
+
+    /// Until the daemon has read some of what lies before it (no GIL); not for long: look at signals, and again.
+    pub fn wait_for_room(&self) -> Waited {
+        let mut core = self.core.lock();
+        if !self.has_room() {
+            core.wait_for(&self.news.caught_up, SIGNALS);
+        }
+        if self.has_room() { Waited::Ready } else { Waited::Interrupted }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+
+    fn title(text: &str) -> ToNode {
+        ToNode::Title { title: text.to_string() }
+    }
+
+    #[test]
+    fn a_daemon_that_does_not_read_stops_nobody_and_gets_all_in_order_afterwards() {
+        let (ours, mut theirs) = UnixStream::pair().expect("a pair");
+        let mut writer = Writer::new(ours);
+        let text = "t".repeat(10_000);
+        let mut wanted = Vec::new();
+        for _ in 0..200 {
+            writer.send(&title(&text));
+            node::encode(&title(&text), &mut wanted);
+        }
+        assert!(writer.is_behind(), "two megabytes are more than a socket takes");
+        writer.finish();
+        let mut read = Vec::new();
+        let mut buffer = [0; 4096];
+        while writer.is_behind() {
+            let count = theirs.read(&mut buffer).expect("there is more");
+            read.extend_from_slice(&buffer[..count]);
+            writer.flush();
+        }
+        theirs.read_to_end(&mut read).expect("the end is told");
+        assert_eq!(read, wanted);
+    }
+
+    #[test]
+    fn a_descriptor_stays_with_its_message_when_it_waits() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let mut writer = Writer::new(ours);
+        let text = "t".repeat(10_000);
+        for _ in 0..100 {
+            writer.send(&title(&text));
+        }
+        let before = writer.bytes.len() - writer.sent;
+        assert!(before > 0);
+        for _ in 0..3 {
+            let (one, _) = fds::socketpair().expect("a pair");
+            writer.send_with(&title("with"), Some(one));
+        }
+        let mut buffer = vec![0; 4096];
+        let mut messages = hoplo_wire::frames::Incoming::new(1 << 20);
+        let (mut got, mut with, mut descriptors) = (0, 0, 0);
+        while got < 103 {
+            writer.flush();
+            let received = fds::receive(&theirs, &mut buffer).expect("there is more");
+            messages.add(&buffer[..received.bytes]);
+            descriptors += received.fds.len();
+            while let Some(body) = messages.take().expect("it parses") {
+                let message: ToNode = node::decode(body).expect("it parses");
+                got += 1;
+                with += usize::from(message == title("with"));
+            }
+            assert!(with <= descriptors, "a descriptor comes no later than its message");
+            assert!(descriptors == 0 || got >= 99, "and not before its turn");
+        }
+        assert_eq!((with, descriptors), (3, 3));
+    }
+
+    #[test]
+    fn who_adds_is_told_when_too_much_is_behind() {
+        let (ours, theirs) = UnixStream::pair().expect("a pair");
+        let mut writer = Writer::new(ours);
+        let text = "t".repeat(8 << 20);
+        while !writer.news.full.load(Ordering::Relaxed) {
+            writer.send(&title(&text));
+        }
+        assert!(writer.bytes.len() - writer.sent > limits::UNSENT_BYTES_MAX);
+        drop(theirs);
+        writer.flush();
+        assert!(!writer.is_behind() && !writer.news.full.load(Ordering::Relaxed));
+    }
+}

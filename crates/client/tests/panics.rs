@@ -1,0 +1,126 @@
+//! A panic in a process ends its client with an error for everybody who waits, and never in a wait without end.
+#![allow(clippy::unwrap_used)]
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use hoplo_base::{FunctionId, JobId, NodeId, ObjectId, ProcessId, ResourceSet};
+use hoplo_client::{Call, CallOptions, Client, Content, Hooks, Waited};
+use hoplo_shm::{Arena, Segment, fds};
+use hoplo_wire::FailureKind;
+use hoplo_wire::node::{JobConfig, Role, RuntimeEnv, Shape, ToClient, Welcome, encode};
+
+const ARENA_BYTES: u64 = 64 << 20;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A client of a daemon that greets, and then says nothing. It ends when its client hangs up.
+fn client() -> (Arc<Client>, JoinHandle<()>) {
+    let (ours, theirs) = fds::socketpair().unwrap();
+    let daemon = std::thread::spawn(move || greet(&theirs));
+    let hooks = Box::new(NoHooks);
+    (Client::connect(ours, Role::Driver(JobConfig::default()), hooks).unwrap(), daemon)
+}
+
+fn greet(socket: &OwnedFd) {
+    let (_, segment) = Segment::create().unwrap();
+    let arena = Arena::create(ARENA_BYTES).unwrap();
+    let welcome = ToClient::Welcome(Welcome {
+        process: ProcessId(1 << 40 | 1 << 16 | 1),
+        node: NodeId(1),
+        job: JobId(1),
+        arena_bytes: ARENA_BYTES,
+        session_dir: String::new(),
+        config: JobConfig::default(),
+        slots: Vec::new(),
+        resources: ResourceSet::new(),
+    });
+    let mut bytes = Vec::new();
+    encode(&welcome, &mut bytes);
+    fds::send(socket, &bytes, &[segment.as_fd(), arena.as_fd()]).unwrap();
+    let mut buffer = [0; 4096];
+    while fds::receive(socket, &mut buffer).is_ok_and(|received| received.bytes > 0) {}
+}
+
+/// The result of a task that no worker will ever run.
+fn pending(client: &Client) -> ObjectId {
+    let shape = Shape { resources: ResourceSet::new(), env: RuntimeEnv::default() };
+    let options = CallOptions {
+        function: FunctionId([1; 16]),
+        name: Arc::from("f"),
+        shape: Arc::new(shape),
+        returns: 1,
+        flags: 0,
+        max_retries: 0,
+        max_calls: 0,
+        stream_ahead: 0,
+        max_pending_calls: 0,
+    };
+    let options = Arc::new(options);
+    client
+        .submit(Call { options, args: vec![], refs: vec![], nested: vec![], packed: false })
+        .object(0)
+}
+
+/// Waits in another thread; gives the text of the failure that ended the wait.
+fn waits(client: &Arc<Client>, object: ObjectId) -> impl FnOnce() -> String + use<> {
+    let (ended, end) = sync_channel(1);
+    let client = client.clone();
+    std::thread::spawn(move || {
+        while client.wait(&[object], 1, None) != Waited::Ready {}
+        let Some(Content::Failed(failure)) = client.read(object) else { panic!("a value?") };
+        assert_eq!(failure.kind, FailureKind::NodeDied);
+        ended.send(failure.text()).unwrap();
+    });
+    move || end.recv_timeout(PATIENCE).expect("the wait ends")
+}
+
+fn all_ends(client: Arc<Client>, daemon: JoinHandle<()>, end: impl FnOnce() -> String) {
+    assert!(end().contains("mistake of its own"));
+    assert!(client.daemon_gone().is_some());
+    // Who comes later is told as well.
+    let later = pending(&client);
+    assert!(waits(&client, later)().contains("mistake of its own"));
+    client.close();
+    daemon.join().unwrap();
+}
+
+#[test]
+fn a_panic_under_the_session_lock_left_everybody_else_waiting() {
+    let (client, daemon) = client();
+    let object = pending(&client);
+    let end = waits(&client, object);
+    let (wrong, other) = (client.clone(), pending(&client));
+    // Dropped once too often: an assertion of the session.
+    let panicked = std::thread::spawn(move || (0..3).for_each(|_| wrong.drop_ref(other))).join();
+    assert!(panicked.is_err());
+    all_ends(client, daemon, end);
+}
+
+#[test]
+fn a_panic_in_a_helper_thread_left_everybody_waiting() {
+    let (client, daemon) = client();
+    let object = pending(&client);
+    let end = waits(&client, object);
+    let ready = client.put(b"value", &[]);
+    client.on_ready(ready, Box::new(|| panic!("a callback fails")));
+    all_ends(client, daemon, end);
+}
+
+struct NoHooks;
+
+impl Hooks for NoHooks {
+    fn output(&self, _: u32, _: &str, _: bool, _: &[String]) {}
+
+    fn cancel(&self, _: hoplo_base::TaskId) {}
+
+    fn warn(&self, _: &str) {}
+
+    fn exit(&self, _: &str) {}
+
+    fn inspect(&self, _: &str, _: &str) -> Option<String> {
+        None
+    }
+}
