@@ -1,9 +1,10 @@
 //! One connection: a non-blocking socket, TLS if it is TCP, frames both ways.
 
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use hoplo_wire::frames::{Incoming, KEPT_BYTES_MAX, TooLong};
+use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 use crate::name::Name;
 use crate::protocol::{Malformed, Protocol};
@@ -16,11 +17,8 @@ pub(crate) struct Link {
     inbox: Incoming,
     /// Frames, before TLS.
     outbox: Vec<u8>,
-    /// Bytes of the outbox that went on.
+    /// Bytes of the outbox that went on: to the socket, or to TLS, which keeps one piece until the socket takes it.
     passed: usize,
-    /// What TLS made of them.
-    sealed: Vec<u8>,
-    sent: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +52,6 @@ impl Link {
             inbox: Incoming::new(frame_bytes_max),
             outbox: Vec::new(),
             passed: 0,
-            sealed: Vec::new(),
-            sent: 0,
         }
     }
 
@@ -105,19 +101,24 @@ impl Link {
     /// Sends what the socket takes; whether everything is out.
     pub(crate) fn flush(&mut self) -> io::Result<bool> {
         loop {
-            self.seal()?;
-            let (out, sent) = match &self.tls {
-                None => (&self.outbox, &mut self.passed),
-                Some(_) => (&self.sealed, &mut self.sent),
+            let rest = &self.outbox[self.passed..];
+            let passed = match &mut self.tls {
+                Some(tls) if tls.wants_write() => {
+                    tls.write_tls(&mut ToSocket(&self.socket)).map(|_| 0)
+                }
+                _ if rest.is_empty() => break,
+                None => ToSocket(&self.socket).write(rest),
+                Some(tls) => match tls.writer().write(rest) {
+                    // What TLS does not take yet goes with the end of its handshake.
+                    Ok(0) => break,
+                    other => other,
+                },
             };
-            if *sent == out.len() {
-                break;
-            }
-            match rustix::net::send(&self.socket, &out[*sent..], rustix::net::SendFlags::NOSIGNAL) {
-                Ok(bytes) => *sent += bytes,
-                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
-                Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
+            match passed {
+                Ok(bytes) => self.passed += bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
         if self.passed == self.outbox.len() {
@@ -125,7 +126,6 @@ impl Link {
             self.outbox.shrink_to(KEPT_BYTES_MAX);
             self.passed = 0;
         }
-        // What TLS does not take yet goes with the end of its handshake.
         Ok(true)
     }
 
@@ -141,26 +141,26 @@ impl Link {
         tls::holder_of(shown.ok_or("the peer shows no certificate")?).map(Some)
     }
 
-    /// Bytes that wait for the peer to read.
+    /// Bytes that wait for the peer to read; but for the piece that TLS has.
     pub(crate) fn unsent_bytes(&self) -> usize {
-        self.outbox.len() - self.passed + self.sealed.len() - self.sent
+        self.outbox.len() - self.passed
+    }
+}
+
+/// Records go from TLS to the socket, and nowhere in between.
+struct ToSocket<'a>(&'a OwnedFd);
+
+impl Write for ToSocket<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Ok(rustix::net::send(self.0, bytes, SendFlags::NOSIGNAL)?)
     }
 
-    /// Moves from the outbox through TLS, a piece at a time.
-    fn seal(&mut self) -> io::Result<()> {
-        let Some(tls) = &mut self.tls else { return Ok(()) };
-        if self.sent < self.sealed.len() {
-            return Ok(());
-        }
-        self.sealed.clear();
-        self.sealed.shrink_to(KEPT_BYTES_MAX);
-        self.sent = 0;
-        if self.passed < self.outbox.len() {
-            self.passed += tls.writer().write(&self.outbox[self.passed..])?;
-        }
-        while tls.wants_write() {
-            tls.write_tls(&mut self.sealed)?;
-        }
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut nothing = SendAncillaryBuffer::default();
+        Ok(rustix::net::sendmsg(self.0, parts, &mut nothing, SendFlags::NOSIGNAL)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
