@@ -59,9 +59,8 @@ fn pending(client: &Client) -> ObjectId {
         max_pending_calls: 0,
     };
     let options = Arc::new(options);
-    client
-        .submit(Call { options, args: vec![], refs: vec![], nested: vec![], packed: false })
-        .object(0)
+    let call = Call { options, args: vec![], refs: vec![], nested: vec![], packed: false };
+    client.submit(call, None).object(0)
 }
 
 /// Waits in another thread; gives the text of the failure that ended the wait.

@@ -66,7 +66,7 @@ impl Stages {
         });
         let actor_id = ActorId(TaskId { owner: node::ACTOR, seq: 1 });
         driver.add_ref(actor_id.handle());
-        drop(driver.allocate(1).unwrap()); // from now on there is room
+        drop(driver.allocate(1, &mut || false).unwrap()); // from now on there is room
         let mut stages = Stages { caller, callee, driver, worker, actor, options, actor_id };
         // The first calls wait for a lease, for the actor, and to be joined.
         let task = stages.submit();
