@@ -44,6 +44,7 @@ pub enum Place {
 
 /// Runs a daemon until it is stopped.
 pub fn run(options: Options, place: Place) -> ExitCode {
+    hoplo_shm::signals::reset();
     if place == Place::Background {
         // Ctrl-C in the driver's terminal is not for us. Fails if we lead a session already.
         let _ = rustix::process::setsid();

@@ -57,6 +57,8 @@ pub mod futex;
 #[cfg(not(loom))]
 mod mapping;
 #[cfg(not(loom))]
+pub mod signals;
+#[cfg(not(loom))]
 mod spill;
 
 pub use doorbell::{Doorbell, SleepKind, Sleeper, Slept, Urgency};
