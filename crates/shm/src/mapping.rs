@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
+use rustix::process::Resource;
 
 /// Why a shared file could not be made or mapped. Trying again does not help, except that `Os`
 /// may be a shortage (`EMFILE`, `ENOMEM`) that passes.
@@ -19,6 +20,13 @@ pub enum MapError {
     /// The operating system refused.
     #[error("shared memory: {0}")]
     Os(#[from] io::Error),
+    /// There are no addresses left for so many bytes. Trying again does not help.
+    #[error(
+        "shared memory: {bytes} bytes of addresses are more than this process may have ({limit} bytes, RLIMIT_AS): raise \
+         the limit (`ulimit -v unlimited`), or set a smaller object_store_memory, which takes several times its \
+         size in addresses"
+    )]
+    NoAddresses { bytes: u64, limit: u64 },
     /// Not a file of this kind: its first eight bytes are not ours.
     #[error("not a hoplo {kind}: magic is {found:#x}")]
     BadMagic { kind: &'static str, found: u64 },
@@ -55,7 +63,8 @@ impl MapError {
                         | rustix::io::Errno::AGAIN
                 )
             ),
-            MapError::BadMagic { .. }
+            MapError::NoAddresses { .. }
+            | MapError::BadMagic { .. }
             | MapError::BadVersion { .. }
             | MapError::TooShort { .. }
             | MapError::NotSealed
@@ -133,8 +142,15 @@ impl Mapping {
                 MapFlags::SHARED | MapFlags::NORESERVE,
                 &fd,
                 offset,
-            )?
+            )
         };
+        let base =
+            base.map_err(|errno| match rustix::process::getrlimit(Resource::As).current {
+                Some(limit) if errno == rustix::io::Errno::NOMEM => {
+                    MapError::NoAddresses { bytes, limit }
+                }
+                Some(_) | None => errno.into(),
+            })?;
         let base = NonNull::new(base.cast()).expect("mmap without a fixed address is never null");
         Ok(Mapping { base, bytes: length })
     }
