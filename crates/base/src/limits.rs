@@ -19,11 +19,27 @@ pub const PACKED_ARGUMENT_BYTES_MAX: usize = 4 * 1024;
 /// Capacity of a call ring and of a reply ring, bytes. A frame takes at most half of it.
 pub const RING_BYTES: usize = 256 * 1024;
 
-/// One message on the unix socket to the node daemon (function exports are the largest).
+/// One message on the unix socket between a driver or worker and the node daemon (function exports are the largest).
 pub const NODE_MESSAGE_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+/// The first message on such a socket: until it came, nobody knows who is at the other end.
+pub const HELLO_BYTES_MAX: usize = 4 * 1024;
+
+/// What a driver tells about its program: paths to import from and its runtime environment. They go into one message to
+/// the zygote.
+pub const JOB_BYTES_MAX: usize = 768 * 1024;
+
+/// The daemon's answer to the greeting. A worker's has its job inside.
+pub const WELCOME_BYTES_MAX: usize = 1024 * 1024;
+
+/// One message of the `hoplo` command to the daemon.
+pub const TOOL_MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
 /// A node daemon that takes no connection, or does not answer to Hello, within this time is stopped or hangs.
 pub const NODE_ANSWERS: Duration = Duration::from_secs(10);
+
+/// The same for one that is to start.
+pub const NODE_STARTS: Duration = Duration::from_secs(60);
 
 /// What a process has to say to a daemon that does not read: who would add more waits.
 pub const UNSENT_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -128,6 +144,7 @@ pub const STORY_LINE_BYTES_MAX: usize = 240;
 const _: () = assert!(INLINE_BYTES_MAX + 20 * INLINE_REFS_MAX + 4096 <= RING_BYTES / 2);
 const _: () = assert!(CALL_INLINE_BYTES_MAX + 4096 <= RING_BYTES / 2);
 const _: () = assert!(PROCESSES_MAX <= 1 << 16);
+const _: () = assert!(JOB_BYTES_MAX + 16 * SLOTS_GRANT as usize + 64 * 1024 <= WELCOME_BYTES_MAX);
 const _: () = assert!(EXTENT_BYTES_MIN.is_multiple_of(4096) && OBJECT_ALIGN == 64);
 
 /// Replica processes tell coordinators so often that they live.

@@ -10,13 +10,15 @@ use std::time::{Duration, Instant};
 
 use hoplo_base::{Instant as Time, Map, ProcessId, TaskId, limits};
 use hoplo_core::session::{Effect, Session};
+use hoplo_folders::{JoinError, Wait};
 use hoplo_shm::{Arena, Segment, SpillFile, Urgency};
-use hoplo_wire::node::{Role, ToClient, ToNode, Welcome};
-use hoplo_wire::{Failure, PROTOCOL_VERSION};
+use hoplo_wire::Failure;
+use hoplo_wire::node::{JobConfig, Role, ToNode, Welcome};
 use parking_lot::Mutex;
 
 use crate::Hooks;
 use crate::daemon::{self, Reader, Requests};
+use crate::greet::{self, Greeted};
 use crate::lock::SessionLock;
 use crate::peers::{Outbound, slot_of};
 use crate::spin::Spins;
@@ -139,7 +141,20 @@ pub(crate) enum Progress {
 pub enum ConnectError {
     #[error("the node daemon refused: {0}")]
     Refused(String),
-    #[error("the node daemon does not answer: {0}")]
+    #[error(
+        "the process at the other end has closed the connection: it is no node daemon, or ends"
+    )]
+    Closed,
+    /// It does not answer, or nobody waits any more.
+    #[error("{0}")]
+    Join(#[from] JoinError),
+    #[error(
+        "the paths in sys.path and the runtime environment of this program take {bytes} bytes together, more than {}: \
+         pass large values as arguments",
+        limits::JOB_BYTES_MAX
+    )]
+    JobTooLarge { bytes: usize },
+    #[error("the connection to the node daemon failed: {0}")]
     Io(#[from] std::io::Error),
 }
 
@@ -147,26 +162,19 @@ pub enum ConnectError {
 const CLOSE_MAX: Duration = Duration::from_secs(2);
 
 impl Client {
-    /// Says Hello on a connected unix socket and waits for the Welcome. Starts the helper threads.
+    /// Says Hello on a connected unix socket and waits for the Welcome. Starts the helper threads. A driver tells
+    /// its `job`.
     pub fn connect(
         socket: OwnedFd,
         role: Role,
+        job: Option<JobConfig>,
         hooks: Box<dyn Hooks>,
+        wait: &mut Wait<'_>,
     ) -> Result<Arc<Client>, ConnectError> {
-        let (mut writer, mut reader) = daemon::open(socket)?;
-        let (news, writing) = (writer.news(), writer.socket()?);
         let is_worker = role == Role::Worker;
-        writer.send(&ToNode::Hello {
-            protocol: PROTOCOL_VERSION,
-            version: env!("CARGO_PKG_VERSION").to_string(),
-            pid: std::process::id(),
-            role,
-        });
-        let welcome = match reader.receive()? {
-            ToClient::Welcome(welcome) => welcome,
-            ToClient::Refused { reason } => return Err(ConnectError::Refused(reason)),
-            other => return Err(ConnectError::Refused(format!("unexpected answer {other:?}"))),
-        };
+        let Greeted { welcome, incoming, fds } = greet::greet(&socket, role, job, wait)?;
+        let (writer, mut reader) = daemon::open(socket, incoming, fds)?;
+        let (news, writing) = (writer.news(), writer.socket()?);
         let segment = Segment::open(reader.take_fd()?).map_err(std::io::Error::other)?;
         let arena =
             Arena::open(reader.take_fd()?, welcome.arena_bytes).map_err(std::io::Error::other)?;

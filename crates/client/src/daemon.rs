@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
-use hoplo_base::limits;
 use hoplo_shm::fds;
 use hoplo_wire::frames::Incoming;
 use hoplo_wire::node::{self, ToClient};
@@ -30,17 +29,17 @@ pub(crate) struct Requests {
     closed: bool,
 }
 
-pub(crate) fn open(socket: OwnedFd) -> io::Result<(Writer, Reader)> {
+/// Goes on behind the greeting.
+pub(crate) fn open(
+    socket: OwnedFd,
+    incoming: Incoming,
+    fds: Vec<OwnedFd>,
+) -> io::Result<(Writer, Reader)> {
     let socket = UnixStream::from(socket);
     socket.set_nonblocking(false)?;
     let reading = socket.try_clone()?;
     let writer = Writer::new(socket);
-    let reader = Reader {
-        socket: reading,
-        scratch: vec![0; 64 * 1024],
-        incoming: Incoming::new(limits::NODE_MESSAGE_BYTES_MAX),
-        fds: Vec::new(),
-    };
+    let reader = Reader { socket: reading, scratch: vec![0; 64 * 1024], incoming, fds };
     Ok((writer, reader))
 }
 

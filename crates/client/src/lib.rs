@@ -33,6 +33,7 @@ mod client;
 mod daemon;
 mod effects;
 mod events;
+mod greet;
 mod lending;
 mod lock;
 mod peers;

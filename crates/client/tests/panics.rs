@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use hoplo_base::{FunctionId, JobId, NodeId, ObjectId, ProcessId, ResourceSet};
 use hoplo_client::{Call, CallOptions, Client, Content, Hooks, Waited};
+use hoplo_folders::Wait;
 use hoplo_shm::{Arena, Segment, fds};
 use hoplo_wire::FailureKind;
 use hoplo_wire::node::{JobConfig, Role, RuntimeEnv, Shape, ToClient, Welcome, encode};
@@ -21,7 +22,8 @@ fn client() -> (Arc<Client>, JoinHandle<()>) {
     let (ours, theirs) = fds::socketpair().unwrap();
     let daemon = std::thread::spawn(move || greet(&theirs));
     let hooks = Box::new(NoHooks);
-    (Client::connect(ours, Role::Driver(JobConfig::default()), hooks).unwrap(), daemon)
+    let (job, mut wait) = (Some(JobConfig::default()), Wait::at_most(PATIENCE));
+    (Client::connect(ours, Role::Driver, job, hooks, &mut wait).unwrap(), daemon)
 }
 
 fn greet(socket: &OwnedFd) {
@@ -39,7 +41,8 @@ fn greet(socket: &OwnedFd) {
     });
     let mut bytes = Vec::new();
     encode(&welcome, &mut bytes);
-    fds::send(socket, &bytes, &[segment.as_fd(), arena.as_fd()]).unwrap();
+    // Any file does for that of spilled objects: nothing is read from it.
+    fds::send(socket, &bytes, &[segment.as_fd(), arena.as_fd(), segment.as_fd()]).unwrap();
     let mut buffer = [0; 4096];
     while fds::receive(socket, &mut buffer).is_ok_and(|received| received.bytes > 0) {}
 }

@@ -23,6 +23,8 @@ pub struct Wait<'a> {
     since: Instant,
     most: Option<Duration>,
     wanted: Option<&'a mut (dyn FnMut() -> bool + Send)>,
+    /// Of the daemon; 0 while it is not known.
+    pub pid: u32,
 }
 
 /// A connection to a daemon of our user. It does not block.
@@ -73,12 +75,12 @@ fn pid_of(pid: &u32, before: &str, after: &str) -> String {
 
 impl<'a> Wait<'a> {
     pub fn at_most(most: Duration) -> Self {
-        Self { since: Instant::now(), most: Some(most), wanted: None }
+        Self { since: Instant::now(), most: Some(most), wanted: None, pid: 0 }
     }
 
     /// As long as the other end lives.
     pub fn for_ever() -> Self {
-        Self { since: Instant::now(), most: None, wanted: None }
+        Self { since: Instant::now(), most: None, wanted: None, pid: 0 }
     }
 
     /// As long as a daemon that is not busy takes at the most, and as long as `wanted` says so.
@@ -86,15 +88,20 @@ impl<'a> Wait<'a> {
         Self { wanted: Some(wanted), ..Self::at_most(limits::NODE_ANSWERS) }
     }
 
+    /// The same for a daemon of our own, that is to start.
+    pub fn for_start(wanted: &'a mut (dyn FnMut() -> bool + Send)) -> Self {
+        Self { wanted: Some(wanted), ..Self::at_most(limits::NODE_STARTS) }
+    }
+
     /// How long to sleep until the next look; an error when the wait is over.
-    pub fn next(&mut self, pid: u32) -> Result<Option<Duration>, JoinError> {
+    pub fn pause(&mut self) -> Result<Option<Duration>, JoinError> {
         if self.wanted.as_mut().is_some_and(|wanted| !wanted()) {
             return Err(JoinError::Interrupted);
         }
         let Some(most) = self.most else { return Ok(self.wanted.is_some().then_some(LOOK)) };
         match most.checked_sub(self.since.elapsed()) {
             Some(left) => Ok(Some(if self.wanted.is_some() { left.min(LOOK) } else { left })),
-            None => Err(JoinError::Silent(Silent { pid, waited: most })),
+            None => Err(JoinError::Silent(Silent { pid: self.pid, waited: most })),
         }
     }
 }
@@ -128,7 +135,7 @@ pub(crate) fn connect(
             Ok(()) => break,
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => {
-                let pause = wait.next(0)?.unwrap_or(LOOK);
+                let pause = wait.pause()?.unwrap_or(LOOK);
                 std::thread::sleep(pause.min(LOOK));
             }
             Err(errno) => return Err(io::Error::from(errno).into()),
@@ -139,6 +146,7 @@ pub(crate) fn connect(
     if peer.uid.as_raw() != me() {
         return Err(JoinError::Stranger { pid, uid: peer.uid.as_raw() });
     }
+    wait.pid = pid;
     Ok(Joined { socket, pid })
 }
 

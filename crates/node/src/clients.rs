@@ -6,7 +6,9 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use hoplo_base::ProcessId;
-use hoplo_base::limits::{NODE_MESSAGE_BYTES_MAX, PROCESSES_MAX};
+use hoplo_base::limits::{
+    HELLO_BYTES_MAX, JOB_BYTES_MAX, NODE_MESSAGE_BYTES_MAX, PROCESSES_MAX, TOOL_MESSAGE_BYTES_MAX,
+};
 use hoplo_core::node::{Event, Kind};
 use hoplo_shm::fds;
 use hoplo_wire::node::{ToClient, ToNode, decode, encode};
@@ -45,6 +47,8 @@ struct Connection {
 enum Peer {
     /// Has not said hello; its pid by the kernel's word, 0 where it has none.
     Stranger { pid: u32 },
+    /// A driver that has not told its job.
+    Jobless { pid: u32 },
     /// A worker's is its own before it says hello.
     Process(ProcessId),
 }
@@ -65,7 +69,13 @@ impl Daemon {
 
     fn connect(&mut self, socket: OwnedFd, peer: Peer) -> io::Result<u64> {
         let number = self.connections.last + 1;
-        let stream = Stream::new(socket, NODE_MESSAGE_BYTES_MAX)?;
+        let frame_bytes_max = match peer {
+            Peer::Stranger { .. } => HELLO_BYTES_MAX,
+            Peer::Jobless { .. } => JOB_BYTES_MAX,
+            // We made its socket and gave it to the zygote.
+            Peer::Process(_) => NODE_MESSAGE_BYTES_MAX,
+        };
+        let stream = Stream::new(socket, frame_bytes_max)?;
         self.poller.add(&stream, Source::Connection(number))?;
         self.connections.last = number;
         let connection = Connection { stream, peer, wants_writing: false, closing: false };
@@ -121,6 +131,7 @@ impl Daemon {
                     self.connections.hand = fd;
                     self.handle(match peer {
                         Peer::Stranger { pid } => Event::Knocked { stranger: number, pid, message },
+                        Peer::Jobless { pid } => Event::Told { stranger: number, pid, message },
                         Peer::Process(from) => Event::Heard { from, message },
                     });
                     // Where nobody took it, it goes.
@@ -137,7 +148,7 @@ impl Daemon {
     fn broke(&mut self, number: u64, what: &str) {
         let Some(connection) = self.connections.by_number.get(&number) else { return };
         match connection.peer {
-            Peer::Stranger { .. } => {
+            Peer::Stranger { .. } | Peer::Jobless { .. } => {
                 self.violations += 1;
                 journal::log(format_args!("a stranger {what}: its connection is dropped"));
                 self.hang_up(number);
@@ -148,9 +159,19 @@ impl Daemon {
         }
     }
 
-    pub(crate) fn connection_is_of(&mut self, number: u64, id: ProcessId) {
-        let connection = self.connections.by_number.get_mut(&number);
-        connection.expect("it speaks").peer = Peer::Process(id);
+    pub(crate) fn introduced(&mut self, number: u64, pid: u32) {
+        let connection = self.connections.by_number.get_mut(&number).expect("it speaks");
+        connection.peer = Peer::Jobless { pid };
+        connection.stream.allow(JOB_BYTES_MAX);
+    }
+
+    pub(crate) fn connection_is_of(&mut self, number: u64, id: ProcessId, kind: Kind) {
+        let connection = self.connections.by_number.get_mut(&number).expect("it speaks");
+        connection.peer = Peer::Process(id);
+        connection.stream.allow(match kind {
+            Kind::Driver | Kind::Worker => NODE_MESSAGE_BYTES_MAX,
+            Kind::Tool => TOOL_MESSAGE_BYTES_MAX,
+        });
         self.connections.by_process.insert(id, number);
     }
 

@@ -11,7 +11,10 @@ impl Daemon {
     pub(crate) fn carry_out(&mut self, effect: Effect) {
         match effect {
             Effect::Send { to, message } => self.send(to, &message),
-            Effect::Accept { stranger, process } => self.connection_is_of(stranger, process),
+            Effect::Introduce { stranger, pid } => self.introduced(stranger, pid),
+            Effect::Accept { stranger, process, kind } => {
+                self.connection_is_of(stranger, process, kind);
+            }
             Effect::Refuse { stranger, reason } => {
                 self.violations += 1;
                 self.refuse(stranger, reason);

@@ -82,13 +82,19 @@ impl Stream {
         Ok(Filled::More)
     }
 
+    /// From now on messages may be so long.
+    pub(crate) fn allow(&mut self, frame_bytes_max: usize) {
+        self.inbox.allow(frame_bytes_max);
+    }
+
     /// The next whole body.
     pub(crate) fn take_frame(&mut self) -> Result<Option<&[u8]>, FrameError> {
-        // A whole frame may still announce what waits.
-        if self.inbox.is_empty() && self.fds.len() > FDS_WAITING_MAX {
+        let whole = self.inbox.take()?;
+        // A whole frame may still announce what waits; one that has not ended announces one.
+        if whole.is_none() && self.fds.len() > FDS_WAITING_MAX {
             return Err(FrameError::StrayDescriptors);
         }
-        Ok(self.inbox.take()?)
+        Ok(whole)
     }
 
     /// The descriptor that the frame just taken announces.

@@ -1,5 +1,6 @@
 //! `init` and `shutdown`: a daemon of our own at the other end of a socket pair, or one that runs.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
@@ -39,9 +40,9 @@ pub(crate) struct InitConfig<'py> {
     namespace: Option<String>,
     log_to_driver: bool,
     runtime_env: Option<String>,
-    temp_dir: Option<String>,
-    daemon_program: String,
-    python: String,
+    temp_dir: Option<OsString>,
+    daemon_program: OsString,
+    python: OsString,
     sys_path: Vec<String>,
     cwd: Option<String>,
     argv0: String,
@@ -54,25 +55,33 @@ pub(crate) fn init<'py>(py: Python<'py>, config: InitConfig<'py>) -> PyResult<Bo
     if session::live().is_some() {
         return Err(pyo3::exceptions::PyRuntimeError::new_err("hoplo is initialized already"));
     }
-    let (socket, daemon) = match &config.address {
+    let job = job_config(py, &config)?;
+    let mut signals = Signals::default();
+    let (Joined { socket, pid }, daemon) = match &config.address {
         None => {
             let (socket, daemon) = start_daemon(py, &config)?;
-            (socket, Some(daemon))
+            (Joined { socket, pid: daemon.child.id() }, Some(daemon))
         }
-        Some(address) => (join(py, address)?.socket, None),
+        Some(address) => (join(py, address, &mut signals)?, None),
     };
-    let job = job_config(py, &config)?;
     let hooks = DriverHooks::start()
         .map_err(|error| python::connection_failed(py, &format!("no thread: {error}")))?;
-    let connected =
-        py.detach(|| Client::connect(socket, Role::Driver(job.clone()), Box::new(hooks)));
+    let connected = py.detach(|| {
+        let mut wanted = || signals.none();
+        let mut wait = match &daemon {
+            Some(_) => Wait::for_start(&mut wanted),
+            None => Wait::for_answer(&mut wanted),
+        };
+        wait.pid = pid;
+        Client::connect(socket, Role::Driver, Some(job.clone()), Box::new(hooks), &mut wait)
+    });
     let (client, daemon) = match (connected, daemon) {
         (Ok(client), daemon) => (client, daemon),
-        (Err(error), None) => return Err(python::connect_error(py, &error)),
-        (Err(error), Some(mut daemon)) => {
-            let said = py.detach(|| daemon.last_words());
-            let text = format!("{error}: {} {said}", config.daemon_program);
-            return Err(python::connection_failed(py, &text));
+        (Err(error), daemon) => {
+            // Its socket is closed: it ends.
+            let said = daemon.and_then(|mut daemon| py.detach(|| daemon.last_words()));
+            let text = said.unwrap_or_else(|| error.to_string());
+            return Err(signals.raised.unwrap_or_else(|| python::connection_failed(py, &text)));
         }
     };
     let session = Session::new(client, false, job);
@@ -114,25 +123,31 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Why it did not come up.
-    fn last_words(&mut self) -> String {
+    /// Why it did not come up, if it ended by itself.
+    fn last_words(&mut self) -> Option<String> {
         await_end(&mut self.child);
         let mut text = String::new();
         let read = self.stderr.seek(SeekFrom::Start(0));
         // Without its words there is still its status.
         let _ = read.and_then(|_| self.stderr.read_to_string(&mut text));
-        let status = match self.child.try_wait() {
-            Ok(Some(status)) => status.to_string(),
-            _ => "no status".to_string(),
-        };
-        format!("({status}) {}", text.trim())
+        let text = text.trim().trim_start_matches("hoplo: ");
+        match self.child.try_wait() {
+            Ok(Some(status)) if !status.success() && status.code().is_some() => {
+                Some(if text.is_empty() {
+                    format!("the node daemon ended at once ({status})")
+                } else {
+                    text.to_string()
+                })
+            }
+            _ => None,
+        }
     }
 }
 
 /// The socket is its standard input, so that nothing else inherits it.
 fn start_daemon(py: Python<'_>, config: &InitConfig<'_>) -> PyResult<(OwnedFd, Daemon)> {
     let failed = |error: std::io::Error| {
-        let text = format!("{} cannot be started: {error}", config.daemon_program);
+        let text = format!("{} cannot be started: {error}", config.daemon_program.display());
         python::connection_failed(py, &text)
     };
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
@@ -140,7 +155,7 @@ fn start_daemon(py: Python<'_>, config: &InitConfig<'_>) -> PyResult<(OwnedFd, D
         .map(File::from)
         .map_err(|error| failed(error.into()))?;
     let mut command = Command::new(&config.daemon_program);
-    command.arg("daemon").args(["--fd", "0", "--python", &config.python]);
+    command.args(["daemon", "--fd", "0", "--python"]).arg(&config.python);
     let number = |flag: &str, value: Option<f64>| {
         value.map(|value| [flag.to_string(), value.to_string()]).into_iter().flatten()
     };
@@ -168,28 +183,37 @@ fn start_daemon(py: Python<'_>, config: &InitConfig<'_>) -> PyResult<(OwnedFd, D
     Ok((OwnedFd::from(ours), Daemon { child, stderr }))
 }
 
-/// A node that runs. Signals are handled meanwhile.
-fn join(py: Python<'_>, address: &str) -> PyResult<Joined> {
-    let mut raised = None;
-    let mut wanted = || raised_none(&mut raised);
-    let mut wait = Wait::for_answer(&mut wanted);
-    let joined = py.detach(|| {
-        if address == "auto" {
-            join_head(&mut wait)
-        } else {
-            join_at(Path::new(address), &mut wait)
-        }
-    });
-    match raised {
-        Some(error) => Err(error),
-        None => joined.map_err(|text| python::connection_failed(py, &text)),
+/// Signals that came while we wait.
+#[derive(Default)]
+struct Signals {
+    /// What a handler raised.
+    raised: Option<PyErr>,
+}
+
+impl Signals {
+    /// Runs handlers; whether none has raised.
+    fn none(&mut self) -> bool {
+        let check = || Python::attach(|py| py.check_signals()).err();
+        self.raised = self.raised.take().or_else(check);
+        self.raised.is_none()
     }
 }
 
-/// False when a signal's handler raised: that is kept.
-fn raised_none(raised: &mut Option<PyErr>) -> bool {
-    *raised = raised.take().or_else(|| Python::attach(|py| py.check_signals()).err());
-    raised.is_none()
+/// A node that runs.
+fn join(py: Python<'_>, address: &str, signals: &mut Signals) -> PyResult<Joined> {
+    let joined = py.detach(|| {
+        let mut wanted = || signals.none();
+        let mut wait = Wait::for_answer(&mut wanted);
+        match address {
+            "auto" => join_head(&mut wait),
+            path => join_at(Path::new(path), &mut wait),
+        }
+    });
+    match (joined, signals.raised.take()) {
+        (_, Some(error)) => Err(error),
+        (Ok(joined), None) => Ok(joined),
+        (Err(text), None) => Err(python::connection_failed(py, &text)),
+    }
 }
 
 fn join_head(wait: &mut Wait<'_>) -> Result<Joined, String> {

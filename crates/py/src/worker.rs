@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use hoplo_base::{FunctionId, Map, TaskId};
 use hoplo_client::{Client, Hooks, IncomingCall, Nudge, Patience, Work};
+use hoplo_folders::Wait;
 use hoplo_wire::call::{CALL_BACKPRESSURE, CallKind, CallView};
 use hoplo_wire::node::{ActorSpec, Role};
 use hoplo_wire::{Failure, FailureKind};
@@ -54,7 +55,10 @@ pub(crate) fn worker_main(py: Python<'_>, fd: i32, runtime_env: Option<&str>) ->
     context::remember_main_thread();
     PREPARE.get(py)?.call0()?;
     let client = py
-        .detach(|| Client::connect(socket, Role::Worker, Box::new(WorkerHooks)))
+        .detach(|| {
+            let (hooks, mut wait) = (Box::new(WorkerHooks), Wait::for_ever());
+            Client::connect(socket, Role::Worker, None, hooks, &mut wait)
+        })
         .map_err(|error| python::connect_error(py, &error))?;
     let mut job = client.welcome().config.clone();
     // What this process was forked with is the job's and, over it, that of what it runs.

@@ -52,7 +52,8 @@ pub struct JobConfig {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
-    Driver(JobConfig),
+    /// Tells its `Job` next.
+    Driver,
     /// On the socket that the zygote handed over; the daemon knows which worker it is.
     Worker,
     /// The `hoplo` command: queries only.
@@ -62,13 +63,15 @@ pub enum Role {
 /// Process to daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToNode {
-    /// First on every connection; the daemon has checked the peer's user id before it reads on.
+    /// First on every connection, and short: the daemon has checked the peer's user id before it reads on.
     Hello {
         protocol: u32,
         version: String,
         pid: u32,
         role: Role,
     },
+    /// From a driver, second: what it is for. Then comes the Welcome.
+    Job(Box<JobConfig>),
 
     /// This process could use `wanted` more leases of this shape now (absolute, replaces the last
     /// word on it; each grant lowers it by one).

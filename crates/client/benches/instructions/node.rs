@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use hoplo_base::{JobId, LeaseId, NodeId, ProcessId, ResourceSet};
 use hoplo_client::{Client, Hooks};
+use hoplo_folders::Wait;
 use hoplo_shm::{Arena, Segment, fds};
 use hoplo_wire::node::{ActorState, JobConfig, Role, ToClient, ToNode, Welcome, decode, encode};
 
@@ -30,8 +31,10 @@ pub fn clients() -> [Arc<Client>; 3] {
     let mut theirs = theirs.into_iter();
     PROCESSES.map(|process| {
         let is_driver = process == DRIVER;
-        let role = if is_driver { Role::Driver(JobConfig::default()) } else { Role::Worker };
-        Client::connect(theirs.next().unwrap(), role, Box::new(NoHooks)).unwrap()
+        let role = if is_driver { Role::Driver } else { Role::Worker };
+        let job = is_driver.then(JobConfig::default);
+        let (hooks, mut wait) = (Box::new(NoHooks), Wait::for_ever());
+        Client::connect(theirs.next().unwrap(), role, job, hooks, &mut wait).unwrap()
     })
 }
 
@@ -84,7 +87,9 @@ impl Node {
                     slots: Vec::new(),
                     resources: ResourceSet::new(),
                 });
-                self.say(process, &welcome, &[segment.as_fd(), arena.as_fd()]);
+                // Any file does for that of spilled objects: nothing is read from it.
+                let with = [segment.as_fd(), arena.as_fd(), segment.as_fd()];
+                self.say(process, &welcome, &with);
             }
             ToNode::LeaseDemand { key, wanted, .. } if wanted > 0 => {
                 let lease = LeaseId(u64::from(key));

@@ -20,6 +20,12 @@ pub enum Event {
         pid: u32,
         message: ToNode,
     },
+    /// The next message of a connection after `Introduce`.
+    Told {
+        stranger: u64,
+        pid: u32,
+        message: ToNode,
+    },
     /// A message of a driver, worker or tool; a worker's first one is its hello.
     Heard {
         from: ProcessId,
@@ -107,10 +113,17 @@ pub enum Effect {
         to: ProcessId,
         message: ToClient,
     },
+    /// A driver is at the other end of this connection and has more to say, up to `JOB_BYTES_MAX`: that is
+    /// `Told`, with this pid.
+    Introduce {
+        stranger: u64,
+        pid: u32,
+    },
     /// This connection is the process's from now on.
     Accept {
         stranger: u64,
         process: ProcessId,
+        kind: Kind,
     },
     /// Tell it why (`Refused`), then close its connection.
     Refuse {

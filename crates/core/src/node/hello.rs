@@ -26,15 +26,26 @@ impl Node {
         // 0 is a process of another pid namespace.
         let pid = if pid == 0 { own_word } else { pid };
         match role {
-            Role::Driver(_) if self.stopping => {
+            Role::Driver if self.stopping => {
                 self.turn_away(stranger, "the node stops".to_string());
             }
-            Role::Driver(config) => self.greet_driver(stranger, pid, config),
+            Role::Driver => self.out.push(Effect::Introduce { stranger, pid }),
             Role::Tool => self.greet_tool(stranger, pid),
             Role::Worker => {
                 let reason = "workers say hello on the socket that they were forked with";
                 self.turn_away(stranger, reason.to_string());
             }
+        }
+    }
+
+    /// A driver's second message.
+    pub(super) fn on_job(&mut self, stranger: u64, pid: u32, message: ToNode) {
+        match message {
+            ToNode::Job(_) if self.stopping => {
+                self.turn_away(stranger, "the node stops".to_string());
+            }
+            ToNode::Job(config) => self.greet_driver(stranger, pid, *config),
+            _ => self.turn_away(stranger, "you spoke before you told your job".to_string()),
         }
     }
 
@@ -49,7 +60,7 @@ impl Node {
         }
         match role {
             Role::Worker => {}
-            Role::Driver(_) | Role::Tool => {
+            Role::Driver | Role::Tool => {
                 return self.violation(from, "says on a worker's socket that it is none");
             }
         }
@@ -63,7 +74,7 @@ impl Node {
             let reason = format!("the node has {PROCESSES_MAX} processes already");
             return self.turn_away(stranger, reason);
         };
-        self.out.push(Effect::Accept { stranger, process: id });
+        self.out.push(Effect::Accept { stranger, process: id, kind: Kind::Driver });
         let job = self.begin_job(id, pid, config);
         self.process_mut(id).job = job;
         self.out.push(Effect::Watch { process: id, pid });
@@ -75,7 +86,7 @@ impl Node {
         let birth = Birth::Known { pid };
         let process = Process::new(id, Kind::Tool, birth, Stage::Greeted, self.now);
         self.processes.insert(id, process);
-        self.out.push(Effect::Accept { stranger, process: id });
+        self.out.push(Effect::Accept { stranger, process: id, kind: Kind::Tool });
         self.welcome(id, Vec::new());
     }
 

@@ -218,6 +218,7 @@ impl Node {
         self.now = now;
         match event {
             Event::Knocked { stranger, pid, message } => self.on_knock(stranger, pid, message),
+            Event::Told { stranger, pid, message } => self.on_job(stranger, pid, message),
             Event::Heard { from, message } => self.on_heard(from, message),
             Event::Broke { process, what } => self.violation(process, &what),
             Event::Closed { process } => self.on_closed(process),

@@ -34,7 +34,7 @@ impl Node {
                 self.on_kv(from, request, &namespace, operation);
             }
             ToNode::Stop => self.begin_stop("asked for"),
-            ToNode::Hello { .. } => self.violation(from, "said hello twice"),
+            ToNode::Hello { .. } | ToNode::Job(_) => self.violation(from, "said hello twice"),
             _ if kind == Kind::Tool => self.violation(from, "is a tool, which may only query"),
 
             ToNode::LeaseDemand { key, shape, wanted } => {

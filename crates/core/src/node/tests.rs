@@ -3,9 +3,7 @@
 use hoplo_base::limits::{EXIT_GRACE, HANGUP_GRACE, SLOTS_RESTING, STATUS_PATIENCE};
 use hoplo_base::{FunctionId, Instant, NodeId, ProcessId, ResourceSet};
 use hoplo_wire::PROTOCOL_VERSION;
-use hoplo_wire::node::{
-    DeathCause, JobConfig, KvOperation, Role, RuntimeEnv, Shape, ToClient, ToNode,
-};
+use hoplo_wire::node::{DeathCause, KvOperation, Role, RuntimeEnv, Shape, ToClient, ToNode};
 
 use super::{Answer, Config, Effect, Event, Kind, Node, Question, Stage};
 use crate::objects;
@@ -69,8 +67,12 @@ impl Shell {
 
     fn driver(&mut self) -> ProcessId {
         self.strangers += 1;
-        let message = hello(Role::Driver(JobConfig::default()));
-        self.hears(Event::Knocked { stranger: self.strangers, pid: 7, message });
+        let stranger = self.strangers;
+        self.hears(Event::Knocked { stranger, pid: 7, message: hello(Role::Driver) });
+        let introduced = Effect::Introduce { stranger, pid: 7 };
+        assert!(self.take(|effect| (*effect == introduced).then_some(())).is_some());
+        let message = ToNode::Job(Box::default());
+        self.hears(Event::Told { stranger, pid: 7, message });
         let accepted = self.take(|effect| match effect {
             Effect::Accept { process, .. } => Some(*process),
             _ => None,
@@ -210,8 +212,7 @@ fn a_node_that_stops_refuses_drivers_and_kills_who_does_not_go() {
     let worker = shell.worker(driver);
     shell.hears(Event::Stop { why: "asked for".to_string() });
     assert!(shell.effects.contains(&Effect::HangUp { process: driver }));
-    let message = hello(Role::Driver(JobConfig::default()));
-    shell.hears(Event::Knocked { stranger: 99, pid: 7, message });
+    shell.hears(Event::Knocked { stranger: 99, pid: 7, message: hello(Role::Driver) });
     let refused = |effect: &Effect| matches!(effect, Effect::Refuse { stranger: 99, .. });
     assert!(shell.effects.iter().any(refused));
     shell.waits(EXIT_GRACE);

@@ -75,6 +75,38 @@ fn rubbish_costs_its_sender_the_connection_and_nobody_else() {
     assert_eq!(status["violations"], 4);
 }
 
+/// A frame that does not end is kept: a stranger could have 512 MiB of them.
+#[test]
+fn how_long_a_message_may_be_is_the_speakers_role() {
+    use hoplo_base::limits::{HELLO_BYTES_MAX, JOB_BYTES_MAX, TOOL_MESSAGE_BYTES_MAX};
+    let node = Node::start(|_| {});
+    let mut bystander = node.driver();
+    let announce = |player: &mut Player, bytes: usize| {
+        player.send_raw(&u32::try_from(bytes).unwrap().to_le_bytes());
+        assert!(player.is_closed());
+    };
+    announce(&mut node.stranger(), HELLO_BYTES_MAX + 1);
+    announce(&mut node.tool(), TOOL_MESSAGE_BYTES_MAX + 1);
+    let mut jobless = node.stranger();
+    jobless.say_hello(Role::Driver);
+    announce(&mut jobless, JOB_BYTES_MAX + 1);
+    assert_eq!(bystander.query("status", "")["violations"], 3);
+    // A driver exports functions.
+    let function = FunctionId([7; 16]);
+    bystander.send(&ToNode::Export { function, bytes: vec![9; 3 << 20], contains: vec![] });
+    assert_eq!(bystander.query("status", "")["violations"], 3);
+}
+
+#[test]
+fn a_driver_that_tells_no_job_is_not_welcome() {
+    let node = Node::start(|_| {});
+    let mut jobless = node.stranger();
+    jobless.say_hello(Role::Driver);
+    jobless.send(&ToNode::Blocked);
+    assert!(jobless.is_closed());
+    assert!(!jobless.was_told(|message| matches!(message, ToClient::Welcome(_))));
+}
+
 #[test]
 fn a_lease_brings_a_worker_and_the_channel_reaches_it() {
     let node = Node::start(|_| {});
@@ -372,7 +404,7 @@ fn a_daemon_leaves_with_its_driver_and_leaves_nothing() {
     let (ours, theirs) = fds::socketpair().unwrap();
     let node = Node::start(|options| options.driver = Some(theirs));
     let mut driver = Player::on(ours);
-    driver.hello(Role::Driver(player::job()));
+    driver.hello(Role::Driver);
     let (_, _worker) = lease(&mut driver, &[("CPU", 1.0)]);
     let session = node.session().to_path_buf();
     drop(driver);

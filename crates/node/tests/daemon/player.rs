@@ -67,7 +67,7 @@ impl Node {
 
     pub(crate) fn driver(&self) -> Player {
         let mut player = self.stranger();
-        player.hello(Role::Driver(job()));
+        player.hello(Role::Driver);
         player
     }
 
@@ -124,18 +124,25 @@ impl Player {
 
     pub(crate) fn hello(&mut self, role: Role) {
         let descriptors = if role == Role::Tool { 0 } else { 3 };
-        self.send(&ToNode::Hello {
-            protocol: PROTOCOL_VERSION,
-            version: env!("CARGO_PKG_VERSION").to_string(),
-            pid: std::process::id(),
-            role,
-        });
+        self.say_hello(role.clone());
+        if role == Role::Driver {
+            self.send(&ToNode::Job(Box::new(job())));
+        }
         let welcome = self.wait("a welcome", |message| match message {
             ToClient::Welcome(welcome) => Some(welcome),
             _ => None,
         });
         assert_eq!(self.fds.len(), descriptors);
         self.welcome = Some(welcome);
+    }
+
+    pub(crate) fn say_hello(&mut self, role: Role) {
+        self.send(&ToNode::Hello {
+            protocol: PROTOCOL_VERSION,
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            pid: std::process::id(),
+            role,
+        });
     }
 
     pub(crate) fn process(&self) -> ProcessId {
