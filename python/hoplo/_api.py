@@ -166,9 +166,9 @@ def init(
         temp_dir=_given(_options.text, "_temp_dir", _temp_dir),
         daemon_program=_daemon_program(),
         python=sys.executable,
-        sys_path=tuple(os.path.abspath(entry) for entry in sys.path),
-        cwd=_current_folder(),
-        argv0=sys.argv[0] if sys.argv else "",
+        sys_path=_import_paths(),
+        cwd=_as_text(_current_folder()),
+        argv0=(sys.argv[0] if sys.argv else "").encode(errors="replace").decode(),
         preload=tuple(name for name in _WORTH_PRELOADING if name in sys.modules),
     )
     _context = Context(_core.init(config))
@@ -234,6 +234,33 @@ def _current_folder() -> str | None:
         return os.getcwd()
     except FileNotFoundError:
         return None
+
+
+def _import_paths() -> tuple[str, ...]:
+    """Where this program imports from, for its workers, which may run elsewhere."""
+    here = _current_folder()
+    entries = (entry for entry in sys.path if isinstance(entry, str))
+    if here is None:  # deleted: nothing can be imported from it
+        return tuple(_as_text(entry) for entry in entries if os.path.isabs(entry))
+    return tuple(_as_text(os.path.normpath(os.path.join(here, entry))) for entry in entries)
+
+
+@overload
+def _as_text(path: str) -> str: ...
+@overload
+def _as_text(path: None) -> None: ...
+def _as_text(path: str | None) -> str | None:
+    """A path as text that can be sent; `_zygote.as_path` is the way back.
+
+    A path may be any bytes but 0. One that is no UTF-8 goes as a zero and a character a byte.
+    """
+    if path is None:
+        return None
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return "\0" + os.fsencode(path).decode("latin-1")
+    return path
 
 
 def _daemon_program() -> str:

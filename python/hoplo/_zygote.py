@@ -1,7 +1,7 @@
 """The zygote: a process with one thread that has imported what workers need, and forks them.
 
-Started by the node's daemon, which calls `main`, with one argument: FD, a unix stream socket. Each
-message is a little-endian u32 length and that many bytes of JSON, either way:
+Started by the node's daemon, which calls what `main` returns, with one argument: FD, a unix stream
+socket. Each message is a little-endian u32 length and that many bytes of JSON, either way:
 
     daemon                                                 zygote
     {"op":"fork","id":1,"env":{},"cwd":"/w",          ->
@@ -22,6 +22,7 @@ is asked, and the garbage of imports is not collected.
 
 from __future__ import annotations
 
+import functools
 import gc
 import importlib
 import json
@@ -32,7 +33,7 @@ import socket
 import struct
 import sys
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import cloudpickle  # noqa: F401 - every worker needs it
@@ -110,7 +111,7 @@ class Zygote:
             self._send({"op": "refused", "id": request["id"], "error": str(error)})
         else:
             if pid == 0:
-                become_worker(world, *descriptors)
+                raise Forked(world, *descriptors)
             self._send({"op": "forked", "id": request["id"], "pid": pid})
         for descriptor in descriptors:
             os.close(descriptor)
@@ -131,6 +132,10 @@ class Zygote:
         self._daemon.sendall(_LENGTH.pack(len(data)) + data)
 
 
+class Forked(BaseException):
+    """Raised in a forked child: it leaves the zygote's frames, which say nothing of a worker."""
+
+
 class World:
     """What a worker finds around itself. Checked here, so that a bad one is refused, not forked."""
 
@@ -141,7 +146,7 @@ class World:
         self.runtime_env = json.dumps({name: part for name, part in own.items() if part})
         self.env: dict[str, str | None] = {**request.get("env", {}), **own.get("env_vars", {})}
         working_dir = own.get("working_dir")
-        self.folder: str | None = working_dir or request.get("cwd")
+        self.folder: str | None = working_dir or as_path(request.get("cwd", "")) or None
         if working_dir is not None and not os.path.isdir(working_dir):
             raise ValueError(f"runtime_env: working_dir {working_dir} is not a folder")
         added = list(own.get("py_modules", ()))
@@ -150,8 +155,13 @@ class World:
                 raise ValueError(f"runtime_env: py_modules {entry} does not exist")
         if working_dir is not None:
             added.insert(0, working_dir)
-        self.sys_path: list[str] = [*added, *request.get("sys_path", sys.path)]
+        self.sys_path: list[str] = [*added, *map(as_path, request.get("sys_path", sys.path))]
         self.argv0: str = request.get("argv0", "")
+
+
+def as_path(text: str) -> str:
+    """A path as `hoplo.init` sent it: one that is no UTF-8 is a zero and a character a byte."""
+    return os.fsdecode(text[1:].encode("latin-1")) if text.startswith("\0") else text
 
 
 def preload(modules: list[str]) -> None:
@@ -246,8 +256,11 @@ def _run_exit_handlers() -> None:
     atexit._run_exitfuncs()
 
 
-def main() -> None:
-    """Serves the daemon at the other end of the descriptor named on the command line."""
+def main() -> Callable[[], NoReturn]:
+    """Serves the daemon at the other end of the descriptor named on the command line.
+
+    Returns what is to be called next: the end, or in a forked child its life as a worker.
+    """
     daemon = socket.socket(fileno=int(sys.argv[1]))
     daemon.set_inheritable(False)
     try:
@@ -260,8 +273,10 @@ def main() -> None:
         Zygote(daemon).serve()
     except (BrokenPipeError, ConnectionResetError):
         pass
-    os._exit(0)
+    except Forked as forked:
+        return functools.partial(become_worker, *forked.args)
+    return functools.partial(os._exit, 0)
 
 
 if __name__ == "__main__":
-    main()
+    main()()

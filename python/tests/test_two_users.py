@@ -219,7 +219,7 @@ head = subprocess.run([{HOPLO!r}, "start", "--head"], capture_output=True, text=
 assert f"/var/tmp/{{own}}" in head.stdout, head
 with hoplo.init(address="auto") as context:  # who looks looks where who starts starts
     assert context["session_dir"].startswith("/var/tmp/")
-subprocess.run([{HOPLO!r}, "stop"], check=True)
+subprocess.run([{HOPLO!r}, "stop"], check=True, capture_output=True)
 shutil.rmtree(f"/var/tmp/{{own}}")
 squat(f"/var/tmp/{{own}}")
 os.environ["XDG_RUNTIME_DIR"] = "/tmp/runtime"

@@ -1,5 +1,15 @@
 //! The `hoplo` command: starts, stops and looks into what runs on this machine.
 
+/// In place of the standard one, which panics when nobody reads any more.
+macro_rules! println {
+    ($($text:tt)*) => { $crate::said({ use std::io::Write as _; writeln!(std::io::stdout(), $($text)*) }) };
+}
+
+/// Likewise.
+macro_rules! print {
+    ($($text:tt)*) => { $crate::said({ use std::io::Write as _; write!(std::io::stdout(), $($text)*) }) };
+}
+
 mod control;
 mod logs;
 mod show;
@@ -64,6 +74,18 @@ fn main() -> ExitCode {
         Err(error) => {
             eprintln!("hoplo: {error:#}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+/// What is printed was printed, or whoever read our output has seen enough: then there is nothing left to do.
+fn said(printed: std::io::Result<()>) {
+    match printed {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => {
+            eprintln!("hoplo: cannot print: {error}");
+            std::process::exit(1);
         }
     }
 }

@@ -77,7 +77,7 @@ impl Options {
 pub fn zygote_command(python: &Path) -> Vec<String> {
     // -P: a random.py where the user happens to be is not the standard library's. Not -m, which
     // imports what runs modules first; and imports are faster with the collector off.
-    let program = "import gc; gc.disable(); from hoplo._zygote import main; main()";
+    let program = "import gc; gc.disable(); from hoplo._zygote import main; main()()";
     let arguments = ["-P", "-c", program].map(str::to_string);
     std::iter::once(python.display().to_string()).chain(arguments).collect()
 }
