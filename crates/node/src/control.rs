@@ -15,9 +15,7 @@ use hoplo_base::{AnyId, Instant};
 use hoplo_control::embedded::{Embedded, EmbeddedOptions};
 use hoplo_control::report;
 use hoplo_core::control::rows::{TaskEntry, TaskState};
-use hoplo_core::control::{
-    CasError, ControlStore, Entry, FunctionEntry, Key, MemoryStore, Page, Row, Table,
-};
+use hoplo_core::control::{CasError, ControlStore, Key, MemoryStore, Row, store};
 use hoplo_core::node::{Answer, KEYS_MAX, Question, Rows};
 use hoplo_wire::control::Refusal;
 use serde_json::{Value, json};
@@ -25,9 +23,6 @@ use serde_json::{Value, json};
 use crate::daemon::{Daemon, StartError};
 use crate::journal;
 use hoplo_folders::SessionDir;
-
-/// Rows that are read at once.
-const PAGE_ROWS: usize = 256;
 
 /// Lost tasks that `hoplo list tasks` names.
 const LOST_TASKS_MAX: usize = 1000;
@@ -172,47 +167,6 @@ impl Control {
             Store::Kept(store) => &mut **store,
         }
     }
-
-    /// All rows of a table in order. What does not parse was written by another program; it stays as it is.
-    fn entries<E: Entry>(&self) -> Vec<E> {
-        let mut entries = Vec::new();
-        self.pages(E::TABLE, |page| {
-            entries.extend(page.rows.iter().filter_map(|(_, row)| E::from_row(row).ok()));
-        });
-        entries
-    }
-
-    fn pages(&self, table: Table, mut take: impl FnMut(&Page)) {
-        let mut from: Option<Vec<u8>> = None;
-        loop {
-            let page = self.store().scan(table, b"", from.as_deref(), PAGE_ROWS);
-            take(&page);
-            from = page.next;
-            if from.is_none() {
-                return;
-            }
-        }
-    }
-
-    /// What an earlier daemon left.
-    fn rows(&self) -> Rows {
-        let mut functions = Vec::new();
-        self.pages(Table::Function, |page| {
-            for (key, row) in &page.rows {
-                if let Ok(entry) = FunctionEntry::from_row(row) {
-                    let key = Key { table: Table::Function, bytes: key.clone() };
-                    functions.push((entry.job, key));
-                }
-            }
-        });
-        Rows {
-            nodes: self.entries(),
-            jobs: self.entries(),
-            actors: self.entries(),
-            tasks: self.entries(),
-            functions,
-        }
-    }
 }
 
 impl Daemon {
@@ -232,7 +186,7 @@ impl Daemon {
             journal::log(format_args!("the archive was damaged; it lies in {}", path.display()));
         }
         let mut effects = Vec::new();
-        self.node.recall(self.control.rows(), &mut effects);
+        self.node.recall(Rows::read(self.control.store()), &mut effects);
         effects.into_iter().for_each(|effect| self.carry_out(effect));
     }
 
@@ -295,7 +249,8 @@ impl Daemon {
     }
 
     fn lost_tasks(&self) -> impl Iterator<Item = TaskEntry> {
-        let entries = if self.control.kept().is_some() { self.control.entries() } else { vec![] };
+        let kept = self.control.kept();
+        let entries = kept.map_or_else(Vec::new, |store| store::entries(store));
         entries.into_iter().filter(|entry: &TaskEntry| entry.state == TaskState::Lost)
     }
 

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use hoplo_base::{ActorId, Instant, JobId, ObjectId, ProcessId, TaskId};
 use hoplo_core::session::{Effect, Event, Session};
-use hoplo_wire::node::{ActorSpec, DeathCause, Tell, ToClient, ToNode};
+use hoplo_wire::node::{ActorSpec, Tell, ToClient, ToNode};
 use hoplo_wire::reply::{ReplyKind, ReplyView};
 use hoplo_wire::{FailureKind, Location, Value};
 
+use crate::asks::Asks;
 use crate::cluster::{Cluster, Step};
 use crate::fiber::Fiber;
 use crate::memory::{Extents, decode_content};
@@ -30,8 +31,8 @@ pub struct Client {
     pub id: ProcessId,
     pub job: JobId,
     pub is_driver: bool,
+    /// It runs our code.
     pub alive: bool,
-    pub cause: Option<DeathCause>,
     /// A driver whose program is over.
     pub finished: bool,
     pub session: Session,
@@ -47,8 +48,6 @@ pub struct Client {
     /// What the main thread does.
     pub fiber: Option<Fiber>,
     pub actor: Option<Instance>,
-    /// Whose call it ran last.
-    pub serves: Option<ProcessId>,
     pub orders: VecDeque<(Box<ActorSpec>, u32)>,
     pub leaving: bool,
     pub cancelled: BTreeSet<TaskId>,
@@ -56,6 +55,7 @@ pub struct Client {
     /// Counts waits of the main thread.
     pub waits: u64,
     pub lent: bool,
+    pub asks: Asks,
     /// Answer to the last request for room.
     pub room: Option<Answered>,
     /// Whose turn it is.
@@ -79,7 +79,6 @@ impl Client {
             job,
             is_driver,
             alive: true,
-            cause: None,
             finished: false,
             session: Session::new(id, job),
             up: VecDeque::new(),
@@ -91,13 +90,13 @@ impl Client {
             next_view: 0,
             fiber: None,
             actor: None,
-            serves: None,
             orders: VecDeque::new(),
             leaving: false,
             cancelled: BTreeSet::new(),
             consumed: BTreeMap::new(),
             waits: 0,
             lent: false,
+            asks: Asks::default(),
             room: None,
             served: 0,
             woken: false,
@@ -176,9 +175,15 @@ impl Cluster {
                     Effect::Place { worker, seq } => self.place(id, worker, seq),
                     Effect::Revoke { worker, seqs } => {
                         let (seqs, kept) = self.revoke(id, worker, &seqs);
+                        self.count(if seqs.is_empty() {
+                            "vain revocations"
+                        } else {
+                            "revocations"
+                        });
                         self.tell(|| {
                             format!("{id} takes back {seqs:?} from {worker}, not {kept:?}")
                         });
+                        self.notes_revoked(id, worker, &seqs);
                         let event = Event::Revoked { worker, seqs, kept };
                         let now = self.now;
                         self.client(id).session.handle(now, event, &mut effects);
@@ -186,7 +191,8 @@ impl Cluster {
                     Effect::Node(message) => self.say(id, message),
                     Effect::FreeStored { object, location } => {
                         let ours = location.offset < self.plan.capacity_bytes;
-                        let freed = ours && self.memory.free_private(location);
+                        let live = self.daemon.node.live_slots();
+                        let freed = ours && self.memory.free_private(location, live);
                         self.tell(|| format!("{id} frees {object} itself: {freed}"));
                         let now = self.now;
                         let client = self.client(id);
@@ -214,6 +220,7 @@ impl Cluster {
     }
 
     fn place(&mut self, id: ProcessId, worker: ProcessId, seq: u64) {
+        self.notes_place(id, worker, seq);
         if !self.channels.contains_key(&(id, worker)) {
             self.channels.entry((id, worker)).or_default();
             self.client(id).outbound.insert(worker, Outbound::default());
@@ -401,6 +408,7 @@ impl Cluster {
             ToClient::Unreadable { object, failure } => Event::Unreadable { object, failure },
             ToClient::ActorState { actor, state } => Event::ActorState { actor, state },
             ToClient::Adopt { lineage, objects } => {
+                self.count("adoptions");
                 self.books.adoptions += 1;
                 Event::Adopt { lineage: Box::new(lineage), objects }
             }
@@ -417,6 +425,7 @@ impl Cluster {
 
     fn node_says_to_shell(&mut self, id: ProcessId, message: ToClient) {
         match message {
+            ToClient::Welcome(welcome) => self.welcomed(id, welcome),
             ToClient::Connected { from } => {
                 if let Some(channel) = self.channels.get_mut(&(from, id)) {
                     channel.connected = true;
@@ -467,7 +476,7 @@ impl Cluster {
                 let delay = self.rng.delay(Duration::from_micros(100));
                 self.after(delay, Step::Dies(id));
             }
-            other => panic!("{id} was told {other:?} out of place"),
+            other => self.answered(id, other),
         }
     }
 
@@ -485,7 +494,7 @@ impl Cluster {
             }
             Value::Failed(failure) => {
                 self.client(id).session.failure_told(object);
-                self.failure_is_legitimate(id, object, &failure);
+                self.failure_is_legitimate(object, &failure);
                 Some(Err(()))
             }
             Value::Stored(location) => self.read_stored(id, object, location, false).map(Ok),

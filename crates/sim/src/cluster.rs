@@ -3,12 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use hoplo_base::{Instant, JobId, ProcessId};
+use hoplo_base::{Instant, ProcessId};
+use hoplo_core::control::MemoryStore;
+use hoplo_core::node::Event;
 
 use crate::client::Client;
+use crate::counts::Counts;
 use crate::daemon::Daemon;
 use crate::faults::Plan;
 use crate::invariants::Books;
+use crate::kernel::Kernel;
 use crate::memory::Memory;
 use crate::network::Channels;
 use crate::rng::Rng;
@@ -24,11 +28,23 @@ pub enum Step {
     DiskWrote(u64),
     DiskRead(u64),
     DiskReserved(u64),
-    /// A fork is done.
-    Born(u64),
-    /// The daemon has seen the end of a process.
-    Buries(ProcessId),
+    ControlAnswers,
+    Measured,
+    /// A driver with this program connects.
+    Knocks(u64),
+    /// A fork is done; the zygote tells it; the worker says hello.
+    Born(ProcessId),
+    Births(ProcessId),
+    Hellos(ProcessId),
+    /// It is killed.
     Dies(ProcessId),
+    /// It closes its connection and does not end.
+    Hangs(ProcessId),
+    /// The end of a socket, of a process, and its exit status, as the daemon hears of them.
+    Closes(ProcessId),
+    Ends(ProcessId),
+    Tells(ProcessId),
+    Examined(ProcessId),
     ClientReads(ProcessId),
     Drains(ProcessId),
     Ticks(ProcessId),
@@ -53,12 +69,19 @@ pub struct Cluster {
     pub channels: Channels,
     pub memory: Memory,
     pub daemon: Daemon,
+    pub kernel: BTreeMap<ProcessId, Kernel>,
+    /// What the daemon will hear of memory.
+    pub measured: Option<Event>,
+    pub slots_used: BTreeSet<usize>,
+    pub counts: Counts,
     pub books: Books,
     pub story: Story,
     pub drivers: Vec<ProcessId>,
     pub steps: u64,
     /// How often all replies were drained at the end.
     drained: u32,
+    /// Counts daemons with this control store.
+    pub life: u32,
 }
 
 /// Everything must be done so long after the last fault.
@@ -71,45 +94,76 @@ impl Cluster {
     pub fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let plan = Plan::new(&mut rng);
+        Self::with(seed, rng, plan, 1, MemoryStore::new())
+    }
+
+    /// A life of a daemon, with what the control store has of earlier ones.
+    fn with(seed: u64, rng: Rng, plan: Plan, life: u32, control: MemoryStore) -> Self {
         let memory = Memory::new(plan.capacity_bytes);
-        let daemon = Daemon::new(&plan);
         Self {
             seed,
             now: Instant(1_000_000),
             rng,
             queue: BTreeSet::new(),
             next: 0,
-            plan,
             clients: BTreeMap::new(),
             channels: Channels::new(),
             memory,
-            daemon,
+            daemon: Daemon::new(&plan, life, control),
+            kernel: BTreeMap::new(),
+            measured: None,
+            slots_used: BTreeSet::new(),
+            counts: Counts::default(),
             books: Books::default(),
             story: Story::default(),
             drivers: Vec::new(),
             steps: 0,
             drained: 0,
+            life,
+            plan,
         }
     }
 
     /// Runs to the end, or panics with what does not hold.
     pub fn run(&mut self) {
-        for number in 0..self.plan.drivers {
+        self.live();
+        while self.head_is_dead() {
+            self.count("daemons that died");
+            let (control, counts) = (self.daemon.control.clone(), self.counts.clone());
+            let mut rng = Rng::new(self.rng.next());
+            let mut plan = Plan::new(&mut rng);
+            (plan.keeps_rows, plan.head_dies_at) = (true, None);
+            *self = Self::with(self.seed, rng, plan, self.life + 1, control);
+            self.counts = counts;
+            self.recalls();
+            self.live();
+        }
+        self.check_the_end();
+    }
+
+    fn head_is_dead(&self) -> bool {
+        self.plan.head_dies_at.is_some_and(|at| self.now >= at)
+    }
+
+    fn live(&mut self) {
+        for _ in 0..self.plan.drivers {
             let program = self.rng.next();
-            let driver = self.start_driver(JobId(number + 1), program);
-            self.drivers.push(driver);
+            let delay = self.rng.delay(Duration::from_millis(3));
+            self.after(delay, Step::Knocks(program));
         }
         self.after(Duration::from_micros(100), Step::Fault);
         let deadline = self.plan.faults_until + HEALS_WITHIN;
         while let Some((at, _, step)) = self.queue.pop_first() {
             self.now = self.now.max(at);
+            if self.head_is_dead() {
+                return self.tell(|| "FAULT: the daemon dies".to_string());
+            }
             self.steps += 1;
             assert!(self.steps < STEPS_MAX, "no end of steps: {}", self.whats_up());
             assert!(self.now < deadline, "it does not heal:\n{}", self.whats_up());
             self.step(step);
             self.check();
         }
-        self.check_the_end();
     }
 
     fn step(&mut self, step: Step) {
@@ -120,8 +174,17 @@ impl Cluster {
             Step::DiskWrote(attempt) => self.disk_wrote(attempt),
             Step::DiskRead(attempt) => self.disk_read(attempt),
             Step::DiskReserved(attempt) => self.disk_reserved(attempt),
-            Step::Born(attempt) => self.born(attempt),
-            Step::Buries(process) => self.bury(process),
+            Step::ControlAnswers => self.control_answers(),
+            Step::Measured => self.tells_measures(),
+            Step::Knocks(program) => self.knocks(program),
+            Step::Born(process) => self.born(process),
+            Step::Births(process) => self.births(process),
+            Step::Hellos(process) => self.hellos(process),
+            Step::Hangs(process) => self.hangs(process),
+            Step::Closes(process) => self.closes(process),
+            Step::Ends(process) => self.ends(process),
+            Step::Tells(process) => self.tells(process),
+            Step::Examined(process) => self.examined(process),
             Step::Dies(process) => {
                 self.dies(process, hoplo_wire::node::DeathCause::Signaled { signal: 9 })
             }
@@ -150,7 +213,7 @@ impl Cluster {
         let all = self.drivers.iter().all(|driver| {
             self.clients.get(driver).is_none_or(|client| !client.alive || client.finished)
         });
-        if all {
+        if all && self.drivers.len() == self.plan.drivers as usize {
             self.after(SETTLES_WITHIN, Step::DriversDone);
         }
     }
@@ -169,7 +232,14 @@ impl Cluster {
             self.after(SETTLES_WITHIN, Step::DriversDone);
             return;
         }
+        if self.ends_detached() {
+            return self.after(SETTLES_WITHIN, Step::DriversDone);
+        }
         self.check_leaks();
+        if self.plan.stops {
+            self.count("orderly stops");
+            return self.happens(Event::Stop { why: "asked for".to_string() });
+        }
         for driver in self.drivers.clone() {
             if self.clients.get(&driver).is_some_and(|client| client.alive) {
                 self.dies(driver, hoplo_wire::node::DeathCause::Exited { code: 0 });
@@ -197,13 +267,15 @@ impl Cluster {
 }
 
 impl Cluster {
+    pub fn count(&mut self, what: &'static str) {
+        self.counts.add(what);
+    }
+
     pub fn summary(&self) -> crate::Summary {
-        crate::Summary {
-            steps: self.steps,
-            calls: self.books.submitted,
-            spills: self.daemon.objects.totals().spills,
-            adoptions: self.books.adoptions,
-            deaths: self.clients.len() as u64,
-        }
+        let mut counts = self.counts.clone();
+        counts.set("steps", self.steps);
+        counts.set("calls", self.books.submitted);
+        counts.set("processes", self.kernel.len() as u64);
+        crate::Summary { counts }
     }
 }

@@ -4,9 +4,11 @@
 //! (`workload`), what is killed and when (`faults`). In the first phase safety must hold under
 //! faults; then they stop and everything must heal: every program ends, nothing is left.
 //!
-//! The daemon is the real scheduler, worker pool, actor table and object directory, wired as in
-//! `crates/node`; every driver and worker has a real session, driven as in `crates/client`. Rings,
-//! sockets, the shared segment and the arena are models (`network`, `memory`).
+//! The daemon is the real node (`hoplo_core::node`), as in `crates/node`; every driver and worker has a
+//! real session, driven as in `crates/client`. Rings, sockets, the shared segment, the arena, the kernel, the
+//! zygote and the control store's disk are models (`network`, `memory`, `kernel`, `daemon`).
+//!
+//! What happened is counted (`counts`): a run over many seeds in which some fault or path never occurs fails.
 //!
 //! `cargo test --release -p hoplo-sim` runs a few hundred seeds. More, or one:
 //! ```text
@@ -15,13 +17,16 @@
 //! ```
 //! A failure prints its seed, the command that repeats it, and what touched the failing id.
 
+mod asks;
 mod client;
 mod cluster;
 pub mod control;
+mod counts;
 mod daemon;
 mod faults;
 mod fiber;
 mod invariants;
+mod kernel;
 mod memory;
 mod network;
 mod rng;
@@ -29,15 +34,12 @@ mod story;
 mod workload;
 
 pub use cluster::Cluster;
+pub use counts::Counts;
 
 /// What one seed did, for the statistics of a run.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Summary {
-    pub steps: u64,
-    pub calls: u64,
-    pub spills: u64,
-    pub adoptions: u64,
-    pub deaths: u64,
+    pub counts: Counts,
 }
 
 /// Runs one seed; panics with what does not hold.

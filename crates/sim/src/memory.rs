@@ -124,9 +124,11 @@ impl Memory {
         generation
     }
 
-    fn close(&mut self, location: Location) -> Close {
-        let pinned = self.pins.range((location.slot, ProcessId(0))..).next();
-        let pinned = pinned.is_some_and(|((slot, _), _)| *slot == location.slot);
+    /// `live`: whose pins are looked at.
+    fn close(&mut self, location: Location, live: &[u16]) -> Close {
+        let all = (location.slot, ProcessId(0))..=(location.slot, ProcessId(u64::MAX));
+        let mut pins = self.pins.range(all);
+        let pinned = pins.any(|((_, process), _)| live.contains(&(process.slot() as u16)));
         let word = self.words.entry(location.slot).or_default();
         if *word != (Word::Sealed, location.generation) {
             return Close::Stale;
@@ -145,16 +147,16 @@ impl Memory {
     }
 
     /// An object that only its writer ever saw.
-    pub fn free_private(&mut self, location: Location) -> bool {
-        let closed = matches!(self.close(location), Close::Closed);
+    pub fn free_private(&mut self, location: Location, live: &[u16]) -> bool {
+        let closed = matches!(self.close(location, live), Close::Closed);
         if closed {
             self.set(location, Word::Free);
         }
         closed
     }
 
-    pub fn free(&mut self, location: Location) -> FreeOutcome {
-        match self.close(location) {
+    pub fn free(&mut self, location: Location, live: &[u16]) -> FreeOutcome {
+        match self.close(location, live) {
             Close::Closed => {
                 self.set(location, Word::Free);
                 FreeOutcome::Done
@@ -176,8 +178,9 @@ impl Memory {
         attempt: u64,
         location: Location,
         place: SpillPlace,
+        live: &[u16],
     ) -> Option<SpillOutcome> {
-        match self.close(location) {
+        match self.close(location, live) {
             Close::Closed => {
                 self.closed.insert(attempt, (location, place));
                 None

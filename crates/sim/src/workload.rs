@@ -44,7 +44,11 @@ pub enum Op {
         force: bool,
         recursive: bool,
     },
-    Create(Box<Submission>, i32),
+    /// With so many restarts.
+    Create(Box<Submission>, i32, Option<Name>),
+    /// Looks for an actor by its name.
+    Find(String),
+    Kv(KvStep),
     Call(Box<Submission>, u64),
     DropHandle(u64),
     Kill {
@@ -62,6 +66,24 @@ pub enum Op {
         stored: Option<u64>,
         contains: usize,
     },
+}
+
+#[derive(Clone, Debug)]
+pub struct Name {
+    pub name: String,
+    pub detached: bool,
+    pub get_if_exists: bool,
+}
+
+/// On a process's own keys.
+#[derive(Clone, Debug)]
+pub enum KvStep {
+    Get(Vec<u8>),
+    Put(Vec<u8>, Vec<u8>),
+    /// Only if there is none.
+    Create(Vec<u8>, Vec<u8>),
+    Delete(Vec<u8>),
+    List,
 }
 
 #[derive(Clone, Debug)]
@@ -106,7 +128,7 @@ fn op(rng: &mut Rng, role: Role, depth: u8, plan: &Plan) -> Op {
     let waits = matches!(role, Role::Driver | Role::Task | Role::Stream);
     let submits = depth < DEPTH_MAX;
     loop {
-        return match rng.below(30) {
+        return match rng.below(32) {
             0..=2 => {
                 let most = if rng.one_in(8) { 60 } else { 4 };
                 Op::Work(rng.delay(Duration::from_millis(most)))
@@ -122,7 +144,8 @@ fn op(rng: &mut Rng, role: Role, depth: u8, plan: &Plan) -> Op {
             }
             20 if submits && role != Role::Constructor => {
                 let restarts = [0, 1, 3, -1][rng.below(4) as usize];
-                Op::Create(Box::new(method(rng, Role::Constructor)), restarts)
+                let name = (waits && rng.one_in(3)).then(|| name(rng));
+                Op::Create(Box::new(method(rng, Role::Constructor)), restarts, name)
             }
             21..=23 if submits => Op::Call(Box::new(method(rng, Role::Method)), pick),
             24 => Op::DropHandle(pick),
@@ -139,8 +162,26 @@ fn op(rng: &mut Rng, role: Role, depth: u8, plan: &Plan) -> Op {
             26..=29 if role == Role::Stream => {
                 Op::Yield { stored: size(rng), contains: rng.below(2) as usize }
             }
+            30 if waits => Op::Kv(kv_step(rng)),
+            31 if waits => Op::Find(name(rng).name),
             _ => continue,
         };
+    }
+}
+
+fn name(rng: &mut Rng) -> Name {
+    let name = ["first", "second"][rng.below(2) as usize].to_string();
+    Name { name, detached: rng.one_in(3), get_if_exists: rng.one_in(2) }
+}
+
+fn kv_step(rng: &mut Rng) -> KvStep {
+    let (key, value) = (vec![rng.below(3) as u8], vec![rng.below(256) as u8]);
+    match rng.below(6) {
+        0 => KvStep::Get(key),
+        1 | 2 => KvStep::Put(key, value),
+        3 => KvStep::Create(key, value),
+        4 => KvStep::Delete(key),
+        _ => KvStep::List,
     }
 }
 
@@ -171,7 +212,7 @@ fn submission(rng: &mut Rng, plan: &Plan) -> Submission {
     let options = CallOptions {
         function: FunctionId([class; 16]),
         name: Arc::from(format!("f{class}")),
-        shape: Arc::new(shape(cpus)),
+        shape: Arc::new(larger_shape(rng, cpus, plan)),
         returns: if stream { 0 } else { [1, 1, 1, 0, 2, 3][rng.below(6) as usize] },
         flags,
         max_retries: [0, 1, 3, -1][rng.below(4) as usize],
@@ -214,7 +255,21 @@ fn method(rng: &mut Rng, role: Role) -> Submission {
 }
 
 pub fn shape(cpus: f64) -> Shape {
-    let resources = ResourceSet::from_units([("CPU", cpus)]).expect("a finite amount");
+    shape_of(&[("CPU", cpus)])
+}
+
+/// At times with GPUs, or with a limit on memory.
+fn larger_shape(rng: &mut Rng, cpus: f64, plan: &Plan) -> Shape {
+    match rng.below(16) {
+        0 if plan.gpus > 0 => shape_of(&[("CPU", cpus), ("GPU", 1.0)]),
+        1 if plan.gpus > 0 => shape_of(&[("GPU", 0.5)]),
+        2 => shape_of(&[("CPU", cpus), ("memory", 1e6)]),
+        _ => shape(cpus),
+    }
+}
+
+fn shape_of(units: &[(&str, f64)]) -> Shape {
+    let resources = ResourceSet::from_units(units.iter().copied()).expect("finite amounts");
     Shape { resources, env: RuntimeEnv::default() }
 }
 

@@ -4,6 +4,7 @@
 
 use hoplo_wire::control::{Key, Op, Refusal, Row, Table};
 
+use super::rows::Entry;
 use super::tables::{Applied, Page, Tables};
 
 /// Nothing was written.
@@ -33,6 +34,29 @@ pub trait ControlStore {
 
     /// At most `limit` (> 0) rows whose keys begin with `prefix`, from key `from` on.
     fn scan(&self, table: Table, prefix: &[u8], from: Option<&[u8]>, limit: usize) -> Page;
+}
+
+/// Rows that are read at once.
+const PAGE_ROWS: usize = 256;
+
+/// Every row of a table in order, by its key.
+pub fn rows(store: &dyn ControlStore, table: Table, mut take: impl FnMut(&[u8], &Row)) {
+    let mut from: Option<Vec<u8>> = None;
+    loop {
+        let page = store.scan(table, b"", from.as_deref(), PAGE_ROWS);
+        page.rows.iter().for_each(|(key, row)| take(key, row));
+        from = page.next;
+        if from.is_none() {
+            return;
+        }
+    }
+}
+
+/// Every entry of a table in order. What does not parse was written by another program; it stays as it is.
+pub fn entries<E: Entry>(store: &dyn ControlStore) -> Vec<E> {
+    let mut entries = Vec::new();
+    rows(store, E::TABLE, |_, row| entries.extend(E::from_row(row)));
+    entries
 }
 
 /// All tables in memory; nothing stays.

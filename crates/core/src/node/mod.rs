@@ -61,25 +61,24 @@ mod lineage;
 mod machines;
 mod memory;
 mod process;
+mod queue;
 mod recall;
 mod requests;
 mod slots;
 mod sweeps;
 #[cfg(test)]
 mod tests;
+mod timers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fmt::{self, Write as _};
-use std::time::Duration;
 
-use hoplo_base::limits::STORY_LINE_BYTES_MAX;
 use hoplo_base::{Instant, JobId, NodeId, ProcessId, ResourceSet};
 use hoplo_wire::node::{Counters, Obituary, ToClient};
 
-use crate::actors::{ActorTable, life as actor_life};
+use crate::actors::ActorTable;
 use crate::control::Entry;
 use crate::objects::{self, ObjectDirectory};
-use crate::sched::{LocalScheduler, WorkerPool, local, workers};
+use crate::sched::{LocalScheduler, WorkerPool};
 
 pub use event::{Answer, Effect, Event, Question};
 pub use jobs::Job;
@@ -91,8 +90,10 @@ pub use recall::{Rows, state_name};
 use functions::Functions;
 use lineage::Escaped;
 use memory::MemoryWatch;
+use queue::Work;
 use slots::Slots;
 use sweeps::Sweeps;
+use timers::Timer;
 
 /// What a node is told when it begins.
 #[derive(Clone, Debug)]
@@ -147,32 +148,10 @@ pub struct Node {
     stopping: bool,
 }
 
-/// What one machine has for another, or for itself.
-#[derive(Debug)]
-enum Work {
-    Scheduler(local::Event),
-    Pool(workers::Event),
-    Actors(actor_life::Event),
-    Objects(objects::Event),
-}
-
 #[derive(Debug)]
 enum Asked {
     Kv(kv::Asker),
     Function(functions::Asker),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Timer {
-    /// Its time to exit by itself is over.
-    Kill(ProcessId),
-    /// Its exit status did not come.
-    Examine(ProcessId),
-    Memory,
-    /// Results that were shared before they were there.
-    Escaped,
-    /// Those that are left are killed, and the node ends.
-    Stop,
 }
 
 impl Node {
@@ -255,18 +234,6 @@ impl Node {
         effects.append(&mut self.out);
     }
 
-    /// `Event::Tick` is due then.
-    pub fn next_deadline(&self) -> Option<Instant> {
-        let timer = self.timers.first().map(|(at, _)| *at);
-        let deadlines = [
-            timer,
-            self.scheduler.next_deadline(),
-            self.pool.next_deadline(),
-            self.objects.next_deadline(),
-        ];
-        deadlines.into_iter().flatten().min()
-    }
-
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -321,65 +288,6 @@ impl Node {
         self.check_processes();
     }
 
-    /// Until no machine has anything for another one.
-    fn settle(&mut self) {
-        while let Some(work) = self.queue.pop_front() {
-            match work {
-                Work::Scheduler(event) => {
-                    self.note(&event);
-                    let mut effects = Vec::new();
-                    self.scheduler.handle(self.now, event, &mut effects);
-                    effects.into_iter().for_each(|effect| self.on_scheduler(effect));
-                }
-                Work::Pool(event) => {
-                    self.note(&event);
-                    let mut effects = Vec::new();
-                    self.pool.handle(self.now, event, &mut effects);
-                    effects.into_iter().for_each(|effect| self.on_pool(effect));
-                }
-                Work::Actors(event) => {
-                    self.note(&event);
-                    let mut effects = Vec::new();
-                    self.actors.handle(self.now, event, &mut effects);
-                    effects.into_iter().for_each(|effect| self.on_actors(effect));
-                }
-                Work::Objects(event) => {
-                    let mut effects = Vec::new();
-                    self.objects.handle(self.now, event, &mut effects);
-                    effects.into_iter().for_each(|effect| self.on_objects(effect));
-                }
-            }
-        }
-    }
-
-    fn on_tick(&mut self) {
-        while let Some((at, timer)) = self.timers.first().copied() {
-            if at > self.now {
-                break;
-            }
-            self.timers.pop_first();
-            match timer {
-                Timer::Kill(process) => self.kill_late(process),
-                Timer::Examine(process) => self.examine(process),
-                Timer::Memory => self.measure_limited(),
-                Timer::Escaped => self.look_at_escaped(),
-                Timer::Stop => self.out.push(Effect::Stopped),
-            }
-            self.settle();
-        }
-        let now = self.now;
-        let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= now);
-        if due(self.scheduler.next_deadline()) {
-            self.tell_scheduler(local::Event::Tick);
-        }
-        if due(self.pool.next_deadline()) {
-            self.tell_pool(workers::Event::Tick);
-        }
-        if due(self.objects.next_deadline()) {
-            self.tell_objects(objects::Event::Tick);
-        }
-    }
-
     fn on_answered(&mut self, ask: u64, answer: Answer) {
         match self.asked.remove(&ask).expect("only what was asked is answered") {
             Asked::Kv(asker) => self.on_kv_answer(asker, answer),
@@ -393,31 +301,11 @@ impl Node {
         self.out.push(Effect::Ask { ask: self.last_ask, question });
     }
 
-    fn tell_scheduler(&mut self, event: local::Event) {
-        self.queue.push_back(Work::Scheduler(event));
-    }
-
-    fn tell_pool(&mut self, event: workers::Event) {
-        self.queue.push_back(Work::Pool(event));
-    }
-
-    fn tell_actors(&mut self, event: actor_life::Event) {
-        self.queue.push_back(Work::Actors(event));
-    }
-
-    fn tell_objects(&mut self, event: objects::Event) {
-        self.queue.push_back(Work::Objects(event));
-    }
-
     /// Nothing happens if it is gone: it, or who asked, is told otherwise.
     fn send(&mut self, to: ProcessId, message: ToClient) {
         if self.processes.get(&to).is_some_and(|process| process.stage.has_connection()) {
             self.out.push(Effect::Send { to, message });
         }
-    }
-
-    fn after(&mut self, delay: Duration, timer: Timer) {
-        self.timers.insert((self.now + delay, timer));
     }
 
     /// Nobody waits for this row.
@@ -432,25 +320,5 @@ impl Node {
 
     fn log(&mut self, text: impl Into<String>) {
         self.out.push(Effect::Log { text: text.into() });
-    }
-
-    /// One step, for the story.
-    fn note(&mut self, what: &impl fmt::Debug) {
-        let mut line = Cut(String::new());
-        // Ends early when the line is full.
-        let _ = write!(line, "{what:?}");
-        self.out.push(Effect::Note { line: line.0 });
-    }
-}
-
-/// A line of bounded length: values and frames are long.
-struct Cut(String);
-
-impl fmt::Write for Cut {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        let room = STORY_LINE_BYTES_MAX.saturating_sub(self.0.len());
-        let end = (0..=room.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
-        self.0.push_str(&text[..end.unwrap_or(0)]);
-        if text.len() > room { Err(fmt::Error) } else { Ok(()) }
     }
 }

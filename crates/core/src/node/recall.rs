@@ -7,15 +7,18 @@
 use std::collections::BTreeSet;
 
 use hoplo_base::JobId;
-use hoplo_wire::control::Key;
+use hoplo_wire::control::{Key, Table};
 use hoplo_wire::node::ActorState;
 use hoplo_wire::{Failure, FailureKind};
 
 use super::{Effect, Node};
 use crate::actors::life::{ActorRow, Former};
-use crate::control::{ActorEntry, EventEntry, JobEntry, NodeEntry, TaskEntry, TaskState};
+use crate::control::{
+    ActorEntry, ControlStore, Entry, EventEntry, FunctionEntry, JobEntry, NodeEntry, TaskEntry,
+    TaskState, store,
+};
 
-/// All that is in the tables.
+/// All that is in the tables. What does not parse was written by another program; it stays as it is.
 #[derive(Clone, Debug, Default)]
 pub struct Rows {
     pub nodes: Vec<NodeEntry>,
@@ -24,6 +27,24 @@ pub struct Rows {
     pub tasks: Vec<TaskEntry>,
     /// Every row of a function, by the job that it is of.
     pub functions: Vec<(JobId, Key)>,
+}
+
+impl Rows {
+    pub fn read(store: &dyn ControlStore) -> Self {
+        let mut functions = Vec::new();
+        store::rows(store, Table::Function, |key, row| {
+            if let Ok(entry) = FunctionEntry::from_row(row) {
+                functions.push((entry.job, Key { table: Table::Function, bytes: key.to_vec() }));
+            }
+        });
+        Self {
+            nodes: store::entries(store),
+            jobs: store::entries(store),
+            actors: store::entries(store),
+            tasks: store::entries(store),
+            functions,
+        }
+    }
 }
 
 impl Node {

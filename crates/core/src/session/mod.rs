@@ -351,6 +351,11 @@ impl Session {
         self.tasks.len()
     }
 
+    /// Everything that this process has a reference to, or uses, in no order.
+    pub fn known_objects(&self) -> impl Iterator<Item = ObjectId> {
+        self.objects.keys().copied()
+    }
+
     /// What was counted since this was asked last.
     pub fn take_counters(&mut self) -> Counters {
         std::mem::take(&mut self.counters)

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-use hoplo_base::{ActorId, Instant, ObjectId, ProcessId, TaskId, limits};
+use hoplo_base::{ActorId, FunctionId, Instant, ObjectId, ProcessId, TaskId, limits};
 use hoplo_wire::call::{CALL_BACKPRESSURE, CallView};
 use hoplo_wire::node::{DeathCause, ToNode};
 use hoplo_wire::object::ValueView;
@@ -29,7 +29,7 @@ pub struct Fiber {
     /// Top-level arguments that lie in the store.
     args: VecDeque<(ObjectId, Option<Location>)>,
     refs: Vec<ObjectId>,
-    handles: Vec<ActorId>,
+    pub handles: Vec<ActorId>,
     /// Streams, and how many items were taken.
     streams: Vec<(TaskId, u32)>,
     pub wait: Option<Wait>,
@@ -39,12 +39,17 @@ pub struct Fiber {
     failure: Option<Failure>,
     built: Vec<Returned>,
     items: u32,
+    /// A question to the daemon that its present step waits for.
+    pub request: Option<u64>,
+    /// A named actor that is not known to be its own.
+    pub creates: Option<ActorId>,
 }
 
 /// A call that runs here.
 #[derive(Clone, Copy, Debug)]
 struct Incoming {
     caller: ProcessId,
+    function: FunctionId,
     tag: u64,
     task: TaskId,
     attempt: u32,
@@ -63,9 +68,12 @@ pub enum Wait {
     Room,
     Item(TaskId, u32),
     Credit,
+    Function(FunctionId),
+    /// Of the daemon, to a request.
+    Answer(u64),
 }
 
-enum Flow {
+pub enum Flow {
     Next,
     Sleep(Duration),
     Wait(Wait),
@@ -98,6 +106,8 @@ impl Fiber {
             failure: None,
             built: Vec::new(),
             items: 0,
+            request: None,
+            creates: None,
         }
     }
 
@@ -109,7 +119,10 @@ impl Fiber {
         match &self.wait {
             Some(Wait::Ready(object)) => vec![*object],
             Some(Wait::Any(objects)) => objects.clone(),
-            Some(Wait::Room | Wait::Item(..) | Wait::Credit) | None => vec![],
+            Some(
+                Wait::Room | Wait::Item(..) | Wait::Credit | Wait::Function(_) | Wait::Answer(_),
+            )
+            | None => vec![],
         }
     }
 
@@ -168,8 +181,10 @@ impl Cluster {
             self.client(id).fiber = Some(fiber);
             return;
         }
+        // Who waits for the daemon's answer takes it first.
         if let Some(call) = fiber.call
             && fiber.failure.is_none()
+            && fiber.request.is_none()
             && self.client(id).cancelled.contains(&call.task)
         {
             let text = "it was told to stop";
@@ -278,10 +293,10 @@ impl Cluster {
         let header = view.header;
         let (seed, role, depth, nested) = decode_args(view.args);
         let mut fiber = Fiber::new(role, seed, depth);
-        self.client(id).serves = Some(caller);
         let ahead = if header.flags & CALL_BACKPRESSURE != 0 { view.extra().last() } else { None };
         fiber.call = Some(Incoming {
             caller,
+            function: header.function,
             tag,
             task: header.task,
             attempt: header.attempt,
@@ -293,6 +308,9 @@ impl Cluster {
             since: self.now,
         });
         let (task, attempt) = (header.task, header.attempt);
+        if attempt > 0 || incarnation > 0 {
+            self.count(if role == Role::Constructor { "restarts of actors" } else { "retries" });
+        }
         self.tell(|| format!("{id} takes {task}, attempt {attempt}, from {caller}"));
         if role != Role::Constructor {
             self.starts_once(header.task, header.attempt, caller, id);
@@ -334,6 +352,12 @@ impl Cluster {
     // ---- running ----
 
     fn advance(&mut self, id: ProcessId, fiber: &mut Fiber) -> Flow {
+        if let Some(call) = fiber.call
+            && fiber.failure.is_none()
+            && !self.has_function(id, call.function)
+        {
+            return Flow::Wait(Wait::Function(call.function));
+        }
         if let Some((object, location)) = fiber.args.front().copied() {
             return self.argument(id, fiber, object, location);
         }

@@ -7,7 +7,7 @@ use hoplo_wire::node::ToNode;
 
 use super::{Fiber, Flow, Wait, ids};
 use crate::cluster::Cluster;
-use crate::workload::{Op, Submission, encode_args, shape};
+use crate::workload::{Name, Op, Submission, encode_args, shape};
 
 /// Calls of one seed.
 const SUBMISSIONS_MAX: u64 = 400;
@@ -64,7 +64,11 @@ impl Cluster {
                     self.session(id, |session, now, effects| session.handle(now, event, effects));
                 }
             }
-            Op::Create(submission, restarts) => self.create(id, fiber, submission, *restarts),
+            Op::Create(submission, restarts, name) => {
+                return self.create(id, fiber, submission, *restarts, name.as_ref());
+            }
+            Op::Find(name) => return self.finds(id, fiber, name),
+            Op::Kv(step) => return self.kv(id, fiber, step),
             Op::Call(submission, pick) => {
                 if let Some(actor) = fiber.handle(*pick) {
                     self.call(id, fiber, submission, actor);
@@ -124,6 +128,7 @@ impl Cluster {
         submission: &Submission,
     ) -> SessionCall {
         self.drain(id);
+        self.exports(id, submission.options.function);
         self.books.submitted += 1;
         let from = submission.program;
         let refs = fiber.some(submission.refs, from);
@@ -169,28 +174,48 @@ impl Cluster {
         fiber: &mut Fiber,
         submission: &Submission,
         restarts: i32,
-    ) {
-        if self.books.submitted >= SUBMISSIONS_MAX {
-            return;
+        name: Option<&Name>,
+    ) -> Flow {
+        if let Some(actor) = fiber.creates {
+            return self.created_by_name(id, fiber, actor);
         }
-        let call = self.session_call(id, fiber, submission);
-        let create = CreateActor {
+        if self.books.submitted >= SUBMISSIONS_MAX {
+            return Flow::Next;
+        }
+        let mut call = self.session_call(id, fiber, submission);
+        if name.is_some() {
+            // Who waits for the daemon's word on a name waits for no argument before.
+            call.refs.clear();
+        }
+        let detached = name.is_some_and(|name| name.detached);
+        let mut create = CreateActor {
             class_name: "A".to_string(),
-            name: String::new(),
+            name: name.map(|name| name.name.clone()).unwrap_or_default(),
             namespace: String::new(),
-            detached: false,
-            get_if_exists: false,
+            detached,
+            get_if_exists: name.is_some_and(|name| name.get_if_exists),
             shape: shape(1.0),
             held: hoplo_base::ResourceSet::new(),
             max_restarts: restarts,
             handle: vec![],
             request: 0,
         };
+        if name.is_some() {
+            self.creates_by_name(id, fiber, &mut create);
+        }
+        if detached {
+            self.count("detached actors");
+        }
         let text = format!("refs {:?}, nested {:?}", ids(&call.refs), ids(&call.nested));
         let actor = self
             .session(id, |session, now, effects| session.create_actor(now, call, create, effects));
-        self.tell(|| format!("{id} creates {actor}, {text}"));
+        self.tell(|| format!("{id} creates {actor} {name:?}, {text}"));
+        if name.is_some() {
+            fiber.creates = Some(actor);
+            return Flow::Wait(Wait::Answer(fiber.request.expect("it was asked")));
+        }
         fiber.handles.push(actor);
+        Flow::Next
     }
 
     pub(super) fn call(

@@ -220,6 +220,7 @@ impl Cluster {
         }
         self.before_reply(id, call.caller, &returned);
         if self.faulty() && self.rng.one_in(30) {
+            self.count("deaths before a reply");
             self.tell(|| format!("FAULT: {id} is killed before its reply for {}", call.task));
             return self.dies(id, DeathCause::Signaled { signal: 9 });
         }

@@ -1,12 +1,12 @@
 //! A failure is one that something in this run accounts for.
 
-use hoplo_base::{AnyId, ObjectId, ProcessId};
+use hoplo_base::{AnyId, ObjectId};
 use hoplo_wire::{Failure, FailureKind};
 
 use crate::cluster::Cluster;
 
 impl Cluster {
-    pub fn failure_is_legitimate(&self, reader: ProcessId, object: ObjectId, failure: &Failure) {
+    pub fn failure_is_legitimate(&self, object: ObjectId, failure: &Failure) {
         let killed = self.plan.has_kills();
         let cancelled = self.books.cancelled;
         let text = failure.text();
@@ -23,22 +23,14 @@ impl Cluster {
                 !lost || killed || self.books.actors_killed || cancelled
             }
             FailureKind::ActorUnavailable => killed || self.books.actors_killed,
-            // Whoever adopts a task may find that nobody wants its results any more, and that its
-            // arguments went with them.
-            // A call whose caller is dead runs to its end for nobody; its arguments went with the caller.
-            FailureKind::ObjectLost => {
-                let caller = self.clients[&reader].serves;
-                let orphan = caller.is_some_and(|it| self.books.dead.contains(&it.count()));
-                orphan || self.owner_is_dead(&text) || self.books.adoptions > 0
-            }
+            FailureKind::ObjectLost => self.loss_is_explained(&text),
             FailureKind::OwnerDied => self.owner_is_dead(&text),
             FailureKind::OutOfDisk => self.plan.disk_failures,
             FailureKind::StoreFull => !self.plan.spill,
-            FailureKind::RuntimeEnv => self.plan.fork_failures,
-            FailureKind::OutOfMemory
-            | FailureKind::PendingCallsLimit
-            | FailureKind::NodeDied
-            | FailureKind::NotSent => false,
+            // A start is tried three times.
+            FailureKind::RuntimeEnv => self.books.failed_starts >= 3,
+            FailureKind::OutOfMemory => self.plan.memory_faults,
+            FailureKind::PendingCallsLimit | FailureKind::NodeDied | FailureKind::NotSent => false,
         };
         assert!(
             legitimate,
@@ -48,7 +40,13 @@ impl Cluster {
         );
     }
 
-    /// An object may be lost only with its owner.
+    /// An object is lost with its owner, or with a process that had it when it died: as an argument of a call
+    /// that goes on without its caller, in a value, for a task that another one adopts.
+    fn loss_is_explained(&self, text: &str) -> bool {
+        let object = text.split_whitespace().next().unwrap_or_default();
+        self.owner_is_dead(text) || self.books.lost_with.contains_key(object)
+    }
+
     fn owner_is_dead(&self, text: &str) -> bool {
         let id = text.split_whitespace().next().and_then(|word| word.parse::<AnyId>().ok());
         match id {

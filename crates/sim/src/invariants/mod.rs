@@ -3,6 +3,7 @@
 mod attempts;
 mod failures;
 mod leaks;
+mod past;
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,24 +28,42 @@ pub struct Books {
     pub actors_killed: bool,
     pub streams_dropped: BTreeSet<TaskId>,
     pub adoptions: u64,
+    /// Workers that died or were not forked before their hello.
+    pub failed_starts: u64,
+    /// What the dead knew when they died, by name, and who.
+    lost_with: BTreeMap<String, ProcessId>,
+    /// Calls that were taken back, and from whom.
+    revoked: BTreeMap<(ProcessId, u64), ProcessId>,
 }
 
 impl Books {
-    pub fn died(&mut self, process: ProcessId) {
+    pub fn died(&mut self, process: ProcessId, known: impl Iterator<Item = ObjectId>) {
         self.dead.insert(process.count());
+        self.lost_with.extend(known.map(|object| (object.to_string(), process)));
     }
 }
 
 impl Cluster {
+    pub fn notes_revoked(&mut self, caller: ProcessId, worker: ProcessId, seqs: &[u64]) {
+        for seq in seqs {
+            self.books.revoked.insert((caller, *seq), worker);
+        }
+    }
+
+    /// A call that goes to another worker than the one it was taken back from was stolen from it.
+    pub fn notes_place(&mut self, caller: ProcessId, worker: ProcessId, seq: u64) {
+        if self.books.revoked.remove(&(caller, seq)).is_some_and(|before| before != worker) {
+            self.count("steals");
+        }
+    }
+
     /// After every step.
     pub fn check(&self) {
         if self.steps.is_multiple_of(16) || self.steps < 2000 {
-            self.daemon.scheduler.check();
-            self.daemon.pool.check();
-            self.daemon.actors.check();
+            self.daemon.node.check_quickly();
         }
         if self.steps.is_multiple_of(32) {
-            self.daemon.objects.check();
+            self.daemon.node.check();
             for client in self.clients.values().filter(|client| client.alive) {
                 client.session.check();
             }

@@ -1,0 +1,88 @@
+//! What the machines have for each other, in the order in which it was caused.
+
+use std::fmt::{self, Write as _};
+
+use hoplo_base::limits::STORY_LINE_BYTES_MAX;
+
+use super::{Effect, Node};
+use crate::actors::life as actor_life;
+use crate::objects;
+use crate::sched::{local, workers};
+
+/// What one machine has for another, or for itself.
+#[derive(Debug)]
+pub(super) enum Work {
+    Scheduler(local::Event),
+    Pool(workers::Event),
+    Actors(actor_life::Event),
+    Objects(objects::Event),
+}
+
+impl Node {
+    /// Until no machine has anything for another one.
+    pub(super) fn settle(&mut self) {
+        while let Some(work) = self.queue.pop_front() {
+            match work {
+                Work::Scheduler(event) => {
+                    self.note(&event);
+                    let mut effects = Vec::new();
+                    self.scheduler.handle(self.now, event, &mut effects);
+                    effects.into_iter().for_each(|effect| self.on_scheduler(effect));
+                }
+                Work::Pool(event) => {
+                    self.note(&event);
+                    let mut effects = Vec::new();
+                    self.pool.handle(self.now, event, &mut effects);
+                    effects.into_iter().for_each(|effect| self.on_pool(effect));
+                }
+                Work::Actors(event) => {
+                    self.note(&event);
+                    let mut effects = Vec::new();
+                    self.actors.handle(self.now, event, &mut effects);
+                    effects.into_iter().for_each(|effect| self.on_actors(effect));
+                }
+                Work::Objects(event) => {
+                    let mut effects = Vec::new();
+                    self.objects.handle(self.now, event, &mut effects);
+                    effects.into_iter().for_each(|effect| self.on_objects(effect));
+                }
+            }
+        }
+    }
+
+    pub(super) fn tell_scheduler(&mut self, event: local::Event) {
+        self.queue.push_back(Work::Scheduler(event));
+    }
+
+    pub(super) fn tell_pool(&mut self, event: workers::Event) {
+        self.queue.push_back(Work::Pool(event));
+    }
+
+    pub(super) fn tell_actors(&mut self, event: actor_life::Event) {
+        self.queue.push_back(Work::Actors(event));
+    }
+
+    pub(super) fn tell_objects(&mut self, event: objects::Event) {
+        self.queue.push_back(Work::Objects(event));
+    }
+
+    /// One step, for the story.
+    pub(super) fn note(&mut self, what: &impl fmt::Debug) {
+        let mut line = Cut(String::new());
+        // Ends early when the line is full.
+        let _ = write!(line, "{what:?}");
+        self.out.push(Effect::Note { line: line.0 });
+    }
+}
+
+/// A line of bounded length: values and frames are long.
+struct Cut(String);
+
+impl fmt::Write for Cut {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = STORY_LINE_BYTES_MAX.saturating_sub(self.0.len());
+        let end = (0..=room.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+        self.0.push_str(&text[..end.unwrap_or(0)]);
+        if text.len() > room { Err(fmt::Error) } else { Ok(()) }
+    }
+}

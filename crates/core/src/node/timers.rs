@@ -1,0 +1,68 @@
+//! What is due later.
+
+use std::time::Duration;
+
+use hoplo_base::{Instant, ProcessId};
+
+use super::{Effect, Node};
+use crate::objects;
+use crate::sched::{local, workers};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Timer {
+    /// Its time to exit by itself is over.
+    Kill(ProcessId),
+    /// Its exit status did not come.
+    Examine(ProcessId),
+    Memory,
+    /// Results that were shared before they were there.
+    Escaped,
+    /// Those that are left are killed, and the node ends.
+    Stop,
+}
+
+impl Node {
+    /// `Event::Tick` is due then.
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let timer = self.timers.first().map(|(at, _)| *at);
+        let deadlines = [
+            timer,
+            self.scheduler.next_deadline(),
+            self.pool.next_deadline(),
+            self.objects.next_deadline(),
+        ];
+        deadlines.into_iter().flatten().min()
+    }
+
+    pub(super) fn on_tick(&mut self) {
+        while let Some((at, timer)) = self.timers.first().copied() {
+            if at > self.now {
+                break;
+            }
+            self.timers.pop_first();
+            match timer {
+                Timer::Kill(process) => self.kill_late(process),
+                Timer::Examine(process) => self.examine(process),
+                Timer::Memory => self.measure_limited(),
+                Timer::Escaped => self.look_at_escaped(),
+                Timer::Stop => self.out.push(Effect::Stopped),
+            }
+            self.settle();
+        }
+        let now = self.now;
+        let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= now);
+        if due(self.scheduler.next_deadline()) {
+            self.tell_scheduler(local::Event::Tick);
+        }
+        if due(self.pool.next_deadline()) {
+            self.tell_pool(workers::Event::Tick);
+        }
+        if due(self.objects.next_deadline()) {
+            self.tell_objects(objects::Event::Tick);
+        }
+    }
+
+    pub(super) fn after(&mut self, delay: Duration, timer: Timer) {
+        self.timers.insert((self.now + delay, timer));
+    }
+}

@@ -1,0 +1,215 @@
+//! What processes ask the daemon for and wait for: functions, keys, actors by name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hoplo_base::{ActorId, FunctionId, JobId, ProcessId};
+use hoplo_core::session::{CreateActor, Effect, Session};
+use hoplo_wire::node::{ActorCreated, KvOperation, ToClient, ToNode};
+
+use crate::cluster::Cluster;
+use crate::fiber::{Fiber, Flow, Wait};
+use crate::workload::KvStep;
+
+/// What one process asked for and was told.
+#[derive(Debug, Default)]
+pub struct Asks {
+    exported: BTreeSet<FunctionId>,
+    /// Asked for, and there once they came.
+    functions: BTreeMap<FunctionId, bool>,
+    requests: u64,
+    answers: BTreeMap<u64, ToClient>,
+    /// Its own keys, as it wrote them.
+    keys: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Asks {
+    fn request(&mut self) -> u64 {
+        self.requests += 1;
+        self.requests
+    }
+
+    pub fn has_answer(&self, request: u64) -> bool {
+        self.answers.contains_key(&request)
+    }
+
+    pub fn has_function(&self, function: FunctionId) -> bool {
+        self.functions.get(&function).copied().unwrap_or(false)
+    }
+}
+
+/// What lies in a function: its job and its name.
+fn code(job: JobId, function: FunctionId) -> Vec<u8> {
+    [&job.0.to_le_bytes()[..], &function.0].concat()
+}
+
+impl Cluster {
+    /// Before a process writes a call into a ring, it has told the daemon the function.
+    pub fn exports(&mut self, id: ProcessId, function: FunctionId) {
+        let job = self.client(id).job;
+        if self.client(id).asks.exported.insert(function) {
+            let bytes = code(job, function);
+            self.say(id, ToNode::Export { function, bytes, contains: vec![] });
+        }
+    }
+
+    /// Whether the function is here; else it was asked for.
+    pub fn has_function(&mut self, id: ProcessId, function: FunctionId) -> bool {
+        match self.client(id).asks.functions.get(&function).copied() {
+            Some(here) => here,
+            None => {
+                self.client(id).asks.functions.insert(function, false);
+                self.say(id, ToNode::Fetch { function });
+                false
+            }
+        }
+    }
+
+    pub fn answered(&mut self, id: ProcessId, message: ToClient) {
+        match message {
+            ToClient::Function { function, bytes } => {
+                let job = self.client(id).job;
+                let ended = self.daemon.node.job(job).is_none_or(|job| job.ended_us.is_some());
+                match bytes {
+                    Some(bytes) => assert_eq!(bytes, code(job, function), "{id}: {function}"),
+                    // Then it is told to exit, too.
+                    None => assert!(ended, "{id} runs {function}, which was never exported"),
+                }
+                self.count("functions fetched");
+                self.client(id).asks.functions.insert(function, true);
+            }
+            ToClient::ActorCreated { request, .. }
+            | ToClient::ActorFound { request, .. }
+            | ToClient::KvAnswer { request, .. } => {
+                self.client(id).asks.answers.insert(request, message);
+            }
+            other => panic!("{id} was told {other:?} out of place"),
+        }
+    }
+
+    fn ask(
+        &mut self,
+        id: ProcessId,
+        fiber: &mut Fiber,
+        message: impl FnOnce(u64) -> ToNode,
+    ) -> Flow {
+        self.session(id, |session, _, effects| session.flush(effects));
+        let request = self.client(id).asks.request();
+        fiber.request = Some(request);
+        self.say(id, message(request));
+        Flow::Wait(Wait::Answer(request))
+    }
+
+    fn answer(&mut self, id: ProcessId, fiber: &mut Fiber) -> Result<ToClient, Flow> {
+        let request = fiber.request.expect("it was asked");
+        match self.client(id).asks.answers.remove(&request) {
+            None => Err(Flow::Wait(Wait::Answer(request))),
+            Some(answer) => {
+                fiber.request = None;
+                Ok(answer)
+            }
+        }
+    }
+
+    // ---- actors by name ----
+
+    /// Sends the order; the handle is its own once that is answered.
+    pub fn creates_by_name(&mut self, id: ProcessId, fiber: &mut Fiber, create: &mut CreateActor) {
+        create.request = self.client(id).asks.request();
+        fiber.request = Some(create.request);
+    }
+
+    pub fn created_by_name(&mut self, id: ProcessId, fiber: &mut Fiber, actor: ActorId) -> Flow {
+        let result = match self.answer(id, fiber) {
+            Err(flow) => return flow,
+            Ok(ToClient::ActorCreated { result, .. }) => result,
+            Ok(other) => panic!("{id} wants an actor, not {other:?}"),
+        };
+        fiber.creates = None;
+        let refused = |session: &mut Session, now, effects: &mut Vec<Effect>| {
+            session.creation_refused(now, actor, effects);
+        };
+        match result {
+            Ok(ActorCreated::New) => fiber.handles.push(actor),
+            Ok(ActorCreated::Existing(found)) => {
+                self.count("actors found by name");
+                self.session(id, refused);
+                self.client(id).session.actor_found(found.actor);
+                fiber.handles.push(found.actor);
+            }
+            Err(_) => {
+                self.count("names that were taken");
+                self.session(id, refused);
+            }
+        }
+        Flow::Next
+    }
+
+    pub fn finds(&mut self, id: ProcessId, fiber: &mut Fiber, name: &str) -> Flow {
+        if fiber.request.is_none() {
+            let (namespace, name) = (String::new(), name.to_string());
+            return self.ask(id, fiber, |request| ToNode::ActorLookup { request, namespace, name });
+        }
+        match self.answer(id, fiber) {
+            Err(flow) => flow,
+            Ok(ToClient::ActorFound { found, .. }) => {
+                if let Some(found) = found.filter(|found| found.dead.is_none()) {
+                    self.count("actors found by name");
+                    self.client(id).session.actor_found(found.actor);
+                    fiber.handles.push(found.actor);
+                }
+                Flow::Next
+            }
+            Ok(other) => panic!("{id} looks for an actor, not {other:?}"),
+        }
+    }
+
+    // ---- keys ----
+
+    /// Every process has a namespace of its own, so it knows what is to be there.
+    pub fn kv(&mut self, id: ProcessId, fiber: &mut Fiber, step: &KvStep) -> Flow {
+        if fiber.request.is_none() {
+            // Ids of another daemon differ in their first part, which their names lack.
+            let namespace = format!("{:x}", id.0);
+            let operation = match step.clone() {
+                KvStep::Get(key) => KvOperation::Get { key },
+                KvStep::Put(key, value) => KvOperation::Put { key, value, overwrite: true },
+                KvStep::Create(key, value) => KvOperation::Put { key, value, overwrite: false },
+                KvStep::Delete(key) => KvOperation::Delete { key },
+                KvStep::List => KvOperation::Keys { prefix: vec![] },
+            };
+            return self.ask(id, fiber, |request| ToNode::Kv { request, namespace, operation });
+        }
+        let (value, found, refused) = match self.answer(id, fiber) {
+            Err(flow) => return flow,
+            Ok(ToClient::KvAnswer { value, keys, refused, .. }) => (value, keys, refused),
+            Ok(other) => panic!("{id} asks for a key, not {other:?}"),
+        };
+        assert!(refused.is_none() || self.plan.control_refuses, "{id}: {refused:?}");
+        if refused.is_some() {
+            return Flow::Next;
+        }
+        let keys = &mut self.client(id).asks.keys;
+        let before = |keys: &BTreeMap<Vec<u8>, Vec<u8>>, key: &Vec<u8>| keys.get(key).cloned();
+        let expected = match step {
+            KvStep::Get(key) => before(keys, key),
+            KvStep::Put(key, new) => {
+                keys.insert(key.clone(), new.clone());
+                None
+            }
+            KvStep::Create(key, new) => {
+                let was = before(keys, key);
+                keys.entry(key.clone()).or_insert_with(|| new.clone());
+                was
+            }
+            KvStep::Delete(key) => keys.remove(key),
+            KvStep::List => {
+                let all: Vec<Vec<u8>> = keys.keys().cloned().collect();
+                assert_eq!(found, all, "{id} lists its keys");
+                None
+            }
+        };
+        assert_eq!(value, expected, "{id}: {step:?}");
+        self.count("keys asked for");
+        Flow::Next
+    }
+}

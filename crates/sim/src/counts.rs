@@ -1,0 +1,75 @@
+//! How often each thing happened: a fault that never comes, or a rare path that is never taken, tests nothing.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+#[derive(Clone, Debug, Default)]
+pub struct Counts(BTreeMap<&'static str, u64>);
+
+/// What every run over many seeds must have seen.
+const MUST_HAPPEN: &[&str] = &[
+    // Faults.
+    "kills of workers",
+    "kills of drivers",
+    "failed forks",
+    "full disks",
+    "deaths before hello",
+    "deaths before a reply",
+    "workers that hang",
+    "exit statuses that came too late",
+    "memory kills",
+    "daemons that died",
+    // Paths.
+    "spills",
+    "restores",
+    "room in the spill file",
+    "adoptions",
+    "retries",
+    "restarts of actors",
+    "revocations",
+    "lent CPUs",
+    "leases recalled",
+    "sweeps",
+    "slots used again",
+    "kills by the daemon",
+    "orderly stops",
+    "rows written",
+    "steals",
+    "refused rows",
+    "functions fetched",
+    "keys asked for",
+    "actors found by name",
+    "names that were taken",
+    "detached actors",
+    "GPUs granted",
+    "stores that were full",
+];
+
+impl Counts {
+    pub fn add(&mut self, what: &'static str) {
+        *self.0.entry(what).or_default() += 1;
+    }
+
+    pub fn set(&mut self, what: &'static str, count: u64) {
+        self.0.insert(what, count);
+    }
+
+    pub fn join(&mut self, other: &Counts) {
+        for (what, count) in &other.0 {
+            *self.0.entry(what).or_default() += count;
+        }
+    }
+
+    pub fn never_happened(&self) -> Vec<&'static str> {
+        MUST_HAPPEN.iter().copied().filter(|what| !self.0.contains_key(what)).collect()
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (what, count) in &self.0 {
+            writeln!(f, "{count:>12} {what}")?;
+        }
+        Ok(())
+    }
+}

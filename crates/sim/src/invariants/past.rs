@@ -1,0 +1,26 @@
+//! What a daemon left when it died is told as it is: nothing of it lives.
+
+use hoplo_core::control::store::entries;
+use hoplo_core::control::{ActorEntry, JobEntry, NodeEntry, TaskEntry, TaskState};
+
+use crate::cluster::Cluster;
+
+impl Cluster {
+    /// A new daemon has begun.
+    pub fn check_the_past(&self) {
+        let store = &self.daemon.control;
+        for job in entries::<JobEntry>(store) {
+            assert!(job.ended_us.is_some(), "{} runs without a driver", job.job);
+        }
+        for node in entries::<NodeEntry>(store) {
+            assert!(!node.alive, "{} is dead", node.node);
+        }
+        for actor in entries::<ActorEntry>(store) {
+            assert_eq!(actor.state, "DEAD", "{} has no process", actor.actor);
+            assert!(actor.failure.is_some(), "nobody knows why {} is dead", actor.actor);
+        }
+        for task in entries::<TaskEntry>(store) {
+            assert_ne!(task.state, TaskState::Pending, "{} is run by nobody", task.task);
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! What the kernel and the zygote know of processes, and when they tell it.
+//!
+//! ```text
+//!  Fork --> Born: it runs --+--> (its hello, by its own socket)
+//!                           +--> Births: the zygote tells its pid
+//!  dead --+--> Closes: the end of its socket       each of the three may come first,
+//!         +--> Ends: its pidfd, once watched       and the status may come too late
+//!         +--> Tells: its exit status, after its pid
+//! ```
+
+use std::time::Duration;
+
+use hoplo_base::{ActorId, ProcessId};
+use hoplo_core::node::Event;
+use hoplo_wire::node::{ActorState, DeathCause, Role, ToNode};
+
+use crate::client::Client;
+use crate::cluster::{Cluster, Step};
+use crate::daemon::hello;
+
+/// One process, as the kernel has it.
+#[derive(Debug)]
+pub struct Kernel {
+    pid: u32,
+    /// Exit code, or minus a signal, once it is dead.
+    status: Option<i32>,
+    /// The daemon has a pidfd of it.
+    watched: bool,
+    /// The zygote has told its pid.
+    told: bool,
+    is_driver: bool,
+}
+
+impl Cluster {
+    /// A process begins to run.
+    pub fn runs(&mut self, process: ProcessId, pid: u32) {
+        let is_driver = self.clients[&process].is_driver;
+        let kernel = Kernel { pid, status: None, watched: false, told: false, is_driver };
+        self.kernel.insert(process, kernel);
+        if !self.slots_used.insert(process.slot()) {
+            self.count("slots used again");
+        }
+    }
+
+    // ---- birth ----
+
+    pub fn asked_to_fork(&mut self, process: ProcessId) {
+        let delay = self.rng.delay(Duration::from_millis(10));
+        self.after(delay, Step::Born(process));
+    }
+
+    pub fn born(&mut self, process: ProcessId) {
+        if self.plan.fork_failures && self.faulty() && self.rng.one_in(3) {
+            self.books.failed_starts += 1;
+            self.count("failed forks");
+            self.tell(|| format!("FAULT: the fork of {process} fails"));
+            let reason = "no memory for a fork".to_string();
+            return self.happens(Event::ForkFailed { process, reason });
+        }
+        let job = self.job_of(process);
+        let pid = self.kernel.len() as u32 + 1;
+        self.tell(|| format!("{process} is forked for {job}, pid {pid}"));
+        self.clients.insert(process, Client::worker(process, job));
+        self.daemon.open.insert(process);
+        self.runs(process, pid);
+        let (births, hellos) = (Duration::from_millis(2), Duration::from_millis(5));
+        let delay = self.rng.delay(births.max(self.plan.tardiness));
+        self.after(delay, Step::Births(process));
+        let delay = self.rng.delay(hellos);
+        self.after(delay, Step::Hellos(process));
+        if self.plan.kills > 0 && self.faulty() && self.rng.one_in(2 * self.plan.kills) {
+            let delay = self.rng.delay(hellos);
+            self.tell(|| format!("FAULT: {process} is killed while it starts"));
+            self.after(delay, Step::Dies(process));
+        }
+    }
+
+    /// The zygote's word on it is read.
+    pub fn births(&mut self, process: ProcessId) {
+        let kernel = self.kernel.get_mut(&process).expect("it was forked");
+        kernel.told = true;
+        let (pid, dead) = (kernel.pid, kernel.status.is_some());
+        self.happens(Event::Forked { process, pid });
+        if dead {
+            self.tells_status(process);
+        }
+    }
+
+    pub fn hellos(&mut self, process: ProcessId) {
+        if self.client(process).alive {
+            self.say(process, hello(Role::Worker));
+        }
+    }
+
+    // ---- the end ----
+
+    /// A process ends: what it wrote can still be read.
+    pub fn dies(&mut self, process: ProcessId, cause: DeathCause) {
+        let status = match cause {
+            DeathCause::Exited { code } => code,
+            DeathCause::Signaled { signal } => -signal,
+            DeathCause::OutOfMemory { .. }
+            | DeathCause::Stopped { .. }
+            | DeathCause::NotStarted { .. } => panic!("the kernel knows no {cause:?}"),
+        };
+        let Some(kernel) = self.kernel.get_mut(&process).filter(|it| it.status.is_none()) else {
+            return;
+        };
+        kernel.status = Some(status);
+        let (told, watched, is_driver) = (kernel.told, kernel.watched, kernel.is_driver);
+        self.tell(|| format!("{process} dies"));
+        self.falls_silent(process);
+        if watched {
+            self.ends_soon(process);
+        }
+        if told && !is_driver {
+            self.tells_status(process);
+        }
+    }
+
+    /// It runs no more of our code: dead, or it left hoplo and hangs.
+    fn falls_silent(&mut self, process: ProcessId) {
+        let client = self.client(process);
+        if !std::mem::replace(&mut client.alive, false) {
+            return;
+        }
+        let is_driver = client.is_driver;
+        if !self.daemon.node.process(process).is_some_and(|it| it.is_greeted()) {
+            self.books.failed_starts += 1;
+            self.count("deaths before hello");
+        }
+        let known = self.clients[&process].session.known_objects();
+        self.books.died(process, known);
+        let delay = self.rng.delay(Duration::from_millis(2).max(self.plan.tardiness));
+        self.after(delay, Step::Closes(process));
+        if is_driver {
+            self.driver_finished();
+        }
+    }
+
+    /// It closes what it has of ours, and goes on for ever.
+    pub fn hangs(&mut self, process: ProcessId) {
+        if self.client(process).alive {
+            self.count("workers that hang");
+            self.tell(|| format!("FAULT: {process} closes its connection and does not end"));
+            self.falls_silent(process);
+        }
+    }
+
+    pub fn is_killed(&mut self, process: ProcessId, pid: u32) {
+        assert_eq!(self.kernel[&process].pid, pid, "{process}");
+        self.count("kills by the daemon");
+        let delay = self.rng.delay(Duration::from_micros(100));
+        self.after(delay, Step::Dies(process));
+    }
+
+    /// The daemon closed the connection: a process that notices exits.
+    pub fn hung_up(&mut self, process: ProcessId) {
+        if self.daemon.open.remove(&process) && self.clients[&process].alive {
+            let delay = self.rng.delay(Duration::from_millis(1));
+            self.after(delay, Step::Dies(process));
+        }
+    }
+
+    pub fn watches(&mut self, process: ProcessId, pid: u32) {
+        let kernel = self.kernel.get_mut(&process).expect("it has a pid");
+        assert_eq!(kernel.pid, pid, "{process}");
+        kernel.watched = true;
+        if kernel.status.is_some() {
+            self.ends_soon(process);
+        }
+    }
+
+    fn ends_soon(&mut self, process: ProcessId) {
+        let delay = self.rng.delay(Duration::from_millis(2).max(self.plan.tardiness));
+        self.after(delay, Step::Ends(process));
+    }
+
+    fn tells_status(&mut self, process: ProcessId) {
+        let late = self.rng.one_in(16);
+        let most = if late { Duration::from_millis(400) } else { Duration::from_millis(2) };
+        let delay = self.rng.delay(most);
+        self.after(delay, Step::Tells(process));
+    }
+
+    pub fn closes(&mut self, process: ProcessId) {
+        self.read_to_the_end(process);
+    }
+
+    pub fn ends(&mut self, process: ProcessId) {
+        self.read_to_the_end(process);
+        self.happens(Event::Ended { process, status_follows: true });
+    }
+
+    pub fn tells(&mut self, process: ProcessId) {
+        let status = self.kernel[&process].status.expect("it is dead");
+        if self.daemon.node.process(process).is_none() {
+            return self.count("exit statuses that came too late");
+        }
+        self.read_to_the_end(process);
+        self.happens(Event::Exited { process, status });
+    }
+
+    pub fn examines(&mut self, process: ProcessId) {
+        let delay = self.rng.delay(Duration::from_micros(200));
+        self.after(delay, Step::Examined(process));
+    }
+
+    pub fn examined(&mut self, process: ProcessId) {
+        self.happens(Event::Examined { process, last_lines: vec![], verdict: None });
+    }
+
+    /// Nobody else does: somebody comes and kills what outlives its job. Whether there was something.
+    pub fn ends_detached(&mut self) -> bool {
+        let rows = self.daemon.node.actors.rows();
+        let dead = |state: &ActorState| matches!(state, ActorState::Dead { .. });
+        let detached = rows.filter(|row| row.detached && !dead(&row.state)).map(|row| row.actor);
+        let detached: Vec<ActorId> = detached.collect();
+        if detached.is_empty() {
+            return false;
+        }
+        if !self.drivers.iter().any(|driver| self.clients[driver].alive) {
+            self.count("drivers that clean up");
+            self.knocks(0);
+        }
+        let alive = self.drivers.iter().copied().find(|driver| self.clients[driver].alive);
+        let killer = alive.expect("one came, if there was none");
+        self.client(killer).fiber = None;
+        self.client(killer).finished = true;
+        for actor in detached {
+            self.say(killer, ToNode::ActorKill { actor, no_restart: true });
+        }
+        true
+    }
+
+    pub fn buried(&mut self, process: ProcessId) {
+        self.tell(|| format!("{process} is buried"));
+        // A fork that failed was never a process, and a driver may live on without us.
+        if let Some(kernel) = self.kernel.get(&process) {
+            let dead = kernel.status.is_some() || kernel.is_driver;
+            assert!(dead, "NODE-1: {process} is buried alive");
+        }
+        self.memory.wipe(process);
+    }
+
+    // ---- meters ----
+
+    /// What processes use: at times too much, of their limit or of the machine.
+    pub fn measures(&mut self, processes: &[(ProcessId, u32)]) {
+        let faulty = self.faulty() && self.plan.memory_faults;
+        let total = 1 << 30;
+        let available = if faulty && self.rng.one_in(8) { total / 50 } else { total / 2 };
+        let mut used = Vec::new();
+        for (process, _) in processes {
+            let limit = self.daemon.node.scheduler.lease_on(*process);
+            let limit = limit.map_or(0.0, |lease| lease.resources.units("memory")) as u64;
+            let over = faulty && self.rng.one_in(8);
+            used.push((*process, if over { limit + 1 } else { limit / 2 }));
+        }
+        self.measured = Some(Event::Measured { total, available, used });
+        let delay = self.rng.delay(Duration::from_micros(200));
+        self.after(delay, Step::Measured);
+    }
+
+    pub fn tells_measures(&mut self) {
+        let measured = self.measured.take().expect("one measure at a time");
+        self.happens(measured);
+    }
+}
