@@ -52,7 +52,7 @@ impl Plan {
             drivers: 1 + rng.below(3) as u32,
             cpus: 1 + rng.below(4),
             gpus: rng.below(3),
-            capacity_bytes: [6, 12, 32, 256][rng.below(4) as usize] << 20,
+            capacity_bytes: [3, 6, 12, 32, 256][rng.below(5) as usize] << 20,
             spill: !rng.one_in(5),
             tardiness: Duration::from_micros(tardiness),
             ring_depth: [1, 3, 64][rng.below(3) as usize],

@@ -249,12 +249,12 @@ impl Cluster {
     pub fn measures(&mut self, processes: &[(ProcessId, u32)]) {
         let faulty = self.faulty() && self.plan.memory_faults;
         let total = 1 << 30;
-        let available = if faulty && self.rng.one_in(8) { total / 50 } else { total / 2 };
+        let available = if faulty && self.rng.one_in(2) { total / 50 } else { total / 2 };
         let mut used = Vec::new();
         for (process, _) in processes {
             let limit = self.daemon.node.scheduler.lease_on(*process);
             let limit = limit.map_or(0.0, |lease| lease.resources.units("memory")) as u64;
-            let over = faulty && self.rng.one_in(8);
+            let over = faulty && self.rng.one_in(2);
             used.push((*process, if over { limit + 1 } else { limit / 2 }));
         }
         self.measured = Some(Event::Measured { total, available, used });

@@ -133,7 +133,7 @@ fn op(rng: &mut Rng, role: Role, depth: u8, plan: &Plan) -> Op {
                 let most = if rng.one_in(8) { 60 } else { 4 };
                 Op::Work(rng.delay(Duration::from_millis(most)))
             }
-            3..=8 if submits => Op::Submit(Box::new(submission(rng, plan))),
+            3..=8 if submits => Op::Submit(Box::new(submission(rng, depth, plan))),
             9..=10 => Op::Put { stored: size(rng), contains: rng.below(3) as usize },
             11..=14 if waits => Op::Get(pick),
             15 if waits => Op::WaitAny(rng.delay(Duration::from_millis(20))),
@@ -193,7 +193,7 @@ fn size(rng: &mut Rng) -> Option<u64> {
     }
 }
 
-fn submission(rng: &mut Rng, plan: &Plan) -> Submission {
+fn submission(rng: &mut Rng, depth: u8, plan: &Plan) -> Submission {
     let stream = rng.one_in(8);
     let cpus = match rng.below(8) {
         0 => 0.5,
@@ -212,7 +212,7 @@ fn submission(rng: &mut Rng, plan: &Plan) -> Submission {
     let options = CallOptions {
         function: FunctionId([class; 16]),
         name: Arc::from(format!("f{class}")),
-        shape: Arc::new(larger_shape(rng, cpus, plan)),
+        shape: Arc::new(larger_shape(rng, cpus, depth, plan)),
         returns: if stream { 0 } else { [1, 1, 1, 0, 2, 3][rng.below(6) as usize] },
         flags,
         max_retries: [0, 1, 3, -1][rng.below(4) as usize],
@@ -259,10 +259,12 @@ pub fn shape(cpus: f64) -> Shape {
 }
 
 /// At times with GPUs, or with a limit on memory.
-fn larger_shape(rng: &mut Rng, cpus: f64, plan: &Plan) -> Shape {
+fn larger_shape(rng: &mut Rng, cpus: f64, depth: u8, plan: &Plan) -> Shape {
+    // GPUs are not lent: who has one and waits for a child that needs one waits for ever.
+    let gpus = plan.gpus > 0 && depth == 0;
     match rng.below(16) {
-        0 if plan.gpus > 0 => shape_of(&[("CPU", cpus), ("GPU", 1.0)]),
-        1 if plan.gpus > 0 => shape_of(&[("GPU", 0.5)]),
+        0 if gpus => shape_of(&[("CPU", cpus), ("GPU", 1.0)]),
+        1 if gpus => shape_of(&[("GPU", 0.5)]),
         2 => shape_of(&[("CPU", cpus), ("memory", 1e6)]),
         _ => shape(cpus),
     }
