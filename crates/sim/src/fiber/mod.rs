@@ -185,6 +185,7 @@ impl Cluster {
         if let Some(call) = fiber.call
             && fiber.failure.is_none()
             && fiber.request.is_none()
+            && !fiber.asked_room
             && self.client(id).cancelled.contains(&call.task)
         {
             let text = "it was told to stop";

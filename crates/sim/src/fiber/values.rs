@@ -17,19 +17,18 @@ use crate::workload::Role;
 
 impl Cluster {
     pub(super) fn room(&mut self, id: ProcessId, fiber: &mut Fiber, len: u64) -> Room {
+        // An answer is waited for, and taken, before anything else is asked or used.
+        if fiber.asked_room {
+            let Some(answer) = self.client(id).room.take() else { return Room::Wait };
+            fiber.asked_room = false;
+            match answer {
+                Answered::Denied(kind) => return Room::Denied(kind),
+                Answered::File { offset, slot } => return Room::Got(offset, slot),
+                Answered::Extent => {}
+            }
+        }
         if let Some((offset, slot)) = self.client(id).extents.allocate(len) {
             return Room::Got(offset, slot);
-        }
-        if fiber.asked_room {
-            match self.client(id).room.take() {
-                None => return Room::Wait,
-                Some(Answered::Denied(kind)) => {
-                    fiber.asked_room = false;
-                    return Room::Denied(kind);
-                }
-                Some(Answered::File { offset, slot }) => return Room::Got(offset, slot),
-                Some(Answered::Extent) => {}
-            }
         }
         fiber.asked_room = true;
         self.client(id).room = None;
@@ -59,7 +58,6 @@ impl Cluster {
                 Room::Wait => return Flow::Wait(Wait::Room),
                 Room::Denied(_) => return Flow::Next,
                 Room::Got(offset, slot) => {
-                    fiber.asked_room = false;
                     let object = self.client(id).session.next_put();
                     let content = encode_content(object, contains);
                     let generation = self.memory.seal(slot, offset, content);
@@ -98,7 +96,6 @@ impl Cluster {
                 Ok(Returned { value: Value::Failed(failure), contains: vec![] })
             }
             Room::Got(offset, slot) => {
-                fiber.asked_room = false;
                 let generation = self.memory.seal(slot, offset, content);
                 let location = Location { slot, generation, offset, len };
                 self.session(id, |session, _, _| {
