@@ -3,7 +3,10 @@
 One client has one request in flight: puts of 512 bytes under keys of 25 bytes. A member of the
 chain is killed (SIGKILL), a new process joins, gets all rows by state transfer, and the next one is
 killed. One value is the worst latency of all requests of a run; beside it the worst of the same
-client while nobody dies. All speak mutual TLS over loopback. On a machine that is busy with other
+client while nobody dies. Then the guide's own deployment: three processes, each with a replica and
+a coordinator, of which the one dies that is the head and acts; and one that is stopped (SIGSTOP),
+so that nobody is told. Updates count when every member's kernel has them (`--fsync never`),
+the configuration is synced to disk with each change. All speak mutual TLS over loopback. On a machine that is busy with other
 things the scheduler is what this measures: `chrt -f 1` before the command keeps it out.
 """
 
@@ -26,6 +29,10 @@ KEYS = 2_000 if QUICK else 20_000
 """Rows that a new member gets."""
 
 VICTIMS = {"head": (2, 0), "tail": (2, -1), "middle of 3": (3, 1)}
+GUIDE = ("dies and coordinates", "is stopped", "is stopped and coordinates")
+"""What befalls a member of the guide's deployment; limits in ms."""
+
+SILENT_LIMIT_MS = 1000
 STEADY_SECONDS = 1 if QUICK else 10
 LIMIT_MS = 30
 timelines: dict[str, list[tuple[float, float]]] = {}
@@ -66,6 +73,30 @@ def fail_over(name: str, members: int, place: int) -> Run:
             begin = seen["samples"][0][0]
             marks[name] = ((killed_us - begin) / 1e6, (whole_us - begin) / 1e6)
             timelines[name] = [((at - begin) / 1e6, took / 1e3) for at, took in seen["samples"]]
+        return run
+    finally:
+        cluster.close()
+
+
+def in_the_guide(what: str) -> Run:
+    cluster = ControlCluster(3, "never", guide=True)
+    flags = ("--mode", "latency", "--keys", str(KEYS), "--seconds", "3")
+    run = Run()
+    try:
+        cluster.bench("--mode", "throughput", "--fill", "--keys", str(KEYS), "--calls", "4")
+        calm = cluster.bench(*flags)
+        run.calm_ms = max(took for _, took in calm["samples"]) / 1e3
+        acting = cluster.acting()
+        others = [member for member in cluster.chain()[0] if member != acting]
+        victim = acting if "coordinates" in what else others[0]
+        client = cluster.begin(*flags)
+        struck_us = time.time() * 1e6
+        (cluster.kill if "dies" in what else cluster.stop)(victim)
+        cluster.until_whole(2)
+        seen = cluster.end(client)
+        run.errors += seen["errors"]
+        at, took = max(seen["samples"], key=lambda sample: sample[1])
+        run.worst_ms, run.begins_ms = took / 1e3, (at - struck_us) / 1e3
         return run
     finally:
         cluster.close()
@@ -119,6 +150,22 @@ for name, (members, place) in VICTIMS.items():
         f"{sum(run.worst_ms < LIMIT_MS for run in runs)} of {len(runs)} runs under {LIMIT_MS} ms, "
         f"worst {worst.worst_ms:.1f} ms, begun {worst.begins_ms:+.0f} ms after the kill; "
         f"{KILLS} kills a run"
+    )
+    print(row.note)
+    question.add(row)
+for what in GUIDE:
+    if question.options.only and question.options.only not in what:
+        continue
+    limit = LIMIT_MS if "dies" in what else SILENT_LIMIT_MS
+    row = Row(f"guide's deployment, a member {what}", "ms", {}, [at_most(limit, "ms")])
+    runs = [in_the_guide(what) for _ in range(RUNS)]
+    failures += [error for run in runs for error in run.errors]
+    row.values["a run"] = [run.worst_ms for run in runs]
+    row.values["nobody dies"] = [run.calm_ms for run in runs]
+    row.values["hoplo"] = [max(run.worst_ms for run in runs)]
+    row.note = (
+        f"{sum(run.worst_ms < limit for run in runs)} of {len(runs)} runs under {limit} ms; "
+        "fsync never, configuration synced"
     )
     print(row.note)
     question.add(row)

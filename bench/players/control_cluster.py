@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -49,20 +50,35 @@ def _seconds_of_children() -> float:
 
 
 class ControlCluster:
-    """One process that coordinates, and others that hold the replicas of one shard (or more)."""
+    """Processes that hold the replicas of one shard (or more), and one that coordinates.
+
+    With `guide`, as the guide has it: three processes, each with a replica and a coordinator.
+    """
 
     def __init__(
-        self, replicas: int, fsync: str, processes: int | None = None, shards: int = 1
+        self,
+        replicas: int,
+        fsync: str,
+        processes: int | None = None,
+        shards: int = 1,
+        guide: bool = False,
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="hoplo-control-"))
         self.fsync = fsync
-        self.coordinator = f"127.0.0.1:{free_port()}"
-        flags = ["--replicas", str(replicas), "--shards", str(shards), "--node", self.coordinator]
+        coordinators = [f"127.0.0.1:{free_port()}" for _ in range(3 if guide else 1)]
+        self.coordinator = coordinators[0]
+        flags = ["--replicas", str(replicas), "--shards", str(shards)]
+        flags += [flag for node in coordinators for flag in ("--node", node)]
         hoplo("init", self.folder / "cluster", *flags)
         self.file = self.folder / "cluster" / "cluster.json"
         self._started = 0
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         config = f"file:{self.folder / 'config.json'}"
+        if guide:
+            for node in coordinators:
+                self._serve(node, "--config", config)
+            self.until_whole(replicas)
+            return
         for _ in range(processes or replicas):
             self.start()
         # Last, so that all are there when the shards are given out.
@@ -79,6 +95,25 @@ class ControlCluster:
         process = self._processes.pop(address)
         process.kill()
         process.wait()
+        if address == self.coordinator and self._processes:
+            self.coordinator = next(iter(self._processes))
+
+    def stop(self, address: str) -> None:
+        """It does nothing any more, and nobody is told."""
+        self._processes[address].send_signal(signal.SIGSTOP)
+        if address == self.coordinator:
+            self.coordinator = next(other for other in self._processes if other != address)
+
+    def acting(self) -> str:
+        """Where the coordinator is that acts."""
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            found = json.loads(hoplo("status", "--json", "--cluster-file", self.file))
+            for address, status in found.items():
+                if (status.get("coordinator") or {}).get("acts"):
+                    return str(address)
+            time.sleep(0.05)  # between two looks
+        raise TimeoutError(f"no coordinator acts: {self.log()}")
 
     def chain(self, shard: int = 0) -> tuple[list[str], bool]:
         """Addresses of the members, and whether somebody joins, as the coordinator knows."""

@@ -148,16 +148,20 @@ const _: () = assert!(JOB_BYTES_MAX + 16 * SLOTS_GRANT as usize + 64 * 1024 <= W
 const _: () = assert!(EXTENT_BYTES_MIN.is_multiple_of(4096) && OBJECT_ALIGN == 64);
 
 /// Replica processes tell coordinators so often that they live.
-pub const HEARTBEAT: Duration = Duration::from_millis(250);
+pub const HEARTBEAT: Duration = Duration::from_millis(100);
 
 /// A process of which nothing was heard for so long is probed; until then it counts as alive.
-pub const HEARTBEAT_MISSED: Duration = Duration::from_millis(1000);
+pub const HEARTBEAT_MISSED: Duration = Duration::from_millis(400);
 
 /// A coordinator looks so often at what is due; what is urgent comes as an event.
 pub const COORDINATOR_LOOKS: Duration = Duration::from_millis(50);
 
-/// A process that was silent for so long leaves its chains without proof of its death.
-pub const SUSPECT: Duration = Duration::from_millis(2000);
+/// A process that was silent for so long leaves its chains without proof of its death. With what its neighbours wait
+/// before they say so, and what the others wait for its lease, a stopped member holds its chain up for less than a second.
+pub const SUSPECT: Duration = Duration::from_millis(350);
+
+/// Who does not answer a probe in this time is silent.
+pub const PROBE_WITHIN: Duration = Duration::from_millis(300);
 
 /// A member whose neighbour finds it silent for so long leaves, though a coordinator can reach it.
 pub const ACCUSED: Duration = Duration::from_millis(1500);
@@ -225,13 +229,16 @@ pub const CERTIFICATE_WARNED: Duration = Duration::from_secs(3600);
 pub const CONTROL_UNSENT_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// The acting coordinator renews itself so often.
-pub const ACTING_RENEW: Duration = Duration::from_millis(1000);
+pub const ACTING_RENEW: Duration = Duration::from_millis(250);
 
 /// Who has seen the acting coordinator not renew for so long acts instead.
 pub const ACTING_LEASE: Duration = Duration::from_millis(4000);
 
+/// The same for one that is silent besides, to probes.
+pub const ACTING_SILENT: Duration = Duration::from_millis(500);
+
 /// A coordinator that does not act reads the configuration so often.
-pub const CONFIG_WATCH: Duration = Duration::from_millis(500);
+pub const CONFIG_WATCH: Duration = Duration::from_millis(100);
 
 /// After the config store could not be reached.
 pub const CONFIG_RETRY: Duration = Duration::from_millis(100);
@@ -253,6 +260,17 @@ pub const WISHES_MAX: usize = 1024;
 
 const _: () = assert!(HEARTBEAT.as_millis() * 3 < HEARTBEAT_MISSED.as_millis());
 const _: () = assert!(ACTING_RENEW.as_millis() * 3 < ACTING_LEASE.as_millis());
+const _: () = assert!(ACTING_RENEW.as_millis() * 2 <= ACTING_SILENT.as_millis());
+const _: () = assert!(CONFIG_WATCH.as_millis() < ACTING_RENEW.as_millis());
+const _: () = assert!(PROBE_WITHIN.as_millis() < SUSPECT.as_millis());
+// What a stopped member costs at most, but for the way of the words.
+const _: () = assert!(
+    CONTROL_PEER_SILENT.as_millis()
+        + SUSPECT.as_millis()
+        + COORDINATOR_LOOKS.as_millis()
+        + CONTROL_LEASE_WAIT.as_millis()
+        < 1000
+);
 const _: () = assert!(HEARTBEAT.as_millis() * 4 <= ACCUSED.as_millis());
 // Who finds no coordinator dials again with its next heartbeat.
 const _: () = assert!(HEARTBEAT.as_millis() * 3 / 2 <= FORM_SETTLE.as_millis());

@@ -176,6 +176,7 @@ impl Embedded {
             added: None,
             old_tail_gone: true,
             history: Epoch::first(),
+            unbegun: true,
         }));
         // Without a base it takes nothing, and it begins one only in epoch 1.
         if !begins && holding.epoch == Epoch(0) {

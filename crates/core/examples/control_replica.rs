@@ -27,6 +27,7 @@ fn chain(count: u64) -> Vec<Replica> {
         added: None,
         old_tail_gone: true,
         history: Epoch::first(),
+        unbegun: true,
     };
     let mut replicas = Vec::new();
     for number in 0..count {

@@ -153,6 +153,7 @@ impl State {
             added,
             old_tail_gone,
             history: Epoch::first(),
+            unbegun: false,
         });
     }
 
@@ -305,6 +306,7 @@ impl Model for Bound {
             added: None,
             old_tail_gone: true,
             history: Epoch::first(),
+            unbegun: true,
         };
         let mut state = State {
             now,

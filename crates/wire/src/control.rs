@@ -199,6 +199,10 @@ pub struct ChainConfig {
     /// less than was acknowledged. What was said of entries in older epochs is void.
     #[serde(default = "Epoch::first")]
     pub history: Epoch,
+    /// No member is known to have acted since the history began: its head may begin it where nothing is, for then
+    /// nothing was acknowledged without it.
+    #[serde(default)]
+    pub unbegun: bool,
 }
 
 /// What an operator asked for and is not done yet; new members come by registering.

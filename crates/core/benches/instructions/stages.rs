@@ -81,6 +81,7 @@ impl Chain {
             added: None,
             old_tail_gone: true,
             history: Epoch::first(),
+            unbegun: true,
         };
         let start = |number| {
             let mut options = ReplicaOptions::new(id(number), ShardId(0));

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use hoplo_base::limits::PROBE_WITHIN;
 use hoplo_core::control::coordinator::{self, Probe, Revision};
 use hoplo_wire::control::{ClusterConfig, FromCoordinator, Member, ReplicaId, Speaker};
 
@@ -15,11 +16,9 @@ pub enum StoreWork {
     Store { attempt: u64, expected: Option<Revision>, config: ClusterConfig },
 }
 
-const PROBE_TIMEOUT: Duration = Duration::from_millis(200);
-
 impl World {
     pub fn coordinator(&mut self, id: ReplicaId, event: coordinator::Event) {
-        let reads = self.reads(id);
+        let Some(reads) = self.reads(id) else { return };
         let Some(process) = self.process_mut(id) else { return };
         let Some(coordinator) = &mut process.coordinator else { return };
         let mut effects = Vec::new();
@@ -75,11 +74,11 @@ impl World {
         let host = &self.hosts[&it];
         let process = host.process.as_ref();
         let (found, later) = if cut || host.dark {
-            (Probe::Silent, PROBE_TIMEOUT)
+            (Probe::Silent, PROBE_WITHIN)
         } else if process.is_none_or(|process| process.id != member.replica) {
             (Probe::Refused, Duration::ZERO)
         } else if process.is_some_and(|process| process.paused) {
-            (Probe::Silent, PROBE_TIMEOUT)
+            (Probe::Silent, PROBE_WITHIN)
         } else {
             (Probe::Alive, Duration::ZERO)
         };

@@ -13,6 +13,14 @@ pub enum What {
     /// Acknowledged entries were among what was lost (the policy does not sync).
     UnsyncedLost,
     DiskWiped,
+    /// A host never came back.
+    Buried,
+    /// All processes at once.
+    AllDied,
+    /// Something went wrong before all shards had begun.
+    BeforeFormation,
+    /// All disks were lost, which was told, and an operator put up with it.
+    LossAccepted,
     Stopped,
     /// A direction between two hosts.
     Cut,
@@ -44,13 +52,17 @@ pub enum What {
 }
 
 impl What {
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 29] = [
         Self::Killed,
         Self::Restarted,
         Self::PowerLost,
         Self::LogTorn,
         Self::UnsyncedLost,
         Self::DiskWiped,
+        Self::Buried,
+        Self::AllDied,
+        Self::BeforeFormation,
+        Self::LossAccepted,
         Self::Stopped,
         Self::Cut,
         Self::CutOneWay,

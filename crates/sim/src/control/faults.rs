@@ -19,27 +19,43 @@ enum Failure {
 impl World {
     pub fn fault(&mut self) {
         let Some(faults) = self.plan.faults.clone().filter(|_| self.faulty()) else { return };
-        if !self.is_formed() {
-            // A cluster that dies before its shards have reached a disk is made anew.
-            return self.after(Duration::from_millis(20), Step::Fault);
-        }
+        // A shard that dies before it has reached a disk is gone: until then nobody dies who has a part in it.
+        let formed = self.is_formed();
+        let unnamed = self.store.config().is_none();
         let mut kinds: Vec<fn(&mut World)> = Vec::new();
+        for (may, kind) in [
+            (faults.kills && unnamed, World::kills_a_nobody as fn(&mut World)),
+            (faults.pauses && !formed, World::stops_anybody),
+            (faults.breaks, World::breaks_some),
+            (faults.store, World::store_goes),
+            (faults.cuts && !formed, World::cuts_anybody),
+        ] {
+            if may {
+                kinds.push(kind);
+            }
+        }
         for (may, kind) in [
             (faults.kills, World::kills as fn(&mut World)),
             (faults.kills, World::kills),
+            (faults.burials, World::buries),
+            (faults.collapses, World::collapses),
             (faults.power, World::darkens),
             (faults.pauses, World::stops),
             (faults.cuts, World::cuts),
-            (faults.breaks, World::breaks_some),
-            (faults.store, World::store_goes),
             (faults.disks, World::disk_fails),
             (faults.wishes, World::wishes),
             (faults.wipes, World::wipes),
             (true, World::wants_snapshot),
         ] {
-            if may {
+            if may && formed {
                 kinds.push(kind);
             }
+        }
+        if kinds.is_empty() {
+            return self.after(Duration::from_millis(20), Step::Fault);
+        }
+        if !formed {
+            self.counts.add(What::BeforeFormation);
         }
         let which = self.rng.below(kinds.len() as u64) as usize;
         self.faults += 1;
@@ -101,6 +117,63 @@ impl World {
         self.after(lasts, Step::Starts(node));
     }
 
+    /// No document names anybody.
+    fn kills_a_nobody(&mut self) {
+        let node = self.some_node();
+        self.dies(node, false);
+        let lasts = self.lasts();
+        self.after(lasts, Step::Starts(node));
+    }
+
+    /// Chains still have their length without it, if nobody else goes.
+    fn may_be_buried(&self, node: u64) -> bool {
+        let others = self.hosts.iter().filter(|(it, host)| **it != node && !host.buried);
+        let coordinates = |it: u64| it < self.plan.coordinators && !self.hosts[&it].buried;
+        let left = (0..self.plan.nodes).filter(|it| *it != node && coordinates(*it)).count();
+        others.count() >= usize::from(self.plan.replication)
+            && left > 0
+            && self.may_fail(node, Failure::LosesData)
+    }
+
+    fn bury(&mut self, node: u64) {
+        self.tell(|| format!("node {node} never comes back"));
+        self.counts.add(What::Buried);
+        let host = self.hosts.get_mut(&node).expect("a host");
+        host.buried = true;
+        host.disks.clear();
+        host.lost = host.incarnation;
+    }
+
+    fn buries(&mut self) {
+        let node = self.some_node();
+        if !self.hosts[&node].buried && self.may_be_buried(node) {
+            self.dies(node, false);
+            self.bury(node);
+        }
+    }
+
+    /// All die at once, and one of them perhaps for ever.
+    fn collapses(&mut self) {
+        let all: Vec<u64> = (0..self.plan.nodes).collect();
+        let who = self.some_node();
+        let dark = self.plan.fsync && self.rng.one_in(2);
+        let buried = !self.hosts[&who].buried && self.may_be_buried(who);
+        if self.lacks_data() || !all.iter().all(|node| self.may_fail(*node, Failure::KeepsData)) {
+            return;
+        }
+        self.counts.add(What::AllDied);
+        for &node in &all {
+            self.dies(node, dark);
+        }
+        if buried && self.rng.one_in(2) {
+            self.bury(who);
+        }
+        for node in all {
+            let lasts = self.lasts();
+            self.after(lasts, Step::Starts(node));
+        }
+    }
+
     fn wipes(&mut self) {
         let node = self.some_node();
         if !self.may_fail(node, Failure::LosesData) {
@@ -132,6 +205,15 @@ impl World {
         if !self.may_fail(node, Failure::KeepsData) {
             return;
         }
+        self.stop(node);
+    }
+
+    fn stops_anybody(&mut self) {
+        let node = self.some_node();
+        self.stop(node);
+    }
+
+    fn stop(&mut self, node: u64) {
         self.tell(|| format!("node {node} is stopped"));
         self.counts.add(What::Stopped);
         self.pauses(node);
@@ -140,11 +222,14 @@ impl World {
     }
 
     fn cuts(&mut self) {
-        let (from, to) = (self.some_node(), self.some_node());
         // It may part all members from who coordinates, whichever they are.
-        if self.lacks_data() {
-            return;
+        if !self.lacks_data() {
+            self.cuts_anybody();
         }
+    }
+
+    fn cuts_anybody(&mut self) {
+        let (from, to) = (self.some_node(), self.some_node());
         let lonely = self.rng.one_in(3);
         let both = self.rng.one_in(2);
         let to_clients = self.rng.one_in(4);

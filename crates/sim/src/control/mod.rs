@@ -20,6 +20,7 @@ pub mod counts;
 mod disk;
 mod faults;
 mod invariants;
+mod loss;
 mod network;
 mod plan;
 mod process;

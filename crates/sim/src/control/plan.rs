@@ -36,6 +36,8 @@ pub struct Plan {
     pub drift_ppm: i64,
     /// Absent: nothing goes wrong.
     pub faults: Option<Faults>,
+    /// When all is well, every disk is lost: that is told, and an operator puts up with it.
+    pub ends_in_loss: bool,
     pub prints: bool,
 }
 
@@ -55,6 +57,10 @@ pub struct Faults {
     pub doubles: bool,
     /// Disks are replaced, while another member has all.
     pub wipes: bool,
+    /// Hosts never come back, while enough others are left.
+    pub burials: bool,
+    /// All processes die at once.
+    pub collapses: bool,
 }
 
 /// A clock may be so wrong; CONTROL_LEASE_WAIT allows for much more.
@@ -79,6 +85,8 @@ impl Plan {
             wishes: rng.one_in(4),
             doubles: rng.one_in(4),
             wipes: rng.one_in(3),
+            burials: rng.one_in(3),
+            collapses: rng.one_in(3),
         });
 
         Self {
@@ -105,22 +113,28 @@ impl Plan {
             ][rng.below(4) as usize],
             drift_ppm: if rng.one_in(2) { DRIFT_PPM_MAX } else { 100 },
             faults,
+            ends_in_loss: rng.one_in(20),
             prints: std::env::var_os("HOPLO_SIM_PRINT").is_some(),
         }
     }
 }
 
-/// A host's own idea of the time.
+/// A process's own idea of the time: it begins with the process, at 0.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    offset: u64,
+    began: Instant,
     drift_ppm: i64,
 }
 
 impl Clock {
     pub fn new(rng: &mut Rng, drift_ppm: i64) -> Self {
         let drift = rng.below(2 * drift_ppm as u64 + 1) as i64 - drift_ppm;
-        Self { offset: 1_000_000_000 * (1 + rng.below(1000)), drift_ppm: drift }
+        Self { began: Instant::ZERO, drift_ppm: drift }
+    }
+
+    /// Of a process that starts now on the same host.
+    pub fn restarted(self, now: Instant) -> Self {
+        Self { began: now, ..self }
     }
 
     /// By more than a thousandth.
@@ -129,15 +143,15 @@ impl Clock {
     }
 
     pub fn reads(self, now: Instant) -> Instant {
-        let drift = i128::from(now.0) * i128::from(self.drift_ppm) / 1_000_000;
-        Instant((i128::from(now.0) + drift) as u64 + self.offset)
+        let passed = i128::from(now.0) - i128::from(self.began.0);
+        let drift = passed * i128::from(self.drift_ppm) / 1_000_000;
+        Instant(u64::try_from(passed + drift).expect("nobody asks before it began"))
     }
 
     /// When it will read that.
     pub fn when(self, reads: Instant) -> Instant {
-        let passed = i128::from(reads.0.saturating_sub(self.offset));
-        let mut now =
-            Instant((passed * 1_000_000 / (1_000_000 + i128::from(self.drift_ppm))) as u64);
+        let passed = i128::from(reads.0) * 1_000_000 / (1_000_000 + i128::from(self.drift_ppm));
+        let mut now = Instant(self.began.0 + passed as u64);
         while self.reads(now) < reads {
             now = Instant(now.0 + 1);
         }

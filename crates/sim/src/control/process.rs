@@ -13,6 +13,7 @@ use hoplo_wire::control::{
 
 use super::counts::What;
 use super::network::{End, Kind, Message};
+use super::plan::Clock;
 use super::replicas::Held;
 use super::world::{Step, World, host_address};
 
@@ -20,6 +21,7 @@ pub const CLUSTER: ClusterId = ClusterId(0xc1);
 
 pub struct Process {
     pub id: ReplicaId,
+    pub clock: Clock,
     pub paused: bool,
     inbox: VecDeque<Input>,
     pub held: BTreeMap<ShardId, Held>,
@@ -65,7 +67,7 @@ impl World {
     pub fn starts(&mut self, node: u64) {
         let now = self.now;
         let host = self.hosts.get_mut(&node).expect("a host");
-        if host.process.is_some() {
+        if host.process.is_some() || host.buried {
             return;
         }
         host.incarnation += 1;
@@ -74,7 +76,8 @@ impl World {
         }
         host.dark = false;
         let id = World::id_of(node, host.incarnation);
-        let reads = host.clock.reads(now);
+        let clock = host.clock.restarted(now);
+        let reads = clock.reads(now);
         let coordinator = (node < self.plan.coordinators).then(|| {
             let options = CoordinatorOptions {
                 me: member(id),
@@ -87,6 +90,7 @@ impl World {
         let shards: Vec<ShardId> = host.disks.keys().copied().collect();
         host.process = Some(Process {
             id,
+            clock,
             paused: false,
             inbox: VecDeque::new(),
             held: BTreeMap::new(),
@@ -169,8 +173,9 @@ impl World {
         self.hosts.get_mut(&id.node.0)?.process.as_mut().filter(|process| process.id == id)
     }
 
-    pub fn reads(&self, id: ReplicaId) -> Instant {
-        self.hosts[&id.node.0].clock.reads(self.now)
+    /// What the process's clock says; absent if it does not run any more.
+    pub fn reads(&self, id: ReplicaId) -> Option<Instant> {
+        self.process(id).map(|process| process.clock.reads(self.now))
     }
 
     pub fn input(&mut self, id: ReplicaId, input: Input) {
@@ -195,8 +200,8 @@ impl World {
 
     fn arm(&mut self, id: ReplicaId) {
         let now = self.now;
-        let clock = self.hosts[&id.node.0].clock;
         let Some(process) = self.process_mut(id) else { return };
+        let clock = process.clock;
         let replicas = process.held.values().filter_map(|held| held.replica.next_deadline());
         let coordinator = process.coordinator.as_ref().and_then(Coordinator::next_deadline);
         let next = replicas.chain(coordinator).chain([process.heartbeat_at]).min();
@@ -211,7 +216,7 @@ impl World {
     }
 
     fn tick(&mut self, id: ReplicaId) {
-        let reads = self.reads(id);
+        let Some(reads) = self.reads(id) else { return };
         let Some(process) = self.process_mut(id) else { return };
         let due: Vec<ShardId> = process
             .held

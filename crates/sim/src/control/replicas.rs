@@ -58,7 +58,8 @@ impl World {
         options.snapshot_bytes = self.plan.snapshot_bytes;
         options.session_idle = self.plan.session_idle;
         let host = self.hosts.get_mut(&id.node.0).expect("a host");
-        let reads = host.clock.reads(now);
+        let process = host.process.as_mut().expect("it runs");
+        let reads = process.clock.reads(now);
         let disk = host.disks.entry(shard).or_default();
         let records = disk.records();
         let log = records.iter().filter_map(|record| match record.as_ref() {
@@ -73,7 +74,6 @@ impl World {
             log: log.collect(),
             cold_at: now,
         };
-        let process = host.process.as_mut().expect("it runs");
         process.held.insert(shard, held);
         for record in records {
             let record = record.as_ref().clone();
@@ -83,7 +83,7 @@ impl World {
     }
 
     pub fn replica(&mut self, id: ReplicaId, shard: ShardId, event: replica::Event) {
-        let reads = self.reads(id);
+        let Some(reads) = self.reads(id) else { return };
         if self.plan.prints {
             let line = format!("{id:?} {shard:?} <- {event:?}");
             self.tell(|| line);

@@ -74,7 +74,7 @@ impl World {
                 text += "a host without a process\n";
                 continue;
             };
-            let reads = host.clock.reads(self.now);
+            let reads = process.clock.reads(self.now);
             for held in process.held.values() {
                 let status = held.replica.status();
                 text += &format!(

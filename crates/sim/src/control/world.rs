@@ -72,7 +72,10 @@ pub enum Step {
 
 /// A host of control processes.
 pub struct Host {
+    /// How its processes' clocks run.
     pub clock: Clock,
+    /// It never runs again.
+    pub buried: bool,
     pub disks: BTreeMap<ShardId, Disk>,
     pub incarnation: u64,
     pub process: Option<Process>,
@@ -137,6 +140,7 @@ impl World {
             clock: Clock::new(rng, plan.drift_ppm),
             disks: BTreeMap::new(),
             incarnation: 0,
+            buried: false,
             process: None,
             dark: false,
             disk_full: false,
@@ -146,7 +150,7 @@ impl World {
         let hosts = (0..plan.nodes).map(|node| (node, host(&mut rng))).collect();
         let now = Instant(1_000_000);
         let clients = (0..plan.clients).map(|number| {
-            let clock = Clock::new(&mut rng, plan.drift_ppm);
+            let clock = Clock::new(&mut rng, plan.drift_ppm).restarted(now);
             (number, ClientProcess::new(number, clock, plan.coordinators, plan.calls, now))
         });
         let clients = clients.collect();
@@ -205,14 +209,22 @@ impl World {
         self.at(until, Step::Heals);
         let deadline = until + HEALS_WITHIN;
         while !self.healed {
-            let ((at, _), step) = self.queue.pop_first().expect("there is always a tick");
-            self.now = self.now.max(at);
-            self.steps += 1;
-            assert!(self.steps < STEPS_MAX, "no end of steps:\n{}", self.whats_up());
             assert!(self.now < deadline, "it does not heal:\n{}", self.whats_up());
-            self.step(step);
+            self.steps_once();
         }
-        self.check_the_end()
+        let undecided = self.check_the_end();
+        if self.plan.ends_in_loss {
+            self.loses_everything();
+        }
+        undecided
+    }
+
+    pub fn steps_once(&mut self) {
+        let ((at, _), step) = self.queue.pop_first().expect("there is always a tick");
+        self.now = self.now.max(at);
+        self.steps += 1;
+        assert!(self.steps < STEPS_MAX, "no end of steps:\n{}", self.whats_up());
+        self.step(step);
     }
 
     fn step(&mut self, step: Step) {

@@ -20,6 +20,7 @@ fn config(epoch: u64) -> ClusterConfig {
         added: None,
         old_tail_gone: false,
         history: Epoch::first(),
+        unbegun: false,
     };
     ClusterConfig {
         cluster: ClusterId(u128::MAX - 3),

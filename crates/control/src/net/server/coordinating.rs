@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::mpsc::{Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use hoplo_base::limits::PROBE_WITHIN;
 use hoplo_core::control::coordinator::{
     Coordinator, CoordinatorOptions, Effect, Event, Probe, Revision,
 };
@@ -40,9 +41,6 @@ enum Wanted {
     Load { attempt: u64 },
     Store { attempt: u64, expected: Option<Revision>, config: ClusterConfig },
 }
-
-/// Who does not answer a probe in this time is silent.
-const PROBE_WITHIN: Duration = Duration::from_millis(500);
 
 impl Coordinating {
     pub(super) fn start(

@@ -146,6 +146,7 @@ mod tests {
             added: None,
             old_tail_gone: true,
             history: Epoch::first(),
+            unbegun: false,
         };
         let (cluster, acting) = (ClusterId(1), None);
         ClusterConfig { cluster, replication: 2, shards: vec![chain], acting, wishes }

@@ -37,6 +37,7 @@ fn chain(shard: u16, epoch: u64, members: &[u64]) -> ChainConfig {
         added: None,
         old_tail_gone: false,
         history: Epoch::first(),
+        unbegun: false,
     }
 }
 

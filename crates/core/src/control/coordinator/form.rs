@@ -45,6 +45,7 @@ impl Coordinator {
                 added: None,
                 old_tail_gone: true,
                 history: Epoch::first(),
+                unbegun: true,
             }
         };
         Some(ClusterConfig {

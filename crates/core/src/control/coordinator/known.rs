@@ -28,6 +28,8 @@ pub struct Known {
     gone: bool,
     /// When the last probe began.
     probed_at: Option<Instant>,
+    /// When the last one began that it answered: it lived then, whatever its messages say, which may be old.
+    lived_at: Option<Instant>,
     probing: bool,
 }
 
@@ -82,6 +84,7 @@ impl Known {
             silent_since: None,
             gone: false,
             probed_at: None,
+            lived_at: None,
             probing: false,
         }
     }
@@ -99,8 +102,13 @@ impl Known {
         }
     }
 
-    /// It gave a sign of life at `since` or later.
-    pub fn heard_since(&self, since: Instant) -> bool {
+    /// It answered a probe that began then or later.
+    pub fn lived_since(&self, since: Instant) -> bool {
+        self.lived_at.is_some_and(|at| at >= since)
+    }
+
+    /// Something of it came then or later.
+    fn heard_since(&self, since: Instant) -> bool {
         match self.heard {
             Heard::Never => false,
             Heard::At(at) => at >= since,
@@ -353,15 +361,30 @@ impl Coordinator {
     /// Something is wrong with it, they say. Who would go on without it is asked at the same time: that it lived a
     /// moment before says nothing, for they may have died together.
     pub(super) fn suspect(&mut self, now: Instant, replica: ReplicaId, effects: &mut Vec<Effect>) {
-        self.ask_whether_it_lives(now, replica, effects);
         let chains = self.config().into_iter().flat_map(|config| &config.shards);
         let with_it = chains.filter(|chain| place_of(chain, replica).is_some());
         let others: BTreeSet<ReplicaId> =
             with_it.flat_map(|chain| chain.members.iter().map(|it| it.replica)).collect();
-        for other in others {
-            if self.replicas.get(&other).is_some_and(|it| !it.heard_since(now)) {
-                self.ask_whether_it_lives(now, other, effects);
-            }
+        for other in others.into_iter().filter(|other| *other != replica) {
+            self.ask_whether_it_lives(now, other, effects);
+        }
+        self.ask_whether_it_lives(now, replica, effects);
+    }
+
+    /// Where a member was found dead, those who did not answer since: they were being asked for another reason.
+    fn ask_who_outlived(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+        let mut asked = BTreeSet::new();
+        for chain in self.config().into_iter().flat_map(|config| &config.shards) {
+            let Some(since) = self.proven_since(chain) else { continue };
+            let waits = |id: &ReplicaId| {
+                self.replicas.get(id).is_some_and(|known| {
+                    known.standing(now) == Standing::Alive && !known.lived_since(since)
+                })
+            };
+            asked.extend(chain.members.iter().map(|it| it.replica).filter(waits));
+        }
+        for id in asked {
+            self.ask_whether_it_lives(now, id, effects);
         }
     }
 
@@ -383,7 +406,13 @@ impl Coordinator {
         effects.push(Effect::Probe { attempt, member });
     }
 
-    pub(super) fn on_probed(&mut self, now: Instant, attempt: u64, found: Probe) {
+    pub(super) fn on_probed(
+        &mut self,
+        now: Instant,
+        attempt: u64,
+        found: Probe,
+        effects: &mut Vec<Effect>,
+    ) {
         let replica = match self.probes.remove(&attempt) {
             Some(Probed::Replica(replica)) => replica,
             Some(Probed::Acting(acting)) => return self.on_acting_probed(now, acting, found),
@@ -394,7 +423,10 @@ impl Coordinator {
         // Forgotten and registered again since: what was found is told about the same process all the same.
         let asked = known.probed_at.unwrap_or(now);
         match found {
-            Probe::Alive => known.heard(now),
+            Probe::Alive => {
+                known.heard(now);
+                known.lived_at = Some(asked);
+            }
             Probe::Refused => known.gone = true,
             // Unless it said something meanwhile.
             Probe::Silent if !known.heard_since(asked) => {
@@ -403,6 +435,8 @@ impl Coordinator {
             Probe::Silent => {}
         }
         self.tell(now, || format!("a probe of {replica:?} finds {found:?}"));
+        self.on_acting_probed(now, replica, found);
+        self.ask_who_outlived(now, effects);
     }
 
     /// Probes who was not heard of for long, and forgets who does not matter.
@@ -433,6 +467,7 @@ impl Coordinator {
         for id in missed {
             self.ask_whether_it_lives(now, id, effects);
         }
+        self.ask_who_outlived(now, effects);
         self.look_at_the_acting_one(now, effects);
     }
 

@@ -79,11 +79,11 @@ impl Coordinator {
         now: Instant,
         config: &ClusterConfig,
         chain: &ChainConfig,
-    ) -> Option<Member> {
+    ) -> Option<Left> {
         let accepted = Wish::AcceptLoss { shard: chain.shard, epoch: chain.epoch };
         if !config.wishes.contains(&accepted) {
             return None;
         }
-        self.loss(now, chain)?.left.map(|left| left.member)
+        self.loss(now, chain)?.left
     }
 }

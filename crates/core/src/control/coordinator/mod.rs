@@ -18,6 +18,8 @@
 //! at once. After `SUSPECT` of silence it is removed without proof, so the new tail waits for the old one's
 //! lease. A member whose neighbour goes on finding it silent for `ACCUSED` is removed although it lives: somewhere between
 //! them a link is cut, and the chain stands still. Nothing is timed on the path report, probe, swap, announce.
+//! Where the dead member is the coordinator that acts, the same probe says so, and the next one takes its place and changes the
+//! chain in one swap.
 //!
 //! **Who may be left alone.** A member is *whole* when it has all that was ever acknowledged: an entry is acknowledged when
 //! it is stable at every member, so who was whole in an epoch is whole in the next. Only who was promoted from
@@ -28,8 +30,8 @@
 //! are gone, it waits for an operator (`loss`).
 //!
 //! **Who was never heard of** is not known to live. A coordinator that has just begun knows members by their names in the
-//! document alone, and probes them; and where a member is found dead, only those count as living that gave a sign of
-//! life after it was asked for: they may have died together.
+//! document alone, and probes them; and where a member is found dead, only those count as living that answered a probe which
+//! began no earlier than the dead one's: they may have died together.
 //!
 //! # Invariants
 //! - CONF-1: an epoch has one configuration of a chain: each change counts one epoch on, and only the swap makes it true.
@@ -220,7 +222,7 @@ impl Coordinator {
             Event::Heard { from, message } => self.on_message(now, from, message, effects),
             Event::Lost { from: Speaker::Replica(replica) } => self.suspect(now, replica, effects),
             Event::Lost { from: Speaker::Client(_) | Speaker::Coordinator(_) } => {}
-            Event::Probed { attempt, found } => self.on_probed(now, attempt, found),
+            Event::Probed { attempt, found } => self.on_probed(now, attempt, found, effects),
             Event::Loaded { attempt, document } => self.on_loaded(now, attempt, document, effects),
             Event::Stored { attempt, revision } => self.on_stored(now, attempt, revision, effects),
             Event::Conflict { attempt } => self.on_conflict(now, attempt),

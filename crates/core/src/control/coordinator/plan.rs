@@ -50,6 +50,12 @@ impl Coordinator {
         let shared = to.members.iter().any(|member| self.is_whole(from, member.replica));
         let returned = to.members.len() == 1 && place_of(from, to.members[0].replica).is_none();
         let accepted = to.history == to.epoch;
+        let has_acted = |member: &Member| {
+            let acts = self.replicas.get(&member.replica).and_then(|it| it.acts.get(&from.shard));
+            acts.is_some_and(|epoch| *epoch >= from.history)
+        };
+        to.unbegun =
+            if accepted { to.unbegun } else { from.unbegun && !from.members.iter().any(has_acted) };
         assert!(nobody_left || shared || returned || accepted, "CONF-2: {from:?} to {to:?}");
         let gone = is_member(old_tail) || self.standing(now, old_tail) == Standing::Gone;
         let promoted = from.joining.as_ref().map(|it| it.replica).filter(|it| is_member(*it));
@@ -84,7 +90,7 @@ impl Coordinator {
             let proven_since = self.proven_since(chain);
             let goes_on = |it: &Member| {
                 self.is_sound(now, chain, it.replica)
-                    && self.replicas[&it.replica].heard_since(proven_since)
+                    && proven_since.is_none_or(|at| self.replicas[&it.replica].lived_since(at))
             };
             if survivors.iter().any(goes_on) {
                 next.members = survivors;
@@ -99,9 +105,10 @@ impl Coordinator {
                 return Some(next);
             }
             if let Some(left) = self.goes_on_with_loss(now, config, chain) {
-                next.members = vec![left];
+                next.members = vec![left.member];
                 next.joining = None;
                 next.history = Epoch(chain.epoch.0 + 1);
+                next.unbegun = left.last.is_none();
                 return Some(next);
             }
             return (next.joining != chain.joining).then_some(next);
@@ -125,12 +132,12 @@ impl Coordinator {
         (next.joining != chain.joining).then_some(next)
     }
 
-    /// When the newest of its deaths was asked for: only who gave a sign of life since then outlived them all.
-    fn proven_since(&self, chain: &ChainConfig) -> Instant {
+    /// When the newest of its deaths was asked for: only who was asked then or later, and answered, outlived them all.
+    pub(super) fn proven_since(&self, chain: &ChainConfig) -> Option<Instant> {
         let members = chain.members.iter();
         let deaths =
             members.filter_map(|it| self.replicas.get(&it.replica).and_then(Known::gone_since));
-        deaths.max().unwrap_or(Instant::ZERO)
+        deaths.max()
     }
 
     /// It has all that was acknowledged in this chain.

@@ -428,6 +428,19 @@ fn a_loss_that_is_accepted_is_that_of_one_epoch_and_of_a_chain_that_waits() {
 }
 
 #[test]
+fn a_shard_has_begun_once_a_member_of_it_was_heard_to_act() {
+    let mut world = World::formed(2, 2);
+    assert!(world.chain().unbegun);
+    world.dies(id(1, 1));
+    world.all(Event::Lost { from: Speaker::Replica(id(1, 1)) });
+    assert!(world.chain().unbegun, "nobody acted");
+    world.acts(id(2, 1));
+    world.registers(id(1, 2), vec![]);
+    assert_eq!(world.shape(), "2.1 +1.2");
+    assert!(!world.chain().unbegun);
+}
+
+#[test]
 fn who_returned_without_its_disk_does_not_restore_a_chain() {
     let mut world = World::formed(1, 1);
     world.dies(id(1, 1));
@@ -497,14 +510,54 @@ fn another_coordinator_acts_when_the_acting_one_is_dead_or_stands_still() {
         assert!(first.acts());
         if silent {
             world.processes.insert(id(100, 1), Probe::Silent);
-            world.pass(limits::ACTING_LEASE / 2);
+            world.pass(limits::ACTING_SILENT / 2);
             assert!(!world.coordinators[0].acts());
         } else {
             world.processes.remove(&id(100, 1));
         }
-        world.pass(if silent { limits::ACTING_LEASE } else { limits::CONFIG_WATCH * 2 });
+        world.pass(if silent { limits::ACTING_SILENT * 2 } else { limits::CONFIG_WATCH * 2 });
         assert!(world.coordinators[0].acts(), "silent: {silent}");
     }
+}
+
+/// Two processes, each a member and a coordinator, as the guide has them; the first one acts.
+fn members_that_coordinate() -> World {
+    let mut world = World::new(2, 2);
+    (0..2).for_each(|number| world.registers(id(100 + number, 1), vec![]));
+    world.pass(limits::FORM_GRACE);
+    assert!(world.coordinators[0].acts() && !world.coordinators[1].acts());
+    (0..2).for_each(|number| world.acts(id(100 + number, 1)));
+    world
+}
+
+/// It was noticed when somebody looked at the coordinator next, half a second later, and then the chain was changed.
+#[test]
+fn a_member_that_dies_and_acts_is_left_out_at_once_by_who_takes_its_place() {
+    let mut world = members_that_coordinate();
+    let revision = world.document.as_ref().unwrap().0;
+    world.dies(id(100, 1));
+    world.coordinators.remove(0);
+    world.all(Event::Lost { from: Speaker::Replica(id(100, 1)) });
+    assert_eq!(world.shape(), "101.1");
+    assert!(world.coordinators[0].acts());
+    let (found, config) = world.document.as_ref().unwrap();
+    let acting = config.acting.as_ref().map(|it| it.coordinator.replica);
+    assert_eq!((*found, acting), (revision + 1, Some(id(101, 1))), "in one swap");
+}
+
+#[test]
+fn a_member_that_is_stopped_and_acts_is_left_out_before_the_second_is_over() {
+    let mut world = members_that_coordinate();
+    world.falls_silent(id(100, 1));
+    world.coordinators.remove(0);
+    let epoch = world.chain().epoch;
+    world.pass(limits::CONTROL_PEER_SILENT);
+    let silent = id(100, 1);
+    world.says(id(101, 1), ToCoordinator::Report { shard: SHARD, epoch, silent });
+    world.pass(
+        Duration::from_millis(950) - limits::CONTROL_PEER_SILENT - limits::CONTROL_LEASE_WAIT,
+    );
+    assert_eq!(world.shape(), "101.1");
 }
 
 #[test]

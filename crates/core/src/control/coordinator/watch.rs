@@ -14,6 +14,8 @@ pub struct Watch {
     moved_at: Instant,
     /// The acting one is proven to be gone.
     gone: bool,
+    /// Probes of the acting one find nobody who answers since then.
+    silent_since: Option<Instant>,
     /// When the acting one was probed last.
     probed_at: Option<Instant>,
 }
@@ -49,10 +51,12 @@ impl Coordinator {
             }
             Some((revision, config)) => {
                 let revision = *revision;
-                let stands = now.since(watch.moved_at) >= limits::ACTING_LEASE;
-                if config.acting.is_none() || watch.gone || stands {
-                    let mut next = config.clone();
-                    next.acting = Some(self.acting_next(config.acting.as_ref()));
+                if config.acting.is_none() || watch.is_over(now) {
+                    // What there is to change goes with it: it knows as much as the other one did.
+                    let acting = self.acting_next(config.acting.as_ref());
+                    let unchanged = config.clone();
+                    let mut next = self.plan(now).unwrap_or(unchanged);
+                    next.acting = Some(acting);
                     self.tell(now, || "wants to act".to_string());
                     self.store(Some(revision), next, effects);
                 } else if now.since(read_at) >= limits::CONFIG_WATCH {
@@ -205,7 +209,7 @@ impl Coordinator {
         let mut watch = Watch::new(now);
         if let Some(last) = &self.read {
             if !acting_moved {
-                watch.moved_at = last.moved_at;
+                (watch.moved_at, watch.silent_since) = (last.moved_at, last.silent_since);
             }
             if same_one {
                 (watch.gone, watch.probed_at) = (last.gone, last.probed_at);
@@ -245,8 +249,11 @@ impl Coordinator {
         let acting = self.config().and_then(|config| config.acting.as_ref());
         let Some(member) = acting.map(|acting| acting.coordinator.clone()) else { return };
         let attempt = self.attempts + 1;
+        let asked = |probed: &Probed| *probed == Probed::Acting(member.replica);
+        let under_way = self.probes.values().any(asked);
         let Some(watch) = &mut self.read else { return };
-        if watch.gone || watch.probed_at.is_some_and(|at| now.since(at) < limits::CONFIG_WATCH) {
+        let lately = watch.probed_at.is_some_and(|at| now.since(at) < limits::CONFIG_WATCH);
+        if watch.gone || lately || under_way {
             return;
         }
         watch.probed_at = Some(now);
@@ -256,15 +263,22 @@ impl Coordinator {
         effects.push(Effect::Probe { attempt, member });
     }
 
+    /// A probe that was meant for it, or for the replica in the same process.
     pub(super) fn on_acting_probed(&mut self, now: Instant, who: ReplicaId, found: Probe) {
         let acting = self.config().and_then(|config| config.acting.as_ref());
-        if acting.is_none_or(|acting| acting.coordinator.replica != who) || found != Probe::Refused
-        {
+        if acting.is_none_or(|acting| acting.coordinator.replica != who) {
             return;
         }
-        self.tell(now, || format!("{who:?}, which acts, is gone"));
-        if let Some(watch) = &mut self.read {
-            watch.gone = true;
+        let Some(watch) = &mut self.read else { return };
+        match found {
+            Probe::Alive => watch.silent_since = None,
+            Probe::Silent => {
+                watch.silent_since.get_or_insert(watch.probed_at.unwrap_or(now));
+            }
+            Probe::Refused => {
+                watch.gone = true;
+                self.tell(now, || format!("{who:?}, which acts, is gone"));
+            }
         }
     }
 
@@ -279,6 +293,13 @@ impl Coordinator {
 
 impl Watch {
     fn new(now: Instant) -> Self {
-        Self { read_at: now, moved_at: now, gone: false, probed_at: None }
+        Self { read_at: now, moved_at: now, gone: false, silent_since: None, probed_at: None }
+    }
+
+    /// The acting one is gone, or does nothing any more as far as can be seen.
+    fn is_over(&self, now: Instant) -> bool {
+        let stands = now.since(self.moved_at);
+        let silent = self.silent_since.is_some_and(|since| now.since(since) >= limits::SUSPECT);
+        self.gone || stands >= limits::ACTING_LEASE || (silent && stands >= limits::ACTING_SILENT)
     }
 }

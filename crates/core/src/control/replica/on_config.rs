@@ -70,10 +70,12 @@ impl Replica {
         }
     }
 
-    /// The first members of a new shard agree that it is empty; so does the one that goes on where nothing is left.
+    /// The first members of a new shard agree that it is empty; so does the one that goes on where nothing is left, and
+    /// a head that was never told of the first epoch, as long as nobody acted.
     fn begin_shard(&mut self) {
         let nothing = !self.has_base() && self.last() == 0;
-        let begins = self.config.as_ref().is_some_and(|config| config.history == config.epoch);
+        let config = self.config.as_ref().expect("it was just configured");
+        let begins = config.unbegun && (config.history == config.epoch || self.is_head());
         if !nothing || !begins {
             return;
         }

@@ -54,6 +54,11 @@ impl Feed {
         self.cursors.insert(shard, again_after);
     }
 
+    /// What it was told is void: the shard began anew.
+    pub fn begins_anew(&mut self, shard: ShardId) {
+        self.cursors.insert(shard, 0);
+    }
+
     /// Everything was told, up to the end of history.
     pub fn is_complete(&self, shard: ShardId, truth: &Truth) -> bool {
         let rest =

@@ -11,7 +11,7 @@ use crate::control::world::World;
 impl World {
     pub fn check_one_tail(&self, id: ReplicaId, shard: ShardId) {
         let me = self.process(id).expect("it acts");
-        if !me.held[&shard].replica.answers(self.reads(id)) {
+        if !me.held[&shard].replica.answers(me.clock.reads(self.now)) {
             return;
         }
         for host in self.hosts.values() {
@@ -20,7 +20,7 @@ impl World {
             };
             let Some(held) = process.held.get(&shard) else { continue };
             assert!(
-                !held.replica.answers(host.clock.reads(self.now)),
+                !held.replica.answers(process.clock.reads(self.now)),
                 "CHAIN-6: both {id:?} and {:?} answer queries\n{:?}\n{:?}",
                 process.id,
                 held.replica.config(),

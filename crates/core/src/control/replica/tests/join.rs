@@ -282,6 +282,19 @@ fn one_that_has_nothing_does_not_begin_the_shard_anew() {
     assert!(matches!(refused, Err(Refusal::Busy(_))), "{refused:?}");
 }
 
+/// Found by the simulation (seed 52): both members of the first epoch that had heard of it were removed before they acted,
+/// and the shard stayed down for ever, although nothing had ever been in it.
+#[test]
+fn a_head_that_never_heard_of_the_first_epoch_begins_the_shard_if_nobody_acted() {
+    let mut cluster = Cluster::new(1);
+    cluster.kill(1);
+    cluster.start(2);
+    cluster.epoch += 1;
+    let config = ChainConfig { unbegun: true, ..cluster.config(&[2], None, true) };
+    cluster.handle(2, Event::Configured(config));
+    assert!(cluster.update(2, vec![put("a", "1")]).is_ok());
+}
+
 #[test]
 fn a_member_that_had_to_be_given_everything_says_what_it_commits() {
     let mut cluster = Cluster::new(1);

@@ -186,6 +186,7 @@ impl Cluster {
             added: None,
             old_tail_gone,
             history: Epoch::first(),
+            unbegun: self.epoch == 1,
         }
     }
 
