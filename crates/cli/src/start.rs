@@ -37,6 +37,9 @@ pub(crate) struct NodeArgs {
     /// Directory for the socket, logs and spilled objects
     #[arg(long, value_name = "PATH")]
     session_dir: Option<PathBuf>,
+    /// Where a head's tables on disk are damaged: go on with what is left, and keep the rest beside it
+    #[arg(long)]
+    accept_loss: bool,
 }
 
 #[derive(Args)]
@@ -176,6 +179,7 @@ fn options(args: NodeArgs, head: bool, driver: Option<OwnedFd>) -> Result<Option
         session_dir: args.session_dir.map(std::path::absolute).transpose()?,
         driver,
         head,
+        accept_loss: args.accept_loss,
         num_cpus: args.num_cpus,
         num_gpus: args.num_gpus,
         memory: args.memory,
@@ -195,6 +199,7 @@ fn python_beside(program: &Path) -> PathBuf {
 fn spawn(args: &NodeArgs) -> Result<PathBuf> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["daemon", "--head"]);
+    command.args(args.accept_loss.then_some("--accept-loss"));
     let mut option = |name: &str, value: Option<String>| {
         if let Some(value) = value {
             command.arg(format!("{name}={value}"));

@@ -33,7 +33,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::disk::cold::{
     CACHE_BYTES, ColdError, ColdOptions, ColdReport, ColdThread, Flush, Range, Retention, Usage,
 };
-use crate::disk::log::{Cut, Fsync, LogError, LogOptions, Recovery, Writer};
+use crate::disk::log::{self, Cut, Fsync, LogError, LogOptions, Recovery, Writer};
 use crate::report::ShardReport;
 
 /// A row that finds no room waits so long for the cold tier, then it is refused.
@@ -49,6 +49,8 @@ pub struct EmbeddedOptions {
     /// The log gets a snapshot when so much was appended, and at least as much as the rows have.
     pub snapshot_bytes: u64,
     pub retention: Retention,
+    /// What is damaged is set aside, and the store goes on with the rest; else it is an error.
+    pub accept_loss: bool,
 }
 
 impl EmbeddedOptions {
@@ -60,6 +62,7 @@ impl EmbeddedOptions {
             memory_bytes: 128 << 20,
             snapshot_bytes: 16 << 20,
             retention: Retention::DEFAULT,
+            accept_loss: false,
         }
     }
 }
@@ -81,9 +84,10 @@ pub enum OpenError {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Start {
     pub rows: u64,
-
-    /// The last process began to write it and did not finish.
+    /// The end of the log: not finished by the last process, lost with the machine, or damaged and given up.
     pub cut: Option<Cut>,
+    /// The whole log was of no use and given up: where it lies now, and why.
+    pub unreadable: Option<(PathBuf, String)>,
     /// The archive was damaged; it was renamed, and a new one is begun.
     pub damaged_archive: Option<PathBuf>,
 }
@@ -113,16 +117,49 @@ pub struct Embedded {
 const CLUSTER: ClusterId = ClusterId(0);
 const SHARD: ShardId = ShardId(0);
 
+impl OpenError {
+    /// Something that was written is not there any more: `accept_loss` goes on without it.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Log(error) => error.is_damage(),
+            Self::NoBase(_) => true,
+            Self::Cold(_) | Self::Io(_) => false,
+        }
+    }
+}
+
 impl Embedded {
     pub fn open(options: EmbeddedOptions) -> Result<Self, OpenError> {
+        match Self::open_log(options.clone()) {
+            // What is left of it makes no sense.
+            Err(damage) if options.accept_loss && damage.is_damage() => {
+                let log = log::set_aside(&options.folder)?;
+                let archive = options.folder.join("cold.redb");
+                if archive.exists() {
+                    set_aside(&archive)?;
+                }
+                let mut store = Self::open_log(options)?;
+                store.start.unreadable = Some((log, damage.to_string()));
+                Ok(store)
+            }
+            other => other,
+        }
+    }
+
+    fn open_log(options: EmbeddedOptions) -> Result<Self, OpenError> {
         std::fs::create_dir_all(&options.folder)?;
-        let log = Recovery::open(LogOptions {
+        let log_options = LogOptions {
             folder: options.folder.clone(),
             cluster: CLUSTER,
             shard: SHARD,
             fsync: options.fsync,
             segment_bytes: options.snapshot_bytes,
-        })?;
+            boot: log::this_boot(),
+        };
+        let log = match options.accept_loss {
+            true => Recovery::open_with_loss(log_options)?,
+            false => Recovery::open(log_options)?,
+        };
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let wake = Arc::new(wake.map_err(std::io::Error::from)?);
         let mut start = Start { cut: log.cut.clone(), ..Start::default() };

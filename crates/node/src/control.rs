@@ -41,16 +41,25 @@ enum Store {
 }
 
 impl Control {
-    pub(crate) fn open(session: &SessionDir, kept: bool) -> Result<Self, StartError> {
+    pub(crate) fn open(
+        session: &SessionDir,
+        kept: bool,
+        accept_loss: bool,
+    ) -> Result<Self, StartError> {
         if !kept {
             return Ok(Self { store: Store::Memory(MemoryStore::new()), refused: None });
         }
         let folder = session.control();
-        let store = Embedded::open(EmbeddedOptions::new(folder.clone())).map_err(|error| {
-            let remedy = format!(
-                "move {} away, or start in another folder (--session-dir)",
-                folder.display()
-            );
+        let options = EmbeddedOptions { accept_loss, ..EmbeddedOptions::new(folder.clone()) };
+        let store = Embedded::open(options).map_err(|error| {
+            let begin = format!("start in another folder (--session-dir) or move {} away", folder.display());
+            let remedy = match error.is_damage() {
+                true => format!(
+                    "`hoplo start --head --accept-loss` goes on with what is left and keeps the rest beside \
+                     it; to begin with nothing, {begin}"
+                ),
+                false => begin,
+            };
             StartError::Control(format!("{error}; {remedy}"))
         })?;
         Ok(Self { store: Store::Kept(Box::new(store)), refused: None })
@@ -176,10 +185,18 @@ impl Daemon {
         let start = store.start.clone();
         if let Some(cut) = &start.cut {
             journal::log(format_args!(
-                "the control store's log ended within a record ({} at {}): {} bytes were cut off",
+                "the control store goes on without the end of its log ({} at {}: {}); {}; it lies in {}",
                 cut.path.display(),
                 cut.offset,
-                cut.bytes
+                cut.why,
+                cut.lost,
+                cut.aside.display()
+            ));
+        }
+        if let Some((aside, why)) = &start.unreadable {
+            journal::log(format_args!(
+                "the control store begins with nothing: {why}; what was there lies in {}",
+                aside.display()
             ));
         }
         if let Some(path) = &start.damaged_archive {

@@ -130,7 +130,7 @@ impl Daemon {
             (Some(path), base) => SessionDir::at(path, base)?,
             (None, base) => SessionDir::create(base.expect("a new session has a base"))?,
         };
-        let control = Control::open(&session, options.head)?;
+        let control = Control::open(&session, options.head, options.accept_loss)?;
         let poller = Poller::new()?;
         let listener = session.listen()?;
         poller.add(&listener, Source::Listener)?;

@@ -27,6 +27,8 @@ pub struct Options {
     pub driver: Option<OwnedFd>,
     /// `address="auto"` finds it.
     pub head: bool,
+    /// What is damaged of a head's tables is set aside, instead of not beginning.
+    pub accept_loss: bool,
     pub num_cpus: Option<f64>,
     pub num_gpus: Option<f64>,
     /// Bytes for tasks and actors.
@@ -46,6 +48,7 @@ impl Default for Options {
             session_dir: None,
             driver: None,
             head: false,
+            accept_loss: false,
             num_cpus: None,
             num_gpus: None,
             memory: None,

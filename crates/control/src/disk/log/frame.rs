@@ -1,7 +1,7 @@
 //! The bytes of a log: a header for each segment file, a frame for each record.
 //!
 //! ```text
-//! segment: magic 8 | format u32 | sum u32 | cluster u128 | number u64 | synced u64 | mark u32 | shard u16 | 0 u16 | before u64
+//! segment: magic 8 | format u32 | sum u32 | cluster u128 | number u32 | boot u32 | synced u64 | mark u32 | shard u16 | made u16 | before u64
 //! frame:   mark u32 | sum u32 | bytes u32 | kind u32 | index u64 | synced u64 | record in postcard
 //! ```
 //! All numbers are little-endian; `sum` is the lower half of xxh3 over what follows it, seeded with the mark.
@@ -11,13 +11,17 @@
 //! before that position is damage, and damage after it may be the end of an orderly life (see `recovery`).
 //! **before** says where the segment before this one ended. Zeros there may be room that was reserved or
 //! records that were lost, and only this tells them apart.
+//! **boot** is the machine's start in which the segment was made: while that lasts, the kernel keeps what it was given,
+//! synced or not. Each flush ends with a frame of its own (`Flushed`), so that a record which was damaged later is told
+//! from a flush that was never finished: behind the one there is a good frame.
 
 use std::fmt;
 
 use hoplo_wire::control::{ClusterId, Record, ShardId};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-pub const FORMAT: u32 = 1;
+/// Format 1 had no `Flushed`, and 0 as its boot.
+pub const FORMAT: u32 = 2;
 pub const HEADER_BYTES: usize = 64;
 pub const FRAME_BYTES: usize = 32;
 
@@ -65,6 +69,10 @@ pub struct Header {
     pub mark: u32,
     /// 0: nothing was before it.
     pub before: u64,
+    /// 0: not known.
+    pub boot: u32,
+    /// So many MiB long the file was made.
+    pub made: u16,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,10 +88,13 @@ impl Header {
         bytes[..8].copy_from_slice(MAGIC);
         bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
         bytes[16..32].copy_from_slice(&self.cluster.0.to_le_bytes());
-        bytes[32..40].copy_from_slice(&self.number.to_le_bytes());
+        let number = u32::try_from(self.number).expect("segments are at most SEGMENT_MAX");
+        bytes[32..36].copy_from_slice(&number.to_le_bytes());
+        bytes[36..40].copy_from_slice(&self.boot.to_le_bytes());
         bytes[40..48].copy_from_slice(&self.synced.0.to_le_bytes());
         bytes[48..52].copy_from_slice(&self.mark.to_le_bytes());
         bytes[52..54].copy_from_slice(&self.shard.0.to_le_bytes());
+        bytes[54..56].copy_from_slice(&self.made.to_le_bytes());
         bytes[56..].copy_from_slice(&self.before.to_le_bytes());
         let sum = sum(&bytes[16..], 0);
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
@@ -96,7 +107,7 @@ impl Header {
             .filter(|bytes| bytes.starts_with(MAGIC))
             .ok_or(BadHeader::Damaged)?;
         match read_u32(bytes, 8) {
-            FORMAT => {}
+            1 | FORMAT => {}
             newer if newer > FORMAT => return Err(BadHeader::Format(newer)),
             _ => return Err(BadHeader::Damaged),
         }
@@ -106,10 +117,12 @@ impl Header {
         let cluster = bytes[16..].first_chunk().expect("the header is longer");
         Ok(Self {
             cluster: ClusterId(u128::from_le_bytes(*cluster)),
-            number: read_u64(bytes, 32),
+            number: read_u32(bytes, 32).into(),
+            boot: read_u32(bytes, 36),
             synced: Position(read_u64(bytes, 40)),
             mark: read_u32(bytes, 48),
             shard: ShardId(u16::from_le_bytes([bytes[52], bytes[53]])),
+            made: u16::from_le_bytes([bytes[54], bytes[55]]),
             before: read_u64(bytes, 56),
         })
     }
@@ -128,6 +141,8 @@ pub enum Kind {
     /// The snapshot with this number (8 bytes) is complete: all of it lies before this frame. `index` is what it
     /// is as of.
     Done,
+    /// The end of a flush: all before it was written, and the file is at least `index` bytes long. No bytes.
+    Flushed,
 }
 
 impl Kind {
@@ -146,6 +161,7 @@ impl Kind {
             3 => Some(Self::Chunk),
             4 => Some(Self::Truncated),
             5 => Some(Self::Done),
+            6 => Some(Self::Flushed),
             _ => None,
         }
     }
@@ -157,6 +173,7 @@ impl Kind {
             Self::Chunk => 3,
             Self::Truncated => 4,
             Self::Done => 5,
+            Self::Flushed => 6,
         }
     }
 }
@@ -206,6 +223,11 @@ pub fn put_done(out: &mut Vec<u8>, snapshot: u64, as_of: u64, mark: u32, synced:
     finish(&mut out[start..], Kind::Done, as_of, mark, synced);
 }
 
+pub fn put_flushed(out: &mut Vec<u8>, file_bytes: u64, mark: u32, synced: Position) {
+    let start = begin(out);
+    finish(&mut out[start..], Kind::Flushed, file_bytes, mark, synced);
+}
+
 fn begin(out: &mut Vec<u8>) -> usize {
     let start = out.len();
     out.extend_from_slice(&[0; FRAME_BYTES]);
@@ -245,7 +267,16 @@ mod tests {
     fn header() -> Header {
         let (cluster, shard) = (ClusterId(7 << 100), ShardId(3));
         let synced = Position::new(8, 77);
-        Header { cluster, shard, number: 9, synced, mark: 0xabcd_ef01, before: 99 }
+        Header {
+            cluster,
+            shard,
+            number: 9,
+            synced,
+            mark: 0xabcd_ef01,
+            before: 99,
+            boot: 5,
+            made: 1,
+        }
     }
 
     #[test]
@@ -253,8 +284,8 @@ mod tests {
         let bytes = header().encode();
         assert_eq!(Header::parse(&bytes), Ok(header()));
         let mut newer = bytes;
-        newer[8] = 2;
-        assert_eq!(Header::parse(&newer), Err(BadHeader::Format(2)));
+        newer[8] = 3;
+        assert_eq!(Header::parse(&newer), Err(BadHeader::Format(3)));
         assert_eq!(Header::parse(&bytes[..63]), Err(BadHeader::Damaged));
     }
 

@@ -15,7 +15,8 @@
 //!   also after the machine died.
 //! - LOG-2: records are read in the order in which they were appended, without those that a truncation
 //!   took back, and nothing else is read.
-//! - LOG-3: damage to anything that was known to be on disk is never taken for the end of the log.
+//! - LOG-3: damage to anything that was acknowledged is never taken for the end of the log: of what was synced at any
+//!   time, of all that was written while the machine runs. What is cut off is set aside, counted and told.
 //! - LOG-4: a segment goes only when a finished snapshot behind it, on disk, has all that is in it.
 
 mod frame;
@@ -56,6 +57,14 @@ pub struct LogOptions {
     pub fsync: Fsync,
     /// A segment that is this long gets no more records.
     pub segment_bytes: u64,
+    /// The machine's start that this is ([`this_boot`]); 0 if it is not known.
+    pub boot: u32,
+}
+
+/// A number for the time since the machine was started: until it ends, no file loses what was written to it.
+pub fn this_boot() -> u32 {
+    let id = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    if id.is_empty() { 0 } else { (xxhash_rust::xxh3::xxh3_64(&id) as u32).max(1) }
 }
 
 /// Of a cluster's replica.
@@ -76,9 +85,27 @@ pub enum LogError {
         "{path} has format {found}, this program reads up to {ours}: it was written by a newer program"
     )]
     Newer { path: PathBuf, found: u32, ours: u32 },
-    /// It was on disk and is not any more: what follows it cannot be trusted.
-    #[error("{path} is damaged at offset {offset}: {why}, though the log goes on behind it")]
-    Corrupt { path: PathBuf, offset: u64, why: String },
+    /// It was there and is not any more: what follows it cannot be trusted.
+    #[error("{path} is damaged at offset {offset}: {why}; {lost}")]
+    Corrupt { path: PathBuf, offset: u64, why: String, lost: Lost },
+}
+
+/// What lies behind a damaged place, as far as it can be told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    pub bytes: u64,
+    /// Those that can still be recognized.
+    pub records: u64,
+}
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} bytes from there on cannot be used, with at least {} records",
+            self.bytes, self.records
+        )
+    }
 }
 
 impl LogError {

@@ -1,10 +1,17 @@
 //! Reading a log again: which of it is good, and its records.
 //!
 //! # Where it ends
-//! Reading stops at the first place that is no frame, and where a segment ends earlier than the next one says. If a frame behind it was written when this place was
-//! known to be on disk (`synced`), the disk lost it: the log is refused. Else this is where a process or a
-//! machine died, and all from here on was never promised to survive that: it is cut off, and the log goes on
-//! from there without a gap in the numbers of its segments.
+//! Reading stops at the first place that is no frame, and where a file is shorter than it was made or than the next one says.
+//! What that means, the good frames behind it tell:
+//!
+//! | behind the bad place | the machine ran on | it was started since |
+//! |---|---|---|
+//! | a frame that says it was synced | damage | damage |
+//! | other frames, or a file that was cut | damage | lost with the machine: cut off |
+//! | nothing | a flush that was not finished: cut off | the same |
+//!
+//! Damage is refused, unless the caller takes the loss ([`Recovery::open_with_loss`]). What is cut off lies in a folder
+//! beside the log afterwards, is counted and told, and the log goes on from there without a gap in the numbers of its segments.
 //!
 //! # What is read
 //! The last snapshot that was complete is where a log begins: with its first chunk, the base. Before it may lie
@@ -15,16 +22,17 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use hoplo_wire::control::{Chunk, Record};
 use rustix::fs::{FlockOperation, flock};
 
-use super::frame::{BadHeader, FORMAT, Frame, Kind, Position};
-use super::segment::{FrameReader, Segment, Step, list};
+use super::frame::{BadHeader, FORMAT, FRAME_BYTES, Frame, Kind, Position, put_flushed};
+use super::segment::{Behind, FrameReader, Segment, Step, list};
 use super::writer::Writer;
-use super::{LogError, LogOptions};
+use super::{Fsync, LogError, LogOptions, Lost};
 
 /// A log that was found to be in order.
 #[derive(Debug)]
@@ -42,18 +50,29 @@ pub struct Recovery {
     pub cut: Option<Cut>,
     /// Nothing before this counts.
     begin: Position,
+    /// The last good segment is of this start of the machine.
+    ran_on: bool,
     /// What is known to be on disk.
     pub(super) synced: Position,
     pub(super) next_number: u64,
 }
 
-/// What the last process began to write and did not finish, or what a failing machine did not keep.
+/// What the last process began to write and did not finish, or what a failing machine or disk did not keep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cut {
     pub path: PathBuf,
     pub offset: u64,
-    pub bytes: u64,
+    pub lost: Lost,
     pub why: String,
+    /// Where it lies now.
+    pub aside: PathBuf,
+}
+
+/// What becomes of a log that lost what it had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Damage {
+    Refused,
+    SetAside,
 }
 
 /// A place in the log that is no frame.
@@ -61,12 +80,38 @@ struct Bad {
     at: Position,
     path: PathBuf,
     why: String,
-    claim: Option<Position>,
+    behind: Behind,
+    /// Files that are known to have been written since the machine was started.
+    this_boot: bool,
+    /// A file, or a part of one, is gone.
+    short: bool,
+}
+
+impl Bad {
+    fn new(at: Position, path: &Path, why: impl Into<String>) -> Self {
+        let (path, why, behind) = (path.to_path_buf(), why.into(), Behind::default());
+        Self { at, path, why, behind, this_boot: false, short: false }
+    }
+
+    /// It was acknowledged, and is not there any more.
+    fn is_damage(&self) -> bool {
+        let synced = self.behind.claim.is_some_and(|claim| claim > self.at);
+        synced || (self.this_boot && (self.behind.frames > 0 || self.short))
+    }
 }
 
 impl Recovery {
     /// The folder is made if it is not there.
     pub fn open(options: LogOptions) -> Result<Self, LogError> {
+        Self::open_as(options, Damage::Refused)
+    }
+
+    /// Whatever lies behind a damaged place is set aside: `cut` says what that was.
+    pub fn open_with_loss(options: LogOptions) -> Result<Self, LogError> {
+        Self::open_as(options, Damage::SetAside)
+    }
+
+    fn open_as(options: LogOptions, damage: Damage) -> Result<Self, LogError> {
         let folder = options.folder.clone();
         let named = |error| LogError::Io { path: folder.clone(), error };
         std::fs::create_dir_all(&folder).map_err(named)?;
@@ -87,18 +132,20 @@ impl Recovery {
             done: None,
             cut: None,
             begin: Position::default(),
+            ran_on: false,
             synced: Position::default(),
             next_number,
         };
         if let Some(bad) = recovery.verify(&files)? {
-            if bad.claim.is_some_and(|claim| claim > bad.at) {
+            let lost = lost(&bad, &files).map_err(named)?;
+            if bad.is_damage() && damage == Damage::Refused {
                 let Bad { at, path, why, .. } = bad;
-                return Err(LogError::Corrupt { path, offset: at.offset(), why });
+                return Err(LogError::Corrupt { path, offset: at.offset(), why, lost });
             }
             // The numbers that become free are used again: a gap would look like a segment that was taken away.
             let kept = u64::from(bad.at.offset() > 0);
             recovery.next_number = (bad.at.segment() + kept).max(1);
-            recovery.cut_off(bad, &files)?;
+            recovery.cut_off(bad, lost, &files)?;
         }
         recovery.sync()?;
         Ok(recovery)
@@ -145,21 +192,27 @@ impl Recovery {
                     return Err(LogError::Newer { path: path.clone(), found, ours: FORMAT });
                 }
                 Err(BadHeader::Damaged) => {
-                    let why = "it does not begin like a log".to_string();
                     let at = Position::new(*number, 0);
-                    bad.get_or_insert(Bad { at, path: path.clone(), why, claim: None });
+                    let bad = bad.get_or_insert(Bad::new(at, path, "it does not begin like a log"));
+                    let mut reader = FrameReader::open_damaged(path, *number).map_err(named)?;
+                    // A file gets its name when it has a header; only a machine that dies can lose that.
+                    let unsynced = self.options.fsync == Fsync::Never && !self.ran_on;
+                    bad.short |= !unsynced || !reader.is_blank().map_err(named)?;
+                    bad.this_boot |= bad.short;
+                    bad.behind.add(reader.behind().map_err(named)?);
+                    last = Some(*number);
                     continue;
                 }
             };
             self.check_identity(&reader, path)?;
             if reader.header.number != *number {
                 let why = format!("its header says segment {}", reader.header.number);
-                let at = Position::new(*number, 0);
-                bad.get_or_insert(Bad { at, path: path.clone(), why, claim: None });
+                let it = Bad::new(Position::new(*number, 0), path, why);
+                bad.get_or_insert(Bad { short: true, ..it });
             } else if let Some(missing) = last.map(|last| last + 1).filter(|next| next != number) {
                 let why = format!("segment {missing} is missing before it");
-                let at = Position::new(missing, 0);
-                bad.get_or_insert(Bad { at, path: path.clone(), why, claim: None });
+                let it = Bad::new(Position::new(missing, 0), path, why);
+                bad.get_or_insert(Bad { short: true, ..it });
             }
             if bad.is_none() {
                 bad = self.ends_early(reader.header.before);
@@ -167,11 +220,12 @@ impl Recovery {
             last = Some(*number);
             if let Some(bad) = &mut bad {
                 // Nothing is used any more; what do those behind it say?
-                bad.claim = bad.claim.max(Some(reader.header.synced));
+                bad.this_boot |= self.is_this_boot(&reader);
+                bad.behind.claim = bad.behind.claim.max(Some(reader.header.synced));
                 while let Step::Frame(frame) = reader.step().map_err(named)? {
-                    bad.claim = bad.claim.max(Some(frame.synced));
+                    bad.behind.note(&frame);
                 }
-                bad.claim = bad.claim.max(reader.claim_behind().map_err(named)?);
+                bad.behind.add(reader.behind().map_err(named)?);
                 continue;
             }
             bad = self.verify_segment(*number, path, &mut reader)?;
@@ -179,14 +233,17 @@ impl Recovery {
         Ok(bad)
     }
 
+    fn is_this_boot(&self, reader: &FrameReader) -> bool {
+        reader.header.boot != 0 && reader.header.boot == self.options.boot
+    }
+
     /// `before`: where the last segment ended, according to the next one.
     fn ends_early(&self, before: u64) -> Option<Bad> {
         let (number, last) = self.segments.last_key_value()?;
-        (last.end < before).then(|| Bad {
-            at: Position::new(*number, last.end),
-            path: last.path.clone(),
-            why: format!("it ends here, and ended at {before} when the next segment began"),
-            claim: None,
+        (last.end < before).then(|| {
+            let why = format!("it ends here, and ended at {before} when the next segment began");
+            let bad = Bad::new(Position::new(*number, last.end), &last.path, why);
+            Bad { short: true, ..bad }
         })
     }
 
@@ -199,6 +256,10 @@ impl Recovery {
         let named = |error| LogError::Io { path: path.to_path_buf(), error };
         let mut segment = Segment { path: path.to_path_buf(), ..Segment::default() };
         self.synced = self.synced.max(reader.header.synced);
+        let this_boot = self.is_this_boot(reader);
+        self.ran_on = this_boot;
+        // How long the file was made, and where that is said.
+        let mut promised = (u64::from(reader.header.made) << 20, Position::new(number, 0));
         let bad = loop {
             let at = Position::new(number, reader.offset);
             match reader.step().map_err(named)? {
@@ -224,16 +285,26 @@ impl Recovery {
                                 self.done = number;
                             }
                         }
+                        Kind::Flushed => promised = (frame.index, at),
                     }
                     segment.note(frame.kind, frame.index, snapshot);
                 }
                 Step::End => break None,
                 Step::Bad(why) => {
-                    let claim = reader.claim_behind().map_err(named)?;
-                    let (path, why) = (path.to_path_buf(), why.to_string());
-                    break Some(Bad { at, path, why, claim });
+                    let behind = reader.behind().map_err(named)?;
+                    break Some(Bad { behind, this_boot, ..Bad::new(at, path, why) });
                 }
             }
+        };
+        let at = Position::new(number, reader.offset);
+        let (bytes, said) = promised;
+        let bad = if reader.len < bytes && (this_boot || said < self.synced) {
+            let why = format!("the file is {} bytes long, and was {bytes}", reader.len);
+            let behind = bad.map(|bad| bad.behind).unwrap_or_default();
+            // Which was on disk, if it was not this boot.
+            Some(Bad { behind, this_boot: true, short: true, ..Bad::new(at, path, why) })
+        } else {
+            bad
         };
         segment.end = reader.offset;
         self.segments.insert(number, segment);
@@ -271,21 +342,23 @@ impl Recovery {
     }
 
     /// The last ones first: whatever happens meanwhile, a beginning of the log is left.
-    fn cut_off(&mut self, bad: Bad, files: &[(u64, PathBuf)]) -> Result<(), LogError> {
-        let mut bytes = 0;
+    fn cut_off(&mut self, bad: Bad, lost: Lost, files: &[(u64, PathBuf)]) -> Result<(), LogError> {
+        let aside = new_aside(&self.options.folder).map_err(|error| self.named(error))?;
         for (number, path) in files.iter().rev() {
             let named = |error| LogError::Io { path: path.clone(), error };
-            let len = std::fs::metadata(path).map_err(named)?.len();
-            if *number > bad.at.segment() || bad.at.offset() == 0 && *number == bad.at.segment() {
-                bytes += len;
-                std::fs::remove_file(path).map_err(named)?;
+            let to = aside.join(path.file_name().expect("it was listed by its name"));
+            if is_behind(&bad, *number) {
+                std::fs::rename(path, to).map_err(named)?;
             } else if *number == bad.at.segment() {
-                bytes += len - bad.at.offset();
-                let file = OpenOptions::new().write(true).open(path).map_err(named)?;
-                file.set_len(bad.at.offset()).and_then(|()| file.sync_all()).map_err(named)?;
+                let offset = bad.at.offset();
+                let to = to.with_extension(offset.to_string());
+                copy_from(path, offset, &to).map_err(named)?;
+                let end = end_at(path, offset).map_err(named)?;
+                self.segments.entry(*number).and_modify(|segment| segment.end = end);
             }
         }
-        self.cut = Some(Cut { path: bad.path, offset: bad.at.offset(), bytes, why: bad.why });
+        let (path, offset, why) = (bad.path, bad.at.offset(), bad.why);
+        self.cut = Some(Cut { path, offset, lost, why, aside });
         Ok(())
     }
 
@@ -376,7 +449,7 @@ impl Records<'_> {
             Record::Entry(entry) if entry.index != self.next => {
                 let path = self.recovery.segments[&at.segment()].path.clone();
                 let why = format!("entry {} is here where {} should be", entry.index, self.next);
-                return Err(LogError::Corrupt { path, offset: at.offset(), why });
+                return Err(damaged(&path, at.offset(), why));
             }
             Record::Entry(_) => self.next = self.next.saturating_add(1),
             Record::Chunk(chunk) => self.next = self.next.max(chunk.as_of.saturating_add(1)),
@@ -394,7 +467,7 @@ impl Records<'_> {
     ) -> Result<Option<Record>, LogError> {
         let remains = at < self.recovery.begin || self.base.is_some_and(|(base, _)| at < base);
         match frame.kind {
-            Kind::Truncated | Kind::Done => Ok(None),
+            Kind::Truncated | Kind::Done | Kind::Flushed => Ok(None),
             Kind::Entry if at < self.recovery.begin || frame.index > self.truncated_after(at) => {
                 Ok(None)
             }
@@ -435,11 +508,7 @@ impl Records<'_> {
 /// Moves all segments into a new folder beside them: a replica that re-syncs begins a new log, and
 /// somebody may want to look at the old one.
 pub fn set_aside(folder: &Path) -> io::Result<PathBuf> {
-    let aside = (1..)
-        .map(|number| folder.join(format!("aside-{number}")))
-        .find(|path| !path.exists())
-        .expect("numbers do not end");
-    std::fs::create_dir(&aside)?;
+    let aside = new_aside(folder)?;
     for (_, path) in list(folder)? {
         let name = path.file_name().expect("it was listed by its name");
         std::fs::rename(&path, aside.join(name))?;
@@ -448,25 +517,84 @@ pub fn set_aside(folder: &Path) -> io::Result<PathBuf> {
     Ok(aside)
 }
 
+/// A folder for what is not used any more.
+fn new_aside(folder: &Path) -> io::Result<PathBuf> {
+    let aside = (1..)
+        .map(|number| folder.join(format!("aside-{number}")))
+        .find(|path| !path.exists())
+        .expect("numbers do not end");
+    std::fs::create_dir(&aside)?;
+    Ok(aside)
+}
+
+/// All of this file is cut off.
+fn is_behind(bad: &Bad, number: u64) -> bool {
+    number > bad.at.segment() || bad.at.offset() == 0 && number == bad.at.segment()
+}
+
+fn lost(bad: &Bad, files: &[(u64, PathBuf)]) -> io::Result<Lost> {
+    let mut bytes = 0;
+    for (number, path) in files {
+        bytes += match *number {
+            number if is_behind(bad, number) => used_from(path, 0)?.len() as u64,
+            number if number == bad.at.segment() => used_from(path, bad.at.offset())?.len() as u64,
+            _ => 0,
+        };
+    }
+    Ok(Lost { bytes, records: bad.behind.records })
+}
+
+/// All of it, but for the zeros at the end.
+fn copy_from(path: &Path, offset: u64, to: &Path) -> io::Result<()> {
+    let mut to = OpenOptions::new().create_new(true).write(true).mode(0o600).open(to)?;
+    to.write_all(&used_from(path, offset)?)?;
+    to.sync_all()
+}
+
+/// Cuts a segment, and says in it that it ends there.
+fn end_at(path: &Path, offset: u64) -> io::Result<u64> {
+    let mark = match FrameReader::open(path)? {
+        Ok(reader) => reader.header.mark,
+        Err(_) => return Err(io::Error::other("its header changed while it was read")),
+    };
+    let mut word = Vec::new();
+    let end = offset + FRAME_BYTES as u64;
+    put_flushed(&mut word, end, mark, Position::default());
+    let file = OpenOptions::new().write(true).open(path)?;
+    file.set_len(offset)?;
+    file.write_all_at(&word, offset)?;
+    file.sync_all()?;
+    Ok(end)
+}
+
+fn used_from(path: &Path, offset: u64) -> io::Result<Vec<u8>> {
+    let mut from = File::open(path)?;
+    from.seek(SeekFrom::Start(offset))?;
+    let mut bytes = Vec::new();
+    from.read_to_end(&mut bytes)?;
+    bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
+    Ok(bytes)
+}
+
 fn decode(bytes: &[u8], path: &Path, at: Position) -> Result<Record, LogError> {
-    postcard::from_bytes(bytes).map_err(|error| LogError::Corrupt {
-        path: path.to_path_buf(),
-        offset: at.offset(),
-        why: format!("its checksum is right, but it is no record ({error})"),
+    postcard::from_bytes(bytes).map_err(|error| {
+        let why = format!("its checksum is right, but it is no record ({error})");
+        damaged(path, at.offset(), why)
     })
 }
 
 fn chunk(bytes: &[u8], path: &Path, at: Position) -> Result<Chunk, LogError> {
     match decode(bytes, path, at)? {
         Record::Chunk(chunk) => Ok(chunk),
-        Record::Entry(_) => {
-            let (path, offset) = (path.to_path_buf(), at.offset());
-            Err(LogError::Corrupt { path, offset, why: "it is no chunk".to_string() })
-        }
+        Record::Entry(_) => Err(damaged(path, at.offset(), "it is no chunk".to_string())),
     }
 }
 
 fn changed(path: &Path, offset: u64) -> LogError {
-    let why = "it changed while it was read".to_string();
-    LogError::Corrupt { path: path.to_path_buf(), offset, why }
+    damaged(path, offset, "it changed while it was read".to_string())
+}
+
+/// Found at a record whose checksum is right: nothing behind it was counted.
+fn damaged(path: &Path, offset: u64, why: String) -> LogError {
+    LogError::Corrupt { path: path.to_path_buf(), offset, why, lost: Lost::default() }
 }

@@ -5,6 +5,8 @@ use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use hoplo_wire::control::{ClusterId, ShardId};
+
 use super::frame::{
     BadHeader, FRAME_BYTES, Frame, HEADER_BYTES, Header, Kind, Position, SEGMENT_MAX,
 };
@@ -54,10 +56,37 @@ pub(crate) enum Step {
     Bad(&'static str),
 }
 
+/// Good frames behind a place that is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Behind {
+    /// The highest position that one of them claims to be synced.
+    pub(crate) claim: Option<Position>,
+    pub(crate) frames: u64,
+    /// Those that hold something.
+    pub(crate) records: u64,
+}
+
+impl Behind {
+    pub(crate) fn note(&mut self, frame: &Frame) {
+        self.claim = self.claim.max(Some(frame.synced));
+        self.frames += 1;
+        self.records += u64::from(match frame.kind {
+            Kind::Entry | Kind::Base | Kind::Chunk => true,
+            Kind::Truncated | Kind::Done | Kind::Flushed => false,
+        });
+    }
+
+    pub(crate) fn add(&mut self, more: Self) {
+        self.claim = self.claim.max(more.claim);
+        self.frames += more.frames;
+        self.records += more.records;
+    }
+}
+
 /// Reads one segment from its beginning, one frame at a time.
 pub(crate) struct FrameReader {
     file: BufReader<File>,
-    len: u64,
+    pub(crate) len: u64,
     pub(crate) offset: u64,
     pub(crate) header: Header,
     frame: Vec<u8>,
@@ -104,10 +133,33 @@ impl FrameReader {
         &self.frame[FRAME_BYTES..]
     }
 
-    /// The highest position that a good frame behind the current, bad place claims to be synced.
-    pub(crate) fn claim_behind(&self) -> io::Result<Option<Position>> {
+    /// A file that does not begin as it should: its frames all begin with the same mark, if it has any.
+    pub(crate) fn open_damaged(path: &Path, number: u64) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let len = file.metadata()?.len();
+        let mut first = [0; 4];
+        read_at_most(&file, &mut first, HEADER_BYTES as u64)?;
+        let header = Header {
+            cluster: ClusterId(0),
+            shard: ShardId(0),
+            number,
+            synced: Position::default(),
+            mark: u32::from_le_bytes(first),
+            before: 0,
+            boot: 0,
+            made: 0,
+        };
+        let file = BufReader::with_capacity(BUFFER_BYTES, file);
+        Ok(Self { file, len, offset: 0, header, frame: vec![] })
+    }
+
+    /// The good frames behind the current, bad place.
+    pub(crate) fn behind(&self) -> io::Result<Behind> {
         let (file, mark) = (self.file.get_ref(), self.header.mark.to_le_bytes());
-        let mut claim = None;
+        let mut behind = Behind::default();
+        if mark == [0; 4] {
+            return Ok(behind);
+        }
         let mut window = vec![0; BUFFER_BYTES];
         let mut start = self.offset + 1;
         while start < self.len {
@@ -118,7 +170,7 @@ impl FrameReader {
                     let at = start + at as u64;
                     match self.frame_at(at)? {
                         Some((frame, bytes)) => {
-                            claim = claim.max(Some(frame.synced));
+                            behind.note(&frame);
                             at + bytes
                         }
                         None => at + 1,
@@ -128,7 +180,12 @@ impl FrameReader {
                 None => start + (got.saturating_sub(mark.len() - 1)).max(1) as u64,
             };
         }
-        Ok(claim)
+        Ok(behind)
+    }
+
+    /// Nothing but zeros: it was never written, or no byte of it reached the disk.
+    pub(crate) fn is_blank(&mut self) -> io::Result<bool> {
+        Ok(matches!(self.end_or("")?, Step::End))
     }
 
     fn frame_at(&self, at: u64) -> io::Result<Option<(Frame, u64)>> {
@@ -168,7 +225,7 @@ impl Segment {
         match kind {
             Kind::Entry => self.last_index = self.last_index.max(index),
             Kind::Base => self.snapshots.extend(snapshot.map(|snapshot| (snapshot, index))),
-            Kind::Chunk | Kind::Truncated | Kind::Done => {}
+            Kind::Chunk | Kind::Truncated | Kind::Done | Kind::Flushed => {}
         }
     }
 

@@ -21,8 +21,11 @@ use super::segment::{Segment, path_of};
 use super::sync::{Dirty, Synced, Syncer};
 use super::{Fsync, LogError, LogOptions, Recovery};
 
-/// Room is reserved in pieces of this size.
+/// Room is reserved in pieces of this size: as long a file is made, which its header says in MiB.
 const RESERVE_BYTES: u64 = 1 << 20;
+
+/// Of the frame that ends a flush.
+const FLUSHED_BYTES: u64 = frame::FRAME_BYTES as u64;
 
 /// A buffer that grew beyond this for one flush shrinks again.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
@@ -103,7 +106,13 @@ impl Writer {
             return Ok(());
         }
         let file = self.opened()?;
-        self.reserve(&file)?;
+        let end = self.end + self.buffer.len() as u64 + FLUSHED_BYTES;
+        let full = end >= self.options.segment_bytes;
+        self.reserve(&file, end)?;
+        // A file that is full is cut to its end once that is on disk.
+        let cut = full && self.options.fsync == Fsync::Always;
+        let file_bytes = if cut { end } else { end.max(self.reserved) };
+        frame::put_flushed(&mut self.buffer, file_bytes, self.mark, self.synced.position());
         file.write_all_at(&self.buffer, self.end).map_err(|error| self.named(error))?;
         if self.options.fsync == Fsync::Always {
             file.sync_data().map_err(|error| self.named(error))?;
@@ -112,7 +121,6 @@ impl Writer {
         self.buffer.clear();
         self.buffer.shrink_to(BUFFER_BYTES_KEPT);
         let upto = Position::new(self.number, self.end);
-        let full = self.end >= self.options.segment_bytes;
         match self.options.fsync {
             Fsync::Always => self.synced.advance(upto),
             Fsync::Background(_) => self.report(file, upto, Vec::new())?,
@@ -121,7 +129,7 @@ impl Writer {
         }
         if full {
             // Of no consequence if it fails: reserved room is read as such.
-            let _ = self.file.as_ref().map(|file| file.set_len(self.end));
+            let _ = self.file.as_ref().filter(|_| cut).map(|file| file.set_len(self.end));
             self.current().end = self.end;
             self.begin_segment(self.number + 1);
         }
@@ -165,10 +173,22 @@ impl Writer {
         self.flush()?;
         self.syncer = None;
         self.check_synced()?;
-        if let Some(file) = &self.file {
-            let synced = file.set_len(self.end).and_then(|()| file.sync_all());
-            synced.map_err(|error| self.named(error))?;
+        if let Some(file) = self.file.clone() {
+            self.end_file(&file).map_err(|error| self.named(error))?;
         }
+        Ok(())
+    }
+
+    /// Its last word says that all before it is on disk: whatever is wrong there later is damage.
+    fn end_file(&mut self, file: &File) -> io::Result<()> {
+        file.sync_data()?;
+        let (mut word, synced) = (Vec::new(), Position::new(self.number, self.end));
+        let end = self.end + FLUSHED_BYTES;
+        frame::put_flushed(&mut word, end, self.mark, synced);
+        file.write_all_at(&word, self.end)?;
+        file.set_len(end)?;
+        file.sync_all()?;
+        self.end = end;
         Ok(())
     }
 
@@ -195,9 +215,14 @@ impl Writer {
         Ok(file)
     }
 
-    fn make_file(&self) -> io::Result<Arc<File>> {
+    fn make_file(&mut self) -> io::Result<Arc<File>> {
         let path = path_of(&self.options.folder, self.number);
         let fresh = self.options.folder.join("new-segment");
+        let options =
+            OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).clone();
+        let file = options.open(&fresh)?;
+        let made = fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES).is_ok();
+        self.reserved = if made { RESERVE_BYTES } else { 0 };
         let before = self.segments.range(..self.number).next_back();
         let header = Header {
             cluster: self.options.cluster,
@@ -206,10 +231,9 @@ impl Writer {
             synced: self.synced.position(),
             mark: self.mark,
             before: before.map_or(0, |(_, segment)| segment.end),
+            boot: self.options.boot,
+            made: u16::from(made),
         };
-        let options =
-            OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).clone();
-        let file = options.open(&fresh)?;
         file.write_all_at(&header.encode(), 0)?;
         if self.options.fsync != Fsync::Never {
             file.sync_data()?;
@@ -221,8 +245,7 @@ impl Writer {
         Ok(Arc::new(file))
     }
 
-    fn reserve(&mut self, file: &File) -> Result<(), LogError> {
-        let end = self.end + self.buffer.len() as u64;
+    fn reserve(&mut self, file: &File, end: u64) -> Result<(), LogError> {
         if end <= self.reserved {
             return Ok(());
         }

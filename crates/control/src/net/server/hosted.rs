@@ -75,6 +75,7 @@ impl Hosted {
             shard: options.shard,
             fsync: options.fsync,
             segment_bytes: SEGMENT_BYTES,
+            boot: log::this_boot(),
         };
         let mut set_aside = None;
         let cold = Self::cold(&options, inbox, &mut set_aside)?;
@@ -333,6 +334,7 @@ mod tests {
             shard: ShardId(0),
             fsync: Fsync::Never,
             segment_bytes: 200,
+            boot: log::this_boot(),
         }
     }
 

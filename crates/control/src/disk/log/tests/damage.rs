@@ -1,6 +1,7 @@
 //! Damage of every kind, against what the log promised.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use hoplo_wire::control::Record;
 use proptest::prelude::*;
 
 use super::super::*;
-use super::{Folder, chunk, entry, options, read, segments, writer};
+use super::{Folder, after_a_crash, chunk, entry, options, read, segments, writer};
 
 /// What a life of a log consists of.
 #[derive(Clone, Copy, Debug)]
@@ -107,8 +108,14 @@ fn inflict(folder: &Path, damage: Damage) {
     }
 }
 
-/// Writes a random history; the entries that count at its end, in order, and how many were flushed.
+/// Writes a random history and ends in order; the entries that counted after each step.
 fn live(folder: &Path, steps: &[Step], fsync: Fsync) -> Vec<Vec<Record>> {
+    let (log, states) = lives(folder, steps, fsync);
+    log.close().unwrap();
+    states
+}
+
+fn lives(folder: &Path, steps: &[Step], fsync: Fsync) -> (Writer, Vec<Vec<Record>>) {
     let mut log = writer(folder, fsync);
     log.append(&chunk(1, 0, None, true));
     log.flush().unwrap();
@@ -139,9 +146,9 @@ fn live(folder: &Path, steps: &[Step], fsync: Fsync) -> Vec<Vec<Record>> {
         }
         states.push(entries.clone());
     }
-    log.close().unwrap();
+    log.flush().unwrap();
     states.push(entries);
-    states
+    (log, states)
 }
 
 fn entries_of(records: Vec<Record>) -> Vec<Record> {
@@ -185,8 +192,12 @@ fn check_it_goes_on_after(lose: impl Fn(&mut Vec<u8>, usize)) {
     let mut bytes = fs::read(&first).unwrap();
     lose(&mut bytes, ends[ends.len() / 2]);
     fs::write(&first, bytes).unwrap();
-    let recovery = Recovery::open(options(&copy.0, Fsync::Always)).unwrap();
-    assert!(recovery.cut.is_some());
+    // Had the machine not died, it would be damage.
+    let error = Recovery::open(options(&copy.0, Fsync::Always)).unwrap_err();
+    assert!(matches!(error, LogError::Corrupt { lost, .. } if lost.records > 0), "{error}");
+    let recovery = Recovery::open(after_a_crash(&copy.0, Fsync::Always)).unwrap();
+    let cut = recovery.cut.clone().unwrap();
+    assert!(cut.lost.records > 0 && fs::read_dir(&cut.aside).unwrap().count() == 2, "{cut:?}");
     let kept = recovery.records().map(Result::unwrap).count() as u64;
     assert!(kept > 0 && kept < index, "{kept} of {index}");
     // The same process goes on, and is started again.
@@ -213,6 +224,129 @@ fn a_lost_end_that_was_never_synced_is_cut_off_with_the_segment_behind_it() {
 #[test]
 fn what_is_written_after_segments_were_cut_off_is_read_again() {
     check_it_goes_on_after(|bytes, at| bytes[at] ^= 1);
+}
+
+/// How a log ended before something happened to its files.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    InOrder,
+    Killed,
+}
+
+/// A log of a few segments, and all that was acknowledged of it.
+fn small_log(folder: &Path, fsync: Fsync, end: End) -> Vec<Record> {
+    let options = LogOptions { segment_bytes: 900, ..options(folder, fsync) };
+    let mut log = Recovery::open(options).unwrap().into_writer();
+    let mut records = vec![chunk(1, 0, None, true)];
+    records.extend((1..=12).map(|index| entry(index, 1)));
+    for some in records.chunks(2) {
+        some.iter().for_each(|record| log.append(record));
+        log.flush().unwrap();
+    }
+    match end {
+        End::InOrder => log.close().unwrap(),
+        End::Killed => std::mem::forget(log),
+    }
+    assert!(segments(folder).len() > 1);
+    records
+}
+
+/// The files of a log, each as far as it is used, and its whole length.
+fn used(folder: &Path) -> Vec<(PathBuf, Vec<u8>, u64)> {
+    let used = |path: PathBuf| {
+        let mut bytes = fs::read(&path).unwrap();
+        let len = bytes.len() as u64;
+        bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
+        (path, bytes, len)
+    };
+    segments(folder).into_iter().map(used).collect()
+}
+
+/// With `change` done to one of the files, the log is refused or nothing of it is lost. Then it goes on all the same
+/// with an earlier state, and says what is not in it.
+fn is_never_lost_silently(
+    files: &[(PathBuf, Vec<u8>, u64)],
+    all: &[Record],
+    options: impl Fn(&Path) -> LogOptions,
+    changed: usize,
+    change: impl Fn(&std::fs::File),
+    what: &str,
+) {
+    let folder = Folder::new();
+    for (number, (path, bytes, len)) in files.iter().enumerate() {
+        let path = folder.0.join(path.file_name().unwrap());
+        fs::write(&path, bytes).unwrap();
+        let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len(*len).unwrap();
+        if number == changed {
+            change(&file);
+        }
+    }
+    match read(options(&folder.0)) {
+        Ok((records, _)) => assert!(records == all, "{what}: {} of {}", records.len(), all.len()),
+        Err(LogError::Corrupt { .. }) => {
+            let recovery = Recovery::open_with_loss(options(&folder.0)).unwrap();
+            let records: Vec<Record> = recovery.records().map(Result::unwrap).collect();
+            assert!(all.starts_with(&records), "{what}");
+            let cut = recovery.cut.clone().expect("what it lacks is told");
+            let lies_aside = fs::read_dir(&cut.aside).unwrap().count() > 0;
+            assert!(lies_aside || cut.lost.bytes == 0, "{what}: {cut:?}");
+            drop(recovery);
+            let (again, cut) = read(options(&folder.0)).unwrap();
+            assert_eq!((again, cut), (records, None), "{what}");
+        }
+        // A newer program's, by its header.
+        Err(LogError::Newer { .. }) => {}
+        Err(other) => panic!("{what}: {other}"),
+    }
+}
+
+const LIVES: [(Fsync, End); 3] = [
+    (Fsync::Always, End::Killed),
+    (Fsync::Background(Duration::from_secs(3600)), End::Killed),
+    (Fsync::Never, End::InOrder),
+];
+
+/// A bit in the newest segment's header deleted that file, one in a row half of the rows.
+#[test]
+fn a_flipped_byte_anywhere_in_a_log_never_loses_what_was_acknowledged_in_silence() {
+    for (fsync, end) in LIVES {
+        let folder = Folder::new();
+        let all = small_log(&folder.0, fsync, end);
+        let files = used(&folder.0);
+        for (number, (_, bytes, _)) in files.iter().enumerate() {
+            for at in 0..bytes.len() {
+                let flip = |file: &std::fs::File| {
+                    file.write_all_at(&[bytes[at] ^ 1 << (at % 8)], at as u64).unwrap();
+                };
+                let what = format!("{fsync:?}, {end:?}: file {number}, byte {at}");
+                // What ended in order survives the machine, too.
+                let options = |folder: &Path| match end {
+                    End::InOrder if at % 2 == 0 => after_a_crash(folder, fsync),
+                    End::InOrder | End::Killed => options(folder, fsync),
+                };
+                is_never_lost_silently(&files, &all, options, number, flip, &what);
+            }
+        }
+    }
+}
+
+/// A file that was cut to half was taken for the end of the log.
+#[test]
+fn a_file_that_was_cut_anywhere_never_loses_what_was_acknowledged_in_silence() {
+    for (fsync, end) in LIVES {
+        let folder = Folder::new();
+        let all = small_log(&folder.0, fsync, end);
+        let files = used(&folder.0);
+        for (number, (_, bytes, _)) in files.iter().enumerate() {
+            for len in (0..bytes.len()).step_by(3) {
+                let cut = |file: &std::fs::File| file.set_len(len as u64).unwrap();
+                let what = format!("{fsync:?}, {end:?}: file {number} cut to {len}");
+                let options = |folder: &Path| options(folder, fsync);
+                is_never_lost_silently(&files, &all, options, number, cut, &what);
+            }
+        }
+    }
 }
 
 proptest! {
@@ -260,17 +394,25 @@ proptest! {
     ) {
         steps.retain(|step| !matches!(step, Step::NewLife));
         let folder = Folder::new();
-        let states = live(&folder.0, &steps, Fsync::Background(Duration::from_secs(3600)));
+        let fsync = Fsync::Background(Duration::from_secs(3600));
+        let (log, states) = lives(&folder.0, &steps, fsync);
+        std::mem::forget(log); // The machine dies before its first sync.
+        let copy = Folder::new();
+        for path in segments(&folder.0) {
+            fs::copy(&path, copy.0.join(path.file_name().unwrap())).unwrap();
+        }
+        let folder = copy;
         let files = segments(&folder.0);
         let path = &files[(file * files.len() as f64) as usize];
         let mut bytes = fs::read(path).unwrap();
         // A header is synced before its file gets its name.
-        let records = &mut bytes[frame::HEADER_BYTES..];
+        let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let records = &mut bytes[frame::HEADER_BYTES..used];
         let at = (at * records.len() as f64) as usize;
         let end = (at + len).min(records.len());
         records[at..end].fill(0);
         fs::write(path, bytes).unwrap();
-        let recovery = Recovery::open(options(&folder.0, Fsync::Always)).unwrap();
+        let recovery = Recovery::open(after_a_crash(&folder.0, Fsync::Always)).unwrap();
         let records = recovery.records().collect::<Result<_, _>>().unwrap();
         let mut found = entries_of(records);
         prop_assert!(states.contains(&found), "{found:?}");
@@ -285,7 +427,7 @@ proptest! {
     /// LOG-1: whatever happens to what was written after the last acknowledged flush.
     #[test]
     fn nothing_synced_is_lost_by_damage_behind_it(
-        before in 1u64..60, after in 1u64..60, at in 0.0..1.0f64, fill in any::<Option<u8>>(),
+        before in 1u64..60, after in 1u64..60, at in 0.0..1.0f64, fill in any::<u8>(),
     ) {
         let folder = Folder::new();
         let mut log = writer(&folder.0, Fsync::Always);
@@ -302,18 +444,20 @@ proptest! {
         let mut rest = end;
         for (number, path) in segments(&folder.0).iter().enumerate() {
             let mut bytes = fs::read(path).unwrap();
+            if number + 1 >= count {
+                // It is cut to its end only after that is on disk.
+                bytes.resize(bytes.len().next_multiple_of(1 << 20), 0);
+            }
             let keep = (rest as usize).min(bytes.len());
             rest -= (keep as u64).min(rest);
             if number + 1 >= count && keep < bytes.len() {
                 let at = keep + ((bytes.len() - keep) as f64 * at) as usize;
-                match fill {
-                    Some(fill) => bytes[at..].fill(fill),
-                    None => bytes.truncate(at),
-                }
+                // No machine forgets how long a file was when it was synced.
+                bytes[at..].fill(fill);
             }
             fs::write(copy.0.join(path.file_name().unwrap()), bytes).unwrap();
         }
-        let (records, _) = read(options(&copy.0, Fsync::Always)).unwrap();
+        let (records, _) = read(after_a_crash(&copy.0, Fsync::Always)).unwrap();
         prop_assert!(records.len() as u64 >= before, "{} of {before}", records.len());
         let prefix: Vec<Record> =
             (1..=records.len() as u64).map(|index| entry(index, 1)).collect();
