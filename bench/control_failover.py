@@ -6,8 +6,9 @@ killed. One value is the worst latency of all requests of a run; beside it the w
 client while nobody dies. Then the guide's own deployment: three processes, each with a replica and
 a coordinator, of which the one dies that is the head and acts; and one that is stopped (SIGSTOP),
 so that nobody is told. Updates count when every member's kernel has them (`--fsync never`),
-the configuration is synced to disk with each change. All speak mutual TLS over loopback. On a machine that is busy with other
-things the scheduler is what this measures: `chrt -f 1` before the command keeps it out.
+the configuration is synced to disk with each change. All speak mutual TLS over loopback. On a
+machine that is busy with other things the scheduler is what this measures: `chrt -f 1` before the
+command keeps it out.
 """
 
 from __future__ import annotations
