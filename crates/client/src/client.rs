@@ -86,9 +86,7 @@ pub(crate) struct Core {
     pub(crate) overflowing: usize,
     pub(crate) writer: Writer,
     pub(crate) watches: Map<u64, Callback>,
-    /// The CPU is lent while callbacks wait.
-    pub(crate) lends: bool,
-    /// When it is to be lent, unless a callback fires before.
+    /// When callbacks that wait lend the CPU: `lends_at` of the worker machine.
     pub(crate) lend_at: Option<Time>,
     /// Callbacks that are due, for the progress thread.
     pub(crate) due: Vec<Callback>,
@@ -190,7 +188,6 @@ impl Client {
             overflowing: 0,
             writer,
             watches: Map::default(),
-            lends: false,
             lend_at: None,
             due: Vec::new(),
             warnings: Warnings::default(),

@@ -2,6 +2,7 @@
 
 use hoplo_base::AnyId;
 use hoplo_core::session::Event;
+use hoplo_core::worker::BecomeActor;
 use hoplo_shm::Urgency;
 use hoplo_wire::node::{ActorCreated, Tell, ToClient, ToNode};
 use hoplo_wire::{Failure, FailureKind};
@@ -9,7 +10,6 @@ use serde_json::json;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
-use crate::Work;
 use crate::client::{Client, Core};
 use crate::daemon::Reader;
 use crate::peers::Inbound;
@@ -29,7 +29,7 @@ impl Client {
                         Err(error) => return error,
                     };
                     match Inbound::open(from, &fd) {
-                        Ok(inbound) => self.worker.connect(inbound),
+                        Ok(inbound) => self.worker.machine().connected(from, inbound),
                         Err(error) => self.hooks.warn(&format!("a channel of {from}: {error}")),
                     }
                     self.own_bell(Urgency::Must);
@@ -176,11 +176,11 @@ impl Client {
             ToClient::Function { function, bytes } => self.worker.function(function, bytes),
             ToClient::RunActor { spec, incarnation, gpus } => {
                 self.core.lock().session.become_actor();
-                self.worker.order(Work::RunActor { spec, incarnation, gpus });
+                self.worker.machine().ordered(BecomeActor { spec, incarnation, gpus });
                 self.own_bell(Urgency::Must);
             }
             ToClient::Told { message: Tell::Cancel { task, recursive }, .. } => {
-                self.worker.mark_cancelled(task);
+                self.worker.machine().cancelled(task);
                 if recursive {
                     self.with(|session, now, effects| {
                         session.cancel_children(now, task, effects);
@@ -190,7 +190,7 @@ impl Client {
                 self.own_bell(Urgency::Must);
             }
             ToClient::Told { message: Tell::Consumed { task, count }, .. } => {
-                self.worker.consumed(task, count);
+                self.worker.machine().consumed(task, count);
                 self.own_bell(Urgency::Must);
             }
             ToClient::Inspect { request, kind, argument } => {

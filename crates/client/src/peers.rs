@@ -41,7 +41,6 @@ pub(crate) enum Written {
 
 /// The channel for one caller's calls to us.
 pub(crate) struct Inbound {
-    pub(crate) caller: ProcessId,
     pub(crate) calls: Consumer,
     pub(crate) replies: Arc<Mutex<Replies>>,
     /// Locked from the telling to the writing of a reply that brings tokens.
@@ -153,7 +152,7 @@ impl Inbound {
             closed: false,
         };
         let replies = Arc::new(Mutex::new(replies));
-        Ok(Self { caller, calls: end.calls, replies, order: Arc::default() })
+        Ok(Self { calls: end.calls, replies, order: Arc::default() })
     }
 }
 

@@ -17,6 +17,7 @@ use crate::client::{Client, Core, Progress};
 use crate::effects::kill;
 use crate::peers::slot_of;
 use crate::spin::spin;
+use crate::work::Machine;
 
 const LENIENT: Duration = Duration::from_millis(1);
 
@@ -115,9 +116,9 @@ impl Client {
         let mut spins = one;
         let waited = loop {
             // A short wait lends nothing; but nothing is short when what is waited for may need this very CPU.
-            let long = || core.session.is_starved() || started.elapsed() >= limits::BLOCKED_AFTER;
+            let long = || Machine::is_long(core.session.is_starved(), started.elapsed());
             if self.is_worker && !blocked && long() {
-                blocked = self.worker.lend(&mut core.writer);
+                blocked = self.lend(&mut core);
             }
             if std::mem::take(&mut spins) {
                 let drained = self.drain(&mut core);
@@ -164,7 +165,7 @@ impl Client {
         };
         core.waiters -= 1;
         if blocked {
-            self.worker.take_back(&mut core.writer);
+            self.take_back(&mut core);
         }
         if core.waiters > 0 {
             self.own_bell(Urgency::Eager); // another waiter takes over the draining
@@ -253,7 +254,7 @@ impl Client {
             let drained = if core.waiters == 0 { self.drain(&mut core) } else { 0 };
             if drained > 0 {
                 quiet_since = Instant::now();
-                if self.worker.is_leaving() {
+                if self.worker.machine().is_leaving() {
                     self.own_bell(Urgency::Eager); // the main thread may leave now
                 }
             }
@@ -307,7 +308,7 @@ impl Client {
         if !core.due.is_empty() || !core.warnings.is_empty() {
             return Progress::Drain;
         }
-        let leaving = || core.session.unfinished() > 0 && self.worker.is_leaving();
+        let leaving = || core.session.unfinished() > 0 && self.worker.machine().is_leaving();
         let needed = core.session.needs_progress() || core.overflowing > 0 || leaving();
         if core.waiters == 0 && needed {
             return Progress::Drain;

@@ -1,18 +1,19 @@
 //! The worker's side: calls of other processes, in the order of their rings, and replies to them.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use hoplo_base::{ActorId, FunctionId, Map, ProcessId, Set, TaskId, limits};
+use hoplo_base::limits::BLOCKED_AFTER;
+use hoplo_base::{ActorId, FunctionId, Map, ProcessId, TaskId};
 use hoplo_core::session::{Effect, brings_tokens};
+use hoplo_core::worker::{self, BecomeActor, Found, Leave, Next, cuts};
 use hoplo_shm::{SleepKind, Slept, WriteError};
 use hoplo_wire::Failure;
 use hoplo_wire::node::ToNode;
-use hoplo_wire::reply::{ReplyHeader, ReplyKind, Returned, encoded_bytes};
-use parking_lot::Mutex;
+use hoplo_wire::reply::{ReplyHeader, ReplyKind, Returned};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::client::Client;
 use crate::peers::{Inbound, Replies, slot_of};
@@ -23,29 +24,14 @@ use crate::{IncomingCall, Waited, Work};
 /// Somebody who waits for a function's bytes.
 type FunctionAsker = SyncSender<Option<Vec<u8>>>;
 
+pub(crate) type Machine = worker::Worker<Inbound>;
+
+/// The shell of the worker machine. Its lock is taken under the session lock as well, so nobody takes that one
+/// while holding this.
 #[derive(Default)]
 pub(crate) struct Worker {
-    inbound: Mutex<Vec<Inbound>>,
-    /// Work that comes through the daemon.
-    orders: Mutex<VecDeque<Work>>,
-    /// `Exit { graceful }` was received: leave when the rings are empty.
-    leave: Mutex<Option<String>>,
+    machine: Mutex<Machine>,
     functions: Mutex<Map<FunctionId, Vec<FunctionAsker>>>,
-    cancelled: Mutex<Set<TaskId>>,
-    /// What readers have taken of the streams that are produced here.
-    consumed: Mutex<Map<TaskId, u64>>,
-    /// There was ever something in the two above. Set before, so that who finds it unset missed nothing
-    /// that it could not have missed a moment ago.
-    told: AtomicBool,
-    /// Calls taken and not replied to.
-    pub(crate) busy: AtomicU64,
-    pub(crate) is_actor: AtomicBool,
-    /// Waits that have lent the CPU; changed under the session lock.
-    pub(crate) lent: AtomicU64,
-    /// It takes no more calls.
-    retired: AtomicBool,
-    /// It is leaving, and only waits for what it submitted.
-    lent_while_leaving: AtomicBool,
     closed: AtomicBool,
     /// Of the main thread, which waits for the next call.
     pub(crate) spins: Spins,
@@ -54,31 +40,17 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn connect(&self, inbound: Inbound) {
-        self.inbound.lock().push(inbound);
+    #[inline]
+    pub(crate) fn machine(&self) -> MutexGuard<'_, Machine> {
+        self.machine.lock()
     }
 
     /// The caller is gone: what it had queued is dropped, replies to it go nowhere.
     pub(crate) fn disconnect(&self, caller: ProcessId) {
-        self.inbound.lock().retain(|inbound| {
-            let gone = inbound.caller == caller;
-            if gone {
-                inbound.replies.lock().closed = true;
-            }
-            !gone
-        });
-    }
-
-    pub(crate) fn order(&self, work: Work) {
-        self.orders.lock().push_back(work);
-    }
-
-    pub(crate) fn leave(&self, reason: String) {
-        *self.leave.lock() = Some(reason);
-    }
-
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.leave.lock().is_some()
+        let inbound = self.machine().disconnected(caller);
+        if let Some(inbound) = inbound {
+            inbound.replies.lock().closed = true;
+        }
     }
 
     pub(crate) fn close(&self) {
@@ -100,61 +72,23 @@ impl Worker {
             let _ = sender.try_send(bytes.clone());
         }
     }
+}
 
-    pub(crate) fn mark_cancelled(&self, task: TaskId) {
-        self.told.store(true, Ordering::Release); // pairs with the Acquire in `forget`
-        self.cancelled.lock().insert(task);
-    }
-
-    pub(crate) fn consumed(&self, task: TaskId, count: u64) {
-        self.told.store(true, Ordering::Release); // pairs with the Acquire in `forget`
-        let mut consumed = self.consumed.lock();
-        let seen = consumed.entry(task).or_insert(0);
-        *seen = count.max(*seen);
-    }
-
-    /// The call is over: what was told about it is of no use any more.
-    fn forget(&self, task: TaskId) {
-        if self.told.load(Ordering::Acquire) {
-            self.cancelled.lock().remove(&task);
-            self.consumed.lock().remove(&task);
+/// The next call in a caller's ring.
+#[inline]
+fn look(caller: ProcessId, inbound: &mut Inbound) -> Found<IncomingCall> {
+    match inbound.calls.next() {
+        Ok(Some(frame)) => {
+            let call = IncomingCall { caller, tag: frame.tag(), frame: frame.bytes().to_vec() };
+            drop(frame);
+            inbound.replies.lock().unreplied += 1;
+            Found::Call(call)
         }
-    }
-
-    fn take(&self) -> Option<Work> {
-        if let Some(work) = self.orders.lock().pop_front() {
-            if matches!(work, Work::RunActor { .. }) {
-                self.is_actor.store(true, Ordering::Relaxed);
-                self.busy.fetch_add(1, Ordering::Relaxed); // with its constructor
-            }
-            return Some(work);
+        Ok(None) => Found::Nothing,
+        Err(_) => {
+            inbound.replies.lock().closed = true;
+            Found::Nonsense
         }
-        if self.retired.load(Ordering::Acquire) {
-            return None; // its callers take back what they queued here
-        }
-        let mut inbound = self.inbound.lock();
-        for at in 0..inbound.len() {
-            let peer = &mut inbound[at];
-            let taken = peer
-                .calls
-                .next()
-                .map(|frame| frame.map(|frame| (frame.tag(), frame.bytes().to_vec())));
-            let (tag, frame) = match taken {
-                Ok(Some(call)) => call,
-                Ok(None) => continue,
-                Err(_) => {
-                    // A caller that writes nonsense is not served any more.
-                    inbound.remove(at).replies.lock().closed = true;
-                    break;
-                }
-            };
-            peer.replies.lock().unreplied += 1;
-            self.busy.fetch_add(1, Ordering::Relaxed);
-            let call = IncomingCall { caller: peer.caller, tag, frame };
-            inbound[at..].rotate_left(1); // callers take turns
-            return Some(Work::Call(call));
-        }
-        None
     }
 }
 
@@ -164,45 +98,62 @@ impl Client {
         if self.worker.wake.take() {
             return Some(Work::Interrupted);
         }
-        if let Some(work) = self.worker.take() {
-            if self.worker.lent_while_leaving.swap(false, Ordering::Relaxed) {
+        let mut machine = self.worker.machine();
+        if let Some(taken) = machine.take(look) {
+            drop(machine);
+            if taken.takes_back {
                 self.core.lock().writer.send(&ToNode::Unblocked);
             }
-            return Some(work);
+            return Some(match taken.next {
+                Next::Call(call) => Work::Call(call),
+                Next::BecomeActor(BecomeActor { spec, incarnation, gpus }) => {
+                    Work::RunActor { spec, incarnation, gpus }
+                }
+            });
         }
+        let wants_to_go = machine.wants_to_go();
+        drop(machine);
         if let Some(failure) = self.gone.get() {
             return Some(Work::Exit { reason: failure.text() });
         }
-        // Who leaves gracefully first sees to the end what others may wait for.
-        let idle = self.worker.busy.load(Ordering::Relaxed) == 0;
-        if !self.worker.is_leaving() || !idle {
-            return None;
-        }
-        {
+        if wants_to_go { self.go() } else { None }
+    }
+
+    /// Who leaves gracefully first sees to the end what others may wait for.
+    #[cold]
+    fn go(&self) -> Option<Work> {
+        let leave = {
             let mut core = self.core.lock();
-            if core.session.unfinished() > 0 {
-                // What it waits for may need the CPU that it still has.
-                if !self.worker.lent_while_leaving.swap(true, Ordering::Relaxed) {
-                    core.writer.send(&ToNode::Blocked);
-                }
-                return None;
+            let leave = self.worker.machine().may_go(core.session.unfinished());
+            if leave == Leave::Lend {
+                core.writer.send(&ToNode::Blocked);
+            }
+            leave
+        };
+        match leave {
+            Leave::Wait | Leave::Lend => None,
+            Leave::Go { reason } => {
+                self.with(|session, _, effects| session.leave(effects));
+                Some(Work::Exit { reason })
             }
         }
-        let reason = self.worker.leave.lock().take()?;
-        self.with(|session, _, effects| session.leave(effects));
-        Some(Work::Exit { reason })
     }
 
     /// This worker takes no more calls: `next_work` says `Exit` once all it has begun, and all that it
     /// submitted itself, is done.
     pub fn retire(&self, reason: &str) {
-        self.worker.retired.store(true, Ordering::Release);
-        self.leave_gracefully(reason);
+        self.worker.machine().retire(reason);
+        self.look_after_replies();
     }
 
     /// `next_work` says `Exit` once the rings are empty and all that this process submitted is done.
     pub(crate) fn leave_gracefully(&self, reason: &str) {
-        self.worker.leave(reason.to_string());
+        self.worker.machine().leave(reason.to_string());
+        self.look_after_replies();
+    }
+
+    /// The progress thread drains replies that who leaves waits for.
+    fn look_after_replies(&self) {
         let mut core = self.core.lock();
         self.arm(&mut core);
     }
@@ -241,7 +192,7 @@ impl Client {
 
     /// Whether `cancel` was asked for a task that runs or waits here.
     pub fn is_cancelled(&self, task: TaskId) -> bool {
-        self.worker.cancelled.lock().contains(&task)
+        self.worker.machine().is_cancelled(task)
     }
 
     /// Any thread may reply. What is borrowed and still referenced is told to the daemon before
@@ -270,8 +221,7 @@ impl Client {
             self.write_reply(&replies, last, &returned[from..], finished && idle);
         }
         if finished {
-            self.worker.busy.fetch_sub(1, Ordering::Relaxed);
-            self.worker.forget(TaskId { owner: to, seq: header.seq });
+            self.worker.machine().ended(TaskId { owner: to, seq: header.seq });
         }
     }
 
@@ -294,14 +244,13 @@ impl Client {
     /// The ring for replies to a caller, and whether it has no more calls for us. (The list of callers is
     /// locked before a caller's replies, never after.)
     fn replies_to(&self, to: ProcessId) -> Option<(Arc<Mutex<Replies>>, bool)> {
-        let inbound = self.worker.inbound.lock();
-        let peer = inbound.iter().find(|peer| peer.caller == to)?;
-        Some((peer.replies.clone(), peer.calls.is_empty()))
+        let machine = self.worker.machine();
+        let inbound = machine.caller(to)?;
+        Some((inbound.replies.clone(), inbound.calls.is_empty()))
     }
 
     fn order_of_replies(&self, to: ProcessId) -> Option<Arc<Mutex<()>>> {
-        let inbound = self.worker.inbound.lock();
-        inbound.iter().find(|peer| peer.caller == to).map(|peer| peer.order.clone())
+        Some(self.worker.machine().caller(to)?.order.clone())
     }
 
     /// `idle`: when it was asked, no other call of that caller was there.
@@ -345,28 +294,27 @@ impl Client {
         let mut lent = false;
         let waited = loop {
             let sleeper = bell.prepare(SleepKind::Lenient);
-            let taken = self.worker.consumed.lock().get(&task).copied().unwrap_or(0);
-            let over = self.replies_to(to).is_none() || self.gone.get().is_some();
-            if sent.saturating_sub(taken) < ahead || self.is_cancelled(task) || over {
+            let has_credit = self.worker.machine().has_credit(to, task, sent, ahead);
+            if has_credit || self.gone.get().is_some() {
                 break Waited::Ready;
             }
             // The reader may wait for something that needs the CPU that this one does not use.
-            if !lent && started.elapsed() >= limits::BLOCKED_AFTER {
-                lent = self.worker.lend(&mut self.core.lock().writer);
+            if !lent && Machine::is_long(false, started.elapsed()) {
+                lent = self.lend(&mut self.core.lock());
             }
-            let timeout = (!lent).then_some(limits::BLOCKED_AFTER);
+            let timeout = (!lent).then_some(BLOCKED_AFTER);
             if sleeper.sleep(timeout) == Slept::Interrupted {
                 break Waited::Interrupted;
             }
         };
         if lent {
-            self.worker.take_back(&mut self.core.lock().writer);
+            self.take_back(&mut self.core.lock());
         }
         waited
     }
 
     pub fn actor_started(&self, actor: ActorId, incarnation: u32, result: Result<(), Failure>) {
-        self.worker.busy.fetch_sub(1, Ordering::Relaxed);
+        self.worker.machine().ended(actor.0);
         self.with(|session, now, effects| {
             session.before_reply(now, session.me(), &[], effects);
             effects.push(Effect::Node(ToNode::ActorStarted { actor, incarnation, result }));
@@ -382,22 +330,3 @@ impl Client {
         self.core.lock().writer.send(&ToNode::Title { title: title.to_string() });
     }
 }
-
-/// Where values that are too many for one frame are cut.
-fn cuts(values: &[Returned]) -> Vec<usize> {
-    let mut cuts = Vec::new();
-    let mut bytes = 0;
-    for (at, one) in values.iter().enumerate() {
-        let more = encoded_bytes(one);
-        if bytes + more > REPLY_BYTES_MAX && at > 0 {
-            cuts.push(at);
-            bytes = 0;
-        }
-        bytes += more;
-    }
-    cuts
-}
-
-/// Values of one reply frame; one alone always fits.
-const REPLY_BYTES_MAX: usize = limits::RING_BYTES / 2 - 1024;
-const _: () = assert!(limits::INLINE_BYTES_MAX + 20 * limits::INLINE_REFS_MAX < REPLY_BYTES_MAX);

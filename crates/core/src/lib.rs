@@ -10,3 +10,4 @@ pub mod node;
 pub mod objects;
 pub mod sched;
 pub mod session;
+pub mod worker;

@@ -1,0 +1,204 @@
+//! The worker's side of calls: whose call is next, when the CPU is lent, when the process may leave.
+//!
+//! One per process. The shell has the rings; it keeps what it needs for a caller (`P`) in here, so that callers
+//! and their turns are one list.
+//!
+//! ```text
+//!   taking --told to leave--> emptying --rings empty, nothing runs--\
+//!      \----retires---------> finishing --nothing runs---------------> waiting --nothing unfinished--> gone
+//!   (emptying takes what lies in its rings, finishing takes nothing, waiting lends the CPU for what it submitted)
+//!
+//!   CPU: held --a wait lends--> lent --the last wait is over--> held
+//! ```
+//!
+//! # Invariants
+//! - WORK-1: callers take turns: after a call of one, each other that has a call is served before it is again.
+//! - WORK-2: orders of the daemon (an actor's constructor) come before calls.
+//! - WORK-3: `busy` counts what was taken and has not ended; an actor's constructor is among it.
+//! - WORK-4: while a wait lends, the daemon was told `Blocked` and not yet `Unblocked`; `Unblocked` is said when the
+//!   last of these waits is over, and only then.
+//! - WORK-5: it is gone only when nothing it took runs and nothing it submitted is unfinished. Who retires takes
+//!   nothing any more; who is told to leave takes what lies in its rings.
+//! - WORK-6: what a reader has taken of a stream never shrinks; nothing is known of a call that has ended.
+//!
+//! The hot paths (`take`, `caller`, `ended`) borrow, and allocate nothing.
+
+mod leaving;
+mod lending;
+mod replies;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use hoplo_base::{Map, ProcessId, Set, TaskId};
+use hoplo_wire::node::ActorSpec;
+
+pub use leaving::Leave;
+pub use replies::cuts;
+
+use leaving::Leaving;
+use lending::Waits;
+
+pub struct Worker<P> {
+    /// Who is served next comes first.
+    callers: Vec<Caller<P>>,
+    orders: VecDeque<BecomeActor>,
+    /// WORK-3.
+    busy: u64,
+    is_actor: bool,
+    leaving: Option<Leaving>,
+    waits: Waits,
+    cancelled: Set<TaskId>,
+    /// What readers have taken of the streams that are produced here.
+    consumed: Map<TaskId, u64>,
+}
+
+struct Caller<P> {
+    process: ProcessId,
+    port: P,
+}
+
+/// The daemon wants this process to be an actor.
+pub struct BecomeActor {
+    pub spec: Box<ActorSpec>,
+    pub incarnation: u32,
+    pub gpus: Vec<u32>,
+}
+
+/// What lies in a caller's ring.
+pub enum Found<C> {
+    Call(C),
+    Nothing,
+    /// It is not served any more.
+    Nonsense,
+}
+
+/// What the main thread does next.
+pub enum Next<C> {
+    BecomeActor(BecomeActor),
+    Call(C),
+}
+
+/// Work, and whether the daemon is to be told `Unblocked` first: it had lent the CPU to be gone soon.
+pub struct Taken<C> {
+    pub next: Next<C>,
+    pub takes_back: bool,
+}
+
+impl<P> Default for Worker<P> {
+    fn default() -> Self {
+        Self {
+            callers: Vec::new(),
+            orders: VecDeque::new(),
+            busy: 0,
+            is_actor: false,
+            leaving: None,
+            waits: Waits::default(),
+            cancelled: Set::default(),
+            consumed: Map::default(),
+        }
+    }
+}
+
+impl<P> Worker<P> {
+    pub fn connected(&mut self, process: ProcessId, port: P) {
+        self.callers.push(Caller { process, port });
+    }
+
+    /// The caller is gone: what it had queued is dropped.
+    pub fn disconnected(&mut self, process: ProcessId) -> Option<P> {
+        let at = self.callers.iter().position(|caller| caller.process == process)?;
+        Some(self.callers.remove(at).port)
+    }
+
+    pub fn ordered(&mut self, order: BecomeActor) {
+        self.orders.push_back(order);
+    }
+
+    /// A task that runs or waits here was cancelled.
+    pub fn cancelled(&mut self, task: TaskId) {
+        self.cancelled.insert(task);
+    }
+
+    /// The reader of a stream has taken so many items.
+    pub fn consumed(&mut self, task: TaskId, count: u64) {
+        let seen = self.consumed.entry(task).or_insert(0);
+        *seen = count.max(*seen); // WORK-6
+    }
+
+    /// What is to be done next. `look` takes the next call out of a caller's ring.
+    #[inline]
+    pub fn take<C>(
+        &mut self,
+        mut look: impl FnMut(ProcessId, &mut P) -> Found<C>,
+    ) -> Option<Taken<C>> {
+        if !self.orders.is_empty() {
+            return self.take_order();
+        }
+        if self.leaving.as_ref().is_some_and(|leaving| leaving.retired) {
+            return None; // its callers take back what they queued here
+        }
+        for at in 0..self.callers.len() {
+            let caller = &mut self.callers[at];
+            match look(caller.process, &mut caller.port) {
+                Found::Call(call) => {
+                    self.callers[at..].rotate_left(1); // WORK-1
+                    self.busy += 1;
+                    let takes_back = self.leaves_no_more();
+                    return Some(Taken { next: Next::Call(call), takes_back });
+                }
+                Found::Nothing => {}
+                Found::Nonsense => {
+                    self.callers.remove(at);
+                    break;
+                }
+            }
+        }
+        None
+    }
+
+    #[cold]
+    fn take_order<C>(&mut self) -> Option<Taken<C>> {
+        let order = self.orders.pop_front()?;
+        self.is_actor = true;
+        self.busy += 1; // with its constructor
+        let takes_back = self.leaves_no_more();
+        Some(Taken { next: Next::BecomeActor(order), takes_back })
+    }
+
+    /// A call was replied to, or the constructor has run.
+    #[inline]
+    pub fn ended(&mut self, task: TaskId) {
+        assert!(self.busy > 0, "WORK-3: {task} ends and was never taken");
+        self.busy -= 1;
+        if !self.cancelled.is_empty() {
+            self.cancelled.remove(&task);
+        }
+        if !self.consumed.is_empty() {
+            self.consumed.remove(&task);
+        }
+    }
+
+    #[inline]
+    pub fn caller(&self, process: ProcessId) -> Option<&P> {
+        self.callers.iter().find(|caller| caller.process == process).map(|caller| &caller.port)
+    }
+
+    pub fn is_cancelled(&self, task: TaskId) -> bool {
+        self.cancelled.contains(&task)
+    }
+
+    /// Calls that were taken and have not ended.
+    pub fn busy(&self) -> u64 {
+        self.busy
+    }
+
+    /// Asserts the invariants of the module doc that can be seen from inside.
+    pub fn check(&self) {
+        let mut known: Vec<ProcessId> = self.callers.iter().map(|caller| caller.process).collect();
+        known.sort_unstable();
+        assert!(known.is_sorted_by(|one, next| one < next), "WORK-1: one turn a caller: {known:?}");
+        self.waits.check();
+    }
+}
