@@ -398,6 +398,17 @@ class Turn:
         """Nudges whenever something happens in the epoll set `fd`."""
 
 @final
+class _Awaiter:
+    """What a coroutine suspends on that awaits a ref, or the next one of a stream."""
+
+    @property
+    def object_id(self) -> str | None:
+        """The ref's `hex()`; None: of a stream."""
+
+    def __await__(self) -> Self: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Any: ...
+
 class CallRun:
     """The coroutine of one call of an async actor. Never raises: the call gets every error."""
 
@@ -406,6 +417,16 @@ class CallRun:
     @property
     def cr_frame(self) -> FrameType | None:
         """Where the user's coroutine waits, for `Task.get_stack`."""
+
+    @property
+    def cr_await(self) -> Any:
+        """The user's coroutine, while it waits."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def began(self) -> float:
+        """Seconds by `time.monotonic`; 0: not yet."""
 
     def __await__(self) -> Self: ...
     def __iter__(self) -> Self: ...

@@ -45,6 +45,9 @@ class Coroutines:
         starters = {name: group.start for name, group in self._groups.items()}
         turn.prepare(self._loop, dict(limits), starters, method, self._stream)
 
+    def event_loops(self) -> list[asyncio.AbstractEventLoop]:
+        return [self._loop, *(group.loop for group in self._groups.values())]
+
     def call(self, function: Callable[[], Any]) -> Any:
         """Calls a plain function in the loop, before it serves."""
 

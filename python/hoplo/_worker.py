@@ -28,6 +28,8 @@ from .actor import OWN_METHODS, ActorExit
 from .exceptions import TaskCancelledError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ._core import ActorCall
     from ._event_loop import Coroutines
 
@@ -132,6 +134,10 @@ class ActorRuntime:
         """Cancels such a call. False when it cannot be stopped: it runs in a thread."""
         calls = self._threads or self._coroutines
         return calls is not None and calls.cancel(task_id)
+
+    def event_loops(self) -> list[asyncio.AbstractEventLoop]:
+        """Those that run calls: of an async actor."""
+        return [] if self._coroutines is None else self._coroutines.event_loops()
 
     def stop(self) -> None:
         """Cancels what runs in the event loop. Threads end with the process."""

@@ -233,7 +233,7 @@ class ObjectStoreFullError(HoploError):
     """The object fits neither in the object store nor on the disk it spills to.
 
     The text says who holds what. Drop refs and arrays that you no longer need, or give `init` more
-    `object_store_memory`. It belongs to the call that stores, never to what is stored already.
+    `object_store_memory`. It belongs to the call: what is stored already stays readable.
     """
 
 

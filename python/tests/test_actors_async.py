@@ -246,7 +246,7 @@ def test_a_blocked_loop_is_told_apart_from_a_dead_actor(gate):
     actor = Blocking.remote()
     blocked = actor.block.remote()
     eventually(gate.arrived)
-    with pytest.raises(GetTimeoutError, match=r"Blocking.quick \(running, or next in line"):
+    with pytest.raises(GetTimeoutError, match=r"of Blocking.quick is running, or next in line"):
         hoplo.get(actor.quick.remote(), timeout=0.3)
     gate.open()
     assert hoplo.get(blocked) == "free"

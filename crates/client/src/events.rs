@@ -1,13 +1,13 @@
 //! What the daemon says, on the thread that reads its socket.
 
-use hoplo_base::AnyId;
 use hoplo_core::session::Event;
 use hoplo_core::worker::BecomeActor;
 use hoplo_shm::Urgency;
 use hoplo_wire::node::{ActorCreated, Tell, ToClient, ToNode};
 use hoplo_wire::{Failure, FailureKind};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::client::{Client, Core};
@@ -16,7 +16,7 @@ use crate::peers::Inbound;
 
 impl Client {
     /// Until the socket ends, and why it did.
-    pub(crate) fn node_loop(&self, reader: &mut Reader) -> std::io::Error {
+    pub(crate) fn node_loop(self: &Arc<Self>, reader: &mut Reader) -> std::io::Error {
         loop {
             let message = match reader.receive() {
                 Ok(message) => message,
@@ -102,7 +102,7 @@ impl Client {
         self.broken.load(Ordering::Acquire) // pairs with the Release in `give_up`
     }
 
-    fn node_says(&self, message: ToClient) {
+    fn node_says(self: &Arc<Self>, message: ToClient) {
         let event = match message {
             ToClient::LeaseGranted { lease, key, worker, gpus } => {
                 Event::LeaseGranted { lease, key, worker, gpus }
@@ -152,7 +152,7 @@ impl Client {
         }
     }
 
-    fn node_says_to_shell(&self, message: ToClient) {
+    fn node_says_to_shell(self: &Arc<Self>, message: ToClient) {
         match message {
             ToClient::ExtentGranted { request, offset, len, ref slots } => {
                 self.store.lock().grant(offset, len, slots);
@@ -193,11 +193,11 @@ impl Client {
                 self.worker.machine().consumed(task, count);
                 self.own_bell(Urgency::Must);
             }
-            ToClient::Inspect { request, kind, argument } => {
-                let json = match kind.as_str() {
-                    "status" | "summary" => "null".to_string(), // the counts say it
-                    _ => self.inspect(&kind, &argument),
-                };
+            ToClient::Inspect { request, kind, argument } if kind == "why" => {
+                self.answer_why(request, &argument);
+            }
+            ToClient::Inspect { request, kind, argument: _ } => {
+                let json = self.inspect(&kind);
                 let mut core = self.core.lock();
                 self.drain(&mut core);
                 let counted = core.session.take_counters();
@@ -238,10 +238,10 @@ impl Client {
         });
     }
 
-    fn inspect(&self, kind: &str, argument: &str) -> String {
+    fn inspect(&self, kind: &str) -> String {
         let core = self.core.lock();
         let session = &core.session;
-        let answer = match kind {
+        let answer: Value = match kind {
             "tasks" => session
                 .task_lines(10_000)
                 .into_iter()
@@ -256,10 +256,6 @@ impl Client {
                     })
                 })
                 .collect(),
-            "why" => match argument.parse::<AnyId>() {
-                Ok(id) => json!(session.why(id)),
-                Err(error) => json!(error.to_string()),
-            },
             "timeline" => session
                 .runs()
                 .map(|run| {
@@ -273,10 +269,7 @@ impl Client {
                     })
                 })
                 .collect(),
-            other => {
-                drop(core);
-                return self.hooks.inspect(other, argument).unwrap_or_else(|| "null".to_string());
-            }
+            _ => Value::Null, // the counts say it
         };
         answer.to_string()
     }

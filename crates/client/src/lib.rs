@@ -42,6 +42,7 @@ mod store;
 mod turn;
 mod values;
 mod wait;
+mod why;
 mod work;
 mod writer;
 
@@ -51,6 +52,7 @@ pub use hoplo_core::session::{Call, CallOptions, StreamLook, SubmitError};
 pub use hoplo_shm::FileRoom;
 pub use turn::{Nudge, Patience};
 pub use values::{Allocation, StoreError};
+pub use why::{CallWaits, RunningCall};
 
 use std::sync::Arc;
 
@@ -160,8 +162,9 @@ pub trait Hooks: Send + Sync {
     fn warn(&self, line: &str);
     /// This worker must be gone now (its daemon is, or says so): end the process without ceremony.
     fn exit(&self, reason: &str);
-    /// Answer an `Inspect` of kinds that only the Python side knows; JSON.
-    fn inspect(&self, kind: &str, argument: &str) -> Option<String>;
+    /// What runs in this process now, for people. May wait a moment for the interpreter: not asked on a thread
+    /// that others wait for.
+    fn running(&self) -> Vec<RunningCall>;
 }
 
 /// What an actor's creator tells.

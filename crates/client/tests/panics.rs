@@ -122,7 +122,7 @@ impl Hooks for NoHooks {
 
     fn exit(&self, _: &str) {}
 
-    fn inspect(&self, _: &str, _: &str) -> Option<String> {
-        None
+    fn running(&self) -> Vec<hoplo_client::RunningCall> {
+        Vec::new()
     }
 }

@@ -10,4 +10,5 @@ pub mod node;
 pub mod objects;
 pub mod sched;
 pub mod session;
+pub mod why;
 pub mod worker;

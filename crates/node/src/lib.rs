@@ -17,6 +17,7 @@ mod query;
 mod spill;
 mod store;
 mod stream;
+mod why;
 mod workers;
 mod zygote;
 

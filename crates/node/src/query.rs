@@ -14,9 +14,10 @@ use hoplo_wire::node::{ActorState, ToClient};
 use serde_json::{Value, json};
 
 use crate::daemon::{Daemon, Timer};
-use crate::{journal, machine};
+use crate::machine;
+use crate::why::Inquiry;
 
-const PATIENCE: Duration = Duration::from_secs(1);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Questions that are being gathered at once.
 const OPEN_MAX: usize = 256;
@@ -36,6 +37,8 @@ struct Gathering {
     own: Value,
     waiting: BTreeSet<ProcessId>,
     came: Vec<(ProcessId, Value)>,
+    /// Of a question that has several rounds.
+    inquiry: Option<Inquiry>,
 }
 
 impl Daemon {
@@ -66,19 +69,24 @@ impl Daemon {
                 .collect()),
             // Every process first says what it counted, so that the sums are of this moment.
             "status" | "summary" => {
-                return self.gather(asker, request, kind, argument, Value::Null);
+                return self.gather(Gathering::new(asker, request, kind, Value::Null), &argument);
             }
             "tasks" => {
                 let lost = self.lost_tasks_json();
-                return self.gather(asker, request, kind, argument, lost);
+                return self.gather(Gathering::new(asker, request, kind, lost), &argument);
             }
             "timeline" => {
-                return self.gather(asker, request, kind, argument, json!([]));
+                return self.gather(Gathering::new(asker, request, kind, json!([])), &argument);
             }
-            "why" => match argument.parse::<AnyId>() {
+            // `chain`: what it waits for; `why`: and what the daemon remembers of it.
+            "why" | "chain" => match argument.parse::<AnyId>() {
                 Ok(id) => {
-                    let own = self.why(id);
-                    return self.gather(asker, request, kind, argument, own);
+                    let inquiry = Inquiry::new(id, argument, kind == "why");
+                    let argument = inquiry.argument();
+                    let kind = "why".to_string();
+                    let mut gathering = Gathering::new(asker, request, kind, json!([]));
+                    gathering.inquiry = Some(inquiry);
+                    return self.gather(gathering, &argument);
                 }
                 Err(error) => Err(error.to_string()),
             },
@@ -115,8 +123,18 @@ impl Daemon {
 
     /// With what has come.
     pub(crate) fn finish_query(&mut self, number: u64) {
-        let Some(gathering) = self.queries.open.remove(&number) else { return };
-        let Gathering { asker, request, kind, own, waiting, came } = gathering;
+        let Some(mut gathering) = self.queries.open.remove(&number) else { return };
+        if let Some(mut inquiry) = gathering.inquiry.take() {
+            let came = std::mem::take(&mut gathering.came);
+            let late = std::mem::take(&mut gathering.waiting);
+            if self.inquire(&mut inquiry, came, late) {
+                let argument = inquiry.argument();
+                gathering.inquiry = Some(inquiry);
+                return self.gather(gathering, &argument);
+            }
+            gathering.own = self.told(&inquiry);
+        }
+        let Gathering { asker, request, kind, own, came, .. } = gathering;
         let result = match own {
             Value::Null if kind == "status" => self.status(),
             Value::Null => self.summary(),
@@ -128,12 +146,6 @@ impl Daemon {
                         one => rows.push(one),
                     }
                 }
-                if kind == "why" {
-                    let late = waiting.iter().map(|process| {
-                        json!(format!("{process} did not answer within {} s", PATIENCE.as_secs()))
-                    });
-                    rows.extend(late);
-                }
                 Value::Array(rows)
             }
             other => other,
@@ -141,26 +153,24 @@ impl Daemon {
         self.send_with(asker, &ToClient::Answer { request, result: Ok(result.to_string()) }, None);
     }
 
-    fn gather(
-        &mut self,
-        asker: ProcessId,
-        request: u64,
-        kind: String,
-        argument: String,
-        own: Value,
-    ) {
-        let known = |p: &&Process| p.kind != Kind::Tool && p.is_greeted();
+    /// Asks every process that is not known to be late.
+    fn gather(&mut self, mut gathering: Gathering, argument: &str) {
+        let inquiry = gathering.inquiry.as_ref();
+        let known = |p: &&Process| {
+            p.kind != Kind::Tool
+                && p.is_greeted()
+                && !inquiry.is_some_and(|inquiry| inquiry.is_late(p.id))
+        };
         let waiting: BTreeSet<_> = self.node.processes().filter(known).map(|p| p.id).collect();
         let full = self.queries.open.len() >= OPEN_MAX;
         self.queries.last += 1;
         let number = self.queries.last;
-        let ask = if full { BTreeSet::new() } else { waiting };
-        for process in &ask {
-            let (kind, argument) = (kind.clone(), argument.clone());
+        gathering.waiting = if full { BTreeSet::new() } else { waiting };
+        for process in &gathering.waiting {
+            let (kind, argument) = (gathering.kind.clone(), argument.to_string());
             self.send_with(*process, &ToClient::Inspect { request: number, kind, argument }, None);
         }
-        let nobody = ask.is_empty();
-        let gathering = Gathering { asker, request, kind, own, waiting: ask, came: Vec::new() };
+        let nobody = gathering.waiting.is_empty();
         self.queries.open.insert(number, gathering);
         if nobody {
             self.finish_query(number);
@@ -329,31 +339,12 @@ impl Daemon {
             "restores": totals.restores,
         })
     }
+}
 
-    /// What the machines here know of it, as lines.
-    fn why(&self, id: AnyId) -> Value {
-        let mut lines = Vec::new();
-        for row in self.node.actors.rows().filter(|row| id.names_task(row.actor.0)) {
-            lines.extend(self.node.actors.explain(row.actor));
-            let stuck = self.node.scheduler.explain_actor(row.actor);
-            lines.extend(stuck.map(|stuck| format!("{} waits: {}", row.actor, stuck.reason)));
-        }
-        for row in self.node.objects.listing().filter(|row| id.names_object(row.object)) {
-            lines.push(self.node.objects.explain(row.object));
-            lines.extend(
-                self.node.objects.story(row.object).into_iter().map(|line| format!("  {line}")),
-            );
-        }
-        lines.extend(self.why_lost(id));
-        if let AnyId::Task(_) | AnyId::ShortTask { .. } = id {
-            let word = match id {
-                AnyId::ShortTask { owner_count, seq } => format!("{owner_count:x}-{seq:x}"),
-                AnyId::Task(task) => format!("{:x}-{:x}", task.owner.count(), task.seq),
-                AnyId::Object(_) | AnyId::ShortObject { .. } => String::new(),
-            };
-            lines.extend(journal::story(self.now, &word));
-        }
-        json!(lines)
+impl Gathering {
+    fn new(asker: ProcessId, request: u64, kind: String, own: Value) -> Self {
+        let (waiting, came) = (BTreeSet::new(), Vec::new());
+        Self { asker, request, kind, own, waiting, came, inquiry: None }
     }
 }
 

@@ -50,6 +50,15 @@ impl ActorCall {
         self.invocation.task()
     }
 
+    /// `Class.method`.
+    pub(crate) fn name(&self) -> String {
+        self.invocation.name.to_string()
+    }
+
+    pub(crate) fn began(&self) -> f64 {
+        self.invocation.started_ns() as f64 / 1e9
+    }
+
     pub(crate) fn method_name<'py>(&self, py: Python<'py>) -> &Bound<'py, PyString> {
         self.method.bind(py)
     }

@@ -396,7 +396,7 @@ fn stored(
         return Ok(content);
     }
     // It moved since the call was written: this process holds one reference of it.
-    let content = get::one(py, session, object, None);
+    let content = get::one(py, session, object, None, None);
     session.drop_ref(object);
     content
 }

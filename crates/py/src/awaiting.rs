@@ -62,6 +62,15 @@ pub(crate) fn await_next<'py>(
 
 #[pymethods]
 impl Awaiter {
+    /// Of an awaited ref, as `ObjectRef.hex()`.
+    #[getter]
+    fn object_id(&self) -> Option<String> {
+        match &self.target {
+            Target::Ref(reference) => Some(reference.get().id().hex()),
+            Target::Stream(_) => None,
+        }
+    }
+
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.suspended)
     }

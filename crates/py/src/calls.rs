@@ -131,6 +131,7 @@ impl Invocation {
             given_name: given_name.map(Arc::from),
             attempt: self.header.attempt,
             interruptible: in_main && (self.header.kind == CallKind::Task || self.is_streaming()),
+            since: context::coarse_now(),
         }
     }
 
@@ -150,6 +151,11 @@ impl Invocation {
     /// The last reply says that the process takes no more calls.
     pub(crate) fn retire(&self) {
         self.retiring.store(true, Ordering::Relaxed);
+    }
+
+    /// CLOCK_MONOTONIC; 0: not yet.
+    pub(crate) fn started_ns(&self) -> u64 {
+        self.started_ns.load(Ordering::Relaxed)
     }
 
     pub(crate) fn start_clock(&self) {

@@ -5,8 +5,10 @@
 //! `hoplo._worker.current_call`. A thread that the user's code started sees the main thread's.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use hoplo_base::TaskId;
 use hoplo_wire::node::{ActorSpec, RuntimeEnv};
@@ -34,6 +36,8 @@ pub(crate) struct Running {
     pub(crate) given_name: Option<Arc<str>>,
     /// A cancellation interrupts it.
     pub(crate) interruptible: bool,
+    /// By `coarse_now`.
+    pub(crate) since: Duration,
 }
 
 /// The actor that this process is.
@@ -44,6 +48,8 @@ pub(crate) struct ActorSelf {
 }
 
 static MAIN: Mutex<Option<Running>> = Mutex::new(None);
+/// Calls that other threads run, by thread.
+static THREADS: Mutex<BTreeMap<u64, Running>> = Mutex::new(BTreeMap::new());
 /// GPU ids of the current task, or of the actor.
 static GPUS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 static ACTOR: OnceLock<ActorSelf> = OnceLock::new();
@@ -62,10 +68,33 @@ pub(crate) fn set_main(running: Option<Running>) {
 
 /// Runs `body` as the call of this thread, which is not the main one.
 pub(crate) fn in_thread<R>(running: Running, body: impl FnOnce() -> R) -> R {
+    let thread = thread();
+    THREADS.lock().insert(thread, running.clone());
     HERE.set(Some(running));
     let result = body();
     HERE.set(None);
+    THREADS.lock().remove(&thread);
     result
+}
+
+/// What runs now, with the threads that run it as Python's `threading.get_ident` names them. The calls of an
+/// async actor are its event loop's to tell.
+pub(crate) fn running() -> Vec<(u64, Running)> {
+    let main = MAIN.lock().clone().map(|running| (MAIN_THREAD.load(Ordering::Relaxed), running));
+    let threads = THREADS.lock();
+    main.into_iter().chain(threads.iter().map(|(thread, one)| (*thread, one.clone()))).collect()
+}
+
+/// This thread, as Python's `threading.get_ident` names it.
+pub(crate) fn thread() -> u64 {
+    // SAFETY: no preconditions.
+    unsafe { libc::pthread_self() as u64 }
+}
+
+/// A clock that is a few milliseconds late and costs next to nothing.
+pub(crate) fn coarse_now() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 pub(crate) fn become_actor(actor: ActorSelf) -> &'static ActorSelf {
@@ -77,8 +106,7 @@ pub(crate) fn actor() -> Option<&'static ActorSelf> {
 }
 
 pub(crate) fn remember_main_thread() {
-    // SAFETY: no preconditions.
-    MAIN_THREAD.store(unsafe { libc::pthread_self() } as u64, Ordering::Relaxed);
+    MAIN_THREAD.store(thread(), Ordering::Relaxed);
 }
 
 /// False as long as nobody asked to cancel anything that runs or waits here.

@@ -242,6 +242,26 @@ impl CallRun {
         Ok(frame.map_or_else(|| py.None(), Bound::unbind))
     }
 
+    /// What the call's own coroutine is, for who follows awaits.
+    #[getter]
+    fn cr_await(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        match &*self.state.lock() {
+            State::Suspended(inner) => Some(inner.clone_ref(py)),
+            State::New | State::Running | State::Ended => None,
+        }
+    }
+
+    #[getter]
+    fn name(&self) -> String {
+        self.call.get().name()
+    }
+
+    /// Seconds by `time.monotonic` when it began.
+    #[getter]
+    fn began(&self) -> f64 {
+        self.call.get().began()
+    }
+
     fn __await__(slf: Py<Self>) -> Py<Self> {
         slf
     }

@@ -16,6 +16,7 @@ use pyo3::types::{PyList, PyTuple};
 use crate::errors;
 use crate::python::{self, Import};
 use crate::refs::ObjectRef;
+use crate::running::Noted;
 use crate::session::{self, Session};
 use crate::stream::{self, ObjectRefGenerator};
 use crate::values::{self, Encoded, Large};
@@ -36,14 +37,14 @@ pub(crate) fn get<'py>(
         session.check()?;
         let content = match session.client.read(reference.id()) {
             Some(content) => content,
-            None => one(py, session, reference.id(), deadline)?,
+            None => one(py, session, reference.id(), timeout, deadline)?,
         };
         return value_of(py, &content, reference.id());
     }
     let Some(refs) = sequence(refs) else { return Err(not_a_ref(refs, "get")) };
     let session = session::current(py)?;
     let ids = ids_of(&session, &refs, "get")?;
-    Ok(PyList::new(py, all(py, &session, &ids, deadline)?)?.into_any())
+    Ok(PyList::new(py, all(py, &session, &ids, timeout, deadline)?)?.into_any())
 }
 
 /// Makes an object of `value` and returns its ref.
@@ -186,16 +187,28 @@ pub(crate) fn wait_for(
     wanted: usize,
     deadline: Option<Instant>,
 ) -> PyResult<bool> {
-    until(py, session, || session.client.wait(ids, wanted, deadline))
+    let only = wanted == ids.len() && deadline.is_none();
+    until(py, session, ("wait", ids, only), || session.client.wait(ids, wanted, deadline))
 }
 
-/// Waits on, after signals; whether it was in time.
-fn until(py: Python<'_>, session: &Session, wait: impl Fn() -> Waited + Sync) -> PyResult<bool> {
+/// Waits on, after signals; whether it was in time. `what`: for `hoplo why`, the operation, what it waits
+/// for, and whether nothing else ends it.
+fn until(
+    py: Python<'_>,
+    session: &Session,
+    (operation, ids, only): (&'static str, &[ObjectId], bool),
+    wait: impl Fn() -> Waited + Sync,
+) -> PyResult<bool> {
+    let mut noted = Noted::not_yet();
     loop {
         match py.detach(&wait) {
             Waited::Ready => return Ok(true),
             Waited::TimedOut => return Ok(false),
-            Waited::Interrupted => py.check_signals()?,
+            Waited::Interrupted => {
+                py.check_signals()?;
+                let missing = || ids.iter().zip(session.client.ready(ids)).filter(|(_, it)| !it);
+                noted.note(operation, only, || missing().map(|(id, _)| *id).collect());
+            }
         }
         if let Some(failure) = session.client.daemon_gone() {
             return Err(errors::raised(py, &failure, None));
@@ -238,13 +251,15 @@ pub(crate) fn one(
     py: Python<'_>,
     session: &Session,
     id: ObjectId,
+    timeout: Option<f64>,
     deadline: Option<Instant>,
 ) -> PyResult<Content> {
     loop {
-        let in_time = wait_for(py, session, &[id], 1, deadline)?;
+        let what = ("get", &[id][..], deadline.is_none());
+        let in_time = until(py, session, what, || session.client.wait(&[id], 1, deadline))?;
         match session.client.read(id) {
             Some(content) => return Ok(content),
-            None if !in_time => return Err(timed_out(py, session, &[id])),
+            None if !in_time => return Err(timed_out(py, session, &[id], timeout)),
             None => {}
         }
     }
@@ -254,6 +269,7 @@ fn all<'py>(
     py: Python<'py>,
     session: &Session,
     ids: &[ObjectId],
+    timeout: Option<f64>,
     deadline: Option<Instant>,
 ) -> PyResult<Vec<Bound<'py, PyAny>>> {
     let mut values = Vec::with_capacity(ids.len());
@@ -266,8 +282,9 @@ fn all<'py>(
             // At first for all that follow at once; later for one that had to be fetched again.
             let missing = if waited { &ids[at..=at] } else { &ids[at..] };
             waited = true;
-            if !until(py, session, || session.client.wait_all(missing, deadline))? {
-                return Err(timed_out(py, session, missing));
+            let what = ("get", missing, deadline.is_none());
+            if !until(py, session, what, || session.client.wait_all(missing, deadline))? {
+                return Err(timed_out(py, session, missing, timeout));
             }
             if let Some(failed) = session.client.first_failed(missing)
                 && let Some(content) = session.client.read(failed)
@@ -280,9 +297,17 @@ fn all<'py>(
     Ok(values)
 }
 
+/// Says what each missing result waits for: over all processes, if the wait was long enough that asking them is
+/// no delay; a program that polls is told what is known here.
 #[cold]
-fn timed_out(py: Python<'_>, session: &Session, ids: &[ObjectId]) -> PyErr {
+fn timed_out(py: Python<'_>, session: &Session, ids: &[ObjectId], timeout: Option<f64>) -> PyErr {
     const EXPLAINED_MAX: usize = 3;
+    /// Of the timeout, at most: what asking others may take.
+    const SHARE: f64 = 0.1;
+    const PATIENCE: [f64; 2] = [0.02, 1.0];
+    let patience = (SHARE * timeout.unwrap_or(0.0)).min(PATIENCE[1]);
+    let asks = patience >= PATIENCE[0];
+    let until = Instant::now() + Duration::from_secs_f64(if asks { patience } else { 0.0 });
     let ready = session.client.ready(ids);
     let missing: Vec<_> =
         ids.iter().zip(ready).filter(|(_, ready)| !ready).map(|(id, _)| *id).collect();
@@ -291,8 +316,14 @@ fn timed_out(py: Python<'_>, session: &Session, ids: &[ObjectId]) -> PyErr {
         count => format!("{count} of {} results were not there in time", ids.len()),
     };
     for id in missing.iter().take(EXPLAINED_MAX) {
-        let why = py.detach(|| session.client.explain(*id));
-        text.push_str(&format!("; {id} {why}"));
+        let left = until.saturating_duration_since(Instant::now());
+        let told = py.detach(|| match left.is_zero() {
+            true => None,
+            false => session.client.why(*id, left),
+        });
+        let why = told.unwrap_or_else(|| session.client.explain(*id));
+        text.push_str(if why.contains('\n') { ":\n" } else { "; " });
+        text.push_str(&why);
     }
     if missing.len() > EXPLAINED_MAX {
         text.push_str("; ...");

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
 use hoplo_base::TaskId;
-use hoplo_client::Hooks;
+use hoplo_client::{Hooks, RunningCall};
 use parking_lot::Mutex;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -70,8 +70,8 @@ impl Hooks for DriverHooks {
 
     fn exit(&self, _reason: &str) {}
 
-    fn inspect(&self, _kind: &str, _argument: &str) -> Option<String> {
-        None
+    fn running(&self) -> Vec<RunningCall> {
+        Vec::new()
     }
 }
 
@@ -117,6 +117,11 @@ static RUNTIME: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 pub(crate) fn remember_runtime(py: Python<'_>, runtime: &Bound<'_, PyAny>) {
     // A process becomes an actor once.
     let _ = RUNTIME.set(py, runtime.clone().unbind());
+}
+
+/// What runs the calls of this process's actor, if it is one.
+pub(crate) fn runtime(py: Python<'_>) -> Option<&Py<PyAny>> {
+    RUNTIME.get(py)
 }
 
 /// Cancels a call that a thread or an event loop of the actor runs or keeps waiting.

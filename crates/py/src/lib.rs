@@ -6,6 +6,7 @@
 //! exported, remote, options         functions and their `.remote()`
 //! actor, interface                 classes, handles, methods
 //! worker, calls, leaving, context, gpus    running calls in a worker
+//! running          what they wait for, told to `hoplo why`
 //! actor_call, event_loop, coroutines       those of threaded and async actors
 //! session, start, hooks, ask       init, shutdown, and the rest of a process's session
 //! errors, python                   exceptions and imports
@@ -35,6 +36,7 @@ mod options;
 mod python;
 mod refs;
 mod remote;
+mod running;
 mod session;
 mod start;
 mod stream;
@@ -53,6 +55,8 @@ mod _core {
     use super::actor_call::ActorCall;
     #[pymodule_export]
     use super::ask::{kv_delete, kv_get, kv_keys, kv_put, query};
+    #[pymodule_export]
+    use super::awaiting::Awaiter;
     #[pymodule_export]
     use super::context::{current_actor, gpu_ids, interrupted, runtime_context};
     #[pymodule_export]

@@ -20,7 +20,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
 
 use hoplo_base::{FunctionId, Map, TaskId};
-use hoplo_client::{Client, Hooks, IncomingCall, Nudge, Patience, Work};
+use hoplo_client::{Client, Hooks, IncomingCall, Nudge, Patience, RunningCall, Work};
 use hoplo_folders::Wait;
 use hoplo_wire::call::{CALL_BACKPRESSURE, CallKind, CallView};
 use hoplo_wire::node::{ActorSpec, Role};
@@ -42,6 +42,7 @@ use crate::interface::Interface;
 use crate::leaving::{self, Outlook};
 use crate::options;
 use crate::python::{self, Import};
+use crate::running;
 use crate::session::{self, Session};
 use crate::values::scratch;
 
@@ -345,6 +346,7 @@ impl Worker {
             attempt: actor.incarnation,
             given_name: None,
             interruptible: false,
+            since: context::coarse_now(),
         }));
         let constructed = runtime.call_method1(intern!(py, "construct"), (args, kwargs));
         context::set_main(None);
@@ -466,7 +468,7 @@ impl Hooks for WorkerHooks {
         unsafe { libc::_exit(0) }
     }
 
-    fn inspect(&self, _kind: &str, _argument: &str) -> Option<String> {
-        None
+    fn running(&self) -> Vec<RunningCall> {
+        running::calls()
     }
 }

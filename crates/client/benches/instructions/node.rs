@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
 use hoplo_base::{JobId, LeaseId, NodeId, ProcessId, ResourceSet};
-use hoplo_client::{Client, Hooks};
+use hoplo_client::{Client, Hooks, RunningCall};
 use hoplo_folders::Wait;
 use hoplo_shm::{Arena, Segment, fds};
 use hoplo_wire::node::{ActorState, JobConfig, Role, ToClient, ToNode, Welcome, decode, encode};
@@ -143,7 +143,7 @@ impl Hooks for NoHooks {
         panic!("{reason}");
     }
 
-    fn inspect(&self, _: &str, _: &str) -> Option<String> {
-        None
+    fn running(&self) -> Vec<RunningCall> {
+        Vec::new()
     }
 }

@@ -1,16 +1,15 @@
-//! Why something is not ready, as a chain that a person can follow; and listings.
+//! What this process knows of why something is not ready ([`crate::why`] follows it over all), and listings.
 
 use std::collections::VecDeque;
 
-use hoplo_base::{AnyId, ObjectId, TaskId};
+use hoplo_base::{ActorId, AnyId, ObjectId, TaskId};
+
+use crate::why::{Chain, Link, THINGS_MAX, Thing};
 
 use super::Session;
 use super::actors::Status;
 use super::refs::State;
 use super::tasks::Stage;
-
-/// Links of a chain that are told.
-const CHAIN_MAX: usize = 8;
 
 /// A line of `hoplo list tasks`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,42 +23,128 @@ pub struct TaskLine {
 }
 
 impl Session {
-    /// `waits for task:1-2 of f (queued: needs GPU 1, node has 0)`; says so when it is ready.
-    pub fn explain(&self, object: ObjectId) -> String {
-        let mut text = String::new();
-        let mut at = object;
-        for link in 0..CHAIN_MAX {
-            let Some(entry) = self.objects.get(&at) else {
-                return format!("{text}{at} is not known here");
-            };
-            if let State::Ready(_) = entry.state {
-                return format!("{text}{at} is ready");
-            }
-            let Some(task) = self.own_task(at.task) else {
-                return format!(
-                    "{text}waits for {at}, made by another process ({})",
-                    at.task.owner
-                );
-            };
-            if link > 0 {
-                text += "; it ";
-            }
-            let record = &self.tasks[&task.seq];
-            text += &format!("waits for {task} of {}", record.call.options.name);
-            let missing = record.call.refs.iter().find(|object| !self.is_ready(**object));
-            match (record.stage, missing) {
-                (Stage::Waiting, Some(missing)) => at = *missing,
-                _ => return format!("{text} ({})", self.reason(task.seq)),
-            }
+    /// What this process knows of a thing, and what that waits for.
+    pub fn link(&self, of: Thing) -> Option<Link> {
+        match of {
+            Thing::Object(object) => self.link_of_object(object),
+            Thing::Task(task) => self.own_task(task).map(|task| self.link_of_task(task)),
+            // Its worker knows.
+            Thing::Placed(..) => None,
+            Thing::Actor(actor) => self.link_of_actor(actor),
         }
-        text + "; and so on"
+    }
+
+    /// What is known of an object here, without asking anybody else: one line.
+    pub fn explain(&self, object: ObjectId) -> String {
+        let mut chain = Chain::new(Thing::Object(object));
+        while !chain.to_ask().is_empty() {
+            // Where to go on is somebody else's to say.
+            let ours = |thing: &&Thing| !matches!(thing, Thing::Placed(..));
+            let links = chain.to_ask().iter().filter(ours).filter_map(|it| self.link(*it));
+            chain.hear(links.collect());
+        }
+        chain.sentences().join("; ")
+    }
+
+    /// What of this process a person may mean by an id.
+    pub fn named(&self, id: AnyId) -> Option<Thing> {
+        if let Some(actor) = self.actors.keys().find(|actor| id.names_task(actor.0)) {
+            return Some(Thing::Actor(*actor));
+        }
+        if let AnyId::Object(_) | AnyId::ShortObject { .. } = id {
+            let object = self.objects.keys().filter(|object| id.names_object(**object)).min();
+            return object.map(|object| Thing::Object(*object));
+        }
+        let seq = self.tasks.keys().filter(|seq| id.names_task(self.own(**seq))).min()?;
+        Some(Thing::Task(self.own(*seq)))
+    }
+
+    fn own(&self, seq: u64) -> TaskId {
+        TaskId { owner: self.me, seq }
     }
 
     fn own_task(&self, task: TaskId) -> Option<TaskId> {
         (task.owner == self.me && self.tasks.contains_key(&task.seq)).then_some(task)
     }
 
-    /// Where a task is and why it is there.
+    fn link_of_object(&self, object: ObjectId) -> Option<Link> {
+        let of = Thing::Object(object);
+        let entry = self.objects.get(&object)?;
+        if let State::Ready(_) = entry.state {
+            return Some(Link::end(of, format!("{object} is ready")));
+        }
+        let Some(task) = self.own_task(object.task) else {
+            let owner = object.task.owner;
+            let says = format!("{object} is made by {} of {owner}", object.task);
+            // Whoever owns it knows more, if it lives.
+            let waits_for = vec![Thing::Task(object.task)];
+            return Some(Link { of, says, waits_for, only: true });
+        };
+        let name = &self.tasks[&task.seq].call.options.name;
+        let says = format!("{object} is made by {task} of {name}");
+        Some(Link { of, says, waits_for: vec![Thing::Task(task)], only: true })
+    }
+
+    fn link_of_task(&self, id: TaskId) -> Link {
+        let task = &self.tasks[&id.seq];
+        let says = format!("{id} of {} is {}", task.call.options.name, self.reason(id.seq));
+        let (waits_for, only) = match task.stage {
+            Stage::Waiting => {
+                let missing = task.call.refs.iter().filter(|object| !self.is_ready(**object));
+                (missing.take(THINGS_MAX).map(|object| Thing::Object(*object)).collect(), true)
+            }
+            Stage::Queued => self.queued_behind(id),
+            Stage::Placed { worker } => (vec![Thing::Placed(worker, id)], true),
+            Stage::Limbo => (Vec::new(), false),
+        };
+        Link { of: Thing::Task(id), says, waits_for, only }
+    }
+
+    /// The workers that could take it when they have ended what they run, and whether it must be these.
+    fn queued_behind(&self, id: TaskId) -> (Vec<Thing>, bool) {
+        let task = &self.tasks[&id.seq];
+        if let Some(actor) = task.actor {
+            let state = &self.actors[&actor];
+            let line = task.parent.and_then(|caller| state.aside.get(&caller));
+            let first = line.unwrap_or(&state.queue).front().map(|seq| self.own(*seq));
+            return match state.status {
+                // Calls keep their order: the first of the line may wait for its argument.
+                Status::Alive { .. } if first.is_some_and(|it| it != id) => {
+                    (first.map(Thing::Task).into_iter().collect(), true)
+                }
+                Status::Alive { worker } => (vec![Thing::Placed(worker, id)], true),
+                Status::Unknown
+                | Status::Pending { .. }
+                | Status::Restarting { .. }
+                | Status::Dead { .. } => (vec![Thing::Actor(actor)], true),
+            };
+        }
+        let Some(key) = self.shape_keys.get(&task.call.options.shape) else {
+            return (Vec::new(), false);
+        };
+        // Another worker may come free or be leased.
+        let leases = self.shapes[*key as usize].leases.iter().take(THINGS_MAX);
+        (leases.map(|lease| Thing::Placed(lease.worker, id)).collect(), false)
+    }
+
+    fn link_of_actor(&self, actor: ActorId) -> Option<Link> {
+        let state = self.actors.get(&actor)?;
+        let says = match &state.status {
+            Status::Unknown => format!("{actor} is being looked up"),
+            Status::Pending { reason, .. } => format!("{actor} is pending: {reason}"),
+            Status::Alive { worker } => format!(
+                "{actor} is alive in {worker}; of {}: {} calls sent, {} queued",
+                self.me,
+                state.in_flight.len(),
+                state.queue.len() + state.aside.values().map(VecDeque::len).sum::<usize>()
+            ),
+            Status::Restarting { cause, .. } => format!("{actor} is restarting: {cause}"),
+            Status::Dead { failure } => format!("{actor} is dead: {}", failure.text()),
+        };
+        Some(Link::end(Thing::Actor(actor), says))
+    }
+
+    /// Where a task is and why it is there: `queued: needs GPU 1, node has 0`.
     fn reason(&self, seq: u64) -> String {
         let task = &self.tasks[&seq];
         if let (Some(actor), true) = (task.actor, task.stage != Stage::Waiting) {
@@ -80,18 +165,22 @@ impl Session {
                     let queue = aside.unwrap_or(&state.queue);
                     let before = queue.iter().take_while(|queued| **queued != seq).count();
                     format!(
-                        "queued for {actor}: {before} calls before it, {} sent",
-                        state.in_flight.len()
+                        "queued for {actor} behind {} calls of {}",
+                        before + state.in_flight.len(),
+                        self.me
                     )
                 }
-                (Status::Dead { .. }, _) => format!("{actor} is dead"),
+                (Status::Dead { .. }, _) => format!("about to fail: {actor} is dead"),
             };
         }
         match task.stage {
             Stage::Waiting => {
-                let missing = task.call.refs.iter().find(|object| !self.is_ready(**object));
-                match missing {
-                    Some(object) => format!("waiting for its argument {object}"),
+                let mut missing = task.call.refs.iter().filter(|object| !self.is_ready(**object));
+                let first = missing.next();
+                let more = missing.count();
+                match first {
+                    Some(object) if more == 0 => format!("waiting for its argument {object}"),
+                    Some(object) => format!("waiting for its argument {object} and {more} more"),
                     None => "waiting".to_string(),
                 }
             }
@@ -112,38 +201,8 @@ impl Session {
                 }
             }
             Stage::Placed { worker } => format!("running, or next in line, in {worker}"),
-            Stage::Limbo => "its worker is gone; the verdict is awaited".to_string(),
+            Stage::Limbo => "waiting to hear how its worker ended".to_string(),
         }
-    }
-
-    /// Why the named thing waits; `None` if it is not of this process.
-    pub fn why(&self, id: AnyId) -> Option<String> {
-        if let Some(actor) = self.actors.keys().find(|actor| id.names_task(actor.0)) {
-            let state = &self.actors[actor];
-            return Some(match &state.status {
-                Status::Unknown => format!("{actor}: being looked up"),
-                Status::Pending { reason, .. } => format!("{actor}: pending: {reason}"),
-                Status::Alive { worker } => format!(
-                    "{actor}: alive in {worker}; {} calls of this process sent, {} queued",
-                    state.in_flight.len(),
-                    state.queue.len() + state.aside.values().map(VecDeque::len).sum::<usize>()
-                ),
-                Status::Restarting { cause, .. } => format!("{actor}: restarting: {cause}"),
-                Status::Dead { failure } => format!("{actor}: dead: {}", failure.text()),
-            });
-        }
-        let mut objects: Vec<ObjectId> =
-            self.objects.keys().filter(|object| id.names_object(**object)).copied().collect();
-        objects.sort_unstable();
-        if let Some(object) = objects.first() {
-            return Some(format!("{object}: {}", self.explain(*object)));
-        }
-        let mut seqs: Vec<u64> = self.tasks.keys().copied().collect();
-        seqs.sort_unstable();
-        let seq =
-            seqs.into_iter().find(|seq| id.names_task(TaskId { owner: self.me, seq: *seq }))?;
-        let task = TaskId { owner: self.me, seq };
-        Some(format!("{task} of {}: {}", self.tasks[&seq].call.options.name, self.reason(seq)))
     }
 
     /// Unfinished tasks in order of submission, at most `most`.

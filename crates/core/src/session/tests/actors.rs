@@ -81,7 +81,8 @@ fn calls_of_a_task_do_not_wait_behind_those_of_another_that_wait_for_it() {
     // The second one's call goes; the order of each is kept.
     let (overtakes, effects) = owner.method_of(running(2), A, method(0));
     assert_eq!(effects, [placed(7, overtakes.seq)]);
-    assert!(owner.session.why(hoplo_base::AnyId::Task(A.0)).unwrap().contains("2 queued"));
+    let known = owner.session.link(crate::why::Thing::Actor(A)).unwrap();
+    assert!(known.says.contains("2 queued"), "{known:?}");
     owner.granted(1, W);
     let effects = owner.reply(W, second, &[returned(inline(b"1"))]);
     assert_eq!(effects, [placed(7, waits.seq), placed(7, behind.seq)]);

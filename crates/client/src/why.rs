@@ -1,0 +1,130 @@
+//! What this process answers to `hoplo why`: what its session knows, and what its Python code does now.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hoplo_base::{AnyId, ObjectId, TaskId};
+use hoplo_core::why::{Link, Question, THINGS_MAX, Thing};
+use hoplo_wire::node::ToNode;
+use serde_json::{Value, json};
+
+use crate::client::Client;
+
+/// A call that runs in this process now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunningCall {
+    pub task: TaskId,
+    pub name: String,
+    pub ran: Duration,
+    /// Where its code is: `f at program.py:12: return hoplo.get(ref)`.
+    pub at: Option<String>,
+    pub waits: Option<CallWaits>,
+}
+
+/// What a running call waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallWaits {
+    /// `get`, `wait` or `await`.
+    pub operation: &'static str,
+    pub objects: Vec<ObjectId>,
+    /// It goes on when all of them are there, and not before.
+    pub only: bool,
+    pub waited: Duration,
+}
+
+impl Client {
+    /// Answers a question of `hoplo why`, at once or from a thread of its own: what the Python code does
+    /// can be told only when the interpreter has a moment.
+    pub(crate) fn answer_why(self: &Arc<Self>, request: u64, argument: &str) {
+        let question = serde_json::from_str(argument);
+        let things = match question {
+            Ok(Question::Named(text)) => {
+                let named = text.parse::<AnyId>().ok();
+                let core = self.core.lock();
+                let named = named.and_then(|id| core.session.named(id));
+                drop(core);
+                return self.inspected(request, json!(named.as_slice()));
+            }
+            Ok(Question::Links(things)) => things,
+            Err(error) => return self.inspected(request, json!(error.to_string())),
+        };
+        let me = self.welcome.process;
+        let placed = |thing: &Thing| matches!(thing, Thing::Placed(worker, _) if *worker == me);
+        if !things.iter().any(placed) {
+            return self.inspected(request, json!(self.links(&things)));
+        }
+        let client = Arc::clone(self);
+        let look = move || {
+            let mut links = client.links(&things);
+            let running = client.hooks.running();
+            let asked = things.iter().filter_map(|thing| match thing {
+                Thing::Placed(worker, task) if *worker == me => Some(*task),
+                Thing::Placed(..) | Thing::Object(_) | Thing::Task(_) | Thing::Actor(_) => None,
+            });
+            links.extend(asked.map(|task| placed_here(Thing::Placed(me, task), task, &running)));
+            client.inspected(request, json!(links));
+        };
+        // Without a thread there is no answer, and the daemon says so.
+        if let Err(error) = std::thread::Builder::new().name("hoplo-why".to_string()).spawn(look) {
+            self.hooks.warn(&format!("hoplo why cannot be answered: {error}"));
+        }
+    }
+
+    /// The chain of what an object waits for, a link a line; `None`: nobody could tell in time. (No GIL.)
+    pub fn why(&self, object: ObjectId, patience: Duration) -> Option<String> {
+        let answer = self.query("chain", &object.hex(), patience, &mut || false).ok()?;
+        let lines: Vec<String> = serde_json::from_str(&answer).ok()?;
+        (!lines.is_empty()).then(|| lines.join("\n"))
+    }
+
+    fn links(&self, things: &[Thing]) -> Vec<Link> {
+        let session = &self.core.lock().session;
+        things.iter().filter_map(|thing| session.link(*thing)).collect()
+    }
+
+    fn inspected(&self, request: u64, json: Value) {
+        let json = json.to_string();
+        self.core.lock().writer.send(&ToNode::Inspected { request, json });
+    }
+}
+
+/// What becomes of a call that was given to this worker.
+fn placed_here(of: Thing, task: TaskId, running: &[RunningCall]) -> Link {
+    let Thing::Placed(me, _) = of else { unreachable!("the caller asks about placed calls only") };
+    let Some(call) = running.iter().find(|call| call.task == task) else {
+        let Some(first) = running.first() else {
+            return Link::end(of, format!("{task} is not running yet in {me}, or has just ended"));
+        };
+        let more = match running.len() - 1 {
+            0 => String::new(),
+            count => format!(" and {count} more"),
+        };
+        let says = format!(
+            "{task} is queued behind {} of {}{more}, which {me} runs",
+            first.task, first.name
+        );
+        let waits_for = running.iter().take(THINGS_MAX).map(|call| Thing::Placed(me, call.task));
+        return Link { of, says, waits_for: waits_for.collect(), only: running.len() == 1 };
+    };
+    let mut says = format!("{task} of {} has run for {} in {me}", call.name, seconds(call.ran));
+    if let Some(at) = &call.at {
+        says += &format!(", in {at}");
+    }
+    let Some(waits) = &call.waits else { return Link::end(of, says) };
+    let first = waits.objects.first().map_or_else(String::new, ToString::to_string);
+    let more = match waits.objects.len() {
+        0 | 1 => String::new(),
+        count => format!(" and {} more", count - 1),
+    };
+    says += &format!(
+        "; it waits for {first}{more} in {} for {}",
+        waits.operation,
+        seconds(waits.waited)
+    );
+    let waits_for = waits.objects.iter().take(THINGS_MAX).map(|object| Thing::Object(*object));
+    Link { of, says, waits_for: waits_for.collect(), only: waits.only }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}

@@ -1,0 +1,163 @@
+"""`hoplo why` and GetTimeoutError follow what waits over all processes, to its end."""
+
+import re
+
+import pytest
+from conftest import command, eventually
+
+import hoplo
+from hoplo.exceptions import GetTimeoutError
+
+
+def why(ref):
+    return command("why", ref.hex()).stdout
+
+
+def until_told(ref, *words):
+    """The chain, once all of the words are in it."""
+    told = ""
+
+    def all_told():
+        nonlocal told
+        told = why(ref)
+        return all(word in told for word in words)
+
+    eventually(all_told, timeout=30, what=f"{words} in the chain")
+    return told
+
+
+def test_a_running_task_is_followed_into_the_get_where_it_stands(gate):
+    @hoplo.remote
+    def inner():
+        gate.wait()
+
+    @hoplo.remote
+    def outer():
+        return hoplo.get(inner.remote())
+
+    ref = outer.remote()
+    told = until_told(ref, "in Gate.wait at", "in get for")
+    assert re.search(
+        r"of outer has run for [\d.]+ s .*: return hoplo.get\(inner.remote\(\)\)", told
+    )
+    assert re.search(r"of inner has run for [\d.]+ s .*, in Gate.wait at ", told)
+    assert told.index("outer has run") < told.index("inner has run")
+    with pytest.raises(
+        GetTimeoutError, match=r"(?s)outer has run .*inner has run .*in Gate.wait at"
+    ):
+        hoplo.get(ref, timeout=2)
+    gate.open()
+    hoplo.get(ref)
+
+
+def test_a_coroutine_is_followed_into_its_await(gate):
+    @hoplo.remote
+    def inner():
+        gate.wait()
+
+    @hoplo.remote
+    class Asker:
+        async def ask(self):
+            return await self.deeper()
+
+        async def deeper(self):
+            return await inner.remote()
+
+    asker = Asker.remote()
+    ref = asker.ask.remote()
+    told = until_told(ref, "in await for", "in Gate.wait at")
+    assert "return await inner.remote()" in told
+    gate.open()
+    hoplo.get(ref)
+
+
+def test_a_call_behind_a_busy_actor_names_what_it_is_queued_behind(gate):
+    @hoplo.remote
+    class Busy:
+        def hold(self):
+            gate.wait()
+
+        def quick(self):
+            return 1
+
+    busy = Busy.remote()
+    busy.hold.remote()
+    ref = busy.quick.remote()
+    told = until_told(ref, "is queued behind", "in Gate.wait at")
+    assert re.search(r"is queued behind task:\S+ of Busy.hold", told)
+    gate.open()
+    assert hoplo.get(ref) == 1
+
+
+def test_actors_that_wait_for_each_other_are_called_a_deadlock_with_its_members():
+    @hoplo.remote
+    class Side:
+        def meet(self, other):
+            self.other = other
+
+        def ping(self):
+            return hoplo.get(self.other.pong.remote())
+
+        def pong(self):
+            return hoplo.get(self.other.ping.remote())
+
+    one, two = Side.remote(), Side.remote()
+    hoplo.get([one.meet.remote(two), two.meet.remote(one)])
+    ref = one.ping.remote()
+    told = until_told(ref, "deadlock:")
+    members = re.findall(r"task:\S+", told[told.index("deadlock:") :])
+    assert len(set(members)) == 3
+    assert members[0] == members[-1].rstrip(".")
+    hoplo.kill(one)
+    with pytest.raises(hoplo.exceptions.ActorDiedError):
+        hoplo.get(ref, timeout=20)
+
+
+def test_a_wait_that_can_end_is_no_deadlock():
+    @hoplo.remote
+    class Patient:
+        def meet(self, other):
+            self.other = other
+
+        def ping(self):
+            try:
+                return hoplo.get(self.other.pong.remote(), timeout=30)
+            except GetTimeoutError:
+                return "gave up"
+
+        def pong(self):
+            return hoplo.get(self.other.ping.remote())
+
+    one, two = Patient.remote(), Patient.remote()
+    hoplo.get([one.meet.remote(two), two.meet.remote(one)])
+    ref = one.ping.remote()
+    told = until_told(ref, "a circle, which may still end")
+    assert "deadlock:" not in told
+    hoplo.kill(one)
+
+
+def test_a_worker_whose_interpreter_is_busy_delays_the_answer_by_a_moment_only(gate):
+    @hoplo.remote
+    def stuck():
+        gate.wait()
+        # One instruction of the interpreter, so that no other thread gets a turn.
+        return sum(range(10**10))
+
+    ref = stuck.remote()
+    eventually(gate.arrived)
+    gate.open()
+    told = until_told(ref, "Python code that does not answer")
+    assert "of stuck has run" in told
+    hoplo.cancel(ref, force=True)
+
+
+def test_a_timeout_of_a_program_that_polls_asks_nobody(gate):
+    @hoplo.remote
+    def held():
+        gate.wait()
+
+    ref = held.remote()
+    with pytest.raises(GetTimeoutError, match=r"is made by task:\S+ of held; .*"):
+        hoplo.get(ref, timeout=0)
+    gate.open()
+    hoplo.get(ref)
