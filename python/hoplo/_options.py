@@ -57,7 +57,8 @@ class ActorOptions(NamedTuple):
     resources: Mapping[str, float]
     """What the actor holds while it lives; no zeros."""
     placement_resources: Mapping[str, float]
-    """What must be free where it is created: `resources`, and one CPU when nothing was asked."""
+    """What must be free where it is created: `resources`, and one CPU when it asked for none of
+    them but memory."""
     max_restarts: int
     """-1: any number."""
     max_task_retries: int
@@ -131,8 +132,9 @@ def actor_options(given: Mapping[str, Any]) -> ActorOptions:
     value = _checked(given, _ACTOR, "an actor")
     if value["get_if_exists"] and value["name"] is None:
         raise ValueError("get_if_exists=True needs a name: write name='...' beside it")
-    asked = any(value[name] is not None for name in ("num_cpus", "num_gpus", "memory", "resources"))
-    # An actor that asked for nothing is placed like a task, and holds nothing while it lives.
+    # An actor that asked for nothing is placed like a task, and holds nothing while it lives. How
+    # much memory it may use says nothing about CPUs.
+    asked = any(value[name] is not None for name in ("num_cpus", "num_gpus", "resources"))
     resources = _resources(value, default_cpus=1.0 if asked else 0.0)
     return ActorOptions(
         resources=resources,

@@ -114,6 +114,36 @@ def test_memory_is_a_resource(gate):
     assert hoplo.get(refs) == ["done"] * 3
 
 
+def test_actors_with_memory_and_nothing_else_held_a_cpu_each():
+    @hoplo.remote(memory=100 * MIB)
+    class Small:
+        def ping(self):
+            return "ok"
+
+    actors = [Small.remote() for _ in range(NODE["num_cpus"] + 2)]
+    assert hoplo.get([one.ping.remote() for one in actors], timeout=30) == ["ok"] * len(actors)
+    eventually(lambda: hoplo.available_resources().get("CPU") == NODE["num_cpus"])
+    assert hoplo.available_resources()["memory"] == NODE["memory"] - len(actors) * 100 * MIB
+
+
+def test_a_third_actor_waits_for_memory_and_gets_it_when_one_goes():
+    @hoplo.remote(memory=1000 * MIB)
+    class Large:
+        def ping(self):
+            return "ok"
+
+    first, second = Large.remote(), Large.remote()
+    assert hoplo.get([first.ping.remote(), second.ping.remote()], timeout=30) == ["ok"] * 2
+    third = Large.remote()
+    waits = third.ping.remote()
+    with pytest.raises(GetTimeoutError, match="memory"):
+        hoplo.get(waits, timeout=1)
+    hoplo.kill(first)
+    assert hoplo.get(waits, timeout=30) == "ok"
+    hoplo.kill(second)
+    hoplo.kill(third)
+
+
 def test_more_memory_than_there_is_waits_and_says_so():
     with pytest.raises(GetTimeoutError, match=r"needs memory .*node has"):
         hoplo.get(hog.options(memory=4096 * MIB).remote(1), timeout=1)
