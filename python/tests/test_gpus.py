@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from conftest import eventually
+from conftest import alive, eventually
 
 import hoplo
 
@@ -98,6 +98,45 @@ def test_a_gpu_task_gets_a_fresh_process():
     assert len({hoplo.get(pid.remote()) for _ in range(3)}) == 3
     again = pid.options(max_calls=0)
     assert len({hoplo.get(again.remote()) for _ in range(6)}) < 6
+
+
+def test_a_gpu_task_reused_a_process_that_ran_without_gpus_or_with_others():
+    """CUDA looks for devices once in a process."""
+
+    @hoplo.remote
+    def where():
+        return os.getpid()
+
+    def on(count):
+        return where.options(num_gpus=count, max_calls=0, num_cpus=4)
+
+    plain = {hoplo.get(where.options(num_cpus=4).remote()) for _ in range(4)}
+    one, two = hoplo.get(on(1).remote()), hoplo.get(on(2).remote())
+    assert one not in plain
+    assert two not in plain | {one}
+    assert hoplo.get(on(2).remote()) == two
+    # The idle process that still holds memory of its GPU has gone.
+    eventually(lambda: not alive(one))
+    assert hoplo.get(where.options(num_cpus=4).remote()) in plain
+    assert hoplo.get(on(1).remote()) not in plain | {one, two}
+
+
+def test_a_function_was_unpickled_before_it_saw_its_gpus(tmp_path):
+    (tmp_path / "looks_for_gpus.py").write_text(
+        "import os\nSEEN = os.environ.get('CUDA_VISIBLE_DEVICES')\n"
+    )
+
+    class Looks:
+        def __reduce__(self):
+            return (__import__("importlib").import_module, ("looks_for_gpus",))
+
+    module = Looks()
+
+    @hoplo.remote(num_gpus=2, runtime_env={"working_dir": str(tmp_path)})
+    def look():
+        return module.SEEN
+
+    assert hoplo.get(look.remote()) == "0,1"
 
 
 def test_an_accelerator_type_that_the_node_lacks():

@@ -50,6 +50,7 @@ impl Daemon {
             session_dir: "/session".to_string(),
             keeps_rows: plan.keeps_rows,
             slots_resting: plan.slots_resting,
+            processes_max: hoplo_base::limits::PROCESSES_MAX,
         };
         Self {
             node: Node::new(config, Instant::ZERO),

@@ -18,8 +18,8 @@ impl Node {
     pub(super) fn on_scheduler(&mut self, effect: local::Effect) {
         use local::Effect as From;
         match effect {
-            From::AcquireWorker { lease, job, env, prefer } => {
-                self.tell_pool(workers::Event::Wanted { lease, job, env, prefer });
+            From::AcquireWorker { lease, job, env, gpus, prefer } => {
+                self.tell_pool(workers::Event::Wanted { lease, job, env, gpus, prefer });
             }
             From::CancelWorker { lease } => self.tell_pool(workers::Event::Cancelled { lease }),
             From::ReleaseWorker { worker } => {

@@ -124,9 +124,10 @@ impl LocalScheduler {
         let id = LeaseId(self.next_lease);
         self.next_lease += 1;
         self.used.add(&resources);
+        let gpus = self.gpus.take(resources.parts(GPU));
         let lease = Lease {
             claimant,
-            gpus: self.gpus.take(resources.parts(GPU)),
+            gpus: gpus.clone(),
             resources,
             worker: None,
             granted_at: now,
@@ -139,6 +140,7 @@ impl LocalScheduler {
             lease: id,
             job: claim.job,
             env: claim.shape.env.clone(),
+            gpus,
             prefer: match claimant {
                 Claimant::Demand { process, .. } => Some(process),
                 Claimant::Actor { .. } => None,

@@ -97,6 +97,7 @@ pub enum Effect {
         lease: LeaseId,
         job: JobId,
         env: RuntimeEnv,
+        gpus: Vec<u32>,
         prefer: Option<ProcessId>,
     },
     /// The worker that was asked for is not needed any more.

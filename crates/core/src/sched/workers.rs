@@ -8,18 +8,25 @@
 //!                     +--> (nothing)  retired --> gone
 //! ```
 //!
-//! A lease gets an idle worker of its job and environment, best one that its owner has a channel
+//! A lease gets an idle worker of its job, environment and GPUs, best one that its owner has a channel
 //! with already; else it waits, and a worker is forked for it. Forks follow what waits: one starting
 //! worker for each waiting lease, at most `starts_max` at a time. The scheduler bounds the leases,
 //! so the pool needs no bound on workers of its own.
 //!
 //! Some starts fail for no reason of ours (a fork is refused for lack of memory): another is
-//! tried. After `FAILURES_MAX` failures in a row of one job and environment, what waits for it fails.
+//! tried. After `FAILURES_MAX` failures in a row of one job and environment, what waits for it fails. In
+//! a row: each began after the one before it had failed. Starts that fail together count as one.
+//!
+//! Libraries read `CUDA_VISIBLE_DEVICES` once, when they first look for devices. So a worker that had a lease
+//! with GPUs serves leases of the same GPUs only, and one that had none serves leases without. An idle
+//! worker may still hold memory of its GPUs: it is retired when another kind of worker gets one of them, and
+//! whatever the floor is when it has been idle for `WORKER_IDLE`.
 //!
 //! # Invariants
 //! - POOL-1: a lease waits, or has a worker, never both; no two leases have the same worker.
 //! - POOL-2: while leases wait for a kind of worker, as many start as wait (or `starts_max` in all).
 //! - POOL-3: no idle worker fits a lease that waits.
+//! - POOL-4: no idle worker has a GPU in common with a lease that waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,6 +36,9 @@ use hoplo_wire::node::RuntimeEnv;
 
 /// Starts that may fail in a row before those that wait are told.
 const FAILURES_MAX: u32 = 3;
+
+/// Why a worker that holds memory of GPUs goes.
+const GPUS_GO: &str = "others get its GPUs";
 
 /// Idle workers of one kind of which another kind's use cannot profit are not piled up beyond
 /// this many times the floor.
@@ -40,6 +50,7 @@ pub enum Event {
         lease: LeaseId,
         job: JobId,
         env: RuntimeEnv,
+        gpus: Vec<u32>,
         prefer: Option<ProcessId>,
     },
     /// The lease does not wait any more (it has no worker yet).
@@ -56,6 +67,10 @@ pub enum Event {
     StartFailed {
         attempt: u64,
         reason: String,
+    },
+    /// Nobody began it, for no reason of its own: another start takes its place.
+    StartUndone {
+        attempt: u64,
     },
     /// `worker` has a channel with `peer`.
     Connected {
@@ -99,6 +114,8 @@ pub enum Effect {
 struct Kind {
     job: JobId,
     env: RuntimeEnv,
+    /// Ids, ascending.
+    gpus: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +142,14 @@ struct Waiting {
     prefer: Option<ProcessId>,
 }
 
+/// Starts of one kind that failed in a row.
+#[derive(Clone, Copy, Debug, Default)]
+struct Failures {
+    count: u32,
+    /// The first attempt that began after the last of them had failed.
+    since: u64,
+}
+
 #[derive(Debug)]
 pub struct WorkerPool {
     /// Idle workers that are kept however long they idle.
@@ -135,7 +160,7 @@ pub struct WorkerPool {
     /// In the order of the leases' ids, which is the order in which they were reserved.
     waiting: BTreeMap<LeaseId, Waiting>,
     starting: BTreeMap<u64, Kind>,
-    failures: BTreeMap<Kind, u32>,
+    failures: BTreeMap<Kind, Failures>,
     ended: BTreeSet<JobId>,
     next_attempt: u64,
 }
@@ -157,11 +182,12 @@ impl WorkerPool {
 
     pub fn handle(&mut self, now: Instant, event: Event, effects: &mut Vec<Effect>) {
         match event {
-            Event::Wanted { lease, job, env, prefer } => {
-                let kind = Kind { job, env };
+            Event::Wanted { lease, job, env, gpus, prefer } => {
+                let kind = Kind { job, env, gpus };
                 match self.best_idle(&kind, prefer) {
                     Some(worker) => self.assign(lease, worker, effects),
                     None => {
+                        self.retire_users(&kind.gpus, effects);
                         let other = self.waiting.insert(lease, Waiting { kind, prefer });
                         assert!(other.is_none(), "POOL-1: {lease} waits twice");
                     }
@@ -174,6 +200,9 @@ impl WorkerPool {
             Event::Started { attempt, worker } => self.on_started(now, attempt, worker, effects),
             Event::StartFailed { attempt, reason } => {
                 self.on_start_failed(attempt, reason, effects);
+            }
+            Event::StartUndone { attempt } => {
+                self.starting.remove(&attempt).expect("every start was asked for");
             }
             Event::Connected { worker, peer } => {
                 for (one, other) in [(worker, peer), (peer, worker)] {
@@ -199,12 +228,10 @@ impl WorkerPool {
     }
 
     pub fn next_deadline(&self) -> Option<Instant> {
-        let idle: Vec<Instant> = self.idle().map(|(since, _)| since).collect();
-        let reapable = idle.len().saturating_sub(self.floor);
-        if reapable == 0 {
-            return None;
-        }
-        idle.into_iter().min().map(|since| since + WORKER_IDLE)
+        let is_spare = self.idle().count() > self.floor;
+        let has_gpus = |id: &ProcessId| !self.workers[id].kind.gpus.is_empty();
+        let reapable = self.idle().filter(|(_, id)| is_spare || has_gpus(id));
+        reapable.map(|(since, _)| since + WORKER_IDLE).min()
     }
 
     pub fn state(&self, worker: ProcessId) -> Option<WorkerState> {
@@ -218,7 +245,7 @@ impl WorkerPool {
     /// Why this lease has no worker yet.
     pub fn explain(&self, lease: LeaseId) -> Option<String> {
         let waiting = self.waiting.get(&lease)?;
-        let failures = self.failures.get(&waiting.kind).copied().unwrap_or(0);
+        let failures = self.failures.get(&waiting.kind).map_or(0, |failures| failures.count);
         Some(match failures {
             0 => "its worker is starting".to_string(),
             _ => format!("its worker is starting (it failed {failures} times)"),
@@ -230,6 +257,8 @@ impl WorkerPool {
         for (lease, waiting) in &self.waiting {
             let fits = self.best_idle(&waiting.kind, None);
             assert_eq!(fits, None, "POOL-3: {lease}");
+            let users = self.idle().filter(|(_, id)| self.shares(*id, &waiting.kind.gpus));
+            assert_eq!(users.count(), 0, "POOL-4: {lease}");
         }
         let waiting = self.waiting.len();
         let busy_starting = self.starting.len() >= self.starts_max;
@@ -257,9 +286,11 @@ impl WorkerPool {
 
     fn on_start_failed(&mut self, attempt: u64, reason: String, effects: &mut Vec<Effect>) {
         let kind = self.starting.remove(&attempt).expect("every start was asked for");
-        let failures = self.failures.entry(kind.clone()).or_insert(0);
-        *failures += 1;
-        if *failures < FAILURES_MAX {
+        let failures = self.failures.entry(kind.clone()).or_default();
+        if attempt >= failures.since {
+            *failures = Failures { count: failures.count + 1, since: self.next_attempt };
+        }
+        if failures.count < FAILURES_MAX {
             return;
         }
         self.failures.remove(&kind);
@@ -278,7 +309,10 @@ impl WorkerPool {
         let known = fits().find(|(_, w)| w.prefer.is_some_and(|peer| worker.peers.contains(&peer)));
         if let Some(lease) = known.or_else(|| fits().next()).map(|(lease, _)| *lease) {
             self.waiting.remove(&lease);
-            self.assign(lease, id, effects);
+            return self.assign(lease, id, effects);
+        }
+        if self.waiting.values().any(|waiting| self.shares(id, &waiting.kind.gpus)) {
+            self.retire_one(id, GPUS_GO, effects);
         }
     }
 
@@ -308,26 +342,42 @@ impl WorkerPool {
         })
     }
 
+    fn shares(&self, worker: ProcessId, gpus: &[u32]) -> bool {
+        self.workers[&worker].kind.gpus.iter().any(|gpu| gpus.contains(gpu))
+    }
+
+    fn retire_users(&mut self, gpus: &[u32], effects: &mut Vec<Effect>) {
+        let users = self.idle().filter(|(_, id)| self.shares(*id, gpus));
+        for id in users.map(|(_, id)| id).collect::<Vec<_>>() {
+            self.retire_one(id, GPUS_GO, effects);
+        }
+    }
+
+    fn retire_one(&mut self, id: ProcessId, reason: &'static str, effects: &mut Vec<Effect>) {
+        self.workers.get_mut(&id).expect("it was just listed").state = WorkerState::Retired;
+        effects.push(Effect::Retire { worker: id, reason });
+    }
+
     fn retire(&mut self, now: Instant, effects: &mut Vec<Effect>) {
         let mut idle: Vec<_> = self.idle().collect();
         idle.sort();
         let mut spare = idle.len().saturating_sub(self.floor);
         let mut excess = idle.len().saturating_sub(self.floor.max(1) * IDLE_FLOORS_MAX);
         for (since, id) in idle {
-            let worker = self.workers.get_mut(&id).expect("it was just listed");
+            let worker = &self.workers[&id];
             let reason = if self.ended.contains(&worker.kind.job) {
                 "its job ended"
             } else if excess > 0 {
                 "too many idle workers"
-            } else if spare > 0 && now.since(since) >= WORKER_IDLE {
+            } else if (spare > 0 || !worker.kind.gpus.is_empty()) && now.since(since) >= WORKER_IDLE
+            {
                 "idle"
             } else {
                 continue;
             };
             spare = spare.saturating_sub(1);
             excess = excess.saturating_sub(1);
-            worker.state = WorkerState::Retired;
-            effects.push(Effect::Retire { worker: id, reason });
+            self.retire_one(id, reason, effects);
         }
     }
 
@@ -345,7 +395,7 @@ impl WorkerPool {
             if self.starting.len() >= self.starts_max {
                 return;
             }
-            let Kind { job, env } = waiting.kind.clone();
+            let Kind { job, env, gpus: _ } = waiting.kind.clone();
             let attempt = self.next_attempt;
             self.next_attempt += 1;
             self.starting.insert(attempt, waiting.kind.clone());
@@ -365,7 +415,11 @@ mod tests {
     }
 
     fn wanted(lease: u64, prefer: Option<ProcessId>) -> Event {
-        Event::Wanted { lease: LeaseId(lease), job: JOB, env: RuntimeEnv::default(), prefer }
+        wanted_with(lease, Vec::new(), prefer)
+    }
+
+    fn wanted_with(lease: u64, gpus: Vec<u32>, prefer: Option<ProcessId>) -> Event {
+        Event::Wanted { lease: LeaseId(lease), job: JOB, env: RuntimeEnv::default(), gpus, prefer }
     }
 
     fn fork(attempt: u64) -> Effect {
@@ -409,6 +463,33 @@ mod tests {
         // The next one that asks gets three tries again.
         assert_eq!(pool.handle(wanted(2, None)), [fork(4)]);
         assert_eq!(pool.handle(failed(4)), [fork(5)]);
+    }
+
+    #[test]
+    fn starts_that_failed_together_counted_as_failures_in_a_row() {
+        let mut pool = Pool::new(2); // At most four at a time.
+        for lease in 1..=4 {
+            pool.handle(wanted(lease, None));
+        }
+        let failed = |attempt| Event::StartFailed { attempt, reason: "no memory".to_string() };
+        for attempt in 1..=4 {
+            assert_eq!(pool.handle(failed(attempt)), [fork(attempt + 4)]);
+        }
+        for attempt in 5..=8 {
+            assert_eq!(pool.handle(failed(attempt)), [fork(attempt + 4)]);
+        }
+        let fail = |lease| Effect::Fail { lease: LeaseId(lease), reason: "no memory".to_string() };
+        assert_eq!(pool.handle(failed(9)), [fail(1), fail(2), fail(3), fail(4)]);
+    }
+
+    #[test]
+    fn a_start_that_nobody_began_is_no_failure() {
+        let mut pool = Pool::new(1);
+        pool.handle(wanted(1, None));
+        for attempt in 1..=9 {
+            assert_eq!(pool.handle(Event::StartUndone { attempt }), [fork(attempt + 1)]);
+        }
+        assert_eq!(pool.started(10), [assign(1, process(10))]);
     }
 
     #[test]
@@ -471,6 +552,36 @@ mod tests {
             pool.handle(Event::JobEnded { job: JOB }),
             [Effect::Retire { worker: process(3), reason: "its job ended" }]
         );
+    }
+
+    #[test]
+    fn a_process_that_ran_without_a_gpu_served_a_lease_with_one() {
+        let mut pool = Pool::new(4);
+        pool.handle(wanted(1, None));
+        pool.started(1);
+        pool.handle(Event::Released { worker: process(1) });
+        // Process 1 has looked for devices and seen none.
+        assert_eq!(pool.handle(wanted_with(2, vec![0], None)), [fork(2)]);
+        assert_eq!(pool.started(2), [assign(2, process(2))]);
+        pool.handle(Event::Released { worker: process(2) });
+        assert_eq!(pool.handle(wanted_with(3, vec![0], None)), [assign(3, process(2))]);
+        assert_eq!(pool.handle(wanted(4, None)), [assign(4, process(1))]);
+        pool.handle(Event::Released { worker: process(2) });
+        assert_eq!(pool.handle(wanted(5, None)), [fork(3)]);
+    }
+
+    #[test]
+    fn an_idle_process_goes_when_others_get_its_gpus_and_when_it_was_idle_for_long() {
+        let mut pool = Pool::new(4);
+        for (lease, gpus) in [(1, vec![0]), (2, vec![1])] {
+            pool.handle(wanted_with(lease, gpus, None));
+            pool.started(lease);
+            pool.handle(Event::Released { worker: process(lease as u32) });
+        }
+        let retire = |count, reason| Effect::Retire { worker: process(count), reason };
+        assert_eq!(pool.handle(wanted_with(3, vec![0, 2], None)), [retire(1, GPUS_GO), fork(3)]);
+        pool.1 = pool.0.next_deadline().expect("its GPU's memory is wanted back");
+        assert_eq!(pool.handle(Event::Tick), [retire(2, "idle")]);
     }
 
     #[test]
