@@ -23,6 +23,7 @@ from collections import ChainMap
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
+from . import _core
 from .exceptions import SerializationError
 
 BUFFER_BYTES_MIN = 4096
@@ -76,6 +77,25 @@ def dumps_definition(target: object) -> bytes:
     What a decorator has replaced in its module goes by value; everything else importable by name.
     """
     return _dumps_with_cloudpickle(target, None)
+
+
+class _StoredDefinition:
+    """A function or class whose pickle is an object."""
+
+    def __init__(self, ref: _core.ObjectRef[bytes]) -> None:
+        self._ref = ref
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _load_stored, (self._ref,)
+
+
+def dumps_stored_definition(ref: _core.ObjectRef[bytes]) -> bytes:
+    """What is exported in place of a large pickle, which `ref` stands for."""
+    return pickle.dumps(_StoredDefinition(ref), protocol=5)
+
+
+def _load_stored(ref: _core.ObjectRef[bytes]) -> object:
+    return pickle.loads(_core.get(ref))
 
 
 def loads(data: bytes, buffers: list[Any] | None = None) -> Any:

@@ -1,5 +1,7 @@
 """What can be a remote function: lambdas, closures, what `__main__` holds, redefinitions."""
 
+import os
+
 from conftest import run_driver
 
 import hoplo
@@ -137,3 +139,88 @@ if __name__ == "__main__":
 """
     ).stdout
     assert out.splitlines() == ["Point(x=2, y=2) True", "caught True ('of main',)"]
+
+
+# ------------------------------------------------------------------------------------ large ones
+
+MIB = 1 << 20
+
+
+def test_large_functions_of_one_job_kept_others_from_being_exported():
+    """The control store has room for 256 MiB of everybody's rows."""
+    refs = []
+    for number in range(6):
+        captured = os.urandom(60 * MIB)
+
+        @hoplo.remote
+        def first(number=number, captured=captured):
+            return number, captured[0], len(captured)
+
+        refs.append((first.remote(), captured[0]))
+        del first, captured
+    for number, (ref, byte) in enumerate(refs):
+        assert hoplo.get(ref) == (number, byte, 60 * MIB)
+    assert hoplo.get(hoplo.remote(lambda: "small").remote()) == "small"
+
+
+def test_a_large_function_is_stored_once_and_holds_the_refs_in_it():
+    inner = hoplo.put(list(range(1000)))
+    captured = os.urandom(MIB)
+
+    def make():
+        def use():
+            return hoplo.get(inner)[-1], len(captured)
+
+        return hoplo.remote(use)
+
+    before = stored_bytes()
+    assert hoplo.get([make().remote() for _ in range(5)]) == [(999, MIB)] * 5
+    assert stored_bytes() - before < 2 * MIB
+
+
+def stored_bytes():
+    from processes import listed
+
+    return sum(row.get("bytes") or 0 for row in listed("objects"))
+
+
+def test_a_large_class_and_a_large_function_of_a_task():
+    captured = os.urandom(MIB)
+
+    class Large:
+        def size(self):
+            return len(captured)
+
+    @hoplo.remote
+    def outer():
+        mine = os.urandom(MIB)
+        return hoplo.get(hoplo.remote(lambda: len(mine)).remote())
+
+    assert hoplo.get(hoplo.remote(Large).remote().size.remote()) == MIB
+    assert hoplo.get(outer.remote()) == MIB
+
+
+def test_too_many_functions_are_an_error_of_their_own_job_at_the_call():
+    done = run_driver(
+        """
+import os, hoplo
+hoplo.init(num_cpus=1)
+def make(captured):
+    def sized():
+        return len(captured)
+    return hoplo.remote(sized)
+first = make(b"first").remote()
+try:
+    for number in range(2000):
+        make(os.urandom(80_000)).remote()
+except RuntimeError as error:
+    print(number, error)
+print(hoplo.get(first))
+""",
+        timeout=120,
+    )
+    assert "8" in done.stdout.split()[0]
+    assert "a job may have 67108864" in done.stdout
+    assert "sized" in done.stdout
+    assert "not in a loop" in done.stdout
+    assert done.stdout.splitlines()[-1] == "5"

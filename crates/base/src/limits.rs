@@ -74,6 +74,12 @@ pub const WORKER_IDLE: Duration = Duration::from_secs(60);
 /// Processes (driver, workers, tools) on one node at a time.
 pub const PROCESSES_MAX: usize = 4096;
 
+/// A `runtime_env` as canonical JSON, merged with those of the job and of the caller.
+pub const RUNTIME_ENV_BYTES_MAX: usize = 256 * 1024;
+
+/// What the zygote is told of one worker: its runtime environment, `sys.path`, folder.
+pub const ZYGOTE_MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+
 /// Values that one task may return.
 pub const RETURNS_MAX: u32 = 1 << 20;
 
@@ -145,6 +151,7 @@ const _: () = assert!(INLINE_BYTES_MAX + 20 * INLINE_REFS_MAX + 4096 <= RING_BYT
 const _: () = assert!(CALL_INLINE_BYTES_MAX + 4096 <= RING_BYTES / 2);
 const _: () = assert!(PROCESSES_MAX <= 1 << 16);
 const _: () = assert!(JOB_BYTES_MAX + 16 * SLOTS_GRANT as usize + 64 * 1024 <= WELCOME_BYTES_MAX);
+const _: () = assert!(2 * RUNTIME_ENV_BYTES_MAX <= ZYGOTE_MESSAGE_BYTES_MAX);
 const _: () = assert!(EXTENT_BYTES_MIN.is_multiple_of(4096) && OBJECT_ALIGN == 64);
 
 /// Replica processes tell coordinators so often that they live.
@@ -285,6 +292,10 @@ pub const CONTROL_VALUE_BYTES_MAX: usize = 8 * 1024 * 1024;
 /// Operations of one batch.
 pub const CONTROL_BATCH_OPS_MAX: usize = 4096;
 
+/// Pickled functions and classes that one job has in the control store. (A large one goes into the object
+/// store, and counts with the few bytes that say where.)
+pub const JOB_FUNCTION_BYTES_MAX: usize = 64 * 1024 * 1024;
+
 /// Keys and values of one batch together.
 pub const CONTROL_BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
 
@@ -396,6 +407,7 @@ pub const CONTROL_ENTRY_OVERHEAD: usize = 192;
 pub const CONTROL_SESSION_OVERHEAD: usize = 192;
 
 const _: () = assert!(CONTROL_KEY_BYTES_MAX + CONTROL_VALUE_BYTES_MAX <= CONTROL_BATCH_BYTES_MAX);
+const _: () = assert!(JOB_FUNCTION_BYTES_MAX as u64 * 3 <= CONTROL_MEMORY_BYTES);
 const _: () = assert!(CONTROL_BATCH_BYTES_MAX as u64 * 2 <= CONTROL_PENDING_BYTES_MAX);
 // An operation takes less than 64 bytes besides its key and its value.
 const _: () = assert!(

@@ -8,12 +8,20 @@ use crate::ask::{GivesUp, answer_of};
 use crate::client::Client;
 use crate::{Call, StreamLook, StreamNext, SubmitError};
 
+/// The name of a pickled function: equal functions have equal names.
+pub fn function_id(pickle: &[u8]) -> FunctionId {
+    let hash = blake3::hash(pickle);
+    FunctionId(hash.as_bytes()[..16].try_into().expect("a hash has 32 bytes"))
+}
+
 impl Client {
-    /// Exports a pickled function or class of this job once; later calls with the same bytes are free.
-    pub fn export(&self, bytes: &[u8], contains: &[ObjectId]) -> FunctionId {
-        let hash = blake3::hash(bytes);
-        let id: [u8; 16] = hash.as_bytes()[..16].try_into().expect("a hash has 32 bytes");
-        let function = FunctionId(id);
+    /// Whether this process exported it in this session.
+    pub fn has_exported(&self, function: FunctionId) -> bool {
+        self.core.lock().session.has_exported(function)
+    }
+
+    /// Makes the bytes known under that name to all processes of the job, unless this process did.
+    pub fn export(&self, function: FunctionId, bytes: &[u8], contains: &[ObjectId]) {
         self.with(|session, now, effects| {
             if session.exports(function) {
                 let contains = contains.to_vec();
@@ -22,7 +30,6 @@ impl Client {
                 effects.push(Effect::Node(ToNode::Export { function, bytes, contains }));
             }
         });
-        function
     }
 
     /// The pickled function; waits for the daemon (no GIL). `None`: nobody exported it.

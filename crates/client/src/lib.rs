@@ -47,6 +47,7 @@ mod work;
 mod writer;
 
 pub use ask::{GivesUp, KvAnswer};
+pub use calls::function_id;
 pub use client::{Client, ConnectError};
 pub use hoplo_core::session::{Call, CallOptions, StreamLook, SubmitError};
 pub use hoplo_shm::FileRoom;

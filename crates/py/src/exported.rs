@@ -1,9 +1,14 @@
 //! A function or class that workers need: pickled and exported at its first use in a session.
+//!
+//! A small pickle lies in the control store, of which each job has a share. A large one goes into the object
+//! store like any large value, and what is exported holds the ref: it takes room from nobody else's
+//! functions, and goes to disk when memory is short.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use hoplo_base::FunctionId;
+use hoplo_base::limits::{INLINE_BYTES_MAX, JOB_FUNCTION_BYTES_MAX};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -11,6 +16,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::errors;
+use crate::get;
 use crate::python::{self, Import};
 use crate::session::{self, Session};
 use crate::values::{self, collect_contained};
@@ -79,19 +85,73 @@ impl Exported {
 
     fn export_target(&self, session: &Session, target: &Bound<'_, PyAny>) -> PyResult<FunctionId> {
         static DUMPS: Import = Import::new("hoplo._serialization", "dumps_definition");
+        static DUMPS_STORED: Import =
+            Import::new("hoplo._serialization", "dumps_stored_definition");
         let py = target.py();
         let dumps = DUMPS.get(py)?;
         let mut contains = Vec::new();
         let pickle = collect_contained(&mut contains, || dumps.call1((target,)))
             .map_err(|error| values::unpicklable(target, &self.name, error))?;
-        let pickle = pickle.cast::<PyBytes>()?;
+        let mut pickle = pickle.cast_into::<PyBytes>()?;
+        let function = hoplo_client::function_id(pickle.as_bytes());
+        if session.client.has_exported(function) {
+            return Ok(function);
+        }
+        // Held until the daemon holds it, because it holds what was exported.
+        let mut _stored = None;
+        if pickle.as_bytes().len() > INLINE_BYTES_MAX {
+            let reference = get::put(&pickle)?;
+            let dumps = DUMPS_STORED.get(py)?;
+            let stub = collect_contained(&mut contains, || dumps.call1((&reference,)))?;
+            pickle = stub.cast_into::<PyBytes>()?;
+            _stored = Some(reference);
+        }
         let bytes = pickle.as_bytes();
+        count(session, &self.name, bytes.len())?;
         session.make_room(py)?;
         if bytes.len() < DETACHED_BYTES_MIN {
-            return Ok(session.client.export(bytes, &contains));
+            session.client.export(function, bytes, &contains);
+        } else {
+            py.detach(|| session.client.export(function, bytes, &contains));
         }
-        Ok(py.detach(|| session.client.export(bytes, &contains)))
+        Ok(function)
     }
+}
+
+/// What this process exported in its session.
+struct Count {
+    session: u32,
+    bytes: usize,
+    functions: usize,
+    largest: (usize, Arc<str>),
+}
+
+static COUNT: Mutex<Option<Count>> = Mutex::new(None);
+
+fn count(session: &Session, name: &Arc<str>, bytes: usize) -> PyResult<()> {
+    let mut known = COUNT.lock();
+    let count = known.take().filter(|count| count.session == session.number);
+    let count = known.insert(count.unwrap_or_else(|| Count {
+        session: session.number,
+        bytes: 0,
+        functions: 0,
+        largest: (0, Arc::clone(name)),
+    }));
+    if bytes > count.largest.0 {
+        count.largest = (bytes, Arc::clone(name));
+    }
+    if count.bytes + bytes > JOB_FUNCTION_BYTES_MAX {
+        let Count { bytes: before, functions, largest: (most, largest), .. } = &*count;
+        return Err(PyRuntimeError::new_err(format!(
+            "{name} cannot be sent to workers: the {functions} functions and classes that this program \
+             sent take {before} bytes, this one takes {bytes}, and a job may have \
+             {JOB_FUNCTION_BYTES_MAX}. The largest is {largest} ({most} bytes). Define remote functions \
+             once, not in a loop, and pass data as arguments or by put() instead of capturing it"
+        )));
+    }
+    count.bytes += bytes;
+    count.functions += 1;
+    Ok(())
 }
 
 /// What this process unpickled, by address; entries keep their targets, so addresses stay theirs.

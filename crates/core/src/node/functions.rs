@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use hoplo_base::limits::JOB_FUNCTION_BYTES_MAX;
 use hoplo_base::{FunctionId, JobId, ObjectId, ProcessId};
 use hoplo_wire::control::{Key, Row};
 use hoplo_wire::node::ToClient;
@@ -21,6 +22,8 @@ struct Exported {
     keys: Vec<Key>,
     /// Refs inside it, which the node holds.
     contains: Vec<ObjectId>,
+    /// Of its pickle.
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -36,14 +39,33 @@ impl Node {
         if functions.contains_key(&function) {
             return;
         }
+        let bytes = entry.bytes.len();
+        let before: usize = functions.values().map(|exported| exported.bytes).sum();
+        if before + bytes > JOB_FUNCTION_BYTES_MAX {
+            return self.refuse_export(job, before);
+        }
         let parts = entry.split();
         let keys = parts.iter().map(Entry::key).collect();
-        functions.insert(function, Exported { keys, contains: objects.clone() });
+        functions.insert(function, Exported { keys, contains: objects.clone(), bytes });
         for part in parts {
             self.save(&part);
         }
         if !objects.is_empty() {
             self.tell_objects(objects::Event::NodeHeld { objects });
+        }
+    }
+
+    /// Who fetches it hears that it is not there; the job's driver hears why.
+    fn refuse_export(&mut self, job: JobId, before: usize) {
+        let line = format!(
+            "a function was not sent to workers: the processes of this job exported {before} bytes of functions \
+             and classes, and may export {JOB_FUNCTION_BYTES_MAX}; define remote functions once, not in tasks"
+        );
+        self.log(format!("{job}: {line}"));
+        let driver = self.jobs.get(&job).filter(|job| job.ended_us.is_none());
+        if let Some(driver) = driver.map(|job| job.driver) {
+            let (title, lines) = ("hoplo".to_string(), vec![line]);
+            self.send(driver, ToClient::Output { pid: 0, title, stderr: true, lines });
         }
     }
 

@@ -335,6 +335,10 @@ impl Session {
         self.exported.insert(function)
     }
 
+    pub fn has_exported(&self, function: FunctionId) -> bool {
+        self.exported.contains(&function)
+    }
+
     /// The refs inside an exported function, before it goes to the daemon, which holds them.
     pub fn mention_exported(
         &mut self,
