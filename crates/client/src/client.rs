@@ -36,7 +36,7 @@ pub struct Client {
     pub(crate) requests: Mutex<Requests>,
     /// What a worker has beside: other processes' calls.
     pub(crate) worker: Worker,
-    pub(crate) hooks: Box<dyn Hooks>,
+    pub(crate) hooks: Arc<dyn Hooks>,
     /// Of those who wait for a reply.
     pub(crate) spins: Spins,
     pub(crate) is_worker: bool,
@@ -171,7 +171,11 @@ impl Client {
     ) -> Result<Arc<Client>, ConnectError> {
         let is_worker = role == Role::Worker;
         let Greeted { welcome, incoming, fds } = greet::greet(&socket, role, job, wait)?;
-        let (writer, mut reader) = daemon::open(socket, incoming, fds)?;
+        let hooks: Arc<dyn Hooks> = Arc::from(hooks);
+        let (mut writer, mut reader) = daemon::open(socket, incoming, fds)?;
+        if is_worker {
+            writer.die_when_lost(Arc::clone(&hooks));
+        }
         let (news, writing) = (writer.news(), writer.socket()?);
         let segment = Segment::open(reader.take_fd()?).map_err(std::io::Error::other)?;
         let arena =

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::client::{Client, Core};
-use crate::daemon::Reader;
+use crate::daemon::{Reader, is_of_the_peer, socket_lost};
 use crate::peers::Inbound;
 
 impl Client {
@@ -44,6 +44,13 @@ impl Client {
         let closing = self.closing.load(Ordering::Acquire);
         let panicked = self.core.lock().panicked;
         let text = match end {
+            Some(cause) if !panicked && !closing && !is_of_the_peer(&cause) => {
+                let text = socket_lost(&cause);
+                if self.is_worker {
+                    self.hooks.warn(&text);
+                }
+                text
+            }
             Some(cause) if !panicked => {
                 let folder = &self.welcome.session_dir;
                 if closing {

@@ -28,9 +28,10 @@ use hoplo_shm::fds;
 use hoplo_wire::node::{self, ToNode};
 use parking_lot::Condvar;
 
-use crate::Waited;
 use crate::client::Client;
+use crate::daemon::{is_of_the_peer, out_of_the_way, socket_lost};
 use crate::wait::SIGNALS;
+use crate::{Hooks, Waited};
 
 pub(crate) struct Writer {
     socket: UnixStream,
@@ -41,6 +42,8 @@ pub(crate) struct Writer {
     fds: VecDeque<(usize, OwnedFd)>,
     stage: Stage,
     news: Arc<News>,
+    /// Of a worker, which dies when its own code closes the socket.
+    dies: Option<Arc<dyn Hooks>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,12 +68,19 @@ pub(crate) struct News {
 impl Writer {
     pub(crate) fn new(socket: UnixStream) -> Self {
         let (bytes, fds) = (Vec::new(), VecDeque::new());
-        Self { socket, bytes, sent: 0, fds, stage: Stage::Open, news: Arc::default() }
+        let (stage, news) = (Stage::Open, Arc::default());
+        Self { socket, bytes, sent: 0, fds, stage, news, dies: None }
     }
 
     /// The same socket once more, to wait for room in it.
     pub(crate) fn socket(&self) -> io::Result<UnixStream> {
-        self.socket.try_clone()
+        let socket = OwnedFd::from(self.socket.try_clone()?);
+        Ok(UnixStream::from(out_of_the_way(socket)))
+    }
+
+    /// A worker whose code closes the socket ends: what it would say next would never be heard.
+    pub(crate) fn die_when_lost(&mut self, hooks: Arc<dyn Hooks>) {
+        self.dies = Some(hooks);
     }
 
     pub(crate) fn news(&self) -> Arc<News> {
@@ -126,7 +136,14 @@ impl Writer {
                     self.sent += sent;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return self.compact(),
-                Err(_) => return self.end(),
+                Err(error) => {
+                    if let Some(hooks) = self.dies.as_ref().filter(|_| !is_of_the_peer(&error)) {
+                        let text = socket_lost(&error);
+                        hooks.warn(&text);
+                        hooks.exit(&text);
+                    }
+                    return self.end();
+                }
             }
         }
         self.sent = 0;

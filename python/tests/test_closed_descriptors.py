@@ -1,0 +1,64 @@
+"""Code that closes descriptors that it did not open."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from conftest import eventually
+from processes import alive
+
+import hoplo
+from hoplo.exceptions import ActorDiedError, WorkerCrashedError
+
+NODE = {"num_cpus": 2}
+MIB = 1 << 20
+
+
+@hoplo.remote
+def work(value=None):
+    return os.getpid()
+
+
+def test_a_task_that_closed_low_descriptors_jammed_the_node():
+    @hoplo.remote(max_retries=0)
+    def close():
+        os.closerange(3, 100)
+        # Nested calls and large values are told to the daemon.
+        return hoplo.get(work.remote()), bytes(MIB)
+
+    for _ in range(3):
+        _, value = hoplo.get(close.remote(), timeout=30)
+        assert len(value) == MIB
+    assert hoplo.get([work.remote() for _ in range(10)], timeout=30)
+
+
+def test_a_task_that_closed_all_descriptors_jammed_the_node(tmp_path):
+    @hoplo.remote(max_retries=1)
+    def close():
+        (tmp_path / str(os.getpid())).touch()
+        os.closerange(3, 1 << 16)
+        return hoplo.get(work.remote()), bytes(MIB)
+
+    with pytest.raises(WorkerCrashedError, match="closed a descriptor that it had not opened"):
+        hoplo.get(close.remote(), timeout=30)
+    pids = [int(path.name) for path in tmp_path.iterdir()]
+    assert len(pids) == 2
+    eventually(lambda: not any(alive(pid) for pid in pids))
+    assert len(hoplo.get([work.remote() for _ in range(10)], timeout=30)) == 10
+    assert len(hoplo.get(hoplo.remote(lambda: bytes(MIB)).remote(), timeout=30)) == MIB
+
+
+def test_an_actor_that_closed_all_descriptors_dies_of_it():
+    @hoplo.remote
+    class Closer:
+        def close(self):
+            os.closerange(3, 1 << 16)
+
+        def store(self):
+            return hoplo.put(bytes(MIB))
+
+    closer = Closer.remote()
+    hoplo.get(closer.close.remote(), timeout=30)
+    with pytest.raises(ActorDiedError, match="closed a descriptor that it had not opened"):
+        hoplo.get([closer.store.remote() for _ in range(3)], timeout=30)
