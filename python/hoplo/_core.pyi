@@ -10,6 +10,7 @@ Everything here is implemented in `crates/py`. In the other direction the Rust s
     hoplo._errors.is_retryable(error, retry_exceptions)
     hoplo._serialization.dumps(value) -> (bytes, buffers)
     hoplo._serialization.dumps_definition(target) -> bytes
+    hoplo._serialization.dumps_stored_definition(ref) -> bytes   of a pickle that is an object
     hoplo._serialization.serialization_error(value, name, error)
     hoplo._signature.check(function, args, kwargs, name) raises TypeError when a call of a remote
                                                          function cannot fit
@@ -44,6 +45,8 @@ from .actor import MethodInfo
 _T = TypeVar("_T")
 
 __version__: str
+RUNTIME_ENV_BYTES_MAX: int
+"""What a `runtime_env` may take as canonical JSON."""
 
 # ------------------------------------------------------------------------------- objects
 
@@ -346,6 +349,15 @@ def kv_delete(key: bytes) -> bool: ...
 def kv_keys(prefix: bytes) -> list[bytes]: ...
 
 # ------------------------------------------------------------------------------- workers
+
+def retire() -> None:
+    """This worker takes no more calls, and ends when those that it has begun have."""
+
+def note_print(is_open: bool) -> None:
+    """A worker is about to print; `is_open`: a text that does not end with a line."""
+
+def adopt_orphans() -> None:
+    """Descendants whose parents end become children of this process, from now on."""
 
 def worker_main(fd: int, runtime_env: str | None = None) -> int:
     """Serves tasks from the daemon at the other end of `fd` until it closes; the exit status.

@@ -17,7 +17,10 @@ Calls of one concurrency group start in the order they are submitted.
 from __future__ import annotations
 
 import contextvars
+import io
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
@@ -37,6 +40,35 @@ current_call: contextvars.ContextVar[ActorCall | None] = contextvars.ContextVar(
     "hoplo_current_call", default=None
 )
 """The call that the current coroutine of an async actor serves; elsewhere None."""
+
+
+class Printed(io.TextIOWrapper):
+    """A worker's standard output or error, which knows whether its last line has ended."""
+
+    is_open = False
+
+    def write(self, text: str, /) -> int:
+        if text:
+            self.is_open = not text.endswith("\n")
+            _core.note_print(self.is_open)
+        return super().write(text)
+
+
+def print_by_lines() -> None:
+    """Makes the standard streams of this process such."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        encoding, errors = stream.encoding, stream.errors
+        printed = Printed(stream.detach(), encoding, errors, line_buffering=True)
+        setattr(sys, name, printed)
+        setattr(sys, f"__{name}__", printed)
+
+
+def end_lines() -> None:
+    """Ends the last line of each stream, where a task left it open."""
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if isinstance(stream, Printed) and stream.is_open and not stream.closed:
+            stream.write("\n")
 
 
 class TaskInterrupt(KeyboardInterrupt):
@@ -66,6 +98,29 @@ def _unless_the_actor_leaves(
     return told
 
 
+TERMINATED = 128 + signal.SIGTERM
+_terminated = False
+
+
+def _on_terminate(_signal: int, _frame: object) -> None:
+    """SIGTERM in an actor whose calls run in threads or coroutines: they end first.
+
+    Where the main thread runs a call itself there is no such handler, and SIGTERM kills.
+    """
+    global _terminated
+    _terminated = True
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # who sends another one does not want to wait
+    os.write(
+        2, b"SIGTERM: this actor takes no more calls, and ends when those that run have ended\n"
+    )
+    _core.retire()
+
+
+def exit_status(status: int) -> int:
+    """What this process ends with, whose main loop ended with `status`."""
+    return TERMINATED if _terminated and status == 0 else status
+
+
 class ActorRuntime:
     """One actor's instance, and what runs its methods."""
 
@@ -91,6 +146,8 @@ class ActorRuntime:
             self._coroutines = Coroutines(self.method, limits, turn)
         elif not self.inline:
             self._threads = _Threads(self.method, limits)
+        if not self.inline:
+            signal.signal(signal.SIGTERM, _on_terminate)
 
     def construct(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Makes the instance. An async actor's inside its event loop, which can start tasks."""

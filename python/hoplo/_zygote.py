@@ -11,10 +11,16 @@ socket. Each message is a little-endian u32 length and that many bytes of JSON, 
                                                        or  {"op":"refused","id":1,"error":"..."}
     {"op":"preload","modules":["numpy"]}              ->   (no answer)
                                                       <-   {"op":"exited","pid":4242,"status":-9}
-    end of file: the zygote exits; workers exit by themselves when their own sockets close
+    end of file: the daemon is gone; workers exit by themselves when their own sockets close, and
+     the zygote when they have, and nothing is left of what they started
 
 `env` holds variables to set, or with null to unset; `runtime_env` is the object, or the canonical
 JSON text, of `hoplo.runtime_env`, applied on top. A status is an exit code, or minus a signal.
+
+What a worker starts ends with it. A worker leads a process group, and adopts those of its
+descendants whose parents end; when it ends itself, the zygote kills the group and adopts the rest.
+So every child of the zygote is a worker, or what a dead worker left behind, whatever session or
+group that is in by then: it is killed, and so is what it leaves behind in turn.
 
 A program's first task waits for this process. So what few first tasks want is imported when nothing
 is asked, and the garbage of imports is not collected.
@@ -32,6 +38,7 @@ import signal
 import socket
 import struct
 import sys
+import time
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
@@ -39,12 +46,13 @@ from typing import Any, NoReturn
 import cloudpickle  # noqa: F401 - every worker needs it
 
 import hoplo  # noqa: F401 - likewise
-from hoplo import _core, _worker  # noqa: F401
+from hoplo import _core, _worker
 
 _IMPORTED_WHEN_IDLE = ["hoplo._serialization", "hoplo._errors"]
 _LENGTH = struct.Struct("<I")
 _MESSAGE_BYTES_MAX = 1 << 20
 _DESCRIPTORS = 3
+_EXIT_GRACE_SECONDS = 1.0
 
 
 class Zygote:
@@ -54,6 +62,7 @@ class Zygote:
         self._daemon = daemon
         self._bytes = bytearray()
         self._descriptors: list[int] = []
+        self._workers: set[int] = set()
         self._child_ended, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -71,6 +80,22 @@ class Zygote:
                 self._report_exits()
             if self._daemon.fileno() in ready and not self._read():
                 return
+
+    def end_workers(self) -> None:
+        """The daemon is gone: waits a moment for the workers to see it, then kills what is left."""
+        deadline = time.monotonic() + _EXIT_GRACE_SECONDS
+        while self._workers:
+            left = max(0.0, deadline - time.monotonic())
+            if not select.select([self._child_ended], [], [], left)[0]:
+                break
+            os.read(self._child_ended, 4096)
+            self._reap()
+        self._workers.clear()
+        # Killing one makes its children ours. What runs as another user may stay.
+        deadline = time.monotonic() + _EXIT_GRACE_SECONDS
+        while self._end_strays() and time.monotonic() < deadline:
+            select.select([self._child_ended], [], [], 0.01)
+            self._reap()
 
     def _read(self) -> bool:
         """Reads what is there and carries out the whole messages of it; False at end of file."""
@@ -107,25 +132,54 @@ class Zygote:
                 raise ValueError(f"a fork takes {_DESCRIPTORS} descriptors, not {len(descriptors)}")
             world = World(request)
             pid = os.fork()
-        except (OSError, ValueError) as error:
-            self._send({"op": "refused", "id": request["id"], "error": str(error)})
+        except Exception as error:
+            # Whatever is wrong with one request: the next one finds this process alive.
+            text = str(error) or type(error).__name__
+            self._send({"op": "refused", "id": request["id"], "error": text})
         else:
             if pid == 0:
                 raise Forked(world, *descriptors)
+            self._workers.add(pid)
             self._send({"op": "forked", "id": request["id"], "pid": pid})
         for descriptor in descriptors:
             os.close(descriptor)
 
     def _report_exits(self) -> None:
+        ended = self._reap()
+        for pid, status in ended.items():
+            self._send({"op": "exited", "pid": pid, "status": status})
+        if ended:
+            self._end_strays()
+
+    def _reap(self) -> dict[int, int]:
+        """Children that ended: the workers among them, with their statuses."""
+        ended = {}
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
-                return
-            if pid == 0:
-                return
-            code = os.waitstatus_to_exitcode(status)
-            self._send({"op": "exited", "pid": pid, "status": code})
+                return ended
+            if found is None:
+                return ended
+            pid = found.si_pid
+            if pid in self._workers:
+                # Before it is waited for: until then its number is nobody else's.
+                _kill_group(pid)
+            _, status = os.waitpid(pid, 0)
+            if pid in self._workers:
+                self._workers.discard(pid)
+                ended[pid] = os.waitstatus_to_exitcode(status)
+
+    def _end_strays(self) -> bool:
+        """Kills children that are no workers; whether there were any."""
+        strays = _children() - self._workers
+        for pid in strays:
+            _kill_group(pid)
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except OSError:
+                continue  # it ended, or runs as another user: then it is not ours to end
+        return bool(strays)
 
     def _send(self, message: dict[str, Any]) -> None:
         data = json.dumps(message).encode()
@@ -134,6 +188,35 @@ class Zygote:
 
 class Forked(BaseException):
     """Raised in a forked child: it leaves the zygote's frames, which say nothing of a worker."""
+
+
+def _kill_group(leader: int) -> None:
+    try:
+        if os.getpgid(leader) == leader:
+            os.killpg(leader, signal.SIGKILL)
+    except OSError:
+        pass  # nobody in it is left, or may be killed by us
+
+
+def _children() -> set[int]:
+    """Processes whose parent this one is."""
+    me = os.getpid()
+    try:
+        with open(f"/proc/self/task/{me}/children") as file:
+            return {int(pid) for pid in file.read().split()}
+    except OSError:
+        pass  # not every kernel has it
+    found = set()
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat", "rb") as file:
+                    parent = file.read().rpartition(b")")[2].split()[1]
+            except OSError:
+                continue
+            if int(parent) == me:
+                found.add(int(entry))
+    return found
 
 
 class World:
@@ -180,12 +263,14 @@ def become_worker(world: World, worker_fd: int, stdout_fd: int, stderr_fd: int) 
     status = 1
     try:
         signal.set_wakeup_fd(-1)
+        os.setpgid(0, 0)
+        _core.adopt_orphans()
         for number in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         worker_fd = _arrange_descriptors(worker_fd, stdout_fd, stderr_fd)
         _arrange_world(world)
         gc.enable()
-        status = _core.worker_main(worker_fd, world.runtime_env)
+        status = _worker.exit_status(_core.worker_main(worker_fd, world.runtime_env))
         _run_exit_handlers()
     except BaseException:
         import traceback
@@ -216,8 +301,6 @@ def _arrange_descriptors(worker_fd: int, stdout_fd: int, stderr_fd: int) -> int:
             except OSError:
                 pass  # the one that listed the folder
     os.set_inheritable(worker_fd, False)
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     return worker_fd
 
 
@@ -268,13 +351,18 @@ def main() -> Callable[[], NoReturn]:
     except PermissionError:
         pass  # the daemon did it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _core.adopt_orphans()
+    # Before a module that is imported here takes the streams for its log.
+    _worker.print_by_lines()
     gc.freeze()
+    zygote = Zygote(daemon)
     try:
-        Zygote(daemon).serve()
+        zygote.serve()
     except (BrokenPipeError, ConnectionResetError):
         pass
     except Forked as forked:
         return functools.partial(become_worker, *forked.args)
+    zygote.end_workers()
     return functools.partial(os._exit, 0)
 
 

@@ -8,6 +8,8 @@ import types
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from . import _core
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -81,7 +83,17 @@ def normalized(value: object, what: str = "runtime_env") -> str | None:
         if not isinstance(name, str):
             raise TypeError(f"{what} must have names as its keys, not {name!r}")
     env = value if isinstance(value, RuntimeEnv) else RuntimeEnv(**value)
-    return env.to_json() if env else None
+    if not env:
+        return None
+    text = env.to_json()
+    if len(text) > _core.RUNTIME_ENV_BYTES_MAX:
+        largest = max(env, key=lambda field: len(json.dumps(env[field])))
+        raise ValueError(
+            f"{what} takes {len(text)} bytes as JSON, most of them in {largest!r}, and may take "
+            f"{_core.RUNTIME_ENV_BYTES_MAX}: put large values into a file, or pass them as "
+            f"arguments"
+        )
+    return text
 
 
 def merged(outer: str | None, inner: str | None) -> str | None:

@@ -90,6 +90,11 @@ def descendants(root: int | None = None) -> set[int]:
     return found
 
 
+def parent_of(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[1])
+
+
 def with_environment(name: str, value: str) -> set[int]:
     """Running processes that were started with this variable, or forked from such."""
     wanted = f"{name}={value}".encode()
@@ -129,6 +134,14 @@ def daemon_pid(of: int | None = None) -> int:
         if len(words) > 1 and Path(words[0]).name.startswith("hoplo") and words[1] == "daemon":
             return pid
     raise AssertionError(f"no daemon among {[(p, command_line(p)) for p in descendants(of)]}")
+
+
+def zygote_pid() -> int:
+    """The child of the daemon that is no worker; workers of a dead zygote are its children too."""
+    daemon = daemon_pid()
+    workers = {row["pid"] for row in listed("workers")}
+    (zygote,) = (pid for pid in descendants(daemon) - workers if parent_of(pid) == daemon)
+    return zygote
 
 
 # ------------------------------------------------------------------------------- the session

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 
 import pytest
 from conftest import eventually
@@ -222,3 +223,63 @@ def test_system_exit_ends_it_too():
     with pytest.raises(ActorDiedError):
         hoplo.get(counter.leave.remote("SystemExit"))
     eventually(lambda: not alive(pid))
+
+
+@pytest.mark.parametrize("kind", ["threads", "async"])
+def test_sigterm_killed_an_actor_under_the_calls_that_ran(gate, kind):
+    @hoplo.remote(max_concurrency=2)
+    class Threads:
+        def pid(self):
+            return os.getpid()
+
+        def work(self, number):
+            return gate.wait(number)
+
+    @hoplo.remote
+    class Async:
+        async def pid(self):
+            return os.getpid()
+
+        async def work(self, number):
+            import asyncio
+
+            return await asyncio.to_thread(gate.wait, number)
+
+    actor = (Threads if kind == "threads" else Async).remote()
+    pid = hoplo.get(actor.pid.remote())
+    running = [actor.work.remote(number) for number in range(2)]
+    eventually(lambda: gate.arrived() == 2)
+    os.kill(pid, signal.SIGTERM)
+    eventually(lambda: not catches(pid, signal.SIGTERM))
+    late = actor.pid.remote()
+    gate.open()
+    assert hoplo.get(running, timeout=30) == [0, 1]
+    with pytest.raises(ActorDiedError, match=r"(?s)exited with code 143.*SIGTERM"):
+        hoplo.get(late, timeout=30)
+
+
+def test_a_second_sigterm_does_not_wait(gate):
+    @hoplo.remote(max_concurrency=2)
+    class Threads:
+        def pid(self):
+            return os.getpid()
+
+        def work(self):
+            return gate.wait(1)
+
+    actor = Threads.remote()
+    pid = hoplo.get(actor.pid.remote())
+    running = actor.work.remote()
+    eventually(lambda: gate.arrived() == 1)
+    os.kill(pid, signal.SIGTERM)
+    eventually(lambda: not catches(pid, signal.SIGTERM))
+    os.kill(pid, signal.SIGTERM)
+    with pytest.raises(ActorDiedError, match="SIGTERM"):
+        hoplo.get(running, timeout=30)
+
+
+def catches(pid, number):
+    """Whether that process has a handler for the signal."""
+    with open(f"/proc/{pid}/status") as file:
+        (mask,) = (line.split()[1] for line in file if line.startswith("SigCgt:"))
+    return bool(int(mask, 16) >> (number - 1) & 1)

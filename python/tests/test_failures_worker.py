@@ -12,7 +12,7 @@ from conftest import eventually
 from processes import Notes, alive
 
 import hoplo
-from hoplo.exceptions import TaskError, WorkerCrashedError
+from hoplo.exceptions import ActorDiedError, TaskError, WorkerCrashedError
 
 NODE = {"num_cpus": 2}
 
@@ -262,3 +262,79 @@ def test_a_stream_starts_again_after_a_crash_and_repeats_nothing(tmp_path):
 
     assert [hoplo.get(ref) for ref in count.remote()] == list(range(6))
     assert len(notes.lines()) == 2
+
+
+# ------------------------------------------------------------------------------------ sys.exit
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("the text",), "sys.exit('the text')"),
+        ((3,), "sys.exit(3)"),
+        ((0,), "sys.exit(0)"),
+        ((), "sys.exit()"),
+    ],
+)
+def test_sys_exit_lost_its_text_and_was_retried(tmp_path, capfd, arguments, told):
+    notes = Notes(tmp_path / "runs")
+
+    @hoplo.remote
+    def leave():
+        notes.add(os.getpid())
+        sys.exit(*arguments)
+
+    with pytest.raises(WorkerCrashedError) as caught:
+        hoplo.get(leave.remote(), timeout=30)
+    assert f"leave called {told}" in str(caught.value)
+    assert "does not run again" in str(caught.value)
+    (pid,) = notes.pids()
+    assert f"pid {pid}" in str(caught.value)
+    eventually(lambda: not alive(pid), what="its worker has ended")
+    if arguments == ("the text",):
+        seen = []
+
+        def is_shown():
+            seen.append(capfd.readouterr().err)
+            return f"(leave pid={pid}) the text" in "".join(seen)
+
+        eventually(is_shown)
+
+
+def test_the_text_of_sys_exit_in_an_actor_is_in_its_obituary():
+    @hoplo.remote
+    class Leaver:
+        def leave(self):
+            sys.exit("no more work")
+
+    leaver = Leaver.remote()
+    with pytest.raises(ActorDiedError, match=r"(?s)exited with code 1.*no more work"):
+        hoplo.get(leaver.leave.remote(), timeout=30)
+
+
+def test_calls_queued_behind_sys_exit_run_elsewhere(tmp_path):
+    @hoplo.remote(max_retries=0)
+    def work(i):
+        if i == 20:
+            sys.exit("enough")
+        return i
+
+    refs = [work.remote(i) for i in range(200)]
+    for i, ref in enumerate(refs):
+        if i == 20:
+            with pytest.raises(WorkerCrashedError, match="enough"):
+                hoplo.get(ref)
+        else:
+            assert hoplo.get(ref) == i
+
+
+def test_a_stream_that_calls_sys_exit_ends_with_the_error():
+    @hoplo.remote(num_returns="streaming")
+    def numbers():
+        yield 1
+        sys.exit("that was all")
+
+    stream = numbers.remote()
+    assert hoplo.get(next(stream)) == 1
+    with pytest.raises(WorkerCrashedError, match="that was all"):
+        hoplo.get(next(stream))

@@ -147,3 +147,35 @@ def test_it_is_quiet_otherwise(told):
     hoplo.get([hoplo.remote(lambda: None).remote() for _ in range(20)])
     assert told.read().out == ""
     assert told.err == ""
+
+
+def test_a_line_without_an_end_was_glued_to_the_next_tasks(told):
+    @hoplo.remote(num_cpus=4)  # so that they take turns in one worker
+    def first():
+        print("of the first", end="")
+        sys.stderr.write("error of the first")
+        return os.getpid()
+
+    @hoplo.remote(num_cpus=4)
+    def second():
+        print("of the second")
+        return os.getpid()
+
+    pids = [hoplo.get(task.remote()) for task in (first, second, first, second)]
+    assert len(set(pids)) == 1
+    eventually(lambda: told.read().out.count("of the second\n") == 2)
+    lines = [line.partition(") ")[2] for line in told.out.splitlines()]
+    assert lines == ["of the first", "of the second"] * 2
+    lines = [line.partition(") ")[2] for line in told.err.splitlines()]
+    assert lines == ["error of the first"] * 2
+
+
+def test_what_a_method_prints_without_an_end_is_a_line(told):
+    @hoplo.remote
+    class Dots:
+        def dot(self):
+            print(".", end="")
+
+    dots = Dots.remote()
+    hoplo.get([dots.dot.remote() for _ in range(3)])
+    eventually(lambda: len(re.findall(r"\(Dots pid=\d+\) \.\n", told.read().out)) == 3)

@@ -189,3 +189,30 @@ def test_py_modules_of_a_zip(tmp_path):
         file.writestr("packed.py", "VALUE = 'zip'\n")
     there = imported.options(runtime_env={"py_modules": [path]})
     assert hoplo.get(there.remote("packed")) == "zip"
+
+
+# ------------------------------------------------------------------------------------ too large
+
+
+def test_an_environment_that_killed_the_zygote_is_refused_where_it_is_asked_for():
+    huge = {"env_vars": {"A": "x" * (2 << 20)}}
+    with pytest.raises(ValueError, match=r"runtime_env takes 20\d+ bytes.*'env_vars'.*262144"):
+        variables.options(runtime_env=huge)
+    with pytest.raises(ValueError, match="put large values into a file"):
+        Actor.options(runtime_env=huge)
+    assert hoplo.get(variables.remote("JOB")) == ["job"]
+
+
+def test_environments_that_are_too_large_together_are_refused_and_bystanders_are_not():
+    def large(name):
+        return {"env_vars": {name: "x" * (200 << 10)}}
+
+    @hoplo.remote(runtime_env=large("A"))
+    def outer():
+        assert len(os.environ["A"]) == 200 << 10
+        return hoplo.get(variables.options(runtime_env=large("B")).remote("B"))
+
+    with pytest.raises(ValueError, match="merged with that of the job and of the caller"):
+        hoplo.get(outer.remote())
+    bystanders = [variables.remote("JOB") for _ in range(10)]
+    assert hoplo.get(bystanders) == [["job"]] * 10

@@ -186,6 +186,7 @@ fn options(args: NodeArgs, head: bool, driver: Option<OwnedFd>) -> Result<Option
         resources: args.resources.unwrap_or_default(),
         object_store_memory: args.object_store_memory,
         zygote: zygote_command(&python),
+        descriptors_of_workers: None,
     })
 }
 

@@ -1,5 +1,8 @@
 //! Memory limits that the kernel keeps: a control group (version 2) for each worker with a limit.
 //!
+//! What a worker starts is born into its cage. The cage of a dead worker is emptied: who is left in it is killed
+//! (`cgroup.kill`, since Linux 5.14). A cage whose lease is over goes, and who is in it goes on without one.
+//!
 //! Where our own group cannot have children with the memory controller (most containers), there are no
 //! cages, and `memory` measures instead; it measures in a cage too, because what a worker had before it
 //! came in is not counted there.
@@ -16,6 +19,8 @@ pub(crate) struct Cages {
     /// The daemon's own group, if groups can be made in it.
     root: Option<PathBuf>,
     taken: BTreeMap<ProcessId, Cage>,
+    /// Of cages whose inmates were killed and may not have ended yet.
+    empty: Vec<PathBuf>,
 }
 
 #[derive(Debug)]
@@ -29,7 +34,7 @@ struct Cage {
 impl Cages {
     pub(crate) fn new(own_group: Option<PathBuf>) -> Self {
         let root = own_group.filter(|group| can_limit_children(group));
-        Self { root, taken: BTreeMap::new() }
+        Self { root, taken: BTreeMap::new(), empty: Vec::new() }
     }
 
     /// From now on the kernel kills the worker when it takes more.
@@ -56,7 +61,10 @@ impl Cages {
     pub(crate) fn autopsy(&mut self, worker: ProcessId) -> Option<u64> {
         let cage = self.taken.remove(&worker)?;
         let killed = cage.kills() > 0;
-        let _ = fs::remove_dir(&cage.folder);
+        // Older kernels have no such file: then the cage goes when its inmates have ended.
+        let _ = fs::write(cage.folder.join("cgroup.kill"), "1");
+        self.empty.push(cage.folder);
+        self.empty.retain(|folder| fs::remove_dir(folder).is_err() && folder.exists());
         killed.then_some(cage.limit)
     }
 }
@@ -71,7 +79,14 @@ impl Cage {
     }
 
     fn remove(&self, root: &Path) -> io::Result<()> {
-        fs::write(root.join("cgroup.procs"), self.pid.to_string())?;
+        let mut inmates = fs::read_to_string(self.folder.join("cgroup.procs")).unwrap_or_default();
+        if inmates.is_empty() {
+            inmates = self.pid.to_string();
+        }
+        for pid in inmates.lines() {
+            // One that has ended meanwhile is out of it.
+            let _ = fs::write(root.join("cgroup.procs"), pid);
+        }
         fs::remove_dir(&self.folder)
     }
 
@@ -125,6 +140,7 @@ mod tests {
         assert_eq!((read("memory.max"), read("cgroup.procs")), ("1000".into(), "4242".into()));
         fs::write(folder.join("memory.events"), "low 0\noom 1\noom_kill 1\n").unwrap();
         assert_eq!(cages.autopsy(worker), Some(1000));
+        assert_eq!(read("cgroup.kill"), "1");
         assert_eq!(cages.autopsy(worker), None);
     }
 

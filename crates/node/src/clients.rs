@@ -4,19 +4,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::time::Duration;
 
 use hoplo_base::ProcessId;
 use hoplo_base::limits::{
-    HELLO_BYTES_MAX, JOB_BYTES_MAX, NODE_MESSAGE_BYTES_MAX, PROCESSES_MAX, TOOL_MESSAGE_BYTES_MAX,
+    HELLO_BYTES_MAX, JOB_BYTES_MAX, NODE_MESSAGE_BYTES_MAX, TOOL_MESSAGE_BYTES_MAX,
 };
 use hoplo_core::node::{Event, Kind};
 use hoplo_shm::fds;
 use hoplo_wire::node::{ToClient, ToNode, decode, encode};
 
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Timer};
 use crate::journal;
 use crate::poll::Source;
 use crate::stream::{Filled, Stream};
+
+/// While there are neither descriptors nor memory for one more connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A peer that lets more than this pile up does not read.
 const UNSENT_BYTES_MAX: usize = 2 * NODE_MESSAGE_BYTES_MAX;
@@ -53,6 +57,13 @@ enum Peer {
     Process(ProcessId),
 }
 
+/// Says so to one that has no connection; it may not wait for it.
+fn send_away(socket: &OwnedFd, reason: String) {
+    let mut message = Vec::new();
+    encode(&ToClient::Refused { reason }, &mut message);
+    let _ = fds::send(socket, &message, &[]);
+}
+
 impl Daemon {
     /// The socket that the daemon was started with.
     pub(crate) fn add_master(&mut self, socket: OwnedFd) -> io::Result<()> {
@@ -84,24 +95,81 @@ impl Daemon {
     }
 
     pub(crate) fn accept(&mut self) {
+        use rustix::io::Errno;
         loop {
             let flags = rustix::net::SocketFlags::CLOEXEC;
-            let Ok(socket) = rustix::net::accept_with(&self.listener, flags) else { return };
-            let ours = rustix::process::getuid().as_raw();
-            match fds::peer_credentials(&socket) {
-                Ok(peer)
-                    if peer.uid == ours && self.connections.by_number.len() < PROCESSES_MAX =>
-                {
-                    let peer = Peer::Stranger { pid: peer.pid };
-                    if let Err(error) = self.connect(socket, peer) {
-                        journal::log(format_args!("a connection was lost: {error}"));
+            match rustix::net::accept_with(&self.listener, flags) {
+                Ok(socket) => {
+                    self.descriptors.is_well();
+                    self.admit(socket);
+                }
+                Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
+                Err(error) => {
+                    if !self.turn_away(error) {
+                        return self.pause_accepting();
                     }
                 }
-                Ok(_) | Err(_) => {
-                    self.violations += 1;
-                    journal::log("a connection was refused: another user's, or too many");
-                }
             }
+        }
+    }
+
+    fn admit(&mut self, socket: OwnedFd) {
+        let ours = rustix::process::getuid().as_raw();
+        let Some(peer) = fds::peer_credentials(&socket).ok().filter(|peer| peer.uid == ours) else {
+            self.violations += 1;
+            return journal::log("a connection was refused: another user's");
+        };
+        if self.connections.by_number.len() >= self.descriptors.processes_max() {
+            self.violations += 1;
+            if self.descriptors.is_news() {
+                journal::log(format_args!("connections are refused: {}", self.no_room()));
+            }
+            send_away(&socket, self.no_room());
+        } else if let Err(error) = self.connect(socket, Peer::Stranger { pid: peer.pid }) {
+            journal::log(format_args!("a connection was lost: {error}"));
+        }
+    }
+
+    fn no_room(&self) -> String {
+        format!(
+            "the node has {} connections, and its limit of {} open files allows no more: end some \
+             processes, or start the node with a higher limit (ulimit -n)",
+            self.connections.by_number.len(),
+            self.descriptors.limit
+        )
+    }
+
+    /// Tells the next one at the listener that there are no descriptors; false if not even that is
+    /// possible, or nobody is there.
+    fn turn_away(&mut self, why: rustix::io::Errno) -> bool {
+        let may = self.descriptors.spend();
+        if self.descriptors.is_news() {
+            journal::log(format_args!("connections are refused: {why}"));
+        }
+        if !may {
+            self.descriptors.save();
+            return false;
+        }
+        let flags = rustix::net::SocketFlags::CLOEXEC;
+        let next = rustix::net::accept_with(&self.listener, flags);
+        let came = next.is_ok();
+        if let Ok(socket) = next {
+            send_away(&socket, self.no_room());
+        }
+        self.descriptors.save();
+        came
+    }
+
+    /// Who connects waits in the kernel's queue for a while.
+    fn pause_accepting(&mut self) {
+        self.poller.remove(&self.listener);
+        self.after(ACCEPT_PAUSE, Timer::Accept);
+    }
+
+    pub(crate) fn resume_accepting(&mut self) {
+        if let Err(error) = self.poller.add(&self.listener, Source::Listener) {
+            journal::log(format_args!("connections are not accepted yet: {error}"));
+            self.after(ACCEPT_PAUSE, Timer::Accept);
         }
     }
 

@@ -28,8 +28,10 @@ use hoplo_core::objects;
 use hoplo_folders::{Base, FolderError, HeadError, Session, SessionDir};
 
 use crate::cage::Cages;
+use crate::children::{self, Families};
 use crate::clients::Connections;
 use crate::control::Control;
+use crate::descriptors::Descriptors;
 use crate::jobs::Output;
 use crate::journal;
 use crate::options::Options;
@@ -73,6 +75,13 @@ pub struct Daemon {
     pub(crate) violations: u64,
     pub(crate) timers: BTreeSet<(Instant, Timer)>,
     pub(crate) stopped: bool,
+    pub(crate) descriptors: Descriptors,
+    /// Whose children processes are, and when that was looked at.
+    pub(crate) families: Option<(Instant, Families)>,
+    /// Processes whose parents end become our children.
+    pub(crate) adopts: bool,
+    /// Children that this process had before.
+    pub(crate) not_ours: BTreeSet<u32>,
     /// The control store is for the next head to go on with.
     stays: bool,
 }
@@ -83,6 +92,10 @@ pub(crate) enum Timer {
     /// What its workers printed is to be sent.
     Output(JobId),
     Query(u64),
+    /// Connections are accepted again.
+    Accept,
+    /// Processes that were killed may have left others behind.
+    Orphans,
 }
 
 /// The daemon could not start.
@@ -142,6 +155,7 @@ impl Daemon {
         }
         let now = clock();
         let random = random_u64()?;
+        let descriptors = Descriptors::new()?;
         let config = Config {
             node: NodeId(random),
             boot: (random >> 40) as u32,
@@ -150,6 +164,7 @@ impl Daemon {
             session_dir: session.path().display().to_string(),
             keeps_rows: control.kept().is_some(),
             slots_resting: hoplo_base::limits::SLOTS_RESTING,
+            processes_max: descriptors.processes_max(),
         };
         let mut daemon = Self {
             now,
@@ -163,7 +178,7 @@ impl Daemon {
             signals: None,
             scratch: vec![0; 128 * 1024],
             connections: Connections::default(),
-            zygote: Zygote::new(options.zygote),
+            zygote: Zygote::new(options.zygote, options.descriptors_of_workers),
             workers: BTreeMap::new(),
             lives: BTreeMap::new(),
             outputs: BTreeMap::new(),
@@ -174,6 +189,10 @@ impl Daemon {
             violations: 0,
             timers: BTreeSet::new(),
             stopped: false,
+            descriptors,
+            families: None,
+            adopts: false,
+            not_ours: BTreeSet::new(),
             stays: false,
         };
         daemon.node.tell_time(micros());
@@ -201,10 +220,22 @@ impl Daemon {
         Ok(())
     }
 
+    /// Whatever workers started ends with the daemon at the latest. What becomes a child of this process from
+    /// now on is taken for such, but not in the first process of a container: all orphans are its children.
+    pub fn adopt_orphans(&mut self) -> io::Result<()> {
+        children::adopt_orphans()?;
+        let me = std::process::id();
+        self.adopts = me != 1;
+        self.not_ours = Families::look().children(me).into_iter().collect();
+        Ok(())
+    }
+
     /// Until somebody stops it, or its master leaves.
     pub fn run(mut self) {
-        self.zygote.start(&self.poller);
-        self.fail_forks();
+        if let Err(error) = self.zygote.start(&self.poller) {
+            // The first task tries again, and hears why.
+            journal::log(format_args!("the zygote does not start: {error}"));
+        }
         while !self.stopped {
             self.turn();
         }
@@ -276,6 +307,8 @@ impl Daemon {
             match timer {
                 Timer::Output(job) => self.send_output(job),
                 Timer::Query(query) => self.finish_query(query),
+                Timer::Accept => self.resume_accepting(),
+                Timer::Orphans => self.end_orphans(),
             }
         }
         self.control.on_time(self.now);
@@ -334,6 +367,9 @@ impl Daemon {
             }
         }
         self.zygote.stop();
+        if self.adopts {
+            children::end_all_in_time(&self.not_ours);
+        }
         drop(self.listener);
         if let Err(refusal) = self.control.close() {
             journal::log(format_args!("the control store was not closed: {refusal}"));

@@ -2,7 +2,7 @@
 
 use hoplo_core::node::{Effect, Event, Kind};
 use hoplo_wire::node::ToClient;
-use rustix::process::{Pid, Signal};
+use rustix::process::Pid;
 
 use crate::daemon::Daemon;
 use crate::{journal, machine};
@@ -25,13 +25,9 @@ impl Daemon {
             Effect::Watch { process, pid } => self.watch(process, pid),
             Effect::Kill { process, pid } => self.kill(process, pid),
             Effect::Examine { process } => self.examine(process),
-            Effect::Bury { process, kind, pid } => {
+            Effect::Bury { process, kind, pid: _ } => {
                 if kind != Kind::Tool {
                     self.store.bury(process.slot() as u16);
-                }
-                if let (Kind::Worker, Some(pid)) = (kind, known(pid)) {
-                    // What it started and left behind in its own group.
-                    let _ = rustix::process::kill_process_group(pid, Signal::KILL);
                 }
                 self.workers.remove(&process);
                 self.lives.remove(&process);
@@ -72,10 +68,10 @@ impl Daemon {
             }
             Effect::Measure { processes } => {
                 let memory = machine::memory();
-                let used = processes.into_iter();
-                let used = used.filter_map(|(id, pid)| Some((id, machine::own_bytes(pid)?)));
+                let used = processes.into_iter().map(|(id, pid)| (id, self.family_bytes(pid)));
+                let used = used.collect();
                 let (total, available) = (memory.total, memory.available);
-                self.answer(Event::Measured { total, available, used: used.collect() });
+                self.answer(Event::Measured { total, available, used });
             }
             Effect::Confine { process, pid, limit_bytes } => {
                 self.cages.confine(process, pid, limit_bytes);

@@ -3,9 +3,11 @@
 //! Start reading at `daemon`. [`run`] is `hoplo daemon`: the daemon with a process of its own.
 
 mod cage;
+mod children;
 mod clients;
 mod control;
 mod daemon;
+mod descriptors;
 mod effects;
 mod jobs;
 mod journal;
@@ -50,9 +52,11 @@ pub fn run(options: Options, place: Place) -> ExitCode {
         // Ctrl-C in the driver's terminal is not for us. Fails if we lead a session already.
         let _ = rustix::process::setsid();
     }
+    let options = Options { descriptors_of_workers: descriptors::raise_limit(), ..options };
     let prepared = Daemon::new(options).map_err(|error| in_words(&error)).and_then(|mut daemon| {
         journal::open(daemon.session_dir());
         listen_to_signals(&mut daemon)
+            .and_then(|()| daemon.adopt_orphans())
             .map_err(|error| format!("the node daemon cannot start: {error}"))?;
         let _ = std::env::set_current_dir("/");
         Ok(daemon)

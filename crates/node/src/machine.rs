@@ -48,6 +48,15 @@ pub(crate) fn own_bytes(pid: u32) -> Option<u64> {
     parse_statm(&fs::read_to_string(format!("/proc/{pid}/statm")).ok()?)
 }
 
+/// What such bytes of several processes come to when those that they share (after a fork) are counted once.
+pub(crate) fn own_bytes_together(pids: &[u32]) -> u64 {
+    let bytes = |pid: &u32| -> Option<u64> {
+        let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok();
+        rollup.and_then(|rollup| kib_line(&rollup, "Pss_Anon:")).or_else(|| own_bytes(*pid))
+    };
+    pids.iter().filter_map(bytes).sum()
+}
+
 /// Our group in the unified hierarchy.
 pub(crate) fn cgroup2() -> Option<PathBuf> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -78,12 +87,15 @@ fn stat_line(stat: &str, name: &str) -> u64 {
 }
 
 fn parse_meminfo(info: &str) -> Option<Memory> {
-    let bytes = |name: &str| -> Option<u64> {
-        let line = info.lines().find_map(|line| line.strip_prefix(name))?;
-        let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-        Some(kib * 1024)
-    };
+    let bytes = |name: &str| kib_line(info, name);
     Some(Memory { total: bytes("MemTotal:")?, available: bytes("MemAvailable:")? })
+}
+
+/// The bytes of a line such as `MemTotal:  24683000 kB`.
+fn kib_line(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
 }
 
 fn parse_statm(statm: &str) -> Option<u64> {
@@ -107,6 +119,7 @@ mod tests {
         assert_eq!(parse_statm("100 30 10 1 0 5 0"), Some(20 * page));
         assert_eq!(parse_statm("100 30"), None);
         assert!(own_bytes(std::process::id()).is_some_and(|bytes| bytes > 0));
+        assert!(own_bytes_together(&[std::process::id()]) > 0);
         assert!(super::memory().total > 0 && cpus() > 0);
     }
 }

@@ -39,6 +39,8 @@ pub struct Options {
     pub object_store_memory: Option<u64>,
     /// The zygote's program and arguments; the number of its descriptor is appended.
     pub zygote: Vec<String>,
+    /// The soft limit on open files that workers get, if not the daemon's own.
+    pub descriptors_of_workers: Option<u64>,
 }
 
 impl Default for Options {
@@ -55,6 +57,7 @@ impl Default for Options {
             resources: BTreeMap::new(),
             object_store_memory: None,
             zygote: zygote_command(Path::new("python3")),
+            descriptors_of_workers: None,
         }
     }
 }

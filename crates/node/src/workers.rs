@@ -1,7 +1,10 @@
 //! Worker processes as the kernel and the zygote show them: forks, pipes, ends.
 
+use std::collections::BTreeSet;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::time::Duration;
 
 use hoplo_base::{JobId, ProcessId};
 use hoplo_core::node::Event;
@@ -9,12 +12,19 @@ use hoplo_shm::fds;
 use hoplo_wire::node::{DeathCause, JobConfig, RuntimeEnv};
 use rustix::process::{PidfdFlags, Signal};
 
-use crate::daemon::Daemon;
+use crate::children::{self, Families};
+use crate::daemon::{Daemon, Timer};
 use crate::effects::known;
-use crate::journal;
 use crate::output::{LastLines, Pipe, Printer};
 use crate::poll::Source;
-use crate::zygote::FromZygote;
+use crate::zygote::{FromZygote, Lost};
+use crate::{journal, machine};
+
+/// Until those that were killed, and what they left behind, are looked for again.
+const ORPHAN_LOOKS: Duration = Duration::from_millis(20);
+
+/// To look at every process of the machine takes milliseconds.
+const FAMILY_PERIOD: Duration = Duration::from_secs(1);
 
 /// What workers print.
 #[derive(Debug)]
@@ -32,8 +42,7 @@ impl WorkerSide {
 
 impl Daemon {
     pub(crate) fn fork(&mut self, process: ProcessId, config: &JobConfig, env: &RuntimeEnv) {
-        if let Err(error) = self.try_fork(process, config, env) {
-            let reason = format!("no descriptors for a worker: {error}");
+        if let Err(reason) = self.try_fork(process, config, env) {
             self.answer(Event::ForkFailed { process, reason });
         }
     }
@@ -43,12 +52,14 @@ impl Daemon {
         id: ProcessId,
         config: &JobConfig,
         env: &RuntimeEnv,
-    ) -> std::io::Result<()> {
+    ) -> Result<(), String> {
+        let text = |error: io::Error| format!("no descriptors for a worker: {error}");
         let cloexec = rustix::pipe::PipeFlags::CLOEXEC;
-        let (ours, theirs) = fds::socketpair()?;
-        let (stdout, stdout_end) = rustix::pipe::pipe_with(cloexec)?;
-        let (stderr, stderr_end) = rustix::pipe::pipe_with(cloexec)?;
-        self.connect_worker(ours, id)?;
+        let pipe = || rustix::pipe::pipe_with(cloexec).map_err(|error| text(error.into()));
+        let (ours, theirs) = fds::socketpair().map_err(text)?;
+        let (stdout, stdout_end) = pipe()?;
+        let (stderr, stderr_end) = pipe()?;
+        self.connect_worker(ours, id).map_err(text)?;
         let mut pipes = [(stdout, false), (stderr, true)].map(|(fd, stderr)| {
             let pipe = Pipe::new(fd).ok()?;
             let source = Source::Output { slot: id.slot() as u16, stderr };
@@ -62,12 +73,7 @@ impl Daemon {
         };
         self.workers.insert(id, worker);
         let fds: Rc<[OwnedFd]> = vec![theirs, stdout_end, stderr_end].into();
-        self.zygote.fork(id.0, config, env, fds);
-        if !self.zygote.is_running() {
-            self.zygote.start(&self.poller);
-        }
-        self.tell_failed_forks();
-        Ok(())
+        self.zygote.fork(&self.poller, id.0, config, env, fds)
     }
 
     pub(crate) fn on_zygote(&mut self) {
@@ -75,6 +81,8 @@ impl Daemon {
         let said = self.zygote.read(&mut scratch);
         if said.is_none() {
             journal::log(self.zygote.bury(&self.poller, &mut scratch));
+            self.lose_forks();
+            self.end_orphans();
         }
         self.scratch = scratch;
         for message in said.unwrap_or_default() {
@@ -88,7 +96,6 @@ impl Daemon {
                 FromZygote::Exited { pid, status } => self.on_exited(pid, status),
             }
         }
-        self.fail_forks();
     }
 
     pub(crate) fn on_zygote_output(&mut self) {
@@ -98,16 +105,13 @@ impl Daemon {
         }
     }
 
-    /// What the zygote gave up.
-    pub(crate) fn fail_forks(&mut self) {
-        for (id, reason) in self.zygote.take_failed() {
-            self.handle(Event::ForkFailed { process: ProcessId(id), reason });
-        }
-    }
-
-    fn tell_failed_forks(&mut self) {
-        for (id, reason) in self.zygote.take_failed() {
-            self.answer(Event::ForkFailed { process: ProcessId(id), reason });
+    /// What a dead zygote did not do.
+    fn lose_forks(&mut self) {
+        for lost in self.zygote.take_lost() {
+            self.handle(match lost {
+                Lost::Failed { id, reason } => Event::ForkFailed { process: ProcessId(id), reason },
+                Lost::Undone { id } => Event::ForkUndone { process: ProcessId(id) },
+            });
         }
     }
 
@@ -157,9 +161,43 @@ impl Daemon {
         if let Some(life) = self.lives.remove(&process) {
             self.poller.remove(&life);
         }
+        let pid = self.node.process(process).filter(|it| it.is_worker()).map(|it| it.pid());
+        // It is our own child when its zygote is dead.
+        let status = pid.and_then(children::reap);
         let status_follows = self.zygote.is_running();
         self.read_to_the_end(process);
-        self.handle(Event::Ended { process, status_follows });
+        self.handle(match status {
+            Some(status) => Event::Exited { process, status },
+            None => Event::Ended { process, status_follows },
+        });
+        self.end_orphans();
+    }
+
+    /// What dead workers left behind whose zygote is dead as well: the next one does not know of it.
+    pub(crate) fn end_orphans(&mut self) {
+        if !self.adopts || !self.zygote.has_died() {
+            return;
+        }
+        let live = self.node.processes().filter(|process| !process.stage.is_dead());
+        let mut kept: BTreeSet<u32> = live.map(|process| process.pid()).collect();
+        kept.extend(self.zygote.pid());
+        kept.extend(&self.not_ours);
+        if children::end_all_but(&kept) {
+            self.after(ORPHAN_LOOKS, Timer::Orphans);
+        }
+    }
+
+    /// Bytes of memory that a process and all that it started use.
+    pub(crate) fn family_bytes(&mut self, pid: u32) -> u64 {
+        let known = self.families.take();
+        let fresh = known.filter(|(at, _)| self.now.since(*at) < FAMILY_PERIOD);
+        let (at, families) = fresh.unwrap_or_else(|| (self.now, Families::look()));
+        let family = families.of(pid);
+        self.families = Some((at, families));
+        match family.as_slice() {
+            [_] => machine::own_bytes(pid).unwrap_or(0),
+            family => machine::own_bytes_together(family),
+        }
     }
 
     pub(crate) fn on_output(&mut self, slot: u16, stderr: bool) {

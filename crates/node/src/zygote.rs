@@ -1,23 +1,31 @@
 //! The zygote process: a Python that has imported what workers need, and forks them.
 //!
-//! It is started with the daemon and again when it dies; forks that wait are sent to the next one.
-//! After [`DEATHS_MAX`] deaths without a single fork between them, what waits fails with what
-//! the zygote printed last; the next fork that is asked for starts another one.
+//! It is started with the daemon, again when it dies, and after [`DEATHS_MAX`] deaths without a single
+//! fork between them only when a fork is asked for.
+//!
+//! # Invariants
+//! - ZYGOTE-1: the descriptors of a worker go to one zygote only. One that died may have forked the
+//!   worker and not said so; a second worker with the same socket would speak over the first one.
+//! - ZYGOTE-2: of the forks that a dead zygote did not answer, the first one failed, since it was
+//!   served when the zygote died. The others were not begun: they are asked for again, before it is.
 //!
 //! The messages are described in `python/hoplo/_zygote.py`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 
+use hoplo_base::limits::ZYGOTE_MESSAGE_BYTES_MAX;
+use hoplo_core::node::size;
 use hoplo_shm::fds;
 use hoplo_wire::node::{JobConfig, RuntimeEnv};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
+use crate::descriptors::lower_limit_of;
 use crate::poll::{Poller, Source};
 use crate::stream::{Filled, Stream};
 
@@ -27,14 +35,13 @@ const DEATHS_MAX: u32 = 3;
 /// Last lines of its output for the reason of a failure.
 const LAST_LINES: usize = 12;
 
-const MESSAGE_BYTES_MAX: usize = 1 << 20;
-
-/// The order to make one worker.
-#[derive(Clone, Debug)]
-pub(crate) struct Fork {
-    pub(crate) json: Vec<u8>,
-    /// The worker's socket, its stdout and its stderr.
-    pub(crate) fds: Rc<[OwnedFd]>,
+/// A fork that no zygote will answer any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// Nobody began it.
+    Undone { id: u64 },
+    /// The zygote died of it, for all we know.
+    Failed { id: u64, reason: String },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -68,12 +75,16 @@ pub(crate) struct Zygote {
     command: Vec<String>,
     /// Where the daemon was started: relative entries of PYTHONPATH begin there.
     folder: PathBuf,
+    /// Soft limit on its open files, and its workers'.
+    descriptors: Option<u64>,
     running: Option<Running>,
-    /// Forks that were asked for and not answered.
-    waiting: BTreeMap<u64, Fork>,
+    /// Forks that the running zygote was asked for and did not answer.
+    asked: BTreeSet<u64>,
+    lost: Vec<Lost>,
     /// Modules that were asked for, for the next zygote as well.
     modules: Vec<String>,
     deaths: u32,
+    has_died: bool,
     last_lines: Vec<String>,
 }
 
@@ -90,14 +101,17 @@ struct Running {
 
 impl Zygote {
     /// `command` gets the number of its descriptor as last argument.
-    pub(crate) fn new(command: Vec<String>) -> Self {
+    pub(crate) fn new(command: Vec<String>, descriptors: Option<u64>) -> Self {
         Self {
             command,
+            descriptors,
             folder: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
             running: None,
-            waiting: BTreeMap::new(),
+            asked: BTreeSet::new(),
+            lost: Vec::new(),
             modules: Vec::new(),
             deaths: 0,
+            has_died: false,
             last_lines: Vec::new(),
         }
     }
@@ -106,48 +120,51 @@ impl Zygote {
         self.running.as_ref().map(|running| running.child.id())
     }
 
-    /// Starts it unless it runs; failures come out of `take_failed`.
-    pub(crate) fn start(&mut self, poller: &Poller) {
-        if self.running.is_some() {
-            return;
-        }
-        match spawn(&self.command, &self.folder, poller) {
-            Ok(running) => {
-                self.running = Some(running);
-                let modules = std::mem::take(&mut self.modules);
-                self.preload(modules);
-                for (_, fork) in self.waiting.clone() {
-                    self.push(Some(&fork.fds), &fork.json);
-                }
+    /// Starts it unless it runs.
+    pub(crate) fn start(&mut self, poller: &Poller) -> io::Result<()> {
+        if self.running.is_none() {
+            let running = spawn(&self.command, &self.folder, poller)?;
+            if self.descriptors.is_some() {
+                lower_limit_of(running.child.id(), self.descriptors);
             }
-            Err(error) => {
-                self.deaths = DEATHS_MAX;
-                self.last_lines = vec![format!("{}: {error}", self.command.join(" "))];
-            }
+            self.running = Some(running);
+            let modules = std::mem::take(&mut self.modules);
+            self.preload(modules);
         }
+        Ok(())
     }
 
+    /// Asks for one worker: `fds` are its socket, its stdout and its stderr.
     pub(crate) fn fork(
         &mut self,
+        poller: &Poller,
         id: u64,
         config: &JobConfig,
         env: &RuntimeEnv,
         fds: Rc<[OwnedFd]>,
-    ) {
+    ) -> Result<(), String> {
         let argv0 = config.entrypoint.split_whitespace().next().unwrap_or("");
-        let message = ToZygote::Fork {
+        let json = encode(&ToZygote::Fork {
             id,
             env: BTreeMap::new(),
             cwd: &config.cwd,
             sys_path: &config.sys_path,
             argv0,
             runtime_env: env,
-        };
-        let fork = Fork { json: encode(&message), fds };
-        if self.running.is_some() {
-            self.push(Some(&fork.fds), &fork.json);
+        });
+        if json.len() > ZYGOTE_MESSAGE_BYTES_MAX {
+            return Err(format!(
+                "what its worker is to find (runtime_env, sys.path, folder) takes {}, and may take {}: \
+                 make sys.path shorter, or put large variables into a file",
+                size(json.len() as u64),
+                size(ZYGOTE_MESSAGE_BYTES_MAX as u64)
+            ));
         }
-        self.waiting.insert(id, fork);
+        let started = self.start(poller);
+        started.map_err(|error| format!("{}: {error}", self.command.join(" ")))?;
+        self.push(Some(fds), &json);
+        self.asked.insert(id);
+        Ok(())
     }
 
     pub(crate) fn preload(&mut self, modules: Vec<String>) {
@@ -185,7 +202,7 @@ impl Zygote {
         }
         for message in &said {
             if let FromZygote::Forked { id, .. } | FromZygote::Refused { id, .. } = message {
-                self.waiting.remove(id);
+                self.asked.remove(id);
                 self.deaths = 0;
             }
         }
@@ -225,26 +242,36 @@ impl Zygote {
         let status = running.child.wait();
         let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
         self.deaths += 1;
-        let text = format!("the zygote died ({status}, {} in a row)", self.deaths);
-        if self.deaths < DEATHS_MAX {
-            self.start(poller);
+        self.has_died = true;
+        let mut unanswered = std::mem::take(&mut self.asked).into_iter();
+        let first = unanswered.next();
+        self.lost.extend(unanswered.map(|id| Lost::Undone { id }));
+        if let Some(id) = first {
+            let lines = std::mem::take(&mut self.last_lines).join("\n");
+            let command = self.command.join(" ");
+            let reason = format!("workers cannot be forked: {command} ended ({status})\n{lines}");
+            self.lost.push(Lost::Failed { id, reason });
+        }
+        let mut text = format!("the zygote died ({status}, {} in a row)", self.deaths);
+        if self.deaths < DEATHS_MAX
+            && let Err(error) = self.start(poller)
+        {
+            text.push_str(&format!("; the next one does not start: {error}"));
         }
         text
     }
 
-    /// Forks that will not happen, and why.
-    pub(crate) fn take_failed(&mut self) -> Vec<(u64, String)> {
-        if self.running.is_some() || self.deaths < DEATHS_MAX {
-            return Vec::new();
-        }
-        let command = self.command.join(" ");
-        let reason =
-            format!("workers cannot be forked: {command} ended\n{}", self.last_lines.join("\n"));
-        let waiting = std::mem::take(&mut self.waiting);
-        waiting.into_keys().map(|id| (id, reason.clone())).collect()
+    /// Forks that dead zygotes did not answer; the one that failed comes last (ZYGOTE-2).
+    pub(crate) fn take_lost(&mut self) -> Vec<Lost> {
+        std::mem::take(&mut self.lost)
     }
 
-    /// Whether a fork that is asked for now needs `start` first.
+    /// Whether one did: then there may be workers that no zygote waits for.
+    pub(crate) fn has_died(&self) -> bool {
+        self.has_died
+    }
+
+    /// Whether it will tell how the workers that it forked end.
     pub(crate) fn is_running(&self) -> bool {
         self.running.is_some()
     }
@@ -258,9 +285,9 @@ impl Zygote {
         }
     }
 
-    fn push(&mut self, fds: Option<&Rc<[OwnedFd]>>, json: &[u8]) {
+    fn push(&mut self, fds: Option<Rc<[OwnedFd]>>, json: &[u8]) {
         let running = self.running.as_mut().expect("the caller looked");
-        running.stream.push(fds.cloned(), |out| {
+        running.stream.push(fds, |out| {
             out.extend_from_slice(&(json.len() as u32).to_le_bytes());
             out.extend_from_slice(json);
         });
@@ -287,7 +314,7 @@ fn spawn(command: &[String], folder: &Path, poller: &Poller) -> io::Result<Runni
         .stderr(Stdio::from(print))
         .spawn()?;
     rustix::io::ioctl_fionbio(&output, true)?;
-    let stream = Stream::new(ours, MESSAGE_BYTES_MAX)?;
+    let stream = Stream::new(ours, ZYGOTE_MESSAGE_BYTES_MAX)?;
     poller.add(&stream, Source::Zygote)?;
     poller.add(&output, Source::ZygoteOutput)?;
     let pid = Pid::from_raw(child.id().cast_signed());
@@ -324,5 +351,49 @@ mod tests {
             serde_json::from_str(r#"{"op":"exited","pid":4242,"status":-9}"#).unwrap();
         assert_eq!(exited, FromZygote::Exited { pid: 4242, status: -9 });
         assert!(serde_json::from_str::<FromZygote>(r#"{"op":"boom"}"#).is_err());
+    }
+
+    /// A zygote that reads for ever and answers nothing.
+    fn mute() -> (Zygote, Poller) {
+        let command = ["/bin/sh", "-c", "exec sleep 1000"].map(str::to_string);
+        let (mut zygote, poller) =
+            (Zygote::new(command.to_vec(), Some(512)), Poller::new().unwrap());
+        zygote.start(&poller).unwrap();
+        (zygote, poller)
+    }
+
+    fn fds() -> Rc<[OwnedFd]> {
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        vec![read, write].into()
+    }
+
+    #[test]
+    fn a_dead_zygotes_descriptors_went_to_the_next_one_as_well() {
+        let (mut zygote, poller) = mute();
+        let (config, env) = (JobConfig::default(), RuntimeEnv::default());
+        for id in 1..=3 {
+            zygote.fork(&poller, id, &config, &env, fds()).unwrap();
+        }
+        let text = zygote.bury(&poller, &mut [0; 64]);
+        assert!(text.contains("1 in a row"), "{text}");
+        assert!(zygote.is_running() && zygote.asked.is_empty());
+        let lost = zygote.take_lost();
+        assert_eq!(lost[..2], [Lost::Undone { id: 2 }, Lost::Undone { id: 3 }]);
+        assert!(
+            matches!(&lost[2], Lost::Failed { id: 1, reason } if reason.contains("sleep 1000"))
+        );
+        assert_eq!(zygote.take_lost(), []);
+        zygote.stop();
+    }
+
+    #[test]
+    fn a_fork_with_too_large_an_environment_killed_the_zygote() {
+        let (mut zygote, poller) = mute();
+        let mut env = RuntimeEnv::default();
+        env.env_vars.insert("A".to_string(), "x".repeat(ZYGOTE_MESSAGE_BYTES_MAX));
+        let refused = zygote.fork(&poller, 1, &JobConfig::default(), &env, fds()).unwrap_err();
+        assert!(refused.contains("1.0 MiB"), "{refused}");
+        assert!(zygote.asked.is_empty());
+        zygote.stop();
     }
 }

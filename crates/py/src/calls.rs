@@ -32,6 +32,7 @@ use crate::context::{self, Running};
 use crate::errors;
 use crate::get;
 use crate::leaving;
+use crate::lines;
 use crate::python::Import;
 use crate::session::Session;
 use crate::values::{self, Encoded};
@@ -72,7 +73,7 @@ pub(crate) enum After {
     GoOn,
     /// The actor left by `exit_actor`, or by `sys.exit(0)`.
     ActorExit,
-    /// `sys.exit`: the process ends without a reply, as if it had crashed.
+    /// `sys.exit`: the process ends. A task has replied; calls of an actor get no reply, as if it had crashed.
     Exit(i32),
 }
 
@@ -170,6 +171,7 @@ impl Invocation {
     pub(crate) fn run(&self, py: Python<'_>, function: &Bound<'_, PyAny>) -> After {
         self.start_clock();
         let result = self.try_run(py, function);
+        lines::end(py);
         if !self.session.is_ours() {
             // A child that the function forked came back from it: it has nobody to reply to.
             return After::Exit(i32::from(result.is_err()));
@@ -446,13 +448,15 @@ impl Invocation {
             return self.end_with_the_actor(py, LEFT);
         }
         if error.is_instance_of::<pyo3::exceptions::PySystemExit>(py) {
-            return match exit_status(py, &error) {
-                0 if is_actor => {
-                    leaving::leave_soon();
-                    self.end_with_the_actor(py, "left by sys.exit()")
-                }
-                status => After::Exit(status),
-            };
+            let status = exit_status(py, &error);
+            print_exit_text(py, &error);
+            if !is_actor {
+                self.end_by_exit(py, &error);
+            } else if status == 0 {
+                leaving::leave_soon();
+                return self.end_with_the_actor(py, "left by sys.exit()");
+            }
+            return After::Exit(status);
         }
         let flags = if self.is_retryable(py, &error) { REPLY_RETRYABLE } else { 0 };
         let mut contains = Vec::new();
@@ -481,6 +485,21 @@ impl Invocation {
         self.retire();
         self.end_failed(py, actor_left(how), Vec::new(), 0);
         After::ActorExit
+    }
+
+    /// Its code wants the process to end, and would want it again: the task has failed.
+    fn end_by_exit(&self, py: Python<'_>, error: &PyErr) {
+        let code = error.value(py).getattr(intern!(py, "code")).ok();
+        let code = code.filter(|code| !code.is_none());
+        let code = code.and_then(|code| code.repr().ok()).map(|text| text.to_string());
+        let text = format!(
+            "{} called sys.exit({}), which ended its worker (pid {}); the task does not run again",
+            self.name,
+            code.unwrap_or_default(),
+            std::process::id()
+        );
+        self.retire();
+        self.end_failed(py, Failure::new(FailureKind::WorkerCrashed, text), Vec::new(), 0);
     }
 
     fn is_retryable(&self, py: Python<'_>, error: &PyErr) -> bool {
@@ -569,6 +588,23 @@ pub(crate) fn is_actor_exit(py: Python<'_>, error: &PyErr) -> bool {
 
 fn is_named(py: Python<'_>, error: &PyErr, kind: &Import) -> bool {
     kind.get(py).is_ok_and(|kind| error.value(py).is_instance(kind).unwrap_or(false))
+}
+
+/// As Python does at the end of a program: the text of `sys.exit("text")` goes to the standard error.
+fn print_exit_text(py: Python<'_>, error: &PyErr) {
+    let Ok(code) = error.value(py).getattr(intern!(py, "code")) else { return };
+    if code.is_none() || code.extract::<i32>().is_ok() {
+        return;
+    }
+    let print = || -> PyResult<()> {
+        let stderr = py.import(intern!(py, "sys"))?.getattr(intern!(py, "stderr"))?;
+        stderr.call_method1(intern!(py, "write"), (format!("{}\n", code.str()?),))?;
+        stderr.call_method0(intern!(py, "flush")).map(drop)
+    };
+    // The program may have closed it, or put anything in its place.
+    if let Err(error) = print() {
+        error.write_unraisable(py, None);
+    }
 }
 
 pub(crate) fn exit_status(py: Python<'_>, error: &PyErr) -> i32 {

@@ -109,6 +109,20 @@ pub(crate) fn remember_main_thread() {
     MAIN_THREAD.store(thread(), Ordering::Relaxed);
 }
 
+/// Of a worker.
+pub(crate) fn is_main_thread() -> bool {
+    // SAFETY: no preconditions.
+    MAIN_THREAD.load(Ordering::Relaxed) == unsafe { libc::pthread_self() } as u64
+}
+
+/// What the task that the main thread runs is called; `None` in an actor.
+pub(crate) fn main_task() -> Option<Arc<str>> {
+    if actor().is_some() {
+        return None;
+    }
+    MAIN.lock().as_ref().map(|running| Arc::clone(&running.name))
+}
+
 /// False as long as nobody asked to cancel anything that runs or waits here.
 pub(crate) fn any_cancelled() -> bool {
     ANY_CANCELLED.load(Ordering::Acquire)

@@ -11,6 +11,7 @@
 //! left. Whether the exception that `exit_actor` raises comes through to a call does not matter: it may end a
 //! thread or an asyncio task that nobody waits for.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use hoplo_base::limits::ACTOR_EXIT_GRACE;
@@ -40,6 +41,19 @@ struct Leave {
 
 static LEAVE: Mutex<Leave> = Mutex::new(Leave { leaving: Leaving::No, running: 0 });
 
+/// The process takes no more calls, and ends when those that run have replied (SIGTERM).
+static RETIRES: AtomicBool = AtomicBool::new(false);
+
+/// This worker takes no more calls, and ends when those that it has begun have.
+#[pyfunction]
+pub(crate) fn retire() {
+    RETIRES.store(true, Ordering::Relaxed);
+    if let Some(session) = session::live() {
+        session.client.retire("SIGTERM");
+    }
+    main_thread_looks_up();
+}
+
 /// Before a call in a thread or coroutine; false: the actor is leaving, and the call is to be refused.
 pub(crate) fn may_begin() -> bool {
     let mut leave = LEAVE.lock();
@@ -50,6 +64,9 @@ pub(crate) fn may_begin() -> bool {
 
 /// After a call that `may_begin` let begin: what its end means for the process.
 pub(crate) fn ended(after: After) {
+    if RETIRES.load(Ordering::Relaxed) {
+        main_thread_looks_up(); // this may have been the last one
+    }
     let mut leave = LEAVE.lock();
     leave.running -= 1;
     match (after, leave.leaving) {

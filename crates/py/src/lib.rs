@@ -5,10 +5,11 @@
 //! refs, get, awaiting, stream      ObjectRef and every way to wait for one
 //! exported, remote, options         functions and their `.remote()`
 //! actor, interface                 classes, handles, methods
-//! worker, calls, leaving, context, gpus    running calls in a worker
+//! worker, calls, leaving, context, gpus, lines     running calls in a worker
 //! running          what they wait for, told to `hoplo why`
 //! actor_call, event_loop, coroutines       those of threaded and async actors
 //! session, start, hooks, ask       init, shutdown, and the rest of a process's session
+//! orphans          whose children those are whose parent is gone
 //! errors, python                   exceptions and imports
 //! ```
 //!
@@ -32,7 +33,9 @@ mod gpus;
 mod hooks;
 mod interface;
 mod leaving;
+mod lines;
 mod options;
+mod orphans;
 mod python;
 mod refs;
 mod remote;
@@ -66,7 +69,11 @@ mod _core {
     #[pymodule_export]
     use super::get::{cancel, get, put, wait};
     #[pymodule_export]
-    use super::leaving::leave_actor;
+    use super::leaving::{leave_actor, retire};
+    #[pymodule_export]
+    use super::lines::note_print;
+    #[pymodule_export]
+    use super::orphans::adopt_orphans;
     #[pymodule_export]
     use super::refs::{_holds_ref, _restore_ref, ObjectRef};
     #[pymodule_export]
@@ -87,6 +94,7 @@ mod _core {
     #[pymodule_init]
     fn set_up(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add("RUNTIME_ENV_BYTES_MAX", hoplo_base::limits::RUNTIME_ENV_BYTES_MAX)?;
         module.delattr("__all__")?; // says no more than the stub
         let py = module.py();
         let hooks = pyo3::types::PyDict::new(py);

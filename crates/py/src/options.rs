@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hoplo_base::ResourceSet;
+use hoplo_base::limits::RUNTIME_ENV_BYTES_MAX;
 use hoplo_wire::call::{CALL_BACKPRESSURE, CALL_RETRY_ANY, CALL_RETRY_LISTED, CALL_STREAMING};
 use hoplo_wire::node::{RuntimeEnv, Shape};
 use pyo3::exceptions::PyValueError;
@@ -83,7 +84,22 @@ pub(crate) fn shape(
         None => outer,
         Some(json) => merged(outer, runtime_env(py, json)?),
     };
+    check_size(&env)?;
     Ok(Arc::new(Shape { resources: resources.clone(), env }))
+}
+
+/// What one asks for was checked alone; with what its caller and its job ask for it may be too much.
+fn check_size(env: &RuntimeEnv) -> PyResult<()> {
+    let variables = env.env_vars.iter().map(|(name, value)| name.len() + value.len());
+    let modules = env.py_modules.iter().map(String::len);
+    let bytes: usize = variables.chain(modules).sum();
+    if bytes > RUNTIME_ENV_BYTES_MAX {
+        return Err(PyValueError::new_err(format!(
+            "runtime_env, merged with that of the job and of the caller, takes {bytes} bytes, and may take \
+             {RUNTIME_ENV_BYTES_MAX}: put large values into a file, or pass them as arguments"
+        )));
+    }
+    Ok(())
 }
 
 /// Parses the canonical JSON of `hoplo.runtime_env`.

@@ -40,6 +40,7 @@ use crate::gpus::Gpus;
 use crate::hooks;
 use crate::interface::Interface;
 use crate::leaving::{self, Outlook};
+use crate::lines;
 use crate::options;
 use crate::python::{self, Import};
 use crate::running;
@@ -176,6 +177,10 @@ impl Worker {
         }) else {
             return After::GoOn;
         };
+        // Before the function is unpickled: what it imports may look for GPUs.
+        if let Err(error) = self.gpus.grant(py, granted(&call.view())) {
+            return call.fail(py, Fault::Raised(error));
+        }
         let function = match self.function(py, call.header.function) {
             Ok(function) => function,
             Err(error) => return call.fail(py, Fault::Raised(error)),
@@ -186,9 +191,6 @@ impl Worker {
         let retires = call.header.max_calls > 0 && function.calls >= call.header.max_calls;
         if retires {
             call.retire();
-        }
-        if let Err(error) = self.gpus.grant(py, granted(&call.view())) {
-            return call.fail(py, Fault::Raised(error));
         }
         context::set_main(Some(call.running(py, true)));
         self.session.client.set_running(Some(call.task()));
@@ -218,7 +220,7 @@ impl Worker {
                 .and_then(|name| name.extract::<String>())
                 .unwrap_or_else(|_| "a function".to_string());
             let name: Arc<str> = name.rsplit("<locals>.").next().unwrap_or(&name).into();
-            self.session.client.set_title(&name);
+            lines::entitle(&name);
             let function = Function { target: target.unbind(), name, calls: 0 };
             self.functions.insert(id, function);
         }

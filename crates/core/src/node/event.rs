@@ -49,6 +49,10 @@ pub enum Event {
         process: ProcessId,
         reason: String,
     },
+    /// Nobody will make it, for no reason of its own: the zygote died with others before it.
+    ForkUndone {
+        process: ProcessId,
+    },
     /// The kernel says that it has ended. `status_follows`: the zygote lives and will tell its exit status.
     Ended {
         process: ProcessId,
@@ -158,7 +162,7 @@ pub enum Effect {
     Examine {
         process: ProcessId,
     },
-    /// Nothing of it is needed any more: wipe its pins, end what it left in its group.
+    /// Nothing of it is needed any more: wipe its pins. (Whoever waited for it ends what it left behind.)
     Bury {
         process: ProcessId,
         kind: Kind,
@@ -220,7 +224,7 @@ pub enum Effect {
         ask: u64,
         question: Question,
     },
-    /// Report what these use, and what the machine has: `Measured`.
+    /// Report what these use, with what they started, and what the machine has: `Measured`.
     Measure {
         processes: Vec<(ProcessId, u32)>,
     },

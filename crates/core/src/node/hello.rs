@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hoplo_base::limits::{PROCESSES_MAX, SLOTS_GRANT};
+use hoplo_base::limits::SLOTS_GRANT;
 use hoplo_base::{JobId, ProcessId};
 use hoplo_wire::PROTOCOL_VERSION;
 use hoplo_wire::node::{JobConfig, Role, ToClient, ToNode, Welcome};
@@ -51,7 +51,7 @@ impl Node {
 
     /// A worker's first message.
     pub(super) fn on_worker_hello(&mut self, from: ProcessId, attempt: u64, message: ToNode) {
-        let ToNode::Hello { protocol, version, pid: _, role } = message else {
+        let ToNode::Hello { protocol, version, pid, role } = message else {
             return self.violation(from, "spoke before it said hello");
         };
         if let Some(reason) = other_version(protocol, &version) {
@@ -64,6 +64,8 @@ impl Node {
                 return self.violation(from, "says on a worker's socket that it is none");
             }
         }
+        // Its zygote tells it as well, unless it died before it could.
+        self.on_forked(from, pid);
         self.process_mut(from).stage = Stage::Greeted;
         self.join(from);
         self.tell_pool(workers::Event::Started { attempt, worker: from });
@@ -71,8 +73,7 @@ impl Node {
 
     fn greet_driver(&mut self, stranger: u64, pid: u32, config: JobConfig) {
         let Some(id) = self.new_process(Kind::Driver, Birth::Known { pid }, Stage::Greeted) else {
-            let reason = format!("the node has {PROCESSES_MAX} processes already");
-            return self.turn_away(stranger, reason);
+            return self.turn_away(stranger, self.no_room());
         };
         self.out.push(Effect::Accept { stranger, process: id, kind: Kind::Driver });
         let job = self.begin_job(id, pid, config);
@@ -117,13 +118,25 @@ impl Node {
         self.send(id, ToClient::Welcome(welcome));
     }
 
-    /// A process in the next free slot; `None` if there is none.
+    /// Why there can be no more processes here.
+    pub(super) fn no_room(&self) -> String {
+        format!(
+            "the node has {} processes already, as many as its open files allow: end some, or start the \
+             node with a higher limit (ulimit -n)",
+            self.processes.len()
+        )
+    }
+
+    /// A process in the next free slot; `None` if there is no room for one more.
     pub(super) fn new_process(
         &mut self,
         kind: Kind,
         birth: Birth,
         stage: Stage,
     ) -> Option<ProcessId> {
+        if self.processes.len() >= self.config.processes_max {
+            return None;
+        }
         let (boot, count) = (self.config.boot, self.next_process);
         let id = self.slots.take(|slot| ProcessId::new(boot, count, slot))?;
         self.next_process += 1;

@@ -26,7 +26,7 @@ impl Node {
         };
         let birth = Birth::Awaited { doomed: false };
         let Some(id) = self.new_process(Kind::Worker, birth, Stage::Starting { attempt }) else {
-            return self.tell_pool(failed("too many processes on this node"));
+            return self.tell_pool(failed(&self.no_room()));
         };
         self.process_mut(id).job = job;
         self.out.push(Effect::Fork { process: id, config, env });
@@ -57,6 +57,13 @@ impl Node {
             self.out.push(Effect::HangUp { process: id });
         }
         self.examine(id);
+    }
+
+    pub(super) fn on_fork_undone(&mut self, id: ProcessId) {
+        if let Some(process) = self.processes.get_mut(&id) {
+            process.undone = true;
+        }
+        self.on_fork_failed(id, "its zygote died".to_string());
     }
 
     // ---- towards its end ----
@@ -204,6 +211,9 @@ impl Node {
         self.tell_gone(&process, &obituary);
         self.slots.give_back(id.slot() as u16);
         match process.stage.attempt() {
+            Some(attempt) if process.undone => {
+                self.tell_pool(workers::Event::StartUndone { attempt });
+            }
             Some(attempt) => {
                 let reason = failure_reason(&obituary);
                 self.tell_pool(workers::Event::StartFailed { attempt, reason });

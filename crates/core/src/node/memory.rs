@@ -1,7 +1,8 @@
 //! Memory limits: of a task or actor that asked for `memory=`, and of the node. Who has to go is decided here.
 //!
 //! Looked at only while something runs: every [`LIMIT_PERIOD`] while anything with a limit does, else the
-//! more often the less is available. Those without a limit are measured only when the node is short.
+//! more often the less is available. Those without a limit are measured only when the node is short. What
+//! a worker's children use is the worker's.
 
 use std::time::Duration;
 
@@ -87,7 +88,9 @@ impl Node {
         let limit = limit as u64;
         if limit > 0 && used > limit {
             let (used, limit) = (size(used), size(limit));
-            let detail = format!("it used {used} of memory, its limit (memory=) is {limit}");
+            let detail = format!(
+                "it used {used} of memory, with the processes that it started; its limit (memory=) is {limit}"
+            );
             self.kill_for_memory(worker, detail);
         }
     }

@@ -38,7 +38,8 @@
 //! - Messages of a process come in their order. `Closed` comes after all of them, once; and before
 //!   `Ended` and `Exited`, which mean that its connection was read to the end.
 //! - Effects are carried out in order, before the next event. `Free`, `Spill`, `Restore`, `Reserve`, `Ask`, `Measure` and
-//!   `Examine` are answered once each; `Fork` by `Forked` or `ForkFailed`, unless its worker is buried before.
+//!   `Examine` are answered once each; `Fork` by `Forked`, `ForkFailed` or `ForkUndone`, unless its worker is buried
+//!   before, or the zygote died and could not tell: then the worker's hello has its pid.
 //! - The descriptor that comes with `Connect` goes with the `Connected` that it causes, or is dropped.
 //! - After `HangUp`, `Refuse` and `Bury` nothing comes from that connection any more.
 //!
@@ -109,6 +110,8 @@ pub struct Config {
     pub keeps_rows: bool,
     /// So many slots rest before one is taken again.
     pub slots_resting: usize,
+    /// Processes at a time; no more than there are places in the segment.
+    pub processes_max: usize,
 }
 
 #[derive(Debug)]
@@ -203,6 +206,7 @@ impl Node {
             Event::Closed { process } => self.on_closed(process),
             Event::Forked { process, pid } => self.on_forked(process, pid),
             Event::ForkFailed { process, reason } => self.on_fork_failed(process, reason),
+            Event::ForkUndone { process } => self.on_fork_undone(process),
             Event::Ended { process, status_follows } => self.on_ended(process, status_follows),
             Event::Exited { process, status } => self.on_exited(process, status),
             Event::Examined { process, last_lines, verdict } => {

@@ -61,6 +61,8 @@ pub struct Process {
     pub(super) cause: Option<DeathCause>,
     /// Exit code, or minus a signal.
     pub(super) status: Option<i32>,
+    /// Its start is no failure: nobody began it.
+    pub(super) undone: bool,
 }
 
 impl Process {
@@ -76,6 +78,7 @@ impl Process {
             peers: BTreeSet::new(),
             cause: None,
             status: None,
+            undone: false,
         }
     }
 

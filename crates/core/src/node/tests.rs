@@ -31,6 +31,7 @@ impl Shell {
             session_dir: String::new(),
             keeps_rows: false,
             slots_resting: SLOTS_RESTING,
+            processes_max: hoplo_base::limits::PROCESSES_MAX,
         };
         let now = Instant(1_000_000_000);
         Self { node: Node::new(config, now), now, effects: Vec::new(), strangers: 0 }
