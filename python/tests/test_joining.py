@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 from conftest import HOPLO, command, eventually, run_driver
@@ -291,5 +290,6 @@ def test_a_segfault_told_more_of_us_than_of_the_program(fresh_node):
         hoplo.get(crash.remote())
     lines = str(caught.value).splitlines()
     (at,) = (number for number, line in enumerate(lines) if line.endswith(" in crash"))
-    assert [line for line in lines if Path(hoplo.__file__).parent.name in line] != lines
-    assert len(lines[at + 1 :]) == 2, "what called the worker, and where its program began"
+    # Behind them extension modules are listed, if there are any.
+    callers = [line for line in lines[at + 1 :] if line.strip().startswith("File ")]
+    assert len(callers) == 2, "what called the worker, and where its program began"
