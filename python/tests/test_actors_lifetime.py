@@ -86,6 +86,16 @@ def test_get_if_exists_from_many_tasks_makes_one(tmp_path):
     assert len(notes.lines()) == 1
 
 
+def test_to_name_an_actor_whose_argument_failed_waited_for_ever():
+    @hoplo.remote
+    def fails():
+        raise ValueError("no model")
+
+    actor = Counter.options(name="of nothing").remote(fails.remote())
+    with pytest.raises(ValueError, match="no model"):
+        hoplo.get(actor.add.remote(), timeout=20)
+
+
 def test_an_unknown_name_is_a_value_error_that_names_the_nearest():
     keep = Counter.options(name="parameter-server").remote()
     with pytest.raises(ValueError, match="parameter-server"):

@@ -3,7 +3,7 @@
 use hoplo_base::{ProcessId, limits};
 use hoplo_core::session::{Effect, Event, Session};
 use hoplo_shm::Urgency;
-use hoplo_wire::node::ToNode;
+use hoplo_wire::node::{ActorCreated, ToClient, ToNode};
 use hoplo_wire::{Failure, FailureKind};
 
 use crate::client::{Carrying, Client, Core, Warnings};
@@ -48,6 +48,12 @@ impl Client {
                         let callback = core.watches.remove(&watch);
                         fired |= callback.is_some();
                         core.due.extend(callback);
+                    }
+                    Effect::CreationFailed { request } => {
+                        let result = Ok(ActorCreated::New);
+                        let answer = ToClient::ActorCreated { request, result };
+                        // Who gave up waiting needs none.
+                        let _ = self.requests.lock().answer(request, answer);
                     }
                     Effect::Warn { line } => {
                         core.warnings.add(line);

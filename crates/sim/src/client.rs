@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hoplo_base::{ActorId, Instant, JobId, ObjectId, ProcessId, TaskId};
 use hoplo_core::session::{Effect, Event, Session};
-use hoplo_wire::node::{ActorSpec, Tell, ToClient, ToNode};
+use hoplo_wire::node::{ActorCreated, ActorSpec, Tell, ToClient, ToNode};
 use hoplo_wire::reply::{ReplyKind, ReplyView};
 use hoplo_wire::{FailureKind, Location, Value};
 
@@ -204,6 +204,10 @@ impl Cluster {
                         }
                     }
                     Effect::Fire { watch } => self.fired(id, watch),
+                    Effect::CreationFailed { request } => {
+                        let result = Ok(ActorCreated::New);
+                        self.answered(id, ToClient::ActorCreated { request, result });
+                    }
                     Effect::Warn { line } => self.tell(|| format!("{id} warns: {line}")),
                 }
             }

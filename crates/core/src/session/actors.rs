@@ -178,6 +178,11 @@ impl Session {
     ) {
         let record = self.remove_task(seq);
         let actor = ActorId(TaskId { owner: self.me, seq });
+        if let Some(request) = record.creates.as_ref().map(|creates| creates.request)
+            && request != 0
+        {
+            effects.push(Effect::CreationFailed { request });
+        }
         self.drop_all(now, &record.call.refs, effects);
         self.drop_all(now, &record.call.nested, effects);
         let handle = self.objects.get_mut(&actor.handle()).expect("its task kept it");

@@ -169,6 +169,11 @@ pub enum Effect {
     Fire {
         watch: u64,
     },
+    /// An actor whose creator waits for the daemon's answer died before the daemon heard of it: there will
+    /// be none, and every call says why.
+    CreationFailed {
+        request: u64,
+    },
     /// A line for the user.
     Warn {
         line: String,

@@ -218,6 +218,21 @@ fn an_actor_whose_argument_failed_is_dead_and_its_callers_hear_why() {
 }
 
 #[test]
+fn who_waited_for_the_name_of_an_actor_whose_argument_failed_waited_for_ever() {
+    let mut owner = Owner::new();
+    let task = owner.task();
+    let constructor = Call {
+        options: Arc::new(CallOptions { returns: 0, ..options() }),
+        ..with_refs(&[task.object(0)])
+    };
+    let named = CreateActor { request: 5, name: "model".to_string(), ..create() };
+    owner.act(|session, now, effects| session.create_actor(now, constructor, named, effects));
+    owner.granted(1, W);
+    let effects = owner.reply(W, task, &[returned(failed(FailureKind::User))]);
+    assert!(effects.contains(&Effect::CreationFailed { request: 5 }), "{effects:?}");
+}
+
+#[test]
 fn a_handle_is_passed_on_only_when_the_daemon_knows_its_actor() {
     let mut owner = Owner::new();
     let task = owner.task();
