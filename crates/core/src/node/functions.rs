@@ -69,7 +69,9 @@ impl Node {
         }
     }
 
-    /// An unknown function is answered after a sweep: its export may lie in another socket.
+    /// An unknown function is answered after a sweep: its export may lie in another socket. A process that
+    /// adopted a task of another job asks for what that job exported: an id is a hash of the content, so the
+    /// same id is the same function.
     pub(super) fn fetch(
         &mut self,
         process: ProcessId,
@@ -77,7 +79,9 @@ impl Node {
         function: FunctionId,
         swept: bool,
     ) {
-        let exported = self.functions.0.get(&job).and_then(|functions| functions.get(&function));
+        let own = self.functions.0.get(&job).and_then(|functions| functions.get(&function));
+        let mut others = self.functions.0.values();
+        let exported = own.or_else(|| others.find_map(|functions| functions.get(&function)));
         match exported.map(|exported| exported.keys.clone()) {
             Some(keys) => {
                 let asked = Asked::Function(Asker { process, function });

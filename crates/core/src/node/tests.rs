@@ -257,6 +257,18 @@ fn a_function_whose_export_lies_in_another_socket_is_found_after_a_sweep() {
 }
 
 #[test]
+fn a_function_of_another_job_was_never_exported_for_who_adopted_its_task() {
+    let mut shell = Shell::new();
+    let (one, two) = (shell.driver(), shell.driver());
+    let worker = shell.worker(two);
+    let function = FunctionId([5; 16]);
+    shell.says(one, ToNode::Export { function, bytes: vec![1, 2], contains: vec![] });
+    shell.says(worker, ToNode::Fetch { function });
+    let asked = |effect: &Effect| matches!(effect, Effect::Ask { .. });
+    assert!(shell.effects.iter().any(asked), "{:?}", shell.effects);
+}
+
+#[test]
 fn the_hungriest_task_goes_when_the_machine_is_short_and_the_next_one_after_a_pause() {
     let mut shell = Shell::new();
     let driver = shell.driver();
