@@ -87,6 +87,10 @@ class Node:
         self.process = subprocess.Popen(command, stdout=log, stderr=log)
         log.close()
 
+    def strike(self, how: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(how)
+
     def kill(self, how: signal.Signals = signal.SIGKILL) -> None:
         assert self.process is not None
         self.process.send_signal(how)
