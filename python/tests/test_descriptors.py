@@ -59,7 +59,7 @@ from processes import daemon_pid
 hoplo.init(num_cpus=1)
 workers = hoplo.remote(lambda: resource.getrlimit(resource.RLIMIT_NOFILE))
 print(hoplo.get(workers.remote())[0])
-print(resource.prlimit(daemon_pid(), resource.RLIMIT_NOFILE)[0] == min(hard, 21930))
+print(resource.prlimit(daemon_pid(), resource.RLIMIT_NOFILE)[0] == min(hard, 21932))
 """
     )
     assert done.stdout.split() == ["256", "True"]

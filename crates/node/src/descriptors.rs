@@ -22,7 +22,7 @@ const PER_PROCESS: usize = 4;
 const OWN: usize = 64;
 
 /// As many as the largest node takes.
-const WANTED: usize = (OWN + PER_PROCESS * PROCESSES_MAX) * 4 / 3;
+const WANTED: usize = ((OWN + PER_PROCESS * PROCESSES_MAX) * 4).div_ceil(3).next_multiple_of(4);
 
 #[derive(Debug)]
 pub(crate) struct Descriptors {

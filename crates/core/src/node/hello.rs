@@ -64,8 +64,10 @@ impl Node {
                 return self.violation(from, "says on a worker's socket that it is none");
             }
         }
-        // Its zygote tells it as well, unless it died before it could.
-        self.on_forked(from, pid);
+        // Its zygote tells it as well, unless it died before it could. 0 is no pid.
+        if pid > 0 {
+            self.on_forked(from, pid);
+        }
         self.process_mut(from).stage = Stage::Greeted;
         self.join(from);
         self.tell_pool(workers::Event::Started { attempt, worker: from });

@@ -16,9 +16,12 @@ struct Shell {
     strangers: u64,
 }
 
+/// What a process says of itself.
+const HELLO_PID: u32 = 7;
+
 fn hello(role: Role) -> ToNode {
     let version = env!("CARGO_PKG_VERSION").to_string();
-    ToNode::Hello { protocol: PROTOCOL_VERSION, version, pid: 7, role }
+    ToNode::Hello { protocol: PROTOCOL_VERSION, version, pid: HELLO_PID, role }
 }
 
 impl Shell {
@@ -122,12 +125,34 @@ fn a_worker_that_is_to_die_before_its_pid_is_known_is_killed_when_it_comes() {
     let mut shell = Shell::new();
     let driver = shell.driver();
     let worker = shell.starting(driver);
-    shell.says(worker, hello(Role::Worker));
     // It breaks the protocol, and only then does the zygote tell its pid.
     shell.hears(Event::Broke { process: worker, what: "sent rubbish".to_string() });
     assert_eq!(shell.killed(), None, "nobody knows whom");
     shell.hears(Event::Forked { process: worker, pid: 42 });
     assert_eq!(shell.killed(), Some((worker, 42)));
+}
+
+#[test]
+fn a_worker_whose_zygote_died_before_it_told_its_pid_could_not_be_killed() {
+    let mut shell = Shell::new();
+    let driver = shell.driver();
+    let worker = shell.starting(driver);
+    shell.says(worker, hello(Role::Worker));
+    shell.hears(Event::ForkFailed { process: worker, reason: "its zygote died".to_string() });
+    shell.hears(Event::Broke { process: worker, what: "sent rubbish".to_string() });
+    assert_eq!(shell.killed(), Some((worker, HELLO_PID)));
+}
+
+#[test]
+fn a_start_that_its_zygote_never_began_is_tried_again_and_is_no_failure() {
+    let mut shell = Shell::new();
+    let driver = shell.driver();
+    let mut worker = shell.starting(driver);
+    for _ in 0..9 {
+        shell.hears(Event::ForkUndone { process: worker });
+        shell.examines(worker);
+        worker = shell.forked().expect("another one takes its place");
+    }
 }
 
 #[test]
