@@ -228,7 +228,7 @@ fn who_waited_for_the_name_of_an_actor_whose_argument_failed_waited_for_ever() {
     let named = CreateActor { request: 5, name: "model".to_string(), ..create() };
     owner.act(|session, now, effects| session.create_actor(now, constructor, named, effects));
     owner.granted(1, W);
-    let effects = owner.reply(W, task, &[returned(failed(FailureKind::User))]);
+    let effects = owner.reply(W, task, &[returned(failed(FailureKind::OwnerDied))]);
     assert!(effects.contains(&Effect::CreationFailed { request: 5 }), "{effects:?}");
 }
 
