@@ -9,7 +9,7 @@ import sys
 import traceback
 
 import pytest
-from conftest import run_driver
+from conftest import alive, eventually, run_driver
 
 import hoplo
 
@@ -176,4 +176,5 @@ def test_a_child_that_outlives_its_worker_does_not_keep_its_death_secret():
     with pytest.raises(hoplo.exceptions.WorkerCrashedError, match="exited with code 3") as caught:
         hoplo.get(leaves_a_child.remote(), timeout=20)
     words = str(caught.value).split()
-    os.kill(int(words[words.index("child") + 1]), 9)
+    child = int(words[words.index("child") + 1])
+    eventually(lambda: not alive(child), what="its child is gone")

@@ -113,7 +113,9 @@ def test_workers_go_on_and_new_ones_start_when_the_zygote_is_killed(fresh_node):
 def test_how_a_worker_ended_was_not_known_when_its_zygote_was_dead(fresh_node):
     fresh_node(num_cpus=1)
     worker = hoplo.get(pid.remote())
-    os.kill(zygote_pid(), signal.SIGKILL)
+    zygote = zygote_pid()
+    os.kill(zygote, signal.SIGKILL)
+    eventually(lambda: not alive(zygote))
 
     @hoplo.remote(max_retries=0)
     def leave():
