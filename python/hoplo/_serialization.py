@@ -95,7 +95,11 @@ def dumps_stored_definition(ref: _core.ObjectRef[bytes]) -> bytes:
 
 
 def _load_stored(ref: _core.ObjectRef[bytes]) -> object:
-    return pickle.loads(_core.get(ref))
+    data = _core.get(ref)
+    try:
+        return loads(data)
+    except RecursionError:
+        return loads_carefully(data)
 
 
 def loads(data: bytes, buffers: list[Any] | None = None) -> Any:

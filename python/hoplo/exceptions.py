@@ -144,7 +144,7 @@ class GetTimeoutError(HoploError, TimeoutError):
 
     >>> hoplo.get(square.options(resources={"rare": 1}).remote(3), timeout=0.5)
     Traceback (most recent call last):
-    hoplo.exceptions.GetTimeoutError: the result was not there in time; ...
+    hoplo.exceptions.GetTimeoutError: the result was not there in time...
     """
 
 
