@@ -153,7 +153,7 @@ class Zygote:
 
     def _reap(self) -> dict[int, int]:
         """Children that ended: the workers among them, with their statuses."""
-        ended = {}
+        ended: dict[int, int] = {}
         while True:
             try:
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
