@@ -421,6 +421,7 @@ class _Awaiter:
     def __iter__(self) -> Self: ...
     def __next__(self) -> Any: ...
 
+@final
 class CallRun:
     """The coroutine of one call of an async actor. Never raises: the call gets every error."""
 
