@@ -1,7 +1,7 @@
 //! Starting and stopping: `hoplo start`, `hoplo stop` and the daemon itself.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -97,12 +97,7 @@ pub(crate) fn start(args: &StartArgs) -> Result<()> {
         }
         return Ok(());
     }
-    let left = base.as_ref().and_then(Base::left);
-    let session = spawn(&args.node)?;
-    println!("A hoplo node runs in the background: {}", session.display());
-    if left.is_some_and(|left| left.path() == session) {
-        println!("It goes on with the tables of a head that ended without `hoplo stop`.");
-    }
+    print!("A hoplo node runs in the background: {}", spawn(&args.node)?);
     println!("{}", how_to_go_on());
     Ok(())
 }
@@ -111,11 +106,12 @@ pub(crate) fn stop(args: &StopArgs) -> Result<()> {
     let base = Places::of_environment().find()?;
     let base = base.as_ref();
     let live = || base.map(Base::live).unwrap_or_default();
-    let sessions: Vec<Session> = match &args.session {
+    let mut sessions: Vec<Session> = match &args.session {
         Some(session) => vec![find_session(Some(session))?],
         None if args.all => live(),
         None => base.and_then(Base::current).into_iter().collect(),
     };
+    sessions.retain(|session| args.session.is_some() || session.listens());
     if args.session.is_none()
         && let Some(base) = base
         && let Some(left) = base.left()
@@ -196,8 +192,9 @@ fn python_beside(program: &Path) -> PathBuf {
     if beside.exists() { beside } else { PathBuf::from("python3") }
 }
 
-/// A daemon in the background; returns once it listens.
-fn spawn(args: &NodeArgs) -> Result<PathBuf> {
+/// A daemon in the background; returns once it listens, with what it prints: where its session is, and what else
+/// to know.
+fn spawn(args: &NodeArgs) -> Result<String> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["daemon", "--head"]);
     command.args(args.accept_loss.then_some("--accept-loss"));
@@ -219,10 +216,9 @@ fn spawn(args: &NodeArgs) -> Result<PathBuf> {
     }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().context("cannot start the node daemon")?;
-    let stdout = child.stdout.take().expect("it is piped");
-    let mut line = String::new();
-    BufReader::new(stdout).read_line(&mut line)?;
-    if line.is_empty() {
+    let mut printed = String::new();
+    child.stdout.take().expect("it is piped").read_to_string(&mut printed)?;
+    if printed.is_empty() {
         let mut text = String::new();
         let mut stderr = child.stderr.take().expect("it is piped");
         stderr.read_to_string(&mut text)?;
@@ -232,7 +228,7 @@ fn spawn(args: &NodeArgs) -> Result<PathBuf> {
             if text.is_empty() { "the node daemon ended at once".to_string() } else { text }
         );
     }
-    Ok(PathBuf::from(line.trim_end()))
+    Ok(printed)
 }
 
 /// `500M`, `8G`, `8GiB`, or plain bytes.

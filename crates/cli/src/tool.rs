@@ -104,7 +104,10 @@ pub(crate) fn find_session(asked: Option<&Path>) -> Result<Session> {
         return Ok(Session::open(session)?);
     }
     let base = Places::of_environment().find()?;
-    let found = base.and_then(|base| base.current().or_else(|| base.live().into_iter().next()));
+    let found = base.and_then(|base| {
+        let head = base.current().filter(Session::listens);
+        head.or_else(|| base.live().into_iter().find(Session::listens))
+    });
     found.context(
         "nothing runs here: start a node with `hoplo start --head`, or a program that uses hoplo",
     )

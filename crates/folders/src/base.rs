@@ -111,8 +111,7 @@ impl Base {
 
     /// The session of the last head, if that is dead and left its control store.
     pub fn left(&self) -> Option<Session> {
-        let session = self.newest_head()?;
-        (session.folder().child(CONTROL).is_ok() && !session.is_live()).then_some(session)
+        self.newest_head().filter(|session| has_control(session) && !session.is_live())
     }
 
     /// The right to be the head of this base (FOLDER-6).
@@ -132,10 +131,12 @@ impl Base {
 
     /// Removes what dead daemons left, but for the logs of the last few.
     pub fn sweep(&self) {
-        let left = self.left().map(|session| session.path().to_path_buf());
+        // Dead or not: a head that ends between two looks of ours leaves its control store too.
+        let head = self.newest_head().filter(has_control);
+        let head = head.map(|session| session.path().to_path_buf());
         let mut dead = self.sessions();
         dead.retain(|session| {
-            !session.is_live() && !is_being_made(session) && left.as_deref() != Some(session.path())
+            !session.is_live() && !is_being_made(session) && head.as_deref() != Some(session.path())
         });
         let old = dead.len().saturating_sub(LOGS_KEPT);
         for session in &dead[..old] {
@@ -171,6 +172,10 @@ fn is_session_name(name: &str) -> bool {
     let number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let parts = name.strip_prefix("session-").and_then(|rest| rest.split_once('-'));
     parts.is_some_and(|(micros, pid)| number(micros) && number(pid))
+}
+
+fn has_control(session: &Session) -> bool {
+    session.folder().child(CONTROL).is_ok()
 }
 
 fn is_being_made(session: &Session) -> bool {

@@ -17,7 +17,7 @@ use crate::join::Wait;
 const HEAD: &str = "head";
 
 /// A daemon that was killed holds its locks until the kernel is done with it; one that starts does not listen yet.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// As long as it lives, nobody else is the head.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use rustix::net::SocketFlags;
 
 use crate::base::{Base, CURRENT};
 use crate::folder::{Folder, FolderError};
-use crate::head::Head;
+use crate::head::{Head, PATIENCE};
 use crate::join::{self, JoinError, Joined, Wait};
 
 pub(crate) const CONTROL: &str = "control";
@@ -54,6 +54,21 @@ impl Session {
     /// Connects to its daemon.
     pub fn connect(&self, wait: &mut Wait<'_>) -> Result<Joined, JoinError> {
         join::connect(&self.0, SOCKET, wait)
+    }
+
+    /// Its daemon takes connections. One that begins or ends at this moment is waited for.
+    pub fn listens(&self) -> bool {
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            match self.connect(&mut Wait::at_most(Duration::ZERO)) {
+                Err(JoinError::Io(_)) if self.is_live() && Instant::now() < patience => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(JoinError::Io(_)) if !self.is_live() => return false,
+                // What is wrong is told to whoever connects.
+                Ok(_) | Err(_) => return true,
+            }
+        }
     }
 
     pub(crate) fn remove_remains(&self) {

@@ -6,10 +6,11 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use crate::session::LOGS;
+use crate::session::{CONTROL, LOGS};
 use crate::{Base, Folder, FolderError, HeadError, Places, Session, SessionDir, Wait};
 
 /// A folder that goes with its test; its name is too long for a socket's address.
@@ -243,6 +244,50 @@ fn the_store_of_a_dead_head_stays_until_it_is_ended() {
     base.forget(&base.left().unwrap()).unwrap();
     assert_eq!(left(), None);
     assert_eq!(names(&room.0), [""; 0]);
+}
+
+#[test]
+fn a_head_that_died_between_two_looks_of_a_sweep_lost_its_store() {
+    let room = Room::new("between");
+    // Others that begin now: a sweep takes its time from its first look to the last.
+    for number in 0..400 {
+        fs::create_dir(room.0.join(format!("session-1000-{number}"))).unwrap();
+    }
+    // Newer ones, whose logs are kept instead of those of the head.
+    for number in 0..6 {
+        let logs = room.0.join(format!("session-9000000000000000-{number}")).join(LOGS);
+        fs::create_dir_all(&logs).unwrap();
+        fs::write(logs.join("worker-1.out"), "x").unwrap();
+    }
+    let (over, sweeps) = (AtomicBool::new(false), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let base = room.base();
+            while !over.load(Ordering::Relaxed) {
+                base.sweep();
+                sweeps.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let another_sweep = || {
+            let seen = sweeps.load(Ordering::Relaxed);
+            while sweeps.load(Ordering::Relaxed) == seen {
+                std::hint::spin_loop();
+            }
+        };
+        let base = room.base();
+        let path = SessionDir::create(room.base()).unwrap().path().to_path_buf();
+        let kept = (0..20).all(|_| {
+            let mut head = SessionDir::at(&path, Some(room.base())).unwrap();
+            head.make_current(base.claim_head().unwrap()).unwrap();
+            fs::create_dir_all(head.control()).unwrap();
+            another_sweep();
+            drop(head);
+            another_sweep();
+            path.join(CONTROL).exists()
+        });
+        over.store(true, Ordering::Relaxed);
+        assert!(kept, "the tables of a dead head are swept away");
+    });
 }
 
 #[test]

@@ -84,6 +84,7 @@ pub struct Daemon {
     pub(crate) not_ours: BTreeSet<u32>,
     /// The control store is for the next head to go on with.
     stays: bool,
+    goes_on: bool,
 }
 
 /// The shell's own; what the node waits for is in its `next_deadline`.
@@ -139,6 +140,8 @@ impl Daemon {
         let head = base.as_ref().filter(|_| options.head).map(Base::claim_head).transpose()?;
         let left = base.as_ref().filter(|_| options.head).and_then(Base::left);
         let left = left.as_ref().map(Session::path);
+        let goes_on = left.is_some()
+            && options.session_dir.as_deref().is_none_or(|wanted| Some(wanted) == left);
         let session = match (options.session_dir.as_deref().or(left), base) {
             (Some(path), base) => SessionDir::at(path, base)?,
             (None, base) => SessionDir::create(base.expect("a new session has a base"))?,
@@ -194,6 +197,7 @@ impl Daemon {
             adopts: false,
             not_ours: BTreeSet::new(),
             stays: false,
+            goes_on,
         };
         daemon.node.tell_time(micros());
         daemon.recall();
@@ -210,6 +214,11 @@ impl Daemon {
 
     pub fn session_dir(&self) -> &Path {
         self.session.path()
+    }
+
+    /// A head before this one ended without `hoplo stop`; its tables are this one's.
+    pub fn goes_on(&self) -> bool {
+        self.goes_on
     }
 
     /// A byte on it asks for an orderly stop.

@@ -39,7 +39,7 @@ pub use options::{Options, zygote_command};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In a session of its own, with nothing of who started it: once it listens, it prints its
-    /// session directory on one line and closes its standard streams.
+    /// session directory on one line, then what whoever starts it should know, and closes its standard streams.
     Background,
     /// In the terminal that it was started from: Ctrl-C stops it.
     Foreground,
@@ -70,6 +70,9 @@ pub fn run(options: Options, place: Place) -> ExitCode {
     };
     journal::abort_on_panic();
     println!("{}", daemon.session_dir().display());
+    if daemon.goes_on() {
+        println!("It goes on with the tables of a head that ended without `hoplo stop`.");
+    }
     let _ = std::io::stdout().flush();
     if place == Place::Background {
         close_standard_streams();
