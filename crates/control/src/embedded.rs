@@ -467,9 +467,9 @@ fn carry_out_cold(effects: &mut Vec<Effect>, cold: &ColdThread) {
             Effect::ColdWrite { flush, clear, puts, deletes } => {
                 cold.write(flush, Flush { clear, puts, deletes });
             }
-            Effect::ColdGet { attempt, key } => cold.get(attempt, key),
-            Effect::ColdScan { attempt, from, until, limit, bytes } => {
-                cold.scan(attempt, Range { from, until, limit, bytes });
+            Effect::ColdGet { ticket, key } => cold.get(ticket, key),
+            Effect::ColdScan { ticket, from, until, limit, bytes } => {
+                cold.scan(ticket, Range { from, until, limit, bytes });
             }
             other => effects.push(other),
         }
@@ -479,10 +479,8 @@ fn carry_out_cold(effects: &mut Vec<Effect>, cold: &ColdThread) {
 fn event_of(report: ColdReport) -> Event {
     match report {
         ColdReport::Written { flush } => Event::ColdWritten { flush },
-        ColdReport::Row { attempt, row } => Event::ColdRow { attempt, row },
-        ColdReport::Page { attempt, page: (rows, until) } => {
-            Event::ColdPage { attempt, rows, until }
-        }
+        ColdReport::Row { ticket, row } => Event::ColdRow { ticket, row },
+        ColdReport::Page { ticket, page: (rows, until) } => Event::ColdPage { ticket, rows, until },
         ColdReport::Failed { number, error } => {
             Event::ColdFailed { number, why: error.to_string() }
         }

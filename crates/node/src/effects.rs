@@ -39,20 +39,20 @@ impl Daemon {
                 self.forget_asker(process);
             }
             Effect::Sweep => self.sweep_wanted = true,
-            Effect::Free { attempt, object: _, location } => {
+            Effect::Free { ticket, object: _, location } => {
                 let result = self.store.free(location, self.node.live_slots());
-                self.answer(Event::Freed { attempt, result });
+                self.answer(Event::Freed { ticket, result });
             }
-            Effect::Spill { attempt, object: _, location, place } => {
+            Effect::Spill { ticket, object: _, location, place } => {
                 let live = self.node.live_slots();
-                if let Some(result) = self.store.spill(attempt, location, place, live) {
-                    self.answer(Event::Spilled { attempt, result });
+                if let Some(result) = self.store.spill(ticket, location, place, live) {
+                    self.answer(Event::Spilled { ticket, result });
                 }
             }
-            Effect::Restore { attempt, object: _, place, slot } => {
-                self.store.restore(attempt, place, slot);
+            Effect::Restore { ticket, object: _, place, slot } => {
+                self.store.restore(ticket, place, slot);
             }
-            Effect::Reserve { attempt, place } => self.store.reserve(attempt, place),
+            Effect::Reserve { ticket, place } => self.store.reserve(ticket, place),
             Effect::ForgetSpilled { range, end } => self.store.forget(range, end),
             Effect::ResetSlots { slots } => self.store.reset_slots(&slots),
             Effect::Punch { offset, len } => {

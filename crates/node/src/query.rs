@@ -255,7 +255,7 @@ impl Daemon {
         });
         let state = match (process.kind, lease) {
             (Kind::Driver, _) => "driver",
-            (_, _) if process.stage.attempt().is_some() => "starting",
+            (_, _) if process.stage.ticket().is_some() => "starting",
             (_, Some(lease)) if lease.blocked => "blocked",
             (_, Some(_)) => "leased",
             (_, None) => "idle",

@@ -26,11 +26,11 @@ const CHUNK_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 enum Wish {
     /// From the arena into the file.
-    Write { attempt: u64, place: SpillPlace, arena_offset: u64 },
+    Write { ticket: u64, place: SpillPlace, arena_offset: u64 },
     /// Read it once: the system has it at hand then, and what cannot be read is known before somebody maps it.
-    Look { attempt: u64, place: SpillPlace },
+    Look { ticket: u64, place: SpillPlace },
     /// Take disk space.
-    Reserve { attempt: u64, place: SpillPlace },
+    Reserve { ticket: u64, place: SpillPlace },
     /// Give disk space back; nothing lies from `end` on.
     Forget { range: Range<u64>, end: u64 },
 }
@@ -38,9 +38,9 @@ enum Wish {
 /// What the thread did.
 #[derive(Debug)]
 pub(crate) enum Done {
-    Wrote { attempt: u64, result: Result<(), String> },
-    Looked { attempt: u64, result: Result<(), String> },
-    Reserved { attempt: u64, result: Result<(), String> },
+    Wrote { ticket: u64, result: Result<(), String> },
+    Looked { ticket: u64, result: Result<(), String> },
+    Reserved { ticket: u64, result: Result<(), String> },
     NotForgotten { reason: String },
 }
 
@@ -82,16 +82,16 @@ impl Spill {
         &*self.wake
     }
 
-    pub(crate) fn write(&mut self, attempt: u64, place: SpillPlace, arena_offset: u64) {
-        self.ask(Wish::Write { attempt, place, arena_offset });
+    pub(crate) fn write(&mut self, ticket: u64, place: SpillPlace, arena_offset: u64) {
+        self.ask(Wish::Write { ticket, place, arena_offset });
     }
 
-    pub(crate) fn look(&mut self, attempt: u64, place: SpillPlace) {
-        self.ask(Wish::Look { attempt, place });
+    pub(crate) fn look(&mut self, ticket: u64, place: SpillPlace) {
+        self.ask(Wish::Look { ticket, place });
     }
 
-    pub(crate) fn reserve(&mut self, attempt: u64, place: SpillPlace) {
-        self.ask(Wish::Reserve { attempt, place });
+    pub(crate) fn reserve(&mut self, ticket: u64, place: SpillPlace) {
+        self.ask(Wish::Reserve { ticket, place });
     }
 
     pub(crate) fn forget(&mut self, range: Range<u64>, end: u64) {
@@ -131,17 +131,17 @@ impl Disk {
             result.map_err(|error| format!("{}: {error}", self.path.display()))
         };
         Some(match wish {
-            Wish::Write { attempt, place, arena_offset } => {
+            Wish::Write { ticket, place, arena_offset } => {
                 let bytes = self.arena.read(arena_offset, place.len);
                 let bytes = bytes.expect("the directory keeps places inside of the arena");
                 let result = named(self.file.write_all_at(bytes, place.offset));
-                Done::Wrote { attempt, result }
+                Done::Wrote { ticket, result }
             }
-            Wish::Look { attempt, place } => {
-                Done::Looked { attempt, result: named(self.look(place)) }
+            Wish::Look { ticket, place } => {
+                Done::Looked { ticket, result: named(self.look(place)) }
             }
-            Wish::Reserve { attempt, place } => {
-                Done::Reserved { attempt, result: named(self.reserve(place)) }
+            Wish::Reserve { ticket, place } => {
+                Done::Reserved { ticket, result: named(self.reserve(place)) }
             }
             Wish::Forget { range, end } => {
                 let reason = named(self.forget(range, end)).err()?;
@@ -212,7 +212,7 @@ mod tests {
     /// Everything that was asked before is done.
     fn settle(spill: &mut Spill, end: u64) {
         spill.look(99, SpillPlace { offset: end - 1, len: 1 });
-        assert!(matches!(wait(spill), Done::Looked { attempt: 99, result: Ok(()) }));
+        assert!(matches!(wait(spill), Done::Looked { ticket: 99, result: Ok(()) }));
     }
 
     #[test]
@@ -245,7 +245,7 @@ mod tests {
         let Done::Looked { result: Err(reason), .. } = wait(&mut spill) else { panic!() };
         assert!(reason.starts_with(&*path.display().to_string()), "{reason}");
         spill.reserve(2, SpillPlace { offset: LEN, len: LEN });
-        assert!(matches!(wait(&mut spill), Done::Reserved { attempt: 2, result: Ok(()) }));
+        assert!(matches!(wait(&mut spill), Done::Reserved { ticket: 2, result: Ok(()) }));
         assert_eq!(disk(), 2 * LEN);
         std::fs::remove_dir_all(&folder).unwrap();
     }

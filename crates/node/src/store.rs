@@ -25,9 +25,9 @@ pub(crate) struct Store {
     /// Segment, arena and spill file, for `Welcome`.
     descriptors: Rc<[OwnedFd]>,
     spill: Spill,
-    /// State words that are closed while the disk thread writes, by attempt.
+    /// State words that are closed while the disk thread writes, by ticket.
     closed: BTreeMap<u64, Location>,
-    /// Slots that are sealed once the disk thread has read, by attempt.
+    /// Slots that are sealed once the disk thread has read, by ticket.
     filling: BTreeMap<u64, u32>,
 }
 
@@ -85,7 +85,7 @@ impl Store {
     /// `None`: the disk thread is at it.
     pub(crate) fn spill(
         &mut self,
-        attempt: u64,
+        ticket: u64,
         location: Location,
         place: SpillPlace,
         live: &[u16],
@@ -94,18 +94,18 @@ impl Store {
             CloseOutcome::Pinned | CloseOutcome::Stale => return Some(SpillOutcome::Pinned),
             CloseOutcome::Closed => {}
         }
-        self.spill.write(attempt, place, location.offset);
-        self.closed.insert(attempt, location);
+        self.spill.write(ticket, place, location.offset);
+        self.closed.insert(ticket, location);
         None
     }
 
-    pub(crate) fn restore(&mut self, attempt: u64, place: SpillPlace, slot: u32) {
-        self.filling.insert(attempt, slot);
-        self.spill.look(attempt, place);
+    pub(crate) fn restore(&mut self, ticket: u64, place: SpillPlace, slot: u32) {
+        self.filling.insert(ticket, slot);
+        self.spill.look(ticket, place);
     }
 
-    pub(crate) fn reserve(&mut self, attempt: u64, place: SpillPlace) {
-        self.spill.reserve(attempt, place);
+    pub(crate) fn reserve(&mut self, ticket: u64, place: SpillPlace) {
+        self.spill.reserve(ticket, place);
     }
 
     pub(crate) fn forget(&mut self, range: Range<u64>, end: u64) {
@@ -117,8 +117,8 @@ impl Store {
         let mut events = Vec::new();
         for done in self.spill.take_done() {
             events.push(match done {
-                Done::Wrote { attempt, result } => {
-                    let location = self.closed.remove(&attempt).expect("it was being written");
+                Done::Wrote { ticket, result } => {
+                    let location = self.closed.remove(&ticket).expect("it was being written");
                     let result = match result {
                         Ok(()) => {
                             self.release(location);
@@ -129,14 +129,14 @@ impl Store {
                             SpillOutcome::Failed(reason)
                         }
                     };
-                    Event::Spilled { attempt, result }
+                    Event::Spilled { ticket, result }
                 }
-                Done::Looked { attempt, result } => {
-                    let slot = self.filling.remove(&attempt).expect("it was being looked at");
+                Done::Looked { ticket, result } => {
+                    let slot = self.filling.remove(&ticket).expect("it was being looked at");
                     let seal = |()| self.segment.object(slot).expect("a slot of ours").seal().0;
-                    Event::Restored { attempt, result: result.map(seal) }
+                    Event::Restored { ticket, result: result.map(seal) }
                 }
-                Done::Reserved { attempt, result } => Event::Reserved { attempt, result },
+                Done::Reserved { ticket, result } => Event::Reserved { ticket, result },
                 Done::NotForgotten { reason } => {
                     journal::log(format_args!("disk space was not given back: {reason}"));
                     continue;

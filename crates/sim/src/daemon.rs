@@ -226,24 +226,24 @@ impl Cluster {
 
     // ---- disk, control store, meters ----
 
-    pub fn disk_wrote(&mut self, attempt: u64) {
+    pub fn disk_wrote(&mut self, ticket: u64) {
         let full = self.plan.disk_failures && self.faulty() && self.rng.one_in(3);
         self.count(if full { "full disks" } else { "spills" });
-        let result = self.memory.end_spill(attempt, full);
-        self.happens(Event::Spilled { attempt, result });
+        let result = self.memory.end_spill(ticket, full);
+        self.happens(Event::Spilled { ticket, result });
     }
 
-    pub fn disk_reserved(&mut self, attempt: u64) {
+    pub fn disk_reserved(&mut self, ticket: u64) {
         let full = self.plan.disk_failures && self.faulty() && self.rng.one_in(3);
         self.count(if full { "full disks" } else { "room in the spill file" });
         let result = if full { Err("no space left on device".to_string()) } else { Ok(()) };
-        self.happens(Event::Reserved { attempt, result });
+        self.happens(Event::Reserved { ticket, result });
     }
 
-    pub fn disk_read(&mut self, attempt: u64) {
+    pub fn disk_read(&mut self, ticket: u64) {
         self.count("restores");
-        let result = self.memory.end_restore(attempt);
-        self.happens(Event::Restored { attempt, result });
+        let result = self.memory.end_restore(ticket);
+        self.happens(Event::Restored { ticket, result });
     }
 
     pub fn control_answers(&mut self) {
@@ -310,34 +310,34 @@ impl Cluster {
                 let delay = self.rng.delay(Duration::from_micros(100));
                 self.after(delay, Step::DaemonSweeps);
             }
-            Effect::Free { attempt, object, location } => {
+            Effect::Free { ticket, object, location } => {
                 let result = self.memory.free(location, self.daemon.node.live_slots());
                 self.tell(|| format!("daemon frees {object}: {result:?}"));
-                self.daemon.queue.push_back(Event::Freed { attempt, result });
+                self.daemon.queue.push_back(Event::Freed { ticket, result });
             }
-            Effect::Spill { attempt, object, location, place } => {
+            Effect::Spill { ticket, object, location, place } => {
                 self.tell(|| format!("daemon spills {object}"));
                 let live = self.daemon.node.live_slots();
-                match self.memory.begin_spill(attempt, location, place, live) {
+                match self.memory.begin_spill(ticket, location, place, live) {
                     Some(result) => {
-                        self.daemon.queue.push_back(Event::Spilled { attempt, result });
+                        self.daemon.queue.push_back(Event::Spilled { ticket, result });
                     }
                     None => {
                         let delay = self.rng.delay(Duration::from_millis(5));
-                        self.after(delay, Step::DiskWrote(attempt));
+                        self.after(delay, Step::DiskWrote(ticket));
                     }
                 }
             }
-            Effect::Restore { attempt, object, place, slot } => {
+            Effect::Restore { ticket, object, place, slot } => {
                 self.tell(|| format!("daemon restores {object}"));
-                self.memory.begin_restore(attempt, place, slot);
+                self.memory.begin_restore(ticket, place, slot);
                 let delay = self.rng.delay(Duration::from_millis(5));
-                self.after(delay, Step::DiskRead(attempt));
+                self.after(delay, Step::DiskRead(ticket));
             }
-            Effect::Reserve { attempt, place } => {
+            Effect::Reserve { ticket, place } => {
                 self.tell(|| format!("daemon takes disk space for {} bytes", place.len));
                 let delay = self.rng.delay(Duration::from_millis(5));
-                self.after(delay, Step::DiskReserved(attempt));
+                self.after(delay, Step::DiskReserved(ticket));
             }
             Effect::ForgetSpilled { range, end } => self.memory.forget(range, end),
             Effect::ResetSlots { slots } => self.memory.reset_slots(&slots),

@@ -24,7 +24,7 @@ pub struct Memory {
     pins: BTreeMap<(u32, ProcessId), u32>,
     /// By offset: what was written there last.
     contents: BTreeMap<u64, Vec<u8>>,
-    /// Slots that are sealed once the bytes were looked at, by attempt.
+    /// Slots that are sealed once the bytes were looked at, by ticket.
     filling: BTreeMap<u64, (SpillPlace, u32)>,
     closed: BTreeMap<u64, (Location, SpillPlace)>,
 }
@@ -175,22 +175,22 @@ impl Memory {
     /// `None`: it is being written.
     pub fn begin_spill(
         &mut self,
-        attempt: u64,
+        ticket: u64,
         location: Location,
         place: SpillPlace,
         live: &[u16],
     ) -> Option<SpillOutcome> {
         match self.close(location, live) {
             Close::Closed => {
-                self.closed.insert(attempt, (location, place));
+                self.closed.insert(ticket, (location, place));
                 None
             }
             Close::Pinned | Close::Stale => Some(SpillOutcome::Pinned),
         }
     }
 
-    pub fn end_spill(&mut self, attempt: u64, disk_full: bool) -> SpillOutcome {
-        let (location, place) = self.closed.remove(&attempt).expect("it was begun");
+    pub fn end_spill(&mut self, ticket: u64, disk_full: bool) -> SpillOutcome {
+        let (location, place) = self.closed.remove(&ticket).expect("it was begun");
         if disk_full {
             self.set(location, Word::Sealed);
             return SpillOutcome::Failed("no space left on device".to_string());
@@ -202,12 +202,12 @@ impl Memory {
         SpillOutcome::Done
     }
 
-    pub fn begin_restore(&mut self, attempt: u64, place: SpillPlace, slot: u32) {
-        self.filling.insert(attempt, (place, slot));
+    pub fn begin_restore(&mut self, ticket: u64, place: SpillPlace, slot: u32) {
+        self.filling.insert(ticket, (place, slot));
     }
 
-    pub fn end_restore(&mut self, attempt: u64) -> Result<u32, String> {
-        let (place, slot) = self.filling.remove(&attempt).expect("it was begun");
+    pub fn end_restore(&mut self, ticket: u64) -> Result<u32, String> {
+        let (place, slot) = self.filling.remove(&ticket).expect("it was begun");
         let offset = self.file_starts + place.offset;
         let content = self.contents[&offset].clone();
         Ok(self.seal(slot, offset, content))

@@ -181,12 +181,12 @@ impl State {
                     Effect::ColdWrite { flush, .. } => {
                         events.push_back(Event::ColdWritten { flush });
                     }
-                    Effect::ColdGet { attempt, .. } => {
-                        events.push_back(Event::ColdRow { attempt, row: None });
+                    Effect::ColdGet { ticket, .. } => {
+                        events.push_back(Event::ColdRow { ticket, row: None });
                     }
-                    Effect::ColdScan { attempt, .. } => {
+                    Effect::ColdScan { ticket, .. } => {
                         let rows = Vec::new();
-                        events.push_back(Event::ColdPage { attempt, rows, until: None });
+                        events.push_back(Event::ColdPage { ticket, rows, until: None });
                     }
                     Effect::Truncate { .. }
                     | Effect::SnapshotDone { .. }

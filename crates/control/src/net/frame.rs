@@ -26,10 +26,10 @@ pub enum Frame {
     FromCoordinator(FromCoordinator),
     /// Answered by `Alive` with the same number, by the process itself.
     Probe {
-        attempt: u64,
+        ticket: u64,
     },
     Alive {
-        attempt: u64,
+        ticket: u64,
     },
     Ask {
         number: u64,

@@ -143,7 +143,7 @@ fn talk(at: &Address, here: Option<Identity>, there: Option<Identity>) {
     // Larger than any buffer on the way.
     let why = "x".repeat(5 << 20);
     client.send(dialled, &Frame::Told { number: 1, answer: Err(why.clone()) });
-    client.send(dialled, &Frame::Probe { attempt: 2 });
+    client.send(dialled, &Frame::Probe { ticket: 2 });
     let mut got = Vec::new();
     let back: LinkId = until(&mut [&mut server, &mut client], |_, happening| match happening {
         Happening::Frame { link, frame } => {
@@ -154,7 +154,7 @@ fn talk(at: &Address, here: Option<Identity>, there: Option<Identity>) {
         Happening::Closed { why, .. } => panic!("{why}"),
     });
     let told = Frame::Told { number: 1, answer: Err(why) };
-    assert_eq!(got, [told, Frame::Probe { attempt: 2 }]);
+    assert_eq!(got, [told, Frame::Probe { ticket: 2 }]);
     server.close(back);
     let why = until(&mut [&mut server, &mut client], |_, happening| match happening {
         Happening::Closed { why, .. } => Some(why.clone()),
@@ -248,7 +248,7 @@ fn whatever_a_stranger_says_only_its_connection_ends() {
     rubbish(&at, &mut server, &u32::MAX.to_le_bytes());
     rubbish(&at, &mut server, &[5, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff]);
     let mut early = Vec::new();
-    Store::encode(&Frame::Probe { attempt: 1 }, &mut early);
+    Store::encode(&Frame::Probe { ticket: 1 }, &mut early);
     rubbish(&at, &mut server, &early);
     assert_eq!(server.counters().bad_frames, 3);
     rubbish(&at, &mut server, b"");
@@ -341,7 +341,7 @@ fn a_client_that_vanishes_in_the_middle_of_a_message_leaves_nothing_of_it() {
     let mut peer = std::os::unix::net::UnixStream::connect(&at).unwrap();
     let mut bytes = Vec::new();
     Store::encode(&Frame::Hello(client_hello()), &mut bytes);
-    Store::encode(&Frame::Probe { attempt: 1 }, &mut bytes);
+    Store::encode(&Frame::Probe { ticket: 1 }, &mut bytes);
     let whole = bytes.len();
     Store::encode(&Frame::Told { number: 2, answer: Ok("x".repeat(100_000)) }, &mut bytes);
     peer.write_all(&bytes[..whole + 50_000]).unwrap();
@@ -355,7 +355,7 @@ fn a_client_that_vanishes_in_the_middle_of_a_message_leaves_nothing_of_it() {
         Happening::Closed { .. } => Some(()),
         Happening::Opened { .. } => None,
     });
-    assert_eq!(frames, [Frame::Probe { attempt: 1 }], "what was whole, and no more");
+    assert_eq!(frames, [Frame::Probe { ticket: 1 }], "what was whole, and no more");
     let mut client = hub(client_hello(), None);
     opened(&mut server, &mut client, &at.display().to_string());
 }

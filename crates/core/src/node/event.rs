@@ -70,19 +70,19 @@ pub enum Event {
         verdict: Option<DeathCause>,
     },
     Freed {
-        attempt: u64,
+        ticket: u64,
         result: FreeOutcome,
     },
     Spilled {
-        attempt: u64,
+        ticket: u64,
         result: SpillOutcome,
     },
     Restored {
-        attempt: u64,
+        ticket: u64,
         result: Result<u32, String>,
     },
     Reserved {
-        attempt: u64,
+        ticket: u64,
         result: Result<(), String>,
     },
     /// From here on every socket is read once.
@@ -172,27 +172,27 @@ pub enum Effect {
     Sweep,
     /// Close the state word, check the pins, free the word; then report `Freed`.
     Free {
-        attempt: u64,
+        ticket: u64,
         object: ObjectId,
         location: Location,
     },
     /// Close the word, check the pins, write the bytes, free the word; then report `Spilled`.
     Spill {
-        attempt: u64,
+        ticket: u64,
         object: ObjectId,
         location: Location,
         place: SpillPlace,
     },
     /// See that the bytes can be read where they are, seal the slot; then report `Restored`.
     Restore {
-        attempt: u64,
+        ticket: u64,
         object: ObjectId,
         place: SpillPlace,
         slot: u32,
     },
     /// Take disk space for these bytes of the spill file; then report `Reserved`.
     Reserve {
-        attempt: u64,
+        ticket: u64,
         place: SpillPlace,
     },
     /// Nothing lies in `range` of the spill file any more, nor from `end` on: give the disk space back.

@@ -50,7 +50,7 @@ impl Node {
     }
 
     /// A worker's first message.
-    pub(super) fn on_worker_hello(&mut self, from: ProcessId, attempt: u64, message: ToNode) {
+    pub(super) fn on_worker_hello(&mut self, from: ProcessId, ticket: u64, message: ToNode) {
         let ToNode::Hello { protocol, version, pid, role } = message else {
             return self.violation(from, "spoke before it said hello");
         };
@@ -70,7 +70,7 @@ impl Node {
         }
         self.process_mut(from).stage = Stage::Greeted;
         self.join(from);
-        self.tell_pool(workers::Event::Started { attempt, worker: from });
+        self.tell_pool(workers::Event::Started { ticket, worker: from });
     }
 
     fn greet_driver(&mut self, stranger: u64, pid: u32, config: JobConfig) {

@@ -19,13 +19,13 @@ use crate::sched::workers;
 impl Node {
     // ---- birth ----
 
-    pub(super) fn fork(&mut self, attempt: u64, job: JobId, env: RuntimeEnv) {
-        let failed = |reason: &str| workers::Event::StartFailed { attempt, reason: reason.into() };
+    pub(super) fn fork(&mut self, ticket: u64, job: JobId, env: RuntimeEnv) {
+        let failed = |reason: &str| workers::Event::StartFailed { ticket, reason: reason.into() };
         let Some(config) = self.jobs.get(&job).map(|job| Arc::clone(&job.config)) else {
             return self.tell_pool(failed("its job has ended"));
         };
         let birth = Birth::Awaited { doomed: false };
-        let Some(id) = self.new_process(Kind::Worker, birth, Stage::Starting { attempt }) else {
+        let Some(id) = self.new_process(Kind::Worker, birth, Stage::Starting { ticket }) else {
             return self.tell_pool(failed(&self.no_room()));
         };
         self.process_mut(id).job = job;
@@ -49,7 +49,7 @@ impl Node {
     pub(super) fn on_fork_failed(&mut self, id: ProcessId, reason: String) {
         let Some(process) = self.processes.get_mut(&id) else { return };
         // Who said hello is there, whatever became of the one who was to tell it.
-        if process.stage.attempt().is_none() || process.stage.is_dead() {
+        if process.stage.ticket().is_none() || process.stage.is_dead() {
             return;
         }
         process.cause = Some(DeathCause::NotStarted { reason });
@@ -137,8 +137,8 @@ impl Node {
     pub(super) fn on_closed(&mut self, id: ProcessId) {
         let Some(process) = self.processes.get_mut(&id) else { return };
         process.stage = match process.stage {
-            Stage::Starting { attempt } => Stage::Closed { attempt: Some(attempt) },
-            Stage::Greeted => Stage::Closed { attempt: None },
+            Stage::Starting { ticket } => Stage::Closed { ticket: Some(ticket) },
+            Stage::Greeted => Stage::Closed { ticket: None },
             Stage::Closed { .. } | Stage::Ended { .. } | Stage::Examined { .. } => return,
         };
         match process.kind {
@@ -157,7 +157,7 @@ impl Node {
                 panic!("{id} is said to have ended before its connection was read to the end");
             }
             Stage::Ended { .. } | Stage::Examined { .. } => return,
-            Stage::Closed { attempt } => process.stage = Stage::Ended { attempt },
+            Stage::Closed { ticket } => process.stage = Stage::Ended { ticket },
         }
         if status_follows && process.is_worker() {
             self.after(STATUS_PATIENCE, Timer::Examine(id));
@@ -175,13 +175,13 @@ impl Node {
 
     pub(super) fn examine(&mut self, id: ProcessId) {
         let Some(process) = self.processes.get_mut(&id) else { return };
-        let attempt = match process.stage {
+        let ticket = match process.stage {
             Stage::Examined { .. } => return,
-            Stage::Starting { attempt } => Some(attempt),
+            Stage::Starting { ticket } => Some(ticket),
             Stage::Greeted => None,
-            Stage::Closed { attempt } | Stage::Ended { attempt } => attempt,
+            Stage::Closed { ticket } | Stage::Ended { ticket } => ticket,
         };
-        process.stage = Stage::Examined { attempt };
+        process.stage = Stage::Examined { ticket };
         self.out.push(Effect::Examine { process: id });
     }
 
@@ -210,13 +210,13 @@ impl Node {
         self.note(&(id, &obituary));
         self.tell_gone(&process, &obituary);
         self.slots.give_back(id.slot() as u16);
-        match process.stage.attempt() {
-            Some(attempt) if process.undone => {
-                self.tell_pool(workers::Event::StartUndone { attempt });
+        match process.stage.ticket() {
+            Some(ticket) if process.undone => {
+                self.tell_pool(workers::Event::StartUndone { ticket });
             }
-            Some(attempt) => {
+            Some(ticket) => {
                 let reason = failure_reason(&obituary);
-                self.tell_pool(workers::Event::StartFailed { attempt, reason });
+                self.tell_pool(workers::Event::StartFailed { ticket, reason });
             }
             None => {
                 let obituary = obituary.headline();
@@ -296,10 +296,10 @@ impl Node {
                 assert_eq!(self.slots.owner(id.slot() as u16), Some(id), "NODE-1: {id}");
             }
         }
-        let starts = self.processes.values().filter(|it| it.stage.attempt().is_some());
+        let starts = self.processes.values().filter(|it| it.stage.ticket().is_some());
         assert_eq!(starts.count(), self.pool.starting(), "NODE-4");
         let joined = self.processes.values().filter(|it| it.kind != Kind::Tool);
-        let joined = joined.filter(|it| it.stage.attempt().is_none()).map(|it| it.id);
+        let joined = joined.filter(|it| it.stage.ticket().is_none()).map(|it| it.id);
         assert!(joined.eq(self.objects.processes()), "NODE-3");
         let taken = self.processes.values().filter(|it| it.kind != Kind::Tool).count();
         assert_eq!(taken, self.slots.taken().len(), "NODE-1");

@@ -68,7 +68,7 @@ impl Node {
     pub(super) fn on_pool(&mut self, effect: workers::Effect) {
         use workers::Effect as From;
         match effect {
-            From::Fork { attempt, job, env } => self.fork(attempt, job, env),
+            From::Fork { ticket, job, env } => self.fork(ticket, job, env),
             From::Assign { lease, worker } => {
                 self.tell_scheduler(local::Event::WorkerAssigned { lease, worker });
             }
@@ -140,16 +140,16 @@ impl Node {
             From::Send { to, message } => self.send(to, message),
             From::Welcome { process, slots } => self.welcome(process, slots),
             From::Sweep { sweep } => self.sweeps.want(sweep),
-            From::Free { attempt, object, location } => {
-                self.out.push(Effect::Free { attempt, object, location });
+            From::Free { ticket, object, location } => {
+                self.out.push(Effect::Free { ticket, object, location });
             }
-            From::Spill { attempt, object, location, place } => {
-                self.out.push(Effect::Spill { attempt, object, location, place });
+            From::Spill { ticket, object, location, place } => {
+                self.out.push(Effect::Spill { ticket, object, location, place });
             }
-            From::Restore { attempt, object, place, slot } => {
-                self.out.push(Effect::Restore { attempt, object, place, slot });
+            From::Restore { ticket, object, place, slot } => {
+                self.out.push(Effect::Restore { ticket, object, place, slot });
             }
-            From::Reserve { attempt, place } => self.out.push(Effect::Reserve { attempt, place }),
+            From::Reserve { ticket, place } => self.out.push(Effect::Reserve { ticket, place }),
             From::Forget { range, end } => self.out.push(Effect::ForgetSpilled { range, end }),
             From::ResetSlots { slots } => self.out.push(Effect::ResetSlots { slots }),
             From::Punch { offset, len } => self.out.push(Effect::Punch { offset, len }),

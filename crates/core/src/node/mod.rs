@@ -212,17 +212,17 @@ impl Node {
             Event::Examined { process, last_lines, verdict } => {
                 self.on_examined(process, last_lines, verdict);
             }
-            Event::Freed { attempt, result } => {
-                self.tell_objects(objects::Event::Freed { attempt, result });
+            Event::Freed { ticket, result } => {
+                self.tell_objects(objects::Event::Freed { ticket, result });
             }
-            Event::Spilled { attempt, result } => {
-                self.tell_objects(objects::Event::Spilled { attempt, result });
+            Event::Spilled { ticket, result } => {
+                self.tell_objects(objects::Event::Spilled { ticket, result });
             }
-            Event::Restored { attempt, result } => {
-                self.tell_objects(objects::Event::Restored { attempt, result });
+            Event::Restored { ticket, result } => {
+                self.tell_objects(objects::Event::Restored { ticket, result });
             }
-            Event::Reserved { attempt, result } => {
-                self.tell_objects(objects::Event::Reserved { attempt, result });
+            Event::Reserved { ticket, result } => {
+                self.tell_objects(objects::Event::Reserved { ticket, result });
             }
             Event::SweepBegins => self.sweeps.begin(),
             Event::Swept => self.on_swept(),

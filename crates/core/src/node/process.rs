@@ -22,26 +22,26 @@ pub enum Birth {
     Known { pid: u32 },
 }
 
-/// How far it is from its fork to its burial. `attempt` is the pool's name for a start; it stays as long as the
+/// How far it is from its fork to its burial. `ticket` is of the effect that asked for the start; it stays as long as the
 /// process has not said hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     Starting {
-        attempt: u64,
+        ticket: u64,
     },
     /// It said hello, and its connection is open.
     Greeted,
     /// Its connection is closed, and nothing was heard of its end yet.
     Closed {
-        attempt: Option<u64>,
+        ticket: Option<u64>,
     },
     /// It has ended, and its exit status may come.
     Ended {
-        attempt: Option<u64>,
+        ticket: Option<u64>,
     },
     /// The shell looks at what it left.
     Examined {
-        attempt: Option<u64>,
+        ticket: Option<u64>,
     },
 }
 
@@ -116,13 +116,13 @@ impl Stage {
         }
     }
 
-    /// The pool's attempt, if it has not said hello.
-    pub fn attempt(self) -> Option<u64> {
+    /// The pool's ticket, if it has not said hello.
+    pub fn ticket(self) -> Option<u64> {
         match self {
-            Stage::Starting { attempt } => Some(attempt),
+            Stage::Starting { ticket } => Some(ticket),
             Stage::Greeted => None,
-            Stage::Closed { attempt } | Stage::Ended { attempt } | Stage::Examined { attempt } => {
-                attempt
+            Stage::Closed { ticket } | Stage::Ended { ticket } | Stage::Examined { ticket } => {
+                ticket
             }
         }
     }

@@ -15,7 +15,7 @@ impl Node {
     pub(super) fn on_heard(&mut self, from: ProcessId, message: ToNode) {
         let process = self.processes.get(&from).expect("the shell knows who is buried");
         match process.stage {
-            Stage::Starting { attempt } => self.on_worker_hello(from, attempt, message),
+            Stage::Starting { ticket } => self.on_worker_hello(from, ticket, message),
             Stage::Greeted => self.on_request(from, message),
             Stage::Closed { .. } | Stage::Ended { .. } | Stage::Examined { .. } => {
                 panic!("{from} is heard after its connection was closed");

@@ -201,7 +201,7 @@ fn a_status_that_never_comes_is_not_waited_for_for_ever() {
     let worker = shell.worker(driver);
     shell.hears(Event::Closed { process: worker });
     shell.hears(Event::Ended { process: worker, status_follows: true });
-    assert_eq!(shell.node.process(worker).unwrap().stage, Stage::Ended { attempt: None });
+    assert_eq!(shell.node.process(worker).unwrap().stage, Stage::Ended { ticket: None });
     shell.waits(STATUS_PATIENCE);
     shell.examines(worker);
 }

@@ -87,13 +87,13 @@ impl ObjectDirectory {
                 State::Mapped { used: at, .. } => {
                     mapped.insert(*at, *object);
                 }
-                State::Spilling { attempt, .. }
-                | State::Restoring { attempt, .. }
-                | State::Closing { attempt, .. } => {
-                    let moving = self.moves.get(attempt);
+                State::Spilling { ticket, .. }
+                | State::Restoring { ticket, .. }
+                | State::Closing { ticket, .. } => {
+                    let moving = self.moves.get(ticket);
                     let ours =
                         moving.is_some_and(|it| it.object == *object && it.fate == Fate::Live);
-                    assert!(ours, "OBJ-7: {object} has no move {attempt}");
+                    assert!(ours, "OBJ-7: {object} has no move {ticket}");
                 }
                 State::Spilled { queued, .. } => {
                     let queue = || self.requests.iter().map(|request| &request.asker);

@@ -59,23 +59,23 @@ pub enum Event {
     },
     /// Answer to `Effect::Free`.
     Freed {
-        attempt: u64,
+        ticket: u64,
         result: FreeOutcome,
     },
     /// Answer to `Effect::Spill`.
     Spilled {
-        attempt: u64,
+        ticket: u64,
         result: SpillOutcome,
     },
     /// Answer to `Effect::Restore`: the generation under which the slot was sealed. After an
     /// error the slot is free.
     Restored {
-        attempt: u64,
+        ticket: u64,
         result: Result<u32, String>,
     },
     /// Answer to `Effect::Reserve`.
     Reserved {
-        attempt: u64,
+        ticket: u64,
         result: Result<(), String>,
     },
     /// `next_deadline` has come (earlier does no harm).
@@ -101,14 +101,14 @@ pub enum Effect {
     },
     /// Close the state word, check the pins, free the word; then report `Freed`.
     Free {
-        attempt: u64,
+        ticket: u64,
         object: ObjectId,
         location: Location,
     },
     /// Close the state word, check the pins, write the bytes to their place in the spill file, free
     /// the word; then report `Spilled`. When the write fails, reopen the word.
     Spill {
-        attempt: u64,
+        ticket: u64,
         object: ObjectId,
         location: Location,
         place: SpillPlace,
@@ -116,7 +116,7 @@ pub enum Effect {
     /// See that the bytes can be read where they are in the spill file, seal the slot; then report
     /// `Restored`.
     Restore {
-        attempt: u64,
+        ticket: u64,
         object: ObjectId,
         place: SpillPlace,
         slot: u32,
@@ -124,7 +124,7 @@ pub enum Effect {
     /// Take disk space for these bytes of the spill file, so that writing to them through memory
     /// cannot fail; then report `Reserved`.
     Reserve {
-        attempt: u64,
+        ticket: u64,
         place: SpillPlace,
     },
     /// Nothing lies in `range` of the spill file any more, nor from `end` on: give the disk space

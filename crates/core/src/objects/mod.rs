@@ -116,12 +116,12 @@ pub struct ObjectDirectory {
     disk: Disk,
     /// Counts uses.
     uses: u64,
-    /// By attempt.
+    /// By ticket.
     moves: BTreeMap<u64, Move>,
     /// Moves that found a reader, and when to try again.
     pinned: BTreeSet<(Instant, u64)>,
-    attempts: u64,
-    /// By attempt.
+    tickets: u64,
+    /// By ticket.
     reserves: BTreeMap<u64, Reserve>,
     requests: VecDeque<Request>,
     recalls: Recalls,
@@ -169,7 +169,7 @@ impl ObjectDirectory {
             uses: 0,
             moves: BTreeMap::new(),
             pinned: BTreeSet::new(),
-            attempts: 0,
+            tickets: 0,
             reserves: BTreeMap::new(),
             requests: VecDeque::new(),
             recalls: Recalls::default(),
@@ -217,10 +217,10 @@ impl ObjectDirectory {
             Event::NodeHeld { objects } => self.node_hold(&objects),
             Event::NodeReleased { objects } => self.node_release(&objects),
             Event::Swept { sweep } => self.on_swept(sweep, effects),
-            Event::Freed { attempt, result } => self.on_freed(attempt, result, effects),
-            Event::Spilled { attempt, result } => self.on_spilled(attempt, result, effects),
-            Event::Restored { attempt, result } => self.on_restored(attempt, result, effects),
-            Event::Reserved { attempt, result } => self.on_reserved(attempt, result, effects),
+            Event::Freed { ticket, result } => self.on_freed(ticket, result, effects),
+            Event::Spilled { ticket, result } => self.on_spilled(ticket, result, effects),
+            Event::Restored { ticket, result } => self.on_restored(ticket, result, effects),
+            Event::Reserved { ticket, result } => self.on_reserved(ticket, result, effects),
             Event::Tick => self.retry_pinned(effects),
         }
         self.serve_requests(effects);

@@ -41,22 +41,22 @@ impl ObjectDirectory {
         let State::Spilled { place, .. } = self.records[&object].state else {
             panic!("OBJ-9: {object} is {}, not spilled", self.records[&object].state.name());
         };
-        let attempt = self.begin(object, MoveKind::Restore { place, slot });
-        let state = State::Restoring { place, attempt };
+        let ticket = self.begin(object, MoveKind::Restore { place, slot });
+        let state = State::Restoring { place, ticket };
         self.records.get_mut(&object).expect("it was just there").state = state;
         self.tell(object, "restoring", None);
-        effects.push(Effect::Restore { attempt, object, place, slot });
+        effects.push(Effect::Restore { ticket, object, place, slot });
     }
 
     pub(super) fn on_restored(
         &mut self,
-        attempt: u64,
+        ticket: u64,
         result: Result<u32, String>,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(Move { object, kind, fate }) = self.moves.remove(&attempt) else { return };
+        let Some(Move { object, kind, fate }) = self.moves.remove(&ticket) else { return };
         let MoveKind::Restore { place, slot } = kind else {
-            panic!("attempt {attempt} is {kind:?}, not to restore");
+            panic!("ticket {ticket} is {kind:?}, not to restore");
         };
         let location = |generation| Location {
             slot,
@@ -114,24 +114,24 @@ impl ObjectDirectory {
             panic!("OBJ-8: {object} is {}, not mapped", record.state.name());
         };
         self.mapped.remove(&used);
-        let attempt = self.begin(object, MoveKind::Close { location, place });
-        let state = State::Closing { place, attempt };
+        let ticket = self.begin(object, MoveKind::Close { location, place });
+        let state = State::Closing { place, ticket };
         self.records.get_mut(&object).expect("it was just there").state = state;
         self.tell(object, "closing", None);
-        effects.push(Effect::Free { attempt, object, location });
+        effects.push(Effect::Free { ticket, object, location });
         true
     }
 
     pub(super) fn on_closed(
         &mut self,
-        attempt: u64,
+        ticket: u64,
         result: FreeOutcome,
         effects: &mut Vec<Effect>,
     ) {
         let Move { object, kind, fate } =
-            self.moves.remove(&attempt).expect("the caller has seen it");
+            self.moves.remove(&ticket).expect("the caller has seen it");
         let MoveKind::Close { location, place } = kind else {
-            panic!("attempt {attempt} is {kind:?}, not to close");
+            panic!("ticket {ticket} is {kind:?}, not to close");
         };
         match (fate, result) {
             (Fate::Live, FreeOutcome::Done) => {
@@ -183,18 +183,18 @@ impl ObjectDirectory {
         };
         let slot = self.memory.grant_slots(process, 1);
         let slot = *slot.first().expect("the caller has seen one");
-        let attempt = self.next_attempt();
-        self.reserves.insert(attempt, Reserve { process, request, place, slot, why });
-        effects.push(Effect::Reserve { attempt, place });
+        let ticket = self.next_ticket();
+        self.reserves.insert(ticket, Reserve { process, request, place, slot, why });
+        effects.push(Effect::Reserve { ticket, place });
     }
 
     pub(super) fn on_reserved(
         &mut self,
-        attempt: u64,
+        ticket: u64,
         result: Result<(), String>,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(reserve) = self.reserves.remove(&attempt) else { return };
+        let Some(reserve) = self.reserves.remove(&ticket) else { return };
         let Reserve { process, request, place, slot, why } = reserve;
         if !self.processes.contains_key(&process) {
             return self.forget(place, effects);

@@ -52,19 +52,19 @@ pub(super) enum Fate {
 }
 
 impl ObjectDirectory {
-    pub(super) fn next_attempt(&mut self) -> u64 {
-        self.attempts += 1;
-        self.attempts
+    pub(super) fn next_ticket(&mut self) -> u64 {
+        self.tickets += 1;
+        self.tickets
     }
 
     pub(super) fn begin(&mut self, object: ObjectId, kind: MoveKind) -> u64 {
-        let attempt = self.next_attempt();
-        self.moves.insert(attempt, Move { object, kind, fate: Fate::Live });
-        attempt
+        let ticket = self.next_ticket();
+        self.moves.insert(ticket, Move { object, kind, fate: Fate::Live });
+        ticket
     }
 
-    pub(super) fn doom(&mut self, attempt: u64, fate: Fate) {
-        let moving = self.moves.get_mut(&attempt).expect("OBJ-7: a record that moves has a move");
+    pub(super) fn doom(&mut self, ticket: u64, fate: Fate) {
+        let moving = self.moves.get_mut(&ticket).expect("OBJ-7: a record that moves has a move");
         assert!(moving.fate == Fate::Live && fate != Fate::Live);
         moving.fate = fate;
     }
@@ -79,22 +79,17 @@ impl ObjectDirectory {
     ) {
         let is_there = |it: &super::memory::Tenant| it.object == object;
         assert!(place.is_some() || self.memory.tenant(location.offset).is_some_and(is_there));
-        let attempt = self.begin(object, MoveKind::Free { location, place });
-        effects.push(Effect::Free { attempt, object, location });
+        let ticket = self.begin(object, MoveKind::Free { location, place });
+        effects.push(Effect::Free { ticket, object, location });
     }
 
-    pub(super) fn on_freed(
-        &mut self,
-        attempt: u64,
-        result: FreeOutcome,
-        effects: &mut Vec<Effect>,
-    ) {
-        let Some(Move { object, kind, .. }) = self.moves.get(&attempt) else { return };
+    pub(super) fn on_freed(&mut self, ticket: u64, result: FreeOutcome, effects: &mut Vec<Effect>) {
+        let Some(Move { object, kind, .. }) = self.moves.get(&ticket) else { return };
         let object = *object;
         match (kind, result) {
             (MoveKind::Free { location, place }, FreeOutcome::Done) => {
                 let (location, place) = (*location, *place);
-                self.moves.remove(&attempt);
+                self.moves.remove(&ticket);
                 match place {
                     None => self.vacate(object, location, effects),
                     Some(place) => {
@@ -105,23 +100,23 @@ impl ObjectDirectory {
                 }
             }
             (MoveKind::Free { .. }, FreeOutcome::Pinned) => {
-                self.pinned.insert((self.now + self.config.pinned_retry, attempt));
+                self.pinned.insert((self.now + self.config.pinned_retry, ticket));
             }
-            (MoveKind::Close { .. }, result) => self.on_closed(attempt, result, effects),
+            (MoveKind::Close { .. }, result) => self.on_closed(ticket, result, effects),
             (MoveKind::Spill { .. } | MoveKind::Restore { .. }, _) => {
-                panic!("attempt {attempt} is {kind:?}, not to free");
+                panic!("ticket {ticket} is {kind:?}, not to free");
             }
         }
     }
 
     /// What was pinned when it was to be freed is tried again.
     pub(super) fn retry_pinned(&mut self, effects: &mut Vec<Effect>) {
-        while let Some(&(at, attempt)) = self.pinned.first() {
+        while let Some(&(at, ticket)) = self.pinned.first() {
             if at > self.now {
                 return;
             }
             self.pinned.pop_first();
-            let Move { object, kind, .. } = self.moves.remove(&attempt).expect("it waited here");
+            let Move { object, kind, .. } = self.moves.remove(&ticket).expect("it waited here");
             let MoveKind::Free { location, place } = kind else {
                 panic!("{kind:?} does not wait here")
             };
@@ -136,24 +131,24 @@ impl ObjectDirectory {
             panic!("OBJ-8: {object} is {}, not stored", record.state.name());
         };
         let Some(place) = self.disk.take(location.len) else { return false };
-        let attempt = self.begin(object, MoveKind::Spill { location, place });
-        let state = State::Spilling { location, attempt };
+        let ticket = self.begin(object, MoveKind::Spill { location, place });
+        let state = State::Spilling { location, ticket };
         self.records.get_mut(&object).expect("it was just there").state = state;
         self.lru.remove(&used);
         self.tell(object, "spilling", None);
-        effects.push(Effect::Spill { attempt, object, location, place });
+        effects.push(Effect::Spill { ticket, object, location, place });
         true
     }
 
     pub(super) fn on_spilled(
         &mut self,
-        attempt: u64,
+        ticket: u64,
         result: SpillOutcome,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(Move { object, kind, fate }) = self.moves.remove(&attempt) else { return };
+        let Some(Move { object, kind, fate }) = self.moves.remove(&ticket) else { return };
         let MoveKind::Spill { location, place } = kind else {
-            panic!("attempt {attempt} is {kind:?}, not to spill");
+            panic!("ticket {ticket} is {kind:?}, not to spill");
         };
         match &result {
             SpillOutcome::Done if fate == Fate::Live => {}

@@ -132,9 +132,9 @@ impl ObjectDirectory {
             State::Stored { used, .. } => {
                 self.lru.remove(&used);
             }
-            State::Spilling { attempt, .. } => self.doom(attempt, Fate::Vanished),
+            State::Spilling { ticket, .. } => self.doom(ticket, Fate::Vanished),
             State::Spilled { place, .. } => self.forget(place, effects),
-            State::Restoring { attempt, .. } => self.doom(attempt, Fate::Doomed),
+            State::Restoring { ticket, .. } => self.doom(ticket, Fate::Doomed),
             State::Mapped { .. }
             | State::Closing { .. }
             | State::Unknown { .. }

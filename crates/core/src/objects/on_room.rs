@@ -310,16 +310,16 @@ impl ObjectDirectory {
     /// Starts spills for what is missing. False if that would not be enough, or would change nothing:
     /// then nothing is spilled.
     fn spill_lru(&mut self, missing: u64, effects: &mut Vec<Effect>) -> bool {
-        let waits: BTreeSet<u64> = self.pinned.iter().map(|(_, attempt)| *attempt).collect();
+        let waits: BTreeSet<u64> = self.pinned.iter().map(|(_, ticket)| *ticket).collect();
         let mut coming_bytes = 0;
         let mut spills = 0;
-        for (attempt, moving) in &self.moves {
+        for (ticket, moving) in &self.moves {
             match &moving.kind {
                 MoveKind::Spill { location, .. } => {
                     coming_bytes += location.len;
                     spills += 1;
                 }
-                MoveKind::Free { location, place: None } if !waits.contains(attempt) => {
+                MoveKind::Free { location, place: None } if !waits.contains(ticket) => {
                     coming_bytes += location.len;
                 }
                 MoveKind::Free { .. } | MoveKind::Restore { .. } | MoveKind::Close { .. } => {}

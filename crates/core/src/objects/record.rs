@@ -52,7 +52,7 @@ pub(super) enum State {
     },
     Spilling {
         location: Location,
-        attempt: u64,
+        ticket: u64,
     },
     /// In the spill file. `queued`: a request for a slot to restore it is waiting.
     Spilled {
@@ -61,7 +61,7 @@ pub(super) enum State {
     },
     Restoring {
         place: SpillPlace,
-        attempt: u64,
+        ticket: u64,
     },
     /// Readable in the spill file: `location` says where `place` is. `used`: its place in the order of use.
     /// Not closed before `rests_until`.
@@ -74,7 +74,7 @@ pub(super) enum State {
     /// Its slot is taken away, so that it can be read again only when it is restored.
     Closing {
         place: SpillPlace,
-        attempt: u64,
+        ticket: u64,
     },
 }
 

@@ -158,9 +158,9 @@ impl ObjectDirectory {
                 self.mapped.remove(&used);
                 self.free(object, location, Some(place), effects);
             }
-            State::Spilling { attempt, .. }
-            | State::Restoring { attempt, .. }
-            | State::Closing { attempt, .. } => self.doom(attempt, Fate::Doomed),
+            State::Spilling { ticket, .. }
+            | State::Restoring { ticket, .. }
+            | State::Closing { ticket, .. } => self.doom(ticket, Fate::Doomed),
             State::Spilled { place, .. } => self.forget(place, effects),
             State::Handle => {
                 effects.push(Effect::ActorUnreachable { actor: ActorId(object.task) });

@@ -61,16 +61,16 @@ pub enum Event {
         worker: ProcessId,
     },
     Started {
-        attempt: u64,
+        ticket: u64,
         worker: ProcessId,
     },
     StartFailed {
-        attempt: u64,
+        ticket: u64,
         reason: String,
     },
     /// Nobody began it, for no reason of its own: another start takes its place.
     StartUndone {
-        attempt: u64,
+        ticket: u64,
     },
     /// `worker` has a channel with `peer`.
     Connected {
@@ -90,7 +90,7 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     Fork {
-        attempt: u64,
+        ticket: u64,
         job: JobId,
         env: RuntimeEnv,
     },
@@ -146,7 +146,7 @@ struct Waiting {
 #[derive(Clone, Copy, Debug, Default)]
 struct Failures {
     count: u32,
-    /// The first attempt that began after the last of them had failed.
+    /// Ticket of the first start that was asked for after the last of them had failed.
     since: u64,
 }
 
@@ -162,7 +162,7 @@ pub struct WorkerPool {
     starting: BTreeMap<u64, Kind>,
     failures: BTreeMap<Kind, Failures>,
     ended: BTreeSet<JobId>,
-    next_attempt: u64,
+    next_ticket: u64,
 }
 
 impl WorkerPool {
@@ -176,7 +176,7 @@ impl WorkerPool {
             starting: BTreeMap::new(),
             failures: BTreeMap::new(),
             ended: BTreeSet::new(),
-            next_attempt: 1,
+            next_ticket: 1,
         }
     }
 
@@ -197,12 +197,12 @@ impl WorkerPool {
                 self.waiting.remove(&lease);
             }
             Event::Released { worker } => self.on_released(now, worker, effects),
-            Event::Started { attempt, worker } => self.on_started(now, attempt, worker, effects),
-            Event::StartFailed { attempt, reason } => {
-                self.on_start_failed(attempt, reason, effects);
+            Event::Started { ticket, worker } => self.on_started(now, ticket, worker, effects),
+            Event::StartFailed { ticket, reason } => {
+                self.on_start_failed(ticket, reason, effects);
             }
-            Event::StartUndone { attempt } => {
-                self.starting.remove(&attempt).expect("every start was asked for");
+            Event::StartUndone { ticket } => {
+                self.starting.remove(&ticket).expect("every start was asked for");
             }
             Event::Connected { worker, peer } => {
                 for (one, other) in [(worker, peer), (peer, worker)] {
@@ -276,19 +276,19 @@ impl WorkerPool {
         self.serve(id, effects);
     }
 
-    fn on_started(&mut self, now: Instant, attempt: u64, id: ProcessId, effects: &mut Vec<Effect>) {
-        let kind = self.starting.remove(&attempt).expect("every start was asked for");
+    fn on_started(&mut self, now: Instant, ticket: u64, id: ProcessId, effects: &mut Vec<Effect>) {
+        let kind = self.starting.remove(&ticket).expect("every start was asked for");
         self.failures.remove(&kind);
         let state = WorkerState::Idle { since: now };
         self.workers.insert(id, Worker { kind, state, peers: BTreeSet::new() });
         self.serve(id, effects);
     }
 
-    fn on_start_failed(&mut self, attempt: u64, reason: String, effects: &mut Vec<Effect>) {
-        let kind = self.starting.remove(&attempt).expect("every start was asked for");
+    fn on_start_failed(&mut self, ticket: u64, reason: String, effects: &mut Vec<Effect>) {
+        let kind = self.starting.remove(&ticket).expect("every start was asked for");
         let failures = self.failures.entry(kind.clone()).or_default();
-        if attempt >= failures.since {
-            *failures = Failures { count: failures.count + 1, since: self.next_attempt };
+        if ticket >= failures.since {
+            *failures = Failures { count: failures.count + 1, since: self.next_ticket };
         }
         if failures.count < FAILURES_MAX {
             return;
@@ -396,10 +396,10 @@ impl WorkerPool {
                 return;
             }
             let Kind { job, env, gpus: _ } = waiting.kind.clone();
-            let attempt = self.next_attempt;
-            self.next_attempt += 1;
-            self.starting.insert(attempt, waiting.kind.clone());
-            effects.push(Effect::Fork { attempt, job, env });
+            let ticket = self.next_ticket;
+            self.next_ticket += 1;
+            self.starting.insert(ticket, waiting.kind.clone());
+            effects.push(Effect::Fork { ticket, job, env });
         }
     }
 }
@@ -422,8 +422,8 @@ mod tests {
         Event::Wanted { lease: LeaseId(lease), job: JOB, env: RuntimeEnv::default(), gpus, prefer }
     }
 
-    fn fork(attempt: u64) -> Effect {
-        Effect::Fork { attempt, job: JOB, env: RuntimeEnv::default() }
+    fn fork(ticket: u64) -> Effect {
+        Effect::Fork { ticket, job: JOB, env: RuntimeEnv::default() }
     }
 
     fn assign(lease: u64, worker: ProcessId) -> Effect {
@@ -444,8 +444,8 @@ mod tests {
             effects
         }
 
-        fn started(&mut self, attempt: u64) -> Vec<Effect> {
-            self.handle(Event::Started { attempt, worker: process(attempt as u32) })
+        fn started(&mut self, ticket: u64) -> Vec<Effect> {
+            self.handle(Event::Started { ticket, worker: process(ticket as u32) })
         }
     }
 
@@ -453,7 +453,7 @@ mod tests {
     fn three_failed_starts_in_a_row_fail_what_waits_with_the_reason() {
         let mut pool = Pool::new(1);
         assert_eq!(pool.handle(wanted(1, None)), [fork(1)]);
-        let failed = |attempt| Event::StartFailed { attempt, reason: "no memory".to_string() };
+        let failed = |ticket| Event::StartFailed { ticket, reason: "no memory".to_string() };
         assert_eq!(pool.handle(failed(1)), [fork(2)]);
         assert_eq!(pool.handle(failed(2)), [fork(3)]);
         assert_eq!(
@@ -471,12 +471,12 @@ mod tests {
         for lease in 1..=4 {
             pool.handle(wanted(lease, None));
         }
-        let failed = |attempt| Event::StartFailed { attempt, reason: "no memory".to_string() };
-        for attempt in 1..=4 {
-            assert_eq!(pool.handle(failed(attempt)), [fork(attempt + 4)]);
+        let failed = |ticket| Event::StartFailed { ticket, reason: "no memory".to_string() };
+        for ticket in 1..=4 {
+            assert_eq!(pool.handle(failed(ticket)), [fork(ticket + 4)]);
         }
-        for attempt in 5..=8 {
-            assert_eq!(pool.handle(failed(attempt)), [fork(attempt + 4)]);
+        for ticket in 5..=8 {
+            assert_eq!(pool.handle(failed(ticket)), [fork(ticket + 4)]);
         }
         let fail = |lease| Effect::Fail { lease: LeaseId(lease), reason: "no memory".to_string() };
         assert_eq!(pool.handle(failed(9)), [fail(1), fail(2), fail(3), fail(4)]);
@@ -486,8 +486,8 @@ mod tests {
     fn a_start_that_nobody_began_is_no_failure() {
         let mut pool = Pool::new(1);
         pool.handle(wanted(1, None));
-        for attempt in 1..=9 {
-            assert_eq!(pool.handle(Event::StartUndone { attempt }), [fork(attempt + 1)]);
+        for ticket in 1..=9 {
+            assert_eq!(pool.handle(Event::StartUndone { ticket }), [fork(ticket + 1)]);
         }
         assert_eq!(pool.started(10), [assign(1, process(10))]);
     }
@@ -517,8 +517,8 @@ mod tests {
         for lease in 1..=3 {
             pool.handle(wanted(lease, None));
         }
-        for attempt in 1..=3 {
-            pool.started(attempt);
+        for ticket in 1..=3 {
+            pool.started(ticket);
         }
         pool.handle(Event::Connected { worker: process(1), peer: process(9) });
         for worker in 1..=3 {
@@ -535,8 +535,8 @@ mod tests {
         for lease in 1..=3 {
             pool.handle(wanted(lease, None));
         }
-        for attempt in 1..=3 {
-            pool.started(attempt);
+        for ticket in 1..=3 {
+            pool.started(ticket);
         }
         for worker in 1..=3 {
             pool.handle(Event::Released { worker: process(worker) });

@@ -12,8 +12,8 @@ use super::world::{Step, World};
 
 #[derive(Debug)]
 pub enum StoreWork {
-    Load { attempt: u64 },
-    Store { attempt: u64, expected: Option<Revision>, config: ClusterConfig },
+    Load { ticket: u64 },
+    Store { ticket: u64, expected: Option<Revision>, config: ClusterConfig },
 }
 
 impl World {
@@ -31,15 +31,15 @@ impl World {
 
     fn coordinator_effect(&mut self, id: ReplicaId, effect: coordinator::Effect) {
         match effect {
-            coordinator::Effect::Probe { attempt, member } => {
+            coordinator::Effect::Probe { ticket, member } => {
                 let delay = self.rng.delay(self.plan.delay_max) + Duration::from_micros(50);
-                self.after(delay, Step::Probed { process: id, attempt, member });
+                self.after(delay, Step::Probed { process: id, ticket, member });
             }
-            coordinator::Effect::Load { attempt } => {
-                self.asks_store(id, StoreWork::Load { attempt });
+            coordinator::Effect::Load { ticket } => {
+                self.asks_store(id, StoreWork::Load { ticket });
             }
-            coordinator::Effect::Store { attempt, expected, config } => {
-                self.asks_store(id, StoreWork::Store { attempt, expected, config });
+            coordinator::Effect::Store { ticket, expected, config } => {
+                self.asks_store(id, StoreWork::Store { ticket, expected, config });
             }
             coordinator::Effect::Announce(config) => {
                 let chains: Vec<String> = config.shards.iter().map(coordinator::line).collect();
@@ -68,7 +68,7 @@ impl World {
         }
     }
 
-    pub fn probed(&mut self, id: ReplicaId, attempt: u64, member: &Member) {
+    pub fn probed(&mut self, id: ReplicaId, ticket: u64, member: &Member) {
         let (me, it) = (id.node.0, member.replica.node.0);
         let cut = self.network.is_cut(me, it) || self.network.is_cut(it, me);
         let host = &self.hosts[&it];
@@ -84,7 +84,7 @@ impl World {
         };
         let found = self.sabotaged_probe(found);
         let delay = later + self.rng.delay(self.plan.delay_max);
-        self.later_input(delay, id, coordinator::Event::Probed { attempt, found });
+        self.later_input(delay, id, coordinator::Event::Probed { ticket, found });
     }
 
     fn asks_store(&mut self, id: ReplicaId, work: StoreWork) {
@@ -95,12 +95,12 @@ impl World {
     /// The store does it, though the one who asked may be dead by now.
     pub fn store_does(&mut self, id: ReplicaId, work: StoreWork) {
         let event = match work {
-            StoreWork::Load { attempt } => self.store.load(attempt),
-            StoreWork::Store { attempt, expected, config } => {
+            StoreWork::Load { ticket } => self.store.load(ticket),
+            StoreWork::Store { ticket, expected, config } => {
                 let faults = self.plan.faults.as_ref().is_some_and(|faults| faults.store);
                 let lost = faults && self.faulty() && self.rng.one_in(20);
                 let before = self.store.acting();
-                let event = self.store.store(attempt, expected, config, lost);
+                let event = self.store.store(ticket, expected, config, lost);
                 if matches!(event, coordinator::Event::Unreachable { .. }) && lost {
                     self.counts.add(What::StoreAnswerLost);
                 }

@@ -37,11 +37,11 @@ pub enum ColdWork {
         deletes: Vec<Key>,
     },
     Read {
-        attempt: u64,
+        ticket: u64,
         key: Key,
     },
     Scan {
-        attempt: u64,
+        ticket: u64,
         from: Option<Key>,
         until: Option<Key>,
         limit: u32,
@@ -140,11 +140,11 @@ impl World {
             replica::Effect::ColdWrite { flush, clear, puts, deletes } => {
                 self.cold(id, shard, ColdWork::Write { flush, clear, puts, deletes });
             }
-            replica::Effect::ColdGet { attempt, key } => {
-                self.cold(id, shard, ColdWork::Read { attempt, key });
+            replica::Effect::ColdGet { ticket, key } => {
+                self.cold(id, shard, ColdWork::Read { ticket, key });
             }
-            replica::Effect::ColdScan { attempt, from, until, limit, bytes: _ } => {
-                self.cold(id, shard, ColdWork::Scan { attempt, from, until, limit });
+            replica::Effect::ColdScan { ticket, from, until, limit, bytes: _ } => {
+                self.cold(id, shard, ColdWork::Scan { ticket, from, until, limit });
             }
             replica::Effect::CaughtUp { shard, epoch } => {
                 self.reports(id, ToCoordinator::CaughtUp { replica: id, shard, epoch });
@@ -280,13 +280,13 @@ impl World {
                 disk.cold_write(clear, puts, deletes);
                 replica::Event::ColdWritten { flush }
             }
-            ColdWork::Read { attempt, key } => {
+            ColdWork::Read { ticket, key } => {
                 let row = disk.cold.get(&key).cloned();
-                replica::Event::ColdRow { attempt, row }
+                replica::Event::ColdRow { ticket, row }
             }
-            ColdWork::Scan { attempt, from, until, limit } => {
+            ColdWork::Scan { ticket, from, until, limit } => {
                 let (rows, until) = disk.cold_scan(from, until, limit);
-                replica::Event::ColdPage { attempt, rows, until }
+                replica::Event::ColdPage { ticket, rows, until }
             }
         };
         self.input(id, Input::Replica(shard, event));

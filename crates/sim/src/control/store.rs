@@ -13,26 +13,26 @@ pub struct ConfigStore {
 }
 
 impl ConfigStore {
-    pub fn load(&self, attempt: u64) -> Event {
+    pub fn load(&self, ticket: u64) -> Event {
         if self.away {
-            return Event::Unreachable { attempt, why: "the store is away".to_string() };
+            return Event::Unreachable { ticket, why: "the store is away".to_string() };
         }
-        Event::Loaded { attempt, document: self.document.clone() }
+        Event::Loaded { ticket, document: self.document.clone() }
     }
 
     pub fn store(
         &mut self,
-        attempt: u64,
+        ticket: u64,
         expected: Option<Revision>,
         config: ClusterConfig,
         answer_lost: bool,
     ) -> Event {
         if self.away {
-            return Event::Unreachable { attempt, why: "the store is away".to_string() };
+            return Event::Unreachable { ticket, why: "the store is away".to_string() };
         }
         let revision = self.document.as_ref().map(|(revision, _)| *revision);
         if revision != expected {
-            return Event::Conflict { attempt };
+            return Event::Conflict { ticket };
         }
         for chain in &config.shards {
             let said = self.said.entry((chain.shard.0, chain.epoch.0)).or_insert(chain.clone());
@@ -41,9 +41,9 @@ impl ConfigStore {
         let revision = revision.unwrap_or(0) + 1;
         self.document = Some((revision, config));
         if answer_lost {
-            return Event::Unreachable { attempt, why: "no answer of the store".to_string() };
+            return Event::Unreachable { ticket, why: "no answer of the store".to_string() };
         }
-        Event::Stored { attempt, revision }
+        Event::Stored { ticket, revision }
     }
 
     pub fn config(&self) -> Option<&ClusterConfig> {

@@ -48,7 +48,7 @@ pub enum Step {
     },
     Probed {
         process: ReplicaId,
-        attempt: u64,
+        ticket: u64,
         member: hoplo_wire::control::Member,
     },
     StoreDoes {
@@ -235,7 +235,7 @@ impl World {
             Step::Process(process, input) => self.input(process, *input),
             Step::FlushDone { process, shard, upto } => self.flush_done(process, shard, upto),
             Step::ColdDone { process, shard, work } => self.cold_done(process, shard, *work),
-            Step::Probed { process, attempt, member } => self.probed(process, attempt, &member),
+            Step::Probed { process, ticket, member } => self.probed(process, ticket, &member),
             Step::StoreDoes { process, work } => self.store_does(process, *work),
             Step::Starts(node) => self.starts(node),
             Step::Resumes(node) => self.resumes(node),

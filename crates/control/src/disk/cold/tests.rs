@@ -47,7 +47,7 @@ impl Tier {
     fn get(&self, key: Key) -> Option<Row> {
         self.thread.get(2, key);
         match self.next() {
-            ColdReport::Row { attempt: 2, row } => row,
+            ColdReport::Row { ticket: 2, row } => row,
             report => panic!("{report:?}"),
         }
     }
@@ -55,7 +55,7 @@ impl Tier {
     fn page(&self, range: Range) -> Page {
         self.thread.scan(3, range);
         match self.next() {
-            ColdReport::Page { attempt: 3, page } => page,
+            ColdReport::Page { ticket: 3, page } => page,
             report => panic!("{report:?}"),
         }
     }

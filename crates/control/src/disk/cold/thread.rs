@@ -23,14 +23,14 @@ pub enum ColdReport {
         flush: u64,
     },
     Row {
-        attempt: u64,
+        ticket: u64,
         row: Option<Row>,
     },
     Page {
-        attempt: u64,
+        ticket: u64,
         page: Page,
     },
-    /// Of the flush or the attempt with this number.
+    /// Of the flush or the ticket with this number.
     Failed {
         number: u64,
         error: ColdError,
@@ -44,11 +44,11 @@ enum Request {
         what: Flush,
     },
     Get {
-        attempt: u64,
+        ticket: u64,
         key: Key,
     },
     Scan {
-        attempt: u64,
+        ticket: u64,
         range: Range,
     },
     /// Answered there instead of by a report.
@@ -106,12 +106,12 @@ impl ColdThread {
         self.send(Request::Write { flush, what });
     }
 
-    pub fn get(&self, attempt: u64, key: Key) {
-        self.send(Request::Get { attempt, key });
+    pub fn get(&self, ticket: u64, key: Key) {
+        self.send(Request::Get { ticket, key });
     }
 
-    pub fn scan(&self, attempt: u64, range: Range) {
-        self.send(Request::Scan { attempt, range });
+    pub fn scan(&self, ticket: u64, range: Range) {
+        self.send(Request::Scan { ticket, range });
     }
 
     /// What is on disk now, whatever is being written: for who knows what was reported as written.
@@ -185,14 +185,14 @@ impl<F: FnMut(ColdReport)> Worker<F> {
                 let done = self.with_file(true, |file| file.write(what));
                 (flush, done.map(|_| ColdReport::Written { flush }))
             }
-            Request::Get { attempt, key } => {
+            Request::Get { ticket, key } => {
                 let done = self.with_file(false, |file| file.reader().row(&key));
-                (attempt, done.map(|row| ColdReport::Row { attempt, row: row.flatten() }))
+                (ticket, done.map(|row| ColdReport::Row { ticket, row: row.flatten() }))
             }
-            Request::Scan { attempt, range } => {
+            Request::Scan { ticket, range } => {
                 let done = self.with_file(false, |file| file.reader().page(&range));
                 let page = done.map(Option::unwrap_or_default);
-                (attempt, page.map(|page| ColdReport::Page { attempt, page }))
+                (ticket, page.map(|page| ColdReport::Page { ticket, page }))
             }
             Request::Ask { key, answer } => {
                 let done = self.with_file(false, |file| file.reader().row(&key));

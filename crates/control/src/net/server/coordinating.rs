@@ -30,7 +30,7 @@ pub(super) struct Coordinating {
 }
 
 struct Probing {
-    attempt: u64,
+    ticket: u64,
     member: Member,
     until: Instant,
     /// A dying process's port may still accept what it resets a moment later: asked again at once, once.
@@ -38,8 +38,8 @@ struct Probing {
 }
 
 enum Wanted {
-    Load { attempt: u64 },
-    Store { attempt: u64, expected: Option<Revision>, config: ClusterConfig },
+    Load { ticket: u64 },
+    Store { ticket: u64, expected: Option<Revision>, config: ClusterConfig },
 }
 
 impl Coordinating {
@@ -79,14 +79,14 @@ impl Coordinating {
 
 fn carry_out(store: &mut dyn ConfigStore, wanted: Wanted) -> Event {
     match wanted {
-        Wanted::Load { attempt } => match store.load() {
-            Ok(document) => Event::Loaded { attempt, document },
-            Err(error) => Event::Unreachable { attempt, why: error.to_string() },
+        Wanted::Load { ticket } => match store.load() {
+            Ok(document) => Event::Loaded { ticket, document },
+            Err(error) => Event::Unreachable { ticket, why: error.to_string() },
         },
-        Wanted::Store { attempt, expected, config } => match store.swap(expected, &config) {
-            Ok(Swapped::Stored(revision)) => Event::Stored { attempt, revision },
-            Ok(Swapped::Conflict) => Event::Conflict { attempt },
-            Err(error) => Event::Unreachable { attempt, why: error.to_string() },
+        Wanted::Store { ticket, expected, config } => match store.swap(expected, &config) {
+            Ok(Swapped::Stored(revision)) => Event::Stored { ticket, revision },
+            Ok(Swapped::Conflict) => Event::Conflict { ticket },
+            Err(error) => Event::Unreachable { ticket, why: error.to_string() },
         },
     }
 }
@@ -99,10 +99,10 @@ impl Server {
         let effects = std::mem::take(&mut coordinating.effects);
         for effect in effects {
             match effect {
-                Effect::Probe { attempt, member } => self.probe(attempt, &member),
-                Effect::Load { attempt } => self.want(Wanted::Load { attempt }),
-                Effect::Store { attempt, expected, config } => {
-                    self.want(Wanted::Store { attempt, expected, config });
+                Effect::Probe { ticket, member } => self.probe(ticket, &member),
+                Effect::Load { ticket } => self.want(Wanted::Load { ticket }),
+                Effect::Store { ticket, expected, config } => {
+                    self.want(Wanted::Store { ticket, expected, config });
                 }
                 Effect::Announce(config) => self.announce(config),
                 Effect::Answer { to, message } => self.answer_to(to, message),
@@ -157,13 +157,13 @@ impl Server {
         }
     }
 
-    fn probe(&mut self, attempt: u64, member: &Member) {
+    fn probe(&mut self, ticket: u64, member: &Member) {
         if member.replica == self.me.replica {
-            self.coordinate(Event::Probed { attempt, found: Probe::Alive });
+            self.coordinate(Event::Probed { ticket, found: Probe::Alive });
             return;
         }
         let until = Instant::now() + PROBE_WITHIN;
-        self.dial_probe(Probing { attempt, member: member.clone(), until, again: true });
+        self.dial_probe(Probing { ticket, member: member.clone(), until, again: true });
     }
 
     fn dial_probe(&mut self, probing: Probing) {
@@ -177,8 +177,8 @@ impl Server {
         let probing = self.coordinating.as_ref().and_then(|it| it.probes.get(&link));
         let Some(probing) = probing else { return false };
         if who == Speaker::Replica(probing.member.replica) {
-            let attempt = probing.attempt;
-            self.hub.send(link, &Frame::Probe { attempt });
+            let ticket = probing.ticket;
+            self.hub.send(link, &Frame::Probe { ticket });
         } else {
             self.hub.close(link);
             self.probed(link, Probe::Refused);
@@ -186,7 +186,7 @@ impl Server {
         true
     }
 
-    pub(super) fn on_alive(&mut self, link: LinkId, _attempt: u64) {
+    pub(super) fn on_alive(&mut self, link: LinkId, _ticket: u64) {
         self.hub.close(link);
         self.probed(link, Probe::Alive);
     }
@@ -209,8 +209,8 @@ impl Server {
 
     fn probed(&mut self, link: LinkId, found: Probe) {
         let Some(coordinating) = &mut self.coordinating else { return };
-        if let Some(Probing { attempt, .. }) = coordinating.probes.remove(&link) {
-            self.coordinate(Event::Probed { attempt, found });
+        if let Some(Probing { ticket, .. }) = coordinating.probes.remove(&link) {
+            self.coordinate(Event::Probed { ticket, found });
         }
     }
 

@@ -145,9 +145,9 @@ impl Hosted {
         let tell = move |report| {
             let event = match report {
                 ColdReport::Written { flush } => Event::ColdWritten { flush },
-                ColdReport::Row { attempt, row } => Event::ColdRow { attempt, row },
-                ColdReport::Page { attempt, page: (rows, until) } => {
-                    Event::ColdPage { attempt, rows, until }
+                ColdReport::Row { ticket, row } => Event::ColdRow { ticket, row },
+                ColdReport::Page { ticket, page: (rows, until) } => {
+                    Event::ColdPage { ticket, rows, until }
                 }
                 ColdReport::Failed { number, error } => {
                     Event::ColdFailed { number, why: error.to_string() }
@@ -199,9 +199,9 @@ impl Hosted {
             (Effect::ColdWrite { flush, clear, puts, deletes }, _) => {
                 self.cold.write(flush, Flush { clear, puts, deletes });
             }
-            (Effect::ColdGet { attempt, key }, _) => self.cold.get(attempt, key),
-            (Effect::ColdScan { attempt, from, until, limit, bytes }, _) => {
-                self.cold.scan(attempt, Range { from, until, limit, bytes });
+            (Effect::ColdGet { ticket, key }, _) => self.cold.get(ticket, key),
+            (Effect::ColdScan { ticket, from, until, limit, bytes }, _) => {
+                self.cold.scan(ticket, Range { from, until, limit, bytes });
             }
             (
                 Effect::Send { .. }

@@ -358,14 +358,14 @@ impl Server {
             (Some(from), Frame::ToCoordinator(message)) => {
                 self.on_to_coordinator(link, from, message)
             }
-            (Some(_), Frame::Probe { attempt }) => self.hub.send(link, &Frame::Alive { attempt }),
+            (Some(_), Frame::Probe { ticket }) => self.hub.send(link, &Frame::Alive { ticket }),
             (Some(_), Frame::Ask { number, question }) => {
                 let shown = self.inbound.get(&link).and_then(|peer| peer.shown.as_ref());
                 let answer = may_ask(shown, &question).and_then(|()| self.answer(&question));
                 self.hub.send(link, &Frame::Told { number, answer });
             }
             (None, Frame::FromCoordinator(message)) => self.on_told(link, message),
-            (None, Frame::Alive { attempt }) => self.on_alive(link, attempt),
+            (None, Frame::Alive { ticket }) => self.on_alive(link, ticket),
             (_, frame) => {
                 // NET-2
                 let why = format!("{} has no business on this connection", frame.name());

@@ -394,26 +394,26 @@ impl Coordinator {
         replica: ReplicaId,
         effects: &mut Vec<Effect>,
     ) {
-        let attempt = self.attempts + 1;
+        let ticket = self.tickets + 1;
         let Some(known) = self.replicas.get_mut(&replica) else { return };
         if known.gone || known.probing {
             return;
         }
         (known.probing, known.probed_at) = (true, Some(now));
         let member = known.member.clone();
-        self.attempts = attempt;
-        self.probes.insert(attempt, Probed::Replica(replica));
-        effects.push(Effect::Probe { attempt, member });
+        self.tickets = ticket;
+        self.probes.insert(ticket, Probed::Replica(replica));
+        effects.push(Effect::Probe { ticket, member });
     }
 
     pub(super) fn on_probed(
         &mut self,
         now: Instant,
-        attempt: u64,
+        ticket: u64,
         found: Probe,
         effects: &mut Vec<Effect>,
     ) {
-        let replica = match self.probes.remove(&attempt) {
+        let replica = match self.probes.remove(&ticket) {
             Some(Probed::Replica(replica)) => replica,
             Some(Probed::Acting(acting)) => return self.on_acting_probed(now, acting, found),
             None => return,

@@ -100,25 +100,25 @@ pub enum Event {
         from: Speaker,
     },
     Probed {
-        attempt: u64,
+        ticket: u64,
         found: Probe,
     },
     /// The document; absent if there is none yet.
     Loaded {
-        attempt: u64,
+        ticket: u64,
         document: Option<(Revision, ClusterConfig)>,
     },
     Stored {
-        attempt: u64,
+        ticket: u64,
         revision: Revision,
     },
     /// The document is not of the expected revision; nothing was stored.
     Conflict {
-        attempt: u64,
+        ticket: u64,
     },
     /// The store did not answer; it may have stored.
     Unreachable {
-        attempt: u64,
+        ticket: u64,
         why: String,
     },
     Tick,
@@ -128,15 +128,15 @@ pub enum Event {
 pub enum Effect {
     /// Connect to it, and see who answers.
     Probe {
-        attempt: u64,
+        ticket: u64,
         member: Member,
     },
     Load {
-        attempt: u64,
+        ticket: u64,
     },
     /// `expected`: absent if there must be no document.
     Store {
-        attempt: u64,
+        ticket: u64,
         expected: Option<Revision>,
         config: ClusterConfig,
     },
@@ -172,14 +172,14 @@ pub struct Coordinator {
     started_at: Instant,
     /// When a node registered that was not known before.
     newest_at: Instant,
-    attempts: u64,
+    tickets: u64,
     story: VecDeque<(Instant, String)>,
 }
 
 #[derive(Clone, Debug)]
 enum Storing {
-    Load { attempt: u64 },
-    Store { attempt: u64, config: ClusterConfig },
+    Load { ticket: u64 },
+    Store { ticket: u64, config: ClusterConfig },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,7 +212,7 @@ impl Coordinator {
             looked_at: now,
             started_at: now,
             newest_at: now,
-            attempts: 0,
+            tickets: 0,
             story: VecDeque::new(),
         }
     }
@@ -222,11 +222,11 @@ impl Coordinator {
             Event::Heard { from, message } => self.on_message(now, from, message, effects),
             Event::Lost { from: Speaker::Replica(replica) } => self.suspect(now, replica, effects),
             Event::Lost { from: Speaker::Client(_) | Speaker::Coordinator(_) } => {}
-            Event::Probed { attempt, found } => self.on_probed(now, attempt, found, effects),
-            Event::Loaded { attempt, document } => self.on_loaded(now, attempt, document, effects),
-            Event::Stored { attempt, revision } => self.on_stored(now, attempt, revision, effects),
-            Event::Conflict { attempt } => self.on_conflict(now, attempt),
-            Event::Unreachable { attempt, why } => self.on_unreachable(now, attempt, why),
+            Event::Probed { ticket, found } => self.on_probed(now, ticket, found, effects),
+            Event::Loaded { ticket, document } => self.on_loaded(now, ticket, document, effects),
+            Event::Stored { ticket, revision } => self.on_stored(now, ticket, revision, effects),
+            Event::Conflict { ticket } => self.on_conflict(now, ticket),
+            Event::Unreachable { ticket, why } => self.on_unreachable(now, ticket, why),
             Event::Tick => {}
         }
         if now.since(self.looked_at) >= limits::COORDINATOR_LOOKS {
@@ -281,9 +281,9 @@ impl Coordinator {
         self.story.push_back((now, line()));
     }
 
-    fn attempt(&mut self) -> u64 {
-        self.attempts += 1;
-        self.attempts
+    fn ticket(&mut self) -> u64 {
+        self.tickets += 1;
+        self.tickets
     }
 }
 

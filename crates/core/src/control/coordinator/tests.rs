@@ -86,25 +86,25 @@ impl World {
         self.coordinators[at].check();
         for effect in effects {
             let event = match effect {
-                Effect::Probe { attempt, member } => {
+                Effect::Probe { ticket, member } => {
                     let found = self.processes.get(&member.replica);
-                    Event::Probed { attempt, found: *found.unwrap_or(&Probe::Refused) }
+                    Event::Probed { ticket, found: *found.unwrap_or(&Probe::Refused) }
                 }
-                Effect::Load { attempt } if self.reachable => {
-                    Event::Loaded { attempt, document: self.document.clone() }
+                Effect::Load { ticket } if self.reachable => {
+                    Event::Loaded { ticket, document: self.document.clone() }
                 }
-                Effect::Store { attempt, expected, config } if self.reachable => {
+                Effect::Store { ticket, expected, config } if self.reachable => {
                     let revision = self.document.as_ref().map(|(revision, _)| *revision);
                     if revision == expected {
                         let revision = revision.unwrap_or(0) + 1;
                         self.document = Some((revision, config));
-                        Event::Stored { attempt, revision }
+                        Event::Stored { ticket, revision }
                     } else {
-                        Event::Conflict { attempt }
+                        Event::Conflict { ticket }
                     }
                 }
-                Effect::Load { attempt } | Effect::Store { attempt, .. } => {
-                    Event::Unreachable { attempt, why: "cut".into() }
+                Effect::Load { ticket } | Effect::Store { ticket, .. } => {
+                    Event::Unreachable { ticket, why: "cut".into() }
                 }
                 Effect::Announce(config) => {
                     self.announced.push(config);

@@ -72,9 +72,9 @@ impl Coordinator {
     }
 
     fn load(&mut self, effects: &mut Vec<Effect>) {
-        let attempt = self.attempt();
-        self.storing = Some(Storing::Load { attempt });
-        effects.push(Effect::Load { attempt });
+        let ticket = self.ticket();
+        self.storing = Some(Storing::Load { ticket });
+        effects.push(Effect::Load { ticket });
     }
 
     fn store(
@@ -83,20 +83,20 @@ impl Coordinator {
         config: ClusterConfig,
         effects: &mut Vec<Effect>,
     ) {
-        let attempt = self.attempt();
-        self.storing = Some(Storing::Store { attempt, config: config.clone() });
-        effects.push(Effect::Store { attempt, expected, config });
+        let ticket = self.ticket();
+        self.storing = Some(Storing::Store { ticket, config: config.clone() });
+        effects.push(Effect::Store { ticket, expected, config });
     }
 
     pub(super) fn on_loaded(
         &mut self,
         now: Instant,
-        attempt: u64,
+        ticket: u64,
         document: Option<(Revision, ClusterConfig)>,
         effects: &mut Vec<Effect>,
     ) {
         match self.storing {
-            Some(Storing::Load { attempt: current }) if current == attempt => self.storing = None,
+            Some(Storing::Load { ticket: current }) if current == ticket => self.storing = None,
             Some(_) | None => return,
         }
         if let Err(why) = self.believable(document.as_ref().map(|(_, config)| config)) {
@@ -114,12 +114,12 @@ impl Coordinator {
     pub(super) fn on_stored(
         &mut self,
         now: Instant,
-        attempt: u64,
+        ticket: u64,
         revision: Revision,
         effects: &mut Vec<Effect>,
     ) {
         match self.storing.take() {
-            Some(Storing::Store { attempt: current, config }) if current == attempt => {
+            Some(Storing::Store { ticket: current, config }) if current == ticket => {
                 self.store_trouble = None;
                 self.adopt(now, revision, config, effects);
             }
@@ -127,15 +127,15 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn on_conflict(&mut self, now: Instant, attempt: u64) {
-        if self.ends(attempt) {
+    pub(super) fn on_conflict(&mut self, now: Instant, ticket: u64) {
+        if self.ends(ticket) {
             self.tell(now, || "somebody else changed the document".to_string());
             self.forget_the_document();
         }
     }
 
-    pub(super) fn on_unreachable(&mut self, now: Instant, attempt: u64, why: String) {
-        if self.ends(attempt) {
+    pub(super) fn on_unreachable(&mut self, now: Instant, ticket: u64, why: String) {
+        if self.ends(ticket) {
             self.on_useless_store(now, why);
         }
     }
@@ -152,15 +152,15 @@ impl Coordinator {
         self.reload = true;
     }
 
-    fn ends(&mut self, attempt: u64) -> bool {
+    fn ends(&mut self, ticket: u64) -> bool {
         let current = match &self.storing {
-            Some(Storing::Load { attempt } | Storing::Store { attempt, .. }) => Some(*attempt),
+            Some(Storing::Load { ticket } | Storing::Store { ticket, .. }) => Some(*ticket),
             None => None,
         };
-        if current == Some(attempt) {
+        if current == Some(ticket) {
             self.storing = None;
         }
-        current == Some(attempt)
+        current == Some(ticket)
     }
 
     /// A store may be the wrong one, or restored from an old copy.
@@ -248,7 +248,7 @@ impl Coordinator {
         }
         let acting = self.config().and_then(|config| config.acting.as_ref());
         let Some(member) = acting.map(|acting| acting.coordinator.clone()) else { return };
-        let attempt = self.attempts + 1;
+        let ticket = self.tickets + 1;
         let asked = |probed: &Probed| *probed == Probed::Acting(member.replica);
         let under_way = self.probes.values().any(asked);
         let Some(watch) = &mut self.read else { return };
@@ -257,10 +257,10 @@ impl Coordinator {
             return;
         }
         watch.probed_at = Some(now);
-        self.attempts = attempt;
+        self.tickets = ticket;
         self.probes.retain(|_, probed| !matches!(probed, Probed::Acting(_)));
-        self.probes.insert(attempt, Probed::Acting(member.replica));
-        effects.push(Effect::Probe { attempt, member });
+        self.probes.insert(ticket, Probed::Acting(member.replica));
+        effects.push(Effect::Probe { ticket, member });
     }
 
     /// A probe that was meant for it, or for the replica in the same process.

@@ -250,14 +250,14 @@ impl Replica {
                 self.send_chunk(now, until, vec![], effects);
                 continue;
             }
-            let attempt = self.queries.attempt();
+            let ticket = self.queries.ticket();
             let Some(Down { phase: Phase::Transfer(transfer), .. }) = &mut self.down else {
                 return;
             };
-            transfer.reading = Some((attempt, until.clone()));
+            transfer.reading = Some((ticket, until.clone()));
             let (limit, bytes) = (CONTROL_CHUNK_ROWS, CONTROL_CHUNK_BYTES);
             let from = transfer.from.clone();
-            effects.push(Effect::ColdScan { attempt, from, until, limit, bytes });
+            effects.push(Effect::ColdScan { ticket, from, until, limit, bytes });
         }
     }
 
@@ -277,7 +277,7 @@ impl Replica {
     pub(super) fn on_chunk_read(
         &mut self,
         now: Instant,
-        attempt: u64,
+        ticket: u64,
         rows: &mut Vec<(Key, Row)>,
         page_until: Option<&Key>,
         effects: &mut Vec<Effect>,
@@ -285,7 +285,7 @@ impl Replica {
         let Some(Down { phase: Phase::Transfer(transfer), .. }) = &mut self.down else {
             return false;
         };
-        let Some((_, until)) = transfer.reading.take_if(|(reading, _)| *reading == attempt) else {
+        let Some((_, until)) = transfer.reading.take_if(|(reading, _)| *reading == ticket) else {
             return false;
         };
         let until = page_until.cloned().or(until);
@@ -295,11 +295,11 @@ impl Replica {
     }
 
     /// `false`: nobody asked for it.
-    pub(super) fn on_chunk_unread(&mut self, now: Instant, attempt: u64) -> bool {
+    pub(super) fn on_chunk_unread(&mut self, now: Instant, ticket: u64) -> bool {
         let Some(Down { phase: Phase::Transfer(transfer), .. }) = &mut self.down else {
             return false;
         };
-        let ours = transfer.reading.take_if(|(reading, _)| *reading == attempt).is_some();
+        let ours = transfer.reading.take_if(|(reading, _)| *reading == ticket).is_some();
         if ours {
             transfer.not_before = now + hoplo_base::limits::CONTROL_COLD_RETRY;
         }

@@ -54,17 +54,17 @@ pub enum Event {
     },
     /// Answers `ColdGet`.
     ColdRow {
-        attempt: u64,
+        ticket: u64,
         row: Option<Row>,
     },
     /// Answers `ColdScan`: rows in order of their keys. `until`: where the rest begins; absent when there
     /// is no more in the range.
     ColdPage {
-        attempt: u64,
+        ticket: u64,
         rows: Vec<(Key, Row)>,
         until: Option<Key>,
     },
-    /// What was asked for with this number (flush or attempt) did not work; a flush is asked for again.
+    /// The flush or ticket with this number did not work; a flush is asked for again.
     ColdFailed {
         number: u64,
         why: String,
@@ -108,13 +108,13 @@ pub enum Effect {
         deletes: Vec<Key>,
     },
     ColdGet {
-        attempt: u64,
+        ticket: u64,
         key: Key,
     },
     /// From `from` (absent: the first) to before `until`, as many as `limit` or as make about `bytes`; a
     /// page may end earlier, if it says where.
     ColdScan {
-        attempt: u64,
+        ticket: u64,
         from: Option<Key>,
         until: Option<Key>,
         limit: u32,

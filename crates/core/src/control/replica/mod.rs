@@ -278,9 +278,9 @@ impl Replica {
             Event::LogFailed { why } => self.on_log_failed(now, why),
             Event::LogBack => self.on_log_back(now),
             Event::ColdWritten { flush } => self.cold.on_written(flush),
-            Event::ColdRow { attempt, row } => self.on_cold_row(attempt, row, effects),
-            Event::ColdPage { attempt, rows, until } => {
-                self.on_cold_page(now, attempt, rows, until, effects);
+            Event::ColdRow { ticket, row } => self.on_cold_row(ticket, row, effects),
+            Event::ColdPage { ticket, rows, until } => {
+                self.on_cold_page(now, ticket, rows, until, effects);
             }
             Event::ColdFailed { number, why } => self.on_cold_failed(now, number, &why, effects),
             Event::SnapshotWanted => self.snapshots.wanted = true,

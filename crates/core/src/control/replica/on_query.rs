@@ -22,7 +22,7 @@ pub struct Queries {
     waiting: VecDeque<Asked>,
     /// For the cold tier.
     reading: BTreeMap<u64, Asked>,
-    attempts: u64,
+    tickets: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -34,10 +34,10 @@ struct Asked {
 }
 
 impl Queries {
-    /// Number of the next question to the cold tier.
-    pub fn attempt(&mut self) -> u64 {
-        self.attempts += 1;
-        self.attempts
+    /// Of the next question to the cold tier.
+    pub fn ticket(&mut self) -> u64 {
+        self.tickets += 1;
+        self.tickets
     }
 
     pub fn client_gone(&mut self, client: ClientId) {
@@ -154,9 +154,9 @@ impl Replica {
                     Above::Row(row) => Answer::Row(Some(row.clone())),
                     Above::Gone => Answer::Row(None),
                     Above::Nothing => {
-                        let (attempt, key) = (self.queries.attempt(), key.clone());
-                        effects.push(Effect::ColdGet { attempt, key });
-                        self.queries.reading.insert(attempt, asked);
+                        let (ticket, key) = (self.queries.ticket(), key.clone());
+                        effects.push(Effect::ColdGet { ticket, key });
+                        self.queries.reading.insert(ticket, asked);
                         return;
                     }
                 },
@@ -164,12 +164,12 @@ impl Replica {
             Query::Scan { table, prefix, from, limit, archived } => {
                 let limit = (*limit).clamp(1, CONTROL_PAGE_ROWS_MAX);
                 if *archived && self.cold.used && archivable(*table) {
-                    let attempt = self.queries.attempt();
+                    let ticket = self.queries.ticket();
                     let (from, until) = range(*table, prefix, from.as_deref());
                     let bytes = CONTROL_PAGE_BYTES as u64;
                     let from = Some(from);
-                    effects.push(Effect::ColdScan { attempt, from, until, limit, bytes });
-                    self.queries.reading.insert(attempt, asked);
+                    effects.push(Effect::ColdScan { ticket, from, until, limit, bytes });
+                    self.queries.reading.insert(ticket, asked);
                     return;
                 }
                 let from = from.as_deref();
@@ -186,13 +186,8 @@ impl Replica {
         effects.push(Effect::Respond { to: asked.client, response });
     }
 
-    pub(super) fn on_cold_row(
-        &mut self,
-        attempt: u64,
-        row: Option<Row>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let Some(asked) = self.queries.reading.remove(&attempt) else { return };
+    pub(super) fn on_cold_row(&mut self, ticket: u64, row: Option<Row>, effects: &mut Vec<Effect>) {
+        let Some(asked) = self.queries.reading.remove(&ticket) else { return };
         let Query::Get { key } = &asked.query else { return };
         let row = match (self.tables.get(key), self.cold.above(key)) {
             (Some(row), _) | (None, Above::Row(row)) => Some(row.clone()),
@@ -205,15 +200,15 @@ impl Replica {
     pub(super) fn on_cold_page(
         &mut self,
         now: Instant,
-        attempt: u64,
+        ticket: u64,
         mut rows: Vec<(Key, Row)>,
         until: Option<Key>,
         effects: &mut Vec<Effect>,
     ) {
-        if self.on_chunk_read(now, attempt, &mut rows, until.as_ref(), effects) {
+        if self.on_chunk_read(now, ticket, &mut rows, until.as_ref(), effects) {
             return;
         }
-        let Some(asked) = self.queries.reading.remove(&attempt) else { return };
+        let Some(asked) = self.queries.reading.remove(&ticket) else { return };
         let Query::Scan { table, prefix, from, limit, .. } = &asked.query else { return };
         let limit = (*limit).clamp(1, CONTROL_PAGE_ROWS_MAX) as usize;
         let (start, end) = range(*table, prefix, from.as_deref());

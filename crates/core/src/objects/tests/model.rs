@@ -234,9 +234,9 @@ impl World {
         if self.frees.is_empty() {
             return;
         }
-        let attempt = self.frees.swap_remove(n % self.frees.len());
+        let ticket = self.frees.swap_remove(n % self.frees.len());
         let result = if pinned { FreeOutcome::Pinned } else { FreeOutcome::Done };
-        self.feed(Event::Freed { attempt, result });
+        self.feed(Event::Freed { ticket, result });
     }
 
     /// What it ran for others may run again.
@@ -307,7 +307,7 @@ impl World {
                     assert!(self.sweep.is_none(), "one at a time");
                     self.sweep = Some((sweep, (0..PROCESSES).collect()));
                 }
-                Effect::Free { attempt, .. } => self.frees.push(attempt),
+                Effect::Free { ticket, .. } => self.frees.push(ticket),
                 Effect::ActorUnreachable { actor } => {
                     assert!(!reachable.contains(&actor.handle()), "{actor} by {told}");
                 }

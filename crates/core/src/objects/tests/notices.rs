@@ -118,14 +118,14 @@ fn a_second_copy_of_a_value_goes_back_to_its_writer() {
     let first = bench.seal(object, 64, &[]);
     let second = bench.place(64);
     let effects = bench.notice(A, sealed(object, second, &[], B));
-    assert_eq!(effects, [Effect::Free { attempt: 1, object, location: second }]);
-    let freed = Event::Freed { attempt: 1, result: FreeOutcome::Done };
+    assert_eq!(effects, [Effect::Free { ticket: 1, object, location: second }]);
+    let freed = Event::Freed { ticket: 1, result: FreeOutcome::Done };
     assert_eq!(bench.feed(freed), [reclaimed(A, object, second)]);
     // B was given its token all the same, and reads the first copy.
     assert_eq!(bench.want(B, object), [ready(B, object, Value::Stored(first), &[])]);
     bench.notice(A, released(object));
     bench.notice(B, released(object));
-    assert_eq!(bench.sweep(), [Effect::Free { attempt: 2, object, location: first }]);
+    assert_eq!(bench.sweep(), [Effect::Free { ticket: 2, object, location: first }]);
 }
 
 #[test]

@@ -48,27 +48,27 @@ struct Writer {
 #[derive(Debug)]
 enum Job {
     Free {
-        attempt: u64,
+        ticket: u64,
         location: Location,
     },
     Spill {
-        attempt: u64,
+        ticket: u64,
         object: ObjectId,
         location: Location,
         place: SpillPlace,
     },
     /// It found a reader, or another generation.
     Passed {
-        attempt: u64,
+        ticket: u64,
     },
     Restore {
-        attempt: u64,
+        ticket: u64,
         object: ObjectId,
         place: SpillPlace,
         slot: u32,
     },
     Reserve {
-        attempt: u64,
+        ticket: u64,
         place: SpillPlace,
     },
 }
@@ -275,45 +275,45 @@ impl Store {
             return;
         }
         match self.jobs.swap_remove(n % self.jobs.len()) {
-            Job::Free { attempt, location } => {
+            Job::Free { ticket, location } => {
                 if location.offset < self.file_starts {
                     self.bytes.remove(&location.offset).expect("it lay there");
                 }
-                self.feed(Event::Freed { attempt, result: FreeOutcome::Done });
+                self.feed(Event::Freed { ticket, result: FreeOutcome::Done });
             }
-            Job::Spill { attempt, object, location, .. } if fails => {
+            Job::Spill { ticket, object, location, .. } if fails => {
                 self.sealed.insert(location.slot, (location.generation, object));
                 let result = SpillOutcome::Failed("disk full".to_string());
-                self.feed(Event::Spilled { attempt, result });
+                self.feed(Event::Spilled { ticket, result });
             }
-            Job::Spill { attempt, object, location, place } => {
+            Job::Spill { ticket, object, location, place } => {
                 assert_eq!(self.bytes.remove(&location.offset), Some((location.len, object)));
                 assert_eq!(place.len, location.len);
                 let offset = self.file_starts + place.offset;
                 self.assert_empty(offset..offset + place.len);
                 self.bytes.insert(offset, (place.len, object));
-                self.feed(Event::Spilled { attempt, result: SpillOutcome::Done });
+                self.feed(Event::Spilled { ticket, result: SpillOutcome::Done });
             }
-            Job::Passed { attempt } => {
-                self.feed(Event::Spilled { attempt, result: SpillOutcome::Pinned });
+            Job::Passed { ticket } => {
+                self.feed(Event::Spilled { ticket, result: SpillOutcome::Pinned });
             }
-            Job::Restore { attempt, .. } if fails => {
-                self.feed(Event::Restored { attempt, result: Err("unreadable".to_string()) });
+            Job::Restore { ticket, .. } if fails => {
+                self.feed(Event::Restored { ticket, result: Err("unreadable".to_string()) });
             }
-            Job::Restore { attempt, object, place, slot } => {
+            Job::Restore { ticket, object, place, slot } => {
                 let offset = self.file_starts + place.offset;
                 assert_eq!(self.bytes[&offset], (place.len, object));
                 let generation = self.set_word(object, slot);
-                self.feed(Event::Restored { attempt, result: Ok(generation) });
+                self.feed(Event::Restored { ticket, result: Ok(generation) });
             }
-            Job::Reserve { attempt, .. } if fails => {
+            Job::Reserve { ticket, .. } if fails => {
                 let result = Err("disk full".to_string());
-                self.feed(Event::Reserved { attempt, result });
+                self.feed(Event::Reserved { ticket, result });
             }
-            Job::Reserve { attempt, place } => {
+            Job::Reserve { ticket, place } => {
                 let offset = self.file_starts + place.offset;
                 self.assert_empty(offset..offset + place.len);
-                self.feed(Event::Reserved { attempt, result: Ok(()) });
+                self.feed(Event::Reserved { ticket, result: Ok(()) });
             }
         }
     }
@@ -356,31 +356,31 @@ impl Store {
                 writer.unwrap().slots = slots;
             }
             Effect::Sweep { sweep } => self.sweep = Some(sweep),
-            Effect::Free { attempt, object, location } => {
+            Effect::Free { ticket, object, location } => {
                 if self.states().get(&object) == Some(&"closing") {
                     self.note("close");
                 }
                 if self.close(object, location) {
-                    self.jobs.push(Job::Free { attempt, location });
+                    self.jobs.push(Job::Free { ticket, location });
                 } else {
                     self.note("free pinned");
-                    self.feed(Event::Freed { attempt, result: FreeOutcome::Pinned });
+                    self.feed(Event::Freed { ticket, result: FreeOutcome::Pinned });
                 }
             }
-            Effect::Spill { attempt, object, location, place } => {
+            Effect::Spill { ticket, object, location, place } => {
                 let closed = self.close(object, location);
                 self.note(if closed { "spill" } else { "spill passed" });
                 self.jobs.push(match closed {
-                    true => Job::Spill { attempt, object, location, place },
-                    false => Job::Passed { attempt },
+                    true => Job::Spill { ticket, object, location, place },
+                    false => Job::Passed { ticket },
                 });
             }
-            Effect::Restore { attempt, object, place, slot } => {
+            Effect::Restore { ticket, object, place, slot } => {
                 self.note("restore");
-                self.jobs.push(Job::Restore { attempt, object, place, slot });
+                self.jobs.push(Job::Restore { ticket, object, place, slot });
             }
-            Effect::Reserve { attempt, place } => {
-                self.jobs.push(Job::Reserve { attempt, place });
+            Effect::Reserve { ticket, place } => {
+                self.jobs.push(Job::Reserve { ticket, place });
             }
             Effect::Forget { range, end } => self.forget(range, end),
             Effect::ResetSlots { slots } => {

@@ -25,14 +25,14 @@ fn the_dead_hold_nothing_and_their_objects_live_as_long_as_others_hold_them() {
     assert_eq!(reset(&effects), [2, 3], "slots without an object come back");
     // A page that the kept object shares with the lost one stays the node's.
     assert_eq!(bench.directory.totals().granted_bytes, 3 * PAGE);
-    assert_eq!(bench.sweep(), [Effect::Free { attempt: 1, object: lost, location: lost_at }]);
+    assert_eq!(bench.sweep(), [Effect::Free { ticket: 1, object: lost, location: lost_at }]);
     // Nobody is told: the place is the node's.
-    assert_eq!(bench.feed(Event::Freed { attempt: 1, result: FreeOutcome::Done }), []);
+    assert_eq!(bench.feed(Event::Freed { ticket: 1, result: FreeOutcome::Done }), []);
     assert_eq!(bench.directory.totals().granted_bytes, 2 * PAGE);
     assert_eq!(bench.want(B, kept), [ready(B, kept, Value::Stored(kept_at), &[])]);
     bench.notice(B, released(kept));
     bench.sweep();
-    bench.feed(Event::Freed { attempt: 2, result: FreeOutcome::Done });
+    bench.feed(Event::Freed { ticket: 2, result: FreeOutcome::Done });
     assert_eq!(bench.directory.totals().granted_bytes, 0);
 }
 
@@ -142,17 +142,17 @@ fn what_is_being_moved_for_the_dead_comes_to_an_end() {
     bench.sweep();
     bench.feed(Event::ExtentWanted { from: B, request: 1, bytes: 5 * MIB, slots: 0 });
     let effects = bench.pass(Duration::from_millis(20));
-    let attempt = 2;
+    let ticket = 2;
     let place = SpillPlace { offset: 0, len: 5 * MIB };
-    assert_eq!(effects, [Effect::Spill { attempt, object: spilled, location: spilled_at, place }]);
+    assert_eq!(effects, [Effect::Spill { ticket, object: spilled, location: spilled_at, place }]);
     bench.feed(gone(A));
     bench.feed(gone(B));
     bench.sweep();
     assert_eq!(
-        bench.feed(Event::Spilled { attempt, result: SpillOutcome::Done }),
+        bench.feed(Event::Spilled { ticket, result: SpillOutcome::Done }),
         [Effect::Forget { range: 0..5 * MIB, end: 0 }]
     );
     assert!(bench.directory.memory.tenant(freed_at.offset).is_some());
-    bench.feed(Event::Freed { attempt: 1, result: FreeOutcome::Done });
+    bench.feed(Event::Freed { ticket: 1, result: FreeOutcome::Done });
     assert_eq!(bench.directory.totals().granted_bytes, 0);
 }

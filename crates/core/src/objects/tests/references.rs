@@ -168,14 +168,14 @@ fn what_is_freed_while_it_is_read_is_tried_again() {
     let object = object(A, 1);
     let location = bench.seal(object, 64, &[]);
     bench.notice(A, released(object));
-    assert_eq!(bench.sweep(), [Effect::Free { attempt: 1, object, location }]);
-    assert_eq!(bench.feed(Event::Freed { attempt: 1, result: FreeOutcome::Pinned }), []);
+    assert_eq!(bench.sweep(), [Effect::Free { ticket: 1, object, location }]);
+    assert_eq!(bench.feed(Event::Freed { ticket: 1, result: FreeOutcome::Pinned }), []);
     assert!(bench.directory.explain(object).contains("nobody reads it"));
     let until = bench.directory.next_deadline().unwrap();
-    assert_eq!(bench.pass(until.since(bench.now)), [Effect::Free { attempt: 2, object, location }]);
-    // A completion of the old attempt says nothing.
-    assert_eq!(bench.feed(Event::Freed { attempt: 1, result: FreeOutcome::Done }), []);
-    let done = Event::Freed { attempt: 2, result: FreeOutcome::Done };
+    assert_eq!(bench.pass(until.since(bench.now)), [Effect::Free { ticket: 2, object, location }]);
+    // A completion of the old ticket says nothing.
+    assert_eq!(bench.feed(Event::Freed { ticket: 1, result: FreeOutcome::Done }), []);
+    let done = Event::Freed { ticket: 2, result: FreeOutcome::Done };
     assert_eq!(bench.feed(done), [reclaimed(A, object, location)]);
 }
 

@@ -36,7 +36,7 @@ fn wanted(from: ProcessId, bytes: u64) -> Event {
 /// What B is to have in the spill file.
 fn reserved(effects: &[Effect]) -> (u64, SpillPlace) {
     match *effects {
-        [Effect::Reserve { attempt, place }] => (attempt, place),
+        [Effect::Reserve { ticket, place }] => (ticket, place),
         _ => panic!("{effects:?}"),
     }
 }
@@ -59,10 +59,10 @@ fn more_than_the_whole_store_goes_to_the_disk_at_once() {
     let mut bench = Bench::with(Config::new(8 * MIB));
     let kept = object(A, 1);
     bench.seal(kept, MIB, &[]);
-    let (attempt, place) = reserved(&bench.feed(wanted(B, 9 * MIB)));
+    let (ticket, place) = reserved(&bench.feed(wanted(B, 9 * MIB)));
     assert_eq!(place, SpillPlace { offset: 0, len: 9 * MIB });
     assert_eq!(bench.state(kept), Some("stored"));
-    let effects = bench.feed(Event::Reserved { attempt, result: Ok(()) });
+    let effects = bench.feed(Event::Reserved { ticket, result: Ok(()) });
     let [Effect::Send { to: B, message: ToClient::FileGranted { request: 7, offset, len, slot } }] =
         effects[..]
     else {
@@ -94,11 +94,11 @@ fn more_than_the_whole_store_goes_to_the_disk_at_once() {
 fn room_in_the_file_that_is_not_used_goes_back() {
     let mut bench = Bench::with(Config::new(8 * MIB));
     for (file, ending) in [(0, "returns it"), (0, "dies"), (0, "is dead already")] {
-        let (attempt, place) = reserved(&bench.feed(wanted(C, 9 * MIB)));
+        let (ticket, place) = reserved(&bench.feed(wanted(C, 9 * MIB)));
         assert_eq!(place.offset, file);
         let forgotten = Effect::Forget { range: 0..9 * MIB, end: 0 };
         let gone = Event::ProcessGone { process: C, obituary: String::new() };
-        let done = Event::Reserved { attempt, result: Ok(()) };
+        let done = Event::Reserved { ticket, result: Ok(()) };
         if ending == "is dead already" {
             bench.feed(gone);
             assert_eq!(bench.feed(done), [forgotten]);
@@ -176,13 +176,13 @@ fn the_least_recently_used_object_is_spilled_first() {
         effects,
         [
             Effect::Spill {
-                attempt: 1,
+                ticket: 1,
                 object: objects[1],
                 location: places[1],
                 place: SpillPlace { offset: 0, len: 2 * MIB },
             },
             Effect::Spill {
-                attempt: 2,
+                ticket: 2,
                 object: objects[2],
                 location: places[2],
                 place: SpillPlace { offset: 2 * MIB, len: 2 * MIB },
@@ -200,18 +200,18 @@ fn what_is_being_read_is_passed_over_and_when_all_is_the_request_goes_to_disk() 
     bench.feed(wanted(B, MIB));
     let place = SpillPlace { offset: 0, len: 4 * MIB };
     assert_eq!(
-        bench.feed(Event::Spilled { attempt: 1, result: SpillOutcome::Pinned }),
-        [Effect::Spill { attempt: 2, object: second, location, place }]
+        bench.feed(Event::Spilled { ticket: 1, result: SpillOutcome::Pinned }),
+        [Effect::Spill { ticket: 2, object: second, location, place }]
     );
     // Read meanwhile: it is answered as soon as it is clear that it stays.
     assert_eq!(bench.want(C, second), []);
-    let effects = bench.feed(Event::Spilled { attempt: 2, result: SpillOutcome::Pinned });
+    let effects = bench.feed(Event::Spilled { ticket: 2, result: SpillOutcome::Pinned });
     let room = SpillPlace { offset: 0, len: MIB };
     assert_eq!(
         effects,
         [
             ready(C, second, Value::Stored(location), &[]),
-            Effect::Reserve { attempt: 3, place: room }
+            Effect::Reserve { ticket: 3, place: room }
         ]
     );
 }
@@ -223,8 +223,8 @@ fn nothing_is_spilled_for_what_would_not_fit_even_so() {
     bench.seal(read, 4 * MIB, &[]);
     bench.seal(unread, 4 * MIB, &[]);
     bench.feed(wanted(B, 4 * MIB));
-    bench.feed(Event::Spilled { attempt: 1, result: SpillOutcome::Pinned });
-    bench.feed(Event::Spilled { attempt: 2, result: SpillOutcome::Done });
+    bench.feed(Event::Spilled { ticket: 1, result: SpillOutcome::Pinned });
+    bench.feed(Event::Spilled { ticket: 2, result: SpillOutcome::Done });
     bench.feed(Event::ExtentReturned { from: A, offset: 4 * MIB, len: 4 * MIB });
     assert_eq!((bench.state(read), bench.state(unread)), (Some("stored"), Some("spilled")));
     let third = object(B, 1);
@@ -245,12 +245,12 @@ fn a_full_disk_is_told_to_the_one_who_asked_with_who_holds_what_and_nothing_is_l
     bench.feed(wanted(B, MIB));
     // Eight MiB do not go to disk; one may.
     let result = SpillOutcome::Failed("no space left on /tmp".to_string());
-    let effects = bench.feed(Event::Spilled { attempt: 1, result });
+    let effects = bench.feed(Event::Spilled { ticket: 1, result });
     let [forgotten, reserve @ Effect::Reserve { .. }] = &effects[..] else { panic!("{effects:?}") };
     assert_eq!(*forgotten, Effect::Forget { range: 0..8 * MIB, end: 0 });
-    let (attempt, _) = reserved(std::slice::from_ref(reserve));
+    let (ticket, _) = reserved(std::slice::from_ref(reserve));
     let result = Err("nor now".to_string());
-    let effects = bench.feed(Event::Reserved { attempt, result });
+    let effects = bench.feed(Event::Reserved { ticket, result });
     let (to, failure) = denial(&effects).unwrap();
     assert_eq!((to, failure.kind), (B, FailureKind::OutOfDisk));
     let reason = failure.text();
@@ -278,7 +278,7 @@ fn without_a_disk_requests_wait_for_what_comes_free_and_no_longer() {
     bench.pass(Duration::from_millis(1900));
     bench.notice(A, released(object));
     bench.sweep();
-    let effects = bench.feed(Event::Freed { attempt: 1, result: FreeOutcome::Done });
+    let effects = bench.feed(Event::Freed { ticket: 1, result: FreeOutcome::Done });
     let recall = ToClient::ExtentRecall { bytes: 8 * MIB };
     assert_eq!(effects, [reclaimed(A, object, location), Effect::Send { to: A, message: recall }]);
     // A gives too little for the second one, which is denied when its patience has ended.

@@ -67,11 +67,11 @@ fn with_spilled(object: ObjectId, config: Config) -> (Bench, SpillPlace) {
     let place = SpillPlace { offset: 0, len: 6 * MIB };
     assert_eq!(
         bench.feed(Event::ExtentReturned { from: A, offset: 6 * MIB, len: 2 * MIB }),
-        [Effect::Spill { attempt: 1, object, location, place }]
+        [Effect::Spill { ticket: 1, object, location, place }]
     );
     let recall = ToClient::ExtentRecall { bytes: 6 * MIB };
     assert_eq!(
-        bench.feed(Event::Spilled { attempt: 1, result: SpillOutcome::Done }),
+        bench.feed(Event::Spilled { ticket: 1, result: SpillOutcome::Done }),
         [reclaimed(A, object, location), Effect::Send { to: A, message: recall }]
     );
     let effects = bench.feed(Event::ExtentReturned { from: A, offset: 0, len: 6 * MIB });
@@ -84,11 +84,11 @@ fn with_spilled(object: ObjectId, config: Config) -> (Bench, SpillPlace) {
     (bench, place)
 }
 
-/// The attempt and slot of the one effect, a restore of what lies there.
+/// The ticket and slot of the one effect, a restore of what lies there.
 fn restore(effects: &[Effect], it: ObjectId, at: SpillPlace) -> (u64, u32) {
     match *effects {
-        [Effect::Restore { attempt, object, place, slot }] if (object, place) == (it, at) => {
-            (attempt, slot)
+        [Effect::Restore { ticket, object, place, slot }] if (object, place) == (it, at) => {
+            (ticket, slot)
         }
         _ => panic!("{effects:?}"),
     }
@@ -115,13 +115,13 @@ fn a_spilled_object_is_read_where_it_is_however_full_the_memory_is() {
     let (mut bench, place) = with_spilled(object, Config::new(8 * MIB));
     assert_eq!(bench.state(object), Some("spilled"));
     assert_eq!(bench.directory.totals().free_bytes, 0);
-    let (attempt, slot) = restore(&bench.want(C, object), object, place);
+    let (ticket, slot) = restore(&bench.want(C, object), object, place);
     assert_eq!(bench.state(object), Some("restoring"));
     assert_eq!(bench.want(B, object), []);
     let location = Location { slot, generation: 9, offset: 8 * MIB, len: 6 * MIB };
     let value = Value::Stored(location);
     assert_eq!(
-        bench.feed(Event::Restored { attempt, result: Ok(9) }),
+        bench.feed(Event::Restored { ticket, result: Ok(9) }),
         [ready(B, object, value.clone(), &[]), ready(C, object, value.clone(), &[])]
     );
     assert_eq!(bench.state(object), Some("mapped"));
@@ -132,13 +132,13 @@ fn a_spilled_object_is_read_where_it_is_however_full_the_memory_is() {
     assert_eq!(totals.disk_bytes, 6 * MIB);
     // It goes when nobody reads it any more, and only then does its disk space.
     bench.notice(A, released(object));
-    let attempt = attempt + 1;
-    assert_eq!(bench.sweep(), [Effect::Free { attempt, object, location }]);
-    assert_eq!(bench.feed(Event::Freed { attempt, result: FreeOutcome::Pinned }), []);
-    let attempt = attempt + 1;
+    let ticket = ticket + 1;
+    assert_eq!(bench.sweep(), [Effect::Free { ticket, object, location }]);
+    assert_eq!(bench.feed(Event::Freed { ticket, result: FreeOutcome::Pinned }), []);
+    let ticket = ticket + 1;
     let effects = bench.pass(bench.directory.config.pinned_retry);
-    assert_eq!(effects, [Effect::Free { attempt, object, location }]);
-    let freed = Event::Freed { attempt, result: FreeOutcome::Done };
+    assert_eq!(effects, [Effect::Free { ticket, object, location }]);
+    let freed = Event::Freed { ticket, result: FreeOutcome::Done };
     assert_eq!(bench.feed(freed), [forget(0..6 * MIB, 0)]);
     assert_eq!(bench.directory.totals().disk_bytes, 0);
 }
@@ -147,13 +147,13 @@ fn a_spilled_object_is_read_where_it_is_however_full_the_memory_is() {
 fn what_cannot_be_read_back_is_refused_to_who_waits_and_may_be_tried_again() {
     let object = object(A, 1);
     let (mut bench, place) = with_spilled(object, Config::new(8 * MIB));
-    let (attempt, _) = restore(&bench.want(C, object), object, place);
-    let failed = Event::Restored { attempt, result: Err("input/output error".to_string()) };
+    let (ticket, _) = restore(&bench.want(C, object), object, place);
+    let failed = Event::Restored { ticket, result: Err("input/output error".to_string()) };
     let text = unreadable(&bench.feed(failed), C, object);
     assert!(text.contains("input/output error"), "{text}");
-    let (attempt, slot) = restore(&bench.want(C, object), object, place);
+    let (ticket, slot) = restore(&bench.want(C, object), object, place);
     let location = Location { slot, generation: 3, offset: 8 * MIB, len: 6 * MIB };
-    let effects = bench.feed(Event::Restored { attempt, result: Ok(3) });
+    let effects = bench.feed(Event::Restored { ticket, result: Ok(3) });
     assert_eq!(effects, [ready(C, object, Value::Stored(location), &[])]);
 }
 
@@ -163,37 +163,37 @@ fn objects_on_disk_that_nobody_reads_give_their_slots_to_others() {
     let config = Config { slots: 13, ..Config::new(8 * MIB) };
     let [first, second] = [1, 2].map(|seq| object(A, seq));
     let (mut bench, place) = with_spilled(first, config);
-    let (attempt, slot) = restore(&bench.want(C, first), first, place);
+    let (ticket, slot) = restore(&bench.want(C, first), first, place);
     assert_eq!(slot, 12);
     let location = Location { slot, generation: 1, offset: 8 * MIB, len: 6 * MIB };
-    bench.feed(Event::Restored { attempt, result: Ok(1) });
+    bench.feed(Event::Restored { ticket, result: Ok(1) });
     // B's object finds no room and goes to disk: it needs a slot.
     let wanted = Event::ExtentWanted { from: A, request: 2, bytes: 9 * MIB, slots: 0 };
-    let attempt = attempt + 1;
-    assert_eq!(bench.feed(wanted), [Effect::Free { attempt, object: first, location }]);
+    let ticket = ticket + 1;
+    assert_eq!(bench.feed(wanted), [Effect::Free { ticket, object: first, location }]);
     assert_eq!(bench.state(first), Some("closing"));
     // It is being read: it keeps its slot, and is tried again.
-    let waits = bench.feed(Event::Freed { attempt, result: FreeOutcome::Pinned });
+    let waits = bench.feed(Event::Freed { ticket, result: FreeOutcome::Pinned });
     assert_eq!((waits, bench.state(first)), (vec![], Some("mapped")));
-    let attempt = attempt + 1;
+    let ticket = ticket + 1;
     let effects = bench.pass(bench.directory.config.pinned_retry);
-    assert_eq!(effects, [Effect::Free { attempt, object: first, location }]);
-    let effects = bench.feed(Event::Freed { attempt, result: FreeOutcome::Done });
+    assert_eq!(effects, [Effect::Free { ticket, object: first, location }]);
+    let effects = bench.feed(Event::Freed { ticket, result: FreeOutcome::Done });
     let room = SpillPlace { offset: 6 * MIB, len: 9 * MIB };
-    assert_eq!(effects, [Effect::Reserve { attempt: attempt + 1, place: room }]);
+    assert_eq!(effects, [Effect::Reserve { ticket: ticket + 1, place: room }]);
     assert_eq!(bench.state(first), Some("spilled"));
-    let effects = bench.feed(Event::Reserved { attempt: attempt + 1, result: Ok(()) });
+    let effects = bench.feed(Event::Reserved { ticket: ticket + 1, result: Ok(()) });
     let (offset, len) = (14 * MIB, 9 * MIB);
     let message = ToClient::FileGranted { request: 2, offset, len, slot: 12 };
     assert_eq!(effects, [Effect::Send { to: A, message }]);
     let location = Location { slot: 12, generation: 2, offset, len: len - 5 };
     assert_eq!(bench.notice(A, sealed(second, location, &[], A)), []);
     // Now the first one needs a slot, and gets it from the second.
-    let attempt = attempt + 2;
+    let ticket = ticket + 2;
     let effects = bench.want(C, first);
-    assert_eq!(effects, [Effect::Free { attempt, object: second, location }]);
+    assert_eq!(effects, [Effect::Free { ticket, object: second, location }]);
     assert!(bench.directory.explain(first).contains("waits for an object slot"));
-    let effects = bench.feed(Event::Freed { attempt, result: FreeOutcome::Done });
+    let effects = bench.feed(Event::Freed { ticket, result: FreeOutcome::Done });
     restore(&effects, first, place);
     assert_eq!(bench.directory.listing().find(|row| row.object == second).unwrap().len, len - 5);
 }
@@ -202,14 +202,14 @@ fn objects_on_disk_that_nobody_reads_give_their_slots_to_others() {
 fn what_goes_while_it_is_restored_or_spilled_leaves_nothing_behind() {
     let object = object(A, 1);
     let (mut bench, place) = with_spilled(object, Config::new(8 * MIB));
-    let (attempt, slot) = restore(&bench.want(C, object), object, place);
+    let (ticket, slot) = restore(&bench.want(C, object), object, place);
     bench.feed(Event::ProcessGone { process: C, obituary: String::new() });
     bench.notice(A, released(object));
     assert_eq!(bench.sweep(), []);
     let location = Location { slot, generation: 4, offset: 8 * MIB, len: 6 * MIB };
-    let effects = bench.feed(Event::Restored { attempt, result: Ok(4) });
-    assert_eq!(effects, [Effect::Free { attempt: attempt + 1, object, location }]);
-    let freed = Event::Freed { attempt: attempt + 1, result: FreeOutcome::Done };
+    let effects = bench.feed(Event::Restored { ticket, result: Ok(4) });
+    assert_eq!(effects, [Effect::Free { ticket: ticket + 1, object, location }]);
+    let freed = Event::Freed { ticket: ticket + 1, result: FreeOutcome::Done };
     assert_eq!(bench.feed(freed), [forget(0..6 * MIB, 0)]);
 
     let (mut bench, _) = with_spilled(object, Config::new(8 * MIB));

@@ -37,13 +37,13 @@ fn finished(number: u64) -> Op {
 fn finish(cluster: &mut Cluster, head: u64, numbers: std::ops::Range<u64>) {
     let numbers: Vec<u64> = numbers.collect();
     for some in numbers.chunks(50) {
-        for attempt in 0.. {
+        for tries in 0.. {
             match cluster.update(head, some.iter().map(|number| finished(*number)).collect()) {
                 Ok(_) => break,
                 Err(Refusal::Busy(_)) => cluster.wait(MS * 60),
                 Err(other) => panic!("{other}"),
             }
-            assert!(attempt < 10, "it never gets room");
+            assert!(tries < 10, "it never gets room");
         }
     }
 }

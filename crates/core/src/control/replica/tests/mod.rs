@@ -292,11 +292,11 @@ impl Cluster {
                     node.disk.cold.extend(puts);
                     then.push(Event::ColdWritten { flush });
                 }
-                Effect::ColdGet { attempt, key } => {
+                Effect::ColdGet { ticket, key } => {
                     let row = node.disk.cold.get(&key).cloned();
-                    then.push(Event::ColdRow { attempt, row });
+                    then.push(Event::ColdRow { ticket, row });
                 }
-                Effect::ColdScan { attempt, from, until, limit, .. } => {
+                Effect::ColdScan { ticket, from, until, limit, .. } => {
                     let mut rows: Vec<(Key, Row)> = (node.disk.cold.iter())
                         .filter(|(key, _)| from.as_ref().is_none_or(|from| *key >= from))
                         .filter(|(key, _)| until.as_ref().is_none_or(|until| *key < until))
@@ -306,7 +306,7 @@ impl Cluster {
                     let limit = limit.min(10) as usize;
                     let until = rows.get(limit).map(|(key, _)| key.clone());
                     rows.truncate(limit);
-                    then.push(Event::ColdPage { attempt, rows, until });
+                    then.push(Event::ColdPage { ticket, rows, until });
                 }
                 Effect::CaughtUp { epoch, .. } => node.caught_up.push(epoch),
                 Effect::Suspect { replica } => {
