@@ -129,8 +129,10 @@ impl Client {
                 if peer.is_some_and(|peer| !peer.overflow.is_empty()) {
                     core.overflowing -= 1;
                 }
-                return self
-                    .tell_session(&mut core, Event::ProcessGone { process, obituary, unstarted });
+                return self.pass_to_session(
+                    &mut core,
+                    Event::ProcessGone { process, obituary, unstarted },
+                );
             }
             ToClient::Ready { object, value, contains } => Event::Ready { object, value, contains },
             ToClient::Unreadable { object, failure } => Event::Unreadable { object, failure },
@@ -147,10 +149,10 @@ impl Client {
         };
         let mut core = self.core.lock();
         self.drain(&mut core);
-        self.tell_session(&mut core, event);
+        self.pass_to_session(&mut core, event);
     }
 
-    fn tell_session(&self, core: &mut Core, event: Event) {
+    fn pass_to_session(&self, core: &mut Core, event: Event) {
         core.session.handle(self.now(), event, &mut core.effects);
         self.carry_out(core);
         self.arm(core);

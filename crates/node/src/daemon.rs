@@ -199,7 +199,7 @@ impl Daemon {
             stays: false,
             goes_on,
         };
-        daemon.node.tell_time(micros());
+        daemon.node.set_wall_clock(micros());
         daemon.recall();
         let row = daemon.node_row();
         daemon.control.save(row.key(), row.to_value(), false);
@@ -256,7 +256,7 @@ impl Daemon {
         let timeout = self.next_deadline().map(|at| at.since(clock()));
         let ready = self.poller.wait(timeout).expect("epoll waits");
         self.now = clock();
-        self.node.tell_time(micros());
+        self.node.set_wall_clock(micros());
         self.handle_ready(ready, READ_BYTES_MAX);
         self.handle_time();
         if std::mem::take(&mut self.sweep_wanted) {

@@ -180,7 +180,7 @@ impl Cluster {
                         } else {
                             "revocations"
                         });
-                        self.tell(|| {
+                        self.note(|| {
                             format!("{id} takes back {seqs:?} from {worker}, not {kept:?}")
                         });
                         self.notes_revoked(id, worker, &seqs);
@@ -193,7 +193,7 @@ impl Cluster {
                         let ours = location.offset < self.plan.capacity_bytes;
                         let live = self.daemon.node.live_slots();
                         let freed = ours && self.memory.free_private(location, live);
-                        self.tell(|| format!("{id} frees {object} itself: {freed}"));
+                        self.note(|| format!("{id} frees {object} itself: {freed}"));
                         let now = self.now;
                         let client = self.client(id);
                         if freed {
@@ -208,7 +208,7 @@ impl Cluster {
                         let result = Ok(ActorCreated::New);
                         self.answered(id, ToClient::ActorCreated { request, result });
                     }
-                    Effect::Warn { line } => self.tell(|| format!("{id} warns: {line}")),
+                    Effect::Warn { line } => self.note(|| format!("{id} warns: {line}")),
                 }
             }
         }
@@ -252,7 +252,7 @@ impl Cluster {
             outbound.sent.push_back(seq);
             channel.calls.push_back(Call { seq, bytes });
             let connected = channel.connected;
-            self.tell(|| format!("{id} sends {} to {worker}", TaskId { owner: id, seq }));
+            self.note(|| format!("{id} sends {} to {worker}", TaskId { owner: id, seq }));
             if connected {
                 self.wake(worker);
             }
@@ -379,7 +379,7 @@ impl Cluster {
             return;
         }
         let Some(message) = self.client(id).down.pop_front() else { return };
-        self.tell(|| format!("{id} hears {message:?}"));
+        self.note(|| format!("{id} hears {message:?}"));
         self.node_says(id, message);
         self.wake(id);
         if !self.client(id).down.is_empty() {
@@ -514,7 +514,7 @@ impl Cluster {
         counted: bool,
     ) -> Option<Vec<ObjectId>> {
         if !self.memory.pin(location, id) {
-            self.tell(|| format!("{id} finds that {object} moved"));
+            self.note(|| format!("{id} finds that {object} moved"));
             self.session(id, |session, _, effects| {
                 session.location_stale(object, location, effects);
             });
@@ -557,7 +557,7 @@ impl Cluster {
         let watch = self.session(id, |session, _, effects| session.watch(object, effects));
         match watch {
             Some(watch) => {
-                self.tell(|| format!("{id} waits for {object} in the background"));
+                self.note(|| format!("{id} waits for {object} in the background"));
                 self.client(id).watches.insert(watch, object);
             }
             None => self.watched(id, object),

@@ -43,7 +43,7 @@ pub enum Step {
     /// The end of a socket, of a process, and its exit status, as the daemon hears of them.
     Closes(ProcessId),
     Ends(ProcessId),
-    Tells(ProcessId),
+    Reports(ProcessId),
     Examined(ProcessId),
     ClientReads(ProcessId),
     Drains(ProcessId),
@@ -156,7 +156,7 @@ impl Cluster {
         while let Some((at, _, step)) = self.queue.pop_first() {
             self.now = self.now.max(at);
             if self.head_is_dead() {
-                return self.tell(|| "FAULT: the daemon dies".to_string());
+                return self.note(|| "FAULT: the daemon dies".to_string());
             }
             self.steps += 1;
             assert!(self.steps < STEPS_MAX, "no end of steps: {}", self.whats_up());
@@ -175,7 +175,7 @@ impl Cluster {
             Step::DiskRead(ticket) => self.disk_read(ticket),
             Step::DiskReserved(ticket) => self.disk_reserved(ticket),
             Step::ControlAnswers => self.control_answers(),
-            Step::Measured => self.tells_measures(),
+            Step::Measured => self.reports_measures(),
             Step::Knocks(program) => self.knocks(program),
             Step::Born(process) => self.born(process),
             Step::Births(process) => self.births(process),
@@ -183,7 +183,7 @@ impl Cluster {
             Step::Hangs(process) => self.hangs(process),
             Step::Closes(process) => self.closes(process),
             Step::Ends(process) => self.ends(process),
-            Step::Tells(process) => self.tells(process),
+            Step::Reports(process) => self.reports(process),
             Step::Examined(process) => self.examined(process),
             Step::Dies(process) => {
                 self.dies(process, hoplo_wire::node::DeathCause::Signaled { signal: 9 })
@@ -247,12 +247,12 @@ impl Cluster {
         }
     }
 
-    pub fn tell(&mut self, line: impl FnOnce() -> String) {
+    pub fn note(&mut self, line: impl FnOnce() -> String) {
         let line = line();
         if self.plan.prints {
             eprintln!("{:>12.6}ms {}", self.now.0 as f64 / 1e6, shorten(&line));
         }
-        self.story.tell(self.now, line);
+        self.story.note(self.now, line);
     }
 
     /// Who waits for what.

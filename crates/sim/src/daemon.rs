@@ -163,7 +163,7 @@ impl Cluster {
             }
             let client = self.clients.get_mut(&from).expect("it is connected");
             let Some(message) = client.up.pop_front() else { return };
-            self.tell(|| format!("daemon hears {from}: {message:?}"));
+            self.note(|| format!("daemon hears {from}: {message:?}"));
             self.notes_message(from, &message);
             self.happens(Event::Heard { from, message });
         }
@@ -312,11 +312,11 @@ impl Cluster {
             }
             Effect::Free { ticket, object, location } => {
                 let result = self.memory.free(location, self.daemon.node.live_slots());
-                self.tell(|| format!("daemon frees {object}: {result:?}"));
+                self.note(|| format!("daemon frees {object}: {result:?}"));
                 self.daemon.queue.push_back(Event::Freed { ticket, result });
             }
             Effect::Spill { ticket, object, location, place } => {
-                self.tell(|| format!("daemon spills {object}"));
+                self.note(|| format!("daemon spills {object}"));
                 let live = self.daemon.node.live_slots();
                 match self.memory.begin_spill(ticket, location, place, live) {
                     Some(result) => {
@@ -329,13 +329,13 @@ impl Cluster {
                 }
             }
             Effect::Restore { ticket, object, place, slot } => {
-                self.tell(|| format!("daemon restores {object}"));
+                self.note(|| format!("daemon restores {object}"));
                 self.memory.begin_restore(ticket, place, slot);
                 let delay = self.rng.delay(Duration::from_millis(5));
                 self.after(delay, Step::DiskRead(ticket));
             }
             Effect::Reserve { ticket, place } => {
-                self.tell(|| format!("daemon takes disk space for {} bytes", place.len));
+                self.note(|| format!("daemon takes disk space for {} bytes", place.len));
                 let delay = self.rng.delay(Duration::from_millis(5));
                 self.after(delay, Step::DiskReserved(ticket));
             }
@@ -353,11 +353,11 @@ impl Cluster {
             Effect::Ask { ask, question } => self.asked(ask, question),
             Effect::Measure { processes } => self.measures(&processes),
             Effect::Log { text } => {
-                self.tell(|| format!("daemon logs: {text}"));
+                self.note(|| format!("daemon logs: {text}"));
                 let violations = self.daemon.node.violations();
                 assert!(violations == 0, "{text}\n{}", self.story.about(&[]));
             }
-            Effect::Note { line } => self.tell(|| format!("  {line}")),
+            Effect::Note { line } => self.note(|| format!("  {line}")),
             Effect::Query { kind, .. } => panic!("nobody asks {kind:?}"),
             Effect::Inspected { json, .. } => panic!("nobody was inspected: {json}"),
             Effect::Stopped => self.daemon.stopped = true,

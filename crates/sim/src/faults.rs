@@ -100,7 +100,7 @@ impl Cluster {
                     self.after(Duration::ZERO, Step::Hangs(victim));
                 } else {
                     self.count(if drivers { "kills of drivers" } else { "kills of workers" });
-                    self.tell(|| format!("FAULT: {victim} is killed"));
+                    self.note(|| format!("FAULT: {victim} is killed"));
                     self.after(Duration::ZERO, Step::Dies(victim));
                 }
             }

@@ -5,7 +5,7 @@
 //!                           +--> Births: the zygote tells its pid
 //!  dead --+--> Closes: the end of its socket       each of the three may come first,
 //!         +--> Ends: its pidfd, once watched       and the status may come too late
-//!         +--> Tells: its exit status, after its pid
+//!         +--> Reports: its exit status, after its pid
 //! ```
 
 use std::time::Duration;
@@ -53,13 +53,13 @@ impl Cluster {
         if self.plan.fork_failures && self.faulty() && self.rng.one_in(3) {
             self.books.failed_starts += 1;
             self.count("failed forks");
-            self.tell(|| format!("FAULT: the fork of {process} fails"));
+            self.note(|| format!("FAULT: the fork of {process} fails"));
             let reason = "no memory for a fork".to_string();
             return self.happens(Event::ForkFailed { process, reason });
         }
         let job = self.job_of(process);
         let pid = self.kernel.len() as u32 + 1;
-        self.tell(|| format!("{process} is forked for {job}, pid {pid}"));
+        self.note(|| format!("{process} is forked for {job}, pid {pid}"));
         self.clients.insert(process, Client::worker(process, job));
         self.daemon.open.insert(process);
         self.runs(process, pid);
@@ -70,7 +70,7 @@ impl Cluster {
         self.after(delay, Step::Hellos(process));
         if self.plan.kills > 0 && self.faulty() && self.rng.one_in(2 * self.plan.kills) {
             let delay = self.rng.delay(hellos);
-            self.tell(|| format!("FAULT: {process} is killed while it starts"));
+            self.note(|| format!("FAULT: {process} is killed while it starts"));
             self.after(delay, Step::Dies(process));
         }
     }
@@ -82,7 +82,7 @@ impl Cluster {
         let (pid, dead) = (kernel.pid, kernel.status.is_some());
         self.happens(Event::Forked { process, pid });
         if dead {
-            self.tells_status(process);
+            self.reports_status(process);
         }
     }
 
@@ -108,13 +108,13 @@ impl Cluster {
         };
         kernel.status = Some(status);
         let (told, watched, is_driver) = (kernel.told, kernel.watched, kernel.is_driver);
-        self.tell(|| format!("{process} dies"));
+        self.note(|| format!("{process} dies"));
         self.falls_silent(process);
         if watched {
             self.ends_soon(process);
         }
         if told && !is_driver {
-            self.tells_status(process);
+            self.reports_status(process);
         }
     }
 
@@ -142,7 +142,7 @@ impl Cluster {
     pub fn hangs(&mut self, process: ProcessId) {
         if self.client(process).alive {
             self.count("workers that hang");
-            self.tell(|| format!("FAULT: {process} closes its connection and does not end"));
+            self.note(|| format!("FAULT: {process} closes its connection and does not end"));
             self.falls_silent(process);
         }
     }
@@ -176,11 +176,11 @@ impl Cluster {
         self.after(delay, Step::Ends(process));
     }
 
-    fn tells_status(&mut self, process: ProcessId) {
+    fn reports_status(&mut self, process: ProcessId) {
         let late = self.rng.one_in(16);
         let most = if late { Duration::from_millis(400) } else { Duration::from_millis(2) };
         let delay = self.rng.delay(most);
-        self.after(delay, Step::Tells(process));
+        self.after(delay, Step::Reports(process));
     }
 
     pub fn closes(&mut self, process: ProcessId) {
@@ -192,7 +192,7 @@ impl Cluster {
         self.happens(Event::Ended { process, status_follows: true });
     }
 
-    pub fn tells(&mut self, process: ProcessId) {
+    pub fn reports(&mut self, process: ProcessId) {
         let status = self.kernel[&process].status.expect("it is dead");
         if self.daemon.node.process(process).is_none() {
             return self.count("exit statuses that came too late");
@@ -234,7 +234,7 @@ impl Cluster {
     }
 
     pub fn buried(&mut self, process: ProcessId) {
-        self.tell(|| format!("{process} is buried"));
+        self.note(|| format!("{process} is buried"));
         // A fork that failed was never a process, and a driver may live on without us.
         if let Some(kernel) = self.kernel.get(&process) {
             let dead = kernel.status.is_some() || kernel.is_driver;
@@ -262,7 +262,7 @@ impl Cluster {
         self.after(delay, Step::Measured);
     }
 
-    pub fn tells_measures(&mut self) {
+    pub fn reports_measures(&mut self) {
         let measured = self.measured.take().expect("one measure at a time");
         self.happens(measured);
     }

@@ -14,7 +14,7 @@ pub struct Story {
 }
 
 impl Story {
-    pub fn tell(&mut self, now: Instant, line: String) {
+    pub fn note(&mut self, now: Instant, line: String) {
         if self.lines.len() == KEPT {
             self.lines.pop_front();
         }

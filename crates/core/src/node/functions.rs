@@ -51,7 +51,7 @@ impl Node {
             self.save(&part);
         }
         if !objects.is_empty() {
-            self.tell_objects(objects::Event::NodeHeld { objects });
+            self.pass_to_objects(objects::Event::NodeHeld { objects });
         }
     }
 
@@ -115,7 +115,7 @@ impl Node {
         for exported in self.functions.0.remove(&job).unwrap_or_default().into_values() {
             self.out.extend(exported.keys.into_iter().map(|key| Effect::Forget { key }));
             if !exported.contains.is_empty() {
-                self.tell_objects(objects::Event::NodeReleased { objects: exported.contains });
+                self.pass_to_objects(objects::Event::NodeReleased { objects: exported.contains });
             }
         }
     }

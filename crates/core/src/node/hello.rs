@@ -70,7 +70,7 @@ impl Node {
         }
         self.process_mut(from).stage = Stage::Greeted;
         self.join(from);
-        self.tell_pool(workers::Event::Started { ticket, worker: from });
+        self.pass_to_pool(workers::Event::Started { ticket, worker: from });
     }
 
     fn greet_driver(&mut self, stranger: u64, pid: u32, config: JobConfig) {
@@ -99,7 +99,7 @@ impl Node {
     }
 
     fn join(&mut self, process: ProcessId) {
-        self.tell_objects(objects::Event::ProcessJoined { process, slots: SLOTS_GRANT });
+        self.pass_to_objects(objects::Event::ProcessJoined { process, slots: SLOTS_GRANT });
     }
 
     /// The first message that a process gets.

@@ -50,8 +50,8 @@ impl Node {
         job.ended_us = Some(wall_us);
         let entry = job.entry();
         self.save(&entry);
-        self.tell_actors(life::Event::JobEnded { job: id });
-        self.tell_pool(workers::Event::JobEnded { job: id });
+        self.pass_to_actors(life::Event::JobEnded { job: id });
+        self.pass_to_pool(workers::Event::JobEnded { job: id });
         self.drop_functions_of_ended(id);
     }
 

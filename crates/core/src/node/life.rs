@@ -22,11 +22,11 @@ impl Node {
     pub(super) fn fork(&mut self, ticket: u64, job: JobId, env: RuntimeEnv) {
         let failed = |reason: &str| workers::Event::StartFailed { ticket, reason: reason.into() };
         let Some(config) = self.jobs.get(&job).map(|job| Arc::clone(&job.config)) else {
-            return self.tell_pool(failed("its job has ended"));
+            return self.pass_to_pool(failed("its job has ended"));
         };
         let birth = Birth::Awaited { doomed: false };
         let Some(id) = self.new_process(Kind::Worker, birth, Stage::Starting { ticket }) else {
-            return self.tell_pool(failed(&self.no_room()));
+            return self.pass_to_pool(failed(&self.no_room()));
         };
         self.process_mut(id).job = job;
         self.out.push(Effect::Fork { process: id, config, env });
@@ -212,21 +212,21 @@ impl Node {
         self.slots.give_back(id.slot() as u16);
         match process.stage.ticket() {
             Some(ticket) if process.undone => {
-                self.tell_pool(workers::Event::StartUndone { ticket });
+                self.pass_to_pool(workers::Event::StartUndone { ticket });
             }
             Some(ticket) => {
                 let reason = failure_reason(&obituary);
-                self.tell_pool(workers::Event::StartFailed { ticket, reason });
+                self.pass_to_pool(workers::Event::StartFailed { ticket, reason });
             }
             None => {
                 let obituary = obituary.headline();
-                self.tell_objects(objects::Event::ProcessGone { process: id, obituary });
-                self.tell_pool(workers::Event::Gone { process: id });
+                self.pass_to_objects(objects::Event::ProcessGone { process: id, obituary });
+                self.pass_to_pool(workers::Event::Gone { process: id });
             }
         }
-        self.tell_scheduler(local::Event::ProcessGone { process: id });
+        self.pass_to_scheduler(local::Event::ProcessGone { process: id });
         let gone = life::Event::ProcessGone { process: id, obituary: obituary.clone() };
-        self.tell_actors(gone);
+        self.pass_to_actors(gone);
         if kind == Kind::Driver {
             self.end_job(process.job);
         }

@@ -19,12 +19,12 @@ impl Node {
         use local::Effect as From;
         match effect {
             From::AcquireWorker { lease, job, env, gpus, prefer } => {
-                self.tell_pool(workers::Event::Wanted { lease, job, env, gpus, prefer });
+                self.pass_to_pool(workers::Event::Wanted { lease, job, env, gpus, prefer });
             }
-            From::CancelWorker { lease } => self.tell_pool(workers::Event::Cancelled { lease }),
+            From::CancelWorker { lease } => self.pass_to_pool(workers::Event::Cancelled { lease }),
             From::ReleaseWorker { worker } => {
                 self.out.push(Effect::Unconfine { process: worker });
-                self.tell_pool(workers::Event::Released { worker });
+                self.pass_to_pool(workers::Event::Released { worker });
             }
             From::KillWorker { worker, owner } => {
                 let reason = format!("{owner}, which it worked for, is gone");
@@ -35,7 +35,7 @@ impl Node {
                 self.confine(worker);
             }
             From::PlaceActor { actor, incarnation, worker, gpus } => {
-                self.tell_actors(life::Event::Placed { actor, incarnation, worker, gpus });
+                self.pass_to_actors(life::Event::Placed { actor, incarnation, worker, gpus });
                 self.confine(worker);
             }
             From::Recall { process, lease } => self.send(process, ToClient::LeaseRecall { lease }),
@@ -45,14 +45,14 @@ impl Node {
             }
             From::TellActorStuck { actor, stuck } => {
                 let (reason, infeasible) = self.told(stuck);
-                self.tell_actors(life::Event::PlacementStuck { actor, reason, infeasible });
+                self.pass_to_actors(life::Event::PlacementStuck { actor, reason, infeasible });
             }
             From::FailDemand { process, key, reason } => {
                 let failure = Failure::new(FailureKind::RuntimeEnv, reason);
                 self.send(process, ToClient::LeaseFailed { key, failure });
             }
             From::FailActor { actor, incarnation, reason } => {
-                self.tell_actors(life::Event::PlacementFailed { actor, incarnation, reason });
+                self.pass_to_actors(life::Event::PlacementFailed { actor, incarnation, reason });
             }
             From::TellBlocked { holder, worker } => {
                 self.send(holder, ToClient::WorkerBlocked { worker });
@@ -70,10 +70,10 @@ impl Node {
         match effect {
             From::Fork { ticket, job, env } => self.fork(ticket, job, env),
             From::Assign { lease, worker } => {
-                self.tell_scheduler(local::Event::WorkerAssigned { lease, worker });
+                self.pass_to_scheduler(local::Event::WorkerAssigned { lease, worker });
             }
             From::Fail { lease, reason } => {
-                self.tell_scheduler(local::Event::WorkerFailed { lease, reason });
+                self.pass_to_scheduler(local::Event::WorkerFailed { lease, reason });
             }
             From::Retire { worker, reason } => self.retire(worker, reason),
         }
@@ -84,13 +84,15 @@ impl Node {
         match effect {
             From::Place { actor, incarnation, job, shape, held } => {
                 let waits = local::Event::ActorWaits { actor, incarnation, job, shape, held };
-                self.tell_scheduler(waits);
+                self.pass_to_scheduler(waits);
             }
-            From::Unplace { actor } => self.tell_scheduler(local::Event::ActorGaveUp { actor }),
+            From::Unplace { actor } => self.pass_to_scheduler(local::Event::ActorGaveUp { actor }),
             From::Run { actor: _, incarnation, worker, gpus, spec } => {
                 self.send(worker, ToClient::RunActor { spec, incarnation, gpus });
             }
-            From::Settle { worker } => self.tell_scheduler(local::Event::ActorStarted { worker }),
+            From::Settle { worker } => {
+                self.pass_to_scheduler(local::Event::ActorStarted { worker })
+            }
             From::Stop { worker, manner, reason } => self.stop_process(worker, manner, reason),
             From::AnswerCreate { to, request, result } => {
                 self.send(to, ToClient::ActorCreated { request, result });
@@ -106,12 +108,14 @@ impl Node {
                 // Who asked may be buried by now: it holds nothing.
                 if self.processes.contains_key(&process) {
                     let notice = Notice::Hold { object, process };
-                    self.tell_objects(objects::Event::Noticed { from: process, notice });
+                    self.pass_to_objects(objects::Event::Noticed { from: process, notice });
                 }
             }
-            From::NodeHold { objects } => self.tell_objects(objects::Event::NodeHeld { objects }),
+            From::NodeHold { objects } => {
+                self.pass_to_objects(objects::Event::NodeHeld { objects })
+            }
             From::NodeRelease { objects } => {
-                self.tell_objects(objects::Event::NodeReleased { objects });
+                self.pass_to_objects(objects::Event::NodeReleased { objects });
             }
             From::Forget { actor } => self.out.push(Effect::Forget { key: actor_key(actor) }),
             From::Save { actor } => {
@@ -154,7 +158,7 @@ impl Node {
             From::ResetSlots { slots } => self.out.push(Effect::ResetSlots { slots }),
             From::Punch { offset, len } => self.out.push(Effect::Punch { offset, len }),
             From::ActorUnreachable { actor } => {
-                self.tell_actors(life::Event::Unreachable { actor });
+                self.pass_to_actors(life::Event::Unreachable { actor });
             }
             From::Violation { process, what } => self.violation(process, &what),
         }

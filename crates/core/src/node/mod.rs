@@ -192,7 +192,7 @@ impl Node {
     }
 
     /// What the clock on the wall says, in microseconds since 1970: for rows that people read.
-    pub fn tell_time(&mut self, wall_us: u64) {
+    pub fn set_wall_clock(&mut self, wall_us: u64) {
         self.wall_us = wall_us;
     }
 
@@ -213,16 +213,16 @@ impl Node {
                 self.on_examined(process, last_lines, verdict);
             }
             Event::Freed { ticket, result } => {
-                self.tell_objects(objects::Event::Freed { ticket, result });
+                self.pass_to_objects(objects::Event::Freed { ticket, result });
             }
             Event::Spilled { ticket, result } => {
-                self.tell_objects(objects::Event::Spilled { ticket, result });
+                self.pass_to_objects(objects::Event::Spilled { ticket, result });
             }
             Event::Restored { ticket, result } => {
-                self.tell_objects(objects::Event::Restored { ticket, result });
+                self.pass_to_objects(objects::Event::Restored { ticket, result });
             }
             Event::Reserved { ticket, result } => {
-                self.tell_objects(objects::Event::Reserved { ticket, result });
+                self.pass_to_objects(objects::Event::Reserved { ticket, result });
             }
             Event::SweepBegins => self.sweeps.begin(),
             Event::Swept => self.on_swept(),

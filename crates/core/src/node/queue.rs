@@ -50,19 +50,19 @@ impl Node {
         }
     }
 
-    pub(super) fn tell_scheduler(&mut self, event: local::Event) {
+    pub(super) fn pass_to_scheduler(&mut self, event: local::Event) {
         self.queue.push_back(Work::Scheduler(event));
     }
 
-    pub(super) fn tell_pool(&mut self, event: workers::Event) {
+    pub(super) fn pass_to_pool(&mut self, event: workers::Event) {
         self.queue.push_back(Work::Pool(event));
     }
 
-    pub(super) fn tell_actors(&mut self, event: actor_life::Event) {
+    pub(super) fn pass_to_actors(&mut self, event: actor_life::Event) {
         self.queue.push_back(Work::Actors(event));
     }
 
-    pub(super) fn tell_objects(&mut self, event: objects::Event) {
+    pub(super) fn pass_to_objects(&mut self, event: objects::Event) {
         self.queue.push_back(Work::Objects(event));
     }
 

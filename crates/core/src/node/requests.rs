@@ -39,29 +39,31 @@ impl Node {
 
             ToNode::LeaseDemand { key, shape, wanted } => {
                 let process = from;
-                self.tell_scheduler(local::Event::Demanded { process, job, key, shape, wanted });
+                self.pass_to_scheduler(local::Event::Demanded { process, job, key, shape, wanted });
             }
             ToNode::LeaseReturn { lease } => {
-                self.tell_scheduler(local::Event::Returned { process: from, lease });
+                self.pass_to_scheduler(local::Event::Returned { process: from, lease });
             }
-            ToNode::Blocked => self.tell_scheduler(local::Event::Blocked { worker: from }),
-            ToNode::Unblocked => self.tell_scheduler(local::Event::Unblocked { worker: from }),
+            ToNode::Blocked => self.pass_to_scheduler(local::Event::Blocked { worker: from }),
+            ToNode::Unblocked => self.pass_to_scheduler(local::Event::Unblocked { worker: from }),
             ToNode::Connect { to } => self.on_connect(from, to),
             ToNode::Title { title } => self.process_mut(from).title = title,
 
             ToNode::ExtentWant { request, bytes, slots } => {
-                self.tell_objects(objects::Event::ExtentWanted { from, request, bytes, slots });
+                self.pass_to_objects(objects::Event::ExtentWanted { from, request, bytes, slots });
             }
             ToNode::ExtentReturn { offset, len } => {
-                self.tell_objects(objects::Event::ExtentReturned { from, offset, len });
+                self.pass_to_objects(objects::Event::ExtentReturned { from, offset, len });
             }
             ToNode::Notices(notices) => {
                 for notice in notices {
                     self.note_escape(&notice);
-                    self.tell_objects(objects::Event::Noticed { from, notice });
+                    self.pass_to_objects(objects::Event::Noticed { from, notice });
                 }
             }
-            ToNode::Want { objects } => self.tell_objects(objects::Event::Wanted { from, objects }),
+            ToNode::Want { objects } => {
+                self.pass_to_objects(objects::Event::Wanted { from, objects })
+            }
 
             ToNode::Export { function, bytes, contains } => {
                 self.export(FunctionEntry::whole(job, function, bytes, contains));
@@ -70,7 +72,7 @@ impl Node {
 
             ToNode::ActorCreate { request, spec, get_if_exists } => {
                 let creator = from;
-                self.tell_actors(life::Event::Created {
+                self.pass_to_actors(life::Event::Created {
                     creator,
                     job,
                     request,
@@ -79,21 +81,27 @@ impl Node {
                 });
             }
             ToNode::ActorWatch { actor } => {
-                self.tell_actors(life::Event::Watched { from, actor, swept: false });
+                self.pass_to_actors(life::Event::Watched { from, actor, swept: false });
             }
             ToNode::ActorKill { actor, no_restart } => {
-                self.tell_actors(life::Event::Killed { actor, no_restart });
+                self.pass_to_actors(life::Event::Killed { actor, no_restart });
             }
             ToNode::ActorLookup { request, namespace, name } => {
                 let swept = false;
-                self.tell_actors(life::Event::LookedUp { from, request, namespace, name, swept });
+                self.pass_to_actors(life::Event::LookedUp {
+                    from,
+                    request,
+                    namespace,
+                    name,
+                    swept,
+                });
             }
             ToNode::ActorStarted { actor, incarnation, result } => {
                 let worker = from;
-                self.tell_actors(life::Event::Started { worker, actor, incarnation, result });
+                self.pass_to_actors(life::Event::Started { worker, actor, incarnation, result });
             }
             ToNode::ActorExit { actor } => {
-                self.tell_actors(life::Event::Left { worker: from, actor });
+                self.pass_to_actors(life::Event::Left { worker: from, actor });
             }
 
             ToNode::Tell { to, message } => self.send(to, ToClient::Told { from, message }),
@@ -120,7 +128,7 @@ impl Node {
         target.peers.insert(from);
         self.process_mut(from).peers.insert(to);
         self.send(to, ToClient::Connected { from });
-        self.tell_pool(workers::Event::Connected { worker: to, peer: from });
+        self.pass_to_pool(workers::Event::Connected { worker: to, peer: from });
     }
 
     /// Only who has the lease may kill.

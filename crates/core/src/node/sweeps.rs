@@ -52,7 +52,7 @@ impl Node {
         let batch = self.sweeps.under_way.take().expect("a sweep has begun");
         for deferred in batch.deferred {
             match deferred {
-                Deferred::Actors(event) => self.tell_actors(event),
+                Deferred::Actors(event) => self.pass_to_actors(event),
                 Deferred::Fetch { process, job, function } => {
                     self.fetch(process, job, function, true);
                 }
@@ -60,7 +60,7 @@ impl Node {
             self.settle();
         }
         if let Some(sweep) = batch.sweep {
-            self.tell_objects(objects::Event::Swept { sweep });
+            self.pass_to_objects(objects::Event::Swept { sweep });
         }
     }
 

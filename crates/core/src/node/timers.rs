@@ -52,13 +52,13 @@ impl Node {
         let now = self.now;
         let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= now);
         if due(self.scheduler.next_deadline()) {
-            self.tell_scheduler(local::Event::Tick);
+            self.pass_to_scheduler(local::Event::Tick);
         }
         if due(self.pool.next_deadline()) {
-            self.tell_pool(workers::Event::Tick);
+            self.pass_to_pool(workers::Event::Tick);
         }
         if due(self.objects.next_deadline()) {
-            self.tell_objects(objects::Event::Tick);
+            self.pass_to_objects(objects::Event::Tick);
         }
     }
 

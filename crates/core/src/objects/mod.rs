@@ -243,7 +243,7 @@ impl ObjectDirectory {
     }
 
     /// Remembers what happened to an object.
-    fn tell(&mut self, object: ObjectId, what: &'static str, who: Option<ProcessId>) {
+    fn note(&mut self, object: ObjectId, what: &'static str, who: Option<ProcessId>) {
         if self.story.len() == STORY_LINES {
             self.story.pop_front();
         }

@@ -44,7 +44,7 @@ impl ObjectDirectory {
         let ticket = self.begin(object, MoveKind::Restore { place, slot });
         let state = State::Restoring { place, ticket };
         self.records.get_mut(&object).expect("it was just there").state = state;
-        self.tell(object, "restoring", None);
+        self.note(object, "restoring", None);
         effects.push(Effect::Restore { ticket, object, place, slot });
     }
 
@@ -69,14 +69,14 @@ impl ObjectDirectory {
                 self.restores += 1;
                 let state = self.map(object, place, location(generation));
                 self.records.get_mut(&object).expect("it lives").state = state;
-                self.tell(object, "restored", None);
+                self.note(object, "restored", None);
                 self.answer(object, effects);
             }
             (Fate::Live, Err(reason)) => {
                 self.memory.return_slot(slot);
                 let record = self.records.get_mut(&object).expect("it lives");
                 record.state = State::Spilled { place, queued: false };
-                self.tell(object, "could not be restored", None);
+                self.note(object, "could not be restored", None);
                 let text = format!("{object} was spilled and cannot be read back: {reason}");
                 self.refuse(object, &Failure::new(FailureKind::ObjectLost, text), effects);
             }
@@ -117,7 +117,7 @@ impl ObjectDirectory {
         let ticket = self.begin(object, MoveKind::Close { location, place });
         let state = State::Closing { place, ticket };
         self.records.get_mut(&object).expect("it was just there").state = state;
-        self.tell(object, "closing", None);
+        self.note(object, "closing", None);
         effects.push(Effect::Free { ticket, object, location });
         true
     }
@@ -138,7 +138,7 @@ impl ObjectDirectory {
                 self.memory.return_slot(location.slot);
                 let state = State::Spilled { place, queued: false };
                 self.records.get_mut(&object).expect("it lives").state = state;
-                self.tell(object, "closed", None);
+                self.note(object, "closed", None);
                 self.restore_if_wanted(object, effects);
             }
             (Fate::Live, FreeOutcome::Pinned) => {
@@ -149,7 +149,7 @@ impl ObjectDirectory {
                 let rests_until = self.now + self.config.pinned_retry;
                 let state = State::Mapped { place, location, used, rests_until };
                 self.records.get_mut(&object).expect("it lives").state = state;
-                self.tell(object, "kept", None);
+                self.note(object, "kept", None);
                 self.answer(object, effects);
             }
             (Fate::Doomed | Fate::Vanished, FreeOutcome::Done) => {

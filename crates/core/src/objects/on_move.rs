@@ -135,7 +135,7 @@ impl ObjectDirectory {
         let state = State::Spilling { location, ticket };
         self.records.get_mut(&object).expect("it was just there").state = state;
         self.lru.remove(&used);
-        self.tell(object, "spilling", None);
+        self.note(object, "spilling", None);
         effects.push(Effect::Spill { ticket, object, location, place });
         true
     }
@@ -163,7 +163,7 @@ impl ObjectDirectory {
                 self.spills += 1;
                 let state = State::Spilled { place, queued: false };
                 self.records.get_mut(&object).expect("it lives").state = state;
-                self.tell(object, "spilled", None);
+                self.note(object, "spilled", None);
                 self.vacate(object, location, effects);
                 self.restore_if_wanted(object, effects);
             }
@@ -188,7 +188,7 @@ impl ObjectDirectory {
         };
         let state = State::Stored { location, used, rests_until };
         self.records.get_mut(&object).expect("it lives").state = state;
-        self.tell(object, "kept", None);
+        self.note(object, "kept", None);
         self.answer(object, effects);
     }
 

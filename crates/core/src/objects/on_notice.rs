@@ -67,7 +67,7 @@ impl ObjectDirectory {
             self.memory.settle(from, object, location)?;
             None
         };
-        self.tell(object, "sealed", Some(from));
+        self.note(object, "sealed", Some(from));
         if !self.record(object).state.is_open() {
             // Its task ran twice (a retry, an adoption): the first value stays. Until its bytes are free, whoever
             // was told of this one may read it, and gets the refs that lie in it.
@@ -148,7 +148,7 @@ impl ObjectDirectory {
             let tenant = self.memory.vacate(self.now, offset);
             self.recall_what_came_free(from, tenant.len, effects);
         }
-        self.tell(object, "freed by its writer", Some(from));
+        self.note(object, "freed by its writer", Some(from));
         self.release_contained(&record.contains);
         Ok(())
     }
@@ -178,8 +178,8 @@ impl ObjectDirectory {
                     record.contains = refs.clone();
                     self.unknown.remove(&object);
                     self.contain(&refs);
-                    self.note(object, from);
-                    self.tell(object, "shared while pending", Some(from));
+                    self.index(object, from);
+                    self.note(object, "shared while pending", Some(from));
                 }
             }
         }

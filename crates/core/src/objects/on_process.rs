@@ -66,7 +66,7 @@ impl ObjectDirectory {
         };
         if let Some(lineage) = lineage.take() {
             record.state = State::Orphaned { lineage };
-            return self.tell(object, "orphaned", None);
+            return self.note(object, "orphaned", None);
         }
         let text = format!(
             "{object} has no value: its owner died before it was computed, and it comes from a \
@@ -95,8 +95,8 @@ impl ObjectDirectory {
             }
         }
         for object in &objects {
-            self.note(*object, heir);
-            self.tell(*object, "adopted", Some(heir));
+            self.index(*object, heir);
+            self.note(*object, "adopted", Some(heir));
         }
         let message = ToClient::Adopt { lineage, objects };
         effects.push(Effect::Send { to: heir, message });

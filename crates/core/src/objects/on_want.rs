@@ -23,7 +23,7 @@ impl ObjectDirectory {
                 continue;
             }
             self.record(object).waiting.insert(from);
-            self.note(object, from);
+            self.index(object, from);
             self.touch(object);
             self.use_now(object);
             self.restore_if_wanted(object, effects);
@@ -81,7 +81,7 @@ impl ObjectDirectory {
     ) {
         let record = self.records.get_mut(&object).expect("the caller has seen the record");
         for to in std::mem::take(&mut record.waiting) {
-            self.note(object, to);
+            self.index(object, to);
             let message = ToClient::Unreadable { object, failure: failure.clone() };
             effects.push(Effect::Send { to, message });
         }

@@ -46,7 +46,7 @@ impl ObjectDirectory {
         if *tokens == 0 {
             record.tokens.remove(&process);
         }
-        self.note(object, process);
+        self.index(object, process);
         self.touch(object);
     }
 
@@ -81,7 +81,7 @@ impl ObjectDirectory {
     }
 
     /// Keeps the index of what concerns a process exact.
-    pub(super) fn note(&mut self, object: ObjectId, process: ProcessId) {
+    pub(super) fn index(&mut self, object: ObjectId, process: ProcessId) {
         let concerns = self.records.get(&object).is_some_and(|record| record.concerns(process));
         let Some(known) = self.processes.get_mut(&process) else {
             return assert!(!concerns, "OBJ-3: {process} is not joined and concerns {object}");
@@ -144,7 +144,7 @@ impl ObjectDirectory {
     fn end(&mut self, object: ObjectId, effects: &mut Vec<Effect>) -> Vec<ObjectId> {
         let record = self.strike(object);
         assert!(!record.is_supported(), "OBJ-2: {object} goes while something holds it");
-        self.tell(object, "freed", None);
+        self.note(object, "freed", None);
         for process in record.tokens.keys() {
             let what = format!("gave back more tokens of {object} than it had");
             self.violation(*process, what, effects);
@@ -216,12 +216,12 @@ impl ObjectDirectory {
         let record = self.records.get_mut(&object).expect("the caller has seen the record");
         assert!(record.state.is_open(), "{object} is {} already", record.state.name());
         let owner = record.state.owner();
-        self.tell(object, state.name(), owner);
+        self.note(object, state.name(), owner);
         let record = self.records.get_mut(&object).expect("it was there");
         record.state = state;
         let lineage_refs = std::mem::replace(&mut record.contains, contains);
         if let Some(owner) = owner {
-            self.note(object, owner);
+            self.index(object, owner);
         }
         self.release_contained(&lineage_refs);
         self.answer(object, effects);
@@ -233,7 +233,7 @@ impl ObjectDirectory {
         let Some(value) = record.state.value() else { return };
         let contains = record.contains.clone();
         for to in std::mem::take(&mut record.waiting) {
-            self.note(object, to);
+            self.index(object, to);
             let (value, contains) = (value.clone(), contains.clone());
             let message = ToClient::Ready { object, value, contains };
             effects.push(Effect::Send { to, message });

@@ -71,7 +71,7 @@ impl ObjectDirectory {
             return Err(format!("has got {tokens} tokens of {worker}, which gave {given}"));
         };
         for object in lost {
-            self.tell(*object, "not replied", Some(worker));
+            self.note(*object, "not replied", Some(worker));
             self.add_tokens(*object, caller, -1);
         }
         Ok(())

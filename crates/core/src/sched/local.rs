@@ -275,7 +275,7 @@ impl LocalScheduler {
         self.deadline = None;
         self.grant(now, effects);
         self.recall(now, effects);
-        self.tell(now, effects);
+        self.tell_who_waits(now, effects);
     }
 
     pub fn next_deadline(&self) -> Option<Instant> {

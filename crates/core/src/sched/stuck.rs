@@ -13,7 +13,7 @@ const STUCK_AFTER: Duration = Duration::from_millis(500);
 
 impl LocalScheduler {
     /// Tells those that got nothing for a while why, and those that were told when that changes.
-    pub(super) fn tell(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+    pub(super) fn tell_who_waits(&mut self, now: Instant, effects: &mut Vec<Effect>) {
         let mut changes = Vec::new();
         let mut later = Vec::new();
         for (claimant, claim) in

@@ -117,33 +117,33 @@ impl Chain {
 
     /// For people: a link a line, indented below what waits for it; then the circles.
     pub fn lines(&self) -> Vec<String> {
-        let mut telling =
-            Telling { chain: self, path: Vec::new(), told: Vec::new(), circles: Vec::new() };
+        let mut walk =
+            Walk { chain: self, path: Vec::new(), described: Vec::new(), circles: Vec::new() };
         let mut lines = Vec::new();
-        telling.tell(self.root, &mut lines);
-        lines.extend(telling.circles);
+        walk.describe(self.root, &mut lines);
+        lines.extend(walk.circles);
         lines
     }
 }
 
 /// A walk through what was heard, in depth.
-struct Telling<'a> {
+struct Walk<'a> {
     chain: &'a Chain,
     /// From the root to where the walk is; whether each waits only for what follows.
     path: Vec<(Thing, bool)>,
-    told: Vec<Thing>,
+    described: Vec<Thing>,
     circles: Vec<String>,
 }
 
-impl Telling<'_> {
-    fn tell(&mut self, thing: Thing, lines: &mut Vec<String>) {
+impl Walk<'_> {
+    fn describe(&mut self, thing: Thing, lines: &mut Vec<String>) {
         if let Some(at) = self.path.iter().position(|(other, _)| *other == thing) {
             return self.circle(at);
         }
-        if self.told.contains(&thing) {
+        if self.described.contains(&thing) {
             return;
         }
-        self.told.push(thing);
+        self.described.push(thing);
         let indent = "  ".repeat(self.path.len());
         let Some(links) = self.chain.heard.get(&thing) else {
             lines.push(format!("{indent}and so on, from {thing}"));
@@ -153,7 +153,7 @@ impl Telling<'_> {
             lines.push(format!("{indent}{}", link.says));
             self.path.push((thing, link.only));
             for next in &link.waits_for {
-                self.tell(*next, lines);
+                self.describe(*next, lines);
             }
             self.path.pop();
         }

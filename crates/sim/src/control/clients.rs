@@ -119,7 +119,7 @@ impl World {
 
     fn client_calls(&mut self, number: u64, call: u64, what: Call, deadline: Duration) {
         let now = self.now;
-        self.tell(|| format!("client {number} calls {call}: {what:?}"));
+        self.note(|| format!("client {number} calls {call}: {what:?}"));
         let client = self.client(number);
         client.open.insert(call, Open { called: now, what: what.clone() });
         let deadline = client.clock.reads(now) + deadline;
@@ -251,7 +251,7 @@ impl World {
                 }
             }
             Effect::Missed { subscription: _, shard, oldest } => {
-                self.tell(|| {
+                self.note(|| {
                     format!("client {number} missed changes of {shard:?} before {oldest}")
                 });
                 self.counts.add(Seen::SubscriberMissed);
@@ -289,7 +289,7 @@ impl World {
 
     fn client_finishes(&mut self, number: u64, call: u64, result: Result<Done, CallError>) {
         let now = self.now;
-        self.tell(|| format!("client {number}: call {call} ends with {result:?}"));
+        self.note(|| format!("client {number}: call {call} ends with {result:?}"));
         self.calls += 1;
         let thinks = self.rng.delay(self.plan.thinks);
         self.after(thinks, Step::ClientGoes(number));

@@ -43,7 +43,7 @@ impl World {
             }
             coordinator::Effect::Announce(config) => {
                 let chains: Vec<String> = config.shards.iter().map(coordinator::line).collect();
-                self.tell(|| format!("{id:?} announces {}", chains.join("; ")));
+                self.note(|| format!("{id:?} announces {}", chains.join("; ")));
                 let message = FromCoordinator::Config(config.clone());
                 for end in self.network.used_by(End::Process(id), Kind::Coordinator) {
                     let message = Message::Told(message.clone());

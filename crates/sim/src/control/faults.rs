@@ -136,7 +136,7 @@ impl World {
     }
 
     fn bury(&mut self, node: u64) {
-        self.tell(|| format!("node {node} never comes back"));
+        self.note(|| format!("node {node} never comes back"));
         self.counts.add(What::Buried);
         let host = self.hosts.get_mut(&node).expect("a host");
         host.buried = true;
@@ -180,7 +180,7 @@ impl World {
             return;
         }
         self.dies(node, false);
-        self.tell(|| format!("node {node} gets a new disk"));
+        self.note(|| format!("node {node} gets a new disk"));
         self.counts.add(What::DiskWiped);
         let host = self.hosts.get_mut(&node).expect("a host");
         host.disks.clear();
@@ -214,7 +214,7 @@ impl World {
     }
 
     fn stop(&mut self, node: u64) {
-        self.tell(|| format!("node {node} is stopped"));
+        self.note(|| format!("node {node} is stopped"));
         self.counts.add(What::Stopped);
         self.pauses(node);
         let lasts = self.lasts();
@@ -233,7 +233,7 @@ impl World {
         let lonely = self.rng.one_in(3);
         let both = self.rng.one_in(2);
         let to_clients = self.rng.one_in(4);
-        self.tell(|| format!("cut from {from} to {to}, both ways: {both}, from all: {lonely}"));
+        self.note(|| format!("cut from {from} to {to}, both ways: {both}, from all: {lonely}"));
         let others: Vec<u64> = if lonely { (0..self.plan.nodes).collect() } else { vec![to] };
         for other in others.into_iter().filter(|other| *other != from) {
             self.counts.add(if both { What::Cut } else { What::CutOneWay });
@@ -254,7 +254,7 @@ impl World {
         if self.network.cuts() == 0 {
             return;
         }
-        self.tell(|| "cuts are mended".to_string());
+        self.note(|| "cuts are mended".to_string());
         for connection in self.network.all() {
             if self.rng.one_in(8) {
                 let arrange =
@@ -275,13 +275,13 @@ impl World {
         let connection = all[self.rng.below(all.len() as u64) as usize];
         let ends = self.network.ends(connection, 0);
         self.counts.add(What::ConnectionBroken);
-        self.tell(|| format!("a connection breaks: {ends:?}"));
+        self.note(|| format!("a connection breaks: {ends:?}"));
         let arrange = self.network.breaks(self.now, &mut self.rng, connection, Duration::ZERO);
         self.arrange(arrange);
     }
 
     fn store_goes(&mut self) {
-        self.tell(|| "the config store is away".to_string());
+        self.note(|| "the config store is away".to_string());
         self.counts.add(What::StoreAway);
         self.store.away = true;
         let lasts = self.lasts();
@@ -294,7 +294,7 @@ impl World {
             return;
         }
         let full = self.rng.one_in(2);
-        self.tell(|| format!("the disk of {node} is {}", if full { "full" } else { "slow" }));
+        self.note(|| format!("the disk of {node} is {}", if full { "full" } else { "slow" }));
         self.counts.add(if full { What::DiskFull } else { What::DiskSlow });
         let host = self.hosts.get_mut(&node).expect("a host");
         if full {
@@ -319,7 +319,7 @@ impl World {
     }
 
     fn wish(&mut self, message: ToCoordinator) {
-        self.tell(|| format!("an operator: {message:?}"));
+        self.note(|| format!("an operator: {message:?}"));
         for node in 0..self.plan.coordinators {
             if let Some(id) = self.process_at(node) {
                 let from = Speaker::Client(ClientId(100));

@@ -18,7 +18,7 @@ const TOLD_WITHIN: Duration = Duration::from_secs(30);
 impl World {
     /// After all is well, and checked.
     pub fn loses_everything(&mut self) {
-        self.tell(|| "all disks are lost".to_string());
+        self.note(|| "all disks are lost".to_string());
         for node in 0..self.plan.nodes {
             self.dies(node, false);
             let host = self.hosts.get_mut(&node).expect("a host");

@@ -100,7 +100,7 @@ impl World {
             registered: BTreeSet::new(),
             spins: 0,
         });
-        self.tell(|| format!("{id:?} starts"));
+        self.note(|| format!("{id:?} starts"));
         for shard in shards {
             self.hold(id, shard);
         }
@@ -124,7 +124,7 @@ impl World {
                 host.lost = id.incarnation;
             }
         }
-        self.tell(|| format!("{id:?} dies{}", if power { " in the dark" } else { "" }));
+        self.note(|| format!("{id:?} dies{}", if power { " in the dark" } else { "" }));
         let heard = if power { Duration::from_secs(1) } else { Duration::ZERO };
         for connection in self.network.forget_end(End::Process(id)) {
             let arrange = self.network.breaks(self.now, &mut self.rng, connection, heard);
@@ -147,7 +147,7 @@ impl World {
         }
         process.paused = false;
         let (id, inbox) = (process.id, std::mem::take(&mut process.inbox));
-        self.tell(|| format!("{id:?} goes on"));
+        self.note(|| format!("{id:?} goes on"));
         // Its timers fire first or last, as it happens.
         let ticks_first = self.rng.one_in(2);
         if ticks_first {

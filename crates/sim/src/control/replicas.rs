@@ -86,7 +86,7 @@ impl World {
         let Some(reads) = self.reads(id) else { return };
         if self.plan.prints {
             let line = format!("{id:?} {shard:?} <- {event:?}");
-            self.tell(|| line);
+            self.note(|| line);
         }
         let Some(process) = self.process_mut(id) else { return };
         let Some(held) = process.held.get_mut(&shard) else { return };
@@ -151,7 +151,7 @@ impl World {
             }
             replica::Effect::Suspect { replica } => {
                 let epoch = self.held(id, shard).replica.status().epoch;
-                self.tell(|| format!("{id:?} finds {replica:?} silent"));
+                self.note(|| format!("{id:?} finds {replica:?} silent"));
                 self.reports(id, ToCoordinator::Report { shard, epoch, silent: replica });
             }
             replica::Effect::WantConfig { epoch: _ } => {

@@ -377,7 +377,7 @@ impl World {
 
     pub fn heals(&mut self) {
         self.healing = true;
-        self.tell(|| "no more faults".to_string());
+        self.note(|| "no more faults".to_string());
         self.mends();
         self.store.away = false;
         for node in 0..self.plan.nodes {
@@ -395,12 +395,12 @@ impl World {
         !self.healing
     }
 
-    pub fn tell(&mut self, line: impl FnOnce() -> String) {
+    pub fn note(&mut self, line: impl FnOnce() -> String) {
         let line = line();
         if self.plan.prints {
             eprintln!("{:>12.6}ms {}", self.now.0 as f64 / 1e6, short(&line));
         }
-        self.story.tell(self.now, line);
+        self.story.note(self.now, line);
     }
 
     pub fn id_of(node: u64, incarnation: u64) -> ReplicaId {

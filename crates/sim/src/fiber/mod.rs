@@ -312,7 +312,7 @@ impl Cluster {
         if attempt > 0 || incarnation > 0 {
             self.count(if role == Role::Constructor { "restarts of actors" } else { "retries" });
         }
-        self.tell(|| format!("{id} takes {task}, attempt {attempt}, from {caller}"));
+        self.note(|| format!("{id} takes {task}, attempt {attempt}, from {caller}"));
         if role != Role::Constructor {
             self.starts_once(header.task, header.attempt, caller, id);
         }

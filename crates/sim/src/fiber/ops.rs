@@ -50,14 +50,14 @@ impl Cluster {
                 if !fiber.refs.is_empty() {
                     let at = (*pick % fiber.refs.len() as u64) as usize;
                     let object = fiber.refs.swap_remove(at);
-                    self.tell(|| format!("{id} drops {object}"));
+                    self.note(|| format!("{id} drops {object}"));
                     self.drop_refs(id, [object]);
                 }
             }
             Op::Cancel { pick, force, recursive } => {
                 if let Some(object) = fiber.pick(*pick) {
                     self.drain(id);
-                    self.tell(|| format!("{id} cancels {object}, force {force}"));
+                    self.note(|| format!("{id} cancels {object}, force {force}"));
                     self.books.cancelled = true;
                     let (task, force, recursive) = (object.task, *force, *recursive);
                     let event = Event::Cancel { task, force, recursive };
@@ -78,7 +78,7 @@ impl Cluster {
                 if !fiber.handles.is_empty() {
                     let at = (*pick % fiber.handles.len() as u64) as usize;
                     let actor = fiber.handles.swap_remove(at);
-                    self.tell(|| format!("{id} drops a handle of {actor}"));
+                    self.note(|| format!("{id} drops a handle of {actor}"));
                     self.drop_refs(id, [actor.handle()]);
                 }
             }
@@ -103,7 +103,7 @@ impl Cluster {
                     let object = fiber.refs.swap_remove(at);
                     let actor = self.client(id).actor.as_mut().expect("methods run in actors");
                     actor.kept.push(object);
-                    self.tell(|| format!("{id} keeps {object}"));
+                    self.note(|| format!("{id} keeps {object}"));
                 }
             }
             Op::Recall(pick) => {
@@ -150,7 +150,7 @@ impl Cluster {
         let task =
             self.session(id, |session, now, effects| session.submit(now, call, parent, effects));
         let streams = submission.options.flags & CALL_STREAMING != 0;
-        self.tell(|| format!("{id} submits {task}, {text}"));
+        self.note(|| format!("{id} submits {task}, {text}"));
         self.submitted(fiber, task, submission.options.returns, streams);
     }
 
@@ -209,7 +209,7 @@ impl Cluster {
         let text = format!("refs {:?}, nested {:?}", ids(&call.refs), ids(&call.nested));
         let actor = self
             .session(id, |session, now, effects| session.create_actor(now, call, create, effects));
-        self.tell(|| format!("{id} creates {actor} {name:?}, {text}"));
+        self.note(|| format!("{id} creates {actor} {name:?}, {text}"));
         if name.is_some() {
             fiber.creates = Some(actor);
             return Flow::Wait(Wait::Answer(fiber.request.expect("it was asked")));
@@ -235,7 +235,7 @@ impl Cluster {
             session.submit_method(now, actor, call, parent, effects)
         });
         if let Ok(task) = task {
-            self.tell(|| format!("{id} calls {actor} by {task}, {text}"));
+            self.note(|| format!("{id} calls {actor} by {task}, {text}"));
             let streams = submission.options.flags & CALL_STREAMING != 0;
             self.submitted(fiber, task, submission.options.returns, streams);
         }
@@ -264,7 +264,7 @@ impl Cluster {
     }
 
     pub(super) fn drop_stream(&mut self, id: ProcessId, task: TaskId, taken: u32) {
-        self.tell(|| format!("{id} drops the stream of {task} after {taken}"));
+        self.note(|| format!("{id} drops the stream of {task} after {taken}"));
         self.books.streams_dropped.insert(task);
         self.session(id, |session, now, effects| session.stream_drop(now, task, taken, effects));
     }

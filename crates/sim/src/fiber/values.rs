@@ -69,7 +69,7 @@ impl Cluster {
                 }
             },
         };
-        self.tell(|| format!("{id} puts {object} (stored: {stored:?}) with {:?}", ids(contains)));
+        self.note(|| format!("{id} puts {object} (stored: {stored:?}) with {:?}", ids(contains)));
         fiber.refs.push(object);
         Flow::Next
     }
@@ -169,7 +169,7 @@ impl Cluster {
             None => {
                 self.drop_locals(id, &mut fiber, &[]);
                 self.client(id).finished = true;
-                self.tell(|| format!("{id} has finished its program"));
+                self.note(|| format!("{id} has finished its program"));
                 self.driver_finished();
             }
             Some(call) if fiber.role == Role::Constructor => {
@@ -218,7 +218,7 @@ impl Cluster {
         self.before_reply(id, call.caller, &returned);
         if self.faulty() && self.rng.one_in(30) {
             self.count("deaths before a reply");
-            self.tell(|| format!("FAULT: {id} is killed before its reply for {}", call.task));
+            self.note(|| format!("FAULT: {id} is killed before its reply for {}", call.task));
             return self.dies(id, DeathCause::Signaled { signal: 9 });
         }
         let early = self.rng.one_in(2);
@@ -258,7 +258,7 @@ impl Cluster {
         encode_returned(returned, &mut bytes);
         channel.replies.push_back(bytes);
         let (kind, task) = (header.kind, call.task);
-        self.tell(|| format!("{id} replies {kind:?} for {task}, attempt {}", call.attempt));
+        self.note(|| format!("{id} replies {kind:?} for {task}, attempt {}", call.attempt));
         self.arm(call.caller);
     }
 

@@ -250,7 +250,7 @@ impl Coordinator {
             effects.push(Effect::Answer { to: from, message: FromCoordinator::Refused { why } });
             return;
         }
-        self.tell(now, || format!("{id:?} registers with {holds:?}"));
+        self.note(now, || format!("{id:?} registers with {holds:?}"));
         if !self.replicas.contains_key(&id) {
             self.newest_at = now;
         }
@@ -332,7 +332,7 @@ impl Coordinator {
             Speaker::Replica(by) => place_of(chain, by).map(|_| by),
             Speaker::Client(_) | Speaker::Coordinator(_) => None,
         };
-        self.tell(now, || format!("{from:?} finds {silent:?} silent in {shard:?}, {epoch:?}"));
+        self.note(now, || format!("{from:?} finds {silent:?} silent in {shard:?}, {epoch:?}"));
         match neighbour {
             Some(by) if by == silent => {
                 if let Some(known) = self.replicas.get_mut(&silent) {
@@ -434,7 +434,7 @@ impl Coordinator {
             }
             Probe::Silent => {}
         }
-        self.tell(now, || format!("a probe of {replica:?} finds {found:?}"));
+        self.note(now, || format!("a probe of {replica:?} finds {found:?}"));
         self.on_acting_probed(now, replica, found);
         self.ask_who_outlived(now, effects);
     }

@@ -274,7 +274,7 @@ impl Coordinator {
         lines.map(|(at, line)| format!("{:>12.6} ms {line}\n", at.0 as f64 / 1e6)).collect()
     }
 
-    fn tell(&mut self, now: Instant, line: impl FnOnce() -> String) {
+    fn note(&mut self, now: Instant, line: impl FnOnce() -> String) {
         if self.story.len() == STORY_LINES {
             self.story.pop_front();
         }

@@ -57,7 +57,7 @@ impl Coordinator {
                     let unchanged = config.clone();
                     let mut next = self.plan(now).unwrap_or(unchanged);
                     next.acting = Some(acting);
-                    self.tell(now, || "wants to act".to_string());
+                    self.note(now, || "wants to act".to_string());
                     self.store(Some(revision), next, effects);
                 } else if now.since(read_at) >= limits::CONFIG_WATCH {
                     self.load(effects);
@@ -129,7 +129,7 @@ impl Coordinator {
 
     pub(super) fn on_conflict(&mut self, now: Instant, ticket: u64) {
         if self.ends(ticket) {
-            self.tell(now, || "somebody else changed the document".to_string());
+            self.note(now, || "somebody else changed the document".to_string());
             self.forget_the_document();
         }
     }
@@ -141,7 +141,7 @@ impl Coordinator {
     }
 
     fn on_useless_store(&mut self, now: Instant, why: String) {
-        self.tell(now, || format!("the config store is of no use: {why}"));
+        self.note(now, || format!("the config store is of no use: {why}"));
         self.store_trouble = Some(why);
         self.retry_at = Some(now + limits::CONFIG_RETRY);
         self.forget_the_document();
@@ -223,7 +223,7 @@ impl Coordinator {
             });
             let lines: Vec<String> =
                 changed.map(|(_, chain)| super::explain::line(chain)).collect();
-            self.tell(now, || format!("the document says now: {}", lines.join("; ")));
+            self.note(now, || format!("the document says now: {}", lines.join("; ")));
             effects.push(Effect::Announce(config.clone()));
         }
         self.know_all(&config);
@@ -277,7 +277,7 @@ impl Coordinator {
             }
             Probe::Refused => {
                 watch.gone = true;
-                self.tell(now, || format!("{who:?}, which acts, is gone"));
+                self.note(now, || format!("{who:?}, which acts, is gone"));
             }
         }
     }

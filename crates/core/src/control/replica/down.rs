@@ -150,7 +150,7 @@ impl Replica {
         down.next = applied + 1;
         down.acked = applied;
         let replica = down.replica;
-        self.tell(now, format!("gives {replica:?} everything, because it has {last:?}"));
+        self.note(now, format!("gives {replica:?} everything, because it has {last:?}"));
     }
 
     pub(super) fn on_progress(&mut self, logged: u64, chunks: u64) {

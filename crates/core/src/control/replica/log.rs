@@ -17,13 +17,13 @@ impl Replica {
     }
 
     pub(super) fn on_log_failed(&mut self, now: Instant, why: String) {
-        self.tell(now, format!("the log fails: {why}"));
+        self.note(now, format!("the log fails: {why}"));
         self.disk_failed = Some(why);
         self.disk_reported = Some(now);
     }
 
     pub(super) fn on_log_back(&mut self, now: Instant) {
-        self.tell(now, "the log works again".to_string());
+        self.note(now, "the log works again".to_string());
         self.disk_failed = None;
         self.disk_reported = None;
     }

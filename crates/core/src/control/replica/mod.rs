@@ -383,7 +383,7 @@ impl Replica {
         effects.push(Effect::Send { to, message });
     }
 
-    fn tell(&mut self, now: Instant, line: String) {
+    fn note(&mut self, now: Instant, line: String) {
         const STORY_LINES: usize = 256;
         if self.story.len() == STORY_LINES {
             self.story.pop_front();

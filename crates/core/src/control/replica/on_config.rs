@@ -25,7 +25,7 @@ impl Replica {
         let before = self.role;
         let follows = self.epoch().0 + 1 == config.epoch.0;
         let role = Role::of(self.options.me, &config);
-        self.tell(now, format!("epoch {}: {role:?}", config.epoch.0));
+        self.note(now, format!("epoch {}: {role:?}", config.epoch.0));
         // What it did not see counts as the worst, unless it was not in the chain.
         let was_member = matches!(before, Role::Member { .. });
         if !config.old_tail_gone || (was_member && !follows) {
@@ -65,7 +65,7 @@ impl Replica {
     fn drop_pending(&mut self, now: Instant, effects: &mut Vec<Effect>) {
         let keep = self.known.min(self.last());
         if keep < self.last() {
-            self.tell(now, format!("drops entries {}..={}", keep + 1, self.last()));
+            self.note(now, format!("drops entries {}..={}", keep + 1, self.last()));
             self.truncate(keep, effects);
         }
     }

@@ -71,7 +71,7 @@ impl Replica {
             | PeerBody::Committed { .. }
             | PeerBody::Progress { .. }
             | PeerBody::LeaseWanted { .. } => {
-                self.tell(now, format!("{from:?} is no neighbour, but speaks like one"));
+                self.note(now, format!("{from:?} is no neighbour, but speaks like one"));
             }
         }
     }
@@ -95,7 +95,7 @@ impl Replica {
             down.lost(now);
         }
         if report {
-            self.tell(now, format!("no connection to {replica:?}"));
+            self.note(now, format!("no connection to {replica:?}"));
             effects.push(Effect::Suspect { replica });
         }
     }
@@ -144,7 +144,7 @@ impl Replica {
                 Record::Chunk(_) => self.take_given_chunk(now, record, effects),
             };
             if let Err(Gap) = taken {
-                self.tell(now, format!("misses something after entry {}", self.last()));
+                self.note(now, format!("misses something after entry {}", self.last()));
                 if let Some(up) = &mut self.up {
                     up.again_at.get_or_insert(now + CONTROL_PEER_RETRY);
                 }
@@ -195,7 +195,7 @@ impl Replica {
         if chunk.from.is_none() {
             (up.receiving, up.chunks) = (Some(chunk.snapshot), 0);
             up.chunks_unstable.clear();
-            self.tell(now, format!("is given everything, as of {} on", chunk.as_of));
+            self.note(now, format!("is given everything, as of {} on", chunk.as_of));
             // A last chunk that still waits for the cold tier goes: this base comes in place of that one.
             if self.log_waits.take().is_some() {
                 self.numbered -= self.to_log.len() as u64;

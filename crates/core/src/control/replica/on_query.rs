@@ -249,7 +249,7 @@ impl Replica {
         if let Some(asked) = self.queries.reading.remove(&number) {
             refuse(&asked, Refusal::Disk(why.to_string()), effects);
         } else if self.cold.on_failed(now, number, why) || self.on_chunk_unread(now, number) {
-            self.tell(now, format!("the cold tier fails: {why}"));
+            self.note(now, format!("the cold tier fails: {why}"));
         }
     }
 

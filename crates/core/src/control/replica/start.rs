@@ -70,7 +70,7 @@ impl Replica {
         }
         self.snapshots.replaying = Some(chunk.snapshot);
         if self.take_chunk(now, chunk, &mut Vec::new()).is_err() {
-            self.tell(now, format!("the log has no complete base: chunk as of {}", chunk.as_of));
+            self.note(now, format!("the log has no complete base: chunk as of {}", chunk.as_of));
             self.forget_all();
         }
         for record in std::mem::take(&mut self.before_base) {
