@@ -217,7 +217,7 @@ impl Client {
                 self.hooks.output(pid, &title, stderr, &lines);
             }
             ToClient::Exit { graceful: true, reason } => {
-                self.leave_gracefully(&reason);
+                self.leave(&reason);
                 self.own_bell(Urgency::Must);
             }
             ToClient::Exit { graceful: false, reason } => {

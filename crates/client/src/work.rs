@@ -133,7 +133,7 @@ impl Client {
         match leave {
             Leave::Wait | Leave::Lend => None,
             Leave::Go { reason } => {
-                self.with(|session, _, effects| session.leave(effects));
+                self.with(|session, _, effects| session.return_leases(effects));
                 Some(Work::Exit { reason })
             }
         }
@@ -147,7 +147,7 @@ impl Client {
     }
 
     /// `next_work` says `Exit` once the rings are empty and all that this process submitted is done.
-    pub(crate) fn leave_gracefully(&self, reason: &str) {
+    pub(crate) fn leave(&self, reason: &str) {
         self.worker.machine().leave(reason.to_string());
         self.look_after_replies();
     }

@@ -92,7 +92,7 @@ impl Door {
     }
 
     /// It said who it is, or is gone.
-    pub(crate) fn leaves(&mut self, link: LinkId) {
+    pub(crate) fn forget(&mut self, link: LinkId) {
         self.waiting.remove(&link);
     }
 
@@ -150,7 +150,7 @@ mod tests {
             let entry = self.door.knock(self.now, origin, known);
             match entry {
                 Entry::TurnedAway => return entry,
-                Entry::InsteadOf(one) => self.door.leaves(one),
+                Entry::InsteadOf(one) => self.door.forget(one),
                 Entry::Enters => {}
             }
             self.door.enters(self.now, LinkId(self.next), origin, known);
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(street.comes(Origin::Local, true), Entry::Enters);
         assert_eq!(street.comes(Origin::Local, true), Entry::Enters);
         assert_eq!(street.comes(Origin::Local, true), Entry::TurnedAway);
-        street.door.leaves(LinkId(0));
+        street.door.forget(LinkId(0));
         assert_eq!(street.comes(Origin::Local, true), Entry::Enters);
         street.now += NET_STRANGER_GRACE - Duration::from_millis(1);
         assert_eq!(street.comes(Origin::Local, true), Entry::TurnedAway);

@@ -146,7 +146,7 @@ impl Shared {
             // A loop that the user's code closed, or a task factory of theirs.
             if let Err(error) = self.make_task(&call, gate) {
                 call.get().fail_with(call.py(), error);
-                next = gate.leave().map(|waiting| waiting.into_bound(call.py()));
+                next = gate.next().map(|waiting| waiting.into_bound(call.py()));
             }
         }
     }
@@ -192,7 +192,7 @@ impl Shared {
 
 impl Gate {
     /// One has ended; the next, which counts as running.
-    fn leave(&self) -> Option<Py<ActorCall>> {
+    fn next(&self) -> Option<Py<ActorCall>> {
         let mut line = self.line.lock();
         let next = line.waiting.pop_front();
         line.running -= usize::from(next.is_none());
@@ -444,7 +444,7 @@ impl CallRun {
     /// Its group has room for another.
     fn end(&self, py: Python<'_>) {
         *self.state.lock() = State::Ended;
-        if let Some(next) = self.gate.leave() {
+        if let Some(next) = self.gate.next() {
             self.shared.start(next.into_bound(py), &self.gate);
         }
     }

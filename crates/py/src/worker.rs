@@ -77,7 +77,7 @@ pub(crate) fn worker_main(py: Python<'_>, fd: i32, runtime_env: Option<&str>) ->
     if let Some(actor) = &worker.actor {
         actor.runtime.bind(py).call_method0(intern!(py, "stop"))?;
     }
-    scratch::leave();
+    scratch::make_private();
     session::leave();
     py.detach(|| worker.session.client.close());
     Ok(status)
@@ -110,14 +110,14 @@ impl Worker {
     fn serve(&mut self, py: Python<'_>) -> PyResult<i32> {
         loop {
             let finishes = match leaving::outlook() {
-                Outlook::Leaves(status) => return Ok(self.leave(status)),
+                Outlook::Leaves(status) => return Ok(self.exit(status)),
                 Outlook::Finishes { until } => Some(until),
                 Outlook::Stays => None,
             };
             if let Some(Actor { turn: Some(turn), runtime, .. }) = &self.actor {
                 let end = serve_loop(runtime.bind(py), turn.bind(py).get());
                 return Ok(match end {
-                    End::Left(status) => self.leave(status),
+                    End::Left(status) => self.exit(status),
                     End::Ordered => 0,
                 });
             }
@@ -154,13 +154,13 @@ impl Worker {
             match after {
                 After::GoOn => {}
                 After::Exit(status) => return Ok(status),
-                After::ActorExit => return Ok(self.leave(0)),
+                After::ActorExit => return Ok(self.exit(0)),
             }
         }
     }
 
     /// The daemon hears first that an actor leaves on its own will: it is not started again.
-    fn leave(&self, status: i32) -> i32 {
+    fn exit(&self, status: i32) -> i32 {
         if let Some(actor) = context::actor()
             && status == 0
             && self.session.is_ours()

@@ -342,7 +342,7 @@ impl Session {
         before.is_none_or(|task| task.stage == Stage::Placed { worker }).then_some((worker, state))
     }
 
-    pub(super) fn leave_actor(&mut self, actor: ActorId, seq: u64) {
+    pub(super) fn remove_from_actor(&mut self, actor: ActorId, seq: u64) {
         let state = self.actors.get_mut(&actor).expect("it has calls");
         state.in_flight.remove(&seq);
         state.limbo.remove(&seq);

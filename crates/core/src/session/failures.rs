@@ -55,7 +55,7 @@ impl Session {
             let placed =
                 self.tasks.get(seq).is_some_and(|task| task.stage == Stage::Placed { worker });
             assert!(placed, "SES-1: {seq} was revoked from {worker} where it is not placed");
-            self.leave_worker(now, worker, *seq, self.tasks[seq].actor, None);
+            self.remove_from_worker(now, worker, *seq, self.tasks[seq].actor, None);
             if self.tasks[seq].cancel.is_some() {
                 let failure = self.cancelled_failure(*seq);
                 self.set_stage(*seq, Stage::Limbo);
@@ -93,7 +93,7 @@ impl Session {
     ) {
         let placed = |task: &&Task| task.stage == Stage::Placed { worker };
         let Some(task) = self.tasks.get(&seq).filter(placed) else { return };
-        self.leave_worker(now, worker, seq, task.actor, None);
+        self.remove_from_worker(now, worker, seq, task.actor, None);
         self.set_stage(seq, Stage::Limbo);
         self.fail_task(now, seq, failure, effects);
         self.after_revocation(now, worker, true, effects);

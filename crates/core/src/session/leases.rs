@@ -302,7 +302,7 @@ impl Session {
     }
 
     /// A call is not in the ring any more: it was replied to, or taken back.
-    pub(super) fn leave_worker(
+    pub(super) fn remove_from_worker(
         &mut self,
         now: Instant,
         worker: ProcessId,
@@ -311,7 +311,7 @@ impl Session {
         replied: Option<Replied>,
     ) {
         if let Some(actor) = actor {
-            return self.leave_actor(actor, seq); // whose worker is not leased
+            return self.remove_from_actor(actor, seq); // whose worker is not leased
         }
         let at = self.workers[&worker];
         let lease = &mut self.shapes[at.key as usize].leases[at.at as usize];
@@ -394,7 +394,7 @@ impl Session {
 
     /// This process is about to exit, and has no calls left: its leases go back, so that the daemon does not
     /// take their workers for busy with what it left.
-    pub fn leave(&mut self, effects: &mut Vec<Effect>) {
+    pub fn return_leases(&mut self, effects: &mut Vec<Effect>) {
         let empty = self.all_leases().filter(|lease| lease.in_flight.is_empty());
         for worker in empty.map(|lease| lease.worker).collect::<Vec<_>>() {
             self.give_back(self.workers[&worker], effects);

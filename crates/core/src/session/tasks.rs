@@ -281,7 +281,7 @@ impl Session {
             self.learn_pace(function, header.ran_ns);
         }
         let retiring = header.flags & REPLY_RETIRING != 0;
-        self.leave_worker(now, worker, seq, actor, Some(Replied { retiring }));
+        self.remove_from_worker(now, worker, seq, actor, Some(Replied { retiring }));
         if again {
             self.give_back_values(now, seq, 0, values, effects);
             self.run_again(now, seq, effects);

@@ -103,7 +103,7 @@ impl<P: Protocol> Hub<P> {
             (Standing::Member, Some(Origin::Local) | None) | (Standing::Client, None) => {}
         }
         if let Some(room) = &mut self.room {
-            room.door.leaves(id);
+            room.door.forget(id);
         }
         happenings.push(Happening::Opened { link: id, theirs, shown, dialled });
     }

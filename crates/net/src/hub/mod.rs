@@ -225,7 +225,7 @@ impl<P: Protocol> Hub<P> {
         }
         self.unfinished_bytes -= open.unfinished_bytes;
         if let Some(room) = &mut self.room {
-            room.door.leaves(id);
+            room.door.forget(id);
         }
     }
 

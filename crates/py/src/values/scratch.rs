@@ -131,7 +131,7 @@ pub(super) fn take(value: &Bound<'_, PyAny>, references: isize) -> Option<Alloca
 
 /// Before the process leaves the node, which gives its room to others: what exit handlers and threads still
 /// write to is private from here on.
-pub(crate) fn leave() {
+pub(crate) fn make_private() {
     if let Some(scratch) = &mut *SCRATCH.lock() {
         scratch.make_private();
     }

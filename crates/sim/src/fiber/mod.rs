@@ -273,7 +273,7 @@ impl Cluster {
         }
         let client = self.client(id);
         if client.leaving && client.session.unfinished() == 0 {
-            self.session(id, |session, _, effects| session.leave(effects));
+            self.session(id, |session, _, effects| session.return_leases(effects));
             self.dies(id, DeathCause::Exited { code: 0 });
         }
         false

@@ -157,7 +157,7 @@ mod tests {
         judge(&config(wishes), &running, &[], &wish)
     }
 
-    fn leave(node: u64) -> Wish {
+    fn drain(node: u64) -> Wish {
         Wish::Leave { node: NodeId(node) }
     }
 
@@ -167,15 +167,15 @@ mod tests {
 
     #[test]
     fn a_node_leaves_only_where_enough_stay() {
-        assert_eq!(judged(&[1, 2, 3], vec![], leave(1)), Ok(()));
+        assert_eq!(judged(&[1, 2, 3], vec![], drain(1)), Ok(()));
         let none_free = Err(Unwise::NoneFree { stay: 1, replication: 2 });
-        assert_eq!(judged(&[1, 2], vec![], leave(1)), none_free);
-        assert_eq!(judged(&[1, 2, 3], vec![leave(3)], leave(1)), none_free);
+        assert_eq!(judged(&[1, 2], vec![], drain(1)), none_free);
+        assert_eq!(judged(&[1, 2, 3], vec![drain(3)], drain(1)), none_free);
         // It holds nothing: nobody has to take its place.
-        assert_eq!(judged(&[1, 2, 3], vec![], leave(3)), Ok(()));
+        assert_eq!(judged(&[1, 2, 3], vec![], drain(3)), Ok(()));
         // It does not run any more, and another one takes its place.
-        assert_eq!(judged(&[2, 3], vec![], leave(1)), Ok(()));
-        assert_eq!(judged(&[1, 2], vec![], leave(9)), Err(Unwise::UnknownNode(9)));
+        assert_eq!(judged(&[2, 3], vec![], drain(1)), Ok(()));
+        assert_eq!(judged(&[1, 2], vec![], drain(9)), Err(Unwise::UnknownNode(9)));
     }
 
     #[test]
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_replica_moves_from_where_it_is_to_where_it_can_be() {
-        let judged = |wish| judged(&[1, 2, 3, 4], vec![leave(4)], wish);
+        let judged = |wish| judged(&[1, 2, 3, 4], vec![drain(4)], wish);
         assert_eq!(judged(moved(0, 1, 3)), Ok(()));
         assert_eq!(judged(moved(7, 1, 3)), Err(Unwise::UnknownShard { shard: 7, shards: 1 }));
         assert_eq!(judged(moved(0, 3, 4)), Err(Unwise::NotThere { node: 3, shard: 0 }));

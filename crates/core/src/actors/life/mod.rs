@@ -53,7 +53,7 @@ struct Actor {
     incarnation: u32,
     stage: Stage,
     /// Why it will be dead once its worker is gone.
-    leaving: Option<Failure>,
+    cause: Option<Failure>,
     /// Why its last worker ended; absent before the first restart.
     restarts_because: Option<String>,
     watchers: BTreeSet<ProcessId>,
@@ -113,7 +113,7 @@ impl ActorTable {
             Event::Left { worker, actor } => {
                 if self.by_worker.get(&worker) == Some(&actor) {
                     let text = format!("{} left by exit_actor()", self.title(actor));
-                    self.leave(actor, died(text));
+                    self.set_cause(actor, died(text));
                 }
             }
             Event::Killed { actor, no_restart } => self.on_killed(actor, no_restart, effects),
@@ -150,7 +150,7 @@ impl ActorTable {
             job,
             incarnation: former.incarnation,
             stage: Stage::Dead { failure: former.failure },
-            leaving: None,
+            cause: None,
             restarts_because: None,
             watchers: BTreeSet::new(),
             holds_arguments: false,
@@ -281,7 +281,7 @@ impl ActorTable {
             job,
             incarnation: 0,
             stage: Stage::placing(),
-            leaving: None,
+            cause: None,
             restarts_because: None,
             watchers: BTreeSet::new(),
             holds_arguments: true,
@@ -439,7 +439,7 @@ impl ActorTable {
         } else if let Some(worker) = actor.worker() {
             let reason = "no handle of it is left".to_string();
             effects.push(Effect::Stop { worker, manner: Manner::Finish, reason });
-            self.leave(id, died(text));
+            self.set_cause(id, died(text));
         } else {
             self.bury(id, died(text), effects);
         }
@@ -458,7 +458,7 @@ impl ActorTable {
         let title = self.title(id);
         let actor = self.actors.get_mut(&id).expect("ACT-1");
         actor.stage = Stage::placing();
-        if let Some(failure) = actor.leaving.take() {
+        if let Some(failure) = actor.cause.take() {
             self.bury(id, failure, effects);
         } else if actor.restarts_left() == 0 {
             self.bury(id, died(format!("{title} died: {}", last_words(obituary))), effects);
@@ -489,9 +489,9 @@ impl ActorTable {
     }
 
     /// It will be dead for this reason once its worker is gone; the first reason counts.
-    fn leave(&mut self, id: ActorId, failure: Failure) {
+    fn set_cause(&mut self, id: ActorId, failure: Failure) {
         let actor = self.actors.get_mut(&id).expect("the caller looked it up");
-        actor.leaving.get_or_insert(failure);
+        actor.cause.get_or_insert(failure);
     }
 
     /// To `Dead`, whatever it was.

@@ -122,7 +122,7 @@ impl Coordinator {
                 return Some(next);
             }
         }
-        if let Some(leaving) = self.who_may_leave(now, config, &next) {
+        if let Some(leaving) = self.who_may_be_removed(now, config, &next) {
             next.members.retain(|member| member.replica != leaving);
             return Some(next);
         }
@@ -258,7 +258,7 @@ impl Coordinator {
             && chain.members.len() <= usize::from(config.replication)
     }
 
-    fn who_may_leave(
+    fn who_may_be_removed(
         &self,
         now: Instant,
         config: &ClusterConfig,

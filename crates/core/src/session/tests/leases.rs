@@ -150,7 +150,7 @@ fn frames_that_were_all_taken_are_not_asked_for_without_end() {
 #[test]
 fn a_leaving_process_gives_its_leases_back() {
     let mut owner = quick();
-    let effects = owner.act(|session, _, effects| session.leave(effects)).1;
+    let effects = owner.act(|session, _, effects| session.return_leases(effects)).1;
     assert_eq!(effects, [returns(1)]);
 }
 
