@@ -210,7 +210,7 @@ mod tests {
     }
 
     /// Everything that was asked before is done.
-    fn settle(spill: &mut Spill, end: u64) {
+    fn wait_for_all(spill: &mut Spill, end: u64) {
         spill.look(99, SpillPlace { offset: end - 1, len: 1 });
         assert!(matches!(wait(spill), Done::Looked { ticket: 99, result: Ok(()) }));
     }
@@ -232,10 +232,10 @@ mod tests {
         let disk = || std::fs::metadata(&path).unwrap().blocks() * 512;
         assert_eq!(disk(), 3 * LEN);
         spill.forget(LEN..2 * LEN, 3 * LEN);
-        settle(&mut spill, 3 * LEN);
+        wait_for_all(&mut spill, 3 * LEN);
         assert_eq!(disk(), 2 * LEN);
         spill.forget(2 * LEN..3 * LEN, LEN);
-        settle(&mut spill, LEN);
+        wait_for_all(&mut spill, LEN);
         assert_eq!(std::fs::metadata(&path).unwrap().len(), LEN);
         let mut bytes = [0; 5];
         spill.disk.file.read_exact_at(&mut bytes, 0).unwrap();

@@ -90,7 +90,7 @@ impl Node {
             From::Run { actor: _, incarnation, worker, gpus, spec } => {
                 self.send(worker, ToClient::RunActor { spec, incarnation, gpus });
             }
-            From::Settle { worker } => {
+            From::FinishStart { worker } => {
                 self.pass_to_scheduler(local::Event::ActorStarted { worker })
             }
             From::Stop { worker, manner, reason } => self.stop_process(worker, manner, reason),

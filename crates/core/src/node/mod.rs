@@ -233,7 +233,7 @@ impl Node {
             Event::Stop { why } => self.begin_stop(&why),
             Event::Tick => self.on_tick(),
         }
-        self.settle();
+        self.work_off_queue();
         self.ask_for_sweep();
         effects.append(&mut self.out);
     }

@@ -20,7 +20,7 @@ pub(super) enum Work {
 
 impl Node {
     /// Until no machine has anything for another one.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn work_off_queue(&mut self) {
         while let Some(work) = self.queue.pop_front() {
             match work {
                 Work::Scheduler(event) => {

@@ -78,7 +78,7 @@ impl Node {
             let (at_us, seq) = (self.wall_us, self.events);
             self.save_last(&EventEntry { at_us, seq, text });
         }
-        self.settle();
+        self.work_off_queue();
         effects.append(&mut self.out);
     }
 

@@ -57,7 +57,7 @@ impl Node {
                     self.fetch(process, job, function, true);
                 }
             }
-            self.settle();
+            self.work_off_queue();
         }
         if let Some(sweep) = batch.sweep {
             self.pass_to_objects(objects::Event::Swept { sweep });

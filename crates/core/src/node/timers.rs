@@ -47,7 +47,7 @@ impl Node {
                 Timer::Escaped => self.look_at_escaped(),
                 Timer::Stop => self.out.push(Effect::Stopped),
             }
-            self.settle();
+            self.work_off_queue();
         }
         let now = self.now;
         let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= now);

@@ -178,7 +178,7 @@ impl Memory {
 
     /// A process sealed an object in the spill file, where it was granted room: place and slot are the
     /// object's from now on. Else says what is wrong with that.
-    pub(super) fn settle_in_file(
+    pub(super) fn sealed_in_file(
         &mut self,
         from: ProcessId,
         object: ObjectId,
@@ -221,7 +221,7 @@ impl Memory {
     }
 
     /// A process sealed an object in one of its extents; else says what is wrong with that.
-    pub(super) fn settle(
+    pub(super) fn sealed_in_extent(
         &mut self,
         from: ProcessId,
         object: ObjectId,

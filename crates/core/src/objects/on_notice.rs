@@ -62,9 +62,9 @@ impl ObjectDirectory {
             return Err(format!("sealed {object}, which stands for an actor"));
         }
         let place = if location.offset >= self.memory.file_starts() {
-            Some(self.memory.settle_in_file(from, object, location)?)
+            Some(self.memory.sealed_in_file(from, object, location)?)
         } else {
-            self.memory.settle(from, object, location)?;
+            self.memory.sealed_in_extent(from, object, location)?;
             None
         };
         self.note(object, "sealed", Some(from));

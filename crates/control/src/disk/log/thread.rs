@@ -87,7 +87,7 @@ impl<R: Borrow<Record>, F: FnMut(Report)> Worker<R, F> {
         while let Ok(first) = self.inbox.recv() {
             let mut done = Vec::new();
             self.gather(first, &mut done);
-            self.settle(done);
+            self.flush_until_done(done);
         }
         self.writer.close()
     }
@@ -114,7 +114,7 @@ impl<R: Borrow<Record>, F: FnMut(Report)> Worker<R, F> {
     }
 
     /// Flushes, again and again while the disk does not take it.
-    fn settle(&mut self, mut done: Vec<u64>) {
+    fn flush_until_done(&mut self, mut done: Vec<u64>) {
         let mut failed = false;
         while let Err(error) = self.flush(&done) {
             if !std::mem::replace(&mut failed, true) {

@@ -95,7 +95,7 @@ pub enum Effect {
         spec: Box<ActorSpec>,
     },
     /// It needs only what it holds from now on.
-    Settle {
+    FinishStart {
         worker: ProcessId,
     },
     Stop {

@@ -402,7 +402,7 @@ impl ActorTable {
         match result {
             Ok(()) => {
                 actor.stage = Stage::Alive { worker };
-                effects.push(Effect::Settle { worker });
+                effects.push(Effect::FinishStart { worker });
                 if actor.restarts_left() == 0 {
                     self.release_arguments(id, effects);
                 }

@@ -2,7 +2,7 @@
 //!
 //! It follows *Chain Replication for Supporting High Throughput and Availability* (van Renesse and
 //! Schneider, OSDI 2004); docs/internals/control.md tells the whole. What it does next is never remembered as a
-//! plan: after each event `settle` does what is due for the state as it is.
+//! plan: after each event `do_what_is_due` does it for the state as it is.
 //!
 //! ```text
 //!              Configured                          Sync (head: at once)
@@ -289,7 +289,7 @@ impl Replica {
         if self.replaying {
             self.cold.flush(now, false, effects);
         } else {
-            self.settle(now, effects);
+            self.do_what_is_due(now, effects);
         }
     }
 
@@ -318,7 +318,7 @@ impl Replica {
     }
 
     /// Does what is due.
-    fn settle(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+    fn do_what_is_due(&mut self, now: Instant, effects: &mut Vec<Effect>) {
         if self.quiet_until <= now {
             self.quiet_until = Instant::ZERO;
         }

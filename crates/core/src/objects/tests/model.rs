@@ -111,7 +111,7 @@ impl World {
                 let refs: Vec<_> = self.clients[at].refs.iter().copied().collect();
                 if !refs.is_empty() {
                     self.clients[at].refs.remove(&refs[usize::from(b) % refs.len()]);
-                    self.settle(at);
+                    self.tell_what_changed(at);
                 }
             }
             48..52 if lives => {
@@ -158,7 +158,7 @@ impl World {
         }
         self.clients[at].refs.remove(&result);
         self.clients[at].refs.remove(&object);
-        self.settle(at);
+        self.tell_what_changed(at);
     }
 
     /// A call whose worker is killed between what it tells of its result and the reply, and that runs again
@@ -420,7 +420,7 @@ impl World {
         world.drain();
         for at in 0..PROCESSES {
             world.clients[at].refs.clear();
-            world.settle(at);
+            world.tell_what_changed(at);
         }
         world.drain();
         assert_eq!(world.states(), BTreeMap::new());

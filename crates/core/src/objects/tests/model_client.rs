@@ -155,7 +155,7 @@ impl World {
             thing.contains = Some(returned);
         }
         self.clients[at].task = None;
-        self.settle(at);
+        self.tell_what_changed(at);
         self.reply(id, reply);
     }
 
@@ -221,7 +221,7 @@ impl World {
                 }
             }
         }
-        self.settle(at);
+        self.tell_what_changed(at);
     }
 
     pub(super) fn get(&mut self, at: usize, object: ObjectId) {
@@ -231,14 +231,14 @@ impl World {
         let thing = &self.things[&object];
         if let Some(contains) = self.clients[at].near.get(&object).cloned() {
             self.clients[at].refs.extend(contains);
-            self.settle(at);
+            self.tell_what_changed(at);
         } else if thing.told {
             self.clients[at].gets.push(object);
             let event = Event::Wanted { from: process(at as u64), objects: vec![object] };
             self.sockets[at].push_back(event);
         } else if let Some(contains) = thing.contains.clone() {
             self.clients[at].refs.extend(contains);
-            self.settle(at);
+            self.tell_what_changed(at);
         }
     }
 
@@ -267,7 +267,7 @@ impl World {
                         failure.text()
                     );
                 }
-                self.settle(at);
+                self.tell_what_changed(at);
             }
             ToClient::Adopt { objects, .. } => {
                 objects.iter().for_each(|object| self.say(at, fulfilled(*object, &[])));
@@ -286,7 +286,7 @@ impl World {
     }
 
     /// Brings what the daemon knows of this process to what is so: called when its refs changed.
-    pub(super) fn settle(&mut self, at: usize) {
+    pub(super) fn tell_what_changed(&mut self, at: usize) {
         let me = process(at as u64);
         let needed = self.needed(at);
         let borrowed = self.clients[at].task.as_ref().map(|task| task.borrowed.clone());
@@ -335,7 +335,7 @@ impl World {
                 self.clients[at].refs.remove(&object);
             }
         }
-        self.settle(at);
+        self.tell_what_changed(at);
     }
 
     /// The call will not be run to its end; its caller is told, if it was not answered already.

@@ -497,20 +497,20 @@ impl Store {
     /// Everything is let go and comes to rest: nothing is left, no request without an answer.
     fn finish(&mut self) {
         self.pinned.clear();
-        self.settle();
+        self.come_to_rest();
         assert!(self.writers.iter().all(|writer| writer.asked.is_empty()), "{self:#?}");
         for at in 0..WRITERS {
             for object in self.writers[at].holds.clone() {
                 self.let_go(at, object);
             }
         }
-        self.settle();
+        self.come_to_rest();
         (0..WRITERS).for_each(|at| {
             while !self.writers[at].rooms.is_empty() {
                 self.use_room(at, false);
             }
         });
-        self.settle();
+        self.come_to_rest();
         assert_eq!(self.bytes, BTreeMap::new(), "{self:#?}");
         assert_eq!(self.directory.totals().disk_bytes, 0);
         let mut granted = 0;
@@ -523,7 +523,7 @@ impl Store {
         assert_eq!(self.directory.totals().free_bytes, CAPACITY);
     }
 
-    fn settle(&mut self) {
+    fn come_to_rest(&mut self) {
         for _ in 0..500 {
             self.read_all();
             while !self.jobs.is_empty() {
