@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use hoplo_base::AnyId;
-use hoplo_folders::{Folder, FolderError, Session};
+use hoplo_folders::{Folder, FolderError, SessionFolder};
 use rustix::fs::{OFlags, inotify};
 use serde_json::Value;
 
@@ -65,7 +65,7 @@ enum Of {
 
 /// Which files were read how far.
 struct Tail {
-    session: Session,
+    session: SessionFolder,
     logs: Option<Folder>,
     of: Option<Of>,
     read: BTreeMap<String, u64>,
@@ -75,7 +75,7 @@ struct Tail {
 
 impl Of {
     /// A pid or a file's name as it is, or the pid of the actor's worker.
-    fn named(session: &Session, of: &str) -> Result<Self> {
+    fn named(session: &SessionFolder, of: &str) -> Result<Self> {
         if let Ok(pid) = of.parse() {
             return Ok(Self::Worker(pid));
         }

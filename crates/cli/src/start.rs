@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use hoplo_folders::{Base, HeadError, Places, Session, Wait};
+use hoplo_folders::{Base, HeadError, Places, SessionFolder, Wait};
 use hoplo_node::{Options, Place, zygote_command};
 
 use crate::tool::{Tool, find_session};
@@ -106,7 +106,7 @@ pub(crate) fn stop(args: &StopArgs) -> Result<()> {
     let base = Places::of_environment().find()?;
     let base = base.as_ref();
     let live = || base.map(Base::live).unwrap_or_default();
-    let mut sessions: Vec<Session> = match &args.session {
+    let mut sessions: Vec<SessionFolder> = match &args.session {
         Some(session) => vec![find_session(Some(session))?],
         None if args.all => live(),
         None => base.and_then(Base::current).into_iter().collect(),

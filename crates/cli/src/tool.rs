@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use hoplo_base::limits;
 use hoplo_folders::join::Silent;
-use hoplo_folders::{Places, Session, Wait};
+use hoplo_folders::{Places, SessionFolder, Wait};
 use hoplo_wire::PROTOCOL_VERSION;
 use hoplo_wire::frames::Incoming;
 use hoplo_wire::node::{Role, ToClient, ToNode, decode, encode};
@@ -20,7 +20,7 @@ pub(crate) struct Tool {
 }
 
 impl Tool {
-    pub(crate) fn connect(session: &Session) -> Result<Self> {
+    pub(crate) fn connect(session: &SessionFolder) -> Result<Self> {
         let joined =
             session.connect(&mut Wait::at_most(limits::NODE_ANSWERS)).with_context(|| {
                 format!("cannot reach the node daemon of {}", session.path().display())
@@ -99,14 +99,14 @@ impl Tool {
 }
 
 /// The session that was asked for; else the head; else the newest one that lives.
-pub(crate) fn find_session(asked: Option<&Path>) -> Result<Session> {
+pub(crate) fn find_session(asked: Option<&Path>) -> Result<SessionFolder> {
     if let Some(session) = asked {
-        return Ok(Session::open(session)?);
+        return Ok(SessionFolder::open(session)?);
     }
     let base = Places::of_environment().find()?;
     let found = base.and_then(|base| {
-        let head = base.current().filter(Session::listens);
-        head.or_else(|| base.live().into_iter().find(Session::listens))
+        let head = base.current().filter(SessionFolder::listens);
+        head.or_else(|| base.live().into_iter().find(SessionFolder::listens))
     });
     found.context(
         "nothing runs here: start a node with `hoplo start --head`, or a program that uses hoplo",

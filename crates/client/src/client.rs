@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hoplo_base::{Instant as Time, Map, ProcessId, TaskId, limits};
-use hoplo_core::session::{Effect, Session};
+use hoplo_core::session::{Effect, SessionMachine};
 use hoplo_folders::{JoinError, Wait};
 use hoplo_shm::{Arena, Segment, SpillFile, Urgency};
 use hoplo_wire::Failure;
@@ -77,7 +77,7 @@ impl Latch {
 
 /// What the session lock guards.
 pub(crate) struct Core {
-    pub(crate) session: Session,
+    pub(crate) session: SessionMachine,
     pub(crate) effects: Vec<Effect>,
     /// Memory of `carry_out`, which would allocate it at every call.
     pub(crate) carrying: Carrying,
@@ -185,7 +185,7 @@ impl Client {
         let file = SpillFile::new(reader.take_fd()?);
         let store = Store::new(segment.clone(), arena.clone(), file, slot_of(me), slots);
         let core = Core {
-            session: Session::new(me, welcome.job),
+            session: SessionMachine::new(me, welcome.job),
             effects: Vec::new(),
             carrying: Carrying::default(),
             peers: Map::default(),
@@ -326,7 +326,7 @@ impl Client {
     /// Runs `change` on the session and carries out what it decides.
     pub(crate) fn with<R>(
         &self,
-        change: impl FnOnce(&mut Session, Time, &mut Vec<Effect>) -> R,
+        change: impl FnOnce(&mut SessionMachine, Time, &mut Vec<Effect>) -> R,
     ) -> R {
         let now = self.now();
         let mut core = self.core.lock();

@@ -1,7 +1,7 @@
 //! What the session decides, carried out: frames into rings, notices to the daemon, room given back.
 
 use hoplo_base::{ProcessId, limits};
-use hoplo_core::session::{Effect, Event, Session};
+use hoplo_core::session::{Effect, Event, SessionMachine};
 use hoplo_shm::Urgency;
 use hoplo_wire::node::{ActorCreated, ToClient, ToNode};
 use hoplo_wire::{Failure, FailureKind};
@@ -176,7 +176,7 @@ impl Client {
     #[cold]
     fn not_placed(
         &self,
-        session: &mut Session,
+        session: &mut SessionMachine,
         worker: ProcessId,
         seq: u64,
         why: String,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use hoplo_base::{ProcessId, limits};
-use hoplo_core::session::Session;
+use hoplo_core::session::SessionMachine;
 use hoplo_shm::{
     CallerEnd, Channel, ChannelError, Consumer, Position, ProcessSlot, Producer, Segment, Urgency,
     WriteError,
@@ -80,7 +80,7 @@ impl Outbound {
     }
 
     #[inline]
-    pub(crate) fn write(&mut self, session: &mut Session, seq: u64) -> Written {
+    pub(crate) fn write(&mut self, session: &mut SessionMachine, seq: u64) -> Written {
         let Some(frame) = session.frame(seq) else { return Written::Gone };
         let parts = [&frame.header, frame.args, &frame.extra, frame.refs];
         match self.end.calls.try_write(seq, &parts) {

@@ -8,7 +8,7 @@ use rustix::fs::AtFlags;
 
 use crate::folder::{Folder, FolderError, me};
 use crate::head::{Head, HeadError};
-use crate::session::{CONTROL, LOCK, LOGS, Session};
+use crate::session::{CONTROL, LOCK, LOGS, SessionFolder};
 
 /// Dead sessions whose logs are kept.
 const LOGS_KEPT: usize = 5;
@@ -97,20 +97,20 @@ impl Base {
     }
 
     /// Sessions whose daemon lives, newest first.
-    pub fn live(&self) -> Vec<Session> {
+    pub fn live(&self) -> Vec<SessionFolder> {
         let mut sessions = self.sessions();
-        sessions.retain(Session::is_live);
+        sessions.retain(SessionFolder::is_live);
         sessions.reverse();
         sessions
     }
 
     /// The head that `hoplo start --head` left, if it lives.
-    pub fn current(&self) -> Option<Session> {
-        self.newest_head().filter(Session::is_live)
+    pub fn current(&self) -> Option<SessionFolder> {
+        self.newest_head().filter(SessionFolder::is_live)
     }
 
     /// The session of the last head, if that is dead and left its control store.
-    pub fn left(&self) -> Option<Session> {
+    pub fn left(&self) -> Option<SessionFolder> {
         self.newest_head().filter(|session| has_control(session) && !session.is_live())
     }
 
@@ -120,7 +120,7 @@ impl Base {
     }
 
     /// Ends for good what a dead head left.
-    pub fn forget(&self, session: &Session) -> Result<(), HeadError> {
+    pub fn forget(&self, session: &SessionFolder) -> Result<(), HeadError> {
         let head = self.claim_head()?;
         session.folder().remove(CONTROL)?;
         session.remove_remains();
@@ -149,21 +149,21 @@ impl Base {
         }
     }
 
-    fn newest_head(&self) -> Option<Session> {
+    fn newest_head(&self) -> Option<SessionFolder> {
         let path = self.0.link(CURRENT)?;
         let here = path.parent() == Some(self.path());
         match path.file_name().and_then(|name| name.to_str()) {
-            Some(name) if here => self.0.child(name).map(Session::of).ok(),
-            Some(_) | None => Session::open(&path).ok(),
+            Some(name) if here => self.0.child(name).map(SessionFolder::of).ok(),
+            Some(_) | None => SessionFolder::open(&path).ok(),
         }
     }
 
     /// Oldest first: their names begin with the time. Other folders are no business of ours.
-    fn sessions(&self) -> Vec<Session> {
+    fn sessions(&self) -> Vec<SessionFolder> {
         let names = self.0.names().unwrap_or_default();
         let names = names.iter().filter_map(|name| name.to_str());
         let sessions = names.filter(|name| is_session_name(name));
-        sessions.filter_map(|name| self.0.child(name).map(Session::of).ok()).collect()
+        sessions.filter_map(|name| self.0.child(name).map(SessionFolder::of).ok()).collect()
     }
 }
 
@@ -174,11 +174,11 @@ fn is_session_name(name: &str) -> bool {
     parts.is_some_and(|(micros, pid)| number(micros) && number(pid))
 }
 
-fn has_control(session: &Session) -> bool {
+fn has_control(session: &SessionFolder) -> bool {
     session.folder().child(CONTROL).is_ok()
 }
 
-fn is_being_made(session: &Session) -> bool {
+fn is_being_made(session: &SessionFolder) -> bool {
     let stat = |name: &str| rustix::fs::statat(session.folder(), name, AtFlags::SYMLINK_NOFOLLOW);
     let Ok(found) = rustix::fs::fstat(session.folder()) else { return false };
     let made = SystemTime::UNIX_EPOCH + Duration::from_secs(found.st_mtime.max(0).cast_unsigned());

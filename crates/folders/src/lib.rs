@@ -47,7 +47,7 @@ pub use base::{Base, Places};
 pub use folder::{Folder, FolderError};
 pub use head::{Head, HeadError};
 pub use join::{JoinError, Wait};
-pub use session::{Session, SessionDir};
+pub use session::{OwnSessionFolder, SessionFolder};
 
 #[cfg(test)]
 mod tests;

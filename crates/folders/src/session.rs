@@ -1,4 +1,4 @@
-//! One session's directory: of our own daemon ([`SessionDir`]), or of one that we look at ([`Session`]).
+//! One session's directory: of our own daemon ([`OwnSessionFolder`]), or of one that we look at ([`SessionFolder`]).
 
 use std::fs::File;
 use std::io;
@@ -26,9 +26,9 @@ const LOOKING: Duration = Duration::from_millis(500);
 
 /// Somebody's session: of a daemon that lives or died.
 #[derive(Debug)]
-pub struct Session(Folder);
+pub struct SessionFolder(Folder);
 
-impl Session {
+impl SessionFolder {
     pub fn open(path: &Path) -> Result<Self, FolderError> {
         Folder::open(path).map(Self)
     }
@@ -84,14 +84,14 @@ impl Session {
 
 /// The session directory of this daemon, locked.
 #[derive(Debug)]
-pub struct SessionDir {
+pub struct OwnSessionFolder {
     base: Option<Base>,
-    session: Session,
+    session: SessionFolder,
     head: Option<Head>,
     _lock: File,
 }
 
-impl SessionDir {
+impl OwnSessionFolder {
     /// A new one in `base`.
     pub fn create(base: Base) -> io::Result<Self> {
         let name = format!("session-{}-{}", micros(), std::process::id());
@@ -122,7 +122,7 @@ impl SessionDir {
         for name in [LOGS, SPILL] {
             folder.make_child(name)?;
         }
-        Ok(Self { base, session: Session(folder), head: None, _lock: lock })
+        Ok(Self { base, session: SessionFolder(folder), head: None, _lock: lock })
     }
 
     pub fn path(&self) -> &Path {

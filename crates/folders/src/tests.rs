@@ -11,7 +11,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use crate::session::{CONTROL, LOGS};
-use crate::{Base, Folder, FolderError, HeadError, Places, Session, SessionDir, Wait};
+use crate::{Base, Folder, FolderError, HeadError, OwnSessionFolder, Places, SessionFolder, Wait};
 
 /// A folder that goes with its test; its name is too long for a socket's address.
 struct Room(PathBuf);
@@ -52,7 +52,7 @@ fn mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-fn connects(session: &Session) -> bool {
+fn connects(session: &SessionFolder) -> bool {
     session.connect(&mut Wait::at_most(Duration::from_secs(5))).is_ok()
 }
 
@@ -92,7 +92,7 @@ fn in_a_folder_like_tmp_the_base_is_one_of_our_own() {
     let base = Places::only(room.0.clone()).make().unwrap();
     assert_eq!(base.path().parent(), Some(room.0.as_path()));
     assert_eq!(fs::metadata(base.path()).unwrap().permissions().mode() & 0o7777, 0o700);
-    SessionDir::create(base).unwrap();
+    OwnSessionFolder::create(base).unwrap();
     assert_eq!(names(&room.0).len(), 1, "sessions lie in it, not beside it");
 }
 
@@ -134,7 +134,7 @@ fn links_of_our_own_are_followed_and_loops_end() {
 fn what_dead_daemons_left_is_swept_and_living_ones_are_found() {
     let room = Room::new("sweep");
     let base = room.base();
-    let mut living = SessionDir::create(room.base()).unwrap();
+    let mut living = OwnSessionFolder::create(room.base()).unwrap();
     let listener = living.listen().unwrap();
     living.make_current(base.claim_head().unwrap()).unwrap();
     for number in 0..8 {
@@ -214,7 +214,7 @@ fn a_fifo_in_the_place_of_a_file_stopped_everybody() {
     fs::create_dir(&path).unwrap();
     mode(&path, 0o700);
     fifo(&path.join("lock"));
-    at_once(move || SessionDir::at(&path, None).unwrap_err());
+    at_once(move || OwnSessionFolder::at(&path, None).unwrap_err());
 }
 
 fn fifo(path: &Path) {
@@ -228,7 +228,7 @@ fn fifo(path: &Path) {
 fn the_store_of_a_dead_head_stays_until_it_is_ended() {
     let room = Room::new("left");
     let base = room.base();
-    let mut head = SessionDir::create(room.base()).unwrap();
+    let mut head = OwnSessionFolder::create(room.base()).unwrap();
     head.make_current(base.claim_head().unwrap()).unwrap();
     fs::create_dir(head.control()).unwrap();
     let path = head.path().to_path_buf();
@@ -237,7 +237,7 @@ fn the_store_of_a_dead_head_stays_until_it_is_ended() {
     drop(head); // Killed: its locks are gone, nothing else.
     base.sweep();
     assert_eq!(left(), Some(path.clone()));
-    let mut again = SessionDir::at(&path, Some(room.base())).unwrap();
+    let mut again = OwnSessionFolder::at(&path, Some(room.base())).unwrap();
     again.make_current(base.claim_head().unwrap()).unwrap();
     again.close(true);
     assert_eq!(left(), Some(path.clone()), "stopped by a signal");
@@ -275,9 +275,9 @@ fn a_head_that_died_between_two_looks_of_a_sweep_lost_its_store() {
             }
         };
         let base = room.base();
-        let path = SessionDir::create(room.base()).unwrap().path().to_path_buf();
+        let path = OwnSessionFolder::create(room.base()).unwrap().path().to_path_buf();
         let kept = (0..20).all(|_| {
-            let mut head = SessionDir::at(&path, Some(room.base())).unwrap();
+            let mut head = OwnSessionFolder::at(&path, Some(room.base())).unwrap();
             head.make_current(base.claim_head().unwrap()).unwrap();
             fs::create_dir_all(head.control()).unwrap();
             another_sweep();
@@ -299,7 +299,7 @@ fn two_heads_started_at_once_both_won() {
             let base = room.base();
             std::thread::spawn(move || {
                 let head = base.claim_head()?;
-                let mut session = SessionDir::create(base)?;
+                let mut session = OwnSessionFolder::create(base)?;
                 let listener = session.listen()?;
                 session.make_current(head)?;
                 Ok::<_, HeadError>((session, listener))
@@ -323,8 +323,8 @@ fn two_heads_started_at_once_both_won() {
 #[test]
 fn two_daemons_cannot_have_one_folder() {
     let room = Room::new("two");
-    let first = SessionDir::create(room.base()).unwrap();
-    let error = SessionDir::at(first.path(), None).unwrap_err();
+    let first = OwnSessionFolder::create(room.base()).unwrap();
+    let error = OwnSessionFolder::at(first.path(), None).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
 }
 
@@ -333,9 +333,9 @@ fn two_daemons_cannot_have_one_folder() {
 #[test]
 fn a_socket_that_takes_no_connections_was_waited_for_for_ever() {
     let room = Room::new("full");
-    let session = SessionDir::create(room.base()).unwrap();
+    let session = OwnSessionFolder::create(room.base()).unwrap();
     let _listener = session.listen().unwrap();
-    let target = Session::open(session.path()).unwrap();
+    let target = SessionFolder::open(session.path()).unwrap();
     let mut waiting = Vec::new();
     let error = loop {
         match target.connect(&mut Wait::at_most(Duration::from_millis(50))) {

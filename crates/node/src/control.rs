@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::daemon::{Daemon, StartError};
 use crate::journal;
-use hoplo_folders::SessionDir;
+use hoplo_folders::OwnSessionFolder;
 
 /// Lost tasks that `hoplo list tasks` names.
 const LOST_TASKS_MAX: usize = 1000;
@@ -42,7 +42,7 @@ enum Store {
 
 impl Control {
     pub(crate) fn open(
-        session: &SessionDir,
+        session: &OwnSessionFolder,
         kept: bool,
         accept_loss: bool,
     ) -> Result<Self, StartError> {

@@ -25,7 +25,7 @@ use hoplo_base::{Instant, JobId, NodeId, ProcessId, ResourceError};
 use hoplo_core::control::{Entry, NodeEntry};
 use hoplo_core::node::{Config, Effect, Event, Node};
 use hoplo_core::objects;
-use hoplo_folders::{Base, FolderError, HeadError, Session, SessionDir};
+use hoplo_folders::{Base, FolderError, HeadError, OwnSessionFolder, SessionFolder};
 
 use crate::cage::Cages;
 use crate::children::{self, Families};
@@ -54,7 +54,7 @@ pub struct Daemon {
     effects: Vec<Effect>,
     pub(crate) sweep_wanted: bool,
 
-    pub(crate) session: SessionDir,
+    pub(crate) session: OwnSessionFolder,
     pub(crate) poller: Poller,
     pub(crate) listener: OwnedFd,
     signals: Option<UnixStream>,
@@ -139,12 +139,12 @@ impl Daemon {
         base.iter().for_each(Base::sweep);
         let head = base.as_ref().filter(|_| options.head).map(Base::claim_head).transpose()?;
         let left = base.as_ref().filter(|_| options.head).and_then(Base::left);
-        let left = left.as_ref().map(Session::path);
+        let left = left.as_ref().map(SessionFolder::path);
         let goes_on = left.is_some()
             && options.session_dir.as_deref().is_none_or(|wanted| Some(wanted) == left);
         let session = match (options.session_dir.as_deref().or(left), base) {
-            (Some(path), base) => SessionDir::at(path, base)?,
-            (None, base) => SessionDir::create(base.expect("a new session has a base"))?,
+            (Some(path), base) => OwnSessionFolder::at(path, base)?,
+            (None, base) => OwnSessionFolder::create(base.expect("a new session has a base"))?,
         };
         let control = Control::open(&session, options.head, options.accept_loss)?;
         let poller = Poller::new()?;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::{ActorId, FunctionId, JobId, ProcessId};
-use hoplo_core::session::{CreateActor, Effect, Session};
+use hoplo_core::session::{CreateActor, Effect, SessionMachine};
 use hoplo_wire::node::{ActorCreated, KvOperation, ToClient, ToNode};
 
 use crate::cluster::Cluster;
@@ -128,7 +128,7 @@ impl Cluster {
             Ok(other) => panic!("{id} wants an actor, not {other:?}"),
         };
         fiber.creates = None;
-        let refused = |session: &mut Session, now, effects: &mut Vec<Effect>| {
+        let refused = |session: &mut SessionMachine, now, effects: &mut Vec<Effect>| {
             session.creation_refused(now, actor, effects);
         };
         match result {

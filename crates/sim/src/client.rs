@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use hoplo_base::{ActorId, Instant, JobId, ObjectId, ProcessId, TaskId};
-use hoplo_core::session::{Effect, Event, Session};
+use hoplo_core::session::{Effect, Event, SessionMachine};
 use hoplo_wire::node::{ActorCreated, ActorSpec, Tell, ToClient, ToNode};
 use hoplo_wire::reply::{ReplyKind, ReplyView};
 use hoplo_wire::{FailureKind, Location, Value};
@@ -35,7 +35,7 @@ pub struct Client {
     pub alive: bool,
     /// A driver whose program is over.
     pub finished: bool,
-    pub session: Session,
+    pub session: SessionMachine,
     /// Written to the daemon and not read.
     pub up: VecDeque<ToNode>,
     pub down: VecDeque<ToClient>,
@@ -80,7 +80,7 @@ impl Client {
             is_driver,
             alive: true,
             finished: false,
-            session: Session::new(id, job),
+            session: SessionMachine::new(id, job),
             up: VecDeque::new(),
             down: VecDeque::new(),
             extents: Extents::default(),
@@ -155,7 +155,7 @@ impl Cluster {
     pub fn session<R>(
         &mut self,
         id: ProcessId,
-        change: impl FnOnce(&mut Session, Instant, &mut Vec<Effect>) -> R,
+        change: impl FnOnce(&mut SessionMachine, Instant, &mut Vec<Effect>) -> R,
     ) -> R {
         let now = self.now;
         let mut effects = Vec::new();
@@ -584,7 +584,12 @@ impl Cluster {
 }
 
 /// As clients do.
-fn drop_ref(session: &mut Session, now: Instant, object: ObjectId, effects: &mut Vec<Effect>) {
+fn drop_ref(
+    session: &mut SessionMachine,
+    now: Instant,
+    object: ObjectId,
+    effects: &mut Vec<Effect>,
+) {
     if !session.drop_quietly(object) {
         session.drop_ref(now, object, effects);
     }

@@ -136,7 +136,7 @@ pub struct Entry {
 
 /// What is remembered of a client: which batch came last, and outcomes that it may not have seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Session {
+pub struct ClientSession {
     pub client: ClientId,
     pub born: u64,
     pub last_seq: u64,
@@ -161,7 +161,7 @@ pub struct Chunk {
     /// cold tier is a file beside it.
     pub archived: Vec<(Key, Row)>,
     /// All sessions; only in the last chunk.
-    pub sessions: Vec<Session>,
+    pub sessions: Vec<ClientSession>,
     /// The newest entry that ended sessions (0: none did); only in the last chunk.
     pub sessions_over: u64,
 }

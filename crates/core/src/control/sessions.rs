@@ -22,10 +22,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use hoplo_base::limits::CONTROL_SESSION_OVERHEAD;
-use hoplo_wire::control::{ClientId, Outcome, Session};
+use hoplo_wire::control::{ClientId, ClientSession, Outcome};
 
 #[derive(Clone, Debug, Default)]
-pub struct Sessions {
+pub struct ClientSessions {
     held: BTreeMap<ClientId, Held>,
     /// The newest entry that ended sessions; 0 if none did.
     over: u64,
@@ -65,7 +65,7 @@ fn outcome_bytes(outcomes: &[Outcome]) -> u64 {
     (size_of_val(outcomes) + size_of::<(u64, Vec<Outcome>)>()) as u64
 }
 
-impl Sessions {
+impl ClientSessions {
     pub fn new() -> Self {
         Self::default()
     }
@@ -136,8 +136,8 @@ impl Sessions {
     }
 
     /// For the last chunk of a snapshot.
-    pub fn to_wire(&self) -> Vec<Session> {
-        let session = |(client, held): (&ClientId, &Held)| Session {
+    pub fn to_wire(&self) -> Vec<ClientSession> {
+        let session = |(client, held): (&ClientId, &Held)| ClientSession {
             client: *client,
             born: held.born,
             last_seq: held.last_seq,
@@ -146,7 +146,7 @@ impl Sessions {
         self.held.iter().map(session).collect()
     }
 
-    pub fn from_wire(sessions: &[Session], over: u64) -> Self {
+    pub fn from_wire(sessions: &[ClientSession], over: u64) -> Self {
         let mut new = Self { over, ..Self::default() };
         for session in sessions {
             let outcomes = VecDeque::from(session.outcomes.clone());
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_batch_that_is_sent_again_gets_its_first_answer() {
-        let mut sessions = Sessions::new();
+        let mut sessions = ClientSessions::new();
         assert_eq!(sessions.remembered(CLIENT, 1), Remembered::New);
         sessions.applied(CLIENT, at(1), 0, 10, outcome(1));
         sessions.applied(CLIENT, at(2), 0, 12, outcome(2));
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn outcomes_go_when_the_client_knows_them_and_with_the_session() {
-        let mut sessions = Sessions::new();
+        let mut sessions = ClientSessions::new();
         for seq in 1..=4 {
             sessions.applied(CLIENT, at(seq), seq.saturating_sub(2), 10 + seq, outcome(seq));
         }
@@ -221,7 +221,7 @@ mod tests {
         sessions.applied(CLIENT, at(5), u64::MAX, 20, outcome(5));
         let last = Remembered::Applied { index: 20, outcomes: outcome(5) };
         assert_eq!(sessions.remembered(CLIENT, 5), last, "a client cannot know what it waits for");
-        let copy = Sessions::from_wire(&sessions.to_wire(), sessions.over());
+        let copy = ClientSessions::from_wire(&sessions.to_wire(), sessions.over());
         assert_eq!(copy.remembered(CLIENT, 5), last);
         copy.check();
         sessions.ended(21, &[CLIENT]);
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "CHAIN-4")]
     fn no_batch_is_applied_twice() {
-        let mut sessions = Sessions::new();
+        let mut sessions = ClientSessions::new();
         sessions.applied(CLIENT, at(1), 0, 10, outcome(1));
         sessions.applied(CLIENT, at(1), 0, 11, outcome(2));
     }

@@ -27,7 +27,7 @@ use hoplo_wire::{Failure, FailureKind};
 
 use super::refs::{Entry, Knowledge};
 use super::tasks::Stage;
-use super::{Call, Effect, Session, SubmitError};
+use super::{Call, Effect, SessionMachine, SubmitError};
 
 /// Restarts in a row that may fail before it costs the calls that wait for them.
 const RESTARTS_FAILED_MAX: u32 = 3;
@@ -92,7 +92,7 @@ pub struct CreateActor {
     pub request: u64,
 }
 
-impl Session {
+impl SessionMachine {
     /// The caller owns one count of the handle.
     pub fn create_actor(
         &mut self,

@@ -12,9 +12,9 @@ use hoplo_wire::{Failure, FailureKind, Value};
 use super::refs::{Knowledge, State};
 use super::results::Origin;
 use super::tasks::Values;
-use super::{Call, CallOptions, Effect, Session};
+use super::{Call, CallOptions, Effect, SessionMachine};
 
-impl Session {
+impl SessionMachine {
     /// What another process needs to make a pending object of ours. `None`: it cannot be made again
     /// (a method call, a stream, a task that must not be retried).
     pub(super) fn lineage(

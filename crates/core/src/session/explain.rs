@@ -6,7 +6,7 @@ use hoplo_base::{ActorId, AnyId, ObjectId, TaskId};
 
 use crate::why::{Chain, Link, THINGS_MAX, Thing};
 
-use super::Session;
+use super::SessionMachine;
 use super::actors::Status;
 use super::refs::State;
 use super::tasks::Stage;
@@ -22,7 +22,7 @@ pub struct TaskLine {
     pub reason: String,
 }
 
-impl Session {
+impl SessionMachine {
     /// What this process knows of a thing, and what that waits for.
     pub fn link(&self, of: Thing) -> Option<Link> {
         match of {

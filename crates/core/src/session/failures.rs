@@ -6,9 +6,9 @@ use hoplo_wire::{Failure, FailureKind, Value};
 
 use super::results::Origin;
 use super::tasks::{Cancel, Stage, Task, Values};
-use super::{Effect, Session, cancelled};
+use super::{Effect, SessionMachine, cancelled};
 
-impl Session {
+impl SessionMachine {
     /// The task will not run (again): every object of it is this failure. It is in no lease any more.
     pub(super) fn fail_task(
         &mut self,

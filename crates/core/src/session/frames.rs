@@ -6,7 +6,7 @@ use hoplo_wire::object::RefArgument;
 use hoplo_wire::{Location, Value};
 
 use super::tasks::Stage;
-use super::{Effect, Session};
+use super::{Effect, SessionMachine};
 
 /// The parts of a call frame, in order.
 pub struct Frame<'a> {
@@ -16,7 +16,7 @@ pub struct Frame<'a> {
     pub refs: &'a [u8],
 }
 
-impl Session {
+impl SessionMachine {
     pub(super) fn mention_arguments(&mut self, now: Instant, seq: u64, effects: &mut Vec<Effect>) {
         let task = &self.tasks[&seq];
         if !task.call.refs.is_empty() || !task.call.nested.is_empty() {

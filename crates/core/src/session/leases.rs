@@ -14,7 +14,7 @@ use hoplo_wire::Failure;
 use hoplo_wire::node::{Shape, ToNode};
 
 use super::tasks::Stage;
-use super::{Effect, Session};
+use super::{Effect, SessionMachine};
 
 #[derive(Debug)]
 pub(super) struct ShapeState {
@@ -76,7 +76,7 @@ const STALL: Duration = Duration::from_millis(5);
 /// Work worth moving to an idle lease.
 const STEAL_NS: u64 = 200_000;
 
-impl Session {
+impl SessionMachine {
     pub(super) fn shape_key(&mut self, shape: &Arc<Shape>) -> u32 {
         if let Some((known, key)) = &self.shape_known
             && Arc::ptr_eq(known, shape)

@@ -4,9 +4,9 @@ use hoplo_base::{Instant, ObjectId};
 use hoplo_wire::node::{Notice, SharedState};
 
 use super::refs::{Knowledge, State};
-use super::{Effect, Session};
+use super::{Effect, SessionMachine};
 
-impl Session {
+impl SessionMachine {
     /// Before refs go where another process can see them: the daemon hears of each (REF-1).
     pub(super) fn mention_all(
         &mut self,

@@ -148,7 +148,7 @@ pub enum Event {
 /// What the shell is to do, in this order, under the same lock.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Write `Session::frame(seq)` into the call ring of this worker; if that cannot be, `Event::NotPlaced`.
+    /// Write `SessionMachine::frame(seq)` into the call ring of this worker; if that cannot be, `Event::NotPlaced`.
     Place {
         worker: ProcessId,
         seq: u64,
@@ -160,7 +160,7 @@ pub enum Effect {
     },
     Node(ToNode),
     /// An object that only this process ever saw, in its own extent: free the state word and reuse range and
-    /// slot. If the daemon is just spilling it: `Session::free_refused`.
+    /// slot. If the daemon is just spilling it: `SessionMachine::free_refused`.
     FreeStored {
         object: ObjectId,
         location: Location,
@@ -191,7 +191,7 @@ pub struct Run {
     pub failed: bool,
 }
 
-pub struct Session {
+pub struct SessionMachine {
     me: ProcessId,
     job: JobId,
     next_seq: u64,
@@ -237,7 +237,7 @@ pub struct Session {
 
 const RUNS_KEPT: usize = 10_000;
 
-impl Session {
+impl SessionMachine {
     pub fn new(me: ProcessId, job: JobId) -> Self {
         Self {
             me,

@@ -11,7 +11,7 @@ use hoplo_wire::reply::Returned;
 use hoplo_wire::{Location, Value};
 
 use super::results::brings_tokens;
-use super::{Effect, Session};
+use super::{Effect, SessionMachine};
 
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -88,7 +88,7 @@ pub(super) const UNREPORTED_MIN: usize = 1024;
 /// The daemon hears at once when something this large is released.
 const PROMPT_BYTES: u64 = 1 << 20;
 
-impl Session {
+impl SessionMachine {
     /// A small value put by this process; the caller owns one count.
     pub fn put_inline(&mut self, value: Value, contains: &[ObjectId]) -> ObjectId {
         let object = self.next_task().object(0);

@@ -7,9 +7,9 @@ use hoplo_wire::{Failure, Malformed, Value};
 
 use super::refs::{Entry, Knowledge, State};
 use super::tasks::Values;
-use super::{Effect, Session};
+use super::{Effect, SessionMachine};
 
-impl Session {
+impl SessionMachine {
     /// The daemon answered for an object that no task here makes.
     pub(super) fn object_ready(
         &mut self,

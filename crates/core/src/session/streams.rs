@@ -10,7 +10,7 @@ use hoplo_wire::{Failure, Malformed, Value};
 use super::refs::{Entry, Knowledge, State};
 use super::results::Origin;
 use super::tasks::Values;
-use super::{Effect, Session};
+use super::{Effect, SessionMachine};
 
 #[derive(Debug, Default)]
 pub(super) struct Stream {
@@ -46,7 +46,7 @@ pub enum StreamLook {
     End,
 }
 
-impl Session {
+impl SessionMachine {
     /// The next item for the reader of a streaming call; `taken` items were taken before.
     pub fn stream_next(
         &mut self,

@@ -11,7 +11,7 @@ use super::leases::Replied;
 use super::refs::{Entry, Knowledge, State};
 use super::results::Origin;
 use super::streams::Stream;
-use super::{Call, CreateActor, Effect, RUNS_KEPT, Run, Session};
+use super::{Call, CreateActor, Effect, RUNS_KEPT, Run, SessionMachine};
 
 #[derive(Debug)]
 pub(super) struct Task {
@@ -67,7 +67,7 @@ impl Task {
     }
 }
 
-impl Session {
+impl SessionMachine {
     /// The caller owns one count of each returned object. `parent`: the task that runs here now.
     pub fn submit(
         &mut self,

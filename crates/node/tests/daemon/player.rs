@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use hoplo_base::{ProcessId, TaskId};
-use hoplo_folders::{Places, Session, Wait};
+use hoplo_folders::{Places, SessionFolder, Wait};
 use hoplo_node::{Daemon, Options};
 use hoplo_shm::fds;
 use hoplo_wire::PROTOCOL_VERSION;
@@ -95,7 +95,7 @@ impl Drop for Node {
 }
 
 fn connect(session: &Path) -> Result<OwnedFd, Box<dyn std::error::Error>> {
-    let joined = Session::open(session)?.connect(&mut Wait::at_most(PATIENCE))?;
+    let joined = SessionFolder::open(session)?.connect(&mut Wait::at_most(PATIENCE))?;
     rustix::io::ioctl_fionbio(&joined.socket, false)?;
     Ok(joined.socket)
 }

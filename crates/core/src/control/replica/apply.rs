@@ -7,7 +7,7 @@ use hoplo_wire::control::{Chunk, Epoch, Op, Outcome, Response, Table};
 
 use super::history::{Did, entry};
 use super::{Effect, Replica};
-use crate::control::sessions::{BatchId, Sessions};
+use crate::control::sessions::{BatchId, ClientSessions};
 use crate::control::tables::{Applied, Tables};
 
 /// Tables whose rows may be put as finished, and archived.
@@ -131,7 +131,7 @@ impl Replica {
         self.apply_upto(now, chunk.as_of, effects);
         self.tables.install(chunk);
         if chunk.until.is_none() {
-            self.sessions = Sessions::from_wire(&chunk.sessions, chunk.sessions_over);
+            self.sessions = ClientSessions::from_wire(&chunk.sessions, chunk.sessions_over);
             self.history.changes_begin_after(self.applied);
             // What happened on the way to the base nobody here can tell: subscribers missed it.
             self.subscriptions.news();
@@ -142,7 +142,7 @@ impl Replica {
     /// Nothing is left of its state but what is on disk.
     pub(super) fn forget_all(&mut self) {
         self.tables = Tables::new();
-        self.sessions = Sessions::new();
+        self.sessions = ClientSessions::new();
         self.history.reset(0, Epoch(0));
         self.known = 0;
         self.applied = 0;

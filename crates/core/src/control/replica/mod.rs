@@ -87,7 +87,7 @@ use hoplo_wire::control::{
     ChainConfig, ClientId, Epoch, PeerBody, PeerMessage, Record, ReplicaId, ShardId,
 };
 
-use super::sessions::{BatchId, Sessions};
+use super::sessions::{BatchId, ClientSessions};
 use super::tables::{Covered, Tables};
 use archive::Archiving;
 use cold::Cold;
@@ -158,7 +158,7 @@ pub struct Replica {
     /// Entries up to this one are stable here.
     stable: u64,
     tables: Tables,
-    sessions: Sessions,
+    sessions: ClientSessions,
     cold: Cold,
 
     /// Records that were appended in this run.
@@ -241,7 +241,7 @@ impl Replica {
             applied: 0,
             stable: 0,
             tables: Tables::new(),
-            sessions: Sessions::new(),
+            sessions: ClientSessions::new(),
             cold,
             numbered: 0,
             stable_number: 0,

@@ -17,11 +17,11 @@ use hoplo_wire::node::{DeathCause, Notice, Obituary, RuntimeEnv, Shape, ToNode};
 use hoplo_wire::reply::{ReplyHeader, ReplyKind, ReplyView, Returned, encode_returned};
 use hoplo_wire::{Failure, FailureKind, Location, Value};
 
-use super::{Call, CallOptions, CreateActor, Effect, Event, Session};
+use super::{Call, CallOptions, CreateActor, Effect, Event, SessionMachine};
 
 /// A session and its clock.
 struct Owner {
-    session: Session,
+    session: SessionMachine,
     now: Instant,
 }
 
@@ -102,12 +102,12 @@ fn notices(notices: &[Notice]) -> Effect {
 
 impl Owner {
     fn new() -> Self {
-        Self { session: Session::new(process(1), JobId(1)), now: Instant(1_000_000_000) }
+        Self { session: SessionMachine::new(process(1), JobId(1)), now: Instant(1_000_000_000) }
     }
 
     fn act<R>(
         &mut self,
-        act: impl FnOnce(&mut Session, Instant, &mut Vec<Effect>) -> R,
+        act: impl FnOnce(&mut SessionMachine, Instant, &mut Vec<Effect>) -> R,
     ) -> (R, Vec<Effect>) {
         let mut effects = Vec::new();
         let result = act(&mut self.session, self.now, &mut effects);
@@ -138,7 +138,7 @@ impl Owner {
         encode_returned(values, &mut bytes);
         let reply = ReplyView::parse(&bytes).unwrap();
         let worker = process(worker);
-        let reply = |session: &mut Session, now, effects: &mut Vec<Effect>| {
+        let reply = |session: &mut SessionMachine, now, effects: &mut Vec<Effect>| {
             session.on_reply(now, worker, &reply, effects)
         };
         let (result, effects) = self.act(reply);
@@ -161,7 +161,7 @@ impl Owner {
     }
 
     fn drop_ref(&mut self, object: ObjectId) -> Vec<Effect> {
-        let drop_as_clients_do = |session: &mut Session, now, effects: &mut Vec<Effect>| {
+        let drop_as_clients_do = |session: &mut SessionMachine, now, effects: &mut Vec<Effect>| {
             if !session.drop_quietly(object) {
                 session.drop_ref(now, object, effects);
             }

@@ -247,7 +247,7 @@ fn an_adopted_task_keeps_what_lies_in_its_arguments() {
     let lineage = lineage.unwrap();
     assert_eq!(lineage.contains, [nested]);
 
-    let mut heir = Owner { session: Session::new(process(2), JobId(1)), now: owner.now };
+    let mut heir = Owner { session: SessionMachine::new(process(2), JobId(1)), now: owner.now };
     let objects = vec![task.object(0)];
     heir.session.add_ref(task.object(0));
     let lineage = Box::new(lineage);
@@ -265,7 +265,7 @@ fn an_adopted_task_keeps_what_lies_in_its_arguments() {
 #[test]
 fn one_failed_value_of_an_adopted_task_fails_only_itself() {
     let mut heir = Owner::new();
-    let mut dead = Owner { session: Session::new(process(9), JobId(1)), now: heir.now };
+    let mut dead = Owner { session: SessionMachine::new(process(9), JobId(1)), now: heir.now };
     let several = CallOptions { returns: 2, max_retries: 1, ..options() };
     let (task, _) = dead.submit(call(several));
     let lineage = dead.act(|session, now, effects| session.lineage(now, task.object(0), effects)).0;

@@ -100,7 +100,7 @@ fn an_item_that_was_spilled_is_asked_for_while_its_stream_runs() {
     owner.granted(1, W);
     item(&mut owner, W, task, 0, 0, returned(stored(1)));
     let object = task.object(0);
-    let stale = |session: &mut Session, _, effects: &mut Vec<Effect>| {
+    let stale = |session: &mut SessionMachine, _, effects: &mut Vec<Effect>| {
         session.location_stale(object, place(1), effects);
     };
     let effects = owner.act(stale).1;
