@@ -329,12 +329,12 @@ impl Client {
         change: impl FnOnce(&mut SessionMachine, Time, &mut Vec<Effect>) -> R,
     ) -> R {
         let now = self.now();
-        let mut core = self.core.lock();
-        let core = &mut *core;
-        let result = change(&mut core.session, now, &mut core.effects);
-        self.carry_out(core);
-        self.arm(core);
-        result
+        self.core.within(|core| {
+            let result = change(&mut core.session, now, &mut core.effects);
+            self.carry_out(core);
+            self.arm(core);
+            result
+        })
     }
 }
 

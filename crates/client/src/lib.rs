@@ -17,7 +17,7 @@
 //! | submit a task | 2,200 | 870 frame into the ring, 580 queue, lease, demand, 370 records, 100 look for replies, 60 timers, 60 clock |
 //! | submit a method call | 2,540 | the same, but 900 for the actor's queues |
 //! | get: take the reply | 2,190 | 1,800 session (its module says for what), 250 ring and parsing, 60 clock, 50 timers |
-//! | get: read the value | 160 | 15 of it: the lock looks whether its holder panics |
+//! | get: read the value | 140 | |
 //! | drop the ref | 290 | |
 //! | execute: take the call | 320 | 90 ring, 60 copy |
 //! | execute: reply | 1,030 | 670 encode and write, 200 tell the daemon if need be, 70 bell |

@@ -14,6 +14,9 @@ pub(crate) struct SessionLock(Mutex<Core>);
 
 pub(crate) struct Locked<'a>(MutexGuard<'a, Core>);
 
+/// Dropped by a panic only.
+struct Watched<'a>(&'a mut Core);
+
 impl SessionLock {
     pub(crate) fn new(core: Core) -> Self {
         Self(Mutex::new(core))
@@ -22,6 +25,22 @@ impl SessionLock {
     #[inline]
     pub(crate) fn lock(&self) -> Locked<'_> {
         Locked(self.0.lock())
+    }
+
+    /// For the hot paths: nothing asks whether `act` has panicked, and still a panic is noticed.
+    #[inline]
+    pub(crate) fn within<R>(&self, act: impl FnOnce(&mut Core) -> R) -> R {
+        let mut guard = self.0.lock();
+        let watched = Watched(&mut guard);
+        let result = act(watched.0);
+        std::mem::forget(watched);
+        result
+    }
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        self.0.panicked();
     }
 }
 

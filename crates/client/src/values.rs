@@ -40,7 +40,7 @@ impl Client {
     /// lie inside.
     pub fn put(&self, bytes: &[u8], contains: &[ObjectId]) -> ObjectId {
         let value = Value::Inline(bytes.into());
-        self.core.lock().session.put_inline(value, contains)
+        self.core.within(|core| core.session.put_inline(value, contains))
     }
 
     /// Room in the store. May wait for the daemon: call it without the GIL when `len` is not at hand
@@ -158,17 +158,17 @@ impl Client {
     // ---- references: each Python ObjectRef owns one ----
 
     pub fn add_ref(&self, object: ObjectId) {
-        self.core.lock().session.add_ref(object);
+        self.core.within(|core| core.session.add_ref(object));
     }
 
     pub fn drop_ref(&self, object: ObjectId) {
-        let mut core = self.core.lock();
-        let core = &mut *core;
-        if !core.session.drop_quietly(object) {
-            core.session.drop_ref(self.now(), object, &mut core.effects);
-            self.carry_out(core);
-            self.arm(core);
-        }
+        self.core.within(|core| {
+            if !core.session.drop_quietly(object) {
+                core.session.drop_ref(self.now(), object, &mut core.effects);
+                self.carry_out(core);
+                self.arm(core);
+            }
+        });
     }
 
     /// A ref leaves this process in a way that nobody follows (bytes that foreign code pickled): the daemon
@@ -182,7 +182,7 @@ impl Client {
     /// The content if it is ready and readable here now; never waits. For a borrowed or spilled
     /// object that is not here, `None`: `wait` fetches it.
     pub fn read(self: &Arc<Self>, object: ObjectId) -> Option<Content> {
-        let value = self.core.lock().session.value(object).cloned();
+        let value = self.core.within(|core| core.session.value(object).cloned());
         let Some(value) = value else {
             return self.is_broken().then(|| Content::Failed(self.died()));
         };
