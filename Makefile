@@ -6,6 +6,7 @@
 #   make record-instructions   what the hot paths take is right: the new baseline
 #   make dev     the quick loop: compile, link the tree into .venv, no wheel
 #   make soak    the random tests with fresh seeds and many cases (SOAK_CASES, SOAK_SEEDS)
+#   make soak-programs   random programs under kills of workers, every value checked (SOAK_SECONDS, SOAK_SEED)
 #   make bench   every benchmark beside its rivals, in bench/RESULTS.md (rivals in .bench-venv);
 #                with RUNS=3, three times; how much of our goals each run reached: docs/internals/goals.md
 #   make bench-control  the control store beside its paper's figures (RUNS too)
@@ -43,7 +44,7 @@ LINTED := python examples setup.py $(wildcard bench docs tests)
 
 .PHONY: build demo test dev format clean check-tools bench bench-rivals bench-control \
         test-format test-lint test-types test-rust test-loom test-sim test-instructions test-python \
-        test-cluster soak soak-rust soak-sim record-instructions
+        test-cluster soak soak-rust soak-sim soak-programs record-instructions
 
 # ---------------------------------------------------------------------------- build
 
@@ -159,6 +160,12 @@ soak-sim: check-tools
 	@seed=$(SOAK_SEED); echo "soak-sim: again with SOAK_SEED=$$seed"; \
 	  HOPLO_SIM_FIRST=$$seed HOPLO_SIM_SEEDS=$(SOAK_SEEDS) \
 	  $(CARGO) test --locked --quiet --release -p hoplo-sim
+
+SOAK_SECONDS ?= 3600
+
+# Apart from `make soak`: it takes the time that it is given.
+soak-programs: build $(VENV)/.dev
+	@$(VENV_PYTHON) tests/soak --seconds $(SOAK_SECONDS) --seed $(SOAK_SEED)
 
 # ---------------------------------------------------------------------------- measure
 
