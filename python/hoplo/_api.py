@@ -36,18 +36,18 @@ class InitConfig(NamedTuple):
     num_gpus: float | None
     """None: as many as the machine has."""
     memory: float | None
-    """Bytes for tasks that ask for `memory`; None: a share of the machine's."""
+    """Bytes for tasks that ask for `memory`; None: what objects leave of the machine's."""
     resources: Mapping[str, float]
     labels: Mapping[str, str]
     object_store_memory: int | None
-    """Bytes; None: a share of the machine's."""
+    """Bytes; None: 30% of the machine's, at least 64 MiB."""
     namespace: str | None
-    """None: one that nobody else has."""
+    """None: one that no other job has."""
     log_to_driver: bool
     runtime_env: str | None
     """Canonical JSON, see `hoplo.runtime_env`."""
     temp_dir: str | None
-    """Where the session's folder goes; None: where the machine keeps such."""
+    """The folder in which the session's folder is made; None: see `HOPLO_TMPDIR`."""
     daemon_program: str
     """Path of the `hoplo` program that can run a node."""
     python: str
@@ -60,7 +60,9 @@ class InitConfig(NamedTuple):
 
 
 class Context(Mapping[str, Any]):
-    """What `init` returns: where the session is. Leaving it as a `with` block shuts hoplo down.
+    """What `init` returns: the session's address and ids, by name.
+
+    At the end of `with hoplo.init():` hoplo is shut down.
 
     >>> with hoplo.init(num_cpus=2, namespace="mine") as context:
     ...     context["namespace"]
@@ -87,7 +89,7 @@ class Context(Mapping[str, Any]):
         self.disconnect()
 
     def disconnect(self) -> None:
-        """Shuts hoplo down, if it was not since."""
+        """Shuts hoplo down. Does nothing when it is down already."""
         shutdown()
 
     def __repr__(self) -> str:
@@ -114,14 +116,18 @@ def init(
     _temp_dir: str | None = None,
     **unknown: Any,
 ) -> Context:
-    """Starts hoplo on this machine, or joins a node that runs; the first API call does it too.
+    """Starts a node for this program, or joins one that runs. The first API call does it, too.
 
-    With no `address`, the one in HOPLO_ADDRESS counts, and without that a node of this program's
-    own is started. "auto" joins the node that `hoplo start --head` left on this machine; "local"
-    always starts one. `memory` and `object_store_memory` are in bytes.
+    `address` "local" starts a node that ends with this program. "auto" joins the node that
+    `hoplo start --head` left on this machine. The path of a session's folder joins that node. None
+    is the address in HOPLO_ADDRESS, or "local" if that is not set.
 
-    Raises RuntimeError when hoplo runs already, unless `ignore_reinit_error`; ConnectionFailedError
-    when there is nothing to join.
+    `num_cpus`, `num_gpus` and `resources` say how many units of each the node has; `memory` and
+    `object_store_memory` are in bytes. What is not given is what the machine has. They and `labels`
+    are for a new node: ValueError when one is joined.
+
+    Raises RuntimeError when `init` was called before, unless `ignore_reinit_error`, and
+    ConnectionFailedError when no node can be joined or started.
 
     >>> context = hoplo.init(num_cpus=4, namespace="mine")
     """
@@ -144,11 +150,21 @@ def init(
     address = _options.text("address", address or os.environ.get("HOPLO_ADDRESS") or "local")
     if address == "local":
         address = None
-    elif num_cpus is not None or num_gpus is not None or resources or object_store_memory:
-        raise ValueError(
-            f"init(address={address!r}) joins a node that runs: its resources cannot be set here; "
-            f"give them to `hoplo start`"
-        )
+    else:
+        of_a_new_node = {
+            "num_cpus": num_cpus,
+            "num_gpus": num_gpus,
+            "memory": memory,
+            "resources": resources or None,
+            "labels": labels or None,
+            "object_store_memory": object_store_memory,
+        }
+        given = [name for name, value in of_a_new_node.items() if value is not None]
+        if given:
+            raise ValueError(
+                f"init(address={address!r}) joins a node that runs, and cannot change what it has: "
+                f"leave out {', '.join(given)}; resources are given to `hoplo start`"
+            )
 
     config = InitConfig(
         address=address,
@@ -184,9 +200,10 @@ def initialize_once() -> None:
 
 
 def shutdown() -> None:
-    """Ends the session: its workers, its objects, its actors but detached ones of a joined node.
+    """Ends this program's session: its workers, objects and actors go.
 
-    Does nothing when hoplo does not run. `init` may be called again afterwards.
+    The node ends, too, if `init` started it. A node that `init` joined stays, and so do detached
+    actors there. Does nothing when there is no session. `init` may be called again afterwards.
 
     >>> hoplo.shutdown()
     >>> hoplo.is_initialized()
@@ -198,7 +215,7 @@ def shutdown() -> None:
 
 
 def is_initialized() -> bool:
-    """Whether this process takes part in a session: after `init`, and inside tasks and actors.
+    """Whether this process has a session: after `init`, and in tasks and actors.
 
     >>> with hoplo.init():
     ...     hoplo.is_initialized()
@@ -291,12 +308,17 @@ def remote(target: Callable[..., Any], /) -> _core.RemoteFunction: ...
 @overload
 def remote(**options: Any) -> Callable[[Any], Any]: ...
 def remote(*targets: Any, **options: Any) -> Any:
-    """Makes a remote function of a function, or an actor class of a class; bare or with options.
+    """Makes a remote function of a function, or an actor class of a class.
 
-    Options of tasks: `num_cpus`, `num_gpus`, `memory` (bytes), `resources`, `num_returns`,
-    `max_retries`, `retry_exceptions`, `max_calls`, `name`, `runtime_env`, `scheduling_strategy`.
-    Of actors: the same resources, `name`, `namespace`, `get_if_exists`, `lifetime`, `max_restarts`,
-    `max_task_retries`, `max_concurrency`, `concurrency_groups`, `max_pending_calls`, `runtime_env`.
+    Written as `@hoplo.remote`, or with options as `@hoplo.remote(num_cpus=2)`. For tasks these are
+    `num_cpus`, `num_gpus`, `memory` (bytes), `resources`, `num_returns`, `max_retries`,
+    `retry_exceptions`, `max_calls`, `name`, `runtime_env`, `scheduling_strategy`, `label_selector`,
+    `accelerator_type`. For actors they are the resources, `runtime_env` and the last three as well,
+    and `name`, `namespace`, `get_if_exists`, `lifetime`, `max_restarts`, `max_task_retries`,
+    `max_concurrency`, `concurrency_groups`, `max_pending_calls`.
+
+    Raises TypeError for an option that does not exist, TypeError or ValueError for a wrong value,
+    and ValueError for an `async def` function.
 
     >>> @hoplo.remote
     ... def square(x):
@@ -336,8 +358,9 @@ def _make(target: Any, options: Mapping[str, Any]) -> Any:
 def kill(actor: _core.ActorHandle, *, no_restart: bool = True) -> None:
     """Ends an actor's process now, in the middle of what it does.
 
-    With `no_restart=False` its `max_restarts` may start it again. To let it finish the calls made
-    before, drop all its handles, or call `actor.__hoplo_terminate__.remote()`.
+    Calls that run or wait raise ActorDiedError. With `no_restart=False` the actor starts again if
+    it has `max_restarts` left. To let it finish the calls made before, drop all its handles, or
+    call `actor.__hoplo_terminate__.remote()`.
 
     >>> counter = Counter.remote()
     >>> hoplo.kill(counter)
@@ -357,10 +380,12 @@ def cancel(
     force: bool = False,
     recursive: bool = True,
 ) -> None:
-    """Cancels the task that makes `ref`: not started, it never runs; running, it is interrupted.
+    """Cancels the task that makes `ref`; `get` on its results raises TaskCancelledError.
 
-    `get` on its results raises TaskCancelledError, unless it ended before. `force` ends the worker
-    process (not for methods of actors); `recursive` cancels the tasks that the task called too.
+    A task that has not started never runs. One that runs gets a KeyboardInterrupt; a call of an
+    `async def` method is cancelled at its next `await`. For a task that has ended nothing changes.
+    `force=True` ends the worker process: ValueError for a method of an actor. `recursive=True` also
+    cancels the tasks that the task called.
 
     >>> ref = square.options(resources={"rare": 1}).remote(3)
     >>> hoplo.cancel(ref)
@@ -376,7 +401,10 @@ def cancel(
 
 
 def get_actor(name: str, namespace: str | None = None) -> _core.ActorHandle:
-    """The handle of a named actor. Raises ValueError when there is none of that name.
+    """The handle of the actor of that name in `namespace`, or in this job's own.
+
+    Raises ValueError when there is no such actor, with names that are spelled like it. Raises
+    ActorDiedError when it was lost with an earlier head.
 
     >>> counter = Counter.options(name="visits").remote()
     >>> hoplo.get(hoplo.get_actor("visits").add.remote())
@@ -396,11 +424,12 @@ def wait(
     timeout: float | None = None,
     fetch_local: bool = True,
 ) -> tuple[list[Any], list[Any]]:
-    """Waits until `num_returns` of `refs` are ready, or `timeout` seconds went by.
+    """Waits until `num_returns` of `refs` are ready, or until `timeout` seconds have passed.
 
-    Returns the ready ones, `num_returns` at most, and the others; both in the order of `refs`. A
-    ref whose task failed is ready. With `fetch_local=False` an object that is ready on another node
-    counts as ready before it is here.
+    Returns two lists, both in the order of `refs`: the ready ones, `num_returns` at most, and the
+    others. A ref whose task failed is ready. A generator of refs is ready when its next ref is, or
+    when it has ended. Raises ValueError for a ref that is given twice. `fetch_local` makes no
+    difference on one machine.
 
     >>> ready, waiting = hoplo.wait([square.remote(i) for i in range(4)], num_returns=2)
     >>> len(ready), len(waiting)
@@ -423,10 +452,12 @@ def wait(
 
 
 def empty(shape: int | tuple[int, ...], dtype: Any = float) -> np.ndarray[Any, Any]:
-    """A numpy array that lies in the object store already, for `put` to copy nothing.
+    """A numpy array in the memory of the object store, so that `put` of it copies nothing.
 
-    Its values are arbitrary, as those of `numpy.empty`. Fill it, `put` it or return it, and do not
-    write to it afterwards: others read the same memory.
+    `shape` and `dtype` are those of `numpy.empty`, and as there the values are arbitrary. Fill the
+    array, then `put` it or return it. Do not write to it afterwards: others read the same memory.
+
+    Raises TypeError for a dtype with Python objects, ObjectStoreFullError when there is no room.
 
     >>> frame = hoplo.empty((1080, 1920, 3), "uint8")
     >>> frame[:] = 0
@@ -454,7 +485,10 @@ def empty(shape: int | tuple[int, ...], dtype: Any = float) -> np.ndarray[Any, A
 
 
 def nodes() -> list[dict[str, Any]]:
-    """The nodes of the cluster: NodeID, Alive, NodeManagerAddress, Resources, Labels.
+    """The nodes of the cluster, a dict for each.
+
+    Its keys: NodeID, Alive, NodeManagerAddress, NodeManagerHostname, Resources, Labels (empty on
+    one machine), session_dir, and pid (of the daemon).
 
     >>> [node["Alive"] for node in hoplo.nodes()]
     [True]
@@ -463,7 +497,7 @@ def nodes() -> list[dict[str, Any]]:
 
 
 def cluster_resources() -> dict[str, float]:
-    """Every resource of the cluster's nodes, summed.
+    """The resources of all nodes of the cluster together, by name; memory in bytes.
 
     >>> with hoplo.init(num_cpus=2, resources={"license": 1}):
     ...     total = hoplo.cluster_resources()
@@ -474,7 +508,9 @@ def cluster_resources() -> dict[str, float]:
 
 
 def available_resources() -> dict[str, float]:
-    """What of `cluster_resources()` nobody holds now; without those of which nothing is left.
+    """The part of `cluster_resources()` that no task or actor holds now.
+
+    A resource of which nothing is left is missing.
 
     >>> with hoplo.init(num_cpus=2):
     ...     hoplo.available_resources()["CPU"]
@@ -484,7 +520,9 @@ def available_resources() -> dict[str, float]:
 
 
 def get_gpu_ids() -> list[int]:
-    """The GPUs that the current task or actor may use; CUDA_VISIBLE_DEVICES holds the same.
+    """The ids of the GPUs that the current task or actor may use; in a driver, of all GPUs.
+
+    CUDA_VISIBLE_DEVICES names the same devices.
 
     >>> @hoplo.remote(num_gpus=1)
     ... def mine():
@@ -510,9 +548,10 @@ def get_runtime_context() -> RuntimeContext:
 
 
 def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, Any]] | None:
-    """The tasks that ran lately, as Chrome trace events: a list, or written to a file as JSON.
+    """The tasks that ran lately, as Chrome trace events: a list of dicts, times in microseconds.
 
-    Open the file in chrome://tracing or ui.perfetto.dev.
+    With `filename` they are written to that file as JSON, and None is returned. Open the file in
+    chrome://tracing or ui.perfetto.dev.
 
     >>> hoplo.get(square.remote(3))
     9

@@ -36,7 +36,10 @@ def square(x):
         ({"log_to_driver": "yes"}, TypeError, "True or False"),
         ({"runtime_env": {"pip": []}}, ValueError, "come later"),
         ({"address": 3}, TypeError, "address must be a str"),
-        ({"address": "auto", "num_cpus": 2}, ValueError, "give them to `hoplo start`"),
+        ({"address": "auto", "num_cpus": 2}, ValueError, "leave out num_cpus; .* `hoplo start`"),
+        # They were ignored without a word.
+        ({"address": "auto", "memory": 2}, ValueError, "leave out memory;"),
+        ({"address": "auto", "labels": {"zone": "b"}}, ValueError, "leave out labels;"),
     ],
 )
 def test_a_wrong_option(options, error, text):
