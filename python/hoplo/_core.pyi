@@ -52,11 +52,12 @@ RUNTIME_ENV_BYTES_MAX: int
 
 @final
 class ObjectRef(Generic[_T]):
-    """A future: the name of an object that exists, or will once its task has run.
+    """The name of an object that exists, or that will exist once its task has run.
 
-    Equal and hashed by id. `await ref` gives the value, or raises, in any event loop. Pickling one
-    inside a value makes the receiver a borrower. Generic at run time (`ObjectRef[int]`) for
-    annotations. Not iterable: `iter(ref)` raises TypeError that says `num_returns` was 1.
+    `hoplo.get(ref)` and `await ref` give the value, or raise what the task raised. Refs of the same
+    object are equal. A ref may be passed to tasks and actors, returned from them, and stored inside
+    other objects; the object lives as long as any process holds a ref of it, or a living object
+    contains one. `ObjectRef[int]` is for annotations.
 
     >>> ref = square.remote(3)
     >>> hoplo.get(ref), ref.future().result()
@@ -64,16 +65,16 @@ class ObjectRef(Generic[_T]):
     """
 
     def hex(self) -> str:
-        """The id, as hexadecimal text."""
+        """The id, as hexadecimal text of 40 characters."""
 
     def binary(self) -> bytes:
-        """The id."""
+        """The id, as 20 bytes."""
 
     def task_id(self) -> str:
         """The id of the task that makes the object; of a `put`, the task that called it."""
 
     def future(self) -> Future[_T]:
-        """A `concurrent.futures.Future` of the value."""
+        """A `concurrent.futures.Future` of the value. Cancelling it does not cancel the task."""
 
     def __await__(self) -> Generator[Any, None, _T]: ...
     def __eq__(self, other: object, /) -> bool: ...
@@ -86,11 +87,12 @@ class ObjectRef(Generic[_T]):
 
 @final
 class ObjectRefGenerator(Generic[_T]):
-    """The refs of a streaming task or method, one for each value, in the order they are made.
+    """The refs of the values that a generator task or method yields, in their order.
 
-    Iterating waits for the next ref (not for its value's transfer); the last one may be of an
-    error, raised by `get`. Stops where the generator did. Usable in `wait` in place of a ref: ready
-    when the next ref is there or the stream has ended. Dropping it cancels the rest.
+    `next()` and `for`, or `async for`, wait until the next value is there and give its ref. If the
+    generator raised, the last ref holds the error: `get` raises it. `hoplo.wait` takes a generator
+    in place of a ref: it is ready when the next ref is there or the generator has ended. Dropping
+    it cancels the task. It cannot be sent to another process; its refs can.
 
     >>> @hoplo.remote
     ... def letters(word):
@@ -104,15 +106,17 @@ class ObjectRefGenerator(Generic[_T]):
     def __aiter__(self) -> AsyncIterator[ObjectRef[_T]]: ...
     def __anext__(self) -> Awaitable[ObjectRef[_T]]: ...
     def completed(self) -> ObjectRef[None]:
-        """A ref that is ready when the generator has ended; raises what ended it."""
+        """A ref that is ready when the generator has ended; `get` of it raises what ended it."""
 
     def next_ready(self) -> bool:
-        """Whether `next()` would return, or stop, at once."""
+        """Whether `next()` would give a ref, or stop, without waiting."""
 
     def is_finished(self) -> bool:
-        """Whether every ref has been taken and the generator has ended."""
+        """Whether the generator has ended and all of its refs were taken."""
 
-    def task_id(self) -> str: ...
+    def task_id(self) -> str:
+        """The id of the task that yields the values."""
+
     def __hash__(self) -> int: ...
     def __class_getitem__(cls, key: Any) -> Any: ...
 
@@ -139,21 +143,22 @@ def get(refs: ObjectRef[_T], *, timeout: float | None = None) -> _T: ...
 def get(refs: list[ObjectRef[_T]], *, timeout: float | None = None) -> list[_T]: ...
 @overload
 def get(refs: Any, *, timeout: float | None = None) -> Any:
-    """The value of a ref, or the list of values of a list of refs; waits until they are there.
+    """The value of a ref, or the list of the values of a list of refs. Waits until they are there.
 
-    Raises what a task raised, as `TaskError` and the user's own type at once; of a list, as soon as
-    one of its refs has failed. Raises `GetTimeoutError` after `timeout` seconds, whose text says
-    what each missing result waits for. Arrays come without a copy and are read-only.
+    If a task raised, `get` raises an error that is an instance of both `TaskError` and the type
+    that the task raised; of a list as soon as one of its refs has failed. After `timeout` seconds
+    it raises `GetTimeoutError`, whose text says what each missing result waits for. Arrays larger
+    than 4 KiB are read-only; those in the object store are not copied.
 
     >>> hoplo.get([hoplo.put(1), hoplo.put(2)])
     [1, 2]
     """
 
 def put(value: _T) -> ObjectRef[_T]:
-    """Makes an object of `value` and returns its ref.
+    """Stores `value` as an object that all processes can read, and returns its ref.
 
-    Raises TypeError for a ref, SerializationError for what cannot be pickled, ObjectStoreFullError
-    for what cannot fit.
+    Raises TypeError for a ref, SerializationError for a value that cannot be pickled, and
+    ObjectStoreFullError when neither memory nor disk has room for it.
 
     >>> table = hoplo.put({"a": 1})
     >>> hoplo.get(table)
@@ -172,22 +177,28 @@ def cancel(target: Any, force: bool, recursive: bool) -> None:
 
 @final
 class RemoteFunction:
-    """A function that runs in workers. Made by `hoplo.remote`.
+    """A function that runs in workers: `f.remote(...)` calls it. Made by `hoplo.remote`.
 
-    Holds the function, whose export (by content hash, at the first call) all copies made by
-    `.options()` share. `arity` is (least, most) positional arguments with which a call without
-    keywords fits for certain, most -1 for any number, (1, 0) for never certain: outside of it
-    `hoplo._signature.check` decides. Has the function's `__name__`, `__qualname__`, `__doc__`,
-    `__module__`, `__wrapped__` and `_function`. Picklable: by its export's key once exported.
+    `f.options(...)` changes options, `f.map(items)` calls it for many items, and `f.__wrapped__` is
+    the plain function. It can be sent to other processes.
     """
 
     def __new__(
         cls, function: Callable[..., Any], options: TaskOptions, arity: tuple[int, int]
-    ) -> RemoteFunction: ...
-    def remote(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the function in a worker: its ref, list of refs, generator, or None.
+    ) -> RemoteFunction:
+        """All copies made by `.options()` share the export, which the first call makes.
 
-        One for num_returns=1, a list for more, None for 0, ObjectRefGenerator for -1.
+        `arity` is (least, most) positional arguments with which a call without keywords certainly
+        fits. A most of -1 is any number; (1, 0) is never certain. Outside of it
+        `hoplo._signature.check` decides.
+        """
+
+    def remote(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function in a worker, and returns at once.
+
+        Returns an ObjectRef; with `num_returns` above 1 a list of them, with 0 None; for a
+        generator function an ObjectRefGenerator. An argument that is an ObjectRef is replaced by
+        its value before the function runs.
         """
 
     def options(self, **options: Any) -> RemoteFunction:
@@ -196,13 +207,12 @@ class RemoteFunction:
     def map(
         self, *iterables: Iterable[Any], chunk_size: int | None = None, refs: bool = False
     ) -> Iterator[Any]:
-        """The function's values for the items, in order, as they come; like the builtin `map`.
+        """Yields the function's values for the items, in order; like the builtin `map`.
 
-        One task runs many items: `chunk_size` of them, or by default as many as take about 5 ms by
-        measured time. Several iterables give several arguments. The first error is raised in its
-        place; what came before it is yielded. An iterable may be endless: only as much is taken as
-        keeps all workers busy. `refs=True` gives one ObjectRef an item instead of its value, and
-        takes all items at once if the result is.
+        One task runs `chunk_size` items; by default as many as take about 5 ms, by measured time.
+        Several iterables give several arguments. The first error is raised where its value would be
+        yielded. An iterable may be endless: only as many items are taken as keep all workers busy.
+        `refs=True` yields an ObjectRef for each item in place of its value.
 
         >>> list(square.map([1, 2, 3]))
         [1, 4, 9]
@@ -252,10 +262,11 @@ class ActorTemplate:
 
 @final
 class ActorHandle:
-    """A reference to an actor. Any attribute that is a method of it is an ActorMethod.
+    """Stands for an actor: `handle.method.remote(...)` calls a method of it.
 
-    Picklable anywhere. When the last handle goes, the actor ends, after the calls made before;
-    not when it is detached, nor for handles from `get_actor`.
+    A handle can be passed to tasks and actors, returned, stored and pickled; all copies stand for
+    the same actor. When no process holds a handle any more, the actor ends, after the calls that
+    were made before. A detached actor stays until `hoplo.kill`.
 
     >>> counter = Counter.remote()
     >>> hoplo.get([counter.add.remote(), counter.add.remote(10)])
@@ -282,7 +293,7 @@ class ActorMethod:
     """A method of an actor, to be called."""
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the method in the actor: a ref, list of refs, generator, or None."""
+        """Calls the method in the actor, and returns at once: what `RemoteFunction.remote` does."""
 
     def options(self, **options: Any) -> ActorMethod:
         """The same method with some options changed: those of `hoplo.method`."""
@@ -297,10 +308,10 @@ class ActorMethod:
     def __name__(self) -> str: ...
 
 def kill(actor: ActorHandle, no_restart: bool) -> None:
-    """Ends the actor's process now. Calls that wait or run fail with ActorDiedError."""
+    """Checked arguments of `hoplo.kill`."""
 
 def get_actor(name: str, namespace: str | None) -> ActorHandle:
-    """The actor of that name. Raises ValueError that lists near names when there is none."""
+    """Checked arguments of `hoplo.get_actor`; None: the job's own namespace."""
 
 # ------------------------------------------------------------------------------- the session
 
@@ -335,9 +346,9 @@ def current_actor() -> ActorHandle:
 def query(kind: str, arg: str | None = None) -> str:
     """JSON text from the daemon.
 
-    kind: nodes, cluster_resources, available_resources, tasks, actors, objects, workers, why,
-    timeline, summary. "nodes" has the fields of `hoplo.nodes`; "timeline" is a list of runs:
-    name, task, process, started_ns, ran_ns, failed; "summary" is of this job and holds
+    kind: nodes, cluster_resources, available_resources, tasks, actors, objects, workers, control,
+    why, timeline, summary, status. "nodes" has the fields of `hoplo.nodes`; "timeline" is a list of
+    runs: name, task, process, started_ns, ran_ns, failed; "summary" is of this job and holds
     tasks_finished, method_calls_finished, objects_stored, bytes_stored.
     """
 

@@ -34,7 +34,7 @@ class TaskOptions(NamedTuple):
     retry_exceptions: bool | tuple[type[BaseException], ...]
     """Whether, or for which types, an exception of the user's code is a reason to run again."""
     max_calls: int
-    """Tasks of this function that one worker runs before it ends; 0: any number. 1 with GPUs."""
+    """Tasks of this function that one worker runs before it ends; 0: any number."""
     name: str
     """What lists and logs call the task; empty: the function's name."""
     runtime_env: str | None
@@ -69,7 +69,7 @@ class ActorOptions(NamedTuple):
     concurrency_groups: Mapping[str, int]
     """Group name to calls of it that run at once."""
     max_pending_calls: int
-    """Calls of one caller that may wait; -1: any number."""
+    """Unfinished calls that one process may have at the actor; -1: any number."""
     name: str | None
     namespace: str | None
     """None: that of the caller's job."""

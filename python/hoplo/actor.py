@@ -29,12 +29,12 @@ class ActorExit(BaseException):
 
 
 def exit_actor() -> NoReturn:
-    """Ends the actor that this code runs in, for good: `max_restarts` does not apply.
+    """Ends the actor that this code runs in, for good: it is not restarted.
 
-    The call that it is called in, those that wait, and those that still come raise `ActorDiedError`
-    at their callers. Other calls that run in threads or coroutines have 5 s to end; then they raise
-    the same. The actor ends wherever in its process this is called: in a thread or an asyncio task
-    that nobody waits for, too. Raises RuntimeError outside of an actor.
+    For their callers, the call that does this, calls that wait and later calls raise
+    `ActorDiedError`. Other calls that run in threads or coroutines have 5 s to end; then they raise
+    the same. It may be called anywhere in the actor's process, also in a thread or an asyncio task
+    of your own. Raises RuntimeError outside of an actor.
 
     >>> @hoplo.remote
     ... class Guest:
@@ -52,10 +52,11 @@ def exit_actor() -> NoReturn:
 
 
 def method(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Sets options of one method of an actor class.
+    """Sets options of one method of an actor class, for all of its calls.
 
-    They are `num_returns`, `concurrency_group`, `max_task_retries`, `retry_exceptions`,
-    `enable_task_events`.
+    They are `num_returns`, `concurrency_group`, `max_task_retries`, `retry_exceptions`, `name`,
+    `enable_task_events` (no effect) and `_generator_backpressure_num_objects`. Raises TypeError or
+    ValueError for a wrong one.
 
     >>> @hoplo.remote
     ... class Splitter:
@@ -147,7 +148,10 @@ class ActorClass(Generic[_T]):
         self.__wrapped__ = actor_class
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
-        """Starts an actor, with the arguments of its constructor; returns its handle at once."""
+        """Starts an actor with these arguments of the constructor; returns its handle at once.
+
+        Raises TypeError when the arguments do not fit, ValueError when the `name` is taken.
+        """
         _signature.check_shape(
             _signature.shape_of(_constructor(self._class), bound=True), args, kwargs, self.__name__
         )
@@ -156,7 +160,7 @@ class ActorClass(Generic[_T]):
         return template.create(self._options, args, kwargs)
 
     def options(self, **options: Any) -> ActorClass[_T]:
-        """The same class with some options changed: those of `hoplo.remote`."""
+        """The same class with some of the options changed that `hoplo.remote` takes."""
         changed = _options.actor_options({**self._options.given, **options})
         return ActorClass(self._class, changed, self._export)
 

@@ -11,9 +11,9 @@
     |   |-- ActorUnavailableError    the actor cannot be reached now, and may come back
     |   `-- ActorUnschedulableError  no node can ever hold the actor
     |-- TaskUnschedulableError       no node can ever run the task
-    |-- PendingCallsLimitExceeded    the actor's `max_pending_calls` are waiting
-    |-- ObjectLostError              no copy is left, and nothing can make it again
-    |   `-- OwnerDiedError           ... because the process that owned it ended
+    |-- PendingCallsLimitExceeded    as many calls are unfinished as `max_pending_calls` allows
+    |-- ObjectLostError              no copy of the object is left
+    |   `-- OwnerDiedError           ... because its caller ended before it was made
     |-- ObjectStoreFullError         neither memory nor disk has room for the object
     |   `-- OutOfDiskError           ... because the disk refused to take spilled objects
     |-- RuntimeEnvSetupError         the environment that a task asked for cannot be made
@@ -80,10 +80,10 @@ class HoploError(Exception):
 class TaskError(HoploError):
     """The code of a task or an actor's method raised an exception.
 
-    Raised by `get` and `await` for each result of the call, and for the results of the calls that
-    took one of them as an argument. It is also an instance of the type that was raised. The text
-    holds the worker's traceback: fix what it shows. To run the task again by itself after such an
-    error, set `retry_exceptions`.
+    Raised by `get` and `await` for each result of the call, and for results of calls that took one
+    of them as an argument. It is also an instance of the type that was raised, unless its `cause`
+    is a RemoteErrorStandIn. The text holds the worker's traceback: fix what it shows. With the
+    option `retry_exceptions` hoplo runs the task again after such an error.
 
     >>> try:
     ...     hoplo.get(square.remote(None))
@@ -151,7 +151,8 @@ class GetTimeoutError(HoploError, TimeoutError):
 class TaskCancelledError(HoploError):
     """The task was cancelled by `cancel`, before or while it ran.
 
-    Raised by `get` on its results. Expected where you cancel; elsewhere, look for who did.
+    Raised by `get` on its results. It is expected where your code cancels; elsewhere find the code
+    that did.
     """
 
 
@@ -165,7 +166,7 @@ class WorkerCrashedError(HoploError):
 
 
 class OutOfMemoryError(WorkerCrashedError):
-    """The worker was stopped because it used more memory than its task or this machine may use.
+    """The worker was ended because it used more than its `memory=`, or the machine had none left.
 
     Raise the task's `memory=`, make the task smaller, or let fewer run at once by giving each more
     `num_cpus` or `memory`.
@@ -186,10 +187,10 @@ class ActorDiedError(ActorError):
 
 
 class ActorUnavailableError(ActorError):
-    """The call did not get through, because the actor is restarting or cannot be reached.
+    """The actor's process died during the call, or its restarts fail; the actor may come back.
 
-    It may or may not have run. Call again, or create the actor with `max_task_retries` so that
-    hoplo does; only for methods that may safely run twice.
+    The call may have run, or not. If it may safely run twice, call again, or create the actor with
+    `max_task_retries`, so that hoplo does.
     """
 
 
@@ -208,45 +209,49 @@ class TaskUnschedulableError(HoploError):
 
 
 class PendingCallsLimitExceeded(HoploError):
-    """This caller has as many calls waiting at the actor as its `max_pending_calls` allows.
+    """This process has as many unfinished calls at the actor as its `max_pending_calls` allows.
 
     Raised by `.remote()`; the call was not made. Wait for earlier results first.
     """
 
 
 class ObjectLostError(HoploError):
-    """No copy of the object is left, and the task that made it cannot be run again.
+    """No copy of the object is left, or the copy on disk cannot be read.
 
-    An object from `put` has no task that could make it again: it lives as long as one copy does.
+    It went because hoplo knew of no ref to it: it does not count refs that a program pickles by
+    itself. Keep a ref as long as you need the object, and pass refs in arguments and results.
     """
 
 
 class OwnerDiedError(ObjectLostError):
-    """The process that had called for the result ended before it was there.
+    """The process that had called for the result ended before the result was there.
 
-    Other processes with a ref run the task again in its stead, where they can; the call of an
-    actor's method they cannot. Call again, from a process that lives as long as it is needed.
+    If it was the result of a task, another process that holds a ref runs the task again. The call
+    of an actor's method is not run again. Call again, from a process that lives long enough.
     """
 
 
 class ObjectStoreFullError(HoploError):
-    """The object fits neither in the object store nor on the disk it spills to.
+    """Neither the memory of the object store nor the disk has room for the object.
 
-    The text says who holds what. Drop refs and arrays that you no longer need, or give `init` more
-    `object_store_memory`. It belongs to the call: what is stored already stays readable.
+    The text says which processes hold how much. Drop refs and arrays that you no longer need, or
+    give `init` more `object_store_memory`. Objects that are stored already stay readable.
     """
 
 
 class OutOfDiskError(ObjectStoreFullError):
-    """The store's memory is full, and the disk refuses to take objects, mostly for want of space.
+    """The store's memory is full, and the disk takes no more, mostly because it is full as well.
 
-    The text gives the system's reason. Nothing is lost: free some disk and try again, or move the
-    spill folder with `init(_temp_dir=...)`.
+    The text gives the system's reason. Nothing is lost: free disk space and try again, or choose a
+    folder on another disk with `init(_temp_dir=...)`.
     """
 
 
 class RuntimeEnvSetupError(HoploError):
-    """The `runtime_env` of the task or actor cannot be made, as when its `working_dir` is gone."""
+    """No worker can be started with the `runtime_env` of the task or actor.
+
+    The text says why, for example that its `working_dir` is gone.
+    """
 
 
 class NodeDiedError(HoploError):
@@ -272,6 +277,6 @@ class SerializationError(HoploError, TypeError):
 class DeserializationError(HoploError):
     """A value arrived and cannot be unpickled in this process.
 
-    Mostly a module that is importable where the value was made and is not here: see
-    `runtime_env={"py_modules": [...]}`. Its cause is the error that unpickling raised.
+    Mostly because a module can be imported where the value was made, and not here: see
+    `runtime_env={"py_modules": [...]}`. `__cause__` is the error that unpickling raised.
     """

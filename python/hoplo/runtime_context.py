@@ -14,7 +14,8 @@ __all__ = ["RuntimeContext"]
 class RuntimeContext:
     """Ids, names and resources of the job, node, worker, task and actor that this code runs in.
 
-    Every question is answered for the moment it is asked. Ids are hexadecimal text.
+    Each method looks when it is called, so one context may be kept. Ids are hexadecimal text.
+    Outside of a session all raise RuntimeError.
 
     >>> @hoplo.remote(name="who")
     ... def asks():
@@ -57,11 +58,11 @@ class RuntimeContext:
         return _text("actor_name")
 
     def get_attempt_number(self) -> int:
-        """How often the task has been run again: 0 the first time."""
+        """How often the task has run before: 0 the first time."""
         return int(_asked()["attempt"])
 
     def get_assigned_resources(self) -> dict[str, float]:
-        """What the task or actor holds; empty in a driver."""
+        """What the task or actor holds, by name, `memory` in bytes; empty in a driver."""
         asked = _asked()
         if asked["actor_id"] or asked["worker_mode"] == "driver":
             return dict(asked["assigned_resources"])
@@ -105,7 +106,7 @@ class RuntimeContext:
 
     @property
     def gcs_address(self) -> str:
-        """Where others can join this session."""
+        """The path of the daemon's socket."""
         return str(_asked()["address"])
 
 

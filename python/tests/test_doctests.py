@@ -1,7 +1,8 @@
 """The examples in docstrings work, and everything public has one.
 
 Examples may use what `GIVEN` defines. One that calls `hoplo.init` or `hoplo.shutdown` begins
-without a session; the others share one. What is made in Rust has its docstrings in the stub.
+without a session; the others share one. What is made in Rust has its docstrings in the stub;
+`help` shows the same without the examples.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import ast
 import doctest
 import gc
 import importlib
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -140,3 +142,20 @@ def test_everything_public_has_an_example() -> None:
     public = {*hoplo.__all__, *util.__all__, "RuntimeEnv", "Pool", "NodeAffinitySchedulingStrategy"}
     modules = {"exceptions", "runtime_env", "util", "__version__"}
     assert public - modules - shown == set()
+
+
+MADE_IN_RUST = {"get", "put", "ObjectRef", "ObjectRefGenerator", "ActorHandle"}
+MADE_IN_RUST |= {"RemoteFunction", "ActorMethod"}
+
+
+def test_help_says_of_what_is_made_in_rust_what_the_stub_says() -> None:
+    differ = {}
+    for name, text, _ in stub_docstrings():
+        owner, _, member = name.partition(".")
+        if owner not in MADE_IN_RUST or member.startswith("_"):
+            continue
+        thing = getattr(hoplo._core, owner)
+        shown = inspect.getdoc(getattr(thing, member) if member else thing)
+        if shown != text.partition("\n>>> ")[0].strip():
+            differ[name] = shown
+    assert differ == {}

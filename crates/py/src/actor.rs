@@ -152,7 +152,11 @@ impl ActorTemplate {
     }
 }
 
-/// A reference to an actor. Any attribute that is a method of it is an ActorMethod.
+/// Stands for an actor: `handle.method.remote(...)` calls a method of it.
+///
+/// A handle can be passed to tasks and actors, returned, stored and pickled; all copies stand for
+/// the same actor. When no process holds a handle any more, the actor ends, after the calls that
+/// were made before. A detached actor stays until `hoplo.kill`.
 #[pyclass(frozen, module = "hoplo._core")]
 pub(crate) struct ActorHandle {
     held: Arc<Held>,
@@ -308,7 +312,7 @@ pub(crate) struct ActorMethod {
 
 #[pymethods]
 impl ActorMethod {
-    /// Calls the method in the actor: a ref, list of refs, generator, or None.
+    /// Calls the method in the actor, and returns at once: what `RemoteFunction.remote` does.
     #[pyo3(signature = (*args, **kwargs))]
     fn remote<'py>(
         &self,

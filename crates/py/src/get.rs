@@ -21,8 +21,12 @@ use crate::session::{self, Session};
 use crate::stream::{self, ObjectRefGenerator};
 use crate::values::{self, Encoded, Large};
 
-/// The value of a ref, or the list of values of a list of refs; waits until they are there, or one of
-/// them has failed.
+/// The value of a ref, or the list of the values of a list of refs. Waits until they are there.
+///
+/// If a task raised, `get` raises an error that is an instance of both `TaskError` and the type
+/// that the task raised; of a list as soon as one of its refs has failed. After `timeout` seconds
+/// it raises `GetTimeoutError`, whose text says what each missing result waits for. Arrays larger
+/// than 4 KiB are read-only; those in the object store are not copied.
 #[pyfunction]
 #[pyo3(signature = (refs, *, timeout=None))]
 pub(crate) fn get<'py>(
@@ -47,7 +51,10 @@ pub(crate) fn get<'py>(
     Ok(PyList::new(py, all(py, &session, &ids, timeout, deadline)?)?.into_any())
 }
 
-/// Makes an object of `value` and returns its ref.
+/// Stores `value` as an object that all processes can read, and returns its ref.
+///
+/// Raises TypeError for a ref, SerializationError for a value that cannot be pickled, and
+/// ObjectStoreFullError when neither memory nor disk has room for it.
 #[pyfunction]
 pub(crate) fn put<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, ObjectRef>> {
     let py = value.py();

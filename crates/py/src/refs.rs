@@ -15,9 +15,12 @@ use crate::python::{self, Import};
 use crate::session::{self, Session};
 use crate::values;
 
-/// A future: the name of an object that exists, or will once its task has run.
+/// The name of an object that exists, or that will exist once its task has run.
 ///
-/// Equal and hashed by id. `await ref` gives the value, or raises, in any event loop.
+/// `hoplo.get(ref)` and `await ref` give the value, or raise what the task raised. Refs of the same
+/// object are equal. A ref may be passed to tasks and actors, returned from them, and stored inside
+/// other objects; the object lives as long as any process holds a ref of it, or a living object
+/// contains one. `ObjectRef[int]` is for annotations.
 #[pyclass(frozen, generic, mapping, module = "hoplo._core", freelist = 1024)]
 pub(crate) struct ObjectRef {
     id: ObjectId,
@@ -86,22 +89,22 @@ impl Drop for ObjectRef {
 
 #[pymethods]
 impl ObjectRef {
-    /// The id, as hexadecimal text.
+    /// The id, as hexadecimal text of 40 characters.
     fn hex(&self) -> String {
         self.id.hex()
     }
 
-    /// The id.
+    /// The id, as 20 bytes.
     fn binary<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &self.id.to_bytes())
     }
 
-    /// The id of the task that makes the object.
+    /// The id of the task that makes the object; of a `put`, the task that called it.
     fn task_id(&self) -> String {
         errors::hex(self.id.task)
     }
 
-    /// A `concurrent.futures.Future` of the value.
+    /// A `concurrent.futures.Future` of the value. Cancelling it does not cancel the task.
     fn future<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         awaiting::future(slf)
     }

@@ -38,7 +38,10 @@ pub(crate) fn certainly_fits(
         && (arity.1 < 0 || count <= arity.1)
 }
 
-/// A function that runs in workers. Made by `hoplo.remote`.
+/// A function that runs in workers: `f.remote(...)` calls it. Made by `hoplo.remote`.
+///
+/// `f.options(...)` changes options, `f.map(items)` calls it for many items, and `f.__wrapped__` is
+/// the plain function. It can be sent to other processes.
 #[pyclass(frozen, dict, module = "hoplo._core")]
 pub(crate) struct RemoteFunction {
     /// `None` in a process that only knows its key.
@@ -172,7 +175,11 @@ impl RemoteFunction {
         Self::make(Some(function.clone().unbind()), exported, options, arity, function)
     }
 
-    /// Calls the function in a worker: its ref, list of refs, generator, or None.
+    /// Calls the function in a worker, and returns at once.
+    ///
+    /// Returns an ObjectRef; with `num_returns` above 1 a list of them, with 0 None; for a
+    /// generator function an ObjectRefGenerator. An argument that is an ObjectRef is replaced by
+    /// its value before the function runs.
     #[pyo3(signature = (*args, **kwargs))]
     fn remote<'py>(
         &self,
@@ -193,7 +200,12 @@ impl RemoteFunction {
         results(py, session, task, self.parsed.results, false)
     }
 
-    /// The values of the function for each of `iterables`' items, in order.
+    /// Yields the function's values for the items, in order; like the builtin `map`.
+    ///
+    /// One task runs `chunk_size` items; by default as many as take about 5 ms, by measured time.
+    /// Several iterables give several arguments. The first error is raised where its value would be
+    /// yielded. An iterable may be endless: only as many items are taken as keep all workers busy.
+    /// `refs=True` yields an ObjectRef for each item in place of its value.
     #[pyo3(signature = (*iterables, chunk_size=None, refs=false))]
     fn map<'py>(
         slf: &Bound<'py, Self>,

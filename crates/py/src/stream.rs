@@ -18,7 +18,12 @@ use crate::refs::ObjectRef;
 use crate::session::Session;
 use crate::values;
 
-/// The refs of a streaming task or method, one for each value, in the order they are made.
+/// The refs of the values that a generator task or method yields, in their order.
+///
+/// `next()` and `for`, or `async for`, wait until the next value is there and give its ref. If the
+/// generator raised, the last ref holds the error: `get` raises it. `hoplo.wait` takes a generator
+/// in place of a ref: it is ready when the next ref is there or the generator has ended. Dropping
+/// it cancels the task. It cannot be sent to another process; its refs can.
 #[pyclass(frozen, generic, module = "hoplo._core")]
 pub(crate) struct ObjectRefGenerator {
     task: TaskId,
@@ -101,7 +106,7 @@ impl ObjectRefGenerator {
         awaiting::await_next(slf)
     }
 
-    /// A ref that is ready when the generator has ended; raises what ended it.
+    /// A ref that is ready when the generator has ended; `get` of it raises what ended it.
     fn completed<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, ObjectRef>> {
         self.session.check()?;
         let mut none = Vec::new();
@@ -110,18 +115,19 @@ impl ObjectRefGenerator {
         ObjectRef::owning(py, Arc::clone(&self.session), object)
     }
 
-    /// Whether `next()` would return, or stop, at once.
+    /// Whether `next()` would give a ref, or stop, without waiting.
     fn next_ready(&self) -> PyResult<bool> {
         self.session.check()?;
         Ok(self.session.client.stream_look(self.task) != StreamLook::Pending)
     }
 
-    /// Whether every ref has been taken and the generator has ended.
+    /// Whether the generator has ended and all of its refs were taken.
     fn is_finished(&self) -> PyResult<bool> {
         self.session.check()?;
         Ok(self.session.client.stream_look(self.task) == StreamLook::End)
     }
 
+    /// The id of the task that yields the values.
     fn task_id(&self) -> String {
         errors::hex(self.task)
     }

@@ -31,7 +31,8 @@ class ActorPool:
     def map(self, fn: Callable[[Any, Any], Any], values: Iterable[Any]) -> Iterator[Any]:
         """The results of `fn(actor, value)`, which returns a ref, in the order of `values`.
 
-        Results that were not taken yet are dropped. Nothing waits until the first is asked for.
+        Results of earlier calls that were not taken are dropped. It returns at once; the iterator
+        waits for the results.
         """
         self._drop_untaken()
         for value in values:
@@ -61,8 +62,8 @@ class ActorPool:
     def get_next(self, timeout: float | None = None, ignore_if_timedout: bool = False) -> Any:
         """The next result in the order of submission. Raises StopIteration when there is none.
 
-        After `timeout` seconds raises TimeoutError; with `ignore_if_timedout` its result is
-        skipped for good.
+        After `timeout` seconds it raises GetTimeoutError; with `ignore_if_timedout` this result is
+        skipped then, and the next call asks for the one after it.
         """
         self._refuse_when_empty()
         while self._next_returned not in self._refs:

@@ -22,11 +22,12 @@ def as_completed(
     timeout: float | None = None,
     progress: bool | str = False,
 ) -> Iterator[Any]:
-    """The values of `refs`, each as soon as it is there; of `chunk_size` refs fetched together.
+    """Yields the value of each of `refs` as soon as it is there.
 
-    Raises what a task raised when its turn comes, and GetTimeoutError when not everything was there
-    within `timeout` seconds. `progress` shows a bar, labelled if it is a text. `yield_obj_refs`
-    gives the refs in place of the values.
+    Raises what a task raised when that task's value is next, and GetTimeoutError when not all
+    values were there within `timeout` seconds. At most `chunk_size` values are fetched together.
+    `progress` True, or a label, shows a bar. `yield_obj_refs=True` yields the refs in place of the
+    values.
 
     >>> sorted(as_completed([square.remote(i) for i in range(3)]))
     [0, 1, 4]
@@ -52,10 +53,11 @@ def map_unordered(
     timeout: float | None = None,
     progress: bool | str = False,
 ) -> Iterator[Any]:
-    """The values of `fn.remote(item)` for all items, each as soon as it is there.
+    """Yields the value of `fn.remote(item)` for each item, as soon as it is there.
 
-    `fn` is a remote function or an actor's method. At most `backpressure_size` calls are under way,
-    None for any number: `items` may be endless, and are taken as results are.
+    `fn` is a remote function or an actor's method. At most `backpressure_size` calls are under way
+    at a time, so `items` may be endless; with None all calls are made at once. The other arguments
+    are those of `as_completed`.
 
     >>> sorted(map_unordered(square, range(3)))
     [0, 1, 4]

@@ -29,7 +29,7 @@ class Progress:
         shown: bool = True,
         rated: bool = True,
     ) -> None:
-        """`rated` shows steps a second and the time left; not for what is no count of steps."""
+        """`rated` shows steps a second and the time left as well."""
         self.label = label
         self.total = total
         self.done = 0

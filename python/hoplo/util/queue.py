@@ -36,9 +36,10 @@ class Full(_standard.Full):
 
 
 class Queue:
-    """A queue that lives in an actor; its handle can be passed to tasks and actors.
+    """A queue whose items live in an actor. It can be passed to tasks and actors.
 
-    `maxsize` 0 is without a limit. `actor_options` are those of the actor, such as a `name`.
+    It holds at most `maxsize` items; 0: any number. `actor_options` are options of its actor, such
+    as `name`.
 
     >>> queue = Queue(maxsize=2)
     >>> queue.put("a")

@@ -10,7 +10,9 @@ __all__ = ["NodeAffinitySchedulingStrategy"]
 
 @dataclass(frozen=True, slots=True)
 class NodeAffinitySchedulingStrategy:
-    """Runs on the node of that id; on another if it is gone and the affinity is soft.
+    """Runs the task or actor on the node of that id. No effect on one machine.
+
+    With `soft=True` it may run on another node if that one is gone.
 
     >>> here = hoplo.get_runtime_context().get_node_id()
     >>> strategy = NodeAffinitySchedulingStrategy(here, soft=True)

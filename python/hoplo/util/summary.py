@@ -26,7 +26,7 @@ class JobSummary:
 
 
 def job_summary() -> JobSummary:
-    """What this job did so far. Raises RuntimeError without a session.
+    """What this job did so far. Raises RuntimeError when there is no session.
 
     >>> hoplo.get([square.remote(i) for i in range(3)])
     [0, 1, 4]
