@@ -30,25 +30,25 @@ use ask::{Target, ask, statuses};
 
 #[derive(Subcommand)]
 pub(crate) enum ControlCommand {
-    /// Make a new cluster: its file, and its certificates beside it
+    /// Make a new cluster: its file, its certificate authority and the certificates of its nodes
     Init(InitArgs),
-    /// Make a certificate, or renew one; where the cluster was made
+    /// Make or renew a certificate, on the machine where the cluster was made
     Certificate(CertificateArgs),
     /// Run one control node
     Serve(ServeArgs),
-    /// Shards, chains, epochs, lag, memory and disk of each control node
+    /// Show shards, chains, epochs, lag, memory and disk of each control node
     Status(Target),
-    /// Who is in each chain
+    /// Show which control nodes are in each chain
     Members(Target),
-    /// Snapshot every shard now, so that the logs become short
+    /// Write a snapshot of every shard now, so that the logs become short
     Compact(Target),
-    /// The same as status for Prometheus
+    /// Print the numbers of status for Prometheus
     Metrics(Target),
-    /// Move one replica of a shard from one control node to another
+    /// Move a replica of a shard from one control node to another
     Move(wish::MoveArgs),
-    /// Empty a control node: its replicas move to others, and it gets no new ones
+    /// Move all replicas of a control node to others, and give it no new ones
     Drain(wish::DrainArgs),
-    /// What is left of shards whose disks are gone, and, with --accept-loss, go on with that
+    /// Say what is left of shards whose disks are gone; with --accept-loss go on with it
     Restore(restore::RestoreArgs),
     /// Measures latency or throughput of a running cluster
     #[command(hide = true)]
@@ -63,11 +63,12 @@ pub(crate) enum ControlCommand {
 
 #[derive(Args)]
 pub(crate) struct InitArgs {
-    /// Where the cluster's file, its authority and the first certificates are written
+    /// The folder to write the cluster's file, authority and certificates to
     dir: PathBuf,
-    /// Address of a control node (host:port, or the path of a unix socket); once for each
+    /// Address of a control node: host:port, or the path of a unix socket; give it once for each node
     #[arg(long = "node", required = true)]
     nodes: Vec<String>,
+    /// Shards that the rows are divided into; this cannot be changed later
     #[arg(long, default_value_t = 1)]
     shards: u16,
     /// Replicas of each shard
@@ -77,19 +78,19 @@ pub(crate) struct InitArgs {
 
 #[derive(Args)]
 pub(crate) struct CertificateArgs {
-    /// What `hoplo control init` wrote, where the authority lies beside it
+    /// The cluster.json that `hoplo control init` wrote, with the folder ca/ beside it
     #[arg(long)]
     cluster_file: PathBuf,
-    /// What it is good for: node serves, client asks, operator also says how the cluster shall be
+    /// What its holder may do: a node serves, a client reads and writes rows, an operator also moves replicas
     #[arg(long, value_enum)]
     role: CertificateRole,
-    /// Of its holder; the same again renews it
+    /// The holder's name; if it has a certificate, that is renewed
     #[arg(long)]
     name: String,
-    /// The folder for its holder, to be copied to its machine; nodes/NAME, clients/NAME or operators/NAME if not given
+    /// The folder to write, which the holder gets [default: nodes/NAME, clients/NAME or operators/NAME]
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Valid for so long
+    /// How many days it is valid
     #[arg(long, default_value_t = CERTIFICATE_DAYS)]
     days: u32,
 }
@@ -103,43 +104,43 @@ enum CertificateRole {
 
 #[derive(Args)]
 pub(crate) struct ServeArgs {
-    /// Where this node keeps its log; of one process at a time
+    /// The folder for this node's log; one process uses it at a time
     #[arg(long)]
     dir: PathBuf,
-    /// host:port, or the path of a unix socket
+    /// The address to listen at: host:port, or the path of a unix socket
     #[arg(long)]
     listen: String,
-    /// How others reach this node, if not as it listens
+    /// The address at which other nodes reach this one [default: that of --listen]
     #[arg(long)]
     advertise: Option<String>,
-    /// What `hoplo control init` wrote
+    /// The cluster.json that `hoplo control init` or `certificate` wrote for this node
     #[arg(long)]
     cluster_file: PathBuf,
-    /// Where coordinators keep the configuration: file:PATH or etcd:http://HOST:PORT/KEY
+    /// Where the nodes that `init` named keep the configuration: file:PATH or etcd:http://HOST:PORT/KEY
     #[arg(long)]
     config: Option<String>,
-    /// Coordinate only: hold no replica
+    /// Hold no replica, and only take part in deciding who holds them
     #[arg(long)]
     no_replicas: bool,
-    /// When an update is safe enough to be acknowledged
+    /// When an update is acknowledged
     #[arg(long, value_enum, default_value_t = Sync::Always)]
     fsync: Sync,
-    /// For the rows of each shard, in MB
+    /// Memory for the rows of each shard, in MiB [default: 256]
     #[arg(long)]
     memory_mb: Option<u64>,
-    /// Finished rows go from disk after so many hours; 0: never
+    /// Remove finished rows from disk when they are older than that; 0: never
     #[arg(long, default_value_t = 7.0 * 24.0)]
     retention_hours: f64,
-    /// Finished rows on disk, for each shard, in MB; the oldest go first; 0: any number
+    /// Remove the oldest finished rows from disk when those of a shard take more MiB than that; 0: never
     #[arg(long, default_value_t = 4096)]
     retention_mb: u64,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Sync {
-    /// When it is on every member's disk
+    /// When it is on the disk of every member of its chain
     Always,
-    /// When every member's kernel has it
+    /// When the operating system of every member of its chain has it
     Never,
 }
 

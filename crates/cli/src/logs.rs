@@ -18,12 +18,12 @@ const DAEMON_LOG: &str = "daemon.log";
 
 #[derive(Args)]
 pub(crate) struct LogsArgs {
-    /// An actor's id, a worker's pid, or the name of a log file [default: all, and the daemon's own]
+    /// Show one only: an actor's id, a worker's pid, or the name of a log file [default: all, and the daemon's own]
     of: Option<String>,
-    /// Go on as they print
+    /// Do not end: also show what workers print from now on
     #[arg(long, short)]
     follow: bool,
-    /// This session instead of the head or the newest one
+    /// Ask the node with this session folder [default: the head, else the node that started last]
     #[arg(long, value_name = "DIR")]
     session: Option<PathBuf>,
 }

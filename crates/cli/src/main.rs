@@ -22,7 +22,11 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(name = "hoplo", version, about = "Runs Python functions and classes on all your cores")]
+#[command(
+    name = "hoplo",
+    version,
+    about = "Starts a hoplo node that stays, and shows what a node does"
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -30,19 +34,19 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Start a node that stays, for hoplo.init(address="auto")
+    /// Start a node that stays when programs end; they join it with hoplo.init(address="auto")
     Start(start::StartArgs),
-    /// Stop it
+    /// Stop the node that `hoplo start --head` started
     Stop(start::StopArgs),
-    /// What runs, and what it uses
+    /// Show a node's resources, jobs and objects, and what waits for resources
     Status(show::Target),
-    /// What a ref, task or actor waits for
+    /// Say what a ref, task or actor waits for
     Why(show::WhyArgs),
-    /// What workers printed
+    /// Show what workers printed
     Logs(logs::LogsArgs),
     /// List tasks, actors, objects or workers
     List(show::ListArgs),
-    /// The control store of a cluster: its nodes, and what they say
+    /// Run the control nodes of a cluster, and look at its control store
     #[command(subcommand)]
     Control(control::ControlCommand),
     /// Print the version

@@ -12,17 +12,17 @@ use crate::tool::{Tool, find_session};
 
 #[derive(Args)]
 pub(crate) struct Target {
-    /// This session instead of the head or the newest one
+    /// Ask the node with this session folder [default: the head, else the node that started last]
     #[arg(long, value_name = "DIR")]
     pub(crate) session: Option<PathBuf>,
-    /// For programs
+    /// Print JSON, for programs
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct WhyArgs {
-    /// A ref's hex(), or a short form like task:3-1f, obj:3-1f.0, actor:3-2
+    /// An id: ref.hex(), or a short one as errors and lists show it, like task:3-1f, obj:3-1f.0, actor:3-2
     id: String,
     #[command(flatten)]
     target: Target,
@@ -30,6 +30,7 @@ pub(crate) struct WhyArgs {
 
 #[derive(Args)]
 pub(crate) struct ListArgs {
+    /// What to list: tasks that are not finished, actors, objects, or worker processes
     what: What,
     #[command(flatten)]
     target: Target,

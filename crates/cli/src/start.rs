@@ -16,13 +16,13 @@ use crate::tool::{Tool, find_session};
 
 #[derive(Args, Clone, Default)]
 pub(crate) struct NodeArgs {
-    /// CPUs to hand out [default: those of this machine]
+    /// CPUs that tasks and actors share [default: those of this machine]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     num_cpus: Option<f64>,
-    /// GPUs to hand out [default: those of this machine]
+    /// GPUs that tasks and actors share [default: those of this machine]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     num_gpus: Option<f64>,
-    /// Memory to hand out to tasks and actors, like 500M or 8G [default: what objects leave]
+    /// Memory for tasks and actors that ask for memory=, like 500M or 8G [default: what --object-store-memory leaves]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     memory: Option<u64>,
     /// Other resources, like '{"tpu": 2}'
@@ -34,20 +34,20 @@ pub(crate) struct NodeArgs {
     /// The Python that runs workers [default: the one beside this command]
     #[arg(long, value_name = "PATH")]
     python: Option<PathBuf>,
-    /// Directory for the socket, logs and spilled objects
+    /// Folder for the socket, logs and spilled objects [default: a new one]
     #[arg(long, value_name = "PATH")]
     session_dir: Option<PathBuf>,
-    /// Where a head's tables on disk are damaged: go on with what is left, and keep the rest beside it
+    /// If a head's tables on disk are damaged, go on with what can be read, and move the rest aside
     #[arg(long)]
     accept_loss: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct StartArgs {
-    /// Make this machine the head node (so far the only kind)
+    /// Start a head node (required: there is no other kind yet)
     #[arg(long, required = true)]
     head: bool,
-    /// Stay in the foreground
+    /// Stay in the foreground until the node ends
     #[arg(long)]
     block: bool,
     #[command(flatten)]
@@ -56,10 +56,10 @@ pub(crate) struct StartArgs {
 
 #[derive(Args)]
 pub(crate) struct StopArgs {
-    /// Also nodes that programs started for themselves
+    /// Stop all your nodes, also those that programs started for themselves
     #[arg(long)]
     all: bool,
-    /// This session instead of the head
+    /// Stop the node with this session folder [default: the head]
     #[arg(long, value_name = "DIR")]
     session: Option<PathBuf>,
 }
@@ -126,7 +126,7 @@ pub(crate) fn stop(args: &StopArgs) -> Result<()> {
         if !args.all && !live().is_empty() {
             bail!("no head runs here; --all stops the nodes that programs started for themselves");
         }
-        bail!("nothing runs here");
+        bail!("no node of yours runs here");
     }
     for session in sessions {
         Tool::connect(&session)?.stop()?;

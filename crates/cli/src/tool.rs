@@ -109,6 +109,6 @@ pub(crate) fn find_session(asked: Option<&Path>) -> Result<SessionFolder> {
         head.or_else(|| base.live().into_iter().find(SessionFolder::listens))
     });
     found.context(
-        "nothing runs here: start a node with `hoplo start --head`, or a program that uses hoplo",
+        "no node of yours runs here: start one with `hoplo start --head`, or start a program that uses hoplo",
     )
 }

@@ -48,7 +48,7 @@ fn where_nothing_runs_one_line_says_what_to_do() {
         assert_eq!(error.lines().count(), 1);
         assert!(error.contains("hoplo start --head"), "{error}");
     }
-    assert_eq!(place.refused(&["stop"]), "hoplo: nothing runs here\n");
+    assert_eq!(place.refused(&["stop"]), "hoplo: no node of yours runs here\n");
     assert!(place.told(&["version"]).contains(env!("CARGO_PKG_VERSION")));
 }
 
@@ -124,6 +124,6 @@ fn a_head_that_was_killed_is_gone_on_with_and_stop_ends_it_for_good() {
     assert!(!place.told(&start).contains("goes on"));
     kill("-KILL", &status()["pid"]);
     assert!(place.told(&["stop"]).contains("ended the cluster of a head that died"));
-    assert_eq!(place.refused(&["stop"]), "hoplo: nothing runs here\n");
+    assert_eq!(place.refused(&["stop"]), "hoplo: no node of yours runs here\n");
     assert!(!place.told(&start).contains("goes on"));
 }

@@ -74,7 +74,7 @@ pub enum OpenError {
     Log(#[from] LogError),
     #[error("the control store's archive cannot be read: {0}")]
     Cold(#[from] ColdError),
-    #[error("the control store in {0} has no beginning")]
+    #[error("the control store in {0} is incomplete: its log begins with no snapshot")]
     NoBase(PathBuf),
     #[error(transparent)]
     Io(#[from] std::io::Error),

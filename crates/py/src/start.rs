@@ -64,8 +64,9 @@ pub(crate) fn init<'py>(py: Python<'py>, config: InitConfig<'py>) -> PyResult<Bo
         }
         Some(address) => (join(py, address, &mut signals)?, None),
     };
-    let hooks = DriverHooks::start()
-        .map_err(|error| python::connection_failed(py, &format!("no thread: {error}")))?;
+    let hooks = DriverHooks::start().map_err(|error| {
+        python::connection_failed(py, &format!("cannot start a thread: {error}"))
+    })?;
     let connected = py.detach(|| {
         let mut wanted = || signals.none();
         let mut wait = match &daemon {

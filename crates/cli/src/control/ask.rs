@@ -15,16 +15,16 @@ use crate::tool::{Tool, find_session};
 
 #[derive(Args)]
 pub(crate) struct Target {
-    /// What `hoplo control init` wrote; without it, the node that runs on this machine
+    /// The cluster.json that `hoplo control init` or `certificate` wrote [default: ask the hoplo node of this machine]
     #[arg(long)]
     pub(super) cluster_file: Option<PathBuf>,
-    /// Only this node of the cluster
+    /// Ask only this control node, by its address
     #[arg(long, requires = "cluster_file")]
     node: Option<String>,
-    /// This session instead of the head or the newest one
+    /// Ask the node with this session folder [default: the head, else the node that started last]
     #[arg(long, value_name = "DIR", conflicts_with = "cluster_file")]
     session: Option<PathBuf>,
-    /// For programs
+    /// Print JSON, for programs
     #[arg(long)]
     pub(super) json: bool,
 }

@@ -13,16 +13,16 @@ use super::wish::Nodes;
 
 #[derive(Args)]
 pub(crate) struct RestoreArgs {
-    /// What `hoplo control init` wrote
+    /// The cluster.json that `hoplo control init` or `certificate` wrote
     #[arg(long)]
     cluster_file: PathBuf,
-    /// Only this shard
+    /// The number of one shard [default: all]
     #[arg(long)]
     shard: Option<u16>,
-    /// Go on with what is left, though it may be less than was acknowledged; without it, nothing is changed
+    /// Go on with what is left, and lose what was acknowledged after that; without this nothing is changed
     #[arg(long)]
     accept_loss: bool,
-    /// For programs
+    /// Print JSON, for programs
     #[arg(long)]
     json: bool,
 }

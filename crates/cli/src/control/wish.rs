@@ -22,23 +22,24 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 #[derive(Args)]
 struct Operator {
-    /// What `hoplo control init` wrote
+    /// The cluster.json that `hoplo control init` or `certificate` wrote
     #[arg(long)]
     cluster_file: PathBuf,
-    /// Take the wish back
+    /// Take back what the same command asked for before
     #[arg(long)]
     undo: bool,
-    /// For programs
+    /// Print JSON, for programs
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Args)]
 pub(crate) struct MoveArgs {
+    /// The number of the shard
     shard: u16,
-    /// The node that has it: its address, or its number as in `hoplo control members`
+    /// The node that has the replica: its address, or its number as `hoplo control members` shows it
     from: String,
-    /// The node that shall have it
+    /// The node that shall have the replica
     to: String,
     #[command(flatten)]
     operator: Operator,
@@ -46,7 +47,7 @@ pub(crate) struct MoveArgs {
 
 #[derive(Args)]
 pub(crate) struct DrainArgs {
-    /// Its address, or its number as in `hoplo control members`
+    /// The node's address, or its number as `hoplo control members` shows it
     node: String,
     #[command(flatten)]
     operator: Operator,

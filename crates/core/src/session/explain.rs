@@ -218,7 +218,7 @@ impl SessionMachine {
                     Stage::Waiting => "waiting",
                     Stage::Queued => "queued",
                     Stage::Placed { .. } => "running",
-                    Stage::Limbo => "limbo",
+                    Stage::Limbo => "worker lost",
                 },
                 attempt: task.attempt,
                 reason: self.reason(seq),

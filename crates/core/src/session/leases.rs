@@ -258,7 +258,7 @@ impl SessionMachine {
         {
             let waiting = state.queue.front().and_then(|seq| self.tasks.get(seq));
             let name = waiting.map_or("a task", |task| &*task.call.options.name);
-            let line = format!("{name} can never run here as it is: {reason}; it stays pending");
+            let line = format!("{name} can never run on this node: {reason}; it stays pending");
             effects.push(Effect::Warn { line });
         }
         state.stuck = reason.map(|reason| (reason, infeasible));

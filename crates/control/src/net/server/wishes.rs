@@ -32,13 +32,13 @@ enum Unwise {
         "no node is free: {stay} would stay, and each shard has {replication} replicas; start another node first"
     )]
     NoneFree { stay: usize, replication: u8 },
-    #[error("nobody asked for that")]
+    #[error("there is nothing to take back: nobody asked for that")]
     NotWished,
     #[error(
-        "shard {0} waits for nothing that is gone: a member that has everything lives, may live, or is back"
+        "shard {0} need not be restored: a member that has everything runs, may still run, or is back"
     )]
     NothingLost(u16),
-    #[error("shard {shard} went on: it is in epoch {epoch} now")]
+    #[error("shard {shard} has gone on meanwhile, and is in epoch {epoch} now: look at it again")]
     WentOn { shard: u16, epoch: u64 },
     #[error("no process that could hold shard {0} is connected: start one first")]
     NobodyLeft(u16),
