@@ -61,8 +61,9 @@ __all__ = [
 class HoploError(Exception):
     """What every error of hoplo is an instance of.
 
-    The ids that an error is about are attributes where they are known: `task_id`, `actor_id`,
-    `object_id`, `node_id` (hexadecimal text, else None).
+    An error that `get` or `await` raises for a ref that failed has its ids as attributes, as
+    hexadecimal text: `object_id` is `ref.hex()`, `task_id` is `ref.task_id()`. Otherwise they are
+    None. `actor_id` and `node_id` are always None in this version.
 
     >>> try:
     ...     hoplo.get(square.remote(None))

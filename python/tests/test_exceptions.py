@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import os
 import pickle
 import re
 import shutil
@@ -36,6 +38,11 @@ def _with_fields(code, detail):
 @hoplo.remote
 def fail(error):
     raise error
+
+
+@hoplo.remote(max_retries=0)
+def crash():
+    os._exit(1)
 
 
 @hoplo.remote
@@ -201,3 +208,24 @@ def test_an_environment_that_cannot_be_made_fails_the_task(tmp_path):
         hoplo.get(actor_class.remote().work.remote(), timeout=20)
     folder.mkdir()
     assert hoplo.get(work.remote(), timeout=20) == 1  # made later, it is found
+
+
+class Frozen(Exception):
+    def __setattr__(self, name, value):
+        raise TypeError("no attributes, please")
+
+
+def test_an_error_of_get_names_no_ref():
+    """The guide and the docstring promised ids that only some errors had."""
+    for ref in (fail.remote(ValueError("no")), fail.remote(Frozen()), crash.remote()):
+        with pytest.raises(HoploError) as caught:
+            hoplo.get(ref)
+        assert (caught.value.object_id, caught.value.task_id) == (ref.hex(), ref.task_id())
+
+    async def awaits(ref):
+        await ref
+
+    ref = fail.remote(ValueError("no"))
+    with pytest.raises(ValueError, match="no") as caught:
+        asyncio.run(awaits(ref))
+    assert caught.value.object_id == ref.hex()

@@ -1,9 +1,10 @@
 //! The one map from what went wrong below to the exceptions of `hoplo.exceptions`.
 
-use hoplo_base::TaskId;
+use hoplo_base::{ObjectId, TaskId};
 use hoplo_client::{StoreError, SubmitError};
 use hoplo_wire::{Failure, FailureKind};
 use pyo3::exceptions::PyRuntimeError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -34,6 +35,20 @@ pub(crate) fn raised(py: Python<'_>, failure: &Failure, task: Option<TaskId>) ->
         }
     };
     made.map_or_else(|error| error, PyErr::from_value)
+}
+
+/// The same for an object: the exception names it, and its task.
+pub(crate) fn of_object(py: Python<'_>, failure: &Failure, object: ObjectId) -> PyErr {
+    let error = raised(py, failure, Some(object.task));
+    let ids = [("task_id", hex(object.task)), ("object_id", object.hex())];
+    // Not by setattr, which may be the user's. One without a dict of its own goes without ids.
+    if let Ok(own) = error.value(py).getattr(intern!(py, "__dict__"))
+        && let Ok(own) = own.cast_into::<PyDict>()
+        && let Err(error) = ids.into_iter().try_for_each(|(name, id)| own.set_item(name, id))
+    {
+        return error;
+    }
+    error
 }
 
 /// The exception of that name with that text.

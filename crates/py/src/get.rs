@@ -249,7 +249,7 @@ pub(crate) fn value_of<'py>(
     object: ObjectId,
 ) -> PyResult<Bound<'py, PyAny>> {
     match content {
-        Content::Failed(failure) => Err(errors::raised(py, failure, Some(object.task))),
+        Content::Failed(failure) => Err(errors::of_object(py, failure, object)),
         Content::Inline(_) | Content::Stored(_) => values::read_content(py, content),
     }
 }
