@@ -19,7 +19,7 @@ pub const PACKED_ARGUMENT_BYTES_MAX: usize = 4 * 1024;
 /// Capacity of a call ring and of a reply ring, bytes. A frame takes at most half of it.
 pub const RING_BYTES: usize = 256 * 1024;
 
-/// One message on the unix socket between a driver or worker and the node daemon (function exports are the largest).
+/// One message on the unix socket between a driver or worker and the node daemon.
 pub const NODE_MESSAGE_BYTES_MAX: usize = 512 * 1024 * 1024;
 
 /// The first message on such a socket: until it came, nobody knows who is at the other end.
@@ -286,7 +286,7 @@ const _: () = assert!(HEARTBEAT.as_millis() * 3 / 2 <= FORM_SETTLE.as_millis());
 pub const CONTROL_KEY_BYTES_MAX: usize = 1024;
 
 /// A value of the control store. What may be larger (a pickled function) is put in parts: see
-/// `core/control/rows.rs`.
+/// `crates/core/src/control/rows.rs`.
 pub const CONTROL_VALUE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Operations of one batch.

@@ -186,7 +186,7 @@ pub struct ActorCreate {
     pub call: Call,
 }
 
-/// The named actor that `get_if_exists` or `actor_lookup` found, with one reference to its handle.
+/// The named actor that `get_if_exists` or `lookup_actor` found, with one reference to its handle.
 pub struct FoundActor {
     pub actor: ActorId,
     pub handle: Vec<u8>,

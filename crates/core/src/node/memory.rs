@@ -1,6 +1,6 @@
 //! Memory limits: of a task or actor that asked for `memory=`, and of the node. Who has to go is decided here.
 //!
-//! Looked at only while something runs: every [`LIMIT_PERIOD`] while anything with a limit does, else the
+//! Looked at only while something runs: every [`MEMORY_LIMIT_PERIOD`] while anything with a limit does, else the
 //! more often the less is available. Those without a limit are measured only when the node is short. What
 //! a worker's children use is the worker's.
 
