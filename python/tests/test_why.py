@@ -161,3 +161,18 @@ def test_a_timeout_of_a_program_that_polls_asks_nobody(gate):
         hoplo.get(ref, timeout=0)
     gate.open()
     hoplo.get(ref)
+
+
+def test_a_process_is_named_twice(gate):
+    """The reason that a process was told came back to the daemon with names, and got them again."""
+
+    @hoplo.remote
+    def held():
+        gate.wait()
+
+    refs = [held.remote() for _ in range(int(hoplo.cluster_resources()["CPU"]) + 1)]
+    told = until_told(refs[-1], "in use by tasks of process:")
+    assert re.search(r"process:\w+ \(driver, pid \d+\)", told)
+    assert not re.search(r"pid \d+\) \((driver|worker)", told)
+    gate.open()
+    hoplo.get(refs)

@@ -178,7 +178,11 @@ impl Node {
             let id = |id: &&ProcessId| id.count() == count;
             if let Some(process) = self.processes.keys().find(id).map(|id| &self.processes[id]) {
                 let kind = if process.kind == Kind::Driver { "driver" } else { "worker" };
-                named.push_str(&format!(" ({kind}, pid {})", process.pid()));
+                let name = format!(" ({kind}, pid {})", process.pid());
+                // What a process was told comes back with the names that it got here.
+                if !rest.starts_with(&name) {
+                    named.push_str(&name);
+                }
             }
             named.push_str(rest);
         }

@@ -73,12 +73,12 @@ impl ObjectDirectory {
         })
     }
 
-    /// O(records).
     /// Who joined and is not gone, in order.
     pub fn processes(&self) -> impl Iterator<Item = ProcessId> {
         self.processes.keys().copied()
     }
 
+    /// O(records).
     pub fn totals(&self) -> Totals {
         let mut totals = Totals {
             capacity_bytes: self.config.capacity_bytes,
