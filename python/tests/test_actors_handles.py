@@ -6,6 +6,7 @@ import pickle
 import threading
 
 import pytest
+from conftest import command
 
 import hoplo
 from hoplo.exceptions import ActorDiedError, SerializationError, TaskError
@@ -180,3 +181,9 @@ def test_an_unpicklable_class_is_told_when_it_is_created():
 
     with pytest.raises(SerializationError, match="lock"):
         Guilty.remote()
+
+
+def test_a_handle_is_listed_like_an_object():
+    counter = Counter.remote()
+    assert hoplo.get(counter.get.remote()) == 0
+    assert command("list", "objects").stdout.count("handle") == 0
