@@ -147,8 +147,8 @@ def get(refs: Any, *, timeout: float | None = None) -> Any:
 
     If a task raised, `get` raises an error that is an instance of both `TaskError` and the type
     that the task raised; of a list as soon as one of its refs has failed. After `timeout` seconds
-    it raises `GetTimeoutError`, whose text says what each missing result waits for. Arrays larger
-    than 4 KiB are read-only; those in the object store are not copied.
+    it raises `GetTimeoutError`, whose text says what each missing result waits for. Arrays of 4 KiB
+    and more are read-only; those in the object store are not copied.
 
     >>> hoplo.get([hoplo.put(1), hoplo.put(2)])
     [1, 2]
