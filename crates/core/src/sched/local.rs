@@ -9,13 +9,13 @@
 //!                                  \--demand fell, owner gone, no worker can start--> (free)
 //! ```
 //!
-//! **Order.** Claims of parties that have nothing and waited for `QUANTUM` go first, oldest first.
+//! **Order.** Claims of parties that have nothing and waited for `LEASE_QUANTUM` go first, oldest first.
 //! What such an elder lacks is kept for it, so that a wide shape is not starved by narrow ones; but
 //! only every other second, so that a running task goes on whose own children the elder keeps
 //! out. After the elders everybody takes turns: actors, then each process with its first shape that fits.
 //!
 //! **Recall.** A claim that would fit if others gave something back gets it recalled: from those
-//! who have more leases than it has, oldest first, no lease before it is `QUANTUM` old (placements do
+//! who have more leases than it has, oldest first, no lease before it is `LEASE_QUANTUM` old (placements do
 //! not wait for that: an actor is created once, not in turns).
 //!
 //! **Blocked.** A worker that waits in `get` lends its CPU, nothing else. When it goes on, the CPU is

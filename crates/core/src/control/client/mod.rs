@@ -1,4 +1,4 @@
-//! The client's side of the control store: in every daemon, driver and tool that asks it.
+//! The client's side of the control store, in whatever program asks it: today the `hoplo control` command.
 //!
 //! ```text
 //!  Call --split by shard--> queue --room in the window--> in flight --answer--> Finish
