@@ -150,6 +150,11 @@ def init(
     address = _options.text("address", address or os.environ.get("HOPLO_ADDRESS") or "local")
     if address == "local":
         address = None
+    elif ":" in address and "/" not in address.partition("://")[0] and not os.path.exists(address):
+        raise ValueError(
+            f"init(address={address!r}) names another machine, and hoplo joins nodes of this one "
+            f"only: give 'auto', 'local', or the path of a session's folder"
+        )
     else:
         of_a_new_node = {
             "num_cpus": num_cpus,
