@@ -168,7 +168,11 @@ fn write(path: &Path, written: &Written) -> Result<(), ClusterError> {
 
 fn read(path: &Path) -> Result<(Written, ClusterId), ClusterError> {
     let error = |why: String| ClusterError::File { path: path.into(), why };
-    let text = fs::read_to_string(path).map_err(|cause| error(cause.to_string()))?;
+    let text = fs::read_to_string(path).map_err(|cause| {
+        error(format!(
+            "{cause}; name the cluster.json that `hoplo control init` or `certificate` wrote"
+        ))
+    })?;
     let written: Written =
         serde_json::from_str(&text).map_err(|cause| error(format!("no cluster file: {cause}")))?;
     let id = u128::from_str_radix(&written.cluster, 16)
