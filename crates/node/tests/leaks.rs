@@ -18,11 +18,11 @@ fn drivers_and_workers_that_come_and_go_leave_no_descriptors() {
     let node = Node::start(|_| {});
     let mut watcher = node.driver();
     come_and_go(&node);
-    let before = settled(&mut watcher);
+    let before = at_rest(&mut watcher);
     for _ in 0..20 {
         come_and_go(&node);
     }
-    assert_eq!(settled(&mut watcher), before);
+    assert_eq!(at_rest(&mut watcher), before);
 }
 
 fn come_and_go(node: &Node) {
@@ -37,7 +37,7 @@ fn come_and_go(node: &Node) {
 }
 
 /// What is open here once nobody but the watcher is there.
-fn settled(watcher: &mut Player) -> usize {
+fn at_rest(watcher: &mut Player) -> usize {
     eventually("an empty node", || (watcher.query("status", "")["workers"] == 0).then_some(()));
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Half the bytes of tagged items, and no branch on a tag for each. The narrowest kind is tried
-//! first; the first item that is no such number ends the attempt, and the caller goes on with the
+//! first; the first item that is no such number ends the try, and the caller goes on with the
 //! next kind, at last with tagged items. Exact types only: a bool is no int.
 //!
 //! Numbers have no identity to keep: pickle writes each of two equal ints in full, too.

@@ -25,7 +25,7 @@ pub struct ObjectWord {
     pub state: ObjectState,
 }
 
-/// What came of an attempt to close.
+/// What came of a try to close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseOutcome {
     /// Nobody reads it and nobody can start to: free it, or reopen it.
