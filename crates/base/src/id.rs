@@ -5,17 +5,83 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// One process (driver, worker, tool) of one node, unique over restarts of the daemon:
-/// 24 random bits of the daemon's boot, a 24-bit count, 16 bits of its slot in the shared
-/// metadata segment.
+/// One life of one daemon: its home is what its processes, leases, tasks, objects and actors have in their ids. 24 bits.
+///
+/// ```text
+///   0                      nobody's
+///   1 ..= GIVEN_MAX        given by a control store, by compare-and-swap, and never again
+///   GIVEN_MAX + 1 ..       drawn by a daemon whose tables end with it: nobody else will ever be asked for it
+/// ```
+/// So that no text is longer than it need be, `Display` of an id names its node only where there may be several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NodeNumber(u32);
+
+impl NodeNumber {
+    const BITS: u32 = 24;
+    const GIVEN_MAX: u32 = (1 << (Self::BITS - 1)) - 1;
+
+    /// For a daemon that no other one will ever hear of.
+    pub const fn alone(random: u32) -> Self {
+        Self(Self::GIVEN_MAX + 1 + (random & Self::GIVEN_MAX))
+    }
+
+    /// The first one that a control store gives. Stores begin anywhere, so that a ref of another cluster is unknown
+    /// here and not taken for one of ours.
+    pub fn first_given(random: u32) -> Self {
+        Self(1 + random % Self::GIVEN_MAX)
+    }
+
+    /// What a control store gives after this one.
+    pub fn next_given(self) -> Self {
+        Self(1 + self.0 % Self::GIVEN_MAX)
+    }
+
+    pub fn is_given(self) -> bool {
+        (1..=Self::GIVEN_MAX).contains(&self.0)
+    }
+
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    fn of_bits(bits: u64) -> Self {
+        Self((bits >> (64 - Self::BITS)) as u32)
+    }
+
+    const fn bits(self) -> u64 {
+        (self.0 as u64) << (64 - Self::BITS)
+    }
+
+    /// Behind the short form of an id: `@5f`, or nothing.
+    fn suffix(self) -> Suffix {
+        Suffix(self)
+    }
+}
+
+struct Suffix(NodeNumber);
+
+impl fmt::Display for Suffix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_given() { write!(f, "@{:x}", self.0.0) } else { Ok(()) }
+    }
+}
+
+/// One process (driver, worker, tool) of one node, unique over restarts of the daemon: the node's number, a 24-bit
+/// count, 16 bits of its slot in the shared metadata segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ProcessId(pub u64);
 
 impl ProcessId {
-    pub fn new(boot: u32, count: u32, slot: u16) -> Self {
-        let boot = u64::from(boot & 0xff_ffff);
-        let count = u64::from(count & 0xff_ffff);
-        Self(boot << 40 | count << 16 | u64::from(slot))
+    /// The highest count: who has used it up makes no more processes.
+    pub const COUNT_MAX: u32 = 0xff_ffff;
+
+    pub const fn new(node: NodeNumber, count: u32, slot: u16) -> Self {
+        assert!(count <= Self::COUNT_MAX, "a count does not begin again");
+        Self(node.bits() | (count as u64) << 16 | slot as u64)
+    }
+
+    pub fn node(self) -> NodeNumber {
+        NodeNumber::of_bits(self.0)
     }
 
     /// Index of this process's doorbell and pin table.
@@ -28,14 +94,33 @@ impl ProcessId {
     }
 }
 
+/// A control node, as its certificate and its folder name it, over all its lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct JobId(pub u32);
 
+/// The node that granted it, and its count there (40 bits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LeaseId(pub u64);
+
+impl LeaseId {
+    const COUNT_MAX: u64 = (1 << 40) - 1;
+
+    pub fn new(node: NodeNumber, count: u64) -> Self {
+        assert!(count <= Self::COUNT_MAX, "a count does not begin again");
+        Self(node.bits() | count)
+    }
+
+    pub fn node(self) -> NodeNumber {
+        NodeNumber::of_bits(self.0)
+    }
+
+    pub fn count(self) -> u64 {
+        self.0 & Self::COUNT_MAX
+    }
+}
 
 /// The `seq`-th task or put of process `owner`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -122,9 +207,15 @@ impl ActorId {
     }
 }
 
+impl fmt::Display for NodeNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node:{:x}", self.0)
+    }
+}
+
 impl fmt::Display for ProcessId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "process:{:x}", self.count())
+        write!(f, "process:{:x}{}", self.count(), self.node().suffix())
     }
 }
 
@@ -142,25 +233,28 @@ impl fmt::Display for JobId {
 
 impl fmt::Display for LeaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "lease:{:x}", self.0)
+        write!(f, "lease:{:x}{}", self.count(), self.node().suffix())
     }
 }
 
 impl fmt::Display for TaskId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "task:{:x}-{:x}", self.owner.count(), self.seq)
+        let owner = self.owner;
+        write!(f, "task:{:x}-{:x}{}", owner.count(), self.seq, owner.node().suffix())
     }
 }
 
 impl fmt::Display for ObjectId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "obj:{:x}-{:x}.{:x}", self.task.owner.count(), self.task.seq, self.index)
+        let TaskId { owner, seq } = self.task;
+        write!(f, "obj:{:x}-{seq:x}.{:x}{}", owner.count(), self.index, owner.node().suffix())
     }
 }
 
 impl fmt::Display for ActorId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "actor:{:x}-{:x}", self.0.owner.count(), self.0.seq)
+        let TaskId { owner, seq } = self.0;
+        write!(f, "actor:{:x}-{seq:x}{}", owner.count(), owner.node().suffix())
     }
 }
 
@@ -184,9 +278,25 @@ pub enum AnyId {
     /// A full task or actor id (32 hex digits).
     Task(TaskId),
     /// `task:3-1f` or `actor:3-1f`: count of the owner, sequence.
-    ShortTask { owner_count: u32, seq: u64 },
+    ShortTask(ShortTask),
     /// `obj:3-1f.0`.
-    ShortObject { owner_count: u32, seq: u64, index: u32 },
+    ShortObject { task: ShortTask, index: u32 },
+}
+
+/// `3-1f` or `3-1f@5`: without a node it is that task of any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShortTask {
+    pub owner_count: u32,
+    pub seq: u64,
+    pub node: Option<NodeNumber>,
+}
+
+impl ShortTask {
+    pub fn names(self, task: TaskId) -> bool {
+        self.owner_count == task.owner.count()
+            && self.seq == task.seq
+            && self.node.is_none_or(|node| node == task.owner.node())
+    }
 }
 
 impl AnyId {
@@ -194,9 +304,7 @@ impl AnyId {
         match self {
             AnyId::Object(object) => object.task == task,
             AnyId::Task(id) => id == task,
-            AnyId::ShortTask { owner_count, seq } | AnyId::ShortObject { owner_count, seq, .. } => {
-                owner_count == task.owner.count() && seq == task.seq
-            }
+            AnyId::ShortTask(short) | AnyId::ShortObject { task: short, .. } => short.names(task),
         }
     }
 
@@ -206,7 +314,7 @@ impl AnyId {
             AnyId::ShortObject { index, .. } => {
                 self.names_task(object.task) && index == object.index
             }
-            AnyId::Task(_) | AnyId::ShortTask { .. } => self.names_task(object.task),
+            AnyId::Task(_) | AnyId::ShortTask(_) => self.names_task(object.task),
         }
     }
 }
@@ -216,21 +324,29 @@ impl FromStr for AnyId {
 
     fn from_str(text: &str) -> Result<Self, IdParseError> {
         let error = || IdParseError(text.to_string());
-        let short = |rest: &str| -> Result<(u32, u64), IdParseError> {
+        let short = |rest: &str, node: Option<NodeNumber>| -> Result<ShortTask, IdParseError> {
             let (owner, seq) = rest.split_once('-').ok_or_else(error)?;
-            let owner = u32::from_str_radix(owner, 16).map_err(|_| error())?;
+            let owner_count = u32::from_str_radix(owner, 16).map_err(|_| error())?;
             let seq = u64::from_str_radix(seq, 16).map_err(|_| error())?;
-            Ok((owner, seq))
+            Ok(ShortTask { owner_count, seq, node })
+        };
+        let (text, node) = match text.split_once('@') {
+            Some((text, node)) => {
+                let node = u32::from_str_radix(node, 16).map_err(|_| error())?;
+                (text, Some(NodeNumber(node)))
+            }
+            None => (text, None),
         };
         if let Some(rest) = text.strip_prefix("obj:") {
             let (task, index) = rest.split_once('.').ok_or_else(error)?;
-            let (owner_count, seq) = short(task)?;
             let index = u32::from_str_radix(index, 16).map_err(|_| error())?;
-            return Ok(AnyId::ShortObject { owner_count, seq, index });
+            return Ok(AnyId::ShortObject { task: short(task, node)?, index });
         }
         if let Some(rest) = text.strip_prefix("task:").or_else(|| text.strip_prefix("actor:")) {
-            let (owner_count, seq) = short(rest)?;
-            return Ok(AnyId::ShortTask { owner_count, seq });
+            return Ok(AnyId::ShortTask(short(rest, node)?));
+        }
+        if node.is_some() {
+            return Err(error());
         }
         let bytes = from_hex(text).ok_or_else(error)?;
         if let Ok(bytes) = <[u8; 20]>::try_from(bytes.as_slice()) {
@@ -254,7 +370,8 @@ mod tests {
 
     #[test]
     fn ids_survive_bytes_hex_and_their_short_form() {
-        let task = TaskId { owner: ProcessId::new(0xabcdef, 3, 17), seq: 0x1f };
+        let node = NodeNumber::alone(0xabcdef);
+        let task = TaskId { owner: ProcessId::new(node, 3, 17), seq: 0x1f };
         let object = task.object(2);
         assert_eq!(TaskId::from_bytes(task.to_bytes()), task);
         assert_eq!(ObjectId::from_bytes(object.to_bytes()), object);
@@ -265,11 +382,37 @@ mod tests {
         let short: AnyId = task.to_string().parse().unwrap();
         assert!(short.names_task(task) && short.names_object(object));
         assert_eq!(task.owner.slot(), 17);
+        assert_eq!((task.owner.node(), LeaseId::new(node, 7).node()), (node, node));
+        assert_eq!(LeaseId::new(node, 7).to_string(), "lease:7");
+    }
+
+    #[test]
+    fn an_id_names_its_node_where_there_may_be_several() {
+        let on = |node| TaskId { owner: ProcessId::new(node, 3, 17), seq: 0x1f };
+        let first = NodeNumber::first_given(4);
+        let (here, there) = (on(first), on(first.next_given()));
+        assert_eq!(here.to_string(), "task:3-1f@5");
+        assert_eq!(there.object(2).to_string(), "obj:3-1f.2@6");
+        assert_eq!(ActorId(there).to_string(), "actor:3-1f@6");
+        assert_eq!(there.owner.to_string(), "process:3@6");
+        let named: AnyId = there.object(2).to_string().parse().unwrap();
+        assert!(named.names_object(there.object(2)) && !named.names_object(here.object(2)));
+        let either: AnyId = "task:3-1f".parse().unwrap();
+        assert!(either.names_task(here) && either.names_task(there));
+    }
+
+    #[test]
+    fn a_given_number_is_never_one_that_a_daemon_draws_for_itself() {
+        for random in [0, 1, 0x7f_fffe, 0x7f_ffff, 0x80_0000, u32::MAX] {
+            assert!(!NodeNumber::alone(random).is_given(), "{random}");
+            assert!(NodeNumber::first_given(random).is_given(), "{random}");
+            assert!(NodeNumber::first_given(random).next_given().is_given(), "{random}");
+        }
     }
 
     #[test]
     fn nonsense_is_refused_with_the_accepted_forms() {
-        for text in ["", "obj:", "task:zz-1", "abc", "é0", "obj:1-2"] {
+        for text in ["", "obj:", "task:zz-1", "abc", "é0", "obj:1-2", "task:1-2@", "00@5"] {
             let error = text.parse::<AnyId>().unwrap_err();
             assert!(error.to_string().contains("task:3-1f"), "{error}");
         }

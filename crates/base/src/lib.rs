@@ -9,7 +9,8 @@ pub mod resources;
 pub mod time;
 
 pub use id::{
-    ActorId, AnyId, FunctionId, IdParseError, JobId, LeaseId, NodeId, ObjectId, ProcessId, TaskId,
+    ActorId, AnyId, FunctionId, IdParseError, JobId, LeaseId, NodeId, NodeNumber, ObjectId,
+    ProcessId, ShortTask, TaskId,
 };
 pub use map::{Map, Set};
 pub use resources::{ResourceError, ResourceSet};

@@ -22,7 +22,7 @@ pub(crate) struct Target {
 
 #[derive(Args)]
 pub(crate) struct WhyArgs {
-    /// An id: ref.hex(), or a short one as errors and lists show it, like task:3-1f, obj:3-1f.0, actor:3-2
+    /// An id: ref.hex(), or a short one as errors and lists show it, like task:3-1f, obj:3-1f.0, actor:3-2@5
     id: String,
     #[command(flatten)]
     target: Target,

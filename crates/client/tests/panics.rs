@@ -7,7 +7,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use hoplo_base::{FunctionId, JobId, NodeId, ObjectId, ProcessId, ResourceSet};
+use hoplo_base::{FunctionId, JobId, NodeNumber, ObjectId, ProcessId, ResourceSet};
 use hoplo_client::{Call, CallOptions, Client, Content, Hooks, Waited};
 use hoplo_folders::Wait;
 use hoplo_shm::{Arena, Segment, fds};
@@ -31,7 +31,7 @@ fn greet(socket: &OwnedFd) {
     let arena = Arena::create(ARENA_BYTES).unwrap();
     let welcome = ToClient::Welcome(Welcome {
         process: ProcessId(1 << 40 | 1 << 16 | 1),
-        node: NodeId(1),
+        node: NodeNumber::alone(1),
         job: JobId(1),
         arena_bytes: ARENA_BYTES,
         session_dir: String::new(),

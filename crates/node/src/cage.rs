@@ -109,6 +109,7 @@ fn can_limit_children(group: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hoplo_base::NodeNumber;
 
     /// Plain files in the place of the kernel's.
     struct Group(PathBuf);
@@ -133,7 +134,7 @@ mod tests {
     fn a_worker_is_confined_and_the_kernels_verdict_is_read() {
         let group = Group::new("confine", "cpu memory");
         let mut cages = Cages::new(Some(group.0.clone()));
-        let worker = ProcessId::new(1, 7, 7);
+        let worker = ProcessId::new(NodeNumber::alone(1), 7, 7);
         cages.confine(worker, 4242, 1000);
         let folder = group.0.join(format!("hoplo-{}-7", std::process::id()));
         let read = |file: &str| fs::read_to_string(folder.join(file)).unwrap();
@@ -148,7 +149,7 @@ mod tests {
     fn a_worker_that_is_let_go_is_in_our_own_group_again() {
         let group = Group::new("release", "memory");
         let mut cages = Cages::new(Some(group.0.clone()));
-        let worker = ProcessId::new(1, 7, 7);
+        let worker = ProcessId::new(NodeNumber::alone(1), 7, 7);
         cages.confine(worker, 4242, 1000);
         cages.release(worker);
         assert_eq!(fs::read_to_string(group.0.join("cgroup.procs")).unwrap(), "4242");
@@ -161,7 +162,7 @@ mod tests {
         fs::remove_file(group.0.join("cgroup.subtree_control")).unwrap();
         fs::create_dir(group.0.join("cgroup.subtree_control")).unwrap(); // Cannot be written.
         let mut cages = Cages::new(Some(group.0.clone()));
-        cages.confine(ProcessId::new(1, 7, 7), 4242, 1000);
+        cages.confine(ProcessId::new(NodeNumber::alone(1), 7, 7), 4242, 1000);
         assert_eq!(fs::read_dir(&group.0).unwrap().count(), 1);
         assert!(Cages::new(None).root.is_none());
     }

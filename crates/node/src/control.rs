@@ -11,11 +11,12 @@
 //! thread syncs it behind. A write that the store refuses (its disk is full) is told to who asked, if
 //! somebody did, and else to `daemon.log`. What a new daemon makes of an old one's rows: `hoplo_core::node`.
 
-use hoplo_base::{AnyId, Instant};
+use hoplo_base::{AnyId, Instant, NodeNumber};
 use hoplo_control::embedded::{Embedded, EmbeddedOptions};
 use hoplo_control::report;
-use hoplo_core::control::rows::{TaskEntry, TaskState};
-use hoplo_core::control::{CasError, ControlStore, Key, MemoryStore, Row, store};
+use hoplo_core::control::{
+    CasError, ControlStore, Entry, Key, MemoryStore, NodeEntry, Row, TaskEntry, TaskState, store,
+};
 use hoplo_core::node::{Answer, KEYS_MAX, Question, Rows};
 use hoplo_wire::control::Refusal;
 use serde_json::{Value, json};
@@ -63,6 +64,35 @@ impl Control {
             StartError::Control(format!("{error}; {remedy}"))
         })?;
         Ok(Self { store: Store::Kept(Box::new(store)), refused: None })
+    }
+
+    /// What an earlier daemon left, and the number that this life of the node has from here on: its row is the
+    /// proof, which only one daemon can make.
+    pub(crate) fn begin(
+        &mut self,
+        random: u32,
+        row: impl Fn(NodeNumber) -> NodeEntry,
+    ) -> Result<(Rows, NodeNumber), StartError> {
+        let rows = Rows::read(self.store());
+        let kept = matches!(self.store, Store::Kept(_));
+        let mut node = if kept { rows.next_number(random) } else { NodeNumber::alone(random) };
+        loop {
+            let entry = row(node);
+            match self.store_mut().cas(entry.key(), 0, entry.to_value()) {
+                Ok(_) => break,
+                Err(CasError::Conflict { .. }) => node = node.next_given(),
+                Err(CasError::Refused(refusal)) => {
+                    return Err(StartError::Control(format!(
+                        "the control store does not take the node's row: {refusal}"
+                    )));
+                }
+            }
+        }
+        let written = self.try_flush();
+        let refused =
+            |refusal| StartError::Control(format!("the node's row was not written: {refusal}"));
+        written.map_err(refused)?;
+        Ok((rows, node))
     }
 
     pub(crate) fn kept(&self) -> Option<&Embedded> {
@@ -180,7 +210,7 @@ impl Control {
 
 impl Daemon {
     /// Makes of the rows of an earlier daemon what is true now.
-    pub(crate) fn recall(&mut self) {
+    pub(crate) fn recall(&mut self, rows: Rows) {
         let Some(store) = self.control.kept() else { return };
         let start = store.start.clone();
         if let Some(cut) = &start.cut {
@@ -203,7 +233,7 @@ impl Daemon {
             journal::log(format_args!("the archive was damaged; it lies in {}", path.display()));
         }
         let mut effects = Vec::new();
-        self.node.recall(Rows::read(self.control.store()), &mut effects);
+        self.node.recall(rows, &mut effects);
         effects.into_iter().for_each(|effect| self.carry_out(effect));
     }
 
@@ -245,7 +275,7 @@ impl Daemon {
                 "rows": store.tables().len(), "memory_bytes": store.tables().bytes(),
             }),
         };
-        let node = self.node.config().node.0;
+        let node = u64::from(self.node.config().node.number());
         let member = json!({ "address": self.session.path(),
                              "replica": { "node": node, "incarnation": self.incarnation() } });
         json!({

@@ -21,8 +21,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use hoplo_base::{Instant, JobId, NodeId, ProcessId, ResourceError};
-use hoplo_core::control::{Entry, NodeEntry};
+use hoplo_base::{Instant, JobId, ProcessId, ResourceError};
+use hoplo_core::control::NodeEntry;
 use hoplo_core::node::{Config, Effect, Event, Node};
 use hoplo_core::objects;
 use hoplo_folders::{Base, FolderError, HeadError, OwnSessionFolder, SessionFolder};
@@ -146,7 +146,7 @@ impl Daemon {
             (Some(path), base) => OwnSessionFolder::at(path, base)?,
             (None, base) => OwnSessionFolder::create(base.expect("a new session has a base"))?,
         };
-        let control = Control::open(&session, options.head, options.accept_loss)?;
+        let mut control = Control::open(&session, options.head, options.accept_loss)?;
         let poller = Poller::new()?;
         let listener = session.listen()?;
         poller.add(&listener, Source::Listener)?;
@@ -157,14 +157,26 @@ impl Daemon {
             poller.add(kept.wake(), Source::Archive)?;
         }
         let now = clock();
-        let random = random_u64()?;
         let descriptors = Descriptors::new()?;
+        let session_dir = session.path().display().to_string();
+        let hostname = crate::machine::hostname();
+        let row = |node| {
+            let (hostname, session_dir) = (hostname.clone(), session_dir.clone());
+            NodeEntry {
+                node,
+                head: true,
+                hostname,
+                resources: resources.clone(),
+                session_dir,
+                alive: true,
+            }
+        };
+        let (rows, node) = control.begin(random_u32()?, row)?;
         let config = Config {
-            node: NodeId(random),
-            boot: (random >> 40) as u32,
+            node,
             resources,
             objects,
-            session_dir: session.path().display().to_string(),
+            session_dir,
             keeps_rows: control.kept().is_some(),
             slots_resting: hoplo_base::limits::SLOTS_RESTING,
             processes_max: descriptors.processes_max(),
@@ -200,9 +212,7 @@ impl Daemon {
             goes_on,
         };
         daemon.node.set_wall_clock(micros());
-        daemon.recall();
-        let row = daemon.node_row();
-        daemon.control.save(row.key(), row.to_value(), false);
+        daemon.recall(rows);
         if let Some(head) = head {
             daemon.session.make_current(head)?;
         }
@@ -357,17 +367,6 @@ impl Daemon {
         self.timers.insert((self.now + delay, timer));
     }
 
-    fn node_row(&self) -> NodeEntry {
-        let config = self.node.config();
-        NodeEntry {
-            node: config.node,
-            hostname: crate::machine::hostname(),
-            resources: config.resources.clone(),
-            session_dir: config.session_dir.clone(),
-            alive: true,
-        }
-    }
-
     fn close(mut self) {
         self.flush_all();
         for process in self.node.processes().filter(|process| !process.stage.is_dead()) {
@@ -408,8 +407,8 @@ fn object_config(capacity_bytes: u64) -> objects::Config {
     config
 }
 
-fn random_u64() -> io::Result<u64> {
-    let mut bytes = [0; 8];
+fn random_u32() -> io::Result<u32> {
+    let mut bytes = [0; 4];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    Ok(u64::from_le_bytes(bytes))
+    Ok(u32::from_le_bytes(bytes))
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use hoplo_base::{AnyId, ProcessId, ResourceSet};
 use hoplo_core::actors::life::ActorRow;
-use hoplo_core::node::{Kind, Process, state_name};
+use hoplo_core::control::ActorPhase;
+use hoplo_core::node::{Kind, Process};
 use hoplo_core::sched::local::Claimant;
 use hoplo_wire::node::{ActorState, ToClient};
 use serde_json::{Value, json};
@@ -181,7 +182,7 @@ impl Daemon {
 
     fn nodes(&self) -> Value {
         json!([{
-            "NodeID": format!("{:016x}", self.node.config().node.0),
+            "NodeID": format!("{:06x}", self.node.config().node.number()),
             "Alive": true,
             "NodeManagerAddress": "127.0.0.1",
             "NodeManagerHostname": machine::hostname(),
@@ -222,7 +223,7 @@ impl Daemon {
             "job": row.job.to_string(),
             "detached": row.detached,
             "restarts": row.incarnation,
-            "state": state_name(&row.state),
+            "state": ActorPhase::of(&row.state).to_string(),
             "pid": pid,
             "reason": reason,
         })
@@ -304,7 +305,7 @@ impl Daemon {
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
             "session_dir": self.session.path(),
-            "node": format!("{:016x}", self.node.config().node.0),
+            "node": format!("{:06x}", self.node.config().node.number()),
             "resources": resources_json(self.node.scheduler.total()),
             "available": resources_json(&self.node.scheduler.available()),
             "workers": workers.count(),

@@ -99,7 +99,7 @@ impl Daemon {
         }
         lines.extend(self.why_lost(inquiry.id));
         let task = match inquiry.id {
-            AnyId::ShortTask { owner_count, seq } => Some((owner_count, seq)),
+            AnyId::ShortTask(task) => Some((task.owner_count, task.seq)),
             AnyId::Task(task) => Some((task.owner.count(), task.seq)),
             AnyId::Object(_) | AnyId::ShortObject { .. } => None,
         };

@@ -90,7 +90,7 @@ pub(crate) fn init<'py>(py: Python<'py>, config: InitConfig<'py>) -> PyResult<Bo
     let welcome = session.client.welcome();
     let info = PyDict::new(py);
     info.set_item("address", &session.address)?;
-    info.set_item("node_id", format!("{:016x}", welcome.node.0))?;
+    info.set_item("node_id", format!("{:06x}", welcome.node.number()))?;
     info.set_item("job_id", format!("{:08x}", welcome.job.0))?;
     info.set_item("session_dir", &welcome.session_dir)?;
     info.set_item("namespace", &session.namespace)?;

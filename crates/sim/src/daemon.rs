@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use hoplo_base::{Instant, JobId, NodeId, ProcessId, ResourceSet};
+use hoplo_base::{Instant, JobId, NodeNumber, ProcessId, ResourceSet};
 use hoplo_core::control::{CasError, ControlStore, MemoryStore, Row};
 use hoplo_core::node::{Answer, Config, Effect, Event, KEYS_MAX, Node, Question, Rows};
 use hoplo_core::objects;
@@ -43,8 +43,7 @@ impl Daemon {
         let mut objects = objects::Config::new(plan.capacity_bytes);
         objects.spill = plan.spill;
         let config = Config {
-            node: NodeId(1),
-            boot: life,
+            node: NodeNumber::alone(life),
             resources: ResourceSet::from_units(units).expect("finite amounts"),
             objects,
             session_dir: "/session".to_string(),

@@ -141,14 +141,14 @@ impl<'a> CallView<'a> {
 mod tests {
     use super::*;
     use crate::object::{Location, Value};
-    use hoplo_base::ProcessId;
+    use hoplo_base::{NodeNumber, ProcessId};
 
     fn frame() -> Vec<u8> {
         let header = CallHeader {
             kind: CallKind::Task,
             flags: CALL_STREAMING,
             returns: 3,
-            task: TaskId { owner: ProcessId::new(1, 2, 3), seq: 4 },
+            task: TaskId { owner: ProcessId::new(NodeNumber::alone(1), 2, 3), seq: 4 },
             attempt: 1,
             max_calls: 9,
             function: FunctionId([7; 16]),

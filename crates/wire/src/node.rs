@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use hoplo_base::{
-    ActorId, FunctionId, JobId, LeaseId, NodeId, ObjectId, ProcessId, ResourceSet, TaskId,
+    ActorId, FunctionId, JobId, LeaseId, NodeNumber, ObjectId, ProcessId, ResourceSet, TaskId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -337,7 +337,7 @@ pub enum ToClient {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
     pub process: ProcessId,
-    pub node: NodeId,
+    pub node: NodeNumber,
     pub job: JobId,
     pub arena_bytes: u64,
     pub session_dir: String,
@@ -514,11 +514,15 @@ pub struct NodeCodecError {
 pub fn encode<M: Serialize>(message: &M, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
-    let whole = postcard::to_extend(message, std::mem::take(out))
-        .expect("our own messages always serialize into memory");
-    *out = whole;
+    encode_body(message, out);
     let len = u32::try_from(out.len() - start - 4).expect("messages are below 4 GiB");
     out[start..start + 4].copy_from_slice(&len.to_le_bytes());
+}
+
+/// The body alone, appended to `out`.
+pub fn encode_body<M: Serialize>(message: &M, out: &mut Vec<u8>) {
+    *out = postcard::to_extend(message, std::mem::take(out))
+        .expect("our own messages always serialize into memory");
 }
 
 /// The body, without its length prefix.

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::bytes::{Malformed, Reader, put_sized};
 
-/// Where a sealed object lies in its node's store, and the state word that guards it.
+/// Where a sealed object lies in the store of the node that says so, and the state word that guards it. It means nothing on
+/// another node and is never sent to one: there an object is its id, and [`Location::ASK`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Location {
     /// Index of the state word in the metadata segment.

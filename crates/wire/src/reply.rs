@@ -144,11 +144,11 @@ impl<'a> ReplyView<'a> {
 mod tests {
     use super::*;
     use crate::object::{Failure, FailureKind};
-    use hoplo_base::{ProcessId, TaskId};
+    use hoplo_base::{NodeNumber, ProcessId, TaskId};
 
     #[test]
     fn a_reply_survives_its_frame_and_no_cut_of_it_panics() {
-        let task = TaskId { owner: ProcessId::new(1, 2, 3), seq: 4 };
+        let task = TaskId { owner: ProcessId::new(NodeNumber::alone(1), 2, 3), seq: 4 };
         let header = ReplyHeader {
             kind: ReplyKind::Finished,
             flags: REPLY_RETIRING,

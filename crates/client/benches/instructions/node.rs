@@ -5,7 +5,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
-use hoplo_base::{JobId, LeaseId, NodeId, ProcessId, ResourceSet};
+use hoplo_base::{JobId, LeaseId, NodeNumber, ProcessId, ResourceSet};
 use hoplo_client::{Client, Hooks, RunningCall};
 use hoplo_folders::Wait;
 use hoplo_shm::{Arena, Segment, fds};
@@ -79,7 +79,7 @@ impl Node {
             ToNode::Hello { .. } => {
                 let welcome = ToClient::Welcome(Welcome {
                     process,
-                    node: NodeId(1),
+                    node: NodeNumber::alone(1),
                     job: JobId(1),
                     arena_bytes: ARENA_BYTES,
                     session_dir: String::new(),

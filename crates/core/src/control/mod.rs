@@ -10,8 +10,8 @@ pub mod tables;
 
 pub use hoplo_wire::control::{Key, Row, Table};
 pub use rows::{
-    ActorEntry, Entry, EventEntry, FunctionEntry, JobEntry, NodeEntry, ObjectEntry,
-    PlacementGroupEntry, RowError, TaskEntry, TaskState,
+    ActorEntry, ActorPhase, Entry, EventEntry, FunctionEntry, JobEntry, NodeEntry, RowError,
+    TaskEntry, TaskState,
 };
 pub use store::{CasError, ControlStore, MemoryStore};
 pub use tables::{Page, Tables};

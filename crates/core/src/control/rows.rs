@@ -4,16 +4,20 @@
 //! bytes as they are. The head of a chain decodes what it is asked to put: a row that nobody could
 //! read is refused to who wrote it, before any replica has it.
 
+use std::fmt;
+
 use hoplo_base::limits::CONTROL_VALUE_BYTES_MAX;
-use hoplo_base::{ActorId, FunctionId, JobId, NodeId, ObjectId, ProcessId, ResourceSet, TaskId};
-use hoplo_wire::node::{JobConfig, Lineage, NodeCodecError};
+use hoplo_base::{
+    ActorId, FunctionId, JobId, NodeNumber, ObjectId, ProcessId, ResourceSet, TaskId,
+};
+use hoplo_wire::node::{ActorState, JobConfig, Lineage, NodeCodecError};
 use serde::{Deserialize, Serialize};
 
 use hoplo_wire::Failure;
 use hoplo_wire::control::{Key, Refusal, Row, Table};
 
 /// First byte of every typed row; raised with every change of an entry's fields.
-pub const ROW_FORMAT: u8 = 1;
+pub const ROW_FORMAT: u8 = 2;
 
 /// What a table's rows are made of: a key that names the thing, and the thing.
 pub trait Entry: Serialize + for<'a> Deserialize<'a> {
@@ -26,11 +30,8 @@ pub trait Entry: Serialize + for<'a> Deserialize<'a> {
     }
 
     fn to_value(&self) -> Vec<u8> {
-        let mut framed = Vec::new();
-        hoplo_wire::node::encode(self, &mut framed);
-        // In place of the length, which is for sockets.
-        let mut value = framed.split_off(3);
-        value[0] = ROW_FORMAT;
+        let mut value = vec![ROW_FORMAT];
+        hoplo_wire::node::encode_body(self, &mut value);
         value
     }
 
@@ -44,6 +45,8 @@ pub trait Entry: Serialize + for<'a> Deserialize<'a> {
 pub enum RowError {
     #[error("it is empty")]
     Empty,
+    #[error("this program has no rows of that table")]
+    Unused,
     #[error("it has row format {found}, this program reads {ROW_FORMAT}")]
     Format { found: u8 },
     #[error(transparent)]
@@ -65,10 +68,10 @@ pub fn validate(key: &Key, value: &[u8]) -> Result<(), Refusal> {
         Table::Node => decode::<NodeEntry>(value).err(),
         Table::Job => decode::<JobEntry>(value).err(),
         Table::Function => decode::<FunctionEntry>(value).err(),
-        Table::Object => decode::<ObjectEntry>(value).err(),
         Table::Task => decode::<TaskEntry>(value).err(),
         Table::Actor => decode::<ActorEntry>(value).err(),
-        Table::PlacementGroup => decode::<PlacementGroupEntry>(value).err(),
+        // Nothing of this program writes them yet.
+        Table::Object | Table::PlacementGroup => Some(RowError::Unused),
         Table::Event => decode::<EventEntry>(value).err(),
     };
     match checked {
@@ -79,7 +82,9 @@ pub fn validate(key: &Key, value: &[u8]) -> Result<(), Refusal> {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeEntry {
-    pub node: NodeId,
+    pub node: NodeNumber,
+    /// Its daemon kept this store: who goes on with the store goes on in its place.
+    pub head: bool,
     pub hostname: String,
     pub resources: ResourceSet,
     pub session_dir: String,
@@ -89,12 +94,45 @@ pub struct NodeEntry {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobEntry {
     pub job: JobId,
+    /// Where its driver is connected.
+    pub node: NodeNumber,
     pub driver_pid: u32,
     pub config: JobConfig,
     /// Microseconds since 1970.
     pub started_us: u64,
     /// Absent while it runs.
     pub ended_us: Option<u64>,
+}
+
+/// How far an actor's life is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ActorPhase {
+    Pending,
+    Alive,
+    Restarting,
+    Dead,
+}
+
+impl ActorPhase {
+    pub fn of(state: &ActorState) -> Self {
+        match state {
+            ActorState::Pending { .. } => ActorPhase::Pending,
+            ActorState::Alive { .. } => ActorPhase::Alive,
+            ActorState::Restarting { .. } => ActorPhase::Restarting,
+            ActorState::Dead { .. } => ActorPhase::Dead,
+        }
+    }
+}
+
+impl fmt::Display for ActorPhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ActorPhase::Pending => "PENDING",
+            ActorPhase::Alive => "ALIVE",
+            ActorPhase::Restarting => "RESTARTING",
+            ActorPhase::Dead => "DEAD",
+        })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,8 +142,7 @@ pub struct ActorEntry {
     pub name: String,
     pub namespace: String,
     pub job: JobId,
-    /// `PENDING`, `ALIVE`, `RESTARTING` or `DEAD`.
-    pub state: String,
+    pub state: ActorPhase,
     pub incarnation: u32,
     pub detached: bool,
     /// What a handle needs; opaque.
@@ -126,17 +163,6 @@ pub struct FunctionEntry {
     pub parts: u32,
     pub bytes: Vec<u8>,
     /// Refs inside it (in part 0); the node holds them as long as the row is there.
-    pub contains: Vec<ObjectId>,
-}
-
-/// An object that outlives its owner: how large it is and who has it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ObjectEntry {
-    pub object: ObjectId,
-    pub job: JobId,
-    pub size_bytes: u64,
-    pub nodes: Vec<NodeId>,
-    /// Refs inside it.
     pub contains: Vec<ObjectId>,
 }
 
@@ -165,20 +191,6 @@ pub struct TaskEntry {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PlacementGroupEntry {
-    /// Unique in the cluster.
-    pub group: u64,
-    pub job: JobId,
-    pub name: String,
-    pub bundles: Vec<ResourceSet>,
-    /// Where each bundle is reserved; empty until all are.
-    pub nodes: Vec<NodeId>,
-    pub strategy: String,
-    /// `PENDING`, `CREATED` or `REMOVED`.
-    pub state: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventEntry {
     /// Microseconds since 1970; with `seq` the key.
     pub at_us: u64,
@@ -190,7 +202,7 @@ impl Entry for NodeEntry {
     const TABLE: Table = Table::Node;
 
     fn key_bytes(&self) -> Vec<u8> {
-        self.node.0.to_be_bytes().to_vec()
+        self.node.number().to_be_bytes().to_vec()
     }
 }
 
@@ -265,27 +277,11 @@ impl FunctionEntry {
     }
 }
 
-impl Entry for ObjectEntry {
-    const TABLE: Table = Table::Object;
-
-    fn key_bytes(&self) -> Vec<u8> {
-        self.object.to_bytes().to_vec()
-    }
-}
-
 impl Entry for TaskEntry {
     const TABLE: Table = Table::Task;
 
     fn key_bytes(&self) -> Vec<u8> {
         task_key(self.task).bytes
-    }
-}
-
-impl Entry for PlacementGroupEntry {
-    const TABLE: Table = Table::PlacementGroup;
-
-    fn key_bytes(&self) -> Vec<u8> {
-        self.group.to_be_bytes().to_vec()
     }
 }
 
@@ -339,6 +335,12 @@ mod tests {
     }
 
     #[test]
+    fn a_row_is_its_format_and_its_entry_and_nothing_that_a_socket_needs() {
+        let entry = EventEntry { at_us: 5, seq: 1, text: "a".to_string() };
+        assert_eq!(entry.to_value(), [ROW_FORMAT, 5, 1, 1, b'a']);
+    }
+
+    #[test]
     fn a_namespace_that_begins_like_another_is_another() {
         let keys = [kv_key("a", b"bc"), kv_key("ab", b"c")];
         assert_ne!(keys[0], keys[1]);
@@ -347,7 +349,7 @@ mod tests {
 
     #[test]
     fn every_table_takes_its_own_entries_and_refuses_what_is_none() {
-        let owner = ProcessId::new(1, 2, 3);
+        let owner = ProcessId::new(NodeNumber::alone(1), 2, 3);
         let task = TaskId { owner, seq: 4 };
         let job = JobId(1);
         let entry = TaskEntry {

@@ -85,7 +85,10 @@ impl Node {
     }
 
     fn greet_tool(&mut self, stranger: u64, pid: u32) {
-        let id = self.next_process_id(0);
+        let Some(count) = self.next_count() else {
+            return self.turn_away(stranger, self.no_room());
+        };
+        let id = ProcessId::new(self.config.node, count, 0);
         let birth = Birth::Known { pid };
         let process = Process::new(id, Kind::Tool, birth, Stage::Greeted, self.now);
         self.processes.insert(id, process);
@@ -122,6 +125,12 @@ impl Node {
 
     /// Why there can be no more processes here.
     pub(super) fn no_room(&self) -> String {
+        if self.next_process > ProcessId::COUNT_MAX {
+            return format!(
+                "the node has named {} processes, and has no names left: start it again",
+                ProcessId::COUNT_MAX
+            );
+        }
         format!(
             "the node has {} processes already, as many as its open files allow: end some, or start the \
              node with a higher limit (ulimit -n)",
@@ -136,19 +145,22 @@ impl Node {
         birth: Birth,
         stage: Stage,
     ) -> Option<ProcessId> {
-        if self.processes.len() >= self.config.processes_max {
+        if self.processes.len() >= self.config.processes_max || !self.slots.has_room() {
             return None;
         }
-        let (boot, count) = (self.config.boot, self.next_process);
-        let id = self.slots.take(|slot| ProcessId::new(boot, count, slot))?;
-        self.next_process += 1;
+        let (node, count) = (self.config.node, self.next_count()?);
+        let id = self.slots.take(|slot| ProcessId::new(node, count, slot))?;
         self.processes.insert(id, Process::new(id, kind, birth, stage, self.now));
         Some(id)
     }
 
-    fn next_process_id(&mut self, slot: u16) -> ProcessId {
-        self.next_process += 1;
-        ProcessId::new(self.config.boot, self.next_process - 1, slot)
+    /// Counts do not begin again: an id that was somebody's names nobody else.
+    fn next_count(&mut self) -> Option<u32> {
+        let count = self.next_process;
+        (count <= ProcessId::COUNT_MAX).then(|| {
+            self.next_process += 1;
+            count
+        })
     }
 
     pub(super) fn process_mut(&mut self, id: ProcessId) -> &mut Process {

@@ -84,6 +84,7 @@ impl Job {
     fn entry(&self) -> JobEntry {
         JobEntry {
             job: self.id,
+            node: self.driver.node(),
             driver_pid: self.driver_pid,
             config: (*self.config).clone(),
             started_us: self.started_us,

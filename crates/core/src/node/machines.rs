@@ -169,13 +169,12 @@ impl Node {
         let mut parts = text.split("process:");
         let mut named = parts.next().unwrap_or_default().to_string();
         for part in parts {
-            let digits =
-                part.len() - part.trim_start_matches(|c: char| c.is_ascii_hexdigit()).len();
-            let (count, rest) = part.split_at(digits);
-            named.push_str("process:");
-            named.push_str(count);
-            let count = u32::from_str_radix(count, 16).unwrap_or(0);
-            let id = |id: &&ProcessId| id.count() == count;
+            let of_id = |c: char| c.is_ascii_hexdigit() || c == '@';
+            let (short, rest) = part.split_at(part.len() - part.trim_start_matches(of_id).len());
+            let name = format!("process:{short}");
+            named.push_str(&name);
+            let count = short.split('@').next().and_then(|it| u32::from_str_radix(it, 16).ok());
+            let id = |id: &&ProcessId| Some(id.count()) == count && id.to_string() == name;
             if let Some(process) = self.processes.keys().find(id).map(|id| &self.processes[id]) {
                 let kind = if process.kind == Kind::Driver { "driver" } else { "worker" };
                 let name = format!(" ({kind}, pid {})", process.pid());

@@ -73,7 +73,7 @@ mod timers;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use hoplo_base::{Instant, JobId, NodeId, ProcessId, ResourceSet};
+use hoplo_base::{Instant, JobId, NodeNumber, ProcessId, ResourceSet};
 use hoplo_wire::node::{Counters, Obituary, ToClient};
 
 use crate::actors::ActorTable;
@@ -86,7 +86,7 @@ pub use jobs::Job;
 pub use kv::KEYS_MAX;
 pub use memory::size;
 pub use process::{Birth, Kind, Process, Stage};
-pub use recall::{Rows, state_name};
+pub use recall::Rows;
 
 use functions::Functions;
 use lineage::Escaped;
@@ -99,9 +99,7 @@ use timers::Timer;
 /// What a node is told when it begins.
 #[derive(Clone, Debug)]
 pub struct Config {
-    pub node: NodeId,
-    /// 24 random bits: the first part of the ids of its processes.
-    pub boot: u32,
+    pub node: NodeNumber,
     pub resources: ResourceSet,
     pub objects: objects::Config,
     /// For people, and for processes to find files.
@@ -164,7 +162,7 @@ impl Node {
         Self {
             now,
             wall_us: 0,
-            scheduler: LocalScheduler::new(resources),
+            scheduler: LocalScheduler::new(config.node, resources),
             pool: WorkerPool::new(floor),
             actors: ActorTable::new(),
             objects: ObjectDirectory::new(config.objects.clone(), now),

@@ -1,12 +1,13 @@
 //! What a new daemon makes of the rows that an earlier one left.
 //!
-//! With a daemon go its workers and all objects. So a new one finds rows of what ran: actors become dead
-//! and tasks lost, with the reason, and jobs ended. Kv rows stay as they are; functions stay that a lost actor or
-//! task of their job might be looked at with.
+//! With a head's daemon go its workers and all its objects. So a new one finds rows of what ran there: actors become
+//! dead and tasks lost, with the reason, and jobs ended. Kv rows stay as they are; functions stay that a lost actor or
+//! task of their job might be looked at with. What is at home on another node that lives is that node's (the number in
+//! its id says where it is at home), and stays as it is.
 
 use std::collections::BTreeSet;
 
-use hoplo_base::JobId;
+use hoplo_base::{ActorId, JobId, NodeNumber};
 use hoplo_wire::control::{Key, Table};
 use hoplo_wire::node::ActorState;
 use hoplo_wire::{Failure, FailureKind};
@@ -14,8 +15,8 @@ use hoplo_wire::{Failure, FailureKind};
 use super::{Effect, Node};
 use crate::actors::life::{ActorRow, Former};
 use crate::control::{
-    ActorEntry, ControlStore, Entry, EventEntry, FunctionEntry, JobEntry, NodeEntry, TaskEntry,
-    TaskState, store,
+    ActorEntry, ActorPhase, ControlStore, Entry, EventEntry, FunctionEntry, JobEntry, NodeEntry,
+    TaskEntry, TaskState, store,
 };
 
 /// All that is in the tables. What does not parse was written by another program; it stays as it is.
@@ -27,6 +28,15 @@ pub struct Rows {
     pub tasks: Vec<TaskEntry>,
     /// Every row of a function, by the job that it is of.
     pub functions: Vec<(JobId, Key)>,
+}
+
+/// Whose rows a new daemon leaves as they are.
+struct Others(BTreeSet<NodeNumber>);
+
+impl Others {
+    fn have(&self, node: NodeNumber) -> bool {
+        self.0.contains(&node)
+    }
 }
 
 impl Rows {
@@ -47,25 +57,43 @@ impl Rows {
     }
 }
 
+impl Rows {
+    /// The next number that this store gives to a node. Where two ask, the row that is created decides.
+    pub fn next_number(&self, random: u32) -> NodeNumber {
+        let last = self.nodes.iter().map(|entry| entry.node).max();
+        last.map_or_else(|| NodeNumber::first_given(random), NodeNumber::next_given)
+    }
+
+    fn others(&self) -> Others {
+        let others = self.nodes.iter().filter(|entry| entry.alive && !entry.head);
+        Others(others.map(|entry| entry.node).collect())
+    }
+}
+
 impl Node {
     /// Before the first event: makes of an earlier daemon's rows what is true now.
     pub fn recall(&mut self, rows: Rows, effects: &mut Vec<Effect>) {
-        let before = !rows.jobs.is_empty();
-        for mut node in rows.nodes {
+        let (before, others) = (!rows.jobs.is_empty(), rows.others());
+        for mut node in rows.nodes.into_iter().filter(|row| !others.have(row.node)) {
             if std::mem::replace(&mut node.alive, false) {
                 self.save(&node);
             }
         }
+        let mut kept = BTreeSet::new();
         for mut job in rows.jobs {
             self.jobs_before = self.jobs_before.max(job.job.0);
-            if job.ended_us.is_none() {
+            if others.have(job.node) {
+                kept.insert(job.job);
+            } else if job.ended_us.is_none() {
                 job.ended_us = Some(self.wall_us);
                 self.save(&job);
             }
         }
-        let mut kept = BTreeSet::new();
-        let actors = self.recall_actors(rows.actors, &mut kept);
-        let tasks = self.recall_tasks(rows.tasks, &mut kept);
+        let home = |actor: ActorId| actor.0.owner.node();
+        let ours = rows.actors.into_iter().filter(|row| !others.have(home(row.actor)));
+        let actors = self.recall_actors(ours, &mut kept);
+        let ours = rows.tasks.into_iter().filter(|row| !others.have(row.task.owner.node()));
+        let tasks = self.recall_tasks(ours, &mut kept);
         for (job, key) in rows.functions {
             if !kept.contains(&job) {
                 self.out.push(Effect::Forget { key });
@@ -82,11 +110,15 @@ impl Node {
         effects.append(&mut self.out);
     }
 
-    fn recall_actors(&mut self, entries: Vec<ActorEntry>, kept: &mut BTreeSet<JobId>) -> u64 {
+    fn recall_actors(
+        &mut self,
+        entries: impl Iterator<Item = ActorEntry>,
+        kept: &mut BTreeSet<JobId>,
+    ) -> u64 {
         let mut lost = 0;
         let mut effects = Vec::new();
         for mut entry in entries {
-            if entry.state != "DEAD" {
+            if entry.state != ActorPhase::Dead {
                 lost += 1;
                 let text = format!(
                     "{} {:?} ({}) was {} when its node's daemon ended without stopping it; \
@@ -95,7 +127,7 @@ impl Node {
                 );
                 entry.failure = Some(Failure::new(FailureKind::ActorDied, text));
                 entry.lost = true;
-                entry.state = "DEAD".to_string();
+                entry.state = ActorPhase::Dead;
                 self.save(&entry);
             }
             if entry.lost && entry.detached {
@@ -120,7 +152,11 @@ impl Node {
         lost
     }
 
-    fn recall_tasks(&mut self, entries: Vec<TaskEntry>, kept: &mut BTreeSet<JobId>) -> u64 {
+    fn recall_tasks(
+        &mut self,
+        entries: impl Iterator<Item = TaskEntry>,
+        kept: &mut BTreeSet<JobId>,
+    ) -> u64 {
         let mut lost = 0;
         for mut entry in entries {
             match entry.state {
@@ -146,7 +182,7 @@ impl Node {
 }
 
 pub(super) fn actor_entry(row: ActorRow) -> ActorEntry {
-    let state = state_name(&row.state).to_string();
+    let state = ActorPhase::of(&row.state);
     let failure = match row.state {
         ActorState::Dead { failure } => Some(failure),
         ActorState::Pending { .. } | ActorState::Alive { .. } | ActorState::Restarting { .. } => {
@@ -168,12 +204,128 @@ pub(super) fn actor_entry(row: ActorRow) -> ActorEntry {
     }
 }
 
-/// As people and rows call it.
-pub fn state_name(state: &ActorState) -> &'static str {
-    match state {
-        ActorState::Pending { .. } => "PENDING",
-        ActorState::Alive { .. } => "ALIVE",
-        ActorState::Restarting { .. } => "RESTARTING",
-        ActorState::Dead { .. } => "DEAD",
+#[cfg(test)]
+mod tests {
+    use hoplo_base::{Instant, ProcessId, ResourceSet, TaskId};
+
+    use super::*;
+    use crate::control::Row;
+    use crate::node::Config;
+    use crate::objects;
+
+    const HEAD: fn() -> NodeNumber = || NodeNumber::first_given(0);
+
+    fn node_row(node: NodeNumber, head: bool) -> NodeEntry {
+        NodeEntry {
+            node,
+            head,
+            hostname: "h".to_string(),
+            resources: ResourceSet::new(),
+            session_dir: "/s".to_string(),
+            alive: true,
+        }
+    }
+
+    fn job_row(job: u32, node: NodeNumber) -> JobEntry {
+        let (job, config) = (JobId(job), Default::default());
+        JobEntry { job, node, driver_pid: 1, config, started_us: 1, ended_us: None }
+    }
+
+    fn actor_row(home: NodeNumber) -> ActorEntry {
+        ActorEntry {
+            actor: ActorId(TaskId { owner: ProcessId::new(home, 1, 1), seq: 1 }),
+            class_name: "A".to_string(),
+            name: String::new(),
+            namespace: String::new(),
+            job: JobId(1),
+            state: ActorPhase::Alive,
+            incarnation: 0,
+            detached: false,
+            handle: vec![],
+            failure: None,
+            lost: false,
+        }
+    }
+
+    fn task_row(home: NodeNumber) -> TaskEntry {
+        let owner = ProcessId::new(home, 1, 1);
+        TaskEntry {
+            task: TaskId { owner, seq: 2 },
+            job: JobId(1),
+            owner,
+            attempt: 0,
+            state: TaskState::Pending,
+            lineage: None,
+            why: None,
+        }
+    }
+
+    /// The rows that a head writes and deletes when it finds these.
+    fn recalled(rows: Rows) -> (Vec<(Key, Vec<u8>)>, Vec<Key>) {
+        let config = Config {
+            node: rows.next_number(0),
+            resources: ResourceSet::new(),
+            objects: objects::Config::new(64 << 20),
+            session_dir: "/s".to_string(),
+            keeps_rows: true,
+            slots_resting: 0,
+            processes_max: 8,
+        };
+        let (mut written, mut deleted, mut effects) = (vec![], vec![], vec![]);
+        Node::new(config, Instant::ZERO).recall(rows, &mut effects);
+        for effect in effects {
+            match effect {
+                Effect::Save { key, value, .. } => written.push((key, value)),
+                Effect::Forget { key } => deleted.push(key),
+                _ => {}
+            }
+        }
+        (written, deleted)
+    }
+
+    #[test]
+    fn a_starting_head_declared_dead_what_lives_on_other_nodes() {
+        let there = HEAD().next_given();
+        let function = |job: u32| (JobId(job), Key { table: Table::Function, bytes: vec![1] });
+        let rows = Rows {
+            nodes: vec![node_row(HEAD(), true), node_row(there, false)],
+            jobs: vec![job_row(1, HEAD()), job_row(2, there)],
+            actors: vec![actor_row(HEAD()), actor_row(there)],
+            tasks: vec![task_row(HEAD()), task_row(there)],
+            functions: vec![function(2)],
+        };
+        let ours = [
+            node_row(HEAD(), true).key(),
+            job_row(1, HEAD()).key(),
+            actor_row(HEAD()).key(),
+            task_row(HEAD()).key(),
+        ];
+        let (written, deleted) = recalled(rows);
+        let written: Vec<_> = written.into_iter().map(|(key, _)| key).collect();
+        assert_eq!(written[..4], ours);
+        assert!(written[4..].iter().all(|key| key.table == Table::Event), "{written:?}");
+        assert_eq!(deleted, []);
+    }
+
+    #[test]
+    fn what_nobody_is_home_to_is_lost_with_the_head() {
+        let gone = NodeEntry { alive: false, ..node_row(HEAD().next_given(), false) };
+        let actor = actor_row(gone.node);
+        let rows = Rows { nodes: vec![gone], actors: vec![actor.clone()], ..Rows::default() };
+        let (written, _) = recalled(rows);
+        let value = written.into_iter().find(|(key, _)| *key == actor.key()).unwrap().1;
+        let row = Row { value, version: 1, index: 1, finished: false };
+        assert_eq!(ActorEntry::from_row(&row).unwrap().state, ActorPhase::Dead);
+    }
+
+    #[test]
+    fn a_store_gives_no_number_twice() {
+        let mut rows = Rows::default();
+        let mut seen = BTreeSet::new();
+        for _ in 0..3 {
+            let number = rows.next_number(5);
+            assert!(seen.insert(number) && number.is_given());
+            rows.nodes.push(NodeEntry { alive: false, ..node_row(number, true) });
+        }
     }
 }

@@ -29,6 +29,10 @@ impl Slots {
         }
     }
 
+    pub(super) fn has_room(&self) -> bool {
+        usize::from(self.fresh) < self.owners.len() || !self.free.is_empty()
+    }
+
     pub(super) fn take(&mut self, process: impl FnOnce(u16) -> ProcessId) -> Option<ProcessId> {
         let rested = self.free.len() > self.resting;
         let slot = if !rested && usize::from(self.fresh) < self.owners.len() {

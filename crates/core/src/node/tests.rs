@@ -1,7 +1,7 @@
 //! Stories of processes, told in every order in which a kernel may tell them.
 
 use hoplo_base::limits::{EXIT_GRACE, HANGUP_GRACE, SLOTS_RESTING, STATUS_PATIENCE};
-use hoplo_base::{FunctionId, Instant, NodeId, ProcessId, ResourceSet};
+use hoplo_base::{FunctionId, Instant, NodeNumber, ProcessId, ResourceSet};
 use hoplo_wire::PROTOCOL_VERSION;
 use hoplo_wire::node::{DeathCause, KvOperation, Role, RuntimeEnv, Shape, ToClient, ToNode};
 
@@ -27,8 +27,7 @@ fn hello(role: Role) -> ToNode {
 impl Shell {
     fn new() -> Self {
         let config = Config {
-            node: NodeId(1),
-            boot: 1,
+            node: NodeNumber::alone(1),
             resources: ResourceSet::from_units([("CPU", 2.0), ("memory", 1e9)]).unwrap(),
             objects: objects::Config::new(64 << 20),
             session_dir: String::new(),

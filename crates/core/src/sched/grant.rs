@@ -121,7 +121,7 @@ impl LocalScheduler {
             held.set_parts(name, parts.min(claim.shape.resources.parts(name)));
         }
         let resources = claim.shape.resources.clone();
-        let id = LeaseId(self.next_lease);
+        let id = LeaseId::new(self.node, self.next_lease);
         self.next_lease += 1;
         self.used.add(&resources);
         let gpus = self.gpus.take(resources.parts(GPU));

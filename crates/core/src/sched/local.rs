@@ -33,7 +33,7 @@ use std::collections::BTreeMap;
 
 use hoplo_base::limits::LEASE_DEMAND_MAX;
 use hoplo_base::resources::{CPU, GPU, PARTS};
-use hoplo_base::{ActorId, Instant, JobId, LeaseId, ProcessId, ResourceSet};
+use hoplo_base::{ActorId, Instant, JobId, LeaseId, NodeNumber, ProcessId, ResourceSet};
 use hoplo_wire::node::{RuntimeEnv, Shape};
 
 use super::gpus::Gpus;
@@ -217,6 +217,7 @@ pub struct LocalScheduler {
     pub(super) claims: BTreeMap<Claimant, Claim>,
     pub(super) leases: BTreeMap<LeaseId, Lease>,
     pub(super) by_worker: BTreeMap<ProcessId, LeaseId>,
+    pub(super) node: NodeNumber,
     pub(super) next_lease: u64,
     pub(super) next_turn: u64,
     /// Who was served last in the round.
@@ -225,7 +226,7 @@ pub struct LocalScheduler {
 }
 
 impl LocalScheduler {
-    pub fn new(total: ResourceSet) -> Self {
+    pub fn new(node: NodeNumber, total: ResourceSet) -> Self {
         let gpus = Gpus::new((total.parts(GPU) / PARTS) as usize);
         Self {
             total,
@@ -234,6 +235,7 @@ impl LocalScheduler {
             claims: BTreeMap::new(),
             leases: BTreeMap::new(),
             by_worker: BTreeMap::new(),
+            node,
             next_lease: 1,
             next_turn: 0,
             served: None,

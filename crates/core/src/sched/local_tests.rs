@@ -4,9 +4,14 @@ use super::*;
 use hoplo_base::TaskId;
 
 const JOB: JobId = JobId(1);
+const NODE: NodeNumber = NodeNumber::alone(1);
+
+fn lease(count: u64) -> LeaseId {
+    LeaseId::new(NODE, count)
+}
 
 fn process(count: u32) -> ProcessId {
-    ProcessId::new(1, count, count as u16)
+    ProcessId::new(NODE, count, count as u16)
 }
 
 fn actor(seq: u64) -> ActorId {
@@ -31,7 +36,7 @@ struct Node {
 
 impl Node {
     fn new(units: &[(&str, f64)]) -> Self {
-        let scheduler = LocalScheduler::new(set(units));
+        let scheduler = LocalScheduler::new(NODE, set(units));
         Self { scheduler, now: Instant::ZERO, workers: 0, idle: Vec::new() }
     }
 
@@ -80,13 +85,13 @@ impl Node {
     }
 
     fn give_back(&mut self, count: u32, lease: u64) -> Vec<Effect> {
-        self.handle(Event::Returned { process: process(count), lease: LeaseId(lease) })
+        self.handle(Event::Returned { process: process(count), lease: self::lease(lease) })
     }
 }
 
 fn grants(effects: &[Effect]) -> Vec<(u32, u64)> {
     let grant = |effect: &Effect| match effect {
-        Effect::Grant { process, lease, .. } => Some((process.count(), lease.0)),
+        Effect::Grant { process, lease, .. } => Some((process.count(), lease.count())),
         _ => None,
     };
     effects.iter().filter_map(grant).collect()
@@ -94,7 +99,7 @@ fn grants(effects: &[Effect]) -> Vec<(u32, u64)> {
 
 fn recalls(effects: &[Effect]) -> Vec<(u32, u64)> {
     let recall = |effect: &Effect| match effect {
-        Effect::Recall { process, lease } => Some((process.count(), lease.0)),
+        Effect::Recall { process, lease } => Some((process.count(), lease.count())),
         _ => None,
     };
     effects.iter().filter_map(recall).collect()
@@ -157,7 +162,7 @@ fn one_that_has_leases_is_told_too_what_it_lacks_but_not_at_every_change() {
     let told = reason(&node.pass(500));
     assert_eq!(told, "memory: 2 of 2 in use by tasks of process:1 (2)");
     // Another reason, but too soon.
-    node.handle(Event::Returned { process: process(1), lease: LeaseId(1) });
+    node.handle(Event::Returned { process: process(1), lease: lease(1) });
     assert_eq!(node.scheduler.next_deadline(), None);
 }
 
@@ -231,11 +236,13 @@ fn an_owner_that_dies_frees_what_waits_and_its_workers_are_killed() {
     node.demand(1, 0, &[("CPU", 1.0)], 1);
     let shape = shape(&[("CPU", 1.0)]);
     let event = Event::Demanded { process: process(1), job: JOB, key: 1, shape, wanted: 4 };
-    assert!(matches!(&node.raw(event)[..], [Effect::AcquireWorker { lease: LeaseId(2), .. }]));
+    assert!(
+        matches!(&node.raw(event)[..], [Effect::AcquireWorker { lease: it, .. }] if *it == lease(2))
+    );
     assert_eq!(
         node.raw(Event::ProcessGone { process: process(1) }),
         [
-            Effect::CancelWorker { lease: LeaseId(2) },
+            Effect::CancelWorker { lease: lease(2) },
             Effect::KillWorker { worker: process(101), owner: process(1) }
         ]
     );
@@ -243,7 +250,7 @@ fn an_owner_that_dies_frees_what_waits_and_its_workers_are_killed() {
     node.raw(Event::ProcessGone { process: process(101) });
     assert_eq!(node.scheduler.available(), set(&[("CPU", 2.0)]));
     // A worker that comes too late is given back, a return that comes too late is nothing.
-    let late = Event::WorkerAssigned { lease: LeaseId(2), worker: process(102) };
+    let late = Event::WorkerAssigned { lease: lease(2), worker: process(102) };
     assert_eq!(node.raw(late), [Effect::ReleaseWorker { worker: process(102) }]);
     assert_eq!(node.give_back(1, 1), []);
 }
@@ -267,8 +274,8 @@ fn a_demand_that_falls_cancels_what_has_no_worker_yet() {
         wanted,
     };
     assert_eq!(node.raw(demanded(2)).len(), 2);
-    assert_eq!(node.raw(demanded(1)), [Effect::CancelWorker { lease: LeaseId(2) }]);
-    assert_eq!(node.raw(demanded(0)), [Effect::CancelWorker { lease: LeaseId(1) }]);
+    assert_eq!(node.raw(demanded(1)), [Effect::CancelWorker { lease: lease(2) }]);
+    assert_eq!(node.raw(demanded(0)), [Effect::CancelWorker { lease: lease(1) }]);
     assert_eq!(node.scheduler.available(), set(&[("CPU", 2.0)]));
 }
 
@@ -278,15 +285,15 @@ fn when_no_worker_can_start_the_demand_is_dropped_and_told() {
     let shape = shape(&[("CPU", 1.0)]);
     node.raw(Event::Demanded { process: process(1), job: JOB, key: 0, shape, wanted: 5 });
     let reason = "no such directory".to_string();
-    let failed = Event::WorkerFailed { lease: LeaseId(1), reason: reason.clone() };
+    let failed = Event::WorkerFailed { lease: lease(1), reason: reason.clone() };
     assert_eq!(
         node.raw(failed),
         [
-            Effect::CancelWorker { lease: LeaseId(2) },
+            Effect::CancelWorker { lease: lease(2) },
             Effect::FailDemand { process: process(1), key: 0, reason: reason.clone() }
         ]
     );
-    assert_eq!(node.raw(Event::WorkerFailed { lease: LeaseId(2), reason }), []);
+    assert_eq!(node.raw(Event::WorkerFailed { lease: lease(2), reason }), []);
     assert_eq!(node.scheduler.available(), set(&[("CPU", 2.0)]));
 }
 

@@ -407,11 +407,12 @@ impl WorkerPool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hoplo_base::NodeNumber;
 
     const JOB: JobId = JobId(1);
 
     fn process(count: u32) -> ProcessId {
-        ProcessId::new(1, count, count as u16)
+        ProcessId::new(NodeNumber::alone(1), count, count as u16)
     }
 
     fn wanted(lease: u64, prefer: Option<ProcessId>) -> Event {

@@ -1,7 +1,8 @@
 use super::*;
+use hoplo_base::NodeNumber;
 
 fn task(seq: u64) -> TaskId {
-    TaskId { owner: ProcessId::new(1, 1, 1), seq }
+    TaskId { owner: ProcessId::new(NodeNumber::alone(1), 1, 1), seq }
 }
 
 fn waits(of: Thing, says: &str, waits_for: &[Thing]) -> Link {
@@ -13,7 +14,7 @@ fn a_chain_is_followed_to_its_end_and_each_thing_is_asked_about_once() {
     let (object, made, placed) = (
         Thing::Object(task(1).object(0)),
         Thing::Task(task(1)),
-        Thing::Placed(ProcessId::new(1, 2, 2), task(1)),
+        Thing::Placed(ProcessId::new(NodeNumber::alone(1), 2, 2), task(1)),
     );
     let mut chain = Chain::new(object);
     assert_eq!(chain.to_ask(), [object]);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hoplo_base::{ActorId, Instant, ResourceSet, limits};
+use hoplo_base::{ActorId, Instant, NodeNumber, ResourceSet, limits};
 use hoplo_wire::Value;
 use hoplo_wire::node::{RuntimeEnv, Shape};
 use hoplo_wire::reply::Returned;
@@ -12,7 +12,7 @@ use super::*;
 type Ring = VecDeque<u64>;
 
 fn process(count: u32) -> ProcessId {
-    ProcessId::new(1, count, count as u16)
+    ProcessId::new(NodeNumber::alone(1), count, count as u16)
 }
 
 fn task(seq: u64) -> TaskId {

@@ -50,7 +50,7 @@ impl Cluster {
     fn owner_is_dead(&self, text: &str) -> bool {
         let id = text.split_whitespace().next().and_then(|word| word.parse::<AnyId>().ok());
         match id {
-            Some(AnyId::ShortObject { owner_count, .. }) => self.books.dead.contains(&owner_count),
+            Some(AnyId::ShortObject { task, .. }) => self.books.dead.contains(&task.owner_count),
             _ => false,
         }
     }

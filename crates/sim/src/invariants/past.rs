@@ -1,7 +1,7 @@
 //! What a daemon left when it died is told as it is: nothing of it lives.
 
 use hoplo_core::control::store::entries;
-use hoplo_core::control::{ActorEntry, JobEntry, NodeEntry, TaskEntry, TaskState};
+use hoplo_core::control::{ActorEntry, ActorPhase, JobEntry, NodeEntry, TaskEntry, TaskState};
 
 use crate::cluster::Cluster;
 
@@ -16,7 +16,7 @@ impl Cluster {
             assert!(!node.alive, "{} is dead", node.node);
         }
         for actor in entries::<ActorEntry>(store) {
-            assert_eq!(actor.state, "DEAD", "{} has no process", actor.actor);
+            assert_eq!(actor.state, ActorPhase::Dead, "{} has no process", actor.actor);
             assert!(actor.failure.is_some(), "nobody knows why {} is dead", actor.actor);
         }
         for task in entries::<TaskEntry>(store) {

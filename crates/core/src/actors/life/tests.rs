@@ -1,11 +1,11 @@
 use super::*;
-use hoplo_base::TaskId;
+use hoplo_base::{NodeNumber, TaskId};
 use hoplo_wire::node::{DeathCause, RuntimeEnv};
 
 const JOB: JobId = JobId(1);
 
 fn process(count: u32) -> ProcessId {
-    ProcessId::new(1, count, count as u16)
+    ProcessId::new(NodeNumber::alone(1), count, count as u16)
 }
 
 fn actor(seq: u64) -> ActorId {

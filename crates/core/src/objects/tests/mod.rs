@@ -12,7 +12,7 @@ mod wants;
 
 use std::time::Duration;
 
-use hoplo_base::{FunctionId, Instant, JobId, ObjectId, ProcessId, TaskId};
+use hoplo_base::{FunctionId, Instant, JobId, NodeNumber, ObjectId, ProcessId, TaskId};
 use hoplo_wire::call::{CallHeader, CallKind, encode_refs};
 use hoplo_wire::node::{Lineage, Notice, RuntimeEnv, Shape, SharedState, ToClient};
 use hoplo_wire::object::RefArgument;
@@ -26,7 +26,7 @@ const B: ProcessId = process(2);
 const C: ProcessId = process(3);
 
 const fn process(count: u64) -> ProcessId {
-    ProcessId(1 << 40 | count << 16 | count)
+    ProcessId::new(NodeNumber::alone(1), count as u32, count as u16)
 }
 
 fn object(owner: ProcessId, seq: u64) -> ObjectId {

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hoplo_base::{
-    ActorId, FunctionId, Instant, JobId, LeaseId, ObjectId, ProcessId, ResourceSet, TaskId,
+    ActorId, FunctionId, Instant, JobId, LeaseId, NodeNumber, ObjectId, ProcessId, ResourceSet,
+    TaskId,
 };
 use hoplo_wire::node::{DeathCause, Notice, Obituary, RuntimeEnv, Shape, ToNode};
 use hoplo_wire::reply::{ReplyHeader, ReplyKind, ReplyView, Returned, encode_returned};
@@ -26,7 +27,7 @@ struct Owner {
 }
 
 fn process(count: u32) -> ProcessId {
-    ProcessId::new(1, count, count as u16)
+    ProcessId::new(NodeNumber::alone(1), count, count as u16)
 }
 
 const W: u32 = 5;
