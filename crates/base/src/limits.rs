@@ -113,6 +113,13 @@ pub const EXIT_GRACE: Duration = Duration::from_millis(200);
 /// An idle worker that was asked to exit runs its exit handlers meanwhile.
 pub const RETIRE_GRACE: Duration = Duration::from_secs(5);
 
+/// How long processes have to tell what they know: one that is stuck is left out of the answer.
+pub const INSPECT_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A head that was killed holds its locks until the kernel is done with it, and one that starts does not listen yet: how
+/// long others wait for either.
+pub const HEAD_ENDS: Duration = Duration::from_secs(5);
+
 /// The zygote tells a worker's exit status within this time after its end was seen.
 pub const STATUS_PATIENCE: Duration = Duration::from_millis(100);
 

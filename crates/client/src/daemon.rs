@@ -10,6 +10,7 @@ use hoplo_shm::fds;
 use hoplo_wire::frames::Incoming;
 use hoplo_wire::node::{self, ToClient};
 
+use crate::socket::out_of_the_way;
 use crate::writer::Writer;
 
 /// The reading half.
@@ -27,29 +28,6 @@ pub(crate) struct Requests {
     waiting: BTreeMap<u64, SyncSender<ToClient>>,
     /// Nobody will answer any more.
     closed: bool,
-}
-
-/// Where a descriptor is put. Code that closes what it did not open begins with the lowest numbers; and what
-/// it opens afterwards gets their numbers, which then are not ours.
-const HIGH: [i32; 2] = [900, 200];
-
-pub(crate) fn out_of_the_way(socket: OwnedFd) -> OwnedFd {
-    // A number above the limit of this process is refused.
-    let high = HIGH.into_iter().find_map(|at| rustix::io::fcntl_dupfd_cloexec(&socket, at).ok());
-    high.unwrap_or(socket)
-}
-
-pub(crate) fn socket_lost(error: &io::Error) -> String {
-    format!(
-        "this process cannot speak to the node daemon any more ({error}): its code closed a descriptor that it \
-         had not opened, by os.close or os.closerange for example"
-    )
-}
-
-/// The daemon's end is closed; any other error is of this process's own making.
-pub(crate) fn is_of_the_peer(error: &io::Error) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected, UnexpectedEof};
-    matches!(error.kind(), BrokenPipe | ConnectionReset | NotConnected | UnexpectedEof)
 }
 
 /// Goes on behind the greeting.

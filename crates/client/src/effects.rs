@@ -6,7 +6,8 @@ use hoplo_shm::Urgency;
 use hoplo_wire::node::{ActorCreated, ToClient, ToNode};
 use hoplo_wire::{Failure, FailureKind};
 
-use crate::client::{Carrying, Client, Core, Warnings};
+use crate::client::Client;
+use crate::guarded::{Carrying, Core, Warnings};
 use crate::peers::{Outbound, Written};
 use crate::writer::Writer;
 

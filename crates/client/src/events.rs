@@ -10,9 +10,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::client::{Client, Core};
-use crate::daemon::{Reader, is_of_the_peer, socket_lost};
+use crate::client::Client;
+use crate::daemon::Reader;
+use crate::guarded::Core;
 use crate::peers::Inbound;
+use crate::socket::{is_of_the_peer, socket_lost};
 
 impl Client {
     /// Until the socket ends, and why it did.

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use hoplo_base::limits;
-use hoplo_folders::Wait;
+use hoplo_folders::{JoinError, Wait};
 use hoplo_shm::fds;
 use hoplo_wire::PROTOCOL_VERSION;
 use hoplo_wire::frames::Incoming;
@@ -13,7 +13,27 @@ use hoplo_wire::node::{JobConfig, Role, ToClient, ToNode, Welcome, decode, encod
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::client::ConnectError;
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("the node daemon refused: {0}")]
+    Refused(String),
+    #[error(
+        "the process at the other end has closed the connection: it is no node daemon, or ends"
+    )]
+    Closed,
+    /// It does not answer, or nobody waits any more.
+    #[error("{0}")]
+    Join(#[from] JoinError),
+    #[error(
+        "the paths in sys.path and the runtime environment of this program take {bytes} bytes together, more than {}: \
+         pass large values as arguments",
+        limits::JOB_BYTES_MAX
+    )]
+    JobTooLarge { bytes: usize },
+    #[error("the connection to the node daemon failed: {0}")]
+    Io(#[from] std::io::Error),
+}
 
 /// A Welcome, and what came behind it.
 pub(crate) struct Greeted {
@@ -116,7 +136,6 @@ fn ready(socket: &OwnedFd, flags: PollFlags, wait: &mut Wait<'_>) -> Result<(), 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hoplo_folders::JoinError;
     use std::time::Duration;
 
     fn greeted(said: &[u8], closes: bool, wait: &mut Wait<'_>) -> ConnectError {

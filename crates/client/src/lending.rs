@@ -3,7 +3,8 @@
 use hoplo_base::Instant as Time;
 use hoplo_wire::node::ToNode;
 
-use crate::client::{Client, Core};
+use crate::client::Client;
+use crate::guarded::Core;
 
 impl Client {
     /// A thread waits; true if that lends the CPU, which `take_back` ends.

@@ -28,15 +28,19 @@
 //! makes a system call unless somebody sleeps.
 
 mod ask;
+mod behind;
 mod calls;
 mod client;
 mod daemon;
 mod effects;
 mod events;
 mod greet;
+mod guarded;
 mod lending;
 mod lock;
 mod peers;
+mod serving;
+mod socket;
 mod spin;
 mod store;
 mod turn;
@@ -48,12 +52,14 @@ mod writer;
 
 pub use ask::{GivesUp, KvAnswer};
 pub use calls::function_id;
-pub use client::{Client, ConnectError};
+pub use client::Client;
+pub use greet::ConnectError;
 pub use hoplo_core::session::{Call, CallOptions, StreamLook, SubmitError};
 pub use hoplo_shm::FileRoom;
-pub use turn::{Nudge, Patience};
+pub use turn::Patience;
 pub use values::{Allocation, StoreError};
 pub use why::{CallWaits, RunningCall};
+pub use work::Nudge;
 
 use std::sync::Arc;
 

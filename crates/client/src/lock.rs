@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::client::Core;
+use crate::guarded::Core;
 
 pub(crate) struct SessionLock(Mutex<Core>);
 

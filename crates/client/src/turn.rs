@@ -1,7 +1,6 @@
 //! Waiting for work in a main thread that other threads may call back for something else: the event
 //! loop of an async actor, which also runs timers, looks at files, and is given callbacks.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hoplo_shm::{SleepKind, Slept, Urgency};
@@ -10,10 +9,7 @@ use crate::Work;
 use crate::client::Client;
 use crate::peers::slot_of;
 use crate::spin::spin;
-
-/// Told by any thread: the main thread has something to do beside calls.
-#[derive(Debug, Default)]
-pub struct Nudge(AtomicBool);
+use crate::work::Nudge;
 
 /// How a main thread waits.
 #[derive(Clone, Copy, Debug)]
@@ -58,15 +54,8 @@ impl Client {
 
     /// `wait_turn` ends, or does not wait the next time.
     pub fn nudge(&self, nudge: &Nudge) {
-        // Before the ring, which publishes it: pairs with the Acquire in `take`.
-        nudge.0.store(true, Ordering::Release);
+        nudge.set();
         self.own_bell(Urgency::Eager);
-    }
-}
-
-impl Nudge {
-    pub(crate) fn take(&self) -> bool {
-        self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::AcqRel)
     }
 }
 

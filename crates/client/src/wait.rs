@@ -13,8 +13,9 @@ use hoplo_shm::{SleepKind, Slept, Urgency};
 use hoplo_wire::reply::{ReplyKind, ReplyView};
 
 use crate::Waited;
-use crate::client::{Client, Core, Progress};
+use crate::client::Client;
 use crate::effects::kill;
+use crate::guarded::{Core, Progress};
 use crate::peers::slot_of;
 use crate::spin::spin;
 use crate::work::Machine;

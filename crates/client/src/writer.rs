@@ -28,10 +28,8 @@ use hoplo_shm::fds;
 use hoplo_wire::node::{self, ToNode};
 use parking_lot::Condvar;
 
-use crate::client::Client;
-use crate::daemon::{is_of_the_peer, out_of_the_way, socket_lost};
-use crate::wait::SIGNALS;
-use crate::{Hooks, Waited};
+use crate::Hooks;
+use crate::socket::{is_of_the_peer, out_of_the_way, socket_lost};
 
 pub(crate) struct Writer {
     socket: UnixStream,
@@ -58,11 +56,11 @@ enum Stage {
 #[derive(Default)]
 pub(crate) struct News {
     /// For the writer thread: something is behind, or it is over.
-    fell_behind: Condvar,
+    pub(crate) fell_behind: Condvar,
     /// Nothing is behind any more, or less.
-    caught_up: Condvar,
+    pub(crate) caught_up: Condvar,
     /// So much is behind that nobody is to add to it. Written under the session lock; a hint to others.
-    full: AtomicBool,
+    pub(crate) full: AtomicBool,
 }
 
 impl Writer {
@@ -115,8 +113,13 @@ impl Writer {
         !self.bytes.is_empty()
     }
 
+    /// Nothing more will be written.
+    pub(crate) fn is_over(&self) -> bool {
+        self.stage == Stage::Over
+    }
+
     /// Gives the kernel what it takes now.
-    fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         while self.sent < self.bytes.len() {
             let end = self.bytes.len();
             // A descriptor rides with the first byte of its message, and of no other.
@@ -197,55 +200,6 @@ impl Writer {
 
 /// More memory than this is not kept for the next messages.
 const KEPT_BYTES_MAX: usize = 1 << 20;
-
-impl Client {
-    /// Hands the daemon what its socket did not take at once.
-    pub(crate) fn writer_loop(&self, socket: &UnixStream) {
-        let mut core = self.core.lock();
-        loop {
-            while !core.writer.is_behind() {
-                if core.writer.stage == Stage::Over {
-                    return;
-                }
-                core.wait(&self.news.fell_behind);
-            }
-            core.unlocked(|| fds::wait_writable(socket));
-            core.writer.flush();
-            if core.writer.is_behind() {
-                continue;
-            }
-            self.news.full.store(false, Ordering::Relaxed);
-            self.news.caught_up.notify_all();
-            let core = &mut *core;
-            self.refill(core); // WRITE-1
-            self.carry_out(core);
-            self.arm(core);
-        }
-    }
-
-    /// WRITE-1: what this process has said to the daemon is in its socket.
-    pub(crate) fn wait_until_told(&self) {
-        let mut core = self.core.lock();
-        while core.writer.is_behind() {
-            core.wait(&self.news.caught_up);
-        }
-    }
-
-    /// Whether more may be said to the daemon: else `wait_for_room` first.
-    #[inline]
-    pub fn has_room(&self) -> bool {
-        !self.news.full.load(Ordering::Relaxed)
-    }
-
-    /// Until the daemon has read some of what lies before it (no GIL); not for long: look at signals, and again.
-    pub fn wait_for_room(&self) -> Waited {
-        let mut core = self.core.lock();
-        if !self.has_room() {
-            core.wait_for(&self.news.caught_up, SIGNALS);
-        }
-        if self.has_room() { Waited::Ready } else { Waited::Interrupted }
-    }
-}
 
 #[cfg(test)]
 mod tests {

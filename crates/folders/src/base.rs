@@ -7,16 +7,14 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::AtFlags;
 
 use crate::folder::{Folder, FolderError, me};
-use crate::head::{Head, HeadError};
-use crate::session::{CONTROL, LOCK, LOGS, SessionFolder};
+use crate::names::{CONTROL, CURRENT, LOCK, LOGS};
+use crate::session::SessionFolder;
 
 /// Dead sessions whose logs are kept.
 const LOGS_KEPT: usize = 5;
 
 /// A directory without a lock file is being made, for at most so long.
 const MAKING: Duration = Duration::from_secs(60);
-
-pub(crate) const CURRENT: &str = "current";
 
 /// Where a base may lie, best first.
 #[derive(Clone, Debug)]
@@ -112,21 +110,6 @@ impl Base {
     /// The session of the last head, if that is dead and left its control store.
     pub fn left(&self) -> Option<SessionFolder> {
         self.newest_head().filter(|session| has_control(session) && !session.is_live())
-    }
-
-    /// The right to be the head of this base (FOLDER-6).
-    pub fn claim_head(&self) -> Result<Head, HeadError> {
-        Head::claim(self)
-    }
-
-    /// Ends for good what a dead head left.
-    pub fn forget(&self, session: &SessionFolder) -> Result<(), HeadError> {
-        let head = self.claim_head()?;
-        session.folder().remove(CONTROL)?;
-        session.remove_remains();
-        self.0.remove(CURRENT)?;
-        head.give_up(self);
-        Ok(())
     }
 
     /// Removes what dead daemons left, but for the logs of the last few.

@@ -8,16 +8,14 @@ use std::io::{self, Read, Seek, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use hoplo_base::limits::HEAD_ENDS;
 use rustix::fs::{AtFlags, FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
 use crate::base::Base;
 use crate::join::Wait;
-
-const HEAD: &str = "head";
-
-/// A daemon that was killed holds its locks until the kernel is done with it; one that starts does not listen yet.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+use crate::names::{CONTROL, CURRENT, HEAD};
+use crate::session::SessionFolder;
 
 /// As long as it lives, nobody else is the head.
 #[derive(Debug)]
@@ -44,7 +42,7 @@ pub enum HeadError {
 impl Head {
     /// Waits for one that ends or begins.
     pub(crate) fn claim(base: &Base) -> Result<Self, HeadError> {
-        let patience = Instant::now() + PATIENCE;
+        let patience = Instant::now() + HEAD_ENDS;
         loop {
             let found = Self::try_claim(base)?;
             let pid = match found {
@@ -95,5 +93,22 @@ impl Head {
         // While it is locked: afterwards it may be somebody else's.
         let _ = base.folder().remove(HEAD);
         drop(self.0);
+    }
+}
+
+impl Base {
+    /// The right to be the head of this base (FOLDER-6).
+    pub fn claim_head(&self) -> Result<Head, HeadError> {
+        Head::claim(self)
+    }
+
+    /// Ends for good what a dead head left.
+    pub fn forget(&self, session: &SessionFolder) -> Result<(), HeadError> {
+        let head = self.claim_head()?;
+        session.folder().remove(CONTROL)?;
+        session.remove_remains();
+        self.folder().remove(CURRENT)?;
+        head.give_up(self);
+        Ok(())
     }
 }

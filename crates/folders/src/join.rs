@@ -12,8 +12,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::folder::{FolderError, me};
-use crate::session::SessionFolder;
+use crate::folder::{Folder, FolderError, me};
+use crate::names::SOCKET;
 
 /// Between two looks at whether a wait is still wanted, and at a daemon that takes no connections.
 const LOOK: Duration = Duration::from_millis(20);
@@ -109,7 +109,7 @@ impl<'a> Wait<'a> {
 /// The daemon at an address that a user gave: a session's directory, or its socket.
 pub fn named(path: &Path, wait: &mut Wait<'_>) -> Result<Joined, JoinError> {
     if path.is_dir() {
-        return SessionFolder::open(path)?.connect(wait);
+        return connect(Folder::open(path)?, SOCKET, wait);
     }
     // Whoever made the folder: what counts is who listens.
     let folder = match path.parent() {

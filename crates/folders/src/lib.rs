@@ -41,13 +41,16 @@ mod base;
 mod folder;
 mod head;
 pub mod join;
+mod names;
+mod own;
 mod session;
 
 pub use base::{Base, Places};
 pub use folder::{Folder, FolderError};
 pub use head::{Head, HeadError};
 pub use join::{JoinError, Wait};
-pub use session::{OwnSessionFolder, SessionFolder};
+pub use own::OwnSessionFolder;
+pub use session::SessionFolder;
 
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use crate::session::{CONTROL, LOGS};
+use crate::names::{CONTROL, LOGS};
 use crate::{Base, Folder, FolderError, HeadError, OwnSessionFolder, Places, SessionFolder, Wait};
 
 /// A folder that goes with its test; its name is too long for a socket's address.

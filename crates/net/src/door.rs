@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use hoplo_base::limits::{NET_STRANGER_GRACE, NET_STRANGERS_OF_ADDRESS_MAX};
 
-use crate::hub::LinkId;
+use crate::link::LinkId;
 
 /// Where a connection comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -10,6 +10,10 @@ use crate::name::Name;
 use crate::protocol::{Malformed, Protocol};
 use crate::tls;
 
+/// A connection of this process, never used again after it closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub(crate) u64);
+
 #[derive(Debug)]
 pub(crate) struct Link {
     socket: OwnedFd,

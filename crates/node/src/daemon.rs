@@ -14,6 +14,14 @@
 //! Asked for one, the daemon finishes the current batch. Then one `epoll_wait` without waiting names every
 //! socket in which something lies, each is read until it would block, and all of it is handled.
 
+mod clients;
+mod control;
+mod effects;
+mod jobs;
+mod query;
+mod why;
+mod workers;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -29,17 +37,18 @@ use hoplo_folders::{Base, FolderError, HeadError, OwnSessionFolder, SessionFolde
 
 use crate::cage::Cages;
 use crate::children::{self, Families};
-use crate::clients::Connections;
-use crate::control::Control;
 use crate::descriptors::Descriptors;
-use crate::jobs::Output;
 use crate::journal;
 use crate::options::Options;
 use crate::poll::{Poller, Ready, Source};
-use crate::query::Queries;
 use crate::store::{Store, StoreError};
-use crate::workers::WorkerSide;
 use crate::zygote::Zygote;
+
+use clients::Connections;
+use control::Control;
+use jobs::Output;
+use query::Queries;
+use workers::WorkerSide;
 
 /// Bytes that one connection may bring before others get their turn.
 const READ_BYTES_MAX: usize = 1 << 20;

@@ -4,23 +4,16 @@
 
 mod cage;
 mod children;
-mod clients;
-mod control;
 mod daemon;
 mod descriptors;
-mod effects;
-mod jobs;
 mod journal;
 mod machine;
 mod options;
 mod output;
 mod poll;
-mod query;
 mod spill;
 mod store;
 mod stream;
-mod why;
-mod workers;
 mod zygote;
 
 use std::fs::OpenOptions;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hoplo_base::{ActorId, TaskId};
 use hoplo_client::{ActorCreate, CallOptions};
-use pyo3::exceptions::{PyAttributeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyAttributeError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -17,6 +17,7 @@ use pyo3::{IntoPyObjectExt, ffi};
 use crate::args::{Extras, encode_args};
 use crate::ask;
 use crate::context;
+use crate::current;
 use crate::errors;
 use crate::exported::Exported;
 use crate::interface::{Interface, Method};
@@ -460,4 +461,15 @@ fn near_names(py: Python<'_>, name: &str, namespace: &str) -> PyResult<Vec<Strin
     }
     let near: Vec<String> = CLOSE_MATCHES.get(py)?.call1((name, names))?.extract()?;
     Ok(near.iter().map(|name| format!("{name:?}")).collect())
+}
+
+/// A handle of the actor that this code runs in.
+#[pyfunction]
+pub(crate) fn current_actor(py: Python<'_>) -> PyResult<ActorHandle> {
+    let session = session::live().ok_or_else(python::not_initialized)?;
+    let actor = current::actor()
+        .ok_or_else(|| PyRuntimeError::new_err("this code does not run in an actor"))?;
+    let interface = Interface::read(&PyBytes::new(py, &actor.spec.handle))?;
+    session.client.add_ref(actor.spec.actor.handle());
+    Ok(ActorHandle::owning(session, actor.spec.actor, interface))
 }

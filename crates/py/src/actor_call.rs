@@ -9,10 +9,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyString;
 
 use crate::args::{self, ArgsError, Arguments};
-use crate::calls::{After, Fault, Invocation};
-use crate::context::{self, Running};
+use crate::calls::{Fault, Invocation};
+use crate::current::{self, Running};
 use crate::errors;
-use crate::leaving;
+use crate::leaving::{self, After};
 
 /// One method call that waits in an actor's process to be run by `ActorRuntime`.
 #[pyclass(frozen, module = "hoplo._core", freelist = 256)]
@@ -140,7 +140,7 @@ impl ActorCall {
         let py = method.py();
         if self.begin(py) {
             let call = &self.invocation;
-            let after = context::in_thread(call.running(py, false), || call.run(py, method));
+            let after = current::in_thread(call.running(py, false), || call.run(py, method));
             leaving::ended(after);
         }
     }

@@ -28,7 +28,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
 use crate::errors::malformed;
-use crate::get;
+use crate::fetch;
 use crate::refs::ObjectRef;
 use crate::session::Session;
 use crate::values::{self, Encoded, PlainReader};
@@ -176,7 +176,7 @@ impl EncodedArgs {
             Encoded::Large(large) => {
                 let contains = self.nested.split_off(nested);
                 let object =
-                    get::put_large(argument.py(), &self.implicit.session, &large, &contains)?;
+                    fetch::put_large(argument.py(), &self.implicit.session, &large, &contains)?;
                 self.implicit.objects.push(object);
                 self.reference(object);
                 Ok(())
@@ -203,7 +203,7 @@ impl EncodedArgs {
         contains.sort_unstable();
         contains.dedup();
         let large = values::Large::of_bytes(bytes);
-        let object = get::put_large(py, &self.implicit.session, &large, &contains)?;
+        let object = fetch::put_large(py, &self.implicit.session, &large, &contains)?;
         self.implicit.objects.push(object);
         self.args[0] |= PACKED;
         self.refs.push(object);
@@ -285,7 +285,7 @@ fn decode_packed<'py>(
     let ids: Vec<ObjectId> = ids.collect();
     // Asked for at once; then each is there when it is read.
     ids.iter().for_each(|id| session.client.add_ref(*id));
-    let arrived = get::wait_for(py, session, &ids, ids.len(), None);
+    let arrived = fetch::wait_for(py, session, &ids, ids.len(), None);
     let values = arrived.map_err(ArgsError::from).and_then(|_| {
         let refs = ids.iter().map(|id| (*id, ValueView::Stored(Location::ASK)));
         decode_values(py, session, &mut reader, &refs.collect::<Vec<_>>())
@@ -396,7 +396,7 @@ fn stored(
         return Ok(content);
     }
     // It moved since the call was written: this process holds one reference of it.
-    let content = get::one(py, session, object, None, None);
+    let content = fetch::one(py, session, object, None, None);
     session.drop_ref(object);
     content
 }

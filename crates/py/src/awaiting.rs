@@ -21,18 +21,16 @@ use std::sync::mpsc;
 
 use hoplo_client::Nudge;
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyOSError, PyRuntimeError, PyStopAsyncIteration, PyStopIteration};
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyStopIteration};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
 
-use crate::event_loop::Turn;
-use crate::get;
+use crate::fetch;
 use crate::python::Import;
-use crate::refs::ObjectRef;
+use crate::refs::{self, ObjectRef, Ways};
 use crate::session::Session;
-use crate::stream::{Next, ObjectRefGenerator};
 
 /// What a coroutine suspends on: the iterator that `__await__` gives.
 #[pyclass(module = "hoplo._core", name = "_Awaiter", freelist = 256)]
@@ -44,20 +42,35 @@ pub(crate) struct Awaiter {
 
 enum Target {
     Ref(Py<ObjectRef>),
-    Stream(Py<ObjectRefGenerator>),
+    Other(Box<dyn Awaited>),
 }
 
-pub(crate) fn await_ref<'py>(reference: &Bound<'py, ObjectRef>) -> PyResult<Bound<'py, PyAny>> {
+/// What may be awaited besides a ref.
+pub(crate) trait Awaited: Send + Sync {
+    /// What it gives, or raises, if it is ready.
+    fn poll<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>>;
+
+    /// The callback may run in any thread, and must not wait for the interpreter.
+    fn when_ready(&self, callback: Box<dyn FnOnce() + Send>);
+}
+
+/// When the module is made.
+pub(crate) fn register() {
+    refs::set_ways(Ways { awaited: await_ref, future });
+}
+
+fn await_ref<'py>(reference: &Bound<'py, ObjectRef>) -> PyResult<Bound<'py, PyAny>> {
     let target = Target::Ref(reference.clone().unbind());
     Ok(Bound::new(reference.py(), Awaiter { target, suspended: None })?.into_any())
 }
 
-/// The awaitable of a stream's next ref.
-pub(crate) fn await_next<'py>(
-    stream: &Bound<'py, ObjectRefGenerator>,
+/// The awaitable of something else than a ref.
+pub(crate) fn awaitable<'py>(
+    py: Python<'py>,
+    awaited: impl Awaited + 'static,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let target = Target::Stream(stream.clone().unbind());
-    Ok(Bound::new(stream.py(), Awaiter { target, suspended: None })?.into_any())
+    let target = Target::Other(Box::new(awaited));
+    Ok(Bound::new(py, Awaiter { target, suspended: None })?.into_any())
 }
 
 #[pymethods]
@@ -67,7 +80,7 @@ impl Awaiter {
     fn object_id(&self) -> Option<String> {
         match &self.target {
             Target::Ref(reference) => Some(reference.get().id().hex()),
-            Target::Stream(_) => None,
+            Target::Other(_) => None,
         }
     }
 
@@ -117,15 +130,11 @@ impl Target {
             Target::Ref(reference) => {
                 let reference = reference.get();
                 match reference.session().client.read(reference.id()) {
-                    Some(content) => get::value_of(py, &content, reference.id()).map(Some),
+                    Some(content) => fetch::value_of(py, &content, reference.id()).map(Some),
                     None => Ok(None),
                 }
             }
-            Target::Stream(stream) => match stream.get().next_now(py)? {
-                Next::Item(reference) => Ok(Some(reference.into_any())),
-                Next::End => Err(PyStopAsyncIteration::new_err(())),
-                Next::Pending => Ok(None),
-            },
+            Target::Other(awaited) => awaited.poll(py),
         }
     }
 
@@ -135,10 +144,7 @@ impl Target {
                 let reference = reference.bind(py).get();
                 reference.session().client.on_ready(reference.id(), callback);
             }
-            Target::Stream(stream) => {
-                let stream = stream.bind(py).get();
-                stream.session().client.on_stream(stream.task(), callback);
-            }
+            Target::Other(awaited) => awaited.when_ready(callback),
         }
     }
 }
@@ -209,6 +215,11 @@ impl Inbox {
 }
 
 impl LoopWaker {
+    /// Of a loop that has this inbox already.
+    pub(crate) fn of(inbox: Arc<Inbox>) -> LoopWaker {
+        LoopWaker { inbox }
+    }
+
     /// The running loop's inbox, and a new future of that loop.
     fn of_running_loop(py: Python<'_>) -> PyResult<(Arc<Inbox>, Bound<'_, PyAny>)> {
         static RUNNING_LOOP: Import = Import::new("asyncio", "get_running_loop");
@@ -234,10 +245,10 @@ impl LoopWaker {
         if let Ok(waker) = known.cast::<LoopWaker>() {
             return Ok(Arc::clone(&waker.get().inbox));
         }
-        let turn = running.getattr_opt(intern!(py, "_hoplo_turn"))?;
-        if let Some(turn) = turn.as_ref().and_then(|turn| turn.cast::<Turn>().ok()) {
-            let inbox = Arc::clone(turn.get().inbox());
-            wakers.bind(py).set_item(running, LoopWaker { inbox: Arc::clone(&inbox) })?;
+        if let Some(turn) = running.getattr_opt(intern!(py, "_hoplo_turn"))? {
+            let waker = turn.call_method0(intern!(py, "_waker"))?.cast_into::<LoopWaker>()?;
+            let inbox = Arc::clone(&waker.get().inbox);
+            wakers.bind(py).set_item(running, waker)?;
             return Ok(inbox);
         }
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
@@ -267,7 +278,7 @@ type Job = (Py<PyAny>, Py<ObjectRef>);
 /// To the thread that finishes `concurrent.futures`.
 static FINISHER: Mutex<Option<mpsc::Sender<Job>>> = Mutex::new(None);
 
-pub(crate) fn future<'py>(reference: &Bound<'py, ObjectRef>) -> PyResult<Bound<'py, PyAny>> {
+fn future<'py>(reference: &Bound<'py, ObjectRef>) -> PyResult<Bound<'py, PyAny>> {
     static FUTURE: Import = Import::new("concurrent.futures", "Future");
     let py = reference.py();
     let this = reference.get();
@@ -325,7 +336,16 @@ fn finish(future: &Bound<'_, PyAny>, reference: &Bound<'_, ObjectRef>) -> PyResu
     if !future.call_method0(intern!(py, "set_running_or_notify_cancel"))?.is_truthy()? {
         return Ok(());
     }
-    match get::get(reference.as_any(), None) {
+    let (session, id) = (reference.get().session(), reference.get().id());
+    let value = || {
+        session.check()?;
+        let content = match session.client.read(id) {
+            Some(content) => content,
+            None => fetch::one(py, session, id, None, None)?,
+        };
+        fetch::value_of(py, &content, id)
+    };
+    match value() {
         Ok(value) => future.call_method1(intern!(py, "set_result"), (value,))?,
         Err(error) => future.call_method1(intern!(py, "set_exception"), (error.value(py),))?,
     };

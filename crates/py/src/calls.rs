@@ -28,10 +28,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::args::{self, ArgsError, Arguments};
-use crate::context::{self, Running};
+use crate::current::{self, Running};
 use crate::errors;
-use crate::get;
-use crate::leaving;
+use crate::fetch;
+use crate::leaving::{self, After};
 use crate::lines;
 use crate::python::Import;
 use crate::session::Session;
@@ -65,16 +65,6 @@ impl From<ArgsError> for Fault {
             ArgsError::Raised(error) => Fault::Raised(error),
         }
     }
-}
-
-/// What the process does after a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum After {
-    GoOn,
-    /// The actor left by `exit_actor`, or by `sys.exit(0)`.
-    ActorExit,
-    /// `sys.exit`: the process ends. A task has replied; calls of an actor get no reply, as if it had crashed.
-    Exit(i32),
 }
 
 pub(crate) struct Invocation {
@@ -132,7 +122,7 @@ impl Invocation {
             given_name: given_name.map(Arc::from),
             attempt: self.header.attempt,
             interruptible: in_main && (self.header.kind == CallKind::Task || self.is_streaming()),
-            since: context::coarse_now(),
+            since: current::coarse_now(),
         }
     }
 
@@ -198,7 +188,7 @@ impl Invocation {
 
     fn stream(&self, values: &Bound<'_, PyAny>) -> PyResult<()> {
         for value in self.iterator_of(values)? {
-            if context::any_cancelled() && self.is_cancelled() {
+            if current::any_cancelled() && self.is_cancelled() {
                 // A method is not interrupted, but its stream has no reader any more.
                 return Err(errors::system_error(
                     values.py(),
@@ -419,7 +409,7 @@ impl Invocation {
         let value = match encoded {
             Ok(Encoded::Inline) => Value::Inline(bytes.as_slice().into()),
             Ok(Encoded::Large(large)) => {
-                let allocation = get::place(py, &self.session, &large)?;
+                let allocation = fetch::place(py, &self.session, &large)?;
                 let object: ObjectId = self.header.task.object(index);
                 self.session.client.seal_result(object, self.caller, allocation, &contains)
             }
@@ -443,7 +433,7 @@ impl Invocation {
             self.end_failed(py, self.cancelled(), Vec::new(), 0);
             return After::GoOn;
         }
-        let is_actor = context::actor().is_some();
+        let is_actor = current::actor().is_some();
         if is_actor && is_actor_exit(py, &error) {
             return self.end_with_the_actor(py, LEFT);
         }
@@ -565,7 +555,7 @@ impl Invocation {
 
 /// `how`: `left by exit_actor()`.
 pub(crate) fn actor_left(how: &str) -> Failure {
-    let text = match context::actor() {
+    let text = match current::actor() {
         Some(actor) => format!("{} ({}) {how}", actor.spec.class_name, actor.spec.actor),
         None => how.to_string(),
     };

@@ -1,197 +1,44 @@
-//! What runs in this process now: for `get_runtime_context`, for cancellation, for messages.
-//!
-//! The main thread's task is in `MAIN`, where the client's threads look when a task is cancelled. Threads
-//! of an actor's pool have their call in a thread-local; coroutines of an async actor in
-//! `hoplo._worker.current_call`. A thread that the user's code started sees the main thread's.
-
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+//! What code is told of where it runs: `get_runtime_context`, and who is the parent of what it submits.
 
 use hoplo_base::TaskId;
-use hoplo_wire::node::{ActorSpec, RuntimeEnv};
-use parking_lot::Mutex;
-use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict};
+use pyo3::types::PyDict;
 
-use crate::actor::ActorHandle;
 use crate::actor_call::ActorCall;
+use crate::current::{self, Running};
 use crate::errors;
-use crate::interface::Interface;
 use crate::options;
 use crate::python::{self, Import};
-use crate::session::{self, Session};
-
-/// A call that runs.
-#[derive(Clone)]
-pub(crate) struct Running {
-    pub(crate) task: TaskId,
-    pub(crate) name: Arc<str>,
-    pub(crate) attempt: u32,
-    /// The `name` option of the call; else `name`.
-    pub(crate) given_name: Option<Arc<str>>,
-    /// A cancellation interrupts it.
-    pub(crate) interruptible: bool,
-    /// By `coarse_now`.
-    pub(crate) since: Duration,
-}
-
-/// The actor that this process is.
-pub(crate) struct ActorSelf {
-    pub(crate) spec: Box<ActorSpec>,
-    pub(crate) incarnation: u32,
-    pub(crate) interface: Arc<Interface>,
-}
-
-static MAIN: Mutex<Option<Running>> = Mutex::new(None);
-/// Calls that other threads run, by thread.
-static THREADS: Mutex<BTreeMap<u64, Running>> = Mutex::new(BTreeMap::new());
-/// GPU ids of the current task, or of the actor.
-static GPUS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
-static ACTOR: OnceLock<ActorSelf> = OnceLock::new();
-/// Set by the first request to cancel something here: who starts a call asks the client from then on.
-static ANY_CANCELLED: AtomicBool = AtomicBool::new(false);
-/// The main thread, for `pthread_kill`; 0 in a driver.
-static MAIN_THREAD: AtomicU64 = AtomicU64::new(0);
-
-thread_local! {
-    static HERE: RefCell<Option<Running>> = const { RefCell::new(None) };
-}
-
-pub(crate) fn set_main(running: Option<Running>) {
-    *MAIN.lock() = running;
-}
-
-/// Runs `body` as the call of this thread, which is not the main one.
-pub(crate) fn in_thread<R>(running: Running, body: impl FnOnce() -> R) -> R {
-    let thread = thread();
-    THREADS.lock().insert(thread, running.clone());
-    HERE.set(Some(running));
-    let result = body();
-    HERE.set(None);
-    THREADS.lock().remove(&thread);
-    result
-}
-
-/// What runs now, with the threads that run it as Python's `threading.get_ident` names them. The calls of an
-/// async actor are its event loop's to tell.
-pub(crate) fn running() -> Vec<(u64, Running)> {
-    let main = MAIN.lock().clone().map(|running| (MAIN_THREAD.load(Ordering::Relaxed), running));
-    let threads = THREADS.lock();
-    main.into_iter().chain(threads.iter().map(|(thread, one)| (*thread, one.clone()))).collect()
-}
-
-/// This thread, as Python's `threading.get_ident` names it.
-pub(crate) fn thread() -> u64 {
-    // SAFETY: no preconditions.
-    unsafe { libc::pthread_self() as u64 }
-}
-
-/// A clock that is a few milliseconds late and costs next to nothing.
-pub(crate) fn coarse_now() -> Duration {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
-    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
-}
-
-pub(crate) fn become_actor(actor: ActorSelf) -> &'static ActorSelf {
-    ACTOR.get_or_init(|| actor)
-}
-
-pub(crate) fn actor() -> Option<&'static ActorSelf> {
-    ACTOR.get()
-}
-
-pub(crate) fn remember_main_thread() {
-    MAIN_THREAD.store(thread(), Ordering::Relaxed);
-}
-
-/// Of a worker.
-pub(crate) fn is_main_thread() -> bool {
-    // SAFETY: no preconditions.
-    MAIN_THREAD.load(Ordering::Relaxed) == unsafe { libc::pthread_self() } as u64
-}
-
-/// What the task that the main thread runs is called; `None` in an actor.
-pub(crate) fn main_task() -> Option<Arc<str>> {
-    if actor().is_some() {
-        return None;
-    }
-    MAIN.lock().as_ref().map(|running| Arc::clone(&running.name))
-}
-
-/// False as long as nobody asked to cancel anything that runs or waits here.
-pub(crate) fn any_cancelled() -> bool {
-    ANY_CANCELLED.load(Ordering::Acquire)
-}
-
-/// From a thread of the client: interrupts the main thread if it runs that task. True if it does.
-pub(crate) fn interrupt(task: TaskId) -> bool {
-    ANY_CANCELLED.store(true, Ordering::Release); // pairs with the Acquire in any_cancelled
-    let main = MAIN.lock();
-    let runs = main.as_ref().is_some_and(|running| running.task == task && running.interruptible);
-    let thread = MAIN_THREAD.load(Ordering::Relaxed);
-    if runs && thread != 0 {
-        // SAFETY: the main thread of a process lives as long as the process.
-        unsafe { libc::pthread_kill(thread as libc::pthread_t, libc::SIGINT) };
-    }
-    runs
-}
-
-/// Whether the task that the main thread runs now has been asked to stop.
-#[pyfunction]
-pub(crate) fn interrupted() -> bool {
-    let running = MAIN.lock().as_ref().filter(|running| running.interruptible).map(|one| one.task);
-    match (running, session::live()) {
-        (Some(task), Some(session)) => session.client.is_cancelled(task),
-        _ => false,
-    }
-}
-
-pub(crate) fn set_gpus(gpus: &[u32]) {
-    let mut known = GPUS.lock();
-    known.clear();
-    known.extend_from_slice(gpus);
-}
-
-/// The environment that this code runs in: what is made here runs in the same one.
-pub(crate) fn runtime_env(session: &Session) -> RuntimeEnv {
-    match actor() {
-        Some(actor) => actor.spec.shape.env.clone(),
-        None => session.env.clone(),
-    }
-}
+use crate::session;
 
 static CURRENT_CALL: Import = Import::new("hoplo._worker", "current_call");
 
 /// In an actor that runs several calls at once: the one that this code belongs to, which is the parent of what
 /// it submits. Elsewhere the client knows what runs.
 pub(crate) fn parent(py: Python<'_>) -> PyResult<Option<TaskId>> {
-    let Some(actor) = actor() else { return Ok(None) };
-    if let Some(task) = HERE.with_borrow(|here| here.as_ref().map(|running| running.task)) {
+    let Some(actor) = current::actor() else { return Ok(None) };
+    if let Some(task) = current::task_here() {
         return Ok(Some(task));
     }
-    if !actor.interface.is_async {
+    if !actor.is_async {
         return Ok(None);
     }
     let call = CURRENT_CALL.get(py)?.call_method0(intern!(py, "get"))?;
     Ok(call.cast::<ActorCall>().ok().map(|call| call.get().task()))
 }
 
-fn current(py: Python<'_>) -> PyResult<Option<Running>> {
-    if let Some(running) = HERE.with_borrow(Clone::clone) {
+fn running(py: Python<'_>) -> PyResult<Option<Running>> {
+    if let Some(running) = current::here() {
         return Ok(Some(running));
     }
-    if actor().is_some_and(|actor| actor.interface.is_async) {
+    if current::actor().is_some_and(|actor| actor.is_async) {
         let call = CURRENT_CALL.get(py)?.call_method0(intern!(py, "get"))?;
         if let Ok(call) = call.cast::<ActorCall>() {
             return Ok(Some(call.get().running(py)));
         }
     }
-    Ok(MAIN.lock().clone())
+    Ok(current::main())
 }
 
 /// The GPUs granted to the current task or actor; in a driver, all of the node's.
@@ -199,7 +46,7 @@ fn current(py: Python<'_>) -> PyResult<Option<Running>> {
 pub(crate) fn gpu_ids(py: Python<'_>) -> PyResult<Vec<u32>> {
     let session = session::current(py)?;
     if session.is_worker {
-        return Ok(GPUS.lock().clone());
+        return Ok(current::gpus());
     }
     let count = session.client.welcome().resources.units(hoplo_base::resources::GPU);
     Ok((0..count as u32).collect())
@@ -210,8 +57,8 @@ pub(crate) fn gpu_ids(py: Python<'_>) -> PyResult<Vec<u32>> {
 pub(crate) fn runtime_context(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let session = session::live().ok_or_else(python::not_initialized)?;
     let welcome = session.client.welcome();
-    let running = current(py)?;
-    let actor = actor();
+    let running = running(py)?;
+    let actor = current::actor();
     let context = PyDict::new(py);
     context.set_item("job_id", format!("{:08x}", welcome.job.0))?;
     context.set_item("node_id", format!("{:06x}", welcome.node.number()))?;
@@ -234,20 +81,9 @@ pub(crate) fn runtime_context(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         }
     }
     context.set_item("assigned_resources", resources)?;
-    let env = options::runtime_env_json(py, &runtime_env(&session))?;
+    let env = options::runtime_env_json(py, &current::runtime_env(&session))?;
     context.set_item("runtime_env", env)?;
     context.set_item("address", &session.address)?;
     context.set_item("session_dir", &welcome.session_dir)?;
     Ok(context)
-}
-
-/// A handle of the actor that this code runs in.
-#[pyfunction]
-pub(crate) fn current_actor(py: Python<'_>) -> PyResult<ActorHandle> {
-    let session = session::live().ok_or_else(python::not_initialized)?;
-    let actor =
-        actor().ok_or_else(|| PyRuntimeError::new_err("this code does not run in an actor"))?;
-    let interface = Interface::read(&PyBytes::new(py, &actor.spec.handle))?;
-    session.client.add_ref(actor.spec.actor.handle());
-    Ok(ActorHandle::owning(session, actor.spec.actor, interface))
 }

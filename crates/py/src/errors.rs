@@ -1,7 +1,7 @@
 //! The one map from what went wrong below to the exceptions of `hoplo.exceptions`.
 
 use hoplo_base::{ObjectId, TaskId};
-use hoplo_client::{StoreError, SubmitError};
+use hoplo_client::{ConnectError, StoreError, SubmitError};
 use hoplo_wire::{Failure, FailureKind};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
@@ -69,6 +69,14 @@ fn exception<'py>(
         details.set_item("task_id", task)?;
     }
     SYSTEM_ERROR.get(py)?.call1((name, text, details, cause.map(|cause| PyBytes::new(py, cause))))
+}
+
+pub(crate) fn connection_failed(py: Python<'_>, text: &str) -> PyErr {
+    system_error(py, "ConnectionFailedError", text)
+}
+
+pub(crate) fn connect_error(py: Python<'_>, error: &ConnectError) -> PyErr {
+    connection_failed(py, &error.to_string())
 }
 
 pub(crate) fn store_error(py: Python<'_>, error: &StoreError) -> PyErr {

@@ -35,13 +35,12 @@ use pyo3::types::PyDict;
 use rustix::event::epoll;
 
 use crate::actor_call::ActorCall;
-use crate::awaiting::Inbox;
+use crate::awaiting::{Inbox, LoopWaker};
 use crate::calls::{Fault, Invocation};
 use crate::coroutines::Coroutines;
-use crate::interface::Interface;
+use crate::interface::{Interface, unknown_method, unnamed};
 use crate::leaving::{self, Outlook};
 use crate::session::Session;
-use crate::worker::{unknown_method, unnamed};
 
 /// Turns between two looks at files when calls come without a pause: signals arrive as one.
 const TURNS_BLIND_MAX: u32 = 64;
@@ -118,10 +117,6 @@ impl Turn {
         }
     }
 
-    pub(crate) fn inbox(&self) -> &Arc<Inbox> {
-        &self.inbox
-    }
-
     pub(crate) fn end(&self) -> Option<End> {
         *self.end.lock()
     }
@@ -129,6 +124,11 @@ impl Turn {
 
 #[pymethods]
 impl Turn {
+    /// Wakes the loop up for what is awaited in it.
+    fn _waker(&self) -> LoopWaker {
+        LoopWaker::of(Arc::clone(&self.inbox))
+    }
+
     /// The loop whose turns these are. `limits`: of each concurrency group; None is the default one.
     /// `starters`: what starts a coroutine in the loop of each other group.
     fn prepare(

@@ -3,7 +3,7 @@
 use hoplo_base::resources::GPU;
 use pyo3::prelude::*;
 
-use crate::context;
+use crate::current;
 use crate::python::Import;
 use crate::session::Session;
 
@@ -31,7 +31,7 @@ impl Gpus {
         if gpus == self.granted {
             return Ok(());
         }
-        context::set_gpus(&gpus);
+        current::set_gpus(&gpus);
         self.granted = gpus;
         self.show(py)
     }

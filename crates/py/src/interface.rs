@@ -14,13 +14,16 @@ use hoplo_base::{FunctionId, Map};
 use hoplo_client::CallOptions;
 use hoplo_wire::node::Shape;
 use parking_lot::Mutex;
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 use crate::args::Extras;
 use crate::options::{self, Results, RetryExceptions};
 use crate::python::Import;
-use crate::remote::Arity;
+
+/// (least, most) positional arguments with which a call certainly fits; most -1 is any number.
+pub(crate) type Arity = (i64, i64);
 
 /// What handles of one kind of actor know.
 pub(crate) struct Interface {
@@ -216,4 +219,14 @@ impl Method {
 fn no_shape() -> Arc<Shape> {
     let resources = hoplo_base::ResourceSet::new();
     Arc::new(Shape { resources, env: hoplo_wire::node::RuntimeEnv::default() })
+}
+
+pub(crate) fn unknown_method(class_name: &str) -> PyErr {
+    PyRuntimeError::new_err(format!(
+        "{class_name} has no method of that name: the caller's class differs from the actor's"
+    ))
+}
+
+pub(crate) fn unnamed() -> Arc<str> {
+    "a function".into()
 }

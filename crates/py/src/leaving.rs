@@ -18,8 +18,17 @@ use hoplo_base::limits::ACTOR_EXIT_GRACE;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 
-use crate::calls::After;
 use crate::session;
+
+/// What the process does after a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum After {
+    GoOn,
+    /// The actor left by `exit_actor`, or by `sys.exit(0)`.
+    ActorExit,
+    /// `sys.exit`: the process ends. A task has replied; calls of an actor get no reply, as if it had crashed.
+    Exit(i32),
+}
 
 /// Why the process ends, told by whichever thread a call made it so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,20 +2,22 @@
 //!
 //! ```text
 //! values, args     Python values <-> the bytes of frames and objects
-//! refs, get, awaiting, stream      ObjectRef and every way to wait for one
+//! refs, fetch, get, awaiting, stream      ObjectRef and every way to wait for one
 //! exported, remote, options         functions and their `.remote()`
 //! actor, interface                 classes, handles, methods
-//! worker, calls, leaving, context, gpus, lines     running calls in a worker
+//! worker, calls, leaving, gpus, lines     running calls in a worker
+//! current, context what runs now; what the code that runs is told of it
 //! running          what they wait for, told to `hoplo why`
 //! actor_call, event_loop, coroutines       those of threaded and async actors
-//! session, start, hooks, ask       init, shutdown, and the rest of a process's session
+//! session, start, fork, hooks, ask       init, shutdown, and the rest of a process's session
 //! orphans          whose children those are whose parent is gone
 //! errors, python                   exceptions and imports
 //! ```
 //!
 //! **Invariant:** no Python code runs while a lock of this crate or of the client is held. A lock of this
 //! crate is taken attached to the interpreter only, and never across a detach, or by threads that
-//! never wait for the interpreter while they hold it.
+//! never wait for the interpreter while they hold it. And modules form no circle: `session` and `current` know none of
+//! those that use them.
 
 mod actor;
 mod actor_call;
@@ -25,9 +27,12 @@ mod awaiting;
 mod calls;
 mod context;
 mod coroutines;
+mod current;
 mod errors;
 mod event_loop;
 mod exported;
+mod fetch;
+mod fork;
 mod get;
 mod gpus;
 mod hooks;
@@ -53,7 +58,9 @@ mod _core {
     use super::*;
 
     #[pymodule_export]
-    use super::actor::{_restore_actor, ActorHandle, ActorMethod, ActorTemplate, get_actor, kill};
+    use super::actor::{
+        _restore_actor, ActorHandle, ActorMethod, ActorTemplate, current_actor, get_actor, kill,
+    };
     #[pymodule_export]
     use super::actor_call::ActorCall;
     #[pymodule_export]
@@ -61,11 +68,15 @@ mod _core {
     #[pymodule_export]
     use super::awaiting::Awaiter;
     #[pymodule_export]
-    use super::context::{current_actor, gpu_ids, interrupted, runtime_context};
+    use super::context::{gpu_ids, runtime_context};
     #[pymodule_export]
     use super::coroutines::CallRun;
     #[pymodule_export]
+    use super::current::interrupted;
+    #[pymodule_export]
     use super::event_loop::Turn;
+    #[pymodule_export]
+    use super::fork::_after_fork_in_child;
     #[pymodule_export]
     use super::get::{cancel, get, put, wait};
     #[pymodule_export]
@@ -78,8 +89,6 @@ mod _core {
     use super::refs::{_holds_ref, _restore_ref, ObjectRef};
     #[pymodule_export]
     use super::remote::{_restore_function, RemoteFunction};
-    #[pymodule_export]
-    use super::session::_after_fork_in_child;
     #[pymodule_export]
     use super::start::{init, is_initialized, shutdown};
     #[pymodule_export]
@@ -96,12 +105,7 @@ mod _core {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("RUNTIME_ENV_BYTES_MAX", hoplo_base::limits::RUNTIME_ENV_BYTES_MAX)?;
         module.delattr("__all__")?; // says no more than the stub
-        let py = module.py();
-        let hooks = pyo3::types::PyDict::new(py);
-        hooks.set_item("before", module.getattr("_before_fork")?)?;
-        hooks.set_item("after_in_parent", module.getattr("_after_fork_in_parent")?)?;
-        hooks.set_item("after_in_child", module.getattr("_after_fork_in_child")?)?;
-        py.import("os")?.call_method("register_at_fork", (), Some(&hooks))?;
-        Ok(())
+        awaiting::register();
+        fork::register(module)
     }
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 
-use crate::context;
+use crate::current;
 use crate::python::Import;
 use crate::session;
 
@@ -26,13 +26,13 @@ static TITLE: Mutex<Option<Arc<str>>> = Mutex::new(None);
 /// Called before a worker prints. `is_open`: the text does not end with a line.
 #[pyfunction]
 pub(crate) fn note_print(is_open: bool) {
-    if !context::is_main_thread() {
+    if !current::is_main_thread() {
         return;
     }
     if is_open {
         OPEN.store(true, Ordering::Relaxed);
     }
-    if let Some(name) = context::main_task() {
+    if let Some(name) = current::main_task() {
         entitle(&name);
     }
 }
@@ -51,7 +51,7 @@ pub(crate) fn entitle(name: &Arc<str>) {
 /// Ends the lines that the task that ran in the main thread left open.
 pub(crate) fn end(py: Python<'_>) {
     static END_LINES: Import = Import::new("hoplo._worker", "end_lines");
-    if !OPEN.load(Ordering::Relaxed) || !context::is_main_thread() {
+    if !OPEN.load(Ordering::Relaxed) || !current::is_main_thread() {
         return;
     }
     OPEN.store(false, Ordering::Relaxed);

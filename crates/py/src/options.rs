@@ -12,7 +12,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMapping};
 
-use crate::context;
+use crate::current;
 use crate::python::Import;
 use crate::session::Session;
 
@@ -79,7 +79,7 @@ pub(crate) fn shape(
     resources: &ResourceSet,
     env: Option<&str>,
 ) -> PyResult<Arc<Shape>> {
-    let outer = context::runtime_env(session);
+    let outer = current::runtime_env(session);
     let env = match env {
         None => outer,
         Some(json) => merged(outer, runtime_env(py, json)?),

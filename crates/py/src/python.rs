@@ -1,6 +1,6 @@
 //! What this module takes from Python: imports made once, and calls without temporary tuples.
 
-use hoplo_client::{ConnectError, GivesUp};
+use hoplo_client::GivesUp;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -58,12 +58,4 @@ pub(crate) fn interruptible<R: Send>(
 
 pub(crate) fn not_initialized() -> PyErr {
     PyRuntimeError::new_err("hoplo is not initialized here: call hoplo.init() first")
-}
-
-pub(crate) fn connection_failed(py: Python<'_>, text: &str) -> PyErr {
-    crate::errors::system_error(py, "ConnectionFailedError", text)
-}
-
-pub(crate) fn connect_error(py: Python<'_>, error: &ConnectError) -> PyErr {
-    connection_failed(py, &error.to_string())
 }

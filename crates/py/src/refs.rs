@@ -1,6 +1,6 @@
 //! `ObjectRef`: one Python object is one counted reference of this process.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use hoplo_base::ObjectId;
 use pyo3::IntoPyObjectExt;
@@ -9,11 +9,10 @@ use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
-use crate::awaiting;
 use crate::errors;
 use crate::python::{self, Import};
 use crate::session::{self, Session};
-use crate::values;
+use crate::values::contained;
 
 /// The name of an object that exists, or that will exist once its task has run.
 ///
@@ -81,6 +80,25 @@ impl ObjectRef {
     }
 }
 
+/// How a ref is awaited. `awaiting` tells it: a ref knows nothing of the values that are read through it.
+pub(crate) struct Ways {
+    pub(crate) awaited: Way,
+    pub(crate) future: Way,
+}
+
+type Way = for<'py> fn(&Bound<'py, ObjectRef>) -> PyResult<Bound<'py, PyAny>>;
+
+static WAYS: OnceLock<Ways> = OnceLock::new();
+
+pub(crate) fn set_ways(ways: Ways) {
+    // A second time where a second interpreter imports the module.
+    let _ = WAYS.set(ways);
+}
+
+fn ways() -> &'static Ways {
+    WAYS.get().expect("set when the module was made, before there was a ref")
+}
+
 impl Drop for ObjectRef {
     fn drop(&mut self) {
         self.session.drop_ref(self.id);
@@ -106,12 +124,12 @@ impl ObjectRef {
 
     /// A `concurrent.futures.Future` of the value. Cancelling it does not cancel the task.
     fn future<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        awaiting::future(slf)
+        (ways().future)(slf)
     }
 
     fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.get().session.check()?;
-        awaiting::await_ref(slf)
+        (ways().awaited)(slf)
     }
 
     fn __hash__(&self) -> u64 {
@@ -220,7 +238,7 @@ fn no_value_text(what: &str) -> String {
 /// Tells whoever encodes a value that `object` lies in it. When foreign code pickles, nobody
 /// can tell how long the bytes will be kept: the object stays as long as this process does.
 pub(crate) fn note_or_keep(session: &Session, object: ObjectId) {
-    if !values::note_contained(object) {
+    if !contained::note_contained(object) {
         session.client.add_ref(object);
         session.client.escape(object); // the node knows it, wherever the bytes go
     }
@@ -241,4 +259,13 @@ pub(crate) fn _restore_ref<'py>(
     let id = <[u8; 20]>::try_from(id.as_bytes())
         .map_err(|_| PyValueError::new_err("a ref has an id of 20 bytes"))?;
     ObjectRef::borrowed(py, ObjectId::from_bytes(id))
+}
+
+/// The error to raise where `place` was given something else than a ref.
+pub(crate) fn not_a_ref(value: &Bound<'_, PyAny>, place: &str) -> PyErr {
+    static NOT_A_REF: Import = Import::new("hoplo._api", "not_a_ref");
+    NOT_A_REF
+        .get(value.py())
+        .and_then(|make| make.call1((value, place)))
+        .map_or_else(|error| error, PyErr::from_value)
 }

@@ -18,14 +18,12 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use crate::args::{Extras, encode_args};
 use crate::context;
 use crate::exported::Exported;
+use crate::interface::Arity;
 use crate::options::{self, Results, RetryExceptions};
 use crate::python::{self, Import};
 use crate::refs::ObjectRef;
 use crate::session::{self, Session};
 use crate::stream::ObjectRefGenerator;
-
-/// (least, most) positional arguments with which a call certainly fits; most -1 is any number.
-pub(crate) type Arity = (i64, i64);
 
 pub(crate) fn certainly_fits(
     arity: Arity,

@@ -13,7 +13,7 @@ use hoplo_client::{CallWaits, RunningCall};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 
-use crate::context::{self, Running};
+use crate::current::{self, Running};
 use crate::hooks;
 use crate::python::Import;
 
@@ -56,7 +56,7 @@ impl Noted {
         if self.0.is_some() {
             return;
         }
-        let thread = context::thread();
+        let thread = current::thread();
         let mut objects = missing();
         objects.truncate(OBJECTS_MAX);
         let since = Instant::now().checked_sub(NOTED_AFTER).unwrap_or_else(Instant::now);
@@ -80,7 +80,7 @@ impl Drop for Noted {
 
 /// Every call that runs here, for people. Waits for the interpreter, at most for `PATIENCE`.
 pub(crate) fn calls() -> Vec<RunningCall> {
-    let threads = context::running();
+    let threads = current::running();
     let idents: Vec<u64> = threads.iter().map(|(thread, _)| *thread).collect();
     let seen = look(idents);
     let busy =
@@ -92,7 +92,7 @@ pub(crate) fn calls() -> Vec<RunningCall> {
     let waits = WAITS.lock();
     let in_threads = threads.into_iter().zip(places).map(|((thread, running), at)| {
         let Running { task, name, since, .. } = running;
-        let ran = context::coarse_now().saturating_sub(since);
+        let ran = current::coarse_now().saturating_sub(since);
         let waits = waits.get(&thread).map(|wait| CallWaits {
             operation: wait.operation,
             objects: wait.objects.clone(),

@@ -25,7 +25,6 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 
 use crate::python::{self, Import};
-use crate::{awaiting, hooks, values};
 
 /// A live connection to a node.
 pub(crate) struct Session {
@@ -141,13 +140,13 @@ pub(crate) fn leave() -> Option<Arc<Session>> {
     }
 }
 
-/// Runs in the child of every `os.fork`.
-#[pyfunction]
-pub(crate) fn _after_fork_in_child() {
+/// In the child of a fork, first of all: every session is stale.
+pub(crate) fn begin_epoch() {
     EPOCH.fetch_add(1, Ordering::Relaxed);
-    values::scratch::after_fork_in_child();
-    awaiting::after_fork();
-    hooks::after_fork();
+}
+
+/// In the child of a fork, last.
+pub(crate) fn after_fork() {
     let mut state = CURRENT.lock();
     if let State::Live(_) = &*state {
         // Its destructor would join threads that this process does not have.

@@ -20,9 +20,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rustix::fs::MemfdFlags;
 
+use crate::errors;
 use crate::hooks::{self, DriverHooks};
 use crate::options;
-use crate::python;
 use crate::session::{self, Session};
 
 /// How long a daemon of our own may take to end once its driver is gone; then it is killed.
@@ -65,7 +65,7 @@ pub(crate) fn init<'py>(py: Python<'py>, config: InitConfig<'py>) -> PyResult<Bo
         Some(address) => (join(py, address, &mut signals)?, None),
     };
     let hooks = DriverHooks::start().map_err(|error| {
-        python::connection_failed(py, &format!("cannot start a thread: {error}"))
+        errors::connection_failed(py, &format!("cannot start a thread: {error}"))
     })?;
     let connected = py.detach(|| {
         let mut wanted = || signals.none();
@@ -82,7 +82,7 @@ pub(crate) fn init<'py>(py: Python<'py>, config: InitConfig<'py>) -> PyResult<Bo
             // Its socket is closed: it ends.
             let said = daemon.and_then(|mut daemon| py.detach(|| daemon.last_words()));
             let text = said.unwrap_or_else(|| error.to_string());
-            return Err(signals.raised.unwrap_or_else(|| python::connection_failed(py, &text)));
+            return Err(signals.raised.unwrap_or_else(|| errors::connection_failed(py, &text)));
         }
     };
     let session = Session::new(client, false, job);
@@ -149,7 +149,7 @@ impl Daemon {
 fn start_daemon(py: Python<'_>, config: &InitConfig<'_>) -> PyResult<(OwnedFd, Daemon)> {
     let failed = |error: std::io::Error| {
         let text = format!("{} cannot be started: {error}", config.daemon_program.display());
-        python::connection_failed(py, &text)
+        errors::connection_failed(py, &text)
     };
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
     let stderr = rustix::fs::memfd_create("hoplo-daemon-stderr", MemfdFlags::CLOEXEC)
@@ -213,7 +213,7 @@ fn join(py: Python<'_>, address: &str, signals: &mut Signals) -> PyResult<Joined
     match (joined, signals.raised.take()) {
         (_, Some(error)) => Err(error),
         (Ok(joined), None) => Ok(joined),
-        (Err(text), None) => Err(python::connection_failed(py, &text)),
+        (Err(text), None) => Err(errors::connection_failed(py, &text)),
     }
 }
 

@@ -7,14 +7,13 @@ use std::time::Instant;
 use hoplo_base::TaskId;
 use hoplo_base::limits::INLINE_BYTES_MAX;
 use hoplo_client::{StreamLook, StreamNext, Waited};
-use pyo3::exceptions::{PyOSError, PyStopIteration, PyTypeError};
+use pyo3::exceptions::{PyOSError, PyStopAsyncIteration, PyStopIteration, PyTypeError};
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use crate::awaiting;
+use crate::awaiting::{self, Awaited};
 use crate::errors;
-use crate::get;
-use crate::refs::ObjectRef;
+use crate::refs::{ObjectRef, not_a_ref};
 use crate::session::Session;
 use crate::values;
 
@@ -67,6 +66,24 @@ impl ObjectRefGenerator {
     }
 }
 
+/// The next ref of a stream, awaited.
+struct NextOf(Py<ObjectRefGenerator>);
+
+impl Awaited for NextOf {
+    fn poll<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self.0.get().next_now(py)? {
+            Next::Item(reference) => Ok(Some(reference.into_any())),
+            Next::End => Err(PyStopAsyncIteration::new_err(())),
+            Next::Pending => Ok(None),
+        }
+    }
+
+    fn when_ready(&self, callback: Box<dyn FnOnce() + Send>) {
+        let stream = self.0.get();
+        stream.session.client.on_stream(stream.task, callback);
+    }
+}
+
 impl Drop for ObjectRefGenerator {
     fn drop(&mut self) {
         if self.session.is_ours() {
@@ -103,7 +120,7 @@ impl ObjectRefGenerator {
     }
 
     fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        awaiting::await_next(slf)
+        awaiting::awaitable(slf.py(), NextOf(slf.clone().unbind()))
     }
 
     /// A ref that is ready when the generator has ended; `get` of it raises what ended it.
@@ -183,7 +200,7 @@ fn is_ready(session: &Session, target: &Bound<'_, PyAny>) -> PyResult<bool> {
     }
     match target.cast_exact::<ObjectRef>() {
         Ok(reference) => Ok(session.client.ready(&[reference.get().id_in(session)?])[0]),
-        Err(_) => Err(get::not_a_ref(target, "wait")),
+        Err(_) => Err(not_a_ref(target, "wait")),
     }
 }
 

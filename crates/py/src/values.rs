@@ -25,22 +25,23 @@
 
 mod array;
 mod buffer;
-mod contained;
+pub(crate) mod contained;
 mod large;
 mod numpy;
 mod packed;
 mod pickled;
 mod plain;
 mod read;
+mod reader;
 pub(crate) mod scratch;
 mod store_buffer;
 
 pub(crate) use buffer::StoredBytes;
-pub(crate) use contained::{collect_contained, note_contained};
+pub(crate) use contained::collect_contained;
 pub(crate) use large::Large;
 pub(crate) use pickled::load;
-pub(crate) use plain::{PlainReader, put_count};
 pub(crate) use read::{read_content, read_value};
+pub(crate) use reader::{PlainReader, put_count};
 pub(crate) use store_buffer::{StoreBuffer, allocate, put_in_place};
 
 use hoplo_base::ObjectId;

@@ -25,24 +25,24 @@ use hoplo_folders::Wait;
 use hoplo_wire::call::{CALL_BACKPRESSURE, CallKind, CallView};
 use hoplo_wire::node::{ActorSpec, Role};
 use hoplo_wire::{Failure, FailureKind};
-use pyo3::exceptions::{PyRuntimeError, PySystemExit};
+use pyo3::exceptions::PySystemExit;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use crate::args::{self, ArgsError};
-use crate::calls::{After, Fault, Invocation, actor_left, exit_status, is_actor_exit};
-use crate::context::{self, ActorSelf};
+use crate::calls::{Fault, Invocation, actor_left, exit_status, is_actor_exit};
+use crate::current::{self, ActorSelf};
 use crate::errors;
 use crate::event_loop::{End, Inlet, Turn};
 use crate::exported;
 use crate::gpus::Gpus;
 use crate::hooks;
-use crate::interface::Interface;
-use crate::leaving::{self, Outlook};
+use crate::interface::{Interface, unknown_method, unnamed};
+use crate::leaving::{self, After, Outlook};
 use crate::lines;
 use crate::options;
-use crate::python::{self, Import};
+use crate::python::Import;
 use crate::running;
 use crate::session::{self, Session};
 use crate::values::scratch;
@@ -54,14 +54,14 @@ pub(crate) fn worker_main(py: Python<'_>, fd: i32, runtime_env: Option<&str>) ->
     static PREPARE: Import = Import::new("hoplo._worker", "prepare");
     // SAFETY: the zygote hands the socket over to this function alone.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    context::remember_main_thread();
+    current::remember_main_thread();
     PREPARE.get(py)?.call0()?;
     let client = py
         .detach(|| {
             let (hooks, mut wait) = (Box::new(WorkerHooks), Wait::for_ever());
             Client::connect(socket, Role::Worker, None, hooks, &mut wait)
         })
-        .map_err(|error| python::connect_error(py, &error))?;
+        .map_err(|error| errors::connect_error(py, &error))?;
     let mut job = client.welcome().config.clone();
     // What this process was forked with is the job's and, over it, that of what it runs.
     job.env =
@@ -161,7 +161,7 @@ impl Worker {
 
     /// The daemon hears first that an actor leaves on its own will: it is not started again.
     fn exit(&self, status: i32) -> i32 {
-        if let Some(actor) = context::actor()
+        if let Some(actor) = current::actor()
             && status == 0
             && self.session.is_ours()
         {
@@ -192,7 +192,7 @@ impl Worker {
         if retires {
             call.retire();
         }
-        context::set_main(Some(call.running(py, true)));
+        current::set_main(Some(call.running(py, true)));
         self.session.client.set_running(Some(call.task()));
         // A cancellation after this look finds the task in `MAIN`.
         let after = if is_cancelled(&call) {
@@ -202,7 +202,7 @@ impl Worker {
             scratch::begin(py, &self.session);
             call.run(py, target.bind(py))
         };
-        context::set_main(None);
+        current::set_main(None);
         self.session.client.set_running(None);
         if retires {
             self.session.client.retire("max_calls");
@@ -242,10 +242,10 @@ impl Worker {
             Ok(method) => method,
             Err(error) => return call.fail(py, Fault::Raised(error)),
         };
-        context::set_main(Some(call.running(py, true)));
+        current::set_main(Some(call.running(py, true)));
         self.session.client.set_running(Some(call.task()));
         let after = call.run(py, &method);
-        context::set_main(None);
+        current::set_main(None);
         self.session.client.set_running(None);
         after
     }
@@ -298,8 +298,8 @@ impl Worker {
         self.session.client.set_title(&spec.class_name);
         let started = self.gpus.grant(py, gpus.to_vec()).map_err(ArgsError::from).and_then(|()| {
             let interface = Interface::read(&PyBytes::new(py, &spec.handle))?;
-            let known = ActorSelf { spec, incarnation, interface };
-            self.construct(py, context::become_actor(known))
+            let known = ActorSelf { spec, incarnation, is_async: interface.is_async };
+            self.construct(py, current::become_actor(known), &interface)
         });
         let result = match started {
             Ok(actor) => {
@@ -313,14 +313,18 @@ impl Worker {
         after
     }
 
-    fn construct(&self, py: Python<'_>, actor: &'static ActorSelf) -> Result<Actor, ArgsError> {
+    fn construct(
+        &self,
+        py: Python<'_>,
+        actor: &'static ActorSelf,
+        interface: &Arc<Interface>,
+    ) -> Result<Actor, ArgsError> {
         static RUNTIME: Import = Import::new("hoplo._worker", "ActorRuntime");
         let call = CallView::parse(&actor.spec.frame).map_err(errors::malformed)?;
         if call.header.kind != CallKind::Create {
             return Err(errors::malformed("an actor's frame is no constructor call").into());
         }
         let class = exported::fetch(py, &self.session, call.header.function)?;
-        let interface = &actor.interface;
         let groups = PyDict::new(py);
         for (name, limit) in &interface.groups {
             groups.set_item(name, limit)?;
@@ -342,16 +346,16 @@ impl Worker {
         hooks::remember_runtime(py, &runtime);
         let (args, kwargs) = args::decode_args(py, &self.session, &call)?;
         let kwargs = kwargs.unwrap_or_else(|| PyDict::new(py));
-        context::set_main(Some(context::Running {
+        current::set_main(Some(current::Running {
             task: call.header.task,
             name: format!("{}.__init__", actor.spec.class_name).into(),
             attempt: actor.incarnation,
             given_name: None,
             interruptible: false,
-            since: context::coarse_now(),
+            since: current::coarse_now(),
         }));
         let constructed = runtime.call_method1(intern!(py, "construct"), (args, kwargs));
-        context::set_main(None);
+        current::set_main(None);
         constructed?;
         Ok(Actor {
             inlet,
@@ -382,7 +386,7 @@ fn serve_loop(runtime: &Bound<'_, PyAny>, turn: &Turn) -> End {
 }
 
 fn is_cancelled(call: &Invocation) -> bool {
-    context::any_cancelled() && call.is_cancelled()
+    current::any_cancelled() && call.is_cancelled()
 }
 
 impl Actor {
@@ -406,16 +410,6 @@ impl Actor {
     }
 }
 
-pub(crate) fn unknown_method(class_name: &str) -> PyErr {
-    PyRuntimeError::new_err(format!(
-        "{class_name} has no method of that name: the caller's class differs from the actor's"
-    ))
-}
-
-pub(crate) fn unnamed() -> Arc<str> {
-    "a function".into()
-}
-
 fn granted(call: &CallView<'_>) -> Vec<u32> {
     let mut gpus: Vec<u32> = call.extra().collect();
     if call.header.flags & CALL_BACKPRESSURE != 0 {
@@ -425,7 +419,7 @@ fn granted(call: &CallView<'_>) -> Vec<u32> {
 }
 
 fn construction_failure(py: Python<'_>, error: ArgsError) -> Failure {
-    let name = context::actor().map_or("an actor", |actor| &actor.spec.class_name);
+    let name = current::actor().map_or("an actor", |actor| &actor.spec.class_name);
     let error = match error {
         ArgsError::Failed(failure) => errors::raised(py, &failure, None),
         ArgsError::Raised(error) => error,
@@ -455,7 +449,7 @@ impl Hooks for WorkerHooks {
     fn output(&self, _pid: u32, _title: &str, _stderr: bool, _lines: &[String]) {}
 
     fn cancel(&self, task: TaskId) {
-        if context::interrupt(task) {
+        if current::interrupt(task) {
             return;
         }
         hooks::cancel_in_actor(task);

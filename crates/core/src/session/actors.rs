@@ -25,8 +25,8 @@ use hoplo_wire::call::CallKind;
 use hoplo_wire::node::{ActorSpec, ActorState, Shape, ToNode};
 use hoplo_wire::{Failure, FailureKind};
 
+use super::call::Stage;
 use super::refs::{Entry, Knowledge};
-use super::tasks::Stage;
 use super::{Call, Effect, SessionMachine, SubmitError};
 
 /// Restarts in a row that may fail before it costs the calls that wait for them.

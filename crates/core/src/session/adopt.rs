@@ -9,9 +9,9 @@ use hoplo_wire::node::{Lineage, Notice};
 use hoplo_wire::object::ValueView;
 use hoplo_wire::{Failure, FailureKind, Value};
 
+use super::call::Values;
 use super::refs::{Knowledge, State};
 use super::results::Origin;
-use super::tasks::Values;
 use super::{Call, CallOptions, Effect, SessionMachine};
 
 impl SessionMachine {

@@ -2,9 +2,22 @@
 
 use std::sync::Arc;
 
-use hoplo_base::{FunctionId, ObjectId, limits};
-use hoplo_wire::Location;
+use hoplo_base::{FunctionId, ObjectId, ProcessId, limits};
 use hoplo_wire::node::Shape;
+use hoplo_wire::{Location, Value};
+use smallvec::SmallVec;
+
+/// Values of a call, each with the refs that lie inside it; nearly always there is one.
+pub(super) type Values = SmallVec<[(Value, Vec<ObjectId>); 1]>;
+
+/// How far a call is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Waiting,
+    Queued,
+    Placed { worker: ProcessId },
+    Limbo,
+}
 
 /// What all calls of one remote function (or method) share.
 #[derive(Clone, Debug, PartialEq, Eq)]

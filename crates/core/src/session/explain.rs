@@ -8,8 +8,8 @@ use crate::why::{Chain, Link, THINGS_MAX, Thing};
 
 use super::SessionMachine;
 use super::actors::Status;
+use super::call::Stage;
 use super::refs::State;
-use super::tasks::Stage;
 
 /// A line of `hoplo list tasks`.
 #[derive(Clone, Debug, PartialEq, Eq)]

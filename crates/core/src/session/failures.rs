@@ -4,8 +4,9 @@ use hoplo_base::{Instant, ProcessId, TaskId};
 use hoplo_wire::node::{DeathCause, Obituary, Tell, ToNode};
 use hoplo_wire::{Failure, FailureKind, Value};
 
+use super::call::{Stage, Values};
 use super::results::Origin;
-use super::tasks::{Cancel, Stage, Task, Values};
+use super::tasks::{Cancel, Task};
 use super::{Effect, SessionMachine, cancelled};
 
 impl SessionMachine {

@@ -5,7 +5,7 @@ use hoplo_wire::call::{CALL_BACKPRESSURE, CALL_HEADER_BYTES, CallHeader, CallKin
 use hoplo_wire::object::RefArgument;
 use hoplo_wire::{Location, Value};
 
-use super::tasks::Stage;
+use super::call::Stage;
 use super::{Effect, SessionMachine};
 
 /// The parts of a call frame, in order.

@@ -13,7 +13,7 @@ use hoplo_base::{ActorId, FunctionId, Instant, LeaseId, ProcessId, limits};
 use hoplo_wire::Failure;
 use hoplo_wire::node::{Shape, ToNode};
 
-use super::tasks::Stage;
+use super::call::Stage;
 use super::{Effect, SessionMachine};
 
 #[derive(Debug)]

@@ -61,14 +61,15 @@ pub use actors::CreateActor;
 pub use call::{Call, CallOptions, SubmitError};
 pub use explain::TaskLine;
 pub use frames::Frame;
-pub use results::brings_tokens;
+pub use refs::brings_tokens;
 pub use streams::{StreamLook, StreamNext};
 
 use actors::Actor;
+use call::Stage;
 use leases::{LeaseAt, Pace, ShapeState};
 use refs::{Entry, State};
 use results::Origin;
-use tasks::{Stage, Task};
+use tasks::Task;
 
 /// What the daemon or the shell reports.
 #[derive(Clone, Debug, PartialEq)]

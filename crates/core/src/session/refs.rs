@@ -10,7 +10,6 @@ use hoplo_wire::node::{Notice, ToNode};
 use hoplo_wire::reply::Returned;
 use hoplo_wire::{Location, Value};
 
-use super::results::brings_tokens;
 use super::{Effect, SessionMachine};
 
 #[derive(Debug)]
@@ -414,4 +413,9 @@ impl SessionMachine {
         }
         self.drop_all(now, &entry.contains, effects);
     }
+}
+
+/// Whether the caller gets tokens with it: one for a stored object, one for each ref inside another.
+pub fn brings_tokens(returned: &Returned) -> bool {
+    matches!(returned.value, Value::Stored(_)) || !returned.contains.is_empty()
 }

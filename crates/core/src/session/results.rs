@@ -2,11 +2,11 @@
 
 use hoplo_base::{Instant, ObjectId, ProcessId};
 use hoplo_wire::node::Notice;
-use hoplo_wire::reply::{ReplyView, Returned};
+use hoplo_wire::reply::ReplyView;
 use hoplo_wire::{Failure, Malformed, Value};
 
+use super::call::Values;
 use super::refs::{Entry, Knowledge, State};
-use super::tasks::Values;
 use super::{Effect, SessionMachine};
 
 impl SessionMachine {
@@ -186,11 +186,6 @@ impl SessionMachine {
             self.notice(now, Notice::Released { object, tokens: 1 }, effects);
         }
     }
-}
-
-/// Whether the caller gets tokens with it: one for a stored object, one for each ref inside another.
-pub fn brings_tokens(returned: &Returned) -> bool {
-    matches!(returned.value, Value::Stored(_)) || !returned.contains.is_empty()
 }
 
 /// Where a value comes from.

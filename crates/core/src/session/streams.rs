@@ -7,9 +7,9 @@ use hoplo_wire::node::{Tell, ToNode};
 use hoplo_wire::reply::ReplyView;
 use hoplo_wire::{Failure, Malformed, Value};
 
+use super::call::Values;
 use super::refs::{Entry, Knowledge, State};
 use super::results::Origin;
-use super::tasks::Values;
 use super::{Effect, SessionMachine};
 
 #[derive(Debug, Default)]

@@ -5,8 +5,8 @@ use hoplo_wire::call::CALL_STREAMING;
 use hoplo_wire::node::{Tell, ToNode};
 use hoplo_wire::reply::{REPLY_RETIRING, REPLY_RETRYABLE, ReplyKind, ReplyView};
 use hoplo_wire::{Failure, FailureKind, Malformed, Value};
-use smallvec::SmallVec;
 
+use super::call::{Stage, Values};
 use super::leases::Replied;
 use super::refs::{Entry, Knowledge, State};
 use super::results::Origin;
@@ -38,21 +38,10 @@ pub(super) struct Task {
     pub shared: bool,
 }
 
-/// Values of a call, each with the refs that lie inside it; nearly always there is one.
-pub(super) type Values = SmallVec<[(Value, Vec<ObjectId>); 1]>;
-
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cancel {
     pub force: bool,
     pub recursive: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    Waiting,
-    Queued,
-    Placed { worker: ProcessId },
-    Limbo,
 }
 
 impl Task {

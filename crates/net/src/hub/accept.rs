@@ -12,11 +12,11 @@ use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
-use super::{Gone, Hub, LISTENERS, LinkId, Listener, Open, Stage};
+use super::{Gone, Hub, LISTENERS, Listener, Open, Stage};
 use crate::address;
 use crate::descriptors;
 use crate::door::{Door, Entry, Origin};
-use crate::link::Link;
+use crate::link::{Link, LinkId};
 use crate::protocol::Protocol;
 
 /// Descriptors for what others dial, by what is known of them.

@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use hoplo_base::limits::NET_UNFINISHED_BYTES_MAX;
 
-use super::{Gone, Happening, Hub, LinkId, SCRATCH_BYTES, Stage, TURN_BYTES_MAX};
+use super::{Gone, Happening, Hub, SCRATCH_BYTES, Stage, TURN_BYTES_MAX};
 use crate::door::Origin;
-use crate::link::Filled;
+use crate::link::{Filled, LinkId};
 use crate::protocol::{Meaning, NotAdmitted, Protocol, Standing};
 
 impl<P: Protocol> Hub<P> {

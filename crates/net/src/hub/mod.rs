@@ -24,16 +24,14 @@ use hoplo_base::limits::{CONTROL_UNSENT_BYTES_MAX, NET_GREETING_BYTES_MAX, NET_O
 
 use crate::address::{self, Address};
 use crate::door::Origin;
+pub use crate::link::LinkId;
+
 use crate::link::Link;
 use crate::name::Name;
 use crate::poll::{Bell, Poller, Ready};
 use crate::protocol::{Protocol, Standing};
 use crate::tls::Identity;
 use accept::Room;
-
-/// A connection of this process, never used again after it closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LinkId(pub(crate) u64);
 
 #[derive(Debug)]
 pub enum Happening<P: Protocol> {

@@ -29,7 +29,7 @@ use super::numpy::{
     ALIGNED, ArrayObject, C_CONTIGUOUS, DIMENSIONS_MAX, Dtype, F_CONTIGUOUS, Numpy, Owner,
     WRITEABLE,
 };
-use super::plain::{ARRAY, PlainReader, put_count};
+use super::reader::{ARRAY, PlainReader, put_count};
 use crate::errors::malformed;
 
 /// Data below this is copied when the array is read: an owner would cost more.

@@ -5,10 +5,16 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::plain::Segment;
-
 /// Copies of this size and more run detached from the interpreter.
 const DETACHED_BYTES_MIN: usize = 1 << 20;
+
+/// Data of a str, bytes or array that belongs at `at` in the encoding, which leaves it out.
+pub(super) struct Segment {
+    pub(super) at: usize,
+    pub(super) data: *const u8,
+    pub(super) len: usize,
+    pub(super) owner: Py<PyAny>,
+}
 
 pub(crate) struct Large {
     /// Encoded parts; pieces may point into it.

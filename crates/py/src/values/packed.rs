@@ -19,7 +19,7 @@ use pyo3::exceptions::PyMemoryError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 
-use super::plain::{LIST, PACKED, PlainReader, TUPLE, put_count};
+use super::reader::{LIST, PACKED, PlainReader, TUPLE, put_count};
 use crate::errors::malformed;
 
 /// With fewer items there is nothing to gain.

@@ -17,43 +17,25 @@
 
 use hoplo_base::limits::INLINE_BYTES_MAX;
 use hoplo_base::{ObjectId, Set};
-use hoplo_client::Content;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
 use pyo3::{PyTypeInfo, exceptions::PyMemoryError};
 
 use super::array::{self, Array};
+use super::large::Segment;
 use super::numpy::Numpy;
 use super::packed::{self, Items};
+use super::reader::{
+    ARRAY, BYTES, DICT, FALSE, FLOAT, INT, LIST, NONE, PACKED, PlainReader, REF, STR, TRUE, TUPLE,
+    put_count,
+};
 use crate::errors::malformed;
 use crate::refs::ObjectRef;
-
-const NONE: u8 = 1;
-const FALSE: u8 = 2;
-const TRUE: u8 = 3;
-const INT: u8 = 4;
-const FLOAT: u8 = 5;
-const STR: u8 = 6;
-const BYTES: u8 = 7;
-const REF: u8 = 8;
-pub(super) const TUPLE: u8 = 9;
-pub(super) const LIST: u8 = 10;
-const DICT: u8 = 11;
-pub(super) const ARRAY: u8 = 12;
-pub(super) const PACKED: u8 = 13;
 
 const DEPTH_MAX: u32 = 8;
 /// Data of this size and more is not copied before the value's size is known.
 const SEGMENT_BYTES_MIN: usize = 16 * 1024;
-
-/// Data of a str, bytes or array that belongs at `at` in the encoding, which leaves it out.
-pub(super) struct Segment {
-    pub(super) at: usize,
-    pub(super) data: *const u8,
-    pub(super) len: usize,
-    pub(super) owner: Py<PyAny>,
-}
 
 /// Appends `value`, large data left out; `None` if it is not plain, with rubbish in
 /// `out` and `contains`. `Segment::at` counts from where `out` ended.
@@ -301,90 +283,14 @@ impl Writer<'_, '_> {
     }
 }
 
-/// A count or a length: one byte below 255, else 255 and eight more.
-pub(crate) fn put_count(count: usize, out: &mut Vec<u8>) {
-    match u8::try_from(count) {
-        Ok(count) if count < u8::MAX => out.push(count),
-        _ => {
-            out.push(u8::MAX);
-            out.extend_from_slice(&(count as u64).to_le_bytes());
-        }
-    }
-}
-
-/// Reads values, one after the other.
-pub(crate) struct PlainReader<'a, 'py> {
-    py: Python<'py>,
-    bytes: &'a [u8],
-    /// What the bytes lie in, if it may be kept.
-    content: Option<&'a Content>,
-}
-
-impl<'a, 'py> PlainReader<'a, 'py> {
-    pub(crate) fn new(py: Python<'py>, bytes: &'a [u8]) -> Self {
-        Self { py, bytes, content: None }
-    }
-
-    /// What is large goes on reading `bytes`, which lie in `content`.
-    pub(super) fn keeping(mut self, content: Option<&'a Content>) -> Self {
-        self.content = content;
-        self
-    }
-
-    pub(super) fn py(&self) -> Python<'py> {
-        self.py
-    }
-
-    pub(super) fn content(&self) -> Option<&'a Content> {
-        self.content
-    }
-
-    pub(crate) fn rest(&self) -> &'a [u8] {
-        self.bytes
-    }
-
-    pub(crate) fn peek(&self) -> Option<u8> {
-        self.bytes.first().copied()
-    }
-
-    pub(crate) fn take(&mut self, count: usize) -> PyResult<&'a [u8]> {
-        let (taken, rest) =
-            self.bytes.split_at_checked(count).ok_or_else(|| malformed("a value is cut off"))?;
-        self.bytes = rest;
-        Ok(taken)
-    }
-
-    pub(crate) fn byte(&mut self) -> PyResult<u8> {
-        Ok(self.take(1)?[0])
-    }
-
-    pub(crate) fn array<const N: usize>(&mut self) -> PyResult<[u8; N]> {
-        Ok(self.take(N)?.try_into().expect("N bytes were taken"))
-    }
-
-    pub(crate) fn count(&mut self) -> PyResult<usize> {
-        match self.byte()? {
-            u8::MAX => Ok(u64::from_le_bytes(self.array()?) as usize),
-            count => Ok(usize::from(count)),
-        }
-    }
-
-    /// The next value, plain or pickled.
-    pub(crate) fn value(&mut self) -> PyResult<Bound<'py, PyAny>> {
-        if self.peek() == Some(super::PICKLE) {
-            let len = super::pickled::Layout::parse(self.bytes)?.len()?;
-            return super::read_value(self.py, self.take(len)?);
-        }
-        self.nested(0)
-    }
-
+impl<'py> PlainReader<'_, 'py> {
     /// The next value, which is plain.
     pub(super) fn plain(&mut self) -> PyResult<Bound<'py, PyAny>> {
         self.nested(0)
     }
 
     fn nested(&mut self, depth: u32) -> PyResult<Bound<'py, PyAny>> {
-        let py = self.py;
+        let py = self.py();
         Ok(match self.byte()? {
             NONE => py.None().into_bound(py),
             FALSE => PyBool::new(py, false).to_owned().into_any(),
@@ -423,7 +329,7 @@ impl<'a, 'py> PlainReader<'a, 'py> {
 
     fn items(&mut self, depth: u32, tag: u8) -> PyResult<Bound<'py, PyAny>> {
         let count = self.items_count(depth)?;
-        let py = self.py;
+        let py = self.py();
         let len = ffi::Py_ssize_t::try_from(count).map_err(malformed)?;
         // SAFETY: attached. Every place of the new container is filled below before anyone else can
         // see it; on an error it is dropped with null places, which its destructor allows.
@@ -447,7 +353,7 @@ impl<'a, 'py> PlainReader<'a, 'py> {
 
     fn items_count(&mut self, depth: u32) -> PyResult<usize> {
         let count = self.count()?;
-        if depth >= DEPTH_MAX || count > self.bytes.len() {
+        if depth >= DEPTH_MAX || count > self.rest().len() {
             return Err(malformed("a container is larger or deeper than its bytes"));
         }
         Ok(count)

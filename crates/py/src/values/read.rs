@@ -25,6 +25,17 @@ pub(crate) fn read_value<'py>(py: Python<'py>, bytes: &[u8]) -> PyResult<Bound<'
     read(py, bytes, None)
 }
 
+impl<'py> PlainReader<'_, 'py> {
+    /// The next value, plain or pickled.
+    pub(crate) fn value(&mut self) -> PyResult<Bound<'py, PyAny>> {
+        if self.peek() == Some(PICKLE) {
+            let len = Layout::parse(self.rest())?.len()?;
+            return read_value(self.py(), self.take(len)?);
+        }
+        self.plain()
+    }
+}
+
 fn read<'py>(
     py: Python<'py>,
     bytes: &[u8],

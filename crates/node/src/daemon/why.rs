@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 
+use hoplo_base::limits::INSPECT_PATIENCE;
 use hoplo_base::{AnyId, ProcessId};
 use hoplo_core::why::{Chain, Link, Question, Thing};
 use hoplo_wire::node::ActorState;
@@ -85,9 +86,8 @@ impl Daemon {
     /// The answer: the chain as lines, then what the daemon remembers of the thing itself.
     pub(crate) fn told(&self, inquiry: &Inquiry) -> Value {
         let mut lines = inquiry.chain.as_ref().map(Chain::lines).unwrap_or_default();
-        let late = |process| {
-            format!("{process} did not answer within {} s", crate::query::PATIENCE.as_secs())
-        };
+        let late =
+            |process| format!("{process} did not answer within {} s", INSPECT_PATIENCE.as_secs());
         lines.extend(inquiry.late.iter().map(late).map(|line| self.node.with_names(&line)));
         if !inquiry.remembers {
             return json!(lines);

@@ -13,8 +13,8 @@ use hoplo_wire::node::{DeathCause, JobConfig, RuntimeEnv};
 use rustix::process::{PidfdFlags, Signal};
 
 use crate::children::{self, Families};
+use crate::daemon::effects::known;
 use crate::daemon::{Daemon, Timer};
-use crate::effects::known;
 use crate::output::{LastLines, Pipe, Printer};
 use crate::poll::Source;
 use crate::zygote::{FromZygote, Lost};

@@ -1,11 +1,11 @@
 //! Questions from people and programs, answered in JSON; kinds are listed in ARCHITECTURE.md.
 //!
 //! What only processes know is gathered with `Inspect`, and answered with what came within
-//! [`PATIENCE`]: a stuck process cannot hang the answer.
+//! `INSPECT_PATIENCE`: a stuck process cannot hang the answer.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
+use hoplo_base::limits::INSPECT_PATIENCE;
 use hoplo_base::{AnyId, ProcessId, ResourceSet};
 use hoplo_core::actors::life::ActorRow;
 use hoplo_core::control::ActorPhase;
@@ -14,11 +14,9 @@ use hoplo_core::sched::local::Claimant;
 use hoplo_wire::node::{ActorState, ToClient};
 use serde_json::{Value, json};
 
+use crate::daemon::why::Inquiry;
 use crate::daemon::{Daemon, Timer};
 use crate::machine;
-use crate::why::Inquiry;
-
-pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Questions that are being gathered at once.
 const OPEN_MAX: usize = 256;
@@ -176,7 +174,7 @@ impl Daemon {
         if nobody {
             self.finish_query(number);
         } else {
-            self.after(PATIENCE, Timer::Query(number));
+            self.after(INSPECT_PATIENCE, Timer::Query(number));
         }
     }
 

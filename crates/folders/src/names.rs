@@ -1,0 +1,9 @@
+//! What things are called in a base and in a session's folder: see the crate's picture.
+
+pub(crate) const CURRENT: &str = "current";
+pub(crate) const HEAD: &str = "head";
+pub(crate) const CONTROL: &str = "control";
+pub(crate) const LOCK: &str = "lock";
+pub(crate) const LOGS: &str = "logs";
+pub(crate) const SOCKET: &str = "sock";
+pub(crate) const SPILL: &str = "spill";

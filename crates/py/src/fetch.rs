@@ -1,0 +1,151 @@
+//! Objects by their ids: into the store, and out of it once they are ready.
+//!
+//! A signal ends the wait below; Python's handlers run here, then the wait goes on.
+
+use std::time::{Duration, Instant};
+
+use hoplo_base::ObjectId;
+use hoplo_client::{Content, Waited};
+use pyo3::prelude::*;
+
+use crate::errors;
+use crate::python;
+use crate::running::Noted;
+use crate::session::Session;
+use crate::values::{self, Large};
+
+/// One copy, straight into the store; the caller owns a reference.
+pub(crate) fn put_large(
+    py: Python<'_>,
+    session: &Session,
+    large: &Large,
+    contains: &[ObjectId],
+) -> PyResult<ObjectId> {
+    let allocation = place(py, session, large)?;
+    Ok(session.client.put_allocated(allocation, contains))
+}
+
+/// Writes a value into the store.
+pub(crate) fn place(
+    py: Python<'_>,
+    session: &Session,
+    large: &Large,
+) -> PyResult<hoplo_client::Allocation> {
+    session.make_room(py)?;
+    let allocation = match session.client.allocate_warm(large.len()) {
+        Some(allocation) => allocation,
+        None => {
+            let len = large.len();
+            python::interruptible(py, |gives_up| session.client.allocate(len, gives_up))?
+                .map_err(|error| errors::store_error(py, &error))?
+        }
+    };
+    // SAFETY: the allocation is `large.len()` bytes that are ours until it is sealed.
+    unsafe { large.write(py, allocation.as_mut_ptr()) };
+    Ok(allocation)
+}
+
+pub(crate) fn value_of<'py>(
+    py: Python<'py>,
+    content: &Content,
+    object: ObjectId,
+) -> PyResult<Bound<'py, PyAny>> {
+    match content {
+        Content::Failed(failure) => Err(errors::of_object(py, failure, object)),
+        Content::Inline(_) | Content::Stored(_) => values::read_content(py, content),
+    }
+}
+
+pub(crate) fn one(
+    py: Python<'_>,
+    session: &Session,
+    id: ObjectId,
+    timeout: Option<f64>,
+    deadline: Option<Instant>,
+) -> PyResult<Content> {
+    loop {
+        let what = ("get", &[id][..], deadline.is_none());
+        let in_time = until(py, session, what, || session.client.wait(&[id], 1, deadline))?;
+        match session.client.read(id) {
+            Some(content) => return Ok(content),
+            None if !in_time => return Err(timed_out(py, session, &[id], timeout)),
+            None => {}
+        }
+    }
+}
+
+/// Whether so many are ready in time.
+pub(crate) fn wait_for(
+    py: Python<'_>,
+    session: &Session,
+    ids: &[ObjectId],
+    wanted: usize,
+    deadline: Option<Instant>,
+) -> PyResult<bool> {
+    let only = wanted == ids.len() && deadline.is_none();
+    until(py, session, ("wait", ids, only), || session.client.wait(ids, wanted, deadline))
+}
+
+/// Waits on, after signals; whether it was in time. `what`: for `hoplo why`, the operation, what it waits
+/// for, and whether nothing else ends it.
+pub(crate) fn until(
+    py: Python<'_>,
+    session: &Session,
+    (operation, ids, only): (&'static str, &[ObjectId], bool),
+    wait: impl Fn() -> Waited + Sync,
+) -> PyResult<bool> {
+    let mut noted = Noted::not_yet();
+    loop {
+        match py.detach(&wait) {
+            Waited::Ready => return Ok(true),
+            Waited::TimedOut => return Ok(false),
+            Waited::Interrupted => {
+                py.check_signals()?;
+                let missing = || ids.iter().zip(session.client.ready(ids)).filter(|(_, it)| !it);
+                noted.note(operation, only, || missing().map(|(id, _)| *id).collect());
+            }
+        }
+        if let Some(failure) = session.client.daemon_gone() {
+            return Err(errors::raised(py, &failure, None));
+        }
+    }
+}
+
+/// Says what each missing result waits for: over all processes, if the wait was long enough that asking them is
+/// no delay; a program that polls is told what is known here.
+#[cold]
+pub(crate) fn timed_out(
+    py: Python<'_>,
+    session: &Session,
+    ids: &[ObjectId],
+    timeout: Option<f64>,
+) -> PyErr {
+    const EXPLAINED_MAX: usize = 3;
+    /// Of the timeout, at most: what asking others may take.
+    const SHARE: f64 = 0.1;
+    const PATIENCE: [f64; 2] = [0.02, 1.0];
+    let patience = (SHARE * timeout.unwrap_or(0.0)).min(PATIENCE[1]);
+    let asks = patience >= PATIENCE[0];
+    let until = Instant::now() + Duration::from_secs_f64(if asks { patience } else { 0.0 });
+    let ready = session.client.ready(ids);
+    let missing: Vec<_> =
+        ids.iter().zip(ready).filter(|(_, ready)| !ready).map(|(id, _)| *id).collect();
+    let mut text = match missing.len() {
+        0 | 1 => "the result was not there in time".to_string(),
+        count => format!("{count} of {} results were not there in time", ids.len()),
+    };
+    for id in missing.iter().take(EXPLAINED_MAX) {
+        let left = until.saturating_duration_since(Instant::now());
+        let told = py.detach(|| match left.is_zero() {
+            true => None,
+            false => session.client.why(*id, left),
+        });
+        let why = told.unwrap_or_else(|| session.client.explain(*id));
+        text.push_str(if why.contains('\n') { ":\n" } else { "; " });
+        text.push_str(&why);
+    }
+    if missing.len() > EXPLAINED_MAX {
+        text.push_str("; ...");
+    }
+    errors::system_error(py, "GetTimeoutError", &text)
+}

@@ -1,0 +1,89 @@
+//! The tags of plain values (see `plain`), counts, and a place in bytes that goes on as they are read.
+
+use hoplo_client::Content;
+use pyo3::prelude::*;
+
+use crate::errors::malformed;
+
+pub(super) const NONE: u8 = 1;
+pub(super) const FALSE: u8 = 2;
+pub(super) const TRUE: u8 = 3;
+pub(super) const INT: u8 = 4;
+pub(super) const FLOAT: u8 = 5;
+pub(super) const STR: u8 = 6;
+pub(super) const BYTES: u8 = 7;
+pub(super) const REF: u8 = 8;
+pub(super) const TUPLE: u8 = 9;
+pub(super) const LIST: u8 = 10;
+pub(super) const DICT: u8 = 11;
+pub(super) const ARRAY: u8 = 12;
+pub(super) const PACKED: u8 = 13;
+
+/// A count or a length: one byte below 255, else 255 and eight more.
+pub(crate) fn put_count(count: usize, out: &mut Vec<u8>) {
+    match u8::try_from(count) {
+        Ok(count) if count < u8::MAX => out.push(count),
+        _ => {
+            out.push(u8::MAX);
+            out.extend_from_slice(&(count as u64).to_le_bytes());
+        }
+    }
+}
+
+/// Reads values, one after the other.
+pub(crate) struct PlainReader<'a, 'py> {
+    py: Python<'py>,
+    bytes: &'a [u8],
+    /// What the bytes lie in, if it may be kept.
+    content: Option<&'a Content>,
+}
+
+impl<'a, 'py> PlainReader<'a, 'py> {
+    pub(crate) fn new(py: Python<'py>, bytes: &'a [u8]) -> Self {
+        Self { py, bytes, content: None }
+    }
+
+    /// What is large goes on reading `bytes`, which lie in `content`.
+    pub(super) fn keeping(mut self, content: Option<&'a Content>) -> Self {
+        self.content = content;
+        self
+    }
+
+    pub(super) fn py(&self) -> Python<'py> {
+        self.py
+    }
+
+    pub(super) fn content(&self) -> Option<&'a Content> {
+        self.content
+    }
+
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    pub(crate) fn peek(&self) -> Option<u8> {
+        self.bytes.first().copied()
+    }
+
+    pub(crate) fn take(&mut self, count: usize) -> PyResult<&'a [u8]> {
+        let (taken, rest) =
+            self.bytes.split_at_checked(count).ok_or_else(|| malformed("a value is cut off"))?;
+        self.bytes = rest;
+        Ok(taken)
+    }
+
+    pub(crate) fn byte(&mut self) -> PyResult<u8> {
+        Ok(self.take(1)?[0])
+    }
+
+    pub(crate) fn array<const N: usize>(&mut self) -> PyResult<[u8; N]> {
+        Ok(self.take(N)?.try_into().expect("N bytes were taken"))
+    }
+
+    pub(crate) fn count(&mut self) -> PyResult<usize> {
+        match self.byte()? {
+            u8::MAX => Ok(u64::from_le_bytes(self.array()?) as usize),
+            count => Ok(usize::from(count)),
+        }
+    }
+}
