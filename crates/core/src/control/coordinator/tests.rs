@@ -317,6 +317,26 @@ fn a_new_tail_that_did_not_act_yet_is_never_left_alone() {
     assert_eq!(world.shape(), "2.2 +3.1");
 }
 
+/// What it lacks nobody may forget when it comes back with its disk.
+#[test]
+fn a_new_tail_that_did_not_act_yet_does_not_restore_the_chain() {
+    let mut world = World::formed(2, 3);
+    world.dies(id(1, 1));
+    world.all(Event::Lost { from: Speaker::Replica(id(1, 1)) });
+    world.catches_up(id(3, 1));
+    assert_eq!(world.shape(), "2.1 3.1");
+    let since = world.chain().epoch.0;
+    [2, 3].into_iter().for_each(|node| world.dies(id(node, 1)));
+    world.registers(id(3, 2), vec![holding(9, since - 1)]);
+    world.pass(limits::SUSPECT + limits::RESTORE_GRACE * 2);
+    assert_eq!(world.shape(), "2.1 3.1");
+    world.dies(id(3, 2));
+    // It had something of the epoch in which it was a member: that came after all it had missed.
+    world.registers(id(3, 3), vec![holding(10, since)]);
+    world.pass(limits::SUSPECT + limits::RESTORE_GRACE * 2);
+    assert_eq!(world.shape(), "3.3");
+}
+
 #[test]
 fn a_new_tail_that_acted_may_be_left_alone() {
     let mut world = World::formed(2, 3);

@@ -148,6 +148,30 @@ fn a_session_that_nobody_uses_ends_at_every_replica_and_its_client_is_told() {
     assert!(matches!(cluster.outcome(ClientId(2), 3), Some(Ok(_))));
 }
 
+/// The head that entered it may die with it, and whoever goes on has the session still.
+#[test]
+fn a_sessions_end_is_not_told_before_it_is_applied() {
+    let mut cluster = Cluster::with(2, |options| options.session_idle = MS * 1000);
+    cluster.update(1, vec![put("a", "1")]).unwrap();
+    cluster.disk_waits(2, true);
+    let before = cluster.replica(1).status().logged;
+    while cluster.replica(1).status().logged == before {
+        assert!(cluster.now < Instant(10_000_000_000), "the session does not end");
+        cluster.wait(MS * 50);
+    }
+    let seq = cluster.send_as(CLIENT, 1, vec![put("a", "2")]);
+    cluster.run();
+    let told = cluster.outcome(CLIENT, seq);
+    assert!(matches!(told, Some(Err(Refusal::Busy(_)))), "{told:?}");
+    assert_eq!(cluster.replica(1).status().sessions, 1);
+    cluster.disk_waits(2, false);
+    cluster.run();
+    cluster.resend(CLIENT, 1, seq, vec![put("a", "2")]);
+    cluster.run();
+    let told = cluster.outcome(CLIENT, seq);
+    assert!(matches!(told, Some(Err(Refusal::SessionOver { .. }))), "{told:?}");
+}
+
 #[test]
 fn pages_of_a_scan_have_every_row_once() {
     let mut cluster = Cluster::new(2);

@@ -182,6 +182,43 @@ fn who_never_heard_of_an_unproven_removal_commits_nothing_early_either() {
     assert!(matches!(cluster.outcome(CLIENT, seq), Some(Ok(_))));
 }
 
+/// It hears of the newest configuration only: the tail in front of that one is proven dead, the one before that is not.
+#[test]
+fn a_member_that_missed_an_unproven_removal_commits_nothing_early() {
+    let mut cluster = Cluster::new(3);
+    cluster.update(1, vec![put("a", "1")]).unwrap();
+    cluster.get(3, key("a")).unwrap();
+    // Epoch 2 leaves 3 out, which is silent, and never reaches 1. Then 2 dies.
+    cluster.epoch += 1;
+    cluster.kill(2);
+    cluster.configure(&[1], None, true);
+    let seq = cluster.send_as(CLIENT, 1, vec![put("a", "2")]);
+    cluster.wait(CONTROL_LEASE);
+    assert_eq!(cluster.outcome(CLIENT, seq), None, "3 may answer from the past");
+    cluster.wait(CONTROL_LEASE_WAIT);
+    assert!(matches!(cluster.outcome(CLIENT, seq), Some(Ok(_))));
+}
+
+/// It counts from the moment of the ask: whoever granted it may be long gone, and others wait no longer than that.
+#[test]
+fn a_lease_that_was_long_under_way_ends_no_later() {
+    let mut cluster = Cluster::new(2);
+    cluster.update(1, vec![put("a", "1")]).unwrap();
+    let asked = cluster.now + CONTROL_LEASE;
+    cluster.now = asked;
+    let first = cluster.ask(2, get("a"), false);
+    assert!(cluster.step(), "it asks for a lease");
+    cluster.cut(2, 1);
+    cluster.now = asked + CONTROL_LEASE * 3 / 4;
+    cluster.run();
+    assert!(matches!(cluster.answer(first), Some(Ok(_))), "it was granted");
+    cluster.cut(1, 2);
+    cluster.now = asked + CONTROL_LEASE;
+    let late = cluster.ask(2, get("a"), false);
+    cluster.run();
+    assert_eq!(cluster.answer(late), None);
+}
+
 #[test]
 fn a_promoted_tail_answers_only_with_all_that_its_predecessor_answered_before() {
     let mut cluster = Cluster::new(1);
