@@ -11,6 +11,7 @@ use hoplo_control::disk::log::Fsync;
 use hoplo_control::embedded::{Embedded, EmbeddedOptions};
 use hoplo_core::control::{Entry, TaskEntry, TaskState};
 use hoplo_wire::control::{Key, Op, Refusal, Table};
+use rustix::fs::{Advice, fadvise};
 use serde_json::{Value, json};
 
 /// As in the paper: 25 B keys, 512 B values.
@@ -143,10 +144,15 @@ fn tasks(asked: &Asked, flush: bool) -> Value {
     let mut latencies = Vec::new();
     let archived = store.archive();
     let mut without_waiting = Vec::new();
+    let mut cached = Vec::new();
     if flush {
+        let archive = std::fs::File::open(asked.folder.join("cold.redb")).expect("it has history");
         // The oldest half is in the cold tier for sure; a step that is coprime to everything.
         for step in 0..1000u64 {
             let number = step.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (written / 2);
+            // What is not on disk yet cannot be dropped.
+            archive.sync_data().expect("the disk works");
+            fadvise(&archive, 0, None, Advice::DontNeed).expect("the kernel takes the advice");
             let waited = waited_for_cpu();
             let asked_at = Instant::now();
             let row = store.find(&key(Table::Task, number)).expect("the disk works");
@@ -156,13 +162,22 @@ fn tasks(asked: &Asked, flush: bool) -> Value {
             without_waiting.push(took.saturating_sub(waited).as_secs_f64());
             assert!(row.is_some(), "task {number} is history, not gone");
         }
+        for read in 0..2000u64 {
+            let number = (read % 1000).wrapping_mul(0x9e37_79b9_7f4a_7c15) % (written / 2);
+            let asked_at = Instant::now();
+            store.find(&key(Table::Task, number)).expect("the disk works");
+            // The first time round fills the kernel's cache.
+            cached.extend((read >= 1000).then(|| asked_at.elapsed().as_secs_f64()));
+        }
     }
     json!({
         "records": written,
         "records_per_s": written as f64 / seconds,
         "stalled": stalled,
         "series": series,
+        // From disk, and what the kernel still had of it after that.
         "read_back_ms": quantiles(latencies),
+        "read_back_cached_ms": quantiles(cached),
         // Less the time in which the thread could have run, had others not had the processors.
         "read_back_on_cpu_ms": quantiles(without_waiting),
         "archived_rows": archived.rows,
