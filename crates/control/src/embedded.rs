@@ -31,7 +31,8 @@ use hoplo_wire::control::{
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::disk::cold::{
-    CACHE_BYTES, ColdError, ColdOptions, ColdReport, ColdThread, Flush, Range, Retention, Usage,
+    self, CACHE_BYTES, ColdError, ColdOptions, ColdReport, ColdThread, Flush, Range, Retention,
+    Usage,
 };
 use crate::disk::log::{self, Cut, Fsync, LogError, LogOptions, Recovery, Writer};
 use crate::report::ShardReport;
@@ -88,8 +89,8 @@ pub struct Start {
     pub cut: Option<Cut>,
     /// The whole log was of no use and given up: where it lies now, and why.
     pub unreadable: Option<(PathBuf, String)>,
-    /// The archive was damaged; it was renamed, and a new one is begun.
-    pub damaged_archive: Option<PathBuf>,
+    /// The archive was damaged, or taken away, and given up: what was wrong, and where it lies now if it is there.
+    pub lost_archive: Option<(String, Option<PathBuf>)>,
 }
 
 #[derive(Debug)]
@@ -123,7 +124,8 @@ impl OpenError {
         match self {
             Self::Log(error) => error.is_damage(),
             Self::NoBase(_) => true,
-            Self::Cold(_) | Self::Io(_) => false,
+            Self::Cold(error) => error.is_damage(),
+            Self::Io(_) => false,
         }
     }
 }
@@ -134,10 +136,7 @@ impl Embedded {
             // What is left of it makes no sense.
             Err(damage) if options.accept_loss && damage.is_damage() => {
                 let log = log::set_aside(&options.folder)?;
-                let archive = options.folder.join("cold.redb");
-                if archive.exists() {
-                    set_aside(&archive)?;
-                }
+                cold::set_aside(&options.folder.join("cold.redb"))?;
                 let mut store = Self::open_log(options)?;
                 store.start.unreadable = Some((log, damage.to_string()));
                 Ok(store)
@@ -154,6 +153,7 @@ impl Embedded {
             shard: SHARD,
             fsync: options.fsync,
             segment_bytes: options.snapshot_bytes,
+            ahead: true,
             boot: log::this_boot(),
         };
         let log = match options.accept_loss {
@@ -165,8 +165,8 @@ impl Embedded {
         let mut start = Start { cut: log.cut.clone(), ..Start::default() };
         let path = options.folder.join("cold.redb");
         let (cold, reports) = match start_cold(&options, &path, &wake) {
-            Err(error) if error.is_damage() => {
-                start.damaged_archive = Some(set_aside(&path)?);
+            Err(error) if options.accept_loss && error.is_damage() => {
+                start.lost_archive = Some((error.to_string(), cold::set_aside(&path)?));
                 start_cold(&options, &path, &wake)?
             }
             other => other?,
@@ -299,7 +299,10 @@ impl Embedded {
     }
 
     pub fn report(&self) -> ShardReport {
-        let aside = self.start.damaged_archive.as_ref().map(|path| path.display().to_string());
+        let aside = self.start.lost_archive.as_ref().map(|(why, aside)| match aside {
+            Some(path) => format!("{why}; it lies in {}", path.display()),
+            None => why.clone(),
+        });
         ShardReport::new(&self.replica, self.archive(), &self.folder, aside)
     }
 
@@ -354,10 +357,7 @@ impl Embedded {
                         logged = Some(upto);
                     }
                     Effect::Truncate { after } => self.log.truncate(after),
-                    Effect::SnapshotDone { snapshot } => {
-                        // If it fails, so does the next flush; the segments go another time.
-                        let _ = self.log.snapshot_done(snapshot);
-                    }
+                    Effect::SnapshotDone { snapshot } => self.log.snapshot_done(snapshot),
                     Effect::Respond { response, .. } => self.responses.push_back(response),
                     // There is nobody else.
                     Effect::Send { .. }
@@ -492,12 +492,6 @@ fn version_of(outcome: Outcome) -> u64 {
         Outcome::Done { version } => version,
         Outcome::Conflict { found } => unreachable!("a put without condition found {found}"),
     }
-}
-
-fn set_aside(path: &Path) -> std::io::Result<PathBuf> {
-    let aside = path.with_extension(format!("damaged-{}", micros()));
-    std::fs::rename(path, &aside)?;
-    Ok(aside)
 }
 
 /// CLOCK_MONOTONIC.

@@ -111,16 +111,70 @@ fn what_cannot_become_history_is_refused_when_memory_is_full() {
 }
 
 #[test]
-fn a_damaged_archive_is_set_aside_and_the_tables_are_there() {
+fn a_damaged_archive_was_renamed_without_a_word() {
     let folder = Folder::new();
     let mut store = Embedded::open(options(&folder)).unwrap();
     store.put(kv("a"), vec![1]).unwrap();
     store.flush().unwrap();
     drop(store);
-    std::fs::write(folder.0.join("cold.redb"), vec![9; 20_000]).unwrap();
-    let store = Embedded::open(options(&folder)).unwrap();
-    assert!(store.start.damaged_archive.as_ref().unwrap().exists());
+    let archive = folder.0.join("cold.redb");
+    std::fs::write(&archive, vec![9; 20_000]).unwrap();
+    let error = Embedded::open(options(&folder)).unwrap_err();
+    assert!(error.is_damage() && error.to_string().contains("cold.redb"), "{error}");
+    assert!(archive.exists(), "nothing was done to it");
+    let store = Embedded::open(EmbeddedOptions { accept_loss: true, ..options(&folder) }).unwrap();
+    let (why, aside) = store.start.lost_archive.clone().unwrap();
+    assert!(why.contains("damaged") && aside.as_ref().unwrap().exists(), "{why}");
+    assert!(store.report().json()["set_aside"].as_str().unwrap().contains("damaged-"));
     assert!(store.get(&kv("a")).is_some());
+    drop(store);
+    let store = Embedded::open(options(&folder)).unwrap();
+    assert_eq!(store.start.lost_archive, None);
+}
+
+#[test]
+fn an_archive_that_was_taken_away_went_unnoticed() {
+    let folder = Folder::new();
+    let few = EmbeddedOptions { memory_bytes: 1 << 20, ..options(&folder) };
+    let mut store = Embedded::open(few.clone()).unwrap();
+    let mut number = 0;
+    while store.archive().rows == 0 {
+        assert!(number < 100_000, "nothing is archived");
+        store.finish(task(number), value(number)).unwrap();
+        store.flush().unwrap();
+        number += 1;
+    }
+    store.close().unwrap();
+    std::fs::remove_file(folder.0.join("cold.redb")).unwrap();
+    let error = Embedded::open(few.clone()).unwrap_err();
+    assert!(error.is_damage() && error.to_string().contains("is not any more"), "{error}");
+    let store = Embedded::open(EmbeddedOptions { accept_loss: true, ..few.clone() }).unwrap();
+    assert!(matches!(&store.start.lost_archive, Some((why, None)) if why.contains("cold.redb")));
+    drop(store);
+    drop(Embedded::open(few).unwrap());
+}
+
+#[test]
+fn a_newest_log_file_that_was_taken_away_went_unnoticed() {
+    let folder = Folder::new();
+    let mut store = Embedded::open(options(&folder)).unwrap();
+    store.put(kv("a"), vec![1]).unwrap();
+    store.close().unwrap();
+    let mut store = Embedded::open(options(&folder)).unwrap();
+    store.put(kv("b"), vec![1]).unwrap();
+    store.close().unwrap();
+    let newest = folder.0.join("log-0000000000000002");
+    std::fs::remove_file(&newest).unwrap();
+    let error = Embedded::open(options(&folder)).unwrap_err();
+    assert!(error.is_damage() && error.to_string().contains("log-0000000000000002"), "{error}");
+    let accepting = EmbeddedOptions { accept_loss: true, ..options(&folder) };
+    let mut store = Embedded::open(accepting).unwrap();
+    assert_eq!(store.start.cut.as_ref().map(|cut| cut.path.clone()), Some(newest));
+    assert!(store.get(&kv("a")).is_some() && store.get(&kv("b")).is_none());
+    store.put(kv("c"), vec![1]).unwrap();
+    store.close().unwrap();
+    let store = Embedded::open(options(&folder)).unwrap();
+    assert!(store.start.cut.is_none() && store.get(&kv("c")).is_some());
 }
 
 #[test]

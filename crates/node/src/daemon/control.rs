@@ -229,8 +229,12 @@ impl Daemon {
                 aside.display()
             ));
         }
-        if let Some(path) = &start.damaged_archive {
-            journal::log(format_args!("the archive was damaged; it lies in {}", path.display()));
+        if let Some((why, aside)) = &start.lost_archive {
+            let lies = aside.as_ref().map(|path| format!("; it lies in {}", path.display()));
+            journal::log(format_args!(
+                "the control store goes on without its archive of finished rows: {why}{}",
+                lies.unwrap_or_default()
+            ));
         }
         let mut effects = Vec::new();
         self.node.recall(rows, &mut effects);

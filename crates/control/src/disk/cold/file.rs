@@ -1,7 +1,10 @@
 //! The redb file: what one transaction does.
 
 use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
 use std::ops::Bound;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -40,13 +43,21 @@ const FIXED_BYTES: usize = 33;
 impl ColdFile {
     /// Makes it if it is not there.
     pub(super) fn open(options: ColdOptions) -> Result<Self, ColdError> {
+        let io =
+            |error: io::Error| ColdError::Io { path: options.path.clone(), why: error.to_string() };
+        if is_gone(&options.path).map_err(io)? {
+            let (path, why) = (options.path, "it was there, and is not any more".to_string());
+            return Err(ColdError::Damaged { path, why });
+        }
         let database = Database::builder()
             .set_cache_size(options.cache_bytes)
             .create(&options.path)
             .map_err(|error| named(&options, error))?;
+        let path = options.path.clone();
         let reader = Reader { options, database: Arc::new(database) };
         let mut file = Self { reader, stamp: 0, usage: Usage::default() };
         file.begin()?;
+        note_made(&path).map_err(|error| ColdError::Io { path, why: error.to_string() })?;
         Ok(file)
     }
 
@@ -207,6 +218,45 @@ impl ColdFile {
         self.usage = usage;
         Ok(())
     }
+}
+
+/// It is there, or should be.
+pub(super) fn was_made(path: &Path) -> io::Result<bool> {
+    Ok(path.try_exists()? || is_gone(path)?)
+}
+
+fn is_gone(path: &Path) -> io::Result<bool> {
+    Ok(!path.try_exists()? && note_of(path).try_exists()?)
+}
+
+/// On disk, like the file that it speaks of.
+fn note_made(path: &Path) -> io::Result<()> {
+    let note = note_of(path);
+    if !note.try_exists()? {
+        File::create(&note)?.sync_all()?;
+        let folder = path.parent().expect("a file lies in a folder");
+        File::open(folder)?.sync_all()?;
+    }
+    Ok(())
+}
+
+fn note_of(path: &Path) -> PathBuf {
+    path.with_extension("made")
+}
+
+/// Of a file that is not to be used any more: where it lies now; absent if it was taken away. The next flush makes a new
+/// one.
+pub fn set_aside(path: &Path) -> io::Result<Option<PathBuf>> {
+    let aside = path.with_extension(format!("damaged-{}", micros()));
+    let found = match fs::rename(path, &aside) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        done => Some(done?),
+    };
+    match fs::remove_file(note_of(path)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    Ok(found.map(|()| aside))
 }
 
 impl Reader {

@@ -7,11 +7,13 @@
 //! ```
 //! Requests are carried out in order. A flush is one transaction, on disk before it is reported; so is what
 //! retention removes with it. The file is made by the first flush: who never needs it does not pay
-//! for it. The cache is bounded, so memory is the same for a thousand rows and for a hundred million.
+//! for it; a second file, `cold.made`, says that it was made, so that it is missed when it is taken away. The cache is
+//! bounded, so memory is the same for a thousand rows and for a hundred million.
 //!
 //! # Invariants
 //! - COLD-1: a flush is there whole or not at all, and what was reported as written is read again.
 //! - COLD-2: a row that is read has the bytes that were written: its sum says so, else it is refused.
+//! - COLD-4: a file that was there and is gone, or cannot be trusted, is an error until it is set aside.
 //! - COLD-3: retention removes a row only under the stamp of the flush that wrote it last.
 
 mod file;
@@ -22,6 +24,7 @@ use std::time::Duration;
 
 use hoplo_wire::control::{ClusterId, Key, Row, ShardId};
 
+pub use file::set_aside;
 pub use thread::{ColdReport, ColdThread};
 
 /// What is kept, at most; both may be exceeded for the time between two flushes.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use hoplo_wire::control::{Key, Row};
 
-use super::file::{ColdFile, Reader};
+use super::file::{ColdFile, Reader, was_made};
 use super::{ColdError, ColdOptions, Flush, Page, Range, Usage};
 
 /// When nothing is asked for, what is too old goes so often.
@@ -90,7 +90,7 @@ impl ColdThread {
     ) -> Result<Self, ColdError> {
         let io =
             |error: io::Error| ColdError::Io { path: options.path.clone(), why: error.to_string() };
-        let file = match options.path.try_exists().map_err(io)? {
+        let file = match was_made(&options.path).map_err(io)? {
             true => Some(guarded(&options, || ColdFile::open(options.clone()))?),
             false => None,
         };
@@ -212,10 +212,14 @@ impl<F: FnMut(ColdReport)> Worker<F> {
         act: impl FnOnce(&mut ColdFile) -> Result<T, ColdError>,
     ) -> Result<Option<T>, ColdError> {
         if self.file.is_none() {
-            if !make && !self.options.path.exists() {
+            let options = &self.options;
+            let io = |error: io::Error| ColdError::Io {
+                path: options.path.clone(),
+                why: error.to_string(),
+            };
+            if !make && !was_made(&options.path).map_err(io)? {
                 return Ok(None);
             }
-            let options = &self.options;
             self.file = Some(guarded(options, || ColdFile::open(options.clone()))?);
         }
         let file = self.file.as_mut().expect("it was just opened");

@@ -9,8 +9,9 @@
 //! segment, look like a frame: after damage the next good frame is found by it.
 //! **synced** says up to which [`Position`] the log was known to be on disk when this was written. So damage
 //! before that position is damage, and damage after it may be the end of an orderly life (see `recovery`).
-//! **before** says where the segment before this one ended. Zeros there may be room that was reserved or
-//! records that were lost, and only this tells them apart.
+//! The first frame of a segment (`Follows`) says where the segment before this one ended. Zeros there may be room that was reserved
+//! or records that were lost, and only this tells them apart. (It is no part of the header, since a segment is made
+//! while the one before it is still written; **before** is what older formats had there.)
 //! **boot** is the machine's start in which the segment was made: while that lasts, the kernel keeps what it was given,
 //! synced or not. Each flush ends with a frame of its own (`Flushed`), so that a record which was damaged later is told
 //! from a flush that was never finished: behind the one there is a good frame.
@@ -20,8 +21,9 @@ use std::fmt;
 use hoplo_wire::control::{ClusterId, Record, ShardId};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Format 1 had no `Flushed`, and 0 as its boot.
-pub const FORMAT: u32 = 2;
+/// Format 1 had no `Flushed`, and 0 as its boot; format 2 had no `Follows`, and said it in its header. No flipped bit makes one
+/// of another: the next one is 8.
+pub const FORMAT: u32 = 4;
 pub const HEADER_BYTES: usize = 64;
 pub const FRAME_BYTES: usize = 32;
 
@@ -67,7 +69,7 @@ pub struct Header {
     pub number: u64,
     pub synced: Position,
     pub mark: u32,
-    /// 0: nothing was before it.
+    /// Where the segment before it ended, of older formats; 0: nothing was there, or the first frame says it.
     pub before: u64,
     /// 0: not known.
     pub boot: u32,
@@ -107,7 +109,7 @@ impl Header {
             .filter(|bytes| bytes.starts_with(MAGIC))
             .ok_or(BadHeader::Damaged)?;
         match read_u32(bytes, 8) {
-            1 | FORMAT => {}
+            1 | 2 | FORMAT => {}
             newer if newer > FORMAT => return Err(BadHeader::Format(newer)),
             _ => return Err(BadHeader::Damaged),
         }
@@ -143,6 +145,8 @@ pub enum Kind {
     Done,
     /// The end of a flush: all before it was written, and the file is at least `index` bytes long. No bytes.
     Flushed,
+    /// The first in its segment: the one before it ended at `index`. No bytes.
+    Follows,
 }
 
 impl Kind {
@@ -162,6 +166,7 @@ impl Kind {
             4 => Some(Self::Truncated),
             5 => Some(Self::Done),
             6 => Some(Self::Flushed),
+            7 => Some(Self::Follows),
             _ => None,
         }
     }
@@ -174,6 +179,7 @@ impl Kind {
             Self::Truncated => 4,
             Self::Done => 5,
             Self::Flushed => 6,
+            Self::Follows => 7,
         }
     }
 }
@@ -226,6 +232,11 @@ pub fn put_done(out: &mut Vec<u8>, snapshot: u64, as_of: u64, mark: u32, synced:
 pub fn put_flushed(out: &mut Vec<u8>, file_bytes: u64, mark: u32, synced: Position) {
     let start = begin(out);
     finish(&mut out[start..], Kind::Flushed, file_bytes, mark, synced);
+}
+
+pub fn put_follows(out: &mut Vec<u8>, before: u64, mark: u32, synced: Position) {
+    let start = begin(out);
+    finish(&mut out[start..], Kind::Follows, before, mark, synced);
 }
 
 fn begin(out: &mut Vec<u8>) -> usize {
@@ -284,8 +295,8 @@ mod tests {
         let bytes = header().encode();
         assert_eq!(Header::parse(&bytes), Ok(header()));
         let mut newer = bytes;
-        newer[8] = 3;
-        assert_eq!(Header::parse(&newer), Err(BadHeader::Format(3)));
+        newer[8] = 8;
+        assert_eq!(Header::parse(&newer), Err(BadHeader::Format(8)));
         assert_eq!(Header::parse(&bytes[..63]), Err(BadHeader::Damaged));
     }
 

@@ -18,8 +18,11 @@
 //! - LOG-3: damage to anything that was acknowledged is never taken for the end of the log: of what was synced at any
 //!   time, of all that was written while the machine runs. What is cut off is set aside, counted and told.
 //! - LOG-4: a segment goes only when a finished snapshot behind it, on disk, has all that is in it.
+//! - LOG-5: a record that is flushed waits for one write and one sync: not for a snapshot, nor for the next segment.
 
+pub mod files;
 mod frame;
+mod newest;
 mod recovery;
 mod segment;
 mod sync;
@@ -34,7 +37,7 @@ use std::time::Duration;
 
 use hoplo_wire::control::{ClusterId, ShardId};
 
-pub use recovery::{Cut, Records, Recovery, set_aside};
+pub use recovery::{Cut, Records, Recovery, set_aside, set_aside_in};
 pub use thread::{LogThread, Report};
 pub use writer::Writer;
 
@@ -57,6 +60,8 @@ pub struct LogOptions {
     pub fsync: Fsync,
     /// A segment that is this long gets no more records.
     pub segment_bytes: u64,
+    /// The next segment is made by a thread while one is written.
+    pub ahead: bool,
     /// The machine's start that this is ([`this_boot`]); 0 if it is not known.
     pub boot: u32,
 }

@@ -1,7 +1,8 @@
 //! Reading a log again: which of it is good, and its records.
 //!
 //! # Where it ends
-//! Reading stops at the first place that is no frame, and where a file is shorter than it was made or than the next one says.
+//! Reading stops at the first place that is no frame, where a file is shorter than it was made or than the next one says, and
+//! where a file is missing: one between others, or the newest, of which a file beside them speaks (`newest`).
 //! What that means, the good frames behind it tell:
 //!
 //! | behind the bad place | the machine ran on | it was started since |
@@ -21,16 +22,16 @@
 //! found.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use hoplo_wire::control::{Chunk, Record};
-use rustix::fs::{FlockOperation, flock};
 
+use super::files::{Files, LogFile, OsFiles};
 use super::frame::{BadHeader, FORMAT, FRAME_BYTES, Frame, Kind, Position, put_flushed};
-use super::segment::{Behind, FrameReader, Segment, Step, list};
+use super::newest::Newest;
+use super::segment::{Behind, FrameReader, Segment, Step, list, name_of, path_of};
 use super::writer::Writer;
 use super::{Fsync, LogError, LogOptions, Lost};
 
@@ -38,8 +39,7 @@ use super::{Fsync, LogError, LogOptions, Lost};
 #[derive(Debug)]
 pub struct Recovery {
     pub(super) options: LogOptions,
-    /// Held as long as the log is used.
-    pub(super) lock: File,
+    pub(super) files: Arc<dyn Files>,
     pub(super) segments: BTreeMap<u64, Segment>,
     /// What does not count before a position: entries after this index.
     truncations: Vec<(Position, u64)>,
@@ -103,29 +103,38 @@ impl Bad {
 impl Recovery {
     /// The folder is made if it is not there.
     pub fn open(options: LogOptions) -> Result<Self, LogError> {
-        Self::open_as(options, Damage::Refused)
+        let files = Arc::new(OsFiles::open(&options.folder)?);
+        Self::open_as(options, files, Damage::Refused)
+    }
+
+    /// With other files than the system's.
+    pub fn open_in(files: Arc<dyn Files>, options: LogOptions) -> Result<Self, LogError> {
+        Self::open_as(options, files, Damage::Refused)
     }
 
     /// Whatever lies behind a damaged place is set aside: `cut` says what that was.
     pub fn open_with_loss(options: LogOptions) -> Result<Self, LogError> {
-        Self::open_as(options, Damage::SetAside)
+        let files = Arc::new(OsFiles::open(&options.folder)?);
+        Self::open_as(options, files, Damage::SetAside)
     }
 
-    fn open_as(options: LogOptions, damage: Damage) -> Result<Self, LogError> {
+    fn open_as(
+        options: LogOptions,
+        files: Arc<dyn Files>,
+        damage: Damage,
+    ) -> Result<Self, LogError> {
         let folder = options.folder.clone();
         let named = |error| LogError::Io { path: folder.clone(), error };
-        std::fs::create_dir_all(&folder).map_err(named)?;
-        let lock = File::open(&folder).map_err(named)?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(LogError::InUse(folder)),
-            Err(error) => return Err(named(error.into())),
+        let mut numbers = list(&*files).map_err(named)?;
+        let there = numbers.last().copied();
+        if is_unused(&*files, &numbers).map_err(named)? {
+            // Its name and number are used again.
+            numbers.pop();
         }
-        let files = list(&folder).map_err(named)?;
-        let next_number = files.last().map_or(1, |(number, _)| number + 1);
+        let next_number = numbers.last().map_or(1, |number| number + 1);
         let mut recovery = Self {
             options,
-            lock,
+            files,
             segments: BTreeMap::new(),
             truncations: Vec::new(),
             bases: Vec::new(),
@@ -136,8 +145,9 @@ impl Recovery {
             synced: Position::default(),
             next_number,
         };
-        if let Some(bad) = recovery.verify(&files)? {
-            let lost = lost(&bad, &files).map_err(named)?;
+        let bad = recovery.verify(&numbers)?;
+        if let Some(bad) = recovery.miss(bad, there).map_err(named)? {
+            let lost = recovery.lost(&bad, &numbers).map_err(named)?;
             if bad.is_damage() && damage == Damage::Refused {
                 let Bad { at, path, why, .. } = bad;
                 return Err(LogError::Corrupt { path, offset: at.offset(), why, lost });
@@ -145,7 +155,7 @@ impl Recovery {
             // The numbers that become free are used again: a gap would look like a segment that was taken away.
             let kept = u64::from(bad.at.offset() > 0);
             recovery.next_number = (bad.at.segment() + kept).max(1);
-            recovery.cut_off(bad, lost, &files)?;
+            recovery.cut_off(bad, lost, &numbers)?;
         }
         recovery.sync()?;
         Ok(recovery)
@@ -181,12 +191,14 @@ impl Recovery {
     }
 
     /// Reads everything once; `Some`: up to where it is good.
-    fn verify(&mut self, files: &[(u64, PathBuf)]) -> Result<Option<Bad>, LogError> {
+    fn verify(&mut self, numbers: &[u64]) -> Result<Option<Bad>, LogError> {
         let mut bad: Option<Bad> = None;
         let mut last: Option<u64> = None;
-        for (number, path) in files {
+        for number in numbers {
+            let path = &path_of(&self.options.folder, *number);
             let named = |error| LogError::Io { path: path.clone(), error };
-            let mut reader = match FrameReader::open(path).map_err(named)? {
+            let file = self.files.open(&name_of(*number)).map_err(named)?;
+            let mut reader = match FrameReader::open(Arc::clone(&file)).map_err(named)? {
                 Ok(reader) => reader,
                 Err(BadHeader::Format(found)) => {
                     return Err(LogError::Newer { path: path.clone(), found, ours: FORMAT });
@@ -194,7 +206,7 @@ impl Recovery {
                 Err(BadHeader::Damaged) => {
                     let at = Position::new(*number, 0);
                     let bad = bad.get_or_insert(Bad::new(at, path, "it does not begin like a log"));
-                    let mut reader = FrameReader::open_damaged(path, *number).map_err(named)?;
+                    let reader = FrameReader::open_damaged(file, *number).map_err(named)?;
                     // A file gets its name when it has a header; only a machine that dies can lose that.
                     let unsynced = self.options.fsync == Fsync::Never && !self.ran_on;
                     bad.short |= !unsynced || !reader.is_blank().map_err(named)?;
@@ -215,7 +227,7 @@ impl Recovery {
                 bad.get_or_insert(Bad { short: true, ..it });
             }
             if bad.is_none() {
-                bad = self.ends_early(reader.header.before);
+                bad = self.ends_early(reader.before().map_err(named)?);
             }
             last = Some(*number);
             if let Some(bad) = &mut bad {
@@ -231,6 +243,25 @@ impl Recovery {
             bad = self.verify_segment(*number, path, &mut reader)?;
         }
         Ok(bad)
+    }
+
+    /// What there was and is not there any more: the newest segment, which no other one speaks of. `there` is the last one
+    /// that is.
+    fn miss(&self, bad: Option<Bad>, there: Option<u64>) -> io::Result<Option<Bad>> {
+        let newest = Newest::read(&*self.files)?;
+        let Some(newest) = newest.filter(|newest| newest.number > there.unwrap_or(0)) else {
+            return Ok(bad);
+        };
+        let first = self.segments.keys().next_back().or(there.as_ref());
+        let at = Position::new(first.map_or(newest.number, |last| last + 1), 0);
+        let path = path_of(&self.options.folder, newest.number);
+        let why = "this file was begun, and is not there any more";
+        let mut bad = bad.unwrap_or_else(|| Bad::new(at, &path, why));
+        bad.short = true;
+        bad.this_boot |= newest.boot != 0 && newest.boot == self.options.boot;
+        let claim = newest.synced.then(|| Position::new(newest.number, 1));
+        bad.behind.claim = bad.behind.claim.max(claim);
+        Ok(Some(bad))
     }
 
     fn is_this_boot(&self, reader: &FrameReader) -> bool {
@@ -267,7 +298,7 @@ impl Recovery {
                     self.synced = self.synced.max(frame.synced);
                     let mut snapshot = None;
                     match frame.kind {
-                        Kind::Entry | Kind::Chunk => {}
+                        Kind::Entry | Kind::Chunk | Kind::Follows => {}
                         Kind::Base => {
                             let number = chunk(reader.record(), path, at)?.snapshot;
                             self.bases.push((at, number, frame.index));
@@ -342,24 +373,46 @@ impl Recovery {
     }
 
     /// The last ones first: whatever happens meanwhile, a beginning of the log is left.
-    fn cut_off(&mut self, bad: Bad, lost: Lost, files: &[(u64, PathBuf)]) -> Result<(), LogError> {
-        let aside = new_aside(&self.options.folder).map_err(|error| self.named(error))?;
-        for (number, path) in files.iter().rev() {
+    fn cut_off(&mut self, bad: Bad, lost: Lost, numbers: &[u64]) -> Result<(), LogError> {
+        let aside = new_aside(&*self.files).map_err(|error| self.named(error))?;
+        for number in numbers.iter().rev() {
+            let path = path_of(&self.options.folder, *number);
             let named = |error| LogError::Io { path: path.clone(), error };
-            let to = aside.join(path.file_name().expect("it was listed by its name"));
+            let name = name_of(*number);
+            let to = format!("{aside}/{name}");
             if is_behind(&bad, *number) {
-                std::fs::rename(path, to).map_err(named)?;
+                self.files.rename(&name, &to).map_err(named)?;
             } else if *number == bad.at.segment() {
                 let offset = bad.at.offset();
-                let to = to.with_extension(offset.to_string());
-                copy_from(path, offset, &to).map_err(named)?;
-                let end = end_at(path, offset).map_err(named)?;
+                let file = self.files.open(&name).map_err(named)?;
+                let to = self.files.create(&format!("{to}.{offset}")).map_err(named)?;
+                to.write_at(&used_from(&*file, offset).map_err(named)?, 0).map_err(named)?;
+                to.sync().map_err(named)?;
+                let end = end_at(file, offset).map_err(named)?;
                 self.segments.entry(*number).and_modify(|segment| segment.end = end);
             }
         }
+        let number = self.segments.keys().next_back().copied().unwrap_or(0);
+        let boot = self.options.boot;
+        let newest = Newest { number, boot, synced: true };
+        newest.write(&*self.files).map_err(|error| self.named(error))?;
         let (path, offset, why) = (bad.path, bad.at.offset(), bad.why);
+        let aside = self.options.folder.join(aside);
         self.cut = Some(Cut { path, offset, lost, why, aside });
         Ok(())
+    }
+
+    fn lost(&self, bad: &Bad, numbers: &[u64]) -> io::Result<Lost> {
+        let mut bytes = 0;
+        for number in numbers {
+            let from = match *number {
+                number if is_behind(bad, number) => 0,
+                number if number == bad.at.segment() => bad.at.offset(),
+                _ => continue,
+            };
+            bytes += used_from(&*self.files.open(&name_of(*number))?, from)?.len() as u64;
+        }
+        Ok(Lost { bytes, records: bad.behind.records })
     }
 
     /// What comes after may say that all of this is on disk.
@@ -368,11 +421,11 @@ impl Recovery {
             let end = Position::new(*number, segment.end);
             if end > self.synced {
                 let named = |error| LogError::Io { path: segment.path.clone(), error };
-                File::open(&segment.path).and_then(|file| file.sync_all()).map_err(named)?;
+                self.files.open(&name_of(*number)).and_then(|file| file.sync()).map_err(named)?;
                 self.synced = end;
             }
         }
-        self.lock.sync_all().map_err(|error| self.named(error))
+        self.files.sync().map_err(|error| self.named(error))
     }
 
     fn named(&self, error: io::Error) -> LogError {
@@ -422,7 +475,8 @@ impl Records<'_> {
                 let Some(number) = self.segments.next() else { return Ok(None) };
                 let path = &self.recovery.segments[&number].path;
                 let named = |error| LogError::Io { path: path.clone(), error };
-                let reader = FrameReader::open(path).map_err(named)?;
+                let file = self.recovery.files.open(&name_of(number)).map_err(named)?;
+                let reader = FrameReader::open(file).map_err(named)?;
                 let reader = reader.map_err(|_| changed(path, 0))?;
                 self.reader = Some((number, reader));
                 continue;
@@ -467,7 +521,7 @@ impl Records<'_> {
     ) -> Result<Option<Record>, LogError> {
         let remains = at < self.recovery.begin || self.base.is_some_and(|(base, _)| at < base);
         match frame.kind {
-            Kind::Truncated | Kind::Done | Kind::Flushed => Ok(None),
+            Kind::Truncated | Kind::Done | Kind::Flushed | Kind::Follows => Ok(None),
             Kind::Entry if at < self.recovery.begin || frame.index > self.truncated_after(at) => {
                 Ok(None)
             }
@@ -507,24 +561,44 @@ impl Records<'_> {
 
 /// Moves all segments into a new folder beside them: a replica that re-syncs begins a new log, and
 /// somebody may want to look at the old one.
-pub fn set_aside(folder: &Path) -> io::Result<PathBuf> {
-    let aside = new_aside(folder)?;
-    for (_, path) in list(folder)? {
-        let name = path.file_name().expect("it was listed by its name");
-        std::fs::rename(&path, aside.join(name))?;
+pub fn set_aside(folder: &Path) -> Result<PathBuf, LogError> {
+    let named = |error| LogError::Io { path: folder.to_path_buf(), error };
+    let aside = set_aside_in(&OsFiles::open(folder)?).map_err(named)?;
+    Ok(folder.join(aside))
+}
+
+/// The name of the new folder.
+pub fn set_aside_in(files: &dyn Files) -> io::Result<String> {
+    let aside = new_aside(files)?;
+    // The newest first: as long as any is left, what `newest` speaks of is missed.
+    for number in list(files)?.into_iter().rev() {
+        let name = name_of(number);
+        files.rename(&name, &format!("{aside}/{name}"))?;
     }
-    File::open(folder)?.sync_all()?;
+    Newest::forget(files)?;
+    files.sync()?;
     Ok(aside)
 }
 
 /// A folder for what is not used any more.
-fn new_aside(folder: &Path) -> io::Result<PathBuf> {
-    let aside = (1..)
-        .map(|number| folder.join(format!("aside-{number}")))
-        .find(|path| !path.exists())
-        .expect("numbers do not end");
-    std::fs::create_dir(&aside)?;
-    Ok(aside)
+fn new_aside(files: &dyn Files) -> io::Result<String> {
+    let mut number = 1;
+    loop {
+        let aside = format!("aside-{number}");
+        match files.make_folder(&aside) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+            Err(error) => return Err(error),
+            Ok(()) => return Ok(aside),
+        }
+    }
+}
+
+/// The last one was made ahead of its use, and never was.
+fn is_unused(files: &dyn Files, numbers: &[u64]) -> io::Result<bool> {
+    let [.., before, last] = *numbers else { return Ok(false) };
+    let Ok(reader) = FrameReader::open(files.open(&name_of(last))?)? else { return Ok(false) };
+    let follows = before + 1 == last && reader.header.before == 0;
+    Ok(follows && reader.header.number == last && reader.is_blank()?)
 }
 
 /// All of this file is cut off.
@@ -532,46 +606,27 @@ fn is_behind(bad: &Bad, number: u64) -> bool {
     number > bad.at.segment() || bad.at.offset() == 0 && number == bad.at.segment()
 }
 
-fn lost(bad: &Bad, files: &[(u64, PathBuf)]) -> io::Result<Lost> {
-    let mut bytes = 0;
-    for (number, path) in files {
-        bytes += match *number {
-            number if is_behind(bad, number) => used_from(path, 0)?.len() as u64,
-            number if number == bad.at.segment() => used_from(path, bad.at.offset())?.len() as u64,
-            _ => 0,
-        };
-    }
-    Ok(Lost { bytes, records: bad.behind.records })
-}
-
-/// All of it, but for the zeros at the end.
-fn copy_from(path: &Path, offset: u64, to: &Path) -> io::Result<()> {
-    let mut to = OpenOptions::new().create_new(true).write(true).mode(0o600).open(to)?;
-    to.write_all(&used_from(path, offset)?)?;
-    to.sync_all()
-}
-
 /// Cuts a segment, and says in it that it ends there.
-fn end_at(path: &Path, offset: u64) -> io::Result<u64> {
-    let mark = match FrameReader::open(path)? {
+fn end_at(file: Arc<dyn LogFile>, offset: u64) -> io::Result<u64> {
+    let mark = match FrameReader::open(Arc::clone(&file))? {
         Ok(reader) => reader.header.mark,
         Err(_) => return Err(io::Error::other("its header changed while it was read")),
     };
     let mut word = Vec::new();
     let end = offset + FRAME_BYTES as u64;
     put_flushed(&mut word, end, mark, Position::default());
-    let file = OpenOptions::new().write(true).open(path)?;
     file.set_len(offset)?;
-    file.write_all_at(&word, offset)?;
-    file.sync_all()?;
+    file.write_at(&word, offset)?;
+    file.sync()?;
     Ok(end)
 }
 
-fn used_from(path: &Path, offset: u64) -> io::Result<Vec<u8>> {
-    let mut from = File::open(path)?;
-    from.seek(SeekFrom::Start(offset))?;
-    let mut bytes = Vec::new();
-    from.read_to_end(&mut bytes)?;
+/// All of it, but for the zeros at the end.
+fn used_from(file: &dyn LogFile, offset: u64) -> io::Result<Vec<u8>> {
+    let left = file.len()?.saturating_sub(offset);
+    let mut bytes = vec![0; usize::try_from(left).map_err(io::Error::other)?];
+    let got = file.read_at(&mut bytes, offset)?;
+    bytes.truncate(got);
     bytes.truncate(bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
     Ok(bytes)
 }

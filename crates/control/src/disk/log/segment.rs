@@ -1,12 +1,12 @@
 //! Segment files: their names, and reading the frames of one.
 
-use std::fs::File;
 use std::io::{self, BufReader, Read};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use hoplo_wire::control::{ClusterId, ShardId};
 
+use super::files::{Files, LogFile};
 use super::frame::{
     BadHeader, FRAME_BYTES, Frame, HEADER_BYTES, Header, Kind, Position, SEGMENT_MAX,
 };
@@ -25,23 +25,20 @@ pub(crate) struct Segment {
     pub(crate) snapshots: Vec<(u64, u64)>,
 }
 
+pub(crate) fn name_of(number: u64) -> String {
+    format!("log-{number:016}")
+}
+
 pub(crate) fn path_of(folder: &Path, number: u64) -> PathBuf {
-    folder.join(format!("log-{number:016}"))
+    folder.join(name_of(number))
 }
 
 /// The segments in a folder by their numbers, in order.
-pub(crate) fn list(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder)? {
-        let path = entry?.path();
-        let name = path.file_name().and_then(|name| name.to_str());
-        let number = name.and_then(|name| name.strip_prefix("log-"));
-        let number = number.and_then(|number| number.parse().ok());
-        if let Some(number) = number.filter(|number| *number <= SEGMENT_MAX) {
-            found.push((number, path));
-        }
-    }
-    found.sort();
+pub(crate) fn list(files: &dyn Files) -> io::Result<Vec<u64>> {
+    let number = |name: String| name.strip_prefix("log-").and_then(|number| number.parse().ok());
+    let mut found: Vec<u64> = files.names()?.into_iter().filter_map(number).collect();
+    found.retain(|number| *number <= SEGMENT_MAX);
+    found.sort_unstable();
     Ok(found)
 }
 
@@ -72,7 +69,7 @@ impl Behind {
         self.frames += 1;
         self.records += u64::from(match frame.kind {
             Kind::Entry | Kind::Base | Kind::Chunk => true,
-            Kind::Truncated | Kind::Done | Kind::Flushed => false,
+            Kind::Truncated | Kind::Done | Kind::Flushed | Kind::Follows => false,
         });
     }
 
@@ -85,22 +82,48 @@ impl Behind {
 
 /// Reads one segment from its beginning, one frame at a time.
 pub(crate) struct FrameReader {
-    file: BufReader<File>,
+    file: BufReader<At>,
     pub(crate) len: u64,
     pub(crate) offset: u64,
     pub(crate) header: Header,
     frame: Vec<u8>,
 }
 
+/// Reads on from a place.
+struct At {
+    file: Arc<dyn LogFile>,
+    at: u64,
+}
+
+impl Read for At {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let got = self.file.read_at(into, self.at)?;
+        self.at += got as u64;
+        Ok(got)
+    }
+}
+
 impl FrameReader {
-    pub(crate) fn open(path: &Path) -> io::Result<Result<Self, BadHeader>> {
-        let file = File::open(path)?;
-        let len = file.metadata()?.len();
-        let mut bytes = Vec::new();
-        (&file).take(HEADER_BYTES as u64).read_to_end(&mut bytes)?;
-        let file = BufReader::with_capacity(BUFFER_BYTES, file);
+    pub(crate) fn open(file: Arc<dyn LogFile>) -> io::Result<Result<Self, BadHeader>> {
+        let len = file.len()?;
+        let mut bytes = [0; HEADER_BYTES];
+        let got = file.read_at(&mut bytes, 0)?;
         let offset = HEADER_BYTES as u64;
-        Ok(Header::parse(&bytes).map(|header| Self { file, len, offset, header, frame: vec![] }))
+        let new = |header| Self::new(file, len, offset, header);
+        Ok(Header::parse(&bytes[..got]).map(new))
+    }
+
+    fn new(file: Arc<dyn LogFile>, len: u64, offset: u64, header: Header) -> Self {
+        let capacity = BUFFER_BYTES.min(usize::try_from(len).unwrap_or(BUFFER_BYTES));
+        let file = BufReader::with_capacity(capacity, At { file, at: offset });
+        Self { file, len, offset, header, frame: vec![] }
+    }
+
+    /// Where the segment before this one ended, as this one says.
+    pub(crate) fn before(&self) -> io::Result<u64> {
+        let first = self.frame_at(HEADER_BYTES as u64)?;
+        let follows = first.filter(|(frame, _)| frame.kind == Kind::Follows);
+        Ok(follows.map_or(self.header.before, |(frame, _)| frame.index))
     }
 
     /// After anything but a frame this is not to be asked again.
@@ -134,11 +157,10 @@ impl FrameReader {
     }
 
     /// A file that does not begin as it should: its frames all begin with the same mark, if it has any.
-    pub(crate) fn open_damaged(path: &Path, number: u64) -> io::Result<Self> {
-        let file = File::open(path)?;
-        let len = file.metadata()?.len();
+    pub(crate) fn open_damaged(file: Arc<dyn LogFile>, number: u64) -> io::Result<Self> {
+        let len = file.len()?;
         let mut first = [0; 4];
-        read_at_most(&file, &mut first, HEADER_BYTES as u64)?;
+        file.read_at(&mut first, HEADER_BYTES as u64)?;
         let header = Header {
             cluster: ClusterId(0),
             shard: ShardId(0),
@@ -149,21 +171,20 @@ impl FrameReader {
             boot: 0,
             made: 0,
         };
-        let file = BufReader::with_capacity(BUFFER_BYTES, file);
-        Ok(Self { file, len, offset: 0, header, frame: vec![] })
+        Ok(Self::new(file, len, 0, header))
     }
 
     /// The good frames behind the current, bad place.
     pub(crate) fn behind(&self) -> io::Result<Behind> {
-        let (file, mark) = (self.file.get_ref(), self.header.mark.to_le_bytes());
+        let (file, mark) = (&self.file.get_ref().file, self.header.mark.to_le_bytes());
         let mut behind = Behind::default();
         if mark == [0; 4] {
             return Ok(behind);
         }
-        let mut window = vec![0; BUFFER_BYTES];
+        let mut window = vec![0; self.window_bytes()];
         let mut start = self.offset + 1;
         while start < self.len {
-            let got = read_at_most(file, &mut window, start)?;
+            let got = file.read_at(&mut window, start)?;
             let found = window[..got].windows(mark.len()).position(|bytes| bytes == mark);
             start = match found {
                 Some(at) => {
@@ -184,14 +205,19 @@ impl FrameReader {
     }
 
     /// Nothing but zeros: it was never written, or no byte of it reached the disk.
-    pub(crate) fn is_blank(&mut self) -> io::Result<bool> {
+    pub(crate) fn is_blank(&self) -> io::Result<bool> {
         Ok(matches!(self.end_or("")?, Step::End))
     }
 
+    fn window_bytes(&self) -> usize {
+        let least = 2 * FRAME_BYTES;
+        usize::try_from(self.len).unwrap_or(BUFFER_BYTES).clamp(least, BUFFER_BYTES)
+    }
+
     fn frame_at(&self, at: u64) -> io::Result<Option<(Frame, u64)>> {
-        let file = self.file.get_ref();
+        let file = &self.file.get_ref().file;
         let mut bytes = vec![0; FRAME_BYTES];
-        if read_at_most(file, &mut bytes, at)? < FRAME_BYTES {
+        if file.read_at(&mut bytes, at)? < FRAME_BYTES {
             return Ok(None);
         }
         let fixed = bytes.first_chunk().expect("it is as long as that");
@@ -201,15 +227,15 @@ impl FrameReader {
             return Ok(None);
         }
         bytes.resize(whole, 0);
-        file.read_exact_at(&mut bytes, at)?;
+        file.read_at(&mut bytes, at)?;
         Ok(Frame::is_whole(&bytes, self.header.mark).then_some((frame, whole as u64)))
     }
 
-    fn end_or(&mut self, bad: &'static str) -> io::Result<Step> {
-        let mut window = vec![0; BUFFER_BYTES];
+    fn end_or(&self, bad: &'static str) -> io::Result<Step> {
+        let mut window = vec![0; self.window_bytes()];
         let mut at = self.offset;
         while at < self.len {
-            let got = read_at_most(self.file.get_ref(), &mut window, at)?;
+            let got = self.file.get_ref().file.read_at(&mut window, at)?;
             if got == 0 || window[..got].iter().any(|byte| *byte != 0) {
                 return Ok(Step::Bad(bad));
             }
@@ -225,7 +251,7 @@ impl Segment {
         match kind {
             Kind::Entry => self.last_index = self.last_index.max(index),
             Kind::Base => self.snapshots.extend(snapshot.map(|snapshot| (snapshot, index))),
-            Kind::Chunk | Kind::Truncated | Kind::Done | Kind::Flushed => {}
+            Kind::Chunk | Kind::Truncated | Kind::Done | Kind::Flushed | Kind::Follows => {}
         }
     }
 
@@ -236,17 +262,4 @@ impl Segment {
             self.snapshots.clear();
         }
     }
-}
-
-fn read_at_most(file: &File, into: &mut [u8], at: u64) -> io::Result<usize> {
-    let mut got = 0;
-    while got < into.len() {
-        match file.read_at(&mut into[got..], at + got as u64) {
-            Ok(0) => break,
-            Ok(more) => got += more,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(got)
 }

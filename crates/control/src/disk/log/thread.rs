@@ -85,15 +85,14 @@ struct Worker<R, F> {
 impl<R: Borrow<Record>, F: FnMut(Report)> Worker<R, F> {
     fn run(mut self) -> Result<(), LogError> {
         while let Ok(first) = self.inbox.recv() {
-            let mut done = Vec::new();
-            self.gather(first, &mut done);
-            self.flush_until_done(done);
+            self.gather(first);
+            self.flush_until_done();
         }
         self.writer.close()
     }
 
-    /// Buffers what is there already; snapshots that are complete with it.
-    fn gather(&mut self, first: Command<R>, done: &mut Vec<u64>) {
+    /// Buffers what is there already.
+    fn gather(&mut self, first: Command<R>) {
         let mut next = Ok(first);
         let before = self.records;
         loop {
@@ -103,7 +102,7 @@ impl<R: Borrow<Record>, F: FnMut(Report)> Worker<R, F> {
                     self.records += records.len() as u64;
                 }
                 Ok(Command::Truncate { after }) => self.writer.truncate(after),
-                Ok(Command::SnapshotDone { snapshot }) => done.push(snapshot),
+                Ok(Command::SnapshotDone { snapshot }) => self.writer.snapshot_done(snapshot),
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => return,
             }
             if (self.records - before) as usize >= GROUP_RECORDS_MAX {
@@ -114,16 +113,16 @@ impl<R: Borrow<Record>, F: FnMut(Report)> Worker<R, F> {
     }
 
     /// Flushes, again and again while the disk does not take it.
-    fn flush_until_done(&mut self, mut done: Vec<u64>) {
+    fn flush_until_done(&mut self) {
         let mut failed = false;
-        while let Err(error) = self.flush(&done) {
+        while let Err(error) = self.writer.flush() {
             if !std::mem::replace(&mut failed, true) {
                 (self.report)(Report::Failed { why: error.to_string() });
             }
             let due = Instant::now() + RETRY;
             loop {
                 match self.inbox.recv_timeout(due.saturating_duration_since(Instant::now())) {
-                    Ok(more) => self.gather(more, &mut done),
+                    Ok(more) => self.gather(more),
                     Err(RecvTimeoutError::Timeout) => break,
                     // The caller gave up: closing tries once more.
                     Err(RecvTimeoutError::Disconnected) => return,
@@ -134,10 +133,5 @@ impl<R: Borrow<Record>, F: FnMut(Report)> Worker<R, F> {
             (self.report)(Report::Back);
         }
         (self.report)(Report::Logged { upto: self.records });
-    }
-
-    fn flush(&mut self, done: &[u64]) -> Result<(), LogError> {
-        self.writer.flush()?;
-        done.iter().try_for_each(|snapshot| self.writer.snapshot_done(*snapshot))
     }
 }

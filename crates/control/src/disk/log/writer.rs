@@ -1,28 +1,31 @@
 //! Writing the log: records gather in a buffer, and a flush brings them to disk, all or none.
 //!
 //! A segment is made complete under another name before it gets its own: a file that is called like a segment
-//! has a whole header. Room is reserved ahead of the records, which makes a sync cheaper and meets a
+//! has a whole header. Where records wait for syncs, it is made by a thread while the one before it is written, so
+//! that nobody waits for it. Room is reserved ahead of the records, which makes a sync cheaper and meets a
 //! full disk before anything is written. After a failed flush the same bytes go to the same place again, also
 //! after a failed sync, since the kernel may have dropped them.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use hoplo_wire::control::Record;
-use rustix::fs::{FallocateFlags, fallocate};
-use rustix::io::Errno;
 
+use super::files::{Files, LogFile};
 use super::frame::{self, HEADER_BYTES, Header, Kind, Position};
-use super::segment::{Segment, path_of};
+use super::newest::Newest;
+use super::segment::{Segment, name_of, path_of};
 use super::sync::{Dirty, Synced, Syncer};
 use super::{Fsync, LogError, LogOptions, Recovery};
 
 /// Room is reserved in pieces of this size: as long a file is made, which its header says in MiB.
 const RESERVE_BYTES: u64 = 1 << 20;
+
+/// A segment that has no header yet.
+const FRESH: &str = "new-segment";
 
 /// Of the frame that ends a flush.
 const FLUSHED_BYTES: u64 = frame::FRAME_BYTES as u64;
@@ -33,36 +36,60 @@ const BUFFER_BYTES_KEPT: usize = 4 << 20;
 #[derive(Debug)]
 pub struct Writer {
     options: LogOptions,
-    lock: File,
+    files: Arc<dyn Files>,
     /// All that are there, the current one last.
     segments: BTreeMap<u64, Segment>,
     number: u64,
     mark: u32,
     /// Made by the first flush.
-    file: Option<Arc<File>>,
+    file: Option<Arc<dyn LogFile>>,
+    /// The next one, which is made ahead, and its mark.
+    ahead: Option<(Receiver<io::Result<Made>>, u32)>,
     /// Of the current file.
     end: u64,
     reserved: u64,
     /// Whole frames, not yet written.
     buffer: Vec<u8>,
+    /// May go when the buffer is flushed: a finished snapshot in it, or before it, has what they have.
+    covered: Vec<u64>,
     synced: Arc<Synced>,
     syncer: Option<Syncer>,
 }
 
+/// A segment's file, with its header and its name.
+#[derive(Debug)]
+struct Made {
+    file: Arc<dyn LogFile>,
+    reserved: u64,
+}
+
+/// What is to be made.
+struct Making {
+    files: Arc<dyn Files>,
+    options: LogOptions,
+    number: u64,
+    mark: u32,
+    synced: Position,
+    /// It is on disk when it has its name.
+    sync: bool,
+}
+
 impl Writer {
     pub(super) fn new(recovery: Recovery) -> Self {
-        let Recovery { options, lock, segments, synced, .. } = recovery;
+        let Recovery { options, files, segments, synced, .. } = recovery;
         let number = recovery.next_number;
         let mut writer = Self {
             options,
-            lock,
+            files,
             segments,
             number,
             mark: 0,
             file: None,
+            ahead: None,
             end: 0,
             reserved: 0,
             buffer: Vec::new(),
+            covered: Vec::new(),
             synced: Arc::default(),
             syncer: None,
         };
@@ -74,6 +101,7 @@ impl Writer {
     /// Nothing is on disk before a flush.
     pub fn append(&mut self, record: &Record) {
         let (kind, index) = Kind::of(record);
+        self.begin_buffer();
         frame::put_record(&mut self.buffer, record, self.mark, self.synced.position());
         let snapshot = match record {
             Record::Chunk(chunk) if kind == Kind::Base => Some(chunk.snapshot),
@@ -84,6 +112,7 @@ impl Writer {
 
     /// Voids all entries after this one, flushed or not; after 0 the chunks as well.
     pub fn truncate(&mut self, after: u64) {
+        self.begin_buffer();
         frame::put_truncated(&mut self.buffer, after, self.mark, self.synced.position());
         self.segments.values_mut().for_each(|segment| segment.truncate(after));
     }
@@ -108,64 +137,60 @@ impl Writer {
         let file = self.opened()?;
         let end = self.end + self.buffer.len() as u64 + FLUSHED_BYTES;
         let full = end >= self.options.segment_bytes;
-        self.reserve(&file, end)?;
+        self.reserve(&*file, end)?;
         // A file that is full is cut to its end once that is on disk.
         let cut = full && self.options.fsync == Fsync::Always;
         let file_bytes = if cut { end } else { end.max(self.reserved) };
         frame::put_flushed(&mut self.buffer, file_bytes, self.mark, self.synced.position());
-        file.write_all_at(&self.buffer, self.end).map_err(|error| self.named(error))?;
+        file.write_at(&self.buffer, self.end).map_err(|error| self.named(error))?;
         if self.options.fsync == Fsync::Always {
-            file.sync_data().map_err(|error| self.named(error))?;
+            file.sync().map_err(|error| self.named(error))?;
         }
         self.end += self.buffer.len() as u64;
         self.buffer.clear();
         self.buffer.shrink_to(BUFFER_BYTES_KEPT);
         let upto = Position::new(self.number, self.end);
+        let covered = std::mem::take(&mut self.covered);
         match self.options.fsync {
             Fsync::Always => self.synced.advance(upto),
-            Fsync::Background(_) => self.report(file, upto, Vec::new())?,
-            Fsync::Never if full => self.report(file, upto, Vec::new())?,
-            Fsync::Never => {}
+            Fsync::Background(_) | Fsync::Never => {}
+        }
+        let reports = match self.options.fsync {
+            Fsync::Always => false,
+            Fsync::Background(_) => true,
+            Fsync::Never => full,
+        };
+        if reports || !covered.is_empty() {
+            self.report(Arc::clone(&file), upto, covered.into_iter().map(name_of).collect())?;
         }
         if full {
             // Of no consequence if it fails: reserved room is read as such.
-            let _ = self.file.as_ref().filter(|_| cut).map(|file| file.set_len(self.end));
+            let _ = cut.then(|| file.set_len(self.end));
             self.current().end = self.end;
             self.begin_segment(self.number + 1);
+        } else if self.ahead.is_none() && self.end >= self.options.segment_bytes / 2 {
+            self.make_ahead();
         }
         Ok(())
     }
 
-    /// All chunks of this snapshot were appended: what it covers may go (LOG-4).
-    pub fn snapshot_done(&mut self, snapshot: u64) -> Result<(), LogError> {
+    /// All chunks of this snapshot were appended: what it covers may go (LOG-4), once the next flush is on disk. Records
+    /// that are flushed with it wait for nothing more than without it.
+    pub fn snapshot_done(&mut self, snapshot: u64) {
         let begins = self.segments.iter().find_map(|(number, segment)| {
             let found = segment.snapshots.iter().find(|(found, _)| *found == snapshot)?;
             Some((*number, found.1))
         });
-        let Some((first, as_of)) = begins else { return Ok(()) };
+        let Some((first, as_of)) = begins else { return };
+        self.begin_buffer();
         frame::put_done(&mut self.buffer, snapshot, as_of, self.mark, self.synced.position());
-        self.flush()?;
         let older = self.segments.range(..first);
         let covered = older.take_while(|(_, segment)| segment.last_index <= as_of);
         let numbers: Vec<u64> = covered.map(|(number, _)| *number).collect();
-        if numbers.is_empty() {
-            return Ok(());
+        for number in &numbers {
+            self.segments.remove(number);
         }
-        let paths = numbers.iter().map(|number| path_of(&self.options.folder, *number)).collect();
-        for number in numbers {
-            self.segments.remove(&number);
-        }
-        let (file, upto) = match &self.file {
-            Some(file) => (Arc::clone(file), Position::new(self.number, self.end)),
-            // The last flush filled the segment before this one; that one is being synced.
-            None => {
-                let before = self.segments.range(..self.number).next_back();
-                let (number, segment) = before.expect("it holds the snapshot");
-                let file = File::open(&segment.path).map_err(|error| self.named(error))?;
-                (Arc::new(file), Position::new(*number, segment.end))
-            }
-        };
-        self.report(file, upto, paths)
+        self.covered.extend(numbers);
     }
 
     /// For an orderly end: everything on disk, whatever the policy.
@@ -174,20 +199,20 @@ impl Writer {
         self.syncer = None;
         self.check_synced()?;
         if let Some(file) = self.file.clone() {
-            self.end_file(&file).map_err(|error| self.named(error))?;
+            self.end_file(&*file).map_err(|error| self.named(error))?;
         }
         Ok(())
     }
 
     /// Its last word says that all before it is on disk: whatever is wrong there later is damage.
-    fn end_file(&mut self, file: &File) -> io::Result<()> {
-        file.sync_data()?;
+    fn end_file(&mut self, file: &dyn LogFile) -> io::Result<()> {
+        file.sync()?;
         let (mut word, synced) = (Vec::new(), Position::new(self.number, self.end));
         let end = self.end + FLUSHED_BYTES;
         frame::put_flushed(&mut word, end, self.mark, synced);
-        file.write_all_at(&word, self.end)?;
+        file.write_at(&word, self.end)?;
         file.set_len(end)?;
-        file.sync_all()?;
+        file.sync()?;
         self.end = end;
         Ok(())
     }
@@ -200,83 +225,119 @@ impl Writer {
         let path = path_of(&self.options.folder, number);
         self.segments.insert(number, Segment { path, ..Segment::default() });
         self.number = number;
-        self.mark = random_mark();
+        self.mark = match &self.ahead {
+            Some((_, mark)) => *mark,
+            None => self.files.mark(),
+        };
         self.file = None;
         self.end = HEADER_BYTES as u64;
         self.reserved = 0;
     }
 
-    fn opened(&mut self) -> Result<Arc<File>, LogError> {
+    /// A segment begins by saying where the one before it ended.
+    fn begin_buffer(&mut self) {
+        let begins = self.buffer.is_empty() && self.end == HEADER_BYTES as u64;
+        let before = self.segments.range(..self.number).next_back();
+        if let Some((_, before)) = before.filter(|_| begins) {
+            let (end, synced) = (before.end, self.synced.position());
+            frame::put_follows(&mut self.buffer, end, self.mark, synced);
+        }
+    }
+
+    fn opened(&mut self) -> Result<Arc<dyn LogFile>, LogError> {
         if let Some(file) = &self.file {
             return Ok(Arc::clone(file));
         }
-        let file = self.make_file().map_err(|error| self.named(error))?;
-        self.file = Some(Arc::clone(&file));
-        Ok(file)
-    }
-
-    fn make_file(&mut self) -> io::Result<Arc<File>> {
-        let path = path_of(&self.options.folder, self.number);
-        let fresh = self.options.folder.join("new-segment");
-        let options =
-            OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).clone();
-        let file = options.open(&fresh)?;
-        let made = fallocate(&file, FallocateFlags::empty(), 0, RESERVE_BYTES).is_ok();
-        self.reserved = if made { RESERVE_BYTES } else { 0 };
-        let before = self.segments.range(..self.number).next_back();
-        let header = Header {
-            cluster: self.options.cluster,
-            shard: self.options.shard,
-            number: self.number,
-            synced: self.synced.position(),
-            mark: self.mark,
-            before: before.map_or(0, |(_, segment)| segment.end),
-            boot: self.options.boot,
-            made: u16::from(made),
+        let ahead = self.ahead.take().and_then(|(made, _)| made.recv().ok());
+        let made = match ahead {
+            Some(Ok(made)) => made,
+            // It is tried once more, and says what is wrong if it still is.
+            Some(Err(_)) | None => {
+                let sync = self.options.fsync != Fsync::Never;
+                self.making(self.number, self.mark, sync)
+                    .make()
+                    .map_err(|error| self.named(error))?
+            }
         };
-        file.write_all_at(&header.encode(), 0)?;
-        if self.options.fsync != Fsync::Never {
-            file.sync_data()?;
-        }
-        std::fs::rename(&fresh, &path)?;
-        if self.options.fsync != Fsync::Never {
-            self.lock.sync_all()?;
-        }
-        Ok(Arc::new(file))
+        self.reserved = made.reserved;
+        self.file = Some(Arc::clone(&made.file));
+        Ok(made.file)
     }
 
-    fn reserve(&mut self, file: &File, end: u64) -> Result<(), LogError> {
+    /// Has the next segment made; until it is needed that is nobody's business.
+    fn make_ahead(&mut self) {
+        if !self.options.ahead {
+            return;
+        }
+        let mark = self.files.mark();
+        let making = self.making(self.number + 1, mark, true);
+        let (sender, made) = channel();
+        let make = move || {
+            // Who asked may have ended.
+            let _ = sender.send(making.make());
+        };
+        if !self.files.has_threads() {
+            make();
+        } else if let Ok(syncer) = self.syncer() {
+            syncer.does(Box::new(make));
+        } else {
+            // It is made when it is needed.
+            return;
+        }
+        self.ahead = Some((made, mark));
+    }
+
+    fn making(&self, number: u64, mark: u32, sync: bool) -> Making {
+        let (files, options) = (Arc::clone(&self.files), self.options.clone());
+        Making { files, options, number, mark, synced: self.synced.position(), sync }
+    }
+
+    fn reserve(&mut self, file: &dyn LogFile, end: u64) -> Result<(), LogError> {
         if end <= self.reserved {
             return Ok(());
         }
         let upto = end.next_multiple_of(RESERVE_BYTES);
-        match fallocate(file, FallocateFlags::empty(), self.end, upto - self.end) {
-            Ok(()) => self.reserved = upto,
-            // What does not know how to reserve, or has not as much as that, may still take the records.
-            Err(Errno::OPNOTSUPP | Errno::NOSPC | Errno::FBIG | Errno::DQUOT) => {}
-            Err(error) => return Err(self.named(error.into())),
+        // What does not know how to reserve, or has not as much as that, may still take the records.
+        if file.reserve(self.end, upto).map_err(|error| self.named(error))? {
+            self.reserved = upto;
         }
         Ok(())
     }
 
     fn report(
         &mut self,
-        file: Arc<File>,
+        file: Arc<dyn LogFile>,
         upto: Position,
-        then_remove: Vec<std::path::PathBuf>,
+        then_remove: Vec<String>,
     ) -> Result<(), LogError> {
-        if self.syncer.is_none() {
-            let every = match self.options.fsync {
-                Fsync::Background(every) => every,
-                Fsync::Always | Fsync::Never => Duration::ZERO,
+        let name = name_of(upto.segment());
+        let dirty = Dirty { file, name, upto, then_remove };
+        if self.files.has_threads() {
+            return match self.syncer() {
+                Ok(syncer) => Ok(syncer.report(dirty)),
+                Err(error) => Err(self.named(error)),
             };
-            let syncer = Syncer::start(every, Arc::clone(&self.synced));
-            self.syncer = Some(syncer.map_err(|error| self.named(error))?);
         }
-        let path = path_of(&self.options.folder, upto.segment());
-        let syncer = self.syncer.as_ref().expect("it was just started");
-        syncer.report(Dirty { file, path, upto, then_remove });
+        dirty.file.sync().map_err(|error| self.named(error))?;
+        self.synced.advance(upto);
+        for name in dirty.then_remove {
+            self.files.remove(&name).map_err(|error| self.named(error))?;
+        }
         Ok(())
+    }
+
+    fn syncer(&mut self) -> io::Result<&Syncer> {
+        let syncer = match self.syncer.take() {
+            Some(syncer) => syncer,
+            None => {
+                let every = match self.options.fsync {
+                    Fsync::Background(every) => every,
+                    Fsync::Always | Fsync::Never => Duration::ZERO,
+                };
+                Syncer::start(every, Arc::clone(&self.files), Arc::clone(&self.synced))?
+            }
+        };
+        Ok(self.syncer.insert(syncer))
     }
 
     fn check_synced(&self) -> Result<(), LogError> {
@@ -291,10 +352,31 @@ impl Writer {
     }
 }
 
-/// Four bytes, none of them zero: room that was reserved is no frame.
-fn random_mark() -> u32 {
-    let mut bytes = [0; 4];
-    let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    assert_eq!(got, Ok(bytes.len()), "the kernel gives four random bytes at once");
-    u32::from_le_bytes(bytes.map(|byte| byte.max(1)))
+impl Making {
+    fn make(&self) -> io::Result<Made> {
+        let files = &*self.files;
+        let file = files.create(FRESH)?;
+        let made = file.reserve(0, RESERVE_BYTES)?;
+        let header = Header {
+            cluster: self.options.cluster,
+            shard: self.options.shard,
+            number: self.number,
+            synced: self.synced,
+            mark: self.mark,
+            before: 0,
+            boot: self.options.boot,
+            made: u16::from(made),
+        };
+        file.write_at(&header.encode(), 0)?;
+        if self.sync {
+            file.sync()?;
+        }
+        files.rename(FRESH, &name_of(self.number))?;
+        if self.sync {
+            files.sync()?;
+        }
+        let newest = Newest { number: self.number, boot: self.options.boot, synced: self.sync };
+        newest.write(files)?;
+        Ok(Made { file, reserved: if made { RESERVE_BYTES } else { 0 } })
+    }
 }

@@ -12,7 +12,7 @@ use hoplo_wire::control::{ClusterId, Epoch, Holding, Record, ReplicaId, ShardId}
 
 use super::{Inbox, Report, ServeError, note};
 use crate::disk::cold::{
-    CACHE_BYTES, ColdOptions, ColdReport, ColdThread, Flush, Range, Retention,
+    self, CACHE_BYTES, ColdOptions, ColdReport, ColdThread, Flush, Range, Retention,
 };
 use crate::disk::log::{
     self, Fsync, LogError, LogOptions, LogThread, Recovery, SEGMENT_BYTES, Writer,
@@ -51,7 +51,6 @@ struct Inline {
     /// The number of the last record that was appended.
     upto: u64,
     logged: u64,
-    snapshots: Vec<u64>,
     failed: bool,
     again_at: Option<Instant>,
 }
@@ -75,13 +74,14 @@ impl Hosted {
             shard: options.shard,
             fsync: options.fsync,
             segment_bytes: SEGMENT_BYTES,
+            ahead: true,
             boot: log::this_boot(),
         };
         let mut set_aside = None;
         let cold = Self::cold(&options, inbox, &mut set_aside)?;
         let (machine, effects, writer) = match Self::replay(&options, &log_options, &cold, now) {
             Err(damage) if damage.is_damage() => {
-                let aside = log::set_aside(&log).map_err(error)?;
+                let aside = log::set_aside(&log)?;
                 let why = format!("{damage}; the log was set aside as {}", aside.display());
                 note(&why);
                 set_aside = Some(why);
@@ -159,16 +159,13 @@ impl Hosted {
             Err(damage) if damage.is_damage() => {
                 let error =
                     |source: io::Error| ServeError::Folder { path: options.folder.clone(), source };
-                let aside = options.folder.join(format!("cold.damaged-{}", options.me.incarnation));
-                fs::rename(&cold_options.path, &aside).map_err(error)?;
+                let aside = cold::set_aside(&cold_options.path).map_err(error)?;
+                let aside = aside.map_or("nowhere".to_string(), |path| path.display().to_string());
                 let log = options.folder.join("log");
-                let log_aside = log::set_aside(&log).map_err(error)?;
+                let log_aside = log::set_aside(&log)?;
                 fs::DirBuilder::new().recursive(true).mode(0o700).create(&log).map_err(error)?;
-                let why = format!(
-                    "{damage}; set aside as {}, with the log: {}",
-                    aside.display(),
-                    log_aside.display()
-                );
+                let why =
+                    format!("{damage}; it lies {aside}, with the log: {}", log_aside.display());
                 note(&why);
                 *set_aside = Some(why);
                 Ok(ColdThread::start(cold_options, tell)?)
@@ -194,7 +191,9 @@ impl Hosted {
             (Effect::Append { records, upto: _ }, Log::Threaded(log)) => log.append(records),
             (Effect::Truncate { after }, Log::Inline(log)) => log.writer.truncate(after),
             (Effect::Truncate { after }, Log::Threaded(log)) => log.truncate(after),
-            (Effect::SnapshotDone { snapshot }, Log::Inline(log)) => log.snapshots.push(snapshot),
+            (Effect::SnapshotDone { snapshot }, Log::Inline(log)) => {
+                log.writer.snapshot_done(snapshot);
+            }
             (Effect::SnapshotDone { snapshot }, Log::Threaded(log)) => log.snapshot_done(snapshot),
             (Effect::ColdWrite { flush, clear, puts, deletes }, _) => {
                 self.cold.write(flush, Flush { clear, puts, deletes });
@@ -258,24 +257,18 @@ impl Hosted {
 
 impl Inline {
     fn new(writer: Writer) -> Self {
-        Self { writer, upto: 0, logged: 0, snapshots: Vec::new(), failed: false, again_at: None }
+        Self { writer, upto: 0, logged: 0, failed: false, again_at: None }
     }
 
     fn write(&mut self) -> Vec<Event> {
-        let idle = !self.writer.has_unflushed() && self.snapshots.is_empty();
+        let idle = !self.writer.has_unflushed();
         let resting = self.again_at.is_some_and(|at| Instant::now() < at);
         if resting || (idle && self.upto == self.logged) {
             return Vec::new();
         }
-        let snapshots = &self.snapshots;
-        let written = self
-            .writer
-            .flush()
-            .and_then(|()| snapshots.iter().try_for_each(|done| self.writer.snapshot_done(*done)));
         let mut events = Vec::new();
-        match written {
+        match self.writer.flush() {
             Ok(()) => {
-                self.snapshots.clear();
                 self.again_at = None;
                 if std::mem::take(&mut self.failed) {
                     events.push(Event::LogBack);
@@ -334,6 +327,7 @@ mod tests {
             shard: ShardId(0),
             fsync: Fsync::Never,
             segment_bytes: 200,
+            ahead: false,
             boot: log::this_boot(),
         }
     }
