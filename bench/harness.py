@@ -52,7 +52,13 @@ ORDER = [
 ]
 """The questions of `make bench`."""
 
-CONTROL = ["control_throughput", "control_cost", "control_flush", "control_failover"]
+CONTROL = [
+    "control_throughput",
+    "control_cost",
+    "control_flush",
+    "control_failover",
+    "control_commit",
+]
 """Of the control store: `make bench-control`, since their rivals are the paper's figures."""
 
 ROUND_SECONDS_MIN = 0.15
