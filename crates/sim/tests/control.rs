@@ -83,7 +83,7 @@ fn a_lease_that_is_not_waited_for_is_found() {
 
 #[test]
 fn a_record_that_a_disk_lost_is_found() {
-    shows(Sabotage::LostRecord, 50, &["CHAIN-"]);
+    shows(Sabotage::LostRecord, 50, &["CHAIN-", "LOG-"]);
 }
 
 #[test]

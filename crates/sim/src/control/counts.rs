@@ -13,6 +13,10 @@ pub enum What {
     /// Acknowledged entries were among what was lost (the policy does not sync).
     UnsyncedLost,
     DiskWiped,
+    /// A bit of a log flipped, its end or its newest file is gone.
+    LogRotted,
+    /// Which was found: the log was set aside.
+    DamageRefused,
     /// A host never came back.
     Buried,
     /// All processes at once.
@@ -52,13 +56,15 @@ pub enum What {
 }
 
 impl What {
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 31] = [
         Self::Killed,
         Self::Restarted,
         Self::PowerLost,
         Self::LogTorn,
         Self::UnsyncedLost,
         Self::DiskWiped,
+        Self::LogRotted,
+        Self::DamageRefused,
         Self::Buried,
         Self::AllDied,
         Self::BeforeFormation,

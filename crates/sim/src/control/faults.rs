@@ -45,6 +45,7 @@ impl World {
             (faults.disks, World::disk_fails),
             (faults.wishes, World::wishes),
             (faults.wipes, World::wipes),
+            (faults.rots, World::rots),
             (true, World::wants_snapshot),
         ] {
             if may && formed {
@@ -156,7 +157,7 @@ impl World {
     fn collapses(&mut self) {
         let all: Vec<u64> = (0..self.plan.nodes).collect();
         let who = self.some_node();
-        let dark = self.plan.fsync && self.rng.one_in(2);
+        let dark = self.plan.log.fsync && self.rng.one_in(2);
         let buried = !self.hosts[&who].buried && self.may_be_buried(who);
         if self.lacks_data() || !all.iter().all(|node| self.may_fail(*node, Failure::KeepsData)) {
             return;
@@ -189,9 +190,25 @@ impl World {
         self.after(lasts, Step::Starts(node));
     }
 
+    fn rots(&mut self) {
+        let node = self.some_node();
+        if !self.may_fail(node, Failure::LosesData) || self.hosts[&node].process.is_none() {
+            return;
+        }
+        self.dies(node, false);
+        let host = self.hosts.get_mut(&node).expect("a host");
+        host.lost = host.incarnation;
+        let rng = &mut self.rng;
+        let what: Vec<String> = host.disks.values_mut().filter_map(|disk| disk.rots(rng)).collect();
+        self.note(|| format!("the disk of {node} rots: {}", what.join(", ")));
+        self.counts.add(What::LogRotted);
+        let lasts = self.lasts();
+        self.after(lasts, Step::Starts(node));
+    }
+
     fn darkens(&mut self) {
         let node = self.some_node();
-        let failure = if self.plan.fsync { Failure::KeepsData } else { Failure::LosesData };
+        let failure = if self.plan.log.fsync { Failure::KeepsData } else { Failure::LosesData };
         if !self.may_fail(node, failure) {
             return;
         }

@@ -1,7 +1,7 @@
 //! The control store in virtual time: chains of real replicas, real coordinators and real clients.
 //!
 //! One seed gives everything (`plan`): how many nodes, shards, clients; how late messages are and how slow disks; clocks that
-//! differ and drift; and what goes wrong (`faults`): kills, loss of power with torn logs, stopped processes, cuts in one
+//! differ and drift; and what goes wrong (`faults`): kills, loss of power with torn logs, bits that flip, stopped processes, cuts in one
 //! direction, broken connections, full and slow disks, a config store that is away or does not answer, operators who move
 //! nodes. Safety is checked after each step; then the faults stop and everything must heal: full chains, all calls ended,
 //! all replicas equal.
@@ -19,6 +19,7 @@ mod coordinators;
 pub mod counts;
 mod disk;
 mod faults;
+mod files;
 mod invariants;
 mod loss;
 mod network;

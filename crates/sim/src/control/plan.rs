@@ -5,6 +5,7 @@ use std::time::Duration;
 use hoplo_base::Instant;
 use hoplo_base::limits::CONTROL_SESSION_IDLE;
 
+use super::disk::LogKind;
 use crate::rng::Rng;
 
 #[derive(Clone, Debug)]
@@ -21,8 +22,7 @@ pub struct Plan {
     pub keys: u64,
     /// Longest think time between calls.
     pub thinks: Duration,
-    /// Acknowledged means synced; else written.
-    pub fsync: bool,
+    pub log: LogKind,
     /// Longest delay of most messages.
     pub delay_max: Duration,
     /// Longest write or sync.
@@ -57,6 +57,8 @@ pub struct Faults {
     pub doubles: bool,
     /// Disks are replaced, while another member has all.
     pub wipes: bool,
+    /// Logs are damaged, while another member has all.
+    pub rots: bool,
     /// Hosts never come back, while enough others are left.
     pub burials: bool,
     /// All processes die at once.
@@ -85,6 +87,7 @@ impl Plan {
             wishes: rng.one_in(4),
             doubles: rng.one_in(4),
             wipes: rng.one_in(3),
+            rots: rng.one_in(3),
             burials: rng.one_in(3),
             collapses: rng.one_in(3),
         });
@@ -99,7 +102,12 @@ impl Plan {
             calls_at_once: 1 + rng.below(4),
             keys: 1 + rng.below(6),
             thinks: micros([200, 5_000, 100_000, 400_000][rng.below(4) as usize]),
-            fsync,
+            log: LogKind {
+                fsync,
+                segment_bytes: [2 << 10, 8 << 10, 64 << 10][rng.below(3) as usize],
+                ahead: rng.one_in(2),
+                reserves: rng.one_in(4),
+            },
             delay_max: micros([100, 500, 2_000, 20_000][rng.below(4) as usize]),
             disk_max: micros([50, 1_000, 30_000][rng.below(3) as usize]),
             memory_bytes: [1 << 14, 1 << 16, 1 << 22][rng.below(3) as usize],

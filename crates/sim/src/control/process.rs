@@ -114,12 +114,13 @@ impl World {
         host.dark = power;
         let id = process.id;
         self.counts.add(if power { What::PowerLost } else { What::Killed });
+        host.boot += u32::from(power);
         for disk in host.disks.values_mut() {
-            let crash = disk.crash(&mut self.rng, power);
+            let crash = disk.crash(&mut self.rng, power, host.boot);
             if crash.torn {
                 self.counts.add(What::LogTorn);
             }
-            if crash.lost && !self.plan.fsync {
+            if crash.lost && !self.plan.log.fsync {
                 self.counts.add(What::UnsyncedLost);
                 host.lost = id.incarnation;
             }

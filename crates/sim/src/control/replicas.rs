@@ -60,8 +60,15 @@ impl World {
         let host = self.hosts.get_mut(&id.node.0).expect("a host");
         let process = host.process.as_mut().expect("it runs");
         let reads = process.clock.reads(now);
-        let disk = host.disks.entry(shard).or_default();
-        let records = disk.records();
+        let kind = self.plan.log;
+        let disk = host.disks.entry(shard).or_insert_with(|| Disk::new(shard, kind));
+        let (records, damage) = match disk.open(host.boot) {
+            Ok(records) => (records, None),
+            Err(damage) => {
+                disk.sets_log_aside();
+                (disk.open(host.boot).expect("an empty log is in order"), Some(damage))
+            }
+        };
         let log = records.iter().filter_map(|record| match record.as_ref() {
             Record::Entry(entry) => Some((entry.index, record.clone())),
             Record::Chunk(_) => None,
@@ -75,6 +82,10 @@ impl World {
             cold_at: now,
         };
         process.held.insert(shard, held);
+        if let Some(damage) = damage {
+            self.counts.add(What::DamageRefused);
+            self.note(|| format!("{id:?} sets its log aside: {damage}"));
+        }
         for record in records {
             let record = record.as_ref().clone();
             self.replica(id, shard, replica::Event::Replayed { record });
@@ -117,10 +128,7 @@ impl World {
             replica::Effect::Append { records, upto } => {
                 let loses = self.sabotage_loses_records();
                 let disk = self.disk(id, shard);
-                disk.append(records);
-                if loses {
-                    disk.loses_the_last();
-                }
+                disk.append(records, loses);
                 let end = disk.end();
                 self.held(id, shard).marks.push_back((end, upto));
                 self.flush(id, shard);
@@ -131,6 +139,7 @@ impl World {
             }
             replica::Effect::SnapshotDone { snapshot } => {
                 self.disk(id, shard).snapshot_done(snapshot);
+                self.flush(id, shard);
             }
             replica::Effect::Send { to, message } => {
                 let to = End::Process(to);
@@ -191,15 +200,13 @@ impl World {
 
     /// Starts to write what was appended, unless it does or cannot.
     fn flush(&mut self, id: ReplicaId, shard: ShardId) {
-        let fsync = self.plan.fsync;
+        let fsync = self.plan.log.fsync;
         let slow = self.hosts[&id.node.0].disk_slow;
         let full = self.hosts[&id.node.0].disk_full;
         let end = self.disk(id, shard).end();
+        let unwritten = self.disk(id, shard).has_unwritten();
         let held = self.held(id, shard);
-        if held.flushing || held.failed || held.marks.is_empty() {
-            if !full && held.marks.is_empty() && !held.failed && !held.flushing {
-                self.disk(id, shard).write(end);
-            }
+        if held.flushing || held.failed || !(unwritten || held.marks.front().is_some()) {
             return;
         }
         if full {
@@ -213,7 +220,7 @@ impl World {
             );
         }
         held.flushing = true;
-        self.disk(id, shard).write(end);
+        self.disk(id, shard).write();
         let max = self.plan.disk_max * if slow { 20 } else { 1 };
         let delay = if fsync { self.rng.delay(max) } else { Duration::from_nanos(1) };
         self.after(delay, Step::FlushDone { process: id, shard, upto: end });
@@ -223,9 +230,7 @@ impl World {
         if self.process(id).is_none() {
             return;
         }
-        if self.plan.fsync {
-            self.disk(id, shard).sync(upto);
-        }
+        self.disk(id, shard).lands(upto);
         let held = self.held(id, shard);
         held.flushing = false;
         let mut logged = None;

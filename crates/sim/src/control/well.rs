@@ -16,7 +16,7 @@ impl World {
                             && self.hosts[&member.replica.node.0]
                                 .disks
                                 .get(&chain.shard)
-                                .is_some_and(|disk| !disk.safe_records(self.plan.fsync).is_empty())
+                                .is_some_and(|disk| !disk.safe_records().is_empty())
                     })
                 })
             });

@@ -78,6 +78,8 @@ pub struct Host {
     pub buried: bool,
     pub disks: BTreeMap<ShardId, Disk>,
     pub incarnation: u64,
+    /// How often the machine was started.
+    pub boot: u32,
     pub process: Option<Process>,
     /// No power: nobody says that nobody listens.
     pub dark: bool,
@@ -140,6 +142,7 @@ impl World {
             clock: Clock::new(rng, plan.drift_ppm),
             disks: BTreeMap::new(),
             incarnation: 0,
+            boot: 1,
             buried: false,
             process: None,
             dark: false,

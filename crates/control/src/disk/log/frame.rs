@@ -138,7 +138,8 @@ pub enum Kind {
     Base,
     /// One of the other chunks; `index` as there.
     Chunk,
-    /// Entries before this frame that come after `index` are void; if it is 0, the chunks are, too. No bytes.
+    /// Entries before this frame that come after `index` are void; if it is 0 and a `Base` comes next, the chunks are, too. No
+    /// bytes.
     Truncated,
     /// The snapshot with this number (8 bytes) is complete: all of it lies before this frame. `index` is what it
     /// is as of.

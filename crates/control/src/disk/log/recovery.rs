@@ -50,6 +50,8 @@ pub struct Recovery {
     pub cut: Option<Cut>,
     /// Nothing before this counts.
     begin: Position,
+    /// The last record took back all entries, there. If a base comes next, it is in place of the one before as well.
+    all_truncated: Option<Position>,
     /// The last good segment is of this start of the machine.
     ran_on: bool,
     /// What is known to be on disk.
@@ -141,6 +143,7 @@ impl Recovery {
             done: None,
             cut: None,
             begin: Position::default(),
+            all_truncated: None,
             ran_on: false,
             synced: Position::default(),
             next_number,
@@ -158,6 +161,7 @@ impl Recovery {
             recovery.cut_off(bad, lost, &numbers)?;
         }
         recovery.sync()?;
+        recovery.note_newest(there).map_err(named)?;
         Ok(recovery)
     }
 
@@ -209,7 +213,7 @@ impl Recovery {
                     let reader = FrameReader::open_damaged(file, *number).map_err(named)?;
                     // A file gets its name when it has a header; only a machine that dies can lose that.
                     let unsynced = self.options.fsync == Fsync::Never && !self.ran_on;
-                    bad.short |= !unsynced || !reader.is_blank().map_err(named)?;
+                    bad.short |= !unsynced || !reader.has_blank_header().map_err(named)?;
                     bad.this_boot |= bad.short;
                     bad.behind.add(reader.behind().map_err(named)?);
                     last = Some(*number);
@@ -264,6 +268,18 @@ impl Recovery {
         Ok(Some(bad))
     }
 
+    /// From now on it would be missed, though it was not yet when it was made.
+    fn note_newest(&self, there: Option<u64>) -> io::Result<()> {
+        let last = self.segments.keys().next_back().copied();
+        let number = if self.cut.is_some() { last } else { there }.unwrap_or(0);
+        let noted = Newest::read(&*self.files)?.map_or(0, |newest| newest.number);
+        if noted < number {
+            let newest = Newest { number, boot: self.options.boot, synced: true };
+            newest.write(&*self.files)?;
+        }
+        Ok(())
+    }
+
     fn is_this_boot(&self, reader: &FrameReader) -> bool {
         reader.header.boot != 0 && reader.header.boot == self.options.boot
     }
@@ -289,6 +305,8 @@ impl Recovery {
         self.synced = self.synced.max(reader.header.synced);
         let this_boot = self.is_this_boot(reader);
         self.ran_on = this_boot;
+        // Nothing before it counts, if a base comes next.
+        let mut all_truncated = self.all_truncated.take();
         // How long the file was made, and where that is said.
         let mut promised = (u64::from(reader.header.made) << 20, Position::new(number, 0));
         let bad = loop {
@@ -298,8 +316,12 @@ impl Recovery {
                     self.synced = self.synced.max(frame.synced);
                     let mut snapshot = None;
                     match frame.kind {
-                        Kind::Entry | Kind::Chunk | Kind::Follows => {}
+                        Kind::Follows => {}
+                        Kind::Entry | Kind::Chunk => all_truncated = None,
                         Kind::Base => {
+                            if let Some(at) = all_truncated.take() {
+                                self.begins(at);
+                            }
                             let number = chunk(reader.record(), path, at)?.snapshot;
                             self.bases.push((at, number, frame.index));
                             snapshot = Some(number);
@@ -307,6 +329,7 @@ impl Recovery {
                         Kind::Truncated => {
                             segment.truncate(frame.index);
                             self.truncate(at, frame.index);
+                            all_truncated = (frame.index == 0).then_some(at);
                         }
                         Kind::Done => {
                             let number = reader.record().first_chunk();
@@ -327,6 +350,7 @@ impl Recovery {
                 }
             }
         };
+        self.all_truncated = all_truncated;
         let at = Position::new(number, reader.offset);
         let (bytes, said) = promised;
         let bad = if reader.len < bytes && (this_boot || said < self.synced) {
@@ -345,11 +369,13 @@ impl Recovery {
     fn truncate(&mut self, at: Position, after: u64) {
         self.segments.values_mut().for_each(|segment| segment.truncate(after));
         self.truncations.push((at, after));
-        if after == 0 {
-            self.begin = at;
-            self.bases.clear();
-            self.done = None;
-        }
+    }
+
+    /// Another base comes in place of all that was before.
+    fn begins(&mut self, at: Position) {
+        self.begin = at;
+        self.bases.clear();
+        self.done = None;
     }
 
     /// Where the snapshot begins that everything is based on, and what it is as of.

@@ -209,6 +209,13 @@ impl FrameReader {
         Ok(matches!(self.end_or("")?, Step::End))
     }
 
+    /// A disk keeps all of it or nothing, whatever it keeps of what follows.
+    pub(crate) fn has_blank_header(&self) -> io::Result<bool> {
+        let mut header = [0; HEADER_BYTES];
+        self.file.get_ref().file.read_at(&mut header, 0)?;
+        Ok(header == [0; HEADER_BYTES])
+    }
+
     fn window_bytes(&self) -> usize {
         let least = 2 * FRAME_BYTES;
         usize::try_from(self.len).unwrap_or(BUFFER_BYTES).clamp(least, BUFFER_BYTES)
@@ -258,8 +265,5 @@ impl Segment {
     /// A truncation lies behind it.
     pub(crate) fn truncate(&mut self, after: u64) {
         self.last_index = self.last_index.min(after);
-        if after == 0 {
-            self.snapshots.clear();
-        }
     }
 }

@@ -172,6 +172,27 @@ fn a_truncation_of_everything_voids_chunks_as_well() {
     assert_eq!(read(options(&folder.0, Fsync::Always)).unwrap().0, expected);
 }
 
+/// Entries that were pending on an empty base went, and the base with them: it had nothing at the next start.
+#[test]
+fn dropping_all_that_was_pending_lost_the_base() {
+    let folder = Folder::new();
+    let mut log = writer(&folder.0, Fsync::Always);
+    log.append(&chunk(1, 0, None, true));
+    log.append(&entry(1, 1));
+    log.flush().unwrap();
+    log.truncate(0);
+    log.flush().unwrap();
+    log.append(&entry(1, 2));
+    log.close().unwrap();
+    let expected = vec![chunk(1, 0, None, true), entry(1, 2)];
+    assert_eq!(read(options(&folder.0, Fsync::Always)).unwrap().0, expected);
+    let mut log = writer(&folder.0, Fsync::Always);
+    log.truncate(0);
+    log.close().unwrap();
+    let expected = vec![chunk(1, 0, None, true)];
+    assert_eq!(read(options(&folder.0, Fsync::Always)).unwrap().0, expected);
+}
+
 #[test]
 fn a_finished_snapshot_frees_what_it_covers_and_pending_entries_stay() {
     let folder = Folder::new();

@@ -110,7 +110,7 @@ impl Writer {
         self.current().note(kind, index, snapshot);
     }
 
-    /// Voids all entries after this one, flushed or not; after 0 the chunks as well.
+    /// Voids all entries after this one, flushed or not; after 0 the chunks as well, if another base is appended next.
     pub fn truncate(&mut self, after: u64) {
         self.begin_buffer();
         frame::put_truncated(&mut self.buffer, after, self.mark, self.synced.position());

@@ -244,6 +244,25 @@ fn a_newest_file_that_a_machine_lost_is_cut_off_and_told() {
     assert!(records == [entry(1, 1)] && cut.unwrap().why.contains("is not there any more"));
 }
 
+/// It is not blank, since the disk kept some of what came after.
+#[test]
+fn a_header_that_a_machine_lost_was_taken_for_damage() {
+    let folder = Folder::new();
+    for life in 1..=2 {
+        let mut log = writer(&folder.0, Fsync::Never);
+        log.append(&entry(life, 1));
+        log.flush().unwrap();
+    }
+    let newest = segments(&folder.0).remove(1);
+    let mut bytes = fs::read(&newest).unwrap();
+    bytes[..frame::HEADER_BYTES].fill(0);
+    fs::write(&newest, bytes).unwrap();
+    let error = Recovery::open(options(&folder.0, Fsync::Never)).unwrap_err();
+    assert!(error.is_damage(), "the machine ran on: {error}");
+    let (records, cut) = read(after_a_crash(&folder.0, Fsync::Never)).unwrap();
+    assert!(records == [entry(1, 1)] && cut.is_some());
+}
+
 #[test]
 fn a_log_without_its_note_of_the_newest_file_is_as_good_as_before() {
     let folder = Folder::new();
