@@ -20,7 +20,7 @@ impl LocalScheduler {
             if self.fits(resources) {
                 self.reserve(now, claimant, effects);
             } else if self.keeps_now(now, claimant) {
-                kept.extend(self.short(resources));
+                kept.extend(self.short(resources).map(str::to_string));
             }
         }
         loop {

@@ -199,7 +199,9 @@ pub(super) struct Claim {
     /// Order of arrival.
     pub(super) turn: u64,
     pub(super) told: Option<Stuck>,
-    pub(super) told_at: Instant,
+    pub(super) looked_at: Instant,
+    /// `LocalScheduler::changes` then.
+    pub(super) looked: u64,
 }
 
 impl Claim {
@@ -223,6 +225,8 @@ pub struct LocalScheduler {
     /// Who was served last in the round.
     pub(super) served: Option<ProcessId>,
     pub(super) deadline: Option<Instant>,
+    /// Events so far, each of which may change why somebody waits.
+    pub(super) changes: u64,
 }
 
 impl LocalScheduler {
@@ -240,10 +244,12 @@ impl LocalScheduler {
             next_turn: 0,
             served: None,
             deadline: None,
+            changes: 0,
         }
     }
 
     pub fn handle(&mut self, now: Instant, event: Event, effects: &mut Vec<Effect>) {
+        self.changes += u64::from(event != Event::Tick);
         match event {
             Event::Demanded { process, job, key, shape, wanted } => {
                 self.on_demanded(
@@ -321,7 +327,7 @@ impl LocalScheduler {
             let reason = "a worker for it is starting".to_string();
             return Some(Stuck { reason, infeasible: false });
         }
-        (claim.unmet() > 0).then(|| self.why_stuck(&claim.shape.resources))
+        (claim.unmet() > 0).then(|| self.why_stuck(&claim.shape.resources, &mut BTreeMap::new()))
     }
 
     pub fn explain_actor(&self, actor: ActorId) -> Option<Stuck> {
@@ -377,9 +383,10 @@ impl LocalScheduler {
             since: now,
             turn,
             told: None,
-            told_at: now,
+            looked_at: now,
+            looked: 0,
         });
-        if claim.wanted == 0 {
+        if claim.wanted == 0 || claim.shape != shape {
             claim.since = now;
         }
         claim.shape = shape;
@@ -532,16 +539,16 @@ impl LocalScheduler {
             let free = self.leases.values().filter(|lease| lease.resources.is_empty());
             return free.count() < FREE_LEASES_MAX;
         }
-        self.short(wanted).is_empty()
+        self.short(wanted).next().is_none()
     }
 
     /// The resources of `wanted` of which not enough is free.
-    pub(super) fn short(&self, wanted: &ResourceSet) -> Vec<String> {
+    pub(super) fn short<'a>(&'a self, wanted: &'a ResourceSet) -> impl Iterator<Item = &'a str> {
         let short = wanted.iter().filter(|(name, parts)| {
             let sum = self.used.parts(name).saturating_add(*parts);
             sum > self.total.parts(name) || (*name == GPU && !self.gpus.can_take(*parts))
         });
-        short.map(|(name, _)| name.to_string()).collect()
+        short.map(|(name, _)| name)
     }
 
     fn actor_claim(&self, actor: ActorId) -> Option<Claimant> {
@@ -591,6 +598,11 @@ pub(super) fn in_use(lease: &Lease) -> ResourceSet {
         resources.set_parts(CPU, 0);
     }
     resources
+}
+
+/// The same of one resource.
+pub(super) fn parts_in_use(lease: &Lease, name: &str) -> u64 {
+    if lease.blocked && name == CPU { 0 } else { lease.resources.parts(name) }
 }
 
 #[cfg(test)]

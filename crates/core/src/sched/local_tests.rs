@@ -333,3 +333,23 @@ fn shapes_that_need_nothing_are_bounded_all_the_same() {
     let effects = node.demand(1, 0, &[], u32::MAX);
     assert_eq!(grants(&effects).len(), FREE_LEASES_MAX);
 }
+
+#[test]
+fn hundreds_that_wait_for_one_another_were_explained_anew_at_every_event() {
+    let mut node = Node::new(&[("CPU", 1.0)]);
+    for number in 1..=200 {
+        node.demand(number, 0, &[("CPU", 1.0)], 1);
+    }
+    let reasons = |effects: &[Effect]| {
+        effects.iter().filter(|e| matches!(e, Effect::TellStuck { stuck: Some(_), .. })).count()
+    };
+    assert_eq!(reasons(&node.pass(500)), 199);
+    // Whoever has the CPU lends it: for all who wait the reason is another, but they heard one just now.
+    let holder = node.scheduler.leases().next().unwrap().1.worker.unwrap();
+    let effects = node.handle(Event::Blocked { worker: holder });
+    assert_eq!((grants(&effects).len(), reasons(&effects)), (1, 0));
+    assert_eq!(reasons(&node.pass(499)), 0);
+    assert_eq!(reasons(&node.pass(1)), 198);
+    // And as nothing changes, nobody looks again.
+    assert_eq!(reasons(&node.pass(500)), 0);
+}

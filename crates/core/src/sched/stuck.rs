@@ -6,46 +6,65 @@ use std::time::Duration;
 use hoplo_base::resources::{GPU, PARTS};
 use hoplo_base::{Instant, ResourceSet};
 
-use super::local::{Claimant, Effect, LocalScheduler, Stuck, in_use};
+use super::local::{Claim, Claimant, Effect, LocalScheduler, Stuck, parts_in_use};
 
-/// A claim that got nothing for so long is told why, and then of changes, at most this often.
+/// A claim that got nothing for so long is told why, and then of changes. To look what has changed takes a
+/// look at all leases, so each claim looks at most this often: hundreds may wait for one another.
 const STUCK_AFTER: Duration = Duration::from_millis(500);
 
 impl LocalScheduler {
     /// Tells those that got nothing for a while why, and those that were told when that changes.
     pub(super) fn tell_who_waits(&mut self, now: Instant, effects: &mut Vec<Effect>) {
-        let mut changes = Vec::new();
-        let mut later = Vec::new();
-        for (claimant, claim) in
-            self.claims.iter().filter(|(_, c)| c.told.is_some() || c.unmet() > 0)
-        {
-            let infeasible = !self.feasible(&claim.shape.resources);
-            let waited = claim.since + STUCK_AFTER;
-            let stuck = claim.unmet() > 0 && (infeasible || waited <= now);
-            if claim.unmet() > 0 && !stuck {
-                later.push(waited);
-            }
-            let stuck = stuck.then(|| self.why_stuck(&claim.shape.resources));
-            let again = claim.told_at + STUCK_AFTER;
-            match (&claim.told, &stuck) {
-                (told, stuck) if told == stuck => {}
-                (Some(_), Some(_)) if again > now => later.push(again),
-                _ => changes.push((*claimant, stuck)),
+        let mut looks = Vec::new();
+        let mut next: Option<Instant> = None;
+        for (claimant, claim) in &self.claims {
+            let stuck_at = self.stuck_at(claim);
+            let due = match &claim.told {
+                None => stuck_at,
+                Some(told) if stuck_at.is_some_and(|at| at <= now) => {
+                    let stale = claim.looked < self.changes && !told.infeasible;
+                    stale.then(|| claim.looked_at + STUCK_AFTER)
+                }
+                Some(_) => Some(now),
+            };
+            match due {
+                Some(at) if at <= now => looks.push(*claimant),
+                Some(at) => next = Some(next.map_or(at, |other| other.min(at))),
+                None => {}
             }
         }
-        for at in later {
+        if let Some(at) = next {
             self.arm(at);
         }
-        for (claimant, stuck) in changes {
-            let claim = self.claims.get_mut(&claimant).expect("it was just listed");
-            claim.told = stuck.clone();
-            claim.told_at = now;
-            effects.push(tell_stuck(claimant, stuck));
+        let mut users = BTreeMap::new();
+        for claimant in looks {
+            let claim = &self.claims[&claimant];
+            let stuck =
+                (claim.unmet() > 0).then(|| self.why_stuck(&claim.shape.resources, &mut users));
+            let changes = self.changes;
+            let claim = self.claims.get_mut(&claimant).expect("it was just looked up");
+            (claim.looked, claim.looked_at) = (changes, now);
+            if claim.told != stuck {
+                claim.told = stuck.clone();
+                effects.push(tell_stuck(claimant, stuck));
+            }
         }
         self.claims.retain(|_, claim| claim.wanted > 0);
     }
 
-    pub(super) fn why_stuck(&self, wanted: &ResourceSet) -> Stuck {
+    /// From when on this claim is said to be stuck, if it gets nothing until then.
+    fn stuck_at(&self, claim: &Claim) -> Option<Instant> {
+        let feasible = self.feasible(&claim.shape.resources);
+        let at = if feasible { claim.since + STUCK_AFTER } else { claim.since };
+        (claim.unmet() > 0).then_some(at)
+    }
+
+    /// `users` holds what was found for other claims at this moment.
+    pub(super) fn why_stuck(
+        &self,
+        wanted: &ResourceSet,
+        users: &mut BTreeMap<String, String>,
+    ) -> Stuck {
         if let Some((name, needs, has)) = self.total.lacks(wanted) {
             return Stuck {
                 reason: format!("needs {name} {needs}, node has {has}"),
@@ -59,14 +78,14 @@ impl LocalScheduler {
                 infeasible: true,
             };
         }
-        let reason = match self.short(wanted).first() {
+        let reason = match self.short(wanted).next() {
             None if wanted.is_empty() => "too many tasks that need no resources run".to_string(),
             None => "it is the next one's turn".to_string(),
             Some(name) => format!(
                 "{name}: {} of {} in use by {}",
                 self.used.units(name),
                 self.total.units(name),
-                self.users(name)
+                users.entry(name.to_string()).or_insert_with(|| self.users(name))
             ),
         };
         Stuck { reason, infeasible: false }
@@ -76,7 +95,7 @@ impl LocalScheduler {
     fn users(&self, name: &str) -> String {
         let mut users: BTreeMap<String, u64> = BTreeMap::new();
         for lease in self.leases.values() {
-            let parts = in_use(lease).parts(name);
+            let parts = parts_in_use(lease, name);
             if parts > 0 {
                 let user = match lease.claimant {
                     Claimant::Demand { process, .. } => format!("tasks of {process}"),
