@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use crate::table;
-use crate::tool::{Tool, find_session};
+use crate::tool::Tool;
 
 #[derive(Args)]
 pub(crate) struct Target {
@@ -45,7 +45,7 @@ enum What {
 }
 
 pub(crate) fn status(target: &Target) -> Result<()> {
-    let status = Tool::connect(&find_session(target.session.as_deref())?)?.query("status", "")?;
+    let status = Tool::find(target.session.as_deref())?.query("status", "")?;
     if target.json {
         return print_json(&status);
     }
@@ -86,8 +86,7 @@ pub(crate) fn status(target: &Target) -> Result<()> {
 }
 
 pub(crate) fn why(args: &WhyArgs) -> Result<()> {
-    let session = find_session(args.target.session.as_deref())?;
-    let answer = Tool::connect(&session)?.query("why", &args.id)?;
+    let answer = Tool::find(args.target.session.as_deref())?.query("why", &args.id)?;
     if args.target.json {
         return print_json(&answer);
     }
@@ -151,8 +150,7 @@ pub(crate) fn list(args: &ListArgs) -> Result<()> {
             ],
         ),
     };
-    let session = find_session(args.target.session.as_deref())?;
-    let answer = Tool::connect(&session)?.query(kind, "")?;
+    let answer = Tool::find(args.target.session.as_deref())?.query(kind, "")?;
     if args.target.json {
         return print_json(&answer);
     }

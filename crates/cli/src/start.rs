@@ -12,7 +12,7 @@ use clap::Args;
 use hoplo_folders::{Base, HeadError, Places, SessionFolder, Wait};
 use hoplo_node::{Options, Place, zygote_command};
 
-use crate::tool::{Tool, find_session};
+use crate::tool::{Closed, Tool, find_session};
 
 #[derive(Args, Clone, Default)]
 pub(crate) struct NodeArgs {
@@ -112,25 +112,25 @@ pub(crate) fn stop(args: &StopArgs) -> Result<()> {
         None => base.and_then(Base::current).into_iter().collect(),
     };
     sessions.retain(|session| args.session.is_some() || session.listens());
-    if args.session.is_none()
-        && let Some(base) = base
-        && let Some(left) = base.left()
-    {
-        base.forget(&left).with_context(|| left.path().display().to_string())?;
-        println!("ended the cluster of a head that died: {}", left.path().display());
-        if sessions.is_empty() {
-            return Ok(());
+    for session in &sessions {
+        match Tool::connect(session) {
+            Ok(tool) => tool.stop()?,
+            Err(error) if error.is::<Closed>() && session.has_ended() => {}
+            Err(error) => return Err(error),
         }
+        println!("stopped {}", session.path().display());
     }
-    if sessions.is_empty() {
+    // Of a head that was killed, or that a signal ended: nobody is to go on with it.
+    let left = base.filter(|_| args.session.is_none()).and_then(|base| Some((base, base.left()?)));
+    if let Some((base, left)) = &left {
+        base.forget(left).with_context(|| left.path().display().to_string())?;
+        println!("ended the cluster of a head that died: {}", left.path().display());
+    }
+    if sessions.is_empty() && left.is_none() {
         if !args.all && !live().is_empty() {
             bail!("no head runs here; --all stops the nodes that programs started for themselves");
         }
         bail!("no node of yours runs here");
-    }
-    for session in sessions {
-        Tool::connect(&session)?.stop()?;
-        println!("stopped {}", session.path().display());
     }
     Ok(())
 }

@@ -19,6 +19,11 @@ pub(crate) struct Tool {
     silent: Silent,
 }
 
+/// Whoever listened there does not any more.
+#[derive(Debug, thiserror::Error)]
+#[error("the node daemon has closed the connection: it ended, or it ends")]
+pub(crate) struct Closed;
+
 impl Tool {
     pub(crate) fn connect(session: &SessionFolder) -> Result<Self> {
         let joined =
@@ -42,6 +47,18 @@ impl Tool {
             ToClient::Welcome(_) => Ok(tool),
             ToClient::Refused { reason } => bail!("{reason}"),
             other => bail!("the node daemon greeted with {other:?}"),
+        }
+    }
+
+    /// The node that was asked for, else the one that `find_session` finds; one that ends at this moment is
+    /// waited for and passed over.
+    pub(crate) fn find(asked: Option<&Path>) -> Result<Self> {
+        loop {
+            let session = find_session(asked)?;
+            match Self::connect(&session) {
+                Err(error) if asked.is_none() && error.is::<Closed>() && session.has_ended() => {}
+                other => return other,
+            }
         }
     }
 
@@ -91,7 +108,7 @@ impl Tool {
         match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => self.silent.into(),
             ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe | ErrorKind::ConnectionReset => {
-                anyhow::anyhow!("the node daemon has closed the connection: it ended, or it ends")
+                Closed.into()
             }
             _ => anyhow::Error::from(error).context("the node daemon cannot be asked"),
         }

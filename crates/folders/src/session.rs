@@ -57,6 +57,15 @@ impl SessionFolder {
         }
     }
 
+    /// Its daemon is gone. It is waited for: who calls saw it close its connections.
+    pub fn has_ended(&self) -> bool {
+        let patience = Instant::now() + PATIENCE;
+        while self.is_live() && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        !self.is_live()
+    }
+
     pub(crate) fn remove_remains(&self) {
         for name in [SOCKET, LOCK, SPILL] {
             // What cannot be removed now is swept again.
