@@ -13,6 +13,7 @@ use super::local::{Claimant, Effect, Lease, LocalScheduler};
 const KEEP_PERIOD: Duration = Duration::from_secs(1);
 
 impl LocalScheduler {
+    /// A look at all who wait: only when one of them may get something.
     pub(super) fn grant(&mut self, now: Instant, effects: &mut Vec<Effect>) {
         let mut kept = BTreeSet::new();
         for claimant in self.elders(now) {
@@ -62,9 +63,7 @@ impl LocalScheduler {
                 later.push(claim.since + LEASE_QUANTUM);
             }
         }
-        for at in later {
-            self.arm(at);
-        }
+        self.grant_at = later.into_iter().min();
         elders.sort();
         elders.into_iter().map(|(_, _, claimant)| claimant).collect()
     }

@@ -31,7 +31,7 @@
 
 use std::collections::BTreeMap;
 
-use hoplo_base::limits::LEASE_DEMAND_MAX;
+use hoplo_base::limits::{LEASE_DEMAND_MAX, LEASE_QUANTUM};
 use hoplo_base::resources::{CPU, GPU, PARTS};
 use hoplo_base::{ActorId, Instant, JobId, LeaseId, NodeNumber, ProcessId, ResourceSet};
 use hoplo_wire::node::{RuntimeEnv, Shape};
@@ -227,6 +227,10 @@ pub struct LocalScheduler {
     pub(super) deadline: Option<Instant>,
     /// Events so far, each of which may change why somebody waits.
     pub(super) changes: u64,
+    /// Since the last look at who gets what, something was freed, or a claim came that fits.
+    pub(super) may_grant: bool,
+    /// When time alone gives somebody something.
+    pub(super) grant_at: Option<Instant>,
 }
 
 impl LocalScheduler {
@@ -245,6 +249,8 @@ impl LocalScheduler {
             served: None,
             deadline: None,
             changes: 0,
+            may_grant: false,
+            grant_at: None,
         }
     }
 
@@ -280,8 +286,11 @@ impl LocalScheduler {
             Event::ProcessGone { process } => self.on_process_gone(now, process, effects),
             Event::Tick => {}
         }
-        self.deadline = None;
-        self.grant(now, effects);
+        if self.may_grant || self.grant_at.is_some_and(|at| at <= now) {
+            self.may_grant = false;
+            self.grant(now, effects);
+        }
+        self.deadline = self.grant_at;
         self.recall(now, effects);
         self.tell_who_waits(now, effects);
     }
@@ -374,6 +383,12 @@ impl LocalScheduler {
         let wanted = wanted.min(LEASE_DEMAND_MAX);
         let turn = self.next_turn;
         self.next_turn += 1;
+        // One that does not fit waits like the others, until it has waited for long.
+        self.may_grant |= self.fits(&shape.resources);
+        if self.feasible(&shape.resources) {
+            let elder_at = now + LEASE_QUANTUM;
+            self.grant_at = Some(self.grant_at.map_or(elder_at, |other| other.min(elder_at)));
+        }
         let claim = self.claims.entry(claimant).or_insert_with(|| Claim {
             job,
             shape: shape.clone(),
@@ -389,6 +404,8 @@ impl LocalScheduler {
         if claim.wanted == 0 || claim.shape != shape {
             claim.since = now;
         }
+        // What was kept for it may be for others.
+        self.may_grant |= wanted < claim.wanted || claim.shape != shape;
         claim.shape = shape;
         claim.wanted = wanted;
         let surplus = claim.reserved.saturating_sub(wanted);
@@ -416,6 +433,7 @@ impl LocalScheduler {
         self.used.subtract(&in_use(lease));
         lease.resources = keeps;
         self.used.add(&in_use(lease));
+        self.may_grant = true;
     }
 
     fn on_worker_assigned(
@@ -496,6 +514,7 @@ impl LocalScheduler {
         self.used.subtract(&in_use(lease));
         lease.blocked = true;
         self.used.add(&in_use(lease));
+        self.may_grant = true;
         if let Claimant::Demand { process: holder, .. } = lease.claimant {
             effects.push(Effect::TellBlocked { holder, worker });
         }
@@ -562,6 +581,7 @@ impl LocalScheduler {
             self.cancel_reserved(now, claimant, effects);
         }
         self.claims.remove(&claimant);
+        self.may_grant = true;
     }
 
     /// The youngest lease of this claim that waits for its worker.
@@ -580,6 +600,7 @@ impl LocalScheduler {
             claim.since = now;
         }
         self.used.subtract(&in_use(&lease));
+        self.may_grant = true;
         self.gpus.give(&lease.gpus, lease.resources.parts(GPU));
         if let Some(worker) = lease.worker {
             self.by_worker.remove(&worker);

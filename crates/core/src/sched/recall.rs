@@ -11,11 +11,17 @@ impl LocalScheduler {
     /// Recalls what claims wait for from those who have more than they.
     pub(super) fn recall(&mut self, now: Instant, effects: &mut Vec<Effect>) {
         let mut waiting: Vec<_> = self.claims.iter().filter(|(_, c)| c.unmet() > 0).collect();
-        if waiting.is_empty() {
+        let Some((first, _)) = waiting.first() else { return };
+        let candidates = self.leases.values().filter(|lease| is_candidate(lease));
+        let Some(oldest) = candidates.map(|lease| lease.granted_at).min() else { return };
+        // Hundreds may wait while all who could give something have had it for a moment only.
+        let is_actor = matches!(first, Claimant::Actor { .. });
+        if oldest + LEASE_QUANTUM > now && !is_actor {
+            self.arm(oldest + LEASE_QUANTUM);
             return;
         }
         let mut book = RecallBook::new(self);
-        waiting.sort_by_key(|(id, claim)| (book.wealth(**id), claim.since, claim.turn));
+        waiting.sort_by_cached_key(|(id, claim)| (book.wealth(**id), claim.since, claim.turn));
         let mut recalled = Vec::new();
         let mut ripe_at = None;
         for (claimant, claim) in waiting {
@@ -42,6 +48,12 @@ impl LocalScheduler {
             }
         }
     }
+}
+
+/// It can be recalled.
+fn is_candidate(lease: &Lease) -> bool {
+    let of_a_process = matches!(lease.claimant, Claimant::Demand { .. });
+    of_a_process && lease.worker.is_some() && !lease.blocked && !lease.recalled
 }
 
 pub(super) enum Meet {
@@ -109,9 +121,9 @@ impl<'a> RecallBook<'a> {
             }
             if let Claimant::Demand { .. } = lease.claimant {
                 book.keeps.add(lease.claimant, 1);
-                if lease.worker.is_some() && !lease.blocked {
-                    book.candidates.push((lease.granted_at, id));
-                }
+            }
+            if is_candidate(lease) {
+                book.candidates.push((lease.granted_at, id));
             }
         }
         book.candidates.sort();
