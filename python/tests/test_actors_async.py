@@ -278,13 +278,14 @@ class Loops:
 
     @hoplo.method(concurrency_group="other")
     async def wait(self):
+        self.begun = True
         try:
             await asyncio.Event().wait()
         finally:
             self.ended = True
 
-    async def has_ended(self):
-        return hasattr(self, "ended")
+    async def has(self, what):
+        return hasattr(self, what)
 
     @hoplo.method(concurrency_group="other")
     async def leave(self):
@@ -324,12 +325,14 @@ def test_calls_in_a_groups_own_loop_are_cancelled_and_leave():
     actor = Loops.remote()
     waiting = [actor.wait.remote() for _ in range(4)]  # two run, two wait for their turn
     assert hoplo.get(actor.default.remote()) == "MainThread"
+    # One that is cancelled before its first step has nothing to end.
+    eventually(lambda: hoplo.get(actor.has.remote("begun")))
     for ref in waiting:
         hoplo.cancel(ref)
     for ref in waiting:
         with pytest.raises(hoplo.exceptions.TaskCancelledError):
             hoplo.get(ref, timeout=20)
-    eventually(lambda: hoplo.get(actor.has_ended.remote()))
+    eventually(lambda: hoplo.get(actor.has.remote("ended")))
     assert hoplo.get(actor.other.remote(), timeout=20) == "hoplo:other"
     with pytest.raises(ActorDiedError, match="exit_actor"):
         hoplo.get(actor.leave.remote(), timeout=20)
