@@ -6,6 +6,7 @@ pub mod id;
 pub mod limits;
 pub mod map;
 pub mod resources;
+pub mod size;
 pub mod time;
 
 pub use id::{
@@ -14,4 +15,5 @@ pub use id::{
 };
 pub use map::{Map, Set};
 pub use resources::{ResourceError, ResourceSet};
+pub use size::Size;
 pub use time::Instant;

@@ -80,8 +80,11 @@ pub const RUNTIME_ENV_BYTES_MAX: usize = 256 * 1024;
 /// What the zygote is told of one worker: its runtime environment, `sys.path`, folder.
 pub const ZYGOTE_MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
-/// Values that one task may return.
-pub const RETURNS_MAX: u32 = 1 << 20;
+/// Of the timeout of a `get` that was not in time, at most: how long other processes are asked what it waits for.
+pub const WHY_LATE_SHARE: f64 = 0.1;
+
+/// The same in seconds, least and most: a program that polls is told what its own process knows.
+pub const WHY_LATE_SECONDS: [f64; 2] = [0.02, 1.0];
 
 /// Object-state slots handed to a process at once.
 pub const SLOTS_GRANT: u32 = 256;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
+use hoplo_base::Size;
 use serde_json::Value;
 
 use crate::table;
@@ -57,13 +58,13 @@ pub(crate) fn status(target: &Target) -> Result<()> {
         let total = total.as_f64().unwrap_or(0.0);
         let used = total - status["available"][name].as_f64().unwrap_or(0.0);
         let amount = |amount: f64| match name.as_str() {
-            "memory" => size(amount),
+            "memory" => Size(amount as u64).to_string(),
             _ => amount.to_string(),
         };
         writeln!(out, "{name:<8} {} of {} in use", amount(used), amount(total))?;
     }
     let store = &status["store"];
-    let bytes = |name: &str| size(store[name].as_f64().unwrap_or(0.0));
+    let bytes = |name: &str| Size(store[name].as_f64().unwrap_or(0.0) as u64);
     writeln!(
         out,
         "objects  {} in {}, of {}; {} spilled, {} on disk",
@@ -155,7 +156,7 @@ pub(crate) fn list(args: &ListArgs) -> Result<()> {
         return print_json(&answer);
     }
     let cell = |row: &Value, key: &str| match (key, row[key].as_f64()) {
-        ("size" | "memory", Some(bytes)) => size(bytes),
+        ("size" | "memory", Some(bytes)) => Size(bytes as u64).to_string(),
         _ => text(&row[key]),
     };
     let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
@@ -181,30 +182,5 @@ fn text(value: &Value) -> String {
         Value::Null => "-".to_string(),
         Value::String(text) => text.clone(),
         other => other.to_string(),
-    }
-}
-
-/// For people: `1.5 GiB`.
-fn size(mut amount: f64) -> String {
-    let mut units = ["B", "KiB", "MiB", "GiB"].into_iter().peekable();
-    while amount >= 1024.0 && units.peek() != Some(&"GiB") {
-        amount /= 1024.0;
-        units.next();
-    }
-    let unit = units.next().unwrap_or("GiB");
-    let digits = usize::from(unit != "B");
-    format!("{amount:.digits$} {unit}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::size;
-
-    #[test]
-    fn sizes_read_well() {
-        let sizes = [(0.0, "0 B"), (1536.0, "1.5 KiB"), (5e12, "4656.6 GiB")];
-        for (bytes, text) in sizes {
-            assert_eq!(size(bytes), text);
-        }
     }
 }

@@ -148,10 +148,6 @@ impl Client {
         }
     }
 
-    pub fn stop_node(&self) {
-        self.core.lock().writer.send(&ToNode::Stop);
-    }
-
     /// `None`: the daemon is gone, the time is up, or the asker gave up.
     pub(crate) fn ask(
         &self,

@@ -1,9 +1,9 @@
 //! What this process answers to `hoplo why`: what its session knows, and what its Python code does now.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use hoplo_base::{AnyId, ObjectId, TaskId};
+use hoplo_base::{AnyId, ObjectId, TaskId, limits};
 use hoplo_core::why::{Link, Question, THINGS_MAX, Thing};
 use hoplo_wire::node::ToNode;
 use serde_json::{Value, json};
@@ -71,10 +71,38 @@ impl Client {
     }
 
     /// The chain of what an object waits for, a link a line; `None`: nobody could tell in time. (No GIL.)
-    pub fn why(&self, object: ObjectId, patience: Duration) -> Option<String> {
+    fn why(&self, object: ObjectId, patience: Duration) -> Option<String> {
         let answer = self.query("chain", &object.hex(), patience, &mut || false).ok()?;
         let lines: Vec<String> = serde_json::from_str(&answer).ok()?;
         (!lines.is_empty()).then(|| lines.join("\n"))
+    }
+
+    /// Says what each missing result waits for, after a wait of `timeout` seconds: over all processes, if the wait was
+    /// long enough that asking them is no delay; a program that polls is told what is known here. (No GIL.)
+    pub fn why_late(&self, ids: &[ObjectId], timeout: f64) -> String {
+        const EXPLAINED_MAX: usize = 3;
+        let [least, most] = limits::WHY_LATE_SECONDS;
+        let patience = (limits::WHY_LATE_SHARE * timeout).min(most);
+        let until = (patience >= least).then(|| Instant::now() + Duration::from_secs_f64(patience));
+        let ready = self.ready(ids);
+        let missing: Vec<_> =
+            ids.iter().zip(ready).filter(|(_, ready)| !ready).map(|(id, _)| *id).collect();
+        let mut text = match missing.len() {
+            0 | 1 => "the result was not there in time".to_string(),
+            count => format!("{count} of {} results were not there in time", ids.len()),
+        };
+        for id in missing.iter().take(EXPLAINED_MAX) {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            let left = left.filter(|left| !left.is_zero());
+            let why = left.and_then(|left| self.why(*id, left));
+            let why = why.unwrap_or_else(|| self.explain(*id));
+            text.push_str(if why.contains('\n') { ":\n" } else { "; " });
+            text.push_str(&why);
+        }
+        if missing.len() > EXPLAINED_MAX {
+            text.push_str("; ...");
+        }
+        text
     }
 
     fn links(&self, things: &[Thing]) -> Vec<Link> {

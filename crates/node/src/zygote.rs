@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 
+use hoplo_base::Size;
 use hoplo_base::limits::ZYGOTE_MESSAGE_BYTES_MAX;
-use hoplo_core::node::size;
 use hoplo_shm::fds;
 use hoplo_wire::node::{JobConfig, RuntimeEnv};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -156,8 +156,8 @@ impl Zygote {
             return Err(format!(
                 "what its worker is to find (runtime_env, sys.path, folder) takes {}, and may take {}: \
                  make sys.path shorter, or put large variables into a file",
-                size(json.len() as u64),
-                size(ZYGOTE_MESSAGE_BYTES_MAX as u64)
+                Size(json.len() as u64),
+                Size(ZYGOTE_MESSAGE_BYTES_MAX as u64)
             ));
         }
         let started = self.start(poller);

@@ -2,7 +2,7 @@
 //!
 //! A signal ends the wait below; Python's handlers run here, then the wait goes on.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use hoplo_base::ObjectId;
 use hoplo_client::{Content, Waited};
@@ -111,8 +111,6 @@ pub(crate) fn until(
     }
 }
 
-/// Says what each missing result waits for: over all processes, if the wait was long enough that asking them is
-/// no delay; a program that polls is told what is known here.
 #[cold]
 pub(crate) fn timed_out(
     py: Python<'_>,
@@ -120,32 +118,6 @@ pub(crate) fn timed_out(
     ids: &[ObjectId],
     timeout: Option<f64>,
 ) -> PyErr {
-    const EXPLAINED_MAX: usize = 3;
-    /// Of the timeout, at most: what asking others may take.
-    const SHARE: f64 = 0.1;
-    const PATIENCE: [f64; 2] = [0.02, 1.0];
-    let patience = (SHARE * timeout.unwrap_or(0.0)).min(PATIENCE[1]);
-    let asks = patience >= PATIENCE[0];
-    let until = Instant::now() + Duration::from_secs_f64(if asks { patience } else { 0.0 });
-    let ready = session.client.ready(ids);
-    let missing: Vec<_> =
-        ids.iter().zip(ready).filter(|(_, ready)| !ready).map(|(id, _)| *id).collect();
-    let mut text = match missing.len() {
-        0 | 1 => "the result was not there in time".to_string(),
-        count => format!("{count} of {} results were not there in time", ids.len()),
-    };
-    for id in missing.iter().take(EXPLAINED_MAX) {
-        let left = until.saturating_duration_since(Instant::now());
-        let told = py.detach(|| match left.is_zero() {
-            true => None,
-            false => session.client.why(*id, left),
-        });
-        let why = told.unwrap_or_else(|| session.client.explain(*id));
-        text.push_str(if why.contains('\n') { ":\n" } else { "; " });
-        text.push_str(&why);
-    }
-    if missing.len() > EXPLAINED_MAX {
-        text.push_str("; ...");
-    }
+    let text = py.detach(|| session.client.why_late(ids, timeout.unwrap_or(0.0)));
     errors::system_error(py, "GetTimeoutError", &text)
 }

@@ -119,12 +119,6 @@ impl Arena {
         Ok(())
     }
 
-    /// Makes the memory of a range present, in one system call instead of a fault a page.
-    /// `ErrorKind::StorageFull` or `OutOfMemory` if there is none.
-    pub fn populate(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.advise(offset, len, Advice::LinuxPopulateWrite)
-    }
-
     /// Asks for huge pages in a range, where the system allows it; `false` if it does not.
     pub fn advise_huge(&self, offset: u64, len: u64) -> bool {
         self.advise(offset, len, Advice::LinuxHugepage).is_ok()

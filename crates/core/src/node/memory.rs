@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hoplo_base::limits::{MEMORY_AVAILABLE_MIN_PERCENT, MEMORY_KILL_PAUSE, MEMORY_LIMIT_PERIOD};
 use hoplo_base::resources::MEMORY;
-use hoplo_base::{Instant, ProcessId};
+use hoplo_base::{Instant, ProcessId, Size};
 use hoplo_wire::node::DeathCause;
 
 use super::{Effect, Node, Timer};
@@ -87,7 +87,7 @@ impl Node {
         let limit = self.scheduler.lease_on(worker).map_or(0.0, |l| l.resources.units(MEMORY));
         let limit = limit as u64;
         if limit > 0 && used > limit {
-            let (used, limit) = (size(used), size(limit));
+            let (used, limit) = (Size(used), Size(limit));
             let detail = format!(
                 "it used {used} of memory, with the processes that it started; its limit (memory=) is {limit}"
             );
@@ -103,7 +103,7 @@ impl Node {
             Some((is_task, *used, lease.granted_at, *worker))
         });
         if let Some((_, used, _, worker)) = hungry.max() {
-            let (available, total, used) = (size(available), size(total), size(used));
+            let (available, total, used) = (Size(available), Size(total), Size(used));
             let detail =
                 format!("the node has {available} of {total} left, and it used most: {used}");
             self.memory.killed_at = Some(self.now);
@@ -115,31 +115,5 @@ impl Node {
         let Some(process) = self.processes.get_mut(&worker) else { return };
         process.cause.get_or_insert(DeathCause::OutOfMemory { detail });
         self.kill(worker);
-    }
-}
-
-/// For people: `1.5 GiB`.
-pub fn size(bytes: u64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut amount = bytes as f64;
-    let mut unit = 0;
-    while amount >= 1024.0 && unit + 1 < units.len() {
-        amount /= 1024.0;
-        unit += 1;
-    }
-    let digits = usize::from(unit > 0);
-    format!("{amount:.digits$} {}", units[unit])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::size;
-
-    #[test]
-    fn sizes_read_well() {
-        let sizes = [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 30, "5.0 GiB")];
-        for (bytes, text) in sizes {
-            assert_eq!(size(bytes), text);
-        }
     }
 }

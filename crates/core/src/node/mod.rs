@@ -84,7 +84,6 @@ use crate::sched::{LocalScheduler, WorkerPool};
 pub use event::{Answer, Effect, Event, Question};
 pub use jobs::Job;
 pub use kv::KEYS_MAX;
-pub use memory::size;
 pub use process::{Birth, Kind, Process, Stage};
 pub use recall::Rows;
 

@@ -1,12 +1,11 @@
 //! What people may ask about the store.
 
-use hoplo_base::{ObjectId, ProcessId};
+use hoplo_base::{ObjectId, ProcessId, Size};
 
 use hoplo_wire::node::Lineage;
 
 use super::ObjectDirectory;
 use super::on_move::MoveKind;
-use super::on_room::Bytes;
 use super::record::{Record, State};
 
 /// One shared object, for `hoplo list objects`.
@@ -169,7 +168,7 @@ impl ObjectDirectory {
     }
 
     fn explain_state(&self, object: ObjectId, record: &Record) -> String {
-        let len = Bytes(record.state.len());
+        let len = Size(record.state.len());
         match &record.state {
             State::Unknown { .. } => {
                 "was mentioned, and its owner's word on it has not been read yet".to_string()

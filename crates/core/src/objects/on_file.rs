@@ -14,14 +14,13 @@
 //! it is larger than the store, goes to the file at once: its writer is given **room** there, disk space
 //! that is taken already, and seals the object in it.
 
-use hoplo_base::{ObjectId, ProcessId};
+use hoplo_base::{ObjectId, ProcessId, Size};
 use hoplo_wire::node::ToClient;
 use hoplo_wire::{Failure, FailureKind, Location};
 
 use super::ObjectDirectory;
 use super::event::{Effect, FreeOutcome, SpillPlace};
 use super::on_move::{Fate, Move, MoveKind};
-use super::on_room::Bytes;
 use super::record::State;
 
 /// Disk space that is being taken for a process.
@@ -226,7 +225,7 @@ impl ObjectDirectory {
         let text = format!(
             "{} are wanted, {why}, and the disk does not take them ({reason}); {}: free disk space, \
              drop refs, or raise object_store_memory",
-            Bytes(bytes),
+            Size(bytes),
             self.holders_text()
         );
         let failure = Failure::new(FailureKind::OutOfDisk, text);

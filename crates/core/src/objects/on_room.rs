@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hoplo_base::{Instant, ObjectId, ProcessId};
+use hoplo_base::{Instant, ObjectId, ProcessId, Size};
 use hoplo_wire::node::ToClient;
 use hoplo_wire::{Failure, FailureKind};
 
@@ -91,8 +91,8 @@ impl ObjectDirectory {
             let reason = format!(
                 "{} are wanted at once, the whole object store has {}, and {why}: make the object \
                  smaller or raise object_store_memory",
-                Bytes(bytes),
-                Bytes(self.config.capacity_bytes)
+                Size(bytes),
+                Size(self.config.capacity_bytes)
             );
             let failure = Failure::new(FailureKind::StoreFull, reason);
             let message = ToClient::ExtentDenied { request, failure };
@@ -211,7 +211,7 @@ impl ObjectDirectory {
         let (now, free_bytes) = (self.now, self.memory.free_bytes());
         let request = self.requests.front_mut().expect("the caller looked");
         if request.bytes > self.config.capacity_bytes {
-            let capacity = Bytes(self.config.capacity_bytes);
+            let capacity = Size(self.config.capacity_bytes);
             return self.turn_to_file(format!("the whole object store has {capacity}"), effects);
         }
         let missing = request.bytes.saturating_sub(free_bytes).max(1);
@@ -236,7 +236,7 @@ impl ObjectDirectory {
         if self.spill_lru(missing, effects) {
             return Pressed::Wait(None);
         }
-        let (free, capacity) = (Bytes(free_bytes), Bytes(self.config.capacity_bytes));
+        let (free, capacity) = (Size(free_bytes), Size(self.config.capacity_bytes));
         self.turn_to_file(
             format!(
                 "the object store has {free} of {capacity} free, and what lies in it is being read"
@@ -381,9 +381,9 @@ impl ObjectDirectory {
         format!(
             "the object store is full: {} wanted, {} of {} free, and spilling is off; {}: drop refs \
              that are no longer needed, or raise object_store_memory",
-            Bytes(request.bytes),
-            Bytes(self.memory.free_bytes()),
-            Bytes(self.config.capacity_bytes),
+            Size(request.bytes),
+            Size(self.memory.free_bytes()),
+            Size(self.config.capacity_bytes),
             self.holders_text(),
         )
     }
@@ -404,28 +404,15 @@ impl ObjectDirectory {
         holders.sort_by_key(|(process, (_, bytes))| (std::cmp::Reverse(*bytes), *process));
         let mut parts: Vec<String> = (holders.iter().take(3))
             .map(|(process, (objects, bytes))| {
-                format!("{process} holds {objects} objects ({})", Bytes(*bytes))
+                format!("{process} holds {objects} objects ({})", Size(*bytes))
             })
             .collect();
         let idle = |(_, estate): &(ProcessId, &super::memory::Estate)| {
             estate.extents.bytes() - estate.tenant_bytes
         };
         if let Some(most) = self.memory.estates().max_by_key(idle).filter(|it| idle(it) > 0) {
-            parts.push(format!("{} keeps {} to write in", most.0, Bytes(idle(&most))));
+            parts.push(format!("{} keeps {} to write in", most.0, Size(idle(&most))));
         }
         if parts.is_empty() { "nobody holds objects".to_string() } else { parts.join(", ") }
-    }
-}
-
-/// Bytes for people.
-pub(super) struct Bytes(pub(super) u64);
-
-impl std::fmt::Display for Bytes {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
-        match UNITS.iter().find(|(_, size)| self.0 >= *size) {
-            Some((unit, size)) => write!(f, "{:.1} {unit}", self.0 as f64 / *size as f64),
-            None => write!(f, "{} bytes", self.0),
-        }
     }
 }

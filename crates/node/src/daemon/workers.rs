@@ -252,7 +252,7 @@ impl Daemon {
             self.flush_output(job);
         }
         let verdict = self.cages.autopsy(id).map(|limit| {
-            let limit = hoplo_core::node::size(limit);
+            let limit = hoplo_base::Size(limit);
             DeathCause::OutOfMemory {
                 detail: format!("it went over its limit (memory=) of {limit}"),
             }

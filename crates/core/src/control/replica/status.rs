@@ -138,11 +138,6 @@ impl Replica {
         }
     }
 
-    /// Entries from this one on are in memory, up to the last one; for checks across replicas.
-    pub fn history_after(&self) -> u64 {
-        self.history.base()
-    }
-
     /// The entry itself, if it is in memory; for checks across replicas.
     pub fn entry(&self, index: u64) -> Option<&hoplo_wire::control::Entry> {
         self.history.get(index).map(|kept| super::history::entry(&kept.record))
