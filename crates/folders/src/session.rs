@@ -59,7 +59,7 @@ impl SessionFolder {
 
     /// Its daemon is gone. It is waited for: who calls saw it close its connections.
     pub fn has_ended(&self) -> bool {
-        let patience = Instant::now() + PATIENCE;
+        let patience = Instant::now() + HEAD_ENDS;
         while self.is_live() && Instant::now() < patience {
             std::thread::sleep(Duration::from_millis(5));
         }
