@@ -11,8 +11,8 @@ use std::sync::Arc;
 use hoplo_control::disk::log::{Cut, Fsync, LogError, LogOptions, Recovery, Writer, set_aside_in};
 use hoplo_wire::control::{Key, Record, Row, ShardId};
 
+use super::CLUSTER;
 use super::files::MemoryFiles;
-use super::process::CLUSTER;
 use crate::rng::Rng;
 
 #[derive(Clone, Debug)]

@@ -37,6 +37,9 @@ pub use invariants::linear;
 pub use sabotage::Sabotage;
 use world::World;
 
+/// The one that all processes here are of.
+const CLUSTER: hoplo_wire::control::ClusterId = hoplo_wire::control::ClusterId(0xc1);
+
 /// What one seed did, for the statistics of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Summary {

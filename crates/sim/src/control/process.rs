@@ -7,8 +7,8 @@ use hoplo_base::{Instant, limits};
 use hoplo_core::control::coordinator::{self, Coordinator, CoordinatorOptions};
 use hoplo_core::control::replica;
 use hoplo_wire::control::{
-    ClusterConfig, ClusterId, FromCoordinator, Member, Refusal, ReplicaId, Request, Response,
-    ShardId, Speaker, ToCoordinator,
+    ClusterConfig, FromCoordinator, Member, Refusal, ReplicaId, Request, Response, ShardId,
+    Speaker, ToCoordinator,
 };
 
 use super::counts::What;
@@ -16,8 +16,6 @@ use super::network::{End, Kind, Message};
 use super::plan::Clock;
 use super::replicas::Held;
 use super::world::{Step, World, host_address};
-
-pub const CLUSTER: ClusterId = ClusterId(0xc1);
 
 pub struct Process {
     pub id: ReplicaId,
@@ -81,7 +79,7 @@ impl World {
         let coordinator = (node < self.plan.coordinators).then(|| {
             let options = CoordinatorOptions {
                 me: member(id),
-                cluster: CLUSTER,
+                cluster: super::CLUSTER,
                 shards: self.plan.shards,
                 replication: self.plan.replication,
             };
