@@ -238,6 +238,8 @@ impl Disk {
     /// machine from now on.
     pub fn crash(&mut self, rng: &mut Rng, power: bool, boot: u32) -> Crash {
         let landed = self.entries(self.landed);
+        let landed_items = self.landed.saturating_sub(self.first) as usize;
+        let reached = reach(&Self::replayed(self.items.iter().take(landed_items)));
         let safe = if power { self.entries(self.safe) } else { landed.clone() };
         let safe_items = if power { self.safe } else { self.landed };
         let safe_items = safe_items.saturating_sub(self.first) as usize;
@@ -270,7 +272,8 @@ impl Disk {
         );
         let has_base = records.iter().any(|it| matches!(it.as_ref(), Record::Chunk(_)));
         assert!(has_base || !had_base, "LOG-1: there was a base (power lost: {power})");
-        let lost = !landed.iter().all(|entry| has(&entry));
+        // A base that is gone may have been all there was.
+        let lost = reach(&records) < reached || !landed.iter().all(|entry| has(&entry));
         self.writer = None;
         self.holds(&records);
         Crash { torn, lost }
@@ -350,6 +353,19 @@ impl Disk {
         let page = page.map(|(key, row)| (key.clone(), row.clone())).collect();
         (page, range.next().map(|(key, _)| key.clone()))
     }
+}
+
+/// The last entry that is there, or in a base; absent: there is no base.
+fn reach(records: &[Arc<Record>]) -> Option<u64> {
+    let base = records.iter().filter_map(|record| match record.as_ref() {
+        Record::Chunk(chunk) => Some(chunk.as_of),
+        Record::Entry(_) => None,
+    });
+    let entries = records.iter().filter_map(|record| match record.as_ref() {
+        Record::Entry(entry) => Some(entry.index),
+        Record::Chunk(_) => None,
+    });
+    base.max().map(|base| entries.max().unwrap_or(0).max(base))
 }
 
 fn short(record: &Arc<Record>) -> String {
