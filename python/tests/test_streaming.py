@@ -318,6 +318,19 @@ def test_values_that_a_generator_gave_before_its_error_were_lost():
             hoplo.get(ref)
 
 
+def test_values_that_a_generator_gave_before_it_ended_too_early_were_lost():
+    @hoplo.remote(num_returns=3)
+    def two_of_three():
+        yield 1
+        yield np.ones(1 << 18)
+
+    one, ones, missing = two_of_three.remote()
+    assert hoplo.get(one) == 1
+    assert hoplo.get(ones).sum() == 1 << 18
+    with pytest.raises(ValueError, match="num_returns=3 and returned 2 values"):
+        hoplo.get(missing)
+
+
 def _one_and_an_error():
     yield 1
     raise LookupError("no more")

@@ -41,7 +41,7 @@ use crate::values::{self, Encoded};
 #[derive(Default)]
 struct Given<'py> {
     values: Vec<Bound<'py, PyAny>>,
-    /// What a generator raised after these values.
+    /// What a generator raised after these values, or that it ended too early.
     stopped: Option<PyErr>,
 }
 
@@ -279,7 +279,7 @@ impl Invocation {
         after
     }
 
-    /// A generator gave `results`, then it raised: that is what the others of its results are.
+    /// A generator gave `results`, then it raised or ended: that is what the others of its results are.
     fn end_in_part(&self, py: Python<'_>, mut results: Vec<Returned>, error: &PyErr) -> After {
         let flags = if self.is_retryable(py, error) { REPLY_RETRYABLE } else { 0 };
         let mut contains = Vec::new();
@@ -359,6 +359,11 @@ impl Invocation {
                     Err(error) => return Err(error),
                 }
             }
+            let is_short = !values.is_empty() && values.len() < wanted as usize;
+            if is_short && value.hasattr(intern!(value.py(), "__next__"))? {
+                given.stopped = Some(self.wrong_number(wanted, values.len()));
+                return Ok(());
+            }
         } else {
             return Err(PyValueError::new_err(format!(
                 "{} was called with num_returns={wanted} and returned one {}: return a tuple of \
@@ -368,13 +373,16 @@ impl Invocation {
             )));
         }
         if values.len() != wanted as usize {
-            return Err(PyValueError::new_err(format!(
-                "{} was called with num_returns={wanted} and returned {} values",
-                self.name,
-                values.len()
-            )));
+            return Err(self.wrong_number(wanted, values.len()));
         }
         Ok(())
+    }
+
+    fn wrong_number(&self, wanted: u32, given: usize) -> PyErr {
+        PyValueError::new_err(format!(
+            "{} was called with num_returns={wanted} and returned {given} values",
+            self.name
+        ))
     }
 
     /// `references`: how many of `value` are this call's own.
