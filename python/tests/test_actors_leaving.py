@@ -81,6 +81,10 @@ class Threads:
         thread.join()
         return "replied"
 
+    def starts_a_thread_that_leaves_and_waits(self):
+        threading.Thread(target=hoplo.exit_actor).start()
+        self.forever()
+
     def forever(self):
         threading.Event().wait()
 
@@ -125,6 +129,15 @@ def test_exit_actor_beside_the_call_did_nothing(kind, method):
     actor = kind.remote()
     pid = hoplo.get(actor.where.remote())
     assert hoplo.get(getattr(actor, method).remote(), timeout=20) == "replied"
+    assert_gone(actor, pid)
+
+
+def test_exit_actor_in_a_thread_beside_the_only_call_waited_for_its_end_for_ever():
+    actor = Threads.options(max_concurrency=1).remote()
+    pid = hoplo.get(actor.where.remote())
+    forever = actor.starts_a_thread_that_leaves_and_waits.remote()
+    with pytest.raises(ActorDiedError, match=r"exit_actor"):
+        hoplo.get(forever, timeout=20)
     assert_gone(actor, pid)
 
 

@@ -2,8 +2,7 @@
 //!
 //! ```text
 //!   staying --sys.exit(n)-----------> now
-//!           --exit_actor, sys.exit(0)--> when the calls that run in threads and coroutines have replied,
-//!           |                            or after `ACTOR_EXIT_GRACE`
+//!           --exit_actor, sys.exit(0)--> when the calls that run have replied, or after `ACTOR_EXIT_GRACE`
 //!           --__hoplo_terminate__--> when they have replied, however long they take
 //! ```
 //!
@@ -18,7 +17,7 @@ use hoplo_base::limits::ACTOR_EXIT_GRACE;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 
-use crate::session;
+use crate::{context, session};
 
 /// What the process does after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,9 +45,11 @@ struct Leave {
     leaving: Leaving,
     /// Calls that threads or coroutines run.
     running: usize,
+    /// The main thread is on its way out.
+    left: bool,
 }
 
-static LEAVE: Mutex<Leave> = Mutex::new(Leave { leaving: Leaving::No, running: 0 });
+static LEAVE: Mutex<Leave> = Mutex::new(Leave { leaving: Leaving::No, running: 0, left: false });
 
 /// The process takes no more calls, and ends when those that run have replied (SIGTERM).
 static RETIRES: AtomicBool = AtomicBool::new(false);
@@ -102,6 +103,27 @@ pub(crate) fn leave_soon() {
         }
     }
     main_thread_looks_up();
+    ends_in_time();
+}
+
+/// The main thread itself may run a call that does not end.
+fn ends_in_time() {
+    let spawned = std::thread::Builder::new().name("hoplo-leaving".to_string()).spawn(|| {
+        std::thread::sleep(ACTOR_EXIT_GRACE);
+        let Some(session) = session::live().filter(|session| session.is_ours()) else { return };
+        if LEAVE.lock().left {
+            return;
+        }
+        if let Some(actor) = context::actor() {
+            session.client.actor_exit(actor.spec.actor);
+        }
+        session.client.close();
+        // SAFETY: no preconditions; the process ends here, whatever its other threads do.
+        unsafe { libc::_exit(0) }
+    });
+    if let Err(error) = spawned {
+        eprintln!("hoplo: this actor leaves when its call ends, whenever that is: {error}");
+    }
 }
 
 /// `exit_actor()`, before it raises.
@@ -128,8 +150,8 @@ pub(crate) enum Outlook {
 }
 
 pub(crate) fn outlook() -> Outlook {
-    let leave = LEAVE.lock();
-    match leave.leaving {
+    let mut leave = LEAVE.lock();
+    let outlook = match leave.leaving {
         Leaving::No => Outlook::Stays,
         Leaving::Now(status) => Outlook::Leaves(status),
         Leaving::WhenDone { until } => {
@@ -140,5 +162,7 @@ pub(crate) fn outlook() -> Outlook {
                 Outlook::Finishes { until }
             }
         }
-    }
+    };
+    leave.left |= matches!(outlook, Outlook::Leaves(_));
+    outlook
 }
