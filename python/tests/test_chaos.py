@@ -21,33 +21,51 @@ MIB = 1 << 20
 
 
 class Killer:
-    """Kills a worker of this node now and then, until the block ends."""
+    """Kills a worker of this node now and then; a block in which none died is a failure."""
 
     def __init__(self, seed, pause):
         self.random = random.Random(seed)
         self.pause = pause
         self.killed = 0
+        self.killed_at_work = 0
+        self.error = None
         self.done = threading.Event()
         self.thread = threading.Thread(target=self._run)
 
     def _run(self):
-        while not self.done.wait(self.random.uniform(0, 2 * self.pause)):
-            rows = [row for row in listed("workers") if row["kind"] == "worker"]
-            workers = [row["pid"] for row in rows if row["pid"] > 0]  # 0: being started
-            if workers:
-                try:
-                    os.kill(self.random.choice(workers), signal.SIGKILL)
-                    self.killed += 1
-                except ProcessLookupError:
-                    pass
+        try:
+            while not self.done.wait(self.random.uniform(0, 2 * self.pause)):
+                self._kill_one()
+        except BaseException as error:
+            self.error = error
+
+    def _kill_one(self):
+        rows = [row for row in listed("workers") if row["kind"] == "worker"]
+        workers = [row for row in rows if row["pid"] > 0]  # 0: being started
+        if workers:
+            worker = self.random.choice(workers)
+            try:
+                os.kill(worker["pid"], signal.SIGKILL)
+            except ProcessLookupError:
+                return
+            self.killed += 1
+            self.killed_at_work += worker["state"] in ("leased", "blocked")
+
+    def goes_on(self, least=3):
+        """Whether too few were killed at work as yet for the test to mean anything."""
+        assert self.thread.is_alive(), self.error
+        return self.killed_at_work < least
 
     def __enter__(self):
         self.thread.start()
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, *_):
         self.done.set()
         self.thread.join()
+        if kind is None:
+            assert self.error is None
+            assert self.killed_at_work > 0, f"{self.killed} killed, none of them at work"
 
 
 @pytest.fixture(autouse=True)
@@ -90,27 +108,28 @@ def test_small_tasks(seed):
         return x * x
 
     with Killer(seed, 0.05) as killer:
-        while killer.killed < 6:
+        while killer.goes_on(6):
             assert hoplo.get([square.remote(i) for i in range(500)]) == [i * i for i in range(500)]
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_trees_of_tasks(seed):
-    with Killer(seed, 0.1):
-        for _ in range(4):
+    with Killer(seed, 0.1) as killer:
+        while killer.goes_on():
             assert hoplo.get(tree.remote(5, 1), timeout=90) == sum(range(32, 64))
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_large_objects_and_spilling(seed):
-    with Killer(seed, 0.1):
-        blocks = [block.remote(i) for i in range(200)]  # more than the store holds
-        totals = [total.remote(*blocks[i : i + 4]) for i in range(0, 200, 4)]
-        expected = [2 * sum(k % 251 for k in range(i, i + 4)) for i in range(0, 200, 4)]
-        assert hoplo.get(totals, timeout=90) == expected
-        for i, ref in enumerate(blocks):
-            value = hoplo.get(ref)
-            assert value[0] == value[-1] == i % 251
+    with Killer(seed, 0.1) as killer:
+        while killer.goes_on():
+            blocks = [block.remote(i) for i in range(200)]  # more than the store holds
+            totals = [total.remote(*blocks[i : i + 4]) for i in range(0, 200, 4)]
+            expected = [2 * sum(k % 251 for k in range(i, i + 4)) for i in range(0, 200, 4)]
+            assert hoplo.get(totals, timeout=90) == expected
+            for i, ref in enumerate(blocks):
+                value = hoplo.get(ref)
+                assert value[0] == value[-1] == i % 251
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -124,11 +143,13 @@ def test_actors_that_restart(seed):
             return int(self.block[i])
 
     data = hoplo.put(np.arange(MIB, dtype="int32"))
-    with Killer(seed, 0.1):
+    with Killer(seed, 0.1) as killer:
         stores = [Store.remote([data]) for _ in range(3)]
-        for turn in range(10):
-            refs = [store.at.remote(i) for store in stores for i in range(turn, 1000, 10)]
-            assert hoplo.get(refs, timeout=90) == list(range(turn, 1000, 10)) * 3
+        turn = 0
+        while turn < 10 or killer.goes_on():
+            refs = [store.at.remote(i) for store in stores for i in range(turn % 10, 1000, 10)]
+            assert hoplo.get(refs, timeout=90) == list(range(turn % 10, 1000, 10)) * 3
+            turn += 1
 
 
 def test_actors_without_retries_tell_the_truth():
@@ -145,7 +166,7 @@ def test_actors_without_retries_tell_the_truth():
     told = []
     with Killer(7, 0.05) as killer:
         last = 0
-        while killer.killed < 10:
+        while killer.goes_on(10):
             refs = [counter.add.remote() for _ in range(100)]
             for ref in refs:
                 try:
@@ -166,8 +187,8 @@ def test_streams(seed):
         for i in range(n):
             yield np.full(50_000, i % 251, "uint8")
 
-    with Killer(seed, 0.1):
-        for _ in range(10):
+    with Killer(seed, 0.1) as killer:
+        while killer.goes_on():
             for i, ref in enumerate(numbers.remote(100)):
                 assert hoplo.get(ref)[-1] == i % 251
             assert i == 99

@@ -16,11 +16,17 @@ use crate::objects;
 use crate::sched::local::{self, Claimant};
 use crate::sched::workers;
 
+const SIGKILL: i32 = 9;
+
 impl Node {
     // ---- birth ----
 
     pub(super) fn fork(&mut self, ticket: u64, job: JobId, env: RuntimeEnv) {
-        let failed = |reason: &str| workers::Event::StartFailed { ticket, reason: reason.into() };
+        let failed = |reason: &str| workers::Event::StartFailed {
+            ticket,
+            reason: reason.into(),
+            killed: false,
+        };
         let Some(config) = self.jobs.get(&job).map(|job| Arc::clone(&job.config)) else {
             return self.pass_to_pool(failed("its job has ended"));
         };
@@ -216,7 +222,8 @@ impl Node {
             }
             Some(ticket) => {
                 let reason = failure_reason(&obituary);
-                self.pass_to_pool(workers::Event::StartFailed { ticket, reason });
+                let killed = matches!(obituary.cause, DeathCause::Signaled { signal: SIGKILL });
+                self.pass_to_pool(workers::Event::StartFailed { ticket, reason, killed });
             }
             None => {
                 let obituary = obituary.headline();

@@ -15,7 +15,8 @@
 //!
 //! Some starts fail for no reason of ours (a fork is refused for lack of memory): another is
 //! tried. After `FAILURES_MAX` failures in a row of one job and environment, what waits for it fails. In
-//! a row: each began after the one before it had failed. Starts that fail together count as one.
+//! a row: each began after the one before it had failed. Starts that fail together count as one. A start that
+//! somebody killed says little about its environment: there may be `KILLED_MAX` of them.
 //!
 //! Libraries read `CUDA_VISIBLE_DEVICES` once, when they first look for devices. So a worker that had a lease
 //! with GPUs serves leases of the same GPUs only, and one that had none serves leases without. An idle
@@ -36,6 +37,9 @@ use hoplo_wire::node::RuntimeEnv;
 
 /// Starts that may fail in a row before those that wait are told.
 const FAILURES_MAX: u32 = 3;
+
+/// The kernel kills what takes more memory than there is, again and again.
+const KILLED_MAX: u32 = 20;
 
 /// Why a worker that holds memory of GPUs goes.
 const GPUS_GO: &str = "others get its GPUs";
@@ -67,6 +71,8 @@ pub enum Event {
     StartFailed {
         ticket: u64,
         reason: String,
+        /// Somebody killed it (SIGKILL), which says little about its environment.
+        killed: bool,
     },
     /// Nobody began it, for no reason of its own: another start takes its place.
     StartUndone {
@@ -146,6 +152,8 @@ struct Waiting {
 #[derive(Clone, Copy, Debug, Default)]
 struct Failures {
     count: u32,
+    /// Of those that somebody killed, which do not count above.
+    killed: u32,
     /// Ticket of the first start that was asked for after the last of them had failed.
     since: u64,
 }
@@ -198,8 +206,8 @@ impl WorkerPool {
             }
             Event::Released { worker } => self.on_released(now, worker, effects),
             Event::Started { ticket, worker } => self.on_started(now, ticket, worker, effects),
-            Event::StartFailed { ticket, reason } => {
-                self.on_start_failed(ticket, reason, effects);
+            Event::StartFailed { ticket, reason, killed } => {
+                self.on_start_failed(ticket, reason, killed, effects);
             }
             Event::StartUndone { ticket } => {
                 self.starting.remove(&ticket).expect("every start was asked for");
@@ -245,7 +253,8 @@ impl WorkerPool {
     /// Why this lease has no worker yet.
     pub fn explain(&self, lease: LeaseId) -> Option<String> {
         let waiting = self.waiting.get(&lease)?;
-        let failures = self.failures.get(&waiting.kind).map_or(0, |failures| failures.count);
+        let failures =
+            self.failures.get(&waiting.kind).map_or(0, |failures| failures.count + failures.killed);
         Some(match failures {
             0 => "its worker is starting".to_string(),
             _ => format!("its worker is starting (it failed {failures} times)"),
@@ -284,13 +293,20 @@ impl WorkerPool {
         self.serve(id, effects);
     }
 
-    fn on_start_failed(&mut self, ticket: u64, reason: String, effects: &mut Vec<Effect>) {
+    fn on_start_failed(
+        &mut self,
+        ticket: u64,
+        reason: String,
+        killed: bool,
+        effects: &mut Vec<Effect>,
+    ) {
         let kind = self.starting.remove(&ticket).expect("every start was asked for");
         let failures = self.failures.entry(kind.clone()).or_default();
         if ticket >= failures.since {
-            *failures = Failures { count: failures.count + 1, since: self.next_ticket };
+            failures.since = self.next_ticket;
+            *(if killed { &mut failures.killed } else { &mut failures.count }) += 1;
         }
-        if failures.count < FAILURES_MAX {
+        if failures.count < FAILURES_MAX && failures.killed < KILLED_MAX {
             return;
         }
         self.failures.remove(&kind);
@@ -454,7 +470,8 @@ mod tests {
     fn three_failed_starts_in_a_row_fail_what_waits_with_the_reason() {
         let mut pool = Pool::new(1);
         assert_eq!(pool.handle(wanted(1, None)), [fork(1)]);
-        let failed = |ticket| Event::StartFailed { ticket, reason: "no memory".to_string() };
+        let failed =
+            |ticket| Event::StartFailed { ticket, reason: "no memory".to_string(), killed: false };
         assert_eq!(pool.handle(failed(1)), [fork(2)]);
         assert_eq!(pool.handle(failed(2)), [fork(3)]);
         assert_eq!(
@@ -472,7 +489,8 @@ mod tests {
         for lease in 1..=4 {
             pool.handle(wanted(lease, None));
         }
-        let failed = |ticket| Event::StartFailed { ticket, reason: "no memory".to_string() };
+        let failed =
+            |ticket| Event::StartFailed { ticket, reason: "no memory".to_string(), killed: false };
         for ticket in 1..=4 {
             assert_eq!(pool.handle(failed(ticket)), [fork(ticket + 4)]);
         }
@@ -481,6 +499,24 @@ mod tests {
         }
         let fail = |lease| Effect::Fail { lease: LeaseId(lease), reason: "no memory".to_string() };
         assert_eq!(pool.handle(failed(9)), [fail(1), fail(2), fail(3), fail(4)]);
+    }
+
+    #[test]
+    fn three_workers_that_somebody_killed_while_they_started_failed_what_waited() {
+        let mut pool = Pool::new(1);
+        pool.handle(wanted(1, None));
+        let killed = |ticket| Event::StartFailed {
+            ticket,
+            reason: "killed by SIGKILL".to_string(),
+            killed: true,
+        };
+        for ticket in 1..u64::from(KILLED_MAX) {
+            assert_eq!(pool.handle(killed(ticket)), [fork(ticket + 1)]);
+        }
+        // But not for ever: it may need more memory than there is.
+        let reason = "killed by SIGKILL".to_string();
+        let fail = Effect::Fail { lease: LeaseId(1), reason };
+        assert_eq!(pool.handle(killed(u64::from(KILLED_MAX))), [fail]);
     }
 
     #[test]
