@@ -50,6 +50,24 @@ def test_a_running_task_is_followed_into_the_get_where_it_stands(gate):
     hoplo.get(ref)
 
 
+def test_a_task_that_waited_for_the_next_value_of_a_generator_waited_for_nothing(gate):
+    @hoplo.remote
+    def values():
+        yield 1
+        gate.wait()
+        yield 2
+
+    @hoplo.remote
+    def reader():
+        return [hoplo.get(ref) for ref in values.remote()]
+
+    ref = reader.remote()
+    told = until_told(ref, "in next for", "in Gate.wait at")
+    assert told.index("of reader has run") < told.index("of values has run")
+    gate.open()
+    assert hoplo.get(ref) == [1, 2]
+
+
 def test_a_coroutine_is_followed_into_its_await(gate):
     @hoplo.remote
     def inner():

@@ -90,6 +90,11 @@ impl Client {
         }
     }
 
+    /// What its next item will be.
+    pub fn stream_upcoming(&self, task: TaskId) -> ObjectId {
+        task.object(self.core.lock().streams.get(&task).copied().unwrap_or(0))
+    }
+
     /// What `stream_next` would find. The producer does not hear of it: nothing is taken.
     pub fn stream_look(&self, task: TaskId) -> StreamLook {
         let mut core = self.core.lock();

@@ -17,7 +17,7 @@ use hoplo_base::limits::ACTOR_EXIT_GRACE;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 
-use crate::{context, session};
+use crate::{current, session};
 
 /// What the process does after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +114,7 @@ fn ends_in_time() {
         if LEAVE.lock().left {
             return;
         }
-        if let Some(actor) = context::actor() {
+        if let Some(actor) = current::actor() {
             session.client.actor_exit(actor.spec.actor);
         }
         session.client.close();

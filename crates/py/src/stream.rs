@@ -14,6 +14,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use crate::awaiting::{self, Awaited};
 use crate::errors;
 use crate::refs::{ObjectRef, not_a_ref};
+use crate::running::Noted;
 use crate::session::Session;
 use crate::values;
 
@@ -99,6 +100,7 @@ impl ObjectRefGenerator {
     }
 
     fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, ObjectRef>> {
+        let mut noted = Noted::not_yet();
         loop {
             match self.next_now(py)? {
                 Next::Item(reference) => return Ok(reference),
@@ -107,7 +109,11 @@ impl ObjectRefGenerator {
             }
             match py.detach(|| self.session.client.stream_wait(self.task, None)) {
                 Waited::Ready => {}
-                Waited::TimedOut | Waited::Interrupted => py.check_signals()?,
+                Waited::TimedOut | Waited::Interrupted => {
+                    py.check_signals()?;
+                    let upcoming = || vec![self.session.client.stream_upcoming(self.task)];
+                    noted.note("next", true, upcoming);
+                }
             }
             if let Some(failure) = self.session.client.daemon_gone() {
                 return Err(errors::raised(py, &failure, Some(self.task)));

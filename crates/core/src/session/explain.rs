@@ -69,11 +69,15 @@ impl SessionMachine {
 
     fn link_of_object(&self, object: ObjectId) -> Option<Link> {
         let of = Thing::Object(object);
-        let entry = self.objects.get(&object)?;
-        if let State::Ready(_) = entry.state {
-            return Some(Link::end(of, format!("{object} is ready")));
+        let own = self.own_task(object.task);
+        match self.objects.get(&object).map(|entry| &entry.state) {
+            Some(State::Ready(_)) => return Some(Link::end(of, format!("{object} is ready"))),
+            Some(State::Pending { .. }) => {}
+            // The next item of a stream is known when it comes.
+            None if own.is_some() => {}
+            None => return None,
         }
-        let Some(task) = self.own_task(object.task) else {
+        let Some(task) = own else {
             let owner = object.task.owner;
             let says = format!("{object} is made by {} of {owner}", object.task);
             // Whoever owns it knows more, if it lives.
