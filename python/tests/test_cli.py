@@ -205,6 +205,45 @@ def test_status(head):
 # ------------------------------------------------------------------------------------ looking
 
 
+def test_status_and_list_told_different_numbers_of_waiting_tasks(fresh_node, gate):
+    session = fresh_node(num_cpus=1)["session_dir"]
+
+    @hoplo.remote
+    def hold():
+        gate.wait()
+
+    held = hold.remote()
+    eventually(lambda: gate.arrived() == 1)
+    waiting = [pid.remote() for _ in range(3000)]
+    status = json.loads(command("status", "--session", session, "--json").stdout)
+    listed = json.loads(command("list", "tasks", "--session", session, "--json").stdout)
+    states = [row["state"] for row in listed]
+    assert status["tasks"] == {state: states.count(state) for state in set(states)}
+    assert sum(status["tasks"].values()) == 3001
+    # And what is called by another name is another number.
+    told = command("status", "--session", session).stdout
+    assert re.search(r"^tasks    .*\b\d+ queued", told, re.M), told
+    assert re.search(
+        r"^wanted   tasks of process:1.*: \d+ more workers with \(CPU 1\)", told, re.M
+    ), told
+    gate.open()
+    hoplo.get([held, *waiting])
+
+
+def test_memory_in_use_was_what_is_reserved(fresh_node):
+    session = fresh_node(num_cpus=1)["session_dir"]
+    hoplo.get(pid.remote())
+    told = command("status", "--session", session).stdout
+    line = re.search(
+        r"^memory   (.*) of .* reserved by `memory=`; (.*) in use by drivers and workers$",
+        told,
+        re.M,
+    )
+    assert line is not None, told
+    assert line[1] == "0 B"
+    assert line[2] != "0 B"
+
+
 def test_why_and_list(fresh_node, gate):
     fresh_node(num_cpus=1)
 

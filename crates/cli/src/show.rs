@@ -61,8 +61,19 @@ pub(crate) fn status(target: &Target) -> Result<()> {
             "memory" => Size(amount as u64).to_string(),
             _ => amount.to_string(),
         };
-        writeln!(out, "{name:<8} {} of {} in use", amount(used), amount(total))?;
+        write!(out, "{name:<8} {} of {} reserved", amount(used), amount(total))?;
+        match name.as_str() {
+            "memory" => {
+                let in_use = size(status["memory_in_use"].as_f64().unwrap_or(0.0));
+                writeln!(out, " by `memory=`; {in_use} in use by drivers and workers")?;
+            }
+            _ => writeln!(out)?,
+        }
     }
+    let tasks = status["tasks"].as_object().into_iter().flatten();
+    let tasks: Vec<_> = tasks.map(|(stage, count)| format!("{} {stage}", text(count))).collect();
+    let tasks = if tasks.is_empty() { "none".to_string() } else { tasks.join(", ") };
+    writeln!(out, "tasks    {tasks}")?;
     let store = &status["store"];
     let bytes = |name: &str| Size(store[name].as_f64().unwrap_or(0.0) as u64);
     writeln!(
@@ -81,7 +92,7 @@ pub(crate) fn status(target: &Target) -> Result<()> {
     for one in rows(&status["waiting"]) {
         let reason = if one["reason"].is_null() { String::new() } else { text(&one["reason"]) };
         let (who, count, needs) = (text(&one["who"]), text(&one["count"]), text(&one["needs"]));
-        writeln!(out, "waiting  {who}: {count} x ({needs}): {reason}")?;
+        writeln!(out, "wanted   {who}: {count} more workers with ({needs}): {reason}")?;
     }
     Ok(())
 }

@@ -280,7 +280,8 @@ impl Client {
                     })
                 })
                 .collect(),
-            _ => Value::Null, // the counts say it
+            "status" => json!(session.task_counts()),
+            _ => Value::Null, // what was counted says it
         };
         answer.to_string()
     }

@@ -328,6 +328,11 @@ impl Memory {
         self.capacity_bytes - self.granted_bytes()
     }
 
+    /// The largest piece of free room, and how many there are.
+    pub(super) fn free_pieces(&self) -> (u64, usize) {
+        (self.free.longest().min(self.free_bytes()), self.free.iter().count())
+    }
+
     pub(super) fn has_slots(&self) -> bool {
         self.slots.has_some()
     }

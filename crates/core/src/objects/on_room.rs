@@ -236,13 +236,30 @@ impl ObjectDirectory {
         if self.spill_lru(missing, effects) {
             return Pressed::Wait(None);
         }
-        let (free, capacity) = (Size(free_bytes), Size(self.config.capacity_bytes));
-        self.turn_to_file(
-            format!(
-                "the object store has {free} of {capacity} free, and what lies in it is being read"
-            ),
-            effects,
-        )
+        self.turn_to_file(format!("the object store {}", self.free_text()), effects)
+    }
+
+    /// Why what is free does not do for the first request.
+    fn free_text(&self) -> String {
+        let wanted = self.requests.front().expect("the caller looked").bytes;
+        let (free, capacity) = (self.memory.free_bytes(), self.config.capacity_bytes);
+        let (longest, pieces) = self.memory.free_pieces();
+        let mut text = format!("has {} of {} free", Size(free), Size(capacity));
+        if wanted > free {
+            // Rounded, both may look alike.
+            text += &format!(", {} less than is wanted", Size(wanted - free));
+        } else {
+            text += &format!(" in {pieces} pieces, the largest of {}", Size(longest));
+        }
+        let read: Vec<u64> = (self.lru.values())
+            .filter(|object| self.rests_until(**object).is_some())
+            .map(|object| self.records[object].state.len())
+            .collect();
+        if !read.is_empty() {
+            let bytes = Size(read.iter().sum());
+            text += &format!("; {} objects ({bytes}) stay, since they are being read", read.len());
+        }
+        text
     }
 
     /// Room in the spill file needs a slot that is known to be there.
@@ -379,11 +396,10 @@ impl ObjectDirectory {
     fn full_text(&self) -> String {
         let request = self.requests.front().expect("the caller looked");
         format!(
-            "the object store is full: {} wanted, {} of {} free, and spilling is off; {}: drop refs \
-             that are no longer needed, or raise object_store_memory",
+            "the object store is full: {} are wanted, it {}, and spilling is off; {}: drop refs that \
+             are no longer needed, or raise object_store_memory",
             Size(request.bytes),
-            Size(self.memory.free_bytes()),
-            Size(self.config.capacity_bytes),
+            self.free_text(),
             self.holders_text(),
         )
     }

@@ -94,6 +94,10 @@ impl RangeSet {
         self.by_start.iter().map(|(start, len)| *start..start + len)
     }
 
+    pub(super) fn longest(&self) -> u64 {
+        self.by_len.last().map_or(0, |(len, _)| *len)
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -19,6 +19,18 @@ pub(super) enum Stage {
     Limbo,
 }
 
+impl Stage {
+    /// For people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Waiting => "waiting",
+            Stage::Queued => "queued",
+            Stage::Placed { .. } => "running",
+            Stage::Limbo => "worker lost",
+        }
+    }
+}
+
 /// What all calls of one remote function (or method) share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallOptions {

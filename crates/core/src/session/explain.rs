@@ -1,6 +1,6 @@
 //! What this process knows of why something is not ready ([`crate::why`] follows it over all), and listings.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use hoplo_base::{ActorId, AnyId, ObjectId, TaskId};
 
@@ -209,6 +209,15 @@ impl SessionMachine {
         }
     }
 
+    /// How many tasks are in each stage: together as many as `task_lines` has, if it may tell all.
+    pub fn task_counts(&self) -> BTreeMap<&'static str, u64> {
+        let mut counts = BTreeMap::new();
+        for task in self.tasks.values() {
+            *counts.entry(task.stage.name()).or_default() += 1;
+        }
+        counts
+    }
+
     /// Unfinished tasks in order of submission, at most `most`.
     pub fn task_lines(&self, most: usize) -> Vec<TaskLine> {
         let mut seqs: Vec<u64> = self.tasks.keys().copied().collect();
@@ -218,12 +227,7 @@ impl SessionMachine {
             TaskLine {
                 task: TaskId { owner: self.me, seq },
                 name: task.call.options.name.to_string(),
-                stage: match task.stage {
-                    Stage::Waiting => "waiting",
-                    Stage::Queued => "queued",
-                    Stage::Placed { .. } => "running",
-                    Stage::Limbo => "worker lost",
-                },
+                stage: task.stage.name(),
                 attempt: task.attempt,
                 reason: self.reason(seq),
             }

@@ -135,7 +135,7 @@ impl Daemon {
         }
         let Gathering { asker, request, kind, own, came, .. } = gathering;
         let result = match own {
-            Value::Null if kind == "status" => self.status(),
+            Value::Null if kind == "status" => self.status(&came),
             Value::Null => self.summary(),
             Value::Array(mut rows) => {
                 for (_, value) in came {
@@ -273,7 +273,7 @@ impl Daemon {
         })
     }
 
-    fn status(&self) -> Value {
+    fn status(&self, came: &[(ProcessId, Value)]) -> Value {
         let totals = self.node.objects.totals();
         let waiting = self.node.scheduler.waiting().map(|(claimant, count, shape)| {
             let stuck = self.node.scheduler.explain(claimant);
@@ -299,6 +299,8 @@ impl Daemon {
             })
         });
         let workers = self.node.processes().filter(|process| process.is_worker());
+        let measured = self.node.processes().filter(|process| process.kind != Kind::Tool);
+        let in_use = measured.filter_map(|process| machine::own_bytes(process.pid()));
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
@@ -310,6 +312,8 @@ impl Daemon {
             "zygote_pid": self.zygote.pid(),
             "actors": self.node.actors.rows().filter(|row| !matches!(row.state, ActorState::Dead { .. })).count(),
             "jobs": jobs.collect::<Vec<_>>(),
+            "memory_in_use": in_use.sum::<u64>(),
+            "tasks": task_counts(came),
             "waiting": waiting.collect::<Vec<_>>(),
             "store": {
                 "capacity": totals.capacity_bytes,
@@ -345,6 +349,15 @@ impl Gathering {
         let (waiting, came) = (BTreeSet::new(), Vec::new());
         Self { asker, request, kind, own, waiting, came, inquiry: None }
     }
+}
+
+/// Unfinished tasks of all processes by stage: those that `tasks` lists.
+fn task_counts(came: &[(ProcessId, Value)]) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for (stage, count) in came.iter().filter_map(|(_, counted)| counted.as_object()).flatten() {
+        *counts.entry(stage.clone()).or_default() += count.as_u64().unwrap_or_default();
+    }
+    counts
 }
 
 fn resources_json(resources: &ResourceSet) -> Value {

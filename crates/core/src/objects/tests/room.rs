@@ -296,6 +296,29 @@ fn without_a_disk_requests_wait_for_what_comes_free_and_no_longer() {
     assert!(bench.now >= Instant::ZERO + Duration::from_millis(3900));
 }
 
+fn refusal(bench: &mut Bench) -> String {
+    loop {
+        let until = bench.directory.next_deadline().expect("somebody waits");
+        if let Some((_, why)) = denied(&bench.pass(until.since(bench.now))) {
+            return why.to_string();
+        }
+    }
+}
+
+#[test]
+fn a_store_was_full_though_as_much_was_free_as_was_wanted() {
+    let config = Config { spill: false, ..Config::new(16 * MIB) };
+    // A page more is wanted than is free: rounded, both are 8.0 MiB.
+    let mut bench = Bench::with(config.clone());
+    bench.seal(object(A, 1), 8 * MIB, &[]);
+    bench.feed(wanted(B, 8 * MIB + 1));
+    let reason = refusal(&mut bench);
+    for part in ["8.0 MiB are wanted", "8.0 MiB of 16.0 MiB free", "1 bytes less than is wanted"] {
+        assert!(reason.contains(part), "{reason}");
+    }
+    assert!(reason.contains("process:1 holds 1 objects (8.0 MiB)"), "{reason}");
+}
+
 #[test]
 fn patience_starts_anew_with_everything_that_comes_free() {
     let mut bench = Bench::with(Config { spill: false, ..Config::new(8 * MIB) });
