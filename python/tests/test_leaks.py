@@ -228,3 +228,34 @@ def test_idle_is_idle(fresh_node):
     before = ticks()
     threading.Event().wait(2)
     assert ticks() - before < 0.1  # seconds of all processes together
+
+
+@hoplo.remote
+def count(boxes):
+    return sum(map(len, hoplo.get(boxes)))
+
+
+def test_memory_of_a_hundred_thousand_nested_refs_stayed_for_ever(fresh_node):
+    fresh_node(num_cpus=1)
+    hoplo.get(work.remote(0))
+    daemon, me = daemon_pid(), os.getpid()
+
+    def grown(before):
+        return {pid: (resident_bytes(pid) - before[pid]) / MIB for pid in before}
+
+    before = {pid: resident_bytes(pid) for pid in (daemon, me)}
+    boxes = [hoplo.put([hoplo.put(i) for i in range(1000)]) for _ in range(100)]
+    assert hoplo.get(count.remote(boxes)) == 100_000
+    # Each costs the daemon over half a kilobyte, and us a third of one.
+    most = grown(before)
+    assert most[daemon] > 40
+    assert most[me] > 20
+    del boxes
+    gc.collect()
+
+    def is_back():
+        now = grown(before)
+        assert max(now.values()) < 16, now
+        return True
+
+    eventually(is_back, timeout=60, what="memory went back to the system")

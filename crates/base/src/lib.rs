@@ -7,6 +7,7 @@ pub mod limits;
 pub mod map;
 pub mod resources;
 pub mod size;
+pub mod slack;
 pub mod time;
 
 pub use id::{

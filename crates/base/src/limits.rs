@@ -57,6 +57,15 @@ pub const PIPELINE_DEPTH_MAX: usize = 512;
 pub const LEASE_DEMAND_MAX: u32 = 1024;
 
 /// An idle lease goes back after this time even when nobody else asks.
+/// A table that once had room for more entries than this gives room back when few are left.
+pub const TABLE_ROOM_KEPT: usize = 16 * 1024;
+
+/// Few: this part of the room, or less.
+pub const TABLE_ROOM_SHARE: usize = 8;
+
+/// A daemon gives free memory back to the system so long after its tables got small: by then most of it is free.
+pub const RETURN_MEMORY_AFTER: Duration = Duration::from_secs(1);
+
 pub const LEASE_IDLE: Duration = Duration::from_millis(500);
 
 /// A lease that others wait for is given back after this time of use.

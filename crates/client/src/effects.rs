@@ -2,7 +2,7 @@
 
 use hoplo_base::{ProcessId, limits};
 use hoplo_core::session::{Effect, Event, SessionMachine};
-use hoplo_shm::Urgency;
+use hoplo_shm::{Urgency, heap};
 use hoplo_wire::node::{ActorCreated, ToClient, ToNode};
 use hoplo_wire::{Failure, FailureKind};
 
@@ -58,6 +58,10 @@ impl Client {
                     }
                     Effect::Warn { line } => {
                         core.warnings.add(line);
+                        fired = true;
+                    }
+                    Effect::ReturnMemory => {
+                        core.due.push(Box::new(heap::return_free));
                         fired = true;
                     }
                 }

@@ -29,11 +29,13 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use hoplo_base::limits::TABLE_ROOM_KEPT;
 use hoplo_base::{Instant, JobId, ProcessId, ResourceError};
 use hoplo_core::control::NodeEntry;
 use hoplo_core::node::{Config, Effect, Event, Node};
 use hoplo_core::objects;
 use hoplo_folders::{Base, FolderError, HeadError, OwnSessionFolder, SessionFolder};
+use hoplo_shm::heap;
 
 use crate::cage::Cages;
 use crate::children::{self, Families};
@@ -107,6 +109,8 @@ pub(crate) enum Timer {
     /// Processes that were killed may have left others behind.
     Orphans,
 }
+    /// Memory that is free goes back to the system.
+    ReturnMemory,
 
 /// The daemon could not start.
 #[derive(Debug, thiserror::Error)]
@@ -338,6 +342,7 @@ impl Daemon {
                 Timer::Accept => self.resume_accepting(),
                 Timer::Orphans => self.end_orphans(),
             }
+                Timer::ReturnMemory => self.return_memory(),
         }
         self.control.on_time(self.now);
         if self.node.next_deadline().is_some_and(|at| at <= self.now) {
@@ -374,6 +379,13 @@ impl Daemon {
 
     pub(crate) fn after(&mut self, delay: Duration, timer: Timer) {
         self.timers.insert((self.now + delay, timer));
+    }
+
+    /// What tables and queues no longer need, and the allocator kept.
+    fn return_memory(&mut self) {
+        self.queue.shrink_to(TABLE_ROOM_KEPT);
+        self.effects.shrink_to(TABLE_ROOM_KEPT);
+        heap::return_free();
     }
 
     fn close(mut self) {

@@ -55,6 +55,8 @@ pub mod fds;
 #[cfg(not(loom))]
 pub mod futex;
 #[cfg(not(loom))]
+pub mod heap;
+#[cfg(not(loom))]
 mod mapping;
 #[cfg(not(loom))]
 pub mod signals;

@@ -209,6 +209,7 @@ impl Cluster {
                         self.answered(id, ToClient::ActorCreated { request, result });
                     }
                     Effect::Warn { line } => self.note(|| format!("{id} warns: {line}")),
+                    Effect::ReturnMemory => {}
                 }
             }
         }

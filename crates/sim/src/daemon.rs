@@ -363,6 +363,7 @@ impl Cluster {
             Effect::Stopping { .. }
             | Effect::Preload { .. }
             | Effect::Punch { .. }
+            | Effect::ReturnMemory
             | Effect::Confine { .. }
             | Effect::Unconfine { .. } => {}
         }

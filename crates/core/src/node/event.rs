@@ -204,11 +204,13 @@ pub enum Effect {
     ResetSlots {
         slots: Vec<u32>,
     },
-    /// Give this memory back to the system.
+    /// Give this memory of the store back to the system.
     Punch {
         offset: u64,
         len: u64,
     },
+    /// Tables that were large are small: free memory of the process may go back to the system, when it is idle.
+    ReturnMemory,
     /// Write a row; `last`: it does not change any more. Where that fails, log why.
     Save {
         key: Key,

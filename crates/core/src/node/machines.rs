@@ -157,6 +157,7 @@ impl Node {
             From::Forget { range, end } => self.out.push(Effect::ForgetSpilled { range, end }),
             From::ResetSlots { slots } => self.out.push(Effect::ResetSlots { slots }),
             From::Punch { offset, len } => self.out.push(Effect::Punch { offset, len }),
+            From::ReturnMemory => self.out.push(Effect::ReturnMemory),
             From::ActorUnreachable { actor } => {
                 self.pass_to_actors(life::Event::Unreachable { actor });
             }

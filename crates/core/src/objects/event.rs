@@ -143,6 +143,8 @@ pub enum Effect {
         offset: u64,
         len: u64,
     },
+    /// Tables that were large are small: free memory of the process may go back to the system, when it is idle.
+    ReturnMemory,
     /// No handle of the actor is left: it is to finish and exit.
     ActorUnreachable {
         actor: ActorId,

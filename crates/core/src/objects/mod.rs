@@ -79,7 +79,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use hoplo_base::{Instant, ObjectId, ProcessId};
+use hoplo_base::{Instant, ObjectId, ProcessId, slack};
 
 pub use config::{Config, PAGE};
 pub use event::{Effect, Event, FreeOutcome, SpillOutcome, SpillPlace};
@@ -99,6 +99,8 @@ pub struct ObjectDirectory {
     config: Config,
     now: Instant,
     records: BTreeMap<ObjectId, Record>,
+    /// Records at a time, since the memory of earlier ones was given back.
+    records_most: usize,
     /// Live processes, each with the objects that it has tokens of, waits for or owns (pending).
     processes: BTreeMap<ProcessId, BTreeSet<ObjectId>>,
     /// What workers (first) gave callers (second) with replies.
@@ -157,6 +159,7 @@ impl ObjectDirectory {
         Self {
             now,
             records: BTreeMap::new(),
+            records_most: 0,
             processes: BTreeMap::new(),
             replies: BTreeMap::new(),
             sweeps: Sweeps::default(),
@@ -225,6 +228,11 @@ impl ObjectDirectory {
         }
         self.serve_requests(effects);
         self.ask_for_sweep(effects);
+        self.records_most = self.records_most.max(self.records.len());
+        if slack::is_found(self.records.len(), self.records_most) {
+            self.records_most = self.records.len();
+            effects.push(Effect::ReturnMemory);
+        }
     }
 
     pub fn next_deadline(&self) -> Option<Instant> {

@@ -179,6 +179,8 @@ pub enum Effect {
     Warn {
         line: String,
     },
+    /// Tables that were large are small: free memory may go back to the system, outside of the lock.
+    ReturnMemory,
 }
 
 /// A finished run, for `timeline` (a bounded ring of the latest).

@@ -5,7 +5,7 @@
 //! process (ARCHITECTURE.md, "References").
 
 use hashbrown::hash_map::Entry as MapEntry;
-use hoplo_base::{Instant, ObjectId, ProcessId};
+use hoplo_base::{Instant, ObjectId, ProcessId, slack};
 use hoplo_wire::node::{Notice, ToNode};
 use hoplo_wire::reply::Returned;
 use hoplo_wire::{Location, Value};
@@ -221,6 +221,7 @@ impl SessionMachine {
         if object.index == ACTOR_HANDLE {
             return false;
         }
+        let slack = slack::is_found(self.objects.len(), self.objects.capacity());
         let MapEntry::Occupied(mut place) = self.objects.entry(object) else { return false };
         let entry = place.get_mut();
         if entry.count > 1 {
@@ -230,7 +231,8 @@ impl SessionMachine {
         let quiet = entry.knowledge == Knowledge::Private
             && entry.count == 1
             && entry.contains.is_empty()
-            && matches!(entry.state, State::Ready(_));
+            && matches!(entry.state, State::Ready(_))
+            && !slack;
         if quiet {
             assert!(entry.dependents.is_empty() && entry.watches.is_empty(), "{object} is ready");
             place.remove();
@@ -379,6 +381,14 @@ impl SessionMachine {
         })
     }
 
+    /// Most objects are gone, and with them the tasks that made them.
+    #[cold]
+    fn return_memory(&mut self, effects: &mut Vec<Effect>) {
+        self.objects.shrink_to(slack::room_for(self.objects.len()));
+        self.tasks.shrink_to(slack::room_for(self.tasks.len()));
+        effects.push(Effect::ReturnMemory);
+    }
+
     /// The last count is gone.
     fn unreachable(&mut self, now: Instant, object: ObjectId, effects: &mut Vec<Effect>) {
         if self.is_coming(object)
@@ -389,6 +399,9 @@ impl SessionMachine {
         let entry = self.objects.remove(&object).expect("the caller had it");
         assert!(entry.dependents.is_empty(), "a task that waits for {object} counts it");
         self.reasons -= entry.watches.len() as u64;
+        if slack::is_found(self.objects.len(), self.objects.capacity()) {
+            self.return_memory(effects);
+        }
         match entry.knowledge {
             Knowledge::Private => {}
             Knowledge::Sealed => {

@@ -1,10 +1,11 @@
 //! Carrying out what the node decides: one arm an effect.
 
+use hoplo_base::limits::RETURN_MEMORY_AFTER;
 use hoplo_core::node::{Effect, Event, Kind};
 use hoplo_wire::node::ToClient;
 use rustix::process::Pid;
 
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Timer};
 use crate::{journal, machine};
 
 impl Daemon {
@@ -60,6 +61,7 @@ impl Daemon {
                     journal::log(format_args!("memory was not given back: {error}"));
                 }
             }
+            Effect::ReturnMemory => self.after(RETURN_MEMORY_AFTER, Timer::ReturnMemory),
             Effect::Save { key, value, last } => self.control.save(key, value, last),
             Effect::Forget { key } => self.control.forget(&key),
             Effect::Ask { ask, question } => {

@@ -311,7 +311,7 @@ impl World {
                 Effect::ActorUnreachable { actor } => {
                     assert!(!reachable.contains(&actor.handle()), "{actor} by {told}");
                 }
-                Effect::ResetSlots { .. } | Effect::Punch { .. } => {}
+                Effect::ResetSlots { .. } | Effect::Punch { .. } | Effect::ReturnMemory => {}
                 other @ (Effect::Welcome { .. }
                 | Effect::Spill { .. }
                 | Effect::Restore { .. }

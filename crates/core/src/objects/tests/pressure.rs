@@ -392,6 +392,7 @@ impl Store {
                 self.note("punch");
                 self.assert_empty(offset..offset + len);
             }
+            Effect::ReturnMemory => {}
             Effect::ActorUnreachable { .. } | Effect::Violation { .. } => panic!("{effect:?}"),
         }
     }

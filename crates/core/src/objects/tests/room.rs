@@ -313,7 +313,7 @@ fn a_store_was_full_though_as_much_was_free_as_was_wanted() {
     bench.seal(object(A, 1), 8 * MIB, &[]);
     bench.feed(wanted(B, 8 * MIB + 1));
     let reason = refusal(&mut bench);
-    for part in ["8.0 MiB are wanted", "8.0 MiB of 16.0 MiB free", "1 bytes less than is wanted"] {
+    for part in ["8.0 MiB are wanted", "8.0 MiB of 16.0 MiB free", "1 B less than is wanted"] {
         assert!(reason.contains(part), "{reason}");
     }
     assert!(reason.contains("process:1 holds 1 objects (8.0 MiB)"), "{reason}");
