@@ -19,10 +19,23 @@ pub const PACKED_ARGUMENT_BYTES_MAX: usize = 4 * 1024;
 /// Capacity of a call ring and of a reply ring, bytes. A frame takes at most half of it.
 pub const RING_BYTES: usize = 256 * 1024;
 
-/// One message on the unix socket between a driver or worker and the node daemon.
+/// One message of the node daemon to a process.
 pub const NODE_MESSAGE_BYTES_MAX: usize = 512 * 1024 * 1024;
 
-/// The first message on such a socket: until it came, nobody knows who is at the other end.
+/// One message of a driver or worker to its node daemon. The largest list refs, by ten million.
+pub const PROCESS_MESSAGE_BYTES_MAX: usize = 128 * 1024 * 1024;
+
+/// Messages of all processes to their node daemon that did not come whole yet. Above it the process that has most of
+/// them loses its connection.
+pub const NODE_UNFINISHED_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// Connections to a node daemon that did not say yet who they are. One more, and the oldest is closed,
+pub const NODE_STRANGERS_MAX: usize = 256;
+
+/// as is who does not say it within this time.
+pub const NODE_HELLO_WITHIN: Duration = Duration::from_secs(10);
+
+/// The first message of a process to it: until it came, nobody knows who is at the other end.
 pub const HELLO_BYTES_MAX: usize = 4 * 1024;
 
 /// What a driver tells about its program: paths to import from and its runtime environment. They go into one message to
@@ -44,6 +57,15 @@ pub const NODE_STARTS: Duration = Duration::from_secs(60);
 /// What a process has to say to a daemon that does not read: who would add more waits.
 pub const UNSENT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
+/// A table that once had room for more entries than this gives room back when few are left.
+pub const TABLE_ROOM_KEPT: usize = 16 * 1024;
+
+/// Few: this part of the room, or less.
+pub const TABLE_ROOM_SHARE: usize = 8;
+
+/// A daemon gives free memory back to the system so long after its tables got small: by then most of it is free.
+pub const RETURN_MEMORY_AFTER: Duration = Duration::from_secs(1);
+
 /// Lines for the user that wait to be printed; more are counted.
 pub const WARNINGS_MAX: usize = 1000;
 
@@ -57,15 +79,6 @@ pub const PIPELINE_DEPTH_MAX: usize = 512;
 pub const LEASE_DEMAND_MAX: u32 = 1024;
 
 /// An idle lease goes back after this time even when nobody else asks.
-/// A table that once had room for more entries than this gives room back when few are left.
-pub const TABLE_ROOM_KEPT: usize = 16 * 1024;
-
-/// Few: this part of the room, or less.
-pub const TABLE_ROOM_SHARE: usize = 8;
-
-/// A daemon gives free memory back to the system so long after its tables got small: by then most of it is free.
-pub const RETURN_MEMORY_AFTER: Duration = Duration::from_secs(1);
-
 pub const LEASE_IDLE: Duration = Duration::from_millis(500);
 
 /// A lease that others wait for is given back after this time of use.
@@ -432,6 +445,7 @@ const _: () = assert!(CONTROL_BATCH_BYTES_MAX as u64 * 2 <= CONTROL_PENDING_BYTE
 const _: () = assert!(
     CONTROL_BATCH_BYTES_MAX + CONTROL_BATCH_OPS_MAX * 64 + 4096 <= CONTROL_CLIENT_FRAME_BYTES_MAX
 );
+const _: () = assert!(PROCESS_MESSAGE_BYTES_MAX < NODE_UNFINISHED_BYTES_MAX);
 const _: () = assert!(CONTROL_CLIENT_FRAME_BYTES_MAX <= CONTROL_FRAME_BYTES_MAX);
 const _: () = assert!(CONTROL_CLIENT_FRAME_BYTES_MAX * 4 <= NET_UNFINISHED_BYTES_MAX);
 const _: () = assert!(NET_STRANGERS_OF_ADDRESS_MAX < NET_STRANGERS_MAX);

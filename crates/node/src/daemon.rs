@@ -44,6 +44,7 @@ use crate::journal;
 use crate::options::Options;
 use crate::poll::{Poller, Ready, Source};
 use crate::store::{Store, StoreError};
+use crate::stream::Amount;
 use crate::zygote::Zygote;
 
 use clients::Connections;
@@ -108,9 +109,11 @@ pub(crate) enum Timer {
     Accept,
     /// Processes that were killed may have left others behind.
     Orphans,
-}
     /// Memory that is free goes back to the system.
     ReturnMemory,
+    /// That connection has had the time to say who it is.
+    Hello(u64),
+}
 
 /// The daemon could not start.
 #[derive(Debug, thiserror::Error)]
@@ -280,7 +283,7 @@ impl Daemon {
         let ready = self.poller.wait(timeout).expect("epoll waits");
         self.now = clock();
         self.node.set_wall_clock(micros());
-        self.handle_ready(ready, READ_BYTES_MAX);
+        self.handle_ready(ready, Amount::Bytes(READ_BYTES_MAX));
         self.handle_time();
         if std::mem::take(&mut self.sweep_wanted) {
             self.sweep();
@@ -295,11 +298,11 @@ impl Daemon {
         self.handle(Event::SweepBegins);
         let ready = self.poller.wait(Some(Duration::ZERO)).expect("epoll waits");
         self.now = clock();
-        self.handle_ready(ready, usize::MAX);
+        self.handle_ready(ready, Amount::WhatLies);
         self.handle(Event::Swept);
     }
 
-    fn handle_ready(&mut self, ready: Vec<Ready>, read_bytes_max: usize) {
+    fn handle_ready(&mut self, ready: Vec<Ready>, amount: Amount) {
         for Ready { source, readable, writable } in ready {
             match source {
                 Source::Listener => self.accept(),
@@ -321,7 +324,7 @@ impl Daemon {
                         self.connections.dirty.insert(number);
                     }
                     if readable {
-                        self.read_connection(number, read_bytes_max);
+                        self.read_connection(number, amount);
                     }
                 }
                 Source::Life(slot) => self.on_life(slot),
@@ -341,8 +344,9 @@ impl Daemon {
                 Timer::Query(query) => self.finish_query(query),
                 Timer::Accept => self.resume_accepting(),
                 Timer::Orphans => self.end_orphans(),
-            }
                 Timer::ReturnMemory => self.return_memory(),
+                Timer::Hello(number) => self.end_stranger(number),
+            }
         }
         self.control.on_time(self.now);
         if self.node.next_deadline().is_some_and(|at| at <= self.now) {

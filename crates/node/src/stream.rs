@@ -30,6 +30,15 @@ pub(crate) struct Stream {
     out_fds: VecDeque<(usize, Rc<[OwnedFd]>)>,
 }
 
+/// How much is to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Amount {
+    /// About so many bytes, if there are as many.
+    Bytes(usize),
+    /// What lies in the socket when the reading begins: a peer that writes on does not keep us.
+    WhatLies,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filled {
     /// Everything that was there is in the inbox.
@@ -64,8 +73,13 @@ impl Stream {
         })
     }
 
-    /// Reads until the socket would block, or about `limit` bytes came.
-    pub(crate) fn fill(&mut self, scratch: &mut [u8], limit: usize) -> io::Result<Filled> {
+    /// Reads until the socket would block, or the amount came.
+    pub(crate) fn fill(&mut self, scratch: &mut [u8], amount: Amount) -> io::Result<Filled> {
+        let limit = match amount {
+            Amount::Bytes(bytes) => bytes,
+            // Where nothing lies, its end may be there to be seen.
+            Amount::WhatLies => rustix::io::ioctl_fionread(&self.socket)?.max(1) as usize,
+        };
         let mut total = 0;
         while total < limit {
             match fds::receive(&self.socket, scratch) {
@@ -80,6 +94,11 @@ impl Stream {
             }
         }
         Ok(Filled::More)
+    }
+
+    /// Of messages that did not come whole yet.
+    pub(crate) fn unfinished_bytes(&self) -> usize {
+        self.inbox.len()
     }
 
     /// From now on messages may be so long.
@@ -168,21 +187,36 @@ mod tests {
         let mut got = Vec::new();
         for byte in bytes {
             fds::send(&peer, &[byte], &[]).unwrap();
-            assert_eq!(stream.fill(&mut scratch, 1000).unwrap(), Filled::Dry);
+            assert_eq!(stream.fill(&mut scratch, Amount::Bytes(1000)).unwrap(), Filled::Dry);
             while let Some(body) = stream.take_frame().unwrap() {
                 got.push(body.to_vec());
             }
         }
         assert_eq!(got, [b"one".to_vec(), b"".to_vec(), b"three".to_vec()]);
         drop(peer);
-        assert_eq!(stream.fill(&mut scratch, 1000).unwrap(), Filled::Closed);
+        assert_eq!(stream.fill(&mut scratch, Amount::Bytes(1000)).unwrap(), Filled::Closed);
+    }
+
+    #[test]
+    fn a_peer_that_wrote_on_kept_who_read_what_lay_there() {
+        let (mut stream, peer) = pair();
+        let mut scratch = [0; 16];
+        fds::send(&peer, &frame(b"before"), &[]).unwrap();
+        let lay = rustix::io::ioctl_fionread(&stream).unwrap();
+        let writer =
+            std::thread::spawn(move || while fds::send(&peer, &frame(b"more"), &[]).is_ok() {});
+        stream.fill(&mut scratch, Amount::WhatLies).unwrap();
+        assert!(stream.unfinished_bytes() as u64 >= lay);
+        assert!(stream.take_frame().unwrap().is_some_and(|body| body == b"before"));
+        drop(stream);
+        writer.join().unwrap();
     }
 
     #[test]
     fn a_length_that_lies_is_refused() {
         let (mut stream, peer) = pair();
         fds::send(&peer, &[0xff; 8], &[]).unwrap();
-        stream.fill(&mut [0; 16], 1000).unwrap();
+        stream.fill(&mut [0; 16], Amount::Bytes(1000)).unwrap();
         assert_eq!(
             stream.take_frame(),
             Err(FrameError::TooLong(TooLong { bytes: u32::MAX as usize, max: 1 << 20 }))
@@ -207,7 +241,7 @@ mod tests {
         let mut done = false;
         while !done {
             done = stream.flush().unwrap();
-            peer.fill(&mut scratch, usize::MAX).unwrap();
+            peer.fill(&mut scratch, Amount::WhatLies).unwrap();
             while let Some(body) = peer.take_frame().unwrap() {
                 bodies.push(body.to_vec());
             }

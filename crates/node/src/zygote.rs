@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::descriptors::lower_limit_of;
 use crate::poll::{Poller, Source};
-use crate::stream::{Filled, Stream};
+use crate::stream::{Amount, Filled, Stream};
 
 /// Deaths in a row, without a fork between them, after which it is not started by itself.
 const DEATHS_MAX: u32 = 3;
@@ -188,7 +188,7 @@ impl Zygote {
     /// What it says; `None` when it is dead.
     pub(crate) fn read(&mut self, scratch: &mut [u8]) -> Option<Vec<FromZygote>> {
         let Some(running) = &mut self.running else { return Some(Vec::new()) };
-        let filled = running.stream.fill(scratch, usize::MAX);
+        let filled = running.stream.fill(scratch, Amount::WhatLies);
         let mut said = Vec::new();
         loop {
             match running.stream.take_frame() {

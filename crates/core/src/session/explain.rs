@@ -16,7 +16,7 @@ use super::refs::State;
 pub struct TaskLine {
     pub task: TaskId,
     pub name: String,
-    /// `waiting`, `queued`, `running` (or next in a worker's ring), `limbo`.
+    /// `waiting`, `queued`, `running` (or next in a worker's ring), `worker lost`.
     pub stage: &'static str,
     pub attempt: u32,
     pub reason: String,

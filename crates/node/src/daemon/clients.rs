@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use hoplo_base::ProcessId;
 use hoplo_base::limits::{
-    HELLO_BYTES_MAX, JOB_BYTES_MAX, NODE_MESSAGE_BYTES_MAX, TOOL_MESSAGE_BYTES_MAX,
+    HELLO_BYTES_MAX, JOB_BYTES_MAX, NODE_HELLO_WITHIN, NODE_MESSAGE_BYTES_MAX, NODE_STRANGERS_MAX,
+    NODE_UNFINISHED_BYTES_MAX, PROCESS_MESSAGE_BYTES_MAX, TOOL_MESSAGE_BYTES_MAX,
 };
 use hoplo_core::node::{Event, Kind};
 use hoplo_shm::fds;
@@ -17,7 +18,7 @@ use hoplo_wire::node::{ToClient, ToNode, decode, encode};
 use crate::daemon::{Daemon, Timer};
 use crate::journal;
 use crate::poll::Source;
-use crate::stream::{Filled, Stream};
+use crate::stream::{Amount, Filled, Stream};
 
 /// While there are neither descriptors nor memory for one more connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -30,6 +31,10 @@ pub(crate) struct Connections {
     by_number: BTreeMap<u64, Connection>,
     by_process: BTreeMap<ProcessId, u64>,
     last: u64,
+    /// Who did not say yet who it is, the oldest first; but for the driver that started us.
+    strangers: BTreeSet<u64>,
+    /// Bytes of messages that did not come whole yet, of all connections.
+    unfinished_bytes: usize,
     /// Those with something to send.
     pub(crate) dirty: BTreeSet<u64>,
     /// The daemon stops with this connection, of the driver that started it.
@@ -43,6 +48,8 @@ struct Connection {
     stream: Stream,
     peer: Peer,
     wants_writing: bool,
+    /// Its share of `Connections::unfinished_bytes`.
+    unfinished_bytes: usize,
     /// It was refused: closed as soon as it was told why.
     closing: bool,
 }
@@ -68,7 +75,8 @@ impl Daemon {
     /// The socket that the daemon was started with.
     pub(crate) fn add_master(&mut self, socket: OwnedFd) -> io::Result<()> {
         let pid = fds::peer_credentials(&socket).map_or(0, |peer| peer.pid);
-        self.connections.master = Some(self.connect(socket, Peer::Stranger { pid })?);
+        let number = self.connect(socket, Peer::Stranger { pid })?;
+        self.connections.master = Some(number);
         Ok(())
     }
 
@@ -84,12 +92,13 @@ impl Daemon {
             Peer::Stranger { .. } => HELLO_BYTES_MAX,
             Peer::Jobless { .. } => JOB_BYTES_MAX,
             // We made its socket and gave it to the zygote.
-            Peer::Process(_) => NODE_MESSAGE_BYTES_MAX,
+            Peer::Process(_) => PROCESS_MESSAGE_BYTES_MAX,
         };
         let stream = Stream::new(socket, frame_bytes_max)?;
         self.poller.add(&stream, Source::Connection(number))?;
         self.connections.last = number;
-        let connection = Connection { stream, peer, wants_writing: false, closing: false };
+        let (wants_writing, unfinished_bytes, closing) = (false, 0, false);
+        let connection = Connection { stream, peer, wants_writing, unfinished_bytes, closing };
         self.connections.by_number.insert(number, connection);
         Ok(number)
     }
@@ -124,9 +133,29 @@ impl Daemon {
             if self.descriptors.is_news() {
                 journal::log(format_args!("connections are refused: {}", self.no_room()));
             }
-            send_away(&socket, self.no_room());
-        } else if let Err(error) = self.connect(socket, Peer::Stranger { pid: peer.pid }) {
-            journal::log(format_args!("a connection was lost: {error}"));
+            return send_away(&socket, self.no_room());
+        }
+        match self.connect(socket, Peer::Stranger { pid: peer.pid }) {
+            Ok(number) => self.expect_hello(number),
+            Err(error) => journal::log(format_args!("a connection was lost: {error}")),
+        }
+    }
+
+    /// Who says nothing costs a descriptor: not for long, and not many of them.
+    fn expect_hello(&mut self, number: u64) {
+        if self.connections.strangers.len() >= NODE_STRANGERS_MAX
+            && let Some(oldest) = self.connections.strangers.first().copied()
+        {
+            self.end_stranger(oldest);
+        }
+        self.connections.strangers.insert(number);
+        self.after(NODE_HELLO_WITHIN, Timer::Hello(number));
+    }
+
+    /// It did not say who it is; nothing happens if it did meanwhile, or left.
+    pub(crate) fn end_stranger(&mut self, number: u64) {
+        if self.connections.strangers.contains(&number) {
+            self.broke(number, "did not say who it is");
         }
     }
 
@@ -173,10 +202,10 @@ impl Daemon {
         }
     }
 
-    /// Reads about so many bytes and handles the messages in them.
-    pub(crate) fn read_connection(&mut self, number: u64, bytes_max: usize) {
+    /// Reads about so much and handles the messages in it.
+    pub(crate) fn read_connection(&mut self, number: u64, amount: Amount) {
         let Some(connection) = self.connections.by_number.get_mut(&number) else { return };
-        let filled = connection.stream.fill(&mut self.scratch, bytes_max);
+        let filled = connection.stream.fill(&mut self.scratch, amount);
         loop {
             let Some(connection) = self.connections.by_number.get_mut(&number) else { return };
             let message = match connection.stream.take_frame() {
@@ -207,8 +236,25 @@ impl Daemon {
                 }
             }
         }
-        if !matches!(filled, Ok(Filled::Dry | Filled::More)) {
+        if matches!(filled, Ok(Filled::Dry | Filled::More)) {
+            self.count_unfinished(number);
+        } else {
             self.hang_up(number);
+        }
+    }
+
+    /// What came and is no whole message is bounded, of one and of all.
+    fn count_unfinished(&mut self, number: u64) {
+        let Connections { by_number, unfinished_bytes, .. } = &mut self.connections;
+        let Some(connection) = by_number.get_mut(&number) else { return };
+        let bytes = connection.stream.unfinished_bytes();
+        *unfinished_bytes = *unfinished_bytes - connection.unfinished_bytes + bytes;
+        connection.unfinished_bytes = bytes;
+        if *unfinished_bytes > NODE_UNFINISHED_BYTES_MAX {
+            let most = by_number.iter().max_by_key(|(_, connection)| connection.unfinished_bytes);
+            let (number, connection) = most.expect("this one is among them");
+            let (number, bytes) = (*number, connection.unfinished_bytes);
+            self.broke(number, &format!("has sent {bytes} bytes of a message that does not end"));
         }
     }
 
@@ -237,9 +283,10 @@ impl Daemon {
         let connection = self.connections.by_number.get_mut(&number).expect("it speaks");
         connection.peer = Peer::Process(id);
         connection.stream.allow(match kind {
-            Kind::Driver | Kind::Worker => NODE_MESSAGE_BYTES_MAX,
+            Kind::Driver | Kind::Worker => PROCESS_MESSAGE_BYTES_MAX,
             Kind::Tool => TOOL_MESSAGE_BYTES_MAX,
         });
+        self.connections.strangers.remove(&number);
         self.connections.by_process.insert(id, number);
     }
 
@@ -322,6 +369,8 @@ impl Daemon {
 
     fn close_connection(&mut self, number: u64) {
         let connection = self.connections.by_number.remove(&number).expect("the caller saw it");
+        self.connections.unfinished_bytes -= connection.unfinished_bytes;
+        self.connections.strangers.remove(&number);
         self.poller.remove(&connection.stream);
         self.connections.dirty.remove(&number);
     }
@@ -345,7 +394,7 @@ impl Daemon {
     /// Everything that it wrote is handled, and its connection is closed.
     pub(crate) fn read_to_the_end(&mut self, id: ProcessId) {
         if let Some(number) = self.connections.by_process.get(&id).copied() {
-            self.read_connection(number, usize::MAX);
+            self.read_connection(number, Amount::WhatLies);
             if self.connections.by_process.contains_key(&id) {
                 self.hang_up(number);
             }
@@ -355,7 +404,7 @@ impl Daemon {
     /// What lies in its socket is handled.
     pub(crate) fn read_from(&mut self, id: ProcessId) {
         if let Some(number) = self.connections.by_process.get(&id).copied() {
-            self.read_connection(number, usize::MAX);
+            self.read_connection(number, Amount::WhatLies);
         }
     }
 }

@@ -98,6 +98,51 @@ fn how_long_a_message_may_be_is_the_speakers_role() {
 }
 
 #[test]
+fn who_never_said_hello_kept_its_connection_for_ever() {
+    let node = Node::start(|_| {});
+    let mut silent = node.stranger();
+    let mut jobless = node.stranger();
+    jobless.say_hello(Role::Driver);
+    let mut bystander = node.driver();
+    assert!(silent.is_closed());
+    assert!(jobless.is_closed());
+    assert_eq!(bystander.query("status", "")["violations"], 2);
+}
+
+#[test]
+fn those_who_never_said_hello_took_all_connections() {
+    use hoplo_base::limits::NODE_STRANGERS_MAX;
+    let node = Node::start(|_| {});
+    let mut oldest = node.stranger();
+    let rest: Vec<_> = (0..NODE_STRANGERS_MAX).map(|_| node.stranger()).collect();
+    assert!(oldest.is_closed());
+    // The driver, too, is one of them until its hello: it takes the place of another.
+    assert_eq!(node.driver().query("status", "")["violations"], 2);
+    drop(rest);
+}
+
+/// Each announces as much as it may, and sends nearly all of it.
+#[test]
+fn messages_that_do_not_end_were_bounded_for_each_and_not_for_all() {
+    use hoplo_base::limits::{NODE_UNFINISHED_BYTES_MAX, PROCESS_MESSAGE_BYTES_MAX};
+    let node = Node::start(|_| {});
+    let mut bystander = node.driver();
+    let part = PROCESS_MESSAGE_BYTES_MAX - 1;
+    let mut drivers: Vec<_> = (0..3).map(|_| node.driver()).collect();
+    for driver in &mut drivers[..NODE_UNFINISHED_BYTES_MAX / part] {
+        driver.send_raw(&(PROCESS_MESSAGE_BYTES_MAX as u32).to_le_bytes());
+        driver.send_raw(&vec![0; part]);
+    }
+    let last = drivers.last_mut().unwrap();
+    last.send_raw(&(PROCESS_MESSAGE_BYTES_MAX as u32).to_le_bytes());
+    last.send_raw(&vec![0; 1 << 20]);
+    eventually("one of those that had most is gone", || {
+        (bystander.query("status", "")["violations"] == 1).then_some(())
+    });
+    assert_eq!(bystander.query("status", "")["jobs"].as_array().unwrap().len(), 3);
+}
+
+#[test]
 fn a_driver_that_tells_no_job_is_not_welcome() {
     let node = Node::start(|_| {});
     let mut jobless = node.stranger();
