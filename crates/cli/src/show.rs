@@ -64,7 +64,7 @@ pub(crate) fn status(target: &Target) -> Result<()> {
         write!(out, "{name:<8} {} of {} reserved", amount(used), amount(total))?;
         match name.as_str() {
             "memory" => {
-                let in_use = size(status["memory_in_use"].as_f64().unwrap_or(0.0));
+                let in_use = Size(status["memory_in_use"].as_u64().unwrap_or_default());
                 writeln!(out, " by `memory=`; {in_use} in use by drivers and workers")?;
             }
             _ => writeln!(out)?,
