@@ -17,12 +17,12 @@
 //! Actors that were lost with an earlier daemon of the same control store are dead from the start; their names
 //! are remembered until somebody takes them, so that who asks for one hears why it is dead.
 //!
-//! Names are unique per namespace among actors that are not dead. What is not known is answered
+//! Names are unique per namespace among actors that are neither dead nor on their way out. What is not known is answered
 //! only after a sweep of all sockets (REF-5): its creation may lie unread in another one.
 //!
 //! # Invariants
 //! - ACT-1: a worker runs at most one actor, and that actor says so.
-//! - ACT-2: every name belongs to an actor that carries it and is not dead.
+//! - ACT-2: every name belongs to an actor that carries it, is not dead and does not leave.
 //! - ACT-3: a dead actor has no worker, no claim for one, and holds no arguments.
 //! - ACT-4: an actor restarts at most `max_restarts` times; its incarnation counts them.
 
@@ -217,6 +217,7 @@ impl ActorTable {
         for ((namespace, name), id) in &self.names {
             let actor = &self.actors[id];
             assert!(!actor.is_dead() && actor.spec.name == *name, "ACT-2: {id}");
+            assert!(actor.cause.is_none(), "ACT-2: {id}");
             assert_eq!(actor.spec.namespace, *namespace, "ACT-2: {id}");
         }
         for id in self.lost_names.values() {
@@ -492,6 +493,16 @@ impl ActorTable {
     fn set_cause(&mut self, id: ActorId, failure: Failure) {
         let actor = self.actors.get_mut(&id).expect("the caller looked it up");
         actor.cause.get_or_insert(failure);
+        self.free_name(id);
+    }
+
+    /// Whoever asks for the name from now on does not find this actor, and may take the name.
+    fn free_name(&mut self, id: ActorId) {
+        let spec = &self.actors[&id].spec;
+        let key = (spec.namespace.clone(), spec.name.clone());
+        if self.names.get(&key) == Some(&id) {
+            self.names.remove(&key);
+        }
     }
 
     /// To `Dead`, whatever it was.
@@ -505,13 +516,12 @@ impl ActorTable {
         }
         actor.stage = Stage::Dead { failure };
         actor.spec.frame = Vec::new();
-        if !actor.spec.name.is_empty() {
-            self.names.remove(&(actor.spec.namespace.clone(), actor.spec.name.clone()));
-        }
-        if actor.spec.detached {
+        let (detached, unreachable) = (actor.spec.detached, actor.unreachable);
+        self.free_name(id);
+        if detached {
             effects.push(Effect::NodeRelease { objects: vec![id.handle()] });
         }
-        if actor.unreachable {
+        if unreachable {
             self.remember(id, effects);
         }
         self.changed(id, effects);

@@ -126,6 +126,26 @@ fn a_taken_name_is_refused_with_the_remedy_or_found() {
 }
 
 #[test]
+fn a_name_led_to_an_actor_that_was_on_its_way_out() {
+    let mut table = Table::new();
+    table.create(spec(1, "eve", 0));
+    table.place(1, 0, 10);
+    table.start(1, 0, 10);
+    table.handle(Event::Unreachable { actor: actor(1) });
+    let new = |effects: Vec<Effect>| {
+        let answered = |effect: &Effect| match effect {
+            Effect::AnswerCreate { result, .. } => Some(result.clone()),
+            _ => None,
+        };
+        effects.iter().find_map(answered)
+    };
+    assert_eq!(new(table.create(spec(2, "eve", 0))), Some(Ok(ActorCreated::New)));
+    // Its end does not take the name from the one that has it now.
+    table.gone(10);
+    assert!(matches!(new(table.create(spec(3, "eve", 0))), Some(Err(_))));
+}
+
+#[test]
 fn what_is_unknown_is_looked_up_again_after_a_sweep() {
     let mut table = Table::new();
     let look = |swept| Event::LookedUp {
