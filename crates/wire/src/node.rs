@@ -154,6 +154,11 @@ pub enum ToNode {
         to: ProcessId,
         message: Tell,
     },
+    /// A worker of mine takes no more calls, and ends when all that it submitted is done: nobody is to be granted
+    /// it after me.
+    Retires {
+        worker: ProcessId,
+    },
     /// Kill a worker that runs a task of mine (`cancel(force=True)`).
     KillWorker {
         worker: ProcessId,

@@ -46,6 +46,11 @@ impl Node {
             }
             ToNode::Blocked => self.pass_to_scheduler(local::Event::Blocked { worker: from }),
             ToNode::Unblocked => self.pass_to_scheduler(local::Event::Unblocked { worker: from }),
+            ToNode::Retires { worker } => {
+                if self.has_lease_on(from, worker) {
+                    self.pass_to_pool(workers::Event::Retires { worker });
+                }
+            }
             ToNode::Connect { to } => self.on_connect(from, to),
             ToNode::Title { title } => self.process_mut(from).title = title,
 
@@ -133,10 +138,14 @@ impl Node {
 
     /// Only who has the lease may kill.
     fn on_kill_worker(&mut self, from: ProcessId, worker: ProcessId) {
-        let claimant = self.scheduler.lease_on(worker).map(|lease| lease.claimant);
-        if matches!(claimant, Some(Claimant::Demand { process, .. }) if process == from) {
+        if self.has_lease_on(from, worker) {
             let reason = "its task was cancelled by force".to_string();
             self.stop_process(worker, Manner::Kill, reason);
         }
+    }
+
+    fn has_lease_on(&self, process: ProcessId, worker: ProcessId) -> bool {
+        let claimant = self.scheduler.lease_on(worker).map(|lease| lease.claimant);
+        matches!(claimant, Some(Claimant::Demand { process: holder, .. }) if holder == process)
     }
 }

@@ -3,9 +3,10 @@
 //! ```text
 //!            fork            Hello           lease             lease returned
 //!  (nothing) ----> starting -------> idle --------> busy ----------------------> idle
-//!                     |                |  idle for WORKER_IDLE, beyond the floor
-//!                     | failed         v
-//!                     +--> (nothing)  retired --> gone
+//!                     |                |              | it says that it takes no more calls
+//!                     | failed         |  idle for WORKER_IDLE, beyond the floor
+//!                     |                v              v
+//!                     +--> (nothing)  retired <-------/ --> gone
 //! ```
 //!
 //! A lease gets an idle worker of its job, environment and GPUs, best one that its owner has a channel
@@ -78,6 +79,10 @@ pub enum Event {
     StartUndone {
         ticket: u64,
     },
+    /// It takes no more calls, and goes by itself: its lease is about to come back.
+    Retires {
+        worker: ProcessId,
+    },
     /// `worker` has a channel with `peer`.
     Connected {
         worker: ProcessId,
@@ -130,7 +135,7 @@ pub enum WorkerState {
         since: Instant,
     },
     Busy,
-    /// Told to exit.
+    /// It was told to exit, or said that it goes: it gets no lease any more.
     Retired,
 }
 
@@ -212,6 +217,11 @@ impl WorkerPool {
             Event::StartUndone { ticket } => {
                 self.starting.remove(&ticket).expect("every start was asked for");
             }
+            Event::Retires { worker } => {
+                if let Some(worker) = self.workers.get_mut(&worker) {
+                    worker.state = WorkerState::Retired;
+                }
+            }
             Event::Connected { worker, peer } => {
                 for (one, other) in [(worker, peer), (peer, worker)] {
                     if let Some(worker) = self.workers.get_mut(&one) {
@@ -275,7 +285,7 @@ impl WorkerPool {
     }
 
     fn on_released(&mut self, now: Instant, id: ProcessId, effects: &mut Vec<Effect>) {
-        // It died, or it was told to exit, while it was being given back.
+        // It died, or it goes, while it was being given back.
         let Some(worker) = self.workers.get_mut(&id) else { return };
         match worker.state {
             WorkerState::Retired => return,
@@ -481,6 +491,17 @@ mod tests {
         // The next one that asks gets three tries again.
         assert_eq!(pool.handle(wanted(2, None)), [fork(4)]);
         assert_eq!(pool.handle(failed(4)), [fork(5)]);
+    }
+
+    #[test]
+    fn a_worker_that_takes_no_more_calls_was_granted_to_the_next_one() {
+        let mut pool = Pool::new(1);
+        assert_eq!(pool.handle(wanted(1, None)), [fork(1)]);
+        assert_eq!(pool.started(1), [assign(1, process(1))]);
+        assert_eq!(pool.handle(Event::Retires { worker: process(1) }), []);
+        // Its lease comes back when its holder leaves.
+        assert_eq!(pool.handle(Event::Released { worker: process(1) }), []);
+        assert_eq!(pool.handle(wanted(2, None)), [fork(2)]);
     }
 
     #[test]

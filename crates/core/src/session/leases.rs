@@ -393,11 +393,16 @@ impl SessionMachine {
     }
 
     /// This process is about to exit, and has no calls left: its leases go back, so that the daemon does not
-    /// take their workers for busy with what it left.
+    /// take their workers for busy with what it left. Of a worker that retires the daemon is told so before, since
+    /// who is granted it would wait for what he queues there.
     pub fn return_leases(&mut self, effects: &mut Vec<Effect>) {
         let empty = self.all_leases().filter(|lease| lease.in_flight.is_empty());
         for worker in empty.map(|lease| lease.worker).collect::<Vec<_>>() {
-            self.give_back(self.workers[&worker], effects);
+            let at = self.workers[&worker];
+            if self.lease(at).retiring {
+                effects.push(Effect::Node(ToNode::Retires { worker }));
+            }
+            self.give_back(at, effects);
         }
         self.flush(effects);
     }

@@ -1,6 +1,7 @@
 //! Demand, recall, blocked workers, stalls, idle leases.
 
 use hoplo_base::limits;
+use hoplo_wire::reply::REPLY_RETIRING;
 
 use super::*;
 
@@ -162,4 +163,17 @@ fn a_shape_for_which_no_worker_can_be_made_fails_what_waits_for_it() {
     owner.handle(Event::LeaseFailed { key: 0, failure });
     assert_eq!(owner.kind_of(task.object(0)), FailureKind::RuntimeEnv);
     assert_eq!(owner.submit(call(options())).1, [demand(1)]);
+}
+
+#[test]
+fn who_left_gave_back_a_worker_that_takes_no_more_calls() {
+    let mut owner = Owner::new();
+    let (task, _) = owner.submit(call(CallOptions { max_calls: 1, ..options() }));
+    owner.granted(1, W);
+    let reply = ReplyHeader { flags: REPLY_RETIRING, ..header(task.seq, ReplyKind::Finished, 0) };
+    owner.reply_with(W, reply, &[returned(inline(b"1"))]);
+    let effects = owner.act(|session, _, effects| session.return_leases(effects)).1;
+    let retires = Effect::Node(ToNode::Retires { worker: process(W) });
+    let returned = Effect::Node(ToNode::LeaseReturn { lease: LeaseId(1) });
+    assert_eq!(effects, [retires, returned]);
 }
