@@ -8,8 +8,11 @@ import threading
 import time
 
 import pytest
-from conftest import eventually
+from conftest import eventually, run_driver
 from processes import program, session_folders
+
+import hoplo
+from hoplo.exceptions import TaskCancelledError
 
 NODE = None
 WITHIN = 2.0
@@ -149,3 +152,65 @@ def test_ctrl_c_that_nobody_catches_ends_the_program_and_all_of_it(tmp_path):
         driver.end(within=5)
         eventually(gone(driver), timeout=WITHIN)
         assert "KeyboardInterrupt" in driver.error_text()
+
+
+# ----------------------------------------------------------------- what others go on with
+
+PASSES_ON = """
+import hoplo
+
+hoplo.init(address="auto", namespace="shared")
+
+@hoplo.remote
+def double(x):
+    return 2 * x
+
+keeper = hoplo.get_actor("keeper")
+hoplo.get(keeper.keep.remote([double.remote(21)]))
+"""
+
+
+def keeper_of_a_task_whose_program_ended(gate):
+    """An actor with a ref of a task that waits for the only CPU; its program is over."""
+    hoplo.init(address="auto", namespace="shared")
+
+    @hoplo.remote(num_cpus=0)
+    class Keeper:
+        def keep(self, boxed):
+            self.boxed = boxed
+
+        def give(self):
+            return self.boxed
+
+        def read(self):
+            return hoplo.get(self.boxed[0])
+
+    @hoplo.remote
+    def hold():
+        gate.wait()
+
+    keeper = Keeper.options(name="keeper").remote()
+    hoplo.get(keeper.keep.remote([]))
+    blocker = hold.remote()
+    eventually(gate.arrived)
+    run_driver(PASSES_ON)
+    return keeper, blocker
+
+
+def test_a_task_missed_its_function_when_its_program_had_ended(head, gate):
+    head("--num-cpus", "1")
+    keeper, blocker = keeper_of_a_task_whose_program_ended(gate)
+    gate.open()
+    assert hoplo.get(keeper.read.remote(), timeout=60) == 42
+    hoplo.get(blocker)
+
+
+def test_to_cancel_a_task_whose_program_had_ended_did_nothing(head, gate):
+    head("--num-cpus", "1")
+    keeper, blocker = keeper_of_a_task_whose_program_ended(gate)
+    (ref,) = hoplo.get(keeper.give.remote())
+    hoplo.cancel(ref)
+    with pytest.raises(TaskCancelledError):
+        hoplo.get(ref, timeout=60)
+    gate.open()
+    hoplo.get(blocker)

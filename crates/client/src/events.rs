@@ -143,7 +143,7 @@ impl Client {
                 Event::Adopt { lineage: Box::new(lineage), objects }
             }
             ToClient::Told { message: Tell::Cancel { task, recursive }, .. }
-                if task.owner == self.welcome.process =>
+                if self.core.lock().session.task_here(task).is_some() =>
             {
                 Event::Cancel { task, force: false, recursive }
             }

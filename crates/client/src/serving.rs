@@ -142,7 +142,15 @@ impl Client {
 
     /// Any thread may reply. What is borrowed and still referenced is told to the daemon before
     /// (REF-3). Waits while the caller's ring is full.
-    pub fn reply(&self, to: ProcessId, header: ReplyHeader, returned: &[Returned]) {
+    ///
+    /// `task` as its call names it: an adopted one is its dead owner's.
+    pub fn reply(
+        &self,
+        to: ProcessId,
+        task: TaskId,
+        header: ReplyHeader,
+        returned: &[Returned],
+    ) {
         // What brings tokens is written in the order in which the daemon hears of it (REF-4).
         let tokens = returned.iter().any(brings_tokens);
         let order = if tokens { self.order_of_replies(to) } else { None };
@@ -166,7 +174,7 @@ impl Client {
             self.write_reply(&replies, last, &returned[from..], finished && idle);
         }
         if finished {
-            self.worker.machine().ended(TaskId { owner: to, seq: header.seq });
+            self.worker.machine().ended(task);
         }
     }
 

@@ -554,9 +554,9 @@ impl Invocation {
         let client = &self.session.client;
         // Many or large replies fill the caller's ring, and then this waits for the caller.
         if returned.len() > SHORT_REPLY_MAX || kind == ReplyKind::Item {
-            py.detach(|| client.reply(self.caller, header, returned));
+            py.detach(|| client.reply(self.caller, self.header.task, header, returned));
         } else {
-            client.reply(self.caller, header, returned);
+            client.reply(self.caller, self.header.task, header, returned);
         }
     }
 }

@@ -1,20 +1,29 @@
 //! Functions that drivers and workers export: once a job, whoever comes first.
+//!
+//! They stay as long as somebody may ask for them: while the job's driver or one of its processes is there, while
+//! a detached actor of the job may start again, and while a result is pending whose task another process
+//! may have to run again, or does (its lineage names the function).
 
 use std::collections::BTreeMap;
 
-use hoplo_base::limits::JOB_FUNCTION_BYTES_MAX;
+use hoplo_base::limits::{JOB_FUNCTION_BYTES_MAX, LINEAGE_DELAY};
 use hoplo_base::{FunctionId, JobId, ObjectId, ProcessId};
+use hoplo_wire::call::CallView;
 use hoplo_wire::control::{Key, Row};
-use hoplo_wire::node::ToClient;
+use hoplo_wire::node::{ActorState, ToClient};
 
 use super::sweeps::Deferred;
-use super::{Answer, Asked, Effect, Node, Question};
+use super::{Answer, Asked, Effect, Node, Question, Timer};
 use crate::control::{Entry, FunctionEntry};
 use crate::objects;
 
-/// What was exported in each job; the bytes lie in the control store.
 #[derive(Debug, Default)]
-pub(super) struct Functions(BTreeMap<JobId, BTreeMap<FunctionId, Exported>>);
+pub(super) struct Functions {
+    /// In each job; the bytes lie in the control store.
+    exported: BTreeMap<JobId, BTreeMap<FunctionId, Exported>>,
+    /// Jobs that are over, and of each a pending result whose task needs one of its functions.
+    needed: BTreeMap<JobId, ObjectId>,
+}
 
 #[derive(Debug)]
 struct Exported {
@@ -35,7 +44,7 @@ pub(super) struct Asker {
 impl Node {
     pub(super) fn export(&mut self, entry: FunctionEntry) {
         let (job, function, objects) = (entry.job, entry.function, entry.contains.clone());
-        let functions = self.functions.0.entry(job).or_default();
+        let functions = self.functions.exported.entry(job).or_default();
         if functions.contains_key(&function) {
             return;
         }
@@ -79,8 +88,8 @@ impl Node {
         function: FunctionId,
         swept: bool,
     ) {
-        let own = self.functions.0.get(&job).and_then(|functions| functions.get(&function));
-        let mut others = self.functions.0.values();
+        let own = self.functions.exported.get(&job).and_then(|functions| functions.get(&function));
+        let mut others = self.functions.exported.values();
         let exported = own.or_else(|| others.find_map(|functions| functions.get(&function)));
         match exported.map(|exported| exported.keys.clone()) {
             Some(keys) => {
@@ -110,9 +119,54 @@ impl Node {
         self.send(asker.process, ToClient::Function { function, bytes });
     }
 
-    /// Nobody can ask for them any more.
-    pub(super) fn drop_functions(&mut self, job: JobId) {
-        for exported in self.functions.0.remove(&job).unwrap_or_default().into_values() {
+    /// Something ended that may have needed functions of this job.
+    pub(super) fn drop_functions_of_ended(&mut self, job: JobId) {
+        let has_driver = self.jobs.get(&job).is_some_and(|job| job.ended_us.is_none());
+        if has_driver || !self.functions.exported.contains_key(&job) {
+            return;
+        }
+        let detached = self.actors.rows().any(|row| {
+            let dead = matches!(row.state, ActorState::Dead { .. });
+            row.job == job && row.detached && !dead
+        });
+        if detached || self.processes.values().any(|process| process.job == job) {
+            return;
+        }
+        let Some(object) = self.needs_functions(job) else { return self.drop_functions(job) };
+        if self.functions.needed.is_empty() {
+            self.after(LINEAGE_DELAY, Timer::Functions);
+        }
+        self.functions.needed.insert(job, object);
+    }
+
+    /// A pending result whose task, run again, would ask for one of them.
+    fn needs_functions(&self, job: JobId) -> Option<ObjectId> {
+        let functions = self.functions.exported.get(&job)?;
+        let mut lineages = self.objects.lineages();
+        let found = lineages.find(|(_, lineage)| {
+            let call = CallView::parse(&lineage.frame);
+            call.is_ok_and(|call| functions.contains_key(&call.header.function))
+        });
+        found.map(|(object, _)| object)
+    }
+
+    pub(super) fn look_at_functions(&mut self) {
+        let needed = std::mem::take(&mut self.functions.needed);
+        for (job, object) in needed {
+            if self.objects.pending(object).is_none() {
+                self.drop_functions_of_ended(job);
+            } else {
+                self.functions.needed.insert(job, object);
+            }
+        }
+        let armed = self.timers.iter().any(|(_, timer)| *timer == Timer::Functions);
+        if !self.functions.needed.is_empty() && !armed {
+            self.after(LINEAGE_DELAY, Timer::Functions);
+        }
+    }
+
+    fn drop_functions(&mut self, job: JobId) {
+        for exported in self.functions.exported.remove(&job).unwrap_or_default().into_values() {
             self.out.extend(exported.keys.into_iter().map(|key| Effect::Forget { key }));
             if !exported.contains.is_empty() {
                 self.pass_to_objects(objects::Event::NodeReleased { objects: exported.contains });

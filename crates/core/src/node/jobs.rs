@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hoplo_base::limits::JOBS_PAST_MAX;
 use hoplo_base::{JobId, ProcessId};
-use hoplo_wire::node::{ActorState, JobConfig};
+use hoplo_wire::node::JobConfig;
 
 use super::{Effect, Node};
 use crate::actors::life;
@@ -53,20 +53,6 @@ impl Node {
         self.pass_to_actors(life::Event::JobEnded { job: id });
         self.pass_to_pool(workers::Event::JobEnded { job: id });
         self.drop_functions_of_ended(id);
-    }
-
-    /// Of a job whose driver is gone, nobody can ask for functions but its detached actors.
-    pub(super) fn drop_functions_of_ended(&mut self, id: JobId) {
-        if self.jobs.get(&id).is_none_or(|job| job.ended_us.is_none()) {
-            return;
-        }
-        let detached = self.actors.rows().any(|row| {
-            let dead = matches!(row.state, ActorState::Dead { .. });
-            row.job == id && row.detached && !dead
-        });
-        if !detached {
-            self.drop_functions(id);
-        }
     }
 
     /// Of jobs that ended long ago only the row in the table remains.

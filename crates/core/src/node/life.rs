@@ -236,6 +236,8 @@ impl Node {
         self.pass_to_actors(gone);
         if kind == Kind::Driver {
             self.end_job(process.job);
+        } else {
+            self.drop_functions_of_ended(process.job);
         }
         self.graves.push_back((id, obituary));
         if self.graves.len() > GRAVES_MAX {

@@ -1,7 +1,7 @@
 //! What processes ask for: each message becomes an event for a machine, or is answered here.
 
 use hoplo_base::ProcessId;
-use hoplo_wire::node::{ToClient, ToNode};
+use hoplo_wire::node::{Tell, ToClient, ToNode};
 
 use super::process::{Kind, Stage};
 use super::{Effect, Node};
@@ -109,7 +109,7 @@ impl Node {
                 self.pass_to_actors(life::Event::Left { worker: from, actor });
             }
 
-            ToNode::Tell { to, message } => self.send(to, ToClient::Told { from, message }),
+            ToNode::Tell { to, message } => self.on_tell(from, to, message),
             ToNode::KillWorker { worker } => self.on_kill_worker(from, worker),
             ToNode::Inspected { request, json } => {
                 self.out.push(Effect::Inspected { from, request, json });
@@ -134,6 +134,17 @@ impl Node {
         self.process_mut(from).peers.insert(to);
         self.send(to, ToClient::Connected { from });
         self.pass_to_pool(workers::Event::Connected { worker: to, peer: from });
+    }
+
+    /// One process tells another. Of a task whose owner is dead, who adopted it is told.
+    fn on_tell(&mut self, from: ProcessId, to: ProcessId, message: Tell) {
+        let to = match message {
+            Tell::Cancel { task, .. } if task.owner == to && !self.processes.contains_key(&to) => {
+                self.objects.maker(task).unwrap_or(to)
+            }
+            Tell::Cancel { .. } | Tell::Consumed { .. } => to,
+        };
+        self.send(to, ToClient::Told { from, message });
     }
 
     /// Only who has the lease may kill.

@@ -1,9 +1,13 @@
 //! Stories of processes, told in every order in which a kernel may tell them.
 
-use hoplo_base::limits::{EXIT_GRACE, HANGUP_GRACE, SLOTS_RESTING, STATUS_PATIENCE};
-use hoplo_base::{FunctionId, Instant, NodeNumber, ProcessId, ResourceSet};
+use hoplo_base::limits::{EXIT_GRACE, HANGUP_GRACE, LINEAGE_DELAY, SLOTS_RESTING, STATUS_PATIENCE};
+use hoplo_base::{FunctionId, Instant, JobId, NodeNumber, ObjectId, ProcessId, ResourceSet, TaskId};
 use hoplo_wire::PROTOCOL_VERSION;
-use hoplo_wire::node::{DeathCause, KvOperation, Role, RuntimeEnv, Shape, ToClient, ToNode};
+use hoplo_wire::call::{CallHeader, CallKind};
+use hoplo_wire::node::{
+    DeathCause, KvOperation, Lineage, Notice, Role, RuntimeEnv, Shape, SharedState, Tell, ToClient,
+    ToNode,
+};
 
 use super::{Answer, Config, Effect, Event, Kind, Node, Question, Stage};
 use crate::objects;
@@ -290,6 +294,74 @@ fn a_function_of_another_job_was_never_exported_for_who_adopted_its_task() {
     shell.says(worker, ToNode::Fetch { function });
     let asked = |effect: &Effect| matches!(effect, Effect::Ask { .. });
     assert!(shell.effects.iter().any(asked), "{:?}", shell.effects);
+}
+
+/// A driver of another job waits for a task of `owner`, which needs this function.
+fn shares_a_pending_task(shell: &mut Shell, owner: ProcessId, function: FunctionId) -> ObjectId {
+    let task = TaskId { owner, seq: 1 };
+    let header = CallHeader {
+        kind: CallKind::Task,
+        flags: 0,
+        returns: 1,
+        task,
+        attempt: 0,
+        max_calls: 0,
+        function,
+        job: JobId(1),
+    };
+    let frame = header.encode(0, 0, 0).to_vec();
+    let resources = ResourceSet::from_units([("CPU", 1.0)]).unwrap();
+    let shape = Shape { resources, env: RuntimeEnv::default() };
+    let lineage = Some(Lineage { task, shape, frame, contains: vec![], retries: 3 });
+    let (object, state) = (task.object(0), SharedState::Pending { lineage });
+    shell.says(owner, ToNode::Export { function, bytes: vec![1, 2], contains: vec![] });
+    shell.says(owner, ToNode::Notices(vec![Notice::Shared { object, state }]));
+    object
+}
+
+#[test]
+fn the_functions_of_an_ended_job_went_while_its_task_was_adopted() {
+    let mut shell = Shell::new();
+    let (owner, heir) = (shell.driver(), shell.driver());
+    let function = FunctionId([5; 16]);
+    let object = shares_a_pending_task(&mut shell, owner, function);
+    shell.says(heir, ToNode::Want { objects: vec![object] });
+    shell.hears(Event::Closed { process: owner });
+    let adopts = |message: &ToClient| matches!(message, ToClient::Adopt { .. }).then_some(());
+    assert!(shell.told(heir, adopts).is_some());
+    let worker = shell.worker(heir);
+    shell.says(worker, ToNode::Fetch { function });
+    let asked = |effect: &Effect| matches!(effect, Effect::Ask { .. });
+    assert!(shell.effects.iter().any(asked), "{:?}", shell.effects);
+
+    // Once the task is done nobody needs it.
+    let forgets = |effect: &Effect| matches!(effect, Effect::Forget { .. }).then_some(());
+    shell.waits(LINEAGE_DELAY);
+    assert!(shell.take(forgets).is_none());
+    let value = hoplo_wire::Value::Inline([1].into());
+    let fulfilled = Notice::Fulfilled { object, value, contains: vec![] };
+    shell.says(heir, ToNode::Notices(vec![fulfilled]));
+    shell.waits(LINEAGE_DELAY);
+    assert!(shell.take(forgets).is_some());
+    shell.says(worker, ToNode::Fetch { function });
+    assert!(shell.effects.contains(&Effect::Sweep), "it is looked for and not found");
+}
+
+#[test]
+fn to_cancel_an_adopted_task_was_told_to_its_dead_owner() {
+    let mut shell = Shell::new();
+    let (owner, heir, other) = (shell.driver(), shell.driver(), shell.driver());
+    let object = shares_a_pending_task(&mut shell, owner, FunctionId([5; 16]));
+    shell.says(heir, ToNode::Want { objects: vec![object] });
+    shell.says(other, ToNode::Want { objects: vec![object] });
+    shell.hears(Event::Closed { process: owner });
+    let message = Tell::Cancel { task: object.task, recursive: false };
+    shell.says(other, ToNode::Tell { to: owner, message: message.clone() });
+    let told = shell.told(heir, |heard| match heard {
+        ToClient::Told { message, .. } => Some(message.clone()),
+        _ => None,
+    });
+    assert_eq!(told, Some(message));
 }
 
 #[test]

@@ -17,6 +17,8 @@ pub(super) enum Timer {
     Memory,
     /// Results that were shared before they were there.
     Escaped,
+    /// Of jobs that are over, which pending tasks need.
+    Functions,
     /// Those that are left are killed, and the node ends.
     Stop,
 }
@@ -45,6 +47,7 @@ impl Node {
                 Timer::Examine(process) => self.examine(process),
                 Timer::Memory => self.measure_limited(),
                 Timer::Escaped => self.look_at_escaped(),
+                Timer::Functions => self.look_at_functions(),
                 Timer::Stop => self.out.push(Effect::Stopped),
             }
             self.work_off_queue();

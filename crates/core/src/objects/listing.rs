@@ -1,6 +1,6 @@
 //! What people may ask about the store.
 
-use hoplo_base::{ObjectId, ProcessId, Size};
+use hoplo_base::{ObjectId, ProcessId, Size, TaskId};
 
 use hoplo_wire::node::Lineage;
 
@@ -155,6 +155,18 @@ impl ObjectDirectory {
             | State::Mapped { .. }
             | State::Closing { .. } => None,
         }
+    }
+
+    /// Pending objects that another process than their owner could make, or makes.
+    pub fn lineages(&self) -> impl Iterator<Item = (ObjectId, &Lineage)> {
+        let lineage = |object: ObjectId| self.pending(object).map(|(_, lineage)| (object, lineage));
+        self.records.keys().copied().filter_map(lineage)
+    }
+
+    /// Who makes the results of a task, as far as one of them is known and pending.
+    pub fn maker(&self, task: TaskId) -> Option<ProcessId> {
+        let results = task.object(0)..=task.object(u32::MAX);
+        self.records.range(results).find_map(|(_, record)| record.state.owner())
     }
 
     /// What happened to the object lately, one line each, oldest first.

@@ -70,7 +70,8 @@ impl SessionMachine {
             if let Some(cancel) = task.cancel
                 && task.stage == (Stage::Placed { worker })
             {
-                let id = TaskId { owner: self.me, seq: *seq };
+                // As its call names it.
+                let id = task.stands_for.unwrap_or(TaskId { owner: self.me, seq: *seq });
                 let node = if cancel.force && task.actor.is_none() {
                     ToNode::KillWorker { worker }
                 } else {
@@ -113,11 +114,11 @@ impl SessionMachine {
         recursive: bool,
         effects: &mut Vec<Effect>,
     ) {
-        if task.owner != self.me {
+        let Some(task) = self.task_here(task) else {
             let message = Tell::Cancel { task, recursive };
             effects.push(Effect::Node(ToNode::Tell { to: task.owner, message }));
             return;
-        }
+        };
         let Some(record) = self.tasks.get_mut(&task.seq) else { return };
         record.cancel = Some(Cancel { force, recursive });
         match record.stage {
@@ -137,6 +138,16 @@ impl SessionMachine {
                 }
             }
         }
+    }
+
+    /// The task of this process that is meant: of a dead owner's, the one that stands for it.
+    pub fn task_here(&self, task: TaskId) -> Option<TaskId> {
+        if task.owner == self.me {
+            return Some(task);
+        }
+        let mut adopted = self.tasks.iter();
+        let found = adopted.find(|(_, own)| own.stands_for == Some(task));
+        found.map(|(seq, _)| TaskId { owner: self.me, seq: *seq })
     }
 
     /// The task that ran here is cancelled with all that it submitted.

@@ -1,6 +1,6 @@
 //! Who is told about which object, and when (REF-1 to REF-4).
 
-use hoplo_wire::node::SharedState;
+use hoplo_wire::node::{SharedState, Tell};
 
 use super::*;
 
@@ -260,6 +260,26 @@ fn an_adopted_task_keeps_what_lies_in_its_arguments() {
     heir.reply_with(W, reply, &[returned(inline(b"again"))]);
     assert_eq!(heir.session.value(task.object(0)), Some(&inline(b"again")));
     assert!(!heir.session.objects.contains_key(&nested));
+}
+
+#[test]
+fn to_cancel_an_adopted_task_did_nothing() {
+    let mut heir = Owner::new();
+    let mut dead = Owner { session: Session::new(process(9), JobId(1)), now: heir.now };
+    let (task, _) = dead.submit(call(CallOptions { max_retries: 1, ..options() }));
+    let lineage = dead.act(|session, now, effects| session.lineage(now, task.object(0), effects)).0;
+    heir.session.add_ref(task.object(0));
+    let objects = vec![task.object(0)];
+    heir.handle(Event::Adopt { lineage: Box::new(lineage.unwrap()), objects });
+    heir.granted(1, W);
+    let seq = *heir.session.tasks.keys().next().unwrap();
+    let cancel = Event::Cancel { task, force: false, recursive: true };
+    assert_eq!(heir.handle(cancel), [Effect::Revoke { worker: process(W), seqs: vec![seq] }]);
+    // It runs: its worker is told the name that stands in its call.
+    let kept = Event::Revoked { worker: process(W), seqs: vec![], kept: vec![seq] };
+    let message = Tell::Cancel { task, recursive: true };
+    let told = Effect::Node(ToNode::Tell { to: process(W), message });
+    assert!(heir.handle(kept).contains(&told));
 }
 
 #[test]
