@@ -144,13 +144,7 @@ impl Client {
     /// (REF-3). Waits while the caller's ring is full.
     ///
     /// `task` as its call names it: an adopted one is its dead owner's.
-    pub fn reply(
-        &self,
-        to: ProcessId,
-        task: TaskId,
-        header: ReplyHeader,
-        returned: &[Returned],
-    ) {
+    pub fn reply(&self, to: ProcessId, task: TaskId, header: ReplyHeader, returned: &[Returned]) {
         // What brings tokens is written in the order in which the daemon hears of it (REF-4).
         let tokens = returned.iter().any(brings_tokens);
         let order = if tokens { self.order_of_replies(to) } else { None };

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hoplo_base::{ActorId, FunctionId, JobId, ProcessId};
+use hoplo_base::{ActorId, FunctionId, ProcessId};
 use hoplo_core::session::{CreateActor, Effect, SessionMachine};
 use hoplo_wire::node::{ActorCreated, KvOperation, ToClient, ToNode};
 
@@ -23,7 +23,7 @@ pub struct Asks {
 }
 
 impl Asks {
-    fn request(&mut self) -> u64 {
+    pub fn request(&mut self) -> u64 {
         self.requests += 1;
         self.requests
     }
@@ -66,15 +66,11 @@ impl Cluster {
     pub fn answered(&mut self, id: ProcessId, message: ToClient) {
         match message {
             ToClient::Function { function, bytes } => {
-                let job = self.client(id).job;
-                // Or another job's, whose task it adopted.
-                let ended = (1..=self.plan.drivers)
-                    .map(|job| self.daemon.node.job(JobId(job)))
-                    .chain([self.daemon.node.job(job)])
-                    .any(|job| job.is_none_or(|job| job.ended_us.is_some()));
+                let job = self.daemon.node.job(self.clients[&id].job);
+                let ended = job.is_none_or(|job| job.ended_us.is_some());
                 match bytes {
                     Some(bytes) => assert_eq!(bytes, code(function), "{id}: {function}"),
-                    // Then it is told to exit, too.
+                    // With its own job, with which it ends, too.
                     None => assert!(ended, "{id} runs {function}, which was never exported"),
                 }
                 self.count("functions fetched");

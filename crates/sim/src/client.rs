@@ -1,11 +1,12 @@
 //! A process: its session machine, and a shell that does with it what the real one does.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use hoplo_base::{ActorId, Instant, JobId, ObjectId, ProcessId, TaskId};
 use hoplo_core::session::{Effect, Event, SessionMachine};
-use hoplo_wire::node::{ActorCreated, ActorSpec, Tell, ToClient, ToNode};
+use hoplo_core::worker::{BecomeActor, Worker};
+use hoplo_wire::node::{ActorCreated, Tell, ToClient, ToNode};
 use hoplo_wire::reply::{ReplyKind, ReplyView};
 use hoplo_wire::{FailureKind, Location, Value};
 
@@ -44,22 +45,17 @@ pub struct Client {
     /// What waits in the background, by watch.
     pub watches: BTreeMap<u64, ObjectId>,
     views: BTreeMap<u64, (ObjectId, Location)>,
-    next_view: u64,
-    /// What the main thread does.
-    pub fiber: Option<Fiber>,
+    pub next_view: u64,
+    /// What its threads do: one, or several in an actor with concurrent calls.
+    pub fibers: BTreeMap<u64, Fiber>,
+    pub next_fiber: u64,
+    pub worker: Worker<()>,
     pub actor: Option<Instance>,
-    pub orders: VecDeque<(Box<ActorSpec>, u32)>,
-    pub leaving: bool,
-    pub cancelled: BTreeSet<TaskId>,
-    pub consumed: BTreeMap<TaskId, u64>,
-    /// Counts waits of the main thread.
-    pub waits: u64,
-    pub lent: bool,
+    /// Which thread is about to write a reply that brings tokens, by caller.
+    pub replying: BTreeMap<ProcessId, u64>,
     pub asks: Asks,
-    /// Answer to the last request for room.
-    pub room: Option<Answered>,
-    /// Whose turn it is.
-    pub served: usize,
+    /// Answers to requests for room.
+    pub rooms: BTreeMap<u64, Answered>,
     woken: bool,
     draining: bool,
     tick_at: Option<Instant>,
@@ -70,6 +66,8 @@ pub struct Instance {
     pub actor: ActorId,
     pub kept: Vec<ObjectId>,
     pub constructed: bool,
+    /// Calls that run at a time.
+    pub concurrency: usize,
 }
 
 impl Client {
@@ -88,17 +86,13 @@ impl Client {
             watches: BTreeMap::new(),
             views: BTreeMap::new(),
             next_view: 0,
-            fiber: None,
+            fibers: BTreeMap::new(),
+            next_fiber: 0,
+            worker: Worker::default(),
             actor: None,
-            orders: VecDeque::new(),
-            leaving: false,
-            cancelled: BTreeSet::new(),
-            consumed: BTreeMap::new(),
-            waits: 0,
-            lent: false,
+            replying: BTreeMap::new(),
             asks: Asks::default(),
-            room: None,
-            served: 0,
+            rooms: BTreeMap::new(),
             woken: false,
             draining: false,
             tick_at: None,
@@ -107,7 +101,7 @@ impl Client {
 
     pub fn driver(id: ProcessId, job: JobId, program: u64) -> Self {
         let mut client = Self::new(id, job, true);
-        client.fiber = Some(Fiber::driver(id, program));
+        client.fibers.insert(0, Fiber::driver(program));
         client
     }
 
@@ -116,24 +110,24 @@ impl Client {
     }
 
     pub fn is_waiting(&self) -> bool {
-        self.fiber.as_ref().is_some_and(|fiber| fiber.wait.is_some())
+        self.fibers.values().any(|fiber| fiber.wait.is_some())
     }
 
     fn must_drain(&self) -> bool {
         self.session.needs_progress()
             || self.is_waiting()
-            || (self.leaving && self.session.unfinished() > 0)
+            || (self.worker.is_leaving() && self.session.unfinished() > 0)
     }
 
     pub fn whats_up(&self) -> String {
         let mut text = format!(
             "{}{}: up {}, down {}\n",
             self.id,
-            if self.leaving { " (leaving)" } else { "" },
+            if self.worker.is_leaving() { " (leaving)" } else { "" },
             self.up.len(),
             self.down.len()
         );
-        if let Some(fiber) = &self.fiber {
+        for fiber in self.fibers.values() {
             text += &format!("  runs {fiber}\n");
             for object in fiber.awaited() {
                 text += &format!("    {object}: {}\n", self.session.explain(object));
@@ -216,6 +210,9 @@ impl Cluster {
     }
 
     pub fn say(&mut self, id: ProcessId, message: ToNode) {
+        if self.sabotage_loses(&message) {
+            return;
+        }
         let client = self.client(id);
         client.up.push_back(message);
         if client.up.len() == 1 {
@@ -326,7 +323,11 @@ impl Cluster {
         if !client.alive {
             return;
         }
-        let due = client.session.next_deadline().is_some_and(|at| at <= now);
+        if client.worker.callbacks_lend(now, client.watches.len() as u64) {
+            self.count("CPUs lent by callbacks");
+            self.say(id, ToNode::Blocked);
+        }
+        let due = self.client(id).session.next_deadline().is_some_and(|at| at <= now);
         if due {
             self.session(id, |session, now, effects| session.handle(now, Event::Tick, effects));
         } else {
@@ -350,7 +351,8 @@ impl Cluster {
             }
         }
         let client = self.client(id);
-        if let Some(at) = client.session.next_deadline()
+        let timers = [client.session.next_deadline(), client.worker.lends_at()];
+        if let Some(at) = timers.into_iter().flatten().min()
             && client.tick_at.is_none_or(|set| at < set)
         {
             client.tick_at = Some(at);
@@ -390,6 +392,7 @@ impl Cluster {
     }
 
     fn node_says(&mut self, id: ProcessId, message: ToClient) {
+        self.hears_of_failed_read(id, &message);
         let event = match message {
             ToClient::LeaseGranted { lease, key, worker, gpus } => {
                 Event::LeaseGranted { lease, key, worker, gpus }
@@ -401,6 +404,7 @@ impl Cluster {
             ToClient::LeaseFailed { key, failure } => Event::LeaseFailed { key, failure },
             ToClient::WorkerBlocked { worker } => Event::WorkerBlocked { worker },
             ToClient::ProcessGone { process, obituary } => {
+                self.client(id).worker.disconnected(process);
                 self.channels.remove(&(process, id));
                 self.drain(id);
                 let outbound = self.client(id).outbound.remove(&process).unwrap_or_default();
@@ -418,13 +422,14 @@ impl Cluster {
                 Event::Adopt { lineage: Box::new(lineage), objects }
             }
             ToClient::Told { message: Tell::Cancel { task, recursive }, .. }
-                if task.owner == id =>
+                if self.clients[&id].session.task_here(task).is_some() =>
             {
                 Event::Cancel { task, force: false, recursive }
             }
             other => return self.node_says_to_shell(id, other),
         };
         self.drain(id);
+        let Some(event) = self.sabotage_hears(event) else { return };
         self.session(id, |session, now, effects| session.handle(now, event, effects));
     }
 
@@ -434,21 +439,22 @@ impl Cluster {
             ToClient::Connected { from } => {
                 if let Some(channel) = self.channels.get_mut(&(from, id)) {
                     channel.connected = true;
+                    self.client(id).worker.connected(from, ());
                 }
             }
-            ToClient::ExtentGranted { offset, len, slots, .. } => {
+            ToClient::ExtentGranted { request, offset, len, slots } => {
                 let client = self.client(id);
                 if len > 0 {
                     client.extents.insert(offset, len);
                 }
                 client.extents.slots.extend(slots);
-                client.room = Some(Answered::Extent);
+                client.rooms.insert(request, Answered::Extent);
             }
-            ToClient::FileGranted { offset, slot, .. } => {
-                self.client(id).room = Some(Answered::File { offset, slot });
+            ToClient::FileGranted { request, offset, slot, .. } => {
+                self.client(id).rooms.insert(request, Answered::File { offset, slot });
             }
-            ToClient::ExtentDenied { failure, .. } => {
-                self.client(id).room = Some(Answered::Denied(failure.kind));
+            ToClient::ExtentDenied { request, failure } => {
+                self.client(id).rooms.insert(request, Answered::Denied(failure.kind));
             }
             ToClient::ExtentRecall { bytes } => {
                 self.session(id, |session, _, effects| session.flush(effects));
@@ -457,12 +463,12 @@ impl Cluster {
                 }
             }
             ToClient::Reclaimed { location, .. } => self.client(id).extents.reclaim(location),
-            ToClient::RunActor { spec, incarnation, .. } => {
+            ToClient::RunActor { spec, incarnation, gpus } => {
                 self.client(id).session.become_actor();
-                self.client(id).orders.push_back((spec, incarnation));
+                self.client(id).worker.ordered(BecomeActor { spec, incarnation, gpus });
             }
             ToClient::Told { message: Tell::Cancel { task, recursive }, .. } => {
-                self.client(id).cancelled.insert(task);
+                self.client(id).worker.cancelled(task);
                 if recursive {
                     self.session(id, |session, now, effects| {
                         session.cancel_children(now, task, effects);
@@ -470,11 +476,10 @@ impl Cluster {
                 }
             }
             ToClient::Told { message: Tell::Consumed { task, count }, .. } => {
-                let seen = self.client(id).consumed.entry(task).or_default();
-                *seen = count.max(*seen);
+                self.client(id).worker.consumed(task, count);
             }
-            ToClient::Exit { graceful: true, .. } => {
-                self.client(id).leaving = true;
+            ToClient::Exit { graceful: true, reason } => {
+                self.client(id).worker.leave(reason);
                 self.arm(id);
             }
             ToClient::Exit { graceful: false, .. } => {
@@ -499,14 +504,15 @@ impl Cluster {
             }
             Value::Failed(failure) => {
                 self.client(id).session.failure_told(object);
-                self.failure_is_legitimate(object, &failure);
+                self.failure_is_legitimate(id, object, &failure);
                 Some(Err(()))
             }
             Value::Stored(location) => self.read_stored(id, object, location, false).map(Ok),
         }
     }
 
-    /// `counted`: the reader has a count of the object for the view.
+    /// `counted`: the reader has a count of the object for the view, which stays open until it is closed:
+    /// an argument of a call.
     pub fn read_stored(
         &mut self,
         id: ProcessId,
@@ -531,8 +537,10 @@ impl Cluster {
         let view = client.next_view;
         client.next_view += 1;
         client.views.insert(view, (object, location));
-        let delay = self.rng.delay(Duration::from_millis(20));
-        self.after(delay, Step::Unviews(id, view));
+        if !counted {
+            let delay = self.rng.delay(Duration::from_millis(20));
+            self.after(delay, Step::Unviews(id, view));
+        }
         Some(contains)
     }
 
@@ -559,7 +567,13 @@ impl Cluster {
         match watch {
             Some(watch) => {
                 self.note(|| format!("{id} waits for {object} in the background"));
-                self.client(id).watches.insert(watch, object);
+                let now = self.now;
+                let client = self.client(id);
+                client.watches.insert(watch, object);
+                if !client.is_driver {
+                    client.worker.callbacks_wait(now, client.watches.len() as u64);
+                }
+                self.arm(id);
             }
             None => self.watched(id, object),
         }
@@ -569,9 +583,19 @@ impl Cluster {
         // Streams' watches are the main thread's.
         if let Some(object) = self.client(id).watches.remove(&watch) {
             self.client(id).session.check();
+            self.goes_on(id);
             self.watched(id, object);
         }
         self.wake(id);
+    }
+
+    /// A callback fired, or a call replied beside callbacks that wait.
+    pub fn goes_on(&mut self, id: ProcessId) {
+        let now = self.now;
+        let client = self.client(id);
+        if !client.is_driver && client.worker.goes_on(now, client.watches.len() as u64) {
+            self.say(id, ToNode::Unblocked);
+        }
     }
 
     fn watched(&mut self, id: ProcessId, object: ObjectId) {

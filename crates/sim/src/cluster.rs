@@ -16,6 +16,7 @@ use crate::kernel::Kernel;
 use crate::memory::Memory;
 use crate::network::Channels;
 use crate::rng::Rng;
+use crate::sabotage::Sabotage;
 use crate::story::{Story, shorten};
 
 /// A step of somebody. Every one is atomic, as what happens under one lock.
@@ -50,8 +51,6 @@ pub enum Step {
     Ticks(ProcessId),
     /// The main thread goes on.
     Goes(ProcessId),
-    /// It waits for so long that it lends its CPU; the count tells which wait.
-    Lends(ProcessId, u64),
     /// A view of a stored object is closed.
     Unviews(ProcessId, u64),
     Fault,
@@ -82,6 +81,7 @@ pub struct Cluster {
     drained: u32,
     /// Counts daemons with this control store.
     pub life: u32,
+    pub sabotage: Option<Sabotage>,
 }
 
 /// Everything must be done so long after the last fault.
@@ -91,10 +91,13 @@ const SETTLES_WITHIN: Duration = Duration::from_secs(4);
 const STEPS_MAX: u64 = 3_000_000;
 
 impl Cluster {
-    pub fn new(seed: u64) -> Self {
+    pub fn new(seed: u64, sabotage: Option<Sabotage>) -> Self {
         let mut rng = Rng::new(seed);
-        let plan = Plan::new(&mut rng);
-        Self::with(seed, rng, plan, 1, MemoryStore::new())
+        let mut plan = Plan::new(&mut rng);
+        if let Some(sabotage) = sabotage {
+            sabotage.suits(&mut plan);
+        }
+        Self { sabotage, ..Self::with(seed, rng, plan, 1, MemoryStore::new()) }
     }
 
     /// A life of a daemon, with what the control store has of earlier ones.
@@ -120,6 +123,7 @@ impl Cluster {
             steps: 0,
             drained: 0,
             life,
+            sabotage: None,
             plan,
         }
     }
@@ -192,7 +196,6 @@ impl Cluster {
             Step::Drains(process) => self.drains(process),
             Step::Ticks(process) => self.ticks(process),
             Step::Goes(process) => self.goes(process),
-            Step::Lends(process, wait) => self.lends(process, wait),
             Step::Unviews(process, view) => self.unviews(process, view),
             Step::Fault => self.fault(),
             Step::DriversDone => self.drivers_done(),

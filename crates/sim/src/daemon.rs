@@ -240,8 +240,12 @@ impl Cluster {
     }
 
     pub fn disk_read(&mut self, ticket: u64) {
-        self.count("restores");
-        let result = self.memory.end_restore(ticket);
+        if self.sabotage_waits_for_room(ticket) {
+            return;
+        }
+        let fails = self.plan.disk_failures && self.faulty() && self.rng.one_in(3);
+        self.count(if fails { "failed reads" } else { "restores" });
+        let result = self.memory.end_restore(ticket, fails);
         self.happens(Event::Restored { ticket, result });
     }
 

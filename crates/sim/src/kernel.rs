@@ -109,7 +109,8 @@ impl Cluster {
         kernel.status = Some(status);
         let (told, watched, is_driver) = (kernel.told, kernel.watched, kernel.is_driver);
         self.note(|| format!("{process} dies"));
-        self.falls_silent(process);
+        let by_itself = matches!(cause, DeathCause::Exited { .. }) && !is_driver;
+        self.falls_silent(process, by_itself);
         if watched {
             self.ends_soon(process);
         }
@@ -119,7 +120,7 @@ impl Cluster {
     }
 
     /// It runs no more of our code: dead, or it left hoplo and hangs.
-    fn falls_silent(&mut self, process: ProcessId) {
+    fn falls_silent(&mut self, process: ProcessId, by_itself: bool) {
         let client = self.client(process);
         if !std::mem::replace(&mut client.alive, false) {
             return;
@@ -129,8 +130,10 @@ impl Cluster {
             self.books.failed_starts += 1;
             self.count("deaths before hello");
         }
-        let known = self.clients[&process].session.known_objects();
-        self.books.died(process, known);
+        if !by_itself {
+            let known = self.clients[&process].session.known_objects();
+            self.books.died(process, known);
+        }
         let delay = self.rng.delay(Duration::from_millis(2).max(self.plan.tardiness));
         self.after(delay, Step::Closes(process));
         if is_driver {
@@ -143,7 +146,7 @@ impl Cluster {
         if self.client(process).alive {
             self.count("workers that hang");
             self.note(|| format!("FAULT: {process} closes its connection and does not end"));
-            self.falls_silent(process);
+            self.falls_silent(process, false);
         }
     }
 
@@ -225,7 +228,7 @@ impl Cluster {
         }
         let alive = self.drivers.iter().copied().find(|driver| self.clients[driver].alive);
         let killer = alive.expect("one came, if there was none");
-        self.client(killer).fiber = None;
+        self.client(killer).fibers.clear();
         self.client(killer).finished = true;
         for actor in detached {
             self.say(killer, ToNode::ActorKill { actor, no_restart: true });

@@ -4,9 +4,11 @@
 //! (`workload`), what is killed and when (`faults`). In the first phase safety must hold under
 //! faults; then they stop and everything must heal: every program ends, nothing is left.
 //!
-//! The daemon is the real node (`hoplo_core::node`), as in `crates/node`; every driver and worker has a
-//! real session, driven as in `crates/client`. Rings, sockets, the shared segment, the arena, the kernel, the
+//! The daemon is the real node (`hoplo_core::node`), as in `crates/node`; every process has a real session, and every
+//! worker the real machine of workers (`hoplo_core::worker`), driven as in `crates/client`. Rings, sockets, the shared segment, the arena, the kernel, the
 //! zygote and the control store's disk are models (`network`, `memory`, `kernel`, `daemon`).
+//!
+//! `sabotage` breaks promises on purpose, to see that the checks can fail.
 //!
 //! What happened is counted (`counts`): a run over many seeds in which some fault or path never occurs fails.
 //!
@@ -30,11 +32,13 @@ mod kernel;
 mod memory;
 mod network;
 mod rng;
+mod sabotage;
 mod story;
 mod workload;
 
 pub use cluster::Cluster;
 pub use counts::Counts;
+pub use sabotage::Sabotage;
 
 /// What one seed did, for the statistics of a run.
 #[derive(Clone, Debug, Default)]
@@ -44,7 +48,7 @@ pub struct Summary {
 
 /// Runs one seed; panics with what does not hold.
 pub fn run(seed: u64) -> Summary {
-    let mut cluster = Cluster::new(seed);
+    let mut cluster = Cluster::new(seed, None);
     let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| cluster.run()));
     if let Err(cause) = tried {
         eprintln!("the latest of seed {seed}:\n{}", cluster.story.about(&[]));
@@ -55,4 +59,18 @@ pub fn run(seed: u64) -> Summary {
         std::panic::resume_unwind(cause);
     }
     cluster.summary()
+}
+
+/// Runs one seed with a broken promise: what the checks say to it, if anything.
+pub fn run_sabotaged(seed: u64, sabotage: Sabotage) -> Result<Summary, String> {
+    let mut cluster = Cluster::new(seed, Some(sabotage));
+    let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| cluster.run()));
+    match tried {
+        Ok(()) => Ok(cluster.summary()),
+        Err(cause) => {
+            let text = cause.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| cause.downcast_ref::<&str>().map(|it| (*it).to_string()));
+            Err(text.unwrap_or_default())
+        }
+    }
 }

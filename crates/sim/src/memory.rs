@@ -22,6 +22,8 @@ pub struct Memory {
     /// State and generation by slot.
     words: BTreeMap<u32, (Word, u32)>,
     pins: BTreeMap<(u32, ProcessId), u32>,
+    /// Bytes of what was read in each slot last.
+    lens: BTreeMap<u32, u64>,
     /// By offset: what was written there last.
     contents: BTreeMap<u64, Vec<u8>>,
     /// Slots that are sealed once the bytes were looked at, by ticket.
@@ -108,6 +110,7 @@ impl Memory {
             file_starts: arena_bytes,
             words: BTreeMap::new(),
             pins: BTreeMap::new(),
+            lens: BTreeMap::new(),
             contents: BTreeMap::new(),
             filling: BTreeMap::new(),
             closed: BTreeMap::new(),
@@ -206,8 +209,11 @@ impl Memory {
         self.filling.insert(ticket, (place, slot));
     }
 
-    pub fn end_restore(&mut self, ticket: u64) -> Result<u32, String> {
+    pub fn end_restore(&mut self, ticket: u64, fails: bool) -> Result<u32, String> {
         let (place, slot) = self.filling.remove(&ticket).expect("it was begun");
+        if fails {
+            return Err("input/output error".to_string());
+        }
         let offset = self.file_starts + place.offset;
         let content = self.contents[&offset].clone();
         Ok(self.seal(slot, offset, content))
@@ -230,6 +236,7 @@ impl Memory {
     pub fn pin(&mut self, location: Location, process: ProcessId) -> bool {
         let sealed = self.words.get(&location.slot) == Some(&(Word::Sealed, location.generation));
         if sealed {
+            self.lens.insert(location.slot, location.len);
             *self.pins.entry((location.slot, process)).or_default() += 1;
         }
         sealed
@@ -251,6 +258,18 @@ impl Memory {
         &self.contents[&location.offset]
     }
 
+    /// Of objects that somebody reads.
+    pub fn pinned_bytes(&self) -> u64 {
+        let mut slots: Vec<u32> = self.pins.keys().map(|(slot, _)| *slot).collect();
+        slots.dedup();
+        slots.iter().map(|slot| self.lens[slot]).sum()
+    }
+
+    /// Of what is being made readable.
+    pub fn filling_bytes(&self, ticket: u64) -> u64 {
+        self.filling[&ticket].0.len
+    }
+
     /// Objects in the spill file.
     pub fn on_disk(&self) -> usize {
         self.contents.range(self.file_starts..).count()
@@ -263,18 +282,21 @@ enum Close {
     Stale,
 }
 
-/// Bytes of a value: whose they are, and which refs lie inside.
-pub fn encode_content(object: ObjectId, contains: &[ObjectId]) -> Vec<u8> {
-    let mut bytes = object.to_bytes().to_vec();
+/// Bytes of a value: how many refs lie inside, whose they are, the refs, and so many more bytes.
+pub fn encode_content(object: ObjectId, contains: &[ObjectId], padding: usize) -> Vec<u8> {
+    let mut bytes = vec![u8::try_from(contains.len()).expect("programs pick few refs")];
+    bytes.extend(object.to_bytes());
     for inner in contains {
         bytes.extend(inner.to_bytes());
     }
+    bytes.resize(bytes.len() + padding, 0);
     bytes
 }
 
 pub fn decode_content(bytes: &[u8]) -> (ObjectId, Vec<ObjectId>) {
-    let mut ids = bytes
+    let mut ids = bytes[1..]
         .chunks_exact(20)
+        .take(1 + usize::from(bytes[0]))
         .map(|id| ObjectId::from_bytes(id.try_into().expect("chunks are of twenty")));
     let object = ids.next().expect("content names its object");
     (object, ids.collect())

@@ -22,6 +22,8 @@ pub enum Role {
     Stream,
     Method,
     Constructor,
+    /// A task with GPUs, which never waits: they are not lent, so that what it waits for might wait for them.
+    Holder,
 }
 
 /// Numbers pick among what is at hand.
@@ -103,6 +105,8 @@ pub struct Program {
     pub raises: u32,
     /// For each value returned: stored size, refs inside.
     pub returns: Vec<(Option<u64>, usize)>,
+    /// Bytes of each value that is not stored: some are more than one reply takes.
+    pub inline_bytes: usize,
 }
 
 pub const DEPTH_MAX: u8 = 3;
@@ -112,7 +116,7 @@ pub fn program(seed: u64, role: Role, depth: u8, plan: &Plan) -> Program {
     let many = match role {
         Role::Driver if rng.one_in(4) => 10 + rng.below(120),
         Role::Driver => 10 + rng.below(30),
-        Role::Task => rng.below(if depth < DEPTH_MAX { 7 } else { 3 }),
+        Role::Task | Role::Holder => rng.below(if depth < DEPTH_MAX { 7 } else { 3 }),
         Role::Stream => 1 + rng.below(8),
         Role::Method => rng.below(4),
         Role::Constructor => rng.below(3),
@@ -120,7 +124,8 @@ pub fn program(seed: u64, role: Role, depth: u8, plan: &Plan) -> Program {
     let ops = (0..many).map(|_| op(&mut rng, role, depth, plan)).collect();
     let raises = if rng.one_in(12) { 1 + rng.below(2) as u32 } else { 0 };
     let returns = (0..4).map(|_| (size(&mut rng), rng.below(3) as usize)).collect();
-    Program { ops, raises, returns }
+    let inline_bytes = if rng.one_in(6) { 60_000 } else { 0 };
+    Program { ops, raises, returns, inline_bytes }
 }
 
 fn op(rng: &mut Rng, role: Role, depth: u8, plan: &Plan) -> Op {
@@ -159,7 +164,7 @@ fn op(rng: &mut Rng, role: Role, depth: u8, plan: &Plan) -> Op {
                     Op::Recall(pick)
                 }
             }
-            26..=29 if role == Role::Stream => {
+            26..=29 if matches!(role, Role::Stream | Role::Method | Role::Holder) => {
                 Op::Yield { stored: size(rng), contains: rng.below(2) as usize }
             }
             30 if waits => Op::Kv(kv_step(rng)),
@@ -209,20 +214,26 @@ fn submission(rng: &mut Rng, depth: u8, plan: &Plan) -> Submission {
         flags |= CALL_STREAMING;
     }
     let class = rng.below(3) as u8;
+    let shape = larger_shape(rng, cpus, depth, plan);
+    let holds = shape.resources.units("GPU") > 0.0;
     let options = CallOptions {
         function: FunctionId([class; 16]),
         name: Arc::from(format!("f{class}")),
-        shape: Arc::new(larger_shape(rng, cpus, depth, plan)),
+        shape: Arc::new(shape),
         returns: if stream { 0 } else { [1, 1, 1, 0, 2, 3][rng.below(6) as usize] },
         flags,
         max_retries: [0, 1, 3, -1][rng.below(4) as usize],
         max_calls: if rng.one_in(12) { 1 } else { 0 },
-        stream_ahead: if stream && rng.one_in(2) { 1 + rng.below(3) as u32 } else { 0 },
+        stream_ahead: if stream && !holds && rng.one_in(2) { 1 + rng.below(3) as u32 } else { 0 },
         max_pending_calls: 0,
     };
     Submission {
         program: rng.next(),
-        role: if stream { Role::Stream } else { Role::Task },
+        role: match (holds, stream) {
+            (true, _) => Role::Holder,
+            (false, true) => Role::Stream,
+            (false, false) => Role::Task,
+        },
         refs: [0, 0, 1, 1, 2][rng.below(5) as usize],
         nested: [0, 0, 1, 2][rng.below(4) as usize],
         handles: rng.below(2) as usize,
@@ -260,7 +271,6 @@ pub fn shape(cpus: f64) -> Shape {
 
 /// At times with GPUs, or with a limit on memory.
 fn larger_shape(rng: &mut Rng, cpus: f64, depth: u8, plan: &Plan) -> Shape {
-    // GPUs are not lent: who has one and waits for a child that needs one waits for ever.
     let gpus = plan.gpus > 0 && depth == 0;
     match rng.below(16) {
         0 if gpus => shape_of(&[("CPU", cpus), ("GPU", 1.0)]),
@@ -292,6 +302,7 @@ pub fn decode_args(args: &[u8]) -> (u64, Role, u8, Vec<ObjectId>) {
         2 => Role::Stream,
         3 => Role::Method,
         4 => Role::Constructor,
+        5 => Role::Holder,
         other => panic!("{other} is no role of a call"),
     };
     let nested = args[10..]

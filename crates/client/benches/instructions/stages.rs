@@ -134,7 +134,7 @@ fn reply(worker: &Client, call: IncomingCall) {
         index: 0,
     };
     let returned = Returned { value: Value::Inline(VALUE.into()), contains: vec![] };
-    worker.reply(DRIVER, reply, &[returned]);
+    worker.reply(DRIVER, header.task, reply, &[returned]);
 }
 
 fn taken(work: Option<Work>) -> IncomingCall {

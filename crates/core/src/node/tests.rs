@@ -1,7 +1,9 @@
 //! Stories of processes, told in every order in which a kernel may tell them.
 
 use hoplo_base::limits::{EXIT_GRACE, HANGUP_GRACE, LINEAGE_DELAY, SLOTS_RESTING, STATUS_PATIENCE};
-use hoplo_base::{FunctionId, Instant, JobId, NodeNumber, ObjectId, ProcessId, ResourceSet, TaskId};
+use hoplo_base::{
+    FunctionId, Instant, JobId, NodeNumber, ObjectId, ProcessId, ResourceSet, TaskId,
+};
 use hoplo_wire::PROTOCOL_VERSION;
 use hoplo_wire::call::{CallHeader, CallKind};
 use hoplo_wire::node::{

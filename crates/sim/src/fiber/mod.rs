@@ -1,23 +1,25 @@
-//! A main thread: runs programs, waits, replies.
+//! A thread of a process: runs programs, waits, replies.
+//!
+//! A driver and a worker of tasks have one, an actor as many as calls run in it at a time.
 
 mod ops;
+mod reply;
 mod values;
+mod work;
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
 use hoplo_base::{ActorId, FunctionId, Instant, ObjectId, ProcessId, TaskId, limits};
-use hoplo_wire::call::{CALL_BACKPRESSURE, CallView};
-use hoplo_wire::node::{DeathCause, ToNode};
-use hoplo_wire::object::ValueView;
+use hoplo_core::worker::Worker;
+use hoplo_wire::node::ToNode;
 use hoplo_wire::reply::{ReplyHeader, ReplyKind, Returned};
-use hoplo_wire::{Failure, FailureKind, Location};
+use hoplo_wire::{Failure, FailureKind, Location, Value};
 
-use crate::client::Instance;
 use crate::cluster::{Cluster, Step};
-use crate::memory::decode_content;
-use crate::workload::{Program, Role, decode_args, program};
+use crate::workload::{Program, Role, program};
+use reply::Reply;
 
 pub struct Fiber {
     role: Role,
@@ -28,17 +30,26 @@ pub struct Fiber {
     call: Option<Incoming>,
     /// Top-level arguments that lie in the store.
     args: VecDeque<(ObjectId, Option<Location>)>,
+    /// Of arguments, which are read until the call has ended.
+    views: Vec<u64>,
     refs: Vec<ObjectId>,
     pub handles: Vec<ActorId>,
     /// Streams, and how many items were taken.
     streams: Vec<(TaskId, u32)>,
     pub wait: Option<Wait>,
+    /// Since when it waits for others.
+    waits_since: Instant,
+    /// Its wait lends the CPU.
+    lends: bool,
     until: Instant,
     deadline: Option<Instant>,
-    asked_room: bool,
+    /// A request for room.
+    asked_room: Option<u64>,
     failure: Option<Failure>,
     built: Vec<Returned>,
     items: u32,
+    /// Its call has ended, and this is to be written.
+    reply: Option<Reply>,
     /// A question to the daemon that its present step waits for.
     pub request: Option<u64>,
     /// A named actor that is not known to be its own.
@@ -71,13 +82,28 @@ pub enum Wait {
     Function(FunctionId),
     /// Of the daemon, to a request.
     Answer(u64),
+    /// Another thread's reply to the same caller.
+    Turn(ProcessId),
+}
+
+impl Wait {
+    /// For what others make: it lends the CPU. Asking the daemon is no such wait.
+    fn is_for_others(&self) -> bool {
+        match self {
+            Self::Ready(_) | Self::Any(_) | Self::Item(..) | Self::Credit => true,
+            Self::Room | Self::Function(_) | Self::Answer(_) | Self::Turn(_) => false,
+        }
+    }
 }
 
 pub enum Flow {
     Next,
     Sleep(Duration),
     Wait(Wait),
+    /// The call, or the driver's program, has ended.
     Over,
+    /// Nothing is left to do for it.
+    Gone,
 }
 
 enum Room {
@@ -96,22 +122,26 @@ impl Fiber {
             pc: 0,
             call: None,
             args: VecDeque::new(),
+            views: Vec::new(),
             refs: Vec::new(),
             handles: Vec::new(),
             streams: Vec::new(),
             wait: None,
+            waits_since: Instant::ZERO,
+            lends: false,
             until: Instant::ZERO,
             deadline: None,
-            asked_room: false,
+            asked_room: None,
             failure: None,
             built: Vec::new(),
             items: 0,
+            reply: None,
             request: None,
             creates: None,
         }
     }
 
-    pub fn driver(_id: ProcessId, seed: u64) -> Self {
+    pub fn driver(seed: u64) -> Self {
         Self::new(Role::Driver, seed, 0)
     }
 
@@ -120,7 +150,12 @@ impl Fiber {
             Some(Wait::Ready(object)) => vec![*object],
             Some(Wait::Any(objects)) => objects.clone(),
             Some(
-                Wait::Room | Wait::Item(..) | Wait::Credit | Wait::Function(_) | Wait::Answer(_),
+                Wait::Room
+                | Wait::Item(..)
+                | Wait::Credit
+                | Wait::Function(_)
+                | Wait::Answer(_)
+                | Wait::Turn(_),
             )
             | None => vec![],
         }
@@ -167,58 +202,81 @@ impl fmt::Display for Fiber {
 }
 
 impl Cluster {
+    /// Every thread of a process looks again, and takes work if it has none.
     pub fn goes(&mut self, id: ProcessId) {
         self.awake(id);
+        let threads: Vec<u64> = self.client(id).fibers.keys().copied().collect();
+        for thread in threads {
+            self.runs_on(id, thread);
+        }
+        while let Some(thread) = self.finds_work(id) {
+            self.runs_on(id, thread);
+        }
+    }
+
+    fn runs_on(&mut self, id: ProcessId, thread: u64) {
+        let now = self.now;
         if !self.client(id).alive {
             return;
         }
-        if self.client(id).fiber.is_none() && !self.finds_work(id) {
-            return;
-        }
-        let now = self.now;
-        let Some(mut fiber) = self.client(id).fiber.take() else { return };
+        let Some(mut fiber) = self.client(id).fibers.remove(&thread) else { return };
         if now < fiber.until {
-            self.client(id).fiber = Some(fiber);
+            self.client(id).fibers.insert(thread, fiber);
             return;
         }
         // Who waits for the daemon's answer takes it first.
         if let Some(call) = fiber.call
             && fiber.failure.is_none()
             && fiber.request.is_none()
-            && !fiber.asked_room
-            && self.client(id).cancelled.contains(&call.task)
+            && fiber.asked_room.is_none()
+            && fiber.reply.is_none()
+            && self.client(id).worker.is_cancelled(call.task)
         {
             let text = "it was told to stop";
             fiber.failure = Some(Failure::new(FailureKind::Cancelled, text));
             fiber.wait = None;
         }
-        let flow = self.advance(id, &mut fiber);
-        let waited = fiber.wait.take().is_some();
-        if waited && !matches!(flow, Flow::Wait(_)) && std::mem::take(&mut self.client(id).lent) {
-            self.say(id, ToNode::Unblocked);
+        let mut flow = match fiber.reply {
+            Some(_) => self.replies(id, thread, &mut fiber),
+            None => self.advance(id, thread, &mut fiber),
+        };
+        if matches!(flow, Flow::Over) {
+            flow = self.over(id, &mut fiber);
+        }
+        let waited_for_others = fiber.wait.take().is_some_and(|wait| wait.is_for_others());
+        let lends_on = matches!(&flow, Flow::Wait(wait) if wait.is_for_others());
+        if fiber.lends && !lends_on {
+            fiber.lends = false;
+            if self.client(id).worker.take_back() {
+                self.say(id, ToNode::Unblocked);
+            }
         }
         match flow {
             Flow::Next => self.sleep(id, &mut fiber, Duration::from_micros(5)),
             Flow::Sleep(time) => self.sleep(id, &mut fiber, time),
             Flow::Wait(wait) => {
-                fiber.wait = Some(wait);
-                if !waited {
-                    self.client(id).waits += 1;
-                    let wait = self.client(id).waits;
-                    self.after(limits::BLOCKED_AFTER, Step::Lends(id, wait));
+                if !waited_for_others && wait.is_for_others() {
+                    fiber.waits_since = now;
+                    self.after(limits::BLOCKED_AFTER, Step::Goes(id));
                 }
+                self.may_lend(id, &mut fiber, &wait);
+                fiber.wait = Some(wait);
                 if let Some(deadline) = fiber.deadline {
                     self.at(deadline, Step::Goes(id));
                 }
             }
-            Flow::Over => {
-                self.over(id, fiber);
+            Flow::Over | Flow::Gone => {
+                for view in std::mem::take(&mut fiber.views) {
+                    let delay = self.rng.delay(Duration::from_millis(1));
+                    self.after(delay, Step::Unviews(id, view));
+                }
+                self.client(id).worker.check();
                 self.wake(id);
                 self.arm(id);
                 return;
             }
         }
-        self.client(id).fiber = Some(fiber);
+        self.client(id).fibers.insert(thread, fiber);
         self.arm(id);
     }
 
@@ -227,132 +285,25 @@ impl Cluster {
         self.at(fiber.until, Step::Goes(id));
     }
 
-    /// A wait of more than a millisecond.
-    pub fn lends(&mut self, id: ProcessId, wait: u64) {
+    /// A long wait lends the CPU, and any wait does while a task of this process has no worker at all.
+    fn may_lend(&mut self, id: ProcessId, fiber: &mut Fiber, wait: &Wait) {
+        let waited = self.now.since(fiber.waits_since);
         let client = self.client(id);
-        let waits = client.waits == wait && client.is_waiting() && client.alive;
-        let constructed = client.actor.as_ref().is_some_and(|actor| actor.constructed);
-        if waits && !client.is_driver && !constructed && !client.lent {
-            client.lent = true;
-            self.say(id, ToNode::Blocked);
+        let starved = *wait != Wait::Credit && client.session.is_starved();
+        let long = wait.is_for_others() && Worker::<()>::is_long(starved, waited);
+        if client.is_driver || fiber.lends || !long || !client.worker.lend() {
+            return;
         }
-    }
-
-    // ---- taking work ----
-
-    fn finds_work(&mut self, id: ProcessId) -> bool {
-        let client = self.client(id);
-        if client.is_driver {
-            return false;
+        fiber.lends = true;
+        self.say(id, ToNode::Blocked);
+        if waited < limits::BLOCKED_AFTER {
+            self.count("CPUs lent at once");
         }
-        if let Some((spec, incarnation)) = client.orders.pop_front() {
-            client.actor = Some(Instance { actor: spec.actor, kept: vec![], constructed: false });
-            self.begin(id, spec.actor.0.owner, 0, &spec.frame, incarnation);
-            return true;
-        }
-        let takes = client.actor.as_ref().is_none_or(|actor| actor.constructed);
-        let callers: Vec<ProcessId> = (self.channels.iter())
-            .filter(|((_, worker), channel)| *worker == id && channel.connected && takes)
-            .map(|((caller, _), _)| *caller)
-            .collect();
-        for at in 0..callers.len() {
-            let turn = self.client(id).served;
-            let caller = callers[(turn + at) % callers.len()];
-            let channel = self.channels.get_mut(&(caller, id)).expect("it was just listed");
-            if let Some(call) = channel.take() {
-                self.client(id).served = (turn + at + 1) % callers.len();
-                self.begin(id, caller, call.seq, &call.bytes, 0);
-                return true;
-            }
-        }
-        let client = self.client(id);
-        if client.leaving && client.session.unfinished() > 0 && !client.lent {
-            client.lent = true;
-            self.say(id, ToNode::Blocked);
-            return false;
-        }
-        let client = self.client(id);
-        if client.leaving && client.session.unfinished() == 0 {
-            self.session(id, |session, _, effects| session.return_leases(effects));
-            self.dies(id, DeathCause::Exited { code: 0 });
-        }
-        false
-    }
-
-    fn begin(
-        &mut self,
-        id: ProcessId,
-        caller: ProcessId,
-        tag: u64,
-        bytes: &[u8],
-        incarnation: u32,
-    ) {
-        if std::mem::take(&mut self.client(id).lent) {
-            self.say(id, ToNode::Unblocked); // it was leaving and only waited
-        }
-        let view = CallView::parse(bytes).expect("callers here write well");
-        let header = view.header;
-        let (seed, role, depth, nested) = decode_args(view.args);
-        let mut fiber = Fiber::new(role, seed, depth);
-        let ahead = if header.flags & CALL_BACKPRESSURE != 0 { view.extra().last() } else { None };
-        fiber.call = Some(Incoming {
-            caller,
-            function: header.function,
-            tag,
-            task: header.task,
-            attempt: header.attempt,
-            returns: header.returns,
-            flags: header.flags,
-            max_calls: header.max_calls,
-            ahead: ahead.unwrap_or(0),
-            incarnation,
-            since: self.now,
-        });
-        let (task, attempt) = (header.task, header.attempt);
-        if attempt > 0 || incarnation > 0 {
-            self.count(if role == Role::Constructor { "restarts of actors" } else { "retries" });
-        }
-        self.note(|| format!("{id} takes {task}, attempt {attempt}, from {caller}"));
-        if role != Role::Constructor {
-            self.starts_once(header.task, header.attempt, caller, id);
-        }
-        for (object, value) in view.refs().expect("callers here write well") {
-            match value {
-                ValueView::Inline(bytes) => {
-                    let (token, contains) = decode_content(bytes);
-                    self.books.is_value_of(object, token);
-                    for inner in &contains {
-                        self.client(id).session.add_ref(*inner);
-                    }
-                    fiber.hold(contains);
-                }
-                ValueView::Failed { kind, payload, cause } => {
-                    fiber.failure.get_or_insert(Failure {
-                        kind,
-                        payload: payload.into(),
-                        cause: cause.into(),
-                    });
-                }
-                ValueView::Stored(Location::ASK) => {
-                    self.client(id).session.add_ref(object);
-                    fiber.args.push_back((object, None));
-                }
-                ValueView::Stored(location) => {
-                    self.client(id).session.borrow_stored(object, location);
-                    fiber.args.push_back((object, Some(location)));
-                }
-            }
-        }
-        for object in &nested {
-            self.client(id).session.add_ref(*object);
-        }
-        fiber.hold(nested);
-        self.client(id).fiber = Some(fiber);
     }
 
     // ---- running ----
 
-    fn advance(&mut self, id: ProcessId, fiber: &mut Fiber) -> Flow {
+    fn advance(&mut self, id: ProcessId, thread: u64, fiber: &mut Fiber) -> Flow {
         if let Some(call) = fiber.call
             && fiber.failure.is_none()
             && !self.has_function(id, call.function)
@@ -378,7 +329,7 @@ impl Cluster {
         if let Some(op) = next
             && fiber.failure.is_none()
         {
-            let flow = self.execute(id, fiber, &op);
+            let flow = self.execute(id, thread, fiber, &op);
             if !matches!(flow, Flow::Wait(_)) {
                 fiber.pc += 1;
                 fiber.deadline = None;
@@ -403,6 +354,7 @@ impl Cluster {
             fiber.args.front_mut().expect("it is there").1 = None;
             if let Some(contains) = self.read_stored(id, object, location, true) {
                 fiber.args.pop_front();
+                fiber.views.push(self.client(id).next_view - 1);
                 fiber.hold(contains);
                 return Flow::Next;
             }
@@ -413,6 +365,11 @@ impl Cluster {
             return Flow::Next;
         }
         self.session(id, |session, _, effects| session.want(&[object], effects));
+        // The count that came with it, or that was asked with, goes to the view.
+        if let Some(Value::Stored(location)) = self.client(id).session.value(object).cloned() {
+            fiber.args.front_mut().expect("it is there").1 = Some(location);
+            return Flow::Next;
+        }
         match self.read(id, object) {
             None => Flow::Wait(Wait::Ready(object)),
             Some(result) => {

@@ -13,7 +13,13 @@ use crate::workload::{Name, Op, Submission, encode_args, shape};
 const SUBMISSIONS_MAX: u64 = 400;
 
 impl Cluster {
-    pub(super) fn execute(&mut self, id: ProcessId, fiber: &mut Fiber, op: &Op) -> Flow {
+    pub(super) fn execute(
+        &mut self,
+        id: ProcessId,
+        thread: u64,
+        fiber: &mut Fiber,
+        op: &Op,
+    ) -> Flow {
         match op {
             Op::Work(time) => return Flow::Sleep(*time),
             Op::Submit(submission) => self.submit(id, fiber, submission),
@@ -115,7 +121,7 @@ impl Cluster {
                 }
             }
             Op::Yield { stored, contains } => {
-                return self.yield_item(id, fiber, *stored, *contains);
+                return self.yield_item(id, thread, fiber, *stored, *contains);
             }
         }
         Flow::Next

@@ -1,15 +1,23 @@
 //! A failure is one that something in this run accounts for.
 
-use hoplo_base::{AnyId, ObjectId};
+use hoplo_base::{AnyId, ObjectId, ProcessId};
 use hoplo_wire::{Failure, FailureKind};
 
 use crate::cluster::Cluster;
 
 impl Cluster {
-    pub fn failure_is_legitimate(&self, object: ObjectId, failure: &Failure) {
+    pub fn failure_is_legitimate(&mut self, id: ProcessId, object: ObjectId, failure: &Failure) {
         let killed = self.plan.has_kills();
         let cancelled = self.books.cancelled;
         let text = failure.text();
+        if text.starts_with(&format!("{object} ")) && text.contains("cannot be read back") {
+            let told = self.books.unreadable.remove(&(id, object));
+            assert!(
+                told,
+                "{id} cannot read {object} though nobody said so now: {text}\n{}",
+                self.story.about(&[object.to_string()])
+            );
+        }
         let legitimate = match failure.kind {
             FailureKind::User => true,
             FailureKind::Cancelled => cancelled || !self.books.streams_dropped.is_empty(),
@@ -40,11 +48,29 @@ impl Cluster {
         );
     }
 
-    /// An object is lost with its owner, or with a process that had it when it died: as an argument of a call
-    /// that goes on without its caller, in a value, for a task that another one adopts.
+    /// An object is lost with its owner, or with a process that had it when it was killed: as an argument of a call
+    /// that goes on without its caller, in a value, for a task that another one adopts. Who leaves by itself
+    /// loses nothing.
     fn loss_is_explained(&self, text: &str) -> bool {
         let object = text.split_whitespace().next().unwrap_or_default();
-        self.owner_is_dead(text) || self.books.lost_with.contains_key(object)
+        let dropped = text.contains("every reference to it was dropped");
+        let unreadable = text.contains("cannot be read back") && self.plan.disk_failures;
+        let explained = self.owner_is_dead(text) || self.books.lost_with.contains_key(object);
+        unreadable || (dropped && explained)
+    }
+
+    /// No room: only where nothing is spilled, or the disk is full.
+    pub fn denial_is_legitimate(&self, id: ProcessId, kind: FailureKind) {
+        let legitimate = match kind {
+            FailureKind::StoreFull => !self.plan.spill,
+            FailureKind::OutOfDisk => self.plan.spill && self.plan.disk_failures,
+            _ => false,
+        };
+        assert!(
+            legitimate,
+            "{id} is denied room: {kind:?}\n{}",
+            self.story.about(&[id.to_string()])
+        );
     }
 
     fn owner_is_dead(&self, text: &str) -> bool {

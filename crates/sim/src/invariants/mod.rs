@@ -32,11 +32,19 @@ pub struct Books {
     pub failed_starts: u64,
     /// What the dead knew when they died, by name, and who.
     lost_with: BTreeMap<String, ProcessId>,
+    /// Who was told that it cannot read what, and has not failed by that yet.
+    unreadable: BTreeSet<(ProcessId, ObjectId)>,
     /// Calls that were taken back, and from whom.
     revoked: BTreeMap<(ProcessId, u64), ProcessId>,
 }
 
 impl Books {
+    /// It is told so, and one read of it may fail.
+    pub fn unreadable(&mut self, process: ProcessId, object: ObjectId) {
+        self.unreadable.insert((process, object));
+    }
+
+    /// It was killed.
     pub fn died(&mut self, process: ProcessId, known: impl Iterator<Item = ObjectId>) {
         self.dead.insert(process.count());
         self.lost_with.extend(known.map(|object| (object.to_string(), process)));

@@ -265,7 +265,7 @@ fn an_adopted_task_keeps_what_lies_in_its_arguments() {
 #[test]
 fn to_cancel_an_adopted_task_did_nothing() {
     let mut heir = Owner::new();
-    let mut dead = Owner { session: Session::new(process(9), JobId(1)), now: heir.now };
+    let mut dead = Owner { session: SessionMachine::new(process(9), JobId(1)), now: heir.now };
     let (task, _) = dead.submit(call(CallOptions { max_retries: 1, ..options() }));
     let lineage = dead.act(|session, now, effects| session.lineage(now, task.object(0), effects)).0;
     heir.session.add_ref(task.object(0));

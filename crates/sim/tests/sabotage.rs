@@ -1,0 +1,39 @@
+//! Each broken promise is found: the checks of the node's simulation can fail.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use hoplo_sim::{Sabotage, run_sabotaged};
+
+/// Within so many seeds the sabotage shows as one of these; it may show as something else before.
+fn shows(sabotage: Sabotage, seeds: u64, signs: &[&str]) {
+    let mut others = Vec::new();
+    for seed in 1..=seeds {
+        if let Err(what) = run_sabotaged(seed, sabotage) {
+            if signs.iter().any(|sign| what.contains(sign)) {
+                return println!("{sabotage:?} shows in seed {seed}");
+            }
+            others.push((seed, what.chars().take(200).collect::<String>()));
+        }
+    }
+    panic!("{sabotage:?} was not found in {seeds} seeds, but shows as: {others:?}");
+}
+
+#[test]
+fn tasks_that_wait_for_room_which_others_hold_are_found() {
+    shows(Sabotage::ArgumentsWaitForRoom, 500, &["does not heal", " calls:"]);
+}
+
+#[test]
+fn a_passing_failure_that_becomes_a_value_is_found() {
+    shows(Sabotage::PassingFailureStays, 500, &["though nobody said so now"]);
+}
+
+#[test]
+fn workers_that_wait_and_keep_their_cpu_are_found() {
+    shows(Sabotage::NothingIsLent, 50, &["does not heal"]);
+}
+
+#[test]
+fn tasks_of_the_dead_that_nobody_runs_are_found() {
+    shows(Sabotage::NobodyAdopts, 500, &["does not heal", " calls:", "leaks"]);
+}
