@@ -361,6 +361,7 @@ def kv_keys(prefix: bytes) -> list[bytes]: ...
 
 # ------------------------------------------------------------------------------- workers
 
+def wake_main_thread_by(reader: int) -> None: ...
 def retire() -> None:
     """This worker takes no more calls, and ends when those that it has begun have."""
 

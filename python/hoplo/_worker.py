@@ -148,6 +148,12 @@ class ActorRuntime:
             self._threads = _Threads(self.method, limits)
         if not self.inline:
             signal.signal(signal.SIGTERM, _on_terminate)
+        if self._threads is not None:
+            # The main thread sleeps for work. That of an async actor is woken by its event loop.
+            reader, writer = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(writer, False)
+            signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+            _core.wake_main_thread_by(reader)
 
     def construct(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Makes the instance. An async actor's inside its event loop, which can start tasks."""

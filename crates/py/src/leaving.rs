@@ -10,6 +10,7 @@
 //! left. Whether the exception that `exit_actor` raises comes through to a call does not matter: it may end a
 //! thread or an asyncio task that nobody waits for.
 
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
@@ -62,6 +63,29 @@ pub(crate) fn retire() {
         session.client.retire("SIGTERM");
     }
     main_thread_looks_up();
+}
+
+/// Python runs handlers of signals in the main thread, which sleeps for work: one that comes in the moment before
+/// it sleeps does not wake it. Python writes a byte into the pipe that `reader` is the end of
+/// (`signal.set_wakeup_fd`), and a thread of ours wakes the main thread.
+#[pyfunction]
+pub(crate) fn wake_main_thread_by(reader: i32) -> PyResult<()> {
+    // SAFETY: the caller has just made this descriptor, and leaves it to us.
+    let reader = unsafe { OwnedFd::from_raw_fd(reader) };
+    let look = move || {
+        let mut bytes = [0; 64];
+        loop {
+            match rustix::io::read(&reader, &mut bytes) {
+                Ok(0) => return,
+                Ok(_) => main_thread_looks_up(),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("hoplo-signals".to_string());
+    thread.stack_size(64 * 1024).spawn(look)?;
+    Ok(())
 }
 
 /// Before a call in a thread or coroutine; false: the actor is leaving, and the call is to be refused.

@@ -80,7 +80,7 @@ mod _core {
     #[pymodule_export]
     use super::get::{cancel, get, put, wait};
     #[pymodule_export]
-    use super::leaving::{leave_actor, retire};
+    use super::leaving::{leave_actor, retire, wake_main_thread_by};
     #[pymodule_export]
     use super::lines::note_print;
     #[pymodule_export]
