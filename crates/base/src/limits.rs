@@ -145,6 +145,9 @@ pub const INSPECT_PATIENCE: Duration = Duration::from_secs(1);
 /// long others wait for either.
 pub const HEAD_ENDS: Duration = Duration::from_secs(5);
 
+/// A log's folder is locked at the most so long by a process that is gone.
+pub const LOG_LOCK_PATIENCE: Duration = Duration::from_secs(1);
+
 /// The zygote tells a worker's exit status within this time after its end was seen.
 pub const STATUS_PATIENCE: Duration = Duration::from_millis(100);
 

@@ -7,7 +7,9 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use hoplo_base::limits::LOG_LOCK_PATIENCE;
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::io::Errno;
 
@@ -55,10 +57,17 @@ impl OsFiles {
         let named = |error| LogError::Io { path: path.to_path_buf(), error };
         std::fs::create_dir_all(path).map_err(named)?;
         let folder = File::open(path).map_err(named)?;
-        match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { path: path.to_path_buf(), folder }),
-            Err(Errno::WOULDBLOCK) => Err(LogError::InUse(path.to_path_buf())),
-            Err(error) => Err(named(error.into())),
+        // Who was killed, or starts another program at this moment, holds the lock a little longer than it wants.
+        let patience = Instant::now() + LOG_LOCK_PATIENCE;
+        loop {
+            match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Self { path: path.to_path_buf(), folder }),
+                Err(Errno::WOULDBLOCK) if Instant::now() < patience => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(Errno::WOULDBLOCK) => return Err(LogError::InUse(path.to_path_buf())),
+                Err(error) => return Err(named(error.into())),
+            }
         }
     }
 }
