@@ -32,6 +32,7 @@ pub trait Files: fmt::Debug + Send + Sync {
     fn has_threads(&self) -> bool;
 }
 
+#[allow(clippy::len_without_is_empty, reason = "nobody asks whether a file is empty")]
 pub trait LogFile: fmt::Debug + Send + Sync {
     fn len(&self) -> io::Result<u64>;
     /// As much as there is.

@@ -314,7 +314,10 @@ impl Writer {
         let dirty = Dirty { file, name, upto, then_remove };
         if self.files.has_threads() {
             return match self.syncer() {
-                Ok(syncer) => Ok(syncer.report(dirty)),
+                Ok(syncer) => {
+                    syncer.report(dirty);
+                    Ok(())
+                }
                 Err(error) => Err(self.named(error)),
             };
         }
