@@ -31,6 +31,6 @@ mod tests {
             }
         }
         assert!(room <= TABLE_ROOM_KEPT, "{room}");
-        assert_eq!(times, 4);
+        assert_eq!(times, 3);
     }
 }
