@@ -353,3 +353,21 @@ fn hundreds_that_wait_for_one_another_were_explained_anew_at_every_event() {
     // And as nothing changes, nobody looks again.
     assert_eq!(reasons(&node.pass(500)), 0);
 }
+
+#[test]
+fn one_that_got_something_just_now_was_told_at_every_event_why_it_waits() {
+    let mut node = Node::new(&[("CPU", 1.0)]);
+    node.demand(1, 0, &[("CPU", 1.0)], 3);
+    let told = |effects: &[Effect]| {
+        let told = effects.iter().filter_map(|effect| match effect {
+            Effect::TellStuck { stuck, .. } => Some(stuck.is_some()),
+            _ => None,
+        });
+        told.collect::<Vec<_>>()
+    };
+    assert_eq!(told(&node.pass(500)), [true]);
+    let effects = node.give_back(1, 1);
+    assert_eq!((grants(&effects), told(&effects)), (vec![(1, 2)], vec![false]));
+    assert_eq!(told(&node.pass(499)), [false; 0]);
+    assert_eq!(told(&node.pass(1)), [true]);
+}

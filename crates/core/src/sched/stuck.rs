@@ -39,8 +39,8 @@ impl LocalScheduler {
         let mut users = BTreeMap::new();
         for claimant in looks {
             let claim = &self.claims[&claimant];
-            let stuck =
-                (claim.unmet() > 0).then(|| self.why_stuck(&claim.shape.resources, &mut users));
+            let stuck = self.stuck_at(claim).filter(|at| *at <= now);
+            let stuck = stuck.map(|_| self.why_stuck(&claim.shape.resources, &mut users));
             let changes = self.changes;
             let claim = self.claims.get_mut(&claimant).expect("it was just looked up");
             (claim.looked, claim.looked_at) = (changes, now);
