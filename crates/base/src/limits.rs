@@ -90,6 +90,10 @@ pub const BLOCKED_AFTER: Duration = Duration::from_millis(1);
 /// The calls that run in an actor beside the one that ends it have so long to reply.
 pub const ACTOR_EXIT_GRACE: Duration = Duration::from_secs(5);
 
+/// The main thread of an actor's process has so much longer to end the process in order, as it does unless it runs
+/// a call itself. Then the process ends without its exit handlers.
+pub const ACTOR_EXIT_ORDERLY: Duration = Duration::from_secs(1);
+
 /// An idle worker beyond the pool's floor exits after this time.
 pub const WORKER_IDLE: Duration = Duration::from_secs(60);
 

@@ -14,8 +14,8 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use hoplo_base::limits::ACTOR_EXIT_GRACE;
-use parking_lot::Mutex;
+use hoplo_base::limits::{ACTOR_EXIT_GRACE, ACTOR_EXIT_ORDERLY};
+use parking_lot::{Condvar, Mutex};
 use pyo3::prelude::*;
 
 use crate::{current, session};
@@ -51,6 +51,9 @@ struct Leave {
 }
 
 static LEAVE: Mutex<Leave> = Mutex::new(Leave { leaving: Leaving::No, running: 0, left: false });
+
+/// Rung when the main thread is on its way out.
+static LEFT: Condvar = Condvar::new();
 
 /// The process takes no more calls, and ends when those that run have replied (SIGTERM).
 static RETIRES: AtomicBool = AtomicBool::new(false);
@@ -130,12 +133,14 @@ pub(crate) fn leave_soon() {
     ends_in_time();
 }
 
-/// The main thread itself may run a call that does not end.
+/// The main thread itself may run a call that does not end. It is given more time than the calls that it waits for:
+/// this thread once won the race, and the exit handlers did not run.
 fn ends_in_time() {
     let spawned = std::thread::Builder::new().name("hoplo-leaving".to_string()).spawn(|| {
-        std::thread::sleep(ACTOR_EXIT_GRACE);
+        let patience = ACTOR_EXIT_GRACE + ACTOR_EXIT_ORDERLY;
+        let stays = LEFT.wait_while_for(&mut LEAVE.lock(), |leave| !leave.left, patience);
         let Some(session) = session::live().filter(|session| session.is_ours()) else { return };
-        if LEAVE.lock().left {
+        if !stays.timed_out() {
             return;
         }
         if let Some(actor) = current::actor() {
@@ -187,6 +192,9 @@ pub(crate) fn outlook() -> Outlook {
             }
         }
     };
-    leave.left |= matches!(outlook, Outlook::Leaves(_));
+    if matches!(outlook, Outlook::Leaves(_)) {
+        leave.left = true;
+        LEFT.notify_all();
+    }
     outlook
 }

@@ -371,3 +371,13 @@ fn one_that_got_something_just_now_was_told_at_every_event_why_it_waits() {
     assert_eq!(told(&node.pass(499)), [false; 0]);
     assert_eq!(told(&node.pass(1)), [true]);
 }
+
+#[test]
+fn one_that_got_something_was_told_why_it_waits_only_when_something_else_happened() {
+    let mut node = Node::new(&[("CPU", 1.0)]);
+    node.demand(1, 0, &[("CPU", 1.0)], 3);
+    node.pass(500);
+    node.give_back(1, 1);
+    // Nothing happens from here on: the scheduler has to ask for the time itself.
+    assert_eq!(node.scheduler.next_deadline(), Some(node.now + Duration::from_millis(500)));
+}

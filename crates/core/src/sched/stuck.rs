@@ -25,7 +25,11 @@ impl LocalScheduler {
                     let stale = claim.looked < self.changes && !told.infeasible;
                     stale.then(|| claim.looked_at + STUCK_AFTER)
                 }
-                Some(_) => Some(now),
+                // It got something: it hears now that it goes on, and why it waits when it has waited again.
+                Some(_) => {
+                    looks.push(*claimant);
+                    stuck_at
+                }
             };
             match due {
                 Some(at) if at <= now => looks.push(*claimant),
