@@ -1,7 +1,7 @@
 //! A folder in memory, which does to a log what disks do: it keeps a part of what was being written, forgets what was not
 //! synced (each sector by itself, lengths, and the newest names), and has bits that flip.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -118,6 +118,12 @@ impl Tree {
             Op::Synced { .. } | Op::NamesSynced => {}
         }
     }
+
+    /// What has no name is gone once nobody has it open.
+    fn forget_nameless(&mut self) {
+        let named: BTreeSet<u64> = self.names.values().copied().collect();
+        self.contents.retain(|file, _| named.contains(file));
+    }
 }
 
 impl State {
@@ -155,6 +161,7 @@ impl MemoryFiles {
         for op in std::mem::take(&mut state.ops) {
             state.base.does(&op);
         }
+        state.base.forget_nameless();
     }
 
     /// The process dies while it does what came after `sure`; `power`: so does the machine. Whether something was kept in part.
@@ -173,6 +180,7 @@ impl MemoryFiles {
         let mut tree = state.base.clone();
         if !power {
             ops.iter().for_each(|op| tree.does(op));
+            tree.forget_nameless();
             (state.now, state.ops) = (tree, ops);
             return torn;
         }
@@ -205,6 +213,7 @@ impl MemoryFiles {
                 }
             }
         }
+        tree.forget_nameless();
         (state.now, state.base) = (tree.clone(), tree);
         torn
     }

@@ -4,46 +4,11 @@ use std::collections::BTreeMap;
 
 use hoplo_base::Instant;
 use hoplo_base::limits::CONTROL_CLIENT_QUEUE_BYTES_MAX;
-use hoplo_wire::control::{Key, Op, Outcome, Query, Refusal, Row, ShardId};
+use hoplo_wire::control::{Op, Outcome, Query, Refusal, Row, ShardId};
 
+use super::state::{CallState, Page, ScanState, UpdateState, What, key_of, op_bytes};
 use super::updates::Part;
 use super::{Call, CallError, Client, Done, Effect, shard_of};
-
-pub(super) struct CallState {
-    pub(super) deadline: Instant,
-    pub(super) what: What,
-}
-
-pub(super) enum What {
-    /// Waits for the configuration.
-    Early,
-    Update(UpdateState),
-    Get,
-    Scan(ScanState),
-}
-
-pub(super) struct UpdateState {
-    /// In the order of the call's operations; absent while unknown.
-    outcomes: Vec<Option<Outcome>>,
-    /// Shards that have not answered.
-    pub(super) parts_left: usize,
-    parts: usize,
-    refused: Option<Refusal>,
-    /// A part was sent at least once: it may be applied whatever the caller hears.
-    pub(super) sent: bool,
-}
-
-pub(super) struct ScanState {
-    limit: usize,
-    pages: BTreeMap<ShardId, Page>,
-    shards: usize,
-}
-
-struct Page {
-    rows: Vec<(Vec<u8>, Row)>,
-    next: Option<Vec<u8>>,
-    index: u64,
-}
 
 impl Client {
     pub(super) fn on_call(
@@ -296,22 +261,6 @@ impl ScanState {
     }
 }
 
-pub(super) fn key_of(op: &Op) -> &Key {
-    match op {
-        Op::Put { key, .. } | Op::Delete { key, .. } | Op::Archive { key, .. } => key,
-    }
-}
-
-/// What an operation takes in memory and in a frame, about.
-pub(super) fn op_bytes(op: &Op) -> usize {
-    let value = match op {
-        Op::Put { value, .. } => value.len(),
-        Op::Delete { .. } | Op::Archive { .. } => 0,
-    };
-    key_of(op).bytes.len() + value + OP_OVERHEAD
-}
-
-const OP_OVERHEAD: usize = 64;
 const QUERY_BYTES: usize = 256;
 
 fn overloaded(bytes: usize) -> CallError {

@@ -26,6 +26,7 @@ mod calls;
 mod config;
 mod queries;
 mod route;
+mod state;
 mod subscriptions;
 mod updates;
 
@@ -179,7 +180,7 @@ pub struct Client {
     /// By shard number.
     shards: Vec<Shard>,
     links: BTreeMap<ReplicaId, Link>,
-    calls: BTreeMap<u64, calls::CallState>,
+    calls: BTreeMap<u64, state::CallState>,
     deadlines: BTreeSet<(Instant, u64)>,
     /// Calls that came before the configuration.
     early: Vec<(u64, Call)>,

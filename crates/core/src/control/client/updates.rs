@@ -10,7 +10,7 @@ use hoplo_base::limits::{
 };
 use hoplo_wire::control::{Op, Outcome, Refusal, Request, ShardId};
 
-use super::calls::op_bytes;
+use super::state::{CallState, What, op_bytes};
 use super::{Client, Effect, RETRY_FIRST, RETRY_LAST, Silence};
 
 #[derive(Default)]
@@ -82,10 +82,8 @@ impl Client {
         while ready && shard.updates.again_at.is_none() && shard.updates.take_batch() {
             let last = shard.updates.batches.len() - 1;
             for share in &shard.updates.batches[last].shares {
-                if let Some(super::calls::CallState {
-                    what: super::calls::What::Update(update),
-                    ..
-                }) = self.calls.get_mut(&share.call)
+                if let Some(CallState { what: What::Update(update), .. }) =
+                    self.calls.get_mut(&share.call)
                 {
                     update.sent = true;
                 }
