@@ -373,11 +373,20 @@ fn one_that_got_something_just_now_was_told_at_every_event_why_it_waits() {
 }
 
 #[test]
-fn one_that_got_something_was_told_why_it_waits_only_when_something_else_happened() {
-    let mut node = Node::new(&[("CPU", 1.0)]);
-    node.demand(1, 0, &[("CPU", 1.0)], 3);
+fn one_that_got_something_was_not_told_why_it_waits_until_something_else_happened() {
+    let mut node = Node::new(&[("CPU", 2.0)]);
+    node.demand(1, 0, &[("CPU", 1.0)], 1);
+    node.demand(1, 1, &[("CPU", 1.0)], 3);
     node.pass(500);
-    node.give_back(1, 1);
+    let effects = node.give_back(1, 1);
+    assert_eq!(grants(&effects), [(1, 3)]);
     // Nothing happens from here on: the scheduler has to ask for the time itself.
-    assert_eq!(node.scheduler.next_deadline(), Some(node.now + Duration::from_millis(500)));
+    let due = node.now + Duration::from_millis(500);
+    assert_eq!(node.scheduler.next_deadline(), Some(due));
+    node.now = due;
+    let effects = node.handle(Event::Tick);
+    assert!(
+        effects.iter().any(|effect| matches!(effect, Effect::TellStuck { stuck: Some(_), .. })),
+        "{effects:?}"
+    );
 }
