@@ -4,6 +4,7 @@ use hoplo_base::ProcessId;
 use hoplo_wire::node::{Tell, ToClient, ToNode};
 
 use super::process::{Kind, Stage};
+use super::sweeps::Deferred;
 use super::{Effect, Node};
 use crate::actors::life::{self, Manner};
 use crate::control::FunctionEntry;
@@ -109,7 +110,7 @@ impl Node {
                 self.pass_to_actors(life::Event::Left { worker: from, actor });
             }
 
-            ToNode::Tell { to, message } => self.on_tell(from, to, message),
+            ToNode::Tell { to, message } => self.tell(from, to, message),
             ToNode::KillWorker { worker } => self.on_kill_worker(from, worker),
             ToNode::Inspected { request, json } => {
                 self.out.push(Effect::Inspected { from, request, json });
@@ -136,10 +137,13 @@ impl Node {
         self.pass_to_pool(workers::Event::Connected { worker: to, peer: from });
     }
 
-    /// One process tells another. Of a task whose owner is dead, who adopted it is told.
-    fn on_tell(&mut self, from: ProcessId, to: ProcessId, message: Tell) {
+    /// One process tells another. Of a task whose owner is dead, who adopted it is told, once that is decided.
+    pub(super) fn tell(&mut self, from: ProcessId, to: ProcessId, message: Tell) {
         let to = match message {
             Tell::Cancel { task, .. } if task.owner == to && !self.processes.contains_key(&to) => {
+                if self.objects.is_undecided(task) {
+                    return self.sweeps.defer(Deferred::Tell { from, to, message });
+                }
                 self.objects.maker(task).unwrap_or(to)
             }
             Tell::Cancel { .. } | Tell::Consumed { .. } => to,

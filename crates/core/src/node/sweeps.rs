@@ -1,6 +1,7 @@
 //! What waits until all that lay in all sockets was read (REF-5).
 
 use hoplo_base::{FunctionId, JobId, ProcessId};
+use hoplo_wire::node::Tell;
 
 use super::{Effect, Node};
 use crate::actors::life;
@@ -27,6 +28,7 @@ struct Batch {
 pub(super) enum Deferred {
     Actors(life::Event),
     Fetch { process: ProcessId, job: JobId, function: FunctionId },
+    Tell { from: ProcessId, to: ProcessId, message: Tell },
 }
 
 impl Sweeps {
@@ -56,6 +58,7 @@ impl Node {
                 Deferred::Fetch { process, job, function } => {
                     self.fetch(process, job, function, true);
                 }
+                Deferred::Tell { from, to, message } => self.tell(from, to, message),
             }
             self.work_off_queue();
         }

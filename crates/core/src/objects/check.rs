@@ -19,7 +19,7 @@ impl ObjectDirectory {
         self.check_disk();
         self.check_references();
         self.check_places();
-        let busy = !self.candidates.is_empty() || !self.unknown.is_empty();
+        let busy = !self.candidates.is_empty() || !self.undecided.is_empty();
         let under_way = self.sweeps.asked - self.sweeps.done;
         assert!(under_way <= 1 && (under_way == 1 || !busy), "OBJ-10: {:?}", self.sweeps);
         for (worker, caller) in self.replies.keys() {
@@ -59,13 +59,27 @@ impl ObjectDirectory {
             assert!(!readable || record.waiting.is_empty(), "OBJ-5: {object}\n{}", story());
             let handle = matches!(record.state, State::Handle);
             assert!(handle == is_handle(*object), "OBJ-6: {object}");
-            let unknown = matches!(record.state, State::Unknown { .. });
-            assert!(unknown == self.unknown.contains(object), "OBJ-10: {object}");
+            let undecided = match &record.state {
+                State::Unknown { since } => Some(since),
+                State::Orphaned { since, .. } => Some(since).filter(|it| self.sweeps.done <= **it),
+                State::Handle
+                | State::Pending { .. }
+                | State::Inline(_)
+                | State::Failed(_)
+                | State::Stored { .. }
+                | State::Spilling { .. }
+                | State::Spilled { .. }
+                | State::Restoring { .. }
+                | State::Mapped { .. }
+                | State::Closing { .. } => None,
+            };
+            assert!(undecided.is_some() == self.undecided.contains(object), "OBJ-10: {object}");
+            assert!(undecided.is_none_or(|since| self.sweeps.done <= *since), "OBJ-10: {object}");
             assert!(record.touched <= self.sweeps.asked);
         }
         let missing = |object: &&ObjectId| !self.records.contains_key(object);
         assert!(self.candidates.iter().find(missing).is_none(), "OBJ-2");
-        assert!(self.unknown.iter().find(missing).is_none(), "OBJ-10");
+        assert!(self.undecided.iter().find(missing).is_none(), "OBJ-10");
         for (process, known) in &self.processes {
             for object in known {
                 let concerns = self.records.get(object).is_some_and(|it| it.concerns(*process));

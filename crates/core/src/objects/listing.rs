@@ -142,9 +142,10 @@ impl ObjectDirectory {
     pub fn pending(&self, object: ObjectId) -> Option<(Option<ProcessId>, &Lineage)> {
         match &self.records.get(&object)?.state {
             State::Pending { owner, lineage: Some(lineage) } => Some((Some(*owner), lineage)),
-            State::Orphaned { lineage } => Some((None, lineage)),
+            State::Orphaned { lineage: Ok(lineage), .. } => Some((None, lineage)),
             State::Unknown { .. }
             | State::Handle
+            | State::Orphaned { lineage: Err(_), .. }
             | State::Pending { lineage: None, .. }
             | State::Inline(_)
             | State::Failed(_)
@@ -169,6 +170,11 @@ impl ObjectDirectory {
         self.records.range(results).find_map(|(_, record)| record.state.owner())
     }
 
+    /// Whether the last word on a result of a task may lie in a socket.
+    pub fn is_undecided(&self, task: TaskId) -> bool {
+        self.undecided.range(task.object(0)..=task.object(u32::MAX)).next().is_some()
+    }
+
     /// What happened to the object lately, one line each, oldest first.
     pub fn story(&self, object: ObjectId) -> Vec<String> {
         let lines = self.story.iter().filter(|line| line.object == object);
@@ -189,6 +195,10 @@ impl ObjectDirectory {
             State::Pending { owner, lineage } => {
                 let again = if lineage.is_some() { "" } else { ", and could not be run again" };
                 format!("is pending: {owner} owns {} that makes it{again}", object.task)
+            }
+            State::Orphaned { .. } if self.undecided.contains(&object) => {
+                "has no value here and its owner is dead: what its maker wrote last is being read"
+                    .to_string()
             }
             State::Orphaned { .. } => {
                 "is pending and its owner is dead: the next process that uses it runs its task again"

@@ -3,11 +3,11 @@
 //!
 //! ```text
 //!  first token, want or mention
-//!        |                 Shared          owner dies             somebody holds or wants it
-//!        +---> Unknown ------------> Pending --------> Orphaned --------------------> Pending (Adopt)
-//!        |        |                     |   \-- no lineage --> Failed
-//!        |        | a sweep             | Fulfilled, Sealed
-//!        |        v                     v
+//!        |                 Shared          owner dies         a sweep, and somebody holds or wants it
+//!        +---> Unknown ------------> Pending --------> Orphaned -----------------------------> Pending (Adopt)
+//!        |        |                     |                  |  \-- a sweep, no lineage --> Failed
+//!        |        | a sweep             | Fulfilled, Sealed| Sealed
+//!        |        v                     v                  v
 //!        |     Failed   Inline | Failed | Stored <--> Spilling --> Spilled <--> Restoring --> Mapped
 //!        |                              | Mapped                      ^                         |
 //!        +---> Handle (of an actor)                                   +------- Closing <--------+
@@ -17,7 +17,14 @@
 //! A record is **supported** by tokens of processes, by records that contain it, by the node's own
 //! holds and by processes that wait for it. It may be made by any of them before its owner's word
 //! is read, because sockets are read in any order; for the same reason a token count may be below
-//! zero for a moment. What goes becomes a **move** (see `on_move`): its bytes are given back when
+//! zero for a moment.
+//!
+//! An **undecided** record has no value, and whose word that would be cannot be asked: nobody told of it
+//! (`Unknown`), or its owner is dead (`Orphaned`). What others wrote of it before may lie in their sockets: the worker
+//! that made a stored value tells it on its own socket, and the owner may have read the reply, passed the ref on
+//! and gone before that is read. So what becomes of it is decided after a sweep.
+//!
+//! What goes becomes a **move** (see `on_move`): its bytes are given back when
 //! nobody reads them any more.
 //!
 //! A stored object lies in the arena, or in the spill file (**mapped**): its `Location` counts the file's
@@ -55,7 +62,7 @@
 //!   that is taken in the spill file is one object's, one move's, or one process's room.
 //! - OBJ-8: the orders of use have exactly the stored and the mapped objects.
 //! - OBJ-9: requests are from joined processes; a spilled object that is queued has a request.
-//! - OBJ-10: where a record is a candidate or unknown, a sweep is under way; at most one is.
+//! - OBJ-10: where a record is a candidate or undecided, a sweep is under way; at most one is.
 //! - OBJ-11: what went with replies is kept for joined callers only.
 
 mod check;
@@ -108,8 +115,8 @@ pub struct ObjectDirectory {
     sweeps: Sweeps,
     /// Records without support.
     candidates: BTreeSet<ObjectId>,
-    /// Records in state `Unknown`.
-    unknown: BTreeSet<ObjectId>,
+    /// Records whose value may lie in a socket.
+    undecided: BTreeSet<ObjectId>,
     memory: Memory,
     /// Stored objects in the arena, least recently used first.
     lru: BTreeMap<u64, ObjectId>,
@@ -164,7 +171,7 @@ impl ObjectDirectory {
             replies: BTreeMap::new(),
             sweeps: Sweeps::default(),
             candidates: BTreeSet::new(),
-            unknown: BTreeSet::new(),
+            undecided: BTreeSet::new(),
             memory: Memory::new(&config, now),
             lru: BTreeMap::new(),
             mapped: BTreeMap::new(),

@@ -176,7 +176,7 @@ impl ObjectDirectory {
                 if let State::Unknown { .. } = record.state {
                     record.state = State::Pending { owner: from, lineage };
                     record.contains = refs.clone();
-                    self.unknown.remove(&object);
+                    self.undecided.remove(&object);
                     self.contain(&refs);
                     self.index(object, from);
                     self.note(object, "shared while pending", Some(from));

@@ -45,56 +45,55 @@ impl ObjectDirectory {
             record.tokens.remove(&process);
             record.waiting.remove(&process);
         }
-        // First all are orphans: what one task makes goes to one heir.
-        for object in &known {
-            if self.records[object].state.owner() == Some(process) {
-                self.orphan(*object, obituary, effects);
-            }
-        }
         for object in known {
-            self.adopt(object, effects);
+            if self.records[&object].state.owner() == Some(process) {
+                self.orphan(object, obituary);
+            }
             self.touch(object);
         }
         self.progress();
     }
 
-    /// The owner is dead, before there was a value.
-    fn orphan(&mut self, object: ObjectId, obituary: &str, effects: &mut Vec<Effect>) {
+    /// The owner is dead, and the value is not here: it was not computed, or its maker's word is not read yet.
+    fn orphan(&mut self, object: ObjectId, obituary: &str) {
         let record = self.records.get_mut(&object).expect("an orphan has a record");
         let State::Pending { lineage, .. } = &mut record.state else {
             panic!("{object} is {}, not pending", record.state.name());
         };
-        if let Some(lineage) = lineage.take() {
-            record.state = State::Orphaned { lineage };
-            return self.note(object, "orphaned", None);
-        }
-        let text = format!(
-            "{object} has no value: its owner died before it was computed, and it comes from a \
-             call that cannot run again in another process ({obituary})"
-        );
-        let failure = Failure::new(FailureKind::OwnerDied, text);
-        // The owner that `fulfil` would strike is gone already.
-        self.fulfil(object, State::Failed(failure), Vec::new(), effects);
+        let lineage = lineage.take().ok_or_else(|| {
+            let text = format!(
+                "{object} has no value: its owner died before it was computed, and it comes from a \
+                 call that cannot run again in another process ({obituary})"
+            );
+            Failure::new(FailureKind::OwnerDied, text)
+        });
+        record.state = State::Orphaned { lineage, since: self.sweeps.asked };
+        self.undecided.insert(object);
+        self.note(object, "orphaned", None);
     }
 
     /// A pending object whose owner is dead goes to a process that holds it or waits for it, with
-    /// everything that the same task makes.
+    /// everything that the same task makes. Not before it is decided that nobody made it.
     pub(super) fn adopt(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
+        if self.undecided.contains(&object) {
+            return;
+        }
         let Some(record) = self.records.get(&object) else { return };
-        let State::Orphaned { lineage } = &record.state else { return };
+        let State::Orphaned { lineage: Ok(lineage), .. } = &record.state else { return };
         // The one that joined first: where it is the driver, it is there as long as the job.
         let Some(heir) = record.holders().min().or(record.waiting.first().copied()) else { return };
         let lineage = lineage.clone();
         let task = object.task.object(0)..=object.task.object(u32::MAX);
         let mut objects = Vec::new();
         for (object, record) in self.records.range_mut(task) {
-            if let State::Orphaned { lineage } = &record.state {
+            if let State::Orphaned { lineage: Ok(lineage), .. } = &record.state {
                 let lineage = Some(lineage.clone());
                 record.state = State::Pending { owner: heir, lineage };
                 objects.push(*object);
             }
         }
         for object in &objects {
+            self.undecided.remove(object);
             self.index(*object, heir);
             self.note(*object, "adopted", Some(heir));
         }

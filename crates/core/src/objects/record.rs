@@ -38,9 +38,11 @@ pub(super) enum State {
         owner: ProcessId,
         lineage: Option<Lineage>,
     },
-    /// Pending; its owner is dead and nobody who could adopt it is known yet.
+    /// Pending, and its owner is dead. `since`: sweeps asked for until then. Once a later one has passed, whoever
+    /// holds it or waits for it adopts it; without lineage it is this failure.
     Orphaned {
-        lineage: Lineage,
+        lineage: Result<Lineage, Failure>,
+        since: u64,
     },
     Inline(Arc<[u8]>),
     Failed(Failure),

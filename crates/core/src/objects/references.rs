@@ -17,7 +17,7 @@ impl ObjectDirectory {
             if is_handle(object) {
                 return Record::new(State::Handle, asked);
             }
-            self.unknown.insert(object);
+            self.undecided.insert(object);
             Record::new(State::Unknown { since: asked }, asked)
         })
     }
@@ -95,7 +95,7 @@ impl ObjectDirectory {
 
     /// Asks for a sweep if something waits for one and none is under way.
     pub(super) fn ask_for_sweep(&mut self, effects: &mut Vec<Effect>) {
-        let needed = !self.candidates.is_empty() || !self.unknown.is_empty();
+        let needed = !self.candidates.is_empty() || !self.undecided.is_empty();
         if needed && self.sweeps.asked == self.sweeps.done {
             self.sweeps.asked += 1;
             effects.push(Effect::Sweep { sweep: self.sweeps.asked });
@@ -116,20 +116,8 @@ impl ObjectDirectory {
         assert!(sweep == self.sweeps.asked, "sweep {sweep} was not asked for");
         assert!(sweep > self.sweeps.done, "sweep {sweep} was reported twice");
         self.sweeps.done = sweep;
-        let rumours: Vec<ObjectId> = self.unknown.iter().copied().collect();
-        for object in rumours {
-            match self.records[&object].state {
-                State::Unknown { since } if since < sweep => {
-                    let text = format!(
-                        "{object} is lost: the process that made it is gone, or every reference \
-                         to it was dropped, before this one was used"
-                    );
-                    let state = State::Failed(Failure::new(FailureKind::ObjectLost, text));
-                    self.fulfil(object, state, Vec::new(), effects);
-                }
-                State::Unknown { .. } => {}
-                ref other => panic!("OBJ-10: {object} is {}, not unknown", other.name()),
-            }
+        for object in self.undecided.clone() {
+            self.decide(object, sweep, effects);
         }
         let mut ready: Vec<ObjectId> = self.candidates.iter().copied().collect();
         while let Some(object) = ready.pop() {
@@ -138,6 +126,30 @@ impl ObjectDirectory {
                 ready.extend(self.end(object, effects));
             }
         }
+    }
+
+    /// Whatever was written of it before the sweep was asked for is read, and its value was not there.
+    fn decide(&mut self, object: ObjectId, sweep: u64, effects: &mut Vec<Effect>) {
+        if !self.undecided.contains(&object) {
+            return; // it went with another result of its task to the same heir
+        }
+        let failure = match &self.records[&object].state {
+            State::Unknown { since } | State::Orphaned { since, .. } if *since >= sweep => return,
+            State::Unknown { .. } => {
+                let text = format!(
+                    "{object} is lost: the process that made it is gone, or every reference \
+                     to it was dropped, before this one was used"
+                );
+                Failure::new(FailureKind::ObjectLost, text)
+            }
+            State::Orphaned { lineage: Err(failure), .. } => failure.clone(),
+            State::Orphaned { lineage: Ok(_), .. } => {
+                self.undecided.remove(&object);
+                return self.adopt(object, effects);
+            }
+            other => panic!("OBJ-10: {object} is {}, not undecided", other.name()),
+        };
+        self.fulfil(object, State::Failed(failure), Vec::new(), effects);
     }
 
     /// The record goes. Returns what lost its last support by that.
@@ -186,7 +198,7 @@ impl ObjectDirectory {
     pub(super) fn strike(&mut self, object: ObjectId) -> Record {
         let record = self.records.remove(&object).expect("a record ends once");
         self.candidates.remove(&object);
-        self.unknown.remove(&object);
+        self.undecided.remove(&object);
         for process in
             record.tokens.keys().chain(&record.waiting).copied().chain(record.state.owner())
         {
@@ -212,7 +224,7 @@ impl ObjectDirectory {
         effects: &mut Vec<Effect>,
     ) {
         self.contain(&contains);
-        self.unknown.remove(&object);
+        self.undecided.remove(&object);
         let record = self.records.get_mut(&object).expect("the caller has seen the record");
         assert!(record.state.is_open(), "{object} is {} already", record.state.name());
         let owner = record.state.owner();

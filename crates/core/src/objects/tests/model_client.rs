@@ -58,7 +58,7 @@ pub(super) enum Stage {
 }
 
 /// What is true of an object, whatever the daemon has heard.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Thing {
     /// Younger objects contain older ones: no cycles.
     pub(super) age: u64,
@@ -67,6 +67,8 @@ pub(super) struct Thing {
     pub(super) told: bool,
     /// Nothing while it is pending.
     pub(super) contains: Option<Vec<ObjectId>>,
+    /// Its maker stored it and replied: it is there, whoever goes.
+    pub(super) made: bool,
     /// While it is told and pending: what running it again needs.
     pub(super) lineage: Vec<ObjectId>,
     /// A run told of a value and was killed before it replied.
@@ -151,7 +153,7 @@ impl World {
         let Some((id, returned, reply)) = self.tell_result(at, large, returned) else { return };
         if let Reply::Stored(_) = reply {
             let thing = self.things.get_mut(&self.calls[&id].result).unwrap();
-            thing.told = true;
+            (thing.told, thing.made) = (true, true);
             thing.contains = Some(returned);
         }
         self.clients[at].task = None;
@@ -260,7 +262,8 @@ impl World {
                 if let Value::Failed(failure) = value {
                     // Nobody can run again what came without lineage; only its owner could.
                     let once = !object.task.seq.is_multiple_of(2);
-                    let alone = once && !self.clients[self.things[&object].owner].alive;
+                    let thing = &self.things[&object];
+                    let alone = once && !self.clients[thing.owner].alive && !thing.made;
                     assert!(
                         failure.kind == FailureKind::OwnerDied && alone,
                         "process {at} has a ref of {object}: {}",
@@ -270,6 +273,8 @@ impl World {
                 self.tell_what_changed(at);
             }
             ToClient::Adopt { objects, .. } => {
+                let made = objects.iter().find(|object| self.things[*object].made);
+                assert!(made.is_none(), "process {at} is to make {made:?}, which is there");
                 objects.iter().for_each(|object| self.say(at, fulfilled(*object, &[])));
             }
             ToClient::Reclaimed { location, .. } => self.take_back(at, location),
@@ -388,8 +393,7 @@ impl World {
         self.count += 1;
         self.clients[owner].seq += 1;
         let object = object(process(owner as u64), self.clients[owner].seq);
-        let thing =
-            Thing { age: self.count, owner, told: false, contains, lineage: vec![], twice: false };
+        let thing = Thing { age: self.count, owner, contains, ..Thing::default() };
         self.things.insert(object, thing);
         object
     }
