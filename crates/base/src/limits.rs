@@ -1,4 +1,10 @@
 //! Every bound of the system in one place, with the relations between them checked at compile time.
+//!
+//! A number belongs here if it bounds what others can make large, or make wait: memory that is taken or kept, the bytes
+//! of a message, the entries of a queue or a table, tries, and how long somebody waits for somebody else. It stays beside
+//! its code if it is part of a format (the size of a header, an offset), follows from another bound, or only tunes one
+//! piece of code (how many a loop takes at once, how often it looks, from which size another way is quicker), so that a
+//! reader of nothing else could want it.
 
 use std::time::Duration;
 
@@ -19,8 +25,20 @@ pub const PACKED_ARGUMENT_BYTES_MAX: usize = 4 * 1024;
 /// Capacity of a call ring and of a reply ring, bytes. A frame takes at most half of it.
 pub const RING_BYTES: usize = 256 * 1024;
 
+/// Values of one reply frame; one alone always fits.
+pub const REPLY_BYTES_MAX: usize = RING_BYTES / 2 - 1024;
+
+/// Room that a worker keeps for its next reply.
+pub const REPLY_BODY_BYTES_KEPT: usize = 16 * 1024;
+
 /// One message of the node daemon to a process.
 pub const NODE_MESSAGE_BYTES_MAX: usize = 512 * 1024 * 1024;
+
+/// A process that leaves more than this unread does not read: it loses its connection.
+pub const NODE_UNSENT_BYTES_MAX: usize = 2 * NODE_MESSAGE_BYTES_MAX;
+
+/// A driver that leaves so many bytes unread misses lines of its workers; they are in the log files.
+pub const DRIVER_UNREAD_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// One message of a driver or worker to its node daemon. The largest list refs, by ten million.
 pub const PROCESS_MESSAGE_BYTES_MAX: usize = 128 * 1024 * 1024;
@@ -29,11 +47,26 @@ pub const PROCESS_MESSAGE_BYTES_MAX: usize = 128 * 1024 * 1024;
 /// them loses its connection.
 pub const NODE_UNFINISHED_BYTES_MAX: usize = 256 * 1024 * 1024;
 
+/// Bytes that one connection may bring in one turn of a loop, before others get theirs.
+pub const TURN_BYTES_MAX: usize = 1024 * 1024;
+
+/// Room that a buffer of a connection keeps once it is empty,
+pub const FRAMES_BYTES_KEPT: usize = 256 * 1024;
+
+/// and that of what a driver or worker has to say to its node daemon.
+pub const WRITER_BYTES_KEPT: usize = 1024 * 1024;
+
+/// Descriptors that came to a node daemon before the message that speaks of them.
+pub const DESCRIPTORS_WAITING_MAX: usize = 64;
+
 /// Connections to a node daemon that did not say yet who they are. One more, and the oldest is closed,
 pub const NODE_STRANGERS_MAX: usize = 256;
 
 /// as is who does not say it within this time.
 pub const NODE_HELLO_WITHIN: Duration = Duration::from_secs(10);
+
+/// While there are neither descriptors nor memory for one more connection, the daemon accepts none for so long.
+pub const NODE_ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The first message of a process to it: until it came, nobody knows who is at the other end.
 pub const HELLO_BYTES_MAX: usize = 4 * 1024;
@@ -54,6 +87,22 @@ pub const NODE_ANSWERS: Duration = Duration::from_secs(10);
 /// The same for one that is to start.
 pub const NODE_STARTS: Duration = Duration::from_secs(60);
 
+/// An answer of the daemon that it gives within its own deadlines: who waits longer asks one that is stopped or stuck.
+pub const ASK_PATIENCE: Duration = Duration::from_secs(60);
+
+/// The same for what people ask: the daemon answers after `INSPECT_PATIENCE`, even if some process does not.
+pub const QUERY_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Who closes its connection listens so long to the daemon's last words.
+pub const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A daemon of a program's own has so long to end once the program has left it; then it is killed.
+pub const DAEMON_END_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A thread that waits for hoplo lets Python look at its signals so often: one that arrives right before the thread
+/// sleeps does not wake it. A wait that has lasted so long is noted for `hoplo why`.
+pub const SIGNALS_PERIOD: Duration = Duration::from_millis(100);
+
 /// What a process has to say to a daemon that does not read: who would add more waits.
 pub const UNSENT_BYTES_MAX: usize = 64 * 1024 * 1024;
 
@@ -69,20 +118,51 @@ pub const RETURN_MEMORY_AFTER: Duration = Duration::from_secs(1);
 /// Lines for the user that wait to be printed; more are counted.
 pub const WARNINGS_MAX: usize = 1000;
 
+/// Batches of workers' lines that wait for a busy interpreter; more are counted and dropped.
+pub const OUTPUT_BATCHES_MAX: usize = 1024;
+
+/// A driver gets lines at most this often.
+pub const OUTPUT_PERIOD: Duration = Duration::from_millis(20);
+
+/// Lines that are equal within this time are folded.
+pub const OUTPUT_FOLDED_WITHIN: Duration = Duration::from_secs(1);
+
+/// Different lines that are remembered for folding.
+pub const OUTPUT_FOLDED_MAX: usize = 256;
+
+/// A line longer than this is cut in pieces.
+pub const OUTPUT_LINE_BYTES_MAX: usize = 64 * 1024;
+
 /// Work that an owner keeps queued in one leased worker's ring.
 pub const PIPELINE_WORK: Duration = Duration::from_millis(1);
 
 /// Calls in one ring, whatever they cost.
 pub const PIPELINE_DEPTH_MAX: usize = 512;
 
+/// Frames of one caller that an actor may have before it; async actors run many at once.
+pub const ACTOR_DEPTH_MAX: usize = 4096;
+
 /// Leases of one shape that a process asks for at once.
 pub const LEASE_DEMAND_MAX: u32 = 1024;
+
+/// Leases whose shape needs nothing at all: no resource bounds them.
+pub const LEASES_FREE_MAX: usize = 64;
+
+/// A lease whose worker has not replied for so long is asked for what it has not started.
+pub const LEASE_STALL: Duration = Duration::from_millis(5);
 
 /// An idle lease goes back after this time even when nobody else asks.
 pub const LEASE_IDLE: Duration = Duration::from_millis(500);
 
 /// A lease that others wait for is given back after this time of use.
 pub const LEASE_QUANTUM: Duration = Duration::from_millis(50);
+
+/// What an elder claim lacks is kept for it during every other period of this length.
+pub const LEASE_KEEP_PERIOD: Duration = Duration::from_secs(1);
+
+/// A claim that got nothing for so long is told why, and then of changes. To look what has changed takes a
+/// look at all leases, so each claim looks at most this often: hundreds may wait for one another.
+pub const CLAIM_STUCK_AFTER: Duration = Duration::from_millis(500);
 
 /// A worker that waits in `get` for longer than this lends its CPU to the scheduler.
 pub const BLOCKED_AFTER: Duration = Duration::from_millis(1);
@@ -97,8 +177,30 @@ pub const ACTOR_EXIT_ORDERLY: Duration = Duration::from_secs(1);
 /// An idle worker beyond the pool's floor exits after this time.
 pub const WORKER_IDLE: Duration = Duration::from_secs(60);
 
+/// Idle workers of one kind that those of another kind's use cannot profit from are not piled up beyond this many times
+/// the floor.
+pub const WORKERS_IDLE_FLOORS_MAX: usize = 4;
+
+/// Starts of workers that may fail in a row before those that wait are told.
+pub const STARTS_FAILED_MAX: u32 = 3;
+
+/// The same for starts that were killed: the kernel kills what takes more memory than there is, again and again.
+pub const STARTS_KILLED_MAX: u32 = 20;
+
+/// Restarts of an actor in a row that may fail before it costs the calls that wait for them.
+pub const RESTARTS_FAILED_MAX: u32 = 3;
+
+/// Deaths of the zygote in a row, without a fork between them, after which it is not started by itself.
+pub const ZYGOTE_DEATHS_MAX: u32 = 3;
+
 /// Processes (driver, workers, tools) on one node at a time.
 pub const PROCESSES_MAX: usize = 4096;
+
+/// Objects in the store of one node at a time. Each has a slot of a few bytes for its state.
+pub const OBJECTS_STORED_MAX: usize = 1 << 20;
+
+/// Objects of the store that one process can have pinned at once.
+pub const PINS_PER_PROCESS_MAX: usize = 8192;
 
 /// A `runtime_env` as canonical JSON, merged with those of the job and of the caller.
 pub const RUNTIME_ENV_BYTES_MAX: usize = 256 * 1024;
@@ -112,6 +214,24 @@ pub const WHY_LATE_SHARE: f64 = 0.1;
 /// The same in seconds, least and most: a program that polls is told what its own process knows.
 pub const WHY_LATE_SECONDS: [f64; 2] = [0.02, 1.0];
 
+/// Missing results for each of which a late `get` says what it waits for; of the others it tells the count.
+pub const WHY_LATE_EXPLAINED_MAX: usize = 3;
+
+/// Links from the question of `hoplo why` to the end of its chain.
+pub const WHY_ROUNDS_MAX: usize = 24;
+
+/// Things that one round asks about; of what else is waited for the line tells only the count.
+pub const WHY_THINGS_MAX: usize = 16;
+
+/// A process that is asked waits so long for its interpreter, to say where its calls stand. A round lasts longer.
+pub const WHY_RUNNING_PATIENCE: Duration = Duration::from_millis(300);
+
+/// Objects that are told of a thread that waits for more.
+pub const WAIT_OBJECTS_TOLD_MAX: usize = 64;
+
+/// A thread that goes to wait does so unnoted when the list of waits is held for so long.
+pub const WAITS_LOCK_PATIENCE: Duration = Duration::from_millis(10);
+
 /// Object-state slots handed to a process at once.
 pub const SLOTS_GRANT: u32 = 256;
 
@@ -121,13 +241,43 @@ pub const EXTENT_BYTES_MIN: u64 = 8 * 1024 * 1024;
 /// Addresses of the arena for each byte that the store may use at a time: room to place things.
 pub const ARENA_PER_STORE: u64 = 4;
 
+/// Of the machine's memory, for the store, unless it is set otherwise.
+pub const OBJECT_STORE_SHARE: f64 = 0.3;
+
+/// The smallest store that is of any use.
+pub const OBJECT_STORE_BYTES_MIN: u64 = 64 * 1024 * 1024;
+
+/// Requests for room that one process may have waiting.
+pub const ROOM_REQUESTS_MAX: usize = 64;
+
+/// More room cannot be asked for at once: no file may be so large.
+pub const ROOM_REQUEST_BYTES_MAX: u64 = 1 << 50;
+
+/// Without a disk, or where all slots are in use, a request is denied when nothing was freed for so long.
+pub const ROOM_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Processes have so long to answer a recall of room before others' objects are spilled.
+pub const RECALL_GRACE: Duration = Duration::from_millis(20);
+
+/// Objects that are being written to disk at once.
+pub const SPILLS_MAX: usize = 16;
+
+/// What was pinned is tried again after this time.
+pub const PINNED_RETRY: Duration = Duration::from_millis(10);
+
+/// One part in so many of the store, for the arrays that all processes together build in it.
+pub const SCRATCH_SHARE: f64 = 4.0;
+
+/// A parent that forks waits so long until its child has arrays of its own: the child may be stopped.
+pub const SCRATCH_MOVE_PATIENCE: Duration = Duration::from_secs(10);
+
 /// Objects start at multiples of this (a cache line; Arrow and SIMD code rely on it).
 pub const OBJECT_ALIGN: u64 = 64;
 
 /// Warm, free bytes that a process keeps for its next objects before it gives extents back.
 pub const WARM_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
-/// Warm room that was not used for so long goes back.
+/// Warm room that was not used for so long goes back: from a process to the daemon, and from there to the system.
 pub const WARM_TIME: Duration = Duration::from_secs(10);
 
 /// Notices to the daemon that may wait for company.
@@ -135,6 +285,9 @@ pub const NOTICES_BATCH: usize = 64;
 
 /// Last lines of a worker's output that are kept for its obituary.
 pub const OBITUARY_LINES: usize = 20;
+
+/// Last lines of the zygote's output for the reason of a failure.
+pub const ZYGOTE_LAST_LINES: usize = 12;
 
 /// A process that was asked to exit has so long before it is killed.
 pub const EXIT_GRACE: Duration = Duration::from_millis(200);
@@ -152,14 +305,48 @@ pub const HEAD_ENDS: Duration = Duration::from_secs(5);
 /// A log's folder is locked at the most so long by a process that is gone.
 pub const LOG_LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
+/// Who looks whether a daemon lives holds its lock for a moment.
+pub const SESSION_LOCK_PATIENCE: Duration = Duration::from_millis(500);
+
+/// A session folder without a lock file is being made, for at most so long.
+pub const SESSION_MAKING: Duration = Duration::from_secs(60);
+
+/// Dead sessions whose logs are kept.
+pub const SESSION_LOGS_KEPT: usize = 5;
+
+/// As many links on one way as the kernel follows.
+pub const PATH_LINKS_MAX: usize = 40;
+
 /// The zygote tells a worker's exit status within this time after its end was seen.
 pub const STATUS_PATIENCE: Duration = Duration::from_millis(100);
 
 /// A worker that closed its connection and does not end is killed after this time.
 pub const HANGUP_GRACE: Duration = Duration::from_secs(1);
 
+/// Killed processes need a moment to be gone. What runs as another user does not go at all.
+pub const CHILDREN_END_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The daemon looks so often for what its workers left behind: to look at every process of the machine takes
+/// milliseconds.
+pub const FAMILY_PERIOD: Duration = Duration::from_secs(1);
+
 /// Obituaries that are kept for those who ask too late.
 pub const GRAVES_MAX: usize = 1024;
+
+/// Dead actors that nobody can reach, kept for listings,
+pub const ACTORS_REMEMBERED_MAX: usize = 1000;
+
+/// runs of tasks that have ended, the same, in each process,
+pub const RUNS_REMEMBERED_MAX: usize = 10_000;
+
+/// and tasks that were lost.
+pub const LOST_TASKS_MAX: usize = 1000;
+
+/// Questions of people that are being gathered at once.
+pub const QUERIES_OPEN_MAX: usize = 256;
+
+/// Interfaces of actors that a process keeps: handles come in numbers, and each has its actor's inside.
+pub const INTERFACES_KNOWN_MAX: usize = 1024;
 
 /// So many slots rest before one is taken again: who still rings a dead process's bell wakes nobody new.
 /// A slot that was never taken costs a page of the segment, so no more rest than that.
@@ -186,8 +373,15 @@ pub const MEMORY_KILL_PAUSE: Duration = Duration::from_secs(1);
 /// A step in the story of a node: values and frames are long.
 pub const STORY_LINE_BYTES_MAX: usize = 240;
 
+/// Steps in a story.
+pub const STORY_LINES_MAX: usize = 4096;
+
 const _: () = assert!(INLINE_BYTES_MAX + 20 * INLINE_REFS_MAX + 4096 <= RING_BYTES / 2);
+const _: () = assert!(INLINE_BYTES_MAX + 20 * INLINE_REFS_MAX < REPLY_BYTES_MAX);
 const _: () = assert!(CALL_INLINE_BYTES_MAX + 4096 <= RING_BYTES / 2);
+const _: () = assert!(WHY_RUNNING_PATIENCE.as_millis() < INSPECT_PATIENCE.as_millis());
+const _: () = assert!(INSPECT_PATIENCE.as_millis() < QUERY_PATIENCE.as_millis());
+const _: () = assert!(CONFIG_STORE_CONNECTS.as_millis() < CONFIG_STORE_ANSWERS.as_millis());
 const _: () = assert!(PROCESSES_MAX <= 1 << 16);
 const _: () = assert!(JOB_BYTES_MAX + 16 * SLOTS_GRANT as usize + 64 * 1024 <= WELCOME_BYTES_MAX);
 const _: () = assert!(2 * RUNTIME_ENV_BYTES_MAX <= ZYGOTE_MESSAGE_BYTES_MAX);
@@ -225,11 +419,33 @@ pub const CONTROL_CLIENT_BATCH_OPS: usize = 1000;
 /// Bytes of updates to one shard that wait for room in the window.
 pub const CONTROL_CLIENT_QUEUE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// Beyond the deadline of a call, the loop of a client always answers within this.
+pub const CONTROL_CLIENT_GRACE: Duration = Duration::from_secs(5);
+
+/// What a client has to say to a coordinator that it cannot reach yet; more is dropped, and said again later.
+pub const COORDINATOR_FRAMES_WAITING_MAX: usize = 16;
+
+/// `hoplo control` waits so long for the answer of a node,
+pub const CONTROL_TOOL_ANSWERS: Duration = Duration::from_secs(5);
+
+/// for a coordinator to write a wish down,
+pub const CONTROL_WISH_WRITTEN: Duration = Duration::from_secs(10);
+
+/// and, when it measures, for a call.
+pub const CONTROL_BENCH_ANSWERS: Duration = Duration::from_secs(20);
+
+/// Changes that are on their way to `hoplo control watch` and that it has not written down.
+pub const CONTROL_WATCH_CREDIT: u32 = 1000;
+
 /// One message of a peer that did not say yet who it is.
 pub const NET_GREETING_BYTES_MAX: usize = 4096;
 
 /// To connect and to say who one is.
 pub const NET_OPENS_WITHIN: Duration = Duration::from_secs(2);
+
+/// Unacknowledged bytes on a dead path break a connection after this time, so that it is made anew when the path
+/// is back, instead of waiting for a retransmission that was put off again and again.
+pub const NET_UNACKNOWLEDGED: Duration = Duration::from_millis(1500);
 
 /// Connections that were accepted and whose peers did not say yet who they are,
 pub const NET_STRANGERS_MAX: usize = 256;
@@ -288,6 +504,12 @@ pub const CONFIG_WATCH: Duration = Duration::from_millis(100);
 
 /// After the config store could not be reached.
 pub const CONFIG_RETRY: Duration = Duration::from_millis(100);
+
+/// A config store that does not answer is given up on after this time, and asked again later.
+pub const CONFIG_STORE_ANSWERS: Duration = Duration::from_secs(2);
+
+/// The same for one of several that takes no connection: the next one is asked.
+pub const CONFIG_STORE_CONNECTS: Duration = Duration::from_millis(500);
 
 /// All members of a chain are gone and one has returned: so long the coordinator waits for the others.
 pub const RESTORE_GRACE: Duration = Duration::from_millis(1000);
@@ -426,6 +648,12 @@ pub const CONTROL_COLD_FLUSH_AFTER: Duration = Duration::from_millis(50);
 
 /// After a flush that did not work.
 pub const CONTROL_COLD_RETRY: Duration = Duration::from_millis(500);
+
+/// A row that finds no room waits so long for the cold tier, then it is refused.
+pub const CONTROL_COLD_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A log whose disk was full is tried again so often.
+pub const CONTROL_DISK_RETRY: Duration = Duration::from_millis(100);
 
 /// Archived rows that did not reach the cold tier yet: a replica acknowledges nothing more.
 pub const CONTROL_COLD_BYTES_MAX: u64 = 32 * 1024 * 1024;

@@ -4,20 +4,16 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use hoplo_base::ActorId;
+use hoplo_base::limits::{ASK_PATIENCE, SIGNALS_PERIOD};
 use hoplo_core::session::{CreateActor, Effect};
 use hoplo_wire::node::{ActorCreated, KvOperation, ToClient, ToNode};
 use hoplo_wire::{Failure, FailureKind};
 
 use crate::client::Client;
-use crate::wait::SIGNALS;
 use crate::{ActorCreate, FoundActor};
 
 /// The old value (of a get, or of a put that did not overwrite), and the keys (of a listing).
 pub type KvAnswer = (Option<Vec<u8>>, Vec<Vec<u8>>);
-
-/// A reply's round trip through the daemon is bounded by its own deadlines; this only guards against a
-/// daemon that is stopped or stuck.
-const ANSWER_MAX: Duration = Duration::from_secs(60);
 
 /// Asked from time to time by who waits for the daemon, at which signals come: whether it gives up.
 pub type GivesUp<'a> = &'a mut dyn FnMut() -> bool;
@@ -89,7 +85,7 @@ impl Client {
         gives_up: GivesUp<'_>,
     ) -> Option<FoundActor> {
         let (namespace, name) = (namespace.to_string(), name.to_string());
-        let answer = self.ask(Some(ANSWER_MAX), gives_up, |request| ToNode::ActorLookup {
+        let answer = self.ask(Some(ASK_PATIENCE), gives_up, |request| ToNode::ActorLookup {
             request,
             namespace,
             name,
@@ -138,7 +134,7 @@ impl Client {
     ) -> Result<KvAnswer, Failure> {
         let namespace = namespace.to_string();
         let message = |request| ToNode::Kv { request, namespace, operation };
-        let answer = self.ask(Some(ANSWER_MAX), gives_up, message);
+        let answer = self.ask(Some(ASK_PATIENCE), gives_up, message);
         match answer {
             Some(ToClient::KvAnswer { refused: Some(why), .. }) => {
                 Err(Failure::new(FailureKind::StoreFull, why))
@@ -186,7 +182,7 @@ pub(crate) fn answer_of<T>(
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     loop {
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-        match receiver.recv_timeout(left.map_or(SIGNALS, |left| left.min(SIGNALS))) {
+        match receiver.recv_timeout(left.map_or(SIGNALS_PERIOD, |left| left.min(SIGNALS_PERIOD))) {
             Ok(answer) => return Some(answer),
             Err(RecvTimeoutError::Disconnected) => return None,
             Err(RecvTimeoutError::Timeout) => {

@@ -3,11 +3,11 @@
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 
+use hoplo_base::limits::SIGNALS_PERIOD;
 use hoplo_shm::fds;
 
 use crate::Waited;
 use crate::client::Client;
-use crate::wait::SIGNALS;
 
 impl Client {
     /// Hands the daemon what its socket did not take at once.
@@ -52,7 +52,7 @@ impl Client {
     pub fn wait_for_room(&self) -> Waited {
         let mut core = self.core.lock();
         if !self.has_room() {
-            core.wait_for(&self.news.caught_up, SIGNALS);
+            core.wait_for(&self.news.caught_up, SIGNALS_PERIOD);
         }
         if self.has_room() { Waited::Ready } else { Waited::Interrupted }
     }

@@ -6,8 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use hoplo_base::limits::CLOSE_PATIENCE;
 use hoplo_base::{Instant as Time, Map};
 use hoplo_core::session::{Effect, SessionMachine};
 use hoplo_folders::Wait;
@@ -75,9 +76,6 @@ impl Latch {
         true
     }
 }
-
-/// How long `close` listens to the daemon's last words.
-const CLOSE_MAX: Duration = Duration::from_secs(2);
 
 impl Client {
     /// Says Hello on a connected unix socket and waits for the Welcome. Starts the helper threads. A driver tells
@@ -212,7 +210,7 @@ impl Client {
             core.writer.finish();
         }
         // The daemon says what is left to say (the workers' last lines), then closes.
-        let (ended, patience) = (&self.node_ended, Instant::now() + CLOSE_MAX);
+        let (ended, patience) = (&self.node_ended, Instant::now() + CLOSE_PATIENCE);
         if !ended.wait_until(patience) {
             self.core.lock().writer.shutdown();
         }

@@ -60,9 +60,6 @@ pub(crate) struct Replies {
     pub(crate) closed: bool,
 }
 
-/// More than this is not kept for the next reply.
-const BODY_BYTES_KEPT: usize = 16 * 1024;
-
 /// A caller that sleeps leniently is woken for a reply at most this often while more are to come.
 const BATCH: Duration = Duration::from_micros(200);
 
@@ -169,7 +166,7 @@ impl Replies {
             ReplyKind::Finished | ReplyKind::StreamEnd => self.unreplied -= 1,
             ReplyKind::Item | ReplyKind::Part => {}
         }
-        if self.body.capacity() > BODY_BYTES_KEPT {
+        if self.body.capacity() > limits::REPLY_BODY_BYTES_KEPT {
             self.body = Vec::new();
         }
         Ok(())

@@ -22,10 +22,6 @@ use crate::work::Machine;
 
 const LENIENT: Duration = Duration::from_millis(1);
 
-/// A signal that arrives just before the sleep does not end it: the caller looks at its signals at least
-/// this often.
-pub(crate) const SIGNALS: Duration = Duration::from_millis(100);
-
 impl Client {
     /// Drains replies and waits until `wanted` of the objects are ready (readable with `read`, except
     /// under pressure: then wait again). Duplicates count once each time they are listed.
@@ -154,10 +150,11 @@ impl Client {
                 break Waited::TimedOut;
             }
             strict = drained == 0 && (strict || started.elapsed() >= LENIENT);
-            let nap = if kind == SleepKind::Lenient { LENIENT } else { SIGNALS };
+            let nap = if kind == SleepKind::Lenient { LENIENT } else { limits::SIGNALS_PERIOD };
             let timeout = Some(left.map_or(nap, |left| left.min(nap)));
             let slept = core.unlocked(|| sleeper.sleep(timeout));
-            let looks_at_signals = slept == Slept::TimedOut && timeout == Some(SIGNALS);
+            let looks_at_signals =
+                slept == Slept::TimedOut && timeout == Some(limits::SIGNALS_PERIOD);
             if slept == Slept::Interrupted || looks_at_signals {
                 break Waited::Interrupted;
             }

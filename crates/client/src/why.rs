@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hoplo_base::{AnyId, ObjectId, TaskId, limits};
-use hoplo_core::why::{Link, Question, THINGS_MAX, Thing};
+use hoplo_core::why::{Link, Question, Thing};
 use hoplo_wire::node::ToNode;
 use serde_json::{Value, json};
 
@@ -80,7 +80,6 @@ impl Client {
     /// Says what each missing result waits for, after a wait of `timeout` seconds: over all processes, if the wait was
     /// long enough that asking them is no delay; a program that polls is told what is known here. (No GIL.)
     pub fn why_late(&self, ids: &[ObjectId], timeout: f64) -> String {
-        const EXPLAINED_MAX: usize = 3;
         let [least, most] = limits::WHY_LATE_SECONDS;
         let patience = (limits::WHY_LATE_SHARE * timeout).min(most);
         let until = (patience >= least).then(|| Instant::now() + Duration::from_secs_f64(patience));
@@ -91,7 +90,7 @@ impl Client {
             0 | 1 => "the result was not there in time".to_string(),
             count => format!("{count} of {} results were not there in time", ids.len()),
         };
-        for id in missing.iter().take(EXPLAINED_MAX) {
+        for id in missing.iter().take(limits::WHY_LATE_EXPLAINED_MAX) {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let left = left.filter(|left| !left.is_zero());
             let why = left.and_then(|left| self.why(*id, left));
@@ -99,7 +98,7 @@ impl Client {
             text.push_str(if why.contains('\n') { ":\n" } else { "; " });
             text.push_str(&why);
         }
-        if missing.len() > EXPLAINED_MAX {
+        if missing.len() > limits::WHY_LATE_EXPLAINED_MAX {
             text.push_str("; ...");
         }
         text
@@ -131,7 +130,8 @@ fn placed_here(of: Thing, task: TaskId, running: &[RunningCall]) -> Link {
             "{task} is queued behind {} of {}{more}, which {me} runs",
             first.task, first.name
         );
-        let waits_for = running.iter().take(THINGS_MAX).map(|call| Thing::Placed(me, call.task));
+        let waits_for =
+            running.iter().take(limits::WHY_THINGS_MAX).map(|call| Thing::Placed(me, call.task));
         return Link { of, says, waits_for: waits_for.collect(), only: running.len() == 1 };
     };
     let mut says = format!("{task} of {} has run for {} in {me}", call.name, seconds(call.ran));
@@ -149,7 +149,8 @@ fn placed_here(of: Thing, task: TaskId, running: &[RunningCall]) -> Link {
         waits.operation,
         seconds(waits.waited)
     );
-    let waits_for = waits.objects.iter().take(THINGS_MAX).map(|object| Thing::Object(*object));
+    let waits_for =
+        waits.objects.iter().take(limits::WHY_THINGS_MAX).map(|object| Thing::Object(*object));
     Link { of, says, waits_for: waits_for.collect(), only: waits.only }
 }
 

@@ -151,7 +151,7 @@ impl Writer {
         }
         self.sent = 0;
         self.bytes.clear();
-        if self.bytes.capacity() > KEPT_BYTES_MAX {
+        if self.bytes.capacity() > limits::WRITER_BYTES_KEPT {
             self.bytes = Vec::new();
         }
         if self.stage == Stage::Finishing {
@@ -163,7 +163,7 @@ impl Writer {
 
     /// Forgets what the kernel has, when that is most of it.
     fn compact(&mut self) {
-        if self.sent > KEPT_BYTES_MAX && self.sent > self.bytes.len() / 2 {
+        if self.sent > limits::WRITER_BYTES_KEPT && self.sent > self.bytes.len() / 2 {
             self.bytes.drain(..self.sent);
             self.fds.iter_mut().for_each(|(at, _)| *at -= self.sent);
             self.sent = 0;
@@ -197,9 +197,6 @@ impl Writer {
         self.news.caught_up.notify_all();
     }
 }
-
-/// More memory than this is not kept for the next messages.
-const KEPT_BYTES_MAX: usize = 1 << 20;
 
 #[cfg(test)]
 mod tests {

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, SystemTime};
 
+use hoplo_base::limits::CONTROL_COLD_PATIENCE;
 use hoplo_base::{Instant, NodeId};
 use hoplo_core::control::replica::{Effect, Event, Found, Replica, ReplicaOptions, Status};
 use hoplo_core::control::{CasError, ControlStore, Page};
@@ -36,9 +37,6 @@ use crate::disk::cold::{
 };
 use crate::disk::log::{self, Cut, Fsync, LogError, LogOptions, Recovery, Writer};
 use crate::report::ShardReport;
-
-/// A row that finds no room waits so long for the cold tier, then it is refused.
-const COLD_PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug)]
 pub struct EmbeddedOptions {
@@ -226,7 +224,7 @@ impl Embedded {
 
     /// One batch: all of it is applied, or it is refused.
     pub fn update(&mut self, ops: Vec<Op>) -> Result<Vec<Outcome>, Refusal> {
-        let deadline = clock() + COLD_PATIENCE;
+        let deadline = clock() + CONTROL_COLD_PATIENCE;
         loop {
             let waits = self.replica.status().disk.is_none();
             match self.try_update(ops.clone(), deadline) {
@@ -336,7 +334,7 @@ impl Embedded {
                 Some(Response::UpdateRefused { seq: of, why, .. }) if of == seq => return Err(why),
                 Some(_) => {}
                 // It is entered, and waits until the cold tier has taken more: it cannot be taken back.
-                None => self.wait_for_cold(deadline + COLD_PATIENCE),
+                None => self.wait_for_cold(deadline + CONTROL_COLD_PATIENCE),
             }
         }
     }

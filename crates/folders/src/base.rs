@@ -4,17 +4,12 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use hoplo_base::limits::{SESSION_LOGS_KEPT, SESSION_MAKING};
 use rustix::fs::AtFlags;
 
 use crate::folder::{Folder, FolderError, me};
 use crate::names::{CONTROL, CURRENT, LOCK, LOGS};
 use crate::session::SessionFolder;
-
-/// Dead sessions whose logs are kept.
-const LOGS_KEPT: usize = 5;
-
-/// A directory without a lock file is being made, for at most so long.
-const MAKING: Duration = Duration::from_secs(60);
 
 /// Where a base may lie, best first.
 #[derive(Clone, Debug)]
@@ -121,7 +116,7 @@ impl Base {
         dead.retain(|session| {
             !session.is_live() && !is_being_made(session) && head.as_deref() != Some(session.path())
         });
-        let old = dead.len().saturating_sub(LOGS_KEPT);
+        let old = dead.len().saturating_sub(SESSION_LOGS_KEPT);
         for session in &dead[..old] {
             let name = session.path().file_name().expect("it has the name that it was found by");
             // What cannot be removed now is swept again.
@@ -165,5 +160,7 @@ fn is_being_made(session: &SessionFolder) -> bool {
     let stat = |name: &str| rustix::fs::statat(session.folder(), name, AtFlags::SYMLINK_NOFOLLOW);
     let Ok(found) = rustix::fs::fstat(session.folder()) else { return false };
     let made = SystemTime::UNIX_EPOCH + Duration::from_secs(found.st_mtime.max(0).cast_unsigned());
-    stat(LOCK).is_err() && stat(LOGS).is_err() && made.elapsed().is_ok_and(|age| age < MAKING)
+    stat(LOCK).is_err()
+        && stat(LOGS).is_err()
+        && made.elapsed().is_ok_and(|age| age < SESSION_MAKING)
 }

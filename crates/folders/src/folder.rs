@@ -7,11 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
+use hoplo_base::limits::PATH_LINKS_MAX;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
-
-/// As many links on one way as the kernel follows.
-const LINKS_MAX: usize = 40;
 
 const PRIVATE: Mode = Mode::RWXU;
 const OTHERS_WRITE: u32 = 0o002;
@@ -174,7 +172,7 @@ impl Folder {
                 continue;
             }
             links += 1;
-            if links > LINKS_MAX {
+            if links > PATH_LINKS_MAX {
                 return Err(failed(Errno::LOOP));
             }
             if !is_trusted(&found) {

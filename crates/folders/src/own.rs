@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
+use hoplo_base::limits::SESSION_LOCK_PATIENCE;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
@@ -16,9 +17,6 @@ use crate::head::Head;
 use crate::join;
 use crate::names::{CONTROL, CURRENT, LOCK, LOGS, SOCKET, SPILL};
 use crate::session::SessionFolder;
-
-/// Who looks whether a daemon lives holds its lock for a moment.
-const LOOKING: Duration = Duration::from_millis(500);
 
 /// The session directory of this daemon, locked.
 #[derive(Debug)]
@@ -44,7 +42,7 @@ impl OwnSessionFolder {
 
     fn lock(folder: Folder, base: Option<Base>) -> io::Result<Self> {
         let lock = folder.file(LOCK, OFlags::CREATE | OFlags::WRONLY)?;
-        let patience = Instant::now() + LOOKING;
+        let patience = Instant::now() + SESSION_LOCK_PATIENCE;
         while let Err(errno) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             if errno != Errno::WOULDBLOCK {
                 return Err(errno.into());

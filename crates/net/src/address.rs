@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use hoplo_base::limits::NET_UNACKNOWLEDGED;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
@@ -25,10 +26,6 @@ pub struct AddressError {
     pub text: String,
     pub why: String,
 }
-
-/// Unacknowledged bytes on a dead path break a connection after this time, so that it is made anew when the path
-/// is back, instead of waiting for a retransmission that was put off again and again.
-const UNACKNOWLEDGED: Duration = Duration::from_millis(1500);
 
 const BACKLOG: i32 = 1024;
 
@@ -113,7 +110,7 @@ impl Address {
 /// For every TCP connection, dialled or accepted.
 pub(crate) fn tune(socket: &OwnedFd) -> io::Result<()> {
     sockopt::set_tcp_nodelay(socket, true)?;
-    sockopt::set_tcp_user_timeout(socket, UNACKNOWLEDGED.as_millis() as u32)?;
+    sockopt::set_tcp_user_timeout(socket, NET_UNACKNOWLEDGED.as_millis() as u32)?;
     sockopt::set_socket_keepalive(socket, true)?;
     sockopt::set_tcp_keepidle(socket, Duration::from_secs(1))?;
     sockopt::set_tcp_keepintvl(socket, Duration::from_secs(1))?;

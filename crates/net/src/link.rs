@@ -3,7 +3,8 @@
 use std::io::{self, IoSlice, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use hoplo_wire::frames::{Incoming, KEPT_BYTES_MAX, TooLong};
+use hoplo_base::limits::FRAMES_BYTES_KEPT;
+use hoplo_wire::frames::{Incoming, TooLong};
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 use crate::name::Name;
@@ -127,7 +128,7 @@ impl Link {
         }
         if self.passed == self.outbox.len() {
             self.outbox.clear();
-            self.outbox.shrink_to(KEPT_BYTES_MAX);
+            self.outbox.shrink_to(FRAMES_BYTES_KEPT);
             self.passed = 0;
         }
         Ok(true)

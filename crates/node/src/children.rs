@@ -8,10 +8,8 @@ use std::fs;
 use std::io;
 use std::time::{Duration, Instant};
 
+use hoplo_base::limits::CHILDREN_END_PATIENCE;
 use rustix::process::{Pid, Signal, WaitOptions};
-
-/// Killed processes need a moment to be gone. What runs as another user does not go at all.
-const END_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Between two looks at those that were killed.
 const END_LOOKS: Duration = Duration::from_millis(1);
@@ -53,7 +51,7 @@ pub(crate) fn end_all_but(kept: &BTreeSet<u32>) -> bool {
 
 /// Until nobody but those is left. Who is killed leaves its own children to us.
 pub(crate) fn end_all_in_time(kept: &BTreeSet<u32>) {
-    let deadline = Instant::now() + END_PATIENCE;
+    let deadline = Instant::now() + CHILDREN_END_PATIENCE;
     while end_all_but(kept) && Instant::now() < deadline {
         std::thread::sleep(END_LOOKS);
     }

@@ -29,7 +29,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use hoplo_base::limits::TABLE_ROOM_KEPT;
+use hoplo_base::limits::{TABLE_ROOM_KEPT, TURN_BYTES_MAX};
 use hoplo_base::{Instant, JobId, ProcessId, ResourceError};
 use hoplo_core::control::NodeEntry;
 use hoplo_core::node::{Config, Effect, Event, Node};
@@ -52,9 +52,6 @@ use control::Control;
 use jobs::Output;
 use query::Queries;
 use workers::WorkerSide;
-
-/// Bytes that one connection may bring before others get their turn.
-const READ_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Debug)]
 pub struct Daemon {
@@ -283,7 +280,7 @@ impl Daemon {
         let ready = self.poller.wait(timeout).expect("epoll waits");
         self.now = clock();
         self.node.set_wall_clock(micros());
-        self.handle_ready(ready, Amount::Bytes(READ_BYTES_MAX));
+        self.handle_ready(ready, Amount::Bytes(TURN_BYTES_MAX));
         self.handle_time();
         if std::mem::take(&mut self.sweep_wanted) {
             self.sweep();

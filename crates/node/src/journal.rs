@@ -9,9 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hoplo_base::Instant;
-
-/// Lines of the story.
-const STORY_LINES: usize = 4096;
+use hoplo_base::limits::STORY_LINES_MAX;
 
 static JOURNAL: Mutex<Journal> =
     Mutex::new(Journal { path: None, file: None, story: VecDeque::new() });
@@ -52,7 +50,7 @@ pub(crate) fn log(text: impl fmt::Display) {
 /// One step of the node.
 pub(crate) fn note(now: Instant, line: String) {
     let mut journal = lock();
-    if journal.story.len() == STORY_LINES {
+    if journal.story.len() == STORY_LINES_MAX {
         journal.story.pop_front();
     }
     journal.story.push_back((now, line));

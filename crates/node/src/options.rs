@@ -4,18 +4,13 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use hoplo_base::limits::{OBJECT_STORE_BYTES_MIN, OBJECT_STORE_SHARE};
 use hoplo_base::resources::{CPU, GPU, MEMORY};
 use hoplo_base::{ResourceError, ResourceSet};
 use hoplo_core::objects::PAGE;
 use hoplo_folders::Places;
 
 use crate::machine;
-
-/// Of the machine's memory, for objects.
-const OBJECT_STORE_SHARE: f64 = 0.3;
-
-/// The smallest store that is of any use.
-const OBJECT_STORE_BYTES_MIN: u64 = 64 << 20;
 
 #[derive(Debug)]
 pub struct Options {

@@ -1,7 +1,7 @@
 //! What workers print: to a file each, to their job's driver, and a few lines into an obituary.
 //!
-//! A line reaches the driver at once when it has been quiet, else within [`BATCH`]. A line that
-//! several workers print within [`FOLD`] is shown once, and then once more with how often it came.
+//! A line reaches the driver at once when it has been quiet, else within [`OUTPUT_PERIOD`]. A line that
+//! several workers print within [`OUTPUT_FOLDED_WITHIN`] is shown once, and then once more with how often it came.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{File, OpenOptions};
@@ -9,23 +9,12 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use hoplo_base::Instant;
-use hoplo_base::limits::OBITUARY_LINES;
+use hoplo_base::limits::{
+    OBITUARY_LINES, OUTPUT_FOLDED_MAX, OUTPUT_FOLDED_WITHIN, OUTPUT_LINE_BYTES_MAX, OUTPUT_PERIOD,
+};
 use hoplo_wire::node::ToClient;
-
-/// A driver gets lines at most this often.
-const BATCH: Duration = Duration::from_millis(20);
-
-/// Lines that are equal within this time are folded.
-const FOLD: Duration = Duration::from_secs(1);
-
-/// Different lines that are remembered for folding.
-const FOLDED_MAX: usize = 256;
-
-/// A line longer than this is cut in pieces.
-const LINE_BYTES_MAX: usize = 64 * 1024;
 
 /// One output of one worker.
 #[derive(Debug)]
@@ -92,7 +81,7 @@ impl Pipe {
         let mut parts = bytes.split(|byte| *byte == b'\n').peekable();
         while let Some(part) = parts.next() {
             self.partial.extend_from_slice(part);
-            if parts.peek().is_some() || self.partial.len() > LINE_BYTES_MAX {
+            if parts.peek().is_some() || self.partial.len() > OUTPUT_LINE_BYTES_MAX {
                 lines.push(text(&std::mem::take(&mut self.partial)));
             }
         }
@@ -194,9 +183,9 @@ impl Digest {
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         let batch = (!self.waiting.is_empty())
-            .then(|| self.sent_at.map_or(Instant::ZERO, |sent_at| sent_at + BATCH));
+            .then(|| self.sent_at.map_or(Instant::ZERO, |sent_at| sent_at + OUTPUT_PERIOD));
         let hidden = self.folded.values().filter(|fold| fold.hidden > 0);
-        batch.into_iter().chain(hidden.map(|fold| fold.since + FOLD)).min()
+        batch.into_iter().chain(hidden.map(|fold| fold.since + OUTPUT_FOLDED_WITHIN)).min()
     }
 
     /// What one worker repeats is shown as often as it prints it; what others repeat is not.
@@ -205,7 +194,7 @@ impl Digest {
             return true;
         }
         if let Some(fold) = self.folded.get_mut(line)
-            && now.since(fold.since) < FOLD
+            && now.since(fold.since) < OUTPUT_FOLDED_WITHIN
         {
             fold.pids.insert(printer.pid);
             if fold.pids.len() == 1 {
@@ -216,7 +205,7 @@ impl Digest {
             return false;
         }
         self.unfold(now);
-        if self.folded.len() < FOLDED_MAX {
+        if self.folded.len() < OUTPUT_FOLDED_MAX {
             let pids = BTreeSet::from([printer.pid]);
             let fold = Fold { since: now, pids, hidden: 0, last: printer.clone() };
             self.folded.insert(line.to_string(), fold);
@@ -228,7 +217,7 @@ impl Digest {
         let over: Vec<String> = self
             .folded
             .iter()
-            .filter(|(_, fold)| now.since(fold.since) >= FOLD)
+            .filter(|(_, fold)| now.since(fold.since) >= OUTPUT_FOLDED_WITHIN)
             .map(|(line, _)| line.clone())
             .collect();
         for line in over {
@@ -249,6 +238,8 @@ impl Digest {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn printer(pid: u32) -> Printer {

@@ -12,11 +12,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
+use hoplo_base::limits::{DESCRIPTORS_WAITING_MAX, FRAMES_BYTES_KEPT};
 use hoplo_shm::fds;
-use hoplo_wire::frames::{Incoming, KEPT_BYTES_MAX, TooLong};
-
-/// Descriptors that came and were not announced yet.
-const FDS_WAITING_MAX: usize = 64;
+use hoplo_wire::frames::{Incoming, TooLong};
 
 #[derive(Debug)]
 pub(crate) struct Stream {
@@ -110,7 +108,7 @@ impl Stream {
     pub(crate) fn take_frame(&mut self) -> Result<Option<&[u8]>, FrameError> {
         let whole = self.inbox.take()?;
         // A whole frame may still announce what waits; one that has not ended announces one.
-        if whole.is_none() && self.fds.len() > FDS_WAITING_MAX {
+        if whole.is_none() && self.fds.len() > DESCRIPTORS_WAITING_MAX {
             return Err(FrameError::StrayDescriptors);
         }
         Ok(whole)
@@ -149,7 +147,7 @@ impl Stream {
             }
         }
         self.outbox.clear();
-        self.outbox.shrink_to(KEPT_BYTES_MAX);
+        self.outbox.shrink_to(FRAMES_BYTES_KEPT);
         self.sent = 0;
         Ok(true)
     }

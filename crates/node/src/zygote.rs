@@ -1,6 +1,6 @@
 //! The zygote process: a Python that has imported what workers need, and forks them.
 //!
-//! It is started with the daemon, again when it dies, and after [`DEATHS_MAX`] deaths without a single
+//! It is started with the daemon, again when it dies, and after [`ZYGOTE_DEATHS_MAX`] deaths without a single
 //! fork between them only when a fork is asked for.
 //!
 //! # Invariants
@@ -19,7 +19,7 @@ use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 
 use hoplo_base::Size;
-use hoplo_base::limits::ZYGOTE_MESSAGE_BYTES_MAX;
+use hoplo_base::limits::{ZYGOTE_DEATHS_MAX, ZYGOTE_LAST_LINES, ZYGOTE_MESSAGE_BYTES_MAX};
 use hoplo_shm::fds;
 use hoplo_wire::node::{JobConfig, RuntimeEnv};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -28,12 +28,6 @@ use serde::{Deserialize, Serialize};
 use crate::descriptors::lower_limit_of;
 use crate::poll::{Poller, Source};
 use crate::stream::{Amount, Filled, Stream};
-
-/// Deaths in a row, without a fork between them, after which it is not started by itself.
-const DEATHS_MAX: u32 = 3;
-
-/// Last lines of its output for the reason of a failure.
-const LAST_LINES: usize = 12;
 
 /// A fork that no zygote will answer any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -229,7 +223,7 @@ impl Zygote {
         };
         let text = String::from_utf8_lossy(&scratch[..bytes]).into_owned();
         self.last_lines.extend(text.lines().map(str::to_string));
-        let surplus = self.last_lines.len().saturating_sub(LAST_LINES);
+        let surplus = self.last_lines.len().saturating_sub(ZYGOTE_LAST_LINES);
         self.last_lines.drain(..surplus);
         text
     }
@@ -253,7 +247,7 @@ impl Zygote {
             self.lost.push(Lost::Failed { id, reason });
         }
         let mut text = format!("the zygote died ({status}, {} in a row)", self.deaths);
-        if self.deaths < DEATHS_MAX
+        if self.deaths < ZYGOTE_DEATHS_MAX
             && let Err(error) = self.start(poller)
         {
             text.push_str(&format!("; the next one does not start: {error}"));

@@ -1,8 +1,8 @@
 //! Questions to the daemon: listings as JSON, and the key-value table.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use hoplo_base::limits::QUERY_PATIENCE;
 use hoplo_client::GivesUp;
 use hoplo_wire::Failure;
 use hoplo_wire::node::KvOperation;
@@ -14,16 +14,14 @@ use crate::errors;
 use crate::python;
 use crate::session::{self, Session};
 
-/// The daemon answers sooner, even if some process does not.
-const ANSWER_MAX: Duration = Duration::from_secs(10);
-
 /// JSON text from the daemon.
 #[pyfunction]
 #[pyo3(signature = (kind, arg=None))]
 pub(crate) fn query(py: Python<'_>, kind: &str, arg: Option<&str>) -> PyResult<String> {
     let session = session::current(py)?;
     let argument = arg.unwrap_or("");
-    let ask = |gives_up: GivesUp<'_>| session.client.query(kind, argument, ANSWER_MAX, gives_up);
+    let ask =
+        |gives_up: GivesUp<'_>| session.client.query(kind, argument, QUERY_PATIENCE, gives_up);
     python::interruptible(py, ask)?.map_err(|text| match session.client.daemon_gone() {
         Some(failure) => errors::raised(py, &failure, None),
         None => PyRuntimeError::new_err(format!("query {kind:?}: {text}")),

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
 use hoplo_base::TaskId;
+use hoplo_base::limits::OUTPUT_BATCHES_MAX;
 use hoplo_client::{Hooks, RunningCall};
 use parking_lot::Mutex;
 use pyo3::intern;
@@ -14,9 +15,6 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
 use crate::errors;
-
-/// Batches that wait for a busy interpreter; more are counted and dropped.
-const BATCHES_MAX: usize = 1024;
 
 struct Batch {
     stderr: bool,
@@ -37,7 +35,7 @@ pub(crate) struct DriverHooks {
 
 impl DriverHooks {
     pub(crate) fn start() -> std::io::Result<DriverHooks> {
-        let (batches, receiver) = sync_channel(BATCHES_MAX);
+        let (batches, receiver) = sync_channel(OUTPUT_BATCHES_MAX);
         let thread = std::thread::Builder::new()
             .name("hoplo-output".to_string())
             .spawn(move || print_all(&receiver))?;

@@ -10,6 +10,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use hoplo_base::limits::INTERFACES_KNOWN_MAX;
 use hoplo_base::{FunctionId, Map};
 use hoplo_client::CallOptions;
 use hoplo_wire::node::Shape;
@@ -65,7 +66,6 @@ impl Interface {
     /// Handles come in numbers: what was read once is not read again.
     pub(crate) fn read(bytes: &Bound<'_, PyBytes>) -> PyResult<Arc<Interface>> {
         static KNOWN: Mutex<Option<HashMap<[u8; 32], Arc<Interface>>>> = Mutex::new(None);
-        const KNOWN_MAX: usize = 1024;
         let hash = *blake3::hash(bytes.as_bytes()).as_bytes();
         if let Some(known) = KNOWN.lock().get_or_insert_default().get(&hash) {
             return Ok(Arc::clone(known));
@@ -73,7 +73,7 @@ impl Interface {
         let interface = Arc::new(Self::parse(bytes)?);
         let mut known = KNOWN.lock();
         let known = known.get_or_insert_default();
-        if known.len() >= KNOWN_MAX {
+        if known.len() >= INTERFACES_KNOWN_MAX {
             known.clear();
         }
         known.insert(hash, Arc::clone(&interface));

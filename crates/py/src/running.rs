@@ -1,13 +1,16 @@
 //! What runs in this process and where it stands, for `hoplo why`.
 //!
-//! A wait is noted once it has lasted for [`NOTED_AFTER`]: what is short costs nothing and interests nobody.
+//! A wait is noted once it has lasted for [`SIGNALS_PERIOD`]: what is short costs nothing and interests nobody.
 //! Where Python code is only Python can tell, and it may be busy: a thread asks it, and who waits for the
-//! answer goes on without it after [`PATIENCE`].
+//! answer goes on without it after [`WHY_RUNNING_PATIENCE`].
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use hoplo_base::limits::{
+    SIGNALS_PERIOD, WAIT_OBJECTS_TOLD_MAX, WAITS_LOCK_PATIENCE, WHY_RUNNING_PATIENCE,
+};
 use hoplo_base::{AnyId, ObjectId};
 use hoplo_client::{CallWaits, RunningCall};
 use parking_lot::Mutex;
@@ -16,17 +19,6 @@ use pyo3::prelude::*;
 use crate::current::{self, Running};
 use crate::hooks;
 use crate::python::Import;
-
-/// How long the client waits before it lets Python look at its signals: then a wait is noted.
-pub(crate) const NOTED_AFTER: Duration = Duration::from_millis(100);
-
-/// Within a round of `hoplo why`, which lasts for at most a second.
-const PATIENCE: Duration = Duration::from_millis(300);
-
-const LOCK_PATIENCE: Duration = Duration::from_millis(10);
-
-/// What of a wait's objects is told.
-const OBJECTS_MAX: usize = 64;
 
 /// By thread.
 static WAITS: Mutex<BTreeMap<u64, Wait>> = Mutex::new(BTreeMap::new());
@@ -46,7 +38,7 @@ impl Noted {
         Self(None)
     }
 
-    /// Of a thread that has waited for `NOTED_AFTER`. `only`: it needs all of them, however long it takes.
+    /// Of a thread that has waited for `SIGNALS_PERIOD`. `only`: it needs all of them, however long it takes.
     pub(crate) fn note(
         &mut self,
         operation: &'static str,
@@ -58,10 +50,10 @@ impl Noted {
         }
         let thread = current::thread();
         let mut objects = missing();
-        objects.truncate(OBJECTS_MAX);
-        let since = Instant::now().checked_sub(NOTED_AFTER).unwrap_or_else(Instant::now);
+        objects.truncate(WAIT_OBJECTS_TOLD_MAX);
+        let since = Instant::now().checked_sub(SIGNALS_PERIOD).unwrap_or_else(Instant::now);
         // In the child of a fork somebody who stayed with the parent may hold it for ever.
-        if let Some(mut waits) = WAITS.try_lock_for(LOCK_PATIENCE) {
+        if let Some(mut waits) = WAITS.try_lock_for(WAITS_LOCK_PATIENCE) {
             waits.insert(thread, Wait { operation, objects, only, since });
             self.0 = Some(thread);
         }
@@ -71,14 +63,14 @@ impl Noted {
 impl Drop for Noted {
     fn drop(&mut self) {
         if let Some(thread) = self.0
-            && let Some(mut waits) = WAITS.try_lock_for(LOCK_PATIENCE)
+            && let Some(mut waits) = WAITS.try_lock_for(WAITS_LOCK_PATIENCE)
         {
             waits.remove(&thread);
         }
     }
 }
 
-/// Every call that runs here, for people. Waits for the interpreter, at most for `PATIENCE`.
+/// Every call that runs here, for people. Waits for the interpreter, at most for `WHY_RUNNING_PATIENCE`.
 pub(crate) fn calls() -> Vec<RunningCall> {
     let threads = current::running();
     let idents: Vec<u64> = threads.iter().map(|(thread, _)| *thread).collect();
@@ -129,7 +121,7 @@ fn look(threads: Vec<u64>) -> Option<Seen> {
         }
     };
     std::thread::Builder::new().name("hoplo-look".to_string()).spawn(ask).ok()?;
-    answered.recv_timeout(PATIENCE).ok()
+    answered.recv_timeout(WHY_RUNNING_PATIENCE).ok()
 }
 
 fn awaiting((task, name, ran, at, objects): Awaiting) -> Option<RunningCall> {

@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hoplo_base::limits::DAEMON_END_PATIENCE;
 use hoplo_client::Client;
 use hoplo_folders::join::{self, JoinError, Joined};
 use hoplo_folders::{Places, Wait};
@@ -24,9 +25,6 @@ use crate::errors;
 use crate::hooks::{self, DriverHooks};
 use crate::options;
 use crate::session::{self, Session};
-
-/// How long a daemon of our own may take to end once its driver is gone; then it is killed.
-const DAEMON_END_MAX: Duration = Duration::from_secs(5);
 
 /// The fields of `hoplo._api.InitConfig`.
 #[derive(FromPyObject)]
@@ -266,7 +264,7 @@ fn unique_name() -> String {
 }
 
 fn await_end(daemon: &mut Child) {
-    let deadline = Instant::now() + DAEMON_END_MAX;
+    let deadline = Instant::now() + DAEMON_END_PATIENCE;
     let mut pause = Duration::from_micros(500);
     // An error means that somebody else has reaped it: it is gone.
     while let Ok(None) = daemon.try_wait() {

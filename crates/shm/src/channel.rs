@@ -21,8 +21,6 @@ use std::sync::Arc;
 use crate::mapping::{Access, MapError, Mapping, create_sealed};
 use crate::ring::{Consumer, Corrupt, Producer, RingView};
 
-/// The usual capacity of each ring.
-pub const RING_BYTES_DEFAULT: usize = 256 << 10;
 /// The smallest ring.
 pub const RING_BYTES_MIN: usize = 256;
 /// The largest ring.

@@ -75,9 +75,7 @@ pub use segment::{OBJECT_SLOTS, PINS_PER_PROCESS, PROCESS_SLOTS, ProcessSlot, Se
 #[cfg(not(loom))]
 pub use arena::{Arena, Claim, ClaimError, OutOfBounds};
 #[cfg(not(loom))]
-pub use channel::{
-    CallerEnd, Channel, ChannelError, RING_BYTES_DEFAULT, RING_BYTES_MAX, RING_BYTES_MIN, WorkerEnd,
-};
+pub use channel::{CallerEnd, Channel, ChannelError, RING_BYTES_MAX, RING_BYTES_MIN, WorkerEnd};
 #[cfg(not(loom))]
 pub use mapping::MapError;
 #[cfg(not(loom))]

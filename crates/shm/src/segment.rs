@@ -20,17 +20,19 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use hoplo_base::limits;
+
 use crate::doorbell::Doorbell;
 #[cfg(not(loom))]
 use crate::mapping::{Access, MapError, Mapping, create_sealed};
 use crate::pins::{ObjectSlot, PinRow};
 
 /// Processes of one node that can be attached at once.
-pub const PROCESS_SLOTS: usize = if cfg!(loom) { 2 } else { 4096 };
+pub const PROCESS_SLOTS: usize = if cfg!(loom) { 2 } else { limits::PROCESSES_MAX };
 /// Large objects in one node's store at once.
-pub const OBJECT_SLOTS: usize = if cfg!(loom) { 2 } else { 1 << 20 };
+pub const OBJECT_SLOTS: usize = if cfg!(loom) { 2 } else { limits::OBJECTS_STORED_MAX };
 /// Objects that one process can have pinned at once.
-pub const PINS_PER_PROCESS: usize = if cfg!(loom) { 2 } else { 8192 };
+pub const PINS_PER_PROCESS: usize = if cfg!(loom) { 2 } else { limits::PINS_PER_PROCESS_MAX };
 
 /// A process's place in the segment, below [`PROCESS_SLOTS`]. Slot 0 is the daemon's by custom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

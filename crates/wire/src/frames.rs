@@ -5,6 +5,8 @@
 //! - FRAME-1: a length above the limit is an error before its body is waited for: what a peer can make us keep is the
 //!   limit and one read.
 
+use hoplo_base::limits::FRAMES_BYTES_KEPT;
+
 /// What has come and was not taken yet.
 #[derive(Debug)]
 pub struct Incoming {
@@ -21,9 +23,6 @@ pub struct TooLong {
     pub bytes: usize,
     pub max: usize,
 }
-
-/// Buffers above this are given back once they are empty.
-pub const KEPT_BYTES_MAX: usize = 256 * 1024;
 
 impl Incoming {
     pub fn new(frame_bytes_max: usize) -> Self {
@@ -62,7 +61,7 @@ impl Incoming {
         self.bytes.drain(..self.taken);
         self.taken = 0;
         if self.bytes.is_empty() {
-            self.bytes.shrink_to(KEPT_BYTES_MAX);
+            self.bytes.shrink_to(FRAMES_BYTES_KEPT);
         }
         Ok(None)
     }

@@ -2,10 +2,11 @@
 //! daemon's socket, which answers in the same form.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use hoplo_base::limits::CONTROL_TOOL_ANSWERS;
 use hoplo_control::net::Question;
 use hoplo_control::net::cluster::Cluster;
 use hoplo_control::net::driver::{Driver, Outcome};
@@ -28,8 +29,6 @@ pub(crate) struct Target {
     #[arg(long)]
     pub(super) json: bool,
 }
-
-const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 /// What each node says, or why it does not.
 pub(super) type Answers<T> = Vec<(String, Result<T, String>)>;
@@ -54,7 +53,7 @@ pub(super) fn ask_nodes(
     let mut waiting: Vec<(u64, String)> =
         nodes.into_iter().map(|node| (driver.ask(&node, question.clone()), node)).collect();
     let mut answers = Vec::new();
-    let until = Instant::now() + ANSWERS_WITHIN;
+    let until = Instant::now() + CONTROL_TOOL_ANSWERS;
     while !waiting.is_empty() && Instant::now() < until {
         driver.turn(Some(until))?;
         for outcome in std::mem::take(&mut driver.results) {

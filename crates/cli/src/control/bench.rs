@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
+use hoplo_base::limits::CONTROL_BENCH_ANSWERS;
 use hoplo_control::net::cluster::Cluster;
 use hoplo_control::net::driver::{Driver, Outcome};
 use hoplo_core::control::client::{Call, Done};
@@ -51,8 +52,6 @@ enum Mode {
     Throughput,
 }
 
-const TIMEOUT: Duration = Duration::from_secs(20);
-
 pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<()> {
     let cluster = Cluster::load(&args.cluster_file)?;
     let mut driver = Driver::new(&cluster)?;
@@ -82,7 +81,7 @@ fn latency(args: &BenchArgs, driver: &mut Driver) -> anyhow::Result<()> {
         } else {
             Call::Update(vec![put(args, number % args.keys)])
         };
-        let result = driver.call(call, TIMEOUT)?;
+        let result = driver.call(call, CONTROL_BENCH_ANSWERS)?;
         let took = at.elapsed();
         if let Err(error) = result {
             errors.push(error.to_string());
@@ -109,7 +108,7 @@ fn throughput(args: &BenchArgs, driver: &mut Driver) -> anyhow::Result<()> {
             let batch = next..(next + args.batch as u64).min(last);
             next = batch.end;
             let ops = batch.map(|number| put(args, number % args.keys)).collect();
-            driver.start(Call::Update(ops), Instant::now() + TIMEOUT);
+            driver.start(Call::Update(ops), Instant::now() + CONTROL_BENCH_ANSWERS);
             open += 1;
         }
         if open == 0 {
@@ -133,7 +132,7 @@ fn throughput(args: &BenchArgs, driver: &mut Driver) -> anyhow::Result<()> {
 }
 
 fn update(driver: &mut Driver, ops: Vec<Op>) -> anyhow::Result<()> {
-    match driver.call(Call::Update(ops), TIMEOUT)? {
+    match driver.call(Call::Update(ops), CONTROL_BENCH_ANSWERS)? {
         Ok(_) => Ok(()),
         Err(error) => match driver.unfit() {
             Some(unfit) => bail!("{unfit}"),

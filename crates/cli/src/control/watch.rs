@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use hoplo_base::limits::CONTROL_WATCH_CREDIT;
 use hoplo_control::net::cluster::Cluster;
 use hoplo_control::net::driver::{Driver, Outcome};
 use hoplo_core::control::client::Event;
@@ -25,9 +26,6 @@ pub(crate) struct WatchArgs {
     prefix: String,
 }
 
-/// Changes on their way and not yet written down.
-const CREDIT: u32 = 1000;
-
 /// The one subscription.
 const FEED: u64 = 1;
 
@@ -43,7 +41,13 @@ pub(crate) fn run(args: &WatchArgs) -> anyhow::Result<()> {
     signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::clone(&ended))?;
     let prefix = args.prefix.clone().into_bytes();
     let (subscription, table, after) = (FEED, Table::Kv, vec![]);
-    driver.handle(Event::Subscribe { subscription, table, prefix, after, credit: CREDIT });
+    driver.handle(Event::Subscribe {
+        subscription,
+        table,
+        prefix,
+        after,
+        credit: CONTROL_WATCH_CREDIT,
+    });
     println!("ready");
     while !ended.load(Ordering::Relaxed) {
         driver.turn(Some(Instant::now() + LOOK_UP))?;

@@ -7,15 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use clap::Args;
 use hoplo_base::NodeId;
+use hoplo_base::limits::CONTROL_WISH_WRITTEN;
 use hoplo_control::net::Question;
 use hoplo_control::net::cluster::Cluster;
 use hoplo_wire::control::{ClusterConfig, ShardId, Wish};
 use serde_json::{Value, json};
 
 use super::ask::{ask_nodes, parsed};
-
-/// So long the coordinator may take to write the wish down.
-const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -139,7 +137,7 @@ impl Nodes {
             answer.map_err(|why| anyhow::anyhow!("{node}: {why}"))
         };
         ask(Question::Wish { wish: wish.clone(), wished })?;
-        let until = Instant::now() + WRITTEN_WITHIN;
+        let until = Instant::now() + CONTROL_WISH_WRITTEN;
         loop {
             let status: Value = serde_json::from_str(&ask(Question::Status)?)?;
             let config = config_of(&status)?.context("the configuration is gone")?;

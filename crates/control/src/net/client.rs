@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hoplo_base::limits::CONTROL_CLIENT_QUEUE_BYTES_MAX;
+use hoplo_base::limits::{CONTROL_CLIENT_GRACE, CONTROL_CLIENT_QUEUE_BYTES_MAX};
 use hoplo_core::control::client::{Call, CallError, Done, Event};
 use hoplo_net::poll::Bell;
 use hoplo_wire::control::{
@@ -101,9 +101,6 @@ pub struct Page {
     pub next: Option<Vec<u8>>,
     pub indexes: Vec<u64>,
 }
-
-/// Beyond its own deadline the loop always answers within this.
-const GRACE: Duration = Duration::from_secs(5);
 
 impl ControlClient {
     pub fn connect(cluster: &Cluster) -> io::Result<Self> {
@@ -231,7 +228,7 @@ impl Drop for ControlClient {
 impl Pending {
     /// At the call's deadline at the latest.
     pub fn wait(self) -> Result<Done, CallError> {
-        let left = self.deadline.saturating_duration_since(Instant::now()) + GRACE;
+        let left = self.deadline.saturating_duration_since(Instant::now()) + CONTROL_CLIENT_GRACE;
         self.reply.recv_timeout(left).unwrap_or_else(|_| {
             let waiting = "the client was closed".to_string();
             Err(CallError::Late { may_apply: true, waiting })

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
+use hoplo_base::limits::COORDINATOR_FRAMES_WAITING_MAX;
 use hoplo_core::control::client::{Call, CallError, Client, ClientOptions, Done, Effect, Event};
 use hoplo_net::hub::{Gone, HubOptions, LinkId};
 use hoplo_net::poll::Bell;
@@ -56,8 +57,6 @@ struct Coordinator {
     /// Waits for the connection; the newest few.
     waiting: Vec<Frame>,
 }
-
-const WAITING_MAX: usize = 16;
 
 impl Driver {
     pub fn new(cluster: &Cluster) -> io::Result<Self> {
@@ -282,7 +281,7 @@ impl Driver {
         });
         if coordinator.open {
             self.hub.send(coordinator.link, &frame);
-        } else if coordinator.waiting.len() < WAITING_MAX {
+        } else if coordinator.waiting.len() < COORDINATOR_FRAMES_WAITING_MAX {
             coordinator.waiting.push(frame);
         }
     }

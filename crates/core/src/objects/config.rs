@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hoplo_base::limits::EXTENT_BYTES_MIN;
+use hoplo_base::limits;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -28,30 +28,18 @@ pub struct Config {
 /// Extents start and end at multiples of this.
 pub const PAGE: u64 = 4096;
 
-/// Requests for room that one process may have waiting.
-pub const REQUESTS_PER_PROCESS_MAX: usize = 64;
-
-/// More cannot be asked for at once: no file may be so large.
-pub const REQUEST_BYTES_MAX: u64 = 1 << 50;
-
-/// Objects that are being written to disk at once.
-pub const SPILLS_MAX: usize = 16;
-
-/// Lines that are kept of what happened.
-pub const STORY_LINES: usize = 4096;
-
 impl Config {
     pub fn new(capacity_bytes: u64) -> Self {
         let capacity_bytes = capacity_bytes.max(PAGE) / PAGE * PAGE;
         Self {
             capacity_bytes,
             arena_bytes: capacity_bytes,
-            slots: 1 << 20,
+            slots: limits::OBJECTS_STORED_MAX as u32,
             spill: true,
-            recall_grace: Duration::from_millis(20),
-            room_patience: Duration::from_secs(2),
-            pinned_retry: Duration::from_millis(10),
-            warm_idle: Duration::from_secs(10),
+            recall_grace: limits::RECALL_GRACE,
+            room_patience: limits::ROOM_PATIENCE,
+            pinned_retry: limits::PINNED_RETRY,
+            warm_idle: limits::WARM_TIME,
         }
     }
 
@@ -62,4 +50,4 @@ impl Config {
     }
 }
 
-const _: () = assert!(EXTENT_BYTES_MIN.is_multiple_of(PAGE));
+const _: () = assert!(limits::EXTENT_BYTES_MIN.is_multiple_of(PAGE));

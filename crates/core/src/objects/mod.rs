@@ -86,13 +86,13 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use hoplo_base::limits::STORY_LINES_MAX;
 use hoplo_base::{Instant, ObjectId, ProcessId, slack};
 
 pub use config::{Config, PAGE};
 pub use event::{Effect, Event, FreeOutcome, SpillOutcome, SpillPlace};
 pub use listing::{ObjectRow, Totals};
 
-use config::STORY_LINES;
 use disk::Disk;
 use memory::Memory;
 use on_file::Reserve;
@@ -259,7 +259,7 @@ impl ObjectDirectory {
 
     /// Remembers what happened to an object.
     fn note(&mut self, object: ObjectId, what: &'static str, who: Option<ProcessId>) {
-        if self.story.len() == STORY_LINES {
+        if self.story.len() == STORY_LINES_MAX {
             self.story.pop_front();
         }
         self.story.push_back(StoryLine { at: self.now, object, what, who });

@@ -11,12 +11,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hoplo_base::limits::{ROOM_REQUEST_BYTES_MAX, ROOM_REQUESTS_MAX, SPILLS_MAX};
 use hoplo_base::{Instant, ObjectId, ProcessId, Size};
 use hoplo_wire::node::ToClient;
 use hoplo_wire::{Failure, FailureKind};
 
 use super::ObjectDirectory;
-use super::config::{PAGE, REQUEST_BYTES_MAX, REQUESTS_PER_PROCESS_MAX, SPILLS_MAX};
+use super::config::PAGE;
 use super::event::Effect;
 use super::on_move::MoveKind;
 use super::record::State;
@@ -78,13 +79,13 @@ impl ObjectDirectory {
         effects: &mut Vec<Effect>,
     ) {
         let waiting = self.requests.iter().filter(|request| request.is_from(process)).count();
-        if waiting >= REQUESTS_PER_PROCESS_MAX {
+        if waiting >= ROOM_REQUESTS_MAX {
             let what = format!("has {waiting} requests for extents waiting and sends more");
             return self.violation(process, what, effects);
         }
         let never = match (bytes > self.config.capacity_bytes, self.config.spill) {
             (true, false) => Some("spilling is off"),
-            (true, true) if bytes > REQUEST_BYTES_MAX => Some("no file may be so large"),
+            (true, true) if bytes > ROOM_REQUEST_BYTES_MAX => Some("no file may be so large"),
             (true, true) | (false, _) => None,
         };
         if let Some(why) = never {

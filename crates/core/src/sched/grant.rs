@@ -1,16 +1,12 @@
 //! In which order waiting claims get what is free.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-use hoplo_base::limits::LEASE_QUANTUM;
+use hoplo_base::limits::{LEASE_KEEP_PERIOD, LEASE_QUANTUM};
 use hoplo_base::resources::GPU;
 use hoplo_base::{ActorId, Instant, LeaseId, ProcessId, ResourceSet, TaskId};
 
 use super::local::{Claimant, Effect, Lease, LocalScheduler};
-
-/// What an elder lacks is kept for it during every other period of this length.
-const KEEP_PERIOD: Duration = Duration::from_secs(1);
 
 impl LocalScheduler {
     /// A look at all who wait: only when one of them may get something.
@@ -57,8 +53,8 @@ impl LocalScheduler {
             let waited = now.since(claim.since);
             if waited >= LEASE_QUANTUM {
                 elders.push((claim.since, claim.turn, *claimant));
-                let periods = waited.as_nanos() / KEEP_PERIOD.as_nanos();
-                later.push(claim.since + KEEP_PERIOD * (periods as u32).saturating_add(1));
+                let periods = waited.as_nanos() / LEASE_KEEP_PERIOD.as_nanos();
+                later.push(claim.since + LEASE_KEEP_PERIOD * (periods as u32).saturating_add(1));
             } else {
                 later.push(claim.since + LEASE_QUANTUM);
             }
@@ -70,7 +66,7 @@ impl LocalScheduler {
 
     fn keeps_now(&self, now: Instant, claimant: Claimant) -> bool {
         let waited = now.since(self.claims[&claimant].since);
-        (waited.as_nanos() / KEEP_PERIOD.as_nanos()).is_multiple_of(2)
+        (waited.as_nanos() / LEASE_KEEP_PERIOD.as_nanos()).is_multiple_of(2)
     }
 
     /// Who takes turns: actors as one party (`None`), then processes, beginning after `served`.

@@ -31,15 +31,12 @@
 
 use std::collections::BTreeMap;
 
-use hoplo_base::limits::{LEASE_DEMAND_MAX, LEASE_QUANTUM};
+use hoplo_base::limits::{LEASE_DEMAND_MAX, LEASE_QUANTUM, LEASES_FREE_MAX};
 use hoplo_base::resources::{CPU, GPU, PARTS};
 use hoplo_base::{ActorId, Instant, JobId, LeaseId, NodeNumber, ProcessId, ResourceSet};
 use hoplo_wire::node::{RuntimeEnv, Shape};
 
 use super::gpus::Gpus;
-
-/// Leases whose shape needs nothing at all.
-const FREE_LEASES_MAX: usize = 64;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -556,7 +553,7 @@ impl LocalScheduler {
     pub(super) fn fits(&self, wanted: &ResourceSet) -> bool {
         if wanted.is_empty() {
             let free = self.leases.values().filter(|lease| lease.resources.is_empty());
-            return free.count() < FREE_LEASES_MAX;
+            return free.count() < LEASES_FREE_MAX;
         }
         self.short(wanted).next().is_none()
     }

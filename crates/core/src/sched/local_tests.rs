@@ -331,7 +331,7 @@ fn a_wide_shape_is_not_starved_but_lets_children_through_every_other_second() {
 fn shapes_that_need_nothing_are_bounded_all_the_same() {
     let mut node = Node::new(&[("CPU", 1.0)]);
     let effects = node.demand(1, 0, &[], u32::MAX);
-    assert_eq!(grants(&effects).len(), FREE_LEASES_MAX);
+    assert_eq!(grants(&effects).len(), LEASES_FREE_MAX);
 }
 
 #[test]

@@ -1,16 +1,12 @@
 //! Why claims wait, for those who wait and for people.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
+use hoplo_base::limits::CLAIM_STUCK_AFTER;
 use hoplo_base::resources::{GPU, PARTS};
 use hoplo_base::{Instant, ResourceSet};
 
 use super::local::{Claim, Claimant, Effect, LocalScheduler, Stuck, parts_in_use};
-
-/// A claim that got nothing for so long is told why, and then of changes. To look what has changed takes a
-/// look at all leases, so each claim looks at most this often: hundreds may wait for one another.
-const STUCK_AFTER: Duration = Duration::from_millis(500);
 
 impl LocalScheduler {
     /// Tells those that got nothing for a while why, and those that were told when that changes.
@@ -23,7 +19,7 @@ impl LocalScheduler {
                 None => stuck_at,
                 Some(told) if stuck_at.is_some_and(|at| at <= now) => {
                     let stale = claim.looked < self.changes && !told.infeasible;
-                    stale.then(|| claim.looked_at + STUCK_AFTER)
+                    stale.then(|| claim.looked_at + CLAIM_STUCK_AFTER)
                 }
                 // It got something: it hears now that it goes on, and why it waits when it has waited again.
                 Some(_) => {
@@ -59,7 +55,7 @@ impl LocalScheduler {
     /// From when on this claim is said to be stuck, if it gets nothing until then.
     fn stuck_at(&self, claim: &Claim) -> Option<Instant> {
         let feasible = self.feasible(&claim.shape.resources);
-        let at = if feasible { claim.since + STUCK_AFTER } else { claim.since };
+        let at = if feasible { claim.since + CLAIM_STUCK_AFTER } else { claim.since };
         (claim.unmet() > 0).then_some(at)
     }
 

@@ -15,9 +15,9 @@
 //! so the pool needs no bound on workers of its own.
 //!
 //! Some starts fail for no reason of ours (a fork is refused for lack of memory): another is
-//! tried. After `FAILURES_MAX` failures in a row of one job and environment, what waits for it fails. In
+//! tried. After `STARTS_FAILED_MAX` failures in a row of one job and environment, what waits for it fails. In
 //! a row: each began after the one before it had failed. Starts that fail together count as one. A start that
-//! somebody killed says little about its environment: there may be `KILLED_MAX` of them.
+//! somebody killed says little about its environment: there may be `STARTS_KILLED_MAX` of them.
 //!
 //! Libraries read `CUDA_VISIBLE_DEVICES` once, when they first look for devices. So a worker that had a lease
 //! with GPUs serves leases of the same GPUs only, and one that had none serves leases without. An idle
@@ -32,22 +32,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hoplo_base::limits::WORKER_IDLE;
+use hoplo_base::limits::{
+    STARTS_FAILED_MAX, STARTS_KILLED_MAX, WORKER_IDLE, WORKERS_IDLE_FLOORS_MAX,
+};
 use hoplo_base::{Instant, JobId, LeaseId, ProcessId};
 use hoplo_wire::node::RuntimeEnv;
 
-/// Starts that may fail in a row before those that wait are told.
-const FAILURES_MAX: u32 = 3;
-
-/// The kernel kills what takes more memory than there is, again and again.
-const KILLED_MAX: u32 = 20;
-
 /// Why a worker that holds memory of GPUs goes.
 const GPUS_GO: &str = "others get its GPUs";
-
-/// Idle workers of one kind of which another kind's use cannot profit are not piled up beyond
-/// this many times the floor.
-const IDLE_FLOORS_MAX: usize = 4;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -316,7 +308,7 @@ impl WorkerPool {
             failures.since = self.next_ticket;
             *(if killed { &mut failures.killed } else { &mut failures.count }) += 1;
         }
-        if failures.count < FAILURES_MAX && failures.killed < KILLED_MAX {
+        if failures.count < STARTS_FAILED_MAX && failures.killed < STARTS_KILLED_MAX {
             return;
         }
         self.failures.remove(&kind);
@@ -388,7 +380,7 @@ impl WorkerPool {
         let mut idle: Vec<_> = self.idle().collect();
         idle.sort();
         let mut spare = idle.len().saturating_sub(self.floor);
-        let mut excess = idle.len().saturating_sub(self.floor.max(1) * IDLE_FLOORS_MAX);
+        let mut excess = idle.len().saturating_sub(self.floor.max(1) * WORKERS_IDLE_FLOORS_MAX);
         for (since, id) in idle {
             let worker = &self.workers[&id];
             let reason = if self.ended.contains(&worker.kind.job) {
@@ -531,13 +523,13 @@ mod tests {
             reason: "killed by SIGKILL".to_string(),
             killed: true,
         };
-        for ticket in 1..u64::from(KILLED_MAX) {
+        for ticket in 1..u64::from(STARTS_KILLED_MAX) {
             assert_eq!(pool.handle(killed(ticket)), [fork(ticket + 1)]);
         }
         // But not for ever: it may need more memory than there is.
         let reason = "killed by SIGKILL".to_string();
         let fail = Effect::Fail { lease: LeaseId(1), reason };
-        assert_eq!(pool.handle(killed(u64::from(KILLED_MAX))), [fail]);
+        assert_eq!(pool.handle(killed(u64::from(STARTS_KILLED_MAX))), [fail]);
     }
 
     #[test]

@@ -20,6 +20,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use hoplo_base::limits::{ACTOR_DEPTH_MAX, RESTARTS_FAILED_MAX};
 use hoplo_base::{ActorId, Instant, ObjectId, ProcessId, ResourceSet, TaskId};
 use hoplo_wire::call::CallKind;
 use hoplo_wire::node::{ActorSpec, ActorState, Shape, ToNode};
@@ -28,12 +29,6 @@ use hoplo_wire::{Failure, FailureKind};
 use super::call::Stage;
 use super::refs::{Entry, Knowledge};
 use super::{Call, Effect, SessionMachine, SubmitError};
-
-/// Restarts in a row that may fail before it costs the calls that wait for them.
-const RESTARTS_FAILED_MAX: u32 = 3;
-
-/// Frames of one caller that an actor may have before it; async actors run many at once.
-const ACTOR_DEPTH_MAX: usize = 4096;
 
 #[derive(Debug)]
 pub(super) struct Actor {

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use hoplo_base::limits::WHY_THINGS_MAX;
 use hoplo_base::{ActorId, AnyId, ObjectId, TaskId};
 
-use crate::why::{Chain, Link, THINGS_MAX, Thing};
+use crate::why::{Chain, Link, Thing};
 
 use super::SessionMachine;
 use super::actors::Status;
@@ -95,7 +96,7 @@ impl SessionMachine {
         let (waits_for, only) = match task.stage {
             Stage::Waiting => {
                 let missing = task.call.refs.iter().filter(|object| !self.is_ready(**object));
-                (missing.take(THINGS_MAX).map(|object| Thing::Object(*object)).collect(), true)
+                (missing.take(WHY_THINGS_MAX).map(|object| Thing::Object(*object)).collect(), true)
             }
             Stage::Queued => self.queued_behind(id),
             Stage::Placed { worker } => (vec![Thing::Placed(worker, id)], true),
@@ -127,7 +128,7 @@ impl SessionMachine {
             return (Vec::new(), false);
         };
         // Another worker may come free or be leased.
-        let leases = self.shapes[*key as usize].leases.iter().take(THINGS_MAX);
+        let leases = self.shapes[*key as usize].leases.iter().take(WHY_THINGS_MAX);
         (leases.map(|lease| Thing::Placed(lease.worker, id)).collect(), false)
     }
 

@@ -7,7 +7,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use hoplo_base::{ActorId, FunctionId, Instant, LeaseId, ProcessId, limits};
 use hoplo_wire::Failure;
@@ -71,8 +70,6 @@ pub(super) struct Replied {
 /// What a call costs beside the user's code.
 const CALL_OVERHEAD_NS: u64 = 3_000;
 const PIPELINE_NS: u64 = limits::PIPELINE_WORK.as_nanos() as u64;
-/// A lease whose worker has not replied for so long is asked for what it has not started.
-const STALL: Duration = Duration::from_millis(5);
 /// Work worth moving to an idle lease.
 const STEAL_NS: u64 = 200_000;
 
@@ -454,7 +451,7 @@ impl SessionMachine {
                 self.reasons += u64::from(!lease.is_reason());
                 lease.overdue = true;
             }
-            if lease.in_flight.len() > 1 && since >= STALL && !lease.held_up {
+            if lease.in_flight.len() > 1 && since >= limits::LEASE_STALL && !lease.held_up {
                 lease.held_up = true;
                 lease.revoke_behind(0, effects);
             }
@@ -483,7 +480,7 @@ impl Lease {
         let after = match self.in_flight.len() {
             0 if self.retiring => return None,
             0 => limits::LEASE_IDLE,
-            count if count > 1 && !self.held_up => STALL,
+            count if count > 1 && !self.held_up => limits::LEASE_STALL,
             _ if self.overdue => return None,
             _ => limits::LEASE_IDLE,
         };

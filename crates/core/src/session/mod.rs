@@ -238,8 +238,6 @@ pub struct SessionMachine {
     scratch: Vec<u8>,
 }
 
-const RUNS_KEPT: usize = 10_000;
-
 impl SessionMachine {
     pub fn new(me: ProcessId, job: JobId) -> Self {
         Self {

@@ -1,5 +1,6 @@
 //! From submission to the last reply: waiting for refs, frames, replies, retries, cancellation.
 
+use hoplo_base::limits::RUNS_REMEMBERED_MAX;
 use hoplo_base::{ActorId, Instant, ObjectId, ProcessId, TaskId};
 use hoplo_wire::call::CALL_STREAMING;
 use hoplo_wire::node::{Tell, ToNode};
@@ -11,7 +12,7 @@ use super::leases::Replied;
 use super::refs::{Entry, Knowledge, State};
 use super::results::Origin;
 use super::streams::Stream;
-use super::{Call, CreateActor, Effect, RUNS_KEPT, Run, SessionMachine};
+use super::{Call, CreateActor, Effect, Run, SessionMachine};
 
 #[derive(Debug)]
 pub(super) struct Task {
@@ -251,7 +252,7 @@ impl SessionMachine {
             record.parts = values.into_vec();
             return Ok(());
         }
-        if self.runs.len() == RUNS_KEPT {
+        if self.runs.len() == RUNS_REMEMBERED_MAX {
             self.runs.pop_front();
         }
         self.runs.push_back(Run {

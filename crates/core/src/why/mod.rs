@@ -14,19 +14,14 @@
 //!
 //! # Invariants
 //! - WHY-1: nothing is asked about twice.
-//! - WHY-2: at most [`ROUNDS_MAX`] rounds, of at most [`THINGS_MAX`] things each.
+//! - WHY-2: at most [`WHY_ROUNDS_MAX`] rounds, of at most [`WHY_THINGS_MAX`] things each.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
+use hoplo_base::limits::{WHY_ROUNDS_MAX, WHY_THINGS_MAX};
 use hoplo_base::{ActorId, ObjectId, ProcessId, TaskId};
 use serde::{Deserialize, Serialize};
-
-/// Links from the question to the end of its chain.
-pub const ROUNDS_MAX: usize = 24;
-
-/// Things that one round asks about; of what else is waited for the line tells only the count.
-pub const THINGS_MAX: usize = 16;
 
 /// Something that may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -44,7 +39,7 @@ pub struct Link {
     pub of: Thing,
     /// A sentence that names the thing.
     pub says: String,
-    /// What it waits for, at most [`THINGS_MAX`].
+    /// What it waits for, at most [`WHY_THINGS_MAX`].
     pub waits_for: Vec<Thing>,
     /// It goes on when all of that has ended, and not before.
     pub only: bool,
@@ -99,14 +94,14 @@ impl Chain {
                 known.push(link);
             }
         }
-        if self.rounds == ROUNDS_MAX {
+        if self.rounds == WHY_ROUNDS_MAX {
             return;
         }
         let named = self.heard.values().flatten().flat_map(|link| link.waits_for.iter().copied());
         let mut fresh: Vec<Thing> = named.filter(|thing| !self.heard.contains_key(thing)).collect();
         fresh.sort_unstable();
         fresh.dedup();
-        fresh.truncate(THINGS_MAX);
+        fresh.truncate(WHY_THINGS_MAX);
         self.to_ask = fresh;
     }
 

@@ -1,5 +1,6 @@
 use super::*;
 use hoplo_base::NodeNumber;
+use hoplo_base::limits::{WHY_ROUNDS_MAX, WHY_THINGS_MAX};
 
 fn task(seq: u64) -> TaskId {
     TaskId { owner: ProcessId::new(NodeNumber::alone(1), 1, 1), seq }
@@ -51,8 +52,8 @@ fn what_waits_for_thousands_of_things_is_followed_a_little() {
     let many: Vec<Thing> = (1..5000).map(|seq| Thing::Task(task(seq))).collect();
     let mut chain = Chain::new(root);
     chain.hear(vec![waits(root, "root", &many)]);
-    assert_eq!(chain.to_ask().len(), THINGS_MAX);
-    for _ in 0..2 * ROUNDS_MAX {
+    assert_eq!(chain.to_ask().len(), WHY_THINGS_MAX);
+    for _ in 0..2 * WHY_ROUNDS_MAX {
         let asked = chain.to_ask().to_vec();
         let next = |thing: &Thing| match thing {
             Thing::Task(at) => waits(*thing, "one", &[Thing::Task(task(at.seq + 10_000))]),

@@ -22,7 +22,7 @@ pub fn cuts(values: &[Returned]) -> Vec<usize> {
     let mut bytes = 0;
     for (at, one) in values.iter().enumerate() {
         let more = encoded_bytes(one);
-        if bytes + more > REPLY_BYTES_MAX && at > 0 {
+        if bytes + more > limits::REPLY_BYTES_MAX && at > 0 {
             cuts.push(at);
             bytes = 0;
         }
@@ -30,7 +30,3 @@ pub fn cuts(values: &[Returned]) -> Vec<usize> {
     }
     cuts
 }
-
-/// Values of one reply frame; one alone always fits.
-const REPLY_BYTES_MAX: usize = limits::RING_BYTES / 2 - 1024;
-const _: () = assert!(limits::INLINE_BYTES_MAX + 20 * limits::INLINE_REFS_MAX < REPLY_BYTES_MAX);

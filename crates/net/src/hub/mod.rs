@@ -20,7 +20,9 @@ use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use hoplo_base::limits::{CONTROL_UNSENT_BYTES_MAX, NET_GREETING_BYTES_MAX, NET_OPENS_WITHIN};
+use hoplo_base::limits::{
+    CONTROL_UNSENT_BYTES_MAX, NET_GREETING_BYTES_MAX, NET_OPENS_WITHIN, TURN_BYTES_MAX,
+};
 
 use crate::address::{self, Address};
 use crate::door::Origin;
@@ -141,8 +143,6 @@ enum Stage {
     Open,
 }
 
-/// One connection, in one turn of the loop.
-const TURN_BYTES_MAX: usize = 1 << 20;
 const SCRATCH_BYTES: usize = 64 * 1024;
 const EVENTS_MAX: usize = 256;
 /// The token of the bell.

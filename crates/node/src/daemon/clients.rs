@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::time::Duration;
 
 use hoplo_base::ProcessId;
 use hoplo_base::limits::{
-    HELLO_BYTES_MAX, JOB_BYTES_MAX, NODE_HELLO_WITHIN, NODE_MESSAGE_BYTES_MAX, NODE_STRANGERS_MAX,
-    NODE_UNFINISHED_BYTES_MAX, PROCESS_MESSAGE_BYTES_MAX, TOOL_MESSAGE_BYTES_MAX,
+    HELLO_BYTES_MAX, JOB_BYTES_MAX, NODE_ACCEPT_PAUSE, NODE_HELLO_WITHIN, NODE_STRANGERS_MAX,
+    NODE_UNFINISHED_BYTES_MAX, NODE_UNSENT_BYTES_MAX, PROCESS_MESSAGE_BYTES_MAX,
+    TOOL_MESSAGE_BYTES_MAX,
 };
 use hoplo_core::node::{Event, Kind};
 use hoplo_shm::fds;
@@ -19,12 +19,6 @@ use crate::daemon::{Daemon, Timer};
 use crate::journal;
 use crate::poll::Source;
 use crate::stream::{Amount, Filled, Stream};
-
-/// While there are neither descriptors nor memory for one more connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-/// A peer that lets more than this pile up does not read.
-const UNSENT_BYTES_MAX: usize = 2 * NODE_MESSAGE_BYTES_MAX;
 
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
@@ -192,13 +186,13 @@ impl Daemon {
     /// Who connects waits in the kernel's queue for a while.
     fn pause_accepting(&mut self) {
         self.poller.remove(&self.listener);
-        self.after(ACCEPT_PAUSE, Timer::Accept);
+        self.after(NODE_ACCEPT_PAUSE, Timer::Accept);
     }
 
     pub(crate) fn resume_accepting(&mut self) {
         if let Err(error) = self.poller.add(&self.listener, Source::Listener) {
             journal::log(format_args!("connections are not accepted yet: {error}"));
-            self.after(ACCEPT_PAUSE, Timer::Accept);
+            self.after(NODE_ACCEPT_PAUSE, Timer::Accept);
         }
     }
 
@@ -326,7 +320,7 @@ impl Daemon {
             let Some(connection) = self.connections.by_number.get_mut(&number) else { continue };
             match connection.stream.flush() {
                 Ok(true) if connection.closing => self.hang_up(number),
-                Ok(done) if connection.stream.unsent_bytes() <= UNSENT_BYTES_MAX => {
+                Ok(done) if connection.stream.unsent_bytes() <= NODE_UNSENT_BYTES_MAX => {
                     if connection.wants_writing == done {
                         connection.wants_writing = !done;
                         let source = Source::Connection(number);

@@ -11,6 +11,7 @@
 //! thread syncs it behind. A write that the store refuses (its disk is full) is told to who asked, if
 //! somebody did, and else to `daemon.log`. What a new daemon makes of an old one's rows: `hoplo_core::node`.
 
+use hoplo_base::limits::LOST_TASKS_MAX;
 use hoplo_base::{AnyId, Instant, NodeNumber};
 use hoplo_control::embedded::{Embedded, EmbeddedOptions};
 use hoplo_control::report;
@@ -24,9 +25,6 @@ use serde_json::{Value, json};
 use crate::daemon::{Daemon, StartError};
 use crate::journal;
 use hoplo_folders::OwnSessionFolder;
-
-/// Lost tasks that `hoplo list tasks` names.
-const LOST_TASKS_MAX: usize = 1000;
 
 #[derive(Debug)]
 pub(crate) struct Control {

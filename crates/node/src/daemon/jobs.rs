@@ -1,13 +1,11 @@
 //! What the workers of a job print, on its way to their driver.
 
+use hoplo_base::limits::DRIVER_UNREAD_BYTES_MAX;
 use hoplo_base::{Instant, JobId};
 use hoplo_wire::node::ToClient;
 
 use crate::daemon::{Daemon, Timer};
 use crate::output::{Digest, Printer};
-
-/// A driver that has so many bytes unread misses lines; they are in the log files.
-const UNREAD_BYTES_MAX: usize = 8 << 20;
 
 /// Of one job, while its driver is there.
 #[derive(Debug, Default)]
@@ -26,7 +24,7 @@ impl Daemon {
         if lines.is_empty() || !job.config.log_to_driver {
             return;
         }
-        if self.unsent_bytes(job.driver) > UNREAD_BYTES_MAX {
+        if self.unsent_bytes(job.driver) > DRIVER_UNREAD_BYTES_MAX {
             return;
         }
         self.outputs.entry(id).or_default().digest.add(self.now, printer, lines);

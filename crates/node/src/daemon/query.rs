@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hoplo_base::limits::INSPECT_PATIENCE;
+use hoplo_base::limits::{INSPECT_PATIENCE, QUERIES_OPEN_MAX};
 use hoplo_base::{AnyId, ProcessId, ResourceSet};
 use hoplo_core::actors::life::ActorRow;
 use hoplo_core::control::ActorPhase;
@@ -17,9 +17,6 @@ use serde_json::{Value, json};
 use crate::daemon::why::Inquiry;
 use crate::daemon::{Daemon, Timer};
 use crate::machine;
-
-/// Questions that are being gathered at once.
-const OPEN_MAX: usize = 256;
 
 #[derive(Debug, Default)]
 pub(crate) struct Queries {
@@ -161,7 +158,7 @@ impl Daemon {
                 && !inquiry.is_some_and(|inquiry| inquiry.is_late(p.id))
         };
         let waiting: BTreeSet<_> = self.node.processes().filter(known).map(|p| p.id).collect();
-        let full = self.queries.open.len() >= OPEN_MAX;
+        let full = self.queries.open.len() >= QUERIES_OPEN_MAX;
         self.queries.last += 1;
         let number = self.queries.last;
         gathering.waiting = if full { BTreeSet::new() } else { waiting };

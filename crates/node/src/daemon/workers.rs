@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
+use hoplo_base::limits::FAMILY_PERIOD;
 use hoplo_base::{JobId, ProcessId};
 use hoplo_core::node::Event;
 use hoplo_shm::fds;
@@ -22,9 +23,6 @@ use crate::{journal, machine};
 
 /// Until those that were killed, and what they left behind, are looked for again.
 const ORPHAN_LOOKS: Duration = Duration::from_millis(20);
-
-/// To look at every process of the machine takes milliseconds.
-const FAMILY_PERIOD: Duration = Duration::from_secs(1);
 
 /// What workers print.
 #[derive(Debug)]

@@ -24,7 +24,7 @@
 //! The lock is taken attached to the interpreter only, so a fork never finds it taken.
 
 use std::collections::BTreeMap;
-use std::ffi::{c_int, c_void};
+use std::ffi::c_void;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -41,9 +41,6 @@ use crate::session::Session;
 
 /// Smaller arrays are numpy's own: to copy them costs little.
 const BYTES_MIN: usize = 1 << 20;
-
-/// One part in so many of the store, for the scratch of all processes together.
-const BYTES_SHARE: f64 = 4.0;
 
 /// In front of the data, for the description of the array.
 const ROOM_BYTES: usize = 128;
@@ -83,7 +80,7 @@ pub(crate) fn begin(py: Python<'_>, session: &Arc<Session>) {
     let welcome = session.client.welcome();
     let cpus = welcome.resources.units(CPU).max(1.0);
     let store = welcome.arena_bytes / limits::ARENA_PER_STORE;
-    let bytes_max = (store as f64 / BYTES_SHARE / cpus) as usize;
+    let bytes_max = (store as f64 / limits::SCRATCH_SHARE / cpus) as usize;
     let scratch =
         Scratch { session: Arc::clone(session), pieces: BTreeMap::new(), bytes: 0, bytes_max };
     *SCRATCH.lock() = Some(scratch);
@@ -239,9 +236,6 @@ unsafe extern "C" fn free(_context: *mut c_void, data: *mut c_void, len: usize) 
 /// Ends of the pipe on which the parent waits until its child has moved its scratch.
 static MOVED: Mutex<Option<(OwnedFd, OwnedFd)>> = Mutex::new(None);
 
-/// How long a parent waits for a child that is stopped.
-const MOVE_MAX_MS: c_int = 10_000;
-
 /// Before every `os.fork`.
 #[pyfunction]
 pub(crate) fn _before_fork() -> PyResult<()> {
@@ -259,7 +253,8 @@ pub(crate) fn _after_fork_in_parent() {
     let Some((reading, writing)) = MOVED.lock().take() else { return };
     drop(writing); // the child's is the only one left; without a child there is none
     let mut poll = [rustix::event::PollFd::new(&reading, rustix::event::PollFlags::IN)];
-    let patience = rustix::event::Timespec { tv_sec: i64::from(MOVE_MAX_MS) / 1000, tv_nsec: 0 };
+    let seconds = limits::SCRATCH_MOVE_PATIENCE.as_secs().cast_signed();
+    let patience = rustix::event::Timespec { tv_sec: seconds, tv_nsec: 0 };
     // Interrupted by a signal: again, with all of the patience.
     while rustix::event::poll(&mut poll, Some(&patience)) == Err(rustix::io::Errno::INTR) {}
 }

@@ -3,15 +3,14 @@
 //! Two kinds of requests, a few a second: a gRPC stack (tonic, prost, hyper, tokio and their seventy
 //! crates) would be most of the binary's dependencies. etcd's `mod_revision` of the key is the revision.
 
-use std::time::Duration;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use hoplo_base::limits::{CONFIG_STORE_ANSWERS, CONFIG_STORE_CONNECTS};
 use hoplo_core::control::coordinator::Revision;
 use hoplo_wire::control::ClusterConfig;
 use serde_json::{Value, json};
 
-use super::{ANSWERS_WITHIN, ConfigStore, Document, StoreError, Swapped};
+use super::{ConfigStore, Document, StoreError, Swapped};
 
 pub struct EtcdStore {
     /// `http://host:port` of each member of the etcd cluster; the one that answered last is first.
@@ -30,8 +29,8 @@ impl EtcdStore {
             return None;
         }
         let agent = ureq::Agent::config_builder()
-            .timeout_global(Some(ANSWERS_WITHIN))
-            .timeout_connect(Some(Duration::from_millis(500)))
+            .timeout_global(Some(CONFIG_STORE_ANSWERS))
+            .timeout_connect(Some(CONFIG_STORE_CONNECTS))
             .proxy(None)
             .build();
         Some(Self { members, key: key.to_string(), agent: agent.into() })

@@ -15,8 +15,6 @@ mod file;
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
-
 use hoplo_core::control::coordinator::Revision;
 use hoplo_wire::control::ClusterConfig;
 use serde::{Deserialize, Serialize};
@@ -68,9 +66,6 @@ pub fn open(name: &str) -> Result<Box<dyn ConfigStore>, StoreNameError> {
         _ => Err(wrong()),
     }
 }
-
-/// A store that does not answer is given up on after this time, and asked again later.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Version of the document's form, which outlives programs.
 const FORMAT: u32 = 1;

@@ -5,8 +5,9 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use hoplo_base::limits::CONTROL_DISK_RETRY;
 use hoplo_core::control::replica::{Effect, Event, Replica, ReplicaOptions};
 use hoplo_wire::control::{ClusterId, Epoch, Holding, Record, ReplicaId, ShardId};
 
@@ -54,9 +55,6 @@ struct Inline {
     failed: bool,
     again_at: Option<Instant>,
 }
-
-/// A disk that was full is tried again so often.
-const RETRY: Duration = Duration::from_millis(100);
 
 impl Hosted {
     /// Reads its log. One that is damaged is set aside, whenever that is found: the chain has everything.
@@ -279,7 +277,7 @@ impl Inline {
                 }
             }
             Err(error) => {
-                self.again_at = Some(Instant::now() + RETRY);
+                self.again_at = Some(Instant::now() + CONTROL_DISK_RETRY);
                 if !std::mem::replace(&mut self.failed, true) {
                     events.push(Event::LogFailed { why: error.to_string() });
                 }
@@ -291,6 +289,8 @@ impl Inline {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use hoplo_base::NodeId;
     use hoplo_net::hub::HubOptions;
     use hoplo_wire::control::{ClientId, Entry, Key, Op, Row, Table};

@@ -33,6 +33,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use hoplo_base::limits::ACTORS_REMEMBERED_MAX;
 use hoplo_base::{ActorId, Instant, JobId, ProcessId, ResourceSet};
 use hoplo_wire::node::{
     ActorCreated, ActorFound, ActorSpec, ActorState, Obituary, RuntimeEnv, Shape,
@@ -41,9 +42,6 @@ use hoplo_wire::{Failure, FailureKind};
 
 pub use event::{Effect, Event, Manner};
 pub use row::{ActorRow, Former};
-
-/// Dead actors that nobody can reach, kept for listings.
-const REMEMBERED_MAX: usize = 1000;
 
 #[derive(Debug)]
 struct Actor {
@@ -547,7 +545,7 @@ impl ActorTable {
     /// Dead and unreachable: kept for listings, for a while.
     fn remember(&mut self, id: ActorId, effects: &mut Vec<Effect>) {
         self.past.push_back(id);
-        if self.past.len() > REMEMBERED_MAX
+        if self.past.len() > ACTORS_REMEMBERED_MAX
             && let Some(oldest) = self.past.pop_front()
         {
             self.actors.remove(&oldest);

@@ -1,5 +1,6 @@
 //! Extents, pressure and denial.
 
+use hoplo_base::limits::ROOM_REQUESTS_MAX;
 use hoplo_wire::{Failure, FailureKind};
 
 use super::*;
@@ -336,7 +337,7 @@ fn patience_starts_anew_with_everything_that_comes_free() {
 fn requests_of_the_dead_are_forgotten_and_too_many_of_one_are_a_violation() {
     let mut bench = Bench::with(Config { spill: false, ..Config::new(8 * MIB) });
     bench.seal(object(A, 1), 8 * MIB, &[]);
-    for _ in 0..config::REQUESTS_PER_PROCESS_MAX {
+    for _ in 0..ROOM_REQUESTS_MAX {
         assert_eq!(bench.feed(wanted(B, MIB)), []);
     }
     assert_eq!(Bench::violation(&bench.feed(wanted(B, MIB))).0, B);
