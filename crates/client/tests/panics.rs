@@ -1,50 +1,24 @@
 //! A panic in a process ends its client with an error for everybody who waits, and never in a wait without end.
 #![allow(clippy::unwrap_used)]
 
-use std::os::fd::{AsFd, OwnedFd};
+mod daemon;
+
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use hoplo_base::{FunctionId, JobId, NodeNumber, ObjectId, ProcessId, ResourceSet};
-use hoplo_client::{Call, CallOptions, Client, Content, Hooks, Waited};
-use hoplo_folders::Wait;
-use hoplo_shm::{Arena, Segment, fds};
+use hoplo_base::{FunctionId, ObjectId, ResourceSet};
+use hoplo_client::{Call, CallOptions, Client, Content, Waited};
 use hoplo_wire::FailureKind;
-use hoplo_wire::node::{JobConfig, Role, RuntimeEnv, Shape, ToClient, Welcome, encode};
+use hoplo_wire::node::{RuntimeEnv, Shape};
 
-const ARENA_BYTES: u64 = 64 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A client of a daemon that greets, and then says nothing. It ends when its client hangs up.
 fn client() -> (Arc<Client>, JoinHandle<()>) {
-    let (ours, theirs) = fds::socketpair().unwrap();
-    let daemon = std::thread::spawn(move || greet(&theirs));
-    let hooks = Box::new(NoHooks);
-    let (job, mut wait) = (Some(JobConfig::default()), Wait::at_most(PATIENCE));
-    (Client::connect(ours, Role::Driver, job, hooks, &mut wait).unwrap(), daemon)
-}
-
-fn greet(socket: &OwnedFd) {
-    let (_, segment) = Segment::create().unwrap();
-    let arena = Arena::create(ARENA_BYTES).unwrap();
-    let welcome = ToClient::Welcome(Welcome {
-        process: ProcessId(1 << 40 | 1 << 16 | 1),
-        node: NodeNumber::alone(1),
-        job: JobId(1),
-        arena_bytes: ARENA_BYTES,
-        session_dir: String::new(),
-        config: JobConfig::default(),
-        slots: Vec::new(),
-        resources: ResourceSet::new(),
-    });
-    let mut bytes = Vec::new();
-    encode(&welcome, &mut bytes);
-    // Any file does for that of spilled objects: nothing is read from it.
-    fds::send(socket, &bytes, &[segment.as_fd(), arena.as_fd(), segment.as_fd()]).unwrap();
-    let mut buffer = [0; 4096];
-    while fds::receive(socket, &mut buffer).is_ok_and(|received| received.bytes > 0) {}
+    let [served] = daemon::clients(|_| {}, |_, _, _, _| {});
+    served
 }
 
 /// The result of a task that no worker will ever run.
@@ -109,20 +83,4 @@ fn a_panic_in_a_helper_thread_left_everybody_waiting() {
     let ready = client.put(b"value", &[]);
     client.on_ready(ready, Box::new(|| panic!("a callback fails")));
     all_ends(client, daemon, end);
-}
-
-struct NoHooks;
-
-impl Hooks for NoHooks {
-    fn output(&self, _: u32, _: &str, _: bool, _: &[String]) {}
-
-    fn cancel(&self, _: hoplo_base::TaskId) {}
-
-    fn warn(&self, _: &str) {}
-
-    fn exit(&self, _: &str) {}
-
-    fn running(&self) -> Vec<hoplo_client::RunningCall> {
-        Vec::new()
-    }
 }

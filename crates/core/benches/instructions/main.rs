@@ -8,24 +8,12 @@
 
 #![allow(clippy::unwrap_used)] // it is a test
 
-#[path = "../../../client/benches/instructions/baseline.rs"]
-mod baseline;
-#[path = "../../../client/benches/instructions/callgrind.rs"]
-mod callgrind;
+#[path = "../../../client/benches/instructions/counting/mod.rs"]
+mod counting;
 mod stages;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let asked = |flag: &str| std::env::args().any(|argument| argument == flag);
-    if asked(callgrind::COUNTED) {
-        stages::run();
-        return ExitCode::SUCCESS;
-    }
-    if !callgrind::is_here() {
-        println!("instruction counts are not checked: valgrind is not installed");
-        return ExitCode::SUCCESS;
-    }
-    let counts = callgrind::count(stages::ROUNDS);
-    if asked("--record") { baseline::record(&counts) } else { baseline::compare(&counts) }
+    counting::main(stages::run, stages::ROUNDS)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::{Command, ExitCode};
 
-use crate::callgrind::Counts;
+use super::callgrind::Counts;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions/baseline.txt");
 const RECORD: &str = "make record-instructions";
