@@ -14,7 +14,8 @@ use hoplo_net::poll::Bell;
 use hoplo_wire::control::{Change, ClientId, Member, ReplicaId, ShardId, Speaker};
 
 use super::cluster::Cluster;
-use super::frame::{Frame, Question};
+use super::frame::Frame;
+use super::question::Question;
 use super::{Happening, Hub};
 
 pub struct Driver {

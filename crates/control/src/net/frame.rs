@@ -4,10 +4,11 @@ use hoplo_base::limits::{CONTROL_CLIENT_FRAME_BYTES_MAX, CONTROL_FRAME_BYTES_MAX
 use hoplo_net::name::Name;
 use hoplo_net::{Admitted, Malformed, Meaning, NotAdmitted, Protocol, Standing};
 use hoplo_wire::control::{
-    FromCoordinator, Hello, PeerMessage, Request, Response, Speaker, ToCoordinator, Wish,
+    FromCoordinator, Hello, PeerMessage, Request, Response, Speaker, ToCoordinator,
 };
 use serde::{Deserialize, Serialize};
 
+use super::question::Question;
 use super::who;
 
 /// `Hello` and `Refused` keep their places and layouts for ever: they are how versions find out about each other.
@@ -39,20 +40,6 @@ pub enum Frame {
     Told {
         number: u64,
         answer: Result<String, String>,
-    },
-}
-
-/// What `hoplo control` asks a process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Question {
-    Status,
-    Metrics,
-    /// A snapshot of every shard now, so that the logs become short.
-    Compact,
-    /// Of an operator, to the coordinator that acts: it shall be so, or not any more.
-    Wish {
-        wish: Wish,
-        wished: bool,
     },
 }
 

@@ -23,12 +23,14 @@ pub mod cluster;
 pub mod config_store;
 pub mod driver;
 mod frame;
+mod question;
 pub mod server;
 #[cfg(test)]
 mod tests;
 mod who;
 
-pub use frame::{Frame, Question};
+pub use frame::Frame;
+pub use question::Question;
 
 /// All connections of a process of the store.
 type Hub = hoplo_net::hub::Hub<frame::Store>;

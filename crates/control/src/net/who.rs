@@ -17,7 +17,7 @@ use hoplo_base::NodeId;
 use hoplo_net::name::{Name, Role};
 use hoplo_wire::control::{ReplicaId, Speaker, ToCoordinator};
 
-use super::frame::{Frame, Question};
+use super::question::Question;
 
 /// A node of this name, with a folder in which this number was drawn.
 pub(super) fn node_of(name: &Name, drawn: u32) -> NodeId {
@@ -57,38 +57,26 @@ pub(super) fn may_be(who: Speaker, shown: &Name) -> Result<(), String> {
     ))
 }
 
-/// Whether whoever said hello as `who` speaks for itself.
-pub(super) fn may_say(who: Speaker, frame: &Frame) -> Result<(), String> {
+/// Whether whoever said hello as `who` speaks for itself there.
+pub(super) fn may_say(who: Speaker, message: &ToCoordinator) -> Result<(), String> {
     let itself = |said: ReplicaId| {
         if who == Speaker::Replica(said) { Ok(()) } else { Err(speaks_for(said)) }
     };
-    match frame {
-        Frame::ToCoordinator(message) => match message {
-            ToCoordinator::Register { member, .. } => itself(member.replica),
-            ToCoordinator::Heartbeat { replica, .. } | ToCoordinator::CaughtUp { replica, .. } => {
-                itself(*replica)
-            }
-            ToCoordinator::Report { .. } => match who {
-                Speaker::Replica(_) => Ok(()),
-                Speaker::Client(_) | Speaker::Coordinator(_) => {
-                    Err("only a replica reports another".to_string())
-                }
-            },
-            ToCoordinator::WantConfig { .. } => Ok(()),
-            ToCoordinator::Wished(_) | ToCoordinator::Unwished(_) => {
-                Err("what an operator wants is asked for, and judged first".to_string())
+    match message {
+        ToCoordinator::Register { member, .. } => itself(member.replica),
+        ToCoordinator::Heartbeat { replica, .. } | ToCoordinator::CaughtUp { replica, .. } => {
+            itself(*replica)
+        }
+        ToCoordinator::Report { .. } => match who {
+            Speaker::Replica(_) => Ok(()),
+            Speaker::Client(_) | Speaker::Coordinator(_) => {
+                Err("only a replica reports another".to_string())
             }
         },
-        Frame::Hello(_)
-        | Frame::Refused { .. }
-        | Frame::Request(_)
-        | Frame::Response(_)
-        | Frame::Peer(_)
-        | Frame::FromCoordinator(_)
-        | Frame::Probe { .. }
-        | Frame::Alive { .. }
-        | Frame::Ask { .. }
-        | Frame::Told { .. } => Ok(()),
+        ToCoordinator::WantConfig { .. } => Ok(()),
+        ToCoordinator::Wished(_) | ToCoordinator::Unwished(_) => {
+            Err("what an operator wants is asked for, and judged first".to_string())
+        }
     }
 }
 
@@ -153,7 +141,7 @@ mod tests {
                 ToCoordinator::CaughtUp { replica: said, shard, epoch },
             ]
         };
-        let may = |who, message| may_say(who, &Frame::ToCoordinator(message));
+        let may = |who, message| may_say(who, &message);
         for message in all(mine) {
             assert_eq!(may(Speaker::Replica(mine), message.clone()), Ok(()));
             assert!(may(Speaker::Client(ClientId(1)), message.clone()).is_err());

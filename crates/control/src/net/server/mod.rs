@@ -34,7 +34,8 @@ use hoplo_wire::control::{
 
 use super::cluster::{Cluster, ClusterError};
 use super::config_store::{ConfigStore, StoreNameError};
-use super::frame::{Frame, Question};
+use super::frame::Frame;
+use super::question::Question;
 use super::who::{may_ask, may_say};
 use super::{Happening, Hub};
 use crate::disk::cold::{ColdError, Retention};
@@ -335,7 +336,9 @@ impl Server {
 
     fn on_frame(&mut self, link: LinkId, frame: Frame) {
         let who = self.inbound.get(&link).map(|peer| peer.who);
-        if let Some(Err(why)) = who.map(|who| may_say(who, &frame)) {
+        if let (Some(who), Frame::ToCoordinator(message)) = (who, &frame)
+            && let Err(why) = may_say(who, message)
+        {
             // NET-2
             self.hub.refuse(link, &why);
             self.on_closed(link, &Gone::Unfit { peer: "a peer".to_string(), why });
