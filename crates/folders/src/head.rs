@@ -5,8 +5,9 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
+use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hoplo_base::limits::HEAD_ENDS;
 use rustix::fs::{AtFlags, FlockOperation, OFlags, flock};
@@ -14,6 +15,7 @@ use rustix::io::Errno;
 
 use crate::base::Base;
 use crate::join::Wait;
+use crate::look::look_for;
 use crate::names::{CONTROL, CURRENT, HEAD};
 use crate::session::SessionFolder;
 
@@ -42,23 +44,25 @@ pub enum HeadError {
 impl Head {
     /// Waits for one that ends or begins.
     pub(crate) fn claim(base: &Base) -> Result<Self, HeadError> {
-        let patience = Instant::now() + HEAD_ENDS;
-        loop {
-            let found = Self::try_claim(base)?;
-            let pid = match found {
-                Ok(head) => return Ok(head),
-                Err(pid) => pid,
+        let seen = look_for(HEAD_ENDS, || {
+            let pid = match Self::try_claim(base) {
+                Ok(Ok(head)) => return ControlFlow::Break(Ok(head)),
+                Ok(Err(pid)) => pid,
+                Err(error) => return ControlFlow::Break(Err(error.into())),
             };
             if let Some(session) = base.current()
                 && let Ok(joined) = session.connect(&mut Wait::at_most(Duration::ZERO))
             {
                 let session = session.path().to_path_buf();
-                return Err(HeadError::Runs { pid: joined.pid, session });
+                return ControlFlow::Break(Err(HeadError::Runs { pid: joined.pid, session }));
             }
-            if Instant::now() > patience {
-                return Err(HeadError::Stuck { pid, base: base.path().to_path_buf() });
+            ControlFlow::Continue(pid)
+        });
+        match seen {
+            ControlFlow::Break(claimed) => claimed,
+            ControlFlow::Continue(pid) => {
+                Err(HeadError::Stuck { pid, base: base.path().to_path_buf() })
             }
-            std::thread::sleep(Duration::from_millis(5));
         }
     }
 

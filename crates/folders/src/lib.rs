@@ -41,6 +41,7 @@ mod base;
 mod folder;
 mod head;
 pub mod join;
+mod look;
 mod names;
 mod own;
 mod session;

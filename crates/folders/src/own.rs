@@ -2,9 +2,10 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use hoplo_base::limits::SESSION_LOCK_PATIENCE;
 use rustix::fs::{FlockOperation, OFlags, flock};
@@ -15,6 +16,7 @@ use crate::base::Base;
 use crate::folder::Folder;
 use crate::head::Head;
 use crate::join;
+use crate::look::look_for;
 use crate::names::{CONTROL, CURRENT, LOCK, LOGS, SOCKET, SPILL};
 use crate::session::SessionFolder;
 
@@ -42,16 +44,16 @@ impl OwnSessionFolder {
 
     fn lock(folder: Folder, base: Option<Base>) -> io::Result<Self> {
         let lock = folder.file(LOCK, OFlags::CREATE | OFlags::WRONLY)?;
-        let patience = Instant::now() + SESSION_LOCK_PATIENCE;
-        while let Err(errno) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            if errno != Errno::WOULDBLOCK {
-                return Err(errno.into());
-            }
-            if Instant::now() > patience {
+        let look = || match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => ControlFlow::Continue(()),
+            locked => ControlFlow::Break(locked),
+        };
+        match look_for(SESSION_LOCK_PATIENCE, look) {
+            ControlFlow::Break(locked) => locked?,
+            ControlFlow::Continue(()) => {
                 let text = format!("{} belongs to another daemon", folder.path().display());
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
             }
-            std::thread::sleep(Duration::from_millis(5));
         }
         // Of an earlier daemon; its objects went with it.
         folder.remove(SPILL)?;

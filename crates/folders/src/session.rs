@@ -1,13 +1,15 @@
 //! A session's directory that we look at. The one of our own daemon: `own`.
 
+use std::ops::ControlFlow;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hoplo_base::limits::HEAD_ENDS;
 use rustix::fs::{FlockOperation, OFlags, flock};
 
 use crate::folder::{Folder, FolderError};
 use crate::join::{self, JoinError, Joined, Wait};
+use crate::look::look_for;
 use crate::names::{LOCK, LOGS, SOCKET, SPILL};
 
 /// Somebody's session: of a daemon that lives or died.
@@ -44,26 +46,20 @@ impl SessionFolder {
 
     /// Its daemon takes connections. One that begins or ends at this moment is waited for.
     pub fn listens(&self) -> bool {
-        let patience = Instant::now() + HEAD_ENDS;
-        loop {
-            match self.connect(&mut Wait::at_most(Duration::ZERO)) {
-                Err(JoinError::Io(_)) if self.is_live() && Instant::now() < patience => {
-                    std::thread::sleep(Duration::from_millis(5));
-                }
-                Err(JoinError::Io(_)) if !self.is_live() => return false,
-                // What is wrong is told to whoever connects.
-                Ok(_) | Err(_) => return true,
-            }
-        }
+        let seen = look_for(HEAD_ENDS, || match self.connect(&mut Wait::at_most(Duration::ZERO)) {
+            Err(JoinError::Io(_)) if self.is_live() => ControlFlow::Continue(()),
+            Err(JoinError::Io(_)) => ControlFlow::Break(false),
+            Ok(_) | Err(_) => ControlFlow::Break(true),
+        });
+        // What is wrong with one that lives is told to whoever connects.
+        seen.break_value().unwrap_or(true)
     }
 
     /// Its daemon is gone. It is waited for: who calls saw it close its connections.
     pub fn has_ended(&self) -> bool {
-        let patience = Instant::now() + HEAD_ENDS;
-        while self.is_live() && Instant::now() < patience {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        !self.is_live()
+        let look =
+            || if self.is_live() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) };
+        look_for(HEAD_ENDS, look).is_break()
     }
 
     pub(crate) fn remove_remains(&self) {
