@@ -1,6 +1,7 @@
 """Tasks that are generators: refs one by one."""
 
 import asyncio
+import itertools
 
 import numpy as np
 import pytest
@@ -345,6 +346,43 @@ def test_refs_inside_what_a_generator_with_a_fixed_number_of_results_gave_were_l
     one, ones = hoplo.get(lists.remote())
     assert hoplo.get(one[0]) == 1
     assert hoplo.get(ones[0]).sum() == 1 << 18
+
+
+def test_a_generator_that_never_ends_hung_though_the_number_of_its_results_was_fixed(tmp_path):
+    notes = Notes(tmp_path / "notes")
+
+    def numbers():
+        try:
+            yield from itertools.count()
+        finally:
+            notes.add()
+
+    @hoplo.remote
+    class Source:
+        def numbers(self):
+            yield from numbers()
+
+    functions = [numbers, lambda: itertools.count(), lambda: map(str, itertools.count())]
+    calls = [hoplo.remote(num_returns=3)(function).remote() for function in functions]
+    calls.append(Source.remote().numbers.options(num_returns=3).remote())
+    for refs in calls:
+        for ref in refs:
+            with pytest.raises(ValueError, match="num_returns=3 and gave more values than that"):
+                hoplo.get(ref, timeout=60)
+    assert len(notes.lines()) == 2  # both generators were closed
+
+
+def test_a_generator_that_cannot_be_closed_after_too_many_values_says_why():
+    @hoplo.remote(num_returns=2)
+    def clings():
+        try:
+            yield from range(10)
+        finally:
+            raise OSError("the file is still open")
+
+    for ref in clings.remote():
+        with pytest.raises(OSError, match="still open"):
+            hoplo.get(ref, timeout=60)
 
 
 def test_a_generator_with_a_fixed_number_of_results_is_still_retried(tmp_path):

@@ -345,8 +345,10 @@ impl Invocation {
             && !value.is_instance_of::<PyBytes>()
         {
             for next in value.try_iter()? {
-                let in_part = !values.is_empty() && values.len() < wanted as usize;
+                let is_full = values.len() == wanted as usize;
+                let in_part = !values.is_empty() && !is_full;
                 match next {
+                    Ok(_) if is_full => return Err(self.too_many(wanted, value)),
                     Ok(value) => values.push(value),
                     Err(error)
                         if in_part
@@ -376,6 +378,26 @@ impl Invocation {
             return Err(self.wrong_number(wanted, values.len()));
         }
         Ok(())
+    }
+
+    /// It may never end, so nobody asks it for more: it is closed. What that raises is the error.
+    #[cold]
+    fn too_many(&self, wanted: u32, values: &Bound<'_, PyAny>) -> PyErr {
+        static GENERATOR: Import = Import::new("collections.abc", "Generator");
+        let py = values.py();
+        let closed = GENERATOR.get(py).and_then(|kind| {
+            if values.is_instance(kind)? {
+                values.call_method0(intern!(py, "close"))?;
+            }
+            Ok(())
+        });
+        closed.err().unwrap_or_else(|| {
+            PyValueError::new_err(format!(
+                "{} was called with num_returns={wanted} and gave more values than that: let it stop after \
+                 {wanted}, or call it with num_returns='streaming'",
+                self.name
+            ))
+        })
     }
 
     fn wrong_number(&self, wanted: u32, given: usize) -> PyErr {
