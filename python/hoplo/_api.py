@@ -168,7 +168,7 @@ def init(
         if given:
             raise ValueError(
                 f"init(address={address!r}) joins a node that runs, and cannot change what it has: "
-                f"leave out {', '.join(given)}; resources are given to `hoplo start`"
+                f"leave out {', '.join(given)}; they are given to `hoplo start`"
             )
 
     config = InitConfig(
@@ -492,8 +492,8 @@ def empty(shape: int | tuple[int, ...], dtype: Any = float) -> np.ndarray[Any, A
 def nodes() -> list[dict[str, Any]]:
     """The nodes of the cluster, a dict for each.
 
-    Its keys: NodeID, Alive, NodeManagerAddress, NodeManagerHostname, Resources, Labels (empty on
-    one machine), session_dir, and pid (of the daemon).
+    Its keys: NodeID, Alive, NodeManagerAddress, NodeManagerHostname, Resources, Labels (as
+    `init` or `hoplo start` was given them), session_dir, and pid (of the daemon).
 
     >>> [node["Alive"] for node in hoplo.nodes()]
     [True]

@@ -205,6 +205,12 @@ def test_status(head):
 # ------------------------------------------------------------------------------------ looking
 
 
+def test_labels_of_a_head(head):
+    head("--num-cpus", "1", "--labels", '{"zone": "b"}')
+    hoplo.init(address="auto")
+    assert hoplo.nodes()[0]["Labels"] == {"zone": "b"}
+
+
 def test_status_and_list_told_different_numbers_of_waiting_tasks(fresh_node, gate):
     session = fresh_node(num_cpus=1)["session_dir"]
 

@@ -158,6 +158,11 @@ def test_as_many_cpus_as_this_process_may_use(fresh_node):
     assert hoplo.cluster_resources()["CPU"] == len(os.sched_getaffinity(0))
 
 
+def test_the_labels_of_a_node_were_never_shown(fresh_node):
+    fresh_node(num_cpus=1, labels={"zone": "b", "größe": "2 m"})
+    assert hoplo.nodes()[0]["Labels"] == {"zone": "b", "größe": "2 m"}
+
+
 def test_the_object_store_memory(fresh_node):
     fresh_node(num_cpus=1, object_store_memory=100 << 20, memory=1 << 30)
     assert hoplo.cluster_resources()["object_store_memory"] == 100 << 20

@@ -28,6 +28,9 @@ pub(crate) struct NodeArgs {
     /// Other resources, like '{"tpu": 2}'
     #[arg(long, value_name = "JSON", value_parser = parse_resources)]
     resources: Option<BTreeMap<String, f64>>,
+    /// What describes the node, like '{"zone": "b"}': hoplo.nodes() shows it
+    #[arg(long, value_name = "JSON", value_parser = parse_labels)]
+    labels: Option<BTreeMap<String, String>>,
     /// Memory for objects, like 500M or 8G [default: 30% of this machine's]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     object_store_memory: Option<u64>,
@@ -180,6 +183,7 @@ fn options(args: NodeArgs, head: bool, driver: Option<OwnedFd>) -> Result<Option
         num_gpus: args.num_gpus,
         memory: args.memory,
         resources: args.resources.unwrap_or_default(),
+        labels: args.labels.unwrap_or_default(),
         object_store_memory: args.object_store_memory,
         zygote: zygote_command(&python),
         descriptors_of_workers: None,
@@ -209,6 +213,7 @@ fn spawn(args: &NodeArgs) -> Result<String> {
     option("--object-store-memory", args.object_store_memory.map(|n| n.to_string()));
     let resources = args.resources.as_ref().map(serde_json::to_string).transpose()?;
     option("--resources", resources);
+    option("--labels", args.labels.as_ref().map(serde_json::to_string).transpose()?);
     for (name, path) in [("--python", &args.python), ("--session-dir", &args.session_dir)] {
         if let Some(path) = path {
             command.arg(name).arg(path);
@@ -257,6 +262,12 @@ fn parse_resources(text: &str) -> Result<BTreeMap<String, f64>, String> {
     })
 }
 
+fn parse_labels(text: &str) -> Result<BTreeMap<String, String>, String> {
+    serde_json::from_str(text).map_err(|error| {
+        format!("give an object of names and texts, like '{{\"zone\": \"b\"}}' ({error})")
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -272,5 +283,7 @@ mod tests {
         }
         assert_eq!(parse_resources(r#"{"tpu": 2}"#).unwrap()["tpu"], 2.0);
         assert!(parse_resources("tpu=2").unwrap_err().contains("tpu"));
+        assert_eq!(parse_labels(r#"{"zone": "b"}"#).unwrap()["zone"], "b");
+        assert!(parse_labels(r#"{"zone": 2}"#).unwrap_err().contains("zone"));
     }
 }

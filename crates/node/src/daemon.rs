@@ -82,6 +82,8 @@ pub struct Daemon {
     pub(crate) queries: Queries,
     /// Strangers that were dropped for what they sent.
     pub(crate) violations: u64,
+    /// What describes this node.
+    pub(crate) labels: BTreeMap<String, String>,
     pub(crate) timers: BTreeSet<(Instant, Timer)>,
     pub(crate) stopped: bool,
     pub(crate) descriptors: Descriptors,
@@ -215,6 +217,7 @@ impl Daemon {
             control,
             queries: Queries::default(),
             violations: 0,
+            labels: options.labels,
             timers: BTreeSet::new(),
             stopped: false,
             descriptors,

@@ -30,6 +30,8 @@ pub struct Options {
     pub memory: Option<u64>,
     /// Of any other name.
     pub resources: BTreeMap<String, f64>,
+    /// What describes the node, for those who look at it.
+    pub labels: BTreeMap<String, String>,
     /// Bytes for objects.
     pub object_store_memory: Option<u64>,
     /// The zygote's program and arguments; the number of its descriptor is appended.
@@ -50,6 +52,7 @@ impl Default for Options {
             num_gpus: None,
             memory: None,
             resources: BTreeMap::new(),
+            labels: BTreeMap::new(),
             object_store_memory: None,
             zygote: zygote_command(Path::new("python3")),
             descriptors_of_workers: None,

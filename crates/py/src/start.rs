@@ -34,6 +34,7 @@ pub(crate) struct InitConfig<'py> {
     num_gpus: Option<f64>,
     memory: Option<f64>,
     resources: Bound<'py, PyAny>,
+    labels: Bound<'py, PyAny>,
     object_store_memory: Option<u64>,
     namespace: Option<String>,
     log_to_driver: bool,
@@ -164,11 +165,13 @@ fn start_daemon(py: Python<'_>, config: &InitConfig<'_>) -> PyResult<(OwnedFd, D
     if let Some(bytes) = config.object_store_memory {
         command.args(["--object-store-memory".to_string(), bytes.to_string()]);
     }
-    if config.resources.len()? > 0 {
-        let items = PyDict::new(py);
-        items.update(config.resources.cast()?)?;
-        let json: String = py.import("json")?.call_method1("dumps", (items,))?.extract()?;
-        command.args(["--resources", &json]);
+    for (flag, given) in [("--resources", &config.resources), ("--labels", &config.labels)] {
+        if given.len()? > 0 {
+            let items = PyDict::new(py);
+            items.update(given.cast()?)?;
+            let json: String = py.import("json")?.call_method1("dumps", (items,))?.extract()?;
+            command.args([flag, &json]);
+        }
     }
     if let Some(folder) = &config.temp_dir {
         command.env("HOPLO_TMPDIR", folder);

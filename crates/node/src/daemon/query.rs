@@ -182,7 +182,7 @@ impl Daemon {
             "NodeManagerAddress": "127.0.0.1",
             "NodeManagerHostname": machine::hostname(),
             "Resources": self.with_store(self.node.scheduler.total(), |totals| totals.capacity_bytes),
-            "Labels": {},
+            "Labels": self.labels,
             "session_dir": self.session.path(),
             "pid": std::process::id(),
         }])
