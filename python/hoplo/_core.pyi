@@ -46,6 +46,7 @@ _T = TypeVar("_T")
 
 __version__: str
 RUNTIME_ENV_BYTES_MAX: int
+FAILURE_PAYLOAD_BYTES_MAX: int
 """What a `runtime_env` may take as canonical JSON."""
 
 # ------------------------------------------------------------------------------- objects

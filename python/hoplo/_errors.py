@@ -9,32 +9,41 @@ from __future__ import annotations
 
 import pickle
 import traceback
-from typing import Any
+from typing import Any, TypeVar
 
-from . import exceptions
+from . import _core, exceptions
 from .exceptions import HoploError, RemoteErrorStandIn, TaskError
 
-_TRACEBACK_BYTES_MAX = 64 * 1024
-_TEXT_BYTES_MAX = 16 * 1024
+_BYTES_MAX = _core.FAILURE_PAYLOAD_BYTES_MAX
+_TRACEBACK_BYTES_MAX = 24 * 1024
+_TEXT_BYTES_MAX = 8 * 1024
+_NAME_BYTES_MAX = 1024
+_PART_BYTES_MAX = 4 * 1024
+"""Of each part of an exception that is too large to travel whole."""
 _RAISED_TYPES_MAX = 1024
+
+_Made = TypeVar("_Made", bound=BaseException)
 
 _raised_types: dict[type[BaseException], type[TaskError]] = {}
 
 
-def encode_error(error: BaseException, function_name: str, pid: int) -> bytes:
-    """The bytes from which `make_task_error` makes the error that `get` raises. Never raises."""
+def encode_error(
+    error: BaseException, function_name: str, pid: int, with_cause: bool = True
+) -> bytes:
+    """The bytes from which `make_task_error` makes the error that `get` raises. Never raises.
+
+    At most `_BYTES_MAX`: they travel in one message, whatever the exception holds.
+    """
     cause = error.cause if isinstance(error, TaskError) and "cause" in vars(error) else error
-    return pickle.dumps(
-        (
-            function_name,
-            pid,
-            _type_name(type(cause)),
-            _text(cause),
-            _traceback_text(error),
-            _pickled(cause),
-        ),
-        protocol=5,
+    told = (
+        _cut(function_name, _NAME_BYTES_MAX),
+        pid,
+        _cut(_type_name(type(cause)), _NAME_BYTES_MAX),
+        _text(cause),
+        _traceback_text(error),
     )
+    room = _BYTES_MAX - len(pickle.dumps((*told, None), protocol=5)) - 64
+    return pickle.dumps((*told, _pickled(cause, room) if with_cause else None), protocol=5)
 
 
 def make_task_error(payload: bytes) -> TaskError:
@@ -93,13 +102,13 @@ def is_retryable(error: BaseException, retry_exceptions: bool | tuple[type, ...]
     return isinstance(error, retry_exceptions)
 
 
-def _type_name(error_type: type[BaseException]) -> str:
+def _type_name(error_type: type) -> str:
     return f"{error_type.__module__}.{error_type.__qualname__}"
 
 
 def _text(error: BaseException) -> str:
     try:
-        return str(error)[:_TEXT_BYTES_MAX]
+        return _cut(str(error), _TEXT_BYTES_MAX)
     except Exception as failure:
         return f"<str() of the exception raised {type(failure).__name__}>"
 
@@ -116,28 +125,60 @@ def _traceback_text(error: BaseException) -> str:
         text = "".join(lines.format())
     except Exception:
         text = f"{_type_name(type(error))}: {_text(error)}\n"
-    if len(text) > _TRACEBACK_BYTES_MAX:
-        half = _TRACEBACK_BYTES_MAX // 2
-        text = (
-            f"{text[:half]}\n  ... {len(text) - 2 * half} characters left out ...\n{text[-half:]}"
-        )
-    return text
+    return _cut(text, _TRACEBACK_BYTES_MAX, "\n")
+
+
+def _cut(text: str, bytes_max: int, around: str = "") -> str:
+    """The text, or its two ends if it takes more bytes than that as UTF-8."""
+    data = text.encode(errors="replace")
+    if len(data) <= bytes_max:
+        return text
+    half = max(bytes_max - 64, 0) // 2
+    head, tail = data[:half].decode(errors="ignore"), data[-half:].decode(errors="ignore")
+    count = len(text) - len(head) - len(tail)
+    return f"{head}{around} ... {count} characters left out ... {around}{tail}"
 
 
 _OWN_MODULES = frozenset({"hoplo._worker", "hoplo._zygote"})
 
 
-def _pickled(cause: BaseException) -> bytes | None:
+def _pickled(cause: BaseException, bytes_max: int) -> bytes | None:
     """Pickled only if that can be read back; by trying, since many exceptions cannot."""
     from ._serialization import dumps_in_band
 
     try:
         pickled = dumps_in_band(cause)
-        if type(pickle.loads(pickled)) is type(cause):
+        if len(pickled) > bytes_max:
+            pickled = dumps_in_band(_shortened(cause, len(pickled)))
+        if len(pickled) <= bytes_max and type(pickle.loads(pickled)) is type(cause):
             return pickled
     except Exception:
         pass
     return None
+
+
+def _shortened(cause: BaseException, bytes_taken: int) -> BaseException:
+    """The same without its large parts, and with a note that says so."""
+    error = _made_of(type(cause), type(cause), tuple(_short(value) for value in _all_args(cause)))
+    error.args = tuple(_short(value) for value in cause.args)
+    error.__dict__.update({name: _short(value) for name, value in vars(cause).items()})
+    error.add_note(
+        f"hoplo cut large parts of this exception: it takes {bytes_taken} bytes, and about "
+        f"{_BYTES_MAX} travel with an error. Put large data into the store, and give the "
+        f"exception its ref."
+    )
+    return error
+
+
+def _short(value: object) -> object:
+    from ._serialization import dumps_in_band
+
+    if isinstance(value, str):
+        return _cut(value, _PART_BYTES_MAX)
+    taken = len(dumps_in_band(value))
+    if taken <= _PART_BYTES_MAX:
+        return value
+    return f"<{_type_name(type(value))} of {taken} bytes, which was cut>"
 
 
 def _unpickled(pickled: bytes | None) -> BaseException | None:
@@ -156,16 +197,26 @@ def _instance(cause: BaseException) -> TaskError:
     if raised_type is TaskError:
         return TaskError(*cause.args)
     try:
-        # `args` of an OSError lack its file names.
-        args = OSError.__reduce__(cause)[1] if isinstance(cause, OSError) else cause.args
-        error = raised_type.__new__(raised_type, *args)
-        # The nearest base made in C keeps its state (errno, value, ...) out of `__dict__`.
-        native: Any = next(t for t in type(cause).__mro__ if not t.__flags__ & _HEAP_TYPE)
-        native.__init__(error, *args)
+        error = _made_of(raised_type, type(cause), _all_args(cause))
         error.args = cause.args
         error.__dict__.update(cause.__dict__)
     except Exception:
         return TaskError(*cause.args)
+    return error
+
+
+def _all_args(error: BaseException) -> tuple[Any, ...]:
+    """`args` of an OSError lack its file names."""
+    args = OSError.__reduce__(error)[1] if isinstance(error, OSError) else error.args
+    return tuple(args)
+
+
+def _made_of(made: type[_Made], kind: type[BaseException], args: tuple[Any, ...]) -> _Made:
+    """A `made`, which is a `kind`, without a call of the user's `__init__`."""
+    error: _Made = made.__new__(made, *args)
+    # The nearest base made in C keeps its state (errno, value, ...) out of `__dict__`.
+    native: Any = next(t for t in kind.__mro__ if not t.__flags__ & _HEAP_TYPE)
+    native.__init__(error, *args)
     return error
 
 

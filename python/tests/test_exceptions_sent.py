@@ -5,7 +5,7 @@ import threading
 import pytest
 
 import hoplo
-from hoplo.exceptions import RemoteErrorStandIn, TaskError
+from hoplo.exceptions import ActorDiedError, RemoteErrorStandIn, TaskError, WorkerCrashedError
 
 
 @hoplo.remote
@@ -132,3 +132,116 @@ def test_errors_can_be_sent_on():
     assert isinstance(back, TaskError)
     assert isinstance(back, ValueError)
     assert str(back) == str(caught.value)
+
+
+# ------------------------------------------------------------------------------------ large ones
+
+
+@pytest.mark.parametrize("size", [30_000, 60_000, 130_000, 20_000_000])
+@pytest.mark.parametrize("letter", ["x", "é", "\U0001f680"])
+def test_an_exception_with_a_long_text_hung_its_caller(size, letter):
+    """Its reply fitted into no frame: the worker wrote none, and no other one after it."""
+
+    @hoplo.remote(max_retries=0)
+    def fails():
+        raise LookupError(letter * size)
+
+    with pytest.raises(LookupError, match=letter * 100) as caught:
+        hoplo.get(fails.remote(), timeout=60)
+    told = caught.value.cause.args[0]
+    if size == 20_000_000:
+        assert "characters left out" in told
+        assert any("Put large data into the store" in note for note in caught.value.__notes__)
+    assert hoplo.get(echo.remote(1), timeout=60) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "args"),
+    [
+        (OSError, (2, "no such file", "f" * 200_000)),
+        (KeyError, ("k" * 200_000,)),
+        (UnicodeDecodeError, ("utf-8", b"b" * 200_000, 0, 1, "r" * 200_000)),
+        (ValueError, (bytes(200_000), list(range(100_000)), 7)),
+    ],
+)
+def test_a_large_exception_keeps_its_type_and_what_is_small(kind, args):
+    @hoplo.remote
+    class Actor:
+        def fails(self):
+            error = kind(*args)
+            error.small, error.large = 7, "y" * 200_000
+            raise error
+
+        def works(self):
+            return 1
+
+    actor = Actor.remote()
+    with pytest.raises(TaskError) as caught:
+        hoplo.get(actor.fails.remote(), timeout=60)
+    cause = caught.value.cause
+    if kind is UnicodeDecodeError:  # cannot be made of a note on cut bytes: its text is there
+        assert "utf-8" in str(caught.value)
+    else:
+        assert type(cause) is type(kind(*args))
+        assert isinstance(caught.value, kind)
+        assert cause.small == 7
+        assert len(cause.large) < 5000
+    assert hoplo.get(actor.works.remote(), timeout=60) == 1
+
+
+def test_what_a_large_exception_is_made_of_need_not_fit_either():
+    @hoplo.remote(max_retries=0)
+    def fails(what):
+        if what == "type":
+            raise type("E" * 200_000, (Exception,), {})("text")
+        if what == "parts":
+            raise ValueError(*["p" * 5000] * 100)
+        if what == "refs":
+            raise ValueError([hoplo.put(index) for index in range(5000)])
+        if what == "chain":
+            try:
+                raise KeyError("k" * 200_000)
+            except KeyError as error:
+                raise ValueError("v" * 200_000) from error
+        raise SystemExit("s" * 200_000)
+
+    for what in ("type", "parts", "refs", "chain"):
+        with pytest.raises(TaskError, match=r"raised .* in worker process"):
+            hoplo.get(fails.remote(what), timeout=60)
+    with pytest.raises(WorkerCrashedError, match=r"sys.exit\('ssss[\s\S]* bytes left out"):
+        hoplo.get(fails.remote("exit"), timeout=60)
+
+
+def test_a_constructor_and_a_stream_that_fail_with_a_long_text():
+    @hoplo.remote
+    class Broken:
+        def __init__(self):
+            raise LookupError("x" * 200_000)
+
+        def works(self):
+            return 1
+
+    with pytest.raises(ActorDiedError, match="xxxx") as caught:
+        hoplo.get(Broken.remote().works.remote(), timeout=60)
+    assert isinstance(caught.value.__cause__, LookupError)
+
+    @hoplo.remote
+    def stream():
+        yield 1
+        raise LookupError("x" * 200_000)
+
+    first, second = stream.remote()
+    assert hoplo.get(first) == 1
+    with pytest.raises(LookupError):
+        hoplo.get(second, timeout=60)
+
+    @hoplo.remote(num_returns=3)
+    def several():
+        yield 1
+        raise LookupError("x" * 200_000)
+
+    first, *rest = several.remote()
+    assert hoplo.get(first) == 1
+    for ref in rest:
+        with pytest.raises(LookupError):
+            hoplo.get(ref, timeout=60)

@@ -15,6 +15,12 @@ pub const INLINE_BYTES_MAX: usize = 100 * 1024;
 /// A value with more refs inside goes into the store however small it is: a reply lists the refs.
 pub const INLINE_REFS_MAX: usize = 1000;
 
+/// A user's exception, as it travels: its text, its traceback, and its pickle if there is room. Larger ones are cut.
+pub const FAILURE_PAYLOAD_BYTES_MAX: usize = 80 * 1024;
+
+/// The text of any other failure, which may have the user's text or a process's last lines inside. Longer ones are cut.
+pub const FAILURE_TEXT_BYTES_MAX: usize = 16 * 1024;
+
 /// All arguments of one call that travel inside its frame; what is over goes into the store.
 pub const CALL_INLINE_BYTES_MAX: usize = 112 * 1024;
 
@@ -382,6 +388,11 @@ const _: () = assert!(CALL_INLINE_BYTES_MAX + 4096 <= RING_BYTES / 2);
 const _: () = assert!(WHY_RUNNING_PATIENCE.as_millis() < INSPECT_PATIENCE.as_millis());
 const _: () = assert!(INSPECT_PATIENCE.as_millis() < QUERY_PATIENCE.as_millis());
 const _: () = assert!(CONFIG_STORE_CONNECTS.as_millis() < CONFIG_STORE_ANSWERS.as_millis());
+// Whatever failed, a reply can say so.
+const _: () = assert!(
+    FAILURE_PAYLOAD_BYTES_MAX + FAILURE_TEXT_BYTES_MAX + 20 * INLINE_REFS_MAX + 1024
+        <= REPLY_BYTES_MAX
+);
 const _: () = assert!(PROCESSES_MAX <= 1 << 16);
 const _: () = assert!(JOB_BYTES_MAX + 16 * SLOTS_GRANT as usize + 64 * 1024 <= WELCOME_BYTES_MAX);
 const _: () = assert!(2 * RUNTIME_ENV_BYTES_MAX <= ZYGOTE_MESSAGE_BYTES_MAX);

@@ -209,7 +209,7 @@ impl Client {
         idle: bool,
     ) {
         let bell = self.segment.doorbell(slot_of(self.welcome.process));
-        loop {
+        let too_large = loop {
             let sleeper;
             {
                 let mut replies = replies.lock();
@@ -222,15 +222,22 @@ impl Client {
                         replies.insist(&self.segment);
                         sleeper = bell.prepare(SleepKind::Lenient);
                     }
-                    Err(WriteError::FrameTooLarge { .. } | WriteError::Corrupt(_)) => {
+                    Err(WriteError::Corrupt(_)) => {
                         replies.closed = true;
                         return;
+                    }
+                    Err(error @ WriteError::FrameTooLarge { .. }) => {
+                        replies.closed = true;
+                        break error;
                     }
                 }
             }
             // Nobody rings when room appears: look again in a moment.
             let _ = sleeper.sleep(Some(Duration::from_micros(200)));
-        }
+        };
+        // One value alone always fits (`cuts`). The caller would wait for ever, so this process ends instead.
+        self.hooks.warn(&format!("a reply to {} cannot be written: {too_large}", header.seq));
+        self.core.lock().panicked();
     }
 
     /// For a stream with back-pressure: waits while more than `ahead` of the `sent` items are not

@@ -282,9 +282,7 @@ impl Invocation {
     /// A generator gave `results`, then it raised or ended: that is what the others of its results are.
     fn end_in_part(&self, py: Python<'_>, mut results: Vec<Returned>, error: &PyErr) -> After {
         let flags = if self.is_retryable(py, error) { REPLY_RETRYABLE } else { 0 };
-        let mut contains = Vec::new();
-        let failure =
-            values::collect_contained(&mut contains, || errors::encode(error, py, &self.name));
+        let (failure, contains) = errors::encode_with_refs(error, py, &self.name);
         let rest = Returned { value: Value::Failed(failure), contains };
         results.resize(self.header.returns as usize, rest);
         self.end(py, ReplyKind::Finished, 0, flags, &results);
@@ -479,9 +477,7 @@ impl Invocation {
             return After::Exit(status);
         }
         let flags = if self.is_retryable(py, &error) { REPLY_RETRYABLE } else { 0 };
-        let mut contains = Vec::new();
-        let failure =
-            values::collect_contained(&mut contains, || errors::encode(&error, py, &self.name));
+        let (failure, contains) = errors::encode_with_refs(&error, py, &self.name);
         self.end_failed(py, failure, contains, flags);
         After::GoOn
     }

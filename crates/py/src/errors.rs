@@ -1,5 +1,6 @@
 //! The one map from what went wrong below to the exceptions of `hoplo.exceptions`.
 
+use hoplo_base::limits::INLINE_REFS_MAX;
 use hoplo_base::{ObjectId, TaskId};
 use hoplo_client::{ConnectError, StoreError, SubmitError};
 use hoplo_wire::{Failure, FailureKind};
@@ -9,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::python::Import;
+use crate::values;
 
 /// The exception to raise for a result that failed.
 pub(crate) fn raised(py: Python<'_>, failure: &Failure, task: Option<TaskId>) -> PyErr {
@@ -96,12 +98,30 @@ pub(crate) fn submit_error(py: Python<'_>, error: &SubmitError) -> PyErr {
     }
 }
 
-/// A user's exception as the payload of a failure.
-pub(crate) fn encode(error: &PyErr, py: Python<'_>, function: &str) -> Failure {
+/// A user's exception as the payload of a failure, and the refs inside, as many as travel with a reply.
+pub(crate) fn encode_with_refs(
+    error: &PyErr,
+    py: Python<'_>,
+    function: &str,
+) -> (Failure, Vec<ObjectId>) {
+    let mut contains = Vec::new();
+    let whole = || encode(error, py, function, true);
+    let failure = values::collect_contained(&mut contains, whole);
+    if contains.len() <= INLINE_REFS_MAX {
+        return (failure, contains);
+    }
+    (encode(error, py, function, false), Vec::new())
+}
+
+/// The same for one that nobody holds refs for. Without its cause, its text and traceback are all there is of it.
+pub(crate) fn encode(error: &PyErr, py: Python<'_>, function: &str, with_cause: bool) -> Failure {
     static ENCODE_ERROR: Import = Import::new("hoplo._errors", "encode_error");
     let encoded = ENCODE_ERROR
         .get(py)
-        .and_then(|encode| encode.call1((with_traceback(py, error), function, std::process::id())))
+        .and_then(|encode| {
+            let error = with_traceback(py, error);
+            encode.call1((error, function, std::process::id(), with_cause))
+        })
         .and_then(|bytes| Ok(bytes.cast_into::<PyBytes>()?.as_bytes().into()));
     match encoded {
         Ok(exception) => Failure::user(exception),

@@ -104,6 +104,7 @@ mod _core {
     fn set_up(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("RUNTIME_ENV_BYTES_MAX", hoplo_base::limits::RUNTIME_ENV_BYTES_MAX)?;
+        module.add("FAILURE_PAYLOAD_BYTES_MAX", hoplo_base::limits::FAILURE_PAYLOAD_BYTES_MAX)?;
         module.delattr("__all__")?; // says no more than the stub
         awaiting::register();
         fork::register(module)

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hoplo_base::ObjectId;
+use hoplo_base::limits::FAILURE_TEXT_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::{Malformed, Reader, put_sized};
@@ -120,7 +121,8 @@ impl FailureKind {
 impl Failure {
     pub fn new(kind: FailureKind, text: impl Into<String>) -> Self {
         assert!(kind != FailureKind::User, "a user failure carries an encoded exception");
-        Self { kind, payload: text.into().into_bytes().into(), cause: Arc::default() }
+        let text = cut(text.into());
+        Self { kind, payload: text.into_bytes().into(), cause: Arc::default() }
     }
 
     /// The user's code raised: `exception` as the Python side encodes it.
@@ -136,6 +138,17 @@ impl Failure {
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.payload).into_owned()
     }
+}
+
+/// The text, or its two ends if it is longer than a failure's may be.
+fn cut(text: String) -> String {
+    if text.len() <= FAILURE_TEXT_BYTES_MAX {
+        return text;
+    }
+    let (bytes, half) = (text.as_bytes(), FAILURE_TEXT_BYTES_MAX / 2 - 32);
+    let end = bytes.len() - half;
+    let [head, tail] = [&bytes[..half], &bytes[end..]].map(String::from_utf8_lossy);
+    format!("{head} ... {} bytes left out ... {tail}", end - half)
 }
 
 /// A stored value in a frame: a tag and the location.
@@ -224,4 +237,19 @@ impl<'a> ValueView<'a> {
 pub struct RefArgument {
     pub object: ObjectId,
     pub value: Value,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_with_a_long_text_keeps_both_its_ends() {
+        let short = Failure::new(FailureKind::WorkerCrashed, "died");
+        assert_eq!(short.text(), "died");
+        let long = format!("begins{}ends", "\u{1f680}".repeat(1 << 20));
+        let text = Failure::new(FailureKind::WorkerCrashed, long).text();
+        assert!(text.starts_with("begins") && text.ends_with("ends"), "{text}");
+        assert!(text.contains(" bytes left out ") && text.len() <= FAILURE_TEXT_BYTES_MAX);
+    }
 }
