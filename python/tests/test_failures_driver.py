@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import threading
 import time
@@ -214,3 +215,59 @@ def test_to_cancel_a_task_whose_program_had_ended_did_nothing(head, gate):
         hoplo.get(ref, timeout=60)
     gate.open()
     hoplo.get(blocker)
+
+
+KEEPS_AND_LEAVES = """
+hoplo.init(address="auto", namespace="ours")
+
+@hoplo.remote
+class Maker:
+    def make(self, gate=None):
+        if gate:
+            gate.wait()
+        return bytes(300_000)
+
+import pickle
+gate = pickle.loads(bytes.fromhex(sys.argv[1]))
+maker = Maker.remote()
+hoplo.get(maker.make.remote())  # it has room in the store now
+result = maker.make.remote(gate)
+hoplo.get(hoplo.get_actor("keeper").keep.remote([result]))
+print("kept", flush=True)
+sys.stdin.readline()
+asked = hoplo.remote(lambda: None).remote()  # our socket is the first that the daemon will read
+print("waits", flush=True)
+hoplo.wait([result])
+os._exit(0)
+"""
+
+
+def test_a_large_result_was_lost_with_a_program_that_left_right_after_it_came(head, gate, tmp_path):
+    head("--num-cpus", "4")
+    hoplo.init(address="auto", namespace="ours")
+    daemon = hoplo.nodes()[0]["pid"]
+
+    @hoplo.remote
+    class Keeper:
+        def keep(self, box):
+            self.box = box
+
+        def length(self):
+            return len(hoplo.get(self.box[0], timeout=20))
+
+    keeper = Keeper.options(name="keeper", num_cpus=1).remote()
+    same_head = {"HOPLO_TMPDIR": os.environ["HOPLO_TMPDIR"]}
+    with program(
+        tmp_path, KEEPS_AND_LEAVES, pickle.dumps(gate).hex(), environment=same_head
+    ) as owner:
+        assert owner.line() == "kept"
+        eventually(gate.arrived)
+        os.kill(daemon, signal.SIGSTOP)
+        try:
+            owner.tell()
+            assert owner.line() == "waits"
+            gate.open()
+            owner.end()
+        finally:
+            os.kill(daemon, signal.SIGCONT)
+        assert hoplo.get(keeper.length.remote(), timeout=30) == 300_000
