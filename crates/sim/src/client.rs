@@ -419,6 +419,7 @@ impl Cluster {
             ToClient::Adopt { lineage, objects } => {
                 self.count("adoptions");
                 self.books.adoptions += 1;
+                self.adoption_is_needed(id, &objects);
                 Event::Adopt { lineage: Box::new(lineage), objects }
             }
             ToClient::Told { message: Tell::Cancel { task, recursive }, .. }

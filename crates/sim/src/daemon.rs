@@ -12,12 +12,13 @@ use hoplo_core::node::{Answer, Config, Effect, Event, KEYS_MAX, Node, Question, 
 use hoplo_core::objects;
 use hoplo_wire::PROTOCOL_VERSION;
 use hoplo_wire::control::Refusal;
-use hoplo_wire::node::{DeathCause, Role, ToClient, ToNode, Welcome};
+use hoplo_wire::node::{DeathCause, Notice, Role, ToClient, ToNode, Welcome};
 
 use crate::client::Client;
 use crate::cluster::{Cluster, Step};
 use crate::faults::Plan;
 
+use crate::sabotage::Sabotage;
 pub struct Daemon {
     pub node: Node,
     queue: VecDeque<Event>,
@@ -184,12 +185,21 @@ impl Cluster {
             let turn = self.rng.below(open.len() as u64) as usize;
             open.rotate_left(turn);
         }
-        for process in open {
+        let blind = self.sabotage == Some(Sabotage::SweepsReadNothing);
+        for process in open.into_iter().filter(|_| !blind) {
             self.read_socket(process, usize::MAX);
         }
         self.happens(Event::Swept);
     }
 
+        let ToNode::Notices(notices) = message else { return };
+        for notice in notices {
+            if let Notice::Sealed { object, .. } = notice
+                && self.daemon.node.objects.is_orphaned(*object)
+            {
+                self.count("values told after their owner's end");
+            }
+        }
     fn notes_message(&mut self, from: ProcessId, message: &ToNode) {
         let lease = self.daemon.node.scheduler.lease_on(from);
         if *message == ToNode::Blocked && lease.is_some_and(|lease| !lease.blocked) {

@@ -23,6 +23,8 @@ pub enum Sabotage {
     NothingIsLent,
     /// Nobody hears that he is to run the tasks of the dead.
     NobodyAdopts,
+    /// What lies in the sockets is not read before it is decided what is lost.
+    SweepsReadNothing,
 }
 
 impl Sabotage {
@@ -39,6 +41,10 @@ impl Sabotage {
                 plan.head_dies_at = None;
             }
             Self::NobodyAdopts => {
+                plan.kills = plan.kills.clamp(2, 4);
+                plan.head_dies_at = None;
+            }
+            Self::SweepsReadNothing => {
                 plan.kills = plan.kills.clamp(2, 4);
                 plan.head_dies_at = None;
             }

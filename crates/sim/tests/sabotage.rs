@@ -37,3 +37,10 @@ fn workers_that_wait_and_keep_their_cpu_are_found() {
 fn tasks_of_the_dead_that_nobody_runs_are_found() {
     shows(Sabotage::NobodyAdopts, 500, &["does not heal", " calls:", "leaks"]);
 }
+
+#[test]
+fn what_is_lost_before_the_sockets_are_read_is_found() {
+    let made_again = "though its maker stored it and replied";
+    let lost = ["failed for no reason: OwnerDied", "failed for no reason: ObjectLost"];
+    shows(Sabotage::SweepsReadNothing, 500, &[lost[0], lost[1], made_again]);
+}

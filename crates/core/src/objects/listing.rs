@@ -175,6 +175,12 @@ impl ObjectDirectory {
         self.undecided.range(task.object(0)..=task.object(u32::MAX)).next().is_some()
     }
 
+    /// Its owner is dead, and it has no value here.
+    pub fn is_orphaned(&self, object: ObjectId) -> bool {
+        let record = self.records.get(&object);
+        record.is_some_and(|record| matches!(record.state, State::Orphaned { .. }))
+    }
+
     /// What happened to the object lately, one line each, oldest first.
     pub fn story(&self, object: ObjectId) -> Vec<String> {
         let lines = self.story.iter().filter(|line| line.object == object);

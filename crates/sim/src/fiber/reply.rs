@@ -187,6 +187,14 @@ impl Cluster {
         encode_returned(returned, &mut bytes);
         channel.replies.push_back(bytes);
         let (kind, task) = (header.kind, call.task);
+        if self.clients[&call.caller].alive && matches!(kind, ReplyKind::Finished | ReplyKind::Part)
+        {
+            for (at, one) in returned.iter().enumerate() {
+                if matches!(one.value, Value::Stored(_)) {
+                    self.books.stored(task.object(header.index + at as u32));
+                }
+            }
+        }
         self.note(|| format!("{id} replies {kind:?} for {task}, attempt {}", call.attempt));
         self.arm(call.caller);
     }

@@ -32,7 +32,7 @@ impl Cluster {
             }
             FailureKind::ActorUnavailable => killed || self.books.actors_killed,
             FailureKind::ObjectLost => self.loss_is_explained(&text),
-            FailureKind::OwnerDied => self.owner_is_dead(&text),
+            FailureKind::OwnerDied => self.owner_is_dead(&text) && !self.is_stored(&text),
             FailureKind::OutOfDisk => self.plan.disk_failures,
             FailureKind::StoreFull => !self.plan.spill,
             // A start is tried three times.
@@ -46,6 +46,22 @@ impl Cluster {
             failure.kind,
             self.story.about(&[object.to_string(), object.task.to_string()])
         );
+    }
+
+    /// What is to be made in the place of a dead owner is not there.
+    pub fn adoption_is_needed(&self, id: ProcessId, objects: &[ObjectId]) {
+        let stored = objects.iter().find(|object| self.is_stored(&object.to_string()));
+        if let Some(object) = stored {
+            let words = [object.to_string(), object.task.to_string()];
+            let story = self.story.about(&words);
+            panic!("{id} is to make {object}, though its maker stored it and replied\n{story}");
+        }
+    }
+
+    /// By the text of a failure, which begins with its name.
+    fn is_stored(&self, text: &str) -> bool {
+        let object = text.split_whitespace().next().unwrap_or_default();
+        self.books.stored.contains(object)
     }
 
     /// An object is lost with its owner, or with a process that had it when it was killed: as an argument of a call

@@ -34,6 +34,9 @@ pub struct Books {
     lost_with: BTreeMap<String, ProcessId>,
     /// Who was told that it cannot read what, and has not failed by that yet.
     unreadable: BTreeSet<(ProcessId, ObjectId)>,
+    /// Results in the store, by name, whose caller lived when their reply was written: they are never lost, or made
+    /// again, because somebody goes.
+    stored: BTreeSet<String>,
     /// Calls that were taken back, and from whom.
     revoked: BTreeMap<(ProcessId, u64), ProcessId>,
 }
@@ -42,6 +45,11 @@ impl Books {
     /// It is told so, and one read of it may fail.
     pub fn unreadable(&mut self, process: ProcessId, object: ObjectId) {
         self.unreadable.insert((process, object));
+    }
+
+    /// A worker told the daemon of this result, and has replied.
+    pub fn stored(&mut self, object: ObjectId) {
+        self.stored.insert(object.to_string());
     }
 
     /// It was killed.
