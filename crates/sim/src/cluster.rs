@@ -7,6 +7,7 @@ use hoplo_base::{Instant, ProcessId};
 use hoplo_core::control::MemoryStore;
 use hoplo_core::node::Event;
 
+use crate::begin::begin;
 use crate::client::Client;
 use crate::counts::Counts;
 use crate::daemon::Daemon;
@@ -101,8 +102,11 @@ impl Cluster {
     }
 
     /// A life of a daemon, with what the control store has of earlier ones.
-    fn with(seed: u64, rng: Rng, plan: Plan, life: u32, control: MemoryStore) -> Self {
+    fn with(seed: u64, rng: Rng, plan: Plan, life: u32, mut control: MemoryStore) -> Self {
         let memory = Memory::new(plan.capacity_bytes);
+        let mut counts = Counts::default();
+        let random = seed as u32 + life;
+        let beginning = begin(&mut control, plan.keeps_rows, random, &mut counts);
         Self {
             seed,
             now: Instant(1_000_000),
@@ -112,11 +116,11 @@ impl Cluster {
             clients: BTreeMap::new(),
             channels: Channels::new(),
             memory,
-            daemon: Daemon::new(&plan, life, control),
+            daemon: Daemon::new(&plan, beginning, control),
             kernel: BTreeMap::new(),
             measured: None,
             slots_used: BTreeSet::new(),
-            counts: Counts::default(),
+            counts,
             books: Books::default(),
             story: Story::default(),
             drivers: Vec::new(),
@@ -138,8 +142,7 @@ impl Cluster {
             let mut plan = Plan::new(&mut rng);
             (plan.keeps_rows, plan.head_dies_at) = (true, None);
             *self = Self::with(self.seed, rng, plan, self.life + 1, control);
-            self.counts = counts;
-            self.recalls();
+            self.counts.join(&counts);
             self.live();
         }
         self.check_the_end();
@@ -150,6 +153,7 @@ impl Cluster {
     }
 
     fn live(&mut self) {
+        self.recalls();
         for _ in 0..self.plan.drivers {
             let program = self.rng.next();
             let delay = self.rng.delay(Duration::from_millis(3));

@@ -19,6 +19,7 @@ const MUST_HAPPEN: &[&str] = &[
     "exit statuses that came too late",
     "memory kills",
     "daemons that died",
+    "numbers that another node had",
     // Paths.
     "spills",
     "restores",
@@ -44,6 +45,7 @@ const MUST_HAPPEN: &[&str] = &[
     "kills by the daemon",
     "orderly stops",
     "rows written",
+    "numbers given by the store",
     "steals",
     "refused rows",
     "functions fetched",

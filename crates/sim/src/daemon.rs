@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use hoplo_base::{Instant, JobId, NodeNumber, ProcessId, ResourceSet};
+use hoplo_base::{Instant, JobId, ProcessId, ResourceSet};
 use hoplo_core::control::{CasError, ControlStore, MemoryStore, Row};
 use hoplo_core::node::{Answer, Config, Effect, Event, KEYS_MAX, Node, Question, Rows};
 use hoplo_core::objects;
@@ -14,17 +14,20 @@ use hoplo_wire::PROTOCOL_VERSION;
 use hoplo_wire::control::Refusal;
 use hoplo_wire::node::{DeathCause, Notice, Role, ToClient, ToNode, Welcome};
 
+use crate::begin::Beginning;
 use crate::client::Client;
 use crate::cluster::{Cluster, Step};
 use crate::faults::Plan;
-
 use crate::sabotage::Sabotage;
+
 pub struct Daemon {
     pub node: Node,
     queue: VecDeque<Event>,
     /// Connections that neither side has closed.
     pub open: BTreeSet<ProcessId>,
     pub control: MemoryStore,
+    /// What an earlier daemon left, until it is recalled.
+    pub rows: Rows,
     /// The control store's answers, in the order of the questions.
     answers: VecDeque<Event>,
     tick_at: Option<Instant>,
@@ -39,12 +42,12 @@ pub fn hello(role: Role) -> ToNode {
 }
 
 impl Daemon {
-    pub fn new(plan: &Plan, life: u32, control: MemoryStore) -> Self {
+    pub fn new(plan: &Plan, beginning: Beginning, control: MemoryStore) -> Self {
         let units = [("CPU", plan.cpus as f64), ("GPU", plan.gpus as f64), ("memory", 1e9)];
         let mut objects = objects::Config::new(plan.capacity_bytes);
         objects.spill = plan.spill;
         let config = Config {
-            node: NodeNumber::alone(life),
+            node: beginning.node,
             resources: ResourceSet::from_units(units).expect("finite amounts"),
             objects,
             session_dir: "/session".to_string(),
@@ -57,6 +60,7 @@ impl Daemon {
             queue: VecDeque::new(),
             open: BTreeSet::new(),
             control,
+            rows: beginning.rows,
             answers: VecDeque::new(),
             tick_at: None,
             strangers: Vec::new(),
@@ -86,15 +90,6 @@ impl Daemon {
 }
 
 impl Cluster {
-    /// Before it hears anything a daemon reads what an earlier one left.
-    pub fn recalls(&mut self) {
-        let rows = Rows::read(&self.daemon.control);
-        let mut effects = Vec::new();
-        self.daemon.node.recall(rows, &mut effects);
-        effects.into_iter().for_each(|effect| self.carry_out_for_node(effect));
-        self.check_the_past();
-    }
-
     /// The daemon hears something, and does what follows.
     pub fn happens(&mut self, event: Event) {
         let now = self.now;
@@ -192,6 +187,11 @@ impl Cluster {
         self.happens(Event::Swept);
     }
 
+    fn notes_message(&mut self, from: ProcessId, message: &ToNode) {
+        let lease = self.daemon.node.scheduler.lease_on(from);
+        if *message == ToNode::Blocked && lease.is_some_and(|lease| !lease.blocked) {
+            self.count("lent CPUs");
+        }
         let ToNode::Notices(notices) = message else { return };
         for notice in notices {
             if let Notice::Sealed { object, .. } = notice
@@ -199,11 +199,6 @@ impl Cluster {
             {
                 self.count("values told after their owner's end");
             }
-        }
-    fn notes_message(&mut self, from: ProcessId, message: &ToNode) {
-        let lease = self.daemon.node.scheduler.lease_on(from);
-        if *message == ToNode::Blocked && lease.is_some_and(|lease| !lease.blocked) {
-            self.count("lent CPUs");
         }
     }
 
@@ -304,7 +299,7 @@ impl Cluster {
 
     // ---- effects ----
 
-    fn carry_out_for_node(&mut self, effect: Effect) {
+    pub fn carry_out_for_node(&mut self, effect: Effect) {
         match effect {
             Effect::Send { to, message } => self.send(to, message),
             Effect::Introduce { stranger, pid } => {

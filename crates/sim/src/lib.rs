@@ -7,6 +7,7 @@
 //! The daemon is the real node (`hoplo_core::node`), as in `crates/node`; every process has a real session, and every
 //! worker the real machine of workers (`hoplo_core::worker`), driven as in `crates/client`. Rings, sockets, the shared segment, the arena, the kernel, the
 //! zygote and the control store's disk are models (`network`, `memory`, `kernel`, `daemon`).
+//! A daemon begins as the real one does (`begin`): its number comes from its control store.
 //!
 //! `sabotage` breaks promises on purpose, to see that the checks can fail.
 //!
@@ -20,6 +21,7 @@
 //! A failure prints its seed, the command that repeats it, and what touched the failing id.
 
 mod asks;
+mod begin;
 mod client;
 mod cluster;
 pub mod control;

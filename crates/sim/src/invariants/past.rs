@@ -12,8 +12,10 @@ impl Cluster {
         for job in entries::<JobEntry>(store) {
             assert!(job.ended_us.is_some(), "{} runs without a driver", job.job);
         }
+        let mine = self.daemon.node.config().node;
         for node in entries::<NodeEntry>(store) {
-            assert!(!node.alive, "{} is dead", node.node);
+            let lives = !node.head || node.node == mine;
+            assert_eq!(node.alive, lives, "{} ({})", node.node, node.hostname);
         }
         for actor in entries::<ActorEntry>(store) {
             assert_eq!(actor.state, ActorPhase::Dead, "{} has no process", actor.actor);

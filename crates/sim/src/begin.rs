@@ -1,0 +1,72 @@
+//! How a daemon begins: it reads what an earlier one left, takes a number, and makes its row under it, as the real
+//! daemon does (`begin` in `crates/node/src/daemon/control.rs`).
+//!
+//! In some seeds another node takes the same number between the two: it lives elsewhere, and whatever is at home
+//! there stays as it is in all later lives of this one.
+
+use hoplo_base::{NodeNumber, ResourceSet};
+use hoplo_core::control::{CasError, ControlStore, Entry, MemoryStore, NodeEntry};
+use hoplo_core::node::Rows;
+
+use crate::cluster::Cluster;
+use crate::counts::Counts;
+use crate::daemon::Daemon;
+
+/// What a daemon knows when it begins.
+pub struct Beginning {
+    pub node: NodeNumber,
+    /// Read before its own row was made.
+    pub rows: Rows,
+}
+
+/// `random`: of the seed and the life, so that it moves nothing else in a seed.
+pub fn begin(
+    store: &mut MemoryStore,
+    keeps_rows: bool,
+    random: u32,
+    counts: &mut Counts,
+) -> Beginning {
+    let rows = Rows::read(store);
+    let mut node = if keeps_rows { rows.next_number(random) } else { NodeNumber::alone(random) };
+    if keeps_rows && random.is_multiple_of(3) {
+        put_row(store, node, false).expect("nobody has the next number");
+    }
+    while let Err(error) = put_row(store, node, true) {
+        assert!(
+            matches!(error, CasError::Conflict { .. }),
+            "a store in memory takes all: {error:?}"
+        );
+        counts.add("numbers that another node had");
+        node = node.next_given();
+    }
+    if keeps_rows {
+        assert!(node.is_given(), "{node} is no number of a store");
+        let before = rows.nodes.iter().find(|row| row.node == node);
+        assert!(before.is_none(), "{node} is given twice: {before:?}");
+        counts.add("numbers given by the store");
+    }
+    Beginning { node, rows }
+}
+
+fn put_row(store: &mut MemoryStore, node: NodeNumber, head: bool) -> Result<(), CasError> {
+    let entry = NodeEntry {
+        node,
+        head,
+        hostname: if head { "here" } else { "elsewhere" }.to_string(),
+        resources: ResourceSet::new(),
+        session_dir: "/session".to_string(),
+        alive: true,
+    };
+    store.cas(entry.key(), 0, entry.to_value()).map(|_| ())
+}
+
+impl Cluster {
+    /// Before it hears anything a daemon makes of what an earlier one left what is true now.
+    pub fn recalls(&mut self) {
+        let Daemon { node, rows, .. } = &mut self.daemon;
+        let mut effects = Vec::new();
+        node.recall(std::mem::take(rows), &mut effects);
+        effects.into_iter().for_each(|effect| self.carry_out_for_node(effect));
+        self.check_the_past();
+    }
+}
