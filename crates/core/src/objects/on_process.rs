@@ -75,11 +75,11 @@ impl ObjectDirectory {
     /// A pending object whose owner is dead goes to a process that holds it or waits for it, with
     /// everything that the same task makes. Not before it is decided that nobody made it.
     pub(super) fn adopt(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
+        let Some(record) = self.records.get(&object) else { return };
+        let State::Orphaned { lineage: Ok(lineage), .. } = &record.state else { return };
         if self.undecided.contains(&object) {
             return;
         }
-        let Some(record) = self.records.get(&object) else { return };
-        let State::Orphaned { lineage: Ok(lineage), .. } = &record.state else { return };
         // The one that joined first: where it is the driver, it is there as long as the job.
         let Some(heir) = record.holders().min().or(record.waiting.first().copied()) else { return };
         let lineage = lineage.clone();
