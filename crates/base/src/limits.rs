@@ -118,6 +118,9 @@ pub const TABLE_ROOM_KEPT: usize = 16 * 1024;
 /// Few: this part of the room, or less.
 pub const TABLE_ROOM_SHARE: usize = 8;
 
+/// Where entries go one by one in a hot path, it is looked for that at every so many-th.
+pub const TABLE_LOOKED_AT_EVERY: usize = 256;
+
 /// A daemon gives free memory back to the system so long after its tables got small: by then most of it is free.
 pub const RETURN_MEMORY_AFTER: Duration = Duration::from_secs(1);
 
@@ -394,6 +397,7 @@ const _: () = assert!(
         <= REPLY_BYTES_MAX
 );
 const _: () = assert!(PROCESSES_MAX <= 1 << 16);
+const _: () = assert!(TABLE_LOOKED_AT_EVERY * 4 <= TABLE_ROOM_KEPT / TABLE_ROOM_SHARE);
 const _: () = assert!(JOB_BYTES_MAX + 16 * SLOTS_GRANT as usize + 64 * 1024 <= WELCOME_BYTES_MAX);
 const _: () = assert!(2 * RUNTIME_ENV_BYTES_MAX <= ZYGOTE_MESSAGE_BYTES_MAX);
 const _: () = assert!(EXTENT_BYTES_MIN.is_multiple_of(4096) && OBJECT_ALIGN == 64);

@@ -5,7 +5,14 @@
 //! go; on yes it makes the table smaller, and has its shell give what is free back to the system
 //! (`hoplo_shm::heap`). Each yes follows as many removals as there were entries, so that it costs them little.
 
-use crate::limits::{TABLE_ROOM_KEPT, TABLE_ROOM_SHARE};
+use crate::limits::{TABLE_LOOKED_AT_EVERY, TABLE_ROOM_KEPT, TABLE_ROOM_SHARE};
+
+/// For who removes entries one by one in a hot path: whether it is time to ask `is_found`. A table that empties passes
+/// several such counts after most of its room is too much.
+#[inline]
+pub fn is_due(entries: usize) -> bool {
+    entries.is_multiple_of(TABLE_LOOKED_AT_EVERY)
+}
 
 /// Whether a table has much more room than its entries need.
 #[inline]
@@ -32,5 +39,18 @@ mod tests {
         }
         assert!(room <= TABLE_ROOM_KEPT, "{room}");
         assert_eq!(times, 3);
+    }
+
+    #[test]
+    fn who_asks_only_when_it_is_due_makes_every_table_smaller_all_the_same() {
+        for most in [TABLE_ROOM_KEPT + 1, 100_000, 1 << 20] {
+            let mut room = most;
+            for entries in (1..most).rev() {
+                if is_due(entries) && is_found(entries, room) {
+                    room = room_for(entries);
+                }
+            }
+            assert!(room <= TABLE_ROOM_KEPT, "{most}: {room}");
+        }
     }
 }

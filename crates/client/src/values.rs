@@ -163,7 +163,7 @@ impl Client {
 
     pub fn drop_ref(&self, object: ObjectId) {
         self.core.within(|core| {
-            if !core.session.drop_quietly(object) {
+            if !core.session.drop_quietly(&object) {
                 core.session.drop_ref(self.now(), object, &mut core.effects);
                 self.carry_out(core);
                 self.arm(core);

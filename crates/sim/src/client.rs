@@ -616,7 +616,7 @@ fn drop_ref(
     object: ObjectId,
     effects: &mut Vec<Effect>,
 ) {
-    if !session.drop_quietly(object) {
+    if !session.drop_quietly(&object) {
         session.drop_ref(now, object, effects);
     }
 }

@@ -67,7 +67,7 @@ pub use streams::{StreamLook, StreamNext};
 use actors::Actor;
 use call::Stage;
 use leases::{LeaseAt, Pace, ShapeState};
-use refs::{Entry, State};
+use refs::{Entry, State, Waiter};
 use results::Origin;
 use tasks::Task;
 
@@ -413,7 +413,8 @@ impl SessionMachine {
             reasons += u64::from(task.is_reason());
         }
         for entry in self.objects.values() {
-            reasons += entry.watches.len() as u64;
+            let is_watch = |waiter: &&Waiter| matches!(waiter, Waiter::Watch(_));
+            reasons += entry.waiters.iter().filter(is_watch).count() as u64;
         }
         for task in self.tasks.values() {
             reasons += task.stream.as_ref().map_or(0, |stream| stream.watches.len() as u64);

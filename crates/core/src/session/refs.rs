@@ -24,10 +24,17 @@ pub(super) struct Entry {
     pub knowledge: Knowledge,
     /// Refs inside the value; each is counted once in its own entry. Set when Ready.
     pub contains: Box<[ObjectId]>,
-    /// Tasks here that wait for it.
-    pub dependents: Vec<u64>,
-    /// Callbacks that wait for it.
-    pub watches: Vec<u64>,
+    /// In order of their arrival.
+    pub waiters: Vec<Waiter>,
+}
+
+/// Who waits here for an object's value. (One list: entries are copied when they go, and two would take longer.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waiter {
+    /// A task of this process, by `seq`.
+    Task(u64),
+    /// A callback.
+    Watch(u64),
 }
 
 #[derive(Debug)]
@@ -61,8 +68,7 @@ impl Entry {
             tokens: 0,
             knowledge,
             contains: Box::default(),
-            dependents: Vec::new(),
-            watches: Vec::new(),
+            waiters: Vec::new(),
         }
     }
 }
@@ -73,8 +79,7 @@ impl Entry {
         self.count > 0
             && self.knowledge == Knowledge::Private
             && matches!(self.state, State::Pending { .. })
-            && self.dependents.is_empty()
-            && self.watches.is_empty()
+            && self.waiters.is_empty()
     }
 }
 
@@ -217,12 +222,11 @@ impl SessionMachine {
 
     /// Drops a count if that changes nothing but this process's memory, as it nearly always does. False:
     /// nothing was done, `drop_ref` does it.
-    pub fn drop_quietly(&mut self, object: ObjectId) -> bool {
-        if object.index == ACTOR_HANDLE {
+    pub fn drop_quietly(&mut self, object: &ObjectId) -> bool {
+        if object.index == ACTOR_HANDLE || slack::is_due(self.objects.len()) {
             return false;
         }
-        let slack = slack::is_found(self.objects.len(), self.objects.capacity());
-        let MapEntry::Occupied(mut place) = self.objects.entry(object) else { return false };
+        let MapEntry::Occupied(mut place) = self.objects.entry(*object) else { return false };
         let entry = place.get_mut();
         if entry.count > 1 {
             entry.count -= 1;
@@ -231,11 +235,12 @@ impl SessionMachine {
         let quiet = entry.knowledge == Knowledge::Private
             && entry.count == 1
             && entry.contains.is_empty()
-            && matches!(entry.state, State::Ready(_))
-            && !slack;
+            && entry.waiters.capacity() == 0
+            && matches!(entry.state, State::Ready(_));
         if quiet {
-            assert!(entry.dependents.is_empty() && entry.watches.is_empty(), "{object} is ready");
-            place.remove();
+            entry.state = State::Pending { asked: false };
+            // It holds nothing more: what drops each of its parts need not look.
+            std::mem::forget(place.remove_entry());
         }
         quiet
     }
@@ -331,7 +336,7 @@ impl SessionMachine {
         }
         let watch = self.next_watch;
         self.next_watch += 1;
-        entry.watches.push(watch);
+        entry.waiters.push(Waiter::Watch(watch));
         self.reasons += 1;
         Some(watch)
     }
@@ -397,8 +402,9 @@ impl SessionMachine {
             return; // SES-2: its task completes it and finds that nobody wants it
         }
         let entry = self.objects.remove(&object).expect("the caller had it");
-        assert!(entry.dependents.is_empty(), "a task that waits for {object} counts it");
-        self.reasons -= entry.watches.len() as u64;
+        let is_watch = |waiter: &Waiter| matches!(waiter, Waiter::Watch(_));
+        assert!(entry.waiters.iter().all(is_watch), "a task that waits for {object} counts it");
+        self.reasons -= entry.waiters.len() as u64;
         if slack::is_found(self.objects.len(), self.objects.capacity()) {
             self.return_memory(effects);
         }

@@ -6,7 +6,7 @@ use hoplo_wire::reply::ReplyView;
 use hoplo_wire::{Failure, Malformed, Value};
 
 use super::call::Values;
-use super::refs::{Entry, Knowledge, State};
+use super::refs::{Entry, Knowledge, State, Waiter};
 use super::{Effect, SessionMachine};
 
 impl SessionMachine {
@@ -120,16 +120,21 @@ impl SessionMachine {
             .then(|| (value.clone(), contains.clone()));
         entry.contains = contains.into();
         entry.state = State::Ready(value);
-        let dependents = std::mem::take(&mut entry.dependents);
-        let watches = std::mem::take(&mut entry.watches);
+        let waiters = std::mem::take(&mut entry.waiters);
         if let Some((value, contains)) = fulfil {
             self.mention_all(now, &contains, effects);
             self.notice(now, Notice::Fulfilled { object, value, contains }, effects);
         }
-        self.reasons -= watches.len() as u64;
-        effects.extend(watches.into_iter().map(|watch| Effect::Fire { watch }));
-        for seq in dependents {
-            self.dependency_ready(now, seq, object, effects);
+        for waiter in &waiters {
+            if let Waiter::Watch(watch) = *waiter {
+                self.reasons -= 1;
+                effects.push(Effect::Fire { watch });
+            }
+        }
+        for waiter in waiters {
+            if let Waiter::Task(seq) = waiter {
+                self.dependency_ready(now, seq, object, effects);
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use hoplo_wire::{Failure, FailureKind, Malformed, Value};
 
 use super::call::{Stage, Values};
 use super::leases::Replied;
-use super::refs::{Entry, Knowledge, State};
+use super::refs::{Entry, Knowledge, State, Waiter};
 use super::results::Origin;
 use super::streams::Stream;
 use super::{Call, CreateActor, Effect, Run, SessionMachine};
@@ -128,7 +128,7 @@ impl SessionMachine {
                 let entry = self.objects.get_mut(object).expect("the task counts it");
                 match &entry.state {
                     State::Pending { .. } => {
-                        entry.dependents.push(seq);
+                        entry.waiters.push(Waiter::Task(seq));
                         missing += 1;
                     }
                     State::Ready(Value::Failed(failure)) => failed = Some(failure.clone()),
@@ -384,7 +384,7 @@ impl SessionMachine {
         if record.missing > 0 {
             for object in &record.call.refs {
                 if let Some(entry) = self.objects.get_mut(object) {
-                    entry.dependents.retain(|dependent| *dependent != seq);
+                    entry.waiters.retain(|waiter| *waiter != Waiter::Task(seq));
                 }
             }
         }

@@ -163,7 +163,7 @@ impl Owner {
 
     fn drop_ref(&mut self, object: ObjectId) -> Vec<Effect> {
         let drop_as_clients_do = |session: &mut SessionMachine, now, effects: &mut Vec<Effect>| {
-            if !session.drop_quietly(object) {
+            if !session.drop_quietly(&object) {
                 session.drop_ref(now, object, effects);
             }
         };
