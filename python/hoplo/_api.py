@@ -555,6 +555,8 @@ def get_runtime_context() -> RuntimeContext:
 def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, Any]] | None:
     """The tasks that ran lately, as Chrome trace events: a list of dicts, times in microseconds.
 
+    Of each process that called tasks, the last 10,000 are told.
+
     With `filename` they are written to that file as JSON, and None is returned. Open the file in
     chrome://tracing or ui.perfetto.dev.
 

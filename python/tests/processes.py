@@ -152,6 +152,8 @@ def listed(kind: str) -> list[dict[str, Any]]:
     import json
 
     rows = json.loads(_core.query(kind))
+    if kind == "tasks":
+        rows = rows["tasks"]
     assert isinstance(rows, list), rows
     return rows
 

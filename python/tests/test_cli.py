@@ -205,6 +205,24 @@ def test_status(head):
 # ------------------------------------------------------------------------------------ looking
 
 
+def test_a_list_of_tasks_that_was_cut_did_not_say_so(fresh_node, gate):
+    session = fresh_node(num_cpus=1)["session_dir"]
+
+    @hoplo.remote
+    def hold():
+        gate.wait()
+
+    held = hold.remote()
+    eventually(lambda: gate.arrived() == 1)
+    waiting = [pid.remote() for _ in range(10_500)]
+    listed = json.loads(command("list", "tasks", "--session", session, "--json").stdout)
+    assert (len(listed["tasks"]), listed["more"]) == (10_000, 501)
+    last = command("list", "tasks", "--session", session).stdout.splitlines()[-1]
+    assert last.startswith("and 501 more: of each process the first 10000 tasks are listed"), last
+    gate.open()
+    hoplo.get([held, *waiting])
+
+
 def test_labels_of_a_head(head):
     head("--num-cpus", "1", "--labels", '{"zone": "b"}')
     hoplo.init(address="auto")
@@ -223,7 +241,8 @@ def test_status_and_list_told_different_numbers_of_waiting_tasks(fresh_node, gat
     waiting = [pid.remote() for _ in range(3000)]
     status = json.loads(command("status", "--session", session, "--json").stdout)
     listed = json.loads(command("list", "tasks", "--session", session, "--json").stdout)
-    states = [row["state"] for row in listed]
+    assert listed["more"] == 0
+    states = [row["state"] for row in listed["tasks"]]
     assert status["tasks"] == {state: states.count(state) for state in set(states)}
     assert sum(status["tasks"].values()) == 3001
     # And what is called by another name is another number.

@@ -351,6 +351,9 @@ pub const RUNS_REMEMBERED_MAX: usize = 10_000;
 /// and tasks that were lost.
 pub const LOST_TASKS_MAX: usize = 1000;
 
+/// Unfinished tasks of each process that a listing has. It says how many more there are.
+pub const TASKS_LISTED_MAX: usize = 10_000;
+
 /// Questions of people that are being gathered at once.
 pub const QUERIES_OPEN_MAX: usize = 256;
 

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use hoplo_base::Size;
+use hoplo_base::limits::{LOST_TASKS_MAX, TASKS_LISTED_MAX};
 use serde_json::Value;
 
 use crate::table;
@@ -170,14 +171,25 @@ pub(crate) fn list(args: &ListArgs) -> Result<()> {
         ("size" | "memory", Some(bytes)) => Size(bytes as u64).to_string(),
         _ => text(&row[key]),
     };
+    let (listed, more) = match args.what {
+        What::Tasks => (&answer["tasks"], answer["more"].as_u64().unwrap_or_default()),
+        What::Actors | What::Objects | What::Workers => (&answer, 0),
+    };
     let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
-    let rows: Vec<Vec<String>> = rows(&answer)
+    let rows: Vec<Vec<String>> = rows(listed)
         .iter()
         // Nobody made these: an actor's handle is counted like an object.
         .filter(|row| kind != "objects" || row["state"] != "handle")
         .map(|row| columns.iter().map(|(_, key)| cell(row, key)).collect())
         .collect();
-    Ok(table::print(&heads, &rows)?)
+    table::print(&heads, &rows)?;
+    if more > 0 {
+        println!(
+            "and {more} more: of each process the first {TASKS_LISTED_MAX} tasks are listed, and \
+             {LOST_TASKS_MAX} lost ones; hoplo status counts those that are not lost"
+        );
+    }
+    Ok(())
 }
 
 fn print_json(value: &Value) -> Result<()> {

@@ -1,6 +1,7 @@
 //! What the daemon says, on the thread that reads its socket.
 
-use hoplo_core::session::Event;
+use hoplo_base::limits;
+use hoplo_core::session::{Event, TaskLine};
 use hoplo_core::worker::BecomeActor;
 use hoplo_shm::Urgency;
 use hoplo_wire::node::{ActorCreated, Tell, ToClient, ToNode};
@@ -253,10 +254,10 @@ impl Client {
         let core = self.core.lock();
         let session = &core.session;
         let answer: Value = match kind {
-            "tasks" => session
-                .task_lines(10_000)
-                .into_iter()
-                .map(|line| {
+            "tasks" => {
+                let lines = session.task_lines(limits::TASKS_LISTED_MAX);
+                let more = session.unfinished() - lines.len();
+                let row = |line: TaskLine| {
                     json!({
                         "task": line.task.to_string(),
                         "name": line.name,
@@ -265,8 +266,9 @@ impl Client {
                         "reason": line.reason,
                         "owner_pid": std::process::id(),
                     })
-                })
-                .collect(),
+                };
+                json!({ "tasks": lines.into_iter().map(row).collect::<Vec<_>>(), "more": more })
+            }
             "timeline" => session
                 .runs()
                 .map(|run| {

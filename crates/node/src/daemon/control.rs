@@ -304,7 +304,8 @@ impl Daemon {
     }
 
     pub(crate) fn lost_tasks_json(&self) -> Value {
-        let rows = self.lost_tasks().take(LOST_TASKS_MAX).map(|entry| {
+        let mut lost = self.lost_tasks();
+        let rows = lost.by_ref().take(LOST_TASKS_MAX).map(|entry| {
             json!({
                 "task": entry.task.to_string(),
                 "state": "lost",
@@ -312,7 +313,8 @@ impl Daemon {
                 "reason": entry.why,
             })
         });
-        rows.collect()
+        let rows: Vec<Value> = rows.collect();
+        json!({ "tasks": rows, "more": lost.count() })
     }
 
     pub(crate) fn why_lost(&self, id: AnyId) -> Vec<String> {

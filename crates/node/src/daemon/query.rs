@@ -134,6 +134,7 @@ impl Daemon {
         let result = match own {
             Value::Null if kind == "status" => self.status(&came),
             Value::Null => self.summary(),
+            lost if kind == "tasks" => tasks_of_all(lost, came),
             Value::Array(mut rows) => {
                 for (_, value) in came {
                     match value {
@@ -346,6 +347,18 @@ impl Gathering {
         let (waiting, came) = (BTreeSet::new(), Vec::new());
         Self { asker, request, kind, own, waiting, came, inquiry: None }
     }
+}
+
+/// Rows of the tasks that were lost and of those of all processes, and how many more there are.
+fn tasks_of_all(lost: Value, came: Vec<(ProcessId, Value)>) -> Value {
+    let (mut rows, mut more) = (Vec::new(), 0u64);
+    for mut told in std::iter::once(lost).chain(came.into_iter().map(|(_, told)| told)) {
+        more = more.saturating_add(told.get("more").and_then(Value::as_u64).unwrap_or_default());
+        if let Some(Value::Array(tasks)) = told.get_mut("tasks").map(Value::take) {
+            rows.extend(tasks);
+        }
+    }
+    json!({ "tasks": rows, "more": more })
 }
 
 /// Unfinished tasks of all processes by stage: those that `tasks` lists.

@@ -90,7 +90,7 @@ fn a_killed_head_is_gone_on_with() {
             options.head = true;
             options.session_dir = Some(copy);
         });
-        row(&second.tool().query("tasks", ""), "task", &task.to_string())?;
+        row(&second.tool().query("tasks", "")["tasks"], "task", &task.to_string())?;
         Some(second)
     });
     let mut driver = second.driver();
@@ -104,7 +104,8 @@ fn a_killed_head_is_gone_on_with() {
     let Failure { kind, .. } = found.dead.clone().unwrap();
     assert_eq!((found.actor, found.handle, kind), (actor, vec![4, 2], FailureKind::ActorDied));
     let tasks = driver.query("tasks", "");
-    assert_eq!(row(&tasks, "task", &task.to_string()).unwrap()["state"], "lost");
+    assert_eq!(tasks["more"], 0);
+    assert_eq!(row(&tasks["tasks"], "task", &task.to_string()).unwrap()["state"], "lost");
     let why = driver.query("why", &task.to_string()).to_string();
     assert!(why.contains("was lost"), "{why}");
     let why = driver.query("why", &actor.to_string()).to_string();
