@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import subprocess
 
 import numpy as np
 import pytest
-from conftest import eventually
+from conftest import HOPLO, eventually
 from processes import daemon_pid
 
 import hoplo
@@ -79,3 +80,25 @@ def test_a_task_whose_result_has_no_room_fails_with_it(fresh_node):
     assert all("free disk space" in text for text in errors)
     refs.clear()
     eventually(lambda: hoplo.get(make.remote(1))[0] == 1)
+
+
+def test_a_head_that_cannot_write_its_tables_did_not_say_on_which_disk(node, tmp_path):
+    """It must write its number before anybody sees it."""
+    assert node is None
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = f"mount -t tmpfs -o size=8k,mode=0700 none {folder}"
+    if subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True).returncode != 0:
+        pytest.skip("a small filesystem cannot be mounted here")
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", f"{mount} && {HOPLO} start --head --num-cpus 1"],
+        env={**os.environ, "HOPLO_TMPDIR": str(folder / "h")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 1, done
+    assert str(folder / "h") in done.stderr
+    assert os.strerror(errno.ENOSPC) in done.stderr
+    assert f"0 B are free on the filesystem of {folder}: delete something there" in done.stderr
+    assert "--session-dir" in done.stderr

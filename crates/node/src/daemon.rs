@@ -186,7 +186,7 @@ impl Daemon {
                 alive: true,
             }
         };
-        let (rows, node) = control.begin(random_u32()?, row)?;
+        let (rows, node) = control.begin(&session.control(), random_u32()?, row)?;
         let config = Config {
             node,
             resources,

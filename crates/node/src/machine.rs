@@ -1,13 +1,42 @@
 //! What this machine has: processors, memory, GPUs; as far as a container lets us have it.
 
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 /// Bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Memory {
     pub(crate) total: u64,
     pub(crate) available: u64,
+}
+
+/// A filesystem that takes next to nothing more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FullDisk {
+    /// Where it is mounted.
+    pub(crate) mount: PathBuf,
+    /// Bytes that we may still write.
+    pub(crate) free: u64,
+}
+
+/// With less than this free, a disk is full.
+const DISK_BYTES_MIN: u64 = 1 << 20;
+
+/// The filesystem of a folder, or of the nearest one above it that is there, if it is full.
+pub(crate) fn full_disk(folder: &Path) -> Option<FullDisk> {
+    let mut mount = folder.ancestors().find(|folder| folder.exists())?;
+    let room = rustix::fs::statvfs(mount).ok()?;
+    let free = room.f_bavail.saturating_mul(room.f_frsize);
+    if free >= DISK_BYTES_MIN && (room.f_favail > 0 || room.f_files == 0) {
+        return None;
+    }
+    let device = |folder: &Path| fs::metadata(folder).ok().map(|it| it.dev());
+    let ours = device(mount);
+    while let Some(above) = mount.parent().filter(|above| device(above) == ours) {
+        mount = above;
+    }
+    Some(FullDisk { mount: mount.to_path_buf(), free })
 }
 
 pub(crate) fn cpus() -> usize {

@@ -12,7 +12,7 @@
 //! somebody did, and else to `daemon.log`. What a new daemon makes of an old one's rows: `hoplo_core::node`.
 
 use hoplo_base::limits::LOST_TASKS_MAX;
-use hoplo_base::{AnyId, Instant, NodeNumber};
+use hoplo_base::{AnyId, Instant, NodeNumber, Size};
 use hoplo_control::embedded::{Embedded, EmbeddedOptions};
 use hoplo_control::report;
 use hoplo_core::control::{
@@ -21,9 +21,11 @@ use hoplo_core::control::{
 use hoplo_core::node::{Answer, KEYS_MAX, Question, Rows};
 use hoplo_wire::control::Refusal;
 use serde_json::{Value, json};
+use std::path::Path;
 
 use crate::daemon::{Daemon, StartError};
 use crate::journal;
+use crate::machine::{self, FullDisk};
 use hoplo_folders::OwnSessionFolder;
 
 #[derive(Debug)]
@@ -52,12 +54,13 @@ impl Control {
         let options = EmbeddedOptions { accept_loss, ..EmbeddedOptions::new(folder.clone()) };
         let store = Embedded::open(options).map_err(|error| {
             let begin = format!("start in another folder (--session-dir) or move {} away", folder.display());
-            let remedy = match error.is_damage() {
-                true => format!(
+            let remedy = match (error.is_damage(), machine::full_disk(&folder)) {
+                (true, _) => format!(
                     "`hoplo start --head --accept-loss` goes on with what is left and keeps the rest beside \
                      it; to begin with nothing, {begin}"
                 ),
-                false => begin,
+                (false, Some(full)) => free_disk(&full),
+                (false, None) => begin,
             };
             StartError::Control(format!("{error}; {remedy}"))
         })?;
@@ -68,9 +71,14 @@ impl Control {
     /// proof, which only one daemon can make.
     pub(crate) fn begin(
         &mut self,
+        folder: &Path,
         random: u32,
         row: impl Fn(NodeNumber) -> NodeEntry,
     ) -> Result<(Rows, NodeNumber), StartError> {
+        let remedy = || match machine::full_disk(folder) {
+            Some(full) => format!("; {}", free_disk(&full)),
+            None => String::new(),
+        };
         let rows = Rows::read(self.store());
         let kept = matches!(self.store, Store::Kept(_));
         let mut node = if kept { rows.next_number(random) } else { NodeNumber::alone(random) };
@@ -81,14 +89,19 @@ impl Control {
                 Err(CasError::Conflict { .. }) => node = node.next_given(),
                 Err(CasError::Refused(refusal)) => {
                     return Err(StartError::Control(format!(
-                        "the control store does not take the node's row: {refusal}"
+                        "the control store does not take the node's row: {refusal}{}",
+                        remedy()
                     )));
                 }
             }
         }
         let written = self.try_flush();
-        let refused =
-            |refusal| StartError::Control(format!("the node's row was not written: {refusal}"));
+        let refused = |refusal| {
+            let (path, remedy) = (folder.display(), remedy());
+            StartError::Control(format!(
+                "the node's row was not written into {path}: {refusal}{remedy}"
+            ))
+        };
         written.map_err(refused)?;
         Ok((rows, node))
     }
@@ -323,6 +336,17 @@ impl Daemon {
             .map(|entry| format!("{} was lost: {}", entry.task, entry.why.unwrap_or_default()))
             .collect()
     }
+}
+
+/// What to do where a head cannot begin, since its number must be on disk before anybody sees it.
+fn free_disk(full: &FullDisk) -> String {
+    let FullDisk { mount, free } = full;
+    let mount = mount.display();
+    format!(
+        "{} are free on the filesystem of {mount}: delete something there, or start in a folder on another one \
+         (--session-dir)",
+        Size(*free)
+    )
 }
 
 fn resident_metric(out: &mut String) {
