@@ -6,9 +6,9 @@ mod daemon;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use hoplo_base::{FunctionId, ObjectId, ResourceSet};
+use hoplo_base::{FunctionId, ObjectId, ProcessId, ResourceSet, TaskId};
 use hoplo_client::{Call, CallOptions, Client, Content, Waited};
 use hoplo_wire::FailureKind;
 use hoplo_wire::node::{RuntimeEnv, Shape};
@@ -82,5 +82,31 @@ fn a_panic_in_a_helper_thread_left_everybody_waiting() {
     let end = waits(&client, object);
     let ready = client.put(b"value", &[]);
     client.on_ready(ready, Box::new(|| panic!("a callback fails")));
+    all_ends(client, daemon, end);
+}
+
+#[test]
+fn a_client_that_gave_up_answers_everybody() {
+    let (client, daemon) = client();
+    let end = waits(&client, pending(&client));
+    let fails = || {
+        let ready = client.put(b"value", &[]);
+        client.on_ready(ready, Box::new(|| panic!("a callback fails")));
+    };
+    fails();
+    assert!(end().contains("mistake of its own"));
+    // All was over already: its session is not asked any more.
+    fails();
+    let unknown = TaskId { owner: ProcessId(99), seq: 1 }.object(0);
+    let deadline = Instant::now() + PATIENCE;
+    let failure = loop {
+        if let Some(Content::Failed(failure)) = client.read(unknown) {
+            break failure;
+        }
+        assert!(Instant::now() < deadline, "it gives up");
+        std::thread::yield_now();
+    };
+    assert_eq!(failure.kind, FailureKind::NodeDied);
+    let end = waits(&client, unknown);
     all_ends(client, daemon, end);
 }
