@@ -17,6 +17,7 @@ STREAMING: Final = -1
 
 NUM_RETURNS_MAX: Final = 65_535
 NAME_CHARACTERS_MAX: Final = 512
+RESOURCES_MAX: Final = 256
 ASYNC_MAX_CONCURRENCY: Final = 1000
 
 _UNSET: Final = None
@@ -245,10 +246,13 @@ def custom_resources(name: str, value: object) -> dict[str, float]:
     """Named quantities beside CPU, GPU and memory."""
     if not isinstance(value, Mapping):
         raise TypeError(f"{name} must be a dict such as {{'disk': 1}}, not {type(value).__name__}")
+    if len(value) > RESOURCES_MAX:
+        raise ValueError(f"{name} must have {RESOURCES_MAX} names or less, not {len(value)}")
     parsed: dict[str, float] = {}
     for key, number in value.items():
         if not isinstance(key, str) or not key:
             raise TypeError(f"{name} must have names as its keys, not {key!r}")
+        text(f"{name}: the name of a resource", key)
         if key in _OWN_OPTION:
             raise ValueError(f"{name} must not hold {key!r}: use {_OWN_OPTION[key]}= for it")
         parsed[key] = quantity(f"{name}[{key!r}]", number)

@@ -21,6 +21,18 @@ pub const FAILURE_PAYLOAD_BYTES_MAX: usize = 80 * 1024;
 /// The text of any other failure, which may have the user's text or a process's last lines inside. Longer ones are cut.
 pub const FAILURE_TEXT_BYTES_MAX: usize = 16 * 1024;
 
+/// Refs inside a value, wherever it lies: the daemon is told of all of them in one message.
+pub const VALUE_REFS_MAX: usize = 4_000_000;
+
+/// Refs in the messages that list many: such a message may have those of one value more.
+pub const MESSAGE_REFS_MAX: usize = 100_000;
+
+/// What the program shows as the name of a function or class. A longer one is cut.
+pub const SHOWN_NAME_BYTES_MAX: usize = 512;
+
+/// What each handle of an actor carries: names and options of its methods, concurrency groups.
+pub const ACTOR_INTERFACE_BYTES_MAX: usize = 1024 * 1024;
+
 /// All arguments of one call that travel inside its frame; what is over goes into the store.
 pub const CALL_INLINE_BYTES_MAX: usize = 112 * 1024;
 
@@ -394,6 +406,9 @@ const _: () = assert!(CALL_INLINE_BYTES_MAX + 4096 <= RING_BYTES / 2);
 const _: () = assert!(WHY_RUNNING_PATIENCE.as_millis() < INSPECT_PATIENCE.as_millis());
 const _: () = assert!(INSPECT_PATIENCE.as_millis() < QUERY_PATIENCE.as_millis());
 const _: () = assert!(CONFIG_STORE_CONNECTS.as_millis() < CONFIG_STORE_ANSWERS.as_millis());
+// A ref takes 25 bytes at most, and what else notices have inside is small.
+const _: () =
+    assert!(25 * (VALUE_REFS_MAX + MESSAGE_REFS_MAX) + (24 << 20) <= PROCESS_MESSAGE_BYTES_MAX);
 // Whatever failed, a reply can say so.
 const _: () = assert!(
     FAILURE_PAYLOAD_BYTES_MAX + FAILURE_TEXT_BYTES_MAX + 20 * INLINE_REFS_MAX + 1024

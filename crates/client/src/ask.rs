@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use hoplo_base::ActorId;
 use hoplo_base::limits::{ASK_PATIENCE, SIGNALS_PERIOD};
+use hoplo_base::limits::{CONTROL_KEY_BYTES_MAX, CONTROL_VALUE_BYTES_MAX, TOOL_MESSAGE_BYTES_MAX};
 use hoplo_core::session::{CreateActor, Effect};
+use hoplo_wire::control::Refusal;
 use hoplo_wire::node::{ActorCreated, KvOperation, ToClient, ToNode};
 use hoplo_wire::{Failure, FailureKind};
 
@@ -115,6 +117,10 @@ impl Client {
         timeout: Duration,
         gives_up: GivesUp<'_>,
     ) -> Result<String, String> {
+        if kind.len() + argument.len() > TOOL_MESSAGE_BYTES_MAX / 2 {
+            let bytes = kind.len() + argument.len();
+            return Err(format!("it has {bytes} bytes; give an id as errors and lists show it"));
+        }
         let (kind, argument) = (kind.to_string(), argument.to_string());
         let message = |request| ToNode::Query { request, kind, argument };
         let answer = self.ask(Some(timeout), gives_up, message);
@@ -132,6 +138,9 @@ impl Client {
         operation: KvOperation,
         gives_up: GivesUp<'_>,
     ) -> Result<KvAnswer, Failure> {
+        if let Some(refusal) = too_long(&operation) {
+            return Err(Failure::new(FailureKind::StoreFull, refusal.to_string()));
+        }
         let namespace = namespace.to_string();
         let message = |request| ToNode::Kv { request, namespace, operation };
         let answer = self.ask(Some(ASK_PATIENCE), gives_up, message);
@@ -171,6 +180,22 @@ impl Client {
             Failure::new(FailureKind::NodeDied, "the connection to the node daemon is closed")
         })
     }
+}
+
+/// What the store would refuse is not sent: it might be larger than a message may be.
+fn too_long(operation: &KvOperation) -> Option<Refusal> {
+    let (key, value) = match operation {
+        KvOperation::Get { key } | KvOperation::Delete { key } => (key, None),
+        KvOperation::Keys { prefix } => (prefix, None),
+        KvOperation::Put { key, value, overwrite: _ } => (key, Some(value)),
+    };
+    let value = value.map_or(0, |value| value.len());
+    if key.len() > CONTROL_KEY_BYTES_MAX {
+        let (bytes, max) = (key.len() as u64, CONTROL_KEY_BYTES_MAX as u64);
+        return Some(Refusal::KeyTooLong { bytes, max });
+    }
+    let (bytes, max) = (value as u64, CONTROL_VALUE_BYTES_MAX as u64);
+    (bytes > max).then_some(Refusal::ValueTooLong { bytes, max })
 }
 
 /// `None`: nobody will answer, the time is up, or the asker gave up.

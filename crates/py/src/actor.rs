@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use hoplo_base::limits::ACTOR_INTERFACE_BYTES_MAX;
 use hoplo_base::{ActorId, TaskId};
 use hoplo_client::{ActorCreate, CallOptions};
 use pyo3::exceptions::{PyAttributeError, PyRuntimeError, PyTypeError, PyValueError};
@@ -24,7 +25,7 @@ use crate::interface::{Interface, Method};
 use crate::options;
 use crate::python::{self, Import};
 use crate::refs::note_or_keep;
-use crate::remote::{certainly_fits, results};
+use crate::remote::{certainly_fits, results, short_name};
 use crate::session::{self, Session};
 
 /// One counted reference to an actor's handle.
@@ -60,7 +61,7 @@ impl ActorTemplate {
         is_async: bool,
     ) -> PyResult<ActorTemplate> {
         let methods = methods.try_iter()?.collect::<PyResult<Vec<_>>>()?;
-        let short = class_name.rsplit("<locals>.").next().unwrap_or(class_name);
+        let short = short_name(class_name);
         Ok(ActorTemplate {
             class: actor_class.clone().unbind(),
             exported: Exported::new(short.into()),
@@ -148,8 +149,17 @@ impl ActorTemplate {
             options.getattr("max_task_retries")?,
             options.getattr("max_pending_calls")?,
         );
-        let bytes = DUMPS.get(py)?.call1((parts,))?;
-        Interface::read(bytes.cast::<PyBytes>()?)
+        let bytes = DUMPS.get(py)?.call1((parts,))?.cast_into::<PyBytes>()?;
+        let taken = bytes.as_bytes().len();
+        if taken > ACTOR_INTERFACE_BYTES_MAX {
+            return Err(PyValueError::new_err(format!(
+                "the names and options of the methods and concurrency groups of {} take {taken} bytes, and \
+                 {ACTOR_INTERFACE_BYTES_MAX} at most travel with a handle: give the actor fewer methods, or \
+                 shorter names",
+                self.class_name
+            )));
+        }
+        Interface::read(&bytes)
     }
 }
 

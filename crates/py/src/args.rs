@@ -202,6 +202,7 @@ impl EncodedArgs {
         contains.append(&mut self.nested);
         contains.sort_unstable();
         contains.dedup();
+        values::check_refs(contains.len())?;
         let large = values::Large::of_bytes(bytes);
         let object = fetch::put_large(py, &self.implicit.session, &large, &contains)?;
         self.implicit.objects.push(object);

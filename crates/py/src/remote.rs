@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use hoplo_base::limits::SHOWN_NAME_BYTES_MAX;
 use hoplo_base::{FunctionId, ResourceSet, TaskId};
 use hoplo_client::CallOptions;
 use parking_lot::Mutex;
@@ -354,7 +355,12 @@ pub(crate) fn results(
     }
 }
 
-/// `f` of `test_it.<locals>.f`.
-fn short_name(qualname: &str) -> &str {
-    qualname.rsplit("<locals>.").next().unwrap_or(qualname)
+/// `f` of `test_it.<locals>.f`, for people: nothing is found by it.
+pub(crate) fn short_name(qualname: &str) -> &str {
+    let name = qualname.rsplit("<locals>.").next().unwrap_or(qualname);
+    if name.len() <= SHOWN_NAME_BYTES_MAX {
+        return name;
+    }
+    let end = (0..=SHOWN_NAME_BYTES_MAX).rev().find(|at| name.is_char_boundary(*at));
+    &name[..end.unwrap_or_default()]
 }

@@ -45,8 +45,9 @@ pub(crate) use reader::{PlainReader, put_count};
 pub(crate) use store_buffer::{StoreBuffer, allocate, put_in_place};
 
 use hoplo_base::ObjectId;
-use hoplo_base::limits::INLINE_BYTES_MAX;
+use hoplo_base::limits::{INLINE_BYTES_MAX, VALUE_REFS_MAX};
 use hoplo_client::{Allocation, Content};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -87,11 +88,23 @@ pub(crate) fn encode(
             pickled::measure(value, contains)?
         }
     };
+    check_refs(contains.len() - contains_base)?;
     if large.len() <= inline_max {
         large.append_to(out);
         return Ok(Encoded::Inline);
     }
     Ok(Encoded::Large(large))
+}
+
+/// Whether the daemon can be told of so many refs that lie inside one value.
+pub(crate) fn check_refs(count: usize) -> PyResult<()> {
+    if count <= VALUE_REFS_MAX {
+        return Ok(());
+    }
+    Err(PyValueError::new_err(format!(
+        "{count} refs are inside, and a value may have {VALUE_REFS_MAX}: put lists of some of them with \
+         hoplo.put, and pass the refs of the lists"
+    )))
 }
 
 /// The allocation, ready to be sealed, of a result that lies in the store already and that only the

@@ -384,6 +384,28 @@ pub enum Notice {
     RepliesEnded { from: ProcessId, tokens: u64 },
 }
 
+impl Notice {
+    /// How many refs it lists.
+    #[inline]
+    pub fn refs(&self) -> usize {
+        match self {
+            Notice::Sealed { contains, .. }
+            | Notice::Fulfilled { contains, .. }
+            | Notice::Shared { state: SharedState::Value { contains, .. }, .. }
+            | Notice::Shared {
+                state: SharedState::Pending { lineage: Some(Lineage { contains, .. }) },
+                ..
+            } => contains.len(),
+            Notice::Shared { state: SharedState::Pending { lineage: None }, .. }
+            | Notice::Freed { .. }
+            | Notice::Hold { .. }
+            | Notice::Released { .. }
+            | Notice::Replying { .. }
+            | Notice::RepliesEnded { .. } => 0,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SharedState {
     /// Not computed yet. `lineage`: the call that makes it, for whoever adopts it when its owner

@@ -214,6 +214,8 @@ pub struct SessionMachine {
     actors: BTreeMap<ActorId, Actor>,
     /// Not yet told to the daemon.
     notices: Vec<Notice>,
+    /// Refs inside those, or more: some may have been taken out again.
+    notices_refs: usize,
     notices_since: Instant,
     /// Borrowed entries of which the daemon does not know that we hold them.
     unreported: Vec<ObjectId>,
@@ -254,6 +256,7 @@ impl SessionMachine {
             shape_known: None,
             actors: BTreeMap::new(),
             notices: Vec::new(),
+            notices_refs: 0,
             notices_since: Instant::ZERO,
             unreported: Vec::new(),
             unreported_max: refs::UNREPORTED_MIN,
@@ -330,6 +333,7 @@ impl SessionMachine {
 
     /// Unsent notices go out now.
     pub fn flush(&mut self, effects: &mut Vec<Effect>) {
+        self.notices_refs = 0;
         if !self.notices.is_empty() {
             let batch = std::mem::take(&mut self.notices);
             effects.push(Effect::Node(ToNode::Notices(batch)));
@@ -430,9 +434,14 @@ impl SessionMachine {
     }
 
     fn notice(&mut self, now: Instant, notice: Notice, effects: &mut Vec<Effect>) {
+        let refs = notice.refs();
+        if self.notices_refs + refs > limits::MESSAGE_REFS_MAX {
+            self.flush(effects);
+        }
         if self.notices.is_empty() {
             self.notices_since = now;
         }
+        self.notices_refs += refs;
         self.notices.push(notice);
         if self.notices.len() >= limits::NOTICES_BATCH {
             self.flush(effects);
@@ -481,6 +490,7 @@ impl SessionMachine {
             }
         }
         self.notices.clear();
+        self.notices_refs = 0;
     }
 }
 

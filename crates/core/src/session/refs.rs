@@ -5,6 +5,7 @@
 //! process (ARCHITECTURE.md, "References").
 
 use hashbrown::hash_map::Entry as MapEntry;
+use hoplo_base::limits::MESSAGE_REFS_MAX;
 use hoplo_base::{Instant, ObjectId, ProcessId, slack};
 use hoplo_wire::node::{Notice, ToNode};
 use hoplo_wire::reply::Returned;
@@ -299,7 +300,9 @@ impl SessionMachine {
         }
         if !wanted.is_empty() {
             self.flush(effects);
-            effects.push(Effect::Node(ToNode::Want { objects: wanted }));
+            for part in wanted.chunks(MESSAGE_REFS_MAX) {
+                effects.push(Effect::Node(ToNode::Want { objects: part.to_vec() }));
+            }
         }
     }
 

@@ -200,6 +200,31 @@ fn a_pending_result_that_others_know_is_fulfilled_though_nobody_here_wants_it() 
 }
 
 #[test]
+fn messages_that_listed_millions_of_refs_ended_their_process() {
+    let mut owner = Owner::new();
+    let borrowed = |seq| TaskId { owner: process(2), seq }.object(0);
+    let inner: Vec<ObjectId> = (0..60_000).map(borrowed).collect();
+    let mut sent = Vec::new();
+    for slot in 1..=3 {
+        let object = owner.session.next_put();
+        let put = |session: &mut SessionMachine, now, effects: &mut Vec<Effect>| {
+            session.put_stored(now, object, place(slot), &inner, effects);
+        };
+        sent.extend(owner.act(put).1);
+    }
+    let wanted: Vec<ObjectId> = (0..250_000).map(borrowed).collect();
+    wanted.iter().for_each(|object| owner.session.add_ref(*object));
+    sent.extend(owner.act(|session, _, effects| session.want(&wanted, effects)).1);
+    let refs = |effect: &Effect| match effect {
+        Effect::Node(ToNode::Notices(notices)) => notices.iter().map(Notice::refs).sum(),
+        Effect::Node(ToNode::Want { objects }) => objects.len(),
+        other => panic!("{other:?}"),
+    };
+    let refs: Vec<usize> = sent.iter().map(refs).collect();
+    assert_eq!(refs, [60_000, 60_000, 60_000, 100_000, 100_000, 50_000]);
+}
+
+#[test]
 fn a_moved_object_of_our_own_is_the_daemons_to_free() {
     let mut owner = Owner::new();
     let object = owner.put_stored(1, &[]);
