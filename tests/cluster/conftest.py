@@ -134,7 +134,7 @@ class Cluster:
         return [member["address"] for member in members]
 
     def whole(self, count: int | None = None) -> bool:
-        """Every chain has its length, and each member acts in the newest epoch."""
+        """Every chain has its length and has begun, and each member acts in the newest epoch."""
         statuses = self.status()
         configs = [status.get("config") for status in statuses.values()]
         known = [config for config in configs if config]
@@ -143,6 +143,8 @@ class Cluster:
         config = max(known, key=lambda config: sum(shard["epoch"] for shard in config["shards"]))
         for shard in config["shards"]:
             if len(shard["members"]) != (count or config["replication"]) or shard["joining"]:
+                return False
+            if shard["unbegun"]:
                 return False
             for member in shard["members"]:
                 found = statuses.get(member["address"], {}).get("shards", [])

@@ -201,25 +201,33 @@ impl Embedded {
         };
         store.handle(Event::ReplayDone);
         let holding = store.replica.holding();
-        store.epoch = Epoch(holding.epoch.0 + 1);
-        let member = Member { replica: me, address: String::new() };
-        store.handle(Event::Configured(ChainConfig {
+        store.epoch = holding.epoch;
+        let begun = holding.epoch > Epoch(0);
+        if !begun && !begins {
+            return Err(OpenError::NoBase(options.folder));
+        }
+        if !begun {
+            store.configure(me, true);
+        }
+        store.configure(me, false);
+        store.start.rows = store.replica.status().rows;
+        store.flush().map_err(|why| OpenError::Io(std::io::Error::other(why.to_string())))?;
+        Ok(store)
+    }
+
+    /// The next epoch.
+    fn configure(&mut self, me: ReplicaId, unbegun: bool) {
+        self.epoch = Epoch(self.epoch.0 + 1);
+        self.handle(Event::Configured(ChainConfig {
             shard: SHARD,
-            epoch: store.epoch,
-            members: vec![member],
+            epoch: self.epoch,
+            members: vec![Member { replica: me, address: String::new() }],
             joining: None,
             added: None,
             old_tail_gone: true,
             history: Epoch::first(),
-            unbegun: true,
+            unbegun,
         }));
-        // Without a base it takes nothing, and it begins one only in epoch 1.
-        if !begins && holding.epoch == Epoch(0) {
-            return Err(OpenError::NoBase(options.folder));
-        }
-        store.start.rows = store.replica.status().rows;
-        store.flush().map_err(|why| OpenError::Io(std::io::Error::other(why.to_string())))?;
-        Ok(store)
     }
 
     /// One batch: all of it is applied, or it is refused.

@@ -41,6 +41,10 @@ fn chain(count: u64) -> Vec<Replica> {
     for number in 0..count {
         run(&mut replicas, number, Event::Configured(config.clone()));
     }
+    let begun = ChainConfig { epoch: Epoch(2), unbegun: false, ..config };
+    for number in 0..count {
+        run(&mut replicas, number, Event::Configured(begun.clone()));
+    }
     replicas
 }
 
@@ -93,7 +97,7 @@ fn main() {
                 let key = Key { table: Table::Kv, bytes };
                 Op::Put { key, value: vec![7; 512], expected: None, finished: false }
             });
-            let (shard, epoch, ops) = (SHARD, Epoch(1), ops.collect());
+            let (shard, epoch, ops) = (SHARD, Epoch(2), ops.collect());
             let request = Request::Update { shard, epoch, born: 0, seq, answered: seq - 1, ops };
             answered += run(&mut replicas, 0, Event::Request { from: ClientId(1), request });
         }

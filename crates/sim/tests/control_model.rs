@@ -157,6 +157,14 @@ impl State {
         });
     }
 
+    fn delivers_all(&mut self) {
+        while let Some((&(from, to), _)) = self.wires.iter().find(|(_, wire)| !wire.is_empty()) {
+            let message = self.wires.get_mut(&(from, to)).and_then(VecDeque::pop_front);
+            let message = message.expect("it is not empty");
+            self.handle(to, Event::Peer { from: id(from), message });
+        }
+    }
+
     /// Hands an event to a replica, and carries out what it asks for; disks are fast here.
     fn handle(&mut self, at: usize, event: Event) {
         let mut events = VecDeque::from([event]);
@@ -325,12 +333,15 @@ impl Model for Bound {
             state.handle(at, Event::ReplayDone);
             state.handle(at, Event::Configured(first.clone()));
         }
-        // The first epoch has begun.
-        while let Some((&(from, to), _)) = state.wires.iter().find(|(_, wire)| !wire.is_empty()) {
-            let message = state.wires.get_mut(&(from, to)).and_then(VecDeque::pop_front);
-            let message = message.expect("it is not empty");
-            state.handle(to, Event::Peer { from: id(from), message });
+        state.delivers_all();
+        // All have the beginning on disk: updates may come.
+        let begun = ChainConfig { epoch: Epoch(2), unbegun: false, ..first };
+        state.configs.push(begun.clone());
+        state.heard = vec![2; REPLICAS];
+        for at in 0..REPLICAS {
+            state.handle(at, Event::Configured(begun.clone()));
         }
+        state.delivers_all();
         state.wires.clear();
         state.judge();
         vec![state]

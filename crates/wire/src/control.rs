@@ -199,8 +199,8 @@ pub struct ChainConfig {
     /// less than was acknowledged. What was said of entries in older epochs is void.
     #[serde(default = "Epoch::first")]
     pub history: Epoch,
-    /// No member is known to have acted since the history began: its head may begin it where nothing is, for then
-    /// nothing was acknowledged without it.
+    /// No member is known to have acted since the history began. Its head takes no updates: nothing was acknowledged, and
+    /// whoever is the head where nothing is may begin it.
     #[serde(default)]
     pub unbegun: bool,
 }

@@ -96,6 +96,10 @@ impl Chain {
         for number in 0..count {
             chain.carry_out(number, Event::Configured(config.clone()));
         }
+        let begun = ChainConfig { epoch: Epoch(2), unbegun: false, ..config };
+        for number in 0..count {
+            chain.carry_out(number, Event::Configured(begun.clone()));
+        }
         chain
     }
 
@@ -109,7 +113,7 @@ impl Chain {
             let key = Key { table: Table::Kv, bytes };
             Op::Put { key, value: vec![7; 512], expected: None, finished: false }
         };
-        let (shard, epoch, ops) = (ShardId(0), Epoch(1), (0..BATCH).map(put).collect());
+        let (shard, epoch, ops) = (ShardId(0), Epoch(2), (0..BATCH).map(put).collect());
         let request = Request::Update { shard, epoch, born: 0, seq, answered: seq - 1, ops };
         let answered = self.carry_out(0, Event::Request { from: ClientId(1), request });
         assert_eq!(answered, BATCH);

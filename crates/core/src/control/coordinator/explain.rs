@@ -69,6 +69,9 @@ impl Coordinator {
         if self.loss(now, chain).is_some() {
             why.push("if their disks are gone: hoplo control restore".to_string());
         }
+        if chain.unbegun && sure {
+            why.push("takes no updates before all its members act".to_string());
+        }
         match &chain.joining {
             Some(member) => why.push(format!("{} joins and is catching up", name(member.replica))),
             None if chain.members.len() < wished => why.push(self.why_nobody_joins(now, chain)),

@@ -47,7 +47,7 @@ impl Coordinator {
             };
             lives || self.returned(now, chain, member).flatten().is_some()
         };
-        if chain.members.iter().any(may_have_all) {
+        if chain.members.iter().any(may_have_all) || self.begin_again(now, chain).is_some() {
             return None;
         }
         let not_gone = |id: &ReplicaId| self.standing(now, *id) != Standing::Gone;

@@ -29,6 +29,11 @@
 //! of them during `RESTORE_GRACE`, then the one with the longest log goes on alone and the others join. Where their disks
 //! are gone, it waits for an operator (`loss`).
 //!
+//! **A chain begins** in two steps. Its first configuration says that it has not begun (`unbegun`): its members make an empty
+//! base, and its head takes no updates. When all members act, which they do with the base on disk, the next configuration
+//! says that it has begun. So if all members of the first one die before that, nothing was acknowledged, and whoever lives
+//! begins it again (`begin_again`); a disk that is empty later is a loss.
+//!
 //! **Who was never heard of** is not known to live. A coordinator that has just begun knows members by their names in the
 //! document alone, and probes them; and where a member is found dead, only those count as living that answered a probe which
 //! began no earlier than the dead one's: they may have died together.
@@ -36,7 +41,7 @@
 //! # Invariants
 //! - CONF-1: an epoch has one configuration of a chain: each change counts one epoch on, and only the swap makes it true.
 //! - CONF-2: the next configuration of a chain has a member that is whole in the one before, or the one that returned with
-//!   the disk of such a member, or the one with which an operator had it go on.
+//!   the disk of such a member, or the one with which an operator had it go on; or the chain had not begun.
 //! - CONF-3: members are at most `replication` plus one (while one moves), none twice, no two on one node; who joins is on none of
 //!   their nodes.
 //! - CONF-4: at most one operation on the document is in flight; nothing is announced that is not stored.

@@ -2,10 +2,12 @@
 //!
 //! Each chain takes one step at a time, the first of these that applies:
 //! 1. who is gone, unfit or accused leaves, if a living whole member stays; who joins is replaced at once;
-//! 2. no whole member is left: one that returned with its disk goes on alone (`restore`), or what operators put up with;
-//! 3. who joins and has caught up becomes the tail;
-//! 4. a member that operators want elsewhere leaves once there are enough others;
-//! 5. a chain that is too short gets one who joins.
+//! 2. no whole member is left: one that returned with its disk goes on alone (`restore`), whoever lives if the shard had not
+//!    begun (`begin_again`), or what operators put up with;
+//! 3. all members act in a chain that had not begun: from then on its head takes updates;
+//! 4. who joins and has caught up becomes the tail;
+//! 5. a member that operators want elsewhere leaves once there are enough others;
+//! 6. a chain that is too short gets one who joins.
 
 use hoplo_base::{Instant, NodeId, limits};
 use hoplo_wire::control::{ChainConfig, ClusterConfig, Epoch, Member, ReplicaId, Wish};
@@ -50,13 +52,10 @@ impl Coordinator {
         let shared = to.members.iter().any(|member| self.is_whole(from, member.replica));
         let returned = to.members.len() == 1 && place_of(from, to.members[0].replica).is_none();
         let accepted = to.history == to.epoch;
-        let has_acted = |member: &Member| {
-            let acts = self.replicas.get(&member.replica).and_then(|it| it.acts.get(&from.shard));
-            acts.is_some_and(|epoch| *epoch >= from.history)
-        };
-        to.unbegun =
-            if accepted { to.unbegun } else { from.unbegun && !from.members.iter().any(has_acted) };
-        assert!(nobody_left || shared || returned || accepted, "CONF-2: {from:?} to {to:?}");
+        let begun = || to.members.iter().all(|member| self.has_acted(from, member));
+        to.unbegun = if accepted { to.unbegun } else { from.unbegun && !begun() };
+        let kept = nobody_left || shared || returned || accepted || to.unbegun;
+        assert!(kept, "CONF-2: {from:?} to {to:?}");
         let gone = is_member(old_tail) || self.standing(now, old_tail) == Standing::Gone;
         let promoted = from.joining.as_ref().map(|it| it.replica).filter(|it| is_member(*it));
         // Once it is known to be whole, the document need not ask any more.
@@ -104,6 +103,11 @@ impl Coordinator {
                 next.joining = None;
                 return Some(next);
             }
+            if let Some(first) = self.begin_again(now, chain) {
+                next.members = vec![first.clone()];
+                next.joining = None;
+                return Some(next);
+            }
             if let Some(left) = self.goes_on_with_loss(now, config, chain) {
                 next.members = vec![left.member];
                 next.joining = None;
@@ -112,6 +116,9 @@ impl Coordinator {
                 return Some(next);
             }
             return (next.joining != chain.joining).then_some(next);
+        }
+        if chain.unbegun && chain.members.iter().all(|member| self.has_acted(chain, member)) {
+            return Some(next);
         }
         if let Some(joining) = &next.joining {
             let settled = chain.added.is_none_or(|(who, _)| self.is_whole(chain, who));
@@ -217,6 +224,28 @@ impl Coordinator {
             (*epoch, *logged, std::cmp::Reverse(known.member.replica))
         });
         longest.map(|(known, ..)| known.member.clone())
+    }
+
+    /// It has the beginning of this history on its disk.
+    fn has_acted(&self, chain: &ChainConfig, member: &Member) -> bool {
+        let acts = self.replicas.get(&member.replica).and_then(|it| it.acts.get(&chain.shard));
+        acts.is_some_and(|epoch| *epoch >= chain.history)
+    }
+
+    /// All members of a chain that had not begun are gone, and nobody returned with anything. Nothing was acknowledged, so
+    /// whoever lives and has nothing begins it.
+    pub(super) fn begin_again(&self, now: Instant, chain: &ChainConfig) -> Option<&Member> {
+        let gone = |member: &Member| self.standing(now, member.replica) == Standing::Gone;
+        let has_some = |member: &Member| self.returned(now, chain, member).flatten().is_some();
+        if !chain.unbegun || !chain.members.iter().all(gone) || chain.members.iter().any(has_some) {
+            return None;
+        }
+        let empty = self.replicas.values().find(|known| {
+            known.registered
+                && known.standing(now) == Standing::Alive
+                && !known.holds.contains_key(&chain.shard)
+        });
+        empty.map(|known| &known.member)
     }
 
     /// A living process of the member's node which came after it: absent if there is none; without

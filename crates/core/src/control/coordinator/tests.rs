@@ -185,6 +185,14 @@ impl World {
         self.says(who, ToCoordinator::Heartbeat { replica: who, epochs });
     }
 
+    /// All members have the beginning on disk, and the document says so.
+    fn begins(&mut self) {
+        for member in self.chain().members.clone() {
+            self.acts(member.replica);
+        }
+        assert!(!self.chain().unbegun);
+    }
+
     fn catches_up(&mut self, who: ReplicaId) {
         let epoch = self.chain().epoch;
         self.says(who, ToCoordinator::CaughtUp { replica: who, shard: SHARD, epoch });
@@ -404,6 +412,7 @@ fn members_that_die_together_are_not_left_one_by_one() {
 /// A chain of two whose second member comes back without its disk, and whose first one never does.
 fn a_lost_shard() -> World {
     let mut world = World::formed(2, 2);
+    world.begins();
     (1..=2).for_each(|node| world.dies(id(node, 1)));
     world.registers(id(2, 2), vec![]);
     world.pass(limits::SUSPECT + limits::RESTORE_GRACE * 2);
@@ -418,14 +427,14 @@ fn a_shard_whose_disks_are_gone_says_what_is_left_and_waits_for_an_operator() {
     world.registers(id(3, 1), vec![holding(4, 1)]);
     let losses = world.coordinators[0].losses(world.now);
     let left = Left { member: member(id(3, 1)), last: Some((Epoch(1), 4)) };
-    let loss = Loss { shard: SHARD, epoch: Epoch(1), left: Some(left), silent: vec![] };
+    let loss = Loss { shard: SHARD, epoch: Epoch(2), left: Some(left), silent: vec![] };
     assert_eq!(losses, [loss]);
     world.pass(limits::RESTORE_GRACE * 4);
     assert_eq!(world.shape(), "1.1 2.1");
-    world.wishes(Wish::AcceptLoss { shard: SHARD, epoch: Epoch(1) });
+    world.wishes(Wish::AcceptLoss { shard: SHARD, epoch: Epoch(2) });
     assert_eq!(world.shape(), "3.1 +2.2");
     let chain = world.chain();
-    assert!(!chain.old_tail_gone && chain.history == Epoch(2));
+    assert!(!chain.old_tail_gone && chain.history == Epoch(3));
     world.pass(limits::HEARTBEAT);
     assert!(world.document.as_ref().unwrap().1.wishes.is_empty());
     assert_eq!(world.coordinators[0].losses(world.now), []);
@@ -441,7 +450,7 @@ fn a_loss_that_is_accepted_is_that_of_one_epoch_and_of_a_chain_that_waits() {
     let mut world = a_lost_shard();
     world.registers(id(1, 2), vec![holding(9, 1)]);
     assert_eq!(world.coordinators[0].losses(world.now), [], "it is back with everything");
-    world.wishes(Wish::AcceptLoss { shard: SHARD, epoch: Epoch(1) });
+    world.wishes(Wish::AcceptLoss { shard: SHARD, epoch: Epoch(2) });
     world.pass(limits::RESTORE_GRACE * 2);
     assert_eq!(world.shape(), "1.2 +2.2");
     assert_eq!(world.chain().history, Epoch(1), "nothing was lost");
@@ -461,8 +470,33 @@ fn a_shard_has_begun_once_a_member_of_it_was_heard_to_act() {
 }
 
 #[test]
+fn a_chain_that_all_members_have_begun_is_said_to_have_begun() {
+    let mut world = World::formed(2, 2);
+    world.acts(id(1, 1));
+    assert!(world.chain().unbegun, "the other has nothing yet");
+    world.acts(id(2, 1));
+    let chain = world.chain();
+    assert_eq!((chain.unbegun, chain.epoch, chain.history), (false, Epoch(2), Epoch(1)));
+}
+
+/// Found by the simulation (seeds 4510, 24972 and others): all members lost their power before the beginning was on a disk.
+#[test]
+fn a_chain_whose_members_all_died_before_it_began_waited_for_ever() {
+    let mut world = World::formed(2, 2);
+    (1..=2).for_each(|node| world.dies(id(node, 1)));
+    world.registers(id(2, 2), vec![]);
+    assert_eq!(world.coordinators[0].losses(world.now), [], "nothing was acknowledged");
+    world.pass(limits::SUSPECT + limits::RESTORE_GRACE * 2);
+    assert_eq!(world.shape(), "2.2");
+    assert!(world.chain().unbegun);
+    world.acts(id(2, 2));
+    assert_eq!((world.chain().unbegun, world.chain().history), (false, Epoch(1)));
+}
+
+#[test]
 fn who_returned_without_its_disk_does_not_restore_a_chain() {
     let mut world = World::formed(1, 1);
+    world.begins();
     world.dies(id(1, 1));
     world.registers(id(1, 2), vec![]);
     world.pass(limits::RESTORE_GRACE * 3);

@@ -140,6 +140,9 @@ impl Replica {
         if !self.has_base() {
             return Err(Refusal::Busy("this replica does not have the shard's rows".to_string()));
         }
+        if self.config.as_ref().is_some_and(|config| config.unbegun) {
+            return Err(Refusal::Busy("the shard begins".to_string()));
+        }
         let seq = batch.seq;
         let session = self.session(client, batch.born)?;
         // Before the first one come those that its client has seen the end of.

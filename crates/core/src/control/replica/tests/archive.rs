@@ -175,7 +175,7 @@ fn a_cold_tier_that_fails_holds_updates_back_and_loses_nothing() {
     let mut refused = None;
     let applied = node.replica.sessions.last(CLIENT).unwrap().seq;
     for n in 0..5000 {
-        let (shard, epoch) = (SHARD, Epoch(1));
+        let (shard, epoch) = (SHARD, Epoch(2));
         seq = applied + 1 + n;
         let ops = vec![finished(2000 + n)];
         let request = Request::Update { shard, epoch, born: 0, seq, answered: seq - 1, ops };

@@ -105,7 +105,7 @@ fn a_gap_in_a_clients_batches_is_refused_with_what_is_expected() {
 #[test]
 fn a_window_that_is_never_acknowledged_is_bounded() {
     let mut cluster = Cluster::new(1);
-    let (shard, epoch) = (SHARD, Epoch(1));
+    let (shard, epoch) = (SHARD, Epoch(2));
     for seq in 1..=300 {
         let request =
             Request::Update { shard, epoch, born: 0, seq, answered: 0, ops: vec![put("a", "1")] };
@@ -127,7 +127,7 @@ fn a_session_that_nobody_uses_ends_at_every_replica_and_its_client_is_told() {
     for number in 1..=2 {
         assert_eq!(cluster.replica(number).status().sessions, 1, "replica {number}");
     }
-    let (shard, epoch) = (SHARD, Epoch(1));
+    let (shard, epoch) = (SHARD, Epoch(2));
     let over = cluster.replica(1).sessions.over();
     let again = |cluster: &mut Cluster, born, seq, answered| {
         let request = Request::Update { shard, epoch, born, seq, answered, ops: vec![] };

@@ -103,7 +103,7 @@ fn a_sync_that_comes_before_the_configuration_is_kept() {
     cluster.run();
     cluster.send_as(CLIENT, 2, vec![put("a", "1")]);
     cluster.run();
-    assert_eq!(cluster.replica(3).status().acts, Some(Epoch(1)), "it knows nothing yet");
+    assert_eq!(cluster.replica(3).status().acts, Some(Epoch(2)), "it knows nothing yet");
     cluster.handle(3, Event::Configured(config));
     cluster.run();
     assert!(matches!(cluster.outcome(CLIENT, 1), Some(Ok(_))));
@@ -119,11 +119,11 @@ fn what_is_said_in_an_older_epoch_is_void_and_its_sender_is_told() {
         cluster.handle(number, Event::Configured(config.clone()));
     }
     cluster.run();
-    cluster.epoch = 1;
+    cluster.epoch -= 1;
     let seq = cluster.send_as(CLIENT, 1, vec![put("a", "lost")]);
     cluster.wait(MS * 400);
     assert_eq!(cluster.outcome(CLIENT, seq), None, "the old head cannot have it committed");
-    cluster.epoch = 2;
+    cluster.epoch += 1;
     cluster.resend(CLIENT, 2, seq, vec![put("a", "kept")]);
     cluster.run();
     assert_eq!(cluster.get(3, key("a")), Ok(Some(b"kept".to_vec())));
@@ -292,6 +292,10 @@ fn a_head_that_never_heard_of_the_first_epoch_begins_the_shard_if_nobody_acted()
     cluster.epoch += 1;
     let config = ChainConfig { unbegun: true, ..cluster.config(&[2], None, true) };
     cluster.handle(2, Event::Configured(config));
+    // Until the document says that it has begun, all of it may be lost again without a word.
+    let early = cluster.update(2, vec![put("a", "1")]);
+    assert!(matches!(early, Err(Refusal::Busy(_))), "{early:?}");
+    cluster.configure(&[2], None, true);
     assert!(cluster.update(2, vec![put("a", "1")]).is_ok());
 }
 

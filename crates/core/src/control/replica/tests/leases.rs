@@ -41,7 +41,7 @@ fn a_stopped_tail_that_wakes_up_finds_its_lease_over() {
     let seq = cluster.send_as(CLIENT, 1, vec![put("a", "2")]);
     cluster.run();
     assert!(matches!(cluster.outcome(CLIENT, seq), Some(Ok(_))));
-    cluster.epoch = 1;
+    cluster.epoch -= 1;
     let stopped = cluster.ask(2, get("a"), false);
     cluster.run();
     assert_eq!(cluster.answer(stopped), None);

@@ -112,8 +112,10 @@ impl Cluster {
         };
         (1..=count).for_each(|number| cluster.start(number));
         let members: Vec<u64> = (1..=count).collect();
-        cluster.configure(&members, None, true);
-        cluster.run();
+        for _unbegun in [true, false] {
+            cluster.configure(&members, None, true);
+            cluster.run();
+        }
         cluster
     }
 
