@@ -8,6 +8,7 @@ socket. Each message is a little-endian u32 length and that many bytes of JSON, 
      "sys_path":[],"argv0":"x.py","runtime_env":null}
       with 3 descriptors: worker socket, stdout, stderr
                                                       <-   {"op":"forked","id":1,"pid":4242}
+                                                       or  {"op":"failed","id":1,"error":"..."}
                                                        or  {"op":"refused","id":1,"error":"..."}
     {"op":"preload","modules":["numpy"]}              ->   (no answer)
                                                       <-   {"op":"exited","pid":4242,"status":-9}
@@ -15,7 +16,8 @@ socket. Each message is a little-endian u32 length and that many bytes of JSON, 
      the zygote when they have, and nothing is left of what they started
 
 `env` holds variables to set, or with null to unset; `runtime_env` is the object, or the canonical
-JSON text, of `hoplo.runtime_env`, applied on top. A status is an exit code, or minus a signal.
+JSON text, of `hoplo.runtime_env`, applied on top: one that cannot be made is refused. A status is
+an exit code, or minus a signal.
 
 What a worker starts ends with it. A worker leads a process group, and adopts those of its
 descendants whose parents end; when it ends itself, the zygote kills the group and adopts the rest.
@@ -135,7 +137,8 @@ class Zygote:
         except Exception as error:
             # Whatever is wrong with one request: the next one finds this process alive.
             text = str(error) or type(error).__name__
-            self._send({"op": "refused", "id": request["id"], "error": text})
+            op = "refused" if isinstance(error, BadEnvironment) else "failed"
+            self._send({"op": op, "id": request["id"], "error": text})
         else:
             if pid == 0:
                 raise Forked(world, *descriptors)
@@ -219,6 +222,10 @@ def _children() -> set[int]:
     return found
 
 
+class BadEnvironment(Exception):
+    """The `runtime_env` that a worker is to have cannot be made."""
+
+
 class World:
     """What a worker finds around itself. Checked here, so that a bad one is refused, not forked."""
 
@@ -231,11 +238,11 @@ class World:
         working_dir = own.get("working_dir")
         self.folder: str | None = working_dir or as_path(request.get("cwd", "")) or None
         if working_dir is not None and not os.path.isdir(working_dir):
-            raise ValueError(f"runtime_env: working_dir {working_dir} is not a folder")
+            raise BadEnvironment(f"runtime_env: working_dir {working_dir} is not a folder")
         added = list(own.get("py_modules", ()))
         for entry in added:
             if not os.path.exists(entry):
-                raise ValueError(f"runtime_env: py_modules {entry} does not exist")
+                raise BadEnvironment(f"runtime_env: py_modules {entry} does not exist")
         if working_dir is not None:
             added.insert(0, working_dir)
         self.sys_path: list[str] = [*added, *map(as_path, request.get("sys_path", sys.path))]

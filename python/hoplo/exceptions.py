@@ -17,6 +17,7 @@
     |-- ObjectStoreFullError         neither memory nor disk has room for the object
     |   `-- OutOfDiskError           ... because the disk refused to take spilled objects
     |-- RuntimeEnvSetupError         the environment that a task asked for cannot be made
+    |-- WorkerStartError             no worker could be started, whatever its environment
     |-- NodeDiedError                the node's daemon ended
     |-- ConnectionFailedError        (also ConnectionError) `init` found no daemon to join
     |-- SerializationError           (also TypeError) a value cannot be pickled
@@ -55,6 +56,7 @@ __all__ = [
     "TaskError",
     "TaskUnschedulableError",
     "WorkerCrashedError",
+    "WorkerStartError",
 ]
 
 
@@ -249,9 +251,17 @@ class OutOfDiskError(ObjectStoreFullError):
 
 
 class RuntimeEnvSetupError(HoploError):
-    """No worker can be started with the `runtime_env` of the task or actor.
+    """The `runtime_env` of the task or actor cannot be made.
 
     The text says why, for example that its `working_dir` is gone.
+    """
+
+
+class WorkerStartError(HoploError):
+    """No worker could be started for the task or actor: three starts in a row failed.
+
+    The text says what became of the last one, with the lines that it printed: the machine has no
+    memory or no process left for it, or it ended before it was ready.
     """
 
 

@@ -12,7 +12,7 @@ from conftest import eventually
 from processes import Notes, alive, listed, zygote_pid
 
 import hoplo
-from hoplo.exceptions import RuntimeEnvSetupError
+from hoplo.exceptions import WorkerStartError
 
 NODE = None
 
@@ -93,7 +93,7 @@ def test_forks_that_a_dead_zygote_had_not_begun_are_no_failures(fresh_node, sabo
         for number in range(10)
     ]
     assert len(set(hoplo.get(others, timeout=60))) == 10
-    with pytest.raises(RuntimeEnvSetupError, match="workers cannot be forked"):
+    with pytest.raises(WorkerStartError, match="workers cannot be forked"):
         hoplo.get(poison, timeout=60)
 
 

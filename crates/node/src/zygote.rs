@@ -41,9 +41,23 @@ pub(crate) enum Lost {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
 pub(crate) enum FromZygote {
-    Forked { id: u64, pid: u32 },
-    Refused { id: u64, error: String },
-    Exited { pid: u32, status: i32 },
+    Forked {
+        id: u64,
+        pid: u32,
+    },
+    Failed {
+        id: u64,
+        error: String,
+    },
+    /// Its runtime environment cannot be made.
+    Refused {
+        id: u64,
+        error: String,
+    },
+    Exited {
+        pid: u32,
+        status: i32,
+    },
 }
 
 #[derive(Serialize)]
@@ -195,7 +209,10 @@ impl Zygote {
             }
         }
         for message in &said {
-            if let FromZygote::Forked { id, .. } | FromZygote::Refused { id, .. } = message {
+            if let FromZygote::Forked { id, .. }
+            | FromZygote::Failed { id, .. }
+            | FromZygote::Refused { id, .. } = message
+            {
                 self.asked.remove(id);
                 self.deaths = 0;
             }

@@ -31,7 +31,8 @@ pub(crate) fn raised(py: Python<'_>, failure: &Failure, task: Option<TaskId>) ->
         | FailureKind::NodeDied
         | FailureKind::OutOfDisk
         | FailureKind::OwnerDied
-        | FailureKind::NotSent => {
+        | FailureKind::NotSent
+        | FailureKind::WorkerStart => {
             let cause = Some(&*failure.cause).filter(|cause| !cause.is_empty());
             exception(py, failure.kind.exception(), &failure.text(), task.map(hex), cause)
         }

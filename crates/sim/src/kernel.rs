@@ -101,7 +101,8 @@ impl Cluster {
             DeathCause::Signaled { signal } => -signal,
             DeathCause::OutOfMemory { .. }
             | DeathCause::Stopped { .. }
-            | DeathCause::NotStarted { .. } => panic!("the kernel knows no {cause:?}"),
+            | DeathCause::NotStarted { .. }
+            | DeathCause::BadEnvironment { .. } => panic!("the kernel knows no {cause:?}"),
         };
         let Some(kernel) = self.kernel.get_mut(&process).filter(|it| it.status.is_none()) else {
             return;

@@ -27,8 +27,12 @@ pub enum DeathCause {
     Stopped {
         reason: String,
     },
-    /// It never got to work (fork failed, environment could not be set up).
+    /// It never got to work: it could not be forked.
     NotStarted {
+        reason: String,
+    },
+    /// It was not forked, since its runtime environment cannot be made.
+    BadEnvironment {
         reason: String,
     },
 }
@@ -44,7 +48,9 @@ impl Obituary {
             }
             DeathCause::OutOfMemory { detail } => format!("pid {pid} ran out of memory: {detail}"),
             DeathCause::Stopped { reason } => format!("pid {pid} was stopped: {reason}"),
-            DeathCause::NotStarted { reason } => format!("a worker could not start: {reason}"),
+            DeathCause::NotStarted { reason } | DeathCause::BadEnvironment { reason } => {
+                format!("a worker could not start: {reason}")
+            }
         }
     }
 }

@@ -72,6 +72,8 @@ pub enum FailureKind {
     OwnerDied = 13,
     /// The call could not be handed to its worker: the process is out of memory or of descriptors.
     NotSent = 14,
+    /// No worker could be started for it, whatever its runtime environment is.
+    WorkerStart = 15,
 }
 
 impl FailureKind {
@@ -92,6 +94,7 @@ impl FailureKind {
             OutOfDisk,
             OwnerDied,
             NotSent,
+            WorkerStart,
         ]
         .into_iter()
         .find(|kind| *kind as u8 == byte)
@@ -114,6 +117,7 @@ impl FailureKind {
             FailureKind::OutOfDisk => "OutOfDiskError",
             FailureKind::OwnerDied => "OwnerDiedError",
             FailureKind::NotSent => "HoploError",
+            FailureKind::WorkerStart => "WorkerStartError",
         }
     }
 }

@@ -49,6 +49,11 @@ pub enum Event {
         process: ProcessId,
         reason: String,
     },
+    /// Its runtime environment cannot be made.
+    ForkRefused {
+        process: ProcessId,
+        reason: String,
+    },
     /// Nobody will make it, for no reason of its own: the zygote died with others before it.
     ForkUndone {
         process: ProcessId,
@@ -138,7 +143,7 @@ pub enum Effect {
     HangUp {
         process: ProcessId,
     },
-    /// Make a worker with a connection of its own: answered by `Forked` or `ForkFailed`.
+    /// Make a worker with a connection of its own: answered by `Forked`, `ForkFailed` or `ForkRefused`.
     Fork {
         process: ProcessId,
         config: Arc<JobConfig>,

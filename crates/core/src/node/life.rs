@@ -8,6 +8,7 @@ use hoplo_base::limits::{
 };
 use hoplo_base::{JobId, ProcessId};
 use hoplo_wire::node::{DeathCause, Obituary, RuntimeEnv, ToClient};
+use hoplo_wire::{Failure, FailureKind};
 
 use super::process::{Birth, Kind, Process, Stage};
 use super::{Effect, Node, Timer};
@@ -24,7 +25,7 @@ impl Node {
     pub(super) fn fork(&mut self, ticket: u64, job: JobId, env: RuntimeEnv) {
         let failed = |reason: &str| workers::Event::StartFailed {
             ticket,
-            reason: reason.into(),
+            failure: Failure::new(FailureKind::WorkerStart, reason),
             killed: false,
         };
         let Some(config) = self.jobs.get(&job).map(|job| Arc::clone(&job.config)) else {
@@ -52,13 +53,14 @@ impl Node {
         }
     }
 
-    pub(super) fn on_fork_failed(&mut self, id: ProcessId, reason: String) {
+    /// `cause`: it could not be made, or not in its environment.
+    pub(super) fn on_fork_failed(&mut self, id: ProcessId, cause: DeathCause) {
         let Some(process) = self.processes.get_mut(&id) else { return };
         // Who said hello is there, whatever became of the one who was to tell it.
         if process.stage.ticket().is_none() || process.stage.is_dead() {
             return;
         }
-        process.cause = Some(DeathCause::NotStarted { reason });
+        process.cause = Some(cause);
         if process.stage.has_connection() {
             self.out.push(Effect::HangUp { process: id });
         }
@@ -69,7 +71,7 @@ impl Node {
         if let Some(process) = self.processes.get_mut(&id) {
             process.undone = true;
         }
-        self.on_fork_failed(id, "its zygote died".to_string());
+        self.on_fork_failed(id, DeathCause::NotStarted { reason: "its zygote died".to_string() });
     }
 
     // ---- towards its end ----
@@ -221,9 +223,9 @@ impl Node {
                 self.pass_to_pool(workers::Event::StartUndone { ticket });
             }
             Some(ticket) => {
-                let reason = failure_reason(&obituary);
+                let failure = failed_start(&obituary);
                 let killed = matches!(obituary.cause, DeathCause::Signaled { signal: SIGKILL });
-                self.pass_to_pool(workers::Event::StartFailed { ticket, reason, killed });
+                self.pass_to_pool(workers::Event::StartFailed { ticket, failure, killed });
             }
             None => {
                 let obituary = obituary.headline();
@@ -331,17 +333,19 @@ fn obituary(process: &Process, last_lines: Vec<String>) -> Obituary {
 }
 
 /// Why a worker did not start, with what it printed.
-fn failure_reason(obituary: &Obituary) -> String {
-    let mut text = match &obituary.cause {
-        DeathCause::NotStarted { reason } => reason.clone(),
+/// What those hear that waited for it.
+fn failed_start(obituary: &Obituary) -> Failure {
+    let (kind, mut text) = match &obituary.cause {
+        DeathCause::BadEnvironment { reason } => (FailureKind::RuntimeEnv, reason.clone()),
+        DeathCause::NotStarted { reason } => (FailureKind::WorkerStart, reason.clone()),
         DeathCause::Exited { .. }
         | DeathCause::Signaled { .. }
         | DeathCause::OutOfMemory { .. }
-        | DeathCause::Stopped { .. } => obituary.headline(),
+        | DeathCause::Stopped { .. } => (FailureKind::WorkerStart, obituary.headline()),
     };
     for line in &obituary.last_lines {
         text.push_str("\n  ");
         text.push_str(line);
     }
-    text
+    Failure::new(kind, text)
 }

@@ -1,8 +1,8 @@
 //! What the machines decide, carried out or handed on: one function a machine, one arm an effect.
 
 use hoplo_base::ProcessId;
+use hoplo_wire::Failure;
 use hoplo_wire::node::{ActorState, Notice, ToClient};
-use hoplo_wire::{Failure, FailureKind};
 
 use super::process::Kind;
 use super::recall::actor_entry;
@@ -47,12 +47,11 @@ impl Node {
                 let (reason, infeasible) = self.told(stuck);
                 self.pass_to_actors(life::Event::PlacementStuck { actor, reason, infeasible });
             }
-            From::FailDemand { process, key, reason } => {
-                let failure = Failure::new(FailureKind::RuntimeEnv, reason);
+            From::FailDemand { process, key, failure } => {
                 self.send(process, ToClient::LeaseFailed { key, failure });
             }
-            From::FailActor { actor, incarnation, reason } => {
-                self.pass_to_actors(life::Event::PlacementFailed { actor, incarnation, reason });
+            From::FailActor { actor, incarnation, failure } => {
+                self.pass_to_actors(life::Event::PlacementFailed { actor, incarnation, failure });
             }
             From::TellBlocked { holder, worker } => {
                 self.send(holder, ToClient::WorkerBlocked { worker });
@@ -72,8 +71,8 @@ impl Node {
             From::Assign { lease, worker } => {
                 self.pass_to_scheduler(local::Event::WorkerAssigned { lease, worker });
             }
-            From::Fail { lease, reason } => {
-                self.pass_to_scheduler(local::Event::WorkerFailed { lease, reason });
+            From::Fail { lease, failure } => {
+                self.pass_to_scheduler(local::Event::WorkerFailed { lease, failure });
             }
             From::Retire { worker, reason } => self.retire(worker, reason),
         }

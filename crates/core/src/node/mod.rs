@@ -38,7 +38,7 @@
 //! - Messages of a process come in their order. `Closed` comes after all of them, once; and before
 //!   `Ended` and `Exited`, which mean that its connection was read to the end.
 //! - Effects are carried out in order, before the next event. `Free`, `Spill`, `Restore`, `Reserve`, `Ask`, `Measure` and
-//!   `Examine` are answered once each; `Fork` by `Forked`, `ForkFailed` or `ForkUndone`, unless its worker is buried
+//!   `Examine` are answered once each; `Fork` by `Forked`, `ForkFailed`, `ForkRefused` or `ForkUndone`, unless its worker is buried
 //!   before, or the zygote died and could not tell: then the worker's hello has its pid.
 //! - The descriptor that comes with `Connect` goes with the `Connected` that it causes, or is dropped.
 //! - After `HangUp`, `Refuse` and `Bury` nothing comes from that connection any more.
@@ -74,7 +74,7 @@ mod timers;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hoplo_base::{Instant, JobId, NodeNumber, ProcessId, ResourceSet};
-use hoplo_wire::node::{Counters, Obituary, ToClient};
+use hoplo_wire::node::{Counters, DeathCause, Obituary, ToClient};
 
 use crate::actors::ActorTable;
 use crate::control::Entry;
@@ -202,7 +202,12 @@ impl Node {
             Event::Broke { process, what } => self.violation(process, &what),
             Event::Closed { process } => self.on_closed(process),
             Event::Forked { process, pid } => self.on_forked(process, pid),
-            Event::ForkFailed { process, reason } => self.on_fork_failed(process, reason),
+            Event::ForkFailed { process, reason } => {
+                self.on_fork_failed(process, DeathCause::NotStarted { reason });
+            }
+            Event::ForkRefused { process, reason } => {
+                self.on_fork_failed(process, DeathCause::BadEnvironment { reason });
+            }
             Event::ForkUndone { process } => self.on_fork_undone(process),
             Event::Ended { process, status_follows } => self.on_ended(process, status_follows),
             Event::Exited { process, status } => self.on_exited(process, status),

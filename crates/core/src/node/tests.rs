@@ -4,12 +4,12 @@ use hoplo_base::limits::{EXIT_GRACE, HANGUP_GRACE, LINEAGE_DELAY, SLOTS_RESTING,
 use hoplo_base::{
     FunctionId, Instant, JobId, NodeNumber, ObjectId, ProcessId, ResourceSet, TaskId,
 };
-use hoplo_wire::PROTOCOL_VERSION;
 use hoplo_wire::call::{CallHeader, CallKind};
 use hoplo_wire::node::{
     DeathCause, KvOperation, Lineage, Notice, Role, RuntimeEnv, Shape, SharedState, Tell, ToClient,
     ToNode,
 };
+use hoplo_wire::{FailureKind, PROTOCOL_VERSION};
 
 use super::{Answer, Config, Effect, Event, Kind, Node, Question, Stage};
 use crate::objects;
@@ -172,6 +172,43 @@ fn a_worker_that_dies_before_its_hello_is_a_start_that_failed() {
     shell.examines(worker);
     let next = shell.forked().expect("another one is tried");
     assert_ne!(next, worker);
+}
+
+#[test]
+fn workers_that_died_before_their_hello_were_told_as_a_broken_runtime_env() {
+    type Ends = fn(&mut Shell, ProcessId);
+    let dies: Ends = |shell, worker| {
+        shell.hears(Event::Forked { process: worker, pid: 42 });
+        shell.hears(Event::Closed { process: worker });
+        shell.hears(Event::Ended { process: worker, status_follows: true });
+        shell.hears(Event::Exited { process: worker, status: 1 });
+    };
+    let fails: Ends = |shell, process| {
+        shell.hears(Event::ForkFailed { process, reason: "no memory".to_string() });
+    };
+    let refused: Ends = |shell, process| {
+        shell.hears(Event::ForkRefused { process, reason: "no such folder".to_string() });
+    };
+    let starts = [
+        (dies, FailureKind::WorkerStart),
+        (fails, FailureKind::WorkerStart),
+        (refused, FailureKind::RuntimeEnv),
+    ];
+    for (ends, kind) in starts {
+        let mut shell = Shell::new();
+        let driver = shell.driver();
+        let mut next = Some(shell.starting(driver));
+        while let Some(worker) = next {
+            ends(&mut shell, worker);
+            shell.examines(worker);
+            next = shell.forked();
+        }
+        let told = shell.told(driver, |message| match message {
+            ToClient::LeaseFailed { key: 1, failure } => Some(failure.kind),
+            _ => None,
+        });
+        assert_eq!(told, Some(kind));
+    }
 }
 
 #[test]

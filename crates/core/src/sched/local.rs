@@ -34,6 +34,7 @@ use std::collections::BTreeMap;
 use hoplo_base::limits::{LEASE_DEMAND_MAX, LEASE_QUANTUM, LEASES_FREE_MAX};
 use hoplo_base::resources::{CPU, GPU, PARTS};
 use hoplo_base::{ActorId, Instant, JobId, LeaseId, NodeNumber, ProcessId, ResourceSet};
+use hoplo_wire::Failure;
 use hoplo_wire::node::{RuntimeEnv, Shape};
 
 use super::gpus::Gpus;
@@ -70,7 +71,7 @@ pub enum Event {
     /// No worker can be made for what this lease needs.
     WorkerFailed {
         lease: LeaseId,
-        reason: String,
+        failure: Failure,
     },
     Returned {
         process: ProcessId,
@@ -139,12 +140,12 @@ pub enum Effect {
     FailDemand {
         process: ProcessId,
         key: u32,
-        reason: String,
+        failure: Failure,
     },
     FailActor {
         actor: ActorId,
         incarnation: u32,
-        reason: String,
+        failure: Failure,
     },
     TellBlocked {
         holder: ProcessId,
@@ -274,8 +275,8 @@ impl LocalScheduler {
             Event::WorkerAssigned { lease, worker } => {
                 self.on_worker_assigned(now, lease, worker, effects);
             }
-            Event::WorkerFailed { lease, reason } => {
-                self.on_worker_failed(now, lease, reason, effects)
+            Event::WorkerFailed { lease, failure } => {
+                self.on_worker_failed(now, lease, failure, effects)
             }
             Event::Returned { process, lease } => self.on_returned(now, process, lease, effects),
             Event::Blocked { worker } => self.on_blocked(worker, effects),
@@ -470,7 +471,7 @@ impl LocalScheduler {
         &mut self,
         now: Instant,
         id: LeaseId,
-        reason: String,
+        failure: Failure,
         effects: &mut Vec<Effect>,
     ) {
         let Some(lease) = self.leases.get(&id) else { return };
@@ -480,9 +481,9 @@ impl LocalScheduler {
             1;
         self.drop_claim(now, claimant, effects);
         effects.push(match claimant {
-            Claimant::Demand { process, key } => Effect::FailDemand { process, key, reason },
+            Claimant::Demand { process, key } => Effect::FailDemand { process, key, failure },
             Claimant::Actor { actor, incarnation } => {
-                Effect::FailActor { actor, incarnation, reason }
+                Effect::FailActor { actor, incarnation, failure }
             }
         });
     }

@@ -2,6 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use hoplo_base::TaskId;
+use hoplo_wire::FailureKind;
 
 const JOB: JobId = JobId(1);
 const NODE: NodeNumber = NodeNumber::alone(1);
@@ -284,16 +285,16 @@ fn when_no_worker_can_start_the_demand_is_dropped_and_told() {
     let mut node = Node::new(&[("CPU", 2.0)]);
     let shape = shape(&[("CPU", 1.0)]);
     node.raw(Event::Demanded { process: process(1), job: JOB, key: 0, shape, wanted: 5 });
-    let reason = "no such directory".to_string();
-    let failed = Event::WorkerFailed { lease: lease(1), reason: reason.clone() };
+    let failure = Failure::new(FailureKind::RuntimeEnv, "no such directory");
+    let failed = Event::WorkerFailed { lease: lease(1), failure: failure.clone() };
     assert_eq!(
         node.raw(failed),
         [
             Effect::CancelWorker { lease: lease(2) },
-            Effect::FailDemand { process: process(1), key: 0, reason: reason.clone() }
+            Effect::FailDemand { process: process(1), key: 0, failure: failure.clone() }
         ]
     );
-    assert_eq!(node.raw(Event::WorkerFailed { lease: lease(2), reason }), []);
+    assert_eq!(node.raw(Event::WorkerFailed { lease: lease(2), failure }), []);
     assert_eq!(node.scheduler.available(), set(&[("CPU", 2.0)]));
 }
 

@@ -36,6 +36,7 @@ use hoplo_base::limits::{
     STARTS_FAILED_MAX, STARTS_KILLED_MAX, WORKER_IDLE, WORKERS_IDLE_FLOORS_MAX,
 };
 use hoplo_base::{Instant, JobId, LeaseId, ProcessId};
+use hoplo_wire::Failure;
 use hoplo_wire::node::RuntimeEnv;
 
 /// Why a worker that holds memory of GPUs goes.
@@ -63,7 +64,7 @@ pub enum Event {
     },
     StartFailed {
         ticket: u64,
-        reason: String,
+        failure: Failure,
         /// Somebody killed it (SIGKILL), which says little about its environment.
         killed: bool,
     },
@@ -103,7 +104,7 @@ pub enum Effect {
     },
     Fail {
         lease: LeaseId,
-        reason: String,
+        failure: Failure,
     },
     /// It is idle and not needed any more: to exit.
     Retire {
@@ -203,8 +204,8 @@ impl WorkerPool {
             }
             Event::Released { worker } => self.on_released(now, worker, effects),
             Event::Started { ticket, worker } => self.on_started(now, ticket, worker, effects),
-            Event::StartFailed { ticket, reason, killed } => {
-                self.on_start_failed(ticket, reason, killed, effects);
+            Event::StartFailed { ticket, failure, killed } => {
+                self.on_start_failed(ticket, &failure, killed, effects);
             }
             Event::StartUndone { ticket } => {
                 self.starting.remove(&ticket).expect("every start was asked for");
@@ -298,7 +299,7 @@ impl WorkerPool {
     fn on_start_failed(
         &mut self,
         ticket: u64,
-        reason: String,
+        failure: &Failure,
         killed: bool,
         effects: &mut Vec<Effect>,
     ) {
@@ -316,7 +317,7 @@ impl WorkerPool {
             self.waiting.iter().filter(|(_, w)| w.kind == kind).map(|(lease, _)| *lease).collect();
         for lease in failed {
             self.waiting.remove(&lease);
-            effects.push(Effect::Fail { lease, reason: reason.clone() });
+            effects.push(Effect::Fail { lease, failure: failure.clone() });
         }
     }
 
@@ -426,8 +427,13 @@ impl WorkerPool {
 mod tests {
     use super::*;
     use hoplo_base::NodeNumber;
+    use hoplo_wire::FailureKind;
 
     const JOB: JobId = JobId(1);
+
+    fn failure(text: &str) -> Failure {
+        Failure::new(FailureKind::WorkerStart, text)
+    }
 
     fn process(count: u32) -> ProcessId {
         ProcessId::new(NodeNumber::alone(1), count, count as u16)
@@ -473,12 +479,12 @@ mod tests {
         let mut pool = Pool::new(1);
         assert_eq!(pool.handle(wanted(1, None)), [fork(1)]);
         let failed =
-            |ticket| Event::StartFailed { ticket, reason: "no memory".to_string(), killed: false };
+            |ticket| Event::StartFailed { ticket, failure: failure("no memory"), killed: false };
         assert_eq!(pool.handle(failed(1)), [fork(2)]);
         assert_eq!(pool.handle(failed(2)), [fork(3)]);
         assert_eq!(
             pool.handle(failed(3)),
-            [Effect::Fail { lease: LeaseId(1), reason: "no memory".to_string() }]
+            [Effect::Fail { lease: LeaseId(1), failure: failure("no memory") }]
         );
         // The next one that asks gets three tries again.
         assert_eq!(pool.handle(wanted(2, None)), [fork(4)]);
@@ -503,14 +509,14 @@ mod tests {
             pool.handle(wanted(lease, None));
         }
         let failed =
-            |ticket| Event::StartFailed { ticket, reason: "no memory".to_string(), killed: false };
+            |ticket| Event::StartFailed { ticket, failure: failure("no memory"), killed: false };
         for ticket in 1..=4 {
             assert_eq!(pool.handle(failed(ticket)), [fork(ticket + 4)]);
         }
         for ticket in 5..=8 {
             assert_eq!(pool.handle(failed(ticket)), [fork(ticket + 4)]);
         }
-        let fail = |lease| Effect::Fail { lease: LeaseId(lease), reason: "no memory".to_string() };
+        let fail = |lease| Effect::Fail { lease: LeaseId(lease), failure: failure("no memory") };
         assert_eq!(pool.handle(failed(9)), [fail(1), fail(2), fail(3), fail(4)]);
     }
 
@@ -520,15 +526,14 @@ mod tests {
         pool.handle(wanted(1, None));
         let killed = |ticket| Event::StartFailed {
             ticket,
-            reason: "killed by SIGKILL".to_string(),
+            failure: failure("killed by SIGKILL"),
             killed: true,
         };
         for ticket in 1..u64::from(STARTS_KILLED_MAX) {
             assert_eq!(pool.handle(killed(ticket)), [fork(ticket + 1)]);
         }
         // But not for ever: it may need more memory than there is.
-        let reason = "killed by SIGKILL".to_string();
-        let fail = Effect::Fail { lease: LeaseId(1), reason };
+        let fail = Effect::Fail { lease: LeaseId(1), failure: failure("killed by SIGKILL") };
         assert_eq!(pool.handle(killed(u64::from(STARTS_KILLED_MAX))), [fail]);
     }
 

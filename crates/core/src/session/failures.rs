@@ -219,7 +219,8 @@ impl SessionMachine {
         }
         let kind = match &obituary.cause {
             DeathCause::OutOfMemory { .. } => FailureKind::OutOfMemory,
-            DeathCause::NotStarted { .. } => FailureKind::RuntimeEnv,
+            DeathCause::BadEnvironment { .. } => FailureKind::RuntimeEnv,
+            DeathCause::NotStarted { .. } => FailureKind::WorkerStart,
             DeathCause::Exited { .. }
             | DeathCause::Signaled { .. }
             | DeathCause::Stopped { .. } => FailureKind::WorkerCrashed,

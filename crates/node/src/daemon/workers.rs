@@ -88,8 +88,11 @@ impl Daemon {
                 FromZygote::Forked { id, pid } => {
                     self.handle(Event::Forked { process: ProcessId(id), pid });
                 }
-                FromZygote::Refused { id, error } => {
+                FromZygote::Failed { id, error } => {
                     self.handle(Event::ForkFailed { process: ProcessId(id), reason: error });
+                }
+                FromZygote::Refused { id, error } => {
+                    self.handle(Event::ForkRefused { process: ProcessId(id), reason: error });
                 }
                 FromZygote::Exited { pid, status } => self.on_exited(pid, status),
             }

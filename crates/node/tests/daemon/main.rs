@@ -252,7 +252,7 @@ fn when_no_zygote_lives_the_demand_fails_with_what_it_printed() {
         ToClient::LeaseFailed { key: 1, failure } => Some(failure),
         _ => None,
     });
-    assert_eq!(failure.kind, FailureKind::RuntimeEnv);
+    assert_eq!(failure.kind, FailureKind::WorkerStart);
     assert!(failure.text().contains("no module named hoplo"), "{}", failure.text());
 }
 

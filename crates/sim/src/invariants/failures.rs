@@ -36,9 +36,12 @@ impl Cluster {
             FailureKind::OutOfDisk => self.plan.disk_failures,
             FailureKind::StoreFull => !self.plan.spill,
             // A start is tried three times.
-            FailureKind::RuntimeEnv => self.books.failed_starts >= 3,
+            FailureKind::WorkerStart => self.books.failed_starts >= 3,
             FailureKind::OutOfMemory => self.plan.memory_faults,
-            FailureKind::PendingCallsLimit | FailureKind::NodeDied | FailureKind::NotSent => false,
+            FailureKind::RuntimeEnv
+            | FailureKind::PendingCallsLimit
+            | FailureKind::NodeDied
+            | FailureKind::NotSent => false,
         };
         assert!(
             legitimate,

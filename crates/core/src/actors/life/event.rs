@@ -37,7 +37,7 @@ pub enum Event {
     PlacementFailed {
         actor: ActorId,
         incarnation: u32,
-        reason: String,
+        failure: Failure,
     },
     Placed {
         actor: ActorId,

@@ -99,8 +99,8 @@ impl ActorTable {
             Event::PlacementStuck { actor, reason, infeasible } => {
                 self.on_placement_stuck(actor, reason, infeasible, effects);
             }
-            Event::PlacementFailed { actor, incarnation, reason } => {
-                self.on_placement_failed(actor, incarnation, reason, effects);
+            Event::PlacementFailed { actor, incarnation, failure } => {
+                self.on_placement_failed(actor, incarnation, &failure, effects);
             }
             Event::Placed { actor, incarnation, worker, gpus } => {
                 self.on_placed(actor, incarnation, worker, gpus, effects);
@@ -351,13 +351,13 @@ impl ActorTable {
         &mut self,
         id: ActorId,
         incarnation: u32,
-        reason: String,
+        failure: &Failure,
         effects: &mut Vec<Effect>,
     ) {
         let Some(actor) = self.actors.get(&id) else { return };
         if actor.incarnation == incarnation && matches!(actor.stage, Stage::Placing { .. }) {
-            let text = format!("{} could not start: {reason}", self.title(id));
-            self.bury(id, Failure::new(FailureKind::RuntimeEnv, text), effects);
+            let text = format!("{} could not start: {}", self.title(id), failure.text());
+            self.bury(id, Failure::new(failure.kind, text), effects);
         }
     }
 
