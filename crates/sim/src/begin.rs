@@ -8,9 +8,7 @@ use hoplo_base::{NodeNumber, ResourceSet};
 use hoplo_core::control::{CasError, ControlStore, Entry, MemoryStore, NodeEntry};
 use hoplo_core::node::Rows;
 
-use crate::cluster::Cluster;
 use crate::counts::Counts;
-use crate::daemon::Daemon;
 
 /// What a daemon knows when it begins.
 pub struct Beginning {
@@ -58,15 +56,4 @@ fn put_row(store: &mut MemoryStore, node: NodeNumber, head: bool) -> Result<(), 
         alive: true,
     };
     store.cas(entry.key(), 0, entry.to_value()).map(|_| ())
-}
-
-impl Cluster {
-    /// Before it hears anything a daemon makes of what an earlier one left what is true now.
-    pub fn recalls(&mut self) {
-        let Daemon { node, rows, .. } = &mut self.daemon;
-        let mut effects = Vec::new();
-        node.recall(std::mem::take(rows), &mut effects);
-        effects.into_iter().for_each(|effect| self.carry_out_for_node(effect));
-        self.check_the_past();
-    }
 }

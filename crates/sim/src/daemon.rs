@@ -90,6 +90,15 @@ impl Daemon {
 }
 
 impl Cluster {
+    /// Before it hears anything a daemon makes of what an earlier one left what is true now.
+    pub fn recalls(&mut self) {
+        let Daemon { node, rows, .. } = &mut self.daemon;
+        let mut effects = Vec::new();
+        node.recall(std::mem::take(rows), &mut effects);
+        effects.into_iter().for_each(|effect| self.carry_out_for_node(effect));
+        self.check_the_past();
+    }
+
     /// The daemon hears something, and does what follows.
     pub fn happens(&mut self, event: Event) {
         let now = self.now;
@@ -299,7 +308,7 @@ impl Cluster {
 
     // ---- effects ----
 
-    pub fn carry_out_for_node(&mut self, effect: Effect) {
+    fn carry_out_for_node(&mut self, effect: Effect) {
         match effect {
             Effect::Send { to, message } => self.send(to, message),
             Effect::Introduce { stranger, pid } => {
