@@ -95,7 +95,7 @@ def test_options_too_large_for_a_frame_are_refused_with_what_to_do():
 
 
 def test_no_descriptor_for_a_new_workers_channel_is_an_error_of_that_call():
-    # Of an environment of their own, so that none gets a worker that ran something of the tests before.
+    # Of an environment of their own: none gets a worker that the tests before have used.
     @hoplo.remote(runtime_env={"env_vars": {"FRESH": "1"}})
     class Fresh:
         def name(self):
