@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use crate::Hooks;
 use crate::daemon::{self, Reader, Requests};
 use crate::greet::{self, ConnectError, Greeted};
-use crate::guarded::{Carrying, Core, Progress, Warnings};
+use crate::guarded::{Carrying, Core, Progress, Warnings, call_all};
 use crate::lock::SessionLock;
 use crate::peers::slot_of;
 use crate::spin::Spins;
@@ -232,9 +232,8 @@ impl Client {
         let warnings = std::mem::take(&mut core.warnings);
         drop(core);
         warnings.print(&*self.hooks);
-        for callback in callbacks {
-            callback();
-        }
+        // A panic has been written to standard error, and this client has ended anyway.
+        let _ = call_all(callbacks);
     }
 
     pub(crate) fn now(&self) -> Time {

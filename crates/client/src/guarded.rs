@@ -1,5 +1,7 @@
 //! What the session lock guards.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use hoplo_base::{Instant as Time, Map, ProcessId, TaskId, limits};
 use hoplo_core::session::{Effect, SessionMachine};
 
@@ -50,6 +52,14 @@ pub(crate) struct Carrying {
 }
 
 pub(crate) type Callback = Box<dyn FnOnce() + Send>;
+
+/// Calls all of them, also when one panics: somebody waits for each. It returns the first panic.
+pub(crate) fn call_all(callbacks: Vec<Callback>) -> std::thread::Result<()> {
+    callbacks.into_iter().fold(Ok(()), |so_far, callback| {
+        let called = catch_unwind(AssertUnwindSafe(callback));
+        so_far.and(called)
+    })
+}
 
 #[derive(Default)]
 pub(crate) struct Warnings {

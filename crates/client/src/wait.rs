@@ -4,6 +4,7 @@
 //! first, with a timer of 1 ms, so that a busy worker may batch its replies; when a whole millisecond
 //! brought nothing, *strictly*, without a timer: then every reply wakes.
 
+use std::panic::resume_unwind;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use hoplo_wire::reply::{ReplyKind, ReplyView};
 use crate::Waited;
 use crate::client::Client;
 use crate::effects::kill;
-use crate::guarded::{Core, Progress};
+use crate::guarded::{Core, Progress, call_all};
 use crate::peers::slot_of;
 use crate::spin::spin;
 use crate::work::Machine;
@@ -272,8 +273,8 @@ impl Client {
                 drop(sleeper);
                 drop(core);
                 warnings.print(&*self.hooks);
-                for callback in due {
-                    callback();
+                if let Err(panic) = call_all(due) {
+                    resume_unwind(panic);
                 }
                 continue;
             }

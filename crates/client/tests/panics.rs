@@ -86,6 +86,26 @@ fn a_panic_in_a_helper_thread_left_everybody_waiting() {
 }
 
 #[test]
+fn a_callback_that_panicked_kept_the_others_from_being_called() {
+    const EACH: usize = 8;
+    let (client, daemon) = client();
+    let (called, calls) = sync_channel(EACH);
+    for _ in 0..EACH {
+        let called = called.clone();
+        client.on_ready(pending(&client), Box::new(|| panic!("a callback fails")));
+        client.on_ready(pending(&client), Box::new(move || called.send(()).unwrap()));
+    }
+    // All are due at once when the client ends.
+    let ready = client.put(b"value", &[]);
+    client.on_ready(ready, Box::new(|| panic!("a callback fails")));
+    for _ in 0..EACH {
+        calls.recv_timeout(PATIENCE).expect("each is called");
+    }
+    client.close();
+    daemon.join().unwrap();
+}
+
+#[test]
 fn a_client_that_gave_up_answers_everybody() {
     let (client, daemon) = client();
     let end = waits(&client, pending(&client));
