@@ -55,10 +55,12 @@ pub(crate) type Callback = Box<dyn FnOnce() + Send>;
 
 /// Calls all of them, also when one panics: somebody waits for each. It returns the first panic.
 pub(crate) fn call_all(callbacks: Vec<Callback>) -> std::thread::Result<()> {
-    callbacks.into_iter().fold(Ok(()), |so_far, callback| {
+    let mut result = Ok(());
+    for callback in callbacks {
         let called = catch_unwind(AssertUnwindSafe(callback));
-        so_far.and(called)
-    })
+        result = result.and(called);
+    }
+    result
 }
 
 #[derive(Default)]
