@@ -11,6 +11,7 @@ use std::io;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::files::Files;
+use super::frame::Position;
 
 const NAME: &str = "newest";
 const MAGIC: &[u8; 8] = b"hoplonew";
@@ -35,6 +36,11 @@ impl Newest {
         let mut bytes = [0; BYTES];
         let got = file.read_at(&mut bytes, 0)?;
         Ok(Self::parse(&bytes).filter(|_| got == BYTES))
+    }
+
+    /// Behind the segment's header.
+    pub(super) fn header(self) -> Position {
+        Position::new(self.number, 1)
     }
 
     /// On disk afterwards, if what it speaks of is.

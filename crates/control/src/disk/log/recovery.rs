@@ -129,7 +129,8 @@ impl Recovery {
         let named = |error| LogError::Io { path: folder.clone(), error };
         let mut numbers = list(&*files).map_err(named)?;
         let there = numbers.last().copied();
-        if is_unused(&*files, &numbers).map_err(named)? {
+        let unused = unused(&*files, &numbers).map_err(named)?;
+        if unused.is_some() {
             // Its name and number are used again.
             numbers.pop();
         }
@@ -145,9 +146,14 @@ impl Recovery {
             begin: Position::default(),
             all_truncated: None,
             ran_on: false,
-            synced: Position::default(),
+            synced: unused.unwrap_or_default(),
             next_number,
         };
+        if let Some(newest) = Newest::read(&*recovery.files).map_err(named)?.filter(|it| it.synced)
+            && numbers.last() == Some(&newest.number)
+        {
+            recovery.synced = recovery.synced.max(newest.header());
+        }
         let bad = recovery.verify(&numbers)?;
         if let Some(bad) = recovery.miss(bad, there).map_err(named)? {
             let lost = recovery.lost(&bad, &numbers).map_err(named)?;
@@ -263,7 +269,7 @@ impl Recovery {
         let mut bad = bad.unwrap_or_else(|| Bad::new(at, &path, why));
         bad.short = true;
         bad.this_boot |= newest.boot != 0 && newest.boot == self.options.boot;
-        let claim = newest.synced.then(|| Position::new(newest.number, 1));
+        let claim = newest.synced.then(|| newest.header());
         bad.behind.claim = bad.behind.claim.max(claim);
         Ok(Some(bad))
     }
@@ -619,12 +625,13 @@ fn new_aside(files: &dyn Files) -> io::Result<String> {
     }
 }
 
-/// The last one was made ahead of its use, and never was.
-fn is_unused(files: &dyn Files, numbers: &[u64]) -> io::Result<bool> {
-    let [.., before, last] = *numbers else { return Ok(false) };
-    let Ok(reader) = FrameReader::open(files.open(&name_of(last))?)? else { return Ok(false) };
+/// The last one was made ahead of its use, and never was: what was synced when it was made.
+fn unused(files: &dyn Files, numbers: &[u64]) -> io::Result<Option<Position>> {
+    let [.., before, last] = *numbers else { return Ok(None) };
+    let Ok(reader) = FrameReader::open(files.open(&name_of(last))?)? else { return Ok(None) };
     let follows = before + 1 == last && reader.header.before == 0;
-    Ok(follows && reader.header.number == last && reader.is_blank()?)
+    let unused = follows && reader.header.number == last && reader.is_blank()?;
+    Ok(unused.then_some(reader.header.synced))
 }
 
 /// All of this file is cut off.
@@ -632,7 +639,7 @@ fn is_behind(bad: &Bad, number: u64) -> bool {
     number > bad.at.segment() || bad.at.offset() == 0 && number == bad.at.segment()
 }
 
-/// Cuts a segment, and says in it that it ends there.
+/// Cuts a segment, and says in it that it ends there; first that: a file that is shorter than it says has lost something.
 fn end_at(file: Arc<dyn LogFile>, offset: u64) -> io::Result<u64> {
     let mark = match FrameReader::open(Arc::clone(&file))? {
         Ok(reader) => reader.header.mark,
@@ -641,8 +648,9 @@ fn end_at(file: Arc<dyn LogFile>, offset: u64) -> io::Result<u64> {
     let mut word = Vec::new();
     let end = offset + FRAME_BYTES as u64;
     put_flushed(&mut word, end, mark, Position::default());
-    file.set_len(offset)?;
     file.write_at(&word, offset)?;
+    file.sync()?;
+    file.set_len(end)?;
     file.sync()?;
     Ok(end)
 }

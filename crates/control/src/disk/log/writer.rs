@@ -211,8 +211,9 @@ impl Writer {
         let end = self.end + FLUSHED_BYTES;
         frame::put_flushed(&mut word, end, self.mark, synced);
         file.write_at(&word, self.end)?;
-        file.set_len(end)?;
         file.sync()?;
+        // A file that is shorter than it says has lost something: this comes last.
+        file.set_len(end)?;
         self.end = end;
         Ok(())
     }

@@ -3,11 +3,12 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hoplo_wire::control::Record;
 use proptest::prelude::*;
 
+use super::super::frame::HEADER_BYTES;
 use super::super::*;
 use super::{Folder, after_a_crash, chunk, entry, options, read, segments, writer};
 
@@ -168,6 +169,35 @@ fn zeros_at_the_end_of_a_segment_that_was_closed_are_damage() {
     let LogError::Corrupt { path, offset, .. } = error else { panic!("{error}") };
     assert_eq!(path, segments(&folder.0)[0]);
     assert!(offset > 0 && offset < fs::metadata(path).unwrap().len());
+}
+
+/// The newest file ended right behind its header, where no frame said how long it had been: it was taken for one that a dying
+/// machine had not kept, and all records were gone without a word.
+#[test]
+fn a_file_cut_to_its_header_was_taken_for_one_that_never_held_anything() {
+    for ahead in [false, true] {
+        let folder = Folder::new();
+        let options = LogOptions { ahead, ..options(&folder.0, Fsync::Always) };
+        let mut log = Recovery::open(options.clone()).unwrap().into_writer();
+        let mut index = 0;
+        while log.bytes() < options.segment_bytes / 2 {
+            index += 1;
+            log.append(&entry(index, 1));
+            log.flush().unwrap();
+        }
+        // The next one is made by a thread.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while segments(&folder.0).len() < 1 + usize::from(ahead) {
+            assert!(Instant::now() < deadline, "it is made ahead");
+            std::thread::yield_now();
+        }
+        drop(log);
+        let first = fs::OpenOptions::new().write(true).open(&segments(&folder.0)[0]).unwrap();
+        first.set_len(HEADER_BYTES as u64).unwrap();
+        let error = Recovery::open(after_a_crash(&folder.0, Fsync::Always)).unwrap_err();
+        let LogError::Corrupt { offset, .. } = error else { panic!("{error}") };
+        assert_eq!(offset, HEADER_BYTES as u64);
+    }
 }
 
 /// A log of two segments, nothing of it synced, whose machine dies and keeps of the first what `lose` makes of
