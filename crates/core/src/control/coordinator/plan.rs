@@ -226,10 +226,11 @@ impl Coordinator {
         longest.map(|(known, ..)| known.member.clone())
     }
 
-    /// It has the beginning of this history on its disk.
+    /// It has the beginning of this history on its disk. What it had in an earlier epoch it may have lost since: who joins gets
+    /// another base in place of its own. In a later one: then this chain is not what the document says.
     fn has_acted(&self, chain: &ChainConfig, member: &Member) -> bool {
         let acts = self.replicas.get(&member.replica).and_then(|it| it.acts.get(&chain.shard));
-        acts.is_some_and(|epoch| *epoch >= chain.history)
+        acts == Some(&chain.epoch)
     }
 
     /// All members of a chain that had not begun are gone, and nobody returned with anything. Nothing was acknowledged, so

@@ -493,6 +493,24 @@ fn a_chain_whose_members_all_died_before_it_began_waited_for_ever() {
     assert_eq!((world.chain().unbegun, world.chain().history), (false, Epoch(1)));
 }
 
+/// Found by the simulation (seed 7837): who begins a chain again was taken to have begun it, because it had acted in another
+/// epoch, in which it had another base.
+#[test]
+fn who_acted_in_another_epoch_had_begun_a_chain_that_begins_again() {
+    let mut world = World::formed(2, 3);
+    world.dies(id(1, 1));
+    world.all(Event::Lost { from: Speaker::Replica(id(1, 1)) });
+    assert_eq!(world.shape(), "2.1 +3.1");
+    world.dies(id(2, 1));
+    let epochs = vec![(SHARD, Epoch(1))];
+    world.says(id(3, 1), ToCoordinator::Heartbeat { replica: id(3, 1), epochs });
+    world.all(Event::Lost { from: Speaker::Replica(id(2, 1)) });
+    assert_eq!(world.shape(), "3.1");
+    assert!(world.chain().unbegun);
+    world.acts(id(3, 1));
+    assert!(!world.chain().unbegun);
+}
+
 #[test]
 fn who_returned_without_its_disk_does_not_restore_a_chain() {
     let mut world = World::formed(1, 1);

@@ -73,12 +73,13 @@ impl Replica {
     /// The first members of a new shard agree that it is empty; so does the one that goes on where nothing is left, and
     /// a head that was never told of the first epoch, as long as nobody acted.
     fn begin_shard(&mut self) {
-        let nothing = !self.has_base() && self.last() == 0;
         let config = self.config.as_ref().expect("it was just configured");
         let begins = config.unbegun && (config.history == config.epoch || self.is_head());
-        if !nothing || !begins {
+        if self.has_base() || !begins {
             return;
         }
+        // Perhaps it joined, and has a part of what somebody gave it who is gone.
+        self.forget_all();
         let base = Chunk {
             snapshot: self.snapshots.number(self.options.me),
             as_of: 0,
@@ -93,7 +94,8 @@ impl Replica {
         };
         self.history.reset(0, base.epoch);
         self.tables.install(&base);
-        self.append(Arc::new(Record::Chunk(base)));
+        let number = self.append(Arc::new(Record::Chunk(base)));
+        self.base_unstable = Some((number, self.cold.mark()));
     }
 
     /// The neighbours as they are now; whatever was said before is void.

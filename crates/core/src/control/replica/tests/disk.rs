@@ -1,6 +1,46 @@
 //! Logs: what a restart gives back, snapshots, disks that fail.
 
 use super::*;
+use crate::control::tables::Covered;
+
+/// A new shard of this one alone.
+fn begins_alone(cluster: &mut Cluster, number: u64) {
+    cluster.epoch += 1;
+    let config = ChainConfig { unbegun: true, ..cluster.config(&[number], None, true) };
+    cluster.handle(number, Event::Configured(config));
+}
+
+/// Found by the simulation (seed 19102): the document said that the shard had begun, its disk lost the beginning, and the shard
+/// stayed down.
+#[test]
+fn a_beginning_that_was_not_on_disk_yet_counted_as_one() {
+    let mut cluster = Cluster::new(1);
+    cluster.start(2);
+    cluster.disk_waits(2, true);
+    begins_alone(&mut cluster, 2);
+    assert_eq!(cluster.replica(2).status().acts, None);
+    cluster.disk_waits(2, false);
+    assert_eq!(cluster.replica(2).status().acts, Some(Epoch(cluster.epoch)));
+}
+
+/// Found by the simulation (seed 22551): it panicked.
+#[test]
+fn who_had_a_part_of_a_base_could_not_begin_a_shard() {
+    let mut cluster = Cluster::new(1);
+    cluster.start(2);
+    cluster.configure(&[1], Some(2), true);
+    while cluster.replica(2).tables.covered() == &Covered::Nothing {
+        assert!(cluster.step(), "a base is sent");
+    }
+    assert!(!cluster.replica(2).has_base(), "it comes in more than one part");
+    cluster.kill(1);
+    begins_alone(&mut cluster, 2);
+    assert_eq!(cluster.replica(2).status().acts, Some(Epoch(cluster.epoch)));
+    cluster.configure(&[2], None, true);
+    assert!(cluster.update(2, vec![put("a", "1")]).is_ok());
+    restart_alone(&mut cluster, 2, 3);
+    assert_eq!(cluster.get(3, key("a")), Ok(Some(b"1".to_vec())));
+}
 
 fn restart_alone(cluster: &mut Cluster, old: u64, new: u64) {
     cluster.kill(old);
