@@ -116,7 +116,9 @@ impl Disk {
 
     /// Something happens to its log while nobody uses it.
     pub fn rots(&mut self, rng: &mut Rng) -> Option<String> {
-        let what = self.files.rots(rng, "log-");
+        // Where nothing is reserved, or not surely on disk, nothing says how long the newest file was.
+        let cuts = self.kind.reserves && self.kind.fsync;
+        let what = self.files.rots(rng, "log-", cuts);
         self.rotten |= what.is_some();
         what
     }

@@ -218,8 +218,8 @@ impl MemoryFiles {
         torn
     }
 
-    /// Something happens to one of the files whose names begin like that: a bit flips, the end is gone, or the newest file.
-    pub fn rots(&self, rng: &mut Rng, prefix: &str) -> Option<String> {
+    /// Something happens to one of the files whose names begin like that: a bit flips, the newest file is gone, or the end of one (`cuts`).
+    pub fn rots(&self, rng: &mut Rng, prefix: &str, cuts: bool) -> Option<String> {
         let mut state = self.state();
         let ours = |name: &&String| name.starts_with(prefix) && !name.contains('/');
         let names: Vec<String> = state.now.names.keys().filter(ours).cloned().collect();
@@ -238,8 +238,7 @@ impl MemoryFiles {
                 state.does(Op::Remove { name: newest });
                 what
             }
-            // Where nothing is reserved, nothing says how long the newest file was.
-            1 if self.reserves => {
+            1 if cuts => {
                 let bytes = rng.below(len) as usize;
                 state.does(Op::Length { file, bytes });
                 format!("{name} ends at {bytes} of {len}")

@@ -28,7 +28,7 @@ impl World {
         let Some(config) = self.store.config() else { return false };
         let wished = usize::from(self.plan.replication);
         for chain in &config.shards {
-            if chain.members.len() != wished || chain.joining.is_some() {
+            if chain.members.len() != wished || chain.joining.is_some() || chain.unbegun {
                 return false;
             }
             let truth = &self.truths[&chain.shard];
