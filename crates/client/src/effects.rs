@@ -142,7 +142,7 @@ impl Client {
             Written::Corrupt(why) => {
                 peer.overflow.push_back(seq); // it never took this call: its end will tell
                 core.overflowing += 1;
-                kill(&mut core.writer, &mut core.warnings, worker, &why);
+                channel_broken(&mut core.writer, &mut core.warnings, worker, why);
                 false
             }
         }
@@ -162,7 +162,7 @@ impl Client {
                     Written::Gone => {}
                     Written::Full => break,
                     Written::Corrupt(why) => {
-                        kill(writer, warnings, *worker, &why);
+                        channel_broken(writer, warnings, *worker, why);
                         break;
                     }
                     Written::TooLarge(why) => self.not_placed(session, *worker, seq, why, effects),
@@ -212,7 +212,12 @@ impl Client {
 
 /// A worker wrote nonsense. Its obituary will tell what becomes of the calls there.
 #[cold]
-pub(crate) fn kill(writer: &mut Writer, warnings: &mut Warnings, worker: ProcessId, wrote: &str) {
-    warnings.add(format!("{worker} wrote bytes that do not parse ({wrote}): it is killed"));
-    writer.send(&ToNode::KillWorker { worker });
+pub(crate) fn channel_broken(
+    writer: &mut Writer,
+    warnings: &mut Warnings,
+    worker: ProcessId,
+    why: String,
+) {
+    warnings.add(format!("{worker} is killed: {why}"));
+    writer.send(&ToNode::ChannelBroken { worker, why });
 }

@@ -33,7 +33,11 @@ impl Client {
                     };
                     match Inbound::open(from, &fd) {
                         Ok(inbound) => self.worker.machine().connected(from, inbound),
-                        Err(error) => self.hooks.warn(&format!("a channel of {from}: {error}")),
+                        Err(error) => {
+                            self.cannot_serve(format!(
+                                "the channel of {from} cannot be opened: {error}"
+                            ));
+                        }
                     }
                     self.own_bell(Urgency::Must);
                 }

@@ -23,7 +23,8 @@ pub(crate) struct Outbound {
     /// Calls that found the ring full, in order.
     pub(crate) overflow: VecDeque<u64>,
     slot: ProcessSlot,
-    corrupt: bool,
+    /// Nonsense was found in a ring, and the daemon was told: its end will tell what becomes of the calls there.
+    broken: bool,
 }
 
 /// How the writing of a call went.
@@ -72,7 +73,7 @@ impl Outbound {
         let (end, fd) = Channel::create(limits::RING_BYTES, limits::RING_BYTES)?;
         let slot = slot_of(worker);
         let (positions, overflow) = (VecDeque::new(), VecDeque::new());
-        let outbound = Self { end, positions, overflow, slot, corrupt: false };
+        let outbound = Self { end, positions, overflow, slot, broken: false };
         Ok((outbound, fd))
     }
 
@@ -87,10 +88,10 @@ impl Outbound {
             }
             Err(WriteError::Full { .. }) => Written::Full,
             Err(error @ WriteError::FrameTooLarge { .. }) => Written::TooLarge(error.to_string()),
-            Err(WriteError::Corrupt(_)) if self.corrupt => Written::Full,
+            Err(WriteError::Corrupt(_)) if self.broken => Written::Full,
             Err(WriteError::Corrupt(error)) => {
-                self.corrupt = true;
-                Written::Corrupt(error.to_string())
+                self.broken = true;
+                Written::Corrupt(format!("calls to it cannot be written: {error}"))
             }
         }
     }
@@ -127,10 +128,16 @@ impl Outbound {
 
     /// Whether a reply may come.
     pub(crate) fn is_active(&self) -> bool {
-        !self.positions.is_empty()
+        !self.positions.is_empty() && !self.broken
     }
 
-    /// The worker is dead: the calls that it never took.
+    /// A reply cannot be read: no more are looked for.
+    #[cold]
+    pub(crate) fn breaks(&mut self) {
+        self.broken = true;
+    }
+
+    /// The worker is dead: the calls that it never took. Those in a ring that is corrupt count as begun.
     pub(crate) fn unstarted(&mut self) -> Vec<u64> {
         let unread = self.end.calls.unread().unwrap_or_default();
         unread.iter().map(|frame| frame.tag).chain(self.overflow.iter().copied()).collect()

@@ -19,9 +19,13 @@ use crate::spin::spin;
 use crate::work::Machine;
 use crate::{IncomingCall, Waited, Work};
 
-/// The next call in a caller's ring.
+/// The next call in a caller's ring, or why there will be none any more.
 #[inline]
-fn look(caller: ProcessId, inbound: &mut Inbound) -> Found<IncomingCall> {
+fn look(
+    caller: ProcessId,
+    inbound: &mut Inbound,
+    unread: &mut Option<String>,
+) -> Found<IncomingCall> {
     match inbound.calls.next() {
         Ok(Some(frame)) => {
             let call = IncomingCall { caller, tag: frame.tag(), frame: frame.bytes().to_vec() };
@@ -30,8 +34,9 @@ fn look(caller: ProcessId, inbound: &mut Inbound) -> Found<IncomingCall> {
             Found::Call(call)
         }
         Ok(None) => Found::Nothing,
-        Err(_) => {
+        Err(error) => {
             inbound.replies.lock().closed = true;
+            *unread = Some(format!("the calls of {caller} cannot be read: {error}"));
             Found::Nonsense
         }
     }
@@ -44,7 +49,9 @@ impl Client {
             return Some(Work::Interrupted);
         }
         let mut machine = self.worker.machine();
-        if let Some(taken) = machine.take(look) {
+        let mut unread = None;
+        let taken = machine.take(|caller, inbound| look(caller, inbound, &mut unread));
+        if let Some(taken) = taken {
             drop(machine);
             if taken.takes_back {
                 self.core.lock().writer.send(&ToNode::Unblocked);
@@ -58,10 +65,21 @@ impl Client {
         }
         let wants_to_go = machine.wants_to_go();
         drop(machine);
+        if let Some(why) = unread {
+            self.cannot_serve(why);
+        }
         if let Some(failure) = self.gone.get() {
             return Some(Work::Exit { reason: failure.text() });
         }
         if wants_to_go { self.go() } else { None }
+    }
+
+    /// A caller would wait for ever for what it called here. So the daemon ends this worker, and whoever waits for
+    /// it hears why.
+    #[cold]
+    pub(crate) fn cannot_serve(&self, why: String) {
+        let worker = self.welcome.process;
+        self.core.lock().writer.send(&ToNode::ChannelBroken { worker, why });
     }
 
     /// Who leaves gracefully first sees to the end what others may wait for.
@@ -160,12 +178,12 @@ impl Client {
             let mut from = 0;
             for cut in cuts(returned) {
                 let part = ReplyHeader { kind: ReplyKind::Part, index: from as u32, ..header };
-                self.write_reply(&replies, part, &returned[from..cut], false);
+                self.write_reply(to, &replies, part, &returned[from..cut], false);
                 from = cut;
             }
             let index = if from > 0 { from as u32 } else { header.index };
             let last = ReplyHeader { index, ..header };
-            self.write_reply(&replies, last, &returned[from..], finished && idle);
+            self.write_reply(to, &replies, last, &returned[from..], finished && idle);
         }
         if finished {
             self.worker.machine().ended(task);
@@ -203,13 +221,14 @@ impl Client {
     /// `idle`: when it was asked, no other call of that caller was there.
     fn write_reply(
         &self,
+        to: ProcessId,
         replies: &Mutex<Replies>,
         header: ReplyHeader,
         values: &[Returned],
         idle: bool,
     ) {
         let bell = self.segment.doorbell(slot_of(self.welcome.process));
-        let too_large = loop {
+        let error = loop {
             let sleeper;
             {
                 let mut replies = replies.lock();
@@ -222,11 +241,8 @@ impl Client {
                         replies.insist(&self.segment);
                         sleeper = bell.prepare(SleepKind::Lenient);
                     }
-                    Err(WriteError::Corrupt(_)) => {
-                        replies.closed = true;
-                        return;
-                    }
-                    Err(error @ WriteError::FrameTooLarge { .. }) => {
+                    // One value alone always fits (`cuts`).
+                    Err(error @ (WriteError::Corrupt(_) | WriteError::FrameTooLarge { .. })) => {
                         replies.closed = true;
                         break error;
                     }
@@ -235,9 +251,7 @@ impl Client {
             // Nobody rings when room appears: look again in a moment.
             let _ = sleeper.sleep(Some(Duration::from_micros(200)));
         };
-        // One value alone always fits (`cuts`). The caller would wait for ever, so this process ends instead.
-        self.hooks.warn(&format!("a reply to {} cannot be written: {too_large}", header.seq));
-        self.core.lock().panicked();
+        self.cannot_serve(format!("a reply to {to} cannot be written: {error}"));
     }
 
     /// For a stream with back-pressure: waits while more than `ahead` of the `sent` items are not

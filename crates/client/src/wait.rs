@@ -15,7 +15,7 @@ use hoplo_wire::reply::{ReplyKind, ReplyView};
 
 use crate::Waited;
 use crate::client::Client;
-use crate::effects::kill;
+use crate::effects::channel_broken;
 use crate::guarded::{Core, Progress, call_all};
 use crate::peers::slot_of;
 use crate::spin::spin;
@@ -210,7 +210,11 @@ impl Client {
             }
         }
         for (worker, error) in broken {
-            kill(&mut core.writer, &mut core.warnings, worker, &error);
+            if let Some(peer) = core.peers.get_mut(&worker) {
+                peer.breaks();
+            }
+            let why = format!("a reply of it cannot be read: {error}");
+            channel_broken(&mut core.writer, &mut core.warnings, worker, why);
         }
         self.refill(core);
         self.carry_out(core);

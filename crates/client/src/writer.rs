@@ -95,8 +95,13 @@ impl Writer {
             return;
         }
         let behind = self.is_behind();
-        self.fds.extend(with.map(|fd| (self.bytes.len(), fd)));
+        let start = self.bytes.len();
+        self.fds.extend(with.map(|fd| (start, fd)));
         node::encode(message, &mut self.bytes);
+        debug_assert!(
+            self.bytes.len() - start - 4 <= limits::PROCESS_MESSAGE_BYTES_MAX,
+            "the daemon would drop the connection: who makes a message bounds it"
+        );
         if !behind {
             self.flush();
             if self.is_behind() {
@@ -261,6 +266,14 @@ mod tests {
             assert!(descriptors == 0 || got >= 99, "and not before its turn");
         }
         assert_eq!((with, descriptors), (3, 3));
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "who makes a message bounds it")]
+    fn a_message_that_the_daemon_refuses_was_sent_in_silence() {
+        let (ours, _theirs) = UnixStream::pair().expect("a pair");
+        Writer::new(ours).send(&title(&"t".repeat(limits::PROCESS_MESSAGE_BYTES_MAX)));
     }
 
     #[test]

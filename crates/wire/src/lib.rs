@@ -24,4 +24,4 @@ pub use bytes::Malformed;
 pub use object::{Failure, FailureKind, Location, Value};
 
 /// Both ends of every connection must have the same; raised with every change of a layout.
-pub const PROTOCOL_VERSION: u32 = 6;
+pub const PROTOCOL_VERSION: u32 = 7;

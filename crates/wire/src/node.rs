@@ -163,6 +163,12 @@ pub enum ToNode {
     KillWorker {
         worker: ProcessId,
     },
+    /// The channel for calls to `worker`, which is me or has a channel with me, is of no more use: nobody would
+    /// hear of the calls in it again. The worker ends, for this reason.
+    ChannelBroken {
+        worker: ProcessId,
+        why: String,
+    },
 
     Kv {
         request: u64,

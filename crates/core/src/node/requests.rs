@@ -112,6 +112,7 @@ impl Node {
 
             ToNode::Tell { to, message } => self.tell(from, to, message),
             ToNode::KillWorker { worker } => self.on_kill_worker(from, worker),
+            ToNode::ChannelBroken { worker, why } => self.on_channel_broken(from, worker, why),
             ToNode::Inspected { request, json } => {
                 self.out.push(Effect::Inspected { from, request, json });
             }
@@ -156,6 +157,16 @@ impl Node {
         if self.has_lease_on(from, worker) {
             let reason = "its task was cancelled by force".to_string();
             self.stop_process(worker, Manner::Kill, reason);
+        }
+    }
+
+    /// Those who wait for the worker hear why it ended, and what it had not started is placed again. An actor's
+    /// callers have no lease on it.
+    fn on_channel_broken(&mut self, from: ProcessId, worker: ProcessId, why: String) {
+        let Some(process) = self.processes.get(&worker).filter(|it| it.is_worker()) else { return };
+        if from == worker || process.peers.contains(&from) {
+            self.log(format!("{worker} is stopped: {why}"));
+            self.stop_process(worker, Manner::Kill, why);
         }
     }
 

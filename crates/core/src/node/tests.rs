@@ -453,6 +453,43 @@ fn an_answer_of_the_store_for_a_dead_process_is_dropped() {
 }
 
 #[test]
+fn an_actor_whose_ring_was_corrupt_could_not_be_ended_by_its_caller_who_has_no_lease_on_it() {
+    let mut shell = Shell::new();
+    let (holder, caller, stranger) = (shell.driver(), shell.driver(), shell.driver());
+    let worker = shell.worker(holder);
+    shell.says(caller, ToNode::Connect { to: worker });
+    let why = "a reply of it cannot be read".to_string();
+    let broken = ToNode::ChannelBroken { worker, why: why.clone() };
+    shell.says(stranger, broken.clone());
+    assert_eq!(shell.killed(), None, "it has no channel with it");
+    shell.says(caller, broken);
+    assert_eq!(shell.killed(), Some((worker, 42)));
+    shell.hears(Event::Closed { process: worker });
+    shell.hears(Event::Exited { process: worker, status: -9 });
+    shell.examines(worker);
+    for concerned in [holder, caller] {
+        let gone = shell.told(concerned, |heard| match heard {
+            ToClient::ProcessGone { process, obituary } if *process == worker => {
+                Some(obituary.cause.clone())
+            }
+            _ => None,
+        });
+        assert_eq!(gone, Some(DeathCause::Stopped { reason: why.clone() }));
+    }
+}
+
+#[test]
+fn a_worker_that_cannot_serve_its_caller_ends_with_that_reason() {
+    let mut shell = Shell::new();
+    let driver = shell.driver();
+    let worker = shell.worker(driver);
+    shell.says(worker, ToNode::ChannelBroken { worker: driver, why: "no".to_string() });
+    shell.says(worker, ToNode::ChannelBroken { worker, why: "of its ring".to_string() });
+    assert_eq!(shell.killed(), Some((worker, 42)));
+    assert_eq!(shell.killed(), None, "a driver is not ours to kill");
+}
+
+#[test]
 fn an_idle_node_sleeps() {
     let mut shell = Shell::new();
     assert_eq!(shell.node.next_deadline(), None, "NODE-2");
