@@ -11,6 +11,7 @@ use hoplo_wire::node::{DeathCause, Obituary, RuntimeEnv, ToClient};
 use hoplo_wire::{Failure, FailureKind};
 
 use super::process::{Birth, Kind, Process, Stage};
+use super::sweeps::Deferred;
 use super::{Effect, Node, Timer};
 use crate::actors::life::{self, Manner};
 use crate::objects;
@@ -217,6 +218,9 @@ impl Node {
         let obituary = obituary(&process, last_lines);
         self.note(&(id, &obituary));
         self.tell_gone(&process, &obituary);
+        for (task, (from, message)) in process.unheard {
+            self.sweeps.defer(Deferred::Tell { from, to: task.owner, message });
+        }
         self.slots.give_back(id.slot() as u16);
         match process.stage.ticket() {
             Some(ticket) if process.undone => {

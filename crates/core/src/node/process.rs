@@ -1,9 +1,9 @@
 //! What the node knows of one process.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use hoplo_base::{Instant, JobId, ProcessId};
-use hoplo_wire::node::DeathCause;
+use hoplo_base::{Instant, JobId, ProcessId, TaskId};
+use hoplo_wire::node::{DeathCause, Tell};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -57,6 +57,8 @@ pub struct Process {
     pub title: String,
     /// Processes that it has a channel with, in either direction.
     pub(super) peers: BTreeSet<ProcessId>,
+    /// Cancels of tasks that it makes, said after it closed its connection: for who adopts them.
+    pub(super) unheard: BTreeMap<TaskId, (ProcessId, Tell)>,
     /// Why we ended it.
     pub(super) cause: Option<DeathCause>,
     /// Exit code, or minus a signal.
@@ -76,6 +78,7 @@ impl Process {
             since: now,
             title: String::new(),
             peers: BTreeSet::new(),
+            unheard: BTreeMap::new(),
             cause: None,
             status: None,
             undone: false,

@@ -138,14 +138,22 @@ impl Node {
         self.pass_to_pool(workers::Event::Connected { worker: to, peer: from });
     }
 
-    /// One process tells another. Of a task whose owner is dead, who adopted it is told, once that is decided.
+    /// One process tells another. Of a task whose owner is dead, who adopted it is told, once that is decided. Who
+    /// makes it may have closed its connection, and then somebody adopts it when that one is buried.
     pub(super) fn tell(&mut self, from: ProcessId, to: ProcessId, message: Tell) {
         let to = match message {
-            Tell::Cancel { task, .. } if task.owner == to && !self.processes.contains_key(&to) => {
-                if self.objects.is_undecided(task) {
+            Tell::Cancel { task, .. } if task.owner == to => {
+                if !self.processes.contains_key(&to) && self.objects.is_undecided(task) {
                     return self.sweeps.defer(Deferred::Tell { from, to, message });
                 }
-                self.objects.maker(task).unwrap_or(to)
+                // Nobody adopts what is not pending.
+                let maker = self.objects.maker(task);
+                let closed = maker.and_then(|maker| self.processes.get_mut(&maker));
+                if let Some(closed) = closed.filter(|maker| !maker.stage.has_connection()) {
+                    closed.unheard.insert(task, (from, message));
+                    return;
+                }
+                maker.unwrap_or(to)
             }
             Tell::Cancel { .. } | Tell::Consumed { .. } => to,
         };

@@ -414,6 +414,35 @@ fn to_cancel_an_adopted_task_was_told_to_its_dead_owner() {
 }
 
 #[test]
+fn to_cancel_a_task_whose_owner_had_closed_its_connection_was_told_to_nobody() {
+    let mut shell = Shell::new();
+    let (driver, heir, other) = (shell.driver(), shell.driver(), shell.driver());
+    let owner = shell.worker(driver);
+    let object = shares_a_pending_task(&mut shell, owner, FunctionId([5; 16]));
+    shell.says(heir, ToNode::Want { objects: vec![object] });
+    shell.hears(Event::Closed { process: owner });
+    let message = Tell::Cancel { task: object.task, recursive: false };
+    shell.says(other, ToNode::Tell { to: owner, message: message.clone() });
+    shell.hears(Event::Exited { process: owner, status: -9 });
+    shell.examines(owner);
+    while shell.take(|effect| (*effect == Effect::Sweep).then_some(())).is_some() {
+        shell.hears(Event::SweepBegins);
+        shell.hears(Event::Swept);
+    }
+    let told = shell.told(heir, |heard| match heard {
+        ToClient::Adopt { .. } => Some(None),
+        ToClient::Told { message, .. } => Some(Some(message.clone())),
+        _ => None,
+    });
+    assert_eq!(told, Some(None), "it adopts the task first");
+    let told = shell.told(heir, |heard| match heard {
+        ToClient::Told { message, .. } => Some(message.clone()),
+        _ => None,
+    });
+    assert_eq!(told, Some(message));
+}
+
+#[test]
 fn the_hungriest_task_goes_when_the_machine_is_short_and_the_next_one_after_a_pause() {
     let mut shell = Shell::new();
     let driver = shell.driver();
