@@ -147,11 +147,12 @@ impl Coordinator {
         deaths.max()
     }
 
-    /// It has all that was acknowledged in this chain.
+    /// It has all that was acknowledged in this chain: nothing, if that has not begun.
     pub(super) fn is_whole(&self, chain: &ChainConfig, replica: ReplicaId) -> bool {
         let member = chain.members.iter().any(|member| member.replica == replica);
         let acts = self.replicas.get(&replica).and_then(|known| known.acts.get(&chain.shard));
-        member && chain.added.is_none_or(|(who, since)| who != replica || acts >= Some(&since))
+        let has_all = |(who, since)| who != replica || acts >= Some(&since);
+        member && (chain.unbegun || chain.added.is_none_or(has_all))
     }
 
     /// The chain may rely on it alone.
@@ -233,20 +234,26 @@ impl Coordinator {
         acts == Some(&chain.epoch)
     }
 
-    /// All members of a chain that had not begun are gone, and nobody returned with anything. Nothing was acknowledged, so
-    /// whoever lives and has nothing begins it.
+    /// All members of a chain that had not begun are gone or unfit, and nobody returned with anything. Nothing was acknowledged,
+    /// so whoever lives begins it; best who has a beginning already.
     pub(super) fn begin_again(&self, now: Instant, chain: &ChainConfig) -> Option<&Member> {
-        let gone = |member: &Member| self.standing(now, member.replica) == Standing::Gone;
+        let lost = |member: &Member| {
+            matches!(self.standing(now, member.replica), Standing::Gone | Standing::Unfit)
+        };
         let has_some = |member: &Member| self.returned(now, chain, member).flatten().is_some();
-        if !chain.unbegun || !chain.members.iter().all(gone) || chain.members.iter().any(has_some) {
+        if !chain.unbegun || !chain.members.iter().all(lost) || chain.members.iter().any(has_some) {
             return None;
         }
-        let empty = self.replicas.values().find(|known| {
-            known.registered
-                && known.standing(now) == Standing::Alive
-                && !known.holds.contains_key(&chain.shard)
+        let usable = self
+            .replicas
+            .values()
+            .filter(|known| known.registered && known.standing(now) == Standing::Alive);
+        let best = usable.max_by_key(|known| {
+            let holding = known.holds.get(&chain.shard);
+            let beginning = holding.map(|it| it.epoch).filter(|epoch| *epoch >= chain.history);
+            (beginning, std::cmp::Reverse(known.member.replica))
         });
-        empty.map(|known| &known.member)
+        best.map(|known| &known.member)
     }
 
     /// A living process of the member's node which came after it: absent if there is none; without

@@ -311,6 +311,7 @@ fn who_joins_becomes_tail_when_it_caught_up_in_the_newest_epoch() {
 #[test]
 fn a_new_tail_that_did_not_act_yet_is_never_left_alone() {
     let mut world = World::formed(2, 3);
+    world.begins();
     world.dies(id(1, 1));
     world.all(Event::Lost { from: Speaker::Replica(id(1, 1)) });
     world.catches_up(id(3, 1));
@@ -329,6 +330,7 @@ fn a_new_tail_that_did_not_act_yet_is_never_left_alone() {
 #[test]
 fn a_new_tail_that_did_not_act_yet_does_not_restore_the_chain() {
     let mut world = World::formed(2, 3);
+    world.begins();
     world.dies(id(1, 1));
     world.all(Event::Lost { from: Speaker::Replica(id(1, 1)) });
     world.catches_up(id(3, 1));
@@ -509,6 +511,32 @@ fn who_acted_in_another_epoch_had_begun_a_chain_that_begins_again() {
     assert!(world.chain().unbegun);
     world.acts(id(3, 1));
     assert!(!world.chain().unbegun);
+}
+
+/// Found by the simulation (seed 5730): whoever lived had a beginning of another epoch, so nobody had nothing.
+#[test]
+fn a_chain_that_had_not_begun_waited_for_one_that_had_all_of_nothing() {
+    let mut world = World::formed(2, 2);
+    world.dies(id(1, 1));
+    world.all(Event::Lost { from: Speaker::Replica(id(1, 1)) });
+    world.registers(id(3, 1), vec![]);
+    world.catches_up(id(3, 1));
+    assert_eq!(world.shape(), "2.1 3.1");
+    world.dies(id(2, 1));
+    world.all(Event::Lost { from: Speaker::Replica(id(2, 1)) });
+    world.pass(limits::SUSPECT);
+    assert_eq!(world.shape(), "3.1", "it was just added, and has not acted");
+    world.registers(id(4, 1), vec![holding(0, 1)]);
+    world.catches_up(id(4, 1));
+    assert_eq!(world.shape(), "3.1 4.1");
+    for node in 3..=4 {
+        world.dies(id(node, 1));
+        world.registers(id(node, 2), vec![holding(0, 1)]);
+    }
+    world.dies(id(3, 2));
+    world.pass(limits::SUSPECT + limits::RESTORE_GRACE * 2);
+    assert_eq!(world.shape(), "4.2");
+    assert!(world.chain().unbegun);
 }
 
 #[test]

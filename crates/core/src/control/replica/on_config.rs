@@ -75,10 +75,11 @@ impl Replica {
     fn begin_shard(&mut self) {
         let config = self.config.as_ref().expect("it was just configured");
         let begins = config.unbegun && (config.history == config.epoch || self.is_head());
-        if self.has_base() || !begins {
+        let has_begun = self.has_base() && self.history.last_epoch() >= config.history;
+        if has_begun || !begins {
             return;
         }
-        // Perhaps it joined, and has a part of what somebody gave it who is gone.
+        // Perhaps it joined, and has a part of what somebody gave it who is gone; or what an operator gave up.
         self.forget_all();
         let base = Chunk {
             snapshot: self.snapshots.number(self.options.me),
