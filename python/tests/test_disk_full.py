@@ -82,16 +82,15 @@ def test_a_task_whose_result_has_no_room_fails_with_it(fresh_node):
     eventually(lambda: hoplo.get(make.remote(1))[0] == 1)
 
 
-def test_a_head_that_cannot_write_its_tables_did_not_say_on_which_disk(node, tmp_path):
-    """It must write its number before anybody sees it."""
-    assert node is None
-    folder = tmp_path / "disk"
+def start_on_a_small_disk(folder, size, fill=0):
+    """What `hoplo start --head` says in a filesystem of its own, of which `fill` bytes are used."""
     folder.mkdir()
-    mount = f"mount -t tmpfs -o size=8k,mode=0700 none {folder}"
+    mount = f"mount -t tmpfs -o {size},mode=0700 none {folder}"
     if subprocess.run(["unshare", "-m", "sh", "-c", mount], capture_output=True).returncode != 0:
         pytest.skip("a small filesystem cannot be mounted here")
+    fills = f"head -c {fill} /dev/zero > {folder}/fill"
     done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", f"{mount} && {HOPLO} start --head --num-cpus 1"],
+        ["unshare", "-m", "sh", "-c", f"{mount} && {fills} && {HOPLO} start --head --num-cpus 1"],
         env={**os.environ, "HOPLO_TMPDIR": str(folder / "h")},
         capture_output=True,
         text=True,
@@ -100,5 +99,27 @@ def test_a_head_that_cannot_write_its_tables_did_not_say_on_which_disk(node, tmp
     assert done.returncode == 1, done
     assert str(folder / "h") in done.stderr
     assert os.strerror(errno.ENOSPC) in done.stderr
-    assert f"0 B are free on the filesystem of {folder}: delete something there" in done.stderr
-    assert "--session-dir" in done.stderr
+    return done.stderr
+
+
+def test_a_head_that_cannot_write_its_tables_did_not_say_on_which_disk(node, tmp_path):
+    """It must write its number before anybody sees it."""
+    assert node is None
+    folder = tmp_path / "disk"
+    text = start_on_a_small_disk(folder, "size=8k")
+    assert f"0 B are free on the filesystem of {folder}: delete something there" in text
+    assert "--session-dir" in text
+
+
+# The base, its head file, the session's folder, its lock, its logs, its socket, the control store;
+# or no byte at all.
+@pytest.mark.parametrize("files", [*range(2, 9), None])
+def test_a_head_on_a_full_disk_did_not_say_which_file_it_could_not_write(node, tmp_path, files):
+    assert node is None
+    folder = tmp_path / "disk"
+    if files is None:
+        text = start_on_a_small_disk(folder, "size=4k", fill=4096)
+    else:
+        text = start_on_a_small_disk(folder, f"size=4k,nr_inodes={files}")
+    assert text.startswith("hoplo: the node daemon cannot start: "), text
+    assert "elete something there, or " in text

@@ -119,7 +119,7 @@ impl Tail {
                 Some(logs) if name != DAEMON_LOG => logs,
                 Some(_) | None => self.session.folder(),
             };
-            let mut file = folder.file(&name, OFlags::RDONLY).with_context(|| name.clone())?;
+            let mut file = folder.file(&name, OFlags::RDONLY)?;
             file.seek(SeekFrom::Start(*read))?;
             let mut bytes = Vec::new();
             file.read_to_end(&mut bytes)?;

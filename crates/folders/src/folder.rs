@@ -91,9 +91,20 @@ impl Folder {
         }
     }
 
-    /// A plain file in it; `flags` say for what (FOLDER-4).
+    /// A plain file in it; `flags` say for what (FOLDER-4). An error names it.
     pub fn file(&self, name: impl AsRef<Path>, flags: OFlags) -> io::Result<File> {
-        plain_file(&self.fd, name.as_ref(), flags)
+        let name = name.as_ref();
+        plain_file(&self.fd, name, flags).map_err(|error| self.names_it(name, error))
+    }
+
+    /// An error of something in it, with where that is.
+    pub(crate) fn names_it(
+        &self,
+        name: impl AsRef<Path>,
+        error: impl Into<io::Error>,
+    ) -> io::Error {
+        let (path, error) = (self.path.join(name), error.into());
+        io::Error::new(error.kind(), format!("{}: {error}", path.display()))
     }
 
     /// What a link in it says, if the link is ours.
@@ -269,8 +280,7 @@ fn plain_file(folder: impl AsFd, name: &Path, flags: OFlags) -> io::Result<File>
     let fd = rustix::fs::openat(folder, name, flags, Mode::RUSR | Mode::WUSR)?;
     let found = rustix::fs::fstat(&fd)?;
     if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
-        let text = format!("{} is no plain file", name.display());
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no plain file"));
     }
     Ok(File::from(fd))
 }

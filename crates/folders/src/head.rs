@@ -84,10 +84,14 @@ impl Head {
             let there = rustix::fs::statat(base.folder(), HEAD, AtFlags::SYMLINK_NOFOLLOW);
             let ours = rustix::fs::fstat(&file)?;
             if there.is_ok_and(|there| (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)) {
-                file.set_len(0)?;
-                file.rewind()?;
-                write!(file, "{}", std::process::id())?;
-                return Ok(Ok(Self(file)));
+                let written = file
+                    .set_len(0)
+                    .and_then(|()| file.rewind())
+                    .and_then(|()| write!(file, "{}", std::process::id()));
+                return match written {
+                    Ok(()) => Ok(Ok(Self(file))),
+                    Err(error) => Err(base.folder().names_it(HEAD, error)),
+                };
             }
         }
     }

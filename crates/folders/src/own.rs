@@ -69,8 +69,10 @@ impl OwnSessionFolder {
 
     pub fn listen(&self) -> io::Result<OwnedFd> {
         let socket = join::stream_socket(SocketFlags::NONBLOCK)?;
-        self.session.folder().remove(SOCKET)?;
-        rustix::net::bind(&socket, &join::address(self.session.folder(), SOCKET)?)?;
+        let folder = self.session.folder();
+        folder.remove(SOCKET)?;
+        let address = join::address(folder, SOCKET)?;
+        rustix::net::bind(&socket, &address).map_err(|errno| folder.names_it(SOCKET, errno))?;
         rustix::net::listen(&socket, 128)?;
         Ok(socket)
     }
@@ -81,8 +83,9 @@ impl OwnSessionFolder {
         self.head = Some(head);
         let fresh = format!("{CURRENT}-{}", std::process::id());
         base.remove(&fresh)?;
-        rustix::fs::symlinkat(self.session.path(), base, &fresh)?;
-        Ok(rustix::fs::renameat(base, &fresh, base, CURRENT)?)
+        rustix::fs::symlinkat(self.session.path(), base, &fresh)
+            .and_then(|()| rustix::fs::renameat(base, &fresh, base, CURRENT))
+            .map_err(|errno| base.names_it(CURRENT, errno))
     }
 
     /// Where its control store lies, if it is a head.

@@ -17,11 +17,12 @@ mod stream;
 mod zygote;
 
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use hoplo_folders::{FolderError, HeadError};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 pub use daemon::{Daemon, StartError};
@@ -75,10 +76,28 @@ pub fn run(options: Options, place: Place) -> ExitCode {
 }
 
 fn in_words(error: &StartError) -> String {
+    let remedy = if is_full(error) {
+        ": the disk is full. Delete something there, or set HOPLO_TMPDIR to a folder on another one"
+    } else {
+        ""
+    };
     match error {
-        StartError::Head(error) => error.to_string(),
-        error => format!("the node daemon cannot start: {error}"),
+        StartError::Head(error @ (HeadError::Runs { .. } | HeadError::Stuck { .. })) => {
+            error.to_string()
+        }
+        error => format!("the node daemon cannot start: {error}{remedy}"),
     }
+}
+
+/// The control store says itself what to do about its disk.
+fn is_full(error: &StartError) -> bool {
+    let (StartError::Io(error)
+    | StartError::Folder(FolderError::Io { error, .. })
+    | StartError::Head(HeadError::Io(error))) = error
+    else {
+        return false;
+    };
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
 }
 
 fn listen_to_signals(daemon: &mut Daemon) -> std::io::Result<()> {

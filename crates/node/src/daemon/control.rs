@@ -59,7 +59,9 @@ impl Control {
                     "`hoplo start --head --accept-loss` goes on with what is left and keeps the rest beside \
                      it; to begin with nothing, {begin}"
                 ),
-                (false, Some(full)) => free_disk(&full),
+                (false, Some(full)) => {
+                    format!("{} cannot be written: {}", folder.display(), free_disk(&full))
+                }
                 (false, None) => begin,
             };
             StartError::Control(format!("{error}; {remedy}"))
