@@ -39,6 +39,14 @@ def test_an_actor_of_a_class_with_a_long_name_ended_the_program(name):
     assert hoplo.get(actor.f.remote(), timeout=60) == 3
 
 
+def test_a_function_with_a_name_that_fits_into_no_message_ended_its_worker():
+    def function():
+        return 3
+
+    function.__qualname__ = LARGE
+    assert hoplo.get(hoplo.remote(max_retries=0)(function).remote(), timeout=60) == 3
+
+
 def test_an_actor_whose_methods_fit_into_no_message_ended_the_program():
     methods = {"m" * 200 + str(number): lambda self: 1 for number in range(6000)}
     with pytest.raises(ValueError, match=r"methods and concurrency groups of Many take \d+ bytes"):

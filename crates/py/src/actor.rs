@@ -20,12 +20,12 @@ use crate::ask;
 use crate::context;
 use crate::current;
 use crate::errors;
-use crate::exported::Exported;
+use crate::exported::{Exported, short_name};
 use crate::interface::{Interface, Method};
 use crate::options;
 use crate::python::{self, Import};
 use crate::refs::note_or_keep;
-use crate::remote::{certainly_fits, results, short_name};
+use crate::remote::{certainly_fits, results};
 use crate::session::{self, Session};
 
 /// One counted reference to an actor's handle.

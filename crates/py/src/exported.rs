@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use hoplo_base::FunctionId;
-use hoplo_base::limits::{INLINE_BYTES_MAX, JOB_FUNCTION_BYTES_MAX};
+use hoplo_base::limits::{INLINE_BYTES_MAX, JOB_FUNCTION_BYTES_MAX, SHOWN_NAME_BYTES_MAX};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -192,4 +192,14 @@ pub(crate) fn fetch<'py>(
     fetched.set_item(name, &target)?;
     LOADED.lock().get_or_insert_default().insert(target.as_ptr() as usize, (session.number, key));
     Ok(target)
+}
+
+/// `f` of `test_it.<locals>.f`, for people: nothing is found by it.
+pub(crate) fn short_name(qualname: &str) -> &str {
+    let name = qualname.rsplit("<locals>.").next().unwrap_or(qualname);
+    if name.len() <= SHOWN_NAME_BYTES_MAX {
+        return name;
+    }
+    let end = (0..=SHOWN_NAME_BYTES_MAX).rev().find(|at| name.is_char_boundary(*at));
+    &name[..end.unwrap_or_default()]
 }

@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use hoplo_base::limits::SHOWN_NAME_BYTES_MAX;
 use hoplo_base::{FunctionId, ResourceSet, TaskId};
 use hoplo_client::CallOptions;
 use parking_lot::Mutex;
@@ -18,7 +17,7 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
 use crate::args::{Extras, encode_args};
 use crate::context;
-use crate::exported::Exported;
+use crate::exported::{Exported, short_name};
 use crate::interface::Arity;
 use crate::options::{self, Results, RetryExceptions};
 use crate::python::{self, Import};
@@ -353,14 +352,4 @@ pub(crate) fn results(
             Ok(PyList::new(py, refs)?.into_any())
         }
     }
-}
-
-/// `f` of `test_it.<locals>.f`, for people: nothing is found by it.
-pub(crate) fn short_name(qualname: &str) -> &str {
-    let name = qualname.rsplit("<locals>.").next().unwrap_or(qualname);
-    if name.len() <= SHOWN_NAME_BYTES_MAX {
-        return name;
-    }
-    let end = (0..=SHOWN_NAME_BYTES_MAX).rev().find(|at| name.is_char_boundary(*at));
-    &name[..end.unwrap_or_default()]
 }

@@ -219,7 +219,7 @@ impl Worker {
                 .or_else(|_| target.getattr(intern!(py, "__name__")))
                 .and_then(|name| name.extract::<String>())
                 .unwrap_or_else(|_| "a function".to_string());
-            let name: Arc<str> = name.rsplit("<locals>.").next().unwrap_or(&name).into();
+            let name: Arc<str> = exported::short_name(&name).into();
             lines::entitle(&name);
             let function = Function { target: target.unbind(), name, calls: 0 };
             self.functions.insert(id, function);
