@@ -7,7 +7,9 @@ system:  ("ActorDiedError", text) --system_error--> ActorDiedError
 
 from __future__ import annotations
 
+import dis
 import pickle
+import sys
 import traceback
 from typing import Any, TypeVar
 
@@ -41,6 +43,7 @@ def encode_error(
         _cut(_type_name(type(cause)), _NAME_BYTES_MAX),
         _text(cause),
         _traceback_text(error),
+        _hint(cause),
     )
     room = _BYTES_MAX - len(pickle.dumps((*told, None), protocol=5)) - 64
     return pickle.dumps((*told, _pickled(cause, room) if with_cause else None), protocol=5)
@@ -48,7 +51,7 @@ def encode_error(
 
 def make_task_error(payload: bytes) -> TaskError:
     """The error to raise for what `encode_error` encoded in another process. Never raises."""
-    function_name, pid, type_name, text, traceback_text, pickled = pickle.loads(payload)
+    function_name, pid, type_name, text, traceback_text, hint, pickled = pickle.loads(payload)
     cause = _unpickled(pickled)
     if cause is None:
         cause = RemoteErrorStandIn(type_name, text)
@@ -61,20 +64,41 @@ def make_task_error(payload: bytes) -> TaskError:
     fields["_payload"] = payload
     fields["_text"] = (
         f"{function_name} raised {type_name.removeprefix('builtins.')} "
-        f"in worker process {pid}:\n\n{traceback_text.rstrip()}{_hint(cause, text)}"
+        f"in worker process {pid}:\n\n{traceback_text.rstrip()}{hint}"
     )
     error.__cause__ = cause
     return error
 
 
-def _hint(cause: BaseException, text: str) -> str:
-    """What to do about an error of another library that has its reason in hoplo."""
-    if isinstance(cause, ValueError) and "read-only" in text:
-        return (
-            "\n\nAn array that comes from a ref is read-only, because other processes read the "
-            "same memory: write to a copy of it, array.copy()."
-        )
-    return ""
+def _hint(error: BaseException) -> str:
+    """What to do about an error of another library that has its reason in hoplo.
+
+    What numpy raises, and what is built on it, when it may not write is a bare ValueError: it holds
+    no array, and which array a line meant nobody can tell afterwards. So this goes by all that is
+    known: that no line of Python raised it, and how numpy's texts for it end. An array that the
+    program itself made read-only is told of as well.
+    """
+    bare = type(error) is ValueError and "numpy" in sys.modules
+    if not (bare and _text(error).endswith(" is read-only") and _raised_in_c(error)):
+        return ""
+    return (
+        "\n\nAn array that comes from a ref is read-only, because other processes read the "
+        "same memory: write to a copy of it, array.copy()."
+    )
+
+
+def _raised_in_c(error: BaseException) -> bool:
+    """Not by a `raise` of Python code, and in this process."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    if place is None:
+        return False
+    code, at = place.tb_frame.f_code.co_code, place.tb_lasti
+    return code[at : at + 1] != _RAISE
+
+
+_RAISE = bytes([dis.opmap["RAISE_VARARGS"]])
 
 
 def system_error(

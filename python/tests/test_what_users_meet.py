@@ -82,6 +82,16 @@ def test_writing_to_a_read_only_array_did_not_say_to_copy_it():
     assert isinstance(raised.value, TaskError)
 
 
+def test_a_programs_own_error_was_told_as_that_of_a_read_only_array():
+    @hoplo.remote
+    def refuse(array):
+        raise ValueError("the table is read-only")
+
+    with pytest.raises(ValueError, match="the table is read-only") as raised:
+        hoplo.get(refuse.remote(hoplo.put(np.zeros(100_000))))
+    assert "copy()" not in str(raised.value)
+
+
 def test_large_bytes_were_said_to_be_read_in_place():
     def places(ref):
         values = [hoplo.get(ref) for _ in range(2)]
