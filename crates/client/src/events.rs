@@ -209,10 +209,8 @@ impl Client {
                 self.worker.machine().consumed(task, count);
                 self.own_bell(Urgency::Must);
             }
-            ToClient::Inspect { request, kind, argument } if kind == "why" => {
-                self.answer_why(request, &argument);
-            }
-            ToClient::Inspect { request, kind, argument: _ } => {
+            ToClient::Explain { request, question } => self.answer_why(request, question),
+            ToClient::Inspect { request, kind } => {
                 let json = self.inspect(&kind);
                 let mut core = self.core.lock();
                 self.drain(&mut core);

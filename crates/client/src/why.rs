@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hoplo_base::{AnyId, ObjectId, TaskId, limits};
-use hoplo_core::why::{Link, Question, Thing};
+use hoplo_core::why::{Link, Question, Thing, Told};
 use hoplo_wire::node::ToNode;
-use serde_json::{Value, json};
 
 use crate::client::Client;
 
@@ -35,23 +34,21 @@ pub struct CallWaits {
 impl Client {
     /// Answers a question of `hoplo why`, at once or from a thread of its own: what the Python code does
     /// can be told only when the interpreter has a moment.
-    pub(crate) fn answer_why(self: &Arc<Self>, request: u64, argument: &str) {
-        let question = serde_json::from_str(argument);
+    pub(crate) fn answer_why(self: &Arc<Self>, request: u64, question: Question) {
         let things = match question {
-            Ok(Question::Named(text)) => {
+            Question::Named(text) => {
                 let named = text.parse::<AnyId>().ok();
                 let core = self.core.lock();
                 let named = named.and_then(|id| core.session.named(id));
                 drop(core);
-                return self.inspected(request, json!(named.as_slice()));
+                return self.explained(request, Told::Things(named.into_iter().collect()));
             }
-            Ok(Question::Links(things)) => things,
-            Err(error) => return self.inspected(request, json!(error.to_string())),
+            Question::Links(things) => things,
         };
         let me = self.welcome.process;
         let placed = |thing: &Thing| matches!(thing, Thing::Placed(worker, _) if *worker == me);
         if !things.iter().any(placed) {
-            return self.inspected(request, json!(self.links(&things)));
+            return self.explained(request, Told::Links(self.links(&things)));
         }
         let client = Arc::clone(self);
         let look = move || {
@@ -62,7 +59,7 @@ impl Client {
                 Thing::Placed(..) | Thing::Object(_) | Thing::Task(_) | Thing::Actor(_) => None,
             });
             links.extend(asked.map(|task| placed_here(Thing::Placed(me, task), task, &running)));
-            client.inspected(request, json!(links));
+            client.explained(request, Told::Links(links));
         };
         // Without a thread there is no answer, and the daemon says so.
         if let Err(error) = std::thread::Builder::new().name("hoplo-why".to_string()).spawn(look) {
@@ -109,9 +106,8 @@ impl Client {
         things.iter().filter_map(|thing| session.link(*thing)).collect()
     }
 
-    fn inspected(&self, request: u64, json: Value) {
-        let json = json.to_string();
-        self.core.lock().writer.send(&ToNode::Inspected { request, json });
+    fn explained(&self, request: u64, told: Told) {
+        self.core.lock().writer.send(&ToNode::Explained { request, told });
     }
 }
 

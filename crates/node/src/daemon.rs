@@ -50,7 +50,6 @@ use crate::zygote::Zygote;
 use clients::Connections;
 use control::Control;
 use jobs::Output;
-use query::Queries;
 use workers::WorkerSide;
 
 #[derive(Debug)]
@@ -79,7 +78,6 @@ pub struct Daemon {
     pub(crate) store: Store,
     pub(crate) cages: Cages,
     pub(crate) control: Control,
-    pub(crate) queries: Queries,
     /// Strangers that were dropped for what they sent.
     pub(crate) violations: u64,
     /// What describes this node.
@@ -103,7 +101,6 @@ pub struct Daemon {
 pub(crate) enum Timer {
     /// What its workers printed is to be sent.
     Output(JobId),
-    Query(u64),
     /// Connections are accepted again.
     Accept,
     /// Processes that were killed may have left others behind.
@@ -215,7 +212,6 @@ impl Daemon {
             store,
             cages: Cages::new(crate::machine::cgroup2()),
             control,
-            queries: Queries::default(),
             violations: 0,
             labels: options.labels,
             timers: BTreeSet::new(),
@@ -341,7 +337,6 @@ impl Daemon {
             self.timers.pop_first();
             match timer {
                 Timer::Output(job) => self.send_output(job),
-                Timer::Query(query) => self.finish_query(query),
                 Timer::Accept => self.resume_accepting(),
                 Timer::Orphans => self.end_orphans(),
                 Timer::ReturnMemory => self.return_memory(),

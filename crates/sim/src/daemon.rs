@@ -375,8 +375,7 @@ impl Cluster {
                 assert!(violations == 0, "{text}\n{}", self.story.about(&[]));
             }
             Effect::Note { line } => self.note(|| format!("  {line}")),
-            Effect::Query { kind, .. } => panic!("nobody asks {kind:?}"),
-            Effect::Inspected { json, .. } => panic!("nobody was inspected: {json}"),
+            Effect::Report { report, .. } => panic!("nobody asked for {report:?}"),
             Effect::Stopped => self.daemon.stopped = true,
             Effect::Stopping { .. }
             | Effect::Preload { .. }

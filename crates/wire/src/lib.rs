@@ -19,9 +19,10 @@ pub mod node;
 pub mod obituary;
 pub mod object;
 pub mod reply;
+pub mod why;
 
 pub use bytes::Malformed;
 pub use object::{Failure, FailureKind, Location, Value};
 
 /// Both ends of every connection must have the same; raised with every change of a layout.
-pub const PROTOCOL_VERSION: u32 = 7;
+pub const PROTOCOL_VERSION: u32 = 8;

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::obituary::{DeathCause, Obituary};
 use crate::object::{Failure, Location, Value};
+use crate::why::{Question, Told};
 
 /// What a task needs: tasks of equal shape share leases.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -186,6 +187,11 @@ pub enum ToNode {
         request: u64,
         json: String,
     },
+    /// Answer to `Explain`.
+    Explained {
+        request: u64,
+        told: Told,
+    },
     /// What this process counted since the last word on it.
     Counted(Counters),
     /// The whole node is to stop (`hoplo stop`).
@@ -329,7 +335,11 @@ pub enum ToClient {
     Inspect {
         request: u64,
         kind: String,
-        argument: String,
+    },
+    /// Tell what you know of why things wait: answered by `Explained`.
+    Explain {
+        request: u64,
+        question: Question,
     },
     /// Lines that a worker of the job printed.
     Output {

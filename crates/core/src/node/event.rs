@@ -9,6 +9,7 @@ use hoplo_wire::control::{Key, Refusal, Table};
 use hoplo_wire::node::{DeathCause, JobConfig, RuntimeEnv, ToClient, ToNode};
 
 use super::process::Kind;
+use super::queries::Report;
 use crate::objects::{FreeOutcome, SpillOutcome, SpillPlace};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -244,18 +245,11 @@ pub enum Effect {
     Unconfine {
         process: ProcessId,
     },
-    /// For the shell to answer, with `Answer`.
-    Query {
-        from: ProcessId,
+    /// Write this as JSON and send it as the `Answer` to that request.
+    Report {
+        to: ProcessId,
         request: u64,
-        kind: String,
-        argument: String,
-    },
-    /// A process's answer to the shell's `Inspect`.
-    Inspected {
-        from: ProcessId,
-        request: u64,
-        json: String,
+        report: Report,
     },
     /// For people who look after the fact.
     Log {

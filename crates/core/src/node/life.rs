@@ -212,6 +212,7 @@ impl Node {
         let process = self.processes.remove(&id).expect("one is buried once");
         let (kind, pid) = (process.kind, process.pid());
         self.out.push(Effect::Bury { process: id, kind, pid });
+        self.forget_in_queries(id);
         if kind == Kind::Tool {
             return;
         }

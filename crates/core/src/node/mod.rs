@@ -62,6 +62,7 @@ mod lineage;
 mod machines;
 mod memory;
 mod process;
+mod queries;
 mod queue;
 mod recall;
 mod requests;
@@ -85,11 +86,13 @@ pub use event::{Answer, Effect, Event, Question};
 pub use jobs::Job;
 pub use kv::KEYS_MAX;
 pub use process::{Birth, Kind, Process, Stage};
+pub use queries::{Everywhere, Here, Report};
 pub use recall::Rows;
 
 use functions::Functions;
 use lineage::Escaped;
 use memory::MemoryWatch;
+use queries::Queries;
 use queue::Work;
 use slots::Slots;
 use sweeps::Sweeps;
@@ -137,6 +140,7 @@ pub struct Node {
     /// Questions to the control store that are not answered, and what each is for.
     asked: BTreeMap<u64, Asked>,
     last_ask: u64,
+    queries: Queries,
     sweeps: Sweeps,
     escaped: Escaped,
     memory: MemoryWatch,
@@ -177,6 +181,7 @@ impl Node {
             functions: Functions::default(),
             asked: BTreeMap::new(),
             last_ask: 0,
+            queries: Queries::default(),
             sweeps: Sweeps::default(),
             escaped: Escaped::default(),
             memory: MemoryWatch::default(),

@@ -16,6 +16,8 @@ pub(super) enum Work {
     Pool(workers::Event),
     Actors(actor_life::Event),
     Objects(objects::Event),
+    /// Nobody is awaited any more, or nobody asks.
+    EndRound(u64),
 }
 
 impl Node {
@@ -46,6 +48,7 @@ impl Node {
                     self.objects.handle(self.now, event, &mut effects);
                     effects.into_iter().for_each(|effect| self.on_objects(effect));
                 }
+                Work::EndRound(round) => self.end_round(round),
             }
         }
     }

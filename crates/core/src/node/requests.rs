@@ -3,9 +3,10 @@
 use hoplo_base::ProcessId;
 use hoplo_wire::node::{Tell, ToClient, ToNode};
 
+use super::Node;
 use super::process::{Kind, Stage};
+use super::queries::Word;
 use super::sweeps::Deferred;
-use super::{Effect, Node};
 use crate::actors::life::{self, Manner};
 use crate::control::FunctionEntry;
 use crate::objects;
@@ -29,7 +30,7 @@ impl Node {
         let (kind, job) = (process.kind, process.job);
         match message {
             ToNode::Query { request, kind, argument } => {
-                self.out.push(Effect::Query { from, request, kind, argument });
+                self.on_query(from, request, &kind, argument);
             }
             ToNode::Kv { request, namespace, operation } => {
                 self.on_kv(from, request, &namespace, operation);
@@ -113,9 +114,8 @@ impl Node {
             ToNode::Tell { to, message } => self.tell(from, to, message),
             ToNode::KillWorker { worker } => self.on_kill_worker(from, worker),
             ToNode::ChannelBroken { worker, why } => self.on_channel_broken(from, worker, why),
-            ToNode::Inspected { request, json } => {
-                self.out.push(Effect::Inspected { from, request, json });
-            }
+            ToNode::Inspected { request, json } => self.on_word(from, request, Word::Json(json)),
+            ToNode::Explained { request, told } => self.on_word(from, request, Word::Why(told)),
             ToNode::Counted(counters) => {
                 self.counters.tasks_finished += counters.tasks_finished;
                 self.counters.method_calls_finished += counters.method_calls_finished;

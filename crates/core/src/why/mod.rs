@@ -17,42 +17,10 @@
 //! - WHY-2: at most [`WHY_ROUNDS_MAX`] rounds, of at most [`WHY_THINGS_MAX`] things each.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use hoplo_base::limits::{WHY_ROUNDS_MAX, WHY_THINGS_MAX};
-use hoplo_base::{ActorId, ObjectId, ProcessId, TaskId};
-use serde::{Deserialize, Serialize};
 
-/// Something that may wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Thing {
-    Object(ObjectId),
-    Task(TaskId),
-    /// A task that was given to this worker.
-    Placed(ProcessId, TaskId),
-    Actor(ActorId),
-}
-
-/// What somebody knows of a thing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Link {
-    pub of: Thing,
-    /// A sentence that names the thing.
-    pub says: String,
-    /// What it waits for, at most [`WHY_THINGS_MAX`].
-    pub waits_for: Vec<Thing>,
-    /// It goes on when all of that has ended, and not before.
-    pub only: bool,
-}
-
-/// What a process is asked; it answers a list of [`Thing`]s, or of [`Link`]s.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Question {
-    /// What of yours does a person mean by this id?
-    Named(String),
-    /// What do you know of these?
-    Links(Vec<Thing>),
-}
+pub use hoplo_wire::why::{Link, Question, Thing, Told};
 
 /// One question, and what was heard up to now.
 #[derive(Debug)]
@@ -61,13 +29,6 @@ pub struct Chain {
     heard: BTreeMap<Thing, Vec<Link>>,
     to_ask: Vec<Thing>,
     rounds: usize,
-}
-
-impl Link {
-    /// It waits for nothing that has a name.
-    pub fn end(of: Thing, says: String) -> Self {
-        Self { of, says, waits_for: Vec::new(), only: false }
-    }
 }
 
 impl Chain {
@@ -174,16 +135,6 @@ impl Walk<'_> {
         };
         if !self.circles.contains(&line) {
             self.circles.push(line);
-        }
-    }
-}
-
-impl fmt::Display for Thing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Thing::Object(object) => object.fmt(f),
-            Thing::Task(task) | Thing::Placed(_, task) => task.fmt(f),
-            Thing::Actor(actor) => actor.fmt(f),
         }
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
-use hoplo_base::NodeNumber;
 use hoplo_base::limits::{WHY_ROUNDS_MAX, WHY_THINGS_MAX};
+use hoplo_base::{NodeNumber, ProcessId, TaskId};
 
 fn task(seq: u64) -> TaskId {
     TaskId { owner: ProcessId::new(NodeNumber::alone(1), 1, 1), seq }

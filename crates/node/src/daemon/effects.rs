@@ -37,7 +37,6 @@ impl Daemon {
                     let runs = |job| node.job(job).is_some_and(|job| job.ended_us.is_none());
                     self.outputs.retain(|job, _| runs(*job));
                 }
-                self.forget_asker(process);
             }
             Effect::Sweep => self.sweep_wanted = true,
             Effect::Free { ticket, object: _, location } => {
@@ -79,10 +78,7 @@ impl Daemon {
                 self.cages.confine(process, pid, limit_bytes);
             }
             Effect::Unconfine { process } => self.cages.release(process),
-            Effect::Query { from, request, kind, argument } => {
-                self.on_query(from, request, kind, argument);
-            }
-            Effect::Inspected { from, request, json } => self.on_inspected(from, request, &json),
+            Effect::Report { to, request, report } => self.answer_query(to, request, report),
             Effect::Log { text } => journal::log(text),
             Effect::Note { line } => journal::note(self.now, line),
             Effect::Stopping { why } => {

@@ -1,142 +1,63 @@
-//! Questions from people and programs, answered in JSON; kinds are listed in ARCHITECTURE.md.
-//!
-//! What only processes know is gathered with `Inspect`, and answered with what came within
-//! `INSPECT_PATIENCE`: a stuck process cannot hang the answer.
+//! Answers to people and programs, as JSON; kinds are listed in ARCHITECTURE.md. Who is asked for them, and when they
+//! go, is decided in `hoplo_core::node`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use hoplo_base::limits::{INSPECT_PATIENCE, QUERIES_OPEN_MAX};
-use hoplo_base::{AnyId, ProcessId, ResourceSet};
+use hoplo_base::{ProcessId, ResourceSet};
 use hoplo_core::actors::life::ActorRow;
 use hoplo_core::control::ActorPhase;
-use hoplo_core::node::{Kind, Process};
+use hoplo_core::node::{Everywhere, Here, Kind, Process, Report};
 use hoplo_core::sched::local::Claimant;
 use hoplo_wire::node::{ActorState, ToClient};
 use serde_json::{Value, json};
 
-use crate::daemon::why::Inquiry;
-use crate::daemon::{Daemon, Timer};
+use crate::daemon::Daemon;
 use crate::machine;
 
-#[derive(Debug, Default)]
-pub(crate) struct Queries {
-    last: u64,
-    open: BTreeMap<u64, Gathering>,
-}
-
-#[derive(Debug)]
-struct Gathering {
-    asker: ProcessId,
-    request: u64,
-    kind: String,
-    /// What the daemon itself knows.
-    own: Value,
-    waiting: BTreeSet<ProcessId>,
-    came: Vec<(ProcessId, Value)>,
-    /// Of a question that has several rounds.
-    inquiry: Option<Inquiry>,
-}
-
 impl Daemon {
-    pub(crate) fn on_query(
-        &mut self,
-        asker: ProcessId,
-        request: u64,
-        kind: String,
-        argument: String,
-    ) {
-        let result = match kind.as_str() {
-            "nodes" => Ok(self.nodes()),
-            "cluster_resources" => {
-                Ok(self.with_store(self.node.scheduler.total(), |totals| totals.capacity_bytes))
+    pub(crate) fn answer_query(&mut self, to: ProcessId, request: u64, report: Report) {
+        let result = match report {
+            Report::Here(here) => self.here(here),
+            Report::Everywhere { subject, told } => Ok(self.everywhere(subject, told)),
+            Report::Why { lines, remembered } => Ok(json!(self.remembered(lines, remembered))),
+        };
+        let result = result.map(|value| value.to_string());
+        self.send_with(to, &ToClient::Answer { request, result }, None);
+    }
+
+    fn here(&mut self, here: Here) -> Result<Value, String> {
+        Ok(match here {
+            Here::Nodes => self.nodes(),
+            Here::ClusterResources => {
+                self.with_store(self.node.scheduler.total(), |totals| totals.capacity_bytes)
             }
-            "available_resources" => Ok(self
+            Here::AvailableResources => self
                 .with_store(&self.node.scheduler.available(), |totals| {
                     totals.capacity_bytes.saturating_sub(totals.stored_bytes)
-                })),
-            "actors" => Ok(self.node.actors.rows().map(|row| self.actor_json(&row)).collect()),
-            "objects" => Ok(self.objects_json()),
-            "control" => self.ask_control(&argument),
-            "workers" => Ok(self
+                }),
+            Here::Actors => self.node.actors.rows().map(|row| self.actor_json(&row)).collect(),
+            Here::Objects => self.objects_json(),
+            Here::Control(question) => self.ask_control(&question)?,
+            Here::Workers => self
                 .node
                 .processes()
                 .filter(|p| p.kind != Kind::Tool)
                 .map(|p| self.process_json(p))
-                .collect()),
-            // Every process first says what it counted, so that the sums are of this moment.
-            "status" | "summary" => {
-                return self.gather(Gathering::new(asker, request, kind, Value::Null), &argument);
-            }
-            "tasks" => {
-                let lost = self.lost_tasks_json();
-                return self.gather(Gathering::new(asker, request, kind, lost), &argument);
-            }
-            "timeline" => {
-                return self.gather(Gathering::new(asker, request, kind, json!([])), &argument);
-            }
-            // `chain`: what it waits for; `why`: and what the daemon remembers of it.
-            "why" | "chain" => match argument.parse::<AnyId>() {
-                Ok(id) => {
-                    let inquiry = Inquiry::new(id, argument, kind == "why");
-                    let argument = inquiry.argument();
-                    let kind = "why".to_string();
-                    let mut gathering = Gathering::new(asker, request, kind, json!([]));
-                    gathering.inquiry = Some(inquiry);
-                    return self.gather(gathering, &argument);
-                }
-                Err(error) => Err(error.to_string()),
-            },
-            _ => Err(format!("there is no query {kind:?}")),
-        };
-        let result = result.map(|value| value.to_string());
-        self.send_with(asker, &ToClient::Answer { request, result }, None);
+                .collect(),
+        })
     }
 
-    pub(crate) fn on_inspected(&mut self, from: ProcessId, request: u64, json: &str) {
-        let Some(gathering) = self.queries.open.get_mut(&request) else { return };
-        if gathering.waiting.remove(&from) {
-            // What does not parse is as good as no answer.
-            gathering.came.push((from, serde_json::from_str(json).unwrap_or(Value::Null)));
-        }
-        if gathering.waiting.is_empty() {
-            self.finish_query(request);
-        }
-    }
-
-    /// A process is gone: nobody waits for its answers, and its questions need none.
-    pub(crate) fn forget_asker(&mut self, gone: ProcessId) {
-        self.queries.open.retain(|_, gathering| gathering.asker != gone);
-        let mut complete = Vec::new();
-        for (number, gathering) in &mut self.queries.open {
-            if gathering.waiting.remove(&gone) && gathering.waiting.is_empty() {
-                complete.push(*number);
-            }
-        }
-        for number in complete {
-            self.finish_query(number);
-        }
-    }
-
-    /// With what has come.
-    pub(crate) fn finish_query(&mut self, number: u64) {
-        let Some(mut gathering) = self.queries.open.remove(&number) else { return };
-        if let Some(mut inquiry) = gathering.inquiry.take() {
-            let came = std::mem::take(&mut gathering.came);
-            let late = std::mem::take(&mut gathering.waiting);
-            if self.inquire(&mut inquiry, came, late) {
-                let argument = inquiry.argument();
-                gathering.inquiry = Some(inquiry);
-                return self.gather(gathering, &argument);
-            }
-            gathering.own = self.told(&inquiry);
-        }
-        let Gathering { asker, request, kind, own, came, .. } = gathering;
-        let result = match own {
-            Value::Null if kind == "status" => self.status(&came),
-            Value::Null => self.summary(),
-            lost if kind == "tasks" => tasks_of_all(lost, came),
-            Value::Array(mut rows) => {
-                for (_, value) in came {
+    /// Every process first said what it counted, so that the sums are of this moment.
+    fn everywhere(&self, subject: Everywhere, told: Vec<(ProcessId, String)>) -> Value {
+        // What does not parse is as good as no answer.
+        let told = told.iter().map(|(_, json)| serde_json::from_str(json).unwrap_or(Value::Null));
+        match subject {
+            Everywhere::Status => self.status(&told.collect::<Vec<_>>()),
+            Everywhere::Summary => self.summary(),
+            Everywhere::Tasks => tasks_of_all(self.lost_tasks_json(), told),
+            Everywhere::Timeline => {
+                let mut rows = Vec::new();
+                for value in told {
                     match value {
                         Value::Array(more) => rows.extend(more),
                         Value::Null => {}
@@ -145,34 +66,6 @@ impl Daemon {
                 }
                 Value::Array(rows)
             }
-            other => other,
-        };
-        self.send_with(asker, &ToClient::Answer { request, result: Ok(result.to_string()) }, None);
-    }
-
-    /// Asks every process that is not known to be late.
-    fn gather(&mut self, mut gathering: Gathering, argument: &str) {
-        let inquiry = gathering.inquiry.as_ref();
-        let known = |p: &&Process| {
-            p.kind != Kind::Tool
-                && p.is_greeted()
-                && !inquiry.is_some_and(|inquiry| inquiry.is_late(p.id))
-        };
-        let waiting: BTreeSet<_> = self.node.processes().filter(known).map(|p| p.id).collect();
-        let full = self.queries.open.len() >= QUERIES_OPEN_MAX;
-        self.queries.last += 1;
-        let number = self.queries.last;
-        gathering.waiting = if full { BTreeSet::new() } else { waiting };
-        for process in &gathering.waiting {
-            let (kind, argument) = (gathering.kind.clone(), argument.to_string());
-            self.send_with(*process, &ToClient::Inspect { request: number, kind, argument }, None);
-        }
-        let nobody = gathering.waiting.is_empty();
-        self.queries.open.insert(number, gathering);
-        if nobody {
-            self.finish_query(number);
-        } else {
-            self.after(INSPECT_PATIENCE, Timer::Query(number));
         }
     }
 
@@ -271,7 +164,7 @@ impl Daemon {
         })
     }
 
-    fn status(&self, came: &[(ProcessId, Value)]) -> Value {
+    fn status(&self, told: &[Value]) -> Value {
         let totals = self.node.objects.totals();
         let waiting = self.node.scheduler.waiting().map(|(claimant, count, shape)| {
             let stuck = self.node.scheduler.explain(claimant);
@@ -311,7 +204,7 @@ impl Daemon {
             "actors": self.node.actors.rows().filter(|row| !matches!(row.state, ActorState::Dead { .. })).count(),
             "jobs": jobs.collect::<Vec<_>>(),
             "memory_in_use": in_use.sum::<u64>(),
-            "tasks": task_counts(came),
+            "tasks": task_counts(told),
             "waiting": waiting.collect::<Vec<_>>(),
             "store": {
                 "capacity": totals.capacity_bytes,
@@ -342,19 +235,12 @@ impl Daemon {
     }
 }
 
-impl Gathering {
-    fn new(asker: ProcessId, request: u64, kind: String, own: Value) -> Self {
-        let (waiting, came) = (BTreeSet::new(), Vec::new());
-        Self { asker, request, kind, own, waiting, came, inquiry: None }
-    }
-}
-
 /// Rows of the tasks that were lost and of those of all processes, and how many more there are.
-fn tasks_of_all(lost: Value, came: Vec<(ProcessId, Value)>) -> Value {
+fn tasks_of_all(lost: Value, told: impl Iterator<Item = Value>) -> Value {
     let (mut rows, mut more) = (Vec::new(), 0u64);
-    for mut told in std::iter::once(lost).chain(came.into_iter().map(|(_, told)| told)) {
-        more = more.saturating_add(told.get("more").and_then(Value::as_u64).unwrap_or_default());
-        if let Some(Value::Array(tasks)) = told.get_mut("tasks").map(Value::take) {
+    for mut part in std::iter::once(lost).chain(told) {
+        more = more.saturating_add(part.get("more").and_then(Value::as_u64).unwrap_or_default());
+        if let Some(Value::Array(tasks)) = part.get_mut("tasks").map(Value::take) {
             rows.extend(tasks);
         }
     }
@@ -362,9 +248,9 @@ fn tasks_of_all(lost: Value, came: Vec<(ProcessId, Value)>) -> Value {
 }
 
 /// Unfinished tasks of all processes by stage: those that `tasks` lists.
-fn task_counts(came: &[(ProcessId, Value)]) -> BTreeMap<String, u64> {
+fn task_counts(told: &[Value]) -> BTreeMap<String, u64> {
     let mut counts = BTreeMap::new();
-    for (stage, count) in came.iter().filter_map(|(_, counted)| counted.as_object()).flatten() {
+    for (stage, count) in told.iter().filter_map(Value::as_object).flatten() {
         *counts.entry(stage.clone()).or_default() += count.as_u64().unwrap_or_default();
     }
     counts

@@ -16,6 +16,7 @@ use hoplo_node::{Daemon, Options};
 use hoplo_shm::fds;
 use hoplo_wire::PROTOCOL_VERSION;
 use hoplo_wire::node::{JobConfig, Role, Tell, ToClient, ToNode, Welcome, decode, encode};
+use hoplo_wire::why::Told;
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 
@@ -232,6 +233,9 @@ impl Player {
             match message {
                 ToClient::Inspect { request, .. } => {
                     self.send(&ToNode::Inspected { request, json: "null".to_string() });
+                }
+                ToClient::Explain { request, .. } => {
+                    self.send(&ToNode::Explained { request, told: Told::Links(vec![]) });
                 }
                 message => self.heard.push_back(message),
             }

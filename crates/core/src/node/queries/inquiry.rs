@@ -1,0 +1,142 @@
+//! Why something waits: first everybody says what the id names, then the chain is followed round by round.
+//!
+//! ```text
+//!   Naming --a thing--> Following --nothing more to ask--> answered
+//!      \--nobody knows it--> answered with what the daemon remembers
+//! ```
+//! Who is late in one round is not asked in the next: a stuck process costs the answer one wait.
+
+use std::collections::BTreeSet;
+
+use hoplo_base::limits::INSPECT_PATIENCE;
+use hoplo_base::{AnyId, ProcessId};
+use hoplo_wire::node::ActorState;
+
+use super::subject::{Report, Wanted};
+use crate::node::Node;
+use crate::why::{Chain, Link, Question, Thing, Told};
+
+/// One question, while its rounds go on.
+#[derive(Debug)]
+pub(super) struct Inquiry {
+    wanted: Wanted,
+    /// `None`: it is being asked what the id names.
+    chain: Option<Chain>,
+    /// Who did not answer in time.
+    late: BTreeSet<ProcessId>,
+}
+
+impl Inquiry {
+    pub(super) fn new(wanted: Wanted) -> Self {
+        Self { wanted, chain: None, late: BTreeSet::new() }
+    }
+
+    /// What this round asks every process but the late ones.
+    pub(super) fn question(&self) -> Question {
+        match &self.chain {
+            None => Question::Named(self.wanted.text.clone()),
+            Some(chain) => Question::Links(chain.to_ask().to_vec()),
+        }
+    }
+
+    pub(super) fn is_late(&self, process: ProcessId) -> bool {
+        self.late.contains(&process)
+    }
+}
+
+impl Node {
+    /// A round is over: true if there is another one. Who told something else than it was asked told nothing.
+    pub(super) fn inquire(
+        &self,
+        inquiry: &mut Inquiry,
+        told: Vec<Told>,
+        late: BTreeSet<ProcessId>,
+    ) -> bool {
+        inquiry.late.extend(late);
+        match &mut inquiry.chain {
+            None => {
+                let theirs = told.into_iter().filter_map(|told| match told {
+                    Told::Things(things) => Some(things),
+                    Told::Links(_) => None,
+                });
+                let ours = self.named(inquiry.wanted.id).into_iter();
+                let named = ours.chain(theirs.flatten()).min_by_key(rank);
+                inquiry.chain = named.map(Chain::new);
+                inquiry.chain.is_some()
+            }
+            Some(chain) => {
+                let ours = chain.to_ask().iter().flat_map(|thing| self.links(*thing));
+                let theirs = told.into_iter().filter_map(|told| match told {
+                    Told::Links(links) => Some(links),
+                    Told::Things(_) => None,
+                });
+                let theirs =
+                    theirs.flatten().map(|link| Link { says: self.with_names(&link.says), ..link });
+                let links: Vec<Link> = theirs.chain(ours).collect();
+                chain.hear(links);
+                !chain.to_ask().is_empty()
+            }
+        }
+    }
+
+    /// The answer: the chain as lines, then what the node remembers of the thing itself.
+    pub(super) fn explained(&self, inquiry: &Inquiry) -> Report {
+        let mut lines = inquiry.chain.as_ref().map(Chain::lines).unwrap_or_default();
+        let late =
+            |process| format!("{process} did not answer within {} s", INSPECT_PATIENCE.as_secs());
+        lines.extend(inquiry.late.iter().map(late).map(|line| self.with_names(&line)));
+        let Wanted { id, remembers, .. } = inquiry.wanted;
+        if remembers {
+            for row in self.objects.listing().filter(|row| id.names_object(row.object)) {
+                lines.push(self.with_names(&self.objects.explain(row.object)));
+                let story = self.objects.story(row.object).into_iter();
+                lines.extend(story.map(|line| format!("  {line}")));
+            }
+        }
+        Report::Why { lines, remembered: remembers.then_some(id) }
+    }
+
+    /// What the tables here have of that name.
+    fn named(&self, id: AnyId) -> Option<Thing> {
+        let actor = self.actors.rows().map(|row| row.actor).find(|actor| id.names_task(actor.0));
+        let object =
+            || self.objects.listing().map(|row| row.object).find(|it| id.names_object(*it));
+        actor.map(Thing::Actor).or_else(|| object().map(Thing::Object))
+    }
+
+    fn links(&self, of: Thing) -> Vec<Link> {
+        let end = |says: String| Link::end(of, self.with_names(&says));
+        match of {
+            Thing::Actor(actor) => {
+                let worker = self.actors.rows().find(|row| row.actor == actor);
+                // While it is made, its constructor is what runs there.
+                let made = worker.filter(|row| matches!(row.state, ActorState::Pending { .. }));
+                let placed = made.and_then(|row| row.worker);
+                let waits_for: Vec<_> =
+                    placed.map(|worker| Thing::Placed(worker, actor.0)).into_iter().collect();
+                let known = self.actors.explain(actor).map(end);
+                let stuck = self.scheduler.explain_actor(actor);
+                let stuck = stuck.map(|stuck| end(format!("{actor} waits: {}", stuck.reason)));
+                let known = known.map(|link| Link { waits_for, only: true, ..link });
+                known.into_iter().chain(stuck).collect()
+            }
+            // Its owner knows where it is.
+            Thing::Object(_) | Thing::Task(_) => Vec::new(),
+            Thing::Placed(worker, task) if self.process(worker).is_none() => {
+                vec![end(format!("{task} was placed in {worker}, which is gone"))]
+            }
+            Thing::Placed(..) => Vec::new(),
+        }
+    }
+}
+
+/// An id may name several things: an actor rather than the call that makes it.
+fn rank(thing: &Thing) -> (u8, Thing) {
+    let rank = match thing {
+        Thing::Actor(_) => 0,
+        Thing::Object(_) => 1,
+        Thing::Task(_) => 2,
+        Thing::Placed(..) => 3,
+    };
+    (rank, *thing)
+}

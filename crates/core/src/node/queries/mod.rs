@@ -1,0 +1,172 @@
+//! Questions of people and programs: who is asked, who is awaited, and when the answer goes.
+//!
+//! ```text
+//!   Query --the daemon knows it alone---------------------------------------> Report
+//!     \--every process knows a part--> Inspect --all told, left, or late----> Report
+//!     \--why an id waits--> Explain, round after round (see `inquiry`)------> Report
+//!
+//!   the asker leaves: its question is dropped, however far it got
+//! ```
+//! What only processes know is gathered with `Inspect` or `Explain`, and answered with what came within
+//! `INSPECT_PATIENCE`: a stuck process cannot hang the answer. Each round has a number of its own, which the processes' answers carry: what comes
+//! after its round says nothing. The shell writes a `Report` as JSON, with what only it knows (the control store, its
+//! story, what the kernel says of a pid).
+
+mod inquiry;
+mod subject;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hoplo_base::limits::{INSPECT_PATIENCE, QUERIES_OPEN_MAX};
+use hoplo_base::{Instant, ProcessId};
+use hoplo_wire::node::ToClient;
+
+use super::queue::Work;
+use super::{Effect, Kind, Node, Process, Timer};
+use crate::why::Told;
+use inquiry::Inquiry;
+use subject::Subject;
+
+pub use subject::{Everywhere, Here, Report};
+
+#[derive(Debug, Default)]
+pub(super) struct Queries {
+    /// Number of the latest round.
+    last: u64,
+    open: BTreeMap<u64, Round>,
+}
+
+/// A round of one question.
+#[derive(Debug)]
+struct Round {
+    asker: ProcessId,
+    /// The asker's number for it.
+    request: u64,
+    topic: Topic,
+    waiting: BTreeSet<ProcessId>,
+    until: Instant,
+}
+
+#[derive(Debug)]
+enum Topic {
+    Everywhere { subject: Everywhere, told: Vec<(ProcessId, String)> },
+    Why { inquiry: Inquiry, told: Vec<Told> },
+}
+
+/// What a process told in one round.
+pub(super) enum Word {
+    /// To `Inspect`.
+    Json(String),
+    /// To `Explain`.
+    Why(Told),
+}
+
+impl Node {
+    pub(super) fn on_query(
+        &mut self,
+        asker: ProcessId,
+        request: u64,
+        kind: &str,
+        argument: String,
+    ) {
+        let topic = match Subject::parse(kind, argument) {
+            Err(why) => {
+                return self.send(asker, ToClient::Answer { request, result: Err(why) });
+            }
+            Ok(Subject::Here(here)) => return self.report(asker, request, Report::Here(here)),
+            Ok(Subject::Everywhere(subject)) => Topic::Everywhere { subject, told: Vec::new() },
+            Ok(Subject::Why(wanted)) => {
+                Topic::Why { inquiry: Inquiry::new(wanted), told: Vec::new() }
+            }
+        };
+        self.begin_round(asker, request, topic);
+    }
+
+    pub(super) fn on_word(&mut self, from: ProcessId, number: u64, word: Word) {
+        let Some(round) = self.queries.open.get_mut(&number) else { return };
+        if !round.waiting.remove(&from) {
+            return;
+        }
+        match (&mut round.topic, word) {
+            (Topic::Everywhere { told, .. }, Word::Json(json)) => told.push((from, json)),
+            (Topic::Why { told, .. }, Word::Why(word)) => told.push(word),
+            // It was asked something else: that is as good as no answer.
+            (Topic::Everywhere { .. }, Word::Why(_)) | (Topic::Why { .. }, Word::Json(_)) => {}
+        }
+        if round.waiting.is_empty() {
+            self.end_round(number);
+        }
+    }
+
+    /// A process is gone: nobody waits for its answers, and its questions need none.
+    pub(super) fn forget_in_queries(&mut self, gone: ProcessId) {
+        for (number, round) in &mut self.queries.open {
+            let awaited = round.waiting.remove(&gone);
+            if round.asker == gone || (awaited && round.waiting.is_empty()) {
+                self.queue.push_back(Work::EndRound(*number));
+            }
+        }
+    }
+
+    /// With what has come.
+    pub(super) fn end_round(&mut self, number: u64) {
+        let Some(round) = self.queries.open.remove(&number) else { return };
+        let Round { asker, request, topic, waiting, until } = round;
+        self.timers.remove(&(until, Timer::Query(number)));
+        if !self.processes.get(&asker).is_some_and(|asker| asker.stage.has_connection()) {
+            return;
+        }
+        match topic {
+            Topic::Everywhere { subject, told } => {
+                self.report(asker, request, Report::Everywhere { subject, told });
+            }
+            Topic::Why { mut inquiry, told } => {
+                if self.inquire(&mut inquiry, told, waiting) {
+                    let topic = Topic::Why { inquiry, told: Vec::new() };
+                    return self.begin_round(asker, request, topic);
+                }
+                let report = self.explained(&inquiry);
+                self.report(asker, request, report);
+            }
+        }
+    }
+
+    /// Asks every process that is not known to be late.
+    fn begin_round(&mut self, asker: ProcessId, request: u64, topic: Topic) {
+        let late = |process: ProcessId| match &topic {
+            Topic::Everywhere { .. } => false,
+            Topic::Why { inquiry, .. } => inquiry.is_late(process),
+        };
+        let known = |p: &&Process| p.kind != Kind::Tool && p.is_greeted() && !late(p.id);
+        let full = self.queries.open.len() >= QUERIES_OPEN_MAX;
+        let waiting: BTreeSet<_> = match full {
+            true => BTreeSet::new(),
+            false => self.processes.values().filter(known).map(|p| p.id).collect(),
+        };
+        self.queries.last += 1;
+        let number = self.queries.last;
+        for process in &waiting {
+            let message = match &topic {
+                Topic::Everywhere { subject, .. } => {
+                    ToClient::Inspect { request: number, kind: subject.kind().to_string() }
+                }
+                Topic::Why { inquiry, .. } => {
+                    ToClient::Explain { request: number, question: inquiry.question() }
+                }
+            };
+            self.send(*process, message);
+        }
+        let nobody = waiting.is_empty();
+        let until = self.now + INSPECT_PATIENCE;
+        self.queries.open.insert(number, Round { asker, request, topic, waiting, until });
+        if nobody {
+            self.end_round(number);
+        } else {
+            self.timers.insert((until, Timer::Query(number)));
+        }
+    }
+
+    fn report(&mut self, to: ProcessId, request: u64, report: Report) {
+        self.out.push(Effect::Report { to, request, report });
+    }
+}

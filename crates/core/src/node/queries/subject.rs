@@ -1,0 +1,91 @@
+//! What a question is about, and what its answer is made of.
+
+use hoplo_base::{AnyId, ProcessId};
+
+/// What somebody asks, by the words of `Query`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    Here(Here),
+    Everywhere(Everywhere),
+    Why(Wanted),
+}
+
+/// What the daemon knows alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Here {
+    Nodes,
+    ClusterResources,
+    AvailableResources,
+    Actors,
+    Objects,
+    Workers,
+    /// A question to the control store.
+    Control(String),
+}
+
+/// What every process knows a part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Everywhere {
+    Status,
+    Summary,
+    Tasks,
+    Timeline,
+}
+
+/// Why something waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub id: AnyId,
+    /// As the asker wrote it.
+    pub text: String,
+    /// The answer has the thing's history, too.
+    pub remembers: bool,
+}
+
+/// What a question is answered with. The shell writes it as JSON.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Report {
+    /// The daemon's own tables as they are now.
+    Here(Here),
+    /// What processes told, as JSON; and of `Status`, `Summary` and `Tasks` what the daemon knows.
+    Everywhere { subject: Everywhere, told: Vec<(ProcessId, String)> },
+    /// Lines for people; and what the shell remembers of this id, if it is named.
+    Why { lines: Vec<String>, remembered: Option<AnyId> },
+}
+
+impl Subject {
+    /// Err: why nobody can answer that.
+    pub(super) fn parse(kind: &str, argument: String) -> Result<Self, String> {
+        Ok(match kind {
+            "nodes" => Self::Here(Here::Nodes),
+            "cluster_resources" => Self::Here(Here::ClusterResources),
+            "available_resources" => Self::Here(Here::AvailableResources),
+            "actors" => Self::Here(Here::Actors),
+            "objects" => Self::Here(Here::Objects),
+            "workers" => Self::Here(Here::Workers),
+            "control" => Self::Here(Here::Control(argument)),
+            "status" => Self::Everywhere(Everywhere::Status),
+            "summary" => Self::Everywhere(Everywhere::Summary),
+            "tasks" => Self::Everywhere(Everywhere::Tasks),
+            "timeline" => Self::Everywhere(Everywhere::Timeline),
+            // `chain`: what it waits for; `why`: and what the daemon remembers of it.
+            "why" | "chain" => {
+                let id = argument.parse::<AnyId>().map_err(|error| error.to_string())?;
+                Self::Why(Wanted { id, text: argument, remembers: kind == "why" })
+            }
+            _ => return Err(format!("there is no query {kind:?}")),
+        })
+    }
+}
+
+impl Everywhere {
+    /// The word of `Query` and `Inspect` for it.
+    pub(super) fn kind(self) -> &'static str {
+        match self {
+            Self::Status => "status",
+            Self::Summary => "summary",
+            Self::Tasks => "tasks",
+            Self::Timeline => "timeline",
+        }
+    }
+}
