@@ -150,7 +150,9 @@ impl Node {
             Stage::Greeted => Stage::Closed { ticket: None },
             Stage::Closed { .. } | Stage::Ended { .. } | Stage::Examined { .. } => return,
         };
-        match process.kind {
+        let kind = process.kind;
+        self.forget_in_queries(id);
+        match kind {
             Kind::Driver | Kind::Tool => self.bury(id, Vec::new()),
             // Its end is told by the zygote or by the kernel, unless it hangs.
             Kind::Worker => self.after(HANGUP_GRACE, Timer::Kill(id)),
@@ -212,7 +214,6 @@ impl Node {
         let process = self.processes.remove(&id).expect("one is buried once");
         let (kind, pid) = (process.kind, process.pid());
         self.out.push(Effect::Bury { process: id, kind, pid });
-        self.forget_in_queries(id);
         if kind == Kind::Tool {
             return;
         }

@@ -86,7 +86,7 @@ pub use event::{Answer, Effect, Event, Question};
 pub use jobs::Job;
 pub use kv::KEYS_MAX;
 pub use process::{Birth, Kind, Process, Stage};
-pub use queries::{Everywhere, Here, Report};
+pub use queries::{Everywhere, Here, OpenRound, Report};
 pub use recall::Rows;
 
 use functions::Functions;
@@ -297,6 +297,7 @@ impl Node {
         self.pool.check();
         self.actors.check();
         self.check_processes();
+        self.check_queries();
     }
 
     fn on_answered(&mut self, ask: u64, answer: Answer) {
@@ -314,9 +315,14 @@ impl Node {
 
     /// Nothing happens if it is gone: it, or who asked, is told otherwise.
     fn send(&mut self, to: ProcessId, message: ToClient) {
-        if self.processes.get(&to).is_some_and(|process| process.stage.has_connection()) {
+        if self.speaks(to) {
             self.out.push(Effect::Send { to, message });
         }
+    }
+
+    /// Its connection is open: it hears, and may answer.
+    fn speaks(&self, id: ProcessId) -> bool {
+        self.processes.get(&id).is_some_and(|process| process.stage.has_connection())
     }
 
     /// Nobody waits for this row.

@@ -11,6 +11,8 @@ use hoplo_wire::node::{
 };
 use hoplo_wire::{FailureKind, PROTOCOL_VERSION};
 
+mod queries;
+
 use super::{Answer, Config, Effect, Event, Kind, Node, Question, Stage};
 use crate::objects;
 

@@ -122,7 +122,7 @@ impl Node {
             }
             // Its owner knows where it is.
             Thing::Object(_) | Thing::Task(_) => Vec::new(),
-            Thing::Placed(worker, task) if self.process(worker).is_none() => {
+            Thing::Placed(worker, task) if !self.speaks(worker) => {
                 vec![end(format!("{task} was placed in {worker}, which is gone"))]
             }
             Thing::Placed(..) => Vec::new(),

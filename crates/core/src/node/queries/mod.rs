@@ -11,6 +11,12 @@
 //! `INSPECT_PATIENCE`: a stuck process cannot hang the answer. Each round has a number of its own, which the processes' answers carry: what comes
 //! after its round says nothing. The shell writes a `Report` as JSON, with what only it knows (the control store, its
 //! story, what the kernel says of a pid).
+//!
+//! # Invariants
+//! - QUERY-1: a question is answered once, or its asker's connection has closed.
+//! - QUERY-2: an open round waits for somebody, and only for those whose connection is open: whoever has closed it says
+//!   nothing any more, though it may live on for a while.
+//! - QUERY-3: an open round has its timer, and no timer outlives its round.
 
 mod inquiry;
 mod subject;
@@ -34,6 +40,15 @@ pub(super) struct Queries {
     /// Number of the latest round.
     last: u64,
     open: BTreeMap<u64, Round>,
+}
+
+/// A round that waits for somebody.
+#[derive(Debug)]
+pub struct OpenRound<'a> {
+    pub number: u64,
+    pub asker: ProcessId,
+    pub request: u64,
+    pub waiting: &'a BTreeSet<ProcessId>,
 }
 
 /// A round of one question.
@@ -98,7 +113,7 @@ impl Node {
         }
     }
 
-    /// A process is gone: nobody waits for its answers, and its questions need none.
+    /// Nothing comes from this process any more: nobody waits for its answers, and its questions need none.
     pub(super) fn forget_in_queries(&mut self, gone: ProcessId) {
         for (number, round) in &mut self.queries.open {
             let awaited = round.waiting.remove(&gone);
@@ -113,7 +128,7 @@ impl Node {
         let Some(round) = self.queries.open.remove(&number) else { return };
         let Round { asker, request, topic, waiting, until } = round;
         self.timers.remove(&(until, Timer::Query(number)));
-        if !self.processes.get(&asker).is_some_and(|asker| asker.stage.has_connection()) {
+        if !self.speaks(asker) {
             return;
         }
         match topic {
@@ -164,6 +179,26 @@ impl Node {
         } else {
             self.timers.insert((until, Timer::Query(number)));
         }
+    }
+
+    pub fn rounds(&self) -> impl Iterator<Item = OpenRound<'_>> {
+        self.queries.open.iter().map(|(number, round)| {
+            let Round { asker, request, waiting, .. } = round;
+            OpenRound { number: *number, asker: *asker, request: *request, waiting }
+        })
+    }
+
+    pub(super) fn check_queries(&self) {
+        for (number, round) in &self.queries.open {
+            assert!(self.speaks(round.asker), "QUERY-1: {round:?}");
+            assert!(!round.waiting.is_empty(), "QUERY-2: {round:?}");
+            assert!(round.waiting.iter().all(|it| self.speaks(*it)), "QUERY-2: {round:?}");
+            let timer = (round.until, Timer::Query(*number));
+            assert!(self.timers.contains(&timer), "QUERY-3: {round:?}");
+        }
+        let of_queries = |timer: &&(Instant, Timer)| matches!(timer.1, Timer::Query(_));
+        let timers = self.timers.iter().filter(of_queries).count();
+        assert_eq!(timers, self.queries.open.len(), "QUERY-3");
     }
 
     fn report(&mut self, to: ProcessId, request: u64, report: Report) {

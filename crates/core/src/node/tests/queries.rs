@@ -1,0 +1,211 @@
+//! Questions of people and programs, while those who are asked are slow, stuck or dying.
+
+use hoplo_base::limits::INSPECT_PATIENCE;
+use hoplo_wire::why::{Link, Question, Thing, Told};
+
+use super::super::{Everywhere, Here, Report};
+use super::*;
+
+impl Shell {
+    fn tool(&mut self) -> ProcessId {
+        self.strangers += 1;
+        let stranger = self.strangers;
+        self.hears(Event::Knocked { stranger, pid: 9, message: hello(Role::Tool) });
+        let accepted = self.take(|effect| match effect {
+            Effect::Accept { process, .. } => Some(*process),
+            _ => None,
+        });
+        accepted.expect("a tool is welcome")
+    }
+
+    fn asks(&mut self, from: ProcessId, request: u64, kind: &str, argument: &str) {
+        let (kind, argument) = (kind.to_string(), argument.to_string());
+        self.says(from, ToNode::Query { request, kind, argument });
+    }
+
+    /// The round in which a process is asked, by `Inspect` or `Explain`.
+    fn inspected(&mut self, process: ProcessId) -> Option<u64> {
+        self.told(process, |message| match message {
+            ToClient::Inspect { request, .. } | ToClient::Explain { request, .. } => Some(*request),
+            _ => None,
+        })
+    }
+
+    fn question(&mut self, process: ProcessId) -> Option<(u64, Question)> {
+        self.told(process, |message| match message {
+            ToClient::Explain { request, question } => Some((*request, question.clone())),
+            _ => None,
+        })
+    }
+
+    fn report(&mut self, asker: ProcessId, request: u64) -> Option<Report> {
+        self.take(|effect| match effect {
+            Effect::Report { to, request: number, report }
+                if (*to, *number) == (asker, request) =>
+            {
+                Some(report.clone())
+            }
+            _ => None,
+        })
+    }
+
+    fn refusal(&mut self, asker: ProcessId) -> Option<String> {
+        self.told(asker, |message| match message {
+            ToClient::Answer { result: Err(why), .. } => Some(why.clone()),
+            _ => None,
+        })
+    }
+
+    fn is_told(&mut self, from: ProcessId, request: u64) {
+        self.says(from, ToNode::Inspected { request, json: format!("\"{from}\"") });
+    }
+
+    /// No `Report` and no refusal goes to anybody.
+    fn is_silent(&self) -> bool {
+        let answers = |effect: &Effect| {
+            let refusal = matches!(effect, Effect::Send { message: ToClient::Answer { .. }, .. });
+            refusal || matches!(effect, Effect::Report { .. })
+        };
+        !self.effects.iter().any(answers)
+    }
+}
+
+fn told(report: Option<Report>) -> Vec<ProcessId> {
+    match report {
+        Some(Report::Everywhere { told, .. }) => told.into_iter().map(|(from, _)| from).collect(),
+        other => panic!("no answer of processes: {other:?}"),
+    }
+}
+
+fn lines(report: Option<Report>) -> Vec<String> {
+    match report {
+        Some(Report::Why { lines, .. }) => lines,
+        other => panic!("no chain: {other:?}"),
+    }
+}
+
+#[test]
+fn what_the_daemon_knows_alone_is_answered_at_once_and_nobody_is_asked() {
+    let mut shell = Shell::new();
+    let driver = shell.driver();
+    shell.asks(driver, 1, "actors", "");
+    assert_eq!(shell.report(driver, 1), Some(Report::Here(Here::Actors)));
+    assert_eq!(shell.inspected(driver), None);
+    shell.asks(driver, 2, "rubbish", "");
+    assert!(shell.refusal(driver).unwrap().contains("no query \"rubbish\""));
+    shell.asks(driver, 3, "why", "no id");
+    assert!(shell.refusal(driver).is_some());
+}
+
+#[test]
+fn a_question_is_passed_on_to_everybody_but_tools_and_answered_once_with_what_they_told() {
+    let mut shell = Shell::new();
+    let (driver, tool) = (shell.driver(), shell.tool());
+    let worker = shell.worker(driver);
+    let starting = shell.driver();
+    shell.asks(tool, 1, "tasks", "");
+    assert_eq!(shell.inspected(tool), None);
+    let round = shell.inspected(driver).unwrap();
+    for process in [worker, starting] {
+        assert_eq!(shell.inspected(process), Some(round));
+    }
+    shell.is_told(driver, round);
+    shell.is_told(starting, round);
+    shell.is_told(starting, round);
+    assert!(shell.is_silent());
+    shell.is_told(worker, round);
+    let report = shell.report(tool, 1);
+    assert!(matches!(report, Some(Report::Everywhere { subject: Everywhere::Tasks, .. })));
+    assert_eq!(told(report), [driver, starting, worker]);
+    shell.waits(2 * INSPECT_PATIENCE);
+    assert!(shell.is_silent());
+}
+
+#[test]
+fn who_is_stuck_is_left_out_when_its_time_is_over_and_what_it_says_later_is_nothing() {
+    let mut shell = Shell::new();
+    let driver = shell.driver();
+    let worker = shell.worker(driver);
+    shell.asks(driver, 1, "status", "");
+    let round = shell.inspected(driver).unwrap();
+    shell.is_told(driver, round);
+    shell.waits(INSPECT_PATIENCE);
+    assert_eq!(told(shell.report(driver, 1)), [driver]);
+    shell.is_told(worker, round);
+    assert!(shell.is_silent());
+    assert_eq!(shell.node.rounds().count(), 0);
+}
+
+#[test]
+fn a_worker_that_closed_its_connection_and_hung_kept_the_asker_waiting() {
+    let mut shell = Shell::new();
+    let (driver, tool) = (shell.driver(), shell.tool());
+    let worker = shell.worker(driver);
+    shell.asks(tool, 1, "tasks", "");
+    let round = shell.inspected(driver).unwrap();
+    shell.is_told(driver, round);
+    // It is neither dead nor buried.
+    shell.hears(Event::Closed { process: worker });
+    assert!(shell.node.process(worker).is_some());
+    assert_eq!(told(shell.report(tool, 1)), [driver]);
+    shell.asks(tool, 2, "tasks", "");
+    let round = shell.inspected(driver).unwrap();
+    shell.is_told(driver, round);
+    assert_eq!(told(shell.report(tool, 2)), [driver]);
+}
+
+#[test]
+fn what_a_worker_that_hangs_was_given_is_told_as_gone() {
+    let mut shell = Shell::new();
+    let (driver, tool) = (shell.driver(), shell.tool());
+    let worker = shell.worker(driver);
+    let task = TaskId { owner: driver, seq: 1 };
+    shell.hears(Event::Closed { process: worker });
+    shell.asks(tool, 1, "chain", &task.to_string());
+    let (round, _) = shell.question(driver).unwrap();
+    let things = Told::Things(vec![Thing::Task(task)]);
+    shell.says(driver, ToNode::Explained { request: round, told: things });
+    let (round, _) = shell.question(driver).unwrap();
+    let placed = Thing::Placed(worker, task);
+    let says = format!("{task} was placed");
+    let link = Link { of: Thing::Task(task), says, waits_for: vec![placed], only: true };
+    shell.says(driver, ToNode::Explained { request: round, told: Told::Links(vec![link]) });
+    let (round, _) = shell.question(driver).unwrap();
+    shell.says(driver, ToNode::Explained { request: round, told: Told::Links(vec![]) });
+    let lines = lines(shell.report(tool, 1));
+    assert!(lines[1].contains("which is gone"), "{lines:?}");
+}
+
+#[test]
+fn an_asker_that_leaves_is_answered_nothing_and_leaves_nothing() {
+    let mut shell = Shell::new();
+    let (driver, tool) = (shell.driver(), shell.tool());
+    for request in 0..10 {
+        shell.asks(tool, request, "why", "task:1-1");
+    }
+    let rounds: Vec<u64> = std::iter::from_fn(|| shell.inspected(driver)).collect();
+    assert_eq!(rounds.len(), 10);
+    shell.hears(Event::Closed { process: tool });
+    assert_eq!(shell.node.rounds().count(), 0);
+    assert_eq!(shell.node.next_deadline(), None, "NODE-2");
+    for round in rounds {
+        let told = Told::Things(vec![]);
+        shell.says(driver, ToNode::Explained { request: round, told });
+    }
+    assert!(shell.is_silent());
+}
+
+#[test]
+fn who_tells_something_else_than_it_was_asked_tells_nothing() {
+    let mut shell = Shell::new();
+    let driver = shell.driver();
+    shell.asks(driver, 1, "tasks", "");
+    let round = shell.inspected(driver).unwrap();
+    let told_links = Told::Links(vec![]);
+    shell.says(driver, ToNode::Explained { request: round, told: told_links });
+    assert_eq!(told(shell.report(driver, 1)), []);
+    shell.asks(driver, 2, "why", "task:1-1");
+    let round = shell.inspected(driver).unwrap();
+    shell.is_told(driver, round);
+    assert!(lines(shell.report(driver, 2)).is_empty());
+}
