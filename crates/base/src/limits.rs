@@ -319,6 +319,9 @@ pub const RETIRE_GRACE: Duration = Duration::from_secs(5);
 /// How long processes have to tell what they know: one that is stuck is left out of the answer.
 pub const INSPECT_PATIENCE: Duration = Duration::from_secs(1);
 
+/// The same over all rounds of one `hoplo why`: who is slow in every round is not waited for in each.
+pub const WHY_PATIENCE: Duration = Duration::from_secs(5);
+
 /// A head that was killed holds its locks until the kernel is done with it, and one that starts does not listen yet: how
 /// long others wait for either.
 pub const HEAD_ENDS: Duration = Duration::from_secs(5);
@@ -404,7 +407,9 @@ const _: () = assert!(INLINE_BYTES_MAX + 20 * INLINE_REFS_MAX + 4096 <= RING_BYT
 const _: () = assert!(INLINE_BYTES_MAX + 20 * INLINE_REFS_MAX < REPLY_BYTES_MAX);
 const _: () = assert!(CALL_INLINE_BYTES_MAX + 4096 <= RING_BYTES / 2);
 const _: () = assert!(WHY_RUNNING_PATIENCE.as_millis() < INSPECT_PATIENCE.as_millis());
-const _: () = assert!(INSPECT_PATIENCE.as_millis() < QUERY_PATIENCE.as_millis());
+// What the id names, and what that waits for, is always asked.
+const _: () = assert!(2 * INSPECT_PATIENCE.as_millis() <= WHY_PATIENCE.as_millis());
+const _: () = assert!(WHY_PATIENCE.as_millis() < QUERY_PATIENCE.as_millis());
 const _: () = assert!(CONFIG_STORE_CONNECTS.as_millis() < CONFIG_STORE_ANSWERS.as_millis());
 // A ref takes 25 bytes at most, and what else notices have inside is small.
 const _: () =

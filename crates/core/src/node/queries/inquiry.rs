@@ -4,12 +4,14 @@
 //!   Naming --a thing--> Following --nothing more to ask--> answered
 //!      \--nobody knows it--> answered with what the daemon remembers
 //! ```
-//! Who is late in one round is not asked in the next: a stuck process costs the answer one wait.
+//! Who is late in one round is not asked in the next: a stuck process costs the answer one wait. Processes that are slow, but
+//! not late, cost it as much in every round: so a round begins only while it can end within `WHY_PATIENCE` of the question,
+//! and what is known by then is the answer.
 
 use std::collections::BTreeSet;
 
-use hoplo_base::limits::INSPECT_PATIENCE;
-use hoplo_base::{AnyId, ProcessId};
+use hoplo_base::limits::{INSPECT_PATIENCE, WHY_PATIENCE};
+use hoplo_base::{AnyId, Instant, ProcessId};
 use hoplo_wire::node::ActorState;
 
 use super::subject::{Report, Wanted};
@@ -24,11 +26,17 @@ pub(super) struct Inquiry {
     chain: Option<Chain>,
     /// Who did not answer in time.
     late: BTreeSet<ProcessId>,
+    /// No round lasts longer.
+    until: Instant,
 }
 
 impl Inquiry {
-    pub(super) fn new(wanted: Wanted) -> Self {
-        Self { wanted, chain: None, late: BTreeSet::new() }
+    pub(super) fn new(wanted: Wanted, now: Instant) -> Self {
+        Self { wanted, chain: None, late: BTreeSet::new(), until: now + WHY_PATIENCE }
+    }
+
+    pub(super) fn has_time(&self, now: Instant) -> bool {
+        now + INSPECT_PATIENCE <= self.until
     }
 
     /// What this round asks every process but the late ones.

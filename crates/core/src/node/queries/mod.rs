@@ -8,9 +8,10 @@
 //!   the asker leaves: its question is dropped, however far it got
 //! ```
 //! What only processes know is gathered with `Inspect` or `Explain`, and answered with what came within
-//! `INSPECT_PATIENCE`: a stuck process cannot hang the answer. Each round has a number of its own, which the processes' answers carry: what comes
-//! after its round says nothing. The shell writes a `Report` as JSON, with what only it knows (the control store, its
-//! story, what the kernel says of a pid).
+//! `INSPECT_PATIENCE`: a stuck process cannot hang the answer. All rounds of one question end within `WHY_PATIENCE`.
+//! Each round has a number of its own, which the processes' answers carry: what comes after its round says nothing.
+//! The shell writes a `Report` as JSON, with what only it knows (the control store, its story, what the kernel says of a
+//! pid).
 //!
 //! # Invariants
 //! - QUERY-1: a question is answered once, or its asker's connection has closed.
@@ -91,7 +92,7 @@ impl Node {
             Ok(Subject::Here(here)) => return self.report(asker, request, Report::Here(here)),
             Ok(Subject::Everywhere(subject)) => Topic::Everywhere { subject, told: Vec::new() },
             Ok(Subject::Why(wanted)) => {
-                Topic::Why { inquiry: Inquiry::new(wanted), told: Vec::new() }
+                Topic::Why { inquiry: Inquiry::new(wanted, self.now), told: Vec::new() }
             }
         };
         self.begin_round(asker, request, topic);
@@ -136,7 +137,7 @@ impl Node {
                 self.report(asker, request, Report::Everywhere { subject, told });
             }
             Topic::Why { mut inquiry, told } => {
-                if self.inquire(&mut inquiry, told, waiting) {
+                if self.inquire(&mut inquiry, told, waiting) && inquiry.has_time(self.now) {
                     let topic = Topic::Why { inquiry, told: Vec::new() };
                     return self.begin_round(asker, request, topic);
                 }

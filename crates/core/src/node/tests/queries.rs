@@ -1,6 +1,6 @@
 //! Questions of people and programs, while those who are asked are slow, stuck or dying.
 
-use hoplo_base::limits::INSPECT_PATIENCE;
+use hoplo_base::limits::{INSPECT_PATIENCE, WHY_PATIENCE, WHY_ROUNDS_MAX};
 use hoplo_wire::why::{Link, Question, Thing, Told};
 
 use super::super::{Everywhere, Here, Report};
@@ -174,6 +174,36 @@ fn what_a_worker_that_hangs_was_given_is_told_as_gone() {
     shell.says(driver, ToNode::Explained { request: round, told: Told::Links(vec![]) });
     let lines = lines(shell.report(tool, 1));
     assert!(lines[1].contains("which is gone"), "{lines:?}");
+}
+
+#[test]
+fn a_process_slow_in_every_round_kept_the_asker_of_a_chain_waiting_longer_than_it_waits() {
+    let mut shell = Shell::new();
+    let (driver, tool) = (shell.driver(), shell.tool());
+    let began = shell.now;
+    let slow = INSPECT_PATIENCE * 9 / 10;
+    shell.asks(tool, 1, "chain", "task:1-1");
+    let task = |seq| Thing::Task(TaskId { owner: driver, seq });
+    let mut rounds = 0;
+    while let Some((round, question)) = shell.question(driver) {
+        rounds += 1;
+        shell.waits(slow);
+        let told = match question {
+            Question::Named(_) => Told::Things(vec![task(1)]),
+            Question::Links(things) => {
+                let next = task(rounds);
+                let says = format!("it waits for {next}");
+                Told::Links(vec![Link { of: things[0], says, waits_for: vec![next], only: true }])
+            }
+        };
+        shell.says(driver, ToNode::Explained { request: round, told });
+    }
+    let lines = lines(shell.report(tool, 1));
+    assert!(shell.now.since(began) <= WHY_PATIENCE, "{:?}", shell.now.since(began));
+    assert!(rounds > 3 && rounds < WHY_ROUNDS_MAX as u64, "{rounds}");
+    // What was heard is told, and where it stopped.
+    assert_eq!(lines[0], format!("it waits for {}", task(2)));
+    assert!(lines.last().unwrap().contains("and so on, from"), "{lines:?}");
 }
 
 #[test]
