@@ -372,6 +372,9 @@ pub const TASKS_LISTED_MAX: usize = 10_000;
 /// Questions of people that are being gathered at once.
 pub const QUERIES_OPEN_MAX: usize = 256;
 
+/// What processes told in answer to all of them.
+pub const QUERIES_BYTES_MAX: usize = 256 * 1024 * 1024;
+
 /// Interfaces of actors that a process keeps: handles come in numbers, and each has its actor's inside.
 pub const INTERFACES_KNOWN_MAX: usize = 1024;
 
@@ -719,6 +722,7 @@ const _: () = assert!(
     CONTROL_BATCH_BYTES_MAX + CONTROL_BATCH_OPS_MAX * 64 + 4096 <= CONTROL_CLIENT_FRAME_BYTES_MAX
 );
 const _: () = assert!(PROCESS_MESSAGE_BYTES_MAX < NODE_UNFINISHED_BYTES_MAX);
+const _: () = assert!(QUERIES_BYTES_MAX <= NODE_MESSAGE_BYTES_MAX / 2);
 const _: () = assert!(CONTROL_CLIENT_FRAME_BYTES_MAX <= CONTROL_FRAME_BYTES_MAX);
 const _: () = assert!(CONTROL_CLIENT_FRAME_BYTES_MAX * 4 <= NET_UNFINISHED_BYTES_MAX);
 const _: () = assert!(NET_STRANGERS_OF_ADDRESS_MAX < NET_STRANGERS_MAX);

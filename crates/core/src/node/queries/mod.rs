@@ -18,19 +18,21 @@
 //! - QUERY-2: an open round waits for somebody, and only for those whose connection is open: whoever has closed it says
 //!   nothing any more, though it may live on for a while.
 //! - QUERY-3: an open round has its timer, and no timer outlives its round.
+//! - QUERY-4: at most `QUERIES_OPEN_MAX` questions are open, and what processes told of all of them takes at most
+//!   `QUERIES_BYTES_MAX`. What is more is refused, so that no answer lacks something in silence.
 
 mod inquiry;
 mod subject;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hoplo_base::limits::{INSPECT_PATIENCE, QUERIES_OPEN_MAX};
-use hoplo_base::{Instant, ProcessId};
+use hoplo_base::limits::{INSPECT_PATIENCE, QUERIES_BYTES_MAX, QUERIES_OPEN_MAX};
+use hoplo_base::{Instant, ProcessId, Size};
 use hoplo_wire::node::ToClient;
 
 use super::queue::Work;
 use super::{Effect, Kind, Node, Process, Timer};
-use crate::why::Told;
+use crate::why::{Link, Told};
 use inquiry::Inquiry;
 use subject::Subject;
 
@@ -41,6 +43,8 @@ pub(super) struct Queries {
     /// Number of the latest round.
     last: u64,
     open: BTreeMap<u64, Round>,
+    /// What processes told, of all open questions.
+    bytes: usize,
 }
 
 /// A round that waits for somebody.
@@ -61,6 +65,8 @@ struct Round {
     topic: Topic,
     waiting: BTreeSet<ProcessId>,
     until: Instant,
+    /// Its share of `Queries::bytes`, with that of earlier rounds.
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -75,6 +81,21 @@ pub(super) enum Word {
     Json(String),
     /// To `Explain`.
     Why(Told),
+}
+
+impl Word {
+    /// What it takes in memory.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Json(json) => json.len(),
+            Self::Why(Told::Things(things)) => size_of_val(things.as_slice()),
+            Self::Why(Told::Links(links)) => {
+                let of_link =
+                    |link: &Link| link.says.len() + size_of_val(link.waits_for.as_slice());
+                size_of_val(links.as_slice()) + links.iter().map(of_link).sum::<usize>()
+            }
+        }
+    }
 }
 
 impl Node {
@@ -95,13 +116,25 @@ impl Node {
                 Topic::Why { inquiry: Inquiry::new(wanted, self.now), told: Vec::new() }
             }
         };
-        self.begin_round(asker, request, topic);
+        if self.queries.open.len() >= QUERIES_OPEN_MAX {
+            let why = format!(
+                "{QUERIES_OPEN_MAX} questions to the node are being answered: ask again in a second"
+            );
+            return self.send(asker, ToClient::Answer { request, result: Err(why) });
+        }
+        self.begin_round(asker, request, topic, 0);
     }
 
     pub(super) fn on_word(&mut self, from: ProcessId, number: u64, word: Word) {
         let Some(round) = self.queries.open.get_mut(&number) else { return };
         if !round.waiting.remove(&from) {
             return;
+        }
+        let bytes = word.bytes();
+        round.bytes += bytes;
+        self.queries.bytes += bytes;
+        if self.queries.bytes > QUERIES_BYTES_MAX {
+            return self.give_up(number);
         }
         match (&mut round.topic, word) {
             (Topic::Everywhere { told, .. }, Word::Json(json)) => told.push((from, json)),
@@ -126,9 +159,8 @@ impl Node {
 
     /// With what has come.
     pub(super) fn end_round(&mut self, number: u64) {
-        let Some(round) = self.queries.open.remove(&number) else { return };
-        let Round { asker, request, topic, waiting, until } = round;
-        self.timers.remove(&(until, Timer::Query(number)));
+        let Some(round) = self.close_round(number) else { return };
+        let Round { asker, request, topic, waiting, until: _, bytes } = round;
         if !self.speaks(asker) {
             return;
         }
@@ -139,7 +171,7 @@ impl Node {
             Topic::Why { mut inquiry, told } => {
                 if self.inquire(&mut inquiry, told, waiting) && inquiry.has_time(self.now) {
                     let topic = Topic::Why { inquiry, told: Vec::new() };
-                    return self.begin_round(asker, request, topic);
+                    return self.begin_round(asker, request, topic, bytes);
                 }
                 let report = self.explained(&inquiry);
                 self.report(asker, request, report);
@@ -147,18 +179,33 @@ impl Node {
         }
     }
 
+    fn close_round(&mut self, number: u64) -> Option<Round> {
+        let round = self.queries.open.remove(&number)?;
+        self.timers.remove(&(round.until, Timer::Query(number)));
+        self.queries.bytes -= round.bytes;
+        Some(round)
+    }
+
+    /// Its answer would be too large, or those of all.
+    fn give_up(&mut self, number: u64) {
+        let Round { asker, request, .. } = self.close_round(number).expect("it is open");
+        let why = format!(
+            "what processes told of this and of other questions is more than {}: ask about less, or again \
+             when the others are answered",
+            Size(QUERIES_BYTES_MAX as u64)
+        );
+        self.send(asker, ToClient::Answer { request, result: Err(why) });
+    }
+
     /// Asks every process that is not known to be late.
-    fn begin_round(&mut self, asker: ProcessId, request: u64, topic: Topic) {
+    fn begin_round(&mut self, asker: ProcessId, request: u64, topic: Topic, bytes: usize) {
         let late = |process: ProcessId| match &topic {
             Topic::Everywhere { .. } => false,
             Topic::Why { inquiry, .. } => inquiry.is_late(process),
         };
         let known = |p: &&Process| p.kind != Kind::Tool && p.is_greeted() && !late(p.id);
-        let full = self.queries.open.len() >= QUERIES_OPEN_MAX;
-        let waiting: BTreeSet<_> = match full {
-            true => BTreeSet::new(),
-            false => self.processes.values().filter(known).map(|p| p.id).collect(),
-        };
+        let known = self.processes.values().filter(known);
+        let waiting: BTreeSet<_> = known.map(|process| process.id).collect();
         self.queries.last += 1;
         let number = self.queries.last;
         for process in &waiting {
@@ -174,7 +221,8 @@ impl Node {
         }
         let nobody = waiting.is_empty();
         let until = self.now + INSPECT_PATIENCE;
-        self.queries.open.insert(number, Round { asker, request, topic, waiting, until });
+        self.queries.open.insert(number, Round { asker, request, topic, waiting, until, bytes });
+        self.queries.bytes += bytes;
         if nobody {
             self.end_round(number);
         } else {
@@ -200,6 +248,10 @@ impl Node {
         let of_queries = |timer: &&(Instant, Timer)| matches!(timer.1, Timer::Query(_));
         let timers = self.timers.iter().filter(of_queries).count();
         assert_eq!(timers, self.queries.open.len(), "QUERY-3");
+        let bytes = self.queries.open.values().map(|round| round.bytes).sum::<usize>();
+        assert_eq!(bytes, self.queries.bytes, "QUERY-4");
+        assert!(bytes <= QUERIES_BYTES_MAX, "QUERY-4");
+        assert!(self.queries.open.len() <= QUERIES_OPEN_MAX, "QUERY-4");
     }
 
     fn report(&mut self, to: ProcessId, request: u64, report: Report) {

@@ -1,6 +1,8 @@
 //! Questions of people and programs, while those who are asked are slow, stuck or dying.
 
-use hoplo_base::limits::{INSPECT_PATIENCE, WHY_PATIENCE, WHY_ROUNDS_MAX};
+use hoplo_base::limits::{
+    INSPECT_PATIENCE, QUERIES_BYTES_MAX, QUERIES_OPEN_MAX, WHY_PATIENCE, WHY_ROUNDS_MAX,
+};
 use hoplo_wire::why::{Link, Question, Thing, Told};
 
 use super::super::{Everywhere, Here, Report};
@@ -223,6 +225,53 @@ fn an_asker_that_leaves_is_answered_nothing_and_leaves_nothing() {
         shell.says(driver, ToNode::Explained { request: round, told });
     }
     assert!(shell.is_silent());
+}
+
+#[test]
+fn one_question_too_many_was_answered_as_if_no_process_ran() {
+    let mut shell = Shell::new();
+    let (driver, tool) = (shell.driver(), shell.tool());
+    for request in 0..QUERIES_OPEN_MAX as u64 {
+        shell.asks(driver, request, "why", "task:1-1");
+    }
+    shell.asks(tool, 1, "tasks", "");
+    assert!(shell.refusal(tool).unwrap().contains("ask again"));
+    // What nobody else is asked for is answered all the same.
+    shell.asks(tool, 2, "actors", "");
+    assert!(shell.report(tool, 2).is_some());
+    shell.waits(INSPECT_PATIENCE);
+    shell.asks(tool, 3, "tasks", "");
+    let mut round = None;
+    while let Some(next) = shell.inspected(driver) {
+        round = Some(next);
+    }
+    shell.is_told(driver, round.unwrap());
+    assert_eq!(told(shell.report(tool, 3)), [driver]);
+}
+
+#[test]
+fn what_processes_told_of_many_questions_filled_the_memory() {
+    let mut shell = Shell::new();
+    let driver = shell.driver();
+    let other = shell.driver();
+    let parts = 5;
+    let json = "x".repeat(QUERIES_BYTES_MAX / (parts - 1));
+    for request in 0..parts as u64 {
+        shell.asks(driver, request, "tasks", "");
+        let round = shell.inspected(driver).unwrap();
+        shell.says(driver, ToNode::Inspected { request: round, json: json.clone() });
+    }
+    assert!(shell.refusal(driver).unwrap().contains("more than 256.0 MiB"));
+    assert_eq!(shell.refusal(driver), None);
+    // The others are answered, and then there is room again.
+    shell.hears(Event::Closed { process: other });
+    for request in 0..parts as u64 - 1 {
+        assert_eq!(told(shell.report(driver, request)), [driver]);
+    }
+    shell.asks(driver, 9, "tasks", "");
+    let round = shell.inspected(driver).unwrap();
+    shell.says(driver, ToNode::Inspected { request: round, json });
+    assert_eq!(told(shell.report(driver, 9)), [driver]);
 }
 
 #[test]
