@@ -257,7 +257,7 @@ impl Cluster {
         if self.sabotage_waits_for_room(ticket) {
             return;
         }
-        let fails = self.plan.disk_failures && self.faulty() && self.rng.one_in(3);
+        let fails = self.plan.disk_failures && self.faulty() && self.rng.one_in(2);
         self.count(if fails { "failed reads" } else { "restores" });
         let result = self.memory.end_restore(ticket, fails);
         self.happens(Event::Restored { ticket, result });

@@ -59,7 +59,7 @@ impl Plan {
             kills: if quiet { 0 } else { 2 + rng.below(30) },
             driver_kills: !quiet && rng.one_in(3),
             fork_failures: !quiet && rng.one_in(3),
-            disk_failures: !quiet && rng.one_in(4),
+            disk_failures: !quiet && rng.one_in(2),
             memory_faults: !quiet && rng.one_in(4),
             control_refuses: !quiet && rng.one_in(4),
             keeps_rows,

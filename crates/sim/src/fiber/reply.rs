@@ -123,9 +123,12 @@ impl Cluster {
             if self.rng.one_in(2) {
                 self.drop_locals(id, fiber, &[]);
             }
-            if self.rng.one_in(4) {
+            // Where other threads run beside it, one of them may want its turn meanwhile.
+            let beside = !self.client(id).fibers.is_empty();
+            let most = if beside { Duration::from_millis(4) } else { Duration::from_micros(200) };
+            if beside || self.rng.one_in(4) {
                 fiber.reply = Some(reply);
-                return Flow::Sleep(self.rng.delay(Duration::from_micros(200)));
+                return Flow::Sleep(self.rng.delay(most));
             }
         }
         if let Some(cut) = cuts(&reply.returned).into_iter().find(|cut| *cut > reply.written) {
