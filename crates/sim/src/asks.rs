@@ -1,4 +1,6 @@
-//! What processes ask the daemon for and wait for: functions, keys, actors by name.
+//! What processes ask the daemon for and wait for: functions, keys, actors by name; and what people ask (`questions`).
+
+mod questions;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,6 +11,8 @@ use hoplo_wire::node::{ActorCreated, KvOperation, ToClient, ToNode};
 use crate::cluster::Cluster;
 use crate::fiber::{Fiber, Flow, Wait};
 use crate::workload::KvStep;
+
+pub use questions::{Asked, Questions};
 
 /// What one process asked for and was told.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use hoplo_wire::node::{ActorCreated, Tell, ToClient, ToNode};
 use hoplo_wire::reply::{ReplyKind, ReplyView};
 use hoplo_wire::{FailureKind, Location, Value};
 
-use crate::asks::Asks;
+use crate::asks::{Asked, Asks};
 use crate::cluster::{Cluster, Step};
 use crate::fiber::Fiber;
 use crate::memory::{Extents, decode_content};
@@ -54,6 +54,10 @@ pub struct Client {
     /// Which thread is about to write a reply that brings tokens, by caller.
     pub replying: BTreeMap<ProcessId, u64>,
     pub asks: Asks,
+    /// Of the daemon, as people do.
+    pub asked: Asked,
+    /// What it was asked and answers later, by round.
+    pub inspections: BTreeMap<u64, ToClient>,
     /// Answers to requests for room.
     pub rooms: BTreeMap<u64, Answered>,
     woken: bool,
@@ -92,6 +96,8 @@ impl Client {
             actor: None,
             replying: BTreeMap::new(),
             asks: Asks::default(),
+            asked: Asked::default(),
+            inspections: BTreeMap::new(),
             rooms: BTreeMap::new(),
             woken: false,
             draining: false,
@@ -209,13 +215,29 @@ impl Cluster {
         }
     }
 
+    /// What lies in its socket for the daemon.
+    pub fn written_by(&mut self, id: ProcessId) -> &mut VecDeque<ToNode> {
+        match self.questions.tools.get_mut(&id) {
+            Some(tool) => &mut tool.up,
+            None => &mut self.clients.get_mut(&id).expect("it is connected").up,
+        }
+    }
+
+    /// And from the daemon.
+    pub fn written_to(&mut self, id: ProcessId) -> &mut VecDeque<ToClient> {
+        match self.questions.tools.get_mut(&id) {
+            Some(tool) => &mut tool.down,
+            None => &mut self.clients.get_mut(&id).expect("it is connected").down,
+        }
+    }
+
     pub fn say(&mut self, id: ProcessId, message: ToNode) {
         if self.sabotage_loses(&message) {
             return;
         }
-        let client = self.client(id);
-        client.up.push_back(message);
-        if client.up.len() == 1 {
+        let up = self.written_by(id);
+        up.push_back(message);
+        if up.len() == 1 {
             let delay = self.rng.delay(self.plan.tardiness);
             self.after(delay, Step::DaemonReads(id));
         }
@@ -378,14 +400,19 @@ impl Cluster {
     // ---- what the daemon says ----
 
     pub fn client_reads(&mut self, id: ProcessId) {
-        if !self.client(id).alive {
+        let is_tool = self.questions.tools.contains_key(&id);
+        if !is_tool && !self.clients.get(&id).is_some_and(|client| client.alive) {
             return;
         }
-        let Some(message) = self.client(id).down.pop_front() else { return };
+        let Some(message) = self.written_to(id).pop_front() else { return };
         self.note(|| format!("{id} hears {message:?}"));
-        self.node_says(id, message);
-        self.wake(id);
-        if !self.client(id).down.is_empty() {
+        if is_tool {
+            self.tool_hears(id, message);
+        } else {
+            self.node_says(id, message);
+            self.wake(id);
+        }
+        if !self.written_to(id).is_empty() {
             let delay = self.rng.delay(self.plan.tardiness) / 4;
             self.after(delay, Step::ClientReads(id));
         }
@@ -487,6 +514,10 @@ impl Cluster {
                 let delay = self.rng.delay(Duration::from_micros(100));
                 self.after(delay, Step::Dies(id));
             }
+            ToClient::Inspect { request, .. } | ToClient::Explain { request, .. } => {
+                self.inspected(id, request, message);
+            }
+            ToClient::Answer { request, .. } => self.hears_answer(id, request),
             other => self.answered(id, other),
         }
     }

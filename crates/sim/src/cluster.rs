@@ -7,6 +7,7 @@ use hoplo_base::{Instant, ProcessId};
 use hoplo_core::control::MemoryStore;
 use hoplo_core::node::Event;
 
+use crate::asks::Questions;
 use crate::begin::begin;
 use crate::client::Client;
 use crate::counts::Counts;
@@ -54,6 +55,10 @@ pub enum Step {
     Goes(ProcessId),
     /// A view of a stored object is closed.
     Unviews(ProcessId, u64),
+    SomebodyAsks,
+    /// A process answers a question that the daemon passed on, late.
+    Tells(ProcessId, u64),
+    ToolLeaves(ProcessId),
     Fault,
     DriversDone,
 }
@@ -75,6 +80,7 @@ pub struct Cluster {
     pub slots_used: BTreeSet<usize>,
     pub counts: Counts,
     pub books: Books,
+    pub questions: Questions,
     pub story: Story,
     pub drivers: Vec<ProcessId>,
     pub steps: u64,
@@ -122,6 +128,7 @@ impl Cluster {
             slots_used: BTreeSet::new(),
             counts,
             books: Books::default(),
+            questions: Questions::default(),
             story: Story::default(),
             drivers: Vec::new(),
             steps: 0,
@@ -160,6 +167,7 @@ impl Cluster {
             self.after(delay, Step::Knocks(program));
         }
         self.after(Duration::from_micros(100), Step::Fault);
+        self.after(Duration::from_millis(1), Step::SomebodyAsks);
         let deadline = self.plan.faults_until + HEALS_WITHIN;
         while let Some((at, _, step)) = self.queue.pop_first() {
             self.now = self.now.max(at);
@@ -201,6 +209,9 @@ impl Cluster {
             Step::Ticks(process) => self.ticks(process),
             Step::Goes(process) => self.goes(process),
             Step::Unviews(process, view) => self.unviews(process, view),
+            Step::SomebodyAsks => self.somebody_asks(),
+            Step::Tells(process, round) => self.tells_late(process, round),
+            Step::ToolLeaves(tool) => self.tool_leaves(tool),
             Step::Fault => self.fault(),
             Step::DriversDone => self.drivers_done(),
         }
@@ -243,6 +254,7 @@ impl Cluster {
             return self.after(SETTLES_WITHIN, Step::DriversDone);
         }
         self.check_leaks();
+        self.check_answers();
         if self.plan.stops {
             self.count("orderly stops");
             return self.happens(Event::Stop { why: "asked for".to_string() });

@@ -55,6 +55,15 @@ const MUST_HAPPEN: &[&str] = &[
     "detached actors",
     "GPUs granted",
     "stores that were full",
+    // Questions.
+    "questions asked",
+    "questions passed on",
+    "questions answered",
+    "questions answered with a dead process among them",
+    "questions answered without who was late",
+    "answers that came too late",
+    "processes that never answer",
+    "askers that left",
 ];
 
 impl Counts {

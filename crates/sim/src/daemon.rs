@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hoplo_base::{Instant, JobId, ProcessId, ResourceSet};
 use hoplo_core::control::{CasError, ControlStore, MemoryStore, Row};
-use hoplo_core::node::{Answer, Config, Effect, Event, KEYS_MAX, Node, Question, Rows};
+use hoplo_core::node::{Answer, Config, Effect, Event, KEYS_MAX, Node, Question, Report, Rows};
 use hoplo_core::objects;
 use hoplo_wire::PROTOCOL_VERSION;
 use hoplo_wire::control::Refusal;
@@ -18,6 +18,7 @@ use crate::begin::Beginning;
 use crate::client::Client;
 use crate::cluster::{Cluster, Step};
 use crate::faults::Plan;
+use crate::invariants::told_by;
 use crate::sabotage::Sabotage;
 
 pub struct Daemon {
@@ -31,9 +32,18 @@ pub struct Daemon {
     /// The control store's answers, in the order of the questions.
     answers: VecDeque<Event>,
     tick_at: Option<Instant>,
-    /// Who knocks, and its program.
-    strangers: Vec<u64>,
+    /// What follows is because a connection ended.
+    pub reads_an_end: bool,
+    /// Who knocks.
+    strangers: Vec<Stranger>,
     pub stopped: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Stranger {
+    /// With this program.
+    Driver(u64),
+    Tool,
 }
 
 pub fn hello(role: Role) -> ToNode {
@@ -63,6 +73,7 @@ impl Daemon {
             rows: beginning.rows,
             answers: VecDeque::new(),
             tick_at: None,
+            reads_an_end: false,
             strangers: Vec::new(),
             stopped: false,
         }
@@ -85,6 +96,9 @@ impl Daemon {
         for row in self.node.objects.listing() {
             text += &format!("  {row:?}\n");
         }
+        for round in self.node.rounds() {
+            text += &format!("  {round:?}\n");
+        }
         text + &format!("  {:?}\n", self.node.objects.totals())
     }
 }
@@ -105,11 +119,13 @@ impl Cluster {
         self.daemon.queue.push_back(event);
         let mut effects = Vec::new();
         while let Some(event) = self.daemon.queue.pop_front() {
+            self.daemon.reads_an_end = matches!(event, Event::Closed { .. });
             self.daemon.node.handle(now, event, &mut effects);
             for effect in effects.drain(..) {
                 self.carry_out_for_node(effect);
             }
         }
+        self.check_questions();
         if let Some(at) = self.daemon.node.next_deadline()
             && self.daemon.tick_at.is_none_or(|set| at < set || set < now)
         {
@@ -127,15 +143,26 @@ impl Cluster {
 
     /// A driver connects.
     pub fn knocks(&mut self, program: u64) {
-        self.daemon.strangers.push(program);
-        let stranger = self.daemon.strangers.len() as u64 - 1;
+        let stranger = self.stranger(Stranger::Driver(program));
         let message = hello(Role::Driver);
         self.happens(Event::Knocked { stranger, pid: 1_000_000 + stranger as u32, message });
     }
 
+    /// The number of a new connection.
+    pub fn stranger(&mut self, stranger: Stranger) -> u64 {
+        self.daemon.strangers.push(stranger);
+        self.daemon.strangers.len() as u64 - 1
+    }
+
     fn accepted(&mut self, stranger: u64, process: ProcessId) {
+        let program = match self.daemon.strangers[stranger as usize] {
+            Stranger::Driver(program) => program,
+            Stranger::Tool => {
+                self.daemon.open.insert(process);
+                return self.tool_comes(process);
+            }
+        };
         let job = self.daemon.node.process(process).expect("it was just accepted").job;
-        let program = self.daemon.strangers[stranger as usize];
         self.clients.insert(process, Client::driver(process, job, program));
         self.daemon.open.insert(process);
         self.runs(process, 1_000_000 + stranger as u32);
@@ -153,8 +180,7 @@ impl Cluster {
     pub fn daemon_reads(&mut self, from: ProcessId) {
         let some = if self.rng.one_in(4) { 1 } else { usize::MAX };
         self.read_socket(from, some);
-        let more = self.clients.get(&from).is_some_and(|client| !client.up.is_empty());
-        if more && self.daemon.open.contains(&from) {
+        if self.daemon.open.contains(&from) && !self.written_by(from).is_empty() {
             let delay = self.rng.delay(self.plan.tardiness);
             self.after(delay, Step::DaemonReads(from));
         }
@@ -165,10 +191,10 @@ impl Cluster {
             if !self.daemon.open.contains(&from) {
                 return;
             }
-            let client = self.clients.get_mut(&from).expect("it is connected");
-            let Some(message) = client.up.pop_front() else { return };
+            let Some(message) = self.written_by(from).pop_front() else { return };
             self.note(|| format!("daemon hears {from}: {message:?}"));
             self.notes_message(from, &message);
+            self.notes_question(from, &message);
             self.happens(Event::Heard { from, message });
         }
     }
@@ -177,6 +203,7 @@ impl Cluster {
     pub fn read_to_the_end(&mut self, process: ProcessId) {
         self.read_socket(process, usize::MAX);
         if self.daemon.open.remove(&process) {
+            self.notes_closed(process);
             self.happens(Event::Closed { process });
         }
     }
@@ -229,9 +256,9 @@ impl Cluster {
         self.notes_word(&message);
         assert!(self.daemon.open.contains(&to), "{to} is sent {message:?} on a closed connection");
         let tardiness = self.plan.tardiness;
-        let client = self.clients.get_mut(&to).expect("it is connected");
-        client.down.push_back(message);
-        if client.down.len() == 1 {
+        let down = self.written_to(to);
+        down.push_back(message);
+        if down.len() == 1 {
             let delay = self.rng.delay(tardiness);
             self.after(delay, Step::ClientReads(to));
         }
@@ -306,11 +333,25 @@ impl Cluster {
         self.after(delay, Step::ControlAnswers);
     }
 
+    fn reports_to(&mut self, to: ProcessId, request: u64, report: &Report) {
+        if self.sabotage_keeps_answer() {
+            return;
+        }
+        self.notes_answer(to, request, told_by(report));
+        self.send(to, ToClient::Answer { request, result: Ok(format!("{report:?}")) });
+    }
+
     // ---- effects ----
 
     fn carry_out_for_node(&mut self, effect: Effect) {
         match effect {
-            Effect::Send { to, message } => self.send(to, message),
+            Effect::Send { to, message } => {
+                if let ToClient::Answer { request, .. } = message {
+                    self.notes_answer(to, request, None);
+                }
+                self.notes_passed_on(to, &message);
+                self.send(to, message);
+            }
             Effect::Introduce { stranger, pid } => {
                 let message = ToNode::Job(Box::default());
                 self.daemon.queue.push_back(Event::Told { stranger, pid, message });
@@ -375,7 +416,7 @@ impl Cluster {
                 assert!(violations == 0, "{text}\n{}", self.story.about(&[]));
             }
             Effect::Note { line } => self.note(|| format!("  {line}")),
-            Effect::Report { report, .. } => panic!("nobody asked for {report:?}"),
+            Effect::Report { to, request, report } => self.reports_to(to, request, &report),
             Effect::Stopped => self.daemon.stopped = true,
             Effect::Stopping { .. }
             | Effect::Preload { .. }

@@ -160,7 +160,9 @@ impl Cluster {
 
     /// The daemon closed the connection: a process that notices exits.
     pub fn hung_up(&mut self, process: ProcessId) {
-        if self.daemon.open.remove(&process) && self.clients[&process].alive {
+        let open = self.daemon.open.remove(&process);
+        self.notes_closed(process);
+        if open && self.clients.get(&process).is_some_and(|client| client.alive) {
             let delay = self.rng.delay(Duration::from_millis(1));
             self.after(delay, Step::Dies(process));
         }

@@ -8,6 +8,7 @@
 //! worker the real machine of workers (`hoplo_core::worker`), driven as in `crates/client`. Rings, sockets, the shared segment, the arena, the kernel, the
 //! zygote and the control store's disk are models (`network`, `memory`, `kernel`, `daemon`).
 //! A daemon begins as the real one does (`begin`): its number comes from its control store.
+//! Beside the programs, processes and tools ask the daemon at random times why something waits and what there is (`asks`).
 //!
 //! `sabotage` breaks promises on purpose, to see that the checks can fail.
 //!

@@ -25,6 +25,8 @@ pub enum Sabotage {
     NobodyAdopts,
     /// What lies in the sockets is not read before it is decided what is lost.
     SweepsReadNothing,
+    /// A process's end is not told to the questions that wait for it.
+    DeadAreAwaited,
 }
 
 impl Sabotage {
@@ -45,6 +47,10 @@ impl Sabotage {
                 plan.head_dies_at = None;
             }
             Self::SweepsReadNothing => {
+                plan.kills = plan.kills.clamp(2, 4);
+                plan.head_dies_at = None;
+            }
+            Self::DeadAreAwaited => {
                 plan.kills = plan.kills.clamp(2, 4);
                 plan.head_dies_at = None;
             }
@@ -69,6 +75,11 @@ impl Cluster {
             (Some(Sabotage::NobodyAdopts), Event::Adopt { .. }) => None,
             (_, event) => Some(event),
         }
+    }
+
+    /// True: a question that waited for the dead alone goes on waiting.
+    pub fn sabotage_keeps_answer(&self) -> bool {
+        self.sabotage == Some(Sabotage::DeadAreAwaited) && self.daemon.reads_an_end
     }
 
     /// True: what is read would need room that others hold, and waits.

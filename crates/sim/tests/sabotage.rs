@@ -39,6 +39,11 @@ fn tasks_of_the_dead_that_nobody_runs_are_found() {
 }
 
 #[test]
+fn questions_that_wait_for_the_dead_are_found() {
+    shows(Sabotage::DeadAreAwaited, 50, &["waits for nobody and has no answer"]);
+}
+
+#[test]
 fn what_is_lost_before_the_sockets_are_read_is_found() {
     let made_again = "though its maker stored it and replied";
     let lost = ["failed for no reason: OwnerDied", "failed for no reason: ObjectLost"];

@@ -161,6 +161,18 @@ impl Fiber {
         }
     }
 
+    /// The call that runs here.
+    pub fn task(&self) -> Option<TaskId> {
+        self.call.map(|call| call.task)
+    }
+
+    /// What people may ask about.
+    pub fn things(&self) -> Vec<ObjectId> {
+        let handles = self.handles.iter().map(|actor| actor.handle());
+        let task = self.task().map(|task| task.object(0));
+        self.refs.iter().copied().chain(handles).chain(task).chain(self.awaited()).collect()
+    }
+
     fn hold(&mut self, objects: Vec<ObjectId>) {
         for object in objects {
             if object.index == u32::MAX {

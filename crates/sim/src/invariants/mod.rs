@@ -1,5 +1,6 @@
 //! What must hold, one file for each kind.
 
+mod answers;
 mod attempts;
 mod failures;
 mod leaks;
@@ -11,6 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use hoplo_base::{ActorId, ObjectId, ProcessId, TaskId};
 
 use crate::cluster::Cluster;
+
+pub use answers::{Answers, told_by};
 
 /// What the invariants remember.
 #[derive(Debug, Default)]
