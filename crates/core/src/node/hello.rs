@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use hoplo_base::ProcessId;
 use hoplo_base::limits::SLOTS_GRANT;
-use hoplo_base::{JobId, ProcessId};
 use hoplo_wire::PROTOCOL_VERSION;
 use hoplo_wire::node::{JobConfig, Role, ToClient, ToNode, Welcome};
 
@@ -165,11 +165,6 @@ impl Node {
 
     pub(super) fn process_mut(&mut self, id: ProcessId) -> &mut Process {
         self.processes.get_mut(&id).expect("who speaks or was just found is not buried")
-    }
-
-    /// The job of a process, buried or not; job 0 is nobody's.
-    pub(super) fn job_of(&self, id: ProcessId) -> JobId {
-        self.processes.get(&id).map_or(JobId(0), |process| process.job)
     }
 }
 

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hoplo_base::limits::LINEAGE_DELAY;
 use hoplo_base::{Instant, JobId, ObjectId, ProcessId, TaskId};
-use hoplo_wire::node::{Notice, SharedState};
+use hoplo_wire::call::CallView;
+use hoplo_wire::node::{Lineage, Notice, SharedState};
 
 use super::{Node, Timer};
 use crate::control::{TaskEntry, TaskState};
@@ -88,12 +89,19 @@ impl Node {
         let owner = owner.unwrap_or(object.task.owner);
         Some(TaskEntry {
             task: object.task,
-            job: self.job_of(owner),
+            job: self.job_of(owner, lineage)?,
             owner,
             attempt: 0,
             state: TaskState::Pending,
             lineage: Some(lineage.clone()),
             why: None,
         })
+    }
+
+    /// Whose task it is. The call itself says it, also when its owner is buried.
+    fn job_of(&self, owner: ProcessId, lineage: &Lineage) -> Option<JobId> {
+        let call = || CallView::parse(&lineage.frame).ok();
+        let owner = self.processes.get(&owner).map(|process| process.job);
+        owner.or_else(|| call().map(|call| call.header.job))
     }
 }

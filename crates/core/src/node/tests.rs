@@ -14,6 +14,7 @@ use hoplo_wire::{FailureKind, PROTOCOL_VERSION};
 mod queries;
 
 use super::{Answer, Config, Effect, Event, Kind, Node, Question, Stage};
+use crate::control::{Entry, Row, Table, TaskEntry};
 use crate::objects;
 
 struct Shell {
@@ -34,7 +35,11 @@ fn hello(role: Role) -> ToNode {
 
 impl Shell {
     fn new() -> Self {
-        let config = Config {
+        Self::with(|_| {})
+    }
+
+    fn with(configure: impl FnOnce(&mut Config)) -> Self {
+        let mut config = Config {
             node: NodeNumber::alone(1),
             resources: ResourceSet::from_units([("CPU", 2.0), ("memory", 1e9)]).unwrap(),
             objects: objects::Config::new(64 << 20),
@@ -43,6 +48,7 @@ impl Shell {
             slots_resting: SLOTS_RESTING,
             processes_max: hoplo_base::limits::PROCESSES_MAX,
         };
+        configure(&mut config);
         let now = Instant(1_000_000_000);
         Self { node: Node::new(config, now), now, effects: Vec::new(), strangers: 0 }
     }
@@ -413,6 +419,24 @@ fn to_cancel_an_adopted_task_was_told_to_its_dead_owner() {
         }
         assert_eq!(shell.told(heir, told), Some(message.clone()));
     }
+}
+
+#[test]
+fn a_task_whose_owner_was_dead_was_written_as_one_of_job_0() {
+    let mut shell = Shell::with(|config| config.keeps_rows = true);
+    let (owner, heir) = (shell.driver(), shell.driver());
+    let object = shares_a_pending_task(&mut shell, owner, FunctionId([5; 16]));
+    shell.says(heir, ToNode::Want { objects: vec![object] });
+    shell.hears(Event::Closed { process: owner });
+    shell.waits(LINEAGE_DELAY);
+    let saved = shell.take(|effect| match effect {
+        Effect::Save { key, value, .. } if key.table == Table::Task => {
+            let value = value.clone();
+            TaskEntry::from_row(&Row { version: 1, index: 1, finished: false, value }).ok()
+        }
+        _ => None,
+    });
+    assert_eq!(saved.map(|task| (task.task, task.job)), Some((object.task, JobId(1))));
 }
 
 #[test]
