@@ -219,6 +219,7 @@ impl Client {
                 core.writer.send(&ToNode::Inspected { request, json });
             }
             ToClient::Output { pid, title, stderr, lines } => {
+                let pid = Some(pid).filter(|pid| *pid > 0);
                 self.hooks.output(pid, &title, stderr, &lines);
             }
             ToClient::Exit { graceful: true, reason } => {

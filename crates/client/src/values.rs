@@ -200,10 +200,10 @@ impl Client {
     /// this process holds one reference: `wait` for it, `read` it, `drop_ref` it.
     pub fn argument(self: &Arc<Self>, object: ObjectId, location: Location) -> Option<Content> {
         let mut core = self.core.lock();
-        if location == Location::ASK {
+        let Some(location) = location.known() else {
             core.session.add_ref(object);
             return None;
-        }
+        };
         core.session.borrow_stored(object, location);
         drop(core);
         self.read_stored(object, location, true)

@@ -390,8 +390,8 @@ impl Daemon {
     fn close(mut self) {
         self.flush_all();
         for process in self.node.processes().filter(|process| !process.stage.is_dead()) {
-            if process.is_worker() {
-                self.kill(process.id, process.pid());
+            if let Some(pid) = process.known_pid().filter(|_| process.is_worker()) {
+                self.kill(process.id, pid);
             }
         }
         self.zygote.stop();

@@ -52,10 +52,11 @@ impl DriverHooks {
 }
 
 impl Hooks for DriverHooks {
-    fn output(&self, pid: u32, title: &str, stderr: bool, lines: &[String]) {
+    fn output(&self, pid: Option<u32>, title: &str, stderr: bool, lines: &[String]) {
+        let pid = pid.map(|pid| format!(" pid={pid}")).unwrap_or_default();
         let mut text = String::new();
         for line in lines {
-            text.push_str(&format!("({title} pid={pid}) {line}\n"));
+            text.push_str(&format!("({title}{pid}) {line}\n"));
         }
         self.print(stderr, text);
     }

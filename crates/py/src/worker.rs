@@ -446,7 +446,7 @@ fn traceback(py: Python<'_>, error: &PyErr) -> PyResult<String> {
 struct WorkerHooks;
 
 impl Hooks for WorkerHooks {
-    fn output(&self, _pid: u32, _title: &str, _stderr: bool, _lines: &[String]) {}
+    fn output(&self, _pid: Option<u32>, _title: &str, _stderr: bool, _lines: &[String]) {}
 
     fn cancel(&self, task: TaskId) {
         if current::interrupt(task) {

@@ -451,7 +451,7 @@ pub struct Lineage {
 pub struct ActorSpec {
     pub actor: ActorId,
     pub class_name: String,
-    /// Empty for none.
+    /// Empty for none: read it by `name()`.
     pub name: String,
     pub namespace: String,
     pub detached: bool,
@@ -467,6 +467,13 @@ pub struct ActorSpec {
     pub contains: Vec<ObjectId>,
     /// What a handle needs (methods, options); opaque, made and read by the Python side.
     pub handle: Vec<u8>,
+}
+
+impl ActorSpec {
+    /// By which others find it.
+    pub fn name(&self) -> Option<&str> {
+        (!self.name.is_empty()).then_some(self.name.as_str())
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

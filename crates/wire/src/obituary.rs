@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 /// How a process ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Obituary {
+    /// 0: nobody knows it any more, or nobody ever did.
     pub pid: u32,
     pub cause: DeathCause,
     /// The last lines it printed.
@@ -40,14 +41,14 @@ pub enum DeathCause {
 impl Obituary {
     /// One line for people: `pid 1234 was killed by SIGKILL`.
     pub fn headline(&self) -> String {
-        let pid = self.pid;
+        let who = if self.pid == 0 { "it".to_string() } else { format!("pid {}", self.pid) };
         match &self.cause {
-            DeathCause::Exited { code } => format!("pid {pid} exited with code {code}"),
+            DeathCause::Exited { code } => format!("{who} exited with code {code}"),
             DeathCause::Signaled { signal } => {
-                format!("pid {pid} was killed by {}", signal_name(*signal))
+                format!("{who} was killed by {}", signal_name(*signal))
             }
-            DeathCause::OutOfMemory { detail } => format!("pid {pid} ran out of memory: {detail}"),
-            DeathCause::Stopped { reason } => format!("pid {pid} was stopped: {reason}"),
+            DeathCause::OutOfMemory { detail } => format!("{who} ran out of memory: {detail}"),
+            DeathCause::Stopped { reason } => format!("{who} was stopped: {reason}"),
             DeathCause::NotStarted { reason } | DeathCause::BadEnvironment { reason } => {
                 format!("a worker could not start: {reason}")
             }
@@ -76,6 +77,13 @@ fn signal_name(signal: i32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_was_buried_long_ago_was_said_to_have_the_pid_0() {
+        let cause = DeathCause::Stopped { reason: "it is not here any more".to_string() };
+        let obituary = Obituary { pid: 0, cause, last_lines: vec![] };
+        assert_eq!(obituary.headline(), "it was stopped: it is not here any more");
+    }
 
     #[test]
     fn an_obituary_names_the_signal() {

@@ -27,6 +27,11 @@ impl Location {
     /// In a call frame: the object is known to the daemon, which says where (or what) it is.
     pub const ASK: Location = Location { slot: u32::MAX, generation: 0, offset: 0, len: 0 };
 
+    /// `None`: the daemon is to be asked.
+    pub fn known(self) -> Option<Location> {
+        (self != Location::ASK).then_some(self)
+    }
+
     /// What an argument of a call that lies in the store takes in the frame: its id, a tag, this.
     pub const ARGUMENT_BYTES: usize = ObjectId::BYTES + STORED_BYTES;
 }

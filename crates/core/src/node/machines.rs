@@ -177,7 +177,8 @@ impl Node {
             let id = |id: &&ProcessId| Some(id.count()) == count && id.to_string() == name;
             if let Some(process) = self.processes.keys().find(id).map(|id| &self.processes[id]) {
                 let kind = if process.kind == Kind::Driver { "driver" } else { "worker" };
-                let name = format!(" ({kind}, pid {})", process.pid());
+                let pid = process.known_pid().map(|pid| format!(", pid {pid}"));
+                let name = format!(" ({kind}{})", pid.unwrap_or_default());
                 // What a process was told comes back with the names that it got here.
                 if !rest.starts_with(&name) {
                     named.push_str(&name);

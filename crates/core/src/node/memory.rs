@@ -26,8 +26,8 @@ impl Node {
     /// What the worker's new lease allows it, if it says so.
     pub(super) fn confine(&mut self, worker: ProcessId) {
         let limit = self.scheduler.lease_on(worker).map_or(0.0, |l| l.resources.units(MEMORY));
-        let pid = self.processes.get(&worker).map_or(0, |process| process.pid());
-        if limit > 0.0 && pid > 0 {
+        let pid = self.with_pid(worker).map(|(_, pid)| pid);
+        if let Some(pid) = pid.filter(|_| limit > 0.0) {
             let limit_bytes = limit as u64;
             self.out.push(Effect::Confine { process: worker, pid, limit_bytes });
         }
@@ -50,8 +50,7 @@ impl Node {
     }
 
     fn with_pid(&self, worker: ProcessId) -> Option<(ProcessId, u32)> {
-        let process = self.processes.get(&worker).filter(|process| process.pid() > 0)?;
-        Some((worker, process.pid()))
+        Some((worker, self.processes.get(&worker)?.known_pid()?))
     }
 
     pub(super) fn on_measured(&mut self, total: u64, available: u64, used: &[(ProcessId, u64)]) {

@@ -51,6 +51,7 @@ pub struct Process {
     pub kind: Kind,
     pub birth: Birth,
     pub stage: Stage,
+    /// 0, which is no job, until its first message was answered, and of a tool.
     pub job: JobId,
     pub since: Instant,
     /// What it runs, by its own word.
@@ -85,11 +86,16 @@ impl Process {
         }
     }
 
-    /// 0 while it is not known.
+    /// For lists and messages: 0 while it is not known.
     pub fn pid(&self) -> u32 {
+        self.known_pid().unwrap_or(0)
+    }
+
+    /// `None`: it was not told yet, or means nothing here, in another pid namespace.
+    pub fn known_pid(&self) -> Option<u32> {
         match self.birth {
-            Birth::Awaited { .. } => 0,
-            Birth::Known { pid } => pid,
+            Birth::Awaited { .. } => None,
+            Birth::Known { pid } => Some(pid).filter(|pid| *pid > 0),
         }
     }
 

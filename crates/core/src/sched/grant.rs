@@ -88,6 +88,7 @@ impl LocalScheduler {
 
     /// The waiting claims of one party in the order in which they came.
     fn claims_of(&self, party: Option<ProcessId>) -> Vec<Claimant> {
+        // The least of each kind, to begin a range: nobody has such ids.
         let first = Claimant::Actor {
             actor: ActorId(TaskId { owner: ProcessId(0), seq: 0 }),
             incarnation: 0,

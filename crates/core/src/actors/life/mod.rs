@@ -46,7 +46,8 @@ pub use row::{ActorRow, Former};
 #[derive(Debug)]
 struct Actor {
     spec: Box<ActorSpec>,
-    creator: ProcessId,
+    /// `None`: it is of an earlier daemon.
+    creator: Option<ProcessId>,
     job: JobId,
     incarnation: u32,
     stage: Stage,
@@ -139,12 +140,14 @@ impl ActorTable {
             contains: Vec::new(),
             handle: former.handle,
         };
-        if former.lost && !spec.name.is_empty() {
-            self.lost_names.insert((spec.namespace.clone(), spec.name.clone()), id);
+        if former.lost
+            && let Some(name) = spec.name()
+        {
+            self.lost_names.insert((spec.namespace.clone(), name.to_string()), id);
         }
         let actor = Actor {
             spec: Box::new(spec),
-            creator: ProcessId(0),
+            creator: None,
             job,
             incarnation: former.incarnation,
             stage: Stage::Dead { failure: former.failure },
@@ -263,7 +266,7 @@ impl ActorTable {
             answer(effects, Err(format!("{id} exists already")));
             return;
         }
-        if !spec.name.is_empty() {
+        if spec.name().is_some() {
             self.lost_names.remove(&key);
             self.names.insert(key, id);
         }
@@ -276,7 +279,7 @@ impl ActorTable {
             effects.push(Effect::NodeHold { objects: held });
         }
         let actor = Actor {
-            creator,
+            creator: Some(creator),
             job,
             incarnation: 0,
             stage: Stage::placing(),
@@ -472,7 +475,8 @@ impl ActorTable {
     /// Detached actors stay, and what their processes created.
     fn on_job_ended(&mut self, job: JobId, effects: &mut Vec<Effect>) {
         let stays = |actor: &Actor| {
-            let created_by = self.by_worker.get(&actor.creator).map(|id| &self.actors[id]);
+            let created_by = actor.creator.and_then(|creator| self.by_worker.get(&creator));
+            let created_by = created_by.map(|id| &self.actors[id]);
             actor.spec.detached || created_by.is_some_and(|creator| creator.spec.detached)
         };
         let ends = self.actors.iter().filter(|(_, a)| a.job == job && !a.is_dead() && !stays(a));
@@ -564,12 +568,10 @@ impl ActorTable {
     }
 
     fn title(&self, id: ActorId) -> String {
-        match self.actors.get(&id) {
-            Some(actor) if actor.spec.name.is_empty() => {
-                format!("{} ({id})", actor.spec.class_name)
-            }
-            Some(actor) => format!("{} {:?} ({id})", actor.spec.class_name, actor.spec.name),
-            None => id.to_string(),
+        let Some(actor) = self.actors.get(&id) else { return id.to_string() };
+        match actor.spec.name() {
+            Some(name) => format!("{} {name:?} ({id})", actor.spec.class_name),
+            None => format!("{} ({id})", actor.spec.class_name),
         }
     }
 }
