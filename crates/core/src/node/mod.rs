@@ -4,7 +4,7 @@
 //!  sockets, zygote, kernel, disk, control store           (the shell: `crates/node`, `crates/sim`)
 //!        | Event                         ^ Effect
 //!        v                               |
-//!  processes, jobs, functions, sweeps, lineage, memory    (this module)
+//!  processes, jobs, functions, sweeps, lineage, memory, questions            (this module)
 //!        | Work                          ^ effects of the machines
 //!        v                               |
 //!  LocalScheduler   WorkerPool   ActorTable   ObjectDirectory
