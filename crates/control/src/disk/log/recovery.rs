@@ -54,6 +54,8 @@ pub struct Recovery {
     all_truncated: Option<Position>,
     /// The last good segment is of this start of the machine.
     ran_on: bool,
+    /// Segments of which a dying machine did not keep the room that was reserved.
+    shortened: Vec<u64>,
     /// What is known to be on disk.
     pub(super) synced: Position,
     pub(super) next_number: u64,
@@ -146,6 +148,7 @@ impl Recovery {
             begin: Position::default(),
             all_truncated: None,
             ran_on: false,
+            shortened: Vec::new(),
             synced: unused.unwrap_or_default(),
             next_number,
         };
@@ -166,6 +169,7 @@ impl Recovery {
             recovery.next_number = (bad.at.segment() + kept).max(1);
             recovery.cut_off(bad, lost, &numbers)?;
         }
+        recovery.end_shortened()?;
         recovery.sync()?;
         recovery.note_newest(there).map_err(named)?;
         Ok(recovery)
@@ -365,6 +369,7 @@ impl Recovery {
             // Which was on disk, if it was not this boot.
             Some(Bad { behind, this_boot: true, short: true, ..Bad::new(at, path, why) })
         } else {
+            self.shortened.extend((reader.len < bytes && bad.is_none()).then_some(number));
             bad
         };
         segment.end = reader.offset;
@@ -431,6 +436,17 @@ impl Recovery {
         let (path, offset, why) = (bad.path, bad.at.offset(), bad.why);
         let aside = self.options.folder.join(aside);
         self.cut = Some(Cut { path, offset, lost, why, aside });
+        Ok(())
+    }
+
+    /// They say how long they are: whatever is missing of them later is damage.
+    fn end_shortened(&mut self) -> Result<(), LogError> {
+        for number in std::mem::take(&mut self.shortened) {
+            let Some(segment) = self.segments.get_mut(&number) else { continue };
+            let named = |error| LogError::Io { path: segment.path.clone(), error };
+            let file = self.files.open(&name_of(number)).map_err(named)?;
+            segment.end = end_at(file, segment.end).map_err(named)?;
+        }
         Ok(())
     }
 

@@ -263,6 +263,31 @@ fn a_header_that_a_machine_lost_was_taken_for_damage() {
     assert!(records == [entry(1, 1)] && cut.is_some());
 }
 
+/// Found by the simulation (seed 14001): the file was shorter than it had been made, and what came later said that it had been
+/// on disk.
+#[test]
+fn room_that_a_machine_did_not_keep_was_damage_later() {
+    let folder = Folder::new();
+    let options = |boot| LogOptions { fsync: Fsync::Never, boot, ..ahead(&folder.0) };
+    let mut log = Recovery::open(options(1)).unwrap().into_writer();
+    log.append(&entry(1, 1));
+    log.flush().unwrap();
+    let first = fs::OpenOptions::new().write(true).open(&segments(&folder.0)[0]).unwrap();
+    first.set_len(log.bytes()).unwrap();
+    drop(log);
+    let mut log = Recovery::open(options(2)).unwrap().into_writer();
+    let mut last = 1;
+    while segments(&folder.0).len() < 3 {
+        last += 1;
+        assert!(last < 1000, "no segment is made ahead");
+        log.append(&entry(last, 1));
+        log.flush().unwrap();
+    }
+    drop(log);
+    let (records, cut) = read(options(3)).unwrap();
+    assert_eq!((records.len() as u64, cut), (last, None));
+}
+
 #[test]
 fn a_log_without_its_note_of_the_newest_file_is_as_good_as_before() {
     let folder = Folder::new();
