@@ -463,6 +463,21 @@ pub const CONTROL_CLIENT_QUEUE_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Beyond the deadline of a call, the loop of a client always answers within this.
 pub const CONTROL_CLIENT_GRACE: Duration = Duration::from_secs(5);
 
+/// So long without an answer, and a client has the coordinator look at the chain.
+pub const CONTROL_CLIENT_SILENCE: Duration = Duration::from_millis(50);
+
+/// What was not answered is sent again after so long, and then after twice as long each time, up to the last.
+pub const CONTROL_CLIENT_RESEND_FIRST: Duration = Duration::from_millis(250);
+pub const CONTROL_CLIENT_RESEND_LAST: Duration = Duration::from_secs(2);
+
+/// A connection that could not be made, or a refusal that passes: tried again after so long, and so on up to the last.
+pub const CONTROL_CLIENT_RETRY_FIRST: Duration = Duration::from_millis(1);
+pub const CONTROL_CLIENT_RETRY_LAST: Duration = Duration::from_millis(100);
+
+/// A client asks the coordinators without cause so often; and with cause no more often than that.
+pub const CONTROL_CLIENT_ASKS: Duration = Duration::from_secs(1);
+pub const CONTROL_CLIENT_ASKS_SOON: Duration = Duration::from_millis(10);
+
 /// What a client has to say to a coordinator that it cannot reach yet; more is dropped, and said again later.
 pub const COORDINATOR_FRAMES_WAITING_MAX: usize = 16;
 
@@ -696,6 +711,21 @@ pub const CONTROL_COLD_PATIENCE: Duration = Duration::from_secs(5);
 /// A log whose disk was full is tried again so often.
 pub const CONTROL_DISK_RETRY: Duration = Duration::from_millis(100);
 
+/// One record of a log, as it lies on disk.
+pub const CONTROL_RECORD_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// A file of a log: when it is full another one begins.
+pub const CONTROL_SEGMENT_BYTES: u64 = 64 * 1024 * 1024;
+
+/// What a log's buffer keeps of its memory when it was written.
+pub const CONTROL_LOG_BUFFER_BYTES_KEPT: usize = 4 * 1024 * 1024;
+
+/// What a cold tier keeps in memory of its file.
+pub const CONTROL_COLD_CACHE_BYTES: usize = 16 * 1024 * 1024;
+
+/// Lines of what a replica or a coordinator did last, for who has to find out.
+pub const CONTROL_STORY_LINES: usize = 512;
+
 /// Archived rows that did not reach the cold tier yet: a replica acknowledges nothing more.
 pub const CONTROL_COLD_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
@@ -733,6 +763,7 @@ const _: () =
 const _: () = assert!(CONTROL_LEASE.as_millis() * 5 / 4 <= CONTROL_LEASE_WAIT.as_millis());
 const _: () = assert!(CONTROL_LEASE_WAIT.as_millis() < SUSPECT.as_millis());
 const _: () = assert!(CONTROL_PEER_QUIET.as_millis() < CONTROL_PEER_SILENT.as_millis());
+const _: () = assert!(CONTROL_FRAME_BYTES_MAX <= CONTROL_RECORD_BYTES_MAX);
 const _: () = assert!(CONTROL_COLD_FLUSH_BYTES * 4 <= CONTROL_COLD_BYTES_MAX);
 const _: () = assert!(CONTROL_ARCHIVE_OPS <= CONTROL_BATCH_OPS_MAX);
 const _: () = assert!((CONTROL_PAGE_ROWS_MAX as usize) < u32::MAX as usize);

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, SystemTime};
 
-use hoplo_base::limits::CONTROL_COLD_PATIENCE;
+use hoplo_base::limits::{CONTROL_COLD_CACHE_BYTES, CONTROL_COLD_PATIENCE};
 use hoplo_base::{Instant, NodeId};
 use hoplo_core::control::replica::{Effect, Event, Found, Replica, ReplicaOptions, Status};
 use hoplo_core::control::{CasError, ControlStore, Page};
@@ -32,8 +32,7 @@ use hoplo_wire::control::{
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::disk::cold::{
-    self, CACHE_BYTES, ColdError, ColdOptions, ColdReport, ColdThread, Flush, Range, Retention,
-    Usage,
+    self, ColdError, ColdOptions, ColdReport, ColdThread, Flush, Range, Retention, Usage,
 };
 use crate::disk::log::{self, Cut, Fsync, LogError, LogOptions, Recovery, Writer};
 use crate::report::ShardReport;
@@ -441,8 +440,8 @@ impl ControlStore for Embedded {
 
 /// A small store has a small cache.
 fn cache_bytes(options: &EmbeddedOptions) -> usize {
-    let share = usize::try_from(options.memory_bytes / 8).unwrap_or(CACHE_BYTES);
-    share.min(CACHE_BYTES)
+    let share = usize::try_from(options.memory_bytes / 8).unwrap_or(CONTROL_COLD_CACHE_BYTES);
+    share.min(CONTROL_COLD_CACHE_BYTES)
 }
 
 fn start_cold(

@@ -51,8 +51,6 @@ pub struct ColdOptions {
     pub cache_bytes: usize,
 }
 
-pub const CACHE_BYTES: usize = 16 << 20;
-
 /// One transaction: the ranges (from, until; absent: without an end) are emptied, then rows put and deleted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flush {

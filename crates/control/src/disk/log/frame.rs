@@ -18,6 +18,7 @@
 
 use std::fmt;
 
+use hoplo_base::limits::CONTROL_RECORD_BYTES_MAX;
 use hoplo_wire::control::{ClusterId, Record, ShardId};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -26,9 +27,6 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 pub const FORMAT: u32 = 4;
 pub const HEADER_BYTES: usize = 64;
 pub const FRAME_BYTES: usize = 32;
-
-/// No record is longer: what claims to be is damage.
-pub const RECORD_BYTES_MAX: usize = 256 << 20;
 
 const MAGIC: &[u8; 8] = b"hoplolog";
 
@@ -202,7 +200,7 @@ impl Frame {
         let kind = Kind::from_number(read_u32(fixed, 12))?;
         let found =
             Self { kind, index: read_u64(fixed, 16), synced: Position(read_u64(fixed, 24)), bytes };
-        (read_u32(fixed, 0) == mark && bytes <= RECORD_BYTES_MAX).then_some(found)
+        (read_u32(fixed, 0) == mark && bytes <= CONTROL_RECORD_BYTES_MAX).then_some(found)
     }
 
     /// `frame`: the fixed part and the record.
@@ -248,7 +246,7 @@ fn begin(out: &mut Vec<u8>) -> usize {
 
 fn finish(frame: &mut [u8], kind: Kind, index: u64, mark: u32, synced: Position) {
     let bytes = frame.len() - FRAME_BYTES;
-    assert!(bytes <= RECORD_BYTES_MAX, "the machine keeps records small");
+    assert!(bytes <= CONTROL_RECORD_BYTES_MAX, "the machine keeps records small");
     frame[..4].copy_from_slice(&mark.to_le_bytes());
     frame[8..12].copy_from_slice(&(bytes as u32).to_le_bytes());
     frame[12..16].copy_from_slice(&kind.number().to_le_bytes());

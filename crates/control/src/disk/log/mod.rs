@@ -72,9 +72,6 @@ pub fn this_boot() -> u32 {
     if id.is_empty() { 0 } else { (xxhash_rust::xxh3::xxh3_64(&id) as u32).max(1) }
 }
 
-/// Of a cluster's replica.
-pub const SEGMENT_BYTES: u64 = 64 << 20;
-
 /// A log cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {

@@ -4,17 +4,15 @@ use std::borrow::Borrow;
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use hoplo_base::limits::CONTROL_DISK_RETRY;
 use hoplo_wire::control::Record;
 
 use super::{LogError, Writer};
 
 /// So much goes into one write at most.
 const GROUP_RECORDS_MAX: usize = 16 * 1024;
-
-/// A disk that was full is tried again so often.
-const RETRY: Duration = Duration::from_millis(100);
 
 /// What became of the log, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,7 +117,7 @@ impl<R: Borrow<Record>, F: FnMut(Report)> Worker<R, F> {
             if !std::mem::replace(&mut failed, true) {
                 (self.report)(Report::Failed { why: error.to_string() });
             }
-            let due = Instant::now() + RETRY;
+            let due = Instant::now() + CONTROL_DISK_RETRY;
             loop {
                 match self.inbox.recv_timeout(due.saturating_duration_since(Instant::now())) {
                     Ok(more) => self.gather(more),

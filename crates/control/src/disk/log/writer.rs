@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use hoplo_base::limits::CONTROL_LOG_BUFFER_BYTES_KEPT;
 use hoplo_wire::control::Record;
 
 use super::files::{Files, LogFile};
@@ -29,9 +30,6 @@ const FRESH: &str = "new-segment";
 
 /// Of the frame that ends a flush.
 const FLUSHED_BYTES: u64 = frame::FRAME_BYTES as u64;
-
-/// A buffer that grew beyond this for one flush shrinks again.
-const BUFFER_BYTES_KEPT: usize = 4 << 20;
 
 #[derive(Debug)]
 pub struct Writer {
@@ -148,7 +146,7 @@ impl Writer {
         }
         self.end += self.buffer.len() as u64;
         self.buffer.clear();
-        self.buffer.shrink_to(BUFFER_BYTES_KEPT);
+        self.buffer.shrink_to(CONTROL_LOG_BUFFER_BYTES_KEPT);
         let upto = Position::new(self.number, self.end);
         let covered = std::mem::take(&mut self.covered);
         match self.options.fsync {

@@ -7,17 +7,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use hoplo_base::limits::CONTROL_DISK_RETRY;
+use hoplo_base::limits::{CONTROL_COLD_CACHE_BYTES, CONTROL_DISK_RETRY, CONTROL_SEGMENT_BYTES};
 use hoplo_core::control::replica::{Effect, Event, Replica, ReplicaOptions};
 use hoplo_wire::control::{ClusterId, Epoch, Holding, Record, ReplicaId, ShardId};
 
 use super::{Inbox, Report, ServeError, note};
-use crate::disk::cold::{
-    self, CACHE_BYTES, ColdOptions, ColdReport, ColdThread, Flush, Range, Retention,
-};
-use crate::disk::log::{
-    self, Fsync, LogError, LogOptions, LogThread, Recovery, SEGMENT_BYTES, Writer,
-};
+use crate::disk::cold::{self, ColdOptions, ColdReport, ColdThread, Flush, Range, Retention};
+use crate::disk::log::{self, Fsync, LogError, LogOptions, LogThread, Recovery, Writer};
 use crate::report::ShardReport;
 
 pub(super) struct Hosted {
@@ -71,7 +67,7 @@ impl Hosted {
             cluster: options.cluster,
             shard: options.shard,
             fsync: options.fsync,
-            segment_bytes: SEGMENT_BYTES,
+            segment_bytes: CONTROL_SEGMENT_BYTES,
             ahead: true,
             boot: log::this_boot(),
         };
@@ -137,7 +133,7 @@ impl Hosted {
             cluster: options.cluster,
             shard: options.shard,
             retention: options.retention,
-            cache_bytes: CACHE_BYTES,
+            cache_bytes: CONTROL_COLD_CACHE_BYTES,
         };
         let (shard, inbox) = (options.shard, inbox.clone());
         let tell = move |report| {

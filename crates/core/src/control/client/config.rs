@@ -3,14 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use hoplo_base::Instant;
+use hoplo_base::{Instant, limits};
 use hoplo_wire::control::{
     ChainConfig, ClusterConfig, FromCoordinator, Member, ReplicaId, ToCoordinator,
 };
 
-use super::{
-    ASK_AGAIN, ASK_SOON, Client, Effect, Link, LinkState, RETRY_FIRST, RETRY_LAST, Shard, Silence,
-};
+use super::{Client, Effect, Link, LinkState, Shard, Silence};
 
 impl Client {
     pub(super) fn on_told(
@@ -127,7 +125,8 @@ impl Client {
 
     pub(super) fn on_lost(&mut self, now: Instant, replica: ReplicaId, effects: &mut Vec<Effect>) {
         let Some(link) = self.links.get_mut(&replica) else { return };
-        let wait = (RETRY_FIRST * (1 << link.failures.min(10))).min(RETRY_LAST);
+        let wait = (limits::CONTROL_CLIENT_RETRY_FIRST * (1 << link.failures.min(10)))
+            .min(limits::CONTROL_CLIENT_RETRY_LAST);
         link.failures += 1;
         link.state = LinkState::Down { retry_at: now + wait };
         self.trouble =
@@ -193,7 +192,7 @@ impl Client {
     }
 
     pub(super) fn ask_soon(&mut self, now: Instant) {
-        self.ask_at = self.ask_at.min(now + ASK_SOON);
+        self.ask_at = self.ask_at.min(now + limits::CONTROL_CLIENT_ASKS_SOON);
     }
 
     pub(super) fn on_coordinator_lost(&mut self, now: Instant, address: &str) {
@@ -201,13 +200,17 @@ impl Client {
             self.trouble = Some(format!("no connection to the control node at {address}"));
         }
         // Its word on the next configuration is lost, too.
-        let wait = if self.config.is_none() { RETRY_LAST } else { ASK_SOON };
+        let wait = if self.config.is_none() {
+            limits::CONTROL_CLIENT_RETRY_LAST
+        } else {
+            limits::CONTROL_CLIENT_ASKS_SOON
+        };
         self.ask_at = self.ask_at.min(now + wait);
     }
 
     /// For anything newer than what is known.
     pub(super) fn ask(&mut self, now: Instant, effects: &mut Vec<Effect>) {
-        self.ask_at = now + ASK_AGAIN;
+        self.ask_at = now + limits::CONTROL_CLIENT_ASKS;
         let known = self.shards.iter().map(|shard| shard.chain.epoch.0).sum();
         self.tell_all(&ToCoordinator::WantConfig { known }, effects);
     }

@@ -36,7 +36,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use hoplo_base::Instant;
+use hoplo_base::{Instant, limits};
 use hoplo_wire::control::{
     ChainConfig, Change, ClientId, ClusterConfig, FromCoordinator, Member, Op, Outcome, Query,
     Refusal, ReplicaId, Request, Response, Row, ShardId, Table, ToCoordinator,
@@ -230,16 +230,6 @@ struct Silence {
     resend_after: Duration,
 }
 
-/// So long without an answer, and the coordinator is told to have a look.
-pub const SILENCE: Duration = Duration::from_millis(50);
-const RESEND_FIRST: Duration = Duration::from_millis(250);
-const RESEND_LAST: Duration = Duration::from_secs(2);
-const RETRY_FIRST: Duration = Duration::from_millis(1);
-const RETRY_LAST: Duration = Duration::from_millis(100);
-/// Coordinators are asked again without cause; and when there is cause, no more often than that.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
-const ASK_SOON: Duration = Duration::from_millis(10);
-
 impl Client {
     pub fn new(options: ClientOptions, now: Instant) -> Self {
         Self {
@@ -396,17 +386,17 @@ impl Silence {
     fn begin(now: Instant) -> Self {
         Self {
             since: Some(now),
-            report_at: now + SILENCE,
-            report_after: SILENCE,
-            resend_at: now + RESEND_FIRST,
-            resend_after: RESEND_FIRST,
+            report_at: now + limits::CONTROL_CLIENT_SILENCE,
+            report_after: limits::CONTROL_CLIENT_SILENCE,
+            resend_at: now + limits::CONTROL_CLIENT_RESEND_FIRST,
+            resend_after: limits::CONTROL_CLIENT_RESEND_FIRST,
         }
     }
 
     fn report_due(&mut self, now: Instant) -> bool {
         let due = self.since.is_some() && self.report_at <= now;
         if due {
-            self.report_after = (self.report_after * 2).min(RESEND_LAST);
+            self.report_after = (self.report_after * 2).min(limits::CONTROL_CLIENT_RESEND_LAST);
             self.report_at = now + self.report_after;
         }
         due
@@ -415,7 +405,7 @@ impl Silence {
     fn resend_due(&mut self, now: Instant) -> bool {
         let due = self.since.is_some() && self.resend_at <= now;
         if due {
-            self.resend_after = (self.resend_after * 2).min(RESEND_LAST);
+            self.resend_after = (self.resend_after * 2).min(limits::CONTROL_CLIENT_RESEND_LAST);
             self.resend_at = now + self.resend_after;
         }
         due

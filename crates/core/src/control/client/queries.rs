@@ -1,9 +1,9 @@
 //! Queries on their way: each goes to the tail (or to any replica, if the caller allows) until answered.
 
-use hoplo_base::Instant;
+use hoplo_base::{Instant, limits};
 use hoplo_wire::control::{Answer, Query, Refusal, ReplicaId, Request, ShardId};
 
-use super::{CallError, Client, Done, Effect, LinkState, RETRY_FIRST, RETRY_LAST};
+use super::{CallError, Client, Done, Effect, LinkState};
 
 /// One shard's part of a call.
 pub(super) struct Waiting {
@@ -189,7 +189,8 @@ impl Client {
 impl super::Shard {
     pub(super) fn retry_later(&mut self, now: Instant) {
         if self.retry_at.is_none() {
-            self.retry_after = (self.retry_after * 2).clamp(RETRY_FIRST, RETRY_LAST);
+            self.retry_after = (self.retry_after * 2)
+                .clamp(limits::CONTROL_CLIENT_RETRY_FIRST, limits::CONTROL_CLIENT_RETRY_LAST);
             self.retry_at = Some(now + self.retry_after);
         }
     }

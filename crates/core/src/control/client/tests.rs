@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use hoplo_base::limits::CONTROL_CLIENT_WINDOW;
-use hoplo_base::{Instant, NodeId};
+use hoplo_base::{Instant, NodeId, limits};
 use hoplo_wire::control::{
     Answer, ChainConfig, Change, ClientId, ClusterConfig, ClusterId, Epoch, FromCoordinator, Key,
     Member, Op, Outcome, Query, Refusal, ReplicaId, Request, Response, Row, ShardId, Table,
     ToCoordinator,
 };
 
-use super::{Call, CallError, Client, ClientOptions, Done, Effect, Event, SILENCE, shard_of};
+use super::{Call, CallError, Client, ClientOptions, Done, Effect, Event, shard_of};
 
 struct World {
     client: Client,
@@ -518,7 +518,7 @@ fn a_silent_chain_is_reported_and_asked_again() {
     let mut world = World::ready();
     world.call(1, Call::Update(vec![put("a")]));
     world.take();
-    world.after(SILENCE);
+    world.after(limits::CONTROL_CLIENT_SILENCE);
     assert_eq!(world.reports(), [1, 1, 2, 2], "each member to each coordinator");
     world.after(Duration::from_millis(250));
     assert_eq!(world.updates(), [(1, 1, 0, 1)]);
@@ -537,7 +537,7 @@ fn a_head_that_stops_is_noticed_though_the_tail_answers() {
         world.call(call, Call::Query { query, stale: false });
         let request = call - 1;
         world.response(2, Response::Answered { request, index: 1, answer: Answer::Row(None) });
-        world.after(SILENCE / 4);
+        world.after(limits::CONTROL_CLIENT_SILENCE / 4);
     }
     assert!(world.reports().contains(&1));
 }

@@ -3,15 +3,15 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use hoplo_base::Instant;
 use hoplo_base::limits::{
     CONTROL_CLIENT_BATCH_BYTES, CONTROL_CLIENT_BATCH_OPS, CONTROL_CLIENT_QUEUE_BYTES_MAX,
     CONTROL_CLIENT_WINDOW,
 };
+use hoplo_base::{Instant, limits};
 use hoplo_wire::control::{Op, Outcome, Refusal, Request, ShardId};
 
 use super::state::{CallState, What, op_bytes};
-use super::{Client, Effect, RETRY_FIRST, RETRY_LAST, Silence};
+use super::{Client, Effect, Silence};
 
 #[derive(Default)]
 pub(super) struct Window {
@@ -176,7 +176,9 @@ impl Client {
             Refusal::Busy(_) => window.again_later(now),
             Refusal::Gap { expected } => {
                 // What comes before it was refused or lost; one resend heals all that follow it.
-                let fresh = window.gap_at.is_none_or(|at| now.since(at) > RETRY_LAST);
+                let fresh = window
+                    .gap_at
+                    .is_none_or(|at| now.since(at) > limits::CONTROL_CLIENT_RETRY_LAST);
                 if fresh && window.batch(expected).is_some() {
                     window.gap_at = Some(now);
                     window.again_at = Some(now);
@@ -443,7 +445,8 @@ impl Window {
 
     fn again_later(&mut self, now: Instant) {
         if self.again_at.is_none() {
-            self.again_after = (self.again_after * 2).clamp(RETRY_FIRST, RETRY_LAST);
+            self.again_after = (self.again_after * 2)
+                .clamp(limits::CONTROL_CLIENT_RETRY_FIRST, limits::CONTROL_CLIENT_RETRY_LAST);
             self.again_at = Some(now + self.again_after);
         }
     }

@@ -193,8 +193,6 @@ enum Probed {
     Acting(ReplicaId),
 }
 
-const STORY_LINES: usize = 512;
-
 impl Coordinator {
     pub fn new(options: CoordinatorOptions, now: Instant) -> Self {
         assert!(
@@ -280,7 +278,7 @@ impl Coordinator {
     }
 
     fn note(&mut self, now: Instant, line: impl FnOnce() -> String) {
-        if self.story.len() == STORY_LINES {
+        if self.story.len() == limits::CONTROL_STORY_LINES {
             self.story.pop_front();
         }
         self.story.push_back((now, line()));

@@ -82,7 +82,7 @@ use std::time::Duration;
 use hoplo_base::limits::{
     CONTROL_MEMORY_BYTES, CONTROL_RECENT_BYTES, CONTROL_SESSION_IDLE, CONTROL_SNAPSHOT_BYTES,
 };
-use hoplo_base::{Instant, Map};
+use hoplo_base::{Instant, Map, limits};
 use hoplo_wire::control::{
     ChainConfig, ClientId, Epoch, PeerBody, PeerMessage, Record, ReplicaId, ShardId,
 };
@@ -384,8 +384,7 @@ impl Replica {
     }
 
     fn note(&mut self, now: Instant, line: String) {
-        const STORY_LINES: usize = 256;
-        if self.story.len() == STORY_LINES {
+        if self.story.len() == limits::CONTROL_STORY_LINES {
             self.story.pop_front();
         }
         self.story.push_back(format!("{:.6} {line}", now.0 as f64 / 1e9));
