@@ -29,7 +29,7 @@ use std::sync::Arc;
 use hoplo_wire::control::{Chunk, Record};
 
 use super::files::{Files, LogFile, OsFiles};
-use super::frame::{BadHeader, FORMAT, FRAME_BYTES, Frame, Kind, Position, put_flushed};
+use super::frame::{BadHeader, FORMAT, FRAME_BYTES, Frame, Header, Kind, Position, put_flushed};
 use super::newest::Newest;
 use super::segment::{Behind, FrameReader, Segment, Step, list, name_of, path_of};
 use super::writer::Writer;
@@ -318,7 +318,7 @@ impl Recovery {
         // Nothing before it counts, if a base comes next.
         let mut all_truncated = self.all_truncated.take();
         // How long the file was made, and where that is said.
-        let mut promised = (u64::from(reader.header.made) << 20, Position::new(number, 0));
+        let mut promised = (made_bytes(&reader.header), Position::new(number, 0));
         let bad = loop {
             let at = Position::new(number, reader.offset);
             match reader.step().map_err(named)? {
@@ -646,8 +646,15 @@ fn unused(files: &dyn Files, numbers: &[u64]) -> io::Result<Option<Position>> {
     let [.., before, last] = *numbers else { return Ok(None) };
     let Ok(reader) = FrameReader::open(files.open(&name_of(last))?)? else { return Ok(None) };
     let follows = before + 1 == last && reader.header.before == 0;
-    let unused = follows && reader.header.number == last && reader.is_blank()?;
+    // One that was used and is cut to its header is shorter than it was made.
+    let whole = reader.len >= made_bytes(&reader.header);
+    let unused = follows && whole && reader.header.number == last && reader.is_blank()?;
     Ok(unused.then_some(reader.header.synced))
+}
+
+/// So long the file was made; 0: no room was reserved.
+fn made_bytes(header: &Header) -> u64 {
+    u64::from(header.made) << 20
 }
 
 /// All of this file is cut off.

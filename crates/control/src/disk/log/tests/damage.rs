@@ -192,11 +192,19 @@ fn a_file_cut_to_its_header_was_taken_for_one_that_never_held_anything() {
             std::thread::yield_now();
         }
         drop(log);
-        let first = fs::OpenOptions::new().write(true).open(&segments(&folder.0)[0]).unwrap();
-        first.set_len(HEADER_BYTES as u64).unwrap();
-        let error = Recovery::open(after_a_crash(&folder.0, Fsync::Always)).unwrap_err();
-        let LogError::Corrupt { offset, .. } = error else { panic!("{error}") };
-        assert_eq!(offset, HEADER_BYTES as u64);
+        let cuts = |segment: usize| {
+            let path = &segments(&folder.0)[segment];
+            let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+            file.set_len(HEADER_BYTES as u64).unwrap();
+            let error = Recovery::open(after_a_crash(&folder.0, Fsync::Always)).unwrap_err();
+            let LogError::Corrupt { path: found, offset, .. } = error else { panic!("{error}") };
+            assert_eq!((&found, offset), (path, HEADER_BYTES as u64));
+        };
+        if ahead {
+            // One that was made ahead, and looks as if it still were.
+            cuts(1);
+        }
+        cuts(0);
     }
 }
 
