@@ -47,7 +47,6 @@ impl Coordinator {
     fn stamped(&self, now: Instant, from: &ChainConfig, mut to: ChainConfig) -> ChainConfig {
         to.epoch = Epoch(from.epoch.0 + 1);
         let is_member = |who: ReplicaId| to.members.iter().any(|member| member.replica == who);
-        let old_tail = from.members.last().expect("a chain is never empty").replica;
         let nobody_left = from.members.iter().all(|member| is_member(member.replica));
         let shared = to.members.iter().any(|member| self.is_whole(from, member.replica));
         let returned = to.members.len() == 1 && place_of(from, to.members[0].replica).is_none();
@@ -56,10 +55,14 @@ impl Coordinator {
         to.unbegun = if accepted { to.unbegun } else { from.unbegun && !begun() };
         let kept = nobody_left || shared || returned || accepted || to.unbegun;
         assert!(kept, "CONF-2: {from:?} to {to:?}");
-        let gone = is_member(old_tail) || self.standing(now, old_tail) == Standing::Gone;
+        // Until it has acted, the one before the new tail may answer as the tail.
+        let unsettled = from.added.is_some_and(|(who, _)| !self.is_settled(from, who));
+        let mut tails = from.members.iter().rev().take(1 + usize::from(unsettled));
+        let gone = tails
+            .all(|it| is_member(it.replica) || self.standing(now, it.replica) == Standing::Gone);
         let promoted = from.joining.as_ref().map(|it| it.replica).filter(|it| is_member(*it));
         // Once it is known to be whole, the document need not ask any more.
-        let unsure = from.added.filter(|(who, _)| !self.is_whole(from, *who));
+        let unsure = from.added.filter(|(who, _)| !self.is_settled(from, *who));
         let added = promoted.map(|it| (it, to.epoch)).or(unsure);
         to.added = added.filter(|(who, _)| is_member(*who));
         // It speaks of the last change of members: one of them may hear of this configuration first.
@@ -121,7 +124,7 @@ impl Coordinator {
             return Some(next);
         }
         if let Some(joining) = &next.joining {
-            let settled = chain.added.is_none_or(|(who, _)| self.is_whole(chain, who));
+            let settled = chain.added.is_none_or(|(who, _)| self.is_settled(chain, who));
             let known = &self.replicas[&joining.replica];
             let caught_up = known.caught_up.get(&chain.shard) == Some(&chain.epoch);
             if settled && caught_up && known.standing(now) == Standing::Alive {
@@ -150,9 +153,13 @@ impl Coordinator {
     /// It has all that was acknowledged in this chain: nothing, if that has not begun.
     pub(super) fn is_whole(&self, chain: &ChainConfig, replica: ReplicaId) -> bool {
         let member = chain.members.iter().any(|member| member.replica == replica);
+        member && (chain.unbegun || self.is_settled(chain, replica))
+    }
+
+    /// It has acted since it was added.
+    fn is_settled(&self, chain: &ChainConfig, replica: ReplicaId) -> bool {
         let acts = self.replicas.get(&replica).and_then(|known| known.acts.get(&chain.shard));
-        let has_all = |(who, since)| who != replica || acts >= Some(&since);
-        member && (chain.unbegun || chain.added.is_none_or(has_all))
+        chain.added.is_none_or(|(who, since)| who != replica || acts >= Some(&since))
     }
 
     /// The chain may rely on it alone.

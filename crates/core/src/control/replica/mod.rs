@@ -350,6 +350,11 @@ impl Replica {
         matches!(self.role, Role::Member { place, of } if place + 1 == of)
     }
 
+    /// All members had a beginning on disk.
+    fn has_begun(&self) -> bool {
+        self.config.as_ref().is_some_and(|config| !config.unbegun)
+    }
+
     /// It is a member, and the one in front of it acts (CHAIN-7).
     pub fn acting(&self) -> bool {
         matches!(self.role, Role::Member { .. }) && self.up.as_ref().is_none_or(|up| up.synced)

@@ -92,10 +92,12 @@ impl Replica {
         }
     }
 
-    /// It is the tail, no other is, and it has applied all that was ever answered.
+    /// It is the tail, no other is, and it has applied all that was ever answered. A shard that has not begun may begin
+    /// elsewhere while this tail lives, so that it never answers.
     pub(super) fn may_answer(&self, now: Instant) -> bool {
         self.is_tail()
             && self.acting()
+            && self.has_begun()
             && self.has_base()
             && self.base_unstable.is_none()
             && now >= self.quiet_until
@@ -127,7 +129,9 @@ impl Replica {
     }
 
     pub(super) fn why_not_answering(&self, now: Instant) -> String {
-        if !self.acting() {
+        if !self.has_begun() {
+            "the shard begins".to_string()
+        } else if !self.acting() {
             "the predecessor of this tail was not heard of since the chain changed".to_string()
         } else if now < self.quiet_until {
             "the tail before this one may still answer".to_string()

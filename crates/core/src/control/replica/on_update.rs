@@ -140,7 +140,7 @@ impl Replica {
         if !self.has_base() {
             return Err(Refusal::Busy("this replica does not have the shard's rows".to_string()));
         }
-        if self.config.as_ref().is_some_and(|config| config.unbegun) {
+        if !self.has_begun() {
             return Err(Refusal::Busy("the shard begins".to_string()));
         }
         let seq = batch.seq;

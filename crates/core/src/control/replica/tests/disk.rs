@@ -21,6 +21,10 @@ fn a_beginning_that_was_not_on_disk_yet_counted_as_one() {
     assert_eq!(cluster.replica(2).status().acts, None);
     cluster.disk_waits(2, false);
     assert_eq!(cluster.replica(2).status().acts, Some(Epoch(cluster.epoch)));
+    // It may begin elsewhere, while this one lives.
+    assert!(!cluster.replica(2).answers(cluster.now));
+    cluster.configure(&[2], None, true);
+    assert!(cluster.replica(2).answers(cluster.now));
 }
 
 /// Found by the simulation (seed 22551): it panicked.
