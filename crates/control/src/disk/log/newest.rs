@@ -1,8 +1,9 @@
 //! Which segment is the newest, in a file beside them: one that is taken away is missed.
 //!
 //! ```text
-//! newest: magic 8 | sum u32 | boot u32 | number u64 | synced u64
+//! newest: magic 8 | sum u32 | boot u32 | number u64 | synced u32 | mark u32
 //! ```
+//! The mark is that of the file which was made then (0: not known): a later one may have the same number.
 //! It is written when a segment has its name, and before anything in that one counts as logged. A file that is not as it
 //! should be says nothing: nothing is lost with it.
 
@@ -11,7 +12,7 @@ use std::io;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::files::Files;
-use super::frame::Position;
+use super::frame::{Header, Position};
 
 const NAME: &str = "newest";
 const MAGIC: &[u8; 8] = b"hoplonew";
@@ -24,6 +25,7 @@ pub(super) struct Newest {
     pub(super) boot: u32,
     /// Header and name of the segment were on disk by then.
     pub(super) synced: bool,
+    pub(super) mark: u32,
 }
 
 impl Newest {
@@ -41,6 +43,11 @@ impl Newest {
     /// Behind the segment's header.
     pub(super) fn header(self) -> Position {
         Position::new(self.number, 1)
+    }
+
+    /// This very file was on disk, as long as it was made.
+    pub(super) fn knows(self, header: &Header) -> bool {
+        self.synced && self.mark != 0 && (self.number, self.mark) == (header.number, header.mark)
     }
 
     /// On disk afterwards, if what it speaks of is.
@@ -73,7 +80,8 @@ impl Newest {
         bytes[..8].copy_from_slice(MAGIC);
         bytes[12..16].copy_from_slice(&self.boot.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.number.to_le_bytes());
-        bytes[24..].copy_from_slice(&u64::from(self.synced).to_le_bytes());
+        bytes[24..28].copy_from_slice(&u32::from(self.synced).to_le_bytes());
+        bytes[28..].copy_from_slice(&self.mark.to_le_bytes());
         let sum = xxh3_64(&bytes[12..]) as u32;
         bytes[8..12].copy_from_slice(&sum.to_le_bytes());
         bytes
@@ -82,7 +90,8 @@ impl Newest {
     fn parse(bytes: &[u8; BYTES]) -> Option<Self> {
         let (number, synced) = (u64_at(bytes, 16), u64_at(bytes, 24));
         let boot = u64_at(bytes, 8) >> 32;
-        let it = Self { number, boot: boot as u32, synced: synced == 1 };
+        let (synced, mark) = (synced as u32 == 1, (synced >> 32) as u32);
+        let it = Self { number, boot: boot as u32, synced, mark };
         (it.encode() == *bytes).then_some(it)
     }
 }

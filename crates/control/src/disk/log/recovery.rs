@@ -58,6 +58,7 @@ pub struct Recovery {
     shortened: Vec<u64>,
     /// What is known to be on disk.
     pub(super) synced: Position,
+    newest: Option<Newest>,
     pub(super) next_number: u64,
 }
 
@@ -150,13 +151,10 @@ impl Recovery {
             ran_on: false,
             shortened: Vec::new(),
             synced: unused.unwrap_or_default(),
+            newest: None,
             next_number,
         };
-        if let Some(newest) = Newest::read(&*recovery.files).map_err(named)?.filter(|it| it.synced)
-            && numbers.last() == Some(&newest.number)
-        {
-            recovery.synced = recovery.synced.max(newest.header());
-        }
+        recovery.newest = Newest::read(&*recovery.files).map_err(named)?;
         let bad = recovery.verify(&numbers)?;
         if let Some(bad) = recovery.miss(bad, there).map_err(named)? {
             let lost = recovery.lost(&bad, &numbers).map_err(named)?;
@@ -262,8 +260,7 @@ impl Recovery {
     /// What there was and is not there any more: the newest segment, which no other one speaks of. `there` is the last one
     /// that is.
     fn miss(&self, bad: Option<Bad>, there: Option<u64>) -> io::Result<Option<Bad>> {
-        let newest = Newest::read(&*self.files)?;
-        let Some(newest) = newest.filter(|newest| newest.number > there.unwrap_or(0)) else {
+        let Some(newest) = self.newest.filter(|newest| newest.number > there.unwrap_or(0)) else {
             return Ok(bad);
         };
         let first = self.segments.keys().next_back().or(there.as_ref());
@@ -284,7 +281,7 @@ impl Recovery {
         let number = if self.cut.is_some() { last } else { there }.unwrap_or(0);
         let noted = Newest::read(&*self.files)?.map_or(0, |newest| newest.number);
         if noted < number {
-            let newest = Newest { number, boot: self.options.boot, synced: true };
+            let newest = Newest { number, boot: self.options.boot, synced: true, mark: 0 };
             newest.write(&*self.files)?;
         }
         Ok(())
@@ -313,6 +310,9 @@ impl Recovery {
         let named = |error| LogError::Io { path: path.to_path_buf(), error };
         let mut segment = Segment { path: path.to_path_buf(), ..Segment::default() };
         self.synced = self.synced.max(reader.header.synced);
+        if let Some(newest) = self.newest.filter(|newest| newest.knows(&reader.header)) {
+            self.synced = self.synced.max(newest.header());
+        }
         let this_boot = self.is_this_boot(reader);
         self.ran_on = this_boot;
         // Nothing before it counts, if a base comes next.
@@ -431,7 +431,7 @@ impl Recovery {
         }
         let number = self.segments.keys().next_back().copied().unwrap_or(0);
         let boot = self.options.boot;
-        let newest = Newest { number, boot, synced: true };
+        let newest = Newest { number, boot, synced: true, mark: 0 };
         newest.write(&*self.files).map_err(|error| self.named(error))?;
         let (path, offset, why) = (bad.path, bad.at.offset(), bad.why);
         let aside = self.options.folder.join(aside);

@@ -377,7 +377,8 @@ impl Making {
         if self.sync {
             files.sync()?;
         }
-        let newest = Newest { number: self.number, boot: self.options.boot, synced: self.sync };
+        let (number, boot) = (self.number, self.options.boot);
+        let newest = Newest { number, boot, synced: self.sync, mark: self.mark };
         newest.write(files)?;
         Ok(Made { file, reserved: if made { RESERVE_BYTES } else { 0 } })
     }

@@ -195,10 +195,12 @@ fn a_file_cut_to_its_header_was_taken_for_one_that_never_held_anything() {
         let cuts = |segment: usize| {
             let path = &segments(&folder.0)[segment];
             let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+            let whole = file.metadata().unwrap().len();
             file.set_len(HEADER_BYTES as u64).unwrap();
             let error = Recovery::open(after_a_crash(&folder.0, Fsync::Always)).unwrap_err();
             let LogError::Corrupt { path: found, offset, .. } = error else { panic!("{error}") };
             assert_eq!((&found, offset), (path, HEADER_BYTES as u64));
+            file.set_len(whole).unwrap();
         };
         if ahead {
             // One that was made ahead, and looks as if it still were.

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, ThreadId};
+use std::time::{Duration, Instant};
 
 use hoplo_wire::control::Record;
 
@@ -286,6 +287,38 @@ fn room_that_a_machine_did_not_keep_was_damage_later() {
     drop(log);
     let (records, cut) = read(options(3)).unwrap();
     assert_eq!((records.len() as u64, cut), (last, None));
+}
+
+/// Found by the simulation (seed 43023): the note was of an earlier file that had the same number.
+#[test]
+fn a_note_of_an_earlier_file_spoke_for_the_one_that_has_its_number_now() {
+    let folder = Folder::new();
+    let options = |boot| LogOptions { fsync: Fsync::Never, boot, ..ahead(&folder.0) };
+    let mut log = Recovery::open(options(1)).unwrap().into_writer();
+    let mut last = 0;
+    while log.bytes() < options(1).segment_bytes / 2 {
+        last += 1;
+        log.append(&entry(last, 1));
+        log.flush().unwrap();
+    }
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while segments(&folder.0).len() < 2 || !folder.0.join("newest").exists() {
+        assert!(Instant::now() < deadline, "no segment is made ahead");
+        thread::yield_now();
+    }
+    // The thread that made it has ended.
+    log.close().unwrap();
+    let note = fs::read(folder.0.join("newest")).unwrap();
+    let mut log = Recovery::open(options(1)).unwrap().into_writer();
+    log.append(&entry(last + 1, 1));
+    log.flush().unwrap();
+    drop(log);
+    // The machine dies: it kept neither the room, nor what was written, nor the note.
+    let second = fs::OpenOptions::new().write(true).open(&segments(&folder.0)[1]).unwrap();
+    second.set_len(frame::HEADER_BYTES as u64 + 1).unwrap();
+    fs::write(folder.0.join("newest"), note).unwrap();
+    let (records, _) = read(options(2)).unwrap();
+    assert_eq!(records.len() as u64, last);
 }
 
 #[test]
