@@ -142,10 +142,12 @@ def test_cells_inside_a_running_event_loop(notebook):
 
 def test_a_cell_that_is_interrupted(notebook, gate):
     interrupted_at = []
-    notebook.main.__dict__["gate"] = gate
+    getting = threading.Event()
+    notebook.main.__dict__.update(gate=gate, getting=getting)
     notebook.run("@hoplo.remote\ndef hold():\n    return gate.wait('held')\nref = hold.remote()")
 
     def interrupt():
+        getting.wait()
         eventually(gate.arrived)
         interrupted_at.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
@@ -153,7 +155,7 @@ def test_a_cell_that_is_interrupted(notebook, gate):
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        notebook.run("hoplo.get(ref)")
+        notebook.run("getting.set()\nhoplo.get(ref)")
     assert time.monotonic() - interrupted_at[0] < 0.2
     thread.join()
     gate.open()
