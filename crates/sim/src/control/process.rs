@@ -250,7 +250,8 @@ impl World {
                 .values()
                 .map(|held| (held.replica.status(), held.replica.holding()))
                 .collect();
-            if process.registered.insert(to) {
+            let fails = process.held.values().any(|held| held.replica.log_fails());
+            if !fails && process.registered.insert(to) {
                 let holds = statuses.iter().map(|(_, holding)| *holding);
                 let holds = holds.filter(|it| it.logged > 0 || it.epoch.0 > 0).collect();
                 messages.push(ToCoordinator::Register { member: member(id), holds });

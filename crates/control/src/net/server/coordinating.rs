@@ -268,8 +268,10 @@ impl Server {
                 self.coordinators.insert(address, Some((link, false)));
             }
         }
-        for link in std::mem::take(&mut self.register) {
-            self.register_with(link);
+        if !self.hosted.values().any(Hosted::log_fails) {
+            for link in std::mem::take(&mut self.register) {
+                self.register_with(link);
+            }
         }
         let acting = self
             .hosted
@@ -313,9 +315,10 @@ impl Server {
             FromCoordinator::Config(config) => self.on_config(config),
             FromCoordinator::NotActing { acting: _ } => {}
             FromCoordinator::Refused { why } => {
-                note(&format!("a coordinator refused: {why}"));
                 // With the next heartbeat, so that two who do not agree do not keep each other busy.
-                self.register.extend(link);
+                if link.is_some_and(|link| self.register.insert(link)) {
+                    note(&format!("a coordinator refused: {why}"));
+                }
             }
         }
     }

@@ -229,6 +229,10 @@ impl Hosted {
         (holding.logged > 0 || holding.epoch > Epoch(0)).then_some(holding)
     }
 
+    pub(super) fn log_fails(&self) -> bool {
+        self.machine.log_fails()
+    }
+
     pub(super) fn acts_in(&self) -> Option<Epoch> {
         self.machine.status().acts
     }

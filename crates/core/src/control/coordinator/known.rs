@@ -205,7 +205,16 @@ impl Coordinator {
                 let Some(known) = self.registered(from, replica, effects) else { return };
                 let newest = epochs.iter().copied().collect();
                 known.acts.extend(epochs);
+                let unfit = known.unfit;
                 self.tell_if_behind(from, &newest, effects);
+                if unfit {
+                    // Its last word may have been overtaken by an older one, that it cannot go on.
+                    let why = format!("{replica:?} said that it cannot go on");
+                    effects.push(Effect::Answer {
+                        to: from,
+                        message: FromCoordinator::Refused { why },
+                    });
+                }
             }
             ToCoordinator::CaughtUp { replica, shard, epoch } => {
                 let Some(known) = self.registered(from, replica, effects) else { return };

@@ -293,6 +293,23 @@ fn a_member_whose_disk_broke_leaves_and_comes_back_when_it_registers_again() {
     assert_eq!(world.shape(), "1.1 +2.1");
 }
 
+/// Found by the simulation (seed 42738): its word that it could not go on came after the one that it could again.
+#[test]
+fn a_late_word_of_a_broken_disk_kept_a_replica_away_for_ever() {
+    let mut world = World::formed(2, 2);
+    let epoch = world.chain().epoch;
+    let broken = ToCoordinator::Report { shard: SHARD, epoch, silent: id(2, 1) };
+    world.says(id(2, 1), broken.clone());
+    world.registers(id(2, 1), vec![]);
+    world.says(id(2, 1), broken);
+    world.answers.clear();
+    world.pass(limits::HEARTBEAT);
+    let told = |(to, message): &(Speaker, FromCoordinator)| {
+        *to == Speaker::Replica(id(2, 1)) && matches!(message, FromCoordinator::Refused { .. })
+    };
+    assert!(world.answers.iter().any(told), "it may register again: {:?}", world.answers);
+}
+
 #[test]
 fn who_joins_becomes_tail_when_it_caught_up_in_the_newest_epoch() {
     let mut world = World::formed(2, 3);

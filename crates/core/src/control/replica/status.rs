@@ -116,6 +116,11 @@ impl Replica {
         Holding { shard: self.options.shard, config: self.epoch().max(epoch), logged, epoch }
     }
 
+    /// It cannot log: it registers again when it can.
+    pub fn log_fails(&self) -> bool {
+        self.disk_failed.is_some()
+    }
+
     pub fn config(&self) -> Option<&ChainConfig> {
         self.config.as_ref()
     }
