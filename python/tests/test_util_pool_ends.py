@@ -71,6 +71,23 @@ sleeping = pool.imap(time.sleep, [3600] * 10)
     assert printed(code) == []
 
 
+@pytest.mark.parametrize("end", ["", "hoplo.shutdown()"])
+def test_the_thread_of_a_pool_was_ended_in_the_middle_of_a_call(end):
+    lines = printed(
+        f"""
+import atexit
+import threading
+hoplo.init(num_cpus=1)
+pools = []
+# Runs after what the pool and hoplo do at the end of the program.
+atexit.register(lambda: print(len(pools), [t.name for t in threading.enumerate() if t.daemon]))
+pools.append(Pool(1))
+{end}
+"""
+    )
+    assert lines == ["1 []"]
+
+
 def test_shutdown_left_who_waited_for_a_pool_to_wait_for_ever():
     lines = printed(
         """

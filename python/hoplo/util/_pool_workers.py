@@ -14,6 +14,7 @@ never end, as far ahead as the workers are busy.
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
 import threading
@@ -34,6 +35,9 @@ UNDER_WAY_MAX = 2
 
 _FED_AHEAD = 2
 """Chunks of an `imap` that wait for each one under way."""
+
+_LEAVES_WITHIN = 5.0
+"""At the end of the program the thread of a pool is waited for, so many seconds at most."""
 
 CALL, ITEM, STAR = range(3)
 """What an entry of a chunk is: (args, kwargs), one argument, or several."""
@@ -199,6 +203,7 @@ class Dispatcher:
         self._workers = [self._new_worker() for _ in range(self.size)]
         self._thread = threading.Thread(target=self._serve, name="hoplo:pool", daemon=True)
         self._thread.start()
+        atexit.register(self._leave)
 
     def post(self, event: Chunk | Feeder | _Fed | _Started | _Done) -> None:
         self._events.put(event)
@@ -213,7 +218,21 @@ class Dispatcher:
     def join(self) -> None:
         self._thread.join()
 
+    def _leave(self) -> None:
+        """At the end of the program, before Python ends its daemon threads wherever they are.
+
+        In the middle of a call into hoplo that would abort the program.
+        """
+        self.terminate()
+        self._thread.join(_LEAVES_WITHIN)
+
     def _serve(self) -> None:
+        try:
+            self._serve_and_end()
+        finally:
+            atexit.unregister(self._leave)
+
+    def _serve_and_end(self) -> None:
         try:
             terminated = self._serve_until_the_end()
         except Exception as error:
