@@ -232,7 +232,7 @@ def count(boxes):
     return sum(map(len, hoplo.get(boxes)))
 
 
-def test_memory_of_a_hundred_thousand_nested_refs_stayed_for_ever(fresh_node):
+def test_memory_of_many_nested_refs_stayed_for_ever(fresh_node):
     fresh_node(num_cpus=1)
     hoplo.get(work.remote(0))
     daemon, me = daemon_pid(), os.getpid()
@@ -241,12 +241,11 @@ def test_memory_of_a_hundred_thousand_nested_refs_stayed_for_ever(fresh_node):
         return {pid: (resident_bytes(pid) - before[pid]) / MIB for pid in before}
 
     before = {pid: resident_bytes(pid) for pid in (daemon, me)}
-    boxes = [hoplo.put([hoplo.put(i) for i in range(1000)]) for _ in range(100)]
-    assert hoplo.get(count.remote(boxes)) == 100_000
-    # Each costs the daemon over half a kilobyte, and us a third of one.
+    boxes = [hoplo.put([hoplo.put(i) for i in range(1000)]) for _ in range(300)]
+    assert hoplo.get(count.remote(boxes)) == 300_000
+    # Each costs the daemon over half a kilobyte, and us a third of one; we may have had free room.
     most = grown(before)
-    assert most[daemon] > 40
-    assert most[me] > 20
+    assert min(most.values()) > 64, most
     del boxes
     gc.collect()
 
