@@ -7,7 +7,6 @@ mod fake;
 mod heads;
 mod player;
 
-
 use hoplo_base::{ActorId, FunctionId, ProcessId, ResourceSet};
 use hoplo_folders::Places;
 use hoplo_shm::fds;
