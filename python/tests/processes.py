@@ -12,7 +12,8 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,20 @@ def cpu_s(pids: Iterable[int]) -> float:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def rests(find: Callable[[], Iterable[int]]) -> Callable[[], bool]:
+    """For `eventually`: whether the processes that `find` finds took no processor for 0.3 s."""
+    seen, since = -1.0, time.monotonic()
+
+    def are_quiet() -> bool:
+        nonlocal seen, since
+        now = cpu_s(find())
+        if now != seen:
+            seen, since = now, time.monotonic()
+        return time.monotonic() - since > 0.3
+
+    return are_quiet
 
 
 def descendants(root: int | None = None) -> set[int]:

@@ -102,7 +102,7 @@ def test_children_survived_shutdown(fresh_node, tmp_path):
     ref = start_and_stay.remote("daemonic", notes)
     eventually(lambda: len(notes.lines()) == len(HOW) + 1)
     hoplo.shutdown()
-    eventually(lambda: gone(notes), what="they are gone")
+    eventually(lambda: gone(notes), timeout=2, what="they are gone")
     del ref
 
 

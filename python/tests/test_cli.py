@@ -181,7 +181,7 @@ print(*hoplo.get([stays.pid.remote(), goes.pid.remote()]))
 """
     ).stdout
     stays, goes = map(int, out.split())
-    eventually(lambda: not alive(goes))
+    eventually(lambda: not alive(goes), timeout=3)
     assert alive(stays)
     hoplo.init(address="auto", namespace="ours")
     assert hoplo.get(hoplo.get_actor("stays").pid.remote()) == stays

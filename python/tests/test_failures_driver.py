@@ -140,7 +140,7 @@ def test_ctrl_c_ends_a_wait_at_once_and_the_session_goes_on(tmp_path, wait):
         again.start()
         driver.said("interrupted")
         again.cancel()
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 1.5
         assert driver.said("works") == ["42"]
 
 

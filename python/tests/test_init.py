@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from conftest import eventually, processes, run_driver
-from processes import cpu_s
+from processes import cpu_s, rests
 
 import hoplo
 from hoplo.exceptions import ConnectionFailedError
@@ -201,13 +201,13 @@ def test_nobody_is_busy_when_nothing_happens(fresh_node, gate):
     eventually(gate.arrived)
     hoplo.get(square.remote(1))
 
-    def is_idle():
-        ours = {*processes(), os.getpid()}
-        before = cpu_s(ours)
-        assert hoplo.wait([ref], timeout=1)[0] == []
-        return cpu_s(ours) - before < 0.1
+    def ours():
+        return {*processes(), os.getpid()}
 
-    eventually(is_idle)  # imports and warm-up end first
+    eventually(rests(processes), what="imports and warm-up ended")
+    before = cpu_s(ours())
+    assert hoplo.wait([ref], timeout=1)[0] == []
+    assert cpu_s(ours()) - before < 0.1
 
 
 def test_nothing_but_cloudpickle_is_needed():

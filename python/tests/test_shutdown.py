@@ -21,8 +21,8 @@ def test_shutdown_ends_everything(fresh_node, gate):
     eventually(lambda: gate.arrived() == 2)
     began = time.monotonic()
     hoplo.shutdown()
-    assert time.monotonic() - began < 5
-    eventually(lambda: not any(alive(pid) for pid in gate.pids_arrived()))
+    assert time.monotonic() - began < 2
+    eventually(lambda: not any(alive(pid) for pid in gate.pids_arrived()), timeout=2)
     assert not os.path.exists(os.path.join(context["session_dir"], "sock"))
     hoplo.shutdown()
     del refs
@@ -42,7 +42,7 @@ raise SystemExit(5)
         check=False,
     )
     assert (out.returncode, out.stdout) == (5, "49\n")
-    eventually(lambda: processes() == {})
+    eventually(lambda: processes() == {}, timeout=3)
 
 
 def test_a_program_that_ends_while_tasks_run(gate):
@@ -59,7 +59,7 @@ while not gate.arrived():
 """
     )
     assert out.stderr == ""
-    eventually(lambda: processes() == {})
+    eventually(lambda: processes() == {}, timeout=3)
 
 
 def test_a_shutdown_after_the_daemon_ended_in_order_does_not_hang():

@@ -1,10 +1,10 @@
 """A daemon that is stopped, as by a debugger: programs wait, and can be interrupted."""
 
 import signal
-import time
 
 import pytest
 from conftest import eventually
+from processes import rests
 
 NODE = None
 
@@ -58,30 +58,12 @@ ACTS = {
 }
 
 
-def waits(pid):
-    """Whether a process has taken no time of a processor for a while."""
-
-    def taken():
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[11:13]
-
-    seen, since = taken(), time.monotonic()
-
-    def is_quiet():
-        nonlocal seen, since
-        if taken() != seen:
-            seen, since = taken(), time.monotonic()
-        return time.monotonic() - since > 0.3
-
-    return is_quiet
-
-
 @pytest.mark.parametrize("act", ACTS)
 def test_a_stopped_daemon_froze_the_program_beyond_ctrl_c(start_driver, act):
     code = PROGRAM.replace("{act}", "    " + ACTS[act])
     driver = start_driver(code)
     assert driver.stdout.readline() == "stopped\n"
-    eventually(waits(driver.pid), timeout=30)
+    eventually(rests(lambda: [driver.pid]), timeout=30)
     driver.send_signal(signal.SIGINT)
     out, err = driver.communicate(timeout=60)
     lines = out.splitlines()

@@ -98,7 +98,7 @@ def leaves():
 print(hoplo.get(leaves.remote()))
 """
     ).stdout
-    eventually(lambda: int(out) not in processes())
+    eventually(lambda: int(out) not in processes(), timeout=5)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

@@ -145,7 +145,7 @@ fn a_head_that_is_stopped_leaves_nothing_and_a_drivers_own_node_never_does() {
     assert!(session.join("control").exists());
     let mut tool = node.tool();
     tool.send(&ToNode::Stop);
-    node.wait_for_end();
+    node.wait_for_end(std::time::Duration::from_secs(10));
     assert!(!session.join("control").exists());
     let node = Node::start(|_| {});
     assert!(!node.session().join("control").exists());

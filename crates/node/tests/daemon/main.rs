@@ -7,6 +7,8 @@ mod fake;
 mod heads;
 mod player;
 
+use std::time::Duration;
+
 use hoplo_base::{ActorId, FunctionId, ProcessId, ResourceSet};
 use hoplo_folders::Places;
 use hoplo_shm::fds;
@@ -451,7 +453,7 @@ fn a_daemon_leaves_with_its_driver_and_leaves_nothing() {
     let (_, _worker) = lease(&mut driver, &[("CPU", 1.0)]);
     let session = node.session().to_path_buf();
     drop(driver);
-    node.wait_for_end();
+    node.wait_for_end(Duration::from_secs(2));
     assert!(!session.join("sock").exists() && !session.join("spill").exists());
     let base = Places::only(session.parent().unwrap().to_path_buf()).find().unwrap().unwrap();
     assert!(base.live().is_empty());
@@ -466,7 +468,7 @@ fn a_worker_that_does_not_listen_is_killed_when_the_node_stops() {
     driver.query("status", "");
     driver.send(&ToNode::Stop);
     assert!(driver.is_closed());
-    node.wait_for_end();
+    node.wait_for_end(Duration::from_secs(2));
 }
 
 /// Not a test: the zygote that the daemon of a test starts.

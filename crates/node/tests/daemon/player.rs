@@ -78,8 +78,8 @@ impl Node {
         player
     }
 
-    pub(crate) fn wait_for_end(&self) {
-        self.ended.borrow_mut().recv_timeout(PATIENCE).expect("the daemon ends");
+    pub(crate) fn wait_for_end(&self, within: Duration) {
+        self.ended.borrow_mut().recv_timeout(within).expect("the daemon ends in time");
     }
 }
 
