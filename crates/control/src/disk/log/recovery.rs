@@ -276,14 +276,17 @@ impl Recovery {
     }
 
     /// From now on it would be missed, though it was not yet when it was made.
-    fn note_newest(&self, there: Option<u64>) -> io::Result<()> {
+    fn note_newest(&mut self, there: Option<u64>) -> io::Result<()> {
         let last = self.segments.keys().next_back().copied();
         let number = if self.cut.is_some() { last } else { there }.unwrap_or(0);
-        let noted = Newest::read(&*self.files)?.map_or(0, |newest| newest.number);
-        if noted < number {
-            let newest = Newest { number, boot: self.options.boot, synced: true, mark: 0 };
-            newest.write(&*self.files)?;
-        }
+        let noted = self.newest.map_or(0, |newest| newest.number);
+        if noted < number { self.says_newest(number) } else { Ok(()) }
+    }
+
+    fn says_newest(&mut self, number: u64) -> io::Result<()> {
+        let newest = Newest { number, boot: self.options.boot, synced: true, mark: 0 };
+        newest.write(&*self.files)?;
+        self.newest = Some(newest);
         Ok(())
     }
 
@@ -430,9 +433,7 @@ impl Recovery {
             }
         }
         let number = self.segments.keys().next_back().copied().unwrap_or(0);
-        let boot = self.options.boot;
-        let newest = Newest { number, boot, synced: true, mark: 0 };
-        newest.write(&*self.files).map_err(|error| self.named(error))?;
+        self.says_newest(number).map_err(|error| self.named(error))?;
         let (path, offset, why) = (bad.path, bad.at.offset(), bad.why);
         let aside = self.options.folder.join(aside);
         self.cut = Some(Cut { path, offset, lost, why, aside });

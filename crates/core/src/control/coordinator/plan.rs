@@ -56,14 +56,13 @@ impl Coordinator {
         let kept = nobody_left || shared || returned || accepted || to.unbegun;
         assert!(kept, "CONF-2: {from:?} to {to:?}");
         // Until it has acted, the one before the new tail may answer as the tail.
-        let unsettled = from.added.is_some_and(|(who, _)| !self.is_settled(from, who));
-        let mut tails = from.members.iter().rev().take(1 + usize::from(unsettled));
+        let unsettled = self.unsettled(from);
+        let mut tails = from.members.iter().rev().take(1 + usize::from(unsettled.is_some()));
         let gone = tails
             .all(|it| is_member(it.replica) || self.standing(now, it.replica) == Standing::Gone);
         let promoted = from.joining.as_ref().map(|it| it.replica).filter(|it| is_member(*it));
         // Once it is known to be whole, the document need not ask any more.
-        let unsure = from.added.filter(|(who, _)| !self.is_settled(from, *who));
-        let added = promoted.map(|it| (it, to.epoch)).or(unsure);
+        let added = promoted.map(|it| (it, to.epoch)).or(unsettled);
         to.added = added.filter(|(who, _)| is_member(*who));
         // It speaks of the last change of members: one of them may hear of this configuration first.
         let same = to.members == from.members;
@@ -124,7 +123,7 @@ impl Coordinator {
             return Some(next);
         }
         if let Some(joining) = &next.joining {
-            let settled = chain.added.is_none_or(|(who, _)| self.is_settled(chain, who));
+            let settled = self.unsettled(chain).is_none();
             let known = &self.replicas[&joining.replica];
             let caught_up = known.caught_up.get(&chain.shard) == Some(&chain.epoch);
             if settled && caught_up && known.standing(now) == Standing::Alive {
@@ -153,13 +152,16 @@ impl Coordinator {
     /// It has all that was acknowledged in this chain: nothing, if that has not begun.
     pub(super) fn is_whole(&self, chain: &ChainConfig, replica: ReplicaId) -> bool {
         let member = chain.members.iter().any(|member| member.replica == replica);
-        member && (chain.unbegun || self.is_settled(chain, replica))
+        let settled = || self.unsettled(chain).is_none_or(|(who, _)| who != replica);
+        member && (chain.unbegun || settled())
     }
 
-    /// It has acted since it was added.
-    fn is_settled(&self, chain: &ChainConfig, replica: ReplicaId) -> bool {
-        let acts = self.replicas.get(&replica).and_then(|known| known.acts.get(&chain.shard));
-        chain.added.is_none_or(|(who, since)| who != replica || acts >= Some(&since))
+    /// Who was added, in which epoch, and has not acted since.
+    fn unsettled(&self, chain: &ChainConfig) -> Option<(ReplicaId, Epoch)> {
+        chain.added.filter(|(who, since)| {
+            let acts = self.replicas.get(who).and_then(|known| known.acts.get(&chain.shard));
+            acts < Some(since)
+        })
     }
 
     /// The chain may rely on it alone.
