@@ -10,10 +10,10 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use hoplo_base::{FunctionId, LeaseId, ObjectId, ProcessId, ResourceSet, limits};
-use hoplo_client::{Call, CallOptions, Client, Content, IncomingCall, Waited, Work};
+use hoplo_base::{LeaseId, ObjectId, ProcessId, ResourceSet, limits};
+use hoplo_client::{Call, Client, Content, IncomingCall, Waited, Work};
 use hoplo_wire::call::CallView;
-use hoplo_wire::node::{DeathCause, Obituary, RuntimeEnv, Shape, ToClient, ToNode};
+use hoplo_wire::node::{DeathCause, Obituary, ToClient, ToNode};
 use hoplo_wire::reply::{ReplyHeader, ReplyKind, Returned};
 use hoplo_wire::{FailureKind, Value};
 
@@ -83,18 +83,7 @@ impl Story {
 
     /// The result of a call that may run once.
     fn call(&self) -> ObjectId {
-        let shape = Shape { resources: ResourceSet::new(), env: RuntimeEnv::default() };
-        let options = Arc::new(CallOptions {
-            function: FunctionId([1; 16]),
-            name: Arc::from("f"),
-            shape: Arc::new(shape),
-            returns: 1,
-            flags: 0,
-            max_retries: 0,
-            max_calls: 0,
-            stream_ahead: 0,
-            max_pending_calls: 0,
-        });
+        let options = daemon::call_options(ResourceSet::new(), 0);
         let call = Call { options, args: vec![], refs: vec![], nested: vec![], packed: false };
         self.driver.submit(call, None).object(0)
     }

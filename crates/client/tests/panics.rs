@@ -8,10 +8,9 @@ use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hoplo_base::{FunctionId, ObjectId, ProcessId, ResourceSet, TaskId};
-use hoplo_client::{Call, CallOptions, Client, Content, Waited};
+use hoplo_base::{ObjectId, ProcessId, ResourceSet, TaskId};
+use hoplo_client::{Call, Client, Content, Waited};
 use hoplo_wire::FailureKind;
-use hoplo_wire::node::{RuntimeEnv, Shape};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -23,19 +22,7 @@ fn client() -> (Arc<Client>, JoinHandle<()>) {
 
 /// The result of a task that no worker will ever run.
 fn pending(client: &Client) -> ObjectId {
-    let shape = Shape { resources: ResourceSet::new(), env: RuntimeEnv::default() };
-    let options = CallOptions {
-        function: FunctionId([1; 16]),
-        name: Arc::from("f"),
-        shape: Arc::new(shape),
-        returns: 1,
-        flags: 0,
-        max_retries: 0,
-        max_calls: 0,
-        stream_ahead: 0,
-        max_pending_calls: 0,
-    };
-    let options = Arc::new(options);
+    let options = daemon::call_options(ResourceSet::new(), 0);
     let call = Call { options, args: vec![], refs: vec![], nested: vec![], packed: false };
     client.submit(call, None).object(0)
 }

@@ -4,14 +4,14 @@
 use std::hint::black_box;
 use std::sync::Arc;
 
-use hoplo_base::{ActorId, FunctionId, ObjectId, ResourceSet, TaskId};
+use hoplo_base::{ActorId, ObjectId, ResourceSet, TaskId};
 use hoplo_client::{Call, CallOptions, Client, Content, IncomingCall, Waited, Work};
 use hoplo_shm::{CallerEnd, Channel, WorkerEnd};
 use hoplo_wire::Value;
 use hoplo_wire::call::CallView;
-use hoplo_wire::node::{RuntimeEnv, Shape};
 use hoplo_wire::reply::{ReplyHeader, ReplyKind, Returned};
 
+use crate::daemon;
 use crate::node::{self, DRIVER};
 
 /// Rounds that are counted, after as many that are not.
@@ -53,17 +53,7 @@ impl Stages {
         let callee = Channel::open_worker(&channel).unwrap();
         let [driver, worker, actor] = node::clients();
         let resources = ResourceSet::from_units([("CPU", 1.0)]).unwrap();
-        let options = Arc::new(CallOptions {
-            function: FunctionId([1; 16]),
-            name: Arc::from("f"),
-            shape: Arc::new(Shape { resources, env: RuntimeEnv::default() }),
-            returns: 1,
-            flags: 0,
-            max_retries: 3,
-            max_calls: 0,
-            stream_ahead: 0,
-            max_pending_calls: 0,
-        });
+        let options = daemon::call_options(resources, 3);
         let actor_id = ActorId(TaskId { owner: node::ACTOR, seq: 1 });
         driver.add_ref(actor_id.handle());
         drop(driver.allocate(1, &mut || false).unwrap()); // from now on there is room

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use hoplo_base::{JobId, NodeNumber, ProcessId, ResourceSet, TaskId};
-use hoplo_client::{Client, Hooks, RunningCall};
+use hoplo_base::{FunctionId, JobId, NodeNumber, ProcessId, ResourceSet, TaskId};
+use hoplo_client::{CallOptions, Client, Hooks, RunningCall};
 use hoplo_folders::Wait;
 use hoplo_shm::{Arena, Segment, fds};
-use hoplo_wire::node::{JobConfig, Role, ToClient, ToNode, Welcome, decode, encode};
+use hoplo_wire::node::{
+    JobConfig, Role, RuntimeEnv, Shape, ToClient, ToNode, Welcome, decode, encode,
+};
 
 const ARENA_BYTES: u64 = 64 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -17,6 +19,21 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The one in slot `number`, counted from 1: a driver; those above it are workers.
 pub const fn process(number: u64) -> ProcessId {
     ProcessId(1 << 40 | number << 16 | number)
+}
+
+/// Of calls of one function with one result, as programs make them.
+pub fn call_options(resources: ResourceSet, max_retries: i32) -> Arc<CallOptions> {
+    Arc::new(CallOptions {
+        function: FunctionId([1; 16]),
+        name: Arc::from("f"),
+        shape: Arc::new(Shape { resources, env: RuntimeEnv::default() }),
+        returns: 1,
+        flags: 0,
+        max_retries,
+        max_calls: 0,
+        stream_ahead: 0,
+        max_pending_calls: 0,
+    })
 }
 
 #[derive(Debug)]

@@ -74,15 +74,19 @@ impl Cluster {
 
     fn asks_daemon(&mut self, asker: ProcessId) {
         let (kind, argument) = self.some_question();
-        let asked = match self.questions.tools.get_mut(&asker) {
-            Some(tool) => &mut tool.asked,
-            None => &mut self.clients.get_mut(&asker).expect("it asks").asked,
-        };
+        let asked = self.asked_by(asker);
         asked.last += 1;
         let request = asked.last;
         asked.open.insert(request);
         self.count("questions asked");
         self.say(asker, ToNode::Query { request, kind, argument });
+    }
+
+    fn asked_by(&mut self, asker: ProcessId) -> &mut Asked {
+        match self.questions.tools.get_mut(&asker) {
+            Some(tool) => &mut tool.asked,
+            None => &mut self.clients.get_mut(&asker).expect("who asks is connected").asked,
+        }
     }
 
     /// About anything that somebody deals with, or that nobody knows.
@@ -173,11 +177,7 @@ impl Cluster {
     // ---- answers ----
 
     pub fn hears_answer(&mut self, id: ProcessId, request: u64) {
-        let asked = match self.questions.tools.get_mut(&id) {
-            Some(tool) => &mut tool.asked,
-            None => &mut self.clients.get_mut(&id).expect("it hears").asked,
-        };
-        let awaited = asked.open.remove(&request);
+        let awaited = self.asked_by(id).open.remove(&request);
         assert!(awaited, "{id} is answered question {request}, which it does not wait for");
         self.count("questions answered");
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::*;
 use hoplo_wire::control::{
@@ -100,6 +100,26 @@ fn segments(folder: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = files.filter(is_segment).collect();
     found.sort();
     found
+}
+
+/// Entries after `last` are logged one by one until that holds: the last one's index.
+fn append_until(log: &mut Writer, mut last: u64, holds: impl Fn(&Writer) -> bool) -> u64 {
+    while !holds(log) {
+        last += 1;
+        assert!(last < 1000, "it never comes to that");
+        log.append(&entry(last, 1));
+        log.flush().unwrap();
+    }
+    last
+}
+
+/// Those that are made ahead are made by a thread.
+fn await_segments(folder: &Path, count: usize) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while segments(folder).len() < count {
+        assert!(Instant::now() < deadline, "no segment is made ahead");
+        std::thread::yield_now();
+    }
 }
 
 #[test]

@@ -3,14 +3,17 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hoplo_wire::control::Record;
 use proptest::prelude::*;
 
 use super::super::frame::HEADER_BYTES;
 use super::super::*;
-use super::{Folder, after_a_crash, chunk, entry, options, read, segments, writer};
+use super::{
+    Folder, after_a_crash, append_until, await_segments, chunk, entry, options, read, segments,
+    writer,
+};
 
 /// What a life of a log consists of.
 #[derive(Clone, Copy, Debug)]
@@ -179,18 +182,8 @@ fn a_file_cut_to_its_header_was_taken_for_one_that_never_held_anything() {
         let folder = Folder::new();
         let options = LogOptions { ahead, ..options(&folder.0, Fsync::Always) };
         let mut log = Recovery::open(options.clone()).unwrap().into_writer();
-        let mut index = 0;
-        while log.bytes() < options.segment_bytes / 2 {
-            index += 1;
-            log.append(&entry(index, 1));
-            log.flush().unwrap();
-        }
-        // The next one is made by a thread.
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while segments(&folder.0).len() < 1 + usize::from(ahead) {
-            assert!(Instant::now() < deadline, "it is made ahead");
-            std::thread::yield_now();
-        }
+        append_until(&mut log, 0, |log| log.bytes() >= options.segment_bytes / 2);
+        await_segments(&folder.0, 1 + usize::from(ahead));
         drop(log);
         let cuts = |segment: usize| {
             let path = &segments(&folder.0)[segment];

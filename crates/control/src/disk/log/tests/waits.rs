@@ -6,13 +6,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, ThreadId};
-use std::time::{Duration, Instant};
 
 use hoplo_wire::control::Record;
 
 use super::super::files::{Files, LogFile, OsFiles};
 use super::super::*;
-use super::{Folder, after_a_crash, chunk, entry, options, read, segments, writer};
+use super::{
+    Folder, after_a_crash, append_until, await_segments, chunk, entry, options, read, segments,
+    writer,
+};
 
 /// The system's files; counts what the thread that made it waits for: syncs, and files that are made.
 #[derive(Debug)]
@@ -178,13 +180,7 @@ fn a_commit_waited_while_the_next_segment_was_made() {
 fn a_segment_that_was_made_and_not_used_is_used_later() {
     let folder = Folder::new();
     let mut log = Recovery::open(ahead(&folder.0)).unwrap().into_writer();
-    let mut last = 0;
-    while segments(&folder.0).len() < 2 {
-        last += 1;
-        assert!(last < 1000, "no segment is made ahead");
-        log.append(&entry(last, 1));
-        log.flush().unwrap();
-    }
+    let mut last = append_until(&mut log, 0, |_| segments(&folder.0).len() >= 2);
     drop(log); // It is killed.
     for life in 1..=3 {
         let recovery = Recovery::open(ahead(&folder.0)).unwrap();
@@ -277,13 +273,7 @@ fn room_that_a_machine_did_not_keep_was_damage_later() {
     first.set_len(log.bytes()).unwrap();
     drop(log);
     let mut log = Recovery::open(options(2)).unwrap().into_writer();
-    let mut last = 1;
-    while segments(&folder.0).len() < 3 {
-        last += 1;
-        assert!(last < 1000, "no segment is made ahead");
-        log.append(&entry(last, 1));
-        log.flush().unwrap();
-    }
+    let last = append_until(&mut log, 1, |_| segments(&folder.0).len() >= 3);
     drop(log);
     let (records, cut) = read(options(3)).unwrap();
     assert_eq!((records.len() as u64, cut), (last, None));
@@ -295,17 +285,9 @@ fn a_note_of_an_earlier_file_spoke_for_the_one_that_has_its_number_now() {
     let folder = Folder::new();
     let options = |boot| LogOptions { fsync: Fsync::Never, boot, ..ahead(&folder.0) };
     let mut log = Recovery::open(options(1)).unwrap().into_writer();
-    let mut last = 0;
-    while log.bytes() < options(1).segment_bytes / 2 {
-        last += 1;
-        log.append(&entry(last, 1));
-        log.flush().unwrap();
-    }
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while segments(&folder.0).len() < 2 || !folder.0.join("newest").exists() {
-        assert!(Instant::now() < deadline, "no segment is made ahead");
-        thread::yield_now();
-    }
+    let half = options(1).segment_bytes / 2;
+    let last = append_until(&mut log, 0, |log| log.bytes() >= half);
+    await_segments(&folder.0, 2);
     // The thread that made it has ended.
     log.close().unwrap();
     let note = fs::read(folder.0.join("newest")).unwrap();
