@@ -320,7 +320,7 @@ impl Recovery {
         self.ran_on = this_boot;
         // Nothing before it counts, if a base comes next.
         let mut all_truncated = self.all_truncated.take();
-        // How long the file was made, and where that is said.
+        // How long the file was made, and where that was said first.
         let mut promised = (made_bytes(&reader.header), Position::new(number, 0));
         let bad = loop {
             let at = Position::new(number, reader.offset);
@@ -352,6 +352,7 @@ impl Recovery {
                                 self.done = number;
                             }
                         }
+                        Kind::Flushed if frame.index == promised.0 => {}
                         Kind::Flushed => promised = (frame.index, at),
                     }
                     segment.note(frame.kind, frame.index, snapshot);

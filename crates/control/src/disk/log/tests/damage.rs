@@ -203,6 +203,30 @@ fn a_file_cut_to_its_header_was_taken_for_one_that_never_held_anything() {
     }
 }
 
+/// A record lay behind the last word that something was synced, and the file was cut right before it: each flush said again how long
+/// the file was, so that only its last word counted, and that one might have been of a dying machine.
+#[test]
+fn a_file_cut_after_a_flush_was_taken_for_one_that_a_dying_machine_had_not_kept() {
+    let folder = Folder::new();
+    let mut log = writer(&folder.0, Fsync::Always);
+    let mut ends = Vec::new();
+    for index in 1..=3 {
+        log.append(&entry(index, 1));
+        log.flush().unwrap();
+        ends.push(log.bytes());
+    }
+    drop(log);
+    let file = fs::OpenOptions::new().write(true).open(&segments(&folder.0)[0]).unwrap();
+    // The machine dies while another record is written, and what it did not finish is cut off.
+    file.write_at(&[7; 100], ends[2]).unwrap();
+    let (records, cut) = read(after_a_crash(&folder.0, Fsync::Always)).unwrap();
+    assert!(records.len() == 3 && cut.is_some());
+    file.set_len(ends[1]).unwrap();
+    let again = LogOptions { boot: 3, ..options(&folder.0, Fsync::Always) };
+    let error = Recovery::open(again).unwrap_err();
+    assert!(matches!(error, LogError::Corrupt { offset, .. } if offset == ends[1]), "{error}");
+}
+
 /// A log of two segments, nothing of it synced, whose machine dies and keeps of the first what `lose` makes of
 /// it, which is also told where a frame in its middle begins: what is written after that is there at the next start.
 fn check_it_goes_on_after(lose: impl Fn(&mut Vec<u8>, usize)) {
