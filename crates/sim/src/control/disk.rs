@@ -9,7 +9,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use hoplo_control::disk::log::{Cut, Fsync, LogError, LogOptions, Recovery, Writer, set_aside_in};
-use hoplo_wire::control::{Key, Record, Row, ShardId};
+use hoplo_wire::control::{Chunk, Key, Record, Row, ShardId};
 
 use super::CLUSTER;
 use super::files::MemoryFiles;
@@ -357,17 +357,23 @@ impl Disk {
     }
 }
 
-/// The last entry that is there, or in a base; absent: there is no base.
+/// The last entry that is there, or in a base; absent: there is no whole base.
 fn reach(records: &[Arc<Record>]) -> Option<u64> {
-    let base = records.iter().filter_map(|record| match record.as_ref() {
-        Record::Chunk(chunk) => Some(chunk.as_of),
-        Record::Entry(_) => None,
-    });
+    let chunks = || records.iter().filter_map(|record| as_chunk(record));
+    let begun = |snapshot| chunks().any(|it| it.snapshot == snapshot && it.from.is_none());
+    let base = chunks().filter(|it| it.until.is_none() && begun(it.snapshot)).map(|it| it.as_of);
     let entries = records.iter().filter_map(|record| match record.as_ref() {
         Record::Entry(entry) => Some(entry.index),
         Record::Chunk(_) => None,
     });
     base.max().map(|base| entries.max().unwrap_or(0).max(base))
+}
+
+fn as_chunk(record: &Record) -> Option<&Chunk> {
+    match record {
+        Record::Chunk(chunk) => Some(chunk),
+        Record::Entry(_) => None,
+    }
 }
 
 fn short(record: &Arc<Record>) -> String {

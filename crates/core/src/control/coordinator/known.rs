@@ -14,8 +14,8 @@ pub struct Known {
     pub member: Member,
     /// It said itself that it is there.
     pub registered: bool,
-    /// It asked to be removed since it registered: its disk is broken, or full.
-    pub unfit: bool,
+    /// Since when, of those after it registered, it asks to be removed: its disk is broken, or full.
+    unfit_since: Option<Instant>,
     /// What lay on its disk when it started.
     pub holds: BTreeMap<ShardId, Holding>,
     /// The newest epoch in which it acted, by shard.
@@ -76,7 +76,7 @@ impl Known {
         Self {
             member,
             registered: false,
-            unfit: false,
+            unfit_since: None,
             holds: BTreeMap::new(),
             acts: BTreeMap::new(),
             caught_up: BTreeMap::new(),
@@ -93,7 +93,7 @@ impl Known {
         let silent = self.silent_since.is_some_and(|since| now.since(since) >= limits::SUSPECT);
         if self.gone {
             Standing::Gone
-        } else if silent || self.unfit {
+        } else if silent || self.unfit_since.is_some() {
             Standing::Unfit
         } else if self.silent_since.is_some() || self.is_missed(now) {
             Standing::Unsure
@@ -123,9 +123,14 @@ impl Known {
         }
     }
 
-    /// When it was asked for the sign of life that proved its death.
-    pub fn gone_since(&self) -> Option<Instant> {
-        self.probed_at.filter(|_| self.gone)
+    /// Since when it has to be left out: it was asked then for the sign of life that proved its death, fell silent, or said
+    /// that it cannot go on.
+    pub fn failed_since(&self, now: Instant) -> Option<Instant> {
+        match self.standing(now) {
+            Standing::Gone => self.probed_at,
+            Standing::Unfit => self.unfit_since.or(self.silent_since),
+            Standing::Unsure | Standing::Alive => None,
+        }
     }
 
     fn heard(&mut self, now: Instant) {
@@ -205,7 +210,7 @@ impl Coordinator {
                 let Some(known) = self.registered(from, replica, effects) else { return };
                 let newest = epochs.iter().copied().collect();
                 known.acts.extend(epochs);
-                let unfit = known.unfit;
+                let unfit = known.unfit_since.is_some();
                 self.tell_if_behind(from, &newest, effects);
                 if unfit {
                     // Its last word may have been overtaken by an older one, that it cannot go on.
@@ -265,7 +270,7 @@ impl Coordinator {
         }
         let known = self.replicas.entry(id).or_insert_with(|| Known::unheard(member.clone()));
         known.member = member;
-        (known.registered, known.unfit) = (true, false);
+        (known.registered, known.unfit_since) = (true, None);
         known.holds = holds.into_iter().map(|holding| (holding.shard, holding)).collect();
         known.heard(now);
         let older = self.replicas.keys().filter(|it| it.node == id.node && **it < id);
@@ -345,8 +350,9 @@ impl Coordinator {
         match neighbour {
             Some(by) if by == silent => {
                 if let Some(known) = self.replicas.get_mut(&silent) {
-                    known.unfit = true;
+                    known.unfit_since.get_or_insert(now);
                 }
+                self.ask_who_outlived(now, effects);
             }
             Some(by) => {
                 if epoch == newest {
@@ -380,11 +386,11 @@ impl Coordinator {
         self.ask_whether_it_lives(now, replica, effects);
     }
 
-    /// Where a member was found dead, those who did not answer since: they were being asked for another reason.
+    /// Where a member failed, those who did not answer since: they were being asked for another reason, or not at all.
     fn ask_who_outlived(&mut self, now: Instant, effects: &mut Vec<Effect>) {
         let mut asked = BTreeSet::new();
         for chain in self.config().into_iter().flat_map(|config| &config.shards) {
-            let Some(since) = self.proven_since(chain) else { continue };
+            let Some(since) = self.failed_since(now, chain) else { continue };
             let waits = |id: &ReplicaId| {
                 self.replicas.get(id).is_some_and(|known| {
                     known.standing(now) == Standing::Alive && !known.lived_since(since)

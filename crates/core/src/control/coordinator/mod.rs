@@ -35,8 +35,8 @@
 //! begins it again (`begin_again`); a disk that is empty later is a loss.
 //!
 //! **Who was never heard of** is not known to live. A coordinator that has just begun knows members by their names in the
-//! document alone, and probes them; and where a member is found dead, only those count as living that answered a probe which
-//! began no earlier than the dead one's: they may have died together.
+//! document alone, and probes them. Where a member is found dead, falls silent or says that its disk cannot be written, only those
+//! count as living that answered a probe which began no earlier: they may have failed together.
 //!
 //! # Invariants
 //! - CONF-1: an epoch has one configuration of a chain: each change counts one epoch on, and only the swap makes it true.

@@ -88,10 +88,10 @@ impl Coordinator {
         let survives = |member: &&Member| !bad(member);
         let survivors: Vec<Member> = chain.members.iter().filter(survives).cloned().collect();
         if survivors.len() < chain.members.len() {
-            let proven_since = self.proven_since(chain);
+            let failed_since = self.failed_since(now, chain);
             let goes_on = |it: &Member| {
                 self.is_sound(now, chain, it.replica)
-                    && proven_since.is_none_or(|at| self.replicas[&it.replica].lived_since(at))
+                    && failed_since.is_none_or(|at| self.replicas[&it.replica].lived_since(at))
             };
             if survivors.iter().any(goes_on) {
                 next.members = survivors;
@@ -141,12 +141,10 @@ impl Coordinator {
         (next.joining != chain.joining).then_some(next)
     }
 
-    /// When the newest of its deaths was asked for: only who was asked then or later, and answered, outlived them all.
-    pub(super) fn proven_since(&self, chain: &ChainConfig) -> Option<Instant> {
-        let members = chain.members.iter();
-        let deaths =
-            members.filter_map(|it| self.replicas.get(&it.replica).and_then(Known::gone_since));
-        deaths.max()
+    /// When the last of its members failed: only who was asked then or later, and answered, outlived them all.
+    pub(super) fn failed_since(&self, now: Instant, chain: &ChainConfig) -> Option<Instant> {
+        let known = chain.members.iter().filter_map(|it| self.replicas.get(&it.replica));
+        known.filter_map(|known| known.failed_since(now)).max()
     }
 
     /// It has all that was acknowledged in this chain: nothing, if that has not begun.

@@ -293,6 +293,22 @@ fn a_member_whose_disk_broke_leaves_and_comes_back_when_it_registers_again() {
     assert_eq!(world.shape(), "1.1 +2.1");
 }
 
+/// Found by the simulation (seed 105415): the chain was left to a dead member alone, which had been heard of a moment before.
+#[test]
+fn a_member_whose_disk_broke_left_the_chain_to_one_that_was_dead() {
+    let mut world = World::formed(2, 2);
+    world.begins();
+    world.pass(limits::HEARTBEAT);
+    world.dies(id(2, 1));
+    let epoch = world.chain().epoch;
+    world.says(id(1, 1), ToCoordinator::Report { shard: SHARD, epoch, silent: id(1, 1) });
+    assert_eq!(world.shape(), "1.1 2.1");
+    // There is room on the disk again.
+    world.registers(id(1, 1), vec![holding(5, epoch.0)]);
+    world.pass(limits::HEARTBEAT);
+    assert_eq!(world.shape(), "1.1");
+}
+
 /// Found by the simulation (seed 42738): its word that it could not go on came after the one that it could again.
 #[test]
 fn a_late_word_of_a_broken_disk_kept_a_replica_away_for_ever() {
