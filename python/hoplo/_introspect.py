@@ -2,11 +2,13 @@
 
 Of threads the place of the user's innermost frame is told. The calls of an async actor are tasks of
 its event loops: each is followed through what it awaits, to the refs at the end.
+
+asyncio is imported where there are loops: it takes as long as a late `get` gives all processes to
+answer, and most have none.
 """
 
 from __future__ import annotations
 
-import asyncio
 import linecache
 import os
 import sys
@@ -18,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 from . import _core
 
 if TYPE_CHECKING:
+    import asyncio
+
     from ._worker import ActorRuntime
 
 OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
@@ -55,6 +59,8 @@ def place_of_line(file: str, line: int, function: str) -> str:
 
 
 def calls_of(loop: asyncio.AbstractEventLoop) -> Iterator[AwaitingCall]:
+    import asyncio
+
     now = time.monotonic()
     for task in asyncio.all_tasks(loop):
         call: object = task.get_coro()
@@ -65,6 +71,8 @@ def calls_of(loop: asyncio.AbstractEventLoop) -> Iterator[AwaitingCall]:
 
 def follow(task: asyncio.Task[Any], depth: int = 0) -> tuple[str | None, list[str]]:
     """Where a task stands, and the ids of the refs that it awaits, in tasks of its own as well."""
+    import asyncio
+
     where, inner = innermost(task.get_coro())
     refs = [inner.object_id] if isinstance(inner, _core._Awaiter) and inner.object_id else []
     awaited = getattr(task, "_fut_waiter", None)

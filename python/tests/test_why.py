@@ -169,6 +169,24 @@ def test_a_worker_whose_interpreter_is_busy_delays_the_answer_by_a_moment_only(g
     hoplo.cancel(ref, force=True)
 
 
+def test_the_first_look_at_a_worker_took_longer_than_a_late_get_asks():
+    """It imported asyncio, which a worker without coroutines does not need. So a program's first
+    GetTimeoutError, and often its only one, did not follow the wait into other processes."""
+
+    @hoplo.remote
+    def imports():
+        import sys
+
+        from hoplo import _introspect
+
+        _introspect.look([0], None)
+        return "asyncio" in sys.modules
+
+    # A worker that no other test has used.
+    own = imports.options(runtime_env={"env_vars": {"TEST_OF_WHY": "first look"}})
+    assert not hoplo.get(own.remote())
+
+
 def test_a_timeout_of_a_program_that_polls_asks_nobody(gate):
     @hoplo.remote
     def held():
