@@ -369,8 +369,11 @@ pub const LOST_TASKS_MAX: usize = 1000;
 /// Unfinished tasks of each process that a listing has. It says how many more there are.
 pub const TASKS_LISTED_MAX: usize = 10_000;
 
-/// Questions of people that are being gathered at once.
+/// Questions of people that are being gathered at once,
 pub const QUERIES_OPEN_MAX: usize = 256;
+
+/// and those among them of one asker, so that there is room for others.
+pub const QUERIES_OF_ONE_MAX: usize = 16;
 
 /// What processes told in answer to all of them.
 pub const QUERIES_BYTES_MAX: usize = 256 * 1024 * 1024;
@@ -753,6 +756,7 @@ const _: () = assert!(
 );
 const _: () = assert!(PROCESS_MESSAGE_BYTES_MAX < NODE_UNFINISHED_BYTES_MAX);
 const _: () = assert!(QUERIES_BYTES_MAX <= NODE_MESSAGE_BYTES_MAX / 2);
+const _: () = assert!(QUERIES_OF_ONE_MAX * 8 <= QUERIES_OPEN_MAX);
 const _: () = assert!(CONTROL_CLIENT_FRAME_BYTES_MAX <= CONTROL_FRAME_BYTES_MAX);
 const _: () = assert!(CONTROL_CLIENT_FRAME_BYTES_MAX * 4 <= NET_UNFINISHED_BYTES_MAX);
 const _: () = assert!(NET_STRANGERS_OF_ADDRESS_MAX < NET_STRANGERS_MAX);

@@ -61,6 +61,7 @@ const MUST_HAPPEN: &[&str] = &[
     "questions answered",
     "questions answered with a dead process among them",
     "questions answered without who was late",
+    "questions of one who asks too many",
     "answers that came too late",
     "processes that never answer",
     "askers that left",

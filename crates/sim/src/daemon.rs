@@ -347,6 +347,7 @@ impl Cluster {
         match effect {
             Effect::Send { to, message } => {
                 if let ToClient::Answer { request, .. } = message {
+                    self.notes_refusal(to);
                     self.notes_answer(to, request, None);
                 }
                 self.notes_passed_on(to, &message);

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use hoplo_base::limits::QUERIES_OF_ONE_MAX;
 use hoplo_base::{ActorId, AnyId, NodeNumber, ObjectId, ProcessId, TaskId};
 use hoplo_core::node::Event;
 use hoplo_core::why::{Link, Question, Thing, Told};
@@ -41,6 +42,8 @@ pub struct Asked {
 /// Somebody asks about so often, and so long after the last fault.
 const ASKS_EVERY: Duration = Duration::from_millis(8);
 const ASKS_AFTER_FAULTS: Duration = Duration::from_millis(200);
+/// A tool asks more than it may.
+const MANY_ONE_IN: u64 = 16;
 /// Who is late answers within this time, at times too late.
 const LATE: Duration = Duration::from_millis(1500);
 
@@ -191,7 +194,9 @@ impl Cluster {
     pub fn tool_hears(&mut self, id: ProcessId, message: ToClient) {
         match message {
             ToClient::Welcome(_) => {
-                for _ in 0..1 + self.rng.below(2) {
+                let many = self.rng.one_in(MANY_ONE_IN);
+                let most = if many { QUERIES_OF_ONE_MAX as u64 + 4 } else { 2 };
+                for _ in 0..1 + self.rng.below(most) {
                     self.asks_daemon(id);
                 }
                 if self.rng.one_in(4) {

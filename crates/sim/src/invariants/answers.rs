@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hoplo_base::limits::{INSPECT_PATIENCE, WHY_PATIENCE};
+use hoplo_base::limits::{INSPECT_PATIENCE, QUERIES_OF_ONE_MAX, WHY_PATIENCE};
 use hoplo_base::{Instant, ProcessId};
 use hoplo_core::node::Report;
 use hoplo_wire::node::{ToClient, ToNode};
@@ -76,6 +76,14 @@ impl Cluster {
         self.questions.answers.open.retain(|(asker, _), _| *asker != process);
         for open in self.questions.answers.open.values_mut() {
             open.lost_somebody |= open.silent.remove(&process);
+        }
+    }
+
+    /// A question is refused, for whatever reason.
+    pub fn notes_refusal(&mut self, to: ProcessId) {
+        let rounds = self.daemon.node.rounds().filter(|round| round.asker == to);
+        if rounds.count() == QUERIES_OF_ONE_MAX {
+            self.count("questions of one who asks too many");
         }
     }
 

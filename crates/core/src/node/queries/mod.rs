@@ -20,13 +20,17 @@
 //! - QUERY-3: an open round has its timer, and no timer outlives its round.
 //! - QUERY-4: at most `QUERIES_OPEN_MAX` questions are open, and what processes told of all of them takes at most
 //!   `QUERIES_BYTES_MAX`. What is more is refused, so that no answer lacks something in silence.
+//! - QUERY-5: at most `QUERIES_OF_ONE_MAX` of them are of one asker, who is refused beyond that. When what processes told is
+//!   too much, whoever's questions take the most loses the largest of them. So no asker shuts out others.
 
 mod inquiry;
 mod subject;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hoplo_base::limits::{INSPECT_PATIENCE, QUERIES_BYTES_MAX, QUERIES_OPEN_MAX};
+use hoplo_base::limits::{
+    INSPECT_PATIENCE, QUERIES_BYTES_MAX, QUERIES_OF_ONE_MAX, QUERIES_OPEN_MAX,
+};
 use hoplo_base::{Instant, ProcessId, Size};
 use hoplo_wire::node::ToClient;
 
@@ -98,6 +102,38 @@ impl Word {
     }
 }
 
+impl Queries {
+    /// Why this asker has to wait, if it has to.
+    fn refusal(&self, asker: ProcessId) -> Option<String> {
+        if self.of(asker).count() >= QUERIES_OF_ONE_MAX {
+            return Some(format!(
+                "{QUERIES_OF_ONE_MAX} questions of this process to the node are being answered: wait for one of the \
+                 answers, then ask again"
+            ));
+        }
+        (self.open.len() >= QUERIES_OPEN_MAX).then(|| {
+            format!(
+                "{QUERIES_OPEN_MAX} questions to the node are being answered: ask again in a second"
+            )
+        })
+    }
+
+    fn of(&self, asker: ProcessId) -> impl Iterator<Item = &Round> {
+        self.open.values().filter(move |round| round.asker == asker)
+    }
+
+    /// QUERY-5: of the asker whose questions take the most.
+    fn largest(&self) -> u64 {
+        let mut of_askers: BTreeMap<ProcessId, usize> = BTreeMap::new();
+        for round in self.open.values() {
+            *of_askers.entry(round.asker).or_default() += round.bytes;
+        }
+        let size = |round: &Round| (of_askers[&round.asker], round.asker, round.bytes);
+        let largest = self.open.iter().max_by_key(|(_, round)| size(round));
+        *largest.expect("what is told belongs to a question").0
+    }
+}
+
 impl Node {
     pub(super) fn on_query(
         &mut self,
@@ -116,10 +152,7 @@ impl Node {
                 Topic::Why { inquiry: Inquiry::new(wanted, self.now), told: Vec::new() }
             }
         };
-        if self.queries.open.len() >= QUERIES_OPEN_MAX {
-            let why = format!(
-                "{QUERIES_OPEN_MAX} questions to the node are being answered: ask again in a second"
-            );
+        if let Some(why) = self.queries.refusal(asker) {
             return self.send(asker, ToClient::Answer { request, result: Err(why) });
         }
         self.begin_round(asker, request, topic, 0);
@@ -133,16 +166,17 @@ impl Node {
         let bytes = word.bytes();
         round.bytes += bytes;
         self.queries.bytes += bytes;
-        if self.queries.bytes > QUERIES_BYTES_MAX {
-            return self.give_up(number);
-        }
         match (&mut round.topic, word) {
             (Topic::Everywhere { told, .. }, Word::Json(json)) => told.push((from, json)),
             (Topic::Why { told, .. }, Word::Why(word)) => told.push(word),
             // It was asked something else: that is as good as no answer.
             (Topic::Everywhere { .. }, Word::Why(_)) | (Topic::Why { .. }, Word::Json(_)) => {}
         }
-        if round.waiting.is_empty() {
+        let is_over = round.waiting.is_empty();
+        while self.queries.bytes > QUERIES_BYTES_MAX {
+            self.give_up(self.queries.largest());
+        }
+        if is_over {
             self.end_round(number);
         }
     }
@@ -252,6 +286,12 @@ impl Node {
         assert_eq!(bytes, self.queries.bytes, "QUERY-4");
         assert!(bytes <= QUERIES_BYTES_MAX, "QUERY-4");
         assert!(self.queries.open.len() <= QUERIES_OPEN_MAX, "QUERY-4");
+        for round in self.queries.open.values() {
+            assert!(
+                self.queries.of(round.asker).count() <= QUERIES_OF_ONE_MAX,
+                "QUERY-5: {round:?}"
+            );
+        }
     }
 
     fn report(&mut self, to: ProcessId, request: u64, report: Report) {

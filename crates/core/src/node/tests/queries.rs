@@ -1,7 +1,8 @@
 //! Questions of people and programs, while those who are asked are slow, stuck or dying.
 
 use hoplo_base::limits::{
-    INSPECT_PATIENCE, QUERIES_BYTES_MAX, QUERIES_OPEN_MAX, WHY_PATIENCE, WHY_ROUNDS_MAX,
+    INSPECT_PATIENCE, QUERIES_BYTES_MAX, QUERIES_OF_ONE_MAX, QUERIES_OPEN_MAX, WHY_PATIENCE,
+    WHY_ROUNDS_MAX,
 };
 use hoplo_wire::why::{Link, Question, Thing, Told};
 
@@ -56,6 +57,12 @@ impl Shell {
             ToClient::Answer { result: Err(why), .. } => Some(why.clone()),
             _ => None,
         })
+    }
+
+    fn asks_all_it_may(&mut self, asker: ProcessId) {
+        for request in 0..QUERIES_OF_ONE_MAX as u64 {
+            self.asks(asker, request, "why", "task:1-1");
+        }
     }
 
     fn is_told(&mut self, from: ProcessId, request: u64) {
@@ -231,8 +238,9 @@ fn an_asker_that_leaves_is_answered_nothing_and_leaves_nothing() {
 fn one_question_too_many_was_answered_as_if_no_process_ran() {
     let mut shell = Shell::new();
     let (driver, tool) = (shell.driver(), shell.tool());
-    for request in 0..QUERIES_OPEN_MAX as u64 {
-        shell.asks(driver, request, "why", "task:1-1");
+    for _ in 0..QUERIES_OPEN_MAX / QUERIES_OF_ONE_MAX {
+        let asker = shell.tool();
+        shell.asks_all_it_may(asker);
     }
     shell.asks(tool, 1, "tasks", "");
     assert!(shell.refusal(tool).unwrap().contains("ask again"));
@@ -247,6 +255,48 @@ fn one_question_too_many_was_answered_as_if_no_process_ran() {
     }
     shell.is_told(driver, round.unwrap());
     assert_eq!(told(shell.report(tool, 3)), [driver]);
+}
+
+#[test]
+fn one_asker_with_many_questions_had_all_others_refused() {
+    let mut shell = Shell::new();
+    let (driver, many, other) = (shell.driver(), shell.tool(), shell.tool());
+    shell.asks_all_it_may(many);
+    assert!(shell.is_silent());
+    shell.asks(many, 99, "tasks", "");
+    assert!(shell.refusal(many).unwrap().contains("wait for one of the answers"));
+    while shell.inspected(driver).is_some() {}
+    shell.asks(other, 1, "tasks", "");
+    let round = shell.inspected(driver).unwrap();
+    shell.is_told(driver, round);
+    assert_eq!(told(shell.report(other, 1)), [driver]);
+    // Once it is answered it may ask again.
+    shell.waits(WHY_PATIENCE);
+    assert!(shell.report(many, 0).is_some());
+    shell.asks(many, 100, "tasks", "");
+    assert!(shell.inspected(driver).is_some());
+}
+
+#[test]
+fn much_that_was_told_to_one_asker_had_the_small_question_of_another_refused() {
+    let mut shell = Shell::new();
+    let (driver, other) = (shell.driver(), shell.driver());
+    let (many, few) = (shell.tool(), shell.tool());
+    let parts = 4;
+    let json = "x".repeat(QUERIES_BYTES_MAX / parts);
+    for request in 0..parts as u64 {
+        shell.asks(many, request, "tasks", "");
+        let round = shell.inspected(driver).unwrap();
+        shell.says(driver, ToNode::Inspected { request: round, json: json.clone() });
+    }
+    shell.asks(few, 1, "tasks", "");
+    let round = shell.inspected(driver).unwrap();
+    for process in [driver, other] {
+        shell.is_told(process, round);
+    }
+    assert_eq!(told(shell.report(few, 1)), [driver, other]);
+    assert!(shell.refusal(many).unwrap().contains("more than 256.0 MiB"));
+    assert_eq!(shell.refusal(many), None, "there is room for its other questions");
 }
 
 #[test]
