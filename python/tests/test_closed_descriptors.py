@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from conftest import eventually
+from conftest import eventually, run_driver
 from processes import alive
 
 import hoplo
@@ -62,3 +62,36 @@ def test_an_actor_that_closed_all_descriptors_dies_of_it():
     hoplo.get(closer.close.remote(), timeout=30)
     with pytest.raises(ActorDiedError, match="closed a descriptor that it had not opened"):
         hoplo.get([closer.store.remote() for _ in range(3)], timeout=30)
+
+
+def test_files_that_got_the_numbers_of_closed_descriptors_were_read_as_objects_and_closed():
+    out = run_driver(
+        """
+import gc, os, tempfile
+import numpy as np
+import hoplo
+from hoplo.exceptions import HoploError
+
+hoplo.init(num_cpus=1, object_store_memory=64 << 20)
+refs = [hoplo.put(np.full(8 << 20, i, "uint8")) for i in range(12)]  # some lie on the disk
+os.closerange(3, 100)
+files = [tempfile.TemporaryFile() for _ in range(90)]
+for file in files:
+    file.truncate(1 << 28)
+lost = set()
+for i, ref in enumerate(refs):
+    try:
+        assert (hoplo.get(ref) == i).all()
+    except HoploError as error:
+        lost.add(str(error))
+print(lost)
+del refs, ref
+hoplo.shutdown()
+gc.collect()
+for file in files:
+    os.fstat(file.fileno())
+print("they are open")
+"""
+    ).stdout
+    assert "closed a descriptor that it had not opened" in out
+    assert out.endswith("they are open\n")

@@ -1,17 +1,16 @@
 //! What the daemon's socket did not take at once: who hands it over, and who waits for that (see `writer`).
 
-use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 
 use hoplo_base::limits::SIGNALS_PERIOD;
-use hoplo_shm::fds;
+use hoplo_shm::{Kept, fds};
 
 use crate::Waited;
 use crate::client::Client;
 
 impl Client {
     /// Hands the daemon what its socket did not take at once.
-    pub(crate) fn writer_loop(&self, socket: &UnixStream) {
+    pub(crate) fn writer_loop(&self, socket: &Kept) {
         let mut core = self.core.lock();
         loop {
             while !core.writer.is_behind() {

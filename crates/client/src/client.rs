@@ -1,7 +1,6 @@
 //! The client: one per process. What user threads call.
 
 use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -12,7 +11,7 @@ use hoplo_base::limits::CLOSE_PATIENCE;
 use hoplo_base::{Instant as Time, Map};
 use hoplo_core::session::{Effect, SessionMachine};
 use hoplo_folders::Wait;
-use hoplo_shm::{Arena, Segment, SpillFile, Urgency};
+use hoplo_shm::{Arena, Kept, Segment, SpillFile, Urgency};
 use hoplo_wire::Failure;
 use hoplo_wire::node::{JobConfig, Role, ToNode, Welcome};
 use parking_lot::Mutex;
@@ -145,11 +144,7 @@ impl Client {
         Ok(client)
     }
 
-    fn spawn_threads(
-        self: &Arc<Self>,
-        mut reader: Reader,
-        writing: UnixStream,
-    ) -> std::io::Result<()> {
+    fn spawn_threads(self: &Arc<Self>, mut reader: Reader, writing: Kept) -> std::io::Result<()> {
         let (node, progress, writer) = (self.clone(), self.clone(), self.clone());
         let threads = [
             spawn("hoplo-node", move || {

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
-use hoplo_shm::fds;
+use hoplo_shm::{Kept, fds};
 use hoplo_wire::frames::Incoming;
 use hoplo_wire::node::{self, ToClient};
 
@@ -15,7 +14,7 @@ use crate::writer::Writer;
 
 /// The reading half.
 pub(crate) struct Reader {
-    socket: UnixStream,
+    socket: Kept,
     scratch: Vec<u8>,
     incoming: Incoming,
     fds: Vec<OwnedFd>,
@@ -36,9 +35,9 @@ pub(crate) fn open(
     incoming: Incoming,
     fds: Vec<OwnedFd>,
 ) -> io::Result<(Writer, Reader)> {
-    let socket = UnixStream::from(out_of_the_way(socket));
-    socket.set_nonblocking(false)?;
-    let reading = UnixStream::from(out_of_the_way(OwnedFd::from(socket.try_clone()?)));
+    rustix::io::ioctl_fionbio(&socket, false)?;
+    let socket = out_of_the_way(socket)?;
+    let reading = out_of_the_way(socket.as_fd().try_clone_to_owned()?)?;
     let writer = Writer::new(socket);
     let reader = Reader { socket: reading, scratch: vec![0; 64 * 1024], incoming, fds };
     Ok((writer, reader))
@@ -61,11 +60,11 @@ impl Reader {
     }
 
     /// A descriptor that came with the message just received.
-    pub(crate) fn take_fd(&mut self) -> io::Result<OwnedFd> {
+    pub(crate) fn take_fd(&mut self) -> io::Result<Kept> {
         if self.fds.is_empty() {
             return Err(io::Error::other("a descriptor is missing"));
         }
-        Ok(self.fds.remove(0))
+        Kept::new(self.fds.remove(0))
     }
 }
 

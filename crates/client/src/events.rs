@@ -55,6 +55,7 @@ impl Client {
                 let text = socket_lost(&cause);
                 if self.is_worker {
                     self.hooks.warn(&text);
+                    self.hooks.exit(&text);
                 }
                 text
             }

@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use hoplo_base::{ProcessId, limits};
 use hoplo_core::session::SessionMachine;
 use hoplo_shm::{
-    CallerEnd, Channel, ChannelError, Consumer, Position, ProcessSlot, Producer, Segment, Urgency,
-    WriteError,
+    CallerEnd, Channel, ChannelError, Consumer, Kept, Position, ProcessSlot, Producer, Segment,
+    Urgency, WriteError,
 };
 use hoplo_wire::reply::{REPLY_RETIRING, ReplyHeader, ReplyKind, Returned, encode_returned};
 
@@ -145,7 +145,7 @@ impl Outbound {
 }
 
 impl Inbound {
-    pub(crate) fn open(caller: ProcessId, fd: &OwnedFd) -> Result<Self, ChannelError> {
+    pub(crate) fn open(caller: ProcessId, fd: &Kept) -> Result<Self, ChannelError> {
         let end = Channel::open_worker(fd)?;
         let replies = Replies {
             producer: end.replies,

@@ -17,22 +17,21 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::Shutdown;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hoplo_base::limits;
-use hoplo_shm::fds;
+use hoplo_shm::{Kept, fds};
 use hoplo_wire::node::{self, ToNode};
 use parking_lot::Condvar;
+use rustix::net::{Shutdown, shutdown};
 
 use crate::Hooks;
 use crate::socket::{is_of_the_peer, out_of_the_way, socket_lost};
 
 pub(crate) struct Writer {
-    socket: UnixStream,
+    socket: Kept,
     /// Encoded messages; those before `sent` are the kernel's. Empty: nothing is behind.
     bytes: Vec<u8>,
     sent: usize,
@@ -64,16 +63,15 @@ pub(crate) struct News {
 }
 
 impl Writer {
-    pub(crate) fn new(socket: UnixStream) -> Self {
+    pub(crate) fn new(socket: Kept) -> Self {
         let (bytes, fds) = (Vec::new(), VecDeque::new());
         let (stage, news) = (Stage::Open, Arc::default());
         Self { socket, bytes, sent: 0, fds, stage, news, dies: None }
     }
 
     /// The same socket once more, to wait for room in it.
-    pub(crate) fn socket(&self) -> io::Result<UnixStream> {
-        let socket = OwnedFd::from(self.socket.try_clone()?);
-        Ok(UnixStream::from(out_of_the_way(socket)))
+    pub(crate) fn socket(&self) -> io::Result<Kept> {
+        out_of_the_way(self.socket.as_fd().try_clone_to_owned()?)
     }
 
     /// A worker whose code closes the socket ends: what it would say next would never be heard.
@@ -161,7 +159,7 @@ impl Writer {
         }
         if self.stage == Stage::Finishing {
             // It may be broken already: then nothing is left to be said.
-            let _ = self.socket.shutdown(Shutdown::Write);
+            let _ = shutdown(&self.socket, Shutdown::Write);
             self.end();
         }
     }
@@ -188,7 +186,7 @@ impl Writer {
 
     pub(crate) fn shutdown(&mut self) {
         // It may be closed already: then there is nothing to shut down.
-        let _ = self.socket.shutdown(Shutdown::Both);
+        let _ = shutdown(&self.socket, Shutdown::Both);
         self.end();
     }
 
@@ -207,6 +205,11 @@ impl Writer {
 mod tests {
     use super::*;
     use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    fn kept(socket: UnixStream) -> Kept {
+        Kept::new(socket.into()).expect("it is open")
+    }
 
     fn title(text: &str) -> ToNode {
         ToNode::Title { title: text.to_string() }
@@ -215,7 +218,7 @@ mod tests {
     #[test]
     fn a_daemon_that_does_not_read_stops_nobody_and_gets_all_in_order_afterwards() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
-        let mut writer = Writer::new(ours);
+        let mut writer = Writer::new(kept(ours));
         let text = "t".repeat(10_000);
         let mut wanted = Vec::new();
         for _ in 0..200 {
@@ -238,7 +241,7 @@ mod tests {
     #[test]
     fn a_descriptor_stays_with_its_message_when_it_waits() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
-        let mut writer = Writer::new(ours);
+        let mut writer = Writer::new(kept(ours));
         let text = "t".repeat(10_000);
         for _ in 0..100 {
             writer.send(&title(&text));
@@ -273,13 +276,13 @@ mod tests {
     #[should_panic(expected = "who makes a message bounds it")]
     fn a_message_that_the_daemon_refuses_was_sent_in_silence() {
         let (ours, _theirs) = UnixStream::pair().expect("a pair");
-        Writer::new(ours).send(&title(&"t".repeat(limits::PROCESS_MESSAGE_BYTES_MAX)));
+        Writer::new(kept(ours)).send(&title(&"t".repeat(limits::PROCESS_MESSAGE_BYTES_MAX)));
     }
 
     #[test]
     fn who_adds_is_told_when_too_much_is_behind() {
         let (ours, theirs) = UnixStream::pair().expect("a pair");
-        let mut writer = Writer::new(ours);
+        let mut writer = Writer::new(kept(ours));
         let text = "t".repeat(8 << 20);
         while !writer.news.full.load(Ordering::Relaxed) {
             writer.send(&title(&text));

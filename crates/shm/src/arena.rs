@@ -19,12 +19,13 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::{Deref, DerefMut};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::FallocateFlags;
 use rustix::mm::Advice;
 
+use crate::kept::Kept;
 use crate::mapping::{Access, MapError, Mapping, create_sealed};
 
 /// A range that is not in the arena: somebody's offset or length is wrong.
@@ -50,7 +51,7 @@ pub enum ClaimError {
 /// One arena, mapped.
 #[derive(Debug)]
 pub struct Arena {
-    fd: OwnedFd,
+    fd: Kept,
     capacity: u64,
     reading: Mapping,
     writing: Mapping,
@@ -72,11 +73,11 @@ impl Arena {
         if capacity == 0 || !capacity.is_multiple_of(PAGE) {
             return Err(MapError::BadSize { bytes: capacity });
         }
-        Arena::open(create_sealed("hoplo-arena", capacity)?, capacity)
+        Arena::open(Kept::new(create_sealed("hoplo-arena", capacity)?)?, capacity)
     }
 
     /// Maps an arena that the daemon sent.
-    pub fn open(fd: OwnedFd, capacity: u64) -> Result<Arc<Arena>, MapError> {
+    pub fn open(fd: Kept, capacity: u64) -> Result<Arc<Arena>, MapError> {
         let reading = Mapping::new(&fd, capacity, Access::Read)?;
         let writing = Mapping::new(&fd, capacity, Access::ReadWrite)?;
         Ok(Arc::new(Arena { fd, capacity, reading, writing, claims: Mutex::default() }))

@@ -100,7 +100,7 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<Received> {
     }
     if message.flags.contains(ReturnFlags::CTRUNC) {
         // Out of descriptors, or a peer that sent too many; those that came are closed (FDS-1).
-        return Err(io::Error::other("descriptors were lost on the way"));
+        return Err(rustix::io::Errno::MFILE.into());
     }
     Ok(Received { bytes: message.bytes, fds })
 }

@@ -57,6 +57,8 @@ pub mod futex;
 #[cfg(not(loom))]
 pub mod heap;
 #[cfg(not(loom))]
+mod kept;
+#[cfg(not(loom))]
 mod mapping;
 #[cfg(not(loom))]
 pub mod signals;
@@ -76,6 +78,8 @@ pub use segment::{OBJECT_SLOTS, PINS_PER_PROCESS, PROCESS_SLOTS, ProcessSlot, Se
 pub use arena::{Arena, Claim, ClaimError, OutOfBounds};
 #[cfg(not(loom))]
 pub use channel::{CallerEnd, Channel, ChannelError, RING_BYTES_MAX, RING_BYTES_MIN, WorkerEnd};
+#[cfg(not(loom))]
+pub use kept::Kept;
 #[cfg(not(loom))]
 pub use mapping::MapError;
 #[cfg(not(loom))]

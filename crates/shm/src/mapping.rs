@@ -27,6 +27,12 @@ pub enum MapError {
          size in addresses"
     )]
     NoAddresses { bytes: u64, limit: u64 },
+    /// Its number belongs to nobody now, or to a file of somebody else in this process.
+    #[error(
+        "the descriptor of a shared file is lost: the code of this process closed a descriptor that it had not opened, by \
+         os.close or os.closerange for example"
+    )]
+    Lost,
     /// Not a file of this kind: its first eight bytes are not ours.
     #[error("not a hoplo {kind}: magic is {found:#x}")]
     BadMagic { kind: &'static str, found: u64 },
@@ -64,6 +70,7 @@ impl MapError {
                 )
             ),
             MapError::NoAddresses { .. }
+            | MapError::Lost
             | MapError::BadMagic { .. }
             | MapError::BadVersion { .. }
             | MapError::TooShort { .. }

@@ -11,14 +11,15 @@
 //! - FILE-2: room has disk space before it is granted: writing to it does not run out of it.
 
 use std::ops::Deref;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
+use crate::kept::Kept;
 use crate::mapping::{Access, MapError, Mapping};
 
 /// The spill file of a node, open.
 #[derive(Debug)]
 pub struct SpillFile {
-    fd: OwnedFd,
+    fd: Kept,
 }
 
 /// A pinned object in the file, readable as long as this lives.
@@ -38,7 +39,7 @@ struct Piece {
 }
 
 impl SpillFile {
-    pub fn new(fd: OwnedFd) -> Self {
+    pub fn new(fd: Kept) -> Self {
         Self { fd }
     }
 
@@ -57,7 +58,9 @@ impl SpillFile {
         let start = offset / page * page;
         let skip = offset - start;
         let bytes = skip.checked_add(len).ok_or(MapError::BadSize { bytes: len })?;
-        let mapping = Mapping::of_file(&self.fd, start, bytes, access)?;
+        // The bytes of another file would be taken for the object.
+        let file = self.fd.checked().map_err(|_| MapError::Lost)?;
+        let mapping = Mapping::of_file(file, start, bytes, access)?;
         Ok(Piece { mapping, skip: skip as usize, len: len as usize })
     }
 }
@@ -112,7 +115,7 @@ mod tests {
             std::fs::File::options().create_new(true).read(true).write(true).open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
         opened.set_len(12_288).unwrap();
-        let file = SpillFile::new(opened.into());
+        let file = SpillFile::new(Kept::new(opened.into()).unwrap());
         let room = file.room(4096, 6).unwrap();
         assert_eq!(room.len(), 6);
         // SAFETY: six bytes that are ours.

@@ -7,7 +7,7 @@ const MIB: u64 = 1 << 20;
 #[test]
 fn what_one_mapping_writes_another_reads() {
     let daemon = Arena::create(64 * MIB).unwrap();
-    let fd = daemon.as_fd().try_clone_to_owned().unwrap();
+    let fd = Kept::new(daemon.as_fd().try_clone_to_owned().unwrap()).unwrap();
     let client = Arena::open(fd, 64 * MIB).unwrap();
     client.claim(4096, 5).unwrap().copy_from_slice(b"hello");
     assert_eq!(daemon.read(4096, 5).unwrap(), b"hello");
@@ -24,7 +24,7 @@ fn ranges_outside_are_refused() {
     }
     assert!(matches!(Arena::create(0), Err(MapError::BadSize { .. })));
     assert!(matches!(Arena::create(100), Err(MapError::BadSize { .. })));
-    let fd = arena.as_fd().try_clone_to_owned().unwrap();
+    let fd = Kept::new(arena.as_fd().try_clone_to_owned().unwrap()).unwrap();
     assert!(matches!(Arena::open(fd, 2 * MIB), Err(MapError::TooShort { .. })));
 }
 
