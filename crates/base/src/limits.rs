@@ -208,6 +208,10 @@ pub const STARTS_FAILED_MAX: u32 = 3;
 /// The same for starts that were killed: the kernel kills what takes more memory than there is, again and again.
 pub const STARTS_KILLED_MAX: u32 = 20;
 
+/// Workers in a row that may die before they take a call that lies in their ring, and no other of its caller. Each more
+/// costs the call a retry.
+pub const WORKERS_UNTAKEN_MAX: u32 = 8;
+
 /// Restarts of an actor in a row that may fail before it costs the calls that wait for them.
 pub const RESTARTS_FAILED_MAX: u32 = 3;
 

@@ -35,7 +35,7 @@ impl Client {
                         Ok(inbound) => self.worker.machine().connected(from, inbound),
                         Err(error) => {
                             self.cannot_serve(format!(
-                                "the channel of {from} cannot be opened: {error}"
+                                "it cannot open the channel of {from}, by which its calls come: {error}"
                             ));
                         }
                     }

@@ -205,3 +205,35 @@ fn a_caller_that_found_a_corrupt_reply_says_so_once() {
     assert!(text.contains("cannot be read: ring is corrupt"), "{text}");
     story.is_told_once_by(DRIVER);
 }
+
+#[test]
+fn a_call_whose_channel_no_worker_could_open_was_placed_in_new_ones_for_ever() {
+    let granted = Arc::new(Mutex::new(0));
+    let grants = granted.clone();
+    let answer = move |daemon: &Daemon, from, message, _: &mut Vec<OwnedFd>| match message {
+        ToNode::LeaseDemand { key, wanted, .. } if wanted > 0 => {
+            let mut granted = grants.lock().unwrap();
+            *granted += 1;
+            let (lease, worker, gpus) = (LeaseId(*granted), process(10 + *granted), vec![]);
+            daemon.say(from, &ToClient::LeaseGranted { lease, key, worker, gpus }, &[]);
+        }
+        ToNode::Connect { to } => {
+            let reason = "it cannot open the channel: raise the limit".to_string();
+            let cause = DeathCause::Stopped { reason };
+            let obituary = Obituary { pid: 7, cause, last_lines: vec![] };
+            daemon.say(from, &ToClient::ProcessGone { process: to, obituary }, &[]);
+        }
+        _ => {}
+    };
+    let [(driver, _), (worker, _)] = daemon::clients(|_| {}, answer);
+    let story = Story { driver, worker, seen: Arc::default() };
+    let object = story.call();
+    let text = story.failure(object);
+    let workers = u64::from(limits::WORKERS_UNTAKEN_MAX) + 1;
+    assert!(text.contains(&format!("{workers} workers in a row died")), "{text}");
+    assert!(text.contains("raise the limit"), "{text}");
+    assert_eq!(*granted.lock().unwrap(), workers);
+    for client in [&story.driver, &story.worker] {
+        client.close();
+    }
+}

@@ -27,6 +27,12 @@ pub enum MapError {
          size in addresses"
     )]
     NoAddresses { bytes: u64, limit: u64 },
+    /// The process has as many mappings as it may have, or the kernel has no memory for one more. It may pass.
+    #[error(
+        "shared memory: {bytes} bytes cannot be mapped, since this process has too many mappings, or the machine is out of \
+         memory: map fewer files, or raise the limit (`sysctl vm.max_map_count`)"
+    )]
+    NoMappings { bytes: u64 },
     /// Its number belongs to nobody now, or to a file of somebody else in this process.
     #[error(
         "the descriptor of a shared file is lost: the code of this process closed a descriptor that it had not opened, by \
@@ -69,6 +75,7 @@ impl MapError {
                         | rustix::io::Errno::AGAIN
                 )
             ),
+            MapError::NoMappings { .. } => true,
             MapError::NoAddresses { .. }
             | MapError::Lost
             | MapError::BadMagic { .. }
@@ -153,10 +160,9 @@ impl Mapping {
         };
         let base =
             base.map_err(|errno| match rustix::process::getrlimit(Resource::As).current {
-                Some(limit) if errno == rustix::io::Errno::NOMEM => {
-                    MapError::NoAddresses { bytes, limit }
-                }
-                Some(_) | None => errno.into(),
+                _ if errno != rustix::io::Errno::NOMEM => errno.into(),
+                Some(limit) => MapError::NoAddresses { bytes, limit },
+                None => MapError::NoMappings { bytes },
             })?;
         let base = NonNull::new(base.cast()).expect("mmap without a fixed address is never null");
         Ok(Mapping { base, bytes: length })

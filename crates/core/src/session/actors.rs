@@ -10,7 +10,8 @@
 //!
 //! Calls that no worker took wait for a restart. When several have failed in a row, each that fails costs
 //! each of those calls a retry, as if they had begun with it; who has none left hears `ActorUnavailable`. So
-//! an actor that restarts for ever holds nobody for ever who did not ask for that (`max_task_retries=-1`).
+//! an actor that restarts for ever holds nobody for ever who did not ask for that (`max_task_retries=-1`). The same
+//! holds for one that starts again and again, and goes down before it takes a call (SES-7).
 //!
 //! Calls keep their order within one caller: the driver, an actor, or one task. Not all tasks that one worker
 //! runs, one after the other:
@@ -23,11 +24,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use hoplo_base::limits::{ACTOR_DEPTH_MAX, RESTARTS_FAILED_MAX};
 use hoplo_base::{ActorId, Instant, ObjectId, ProcessId, ResourceSet, TaskId};
 use hoplo_wire::call::CallKind;
-use hoplo_wire::node::{ActorSpec, ActorState, Shape, ToNode};
+use hoplo_wire::node::{ActorSpec, ActorState, Obituary, Shape, ToNode};
 use hoplo_wire::{Failure, FailureKind};
 
 use super::call::Stage;
 use super::refs::{Entry, Knowledge};
+use super::tasks::Task;
 use super::{Call, Effect, SessionMachine, SubmitError};
 
 #[derive(Debug)]
@@ -394,6 +396,7 @@ impl SessionMachine {
         &mut self,
         now: Instant,
         process: ProcessId,
+        obituary: &Obituary,
         unstarted: &[u64],
         effects: &mut Vec<Effect>,
     ) {
@@ -411,8 +414,13 @@ impl SessionMachine {
             state.status = Status::Unknown;
         }
         let in_flight = std::mem::take(&mut state.in_flight);
+        let none_begun = in_flight.iter().all(|seq| unstarted.contains(seq));
+        let mut untaken = Vec::new();
         for seq in in_flight {
             if unstarted.contains(&seq) {
+                if none_begun && !self.may_wait_for_another_worker(seq) {
+                    untaken.push(seq);
+                }
                 self.requeue(now, seq, effects);
             } else {
                 self.set_stage(seq, Stage::Limbo);
@@ -428,6 +436,31 @@ impl SessionMachine {
             }
             Status::Unknown | Status::Pending { .. } | Status::Dead { .. } => {}
         }
+        for seq in untaken {
+            self.untaken_by_actor(now, actor, seq, obituary, effects);
+        }
+    }
+
+    /// SES-7: unless it lies in the next one's ring already.
+    fn untaken_by_actor(
+        &mut self,
+        now: Instant,
+        actor: ActorId,
+        seq: u64,
+        obituary: &Obituary,
+        effects: &mut Vec<Effect>,
+    ) {
+        let queued = |task: &&Task| task.stage == Stage::Queued;
+        let Some(task) = self.tasks.get(&seq).filter(queued) else { return };
+        let text = format!(
+            "{actor} went down {} times in a row before it took this call of {}; the call did not run. The last time: {}. Set \
+             max_task_retries to wait longer",
+            task.untaken,
+            task.call.options.name,
+            obituary.headline()
+        );
+        let failure = Failure::new(FailureKind::ActorUnavailable, text);
+        self.fail_task(now, seq, &failure, effects);
     }
 
     pub(super) fn actor_state(

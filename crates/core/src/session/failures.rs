@@ -174,10 +174,11 @@ impl SessionMachine {
         effects: &mut Vec<Effect>,
     ) {
         let Some(at) = self.workers.get(&process).copied() else {
-            self.actor_worker_gone(now, process, unstarted, effects);
+            self.actor_worker_gone(now, process, obituary, unstarted, effects);
             return;
         };
         let lease = self.remove_lease(at);
+        let none_begun = lease.in_flight.iter().all(|seq| unstarted.contains(seq));
         for seq in lease.in_flight.iter().rev() {
             let task = self.tasks.get_mut(seq).expect("SES-1: what is in flight exists");
             if task.cancel.is_some() {
@@ -186,7 +187,15 @@ impl SessionMachine {
                 self.fail_task(now, *seq, &failure, effects);
                 continue;
             }
-            if unstarted.contains(seq) {
+            if none_begun {
+                if self.may_wait_for_another_worker(*seq) {
+                    self.requeue(now, *seq, effects);
+                } else {
+                    let failure = self.untaken(*seq, obituary);
+                    self.set_stage(*seq, Stage::Limbo);
+                    self.fail_task(now, *seq, &failure, effects);
+                }
+            } else if unstarted.contains(seq) {
                 self.requeue(now, *seq, effects);
             } else if task.retries_left != 0 {
                 let name = task.call.options.name.clone();
@@ -210,21 +219,40 @@ impl SessionMachine {
         if task.attempt > 0 {
             text += &format!(" (run {} times; max_retries is used up)", task.attempt + 1);
         }
-        if !obituary.last_lines.is_empty() {
-            text += "\nthe last lines it printed:";
-            for line in &obituary.last_lines {
-                text += "\n  ";
-                text += line;
-            }
-        }
-        let kind = match &obituary.cause {
-            DeathCause::OutOfMemory { .. } => FailureKind::OutOfMemory,
-            DeathCause::BadEnvironment { .. } => FailureKind::RuntimeEnv,
-            DeathCause::NotStarted { .. } => FailureKind::WorkerStart,
-            DeathCause::Exited { .. }
-            | DeathCause::Signaled { .. }
-            | DeathCause::Stopped { .. } => FailureKind::WorkerCrashed,
-        };
-        Failure::new(kind, text)
+        crashed(text, obituary)
     }
+
+    /// SES-7
+    fn untaken(&self, seq: u64, obituary: &Obituary) -> Failure {
+        let task = &self.tasks[&seq];
+        let id = TaskId { owner: self.me, seq };
+        let name = &task.call.options.name;
+        let text = format!(
+            "{} workers in a row died before they took {id} of {name}, and max_retries is used up. It did not run in them. \
+             The last one died: {}",
+            task.untaken,
+            obituary.headline()
+        );
+        crashed(text, obituary)
+    }
+}
+
+/// Of the kind of its death, with its last lines.
+fn crashed(mut text: String, obituary: &Obituary) -> Failure {
+    if !obituary.last_lines.is_empty() {
+        text += "\nthe last lines it printed:";
+        for line in &obituary.last_lines {
+            text += "\n  ";
+            text += line;
+        }
+    }
+    let kind = match &obituary.cause {
+        DeathCause::OutOfMemory { .. } => FailureKind::OutOfMemory,
+        DeathCause::BadEnvironment { .. } => FailureKind::RuntimeEnv,
+        DeathCause::NotStarted { .. } => FailureKind::WorkerStart,
+        DeathCause::Exited { .. } | DeathCause::Signaled { .. } | DeathCause::Stopped { .. } => {
+            FailureKind::WorkerCrashed
+        }
+    };
+    Failure::new(kind, text)
 }

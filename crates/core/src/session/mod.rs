@@ -7,7 +7,7 @@
 //! ```text
 //!   submit --> Waiting --refs ready--> Queued --lease--> Placed --reply--> (gone; its objects are Ready)
 //!                 |                      ^  ^              |
-//!                 |                      |  +--revoked-----+  (not started: costs no retry)
+//!                 |                      |  +--revoked-----+  (not started: costs no retry, but see SES-7)
 //!                 |                      +-----retry-------+  (worker died, or a retryable exception)
 //!                 +--a ref failed, cancelled, retries used up--> its objects are Ready(Failed)
 //! ```
@@ -23,6 +23,8 @@
 //! - SES-5: calls of one caller (driver, actor, task) to one actor are placed in the order of their submission.
 //! - SES-6: no lease is due before `next_deadline`. It may be too early (a tick for nothing finds out), since it
 //!   is asked for at every call: there it only takes in what became due sooner.
+//! - SES-7: no call waits for ever for workers that die before they take any: of those that lay there, one or all.
+//!   After `WORKERS_UNTAKEN_MAX` of them in a row each one costs it a retry, as if it had begun.
 //!
 //! # Budget
 //! Of the client's (its module doc has the whole), this machine takes 950 instructions of a submit: 370 for the

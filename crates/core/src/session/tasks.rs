@@ -1,6 +1,6 @@
 //! From submission to the last reply: waiting for refs, frames, replies, retries, cancellation.
 
-use hoplo_base::limits::RUNS_REMEMBERED_MAX;
+use hoplo_base::limits::{RUNS_REMEMBERED_MAX, WORKERS_UNTAKEN_MAX};
 use hoplo_base::{ActorId, Instant, ObjectId, ProcessId, TaskId};
 use hoplo_wire::call::CALL_STREAMING;
 use hoplo_wire::node::{Tell, ToNode};
@@ -23,6 +23,8 @@ pub(super) struct Task {
     /// It is the constructor of an actor: goes to the daemon, not into a ring.
     pub creates: Option<Box<CreateActor>>,
     pub attempt: u32,
+    /// SES-7: workers in a row that died before they took any call that lay there, with this one.
+    pub untaken: u32,
     /// -1 is no limit.
     pub retries_left: i32,
     /// The task that was running here when it was submitted.
@@ -98,6 +100,7 @@ impl SessionMachine {
             actor,
             creates: None,
             attempt: 0,
+            untaken: 0,
             retries_left,
             parent,
             cancel: None,
@@ -326,7 +329,20 @@ impl SessionMachine {
         let task = self.tasks.get_mut(&seq).expect("the caller has it");
         task.retries_left -= i32::from(task.retries_left > 0);
         task.attempt += 1;
+        task.untaken = 0;
         self.requeue(now, seq, effects);
+    }
+
+    /// SES-7: a worker died that had taken none of the calls that lay there, among them this one.
+    pub(super) fn may_wait_for_another_worker(&mut self, seq: u64) -> bool {
+        let task = self.tasks.get_mut(&seq).expect("the caller has it");
+        task.untaken += 1;
+        if task.untaken <= WORKERS_UNTAKEN_MAX {
+            return true;
+        }
+        let may = task.retries_left != 0;
+        task.retries_left -= i32::from(task.retries_left > 0);
+        may
     }
 
     /// A run that ended before its last value came.

@@ -1,5 +1,6 @@
 //! Method calls: their order, and what becomes of them when an actor goes.
 
+use hoplo_base::limits::WORKERS_UNTAKEN_MAX;
 use hoplo_wire::node::ActorState;
 
 use super::*;
@@ -300,4 +301,24 @@ fn calls_of_an_actor_that_went_down_again_and_again_waited_for_ever() {
         owner.state(A, ActorState::Alive { incarnation: 6, worker: process(8) }),
         [placed(8, endless.seq)]
     );
+}
+
+#[test]
+fn a_call_of_an_actor_that_always_went_down_before_it_took_it_waited_for_ever() {
+    let mut owner = borrower();
+    let (once, _) = owner.method(A, method(0));
+    let (patient, _) = owner.method(A, method(-1));
+    owner.alive(A, 7);
+    for _ in 0..WORKERS_UNTAKEN_MAX {
+        owner.gone(7, &[once.seq, patient.seq]);
+        owner.restarting(A);
+        assert_eq!(owner.alive(A, 7), [placed(7, once.seq), placed(7, patient.seq)]);
+    }
+    owner.gone(7, &[once.seq, patient.seq]);
+    assert_eq!(owner.kind_of(once.object(0)), FailureKind::ActorUnavailable);
+    let text = owner.text_of(once.object(0));
+    assert!(text.contains("did not run") && text.contains("max_task_retries"), "{text}");
+    assert!(text.contains("SIGSEGV"), "{text}");
+    owner.restarting(A);
+    assert_eq!(owner.alive(A, 7), [placed(7, patient.seq)], "SES-7: it waits as long as it takes");
 }

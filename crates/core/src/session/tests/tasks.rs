@@ -1,5 +1,6 @@
 //! Replies, crashes, retries, cancellation.
 
+use hoplo_base::limits::WORKERS_UNTAKEN_MAX;
 use hoplo_wire::call::CALL_RETRY_ANY;
 use hoplo_wire::node::Tell;
 use hoplo_wire::reply::{REPLY_RETIRING, REPLY_RETRYABLE};
@@ -22,6 +23,39 @@ fn a_crash_costs_a_retry_only_for_what_had_started() {
     owner.gone(X, &[unstarted.seq]);
     assert_eq!(owner.kind_of(started.object(0)), FailureKind::WorkerCrashed);
     assert!(!owner.session.is_ready(unstarted.object(0)));
+}
+
+#[test]
+fn a_call_whose_workers_died_before_they_took_it_waited_for_new_ones_for_ever() {
+    let mut owner = Owner::new();
+    let task = owner.submit(call(CallOptions { max_retries: 1, ..options() })).0;
+    let deaths = u64::from(WORKERS_UNTAKEN_MAX) + 2;
+    for death in 1..=deaths {
+        assert!(!owner.session.is_ready(task.object(0)), "SES-7: {death}");
+        assert_eq!(owner.session.tasks[&task.seq].attempt, 0, "it never began");
+        owner.granted(death, W);
+        owner.gone(W, &[task.seq]);
+    }
+    assert_eq!(owner.kind_of(task.object(0)), FailureKind::WorkerCrashed);
+    let text = owner.text_of(task.object(0));
+    assert!(text.contains(&format!("{deaths} workers in a row died before they took")), "{text}");
+    assert!(text.contains("SIGSEGV") && text.contains("goodbye"), "{text}");
+}
+
+#[test]
+fn deaths_of_workers_that_ran_another_call_cost_those_behind_it_nothing() {
+    let mut owner = Owner::new();
+    let first = owner.task();
+    owner.granted(1, W);
+    owner.reply(W, first, &[returned(inline(b"1"))]); // now it is known to be quick
+    let kills = owner.submit(call(CallOptions { max_retries: -1, ..options() })).0;
+    let behind = owner.submit(call(CallOptions { max_retries: 0, ..options() })).0;
+    for death in 0..2 * u64::from(WORKERS_UNTAKEN_MAX) {
+        owner.gone(W, &[behind.seq]);
+        owner.granted(2 + death, W);
+    }
+    assert_eq!(owner.session.tasks[&behind.seq].untaken, 0);
+    assert!(!owner.session.is_ready(behind.object(0)) && !owner.session.is_ready(kills.object(0)));
 }
 
 #[test]
