@@ -114,6 +114,32 @@ def test_heads_that_were_started_at_once_all_won(head):
             assert "hoplo stop" in told
 
 
+def test_a_head_that_was_killed_a_moment_ago_was_said_to_run(head):
+    """The kernel unmaps its store first, and takes connections for it meanwhile."""
+    for start in range(4):
+        said = head("--num-cpus", "1", "--object-store-memory", "600M")
+        assert ("goes on with the tables" in said) == (start > 0)
+        hoplo.shutdown()  # with the one that was killed
+        hoplo.init(address="auto")
+        refs = [hoplo.put(bytes(8 << 20)) for _ in range(60)]
+        os.kill(hoplo.nodes()[0]["pid"], signal.SIGKILL)
+    del refs
+
+
+def test_a_head_that_is_stopped_was_said_to_run(head):
+    head("--num-cpus", "1")
+    with hoplo.init(address="auto"):
+        daemon = hoplo.nodes()[0]["pid"]
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        done = command("start", "--head", check=False)
+        assert done.returncode == 1
+        assert f"process {daemon} is the head of" in done.stderr
+        assert "neither answers nor ends" in done.stderr
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+
+
 # ------------------------------------------------------------------------------------ signals
 
 

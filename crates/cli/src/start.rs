@@ -5,12 +5,13 @@ use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use hoplo_base::limits::HEAD_ENDS;
 use hoplo_folders::{Base, HeadError, Places, SessionFolder, Wait};
-use hoplo_node::{Options, Place, zygote_command};
+use hoplo_node::{Options, Place, hello_of_tool, zygote_command};
 
 use crate::tool::{Closed, Tool, find_session};
 
@@ -88,6 +89,7 @@ pub(crate) fn start(args: &StartArgs) -> Result<()> {
     let base = places.find()?;
     if let Some(session) = base.as_ref().and_then(Base::current)
         && let Ok(joined) = session.connect(&mut Wait::at_most(Duration::ZERO))
+        && joined.answers(&hello_of_tool(), Instant::now() + HEAD_ENDS)
     {
         let session = session.path().to_path_buf();
         return Err(HeadError::Runs { pid: joined.pid, session }.into());
@@ -126,7 +128,7 @@ pub(crate) fn stop(args: &StopArgs) -> Result<()> {
     // Of a head that was killed, or that a signal ended: nobody is to go on with it.
     let left = base.filter(|_| args.session.is_none()).and_then(|base| Some((base, base.left()?)));
     if let Some((base, left)) = &left {
-        base.forget(left).with_context(|| left.path().display().to_string())?;
+        base.forget(left, &hello_of_tool()).with_context(|| left.path().display().to_string())?;
         println!("ended the cluster of a head that died: {}", left.path().display());
     }
     if sessions.is_empty() && left.is_none() {

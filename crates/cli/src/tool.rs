@@ -8,9 +8,9 @@ use anyhow::{Context, Result, bail};
 use hoplo_base::limits;
 use hoplo_folders::join::Silent;
 use hoplo_folders::{Places, SessionFolder, Wait};
-use hoplo_wire::PROTOCOL_VERSION;
+use hoplo_node::hello_of_tool;
 use hoplo_wire::frames::Incoming;
-use hoplo_wire::node::{Role, ToClient, ToNode, decode, encode};
+use hoplo_wire::node::{ToClient, ToNode, decode, encode};
 use serde_json::Value;
 
 pub(crate) struct Tool {
@@ -37,12 +37,7 @@ impl Tool {
         let silent = Silent { pid: joined.pid, waited: limits::NODE_ANSWERS };
         let incoming = Incoming::new(limits::NODE_MESSAGE_BYTES_MAX);
         let mut tool = Self { stream, incoming, silent };
-        tool.send(&ToNode::Hello {
-            protocol: PROTOCOL_VERSION,
-            version: env!("CARGO_PKG_VERSION").to_string(),
-            pid: std::process::id(),
-            role: Role::Tool,
-        })?;
+        tool.write(&hello_of_tool())?;
         match tool.receive()? {
             ToClient::Welcome(_) => Ok(tool),
             ToClient::Refused { reason } => bail!("{reason}"),
@@ -86,7 +81,11 @@ impl Tool {
     fn send(&mut self, message: &ToNode) -> Result<()> {
         let mut bytes = Vec::new();
         encode(message, &mut bytes);
-        self.stream.write_all(&bytes).map_err(|error| self.explained(error))
+        self.write(&bytes)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.stream.write_all(bytes).map_err(|error| self.explained(error))
     }
 
     fn receive(&mut self) -> Result<ToClient> {

@@ -2,12 +2,16 @@
 //!
 //! Its daemon writes its pid into it, and removes it at an orderly end. Whoever locks a file that is not in
 //! the base any more was beaten by a removal, and tries again.
+//!
+//! A process that was killed keeps its locks, and its socket takes connections, until the kernel is done with it; that
+//! takes long where it writes to a slow disk. So a head *runs* only if it answers; others wait for the end of one
+//! that does not. The pid in the file is for people: it may be that of a head that is dead.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, Seek, Write};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hoplo_base::limits::HEAD_ENDS;
 use rustix::fs::{AtFlags, FlockOperation, OFlags, flock};
@@ -31,32 +35,37 @@ pub enum HeadError {
         session.display()
     )]
     Runs { pid: u32, session: PathBuf },
+    /// By the pid of who listens in its session, if anybody does.
     #[error(
-        "process {pid} is the head of {} and neither answers nor ends: wait, or kill it (`kill -9 {pid}`), then start \
-         again",
-        base.display()
+        "{} the head of {} and neither answers nor ends: wait, or kill it ({}), then start again",
+        match pid { Some(pid) => format!("process {pid} is"), None => "another process is".to_string() },
+        base.display(),
+        match pid { Some(pid) => format!("`kill -9 {pid}`"), None => format!("`fuser {}` names it", base.join(HEAD).display()) }
     )]
-    Stuck { pid: u32, base: PathBuf },
+    Stuck { pid: Option<u32>, base: PathBuf },
     #[error("{0}")]
     Io(#[from] io::Error),
 }
 
 impl Head {
-    /// Waits for one that ends or begins.
-    pub(crate) fn claim(base: &Base) -> Result<Self, HeadError> {
+    /// Waits for one that ends or begins. `hello`: what its daemon answers.
+    pub(crate) fn claim(base: &Base, hello: &[u8]) -> Result<Self, HeadError> {
+        let until = Instant::now() + HEAD_ENDS;
         let seen = look_for(HEAD_ENDS, || {
-            let pid = match Self::try_claim(base) {
-                Ok(Ok(head)) => return ControlFlow::Break(Ok(head)),
-                Ok(Err(pid)) => pid,
+            match Self::try_claim(base) {
+                Ok(Some(head)) => return ControlFlow::Break(Ok(head)),
+                Ok(None) => {}
                 Err(error) => return ControlFlow::Break(Err(error.into())),
-            };
-            if let Some(session) = base.current()
-                && let Ok(joined) = session.connect(&mut Wait::at_most(Duration::ZERO))
-            {
-                let session = session.path().to_path_buf();
-                return ControlFlow::Break(Err(HeadError::Runs { pid: joined.pid, session }));
             }
-            ControlFlow::Continue(pid)
+            let Some(session) = base.current() else { return ControlFlow::Continue(None) };
+            let Ok(joined) = session.connect(&mut Wait::at_most(Duration::ZERO)) else {
+                return ControlFlow::Continue(None);
+            };
+            if !joined.answers(hello, until) {
+                return ControlFlow::Continue(Some(joined.pid));
+            }
+            let session = session.path().to_path_buf();
+            ControlFlow::Break(Err(HeadError::Runs { pid: joined.pid, session }))
         });
         match seen {
             ControlFlow::Break(claimed) => claimed,
@@ -66,19 +75,14 @@ impl Head {
         }
     }
 
-    /// Or who holds it, as far as it is known.
-    fn try_claim(base: &Base) -> io::Result<Result<Self, u32>> {
+    /// `None`: somebody else holds it.
+    fn try_claim(base: &Base) -> io::Result<Option<Self>> {
         loop {
             let flags = OFlags::CREATE | OFlags::RDWR;
             let mut file = base.folder().file(HEAD, flags)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
-                Err(Errno::WOULDBLOCK) => {
-                    let mut text = String::new();
-                    // It may not have written yet.
-                    let _ = (&mut file).take(20).read_to_string(&mut text);
-                    return Ok(Err(text.trim().parse().unwrap_or(0)));
-                }
+                Err(Errno::WOULDBLOCK) => return Ok(None),
                 Err(errno) => return Err(errno.into()),
             }
             let there = rustix::fs::statat(base.folder(), HEAD, AtFlags::SYMLINK_NOFOLLOW);
@@ -89,7 +93,7 @@ impl Head {
                     .and_then(|()| file.rewind())
                     .and_then(|()| write!(file, "{}", std::process::id()));
                 return match written {
-                    Ok(()) => Ok(Ok(Self(file))),
+                    Ok(()) => Ok(Some(Self(file))),
                     Err(error) => Err(base.folder().names_it(HEAD, error)),
                 };
             }
@@ -105,14 +109,14 @@ impl Head {
 }
 
 impl Base {
-    /// The right to be the head of this base (FOLDER-6).
-    pub fn claim_head(&self) -> Result<Head, HeadError> {
-        Head::claim(self)
+    /// The right to be the head of this base (FOLDER-6). `hello`: what a daemon answers at once.
+    pub fn claim_head(&self, hello: &[u8]) -> Result<Head, HeadError> {
+        Head::claim(self, hello)
     }
 
     /// Ends for good what a dead head left.
-    pub fn forget(&self, session: &SessionFolder) -> Result<(), HeadError> {
-        let head = self.claim_head()?;
+    pub fn forget(&self, session: &SessionFolder, hello: &[u8]) -> Result<(), HeadError> {
+        let head = self.claim_head(hello)?;
         session.folder().remove(CONTROL)?;
         session.remove_remains();
         self.folder().remove(CURRENT)?;

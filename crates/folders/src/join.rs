@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use hoplo_base::limits;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::folder::{Folder, FolderError, me};
 use crate::names::SOCKET;
@@ -33,6 +34,33 @@ pub struct Joined {
     pub socket: OwnedFd,
     /// Of the process that listens there.
     pub pid: u32,
+}
+
+impl Joined {
+    /// Whether anything comes back for `hello` before `until`. The kernel takes connections also for a process that was
+    /// killed, as long as it is not done with it.
+    pub fn answers(&self, hello: &[u8], until: Instant) -> bool {
+        // A few bytes, and nothing lies before them.
+        if rustix::net::send(&self.socket, hello, SendFlags::NOSIGNAL) != Ok(hello.len()) {
+            return false;
+        }
+        loop {
+            match rustix::net::recv(&self.socket, &mut [0; 1], RecvFlags::PEEK) {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                heard => return heard.is_ok_and(|(_, bytes)| bytes > 0),
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let pause = Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: i64::from(left.subsec_nanos()),
+            };
+            // Whatever it says, the next look finds out.
+            let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&pause));
+        }
+    }
 }
 
 /// Why there is no connection.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hoplo_base::limits::HEAD_ENDS;
 use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
 
 use crate::folder::{Folder, FolderError};
 use crate::join::{self, JoinError, Joined, Wait};
@@ -36,7 +37,7 @@ impl SessionFolder {
     /// Its daemon holds its lock.
     pub fn is_live(&self) -> bool {
         let Ok(lock) = self.0.file(LOCK, OFlags::RDONLY) else { return false };
-        flock(&lock, FlockOperation::NonBlockingLockShared).is_err()
+        flock(&lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
     }
 
     /// Connects to its daemon.

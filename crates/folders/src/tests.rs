@@ -4,7 +4,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that finds nothing fails")]
 
 use std::fs;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::channel;
@@ -61,6 +64,26 @@ fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> = entries.map(|name| name.into_string().unwrap()).collect();
     names.sort();
     names
+}
+
+/// What a tool says first.
+const HELLO: &[u8] = b"hello";
+
+/// As a daemon that runs does, whoever asks.
+fn answers(listener: &OwnedFd) {
+    let listener = takes_connections(listener.try_clone().unwrap());
+    std::thread::spawn(move || {
+        while let Ok((mut asked, _)) = listener.accept() {
+            let _ = asked.read_exact(&mut [0; HELLO.len()]);
+            let _ = asked.write_all(b"welcome");
+        }
+    });
+}
+
+fn takes_connections(listener: OwnedFd) -> UnixListener {
+    let listener = UnixListener::from(listener);
+    listener.set_nonblocking(false).unwrap();
+    listener
 }
 
 /// What must not wait for anybody; on a thread, so that waiting fails the test and does not stop it.
@@ -136,7 +159,7 @@ fn what_dead_daemons_left_is_swept_and_living_ones_are_found() {
     let base = room.base();
     let mut living = OwnSessionFolder::create(room.base()).unwrap();
     let listener = living.listen().unwrap();
-    living.make_current(base.claim_head().unwrap()).unwrap();
+    living.make_current(base.claim_head(HELLO).unwrap()).unwrap();
     for number in 0..8 {
         room.dead_session(number);
     }
@@ -206,7 +229,7 @@ fn a_fifo_in_the_place_of_a_file_stopped_everybody() {
         assert!(base.left().is_none());
         assert!(base.live().is_empty());
         base.sweep();
-        assert!(matches!(base.claim_head(), Err(HeadError::Io(_))));
+        assert!(matches!(base.claim_head(HELLO), Err(HeadError::Io(_))));
     });
     assert!(!room.0.join("session-10001-77/lock").exists(), "it was swept");
     // And in a session that is to be made.
@@ -229,7 +252,7 @@ fn the_store_of_a_dead_head_stays_until_it_is_ended() {
     let room = Room::new("left");
     let base = room.base();
     let mut head = OwnSessionFolder::create(room.base()).unwrap();
-    head.make_current(base.claim_head().unwrap()).unwrap();
+    head.make_current(base.claim_head(HELLO).unwrap()).unwrap();
     fs::create_dir(head.control()).unwrap();
     let path = head.path().to_path_buf();
     let left = || base.left().map(|session| session.path().to_path_buf());
@@ -238,10 +261,10 @@ fn the_store_of_a_dead_head_stays_until_it_is_ended() {
     base.sweep();
     assert_eq!(left(), Some(path.clone()));
     let mut again = OwnSessionFolder::at(&path, Some(room.base())).unwrap();
-    again.make_current(base.claim_head().unwrap()).unwrap();
+    again.make_current(base.claim_head(HELLO).unwrap()).unwrap();
     again.close(true);
     assert_eq!(left(), Some(path.clone()), "stopped by a signal");
-    base.forget(&base.left().unwrap()).unwrap();
+    base.forget(&base.left().unwrap(), HELLO).unwrap();
     assert_eq!(left(), None);
     assert_eq!(names(&room.0), [""; 0]);
 }
@@ -278,7 +301,7 @@ fn a_head_that_died_between_two_looks_of_a_sweep_lost_its_store() {
         let path = OwnSessionFolder::create(room.base()).unwrap().path().to_path_buf();
         let kept = (0..20).all(|_| {
             let mut head = OwnSessionFolder::at(&path, Some(room.base())).unwrap();
-            head.make_current(base.claim_head().unwrap()).unwrap();
+            head.make_current(base.claim_head(HELLO).unwrap()).unwrap();
             fs::create_dir_all(head.control()).unwrap();
             another_sweep();
             drop(head);
@@ -298,10 +321,11 @@ fn two_heads_started_at_once_both_won() {
         .map(|_| {
             let base = room.base();
             std::thread::spawn(move || {
-                let head = base.claim_head()?;
+                let head = base.claim_head(HELLO)?;
                 let mut session = OwnSessionFolder::create(base)?;
                 let listener = session.listen()?;
                 session.make_current(head)?;
+                answers(&listener);
                 Ok::<_, HeadError>((session, listener))
             })
         })
@@ -317,7 +341,36 @@ fn two_heads_started_at_once_both_won() {
         assert!(text.contains(&std::process::id().to_string()), "{text}");
     }
     session.close(false);
-    base.claim_head().unwrap();
+    base.claim_head(HELLO).unwrap();
+}
+
+#[test]
+fn a_head_that_was_killed_and_had_not_ended_was_said_to_run() {
+    let room = Room::new("dying");
+    let base = room.base();
+    let mut dying = OwnSessionFolder::create(room.base()).unwrap();
+    let listener = dying.listen().unwrap();
+    dying.make_current(base.claim_head(HELLO).unwrap()).unwrap();
+    let claim = std::thread::spawn(move || base.claim_head(HELLO).map(drop));
+    // The kernel still takes connections for it, and nobody answers.
+    let listener = takes_connections(listener);
+    let (mut asked, _) = listener.accept().unwrap();
+    asked.read_exact(&mut [0; HELLO.len()]).unwrap();
+    drop((asked, listener, dying));
+    claim.join().unwrap().unwrap();
+}
+
+#[test]
+fn the_pid_of_a_dead_head_was_told_of_one_that_held_its_place_and_had_not_written_its_own() {
+    let room = Room::new("leftover");
+    fs::write(room.0.join("head"), "4242").unwrap();
+    let begins = fs::File::open(room.0.join("head")).unwrap();
+    begins.lock().unwrap();
+    let error = room.base().claim_head(HELLO).unwrap_err();
+    assert!(matches!(error, HeadError::Stuck { pid: None, .. }), "{error}");
+    assert!(!error.to_string().contains("4242"), "{error}");
+    drop(begins);
+    room.base().claim_head(HELLO).unwrap();
 }
 
 #[test]

@@ -149,7 +149,8 @@ impl Daemon {
             Some(_) | None => Some(options.base.make()?),
         };
         base.iter().for_each(Base::sweep);
-        let head = base.as_ref().filter(|_| options.head).map(Base::claim_head).transpose()?;
+        let claim = |base: &Base| base.claim_head(&crate::hello_of_tool());
+        let head = base.as_ref().filter(|_| options.head).map(claim).transpose()?;
         let left = base.as_ref().filter(|_| options.head).and_then(Base::left);
         let left = left.as_ref().map(SessionFolder::path);
         let goes_on = left.is_some()

@@ -23,6 +23,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use hoplo_folders::{FolderError, HeadError};
+use hoplo_wire::PROTOCOL_VERSION;
+use hoplo_wire::node::{Role, ToNode, encode};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 pub use daemon::{Daemon, StartError};
@@ -37,6 +39,19 @@ pub enum Place {
     Background,
     /// In the terminal that it was started from: Ctrl-C stops it.
     Foreground,
+}
+
+/// What a tool says first to a daemon, which answers at once.
+pub fn hello_of_tool() -> Vec<u8> {
+    let hello = ToNode::Hello {
+        protocol: PROTOCOL_VERSION,
+        version: env!("CARGO_PKG_VERSION").to_string(),
+        pid: std::process::id(),
+        role: Role::Tool,
+    };
+    let mut bytes = Vec::new();
+    encode(&hello, &mut bytes);
+    bytes
 }
 
 /// Runs a daemon until it is stopped.
