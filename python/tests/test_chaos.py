@@ -41,7 +41,7 @@ class Killer:
 
     def _kill_one(self):
         rows = [row for row in listed("workers") if row["kind"] == "worker"]
-        workers = [row for row in rows if row["pid"] > 0]  # 0: being started
+        workers = [row for row in rows if row["pid"] is not None]  # else it is being started
         if workers:
             worker = self.random.choice(workers)
             try:

@@ -110,6 +110,19 @@ def test_workers_go_on_and_new_ones_start_when_the_zygote_is_killed(fresh_node):
     assert hoplo.get(fresh.remote(), timeout=30) != before
 
 
+def test_a_worker_that_is_being_forked_was_listed_with_pid_0(fresh_node):
+    fresh_node(num_cpus=1)
+    zygote = zygote_pid()
+    os.kill(zygote, signal.SIGSTOP)
+    try:
+        ref = pid.options(runtime_env={"env_vars": {"A": "1"}}).remote()
+        rows = eventually(lambda: [row for row in listed("workers") if row["state"] == "starting"])
+        assert [row["pid"] for row in rows] == [None]
+    finally:
+        os.kill(zygote, signal.SIGCONT)
+    assert hoplo.get(ref, timeout=30) in [row["pid"] for row in listed("workers")]
+
+
 def test_how_a_worker_ended_was_not_known_when_its_zygote_was_dead(fresh_node):
     fresh_node(num_cpus=1)
     worker = hoplo.get(pid.remote())

@@ -40,7 +40,7 @@ class Killer(threading.Thread):
             self.failure = error
 
     def kill_one(self) -> None:
-        rows = [row for row in listed("workers") if row["kind"] == "worker" and row["pid"] > 0]
+        rows = [row for row in listed("workers") if row["kind"] == "worker" and row["pid"]]
         if rows:
             row = self.random.choice(rows)
             try:

@@ -93,7 +93,7 @@ impl Daemon {
     }
 
     fn actor_json(&self, row: &ActorRow) -> Value {
-        let pid = row.worker.and_then(|worker| self.node.process(worker)).map(|p| p.pid());
+        let process = row.worker.and_then(|worker| self.node.process(worker));
         let reason = match &row.state {
             ActorState::Pending { reason, .. } => Some(reason.clone()),
             ActorState::Restarting { cause, .. } => Some(cause.clone()),
@@ -113,7 +113,7 @@ impl Daemon {
             "detached": row.detached,
             "restarts": row.incarnation,
             "state": ActorPhase::of(&row.state).to_string(),
-            "pid": pid,
+            "pid": process.and_then(Process::known_pid),
             "reason": reason,
         })
     }
@@ -152,14 +152,14 @@ impl Daemon {
         };
         json!({
             "id": process.id.to_string(),
-            "pid": process.pid(),
+            "pid": process.known_pid(),
             "kind": if process.kind == Kind::Driver { "driver" } else { "worker" },
             "state": state,
             "job": process.job.to_string(),
             "title": process.title,
             "works_for": works_for,
             "resources": lease.map(|lease| resources_json(&lease.resources)),
-            "memory": machine::own_bytes(process.pid()),
+            "memory": process.known_pid().and_then(machine::own_bytes),
             "age_s": self.now.since(process.since).as_secs_f64(),
         })
     }
@@ -183,7 +183,7 @@ impl Daemon {
         let jobs = self.node.jobs().filter(|job| job.ended_us.is_none()).map(|job| {
             json!({
                 "job": job.id.to_string(),
-                "pid": job.driver_pid,
+                "pid": Some(job.driver_pid).filter(|pid| *pid > 0),
                 "entrypoint": job.config.entrypoint,
                 "namespace": job.config.namespace,
                 "started_us": job.started_us,
@@ -191,7 +191,7 @@ impl Daemon {
         });
         let workers = self.node.processes().filter(|process| process.is_worker());
         let measured = self.node.processes().filter(|process| process.kind != Kind::Tool);
-        let in_use = measured.filter_map(|process| machine::own_bytes(process.pid()));
+        let in_use = measured.filter_map(Process::known_pid).filter_map(machine::own_bytes);
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
