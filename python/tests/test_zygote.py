@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import textwrap
 from pathlib import Path
@@ -12,9 +13,10 @@ from conftest import eventually
 from processes import Notes, alive, listed, zygote_pid
 
 import hoplo
-from hoplo.exceptions import WorkerStartError
+from hoplo.exceptions import ActorUnavailableError, WorkerCrashedError, WorkerStartError
 
 NODE = None
+MIB = 1 << 20
 
 
 @pytest.fixture
@@ -137,3 +139,27 @@ def test_how_a_worker_ended_was_not_known_when_its_zygote_was_dead(fresh_node):
 
     with pytest.raises(hoplo.exceptions.WorkerCrashedError, match="exited with code 7"):
         hoplo.get(leave.remote())
+
+
+def test_a_task_whose_workers_can_never_map_the_store_was_given_new_ones_for_ever(fresh_node):
+    """They say hello first: such a start has not failed."""
+    fresh_node(num_cpus=1)
+    zygote = zygote_pid()
+    status = Path(f"/proc/{zygote}/status").read_text()
+    (mapped,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmSize"))
+    limit = int(mapped) * 1024 + 128 * MIB  # less than the segment takes
+    resource.prlimit(zygote, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
+    fresh = {"env_vars": {"A": "1"}}
+    with pytest.raises(WorkerCrashedError, match="10 workers in a row died") as task:
+        hoplo.get(pid.options(runtime_env=fresh, max_retries=1).remote(), timeout=60)
+    assert "ulimit -v unlimited" in str(task.value)
+
+    @hoplo.remote(runtime_env=fresh, max_restarts=-1)
+    class Restarting:
+        def call(self):
+            return 1
+
+    with pytest.raises(ActorUnavailableError, match="again and again"):
+        hoplo.get(Restarting.remote().call.remote(), timeout=60)
+    resource.prlimit(zygote, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert hoplo.get(pid.options(runtime_env=fresh).remote(), timeout=60)
