@@ -1,4 +1,4 @@
-//! Where sessions lie, whose they are, which of them live, and how a daemon is reached.
+//! Where sessions lie, whose they are, which of them live, how a daemon is reached, and how its end is waited for.
 //!
 //! ```text
 //! base/                           0700, ours
@@ -41,6 +41,7 @@ mod base;
 mod folder;
 mod head;
 pub mod join;
+pub mod life;
 mod look;
 mod names;
 mod own;

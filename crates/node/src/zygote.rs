@@ -20,9 +20,9 @@ use std::rc::Rc;
 
 use hoplo_base::Size;
 use hoplo_base::limits::{ZYGOTE_DEATHS_MAX, ZYGOTE_LAST_LINES, ZYGOTE_MESSAGE_BYTES_MAX};
+use hoplo_folders::life::life;
 use hoplo_shm::fds;
 use hoplo_wire::node::{JobConfig, RuntimeEnv};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
 use crate::descriptors::lower_limit_of;
@@ -328,8 +328,7 @@ fn spawn(command: &[String], folder: &Path, poller: &Poller) -> io::Result<Runni
     let stream = Stream::new(ours, ZYGOTE_MESSAGE_BYTES_MAX)?;
     poller.add(&stream, Source::Zygote)?;
     poller.add(&output, Source::ZygoteOutput)?;
-    let pid = Pid::from_raw(child.id().cast_signed());
-    let life = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+    let life = life(child.id()).ok();
     if let Some(life) = &life {
         poller.add(life, Source::Zygote)?;
     }
