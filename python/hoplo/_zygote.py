@@ -93,10 +93,11 @@ class Zygote:
             os.read(self._child_ended, 4096)
             self._reap()
         self._workers.clear()
-        # Killing one makes its children ours. What runs as another user may stay.
+        # Whose end we hear of has left us its children. What runs as another user may stay.
         deadline = time.monotonic() + _EXIT_GRACE_SECONDS
-        while self._end_strays() and time.monotonic() < deadline:
-            select.select([self._child_ended], [], [], 0.01)
+        while self._end_strays() and (left := deadline - time.monotonic()) > 0:
+            if select.select([self._child_ended], [], [], left)[0]:
+                os.read(self._child_ended, 4096)
             self._reap()
 
     def _read(self) -> bool:

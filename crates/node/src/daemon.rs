@@ -258,7 +258,7 @@ impl Daemon {
         children::adopt_orphans()?;
         let me = std::process::id();
         self.adopts = me != 1;
-        self.not_ours = Families::look().children(me).into_iter().collect();
+        self.not_ours = Families::look()?.children(me).into_iter().collect();
         Ok(())
     }
 
@@ -397,7 +397,13 @@ impl Daemon {
         }
         self.zygote.stop();
         if self.adopts {
-            children::end_all_in_time(&self.not_ours);
+            self.descriptors.spend();
+            let ended = children::end_all_in_time(&self.not_ours);
+            if let Err(error) = ended {
+                journal::log(format_args!(
+                    "what workers started was killed and may live on: {error}"
+                ));
+            }
         }
         drop(self.listener);
         if let Err(refusal) = self.control.close() {

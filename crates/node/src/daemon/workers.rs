@@ -9,9 +9,10 @@ use std::time::Duration;
 use hoplo_base::limits::FAMILY_PERIOD;
 use hoplo_base::{JobId, ProcessId};
 use hoplo_core::node::Event;
+use hoplo_folders::life::life;
 use hoplo_shm::fds;
 use hoplo_wire::node::{DeathCause, JobConfig, RuntimeEnv};
-use rustix::process::{PidfdFlags, Signal};
+use rustix::process::Signal;
 
 use crate::children::{self, Families};
 use crate::daemon::effects::known;
@@ -126,9 +127,7 @@ impl Daemon {
                 }
             }
         }
-        let life =
-            known(pid).and_then(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok());
-        let Some(life) = life else { return };
+        let Ok(life) = life(pid) else { return };
         if self.poller.add(&life, Source::Life(id.slot() as u16)).is_ok() {
             self.lives.insert(id, life);
         }
@@ -192,7 +191,8 @@ impl Daemon {
     pub(crate) fn family_bytes(&mut self, pid: u32) -> u64 {
         let known = self.families.take();
         let fresh = known.filter(|(at, _)| self.now.since(*at) < FAMILY_PERIOD);
-        let (at, families) = fresh.unwrap_or_else(|| (self.now, Families::look()));
+        let fresh = fresh.or_else(|| Some((self.now, Families::look().ok()?)));
+        let Some((at, families)) = fresh else { return machine::own_bytes(pid).unwrap_or(0) };
         let family = families.of(pid);
         self.families = Some((at, families));
         match family.as_slice() {
