@@ -1,0 +1,71 @@
+//! What an actor is made of, how it is found, and how it is.
+
+use hoplo_base::{ActorId, ObjectId, ProcessId, ResourceSet};
+use serde::{Deserialize, Serialize};
+
+use super::Shape;
+use crate::object::Failure;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActorSpec {
+    pub actor: ActorId,
+    pub class_name: String,
+    /// Empty for none: read it by `name()`.
+    pub name: String,
+    pub namespace: String,
+    pub detached: bool,
+    /// What must be free to start it.
+    pub shape: Shape,
+    /// What it keeps while it lives.
+    pub held: ResourceSet,
+    /// -1 is for ever.
+    pub max_restarts: i32,
+    /// Call frame of the constructor (`CallKind::Create`).
+    pub frame: Vec<u8>,
+    /// Refs in the constructor's arguments: held by the daemon while the actor may start again.
+    pub contains: Vec<ObjectId>,
+    /// What a handle needs (methods, options); opaque, made and read by the Python side.
+    pub handle: Vec<u8>,
+}
+
+impl ActorSpec {
+    /// By which others find it.
+    pub fn name(&self) -> Option<&str> {
+        (!self.name.is_empty()).then_some(self.name.as_str())
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActorFound {
+    pub actor: ActorId,
+    pub handle: Vec<u8>,
+    /// It was lost with an earlier daemon, and nobody took its name since.
+    pub dead: Option<Failure>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ActorCreated {
+    New,
+    /// `get_if_exists` found one.
+    Existing(ActorFound),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ActorState {
+    /// Waits for resources or for its constructor.
+    Pending {
+        reason: String,
+        infeasible: bool,
+    },
+    Alive {
+        incarnation: u32,
+        worker: ProcessId,
+    },
+    Restarting {
+        incarnation: u32,
+        cause: String,
+    },
+    Dead {
+        failure: Failure,
+    },
+}

@@ -1,0 +1,64 @@
+//! Who is connected, for what, and what its tasks need.
+
+use std::collections::BTreeMap;
+
+use hoplo_base::{JobId, NodeNumber, ProcessId, ResourceSet};
+use serde::{Deserialize, Serialize};
+
+/// What a task needs: tasks of equal shape share leases.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Shape {
+    pub resources: ResourceSet,
+    pub env: RuntimeEnv,
+}
+
+/// The parts of a runtime environment that are set in a forked worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RuntimeEnv {
+    pub env_vars: BTreeMap<String, String>,
+    /// Absolute path; the worker's current directory and first place to import from.
+    pub working_dir: Option<String>,
+    /// Absolute paths to import from.
+    pub py_modules: Vec<String>,
+}
+
+/// What a driver tells about its program; workers of the job take it over.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobConfig {
+    pub cwd: String,
+    pub sys_path: Vec<String>,
+    pub namespace: String,
+    /// Lines that workers print come to the driver as `Output`.
+    pub log_to_driver: bool,
+    /// Modules that the driver has imported and the zygote may import before it forks.
+    pub preload: Vec<String>,
+    /// What the program was started as, for `hoplo status`.
+    pub entrypoint: String,
+    /// The job's own environment; a task's or actor's is laid over it by the client.
+    pub env: RuntimeEnv,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Role {
+    /// Tells its `Job` next.
+    Driver,
+    /// On the socket that the zygote handed over; the daemon knows which worker it is.
+    Worker,
+    /// The `hoplo` command: queries only.
+    Tool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    pub process: ProcessId,
+    pub node: NodeNumber,
+    pub job: JobId,
+    pub arena_bytes: u64,
+    pub session_dir: String,
+    /// The job's, for workers.
+    pub config: JobConfig,
+    /// First object-state slots.
+    pub slots: Vec<u32>,
+    /// What the node has in all.
+    pub resources: ResourceSet,
+}

@@ -1,0 +1,165 @@
+//! What a daemon says to a process.
+
+use hoplo_base::{ActorId, FunctionId, LeaseId, ObjectId, ProcessId};
+use serde::{Deserialize, Serialize};
+
+use super::{ActorCreated, ActorFound, ActorSpec, ActorState, Lineage, Obituary, Tell, Welcome};
+use crate::object::{Failure, Location, Value};
+use crate::why::Question;
+
+/// Daemon to process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ToClient {
+    /// Three descriptors for drivers and workers: metadata segment, arena, spill file. None for tools.
+    Welcome(Welcome),
+    /// The connection is refused; it closes after this.
+    Refused {
+        reason: String,
+    },
+
+    LeaseGranted {
+        lease: LeaseId,
+        key: u32,
+        worker: ProcessId,
+        gpus: Vec<u32>,
+    },
+    /// Somebody else waits: return it once what it runs is done; start nothing more on it.
+    LeaseRecall {
+        lease: LeaseId,
+    },
+    /// Why demand of this shape cannot be met now; `None` when it is met again. `infeasible`: this
+    /// node can never meet it.
+    LeaseStuck {
+        key: u32,
+        reason: Option<String>,
+        infeasible: bool,
+    },
+    /// No worker can be made for this shape (its environment cannot be set up, forks fail): what
+    /// waits for it fails with `failure`. Its demand counts as 0 until it is told again.
+    LeaseFailed {
+        key: u32,
+        failure: Failure,
+    },
+    /// To a worker, with one descriptor: a channel whose caller is `from`.
+    Connected {
+        from: ProcessId,
+    },
+    /// To the holders of a lease on it.
+    WorkerBlocked {
+        worker: ProcessId,
+    },
+    /// To everyone connected with it, in either direction: it is gone, and so are leases on it.
+    ProcessGone {
+        process: ProcessId,
+        obituary: Obituary,
+    },
+
+    ExtentGranted {
+        request: u64,
+        offset: u64,
+        len: u64,
+        slots: Vec<u32>,
+    },
+    /// Memory is short: this is for one object in the spill file (`offset` counts on from the end of the
+    /// arena), with its slot. Once sealed, both are the node's.
+    FileGranted {
+        request: u64,
+        offset: u64,
+        len: u64,
+        slot: u32,
+    },
+    /// The store is full, and the disk takes nothing, or there is none to spill to.
+    ExtentDenied {
+        request: u64,
+        failure: Failure,
+    },
+    /// Give back free ranges (`ExtentReturn`), at least so many bytes if you can.
+    ExtentRecall {
+        bytes: u64,
+    },
+    /// What lay in one of your extents at this location is there no more (freed, or spilled): the
+    /// range and the slot are yours again. The object itself may live on elsewhere.
+    Reclaimed {
+        object: ObjectId,
+        location: Location,
+    },
+    Ready {
+        object: ObjectId,
+        value: Value,
+        contains: Vec<ObjectId>,
+    },
+    /// You wanted it, and it cannot be read now. This is the answer to those who wait, not its value: who
+    /// asks again may be told another.
+    Unreadable {
+        object: ObjectId,
+        failure: Failure,
+    },
+    /// The owner of these pending objects died: you own them now. Run the task again and tell their
+    /// values (`Fulfilled`, or `Sealed` by its writer). Gives no tokens.
+    Adopt {
+        lineage: Lineage,
+        objects: Vec<ObjectId>,
+    },
+
+    Function {
+        function: FunctionId,
+        bytes: Option<Vec<u8>>,
+    },
+
+    ActorCreated {
+        request: u64,
+        result: Result<ActorCreated, String>,
+    },
+    ActorState {
+        actor: ActorId,
+        state: ActorState,
+    },
+    ActorFound {
+        request: u64,
+        found: Option<ActorFound>,
+    },
+    /// To a worker: become this actor. Its channel frames wait until `ActorStarted`.
+    RunActor {
+        spec: Box<ActorSpec>,
+        incarnation: u32,
+        gpus: Vec<u32>,
+    },
+
+    Told {
+        from: ProcessId,
+        message: Tell,
+    },
+    KvAnswer {
+        request: u64,
+        value: Option<Vec<u8>>,
+        keys: Vec<Vec<u8>>,
+        /// Nothing was written, for this reason.
+        refused: Option<String>,
+    },
+    Answer {
+        request: u64,
+        result: Result<String, String>,
+    },
+    /// Tell what you know (kinds as in `Query`): answered by `Inspected`.
+    Inspect {
+        request: u64,
+        kind: String,
+    },
+    /// Tell what you know of why things wait: answered by `Explained`.
+    Explain {
+        request: u64,
+        question: Question,
+    },
+    /// Lines that a worker of the job printed.
+    Output {
+        pid: u32,
+        title: String,
+        stderr: bool,
+        lines: Vec<String>,
+    },
+    /// Finish what lies in your rings if `graceful`, then exit.
+    Exit {
+        graceful: bool,
+        reason: String,
+    },
+}

@@ -1,0 +1,145 @@
+//! What a process says to its daemon.
+
+use hoplo_base::{ActorId, FunctionId, LeaseId, ObjectId, ProcessId};
+use serde::{Deserialize, Serialize};
+
+use super::{ActorSpec, Counters, JobConfig, KvOperation, Notice, Role, Shape, Tell};
+use crate::object::Failure;
+use crate::why::Told;
+
+/// Process to daemon.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ToNode {
+    /// First on every connection, and short: the daemon has checked the peer's user id before it reads on.
+    Hello {
+        protocol: u32,
+        version: String,
+        pid: u32,
+        role: Role,
+    },
+    /// From a driver, second: what it is for. Then comes the Welcome.
+    Job(Box<JobConfig>),
+
+    /// This process could use `wanted` more leases of this shape now (absolute, replaces the last
+    /// word on it; each grant lowers it by one).
+    LeaseDemand {
+        key: u32,
+        shape: Shape,
+        wanted: u32,
+    },
+    LeaseReturn {
+        lease: LeaseId,
+    },
+    /// From a worker: its task waits in `get`; its CPU may be lent meanwhile.
+    Blocked,
+    Unblocked,
+    /// One descriptor: the channel that the sender made for its calls to `to`.
+    Connect {
+        to: ProcessId,
+    },
+    /// From a worker: the title of what it is now ("Counter", "f"), for prefixes and listings.
+    Title {
+        title: String,
+    },
+
+    /// A piece of the arena of at least `bytes`, and `slots` object-state slots.
+    ExtentWant {
+        request: u64,
+        bytes: u64,
+        slots: u32,
+    },
+    /// A wholly free part of what was granted; of what was granted in the spill file, all of it.
+    ExtentReturn {
+        offset: u64,
+        len: u64,
+    },
+    Notices(Vec<Notice>),
+    /// Tell me (`Ready`) when each of these has a value that this process can read here.
+    Want {
+        objects: Vec<ObjectId>,
+    },
+
+    Export {
+        function: FunctionId,
+        bytes: Vec<u8>,
+        contains: Vec<ObjectId>,
+    },
+    Fetch {
+        function: FunctionId,
+    },
+
+    ActorCreate {
+        request: u64,
+        spec: Box<ActorSpec>,
+        get_if_exists: bool,
+    },
+    /// Tell me (`ActorState`) now and at every change.
+    ActorWatch {
+        actor: ActorId,
+    },
+    ActorKill {
+        actor: ActorId,
+        no_restart: bool,
+    },
+    ActorLookup {
+        request: u64,
+        namespace: String,
+        name: String,
+    },
+    /// From the actor's worker: the constructor returned, or raised.
+    ActorStarted {
+        actor: ActorId,
+        incarnation: u32,
+        result: Result<(), Failure>,
+    },
+    /// From the actor's worker: it leaves on its own will (`exit_actor`); not restarted.
+    ActorExit {
+        actor: ActorId,
+    },
+
+    Tell {
+        to: ProcessId,
+        message: Tell,
+    },
+    /// A worker of mine takes no more calls, and ends when all that it submitted is done: nobody is to be granted
+    /// it after me.
+    Retires {
+        worker: ProcessId,
+    },
+    /// Kill a worker that runs a task of mine (`cancel(force=True)`).
+    KillWorker {
+        worker: ProcessId,
+    },
+    /// The channel for calls to `worker`, which is me or has a channel with me, is of no more use: nobody would
+    /// hear of the calls in it again. The worker ends, for this reason.
+    ChannelBroken {
+        worker: ProcessId,
+        why: String,
+    },
+
+    Kv {
+        request: u64,
+        namespace: String,
+        operation: KvOperation,
+    },
+    /// Asks the daemon; kinds are listed in ARCHITECTURE.md. The answer is JSON text.
+    Query {
+        request: u64,
+        kind: String,
+        argument: String,
+    },
+    /// Answer to `Inspect`, JSON text.
+    Inspected {
+        request: u64,
+        json: String,
+    },
+    /// Answer to `Explain`.
+    Explained {
+        request: u64,
+        told: Told,
+    },
+    /// What this process counted since the last word on it.
+    Counted(Counters),
+    /// The whole node is to stop (`hoplo stop`).
+    Stop,
+}
