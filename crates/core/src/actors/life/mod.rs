@@ -26,18 +26,19 @@
 //! - ACT-3: a dead actor has no worker, no claim for one, and holds no arguments.
 //! - ACT-4: an actor restarts at most `max_restarts` times; its incarnation counts them.
 
+mod actor;
 mod event;
+mod on_asked;
+mod on_end;
+mod on_placement;
 mod row;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use hoplo_base::limits::ACTORS_REMEMBERED_MAX;
 use hoplo_base::{ActorId, Instant, JobId, ProcessId, ResourceSet};
-use hoplo_wire::node::{
-    ActorCreated, ActorFound, ActorSpec, ActorState, Obituary, RuntimeEnv, Shape,
-};
+use hoplo_wire::node::{ActorFound, ActorSpec, RuntimeEnv, Shape};
 use hoplo_wire::{Failure, FailureKind};
 
 pub use event::{Effect, Event, Manner};
@@ -231,312 +232,6 @@ impl ActorTable {
         }
     }
 
-    fn on_created(
-        &mut self,
-        creator: ProcessId,
-        job: JobId,
-        request: u64,
-        spec: Box<ActorSpec>,
-        get_if_exists: bool,
-        effects: &mut Vec<Effect>,
-    ) {
-        let id = spec.actor;
-        let answer = |effects: &mut Vec<Effect>, result| {
-            if request != 0 {
-                effects.push(Effect::AnswerCreate { to: creator, request, result });
-            }
-        };
-        let key = (spec.namespace.clone(), spec.name.clone());
-        if let Some(existing) = self.names.get(&key) {
-            let found = self.found(*existing);
-            if get_if_exists {
-                effects.push(Effect::Hold { object: existing.handle(), process: creator });
-                answer(effects, Ok(ActorCreated::Existing(found)));
-            } else {
-                let text = format!(
-                    "an actor named {:?} exists in namespace {:?}: take another name, \
-                     get_if_exists=True, or hoplo.get_actor({:?})",
-                    spec.name, spec.namespace, spec.name
-                );
-                answer(effects, Err(text));
-            }
-            return;
-        }
-        if self.actors.contains_key(&id) {
-            answer(effects, Err(format!("{id} exists already")));
-            return;
-        }
-        if spec.name().is_some() {
-            self.lost_names.remove(&key);
-            self.names.insert(key, id);
-        }
-        effects.push(Effect::Hold { object: id.handle(), process: creator });
-        let mut held = spec.contains.clone();
-        if spec.detached {
-            held.push(id.handle());
-        }
-        if !held.is_empty() {
-            effects.push(Effect::NodeHold { objects: held });
-        }
-        let actor = Actor {
-            creator: Some(creator),
-            job,
-            incarnation: 0,
-            stage: Stage::placing(),
-            cause: None,
-            restarts_because: None,
-            watchers: BTreeSet::new(),
-            holds_arguments: true,
-            unreachable: false,
-            lost: false,
-            spec,
-        };
-        effects.push(actor.place());
-        self.actors.insert(id, actor);
-        effects.push(Effect::Save { actor: id });
-        answer(effects, Ok(ActorCreated::New));
-    }
-
-    fn on_looked_up(
-        &mut self,
-        from: ProcessId,
-        request: u64,
-        key: (String, String),
-        swept: bool,
-        effects: &mut Vec<Effect>,
-    ) {
-        let named = self.names.get(&key).or_else(|| self.lost_names.get(&key).filter(|_| swept));
-        let found = named.map(|id| self.found(*id));
-        if found.is_none() && !swept {
-            let (namespace, name) = key;
-            let again = Event::LookedUp { from, request, namespace, name, swept: true };
-            effects.push(Effect::AfterSweep(Box::new(again)));
-            return;
-        }
-        if let Some(found) = found.as_ref().filter(|found| found.dead.is_none()) {
-            effects.push(Effect::Hold { object: found.actor.handle(), process: from });
-        }
-        effects.push(Effect::AnswerLookup { to: from, request, found });
-    }
-
-    fn on_watched(&mut self, from: ProcessId, id: ActorId, swept: bool, effects: &mut Vec<Effect>) {
-        let state = match self.actors.get_mut(&id) {
-            Some(actor) => {
-                actor.watchers.insert(from);
-                actor.state()
-            }
-            None if !swept => {
-                let again = Event::Watched { from, actor: id, swept: true };
-                effects.push(Effect::AfterSweep(Box::new(again)));
-                return;
-            }
-            None => ActorState::Dead { failure: died(format!("{id} is not known on this node")) },
-        };
-        effects.push(Effect::Tell { to: from, actor: id, state });
-    }
-
-    fn on_placement_stuck(
-        &mut self,
-        id: ActorId,
-        stuck: Option<String>,
-        now_infeasible: bool,
-        effects: &mut Vec<Effect>,
-    ) {
-        let Some(actor) = self.actors.get_mut(&id) else { return };
-        if let Stage::Placing { reason, infeasible } = &mut actor.stage {
-            *reason = stuck.unwrap_or_else(|| WAITS_FOR_WORKER.to_string());
-            *infeasible = now_infeasible;
-            self.changed(id, effects);
-        }
-    }
-
-    fn on_placement_failed(
-        &mut self,
-        id: ActorId,
-        incarnation: u32,
-        failure: &Failure,
-        effects: &mut Vec<Effect>,
-    ) {
-        let Some(actor) = self.actors.get(&id) else { return };
-        if actor.incarnation == incarnation && matches!(actor.stage, Stage::Placing { .. }) {
-            let text = format!("{} could not start: {}", self.title(id), failure.text());
-            self.bury(id, Failure::new(failure.kind, text), effects);
-        }
-    }
-
-    fn on_placed(
-        &mut self,
-        id: ActorId,
-        incarnation: u32,
-        worker: ProcessId,
-        gpus: Vec<u32>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let actor = self.actors.get_mut(&id);
-        let waits = actor.filter(|actor| {
-            actor.incarnation == incarnation && matches!(actor.stage, Stage::Placing { .. })
-        });
-        // It was killed while its worker was on the way: the worker is of no use to anybody else.
-        let Some(actor) = waits else {
-            let reason = "its actor was killed before it started".to_string();
-            effects.push(Effect::Stop { worker, manner: Manner::Finish, reason });
-            return;
-        };
-        actor.stage = Stage::Starting { worker };
-        let spec = actor.spec.clone();
-        self.by_worker.insert(worker, id);
-        effects.push(Effect::Run { actor: id, incarnation, worker, gpus, spec });
-        self.changed(id, effects);
-    }
-
-    fn on_started(
-        &mut self,
-        worker: ProcessId,
-        id: ActorId,
-        incarnation: u32,
-        result: Result<(), Failure>,
-        effects: &mut Vec<Effect>,
-    ) {
-        let Some(actor) = self.actors.get_mut(&id) else { return };
-        if actor.incarnation != incarnation || actor.stage != (Stage::Starting { worker }) {
-            return;
-        }
-        match result {
-            Ok(()) => {
-                actor.stage = Stage::Alive { worker };
-                effects.push(Effect::FinishStart { worker });
-                if actor.restarts_left() == 0 {
-                    self.release_arguments(id, effects);
-                }
-                self.changed(id, effects);
-            }
-            Err(failure) => {
-                let reason = "its constructor raised".to_string();
-                effects.push(Effect::Stop { worker, manner: Manner::Finish, reason });
-                self.bury(id, failure, effects);
-            }
-        }
-    }
-
-    fn on_killed(&mut self, id: ActorId, no_restart: bool, effects: &mut Vec<Effect>) {
-        let text = format!("{} was killed by hoplo.kill()", self.title(id));
-        let Some(actor) = self.actors.get(&id) else { return };
-        if let Some(worker) = actor.worker() {
-            let reason = "killed by hoplo.kill()".to_string();
-            effects.push(Effect::Stop { worker, manner: Manner::Kill, reason });
-        }
-        if no_restart && !actor.is_dead() {
-            self.bury(id, died(text), effects);
-        }
-    }
-
-    fn on_unreachable(&mut self, id: ActorId, effects: &mut Vec<Effect>) {
-        let text = format!("{} went out of scope: no handle of it was left", self.title(id));
-        let Some(actor) = self.actors.get_mut(&id) else { return };
-        let known = std::mem::replace(&mut actor.unreachable, true);
-        if actor.is_dead() {
-            if !known {
-                self.remember(id, effects);
-            }
-        } else if let Some(worker) = actor.worker() {
-            let reason = "no handle of it is left".to_string();
-            effects.push(Effect::Stop { worker, manner: Manner::Finish, reason });
-            self.set_cause(id, died(text));
-        } else {
-            self.bury(id, died(text), effects);
-        }
-    }
-
-    fn on_process_gone(
-        &mut self,
-        process: ProcessId,
-        obituary: &Obituary,
-        effects: &mut Vec<Effect>,
-    ) {
-        for actor in self.actors.values_mut() {
-            actor.watchers.remove(&process);
-        }
-        let Some(id) = self.by_worker.remove(&process) else { return };
-        let title = self.title(id);
-        let actor = self.actors.get_mut(&id).expect("ACT-1");
-        actor.stage = Stage::placing();
-        if let Some(failure) = actor.cause.take() {
-            self.bury(id, failure, effects);
-        } else if actor.restarts_left() == 0 {
-            self.bury(id, died(format!("{title} died: {}", last_words(obituary))), effects);
-        } else {
-            actor.incarnation += 1;
-            actor.restarts_because = Some(obituary.headline());
-            effects.push(actor.place());
-            self.changed(id, effects);
-        }
-    }
-
-    /// Detached actors stay, and what their processes created.
-    fn on_job_ended(&mut self, job: JobId, effects: &mut Vec<Effect>) {
-        let stays = |actor: &Actor| {
-            let created_by = actor.creator.and_then(|creator| self.by_worker.get(&creator));
-            let created_by = created_by.map(|id| &self.actors[id]);
-            actor.spec.detached || created_by.is_some_and(|creator| creator.spec.detached)
-        };
-        let ends = self.actors.iter().filter(|(_, a)| a.job == job && !a.is_dead() && !stays(a));
-        let ends: Vec<ActorId> = ends.map(|(id, _)| *id).collect();
-        for id in ends {
-            if let Some(worker) = self.actors[&id].worker() {
-                let reason = "its job ended".to_string();
-                effects.push(Effect::Stop { worker, manner: Manner::Exit, reason });
-            }
-            let text = format!("{} ended with its job", self.title(id));
-            self.bury(id, died(text), effects);
-        }
-    }
-
-    /// It will be dead for this reason once its worker is gone; the first reason counts.
-    fn set_cause(&mut self, id: ActorId, failure: Failure) {
-        let actor = self.actors.get_mut(&id).expect("the caller looked it up");
-        actor.cause.get_or_insert(failure);
-        self.free_name(id);
-    }
-
-    /// Whoever asks for the name from now on does not find this actor, and may take the name.
-    fn free_name(&mut self, id: ActorId) {
-        let spec = &self.actors[&id].spec;
-        let key = (spec.namespace.clone(), spec.name.clone());
-        if self.names.get(&key) == Some(&id) {
-            self.names.remove(&key);
-        }
-    }
-
-    /// To `Dead`, whatever it was.
-    fn bury(&mut self, id: ActorId, failure: Failure, effects: &mut Vec<Effect>) {
-        self.release_arguments(id, effects);
-        let actor = self.actors.get_mut(&id).expect("the caller looked it up");
-        assert!(!actor.is_dead(), "{id} dies twice");
-        match actor.worker() {
-            Some(worker) => drop(self.by_worker.remove(&worker)),
-            None => effects.push(Effect::Unplace { actor: id }),
-        }
-        actor.stage = Stage::Dead { failure };
-        actor.spec.frame = Vec::new();
-        let (detached, unreachable) = (actor.spec.detached, actor.unreachable);
-        self.free_name(id);
-        if detached {
-            effects.push(Effect::NodeRelease { objects: vec![id.handle()] });
-        }
-        if unreachable {
-            self.remember(id, effects);
-        }
-        self.changed(id, effects);
-    }
-
-    fn release_arguments(&mut self, id: ActorId, effects: &mut Vec<Effect>) {
-        let actor = self.actors.get_mut(&id).expect("the caller looked it up");
-        let held = std::mem::take(&mut actor.holds_arguments);
-        if held && !actor.spec.contains.is_empty() {
-            effects.push(Effect::NodeRelease { objects: actor.spec.contains.clone() });
-        }
-    }
-
     fn changed(&self, id: ActorId, effects: &mut Vec<Effect>) {
         let actor = &self.actors[&id];
         let state = actor.state();
@@ -544,18 +239,6 @@ impl ActorTable {
             effects.push(Effect::Tell { to: *watcher, actor: id, state: state.clone() });
         }
         effects.push(Effect::Save { actor: id });
-    }
-
-    /// Dead and unreachable: kept for listings, for a while.
-    fn remember(&mut self, id: ActorId, effects: &mut Vec<Effect>) {
-        self.past.push_back(id);
-        if self.past.len() > ACTORS_REMEMBERED_MAX
-            && let Some(oldest) = self.past.pop_front()
-        {
-            self.actors.remove(&oldest);
-            self.lost_names.retain(|_, id| *id != oldest);
-            effects.push(Effect::Forget { actor: oldest });
-        }
     }
 
     fn found(&self, id: ActorId) -> ActorFound {
@@ -576,73 +259,8 @@ impl ActorTable {
     }
 }
 
-impl Actor {
-    fn place(&self) -> Effect {
-        Effect::Place {
-            actor: self.spec.actor,
-            incarnation: self.incarnation,
-            job: self.job,
-            shape: self.spec.shape.clone(),
-            held: self.spec.held.clone(),
-        }
-    }
-
-    fn restarts_left(&self) -> u32 {
-        match u32::try_from(self.spec.max_restarts) {
-            Ok(max) => max.saturating_sub(self.incarnation),
-            Err(_) => u32::MAX,
-        }
-    }
-
-    fn worker(&self) -> Option<ProcessId> {
-        match self.stage {
-            Stage::Starting { worker } | Stage::Alive { worker } => Some(worker),
-            Stage::Placing { .. } | Stage::Dead { .. } => None,
-        }
-    }
-
-    fn is_dead(&self) -> bool {
-        matches!(self.stage, Stage::Dead { .. })
-    }
-
-    /// As its watchers see it.
-    fn state(&self) -> ActorState {
-        let incarnation = self.incarnation;
-        match (&self.stage, &self.restarts_because) {
-            (Stage::Alive { worker }, _) => ActorState::Alive { incarnation, worker: *worker },
-            (Stage::Dead { failure }, _) => ActorState::Dead { failure: failure.clone() },
-            (Stage::Placing { .. } | Stage::Starting { .. }, Some(cause)) => {
-                ActorState::Restarting { incarnation, cause: cause.clone() }
-            }
-            (Stage::Placing { reason, infeasible }, None) => {
-                ActorState::Pending { reason: reason.clone(), infeasible: *infeasible }
-            }
-            (Stage::Starting { .. }, None) => {
-                let reason = "its constructor runs".to_string();
-                ActorState::Pending { reason, infeasible: false }
-            }
-        }
-    }
-}
-
-impl Stage {
-    fn placing() -> Self {
-        Stage::Placing { reason: WAITS_FOR_WORKER.to_string(), infeasible: false }
-    }
-}
-
 const WAITS_FOR_WORKER: &str = "waits for a worker";
 
 fn died(text: String) -> Failure {
     Failure::new(FailureKind::ActorDied, text)
-}
-
-/// The headline of an obituary and the last lines.
-fn last_words(obituary: &Obituary) -> String {
-    let mut text = obituary.headline();
-    if !obituary.last_lines.is_empty() {
-        text.push_str("\nthe last lines it printed:\n  ");
-        text.push_str(&obituary.last_lines.join("\n  "));
-    }
-    text
 }

@@ -1,6 +1,6 @@
 use super::*;
 use hoplo_base::{NodeNumber, TaskId};
-use hoplo_wire::node::{DeathCause, RuntimeEnv};
+use hoplo_wire::node::{ActorCreated, ActorState, DeathCause, Obituary};
 
 const JOB: JobId = JobId(1);
 
