@@ -1,0 +1,192 @@
+//! What a session decides is carried out: messages, calls that go into rings and come back, replies that are taken.
+
+use std::collections::VecDeque;
+
+use hoplo_base::{Instant, ProcessId, TaskId};
+use hoplo_core::session::{Effect, Event, SessionMachine};
+use hoplo_wire::node::{ActorCreated, ToClient, ToNode};
+use hoplo_wire::reply::{ReplyKind, ReplyView};
+
+use crate::cluster::{Cluster, Step};
+use crate::network::{Call, Outbound};
+
+impl Cluster {
+    /// Runs `change` on the session and carries out what it decides.
+    pub fn session<R>(
+        &mut self,
+        id: ProcessId,
+        change: impl FnOnce(&mut SessionMachine, Instant, &mut Vec<Effect>) -> R,
+    ) -> R {
+        let now = self.now;
+        let mut effects = Vec::new();
+        let result = change(&mut self.client(id).session, now, &mut effects);
+        self.carry_out(id, effects);
+        self.arm(id);
+        result
+    }
+
+    fn carry_out(&mut self, id: ProcessId, mut effects: Vec<Effect>) {
+        let mut rounds = 0;
+        while !effects.is_empty() {
+            rounds += 1;
+            assert!(rounds < 1000, "{id} never stops: {effects:?}");
+            for effect in std::mem::take(&mut effects) {
+                match effect {
+                    Effect::Place { worker, seq } => self.place(id, worker, seq),
+                    Effect::Revoke { worker, seqs } => {
+                        let (seqs, kept) = self.revoke(id, worker, &seqs);
+                        self.count(if seqs.is_empty() {
+                            "vain revocations"
+                        } else {
+                            "revocations"
+                        });
+                        self.note(|| {
+                            format!("{id} takes back {seqs:?} from {worker}, not {kept:?}")
+                        });
+                        self.notes_revoked(id, worker, &seqs);
+                        let event = Event::Revoked { worker, seqs, kept };
+                        let now = self.now;
+                        self.client(id).session.handle(now, event, &mut effects);
+                    }
+                    Effect::Node(message) => self.say(id, message),
+                    Effect::FreeStored { object, location } => {
+                        let ours = location.offset < self.plan.capacity_bytes;
+                        let live = self.daemon.node.live_slots();
+                        let freed = ours && self.memory.free_private(location, live);
+                        self.note(|| format!("{id} frees {object} itself: {freed}"));
+                        let now = self.now;
+                        let client = self.client(id);
+                        if freed {
+                            client.extents.reclaim(location);
+                            client.session.freed(now, object, &mut effects);
+                        } else {
+                            client.session.free_refused(now, object, &mut effects);
+                        }
+                    }
+                    Effect::Fire { watch } => self.fired(id, watch),
+                    Effect::CreationFailed { request } => {
+                        let result = Ok(ActorCreated::New);
+                        self.answered(id, ToClient::ActorCreated { request, result });
+                    }
+                    Effect::Warn { line } => self.note(|| format!("{id} warns: {line}")),
+                    Effect::ReturnMemory => {}
+                }
+            }
+        }
+    }
+
+    /// What lies in its socket for the daemon.
+    pub fn written_by(&mut self, id: ProcessId) -> &mut VecDeque<ToNode> {
+        match self.questions.tools.get_mut(&id) {
+            Some(tool) => &mut tool.up,
+            None => &mut self.clients.get_mut(&id).expect("it is connected").up,
+        }
+    }
+
+    /// And from the daemon.
+    pub fn written_to(&mut self, id: ProcessId) -> &mut VecDeque<ToClient> {
+        match self.questions.tools.get_mut(&id) {
+            Some(tool) => &mut tool.down,
+            None => &mut self.clients.get_mut(&id).expect("it is connected").down,
+        }
+    }
+
+    pub fn say(&mut self, id: ProcessId, message: ToNode) {
+        if self.sabotage_loses(&message) {
+            return;
+        }
+        let up = self.written_by(id);
+        up.push_back(message);
+        if up.len() == 1 {
+            let delay = self.rng.delay(self.plan.tardiness);
+            self.after(delay, Step::DaemonReads(id));
+        }
+    }
+
+    fn place(&mut self, id: ProcessId, worker: ProcessId, seq: u64) {
+        self.notes_place(id, worker, seq);
+        if !self.channels.contains_key(&(id, worker)) {
+            self.channels.entry((id, worker)).or_default();
+            self.client(id).outbound.insert(worker, Outbound::default());
+            self.say(id, ToNode::Connect { to: worker });
+        }
+        self.client(id).outbound.get_mut(&worker).expect("it is there").overflow.push_back(seq);
+        self.refill(id, worker);
+    }
+
+    fn refill(&mut self, id: ProcessId, worker: ProcessId) {
+        let depth = self.plan.ring_depth;
+        loop {
+            let channel = self.channels.get_mut(&(id, worker)).expect("the caller has it");
+            let client = self.clients.get_mut(&id).expect("it lives");
+            let outbound = client.outbound.get_mut(&worker).expect("the caller has it");
+            if channel.calls.len() >= depth {
+                return;
+            }
+            let Some(seq) = outbound.overflow.pop_front() else { return };
+            let Some(frame) = client.session.frame(seq) else { continue };
+            let mut bytes = frame.header.to_vec();
+            bytes.extend_from_slice(frame.args);
+            bytes.extend_from_slice(&frame.extra);
+            bytes.extend_from_slice(frame.refs);
+            outbound.sent.push_back(seq);
+            channel.calls.push_back(Call { seq, bytes });
+            let connected = channel.connected;
+            self.note(|| format!("{id} sends {} to {worker}", TaskId { owner: id, seq }));
+            if connected {
+                self.wake(worker);
+            }
+        }
+    }
+
+    fn revoke(&mut self, id: ProcessId, worker: ProcessId, asked: &[u64]) -> (Vec<u64>, Vec<u64>) {
+        let (mut seqs, mut kept) = (Vec::new(), Vec::new());
+        let client = self.clients.get_mut(&id).expect("it lives");
+        let Some(outbound) = client.outbound.get_mut(&worker) else { return (seqs, kept) };
+        let channel = self.channels.get_mut(&(id, worker)).expect("both or none");
+        for seq in asked.iter().rev() {
+            if let Some(at) = outbound.overflow.iter().position(|waiting| waiting == seq) {
+                outbound.overflow.remove(at);
+                seqs.push(*seq);
+            } else if channel.revoke(*seq) {
+                outbound.sent.retain(|sent| sent != seq);
+                seqs.push(*seq);
+            } else {
+                kept.push(*seq);
+            }
+        }
+        seqs.reverse();
+        (seqs, kept)
+    }
+
+    /// Takes every reply that is there.
+    pub fn drain(&mut self, id: ProcessId) {
+        let mut effects = Vec::new();
+        let now = self.now;
+        let workers: Vec<ProcessId> = self.client(id).outbound.keys().copied().collect();
+        for worker in &workers {
+            let channel = self.channels.get_mut(&(id, *worker)).expect("both or none");
+            let client = self.clients.get_mut(&id).expect("it lives");
+            while let Some(bytes) = channel.replies.pop_front() {
+                let reply = ReplyView::parse(&bytes).expect("workers here write well");
+                let seq = reply.header.seq;
+                client
+                    .session
+                    .on_reply(now, *worker, &reply, &mut effects)
+                    .expect("workers here write well");
+                let outbound = client.outbound.get_mut(worker).expect("it is there");
+                match reply.header.kind {
+                    ReplyKind::Finished | ReplyKind::StreamEnd => {
+                        outbound.sent.retain(|sent| *sent != seq);
+                    }
+                    ReplyKind::Item | ReplyKind::Part => {}
+                }
+            }
+        }
+        for worker in workers {
+            self.refill(id, worker);
+        }
+        self.carry_out(id, effects);
+        self.arm(id);
+    }
+}

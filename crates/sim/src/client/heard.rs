@@ -1,0 +1,136 @@
+//! What the daemon says to a process.
+
+use std::time::Duration;
+
+use hoplo_base::ProcessId;
+use hoplo_core::session::Event;
+use hoplo_core::worker::BecomeActor;
+use hoplo_wire::node::{Tell, ToClient, ToNode};
+
+use super::Answered;
+use crate::cluster::{Cluster, Step};
+
+impl Cluster {
+    pub fn client_reads(&mut self, id: ProcessId) {
+        let is_tool = self.questions.tools.contains_key(&id);
+        if !is_tool && !self.clients.get(&id).is_some_and(|client| client.alive) {
+            return;
+        }
+        let Some(message) = self.written_to(id).pop_front() else { return };
+        self.note(|| format!("{id} hears {message:?}"));
+        if is_tool {
+            self.tool_hears(id, message);
+        } else {
+            self.node_says(id, message);
+            self.wake(id);
+        }
+        if !self.written_to(id).is_empty() {
+            let delay = self.rng.delay(self.plan.tardiness) / 4;
+            self.after(delay, Step::ClientReads(id));
+        }
+    }
+
+    fn node_says(&mut self, id: ProcessId, message: ToClient) {
+        self.hears_of_failed_read(id, &message);
+        let event = match message {
+            ToClient::LeaseGranted { lease, key, worker, gpus } => {
+                Event::LeaseGranted { lease, key, worker, gpus }
+            }
+            ToClient::LeaseRecall { lease } => Event::LeaseRecall { lease },
+            ToClient::LeaseStuck { key, reason, infeasible } => {
+                Event::LeaseStuck { key, reason, infeasible }
+            }
+            ToClient::LeaseFailed { key, failure } => Event::LeaseFailed { key, failure },
+            ToClient::WorkerBlocked { worker } => Event::WorkerBlocked { worker },
+            ToClient::ProcessGone { process, obituary } => {
+                self.client(id).worker.disconnected(process);
+                self.channels.remove(&(process, id));
+                self.drain(id);
+                let outbound = self.client(id).outbound.remove(&process).unwrap_or_default();
+                let channel = self.channels.remove(&(id, process)).unwrap_or_default();
+                let unread = channel.calls.iter().map(|call| call.seq);
+                let unstarted = unread.chain(outbound.overflow).collect();
+                Event::ProcessGone { process, obituary, unstarted }
+            }
+            ToClient::Ready { object, value, contains } => Event::Ready { object, value, contains },
+            ToClient::Unreadable { object, failure } => Event::Unreadable { object, failure },
+            ToClient::ActorState { actor, state } => Event::ActorState { actor, state },
+            ToClient::Adopt { lineage, objects } => {
+                self.count("adoptions");
+                self.books.adoptions += 1;
+                self.adoption_is_needed(id, &objects);
+                Event::Adopt { lineage: Box::new(lineage), objects }
+            }
+            ToClient::Told { message: Tell::Cancel { task, recursive }, .. }
+                if self.clients[&id].session.task_here(task).is_some() =>
+            {
+                Event::Cancel { task, force: false, recursive }
+            }
+            other => return self.node_says_to_shell(id, other),
+        };
+        self.drain(id);
+        let Some(event) = self.sabotage_hears(event) else { return };
+        self.session(id, |session, now, effects| session.handle(now, event, effects));
+    }
+
+    fn node_says_to_shell(&mut self, id: ProcessId, message: ToClient) {
+        match message {
+            ToClient::Welcome(welcome) => self.welcomed(id, welcome),
+            ToClient::Connected { from } => {
+                if let Some(channel) = self.channels.get_mut(&(from, id)) {
+                    channel.connected = true;
+                    self.client(id).worker.connected(from, ());
+                }
+            }
+            ToClient::ExtentGranted { request, offset, len, slots } => {
+                let client = self.client(id);
+                if len > 0 {
+                    client.extents.insert(offset, len);
+                }
+                client.extents.slots.extend(slots);
+                client.rooms.insert(request, Answered::Extent);
+            }
+            ToClient::FileGranted { request, offset, slot, .. } => {
+                self.client(id).rooms.insert(request, Answered::File { offset, slot });
+            }
+            ToClient::ExtentDenied { request, failure } => {
+                self.client(id).rooms.insert(request, Answered::Denied(failure.kind));
+            }
+            ToClient::ExtentRecall { bytes } => {
+                self.session(id, |session, _, effects| session.flush(effects));
+                for (offset, len) in self.client(id).extents.give_back(bytes) {
+                    self.say(id, ToNode::ExtentReturn { offset, len });
+                }
+            }
+            ToClient::Reclaimed { location, .. } => self.client(id).extents.reclaim(location),
+            ToClient::RunActor { spec, incarnation, gpus } => {
+                self.client(id).session.become_actor();
+                self.client(id).worker.ordered(BecomeActor { spec, incarnation, gpus });
+            }
+            ToClient::Told { message: Tell::Cancel { task, recursive }, .. } => {
+                self.client(id).worker.cancelled(task);
+                if recursive {
+                    self.session(id, |session, now, effects| {
+                        session.cancel_children(now, task, effects);
+                    });
+                }
+            }
+            ToClient::Told { message: Tell::Consumed { task, count }, .. } => {
+                self.client(id).worker.consumed(task, count);
+            }
+            ToClient::Exit { graceful: true, reason } => {
+                self.client(id).worker.leave(reason);
+                self.arm(id);
+            }
+            ToClient::Exit { graceful: false, .. } => {
+                let delay = self.rng.delay(Duration::from_micros(100));
+                self.after(delay, Step::Dies(id));
+            }
+            ToClient::Inspect { request, .. } | ToClient::Explain { request, .. } => {
+                self.inspected(id, request, message);
+            }
+            ToClient::Answer { request, .. } => self.hears_answer(id, request),
+            other => self.answered(id, other),
+        }
+    }
+}
