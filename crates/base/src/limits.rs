@@ -5,6 +5,11 @@
 //! its code if it is part of a format (the size of a header, an offset), follows from another bound, or only tunes one
 //! piece of code (how many a loop takes at once, how often it looks, from which size another way is quicker), so that a
 //! reader of nothing else could want it.
+//!
+//! The order: first one node, from what travels (values, messages, connections) and how long somebody waits for a daemon over
+//! calls, leases, actors and processes to the object store, folders, what is remembered, and memory. Then control nodes
+//! among each other: who lives, clients, connections, certificates, who acts. Last a replica: its rows, its chain and its
+//! disk. Each part ends with its relations; those between parts stand in the last one.
 
 use std::time::Duration;
 
