@@ -1,0 +1,43 @@
+//! Which chain and configuration the client goes by.
+
+use super::*;
+
+#[test]
+fn a_silent_chain_is_reported_and_asked_again() {
+    let mut world = World::ready();
+    world.call(1, Call::Update(vec![put("a")]));
+    world.take();
+    world.after(limits::CONTROL_CLIENT_SILENCE);
+    assert_eq!(world.reports(), [1, 1, 2, 2], "each member to each coordinator");
+    world.after(Duration::from_millis(250));
+    assert_eq!(world.updates(), [(1, 1, 0, 1)]);
+    world.updated(1, &[1]);
+    world.take();
+    world.after(Duration::from_millis(900));
+    assert_eq!(world.reports(), [], "nobody waits any more");
+}
+
+#[test]
+fn a_head_that_stops_is_noticed_though_the_tail_answers() {
+    let mut world = World::ready();
+    world.call(1, Call::Update(vec![put("a")]));
+    for call in 2..=5 {
+        let query = Query::Get { key: key("a") };
+        world.call(call, Call::Query { query, stale: false });
+        let request = call - 1;
+        world.response(2, Response::Answered { request, index: 1, answer: Answer::Row(None) });
+        world.after(limits::CONTROL_CLIENT_SILENCE / 4);
+    }
+    assert!(world.reports().contains(&1));
+}
+
+#[test]
+fn another_clusters_configuration_is_not_taken() {
+    let mut world = World::ready();
+    let mut other = config(vec![chain(0, 9, &[7])]);
+    other.cluster = ClusterId(2);
+    world.told(other);
+    world.told(config(vec![chain(0, 9, &[7]), chain(1, 9, &[7])]));
+    assert_eq!(world.client.config().unwrap().shards[0].epoch, Epoch(1));
+    assert_eq!(world.take(), []);
+}
