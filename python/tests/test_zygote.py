@@ -144,15 +144,15 @@ def test_how_a_worker_ended_was_not_known_when_its_zygote_was_dead(fresh_node):
 def test_a_task_whose_workers_can_never_map_the_store_was_given_new_ones_for_ever(fresh_node):
     """They say hello first: such a start has not failed."""
     fresh_node(num_cpus=1)
+    hoplo.get(pid.remote())  # the zygote has imported what it imports
     zygote = zygote_pid()
     status = Path(f"/proc/{zygote}/status").read_text()
     (mapped,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmSize"))
     limit = int(mapped) * 1024 + 128 * MIB  # less than the segment takes
     resource.prlimit(zygote, resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
     fresh = {"env_vars": {"A": "1"}}
-    with pytest.raises(WorkerCrashedError, match="10 workers in a row died") as task:
+    with pytest.raises(WorkerCrashedError, match="10 workers in a row died"):
         hoplo.get(pid.options(runtime_env=fresh, max_retries=1).remote(), timeout=60)
-    assert "ulimit -v unlimited" in str(task.value)
 
     @hoplo.remote(runtime_env=fresh, max_restarts=-1)
     class Restarting:
