@@ -219,5 +219,5 @@ pub(crate) fn channel_broken(
     why: String,
 ) {
     warnings.add(format!("{worker} is killed: {why}"));
-    writer.send(&ToNode::ChannelBroken { worker, why });
+    writer.send(&ToNode::ChannelBroken { worker, why: why.into() });
 }

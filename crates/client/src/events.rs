@@ -5,7 +5,7 @@ use hoplo_core::session::{Event, TaskLine};
 use hoplo_core::worker::BecomeActor;
 use hoplo_shm::Urgency;
 use hoplo_wire::node::{ActorCreated, Tell, ToClient, ToNode};
-use hoplo_wire::{Failure, FailureKind};
+use hoplo_wire::{Failure, FailureKind, Reason};
 use serde_json::{Value, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -34,9 +34,9 @@ impl Client {
                     match Inbound::open(from, &fd) {
                         Ok(inbound) => self.worker.machine().connected(from, inbound),
                         Err(error) => {
-                            self.cannot_serve(format!(
-                                "it cannot open the channel of {from}, by which its calls come: {error}"
-                            ));
+                            let why = Reason::from("it cannot open the channel of ").and(from);
+                            let why = why.and(format!(", by which its calls come: {error}"));
+                            self.cannot_serve(why);
                         }
                     }
                     self.own_bell(Urgency::Must);

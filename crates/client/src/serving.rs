@@ -8,9 +8,9 @@ use hoplo_base::{ActorId, ProcessId, TaskId};
 use hoplo_core::session::{Effect, brings_tokens};
 use hoplo_core::worker::{BecomeActor, Found, Leave, Next, cuts};
 use hoplo_shm::{SleepKind, Slept, WriteError};
-use hoplo_wire::Failure;
 use hoplo_wire::node::ToNode;
 use hoplo_wire::reply::{ReplyHeader, ReplyKind, Returned};
+use hoplo_wire::{Failure, Reason};
 use parking_lot::Mutex;
 
 use crate::client::Client;
@@ -24,7 +24,7 @@ use crate::{IncomingCall, Waited, Work};
 fn look(
     caller: ProcessId,
     inbound: &mut Inbound,
-    unread: &mut Option<String>,
+    unread: &mut Option<Reason>,
 ) -> Found<IncomingCall> {
     match inbound.calls.next() {
         Ok(Some(frame)) => {
@@ -36,7 +36,8 @@ fn look(
         Ok(None) => Found::Nothing,
         Err(error) => {
             inbound.replies.lock().closed = true;
-            *unread = Some(format!("the calls of {caller} cannot be read: {error}"));
+            let why = Reason::from("the calls of ").and(caller);
+            *unread = Some(why.and(format!(" cannot be read: {error}")));
             Found::Nonsense
         }
     }
@@ -77,7 +78,7 @@ impl Client {
     /// A caller would wait for ever for what it called here. So the daemon ends this worker, and whoever waits for
     /// it hears why.
     #[cold]
-    pub(crate) fn cannot_serve(&self, why: String) {
+    pub(crate) fn cannot_serve(&self, why: Reason) {
         let worker = self.welcome.process;
         self.core.lock().writer.send(&ToNode::ChannelBroken { worker, why });
     }
@@ -251,7 +252,8 @@ impl Client {
             // Nobody rings when room appears: look again in a moment.
             let _ = sleeper.sleep(Some(Duration::from_micros(200)));
         };
-        self.cannot_serve(format!("a reply to {to} cannot be written: {error}"));
+        let why = Reason::from("a reply to ").and(to);
+        self.cannot_serve(why.and(format!(" cannot be written: {error}")));
     }
 
     /// For a stream with back-pressure: waits while more than `ahead` of the `sent` items are not

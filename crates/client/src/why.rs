@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use hoplo_base::{AnyId, ObjectId, TaskId, limits};
 use hoplo_core::why::{Link, Question, Thing, Told};
+use hoplo_wire::Reason;
 use hoplo_wire::node::ToNode;
 
 use crate::client::Client;
@@ -116,23 +117,24 @@ fn placed_here(of: Thing, task: TaskId, running: &[RunningCall]) -> Link {
     let Thing::Placed(me, _) = of else { unreachable!("the caller asks about placed calls only") };
     let Some(call) = running.iter().find(|call| call.task == task) else {
         let Some(first) = running.first() else {
-            return Link::end(of, format!("{task} is not running yet in {me}, or has just ended"));
+            let says = Reason::from(format!("{task} is not running yet in ")).and(me);
+            return Link::end(of, says.and(", or has just ended"));
         };
         let more = match running.len() - 1 {
             0 => String::new(),
             count => format!(" and {count} more"),
         };
-        let says = format!(
-            "{task} is queued behind {} of {}{more}, which {me} runs",
-            first.task, first.name
-        );
+        let behind = format!("{} of {}{more}", first.task, first.name);
+        let says = Reason::from(format!("{task} is queued behind {behind}, which "));
+        let says = says.and(me).and(" runs");
         let waits_for =
             running.iter().take(limits::WHY_THINGS_MAX).map(|call| Thing::Placed(me, call.task));
         return Link { of, says, waits_for: waits_for.collect(), only: running.len() == 1 };
     };
-    let mut says = format!("{task} of {} has run for {} in {me}", call.name, seconds(call.ran));
+    let ran = seconds(call.ran);
+    let mut says = Reason::from(format!("{task} of {} has run for {ran} in ", call.name)).and(me);
     if let Some(at) = &call.at {
-        says += &format!(", in {at}");
+        says = says.and(format!(", in {at}"));
     }
     let Some(waits) = &call.waits else { return Link::end(of, says) };
     let first = waits.objects.first().map_or_else(String::new, ToString::to_string);
@@ -140,11 +142,9 @@ fn placed_here(of: Thing, task: TaskId, running: &[RunningCall]) -> Link {
         0 | 1 => String::new(),
         count => format!(" and {} more", count - 1),
     };
-    says += &format!(
-        "; it waits for {first}{more} in {} for {}",
-        waits.operation,
-        seconds(waits.waited)
-    );
+    let waited = seconds(waits.waited);
+    let says =
+        says.and(format!("; it waits for {first}{more} in {} for {waited}", waits.operation));
     let waits_for =
         waits.objects.iter().take(limits::WHY_THINGS_MAX).map(|object| Thing::Object(*object));
     Link { of, says, waits_for: waits_for.collect(), only: waits.only }

@@ -69,7 +69,7 @@ impl Story {
                 }
                 ToNode::ChannelBroken { worker, why } => {
                     seen.broken.push((from, worker));
-                    let cause = DeathCause::Stopped { reason: why };
+                    let cause = DeathCause::Stopped { reason: why.to_string() };
                     let obituary = Obituary { pid: 7, cause, last_lines: vec![] };
                     let gone = ToClient::ProcessGone { process: worker, obituary };
                     daemon.say(DRIVER, &gone, &[]);

@@ -18,11 +18,13 @@ pub mod frames;
 pub mod node;
 pub mod obituary;
 pub mod object;
+pub mod reason;
 pub mod reply;
 pub mod why;
 
 pub use bytes::Malformed;
 pub use object::{Failure, FailureKind, Location, Value};
+pub use reason::Reason;
 
 /// Both ends of every connection must have the same; raised with every change of a layout.
-pub const PROTOCOL_VERSION: u32 = 8;
+pub const PROTOCOL_VERSION: u32 = 9;

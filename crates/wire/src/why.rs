@@ -5,6 +5,8 @@ use std::fmt;
 use hoplo_base::{ActorId, ObjectId, ProcessId, TaskId};
 use serde::{Deserialize, Serialize};
 
+use crate::reason::Reason;
+
 /// Something that may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Thing {
@@ -20,7 +22,7 @@ pub enum Thing {
 pub struct Link {
     pub of: Thing,
     /// A sentence that names the thing.
-    pub says: String,
+    pub says: Reason,
     /// What it waits for, at most `WHY_THINGS_MAX`.
     pub waits_for: Vec<Thing>,
     /// It goes on when all of that has ended, and not before.
@@ -45,8 +47,8 @@ pub enum Told {
 
 impl Link {
     /// It waits for nothing that has a name.
-    pub fn end(of: Thing, says: String) -> Self {
-        Self { of, says, waits_for: Vec::new(), only: false }
+    pub fn end(of: Thing, says: impl Into<Reason>) -> Self {
+        Self { of, says: says.into(), waits_for: Vec::new(), only: false }
     }
 }
 

@@ -1,8 +1,7 @@
 //! What the machines decide, carried out or handed on: one function a machine, one arm an effect.
 
-use hoplo_base::ProcessId;
-use hoplo_wire::Failure;
 use hoplo_wire::node::{ActorState, Notice, ToClient};
+use hoplo_wire::{Failure, Reason};
 
 use super::process::Kind;
 use super::recall::actor_entry;
@@ -61,7 +60,7 @@ impl Node {
 
     fn told(&self, stuck: Option<Stuck>) -> (Option<String>, bool) {
         let infeasible = stuck.as_ref().is_some_and(|stuck| stuck.infeasible);
-        (stuck.map(|stuck| self.with_names(&stuck.reason)), infeasible)
+        (stuck.map(|stuck| self.in_words(&stuck.reason)), infeasible)
     }
 
     pub(super) fn on_pool(&mut self, effect: workers::Effect) {
@@ -132,15 +131,15 @@ impl Node {
     pub(super) fn on_objects(&mut self, effect: objects::Effect) {
         use objects::Effect as From;
         match effect {
-            From::Send { to, message: ToClient::ExtentDenied { request, failure } } => {
-                let failure = Failure::new(failure.kind, self.with_names(&failure.text()));
+            From::Send { to, message } => self.send(to, message),
+            From::Deny { to, request, refusal } => {
+                let failure = self.failure(&refusal);
                 self.send(to, ToClient::ExtentDenied { request, failure });
             }
-            From::Send { to, message: ToClient::Unreadable { object, failure } } => {
-                let failure = Failure::new(failure.kind, self.with_names(&failure.text()));
+            From::Refuse { to, object, refusal } => {
+                let failure = self.failure(&refusal);
                 self.send(to, ToClient::Unreadable { object, failure });
             }
-            From::Send { to, message } => self.send(to, message),
             From::Welcome { process, slots } => self.welcome(process, slots),
             From::Sweep { sweep } => self.sweeps.want(sweep),
             From::Free { ticket, object, location } => {
@@ -164,28 +163,24 @@ impl Node {
         }
     }
 
-    /// A text for people: each `process:3` in it is told apart, as `process:3 (driver, pid 77)`.
-    pub fn with_names(&self, text: &str) -> String {
-        let mut parts = text.split("process:");
-        let mut named = parts.next().unwrap_or_default().to_string();
-        for part in parts {
-            let of_id = |c: char| c.is_ascii_hexdigit() || c == '@';
-            let (short, rest) = part.split_at(part.len() - part.trim_start_matches(of_id).len());
-            let name = format!("process:{short}");
-            named.push_str(&name);
-            let count = short.split('@').next().and_then(|it| u32::from_str_radix(it, 16).ok());
-            let id = |id: &&ProcessId| Some(id.count()) == count && id.to_string() == name;
-            if let Some(process) = self.processes.keys().find(id).map(|id| &self.processes[id]) {
-                let kind = if process.kind == Kind::Driver { "driver" } else { "worker" };
-                let pid = process.known_pid().map(|pid| format!(", pid {pid}"));
-                let name = format!(" ({kind}{})", pid.unwrap_or_default());
-                // What a process was told comes back with the names that it got here.
-                if !rest.starts_with(&name) {
-                    named.push_str(&name);
-                }
+    fn failure(&self, refusal: &objects::Refusal) -> Failure {
+        Failure::new(refusal.kind, self.in_words(&refusal.reason))
+    }
+
+    /// For people, here and nowhere else: each process that is known is told apart, as `process:3 (driver, pid 77)`.
+    /// Where the words come back from a process, they are a text as any other.
+    pub(super) fn in_words(&self, reason: &Reason) -> String {
+        reason.in_words(|id| {
+            let Some(process) = self.processes.get(&id) else { return id.to_string() };
+            let kind = match process.kind {
+                Kind::Driver => "driver",
+                Kind::Worker => "worker",
+                Kind::Tool => "tool",
+            };
+            match process.known_pid() {
+                Some(pid) => format!("{id} ({kind}, pid {pid})"),
+                None => format!("{id} ({kind})"),
             }
-            named.push_str(rest);
-        }
-        named
+        })
     }
 }

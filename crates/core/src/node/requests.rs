@@ -1,6 +1,7 @@
 //! What processes ask for: each message becomes an event for a machine, or is answered here.
 
 use hoplo_base::ProcessId;
+use hoplo_wire::Reason;
 use hoplo_wire::node::{Tell, ToClient, ToNode};
 
 use super::Node;
@@ -170,9 +171,10 @@ impl Node {
 
     /// Those who wait for the worker hear why it ended, and what it had not started is placed again. An actor's
     /// callers have no lease on it.
-    fn on_channel_broken(&mut self, from: ProcessId, worker: ProcessId, why: String) {
+    fn on_channel_broken(&mut self, from: ProcessId, worker: ProcessId, why: Reason) {
         let Some(process) = self.processes.get(&worker).filter(|it| it.is_worker()) else { return };
         if from == worker || process.peers.contains(&from) {
+            let why = self.in_words(&why);
             self.log(format!("{worker} is stopped: {why}"));
             self.stop_process(worker, Manner::Kill, why);
         }

@@ -2,14 +2,14 @@
 
 use hoplo_base::limits::{EXIT_GRACE, HANGUP_GRACE, LINEAGE_DELAY, SLOTS_RESTING, STATUS_PATIENCE};
 use hoplo_base::{
-    FunctionId, Instant, JobId, NodeNumber, ObjectId, ProcessId, ResourceSet, TaskId,
+    ActorId, FunctionId, Instant, JobId, NodeNumber, ObjectId, ProcessId, ResourceSet, TaskId,
 };
 use hoplo_wire::call::{CallHeader, CallKind};
 use hoplo_wire::node::{
-    DeathCause, KvOperation, Lineage, Notice, Role, RuntimeEnv, Shape, SharedState, Tell, ToClient,
-    ToNode,
+    ActorSpec, DeathCause, KvOperation, Lineage, Notice, Role, RuntimeEnv, Shape, SharedState,
+    Tell, ToClient, ToNode,
 };
-use hoplo_wire::{FailureKind, PROTOCOL_VERSION};
+use hoplo_wire::{FailureKind, PROTOCOL_VERSION, Reason};
 
 mod queries;
 
@@ -117,6 +117,28 @@ impl Shell {
         self.hears(Event::Forked { process: worker, pid: 42 });
         self.says(worker, hello(Role::Worker));
         worker
+    }
+
+    /// One that needs more than the node has.
+    fn actor(&mut self, creator: ProcessId, name: &str) -> ActorId {
+        let actor = ActorId(TaskId { owner: creator, seq: 7 });
+        let resources = ResourceSet::from_units([("CPU", 64.0)]).unwrap();
+        let spec = ActorSpec {
+            actor,
+            class_name: "Echo".to_string(),
+            name: name.to_string(),
+            namespace: String::new(),
+            detached: false,
+            shape: Shape { resources, env: RuntimeEnv::default() },
+            held: ResourceSet::new(),
+            max_restarts: 0,
+            frame: vec![],
+            contains: vec![],
+            handle: vec![],
+        };
+        let spec = Box::new(spec);
+        self.says(creator, ToNode::ActorCreate { request: 0, spec, get_if_exists: false });
+        actor
     }
 
     fn examines(&mut self, worker: ProcessId) {
@@ -513,8 +535,8 @@ fn an_actor_whose_ring_was_corrupt_could_not_be_ended_by_its_caller_who_has_no_l
     let (holder, caller, stranger) = (shell.driver(), shell.driver(), shell.driver());
     let worker = shell.worker(holder);
     shell.says(caller, ToNode::Connect { to: worker });
-    let why = "a reply of it cannot be read".to_string();
-    let broken = ToNode::ChannelBroken { worker, why: why.clone() };
+    let why = Reason::from("a reply to ").and(caller).and(" cannot be read");
+    let broken = ToNode::ChannelBroken { worker, why };
     shell.says(stranger, broken.clone());
     assert_eq!(shell.killed(), None, "it has no channel with it");
     shell.says(caller, broken);
@@ -529,7 +551,8 @@ fn an_actor_whose_ring_was_corrupt_could_not_be_ended_by_its_caller_who_has_no_l
             }
             _ => None,
         });
-        assert_eq!(gone, Some(DeathCause::Stopped { reason: why.clone() }));
+        let reason = format!("a reply to {caller} (driver, pid 7) cannot be read");
+        assert_eq!(gone, Some(DeathCause::Stopped { reason }));
     }
 }
 
@@ -538,8 +561,8 @@ fn a_worker_that_cannot_serve_its_caller_ends_with_that_reason() {
     let mut shell = Shell::new();
     let driver = shell.driver();
     let worker = shell.worker(driver);
-    shell.says(worker, ToNode::ChannelBroken { worker: driver, why: "no".to_string() });
-    shell.says(worker, ToNode::ChannelBroken { worker, why: "of its ring".to_string() });
+    shell.says(worker, ToNode::ChannelBroken { worker: driver, why: "no".into() });
+    shell.says(worker, ToNode::ChannelBroken { worker, why: "of its ring".into() });
     assert_eq!(shell.killed(), Some((worker, 42)));
     assert_eq!(shell.killed(), None, "a driver is not ours to kill");
 }

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use hoplo_base::{ActorId, ObjectId, ProcessId};
-use hoplo_wire::Location;
 use hoplo_wire::node::{Notice, ToClient};
+use hoplo_wire::{FailureKind, Location, Reason};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -89,6 +89,18 @@ pub enum Effect {
         to: ProcessId,
         message: ToClient,
     },
+    /// The process gets no room, for this reason: `ToClient::ExtentDenied`.
+    Deny {
+        to: ProcessId,
+        request: u64,
+        refusal: Refusal,
+    },
+    /// It waits for what cannot be read now, for this reason: `ToClient::Unreadable`.
+    Refuse {
+        to: ProcessId,
+        object: ObjectId,
+        refusal: Refusal,
+    },
     /// The process may be sent its `Welcome`, with these slots.
     Welcome {
         process: ProcessId,
@@ -154,6 +166,13 @@ pub enum Effect {
         process: ProcessId,
         what: String,
     },
+}
+
+/// Why the store does not give what it is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub kind: FailureKind,
+    pub reason: Reason,
 }
 
 /// Where bytes lie in the spill file.

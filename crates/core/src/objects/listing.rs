@@ -1,7 +1,7 @@
 //! What people may ask about the store.
 
 use hoplo_base::{ObjectId, ProcessId, Size, TaskId};
-
+use hoplo_wire::Reason;
 use hoplo_wire::node::Lineage;
 
 use super::ObjectDirectory;
@@ -121,21 +121,20 @@ impl ObjectDirectory {
     }
 
     /// What the object is, what it waits for and who keeps it, for people.
-    pub fn explain(&self, object: ObjectId) -> String {
+    pub fn explain(&self, object: ObjectId) -> Reason {
         let Some(record) = self.records.get(&object) else {
             let freeing = self.moves.values().any(|moving| {
                 moving.object == object && matches!(moving.kind, MoveKind::Free { .. })
             });
-            return if freeing {
-                format!("{object} was freed; its memory comes back when nobody reads it any more")
+            let text = if freeing {
+                "was freed; its memory comes back when nobody reads it any more"
             } else {
-                format!(
-                    "{object} has no record on this node: no ref of it ever left its owner, or all \
-                     refs are gone"
-                )
+                "has no record on this node: no ref of it ever left its owner, or all refs are gone"
             };
+            return format!("{object} {text}").into();
         };
-        format!("{object} {}; {}", self.explain_state(object, record), explain_support(record))
+        let state = self.explain_state(object, record);
+        Reason::from(format!("{object} ")).and(state).and("; ").and(explain_support(record))
     }
 
     /// Who makes it, and how somebody else could, while it is pending.
@@ -191,17 +190,18 @@ impl ObjectDirectory {
         lines.map(text).collect()
     }
 
-    fn explain_state(&self, object: ObjectId, record: &Record) -> String {
+    fn explain_state(&self, object: ObjectId, record: &Record) -> Reason {
         let len = Size(record.state.len());
-        match &record.state {
+        let text = match &record.state {
+            State::Pending { owner, lineage } => {
+                let again = if lineage.is_some() { "" } else { ", and could not be run again" };
+                let owns = format!(" owns {} that makes it{again}", object.task);
+                return Reason::from("is pending: ").and(*owner).and(owns);
+            }
             State::Unknown { .. } => {
                 "was mentioned, and its owner's word on it has not been read yet".to_string()
             }
             State::Handle => "stands for the handles of an actor".to_string(),
-            State::Pending { owner, lineage } => {
-                let again = if lineage.is_some() { "" } else { ", and could not be run again" };
-                format!("is pending: {owner} owns {} that makes it{again}", object.task)
-            }
             State::Orphaned { .. } if self.undecided.contains(&object) => {
                 "has no value here and its owner is dead: what its maker wrote last is being read"
                     .to_string()
@@ -221,25 +221,26 @@ impl ObjectDirectory {
             State::Restoring { .. } => format!("is being read from disk ({len})"),
             State::Mapped { .. } => format!("is ready ({len}, read where it is on disk)"),
             State::Closing { .. } => format!("is on disk ({len}) and gives its object slot back"),
-        }
+        };
+        text.into()
     }
 }
 
-fn explain_support(record: &Record) -> String {
-    let mut parts = Vec::new();
-    let holders: Vec<String> = record.holders().map(|process| process.to_string()).collect();
-    if !holders.is_empty() {
-        parts.push(format!("held by {}", holders.join(", ")));
+fn explain_support(record: &Record) -> Reason {
+    let mut told: Vec<Reason> = Vec::new();
+    if record.holders().next().is_some() {
+        let holders = record.holders().map(Reason::from);
+        told.push(Reason::from("held by ").and(Reason::joined(holders, ", ")));
     }
     if record.containers > 0 {
-        parts.push(format!("contained in {} other values", record.containers));
+        told.push(format!("contained in {} other values", record.containers).into());
     }
     if record.node_holds > 0 {
-        parts.push("held by the node (a function, an actor's arguments)".to_string());
+        told.push("held by the node (a function, an actor's arguments)".into());
     }
     if !record.waiting.is_empty() {
-        let waiting: Vec<String> = record.waiting.iter().map(ToString::to_string).collect();
-        parts.push(format!("waited for by {}", waiting.join(", ")));
+        let waiting = record.waiting.iter().copied().map(Reason::from);
+        told.push(Reason::from("waited for by ").and(Reason::joined(waiting, ", ")));
     }
-    if parts.is_empty() { "nobody holds it, it goes now".to_string() } else { parts.join("; ") }
+    if told.is_empty() { "nobody holds it, it goes now".into() } else { Reason::joined(told, "; ") }
 }

@@ -90,7 +90,7 @@ use hoplo_base::limits::STORY_LINES_MAX;
 use hoplo_base::{Instant, ObjectId, ProcessId, slack};
 
 pub use config::{Config, PAGE};
-pub use event::{Effect, Event, FreeOutcome, SpillOutcome, SpillPlace};
+pub use event::{Effect, Event, FreeOutcome, Refusal, SpillOutcome, SpillPlace};
 pub use listing::{ObjectRow, Totals};
 
 use disk::Disk;

@@ -16,10 +16,10 @@
 
 use hoplo_base::{ObjectId, ProcessId, Size};
 use hoplo_wire::node::ToClient;
-use hoplo_wire::{Failure, FailureKind, Location};
+use hoplo_wire::{FailureKind, Location, Reason};
 
 use super::ObjectDirectory;
-use super::event::{Effect, FreeOutcome, SpillPlace};
+use super::event::{Effect, FreeOutcome, Refusal, SpillPlace};
 use super::on_move::{Fate, Move, MoveKind};
 use super::record::State;
 
@@ -77,7 +77,8 @@ impl ObjectDirectory {
                 record.state = State::Spilled { place, queued: false };
                 self.note(object, "could not be restored", None);
                 let text = format!("{object} was spilled and cannot be read back: {reason}");
-                self.refuse(object, &Failure::new(FailureKind::ObjectLost, text), effects);
+                let refusal = Refusal { kind: FailureKind::ObjectLost, reason: text.into() };
+                self.refuse(object, &refusal, effects);
             }
             (Fate::Doomed | Fate::Vanished, Ok(generation)) => {
                 self.free(object, location(generation), Some(place), effects);
@@ -222,14 +223,13 @@ impl ObjectDirectory {
         reason: &str,
         effects: &mut Vec<Effect>,
     ) {
-        let text = format!(
-            "{} are wanted, {why}, and the disk does not take them ({reason}); {}: free disk space, \
-             drop refs, or raise object_store_memory",
-            Size(bytes),
-            self.holders_text()
-        );
-        let failure = Failure::new(FailureKind::OutOfDisk, text);
-        let message = ToClient::ExtentDenied { request, failure };
-        effects.push(Effect::Send { to: process, message });
+        let wanted = Size(bytes);
+        let text =
+            format!("{wanted} are wanted, {why}, and the disk does not take them ({reason}); ");
+        let reason = Reason::from(text)
+            .and(self.who_holds())
+            .and(": free disk space, drop refs, or raise object_store_memory");
+        let refusal = Refusal { kind: FailureKind::OutOfDisk, reason };
+        effects.push(Effect::Deny { to: process, request, refusal });
     }
 }

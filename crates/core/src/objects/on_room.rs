@@ -14,11 +14,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use hoplo_base::limits::{ROOM_REQUEST_BYTES_MAX, ROOM_REQUESTS_MAX, SPILLS_MAX};
 use hoplo_base::{Instant, ObjectId, ProcessId, Size};
 use hoplo_wire::node::ToClient;
-use hoplo_wire::{Failure, FailureKind};
+use hoplo_wire::{FailureKind, Reason};
 
 use super::ObjectDirectory;
 use super::config::PAGE;
-use super::event::Effect;
+use super::event::{Effect, Refusal};
 use super::on_move::MoveKind;
 use super::record::State;
 
@@ -43,7 +43,7 @@ pub(super) enum Asker {
 enum Pressed {
     /// Until then, or until something happens.
     Wait(Option<Instant>),
-    Deny(Failure),
+    Deny(Refusal),
     /// It is to have room in the spill file; why not in memory.
     ToFile(String),
 }
@@ -95,9 +95,8 @@ impl ObjectDirectory {
                 Size(bytes),
                 Size(self.config.capacity_bytes)
             );
-            let failure = Failure::new(FailureKind::StoreFull, reason);
-            let message = ToClient::ExtentDenied { request, failure };
-            return effects.push(Effect::Send { to: process, message });
+            let refusal = Refusal { kind: FailureKind::StoreFull, reason: reason.into() };
+            return effects.push(Effect::Deny { to: process, request, refusal });
         }
         let asker = Asker::Extent { process, request, slots };
         self.requests.push_back(Request::new(asker, bytes, self.now));
@@ -144,7 +143,7 @@ impl ObjectDirectory {
                     self.room_wake = until;
                     break;
                 }
-                Pressed::Deny(failure) => self.deny(failure, effects),
+                Pressed::Deny(refusal) => self.deny(refusal, effects),
                 Pressed::ToFile(why) => self.send_to_file(why, effects),
             }
         }
@@ -280,7 +279,7 @@ impl ObjectDirectory {
                     "all {} object slots of the node are in use: drop refs of large objects",
                     self.config.slots
                 );
-                Pressed::Deny(Failure::new(FailureKind::StoreFull, text))
+                Pressed::Deny(Refusal { kind: FailureKind::StoreFull, reason: text.into() })
             }
         }
     }
@@ -291,7 +290,7 @@ impl ObjectDirectory {
         if self.now < ends {
             return Pressed::Wait(Some(ends));
         }
-        Pressed::Deny(Failure::new(FailureKind::StoreFull, self.full_text()))
+        Pressed::Deny(Refusal { kind: FailureKind::StoreFull, reason: self.why_full() })
     }
 
     fn patience_ends(&self) -> Instant {
@@ -375,38 +374,35 @@ impl ObjectDirectory {
         (*rests_until > self.now).then_some(*rests_until)
     }
 
-    fn deny(&mut self, failure: Failure, effects: &mut Vec<Effect>) {
+    fn deny(&mut self, refusal: Refusal, effects: &mut Vec<Effect>) {
         let Request { asker, .. } = self.requests.pop_front().expect("the caller looked");
         match asker {
             Asker::Extent { process, request, .. } => {
-                let message = ToClient::ExtentDenied { request, failure };
-                effects.push(Effect::Send { to: process, message });
+                effects.push(Effect::Deny { to: process, request, refusal });
             }
             Asker::Restore { object } => {
                 let record = self.records.get_mut(&object).expect("it is not moot");
                 if let State::Spilled { queued, .. } = &mut record.state {
                     *queued = false;
                 }
-                let text =
-                    format!("{object} cannot be read back from disk now: {}", failure.text());
-                self.refuse(object, &Failure::new(failure.kind, text), effects);
+                let reason = Reason::from(format!("{object} cannot be read back from disk now: "));
+                let reason = reason.and(refusal.reason);
+                self.refuse(object, &Refusal { kind: refusal.kind, reason }, effects);
             }
         }
     }
 
-    fn full_text(&self) -> String {
-        let request = self.requests.front().expect("the caller looked");
-        format!(
-            "the object store is full: {} are wanted, it {}, and spilling is off; {}: drop refs that \
-             are no longer needed, or raise object_store_memory",
-            Size(request.bytes),
-            self.free_text(),
-            self.holders_text(),
-        )
+    fn why_full(&self) -> Reason {
+        let wanted = Size(self.requests.front().expect("the caller looked").bytes);
+        let free = self.free_text();
+        Reason::from(format!("the object store is full: {wanted} are wanted, it {free}, "))
+            .and("and spilling is off; ")
+            .and(self.who_holds())
+            .and(": drop refs that are no longer needed, or raise object_store_memory")
     }
 
     /// Who holds most bytes of the arena, and who keeps idle memory.
-    pub(super) fn holders_text(&self) -> String {
+    pub(super) fn who_holds(&self) -> Reason {
         let mut holders: BTreeMap<ProcessId, (u64, u64)> = BTreeMap::new();
         for record in self.records.values() {
             if let State::Stored { location, .. } = &record.state {
@@ -419,17 +415,19 @@ impl ObjectDirectory {
         }
         let mut holders: Vec<_> = holders.into_iter().collect();
         holders.sort_by_key(|(process, (_, bytes))| (std::cmp::Reverse(*bytes), *process));
-        let mut parts: Vec<String> = (holders.iter().take(3))
+        let mut told: Vec<Reason> = (holders.iter().take(3))
             .map(|(process, (objects, bytes))| {
-                format!("{process} holds {objects} objects ({})", Size(*bytes))
+                let bytes = Size(*bytes);
+                Reason::from(*process).and(format!(" holds {objects} objects ({bytes})"))
             })
             .collect();
         let idle = |(_, estate): &(ProcessId, &super::memory::Estate)| {
             estate.extents.bytes() - estate.tenant_bytes
         };
         if let Some(most) = self.memory.estates().max_by_key(idle).filter(|it| idle(it) > 0) {
-            parts.push(format!("{} keeps {} to write in", most.0, Size(idle(&most))));
+            let keeps = format!(" keeps {} to write in", Size(idle(&most)));
+            told.push(Reason::from(most.0).and(keeps));
         }
-        if parts.is_empty() { "nobody holds objects".to_string() } else { parts.join(", ") }
+        if told.is_empty() { "nobody holds objects".into() } else { Reason::joined(told, ", ") }
     }
 }

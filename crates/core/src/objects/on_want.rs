@@ -1,11 +1,9 @@
 //! Who waits for a value, and what is on disk and wanted.
 
 use hoplo_base::{ObjectId, ProcessId};
-use hoplo_wire::Failure;
-use hoplo_wire::node::ToClient;
 
 use super::ObjectDirectory;
-use super::event::Effect;
+use super::event::{Effect, Refusal};
 use super::on_room::{Asker, Request};
 use super::record::State;
 use super::references::is_handle;
@@ -76,14 +74,13 @@ impl ObjectDirectory {
     pub(super) fn refuse(
         &mut self,
         object: ObjectId,
-        failure: &Failure,
+        refusal: &Refusal,
         effects: &mut Vec<Effect>,
     ) {
         let record = self.records.get_mut(&object).expect("the caller has seen the record");
         for to in std::mem::take(&mut record.waiting) {
             self.index(object, to);
-            let message = ToClient::Unreadable { object, failure: failure.clone() };
-            effects.push(Effect::Send { to, message });
+            effects.push(Effect::Refuse { to, object, refusal: refusal.clone() });
         }
         self.touch(object);
     }

@@ -34,8 +34,8 @@ use std::collections::BTreeMap;
 use hoplo_base::limits::{LEASE_DEMAND_MAX, LEASE_QUANTUM, LEASES_FREE_MAX};
 use hoplo_base::resources::{CPU, GPU, PARTS};
 use hoplo_base::{ActorId, Instant, JobId, LeaseId, NodeNumber, ProcessId, ResourceSet};
-use hoplo_wire::Failure;
 use hoplo_wire::node::{RuntimeEnv, Shape};
+use hoplo_wire::{Failure, Reason};
 
 use super::gpus::Gpus;
 
@@ -156,7 +156,7 @@ pub enum Effect {
 /// Why a claim waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stuck {
-    pub reason: String,
+    pub reason: Reason,
     /// This node can never meet it.
     pub infeasible: bool,
 }
@@ -331,7 +331,7 @@ impl LocalScheduler {
     pub fn explain(&self, claimant: Claimant) -> Option<Stuck> {
         let claim = self.claims.get(&claimant)?;
         if claim.reserved > 0 {
-            let reason = "a worker for it is starting".to_string();
+            let reason = "a worker for it is starting".into();
             return Some(Stuck { reason, infeasible: false });
         }
         (claim.unmet() > 0).then(|| self.why_stuck(&claim.shape.resources, &mut BTreeMap::new()))

@@ -109,7 +109,7 @@ fn recalls(effects: &[Effect]) -> Vec<(u32, u64)> {
 #[test]
 fn an_infeasible_shape_is_told_once_with_what_the_node_lacks() {
     let mut node = Node::new(&[("CPU", 2.0)]);
-    let stuck = Stuck { reason: "needs GPU 1, node has 0".to_string(), infeasible: true };
+    let stuck = Stuck { reason: "needs GPU 1, node has 0".into(), infeasible: true };
     let told = Effect::TellStuck { process: process(1), key: 0, stuck: Some(stuck.clone()) };
     assert_eq!(node.demand(1, 0, &[("GPU", 1.0)], 3), [told]);
     assert_eq!(node.demand(1, 0, &[("GPU", 1.0)], 4), []);
@@ -137,7 +137,7 @@ fn a_feasible_shape_that_waits_is_told_who_has_it_and_when_it_goes_on() {
     assert_eq!(grants(&node.demand(1, 0, &[("CPU", 1.0)], 5)), [(1, 1), (1, 2)]);
     assert_eq!(node.demand(2, 0, &[("CPU", 2.0)], 1), []);
     let effects = node.pass(500);
-    let reason = "CPU: 2 of 2 in use by tasks of process:1 (2)".to_string();
+    let reason = Reason::from("CPU: 2 of 2 in use by tasks of ").and(process(1)).and(" (2)");
     assert!(effects.contains(&Effect::TellStuck {
         process: process(2),
         key: 0,
@@ -157,7 +157,7 @@ fn one_that_has_leases_is_told_too_what_it_lacks_but_not_at_every_change() {
     let shape: &[(&str, f64)] = &[("CPU", 1.0), ("memory", 1.0)];
     assert_eq!(grants(&node.demand(1, 0, shape, 3)).len(), 2);
     let reason = |effects: &[Effect]| match effects {
-        [Effect::TellStuck { stuck: Some(stuck), .. }] => stuck.reason.clone(),
+        [Effect::TellStuck { stuck: Some(stuck), .. }] => stuck.reason.to_string(),
         other => panic!("{other:?}"),
     };
     let told = reason(&node.pass(500));

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use hoplo_base::limits::CLAIM_STUCK_AFTER;
 use hoplo_base::resources::{GPU, PARTS};
 use hoplo_base::{Instant, ResourceSet};
+use hoplo_wire::Reason;
 
 use super::local::{Claim, Claimant, Effect, LocalScheduler, Stuck, parts_in_use};
 
@@ -63,43 +64,42 @@ impl LocalScheduler {
     pub(super) fn why_stuck(
         &self,
         wanted: &ResourceSet,
-        users: &mut BTreeMap<String, String>,
+        users: &mut BTreeMap<String, Reason>,
     ) -> Stuck {
         if let Some((name, needs, has)) = self.total.lacks(wanted) {
             return Stuck {
-                reason: format!("needs {name} {needs}, node has {has}"),
+                reason: format!("needs {name} {needs}, node has {has}").into(),
                 infeasible: true,
             };
         }
         if !self.gpus.could_take(wanted.parts(GPU)) {
             let (needs, has) = (wanted.units(GPU), self.gpus.len());
             return Stuck {
-                reason: format!("needs GPU {needs}, node has {has}"),
+                reason: format!("needs GPU {needs}, node has {has}").into(),
                 infeasible: true,
             };
         }
         let reason = match self.short(wanted).next() {
-            None if wanted.is_empty() => "too many tasks that need no resources run".to_string(),
-            None => "it is the next one's turn".to_string(),
-            Some(name) => format!(
-                "{name}: {} of {} in use by {}",
-                self.used.units(name),
-                self.total.units(name),
-                users.entry(name.to_string()).or_insert_with(|| self.users(name))
-            ),
+            None if wanted.is_empty() => "too many tasks that need no resources run".into(),
+            None => "it is the next one's turn".into(),
+            Some(name) => {
+                let users = users.entry(name.to_string()).or_insert_with(|| self.users(name));
+                let (used, total) = (self.used.units(name), self.total.units(name));
+                Reason::from(format!("{name}: {used} of {total} in use by ")).and(users.clone())
+            }
         };
         Stuck { reason, infeasible: false }
     }
 
     /// Who uses most of a resource, a few of them.
-    fn users(&self, name: &str) -> String {
-        let mut users: BTreeMap<String, u64> = BTreeMap::new();
+    fn users(&self, name: &str) -> Reason {
+        let mut users: BTreeMap<Reason, u64> = BTreeMap::new();
         for lease in self.leases.values() {
             let parts = parts_in_use(lease, name);
             if parts > 0 {
                 let user = match lease.claimant {
-                    Claimant::Demand { process, .. } => format!("tasks of {process}"),
-                    Claimant::Actor { actor, .. } => actor.to_string(),
+                    Claimant::Demand { process, .. } => Reason::from("tasks of ").and(process),
+                    Claimant::Actor { actor, .. } => actor.to_string().into(),
                 };
                 *users.entry(user).or_default() += parts;
             }
@@ -108,14 +108,13 @@ impl LocalScheduler {
         users.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
         let more = users.len().saturating_sub(3);
         users.truncate(3);
-        let mut text: Vec<String> = users
-            .into_iter()
-            .map(|(user, parts)| format!("{user} ({})", parts as f64 / PARTS as f64))
-            .collect();
+        let share = |parts: u64| format!(" ({})", parts as f64 / PARTS as f64);
+        let mut told: Vec<Reason> =
+            users.into_iter().map(|(user, parts)| user.and(share(parts))).collect();
         if more > 0 {
-            text.push(format!("{more} more"));
+            told.push(format!("{more} more").into());
         }
-        if text.is_empty() { "those that wait longer".to_string() } else { text.join(", ") }
+        if told.is_empty() { "those that wait longer".into() } else { Reason::joined(told, ", ") }
     }
 }
 

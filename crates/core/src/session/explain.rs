@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use hoplo_base::limits::WHY_THINGS_MAX;
 use hoplo_base::{ActorId, AnyId, ObjectId, TaskId};
+use hoplo_wire::Reason;
 
 use crate::why::{Chain, Link, Thing};
 
@@ -80,19 +81,20 @@ impl SessionMachine {
         }
         let Some(task) = own else {
             let owner = object.task.owner;
-            let says = format!("{object} is made by {} of {owner}", object.task);
+            let says = Reason::from(format!("{object} is made by {} of ", object.task)).and(owner);
             // Whoever owns it knows more, if it lives.
             let waits_for = vec![Thing::Task(object.task)];
             return Some(Link { of, says, waits_for, only: true });
         };
         let name = &self.tasks[&task.seq].call.options.name;
-        let says = format!("{object} is made by {task} of {name}");
+        let says = format!("{object} is made by {task} of {name}").into();
         Some(Link { of, says, waits_for: vec![Thing::Task(task)], only: true })
     }
 
     fn link_of_task(&self, id: TaskId) -> Link {
         let task = &self.tasks[&id.seq];
-        let says = format!("{id} of {} is {}", task.call.options.name, self.reason(id.seq));
+        let says = Reason::from(format!("{id} of {} is ", task.call.options.name));
+        let says = says.and(self.reason(id.seq));
         let (waits_for, only) = match task.stage {
             Stage::Waiting => {
                 let missing = task.call.refs.iter().filter(|object| !self.is_ready(**object));
@@ -135,47 +137,49 @@ impl SessionMachine {
     fn link_of_actor(&self, actor: ActorId) -> Option<Link> {
         let state = self.actors.get(&actor)?;
         let says = match &state.status {
-            Status::Unknown => format!("{actor} is being looked up"),
-            Status::Pending { reason, .. } => format!("{actor} is pending: {reason}"),
-            Status::Alive { worker } => format!(
-                "{actor} is alive in {worker}; of {}: {} calls sent, {} queued",
-                self.me,
-                state.in_flight.len(),
-                state.queue.len() + state.aside.values().map(VecDeque::len).sum::<usize>()
-            ),
-            Status::Restarting { cause, .. } => format!("{actor} is restarting: {cause}"),
-            Status::Dead { failure } => format!("{actor} is dead: {}", failure.text()),
+            Status::Unknown => format!("{actor} is being looked up").into(),
+            Status::Pending { reason, .. } => format!("{actor} is pending: {reason}").into(),
+            Status::Alive { worker } => {
+                let aside = state.aside.values().map(VecDeque::len).sum::<usize>();
+                let (sent, queued) = (state.in_flight.len(), state.queue.len() + aside);
+                Reason::from(format!("{actor} is alive in "))
+                    .and(*worker)
+                    .and("; of ")
+                    .and(self.me)
+                    .and(format!(": {sent} calls sent, {queued} queued"))
+            }
+            Status::Restarting { cause, .. } => format!("{actor} is restarting: {cause}").into(),
+            Status::Dead { failure } => format!("{actor} is dead: {}", failure.text()).into(),
         };
         Some(Link::end(Thing::Actor(actor), says))
     }
 
     /// Where a task is and why it is there: `queued: needs GPU 1, node has 0`.
-    fn reason(&self, seq: u64) -> String {
+    fn reason(&self, seq: u64) -> Reason {
         let task = &self.tasks[&seq];
         if let (Some(actor), true) = (task.actor, task.stage != Stage::Waiting) {
             let state = &self.actors[&actor];
             return match (&state.status, task.stage) {
-                (Status::Unknown, _) => format!("queued: {actor} is being looked up"),
+                (Status::Unknown, _) => format!("queued: {actor} is being looked up").into(),
                 (Status::Pending { reason, .. }, _) => {
-                    format!("queued: {actor} is pending: {reason}")
+                    format!("queued: {actor} is pending: {reason}").into()
                 }
                 (Status::Restarting { cause, .. }, _) => {
-                    format!("queued: {actor} is restarting: {cause}")
+                    format!("queued: {actor} is restarting: {cause}").into()
                 }
                 (Status::Alive { worker }, Stage::Placed { .. }) => {
-                    format!("running, or next in line, in {actor} ({worker})")
+                    let at = format!("running, or next in line, in {actor} (");
+                    Reason::from(at).and(*worker).and(")")
                 }
                 (Status::Alive { .. }, _) => {
                     let aside = task.parent.and_then(|caller| state.aside.get(&caller));
                     let queue = aside.unwrap_or(&state.queue);
                     let before = queue.iter().take_while(|queued| **queued != seq).count();
-                    format!(
-                        "queued for {actor} behind {} calls of {}",
-                        before + state.in_flight.len(),
-                        self.me
-                    )
+                    let calls = before + state.in_flight.len();
+                    Reason::from(format!("queued for {actor} behind {calls} calls of "))
+                        .and(self.me)
                 }
-                (Status::Dead { .. }, _) => format!("about to fail: {actor} is dead"),
+                (Status::Dead { .. }, _) => format!("about to fail: {actor} is dead").into(),
             };
         }
         match task.stage {
@@ -184,9 +188,13 @@ impl SessionMachine {
                 let first = missing.next();
                 let more = missing.count();
                 match first {
-                    Some(object) if more == 0 => format!("waiting for its argument {object}"),
-                    Some(object) => format!("waiting for its argument {object} and {more} more"),
-                    None => "waiting".to_string(),
+                    Some(object) if more == 0 => {
+                        format!("waiting for its argument {object}").into()
+                    }
+                    Some(object) => {
+                        format!("waiting for its argument {object} and {more} more").into()
+                    }
+                    None => "waiting".into(),
                 }
             }
             Stage::Queued => {
@@ -194,19 +202,20 @@ impl SessionMachine {
                 let state = state.map(|key| &self.shapes[*key as usize]);
                 match state {
                     Some(state) => match &state.stuck {
-                        Some((reason, _)) => format!("queued: {reason}"),
+                        Some((reason, _)) => format!("queued: {reason}").into(),
                         None if state.leases.is_empty() => {
                             "queued: a worker is being leased".into()
                         }
                         None => {
-                            format!("queued: all {} leased workers are busy", state.leases.len())
+                            let workers = state.leases.len();
+                            format!("queued: all {workers} leased workers are busy").into()
                         }
                     },
-                    None => "queued".to_string(),
+                    None => "queued".into(),
                 }
             }
-            Stage::Placed { worker } => format!("running, or next in line, in {worker}"),
-            Stage::Limbo => "waiting to hear how its worker ended".to_string(),
+            Stage::Placed { worker } => Reason::from("running, or next in line, in ").and(worker),
+            Stage::Limbo => "waiting to hear how its worker ended".into(),
         }
     }
 
@@ -230,7 +239,7 @@ impl SessionMachine {
                 name: task.call.options.name.to_string(),
                 stage: task.stage.name(),
                 attempt: task.attempt,
-                reason: self.reason(seq),
+                reason: self.reason(seq).to_string(),
             }
         };
         seqs.into_iter().take(most).map(line).collect()

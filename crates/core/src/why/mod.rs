@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 
 use hoplo_base::limits::{WHY_ROUNDS_MAX, WHY_THINGS_MAX};
 
+use hoplo_wire::Reason;
 pub use hoplo_wire::why::{Link, Question, Thing, Told};
 
 /// One question, and what was heard up to now.
@@ -66,15 +67,15 @@ impl Chain {
         self.to_ask = fresh;
     }
 
-    /// The lines without their indentation: for one line of text.
+    /// The lines without their indentation: for one line of text, where nobody knows more of the processes in it.
     pub fn sentences(&self) -> Vec<String> {
-        self.lines().iter().map(|line| line.trim_start().to_string()).collect()
+        self.lines(&Reason::to_string).iter().map(|line| line.trim_start().to_string()).collect()
     }
 
-    /// For people: a link a line, indented below what waits for it; then the circles.
-    pub fn lines(&self) -> Vec<String> {
-        let mut walk =
-            Walk { chain: self, path: Vec::new(), described: Vec::new(), circles: Vec::new() };
+    /// For people: a link a line, `in_words`, indented below what waits for it; then the circles.
+    pub fn lines(&self, in_words: &dyn Fn(&Reason) -> String) -> Vec<String> {
+        let (path, described, circles) = (Vec::new(), Vec::new(), Vec::new());
+        let mut walk = Walk { chain: self, in_words, path, described, circles };
         let mut lines = Vec::new();
         walk.describe(self.root, &mut lines);
         lines.extend(walk.circles);
@@ -85,6 +86,7 @@ impl Chain {
 /// A walk through what was heard, in depth.
 struct Walk<'a> {
     chain: &'a Chain,
+    in_words: &'a dyn Fn(&Reason) -> String,
     /// From the root to where the walk is; whether each waits only for what follows.
     path: Vec<(Thing, bool)>,
     described: Vec<Thing>,
@@ -106,7 +108,7 @@ impl Walk<'_> {
             return;
         };
         for link in links {
-            lines.push(format!("{indent}{}", link.says));
+            lines.push(format!("{indent}{}", (self.in_words)(&link.says)));
             self.path.push((thing, link.only));
             for next in &link.waits_for {
                 self.describe(*next, lines);

@@ -7,7 +7,7 @@ fn task(seq: u64) -> TaskId {
 }
 
 fn waits(of: Thing, says: &str, waits_for: &[Thing]) -> Link {
-    Link { of, says: says.to_string(), waits_for: waits_for.to_vec(), only: true }
+    Link { of, says: says.into(), waits_for: waits_for.to_vec(), only: true }
 }
 
 #[test]
@@ -27,7 +27,7 @@ fn a_chain_is_followed_to_its_end_and_each_thing_is_asked_about_once() {
     assert_eq!(chain.to_ask(), [placed]);
     chain.hear(vec![Link::end(placed, "task runs".to_string())]);
     assert!(chain.to_ask().is_empty());
-    let lines = chain.lines();
+    let lines = chain.lines(&Reason::to_string);
     assert_eq!(lines, ["obj is made by task", "  task is in process:2", "    task runs"]);
 }
 
@@ -38,7 +38,7 @@ fn a_circle_is_a_deadlock_only_when_none_of_it_can_go_on() {
         let mut chain = Chain::new(one);
         chain.hear(vec![waits(one, "one", &[two])]);
         chain.hear(vec![Link { only, ..waits(two, "two", &[one]) }]);
-        let lines = chain.lines();
+        let lines = chain.lines(&Reason::to_string);
         let last = lines.last().unwrap();
         assert!(last.contains(word), "{last}");
         assert!(last.contains("task:1-1 waits for task:1-2 waits for task:1-1"), "{last}");

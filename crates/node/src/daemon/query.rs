@@ -176,7 +176,7 @@ impl Daemon {
                 "who": who,
                 "count": count,
                 "needs": shape.resources.to_string(),
-                "reason": stuck.as_ref().map(|stuck| stuck.reason.clone()),
+                "reason": stuck.as_ref().map(|stuck| stuck.reason.to_string()),
                 "infeasible": stuck.is_some_and(|stuck| stuck.infeasible),
             })
         });

@@ -10,6 +10,7 @@ use hoplo_base::limits::QUERIES_OF_ONE_MAX;
 use hoplo_base::{ActorId, AnyId, NodeNumber, ObjectId, ProcessId, TaskId};
 use hoplo_core::node::Event;
 use hoplo_core::why::{Link, Question, Thing, Told};
+use hoplo_wire::Reason;
 use hoplo_wire::node::{Role, ToClient, ToNode};
 
 use crate::cluster::{Cluster, Step};
@@ -232,11 +233,12 @@ impl crate::client::Client {
             let running = self.fibers.values().filter_map(|fiber| fiber.task());
             let waits_for: Vec<_> = running.map(|it| Thing::Placed(self.id, it)).collect();
             let only = waits_for.len() == 1;
-            let says = format!("{task} is queued in {}", self.id);
+            let says = Reason::from(format!("{task} is queued in ")).and(self.id);
             return Link { of, says, waits_for, only };
         };
         let waits_for = fiber.awaited().into_iter().map(Thing::Object).collect();
         let only = matches!(fiber.wait, Some(Wait::Ready(_)));
-        Link { of, says: format!("{task} runs in {}", self.id), waits_for, only }
+        let says = Reason::from(format!("{task} runs in ")).and(self.id);
+        Link { of, says, waits_for, only }
     }
 }

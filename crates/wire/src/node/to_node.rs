@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{ActorSpec, Counters, JobConfig, KvOperation, Notice, Role, Shape, Tell};
 use crate::object::Failure;
+use crate::reason::Reason;
 use crate::why::Told;
 
 /// Process to daemon.
@@ -114,7 +115,7 @@ pub enum ToNode {
     /// hear of the calls in it again. The worker ends, for this reason.
     ChannelBroken {
         worker: ProcessId,
-        why: String,
+        why: Reason,
     },
 
     Kv {

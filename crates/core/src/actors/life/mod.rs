@@ -39,7 +39,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hoplo_base::{ActorId, Instant, JobId, ProcessId, ResourceSet};
 use hoplo_wire::node::{ActorFound, ActorSpec, RuntimeEnv, Shape};
-use hoplo_wire::{Failure, FailureKind};
+use hoplo_wire::{Failure, FailureKind, Reason};
 
 pub use event::{Effect, Event, Manner};
 pub use row::{ActorRow, Former};
@@ -189,7 +189,7 @@ impl ActorTable {
     }
 
     /// What it is, and what it waits for, for people.
-    pub fn explain(&self, id: ActorId) -> Option<String> {
+    pub fn explain(&self, id: ActorId) -> Option<Reason> {
         let actor = self.actors.get(&id)?;
         let title = self.title(id);
         let again = match &actor.restarts_because {
@@ -197,15 +197,19 @@ impl ActorTable {
             None => String::new(),
         };
         Some(match &actor.stage {
-            Stage::Placing { reason, .. } => format!("{title} is pending: {reason}{again}"),
+            Stage::Placing { reason, .. } => format!("{title} is pending: {reason}{again}").into(),
             Stage::Starting { worker } => {
-                format!("{title} is pending: its constructor runs in {worker}{again}")
+                Reason::from(format!("{title} is pending: its constructor runs in "))
+                    .and(*worker)
+                    .and(again)
             }
-            Stage::Alive { worker } => format!("{title} is alive in {worker}{again}"),
+            Stage::Alive { worker } => {
+                Reason::from(format!("{title} is alive in ")).and(*worker).and(again)
+            }
             Stage::Dead { failure } if failure.kind == FailureKind::User => {
-                format!("{title} is dead: its constructor raised")
+                format!("{title} is dead: its constructor raised").into()
             }
-            Stage::Dead { failure } => format!("{title} is dead: {}", failure.text()),
+            Stage::Dead { failure } => format!("{title} is dead: {}", failure.text()).into(),
         })
     }
 

@@ -265,5 +265,5 @@ fn the_reason_of_a_stuck_placement_reaches_watchers_and_why() {
     let effects =
         table.handle(Event::PlacementStuck { actor: actor(1), reason: stuck, infeasible: true });
     assert_eq!(told(&effects), [ActorState::Pending { reason, infeasible: true }]);
-    assert!(table.0.explain(actor(1)).unwrap().contains("needs GPU 1"));
+    assert!(table.0.explain(actor(1)).unwrap().to_string().contains("needs GPU 1"));
 }

@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 
 use hoplo_base::limits::{INSPECT_PATIENCE, WHY_PATIENCE};
 use hoplo_base::{AnyId, Instant, ProcessId};
+use hoplo_wire::Reason;
 use hoplo_wire::node::ActorState;
 
 use super::subject::{Report, Wanted};
@@ -78,9 +79,7 @@ impl Node {
                     Told::Links(links) => Some(links),
                     Told::Things(_) => None,
                 });
-                let theirs =
-                    theirs.flatten().map(|link| Link { says: self.with_names(&link.says), ..link });
-                let links: Vec<Link> = theirs.chain(ours).collect();
+                let links: Vec<Link> = theirs.flatten().chain(ours).collect();
                 chain.hear(links);
                 !chain.to_ask().is_empty()
             }
@@ -89,14 +88,16 @@ impl Node {
 
     /// The answer: the chain as lines, then what the node remembers of the thing itself.
     pub(super) fn explained(&self, inquiry: &Inquiry) -> Report {
-        let mut lines = inquiry.chain.as_ref().map(Chain::lines).unwrap_or_default();
-        let late =
-            |process| format!("{process} did not answer within {} s", INSPECT_PATIENCE.as_secs());
-        lines.extend(inquiry.late.iter().map(late).map(|line| self.with_names(&line)));
+        let in_words = |reason: &Reason| self.in_words(reason);
+        let chain = inquiry.chain.as_ref();
+        let mut lines = chain.map(|chain| chain.lines(&in_words)).unwrap_or_default();
+        let silence = format!(" did not answer within {} s", INSPECT_PATIENCE.as_secs());
+        let late = |process: &ProcessId| Reason::from(*process).and(silence.as_str());
+        lines.extend(inquiry.late.iter().map(late).map(|late| self.in_words(&late)));
         let Wanted { id, remembers, .. } = inquiry.wanted;
         if remembers {
             for row in self.objects.listing().filter(|row| id.names_object(row.object)) {
-                lines.push(self.with_names(&self.objects.explain(row.object)));
+                lines.push(self.in_words(&self.objects.explain(row.object)));
                 let story = self.objects.story(row.object).into_iter();
                 lines.extend(story.map(|line| format!("  {line}")));
             }
@@ -113,7 +114,6 @@ impl Node {
     }
 
     fn links(&self, of: Thing) -> Vec<Link> {
-        let end = |says: String| Link::end(of, self.with_names(&says));
         match of {
             Thing::Actor(actor) => {
                 let worker = self.actors.rows().find(|row| row.actor == actor);
@@ -122,16 +122,19 @@ impl Node {
                 let placed = made.and_then(|row| row.worker);
                 let waits_for: Vec<_> =
                     placed.map(|worker| Thing::Placed(worker, actor.0)).into_iter().collect();
-                let known = self.actors.explain(actor).map(end);
+                let known = self.actors.explain(actor).map(|says| Link::end(of, says));
                 let stuck = self.scheduler.explain_actor(actor);
-                let stuck = stuck.map(|stuck| end(format!("{actor} waits: {}", stuck.reason)));
+                let stuck = stuck.map(|stuck| {
+                    Link::end(of, Reason::from(format!("{actor} waits: ")).and(stuck.reason))
+                });
                 let known = known.map(|link| Link { waits_for, only: true, ..link });
                 known.into_iter().chain(stuck).collect()
             }
             // Its owner knows where it is.
             Thing::Object(_) | Thing::Task(_) => Vec::new(),
             Thing::Placed(worker, task) if !self.speaks(worker) => {
-                vec![end(format!("{task} was placed in {worker}, which is gone"))]
+                let placed = Reason::from(format!("{task} was placed in ")).and(worker);
+                vec![Link::end(of, placed.and(", which is gone"))]
             }
             Thing::Placed(..) => Vec::new(),
         }

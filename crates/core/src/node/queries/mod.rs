@@ -95,7 +95,7 @@ impl Word {
             Self::Why(Told::Things(things)) => size_of_val(things.as_slice()),
             Self::Why(Told::Links(links)) => {
                 let of_link =
-                    |link: &Link| link.says.len() + size_of_val(link.waits_for.as_slice());
+                    |link: &Link| link.says.bytes() + size_of_val(link.waits_for.as_slice());
                 size_of_val(links.as_slice()) + links.iter().map(of_link).sum::<usize>()
             }
         }

@@ -4,6 +4,7 @@ use hoplo_base::limits::{
     INSPECT_PATIENCE, QUERIES_BYTES_MAX, QUERIES_OF_ONE_MAX, QUERIES_OPEN_MAX, WHY_PATIENCE,
     WHY_ROUNDS_MAX,
 };
+use hoplo_wire::Reason;
 use hoplo_wire::why::{Link, Question, Thing, Told};
 
 use super::super::{Everywhere, Here, Report};
@@ -176,13 +177,32 @@ fn what_a_worker_that_hangs_was_given_is_told_as_gone() {
     shell.says(driver, ToNode::Explained { request: round, told: things });
     let (round, _) = shell.question(driver).unwrap();
     let placed = Thing::Placed(worker, task);
-    let says = format!("{task} was placed");
+    let says = format!("{task} was placed").into();
     let link = Link { of: Thing::Task(task), says, waits_for: vec![placed], only: true };
     shell.says(driver, ToNode::Explained { request: round, told: Told::Links(vec![link]) });
     let (round, _) = shell.question(driver).unwrap();
     shell.says(driver, ToNode::Explained { request: round, told: Told::Links(vec![]) });
     let lines = lines(shell.report(tool, 1));
     assert!(lines[1].contains("which is gone"), "{lines:?}");
+}
+
+#[test]
+fn what_users_named_like_a_process_was_told_with_the_kind_and_pid_of_that_process() {
+    let mut shell = Shell::new();
+    let (driver, tool) = (shell.driver(), shell.tool());
+    // An actor's name, and a line of the program where a call of it stands.
+    let actor = shell.actor(driver, &driver.to_string());
+    shell.asks(tool, 1, "chain", &actor.to_string());
+    let (round, _) = shell.question(driver).unwrap();
+    shell.says(driver, ToNode::Explained { request: round, told: Told::Things(vec![]) });
+    let (round, _) = shell.question(driver).unwrap();
+    let line = format!("in new at program.py:12: connect(\"{driver}\")");
+    let says = Reason::from("its constructor runs in ").and(driver).and(format!(", {line}"));
+    let told = Told::Links(vec![Link::end(Thing::Actor(actor), says)]);
+    shell.says(driver, ToNode::Explained { request: round, told });
+    let lines = lines(shell.report(tool, 1));
+    assert_eq!(lines[0], format!("its constructor runs in {driver} (driver, pid 7), {line}"));
+    assert!(lines[1].contains(&format!("Echo \"{driver}\" ({actor}) is pending")), "{lines:?}");
 }
 
 #[test]
@@ -201,7 +221,7 @@ fn a_process_slow_in_every_round_kept_the_asker_of_a_chain_waiting_longer_than_i
             Question::Named(_) => Told::Things(vec![task(1)]),
             Question::Links(things) => {
                 let next = task(rounds);
-                let says = format!("it waits for {next}");
+                let says = format!("it waits for {next}").into();
                 Told::Links(vec![Link { of: things[0], says, waits_for: vec![next], only: true }])
             }
         };

@@ -313,6 +313,8 @@ impl World {
                 }
                 Effect::ResetSlots { .. } | Effect::Punch { .. } | Effect::ReturnMemory => {}
                 other @ (Effect::Welcome { .. }
+                | Effect::Deny { .. }
+                | Effect::Refuse { .. }
                 | Effect::Spill { .. }
                 | Effect::Restore { .. }
                 | Effect::Reserve { .. }

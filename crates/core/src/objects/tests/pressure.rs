@@ -351,6 +351,20 @@ impl Store {
                     self.receive(at, message);
                 }
             }
+            Effect::Deny { to, request, .. } => {
+                if let Some(writer) = self.writers.iter_mut().find(|it| it.process == to) {
+                    assert!(writer.asked.remove(&request));
+                    self.note("denied");
+                }
+            }
+            Effect::Refuse { to, object, .. } => {
+                if let Some(writer) = self.writers.iter().find(|it| it.process == to) {
+                    let state = self.states().get(&object).copied();
+                    let held = writer.holds.contains(&object);
+                    assert!(state == Some("spilled") || !held, "{object} is {state:?}");
+                    self.note("unreadable");
+                }
+            }
             Effect::Welcome { process, slots } => {
                 let writer = self.writers.iter_mut().find(|writer| writer.process == process);
                 writer.unwrap().slots = slots;
@@ -443,10 +457,6 @@ impl Store {
                 self.writers[at].rooms.push((offset, len, slot));
                 self.note("granted in the file");
             }
-            ToClient::ExtentDenied { request, .. } => {
-                assert!(self.writers[at].asked.remove(&request));
-                self.note("denied");
-            }
             ToClient::ExtentRecall { bytes } => self.return_pages(at, bytes),
             ToClient::Reclaimed { location, .. } => {
                 self.assert_empty(granules(location));
@@ -459,12 +469,6 @@ impl Store {
                     assert_eq!(self.bytes[&location.offset], (location.len, object), "{process}");
                     self.note("ready");
                 }
-            }
-            ToClient::Unreadable { object, .. } => {
-                let state = self.states().get(&object).copied();
-                let held = self.writers[at].holds.contains(&object);
-                assert!(state == Some("spilled") || !held, "{object} is {state:?}");
-                self.note("unreadable");
             }
             ToClient::Ready { object, value: Value::Failed(_), .. } => {
                 assert!(!self.writers[at].holds.contains(&object), "{object} is lost");

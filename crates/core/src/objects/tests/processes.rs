@@ -88,10 +88,10 @@ fn an_orphan_that_is_only_contained_waits_for_who_uses_it() {
     bench.notice(A, pending(inner, Some(lineage(inner, &[]))));
     bench.notice(B, shared(outer, &[inner]));
     bench.feed(gone(A));
-    assert!(bench.directory.explain(inner).contains("is being read"));
+    assert!(bench.directory.explain(inner).to_string().contains("is being read"));
     assert_eq!(bench.sweep(), []);
     assert_eq!(bench.state(inner), Some("orphaned"));
-    assert!(bench.directory.explain(inner).contains("owner is dead"));
+    assert!(bench.directory.explain(inner).to_string().contains("owner is dead"));
     let message = ToClient::Adopt { lineage: lineage(inner, &[]), objects: vec![inner] };
     assert_eq!(bench.want(C, inner), [Effect::Send { to: C, message }]);
     assert_eq!(bench.state(inner), Some("pending"));

@@ -170,7 +170,7 @@ fn what_is_freed_while_it_is_read_is_tried_again() {
     bench.notice(A, released(object));
     assert_eq!(bench.sweep(), [Effect::Free { ticket: 1, object, location }]);
     assert_eq!(bench.feed(Event::Freed { ticket: 1, result: FreeOutcome::Pinned }), []);
-    assert!(bench.directory.explain(object).contains("nobody reads it"));
+    assert!(bench.directory.explain(object).to_string().contains("nobody reads it"));
     let until = bench.directory.next_deadline().unwrap();
     assert_eq!(bench.pass(until.since(bench.now)), [Effect::Free { ticket: 2, object, location }]);
     // A completion of the old ticket says nothing.
@@ -184,7 +184,7 @@ fn an_object_tells_its_story() {
     let mut bench = Bench::new();
     let object = object(A, 1);
     bench.seal(object, 3 << 20, &[]);
-    let explained = bench.directory.explain(object);
+    let explained = bench.directory.explain(object).to_string();
     assert_eq!(explained, "obj:1-1.0 is ready (3.0 MiB in the store); held by process:1");
     bench.notice(A, released(object));
     bench.sweep();

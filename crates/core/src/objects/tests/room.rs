@@ -1,7 +1,7 @@
 //! Extents, pressure and denial.
 
 use hoplo_base::limits::ROOM_REQUESTS_MAX;
-use hoplo_wire::{Failure, FailureKind};
+use hoplo_wire::FailureKind;
 
 use super::*;
 
@@ -14,20 +14,18 @@ fn granted(effects: &[Effect]) -> Option<(ProcessId, u64, u64)> {
     })
 }
 
-fn denial(effects: &[Effect]) -> Option<(ProcessId, &Failure)> {
+fn denial(effects: &[Effect]) -> Option<(ProcessId, &Refusal)> {
     effects.iter().find_map(|effect| match effect {
-        Effect::Send { to, message: ToClient::ExtentDenied { failure, .. } } => {
-            Some((*to, failure))
-        }
+        Effect::Deny { to, refusal, .. } => Some((*to, refusal)),
         _ => None,
     })
 }
 
 /// Denied for want of room in memory.
 fn denied(effects: &[Effect]) -> Option<(ProcessId, String)> {
-    let (to, failure) = denial(effects)?;
-    assert_eq!(failure.kind, FailureKind::StoreFull);
-    Some((to, failure.text()))
+    let (to, refusal) = denial(effects)?;
+    assert_eq!(refusal.kind, FailureKind::StoreFull);
+    Some((to, refusal.reason.to_string()))
 }
 
 fn wanted(from: ProcessId, bytes: u64) -> Event {
@@ -252,9 +250,9 @@ fn a_full_disk_is_told_to_the_one_who_asked_with_who_holds_what_and_nothing_is_l
     let (ticket, _) = reserved(std::slice::from_ref(reserve));
     let result = Err("nor now".to_string());
     let effects = bench.feed(Event::Reserved { ticket, result });
-    let (to, failure) = denial(&effects).unwrap();
-    assert_eq!((to, failure.kind), (B, FailureKind::OutOfDisk));
-    let reason = failure.text();
+    let (to, refusal) = denial(&effects).unwrap();
+    assert_eq!((to, refusal.kind), (B, FailureKind::OutOfDisk));
+    let reason = refusal.reason.to_string();
     for part in [
         "1.0 MiB are wanted",
         "no space left on /tmp",

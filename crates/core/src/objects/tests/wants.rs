@@ -34,7 +34,9 @@ fn a_pending_object_is_told_to_all_who_wait_when_it_comes() {
     for from in [B, C] {
         assert_eq!(bench.want(from, object), []);
     }
-    assert!(bench.directory.explain(object).contains("waited for by process:2, process:3"));
+    assert!(
+        bench.directory.explain(object).to_string().contains("waited for by process:2, process:3")
+    );
     let location = bench.place(64);
     let value = Value::Stored(location);
     assert_eq!(
@@ -100,10 +102,8 @@ fn forget(range: std::ops::Range<u64>, end: u64) -> Effect {
 
 fn unreadable(effects: &[Effect], who: ProcessId, what: ObjectId) -> String {
     match effects {
-        [Effect::Send { to, message: ToClient::Unreadable { object, failure } }]
-            if (*to, *object) == (who, what) =>
-        {
-            failure.text()
+        [Effect::Refuse { to, object, refusal }] if (*to, *object) == (who, what) => {
+            refusal.reason.to_string()
         }
         other => panic!("{other:?}"),
     }
@@ -192,7 +192,7 @@ fn objects_on_disk_that_nobody_reads_give_their_slots_to_others() {
     let ticket = ticket + 2;
     let effects = bench.want(C, first);
     assert_eq!(effects, [Effect::Free { ticket, object: second, location }]);
-    assert!(bench.directory.explain(first).contains("waits for an object slot"));
+    assert!(bench.directory.explain(first).to_string().contains("waits for an object slot"));
     let effects = bench.feed(Event::Freed { ticket, result: FreeOutcome::Done });
     restore(&effects, first, place);
     assert_eq!(bench.directory.listing().find(|row| row.object == second).unwrap().len, len - 5);

@@ -83,7 +83,7 @@ fn calls_of_a_task_do_not_wait_behind_those_of_another_that_wait_for_it() {
     let (overtakes, effects) = owner.method_of(running(2), A, method(0));
     assert_eq!(effects, [placed(7, overtakes.seq)]);
     let known = owner.session.link(crate::why::Thing::Actor(A)).unwrap();
-    assert!(known.says.contains("2 queued"), "{known:?}");
+    assert!(known.says.to_string().contains("2 queued"), "{known:?}");
     owner.granted(1, W);
     let effects = owner.reply(W, second, &[returned(inline(b"1"))]);
     assert_eq!(effects, [placed(7, waits.seq), placed(7, behind.seq)]);
