@@ -25,7 +25,6 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 
 use crate::python::{self, Import};
-use crate::start::OwnDaemon;
 
 /// A live connection to a node.
 pub(crate) struct Session {
@@ -43,7 +42,7 @@ pub(crate) struct Session {
     pub(crate) env: RuntimeEnv,
     closed: AtomicBool,
     /// The daemon that this process started, to be waited for.
-    pub(crate) daemon: Mutex<Option<OwnDaemon>>,
+    pub(crate) daemon: Mutex<Option<std::process::Child>>,
 }
 
 enum State {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -59,8 +59,8 @@ pub(crate) fn init<'py>(py: Python<'py>, config: InitConfig<'py>) -> PyResult<Bo
     let mut signals = Signals::default();
     let (Joined { socket, pid }, daemon) = match &config.address {
         None => {
-            let (socket, daemon, stderr) = start_daemon(py, &config)?;
-            (Joined { socket, pid: daemon.child.id() }, Some((daemon, stderr)))
+            let (socket, daemon) = start_daemon(py, &config)?;
+            (Joined { socket, pid: daemon.child.id() }, Some(daemon))
         }
         Some(address) => (join(py, address, &mut signals)?, None),
     };
@@ -80,13 +80,13 @@ pub(crate) fn init<'py>(py: Python<'py>, config: InitConfig<'py>) -> PyResult<Bo
         (Ok(client), daemon) => (client, daemon),
         (Err(error), daemon) => {
             // Its socket is closed: it ends.
-            let said = daemon.and_then(|(daemon, stderr)| py.detach(|| daemon.last_words(stderr)));
+            let said = daemon.and_then(|mut daemon| py.detach(|| daemon.last_words()));
             let text = said.unwrap_or_else(|| error.to_string());
             return Err(signals.raised.unwrap_or_else(|| errors::connection_failed(py, &text)));
         }
     };
     let session = Session::new(client, false, job);
-    *session.daemon.lock() = daemon.map(|(daemon, _)| daemon);
+    *session.daemon.lock() = daemon.map(|daemon| daemon.child);
     let welcome = session.client.welcome();
     let info = PyDict::new(py);
     info.set_item("address", &session.address)?;
@@ -107,7 +107,7 @@ pub(crate) fn shutdown(py: Python<'_>) {
     py.detach(|| {
         session.close();
         if let Some(mut daemon) = daemon {
-            daemon.await_end();
+            await_end(&mut daemon);
         }
         hooks::finish_printing();
     });
@@ -118,46 +118,19 @@ pub(crate) fn is_initialized() -> bool {
     session::live().is_some()
 }
 
-/// The node daemon that `init` started.
-#[derive(Debug)]
-pub(crate) struct OwnDaemon {
+struct Daemon {
     child: Child,
-    /// Readable when it has ended, also if somebody else in this program has waited for it.
-    life: OwnedFd,
+    stderr: File,
 }
 
-impl OwnDaemon {
-    fn spawn(mut command: Command) -> io::Result<Self> {
-        let mut child = command.spawn()?;
-        match life(child.id()) {
-            Ok(life) => Ok(Self { child, life }),
-            Err(error) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                Err(error)
-            }
-        }
-    }
-
-    /// This program has left it, so it ends; if it takes too long, it is killed.
-    fn await_end(&mut self) {
-        let ends = first_ends(&[&self.life], Instant::now() + DAEMON_END_PATIENCE);
-        if ends.is_ok_and(|ended| ended[0]) {
-            // An error means that somebody else has waited for it.
-            let _ = self.child.try_wait();
-        } else {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
-    }
-
+impl Daemon {
     /// Why it did not come up, if it ended by itself.
-    fn last_words(mut self, mut stderr: File) -> Option<String> {
-        self.await_end();
+    fn last_words(&mut self) -> Option<String> {
+        await_end(&mut self.child);
         let mut text = String::new();
-        let read = stderr.seek(SeekFrom::Start(0));
+        let read = self.stderr.seek(SeekFrom::Start(0));
         // Without its words there is still its status.
-        let _ = read.and_then(|_| stderr.read_to_string(&mut text));
+        let _ = read.and_then(|_| self.stderr.read_to_string(&mut text));
         let text = text.trim().trim_start_matches("hoplo: ");
         match self.child.try_wait() {
             Ok(Some(status)) if !status.success() && status.code().is_some() => {
@@ -172,9 +145,8 @@ impl OwnDaemon {
     }
 }
 
-/// Our end of its socket, the daemon, and what it writes as it starts. The socket is its standard input, so that
-/// nothing else inherits it.
-fn start_daemon(py: Python<'_>, config: &InitConfig<'_>) -> PyResult<(OwnedFd, OwnDaemon, File)> {
+/// The socket is its standard input, so that nothing else inherits it.
+fn start_daemon(py: Python<'_>, config: &InitConfig<'_>) -> PyResult<(OwnedFd, Daemon)> {
     let failed = |error: std::io::Error| {
         let text = format!("{} cannot be started: {error}", config.daemon_program.display());
         errors::connection_failed(py, &text)
@@ -210,8 +182,8 @@ fn start_daemon(py: Python<'_>, config: &InitConfig<'_>) -> PyResult<(OwnedFd, O
         .stdout(Stdio::null())
         .stderr(stderr.try_clone().map_err(failed)?)
         .process_group(0); // a Ctrl-C at the terminal is for the driver
-    let daemon = py.detach(|| OwnDaemon::spawn(command)).map_err(failed)?;
-    Ok((OwnedFd::from(ours), daemon, stderr))
+    let child = py.detach(|| command.spawn()).map_err(failed)?;
+    Ok((OwnedFd::from(ours), Daemon { child, stderr }))
 }
 
 /// Signals that came while we wait.
@@ -293,4 +265,20 @@ fn unique_name() -> String {
     use std::hash::{BuildHasher, Hasher, RandomState};
     let random = RandomState::new().build_hasher().finish();
     format!("anonymous-{random:016x}")
+}
+
+/// It ends because we have left it; one that takes too long is killed. The descriptor for that is opened here: one
+/// that was kept could be closed by the program's code meanwhile, and its number another file's.
+fn await_end(daemon: &mut Child) {
+    let deadline = Instant::now() + DAEMON_END_PATIENCE;
+    // An error means that somebody else has reaped it: it is gone.
+    if let Ok(None) = daemon.try_wait() {
+        let ends = life(daemon.id()).and_then(|life| first_ends(&[life], deadline));
+        if ends.is_ok_and(|ended| ended[0]) {
+            let _ = daemon.try_wait();
+        } else {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+    }
 }
