@@ -145,5 +145,5 @@ def test_a_third_actor_waits_for_memory_and_gets_it_when_one_goes():
 
 
 def test_more_memory_than_there_is_waits_and_says_so():
-    with pytest.raises(GetTimeoutError, match=r"needs memory .*node has"):
+    with pytest.raises(GetTimeoutError, match=r"needs memory 4\.0 GiB, node has [\d.]+ .iB"):
         hoplo.get(hog.options(memory=4096 * MIB).remote(1), timeout=1)

@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Size;
+
 /// One unit of a resource is this many parts; the smallest fraction is 1/10,000.
 pub const PARTS: u64 = 10_000;
 
@@ -73,10 +75,15 @@ impl ResourceSet {
         wanted.0.iter().all(|(name, parts)| self.parts(name) >= *parts)
     }
 
-    /// The first resource of `wanted` that is short here: name, wanted units, units here.
-    pub fn lacks<'a>(&self, wanted: &'a ResourceSet) -> Option<(&'a str, f64, f64)> {
+    /// The first resource of `wanted` that is short here: name, amount wanted, amount here.
+    pub fn lacks<'a>(&self, wanted: &'a ResourceSet) -> Option<(&'a str, Amount, Amount)> {
         let (name, _) = wanted.0.iter().find(|(name, parts)| self.parts(name) < **parts)?;
-        Some((name, wanted.units(name), self.units(name)))
+        Some((name, wanted.amount(name), self.amount(name)))
+    }
+
+    /// For people.
+    pub fn amount(&self, name: &str) -> Amount {
+        Amount::new(name, self.parts(name))
     }
 
     pub fn add(&mut self, other: &ResourceSet) {
@@ -101,9 +108,31 @@ impl fmt::Display for ResourceSet {
         }
         for (at, (name, _)) in self.0.iter().enumerate() {
             let comma = if at == 0 { "" } else { ", " };
-            write!(f, "{comma}{name} {}", self.units(name))?;
+            write!(f, "{comma}{name} {}", self.amount(name))?;
         }
         Ok(())
+    }
+}
+
+/// So much of one resource, as people read it: `2`, `0.5`, of memory `1.5 GiB`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    Parts(u64),
+    Bytes(Size),
+}
+
+impl Amount {
+    pub fn new(name: &str, parts: u64) -> Self {
+        if name == MEMORY { Self::Bytes(Size(parts / PARTS)) } else { Self::Parts(parts) }
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Parts(parts) => write!(f, "{}", *parts as f64 / PARTS as f64),
+            Self::Bytes(size) => size.fmt(f),
+        }
     }
 }
 
@@ -124,6 +153,13 @@ mod tests {
     }
 
     #[test]
+    fn an_amount_of_memory_was_told_as_a_long_number() {
+        let some = ResourceSet::from_units([("CPU", 0.5), ("memory", 3e9)]).unwrap();
+        assert_eq!(some.to_string(), "CPU 0.5, memory 2.8 GiB");
+        assert_eq!(some.amount("GPU").to_string(), "0");
+    }
+
+    #[test]
     fn a_bad_amount_is_named() {
         for amount in [-1.0, f64::NAN, f64::INFINITY] {
             let error = ResourceSet::from_units([("GPU", amount)]).unwrap_err();
@@ -136,7 +172,7 @@ mod tests {
         let node = ResourceSet::from_units([("CPU", 2.0)]).unwrap();
         let shape = ResourceSet::from_units([("CPU", 1.0), ("GPU", 1.0)]).unwrap();
         assert!(!node.covers(&shape));
-        assert_eq!(node.lacks(&shape), Some(("GPU", 1.0, 0.0)));
+        assert_eq!(node.lacks(&shape), Some(("GPU", Amount::Parts(PARTS), Amount::Parts(0))));
         assert_eq!(shape.to_string(), "CPU 1, GPU 1");
     }
 }

@@ -101,7 +101,7 @@ mod tests {
             ..Options::default()
         };
         let resources = options.node_resources().unwrap();
-        assert_eq!(resources.to_string(), "CPU 3, GPU 2, memory 1073741824, tpu 0.5");
+        assert_eq!(resources.to_string(), "CPU 3, GPU 2, memory 1.0 GiB, tpu 0.5");
         assert_eq!(options.object_store_bytes(), 4096);
         let defaults = Options::default();
         assert!(defaults.object_store_bytes().is_multiple_of(4096));

@@ -161,7 +161,7 @@ fn one_that_has_leases_is_told_too_what_it_lacks_but_not_at_every_change() {
         other => panic!("{other:?}"),
     };
     let told = reason(&node.pass(500));
-    assert_eq!(told, "memory: 2 of 2 in use by tasks of process:1 (2)");
+    assert_eq!(told, "memory: 2 B of 2 B in use by tasks of process:1 (2 B)");
     // Another reason, but too soon.
     node.handle(Event::Returned { process: process(1), lease: lease(1) });
     assert_eq!(node.scheduler.next_deadline(), None);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hoplo_base::limits::CLAIM_STUCK_AFTER;
-use hoplo_base::resources::{GPU, PARTS};
+use hoplo_base::resources::{Amount, GPU};
 use hoplo_base::{Instant, ResourceSet};
 use hoplo_wire::Reason;
 
@@ -84,7 +84,7 @@ impl LocalScheduler {
             None => "it is the next one's turn".into(),
             Some(name) => {
                 let users = users.entry(name.to_string()).or_insert_with(|| self.users(name));
-                let (used, total) = (self.used.units(name), self.total.units(name));
+                let (used, total) = (self.used.amount(name), self.total.amount(name));
                 Reason::from(format!("{name}: {used} of {total} in use by ")).and(users.clone())
             }
         };
@@ -108,7 +108,7 @@ impl LocalScheduler {
         users.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
         let more = users.len().saturating_sub(3);
         users.truncate(3);
-        let share = |parts: u64| format!(" ({})", parts as f64 / PARTS as f64);
+        let share = |parts| format!(" ({})", Amount::new(name, parts));
         let mut told: Vec<Reason> =
             users.into_iter().map(|(user, parts)| user.and(share(parts))).collect();
         if more > 0 {
