@@ -413,6 +413,8 @@ impl SessionMachine {
         if lives_there(state) {
             state.status = Status::Unknown;
         }
+        // SES-5: all of them are back in their places before any of them goes, or one that came later.
+        let status = std::mem::replace(&mut state.status, Status::Unknown);
         let in_flight = std::mem::take(&mut state.in_flight);
         let none_begun = in_flight.iter().all(|seq| unstarted.contains(seq));
         let mut untaken = Vec::new();
@@ -427,6 +429,7 @@ impl SessionMachine {
                 self.actors.get_mut(&actor).expect("it is there").limbo.insert(seq);
             }
         }
+        self.actors.get_mut(&actor).expect("it is there").status = status;
         match &self.actors[&actor].status {
             // The daemon's word was faster than the obituary.
             Status::Alive { .. } => self.restarted(now, actor, "its worker died", effects),
@@ -571,6 +574,8 @@ impl SessionMachine {
     /// Calls that its last worker had begun run again, or fail.
     fn restarted(&mut self, now: Instant, actor: ActorId, cause: &str, effects: &mut Vec<Effect>) {
         let state = self.actors.get_mut(&actor).expect("the caller has it");
+        // SES-5, as in `actor_worker_gone`.
+        let status = std::mem::replace(&mut state.status, Status::Unknown);
         for seq in std::mem::take(&mut state.limbo) {
             let Some(task) = self.tasks.get(&seq) else { continue };
             if task.retries_left != 0 && task.cancel.is_none() {
@@ -584,6 +589,10 @@ impl SessionMachine {
                 let failure = Failure::new(FailureKind::ActorUnavailable, text);
                 self.fail_task(now, seq, &failure, effects);
             }
+        }
+        // The last call may have taken it along.
+        if let Some(state) = self.actors.get_mut(&actor) {
+            state.status = status;
         }
         self.pump_actor(now, actor, effects);
     }

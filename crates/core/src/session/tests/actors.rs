@@ -153,6 +153,18 @@ fn an_actor_told_alive_before_its_last_workers_obituary_loses_no_call() {
 }
 
 #[test]
+fn calls_that_go_again_were_overtaken_by_one_that_came_later() {
+    let mut owner = borrower();
+    let [begun, sent, also_sent] = [(); 3].map(|()| owner.method(A, method(-1)).0.seq);
+    owner.alive(A, 7);
+    owner.restarting(A);
+    owner.alive(A, 8);
+    let later = owner.method(A, method(0)).0.seq;
+    let in_order = [begun, sent, also_sent, later].map(|seq| placed(8, seq));
+    assert_eq!(owner.gone(7, &[sent, also_sent]), in_order, "SES-5");
+}
+
+#[test]
 fn pending_calls_are_limited() {
     let mut owner = borrower();
     let limited = || call(CallOptions { max_pending_calls: 1, ..options() });
