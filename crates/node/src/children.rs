@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hoplo_base::limits::CHILDREN_END_PATIENCE;
 use hoplo_folders::life::{first_ends, life};
@@ -44,6 +44,35 @@ pub(crate) fn end_all_but(kept: &BTreeSet<u32>) -> bool {
         }
     }
     !strays.is_empty()
+}
+
+/// When to look again for those that were killed, while the daemon goes on: one look is arranged at a time, and each later
+/// than the one before, since some may never go, as another user's.
+#[derive(Debug, Default)]
+pub(crate) struct Looks {
+    /// Before the look that is arranged.
+    pause: Option<Duration>,
+}
+
+/// Between two looks, first and most.
+const LOOKS: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(5)];
+
+impl Looks {
+    /// Some are left: after this pause they are to be looked for, unless that is arranged already.
+    pub(crate) fn again(&mut self) -> Option<Duration> {
+        if self.pause.is_some() {
+            return None;
+        }
+        self.pause = Some(LOOKS[0]);
+        self.pause
+    }
+
+    /// The look that was arranged took place; `left`: it found some.
+    pub(crate) fn due(&mut self, left: bool) -> Option<Duration> {
+        let pause = self.pause.take()?;
+        self.pause = left.then(|| (pause * 2).min(LOOKS[1]));
+        self.pause
+    }
 }
 
 /// Kills and waits for every child but those, until there are no others or the time is over.
@@ -209,6 +238,21 @@ mod tests {
             std::thread::yield_now();
         }
         child
+    }
+
+    #[test]
+    fn each_end_of_a_worker_beside_one_that_nobody_can_kill_began_looks_that_never_ended() {
+        let mut looks = Looks::default();
+        let mut pause = looks.again().unwrap();
+        for _ in 0..20 {
+            assert_eq!(looks.again(), None, "one is arranged");
+            let next = looks.due(true).unwrap();
+            assert!(next > pause || next == LOOKS[1]);
+            pause = next;
+        }
+        assert_eq!(pause, LOOKS[1]);
+        assert_eq!(looks.due(false), None);
+        assert_eq!(looks.again(), Some(LOOKS[0]));
     }
 
     #[test]

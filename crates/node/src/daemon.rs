@@ -38,7 +38,7 @@ use hoplo_folders::{Base, FolderError, HeadError, OwnSessionFolder, SessionFolde
 use hoplo_shm::heap;
 
 use crate::cage::Cages;
-use crate::children::{self, Families};
+use crate::children::{self, Families, Looks};
 use crate::descriptors::Descriptors;
 use crate::journal;
 use crate::options::Options;
@@ -91,6 +91,7 @@ pub struct Daemon {
     pub(crate) adopts: bool,
     /// Children that this process had before.
     pub(crate) not_ours: BTreeSet<u32>,
+    pub(crate) orphan_looks: Looks,
     /// The control store is for the next head to go on with.
     stays: bool,
     goes_on: bool,
@@ -221,6 +222,7 @@ impl Daemon {
             families: None,
             adopts: false,
             not_ours: BTreeSet::new(),
+            orphan_looks: Looks::default(),
             stays: false,
             goes_on,
         };
@@ -339,7 +341,7 @@ impl Daemon {
             match timer {
                 Timer::Output(job) => self.send_output(job),
                 Timer::Accept => self.resume_accepting(),
-                Timer::Orphans => self.end_orphans(),
+                Timer::Orphans => self.look_for_orphans(),
                 Timer::ReturnMemory => self.return_memory(),
                 Timer::Hello(number) => self.end_stranger(number),
             }

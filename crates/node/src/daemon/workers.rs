@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::time::Duration;
 
 use hoplo_base::limits::FAMILY_PERIOD;
 use hoplo_base::{JobId, ProcessId};
@@ -21,9 +20,6 @@ use crate::output::{LastLines, Pipe, Printer};
 use crate::poll::Source;
 use crate::zygote::{FromZygote, Lost};
 use crate::{journal, machine};
-
-/// Until those that were killed, and what they left behind, are looked for again.
-const ORPHAN_LOOKS: Duration = Duration::from_millis(20);
 
 /// What workers print.
 #[derive(Debug)]
@@ -174,17 +170,31 @@ impl Daemon {
     }
 
     /// What dead workers left behind whose zygote is dead as well: the next one does not know of it.
-    pub(crate) fn end_orphans(&mut self) {
+    fn end_orphans(&mut self) {
+        if self.are_orphans_left()
+            && let Some(pause) = self.orphan_looks.again()
+        {
+            self.after(pause, Timer::Orphans);
+        }
+    }
+
+    /// Those that were killed may have left others behind.
+    pub(crate) fn look_for_orphans(&mut self) {
+        let left = self.are_orphans_left();
+        if let Some(pause) = self.orphan_looks.due(left) {
+            self.after(pause, Timer::Orphans);
+        }
+    }
+
+    fn are_orphans_left(&self) -> bool {
         if !self.adopts || !self.zygote.has_died() {
-            return;
+            return false;
         }
         let live = self.node.processes().filter(|process| !process.stage.is_dead());
         let mut kept: BTreeSet<u32> = live.map(|process| process.pid()).collect();
         kept.extend(self.zygote.pid());
         kept.extend(&self.not_ours);
-        if children::end_all_but(&kept) {
-            self.after(ORPHAN_LOOKS, Timer::Orphans);
-        }
+        children::end_all_but(&kept)
     }
 
     /// Bytes of memory that a process and all that it started use.
