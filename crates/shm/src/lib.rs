@@ -51,6 +51,8 @@ mod arena;
 #[cfg(not(loom))]
 mod channel;
 #[cfg(not(loom))]
+mod copy;
+#[cfg(not(loom))]
 pub mod fds;
 #[cfg(not(loom))]
 pub mod futex;
@@ -78,6 +80,8 @@ pub use segment::{OBJECT_SLOTS, PINS_PER_PROCESS, PROCESS_SLOTS, ProcessSlot, Se
 pub use arena::{Arena, Claim, ClaimError, OutOfBounds};
 #[cfg(not(loom))]
 pub use channel::{CallerEnd, Channel, ChannelError, RING_BYTES_MAX, RING_BYTES_MIN, WorkerEnd};
+#[cfg(not(loom))]
+pub use copy::copy;
 #[cfg(not(loom))]
 pub use kept::Kept;
 #[cfg(not(loom))]

@@ -118,7 +118,7 @@ impl Large {
             debug_assert!(piece.offset + piece.len <= self.len);
             // SAFETY: pieces lie inside the value; sources are kept alive; they do not overlap,
             // since the target is new memory.
-            unsafe { piece.data.copy_to_nonoverlapping(to.add(piece.offset), piece.len) };
+            unsafe { hoplo_shm::copy(piece.data, to.add(piece.offset), piece.len) };
         }
     }
 }
