@@ -211,6 +211,8 @@ pub struct SessionMachine {
     paces: Map<FunctionId, Pace>,
     /// SES-6: no lease is due before.
     lease_look: Option<Instant>,
+    /// Most objects went: when their memory goes back to the system.
+    memory_look: Option<Instant>,
     /// The latest shape that was looked up: nearly always the next one's, too.
     shape_known: Option<(Arc<Shape>, u32)>,
     actors: BTreeMap<ActorId, Actor>,
@@ -255,6 +257,7 @@ impl SessionMachine {
             workers: Map::default(),
             paces: Map::default(),
             lease_look: None,
+            memory_look: None,
             shape_known: None,
             actors: BTreeMap::new(),
             notices: Vec::new(),
@@ -317,10 +320,7 @@ impl SessionMachine {
     /// When `Event::Tick` is due at the latest.
     pub fn next_deadline(&self) -> Option<Instant> {
         let notices = (!self.notices.is_empty()).then(|| self.notices_since + NOTICES_DELAY);
-        match (notices, self.lease_look) {
-            (Some(one), Some(other)) => Some(one.min(other)),
-            (one, other) => one.or(other),
-        }
+        [notices, self.lease_look, self.memory_look].into_iter().flatten().min()
     }
 
     /// Whether replies must be drained even though nobody waits for them.
@@ -433,6 +433,9 @@ impl SessionMachine {
             self.flush(effects);
         }
         self.tick_leases(now, effects);
+        if self.memory_look.take_if(|look| *look <= now).is_some() {
+            effects.push(Effect::ReturnMemory);
+        }
     }
 
     fn notice(&mut self, now: Instant, notice: Notice, effects: &mut Vec<Effect>) {
@@ -466,6 +469,7 @@ impl SessionMachine {
             state.asked = 0;
         }
         self.lease_look = None;
+        self.memory_look = None;
         self.workers.clear();
         for actor in self.actors.values_mut() {
             actor.give_up(failure.clone());
@@ -498,6 +502,9 @@ impl SessionMachine {
 
 /// How long a notice may wait for company.
 const NOTICES_DELAY: std::time::Duration = std::time::Duration::from_millis(20);
+
+/// How long after most objects went their memory goes back to the system.
+const MEMORY_DELAY: std::time::Duration = std::time::Duration::from_secs(1);
 
 fn cancelled(name: &str, task: TaskId) -> Failure {
     Failure::new(FailureKind::Cancelled, format!("{task} of {name} was cancelled"))

@@ -11,7 +11,7 @@ use hoplo_wire::node::{Notice, ToNode};
 use hoplo_wire::reply::Returned;
 use hoplo_wire::{Location, Value};
 
-use super::{Effect, SessionMachine};
+use super::{Effect, MEMORY_DELAY, SessionMachine};
 
 #[derive(Debug)]
 pub(super) struct Entry {
@@ -389,12 +389,13 @@ impl SessionMachine {
         })
     }
 
-    /// Most objects are gone, and with them the tasks that made them.
+    /// Most objects are gone, and with them the tasks that made them. What else they took (queued notices, what they
+    /// contained) goes in the next moments: only then is it the time to give memory back.
     #[cold]
-    fn return_memory(&mut self, effects: &mut Vec<Effect>) {
+    fn make_tables_smaller(&mut self, now: Instant) {
         self.objects.shrink_to(slack::room_for(self.objects.len()));
         self.tasks.shrink_to(slack::room_for(self.tasks.len()));
-        effects.push(Effect::ReturnMemory);
+        self.memory_look.get_or_insert(now + MEMORY_DELAY);
     }
 
     /// The last count is gone.
@@ -409,7 +410,7 @@ impl SessionMachine {
         assert!(entry.waiters.iter().all(is_watch), "a task that waits for {object} counts it");
         self.reasons -= entry.waiters.len() as u64;
         if slack::is_found(self.objects.len(), self.objects.capacity()) {
-            self.return_memory(effects);
+            self.make_tables_smaller(now);
         }
         match entry.knowledge {
             Knowledge::Private => {}

@@ -1,8 +1,10 @@
 //! Who is told about which object, and when (REF-1 to REF-4).
 
+use hoplo_base::limits::TABLE_ROOM_KEPT;
 use hoplo_wire::node::{SharedState, Tell};
 
 use super::*;
+use crate::session::MEMORY_DELAY;
 
 fn foreign(seq: u64) -> ObjectId {
     TaskId { owner: process(9), seq }.object(0)
@@ -359,4 +361,15 @@ fn what_cannot_be_read_now_fails_who_waits_and_never_becomes_the_objects_value()
     // It comes too late: there is a value.
     unreadable(&mut owner);
     assert_eq!(owner.session.value(object), Some(&stored(2)));
+}
+
+#[test]
+fn memory_was_given_back_before_all_of_it_was_free_and_then_never_again() {
+    let mut owner = Owner::new();
+    let puts: Vec<_> = (0..2 * TABLE_ROOM_KEPT).map(|_| owner.put(&[])).collect();
+    let effects = owner.act(|session, now, effects| session.drop_all(now, &puts, effects)).1;
+    assert_eq!(effects, []);
+    assert_eq!(owner.session.next_deadline(), Some(owner.now + MEMORY_DELAY));
+    assert_eq!(owner.later(MEMORY_DELAY), [Effect::ReturnMemory]);
+    assert_eq!((owner.session.next_deadline(), owner.later(MEMORY_DELAY)), (None, vec![]));
 }
