@@ -242,6 +242,7 @@ impl Cluster {
         });
         if let Ok(task) = task {
             self.note(|| format!("{id} calls {actor} by {task}, {text}"));
+            self.calls(task, actor, parent);
             let streams = submission.options.flags & CALL_STREAMING != 0;
             self.submitted(fiber, task, submission.options.returns, streams);
         }

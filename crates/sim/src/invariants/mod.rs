@@ -4,6 +4,7 @@ mod answers;
 mod attempts;
 mod failures;
 mod leaks;
+mod order;
 mod past;
 mod values;
 
@@ -12,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hoplo_base::{ActorId, ObjectId, ProcessId, TaskId};
 
 use crate::cluster::Cluster;
+use order::Order;
 
 pub use answers::{Answers, told_by};
 
@@ -42,6 +44,7 @@ pub struct Books {
     stored: BTreeSet<String>,
     /// Calls that were taken back, and from whom.
     revoked: BTreeMap<(ProcessId, u64), ProcessId>,
+    order: Order,
 }
 
 impl Books {
@@ -74,6 +77,7 @@ impl Cluster {
         if self.books.revoked.remove(&(caller, seq)).is_some_and(|before| before != worker) {
             self.count("steals");
         }
+        self.places_in_order(worker, TaskId { owner: caller, seq });
     }
 
     /// After every step.
