@@ -43,7 +43,7 @@ WHEEL_SOURCES := $(RUST_SOURCES) $(PYTHON_SOURCES) setup.py pyproject.toml LICEN
 LINTED := python examples setup.py $(wildcard bench docs tests)
 
 .PHONY: build demo test dev format clean check-tools bench bench-rivals bench-control \
-        test-format test-lint test-types test-rust test-loom test-sim test-instructions test-python \
+        test-format test-lint test-types test-rust test-loom test-sim test-instructions test-python test-soak \
         test-cluster soak soak-rust soak-sim soak-programs record-instructions
 
 # ---------------------------------------------------------------------------- build
@@ -94,7 +94,8 @@ demo: build $(VENV)/.demo
 
 # ---------------------------------------------------------------------------- test
 
-test: test-format test-lint test-types test-rust test-loom test-sim test-instructions test-python test-cluster
+test: test-format test-lint test-types test-rust test-loom test-sim test-instructions test-python test-soak \
+      test-cluster
 	@echo "all of make test passed"
 
 test-format: check-tools $(VENV)/.dev
@@ -132,6 +133,10 @@ record-instructions: check-tools
 
 test-python: build $(VENV)/.dev
 	$(VENV_PYTHON) -m pytest $(PYTEST_FLAGS) python/tests
+
+# So that what runs for an hour runs at all.
+test-soak: build $(VENV)/.dev
+	@$(VENV_PYTHON) tests/soak --seconds 30 --round-seconds 10 --seed 1
 
 # Control nodes as processes: killed, stopped, cut off. What cannot be done here (no root, no etcd) is skipped by name.
 test-cluster: check-tools $(VENV)/.dev
