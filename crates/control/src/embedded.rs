@@ -486,8 +486,11 @@ fn event_of(report: ColdReport) -> Event {
         ColdReport::Written { flush } => Event::ColdWritten { flush },
         ColdReport::Row { ticket, row } => Event::ColdRow { ticket, row },
         ColdReport::Page { ticket, page: (rows, until) } => Event::ColdPage { ticket, rows, until },
-        ColdReport::Failed { number, error } => {
-            Event::ColdFailed { number, why: error.to_string() }
+        ColdReport::NotWritten { flush, error } => {
+            Event::ColdFailed { flush, why: error.to_string() }
+        }
+        ColdReport::Unread { ticket, error } => {
+            Event::ColdUnread { ticket, why: error.to_string() }
         }
     }
 }

@@ -279,7 +279,7 @@ impl World {
         let disk = self.disk(id, shard);
         let event = match work {
             ColdWork::Write { flush, .. } if full => {
-                replica::Event::ColdFailed { number: flush, why: "no space left".to_string() }
+                replica::Event::ColdFailed { flush, why: "no space left".to_string() }
             }
             ColdWork::Write { flush, clear, puts, deletes } => {
                 disk.cold_write(clear, puts, deletes);

@@ -159,7 +159,10 @@ fn a_tier_whose_folder_is_gone_fails_and_works_again_when_it_is_back() {
     away.path = folder.0.join("away").join("cold.redb");
     let tier = Tier::start(away).unwrap();
     tier.thread.write(1, puts([1], 1));
-    assert!(matches!(tier.next(), ColdReport::Failed { number: 1, error: ColdError::Io { .. } }));
+    assert!(matches!(
+        tier.next(),
+        ColdReport::NotWritten { flush: 1, error: ColdError::Io { .. } }
+    ));
     fs::create_dir(folder.0.join("away")).unwrap();
     tier.write(puts([1], 1));
     assert_eq!(tier.get(key(1)), Some(row(1)));
@@ -249,7 +252,7 @@ proptest! {
                 ColdReport::Row { row: Some(found), .. } => {
                     prop_assert_eq!(found, row(if number < 20 { 1 } else { 2 }));
                 }
-                ColdReport::Row { row: None, .. } | ColdReport::Failed { .. } => {}
+                ColdReport::Row { row: None, .. } | ColdReport::Unread { .. } => {}
                 report => panic!("{report:?}"),
             }
         }

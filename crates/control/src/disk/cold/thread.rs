@@ -19,22 +19,11 @@ const RETAIN_EVERY: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
 pub enum ColdReport {
-    Written {
-        flush: u64,
-    },
-    Row {
-        ticket: u64,
-        row: Option<Row>,
-    },
-    Page {
-        ticket: u64,
-        page: Page,
-    },
-    /// Of the flush or the ticket with this number.
-    Failed {
-        number: u64,
-        error: ColdError,
-    },
+    Written { flush: u64 },
+    Row { ticket: u64, row: Option<Row> },
+    Page { ticket: u64, page: Page },
+    NotWritten { flush: u64, error: ColdError },
+    Unread { ticket: u64, error: ColdError },
 }
 
 #[derive(Debug)]
@@ -180,19 +169,25 @@ impl<F: FnMut(ColdReport)> Worker<F> {
     }
 
     fn carry_out(&mut self, request: Request) -> Option<ColdReport> {
-        let (number, done) = match request {
+        let unread = |ticket| move |error| ColdReport::Unread { ticket, error };
+        let report = match request {
             Request::Write { flush, what } => {
                 let done = self.with_file(true, |file| file.write(what));
-                (flush, done.map(|_| ColdReport::Written { flush }))
+                done.map_or_else(
+                    |error| ColdReport::NotWritten { flush, error },
+                    |_| ColdReport::Written { flush },
+                )
             }
             Request::Get { ticket, key } => {
                 let done = self.with_file(false, |file| file.reader().row(&key));
-                (ticket, done.map(|row| ColdReport::Row { ticket, row: row.flatten() }))
+                let row = |row: Option<_>| ColdReport::Row { ticket, row: row.flatten() };
+                done.map_or_else(unread(ticket), row)
             }
             Request::Scan { ticket, range } => {
                 let done = self.with_file(false, |file| file.reader().page(&range));
-                let page = done.map(Option::unwrap_or_default);
-                (ticket, page.map(|page| ColdReport::Page { ticket, page }))
+                let page =
+                    |page: Option<_>| ColdReport::Page { ticket, page: page.unwrap_or_default() };
+                done.map_or_else(unread(ticket), page)
             }
             Request::Ask { key, answer } => {
                 let done = self.with_file(false, |file| file.reader().row(&key));
@@ -201,7 +196,7 @@ impl<F: FnMut(ColdReport)> Worker<F> {
                 return None;
             }
         };
-        Some(done.unwrap_or_else(|error| ColdReport::Failed { number, error }))
+        Some(report)
     }
 
     /// `None`: there is no file, and it is not to be made. After an error it is opened anew: redb does

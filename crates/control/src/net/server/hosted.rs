@@ -143,8 +143,11 @@ impl Hosted {
                 ColdReport::Page { ticket, page: (rows, until) } => {
                     Event::ColdPage { ticket, rows, until }
                 }
-                ColdReport::Failed { number, error } => {
-                    Event::ColdFailed { number, why: error.to_string() }
+                ColdReport::NotWritten { flush, error } => {
+                    Event::ColdFailed { flush, why: error.to_string() }
+                }
+                ColdReport::Unread { ticket, error } => {
+                    Event::ColdUnread { ticket, why: error.to_string() }
                 }
             };
             inbox.post(Report::Shard(shard, event));

@@ -172,8 +172,8 @@ impl Cold {
     }
 
     /// Whether it was the flush that failed.
-    pub fn on_failed(&mut self, now: Instant, number: u64, why: &str) -> bool {
-        let ours = self.writing.as_ref().is_some_and(|(writing, _)| *writing == number);
+    pub fn on_failed(&mut self, now: Instant, flush: u64, why: &str) -> bool {
+        let ours = self.writing.as_ref().is_some_and(|(writing, _)| *writing == flush);
         if ours {
             self.failed = Some(why.to_string());
             self.retry_at = Some(now + CONTROL_COLD_RETRY);

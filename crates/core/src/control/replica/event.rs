@@ -64,9 +64,14 @@ pub enum Event {
         rows: Vec<(Key, Row)>,
         until: Option<Key>,
     },
-    /// The flush or ticket with this number did not work; a flush is asked for again.
+    /// This flush did not work, and is asked for again.
     ColdFailed {
-        number: u64,
+        flush: u64,
+        why: String,
+    },
+    /// What `ColdGet` or `ColdScan` asked for cannot be read.
+    ColdUnread {
+        ticket: u64,
         why: String,
     },
     /// Somebody wants the log to be short.

@@ -282,7 +282,8 @@ impl Replica {
             Event::ColdPage { ticket, rows, until } => {
                 self.on_cold_page(now, ticket, rows, until, effects);
             }
-            Event::ColdFailed { number, why } => self.on_cold_failed(now, number, &why, effects),
+            Event::ColdFailed { flush, why } => self.on_cold_failed(now, flush, &why),
+            Event::ColdUnread { ticket, why } => self.on_cold_unread(now, ticket, &why, effects),
             Event::SnapshotWanted => self.snapshots.wanted = true,
             Event::Tick => {}
         }

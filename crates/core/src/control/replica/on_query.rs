@@ -243,17 +243,23 @@ impl Replica {
         self.respond(&asked, answer, effects);
     }
 
-    pub(super) fn on_cold_failed(
+    pub(super) fn on_cold_failed(&mut self, now: Instant, flush: u64, why: &str) {
+        if self.cold.on_failed(now, flush, why) {
+            self.note(now, format!("the cold tier is not written: {why}"));
+        }
+    }
+
+    pub(super) fn on_cold_unread(
         &mut self,
         now: Instant,
-        number: u64,
+        ticket: u64,
         why: &str,
         effects: &mut Vec<Effect>,
     ) {
-        if let Some(asked) = self.queries.reading.remove(&number) {
+        if let Some(asked) = self.queries.reading.remove(&ticket) {
             refuse(&asked, Refusal::Disk(why.to_string()), effects);
-        } else if self.cold.on_failed(now, number, why) || self.on_chunk_unread(now, number) {
-            self.note(now, format!("the cold tier fails: {why}"));
+        } else if self.on_chunk_unread(now, ticket) {
+            self.note(now, format!("the cold tier is not read: {why}"));
         }
     }
 

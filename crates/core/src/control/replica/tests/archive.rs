@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::control::{Entry as _, TaskEntry, TaskState};
+use hoplo_base::limits::CONTROL_COLD_RETRY;
 use hoplo_base::{JobId, ProcessId, TaskId};
 
 const CAP: u64 = 1 << 20;
@@ -185,7 +186,7 @@ fn a_cold_tier_that_fails_holds_updates_back_and_loses_nothing() {
         for effect in std::mem::take(&mut effects) {
             match effect {
                 Effect::ColdWrite { flush, .. } => {
-                    let failed = Event::ColdFailed { number: flush, why: "full".to_string() };
+                    let failed = Event::ColdFailed { flush, why: "full".to_string() };
                     node.replica.handle(now, failed, &mut effects);
                 }
                 Effect::Respond { response: Response::UpdateRefused { why, .. }, .. } => {
@@ -201,6 +202,41 @@ fn a_cold_tier_that_fails_holds_updates_back_and_loses_nothing() {
     assert!(matches!(refused, Some(Refusal::Busy(_) | Refusal::Disk(_))), "{refused:?} at {seq}");
     assert!(node.replica.status().memory_bytes <= CAP);
     node.replica.check();
+}
+
+#[test]
+fn a_flush_that_failed_was_taken_for_a_read_with_the_same_number_and_the_log_stood_still() {
+    let mut cluster = small(1);
+    finish(&mut cluster, 1, 0..10_000);
+    cluster.wait(MS * 200);
+    cluster.cold_waits(1);
+    // Until some of it is to be archived.
+    for first in (10_000..).step_by(50) {
+        let cold = &cluster.replica(1).cold;
+        if !cold.is_written(cold.mark()) {
+            break;
+        }
+        finish(&mut cluster, 1, first..first + 50);
+    }
+    cluster.wait(MS * 200);
+    let (node, now) = (cluster.nodes.get_mut(&1).unwrap(), cluster.now);
+    let (shard, epoch, mut effects) = (SHARD, Epoch(2), Vec::new());
+    let flush = (1..).find(|flush| !node.replica.cold.is_written(*flush)).unwrap();
+    let why = "no space left".to_string();
+    // Of rows that are only in the cold tier, or nowhere.
+    for request in 0..flush {
+        let query = Query::Get { key: task_key(1_000_000) };
+        let request = Request::Query { shard, epoch, request, query, stale: false };
+        node.replica.handle(now, Event::Request { from: CLIENT, request }, &mut effects);
+    }
+    let asked = |it: &Effect| matches!(it, Effect::ColdGet { ticket, .. } if *ticket == flush);
+    assert!(effects.iter().any(asked), "{effects:?}");
+    effects.clear();
+    node.replica.handle(now, Event::ColdFailed { flush, why }, &mut effects);
+    assert_eq!(effects, [], "no query was refused");
+    node.replica.handle(now + CONTROL_COLD_RETRY, Event::Tick, &mut effects);
+    let again = |it: &Effect| matches!(it, Effect::ColdWrite { flush: one, .. } if *one == flush);
+    assert!(effects.iter().any(again), "{effects:?}");
 }
 
 #[test]
