@@ -387,7 +387,7 @@ impl Coordinator {
     }
 
     /// Where a member failed, those who did not answer since: they were being asked for another reason, or not at all.
-    fn ask_who_outlived(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+    pub(super) fn ask_who_outlived(&mut self, now: Instant, effects: &mut Vec<Effect>) {
         let mut asked = BTreeSet::new();
         for chain in self.config().into_iter().flat_map(|config| &config.shards) {
             let Some(since) = self.failed_since(now, chain) else { continue };

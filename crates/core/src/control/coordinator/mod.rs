@@ -36,7 +36,8 @@
 //!
 //! **Who was never heard of** is not known to live. A coordinator that has just begun knows members by their names in the
 //! document alone, and probes them. Where a member is found dead, falls silent or says that its disk cannot be written, only those
-//! count as living that answered a probe which began no earlier: they may have failed together.
+//! count as living that answered a probe which began no earlier: they may have failed together. An answer from before
+//! the config store was last waited for does not count either: that may have taken long.
 //!
 //! # Invariants
 //! - CONF-1: an epoch has one configuration of a chain: each change counts one epoch on, and only the swap makes it true.
@@ -164,6 +165,8 @@ pub struct Coordinator {
     /// The operation on the document that is in flight.
     storing: Option<Storing>,
     retry_at: Option<Instant>,
+    /// When the store last answered, or was given up: who lived before may be dead by now.
+    waited_until: Option<Instant>,
     /// Why the store was of no use the last time.
     store_trouble: Option<String>,
     replicas: BTreeMap<ReplicaId, Known>,
@@ -206,6 +209,7 @@ impl Coordinator {
             reload: false,
             storing: None,
             retry_at: None,
+            waited_until: None,
             store_trouble: None,
             replicas: BTreeMap::new(),
             probes: BTreeMap::new(),
@@ -221,6 +225,13 @@ impl Coordinator {
     }
 
     pub fn handle(&mut self, now: Instant, event: Event, effects: &mut Vec<Effect>) {
+        let waited_for_store = match event {
+            Event::Loaded { .. }
+            | Event::Stored { .. }
+            | Event::Conflict { .. }
+            | Event::Unreachable { .. } => true,
+            Event::Heard { .. } | Event::Lost { .. } | Event::Probed { .. } | Event::Tick => false,
+        };
         match event {
             Event::Heard { from, message } => self.on_message(now, from, message, effects),
             Event::Lost { from: Speaker::Replica(replica) } => self.suspect(now, replica, effects),
@@ -231,6 +242,10 @@ impl Coordinator {
             Event::Conflict { ticket } => self.on_conflict(now, ticket),
             Event::Unreachable { ticket, why } => self.on_unreachable(now, ticket, why),
             Event::Tick => {}
+        }
+        if waited_for_store {
+            self.waited_until = Some(now);
+            self.ask_who_outlived(now, effects);
         }
         if now.since(self.looked_at) >= limits::COORDINATOR_LOOKS {
             self.looked_at = now;

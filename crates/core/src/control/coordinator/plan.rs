@@ -141,10 +141,12 @@ impl Coordinator {
         (next.joining != chain.joining).then_some(next)
     }
 
-    /// When the last of its members failed: only who was asked then or later, and answered, outlived them all.
+    /// When the last of its members failed, or the store was waited for since: only who was asked then or later, and
+    /// answered, outlived them all.
     pub(super) fn failed_since(&self, now: Instant, chain: &ChainConfig) -> Option<Instant> {
         let known = chain.members.iter().filter_map(|it| self.replicas.get(&it.replica));
-        known.filter_map(|known| known.failed_since(now)).max()
+        let failed = known.filter_map(|known| known.failed_since(now)).max()?;
+        Some(self.waited_until.map_or(failed, |waited| waited.max(failed)))
     }
 
     /// It has all that was acknowledged in this chain: nothing, if that has not begun.

@@ -78,6 +78,24 @@ fn a_member_whose_disk_broke_left_the_chain_to_one_that_was_dead() {
     assert_eq!(world.shape(), "1.1");
 }
 
+/// Found by the simulation (seed 345165): the next swap went by what was known before the store was away.
+#[test]
+fn a_member_left_the_chain_to_one_that_had_died_while_the_store_was_away() {
+    let mut world = World::formed(2, 2);
+    world.begins();
+    world.pass(limits::HEARTBEAT);
+    world.reachable = false;
+    let epoch = world.chain().epoch;
+    world.says(id(1, 1), ToCoordinator::Report { shard: SHARD, epoch, silent: id(1, 1) });
+    world.dies(id(2, 1));
+    world.reachable = true;
+    world.pass(limits::CONFIG_RETRY * 2);
+    assert_eq!(world.shape(), "1.1 2.1");
+    world.registers(id(1, 1), vec![holding(5, epoch.0)]);
+    world.pass(limits::HEARTBEAT);
+    assert_eq!(world.shape(), "1.1");
+}
+
 /// Found by the simulation (seed 42738): its word that it could not go on came after the one that it could again.
 #[test]
 fn a_late_word_of_a_broken_disk_kept_a_replica_away_for_ever() {
