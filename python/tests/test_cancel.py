@@ -47,6 +47,29 @@ def test_a_thousand_queued_tasks_are_cancelled_and_none_runs(gate, tmp_path):
     assert notes.lines() == []
 
 
+@hoplo.remote
+def half_done(gate):
+    try:
+        gate.wait()
+    finally:
+        raise RuntimeError("release unlocked lock")
+
+
+def test_a_cancelled_task_whose_clean_up_failed_was_told_as_failed(gate):
+    # As `threading.Event().wait()` does that is interrupted between two of its lines.
+    ref = half_done.remote(gate)
+    eventually(lambda: gate.arrived() == 1)
+    hoplo.cancel(ref)
+    also = "was cancelled; as it ended, it raised RuntimeError: release unlocked lock"
+    with pytest.raises(TaskCancelledError, match=also):
+        hoplo.get(ref, timeout=20)
+    # Nobody cancelled this one.
+    ref = half_done.remote(gate)
+    gate.open()
+    with pytest.raises(TaskError, match="release unlocked lock"):
+        hoplo.get(ref, timeout=20)
+
+
 def test_tasks_sent_ahead_to_a_busy_worker_can_be_cancelled(gate, tmp_path):
     notes = Notes(tmp_path / "runs")
 

@@ -193,7 +193,7 @@ impl Invocation {
                 return Err(errors::system_error(
                     values.py(),
                     "TaskCancelledError",
-                    &self.cancelled().text(),
+                    &self.cancelled("").text(),
                 ));
             }
             if !self.item(&value?)? {
@@ -456,10 +456,17 @@ impl Invocation {
             }
             Fault::Raised(error) => error,
         };
-        let is_interrupt = error.is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>(py);
-        if (is_interrupt || is_named(py, &error, &TASK_CANCELLED)) && self.is_cancelled() {
-            self.end_failed(py, self.cancelled(), Vec::new(), 0);
-            return After::GoOn;
+        if self.is_cancelled() {
+            if ends_by_cancelling(py, &error) {
+                self.end_cancelled(py);
+                return After::GoOn;
+            }
+            // Such as a `with` or `finally` that the interrupt found half done.
+            if first_contexts(py, &error).any(|context| ends_by_cancelling(py, &context)) {
+                let also = format!("; as it ended, it raised {error}");
+                self.end_failed(py, self.cancelled(&also), Vec::new(), 0);
+                return After::GoOn;
+            }
         }
         let is_actor = current::actor().is_some();
         if is_actor && is_actor_exit(py, &error) {
@@ -482,9 +489,8 @@ impl Invocation {
         After::GoOn
     }
 
-    /// For a call that was cancelled before it began.
     pub(crate) fn end_cancelled(&self, py: Python<'_>) {
-        self.end_failed(py, self.cancelled(), Vec::new(), 0);
+        self.end_failed(py, self.cancelled(""), Vec::new(), 0);
     }
 
     /// For a call that does not begin, or is not seen to its end, since the actor has left.
@@ -492,8 +498,8 @@ impl Invocation {
         self.end_with_the_actor(py, LEFT);
     }
 
-    fn cancelled(&self) -> Failure {
-        let text = format!("{} of {} was cancelled", self.header.task, self.name);
+    fn cancelled(&self, also: &str) -> Failure {
+        let text = format!("{} of {} was cancelled{also}", self.header.task, self.name);
         Failure::new(FailureKind::Cancelled, text)
     }
 
@@ -600,6 +606,22 @@ static TASK_CANCELLED: Import = Import::new("hoplo.exceptions", "TaskCancelledEr
 /// Whether it is what `exit_actor` raises.
 pub(crate) fn is_actor_exit(py: Python<'_>, error: &PyErr) -> bool {
     is_named(py, error, &ACTOR_EXIT)
+}
+
+/// What a cancelled call raises where it stands.
+fn ends_by_cancelling(py: Python<'_>, error: &PyErr) -> bool {
+    error.is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>(py)
+        || is_named(py, error, &TASK_CANCELLED)
+}
+
+/// While what it was raised, the latest first.
+fn first_contexts(py: Python<'_>, error: &PyErr) -> impl Iterator<Item = PyErr> {
+    const MOST: usize = 64;
+    let context = move |error: &PyErr| {
+        let context = error.value(py).getattr(intern!(py, "__context__")).ok()?;
+        (!context.is_none()).then(|| PyErr::from_value(context))
+    };
+    std::iter::successors(context(error), move |error| context(error)).take(MOST)
 }
 
 fn is_named(py: Python<'_>, error: &PyErr, kind: &Import) -> bool {
