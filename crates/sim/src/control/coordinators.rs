@@ -88,6 +88,9 @@ impl World {
     }
 
     fn asks_store(&mut self, id: ReplicaId, work: StoreWork) {
+        if let StoreWork::Store { ticket, config, .. } = &work {
+            self.store.asked.insert((id, *ticket), config.clone());
+        }
         let delay = self.rng.delay(Duration::from_millis(5));
         self.after(delay, Step::StoreDoes { process: id, work: Box::new(work) });
     }
@@ -99,6 +102,7 @@ impl World {
             StoreWork::Store { ticket, expected, config } => {
                 let faults = self.plan.faults.as_ref().is_some_and(|faults| faults.store);
                 let lost = faults && self.faulty() && self.rng.one_in(20);
+                self.store.asked.remove(&(id, ticket));
                 let before = self.store.acting();
                 let event = self.store.store(ticket, expected, config, lost);
                 if matches!(event, coordinator::Event::Unreachable { .. }) && lost {

@@ -80,10 +80,12 @@ impl World {
     /// Whether all that was acknowledged survives if this node fails so.
     ///
     /// Where a disk loses what it had, another member has to have it, and to work until the chain knows that this one
-    /// is gone: were that one to fail first, in the coordinator's eyes, the chain would rely on this one.
+    /// is gone: were that one to fail first, in the coordinator's eyes, the chain would rely on this one. A change that the
+    /// store is about to make counts as made: it may leave the chain to this one.
     fn may_fail(&self, node: u64, failure: Failure) -> bool {
         let Some(config) = self.store.config() else { return false };
-        config.shards.iter().all(|chain| {
+        let asked = self.store.asked.values().chain([config]);
+        asked.flat_map(|config| &config.shards).all(|chain| {
             let lost = |id: &ReplicaId| id.incarnation <= self.hosts[&id.node.0].lost;
             let members = || chain.members.iter().map(|member| member.replica);
             let loses = failure == Failure::LosesData || members().any(|id| lost(&id));

@@ -1,5 +1,7 @@
 //! The config store: one document under a revision. It may be away, be slow, or do what it was asked for and not say so.
 
+use std::collections::BTreeMap;
+
 use hoplo_wire::control::{ClusterConfig, ReplicaId};
 
 use hoplo_core::control::coordinator::{Event, Revision};
@@ -8,8 +10,10 @@ use hoplo_core::control::coordinator::{Event, Revision};
 pub struct ConfigStore {
     pub document: Option<(Revision, ClusterConfig)>,
     pub away: bool,
+    /// What it was asked to store, and has not done yet.
+    pub asked: BTreeMap<(ReplicaId, u64), ClusterConfig>,
     /// All that the document ever said about each chain: CONF-1.
-    said: std::collections::BTreeMap<(u16, u64), hoplo_wire::control::ChainConfig>,
+    said: BTreeMap<(u16, u64), hoplo_wire::control::ChainConfig>,
 }
 
 impl ConfigStore {
