@@ -13,10 +13,21 @@ use rustix::io::Errno;
 /// it opens afterwards gets their numbers, which then are not ours.
 const HIGH: [i32; 2] = [900, 200];
 
+/// In a process with several threads the kernel makes its table of descriptors larger only after all processors have
+/// passed a point of rest: 10 to 19 ms, which `init()` would wait. There the last numbers of the table as it is have to do.
+const LAST_OF_TABLE: i32 = 8;
+
 pub(crate) fn out_of_the_way(socket: OwnedFd) -> io::Result<Kept> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let last = [number(&status, "FDSize:").unwrap_or(64) - LAST_OF_TABLE];
+    let places = if number(&status, "Threads:") == Some(1) { &HIGH[..] } else { &last };
     // A number above the limit of this process is refused.
-    let high = HIGH.into_iter().find_map(|at| rustix::io::fcntl_dupfd_cloexec(&socket, at).ok());
+    let high = places.iter().find_map(|at| rustix::io::fcntl_dupfd_cloexec(&socket, *at).ok());
     Kept::new(high.unwrap_or(socket))
+}
+
+fn number(status: &str, name: &str) -> Option<i32> {
+    status.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
 }
 
 pub(crate) fn socket_lost(error: &io::Error) -> String {
@@ -36,4 +47,24 @@ pub(crate) fn socket_lost(error: &io::Error) -> String {
 pub(crate) fn is_of_the_peer(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, NotConnected, UnexpectedEof};
     matches!(error.kind(), BrokenPipe | ConnectionReset | NotConnected | UnexpectedEof)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn beside_other_threads_the_table_of_descriptors_was_made_larger_and_init_waited_for_that() {
+        let (end, begin) = std::sync::mpsc::channel::<()>();
+        let other = std::thread::spawn(move || begin.recv());
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let kept = out_of_the_way(std::fs::File::open("/dev/null").unwrap().into()).unwrap();
+        let at = std::os::fd::AsFd::as_fd(&kept).as_raw_fd();
+        let size = number(&status, "FDSize:").unwrap();
+        assert!((size - LAST_OF_TABLE..size).contains(&at), "{at} of {size}");
+        drop(end);
+        let _ = other.join();
+    }
 }

@@ -21,6 +21,13 @@ pub(crate) fn adopt_orphans() -> io::Result<()> {
     Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
 }
 
+/// Whether this process has children.
+pub(crate) fn are_any() -> bool {
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    !matches!(waitid(WaitId::All, look), Err(Errno::CHILD))
+}
+
 /// The exit code, or minus the signal, of a child of ours that ended; it is waited for, and with it
 /// goes its process group. `None` for one that runs, or is not our child.
 pub(crate) fn reap(pid: u32) -> Option<i32> {
@@ -267,6 +274,7 @@ mod tests {
             doomed.iter().flat_map(|child| Families::look().unwrap().of(child.id())).collect();
         assert_eq!(all.len(), 1 + 2 + 7 + 7);
         let lives: Vec<OwnedFd> = all.iter().map(|pid| life(*pid).unwrap()).collect();
+        assert!(are_any());
         end_all_in_time(&BTreeSet::from([kept.id()])).unwrap();
         assert_eq!(Families::look().unwrap().children(std::process::id()), [kept.id()]);
         assert!(first_ends(&lives, Instant::now()).unwrap().into_iter().all(|ended| ended));
@@ -274,6 +282,7 @@ mod tests {
         kept.kill().unwrap();
         kept.wait().unwrap();
         end_all_in_time(&BTreeSet::new()).unwrap();
+        assert!(!are_any());
     }
 
     #[test]

@@ -260,7 +260,10 @@ impl Daemon {
         children::adopt_orphans()?;
         let me = std::process::id();
         self.adopts = me != 1;
-        self.not_ours = Families::look()?.children(me).into_iter().collect();
+        // To look through all processes of the machine takes milliseconds: for nobody, nearly always.
+        if children::are_any() {
+            self.not_ours = Families::look()?.children(me).into_iter().collect();
+        }
         Ok(())
     }
 
