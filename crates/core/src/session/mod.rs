@@ -320,7 +320,14 @@ impl SessionMachine {
     /// When `Event::Tick` is due at the latest.
     pub fn next_deadline(&self) -> Option<Instant> {
         let notices = (!self.notices.is_empty()).then(|| self.notices_since + NOTICES_DELAY);
-        [notices, self.lease_look, self.memory_look].into_iter().flatten().min()
+        let soon = match (notices, self.lease_look) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        };
+        match self.memory_look {
+            None => soon,
+            Some(look) => Some(soon.map_or(look, |soon| soon.min(look))),
+        }
     }
 
     /// Whether replies must be drained even though nobody waits for them.
