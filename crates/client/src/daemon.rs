@@ -9,7 +9,7 @@ use hoplo_shm::{Kept, fds};
 use hoplo_wire::frames::Incoming;
 use hoplo_wire::node::{self, ToClient};
 
-use crate::socket::out_of_the_way;
+use crate::socket::{once_more, out_of_the_way};
 use crate::writer::Writer;
 
 /// The reading half.
@@ -37,7 +37,7 @@ pub(crate) fn open(
 ) -> io::Result<(Writer, Reader)> {
     rustix::io::ioctl_fionbio(&socket, false)?;
     let socket = out_of_the_way(socket)?;
-    let reading = out_of_the_way(socket.as_fd().try_clone_to_owned()?)?;
+    let reading = once_more(&socket)?;
     let writer = Writer::new(socket);
     let reader = Reader { socket: reading, scratch: vec![0; 64 * 1024], incoming, fds };
     Ok((writer, reader))

@@ -4,7 +4,7 @@
 //! process before that, since they would close what is not theirs any more. A driver goes on without hoplo.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use hoplo_shm::Kept;
 use rustix::io::Errno;
@@ -24,6 +24,13 @@ pub(crate) fn out_of_the_way(socket: OwnedFd) -> io::Result<Kept> {
     // A number above the limit of this process is refused.
     let high = places.iter().find_map(|at| rustix::io::fcntl_dupfd_cloexec(&socket, *at).ok());
     Kept::new(high.unwrap_or(socket))
+}
+
+/// The same socket once more, under the next number that is free.
+pub(crate) fn once_more(socket: &Kept) -> io::Result<Kept> {
+    let socket = socket.as_fd();
+    let beside = rustix::io::fcntl_dupfd_cloexec(socket, socket.as_raw_fd());
+    Kept::new(beside.or_else(|_| rustix::io::fcntl_dupfd_cloexec(socket, 0))?)
 }
 
 fn number(status: &str, name: &str) -> Option<i32> {
@@ -51,8 +58,6 @@ pub(crate) fn is_of_the_peer(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsRawFd;
-
     use super::*;
 
     #[test]
@@ -61,9 +66,11 @@ mod tests {
         let other = std::thread::spawn(move || begin.recv());
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let kept = out_of_the_way(std::fs::File::open("/dev/null").unwrap().into()).unwrap();
-        let at = std::os::fd::AsFd::as_fd(&kept).as_raw_fd();
+        let again = once_more(&kept).unwrap();
         let size = number(&status, "FDSize:").unwrap();
-        assert!((size - LAST_OF_TABLE..size).contains(&at), "{at} of {size}");
+        for at in [&kept, &again].map(|it| it.as_fd().as_raw_fd()) {
+            assert!((size - LAST_OF_TABLE..size).contains(&at), "{at} of {size}");
+        }
         drop(end);
         let _ = other.join();
     }

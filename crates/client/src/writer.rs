@@ -28,7 +28,7 @@ use parking_lot::Condvar;
 use rustix::net::{Shutdown, shutdown};
 
 use crate::Hooks;
-use crate::socket::{is_of_the_peer, out_of_the_way, socket_lost};
+use crate::socket::{is_of_the_peer, once_more, socket_lost};
 
 pub(crate) struct Writer {
     socket: Kept,
@@ -71,7 +71,7 @@ impl Writer {
 
     /// The same socket once more, to wait for room in it.
     pub(crate) fn socket(&self) -> io::Result<Kept> {
-        out_of_the_way(self.socket.as_fd().try_clone_to_owned()?)
+        once_more(&self.socket)
     }
 
     /// A worker whose code closes the socket ends: what it would say next would never be heard.

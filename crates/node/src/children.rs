@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use hoplo_base::limits::CHILDREN_END_PATIENCE;
 use hoplo_folders::life::{first_ends, life};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, waitid};
 
 /// From now on a descendant whose parent ends becomes a child of this process.
 pub(crate) fn adopt_orphans() -> io::Result<()> {
@@ -23,18 +23,19 @@ pub(crate) fn adopt_orphans() -> io::Result<()> {
 
 /// Whether this process has children.
 pub(crate) fn are_any() -> bool {
-    use rustix::process::{WaitId, WaitIdOptions, waitid};
-    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    !matches!(waitid(WaitId::All, look), Err(Errno::CHILD))
+    !matches!(ended(WaitId::All), Err(Errno::CHILD))
+}
+
+/// A child that ended; it still has to be waited for.
+fn ended(who: WaitId<'_>) -> rustix::io::Result<Option<WaitIdStatus>> {
+    waitid(who, WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT)
 }
 
 /// The exit code, or minus the signal, of a child of ours that ended; it is waited for, and with it
 /// goes its process group. `None` for one that runs, or is not our child.
 pub(crate) fn reap(pid: u32) -> Option<i32> {
-    use rustix::process::{WaitId, WaitIdOptions, waitid};
     let child = to_pid(pid)?;
-    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    waitid(WaitId::Pid(child), look).ok()??;
+    ended(WaitId::Pid(child)).ok()??;
     // Before it is waited for: until then its number is nobody else's.
     kill_group(child);
     let (_, status) = rustix::process::waitpid(Some(child), WaitOptions::NOHANG).ok()??;

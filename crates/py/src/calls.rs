@@ -462,7 +462,7 @@ impl Invocation {
                 return After::GoOn;
             }
             // Such as a `with` or `finally` that the interrupt found half done.
-            if first_contexts(py, &error).any(|context| ends_by_cancelling(py, &context)) {
+            if contexts(py, &error).any(|context| ends_by_cancelling(py, &context)) {
                 let also = format!("; as it ended, it raised {error}");
                 self.end_failed(py, self.cancelled(&also), Vec::new(), 0);
                 return After::GoOn;
@@ -614,8 +614,8 @@ fn ends_by_cancelling(py: Python<'_>, error: &PyErr) -> bool {
         || is_named(py, error, &TASK_CANCELLED)
 }
 
-/// While what it was raised, the latest first.
-fn first_contexts(py: Python<'_>, error: &PyErr) -> impl Iterator<Item = PyErr> {
+/// The exceptions that were being handled when it was raised, the latest first.
+fn contexts(py: Python<'_>, error: &PyErr) -> impl Iterator<Item = PyErr> {
     const MOST: usize = 64;
     let context = move |error: &PyErr| {
         let context = error.value(py).getattr(intern!(py, "__context__")).ok()?;
