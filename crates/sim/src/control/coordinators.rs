@@ -18,6 +18,9 @@ pub enum StoreWork {
 
 impl World {
     pub fn coordinator(&mut self, id: ReplicaId, event: coordinator::Event) {
+        if let coordinator::Event::Probed { ticket, .. } = &event {
+            self.answering.remove(&(id, *ticket));
+        }
         let Some(reads) = self.reads(id) else { return };
         let Some(process) = self.process_mut(id) else { return };
         let Some(coordinator) = &mut process.coordinator else { return };
@@ -83,6 +86,9 @@ impl World {
             (Probe::Alive, Duration::ZERO)
         };
         let found = self.sabotaged_probe(found);
+        if found == Probe::Alive {
+            self.answering.insert((id, ticket), member.replica);
+        }
         let delay = later + self.rng.delay(self.plan.delay_max);
         self.later_input(delay, id, coordinator::Event::Probed { ticket, found });
     }

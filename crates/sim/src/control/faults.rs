@@ -81,9 +81,16 @@ impl World {
     ///
     /// Where a disk loses what it had, another member has to have it, and to work until the chain knows that this one
     /// is gone: were that one to fail first, in the coordinator's eyes, the chain would rely on this one. A change that the
-    /// store is about to make counts as made: it may leave the chain to this one.
+    /// store is about to make counts as made: it may leave the chain to this one. So may the answer to a probe that is on its
+    /// way.
     fn may_fail(&self, node: u64, failure: Failure) -> bool {
         let Some(config) = self.store.config() else { return false };
+        let answered = |(asker, who): (&(ReplicaId, u64), &ReplicaId)| {
+            who.node.0 == node && self.process(asker.0).is_some()
+        };
+        if failure == Failure::LosesData && self.answering.iter().any(answered) {
+            return false;
+        }
         let asked = self.store.asked.values().chain([config]);
         asked.flat_map(|config| &config.shards).all(|chain| {
             let lost = |id: &ReplicaId| id.incarnation <= self.hosts[&id.node.0].lost;

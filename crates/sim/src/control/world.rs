@@ -100,6 +100,8 @@ pub struct World {
     pub hosts: BTreeMap<u64, Host>,
     pub clients: BTreeMap<u64, ClientProcess>,
     pub store: ConfigStore,
+    /// Probes that were answered, by who asked: the answer is on its way.
+    pub answering: BTreeMap<(ReplicaId, u64), ReplicaId>,
     pub truths: BTreeMap<ShardId, Truth>,
     pub queries: BTreeMap<(ClientId, u64), Query>,
     /// The newest epoch in which each replica acted.
@@ -170,6 +172,7 @@ impl World {
             hosts,
             clients,
             store: ConfigStore::default(),
+            answering: BTreeMap::new(),
             truths,
             queries: BTreeMap::new(),
             acted: BTreeMap::new(),

@@ -159,20 +159,20 @@ impl Accusations {
         lasting.last = now;
     }
 
-    /// Who is accused for long in this epoch, by whom.
+    /// Who is accused for long in this epoch, by whom, and since when that has been long enough.
     pub fn standing(
         &self,
         now: Instant,
         shard: ShardId,
         epoch: Epoch,
-    ) -> impl Iterator<Item = (ReplicaId, ReplicaId)> {
+    ) -> impl Iterator<Item = (ReplicaId, ReplicaId, Instant)> {
         let first = ReplicaId { node: hoplo_base::NodeId(0), incarnation: 0 };
         let all = self.lasting.range((shard, first, first)..);
         all.take_while(move |((of, _, _), _)| *of == shard)
             .filter(move |(_, it)| it.epoch == epoch)
             .filter(move |(_, it)| now.since(it.since) >= limits::ACCUSED)
             .filter(move |(_, it)| now.since(it.last) < limits::ACCUSED / 2)
-            .map(|((_, by, who), _)| (*by, *who))
+            .map(|((_, by, who), it)| (*by, *who, it.since + limits::ACCUSED))
     }
 
     pub fn shun(&mut self, now: Instant, shard: ShardId, who: ReplicaId) {
@@ -386,11 +386,11 @@ impl Coordinator {
         self.ask_whether_it_lives(now, replica, effects);
     }
 
-    /// Where a member failed, those who did not answer since: they were being asked for another reason, or not at all.
+    /// Where a member has to leave, those who did not answer since: they were being asked for another reason, or not at all.
     pub(super) fn ask_who_outlived(&mut self, now: Instant, effects: &mut Vec<Effect>) {
         let mut asked = BTreeSet::new();
         for chain in self.config().into_iter().flat_map(|config| &config.shards) {
-            let Some(since) = self.failed_since(now, chain) else { continue };
+            let Some(since) = self.leaves_since(now, chain) else { continue };
             let waits = |id: &ReplicaId| {
                 self.replicas.get(id).is_some_and(|known| {
                     known.standing(now) == Standing::Alive && !known.lived_since(since)

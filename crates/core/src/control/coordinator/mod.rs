@@ -35,9 +35,10 @@
 //! begins it again (`begin_again`); a disk that is empty later is a loss.
 //!
 //! **Who was never heard of** is not known to live. A coordinator that has just begun knows members by their names in the
-//! document alone, and probes them. Where a member is found dead, falls silent or says that its disk cannot be written, only those
-//! count as living that answered a probe which began no earlier: they may have failed together. An answer from before
-//! the config store was last waited for does not count either: that may have taken long.
+//! document alone, and probes them. Where a member has to leave (it is found dead, falls silent, says that its disk cannot be written,
+//! is accused for long, or is wanted elsewhere), only those count as living that answered a probe which began no earlier:
+//! they may have failed together, or before. An answer from before the config store was last waited for does not count either: that
+//! may have taken long.
 //!
 //! # Invariants
 //! - CONF-1: an epoch has one configuration of a chain: each change counts one epoch on, and only the swap makes it true.
@@ -174,6 +175,10 @@ pub struct Coordinator {
     accusations: Accusations,
     /// By shard without a living whole member: when the first of them had returned.
     returned_since: BTreeMap<u16, Instant>,
+    /// By shard with more members than it needs: since when.
+    surplus_since: BTreeMap<u16, Instant>,
+    /// One more of those just now: who stays is to be asked.
+    found_surplus: bool,
     /// What operators want and is not in the document yet: a wish, and whether it is wished.
     wishes: Vec<(Wish, bool)>,
     looked_at: Instant,
@@ -215,6 +220,8 @@ impl Coordinator {
             probes: BTreeMap::new(),
             accusations: Accusations::default(),
             returned_since: BTreeMap::new(),
+            surplus_since: BTreeMap::new(),
+            found_surplus: false,
             wishes: Vec::new(),
             looked_at: now,
             started_at: now,
@@ -252,6 +259,9 @@ impl Coordinator {
             self.look(now, effects);
         }
         self.advance(now, effects);
+        if std::mem::take(&mut self.found_surplus) {
+            self.ask_who_outlived(now, effects);
+        }
     }
 
     pub fn next_deadline(&self) -> Option<Instant> {

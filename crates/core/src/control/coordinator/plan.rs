@@ -30,6 +30,7 @@ impl Coordinator {
         for at in 0..next.shards.len() {
             let chain = next.shards[at].clone();
             self.note_who_returned(now, &chain);
+            self.note_who_is_surplus(now, &next, &chain);
             let accused = self.accused(now, &chain);
             if let Some(accused) = accused {
                 self.accusations.shun(now, chain.shard, accused);
@@ -88,12 +89,7 @@ impl Coordinator {
         let survives = |member: &&Member| !bad(member);
         let survivors: Vec<Member> = chain.members.iter().filter(survives).cloned().collect();
         if survivors.len() < chain.members.len() {
-            let failed_since = self.failed_since(now, chain);
-            let goes_on = |it: &Member| {
-                self.is_sound(now, chain, it.replica)
-                    && failed_since.is_none_or(|at| self.replicas[&it.replica].lived_since(at))
-            };
-            if survivors.iter().any(goes_on) {
+            if survivors.iter().any(|it| self.outlived(now, chain, it.replica)) {
                 next.members = survivors;
                 if next.joining.is_none() {
                     next.joining = self.candidate(now, config, &next);
@@ -131,9 +127,12 @@ impl Coordinator {
                 return Some(next);
             }
         }
-        if let Some(leaving) = self.who_may_be_removed(now, config, &next) {
-            next.members.retain(|member| member.replica != leaving);
-            return Some(next);
+        if let Some(leaving) = self.who_is_surplus(now, config, &next) {
+            let mut others = next.members.iter().filter(|it| it.replica != leaving);
+            if others.all(|it| self.outlived(now, chain, it.replica)) {
+                next.members.retain(|member| member.replica != leaving);
+                return Some(next);
+            }
         }
         if next.joining.is_none() && self.wants_more(config, &next) {
             next.joining = self.candidate(now, config, &next);
@@ -141,12 +140,23 @@ impl Coordinator {
         (next.joining != chain.joining).then_some(next)
     }
 
-    /// When the last of its members failed, or the store was waited for since: only who was asked then or later, and
-    /// answered, outlived them all.
-    pub(super) fn failed_since(&self, now: Instant, chain: &ChainConfig) -> Option<Instant> {
+    /// When the last one of those that have to leave had to, for whatever reason, or the store was waited for since: only who
+    /// was asked then or later, and answered, outlived them all.
+    pub(super) fn leaves_since(&self, now: Instant, chain: &ChainConfig) -> Option<Instant> {
         let known = chain.members.iter().filter_map(|it| self.replicas.get(&it.replica));
-        let failed = known.filter_map(|known| known.failed_since(now)).max()?;
-        Some(self.waited_until.map_or(failed, |waited| waited.max(failed)))
+        let failed = known.filter_map(|known| known.failed_since(now));
+        let accused = self.accusations.standing(now, chain.shard, chain.epoch);
+        let accused = accused.map(|(_, _, since)| since);
+        let surplus = self.surplus_since.get(&chain.shard.0).copied();
+        let leaves = failed.chain(accused).chain(surplus).max()?;
+        Some(self.waited_until.map_or(leaves, |waited| waited.max(leaves)))
+    }
+
+    /// The chain may be left to it: it lived after all that have to leave had to.
+    fn outlived(&self, now: Instant, chain: &ChainConfig, replica: ReplicaId) -> bool {
+        let since = self.leaves_since(now, chain);
+        self.is_sound(now, chain, replica)
+            && since.is_none_or(|at| self.replicas[&replica].lived_since(at))
     }
 
     /// It has all that was acknowledged in this chain: nothing, if that has not begun.
@@ -179,7 +189,7 @@ impl Coordinator {
         let lasting: Vec<_> = self.accusations.standing(now, chain.shard, chain.epoch).collect();
         let mut pairs: Vec<(usize, ReplicaId, ReplicaId)> = lasting
             .iter()
-            .filter_map(|&(by, who)| {
+            .filter_map(|&(by, who, _)| {
                 let place = place_of(chain, who)?;
                 place_of(chain, by)?;
                 Some((place, who, by))
@@ -188,7 +198,7 @@ impl Coordinator {
         pairs.sort_unstable();
         let can_go = |victim: &ReplicaId| {
             let mut others = chain.members.iter().filter(|it| it.replica != *victim);
-            others.any(|it| self.is_sound(now, chain, it.replica))
+            others.any(|it| self.outlived(now, chain, it.replica))
         };
         let joins = chain.joining.as_ref().map(|member| member.replica);
         let victims = pairs
@@ -304,7 +314,20 @@ impl Coordinator {
             && chain.members.len() <= usize::from(config.replication)
     }
 
-    fn who_may_be_removed(
+    /// Since when there is somebody whom the chain does not need.
+    fn note_who_is_surplus(&mut self, now: Instant, config: &ClusterConfig, chain: &ChainConfig) {
+        if self.who_is_surplus(now, config, chain).is_some() {
+            self.surplus_since.entry(chain.shard.0).or_insert_with(|| {
+                self.found_surplus = true;
+                now
+            });
+        } else {
+            self.surplus_since.remove(&chain.shard.0);
+        }
+    }
+
+    /// The member that operators want elsewhere, or the last one, where there are enough others.
+    fn who_is_surplus(
         &self,
         now: Instant,
         config: &ClusterConfig,

@@ -96,6 +96,37 @@ fn a_member_left_the_chain_to_one_that_had_died_while_the_store_was_away() {
     assert_eq!(world.shape(), "1.1");
 }
 
+/// Found by the simulation (seed 119825): what it had said last still counted.
+#[test]
+fn a_member_accused_for_long_left_the_chain_to_its_accuser_that_had_died() {
+    let mut world = World::formed(2, 2);
+    world.begins();
+    let (epoch, began) = (world.chain().epoch, world.now);
+    let report = ToCoordinator::Report { shard: SHARD, epoch, silent: id(1, 1) };
+    while world.now.since(began) < limits::ACCUSED - limits::HEARTBEAT {
+        world.says(id(2, 1), report.clone());
+        world.pass(limits::HEARTBEAT);
+    }
+    world.falls_silent(id(2, 1));
+    world.pass(limits::HEARTBEAT * 2);
+    assert_eq!(world.shape(), "1.1");
+}
+
+/// The same with an operator in place of the accuser.
+#[test]
+fn a_member_wanted_elsewhere_left_the_chain_to_one_that_had_died() {
+    let mut world = World::formed(1, 2);
+    world.begins();
+    world.wishes(Wish::Move { shard: SHARD, from: NodeId(1), to: NodeId(2) });
+    world.catches_up(id(2, 1));
+    assert_eq!(world.shape(), "1.1 2.1");
+    world.dies(id(2, 1));
+    // What it had said before.
+    let epochs = vec![(SHARD, world.chain().epoch)];
+    world.says(id(2, 1), ToCoordinator::Heartbeat { replica: id(2, 1), epochs });
+    assert_eq!(world.shape(), "1.1");
+}
+
 /// Found by the simulation (seed 42738): its word that it could not go on came after the one that it could again.
 #[test]
 fn a_late_word_of_a_broken_disk_kept_a_replica_away_for_ever() {
