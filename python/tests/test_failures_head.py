@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from conftest import command, eventually
@@ -207,6 +209,26 @@ def test_what_a_detached_actor_made_lives_as_long_as_it(head):
     hoplo.kill(parent)
     eventually(lambda: not alive(child), what="the child ends with it")
     eventually(lambda: not objects_left(), what="and its objects")
+
+
+def test_what_a_head_found_lost_at_its_start_was_not_in_its_log(head):
+    head("--num-cpus", "1")
+    status = json.loads(command("status", "--json").stdout)
+    session, daemon = Path(status["session_dir"]), status["pid"]
+    os.kill(daemon, signal.SIGKILL)
+    eventually(lambda: not alive(daemon))
+    (log,) = session.glob("control/log-*")
+    with log.open("r+b") as file:
+        file.seek(64)
+        byte = file.read(1)
+        file.seek(64)
+        file.write(bytes([byte[0] ^ 1]))
+    refused = command("start", "--head", "--num-cpus", "1", check=False)
+    assert (refused.returncode, log.name in refused.stderr) == (1, True), refused
+    head("--num-cpus", "1", "--accept-loss")
+    told = (session / "daemon.log").read_text()
+    assert "the control store begins with nothing" in told
+    assert "what was there lies in" in told
 
 
 def test_stop_tells_the_drivers_that_are_there(head, gate):

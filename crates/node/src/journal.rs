@@ -12,38 +12,57 @@ use hoplo_base::Instant;
 use hoplo_base::limits::STORY_LINES_MAX;
 
 static JOURNAL: Mutex<Journal> =
-    Mutex::new(Journal { path: None, file: None, story: VecDeque::new() });
+    Mutex::new(Journal { path: None, file: None, early: Vec::new(), story: VecDeque::new() });
+
+/// Lines kept while no folder is known; a start that fails says why on standard error.
+const EARLY_LINES_MAX: usize = 100;
 
 /// One per process, so that a panic can tell the story.
 #[derive(Debug)]
 struct Journal {
     path: Option<PathBuf>,
     file: Option<File>,
+    /// Said before the folder was known: what a head found lost at its start.
+    early: Vec<String>,
     story: VecDeque<(Instant, String)>,
 }
 
-/// Messages go into this folder's `daemon.log` from now on.
+/// Messages go into this folder's `daemon.log` from now on, and those of before.
 pub(crate) fn open(session: &Path) {
     let mut journal = lock();
     journal.path = Some(session.join("daemon.log"));
     journal.file = None;
+    let early = std::mem::take(&mut journal.early);
+    early.iter().for_each(|line| journal.write(line));
 }
 
 /// For people who look after the fact.
 pub(crate) fn log(text: impl fmt::Display) {
-    let mut journal = lock();
-    if journal.file.is_none()
-        && let Some(path) = &journal.path
-    {
-        let options = OpenOptions::new().create(true).append(true).mode(0o600).clone();
-        journal.file = options.open(path).ok();
-    }
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     let seconds = now.tv_sec.rem_euclid(86400);
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     let millis = now.tv_nsec / 1_000_000;
-    if let Some(file) = &mut journal.file {
-        let _ = writeln!(file, "{hours:02}:{minutes:02}:{seconds:02}.{millis:03}Z {text}");
+    let line = format!("{hours:02}:{minutes:02}:{seconds:02}.{millis:03}Z {text}");
+    let mut journal = lock();
+    if journal.path.is_some() {
+        journal.write(&line);
+    } else if journal.early.len() < EARLY_LINES_MAX {
+        journal.early.push(line);
+    }
+}
+
+impl Journal {
+    /// Makes the file with the first line: a node with nothing to say leaves none.
+    fn write(&mut self, line: &str) {
+        if self.file.is_none()
+            && let Some(path) = &self.path
+        {
+            let options = OpenOptions::new().create(true).append(true).mode(0o600).clone();
+            self.file = options.open(path).ok();
+        }
+        if let Some(file) = &mut self.file {
+            let _ = writeln!(file, "{line}");
+        }
     }
 }
 
