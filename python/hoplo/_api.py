@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
@@ -200,8 +201,19 @@ def init(
 
 def initialize_once() -> None:
     """Called by the Rust side when the API is used before `init`."""
-    if not _core.is_initialized():
-        init(ignore_reinit_error=True)
+    if _core.is_initialized():
+        return
+    if getattr(_thread, "begins_no_session", False):
+        raise RuntimeError("hoplo was shut down, and a pool begins no new session")
+    init(ignore_reinit_error=True)
+
+
+_thread = threading.local()
+
+
+def begin_no_session_here() -> None:
+    """What this thread calls after `shutdown` fails; it would begin a session nobody asked for."""
+    _thread.begins_no_session = True
 
 
 def shutdown() -> None:

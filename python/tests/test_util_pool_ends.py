@@ -71,6 +71,43 @@ sleeping = pool.imap(time.sleep, [3600] * 10)
     assert printed(code) == []
 
 
+def test_a_pool_whose_session_was_shut_down_began_another_and_lost_a_result():
+    lines = printed(
+        """
+hoplo.init(num_cpus=1)
+pool = Pool(1, maxtasksperchild=1)
+make_actor = pool._dispatcher.make_actor
+def late():
+    hoplo.shutdown()
+    return make_actor()
+pool._dispatcher.make_actor = late
+# Its worker is used up, and the next one comes too late.
+print(pool.apply_async(abs, (-1,)).get(timeout=30))
+pool._dispatcher.join()
+print(hoplo.is_initialized())
+try:
+    pool.apply_async(abs, (-1,)).get(timeout=30)
+except RuntimeError as error:
+    print(error)
+"""
+    )
+    assert lines == ["1", "False", "hoplo was shut down, and a pool begins no new session"]
+
+
+def test_a_pool_that_was_terminated_when_its_session_was_gone_printed_a_threads_traceback():
+    lines = printed(
+        """
+hoplo.init(num_cpus=1)
+pool = Pool(1)
+assert pool.map(abs, [-1]) == [1]
+hoplo.shutdown()
+hoplo.init(num_cpus=1)
+pool.terminate()
+"""
+    )
+    assert lines == []
+
+
 @pytest.mark.parametrize("end", ["", "hoplo.shutdown()"])
 def test_the_thread_of_a_pool_was_ended_in_the_middle_of_a_call(end):
     lines = printed(

@@ -26,7 +26,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 import hoplo
-from hoplo import _errors
+from hoplo import _api, _errors
 
 from ._pool_results import Errors, Results
 
@@ -233,15 +233,15 @@ class Dispatcher:
             atexit.unregister(self._leave)
 
     def _serve_and_end(self) -> None:
+        _api.begin_no_session_here()
         try:
-            terminated = self._serve_until_the_end()
+            if self._serve_until_the_end():
+                for worker in self._workers:
+                    hoplo.kill(worker.actor)
         except Exception as error:
             self._end(error)  # hoplo was shut down, or its node has died
-            return
-        self._end(RuntimeError("the pool was terminated before this result was there"))
-        if terminated and hoplo.is_initialized():
-            for worker in self._workers:
-                hoplo.kill(worker.actor)
+        else:
+            self._end(RuntimeError("the pool was terminated before this result was there"))
         self._workers.clear()
 
     def _serve_until_the_end(self) -> bool:
@@ -366,14 +366,16 @@ class Dispatcher:
         except Exception as error:
             # The worker's process died, or the whole list cannot be sent: one error for the chunk.
             values, errors = [None], {0: error}
-            if isinstance(error, hoplo.exceptions.ActorError):
-                worker.given = self.chunks_per_worker_max or worker.given
-                self._replace(worker)
+            is_dead = isinstance(error, hoplo.exceptions.ActorError)
         else:
             errors = {at: _errors.make_task_error(payload) for at, payload in encoded.items()}
-        if self._is_used_up(worker) and not worker.under_way:
-            self._replace(worker)
+            is_dead = False
+        # First: a new worker cannot be had once hoplo is shut down, and the result is there.
         self._answer(done.chunk, values, errors)
+        if is_dead:
+            worker.given = self.chunks_per_worker_max or worker.given
+        if is_dead or (self._is_used_up(worker) and not worker.under_way):
+            self._replace(worker)
 
     def _replace(self, worker: _Worker) -> None:
         if worker in self._workers:
