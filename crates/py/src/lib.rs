@@ -30,6 +30,7 @@ mod coroutines;
 mod current;
 mod errors;
 mod event_loop;
+mod exits;
 mod exported;
 mod fetch;
 mod fork;

@@ -31,10 +31,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
 use crate::args::{self, ArgsError};
-use crate::calls::{Fault, Invocation, actor_left, exit_status, is_actor_exit};
+use crate::calls::{Fault, Invocation};
 use crate::current::{self, ActorSelf};
 use crate::errors;
 use crate::event_loop::{End, Inlet, Turn};
+use crate::exits::{actor_left, exit_status, is_actor_exit};
 use crate::exported;
 use crate::gpus::Gpus;
 use crate::hooks;
