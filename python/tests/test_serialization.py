@@ -4,7 +4,9 @@ import io
 import socket
 import threading
 
+import fastapi
 import numpy as np
+import pydantic
 import pytest
 from conftest import run_driver
 
@@ -242,9 +244,6 @@ def test_a_state_that_recurses_for_real_is_still_told():
 
 
 def test_a_fastapi_app_recursed_without_end():
-    fastapi = pytest.importorskip("fastapi")
-    pydantic = pytest.importorskip("pydantic")
-
     class Item(pydantic.BaseModel):
         name: str
         tags: list[str] = []
@@ -267,3 +266,29 @@ def test_a_fastapi_app_recursed_without_end():
     shop, routes, item, captured = hoplo.get(Server.remote(app).look.remote(Item(name="a")))
     assert (shop, captured, item) == ("corner", "corner", {"name": "a", "tags": []})
     assert routes == len(app.routes)
+
+
+def test_a_pydantic_model_of_a_program_recursed_without_end():
+    done = run_driver(
+        """
+import hoplo
+import pydantic
+hoplo.init(num_cpus=1)
+
+class Inner(pydantic.BaseModel):
+    n: int
+
+class Item(pydantic.BaseModel):
+    inner: Inner
+    tags: list[str] = []
+
+@hoplo.remote
+def look(item):
+    item.tags.append("seen")
+    return item, Item.model_validate(item.model_dump()) == item
+
+item, same = hoplo.get(look.remote(Item(inner=Inner(n=3))))
+print(type(item) is Item, item, same)
+"""
+    )
+    assert done.stdout.splitlines() == ["True inner=Inner(n=3) tags=['seen'] True"], done.stderr
