@@ -2,11 +2,12 @@
 
 import json
 import os
+import re
 import subprocess
 
 import numpy as np
 import pytest
-from conftest import eventually
+from conftest import command, eventually
 from processes import command_line, daemon_pid
 
 import hoplo
@@ -110,7 +111,7 @@ def test_a_get_that_finds_the_store_full_of_views_gets_its_value_and_so_does_the
 
 
 def test_more_than_the_store_is_held_at_once_and_is_read_only(fresh_node):
-    fresh_node(num_cpus=1, object_store_memory=64 * MIB)
+    context = fresh_node(num_cpus=1, object_store_memory=64 * MIB)
     refs = [hoplo.put(filled(i, 16)) for i in range(6)]
     views = hoplo.get(refs)
     assert [is_filled(view, i) for i, view in enumerate(views)] == [True] * 6
@@ -120,6 +121,8 @@ def test_more_than_the_store_is_held_at_once_and_is_read_only(fresh_node):
     store = status()["store"]
     assert store["read_on_disk"] >= 32 * MIB
     assert store["disk"] >= 32 * MIB
+    shown = command("status", "--session", context["session_dir"]).stdout
+    assert re.search(r" spilled, .* on disk, .* of them being read there\n", shown), shown
 
     @hoplo.remote
     def all_of_them(*blocks):

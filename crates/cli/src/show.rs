@@ -77,7 +77,7 @@ pub(crate) fn status(target: &Target) -> Result<()> {
     writeln!(out, "tasks    {tasks}")?;
     let store = &status["store"];
     let bytes = |name: &str| Size(store[name].as_f64().unwrap_or(0.0) as u64);
-    writeln!(
+    write!(
         out,
         "objects  {} in {}, of {}; {} spilled, {} on disk",
         text(&store["objects"]),
@@ -86,6 +86,10 @@ pub(crate) fn status(target: &Target) -> Result<()> {
         text(&store["spilled_objects"]),
         bytes("disk")
     )?;
+    match bytes("read_on_disk") {
+        Size(0) => writeln!(out)?,
+        read => writeln!(out, ", {read} of them being read there")?,
+    }
     for job in rows(&status["jobs"]) {
         let (id, pid) = (text(&job["job"]), text(&job["pid"]));
         writeln!(out, "{id:<8} pid {pid}: {}", text(&job["entrypoint"]))?;
