@@ -23,7 +23,8 @@ use hoplo_wire::control::{ClusterId, Record, ShardId};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Format 1 had no `Flushed`, and 0 as its boot; format 2 had no `Follows`, and said it in its header. No flipped bit makes one
-/// of another: the next one is 8.
+/// of another: the next one is 8. From that one on `sum` is seeded with the format, so that a newer header is told from one of ours
+/// in which these bytes are damaged.
 pub const FORMAT: u32 = 4;
 pub const HEADER_BYTES: usize = 64;
 pub const FRAME_BYTES: usize = 32;
@@ -106,13 +107,11 @@ impl Header {
             .first_chunk()
             .filter(|bytes| bytes.starts_with(MAGIC))
             .ok_or(BadHeader::Damaged)?;
+        let is_sealed_by_us = read_u32(bytes, 12) == sum(&bytes[16..], 0);
         match read_u32(bytes, 8) {
-            1 | 2 | FORMAT => {}
-            newer if newer > FORMAT => return Err(BadHeader::Format(newer)),
+            1 | 2 | FORMAT if is_sealed_by_us => {}
+            newer if newer > FORMAT && !is_sealed_by_us => return Err(BadHeader::Format(newer)),
             _ => return Err(BadHeader::Damaged),
-        }
-        if read_u32(bytes, 12) != sum(&bytes[16..], 0) {
-            return Err(BadHeader::Damaged);
         }
         let cluster = bytes[16..].first_chunk().expect("the header is longer");
         Ok(Self {
@@ -269,7 +268,7 @@ fn read_u64(bytes: &[u8], at: usize) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use hoplo_wire::control::{Chunk, Epoch};
     use proptest::prelude::*;
@@ -289,12 +288,28 @@ mod tests {
         }
     }
 
+    /// As a later program would write it.
+    pub(crate) fn of_format(mut bytes: [u8; HEADER_BYTES], format: u32) -> [u8; HEADER_BYTES] {
+        let sum = sum(&bytes[16..], format);
+        bytes[8..12].copy_from_slice(&format.to_le_bytes());
+        bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn a_header_with_a_flipped_bit_was_taken_for_one_of_a_newer_program() {
+        for bit in 0..8 * HEADER_BYTES {
+            let mut bytes = header().encode();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Header::parse(&bytes), Err(BadHeader::Damaged), "bit {bit}");
+        }
+    }
+
     #[test]
     fn a_header_survives_and_what_it_should_not_be_is_named() {
         let bytes = header().encode();
         assert_eq!(Header::parse(&bytes), Ok(header()));
-        let mut newer = bytes;
-        newer[8] = 8;
+        let newer = of_format(bytes, 8);
         assert_eq!(Header::parse(&newer), Err(BadHeader::Format(8)));
         assert_eq!(Header::parse(&bytes[..63]), Err(BadHeader::Damaged));
     }

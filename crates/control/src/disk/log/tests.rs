@@ -279,7 +279,8 @@ fn a_log_of_another_cluster_or_a_newer_program_is_refused_by_name() {
     assert!(matches!(Recovery::open(other).unwrap_err(), LogError::Foreign { .. }));
     let path = segments(&folder.0).remove(0);
     let mut bytes = fs::read(&path).unwrap();
-    bytes[8] = 9;
+    let header = frame::tests::of_format(*bytes.first_chunk().unwrap(), 9);
+    bytes[..header.len()].copy_from_slice(&header);
     fs::write(&path, bytes).unwrap();
     let error = Recovery::open(options(&folder.0, Fsync::Always)).unwrap_err();
     assert!(matches!(error, LogError::Newer { found: 9, ours: frame::FORMAT, .. }), "{error}");
