@@ -594,6 +594,27 @@ pub const REPLICAS_MAX: usize = 4096;
 /// Wishes of operators that are not done yet.
 pub const WISHES_MAX: usize = 1024;
 
+/// Bytes on the way to another daemon that it did not acknowledge, by socket: who has more to say waits. A frame counts with
+/// `LINK_FRAME_OVERHEAD`, and no frame is longer than a quarter of the window.
+pub const LINK_TALK_WINDOW_BYTES: usize = 4 * 1024 * 1024;
+pub const LINK_BULK_WINDOW_BYTES: usize = 16 * 1024 * 1024;
+
+/// What a frame takes besides its bytes while it is held.
+pub const LINK_FRAME_OVERHEAD: usize = 64;
+
+/// What arrived over a link is acknowledged by itself after this time, or after an eighth of the window.
+pub const LINK_ACKNOWLEDGED: Duration = Duration::from_millis(20);
+
+/// A connection to another daemon that broke, or could not be made, is dialled again after so long, and so on up to the last.
+pub const LINK_REDIAL_FIRST: Duration = Duration::from_millis(10);
+pub const LINK_REDIAL_LAST: Duration = Duration::from_secs(1);
+
+/// A connection between daemons that carried nothing for so long is closed; it is made again when there is something to say.
+pub const LINK_IDLE: Duration = Duration::from_secs(60);
+
+/// What an open link without anything under way may take in the machine that holds it.
+pub const LINK_IDLE_BYTES_MAX: usize = 4 * 1024;
+
 const _: () = assert!(HEARTBEAT.as_millis() * 3 < HEARTBEAT_MISSED.as_millis());
 const _: () = assert!(ACTING_RENEW.as_millis() * 3 < ACTING_LEASE.as_millis());
 const _: () = assert!(ACTING_RENEW.as_millis() * 2 <= ACTING_SILENT.as_millis());
@@ -608,6 +629,9 @@ const _: () = assert!(
         < 1000
 );
 const _: () = assert!(HEARTBEAT.as_millis() * 4 <= ACCUSED.as_millis());
+// A frame of the talk socket takes what travels in one message between processes.
+const _: () = assert!(INLINE_BYTES_MAX * 8 <= LINK_TALK_WINDOW_BYTES / 4);
+const _: () = assert!(LINK_REDIAL_LAST.as_millis() < NET_OPENS_WITHIN.as_millis());
 // Who finds no coordinator dials again with its next heartbeat.
 const _: () = assert!(HEARTBEAT.as_millis() * 3 / 2 <= FORM_SETTLE.as_millis());
 

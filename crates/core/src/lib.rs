@@ -6,6 +6,7 @@
 
 pub mod actors;
 pub mod control;
+pub mod link;
 pub mod node;
 pub mod objects;
 pub mod sched;
