@@ -615,6 +615,39 @@ pub const LINK_IDLE: Duration = Duration::from_secs(60);
 /// What an open link without anything under way may take in the machine that holds it.
 pub const LINK_IDLE_BYTES_MAX: usize = 4 * 1024;
 
+/// A node of which a judge heard nothing for so long is probed, directly and through two others.
+pub const MEMBER_SILENT: Duration = Duration::from_millis(400);
+
+/// Who does not answer such a probe in this time was not found: a node that is silent is dead after both times.
+pub const MEMBER_PROBE_WITHIN: Duration = Duration::from_millis(300);
+
+/// Who probes a node for a judge says after this time that it found nothing.
+pub const MEMBER_WITNESS_WITHIN: Duration = Duration::from_millis(200);
+
+/// A judge whose turn comes so much later than it asked for was absent, and blames nobody for that time.
+pub const MEMBER_JUDGE_LATE: Duration = Duration::from_millis(30);
+
+/// A judge that has just begun gives nodes of which it never heard so long to come to it.
+pub const MEMBER_UNHEARD: Duration = Duration::from_secs(3);
+
+/// A judge that finds everybody silent is probably cut off itself. It declares nobody dead for so long.
+pub const MEMBER_LONE_JUDGE: Duration = Duration::from_secs(5);
+
+/// Nodes that a judge probes at the same time,
+pub const MEMBER_ROUNDS_MAX: usize = 256;
+
+/// and how long the next ones wait at least. A node that is complained about is probed no more often than that.
+pub const MEMBER_PROBES_AGAIN: Duration = Duration::from_millis(50);
+
+/// A verdict that the store did not take is tried again.
+pub const MEMBER_VERDICT_RETRY: Duration = Duration::from_millis(50);
+
+/// A node that hears no control node, and does not find them all refusing, ends its workers after this time.
+pub const NODE_ALONE: Duration = Duration::from_secs(30);
+
+/// A node whose turn comes so late was stopped; that time counts for nothing.
+pub const NODE_LATE: Duration = Duration::from_secs(1);
+
 const _: () = assert!(HEARTBEAT.as_millis() * 3 < HEARTBEAT_MISSED.as_millis());
 const _: () = assert!(ACTING_RENEW.as_millis() * 3 < ACTING_LEASE.as_millis());
 const _: () = assert!(ACTING_RENEW.as_millis() * 2 <= ACTING_SILENT.as_millis());
@@ -631,6 +664,12 @@ const _: () = assert!(
 const _: () = assert!(HEARTBEAT.as_millis() * 4 <= ACCUSED.as_millis());
 // A frame of the talk socket takes what travels in one message between processes.
 const _: () = assert!(INLINE_BYTES_MAX * 8 <= LINK_TALK_WINDOW_BYTES / 4);
+// A silent node is told dead within 0.75 s; what is left is for the turn of the judge and the store.
+const _: () = assert!(MEMBER_SILENT.as_millis() + MEMBER_PROBE_WITHIN.as_millis() <= 700);
+// To ask a witness, and to hear it, takes time as well.
+const _: () = assert!(MEMBER_WITNESS_WITHIN.as_millis() + 100 <= MEMBER_PROBE_WITHIN.as_millis());
+const _: () = assert!(HEARTBEAT.as_millis() * 3 < MEMBER_SILENT.as_millis());
+const _: () = assert!(LINK_REDIAL_LAST.as_millis() * 2 < MEMBER_UNHEARD.as_millis());
 const _: () = assert!(LINK_REDIAL_LAST.as_millis() < NET_OPENS_WITHIN.as_millis());
 // Who finds no coordinator dials again with its next heartbeat.
 const _: () = assert!(HEARTBEAT.as_millis() * 3 / 2 <= FORM_SETTLE.as_millis());

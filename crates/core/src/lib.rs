@@ -7,6 +7,7 @@
 pub mod actors;
 pub mod control;
 pub mod link;
+pub mod members;
 pub mod node;
 pub mod objects;
 pub mod sched;

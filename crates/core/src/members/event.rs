@@ -1,0 +1,127 @@
+//! What a judge hears and wants.
+
+use std::fmt;
+
+use hoplo_base::NodeNumber;
+
+/// What the node's row says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    Alive,
+    /// It gets nothing new, and leaves in order.
+    Draining,
+    Dead {
+        why: String,
+    },
+    /// Dead, and its estate is distributed.
+    Settled,
+}
+
+impl State {
+    pub(super) fn is_dead(&self) -> bool {
+        match self {
+            State::Alive | State::Draining => false,
+            State::Dead { .. } | State::Settled => true,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// This control node acts as the coordinator of the store, or not any more.
+    Acts(bool),
+    /// The node table has this row. `near`: on the same machine as this judge, so it is no witness.
+    Row {
+        number: NodeNumber,
+        version: u64,
+        state: State,
+        near: bool,
+    },
+    /// `epoch`: the membership that it knows.
+    Heartbeat {
+        from: NodeNumber,
+        epoch: u64,
+    },
+    /// Its connection to this control node ended.
+    Closed {
+        number: NodeNumber,
+    },
+    /// Another node has trouble with it.
+    Complaint {
+        number: NodeNumber,
+    },
+    Probed {
+        ticket: u64,
+        found: Found,
+    },
+    /// The outcome of a verdict; with the version that the row has now.
+    Stored {
+        ticket: u64,
+        version: u64,
+    },
+    /// The row has another version: it comes, or came, as `Row`.
+    Conflict {
+        ticket: u64,
+    },
+    /// The store did not answer; it may have stored.
+    Unreachable {
+        ticket: u64,
+    },
+    /// A deadline has come, and everything that arrived before was told.
+    Tick,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// That life answered.
+    Alive,
+    /// Nobody listens at its address, or another life does.
+    Refused,
+    /// It did not answer, or its machine cannot be reached.
+    Silent,
+    /// Who was to probe could not be asked.
+    Unasked,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Connect to it, or have `via` do it, and see who answers. What comes after `MEMBER_PROBE_WITHIN` is too late; who is
+    /// asked to do it says after `MEMBER_WITNESS_WITHIN` that it found nothing.
+    Probe { ticket: u64, target: NodeNumber, via: Option<NodeNumber> },
+    /// Write into its row that it is dead, if the row has this version.
+    Verdict { ticket: u64, number: NodeNumber, expected: u64, why: Why },
+    /// It speaks, and was declared dead.
+    Tell { number: NodeNumber, why: String },
+}
+
+/// Of a verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    Refused,
+    /// `witnesses`: others that found it silent as well.
+    Silent {
+        milliseconds: u64,
+        witnesses: usize,
+    },
+    /// This control node never heard of it.
+    Unheard {
+        milliseconds: u64,
+        witnesses: usize,
+    },
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::Refused => write!(f, "its daemon is gone: nobody listens at its address"),
+            Why::Silent { milliseconds, witnesses } => write!(
+                f,
+                "it was silent for {milliseconds} ms; {witnesses} other nodes did not reach it either"
+            ),
+            Why::Unheard { milliseconds, witnesses } => write!(
+                f,
+                "it did not come to this control node in {milliseconds} ms; {witnesses} other nodes did not reach it either"
+            ),
+        }
+    }
+}
