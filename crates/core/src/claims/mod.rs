@@ -32,6 +32,7 @@
 //!   in a frame.
 //! - `Contains` is said, or came with `Claimed`, before anybody here reads the value.
 //! - `Died` follows all that the carrier took from that node. Nodes hear the table's epochs in order.
+//! - Who takes frames from processes bounds how many are unsettled, and how much one names: nothing is refused here.
 //!
 //! # Invariants
 //! - NREF-1: A node that supports an object that is not in its charge has claimed it, and releases it only after the claim
