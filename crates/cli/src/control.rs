@@ -170,7 +170,8 @@ fn init(args: &InitArgs) -> anyhow::Result<()> {
 
 fn certificate(args: &CertificateArgs) -> anyhow::Result<()> {
     let role = match args.role {
-        CertificateRole::Node => Role::Node,
+        // Where people give out certificates there are no other nodes.
+        CertificateRole::Node => Role::Control,
         CertificateRole::Client => Role::Client,
         CertificateRole::Operator => Role::Operator,
     };

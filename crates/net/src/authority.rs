@@ -107,7 +107,7 @@ impl Authority {
             .push(DnType::CommonName, format!("{} {}", name.role, name.name()));
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        if name.role == Role::Node {
+        if matches!(name.role, Role::Control | Role::Node) {
             params.subject_alt_names.push(SanType::DnsName(SERVED.try_into()?));
             params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
         }

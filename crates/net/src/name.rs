@@ -15,7 +15,9 @@ pub struct Name {
 /// What a certificate is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// A member of the cluster: it may serve, and speak for itself to other members.
+    /// It keeps what the cluster knows about itself, and makes certificates.
+    Control,
+    /// It runs tasks, and serves those who are of the cluster.
     Node,
     /// It may ask.
     Client,
@@ -29,7 +31,7 @@ pub enum NameError {
         "{0:?} is no name for a certificate: use 1 to {NAME_BYTES_MAX} letters, digits and .:-_[]"
     )]
     Name(String),
-    #[error("{0:?} is no role: use node, client or operator")]
+    #[error("{0:?} is no role: use control, node, client or operator")]
     Role(String),
     #[error("{0:?} does not say whose certificate it is")]
     Uri(String),
@@ -78,6 +80,7 @@ impl FromStr for Name {
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Role::Control => "control",
             Role::Node => "node",
             Role::Client => "client",
             Role::Operator => "operator",
@@ -90,6 +93,7 @@ impl FromStr for Role {
 
     fn from_str(text: &str) -> Result<Self, NameError> {
         match text {
+            "control" => Ok(Self::Control),
             "node" => Ok(Self::Node),
             "client" => Ok(Self::Client),
             "operator" => Ok(Self::Operator),

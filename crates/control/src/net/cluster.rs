@@ -85,7 +85,7 @@ impl Cluster {
         let valid = Validity::days(CERTIFICATE_DAYS);
         authority.issue(&Name::new(id, Role::Operator, FOUNDER)?, valid, &dir.join(TLS))?;
         for node in written.nodes.iter().filter(|node| is_tcp(node)) {
-            let name = Name::new(id, Role::Node, node)?;
+            let name = Name::new(id, Role::Control, node)?;
             give(&authority, &written, &name, valid, &folder_of(dir, &name))?;
         }
         Ok(path)
@@ -132,7 +132,14 @@ impl Cluster {
 
 /// Where the holder's folder is made.
 fn folder_of(dir: &Path, name: &Name) -> PathBuf {
-    dir.join(format!("{}s", name.role)).join(name.name())
+    let of_role = match name.role {
+        // Where people give out certificates there are no other nodes.
+        Role::Control => "nodes",
+        Role::Node => "members",
+        Role::Client => "clients",
+        Role::Operator => "operators",
+    };
+    dir.join(of_role).join(name.name())
 }
 
 fn give(

@@ -57,7 +57,7 @@ impl Folder {
 
     /// For [`server_hello`].
     fn server(&self) -> Option<Identity> {
-        Some(self.identity(Role::Node, "a"))
+        Some(self.identity(Role::Control, "a"))
     }
 
     /// For [`client_hello`].
@@ -80,7 +80,7 @@ fn hello(who: Speaker) -> Hello {
 }
 
 fn replica(name: &str) -> ReplicaId {
-    let name = Name::new(CLUSTER, Role::Node, name).unwrap();
+    let name = Name::new(CLUSTER, Role::Control, name).unwrap();
     ReplicaId { node: node_of(&name, 1), incarnation: 3 }
 }
 

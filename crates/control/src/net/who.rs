@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   certificate   may say hello as              may
-//!   node NAME     a replica or coordinator of   what replicas and coordinators say of themselves
+//!   control NAME  a replica or coordinator of   what replicas and coordinators say of themselves
 //!                 its own node; a client
-//!   client        a client                      ask for rows, write them, ask for status and metrics
+//!   node, client  a client                      ask for rows, write them, ask for status and metrics
 //!   operator      a client                      the same, and say how the cluster shall be
 //! ```
 //! Over a unix socket there is no certificate: its file lets in one user alone, who may do all that.
@@ -37,9 +37,15 @@ fn upper_half(name: &Name) -> u32 {
 /// Whether the holder of this certificate may say that it is this one.
 pub(super) fn may_be(who: Speaker, shown: &Name) -> Result<(), String> {
     let node = match (who, shown.role) {
-        (Speaker::Client(_), Role::Node | Role::Client | Role::Operator) => return Ok(()),
-        (Speaker::Replica(id) | Speaker::Coordinator(id), Role::Node) => id.node,
-        (Speaker::Replica(_) | Speaker::Coordinator(_), Role::Client | Role::Operator) => {
+        (Speaker::Client(_), Role::Control | Role::Node | Role::Client | Role::Operator) => {
+            return Ok(());
+        }
+        (Speaker::Replica(id) | Speaker::Coordinator(id), Role::Control) => id.node,
+        // A node that joined runs users' code: it keeps no rows.
+        (
+            Speaker::Replica(_) | Speaker::Coordinator(_),
+            Role::Node | Role::Client | Role::Operator,
+        ) => {
             return Err(format!(
                 "this certificate is that of {} {:?}: it may ask, and not be a control node",
                 shown.role,
@@ -84,11 +90,16 @@ pub(super) fn may_say(who: Speaker, message: &ToCoordinator) -> Result<(), Strin
 pub(super) fn may_ask(shown: Option<&Name>, question: &Question) -> Result<(), String> {
     let role = shown.map_or(Role::Operator, |name| name.role);
     match (question, role) {
-        (Question::Status | Question::Metrics, Role::Node | Role::Client | Role::Operator)
+        (
+            Question::Status | Question::Metrics,
+            Role::Control | Role::Node | Role::Client | Role::Operator,
+        )
         | (Question::Compact | Question::Wish { .. }, Role::Operator) => Ok(()),
-        (Question::Compact | Question::Wish { .. }, Role::Node | Role::Client) => Err(format!(
-            "this needs an operator's certificate, and not a {role}'s: see `hoplo control certificate`"
-        )),
+        (Question::Compact | Question::Wish { .. }, Role::Control | Role::Node | Role::Client) => {
+            Err(format!(
+                "this needs an operator's certificate, and not a {role}'s: see `hoplo control certificate`"
+            ))
+        }
     }
 }
 
@@ -112,20 +123,20 @@ mod tests {
 
     #[test]
     fn a_certificate_is_for_the_numbers_of_its_own_node() {
-        let (a, b) = (name(Role::Node, "a"), name(Role::Node, "b"));
+        let (a, b) = (name(Role::Control, "a"), name(Role::Control, "b"));
         for drawn in [0, 1, u32::MAX] {
             let id = replica(node_of(&a, drawn));
             for who in [Speaker::Replica(id), Speaker::Coordinator(id)] {
                 assert_eq!(may_be(who, &a), Ok(()));
                 assert!(may_be(who, &b).unwrap_err().contains("\"b\""));
-                for role in [Role::Client, Role::Operator] {
+                for role in [Role::Node, Role::Client, Role::Operator] {
                     assert!(may_be(who, &name(role, "a")).unwrap_err().contains("may ask"));
                 }
             }
             assert_ne!(node_of(&a, drawn), node_of(&b, drawn));
         }
         // The same name in another cluster is another node.
-        let elsewhere = Name::new(8, Role::Node, "a").unwrap();
+        let elsewhere = Name::new(8, Role::Control, "a").unwrap();
         assert!(!is_of(node_of(&a, 1), &elsewhere));
     }
 
@@ -162,7 +173,7 @@ mod tests {
     fn only_an_operator_says_how_the_cluster_shall_be() {
         let wish = Wish::Leave { node: NodeId(2) };
         let wish = Question::Wish { wish, wished: true };
-        for role in [Role::Node, Role::Client, Role::Operator] {
+        for role in [Role::Control, Role::Node, Role::Client, Role::Operator] {
             let shown = name(role, "a");
             assert_eq!(may_ask(Some(&shown), &Question::Status), Ok(()));
             for question in [&wish, &Question::Compact] {

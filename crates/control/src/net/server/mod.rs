@@ -167,7 +167,7 @@ impl Server {
         let certificate = options.cluster.identity.as_ref().map(Identity::certificate);
         let name = certificate.map(|it| it.name);
         if let (Some(identity), Some(name)) = (&options.cluster.identity, &name)
-            && name.role != Role::Node
+            && name.role != Role::Control
         {
             let holder = format!("{} {:?}", name.role, name.name());
             return Err(ServeError::NoNode { path: identity.path(), holder });

@@ -16,7 +16,7 @@ fn closed(hubs: &mut [&mut Hub], place: usize) -> String {
 #[test]
 fn keys_are_for_their_owner_alone_and_no_authority_is_replaced() {
     let folder = Folder::new("keys");
-    let dir = folder.given("ca", Role::Node, "a", Validity::days(1));
+    let dir = folder.given("ca", Role::Control, "a", Validity::days(1));
     for path in [folder.0.join("ca/ca.key"), dir.join("identity.pem"), dir.join("ca.pem")] {
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{path:?}");
@@ -31,13 +31,13 @@ fn keys_are_for_their_owner_alone_and_no_authority_is_replaced() {
 #[test]
 fn a_folder_is_renewed_for_the_same_holder_and_for_no_other() {
     let folder = Folder::new("renewed");
-    let dir = folder.given("ca", Role::Node, "a", Validity::days(1));
+    let dir = folder.given("ca", Role::Control, "a", Validity::days(1));
     let identity = Identity::load(&dir, CLUSTER).unwrap();
     let before = identity.certificate();
     let authority = folder.authority("ca");
-    let other = Name::new(CLUSTER, Role::Node, "b").unwrap();
+    let other = Name::new(CLUSTER, Role::Control, "b").unwrap();
     let error = authority.issue(&other, Validity::days(1), &dir).unwrap_err().to_string();
-    assert!(error.contains("/node/a") && error.contains("another folder"), "{error}");
+    assert!(error.contains("/control/a") && error.contains("another folder"), "{error}");
     authority.issue(&before.name, Validity::days(9), &dir).unwrap();
     // Shown from the next connection on.
     let mut client = hub(client_hello(), Some(identity.clone()));
@@ -57,18 +57,18 @@ fn a_certificate_that_is_over_or_not_yet_or_elsewhere_is_named_with_its_file() {
     let folder = Folder::new("dates");
     let (now, day) = (SystemTime::now(), Duration::from_secs(24 * 3600));
     let over = Validity { from: now - 2 * day, until: now - day };
-    let dir = folder.given("ca", Role::Node, "over", over);
+    let dir = folder.given("ca", Role::Control, "over", over);
     let error = Identity::load(&dir, CLUSTER).unwrap_err().to_string();
     assert!(error.contains("over/identity.pem has expired at 20"), "{error}");
     let later = Validity { from: now + day, until: now + 2 * day };
-    let dir = folder.given("ca", Role::Node, "later", later);
+    let dir = folder.given("ca", Role::Control, "later", later);
     let error = Identity::load(&dir, CLUSTER).unwrap_err().to_string();
     assert!(error.contains("later/identity.pem is valid from 20"), "{error}");
     assert!(error.contains("clock"), "{error}");
-    let dir = folder.given("ca", Role::Node, "a", Validity::days(1));
+    let dir = folder.given("ca", Role::Control, "a", Validity::days(1));
     let error = Identity::load(&dir, 8).unwrap_err().to_string();
     assert!(error.contains("0007, not of cluster") && error.contains("identity.pem"), "{error}");
-    let theirs = folder.given("theirs", Role::Node, "a", Validity::days(1));
+    let theirs = folder.given("theirs", Role::Control, "a", Validity::days(1));
     std::fs::copy(theirs.join("ca.pem"), dir.join("ca.pem")).unwrap();
     let error = Identity::load(&dir, CLUSTER).unwrap_err().to_string();
     assert!(error.contains("not by the authority"), "{error}");
@@ -107,7 +107,8 @@ fn a_client_said_that_it_is_a_member_and_moved_the_chain() {
     for (place, role, name, who) in [
         (1, Role::Client, "c", Speaker::Replica(replica("a"))),
         (2, Role::Operator, "o", Speaker::Coordinator(replica("a"))),
-        (3, Role::Node, "b", Speaker::Replica(replica("a"))),
+        (3, Role::Control, "b", Speaker::Replica(replica("a"))),
+        (4, Role::Node, "a", Speaker::Replica(replica("a"))),
     ] {
         let mut server = hub(server_hello(), folder.server());
         let mut client = hub(hello(who), Some(folder.identity(role, name)));
@@ -119,7 +120,7 @@ fn a_client_said_that_it_is_a_member_and_moved_the_chain() {
     }
     let mut server = hub(server_hello(), folder.server());
     let mut other =
-        hub(hello(Speaker::Replica(replica("b"))), Some(folder.identity(Role::Node, "b")));
+        hub(hello(Speaker::Replica(replica("b"))), Some(folder.identity(Role::Control, "b")));
     let at = server.listen(&tcp()).unwrap();
     opened(&mut server, &mut other, &at.to_string());
 }
