@@ -549,6 +549,32 @@ pub const AUTHORITY_DAYS: u32 = 3650;
 /// Clocks of two machines may differ by so much: certificates are valid from that long ago.
 pub const CERTIFICATE_CLOCKS: Duration = Duration::from_secs(300);
 
+/// Of who joined with a token: it is renewed long before.
+pub const CERTIFICATE_JOINED: Duration = Duration::from_secs(24 * 3600);
+
+/// Who joins with a clock that differs by more than that is refused.
+pub const JOIN_CLOCKS: Duration = Duration::from_secs(120);
+
+/// One message of who joins, and the answer to it.
+pub const JOIN_ASK_BYTES_MAX: usize = 2048;
+pub const JOIN_ANSWER_BYTES_MAX: usize = 32 * 1024;
+
+/// All that one who joins may send: TLS, certificates, its message.
+pub const JOIN_STRANGER_BYTES_MAX: usize = 16 * 1024;
+
+/// Addresses of control nodes that who joined is told, and the longest of them.
+pub const JOIN_MEMBERS_MAX: usize = 64;
+pub const JOIN_ADDRESS_BYTES_MAX: usize = 255;
+
+/// Those who asked to join and wait for the control store's answer; who comes then is told to come again,
+pub const JOIN_ASKS_MAX: usize = 64;
+
+/// and who was not answered in this time is let go.
+pub const JOIN_ANSWERS: Duration = Duration::from_secs(10);
+
+/// The file or variable with a token has no more than that.
+pub const TOKEN_BYTES_MAX: usize = 1024;
+
 /// Who runs a process is told that its certificate expires in less than that,
 pub const CERTIFICATE_WARNING: Duration = Duration::from_secs(7 * 24 * 3600);
 
@@ -833,6 +859,10 @@ const _: () = assert!(CONTROL_CLIENT_FRAME_BYTES_MAX <= CONTROL_FRAME_BYTES_MAX)
 const _: () = assert!(CONTROL_CLIENT_FRAME_BYTES_MAX * 4 <= NET_UNFINISHED_BYTES_MAX);
 const _: () = assert!(NET_STRANGERS_OF_ADDRESS_MAX < NET_STRANGERS_MAX);
 const _: () = assert!(NET_STRANGER_GRACE.as_millis() < NET_OPENS_WITHIN.as_millis());
+const _: () = assert!(JOIN_CLOCKS.as_secs() * 2 <= CERTIFICATE_CLOCKS.as_secs());
+const _: () = assert!(JOIN_ASK_BYTES_MAX * 4 <= JOIN_STRANGER_BYTES_MAX);
+const _: () =
+    assert!(JOIN_MEMBERS_MAX * (JOIN_ADDRESS_BYTES_MAX + 2) < JOIN_ANSWER_BYTES_MAX / 2 + 1024);
 const _: () = assert!(CONTROL_PENDING_BYTES_MAX <= CONTROL_JOIN_BYTES_MAX);
 const _: () =
     assert!(CONTROL_JOIN_WINDOW_BYTES + CONTROL_BATCH_BYTES_MAX as u64 <= CONTROL_JOIN_BYTES_MAX);

@@ -5,7 +5,7 @@
 //!   tls/  ca.pem identity.pem   what one holder needs: whom it trusts; its certificate and the key to it
 //! ```
 //! Holder and authority meet in [`Authority::certify`], which takes a public key and a name, so that a key need not be
-//! made where the authority is.
+//! made where the authority is: who joins sends the public half (`crate::join`).
 //!
 //! # Invariants
 //! - AUTH-1: the authority's key is written once, 0600, and read only to make certificates.
@@ -19,12 +19,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hoplo_base::limits::{AUTHORITY_DAYS, CERTIFICATE_CLOCKS};
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PublicKeyData, SanType,
+    BasicConstraints, Certificate, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, PublicKeyData, SanType,
 };
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 
 use crate::name::{Name, Role};
 use crate::tls::{CA, IDENTITY, Identity, IdentityError, SERVED};
+use crate::token::Fingerprint;
 
 pub struct Authority {
     cluster: u128,
@@ -45,8 +48,11 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 impl Validity {
     /// From now on; other clocks may be a little behind.
     pub fn days(days: u32) -> Self {
-        let now = SystemTime::now();
-        Self { from: now - CERTIFICATE_CLOCKS, until: now + days * DAY }
+        Self::since(SystemTime::now(), days * DAY)
+    }
+
+    pub(crate) fn since(now: SystemTime, time: Duration) -> Self {
+        Self { from: now - CERTIFICATE_CLOCKS, until: now + time }
     }
 }
 
@@ -69,7 +75,10 @@ impl Authority {
         let key = read(&path)?;
         let unfit = |error: rcgen::Error| unfit(dir, &error);
         let key = KeyPair::from_pem(&key).map_err(unfit)?;
-        let ca_pem = read(&dir.join(CA))?;
+        let ca = dir.join(CA);
+        let ca_pem = read(&ca)?;
+        CertificateDer::from_pem_slice(ca_pem.as_bytes())
+            .map_err(|error| IdentityError::Unreadable { path: ca, why: error.to_string() })?;
         let params = authority_params(cluster).map_err(unfit)?;
         Ok(Self { cluster, issuer: Issuer::new(params, key), ca_pem })
     }
@@ -86,7 +95,7 @@ impl Authority {
         }
         let unfit = |error: rcgen::Error| unfit(dir, &error);
         let key = KeyPair::generate().map_err(unfit)?;
-        let certificate = self.certify(&key, name, valid).map_err(unfit)?;
+        let certificate = self.certify(&key, name, valid).map_err(unfit)?.pem();
         make_folder(dir)?;
         replace(&dir.join(CA), &self.ca_pem)?;
         replace(&path, &format!("{certificate}{}", key.serialize_pem()))?;
@@ -94,12 +103,25 @@ impl Authority {
         Identity::holder_of(dir, name.cluster, valid.from + Duration::from_secs(1)).map(|_| ())
     }
 
-    fn certify(
+    /// What a token names, so that who joins knows the cluster.
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(&self.certificate())
+    }
+
+    pub(crate) fn cluster(&self) -> u128 {
+        self.cluster
+    }
+
+    pub(crate) fn certificate(&self) -> CertificateDer<'static> {
+        CertificateDer::from_pem_slice(self.ca_pem.as_bytes()).expect("it was read or made here")
+    }
+
+    pub(crate) fn certify(
         &self,
         key: &impl PublicKeyData,
         name: &Name,
         valid: Validity,
-    ) -> Result<String, rcgen::Error> {
+    ) -> Result<Certificate, rcgen::Error> {
         let mut params = CertificateParams::new(Vec::<String>::new())?;
         params.subject_alt_names.push(SanType::URI(name.to_string().try_into()?));
         params
@@ -112,7 +134,7 @@ impl Authority {
             params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
         }
         set(&mut params, valid);
-        Ok(params.signed_by(key, &self.issuer)?.pem())
+        params.signed_by(key, &self.issuer)
     }
 }
 
@@ -145,7 +167,7 @@ fn read(path: &Path) -> Result<String, IdentityError> {
     })
 }
 
-fn make_folder(dir: &Path) -> Result<(), IdentityError> {
+pub(crate) fn make_folder(dir: &Path) -> Result<(), IdentityError> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.map_err(|source| IdentityError::Unwritable { path: dir.into(), source })
 }
@@ -160,7 +182,7 @@ fn write_new(path: &Path, text: &str) -> Result<(), IdentityError> {
 }
 
 /// Whole or not at all: a process may be about to read it.
-fn replace(path: &Path, text: &str) -> Result<(), IdentityError> {
+pub(crate) fn replace(path: &Path, text: &str) -> Result<(), IdentityError> {
     let beside = path.with_extension("new");
     match fs::remove_file(&beside) {
         Err(source) if source.kind() != io::ErrorKind::NotFound => {

@@ -9,6 +9,8 @@
 //!   name       what a certificate says of its holder: cluster, role, name
 //!   authority  makes certificates
 //!   tls        what a process shows, and what it accepts
+//!   token      what somebody needs to join a cluster, and what the cluster keeps of it
+//!   join       how somebody with a token gets a certificate, and renews it
 //! ```
 //! Frames are of whoever uses the hub (the control store's, those between nodes): a [`Protocol`] says how they become bytes,
 //! which of them the hub itself has to understand (the greeting, and the refusal), and whether who says hello is
@@ -19,13 +21,16 @@
 
 pub mod address;
 pub mod authority;
+mod dates;
 pub mod descriptors;
 mod door;
 pub mod hub;
+pub mod join;
 mod link;
 pub mod name;
 pub mod poll;
 mod protocol;
 pub mod tls;
+pub mod token;
 
 pub use protocol::{Admitted, Malformed, Meaning, NotAdmitted, Protocol, Standing};

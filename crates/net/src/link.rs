@@ -153,7 +153,7 @@ impl Link {
 }
 
 /// Records go from TLS to the socket, and nowhere in between.
-struct ToSocket<'a>(&'a OwnedFd);
+pub(crate) struct ToSocket<'a>(pub(crate) &'a OwnedFd);
 
 impl Write for ToSocket<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

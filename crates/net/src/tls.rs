@@ -18,7 +18,10 @@ use rustls::{
     CertificateError, ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection,
 };
 
+use crate::dates::utc;
+use crate::join::{JOIN, RENEW, Wants};
 use crate::name::Name;
+use crate::token::Fingerprint;
 
 /// What a process shows, and what it accepts.
 #[derive(Clone)]
@@ -32,7 +35,13 @@ struct Held {
 
 struct Loaded {
     client: Arc<ClientConfig>,
+    renewing: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
+    /// For who shows a certificate, and wants a new one.
+    renews: Arc<ServerConfig>,
+    /// For who has no certificate: may say nothing but `Join`.
+    joins: Arc<ServerConfig>,
+    authority: Fingerprint,
     certificate: Certificate,
     /// Of the file that it came from.
     changed: Option<SystemTime>,
@@ -148,6 +157,26 @@ impl Identity {
         Ok(ServerConnection::new(config)?.into())
     }
 
+    /// To a control node, for a new certificate.
+    pub(crate) fn renewing(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.renewed().renewing)
+    }
+
+    /// What an accepted connection is served with, by what it said that it wants.
+    pub(crate) fn serving(&self, wants: Wants) -> Arc<ServerConfig> {
+        let now = self.renewed();
+        Arc::clone(match wants {
+            Wants::Join => &now.joins,
+            Wants::Renew => &now.renews,
+            Wants::Peer => &now.server,
+        })
+    }
+
+    /// Whom it trusts.
+    pub(crate) fn authority(&self) -> Fingerprint {
+        self.loaded().authority
+    }
+
     fn loaded(&self) -> MutexGuard<'_, Loaded> {
         self.0.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -232,6 +261,7 @@ impl Loaded {
         let certificate = Identity::holder_of(dir, cluster, SystemTime::now())?;
         let path = dir.join(IDENTITY);
         let (roots, chain) = (Arc::new(roots(dir)?), certificates(&path)?);
+        let authority = certificates(&dir.join(CA))?.remove(0);
         let key = PrivateKeyDer::from_pem_file(&path)
             .map_err(|error| IdentityError::Unreadable { path, why: error.to_string() })?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -248,12 +278,29 @@ impl Loaded {
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(wrong)?
             .with_client_cert_verifier(verifier.map_err(|error| unfit(error.to_string()))?)
-            .with_single_cert(chain, key)
+            .with_single_cert(chain.clone(), key.clone_key())
             .map_err(wrong)?;
         server.send_tls13_tickets = 0;
+        // Who joins knows the authority by its fingerprint only, so it is shown, too.
+        let mut joins = ServerConfig::builder_with_provider(Arc::clone(server.crypto_provider()))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(wrong)?
+            .with_no_client_auth()
+            .with_single_cert([chain, vec![authority.clone()]].concat(), key)
+            .map_err(wrong)?;
+        joins.send_tls13_tickets = 0;
+        joins.alpn_protocols = vec![JOIN.to_vec()];
+        let mut renews = server.clone();
+        renews.alpn_protocols = vec![RENEW.to_vec()];
+        let mut renewing = client.clone();
+        renewing.alpn_protocols = vec![RENEW.to_vec()];
         Ok(Self {
             client: Arc::new(client),
+            renewing: Arc::new(renewing),
             server: Arc::new(server),
+            renews: Arc::new(renews),
+            joins: Arc::new(joins),
+            authority: Fingerprint::of(&authority),
             certificate,
             changed,
             trouble: None,
@@ -271,7 +318,7 @@ pub(crate) fn holder_of(certificate: &CertificateDer<'_>) -> Result<Name, String
 }
 
 /// Until when it is valid.
-fn verify(
+pub(crate) fn verify(
     leaf: &CertificateDer<'_>,
     roots: &RootCertStore,
     at: SystemTime,
@@ -303,7 +350,7 @@ fn verify(
 }
 
 /// 9999-12-31 23:59:59, as far as certificates go.
-const LAST_SECOND: u64 = 253_402_300_799;
+pub(crate) const LAST_SECOND: u64 = 253_402_300_799;
 
 fn roots(dir: &Path) -> Result<RootCertStore, IdentityError> {
     let mut roots = RootCertStore::empty();
@@ -325,36 +372,4 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityErr
 
 fn changed(dir: &Path) -> Option<SystemTime> {
     fs::metadata(dir.join(IDENTITY)).and_then(|it| it.modified()).ok()
-}
-
-/// `2026-03-01 12:34 UTC`.
-fn utc(time: UnixTime) -> String {
-    let seconds = time.as_secs();
-    let (days, minutes) = (seconds / 86_400, seconds % 86_400 / 60);
-    // Howard Hinnant's days to civil: years begin in March, 400 of them are an era.
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (year, month) = match month {
-        0..=9 => (era * 400 + year, month + 3),
-        _ => (era * 400 + year + 1, month - 9),
-    };
-    format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60, minutes % 60)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_time_is_told_as_people_read_it() {
-        let told = |seconds| utc(UnixTime::since_unix_epoch(Duration::from_secs(seconds)));
-        assert_eq!(told(0), "1970-01-01 00:00 UTC");
-        assert_eq!(told(951_782_400), "2000-02-29 00:00 UTC");
-        assert_eq!(told(1_795_342_139), "2026-11-22 10:08 UTC");
-        assert_eq!(told(LAST_SECOND), "9999-12-31 23:59 UTC");
-    }
 }

@@ -15,6 +15,7 @@ pub mod bytes;
 pub mod call;
 pub mod control;
 pub mod frames;
+pub mod join;
 pub mod node;
 pub mod obituary;
 pub mod object;

@@ -1,0 +1,45 @@
+//! Where a head listens: on this machine only, unless a host is named.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+
+use crate::address::Address;
+
+/// Unless it is set otherwise.
+pub const PORT: u16 = 6379;
+
+const LOOPBACK: &str = "127.0.0.1";
+
+/// Nobody can join there.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    #[error(
+        "port {} of {} is taken by another program: stop it, or name another port with --port", .at.port(), .at.ip()
+    )]
+    Taken { at: SocketAddr },
+    #[error("this machine has no address {}: name one that it has with --host", .at.ip())]
+    NotOurs { at: SocketAddr },
+    #[error("port {} is for the system's own programs: name one above 1023 with --port", .at.port())]
+    Forbidden { at: SocketAddr },
+    #[error("--host {host:?} is no name or address of a machine: {why}")]
+    Host { host: String, why: String },
+    #[error("{at}: {source}")]
+    Io { at: SocketAddr, source: io::Error },
+}
+
+/// A listening socket, and where it listens: a port of 0 becomes a real one. `host`: what `--host` says.
+pub fn listen(host: Option<&str>, port: u16) -> Result<(OwnedFd, SocketAddr), ListenError> {
+    let host = host.unwrap_or(LOOPBACK);
+    let wrong = |why: String| ListenError::Host { host: host.to_string(), why };
+    let mut found = (host, port).to_socket_addrs().map_err(|error| wrong(error.to_string()))?;
+    let at = found.next().ok_or_else(|| wrong("it has no address".to_string()))?;
+    let (socket, bound) = Address::Tcp(at).listen().map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => ListenError::Taken { at },
+        io::ErrorKind::AddrNotAvailable => ListenError::NotOurs { at },
+        io::ErrorKind::PermissionDenied => ListenError::Forbidden { at },
+        _ => ListenError::Io { at, source },
+    })?;
+    let Address::Tcp(bound) = bound else { unreachable!("a port was asked for") };
+    Ok((socket, bound))
+}
