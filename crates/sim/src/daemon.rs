@@ -276,6 +276,7 @@ impl Cluster {
     pub fn disk_reserved(&mut self, ticket: u64) {
         let full = self.plan.disk_failures && self.faulty() && self.rng.one_in(3);
         self.count(if full { "full disks" } else { "room in the spill file" });
+        self.books.facts.refused_reserves += u32::from(full);
         let result = if full { Err("no space left on device".to_string()) } else { Ok(()) };
         self.happens(Event::Reserved { ticket, result });
     }
@@ -286,6 +287,7 @@ impl Cluster {
         }
         let fails = self.plan.disk_failures && self.faulty() && self.rng.one_in(2);
         self.count(if fails { "failed reads" } else { "restores" });
+        self.books.facts.reads(ticket, fails);
         let result = self.memory.end_restore(ticket, fails);
         self.happens(Event::Restored { ticket, result });
     }
@@ -390,6 +392,7 @@ impl Cluster {
             Effect::Restore { ticket, object, place, slot } => {
                 self.note(|| format!("daemon restores {object}"));
                 self.memory.begin_restore(ticket, place, slot);
+                self.books.facts.is_read(ticket, object);
                 let delay = self.rng.delay(Duration::from_millis(5));
                 self.after(delay, Step::DiskRead(ticket));
             }

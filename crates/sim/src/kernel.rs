@@ -10,6 +10,7 @@
 
 use std::time::Duration;
 
+use hoplo_base::limits::MEMORY_AVAILABLE_MIN_PERCENT;
 use hoplo_base::{ActorId, ProcessId};
 use hoplo_core::node::Event;
 use hoplo_wire::node::{ActorState, DeathCause, Role, ToNode};
@@ -51,7 +52,8 @@ impl Cluster {
 
     pub fn born(&mut self, process: ProcessId) {
         if self.plan.fork_failures && self.faulty() && self.rng.one_in(3) {
-            self.books.failed_starts += 1;
+            let job = self.job_of(process);
+            self.books.facts.fails_to_start(job);
             self.count("failed forks");
             self.note(|| format!("FAULT: the fork of {process} fails"));
             let reason = "no memory for a fork".to_string();
@@ -126,14 +128,18 @@ impl Cluster {
         if !std::mem::replace(&mut client.alive, false) {
             return;
         }
-        let is_driver = client.is_driver;
+        let (is_driver, job) = (client.is_driver, client.job);
         if !self.daemon.node.process(process).is_some_and(|it| it.is_greeted()) {
-            self.books.failed_starts += 1;
+            self.books.facts.fails_to_start(job);
             self.count("deaths before hello");
         }
-        if !by_itself {
-            let known = self.clients[&process].session.known_objects();
-            self.books.died(process, known);
+        let client = &self.clients[&process];
+        if by_itself {
+            self.books.facts.leaves(process);
+        } else {
+            self.books.lost_with(client.session.known_objects());
+            let running = client.fibers.values().filter_map(|fiber| fiber.task());
+            self.books.facts.dies(process, running);
         }
         let delay = self.rng.delay(Duration::from_millis(2).max(self.plan.tardiness));
         self.after(delay, Step::Closes(process));
@@ -213,6 +219,9 @@ impl Cluster {
     }
 
     pub fn examined(&mut self, process: ProcessId) {
+        if let Some(actor) = self.daemon.node.actors.actor_of(process) {
+            self.books.facts.lived_in(actor, process);
+        }
         self.happens(Event::Examined { process, last_lines: vec![], verdict: None });
     }
 
@@ -234,6 +243,7 @@ impl Cluster {
         self.client(killer).fibers.clear();
         self.client(killer).finished = true;
         for actor in detached {
+            self.books.facts.kills(actor, true);
             self.say(killer, ToNode::ActorKill { actor, no_restart: true });
         }
         true
@@ -270,6 +280,16 @@ impl Cluster {
 
     pub fn reports_measures(&mut self) {
         let measured = self.measured.take().expect("one measure at a time");
+        if let Event::Measured { total, available, used } = &measured {
+            let short = available * 100 / total < MEMORY_AVAILABLE_MIN_PERCENT;
+            for (process, used) in used {
+                let limit = self.daemon.node.scheduler.lease_on(*process);
+                let limit = limit.map_or(0.0, |lease| lease.resources.units("memory")) as u64;
+                if short || (limit > 0 && *used > limit) {
+                    self.books.facts.uses_too_much(*process);
+                }
+            }
+        }
         self.happens(measured);
     }
 }

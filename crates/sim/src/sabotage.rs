@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use hoplo_base::ProcessId;
+use hoplo_base::TaskId;
 use hoplo_core::session::Event;
-use hoplo_wire::Value;
-use hoplo_wire::node::{ToClient, ToNode};
+use hoplo_wire::node::{ActorState, DeathCause, Obituary, ToClient, ToNode};
+use hoplo_wire::{Failure, FailureKind, Value};
 
 use crate::cluster::{Cluster, Step};
 use crate::faults::Plan;
@@ -27,6 +27,20 @@ pub enum Sabotage {
     SweepsReadNothing,
     /// A process's end is not told to the questions that wait for it.
     DeadAreAwaited,
+    /// Who hears that a worker of his waits takes it for dead.
+    WaitIsTakenForDeath,
+    /// Of the calls that lay in a dead worker's ring all count as begun.
+    QueuedCountAsBegun,
+    /// Whoever dies is said to have used too much memory.
+    DeathsBlameMemory,
+    /// A cancellation hits what was submitted after the task that it means.
+    CancelHitsTheNext,
+    /// Each cancellation reaches all that the task submitted.
+    CancelSpreads,
+    /// Of an actor that starts again it is said that it is dead.
+    RestartIsTakenForDeath,
+    /// Room that was granted is said to be denied, since the disk is full.
+    GrantIsTakenForDenial,
 }
 
 impl Sabotage {
@@ -42,19 +56,28 @@ impl Sabotage {
                 (plan.disk_failures, plan.kills) = (true, 1000);
                 plan.head_dies_at = None;
             }
-            Self::NobodyAdopts => {
+            Self::NobodyAdopts
+            | Self::SweepsReadNothing
+            | Self::DeadAreAwaited
+            | Self::DeathsBlameMemory
+            | Self::RestartIsTakenForDeath => {
                 plan.kills = plan.kills.clamp(2, 4);
                 plan.head_dies_at = None;
             }
-            Self::SweepsReadNothing => {
-                plan.kills = plan.kills.clamp(2, 4);
+            Self::QueuedCountAsBegun => {
+                (plan.kills, plan.ring_depth) = (2, 64);
                 plan.head_dies_at = None;
             }
-            Self::DeadAreAwaited => {
-                plan.kills = plan.kills.clamp(2, 4);
+            Self::CancelHitsTheNext | Self::CancelSpreads => {
+                (plan.cancels, plan.cpus) = (true, 4);
+                plan.tardiness = Duration::from_micros(20);
                 plan.head_dies_at = None;
             }
-            Self::NothingIsLent => plan.head_dies_at = None,
+            Self::GrantIsTakenForDenial => {
+                (plan.spill, plan.capacity_bytes) = (true, 3 << 20);
+                plan.head_dies_at = None;
+            }
+            Self::NothingIsLent | Self::WaitIsTakenForDeath => plan.head_dies_at = None,
         }
     }
 }
@@ -73,6 +96,29 @@ impl Cluster {
                 Some(Event::Ready { object, value: Value::Failed(failure), contains: vec![] })
             }
             (Some(Sabotage::NobodyAdopts), Event::Adopt { .. }) => None,
+            (Some(Sabotage::WaitIsTakenForDeath), Event::WorkerBlocked { worker: process }) => {
+                let cause = DeathCause::Signaled { signal: 9 };
+                let obituary = Obituary { pid: 0, cause, last_lines: vec![] };
+                Some(Event::ProcessGone { process, obituary, unstarted: vec![] })
+            }
+            (Some(Sabotage::QueuedCountAsBegun), Event::ProcessGone { process, obituary, .. }) => {
+                Some(Event::ProcessGone { process, obituary, unstarted: vec![] })
+            }
+            (
+                Some(Sabotage::DeathsBlameMemory),
+                Event::ProcessGone { process, obituary, unstarted },
+            ) => {
+                let cause = DeathCause::OutOfMemory { detail: "it was hungry".to_string() };
+                let obituary = Obituary { cause, ..obituary };
+                Some(Event::ProcessGone { process, obituary, unstarted })
+            }
+            (
+                Some(Sabotage::RestartIsTakenForDeath),
+                Event::ActorState { actor, state: ActorState::Restarting { cause, .. } },
+            ) => {
+                let failure = Failure::new(FailureKind::ActorDied, cause);
+                Some(Event::ActorState { actor, state: ActorState::Dead { failure } })
+            }
             (_, event) => Some(event),
         }
     }
@@ -93,11 +139,23 @@ impl Cluster {
         waits
     }
 
-    /// A process that is told something, for the rule that a failure to read is told to who waits.
-    pub fn hears_of_failed_read(&mut self, id: ProcessId, message: &ToClient) {
-        if let ToClient::Unreadable { object, .. } = message {
-            self.count("failed reads that were told");
-            self.books.unreadable(id, *object);
+    /// What is cancelled, and whether with all that it submitted.
+    pub fn sabotage_cancels(&self, task: TaskId, recursive: bool) -> (TaskId, bool) {
+        match self.sabotage {
+            Some(Sabotage::CancelHitsTheNext) => (TaskId { seq: task.seq + 1, ..task }, recursive),
+            Some(Sabotage::CancelSpreads) => (task, true),
+            _ => (task, recursive),
+        }
+    }
+
+    /// What the daemon is taken to have said.
+    pub fn sabotage_says(&self, message: ToClient) -> ToClient {
+        match (self.sabotage, message) {
+            (Some(Sabotage::GrantIsTakenForDenial), ToClient::ExtentGranted { request, .. }) => {
+                let failure = Failure::new(FailureKind::OutOfDisk, "the disk takes nothing more");
+                ToClient::ExtentDenied { request, failure }
+            }
+            (_, message) => message,
         }
     }
 }

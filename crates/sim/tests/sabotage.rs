@@ -49,3 +49,45 @@ fn what_is_lost_before_the_sockets_are_read_is_found() {
     let lost = ["failed for no reason: OwnerDied", "failed for no reason: ObjectLost"];
     shows(Sabotage::SweepsReadNothing, 500, &[lost[0], lost[1], made_again]);
 }
+
+#[test]
+fn a_crash_that_is_told_for_a_call_whose_worker_lives_is_found() {
+    shows(Sabotage::WaitIsTakenForDeath, 50, &["failed for no reason: WorkerCrashed"]);
+}
+
+#[test]
+fn a_crash_that_is_told_for_a_call_that_no_worker_took_is_found() {
+    shows(Sabotage::QueuedCountAsBegun, 500, &["failed for no reason: WorkerCrashed"]);
+}
+
+#[test]
+fn a_method_that_fails_with_a_worker_that_never_took_it_is_found() {
+    shows(Sabotage::QueuedCountAsBegun, 500, &["failed for no reason: ActorUnavailable"]);
+}
+
+#[test]
+fn memory_that_is_blamed_for_another_death_is_found() {
+    shows(Sabotage::DeathsBlameMemory, 50, &["failed for no reason: OutOfMemory"]);
+}
+
+#[test]
+fn a_cancel_that_is_told_to_a_bystander_is_found() {
+    let stopped = "is told to stop, and nobody cancelled it";
+    shows(Sabotage::CancelHitsTheNext, 50, &["failed for no reason: Cancelled", stopped]);
+}
+
+#[test]
+fn a_cancel_that_reaches_children_which_it_does_not_mean_is_found() {
+    let stopped = "is told to stop, and nobody cancelled it";
+    shows(Sabotage::CancelSpreads, 500, &["failed for no reason: Cancelled", stopped]);
+}
+
+#[test]
+fn an_actor_that_is_said_to_be_dead_and_starts_again_is_found() {
+    shows(Sabotage::RestartIsTakenForDeath, 500, &["failed for no reason: ActorDied"]);
+}
+
+#[test]
+fn a_full_disk_that_no_disk_told_is_found() {
+    shows(Sabotage::GrantIsTakenForDenial, 50, &["is denied room: OutOfDisk"]);
+}

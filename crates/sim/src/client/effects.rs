@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use hoplo_base::{Instant, ProcessId, TaskId};
 use hoplo_core::session::{Effect, Event, SessionMachine};
-use hoplo_wire::node::{ActorCreated, ToClient, ToNode};
+use hoplo_wire::node::{ActorCreated, Tell, ToClient, ToNode};
 use hoplo_wire::reply::{ReplyKind, ReplyView};
 
 use crate::cluster::{Cluster, Step};
@@ -94,6 +94,13 @@ impl Cluster {
     pub fn say(&mut self, id: ProcessId, message: ToNode) {
         if self.sabotage_loses(&message) {
             return;
+        }
+        match &message {
+            ToNode::ActorCreate { spec, .. } => self.books.facts.tells_of(spec.actor),
+            ToNode::Tell { message: Tell::Cancel { task, .. }, .. } => {
+                self.stop_is_legitimate(*task);
+            }
+            _ => {}
         }
         let up = self.written_by(id);
         up.push_back(message);

@@ -31,7 +31,8 @@ impl Cluster {
     }
 
     fn node_says(&mut self, id: ProcessId, message: ToClient) {
-        self.hears_of_failed_read(id, &message);
+        let message = self.sabotage_says(message);
+        self.hears_of_ends(id, &message);
         let event = match message {
             ToClient::LeaseGranted { lease, key, worker, gpus } => {
                 Event::LeaseGranted { lease, key, worker, gpus }
@@ -70,7 +71,16 @@ impl Cluster {
         };
         self.drain(id);
         let Some(event) = self.sabotage_hears(event) else { return };
+        let adopted = match &event {
+            Event::Adopt { lineage, .. } => Some(lineage.task),
+            _ => None,
+        };
         self.session(id, |session, now, effects| session.handle(now, event, effects));
+        if let Some(original) = adopted
+            && let Some(heirs) = self.clients[&id].session.task_here(original)
+        {
+            self.books.facts.adopts(original, heirs);
+        }
     }
 
     fn node_says_to_shell(&mut self, id: ProcessId, message: ToClient) {

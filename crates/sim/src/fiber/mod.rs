@@ -244,6 +244,7 @@ impl Cluster {
             && fiber.reply.is_none()
             && self.client(id).worker.is_cancelled(call.task)
         {
+            self.stop_is_legitimate(call.task);
             let text = "it was told to stop";
             fiber.failure = Some(Failure::new(FailureKind::Cancelled, text));
             fiber.wait = None;
@@ -388,12 +389,22 @@ impl Cluster {
                 fiber.args.pop_front();
                 match result {
                     Ok(contains) => fiber.hold(contains),
-                    Err(()) => fiber.failure = Some(user_failure("an argument failed")),
+                    Err(()) => self.raises(fiber, "an argument failed"),
                 }
                 self.drop_refs(id, [object]);
                 Flow::Next
             }
         }
+    }
+}
+
+impl Cluster {
+    /// The program that runs raises an exception of its own.
+    fn raises(&mut self, fiber: &mut Fiber, text: &str) {
+        if let Some(call) = fiber.call {
+            self.books.facts.fails_by_itself(call.task, FailureKind::User);
+        }
+        fiber.failure = Some(Failure::user(text.as_bytes().into()));
     }
 }
 
@@ -407,10 +418,6 @@ fn header(call: Incoming, kind: ReplyKind, flags: u8, index: u32) -> ReplyHeader
         ran_ns: 0,
         index,
     }
-}
-
-fn user_failure(text: &str) -> Failure {
-    Failure::user(text.as_bytes().into())
 }
 
 fn ids(objects: &[ObjectId]) -> Vec<String> {

@@ -7,6 +7,7 @@ use hoplo_wire::node::ToNode;
 
 use super::{Fiber, Flow, Wait, ids};
 use crate::cluster::Cluster;
+use crate::invariants::Call;
 use crate::workload::{Name, Op, Submission, encode_args, shape};
 
 /// Calls of one seed.
@@ -64,8 +65,9 @@ impl Cluster {
                 if let Some(object) = fiber.pick(*pick) {
                     self.drain(id);
                     self.note(|| format!("{id} cancels {object}, force {force}"));
-                    self.books.cancelled = true;
-                    let (task, force, recursive) = (object.task, *force, *recursive);
+                    self.books.facts.cancels(object.task, *recursive);
+                    let (task, force) = (object.task, *force);
+                    let (task, recursive) = self.sabotage_cancels(task, *recursive);
                     let event = Event::Cancel { task, force, recursive };
                     self.session(id, |session, now, effects| session.handle(now, event, effects));
                 }
@@ -90,7 +92,7 @@ impl Cluster {
             }
             Op::Kill { pick, no_restart } => {
                 if let Some(actor) = fiber.handle(*pick) {
-                    self.books.actors_killed = true;
+                    self.books.facts.kills(actor, *no_restart);
                     self.say(id, ToNode::ActorKill { actor, no_restart: *no_restart });
                 }
             }
@@ -153,8 +155,10 @@ impl Cluster {
         let call = self.session_call(id, fiber, submission);
         let parent = fiber.call.map(|call| call.task);
         let text = format!("refs {:?}, nested {:?}", ids(&call.refs), ids(&call.nested));
+        let fact = fact(&call, parent, None);
         let task =
             self.session(id, |session, now, effects| session.submit(now, call, parent, effects));
+        self.books.facts.submits(task, fact);
         let streams = submission.options.flags & CALL_STREAMING != 0;
         self.note(|| format!("{id} submits {task}, {text}"));
         self.submitted(fiber, task, submission.options.returns, streams);
@@ -213,8 +217,11 @@ impl Cluster {
             self.count("detached actors");
         }
         let text = format!("refs {:?}, nested {:?}", ids(&call.refs), ids(&call.nested));
+        let fact = fact(&call, None, None); // no cancellation reaches an actor
         let actor = self
             .session(id, |session, now, effects| session.create_actor(now, call, create, effects));
+        self.books.facts.submits(actor.0, fact);
+        self.books.facts.creates(actor, restarts);
         self.note(|| format!("{id} creates {actor} {name:?}, {text}"));
         if name.is_some() {
             fiber.creates = Some(actor);
@@ -237,11 +244,13 @@ impl Cluster {
         let call = self.session_call(id, fiber, submission);
         let parent = fiber.call.map(|call| call.task);
         let text = format!("refs {:?}, nested {:?}", ids(&call.refs), ids(&call.nested));
+        let fact = fact(&call, parent, Some(actor));
         let task = self.session(id, |session, now, effects| {
             session.submit_method(now, actor, call, parent, effects)
         });
         if let Ok(task) = task {
             self.note(|| format!("{id} calls {actor} by {task}, {text}"));
+            self.books.facts.submits(task, fact);
             self.calls(task, actor, parent);
             let streams = submission.options.flags & CALL_STREAMING != 0;
             self.submitted(fiber, task, submission.options.returns, streams);
@@ -272,7 +281,11 @@ impl Cluster {
 
     pub(super) fn drop_stream(&mut self, id: ProcessId, task: TaskId, taken: u32) {
         self.note(|| format!("{id} drops the stream of {task} after {taken}"));
-        self.books.streams_dropped.insert(task);
+        self.books.facts.cancels(task, false);
         self.session(id, |session, now, effects| session.stream_drop(now, task, taken, effects));
     }
+}
+
+fn fact(call: &SessionCall, parent: Option<TaskId>, actor: Option<ActorId>) -> Call {
+    Call { parent, actor, refs: call.refs.clone(), max_retries: call.options.max_retries }
 }

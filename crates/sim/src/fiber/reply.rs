@@ -117,6 +117,7 @@ impl Cluster {
             if self.faulty() && self.rng.one_in(30) {
                 self.count("deaths before a reply");
                 self.note(|| format!("FAULT: {id} is killed before its reply for {}", call.task));
+                self.books.facts.dies(id, [call.task]); // this thread is in nobody's list now
                 self.dies(id, DeathCause::Signaled { signal: 9 });
                 return Flow::Gone;
             }

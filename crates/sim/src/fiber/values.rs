@@ -6,7 +6,7 @@ use hoplo_wire::node::ToNode;
 use hoplo_wire::reply::{ReplyKind, Returned};
 use hoplo_wire::{Failure, Location, Value};
 
-use super::{Fiber, Flow, Incoming, Room, Wait, header, ids, user_failure};
+use super::{Fiber, Flow, Incoming, Room, Wait, header, ids};
 use crate::client::Answered;
 use crate::cluster::Cluster;
 use crate::memory::encode_content;
@@ -52,10 +52,7 @@ impl Cluster {
             }
             Some(len) => match self.room(id, fiber, len) {
                 Room::Wait => return Flow::Wait(Wait::Room),
-                Room::Denied(kind) => {
-                    self.denial_is_legitimate(id, kind);
-                    return Flow::Next;
-                }
+                Room::Denied(_) => return Flow::Next,
                 Room::Got(offset, slot) => {
                     let object = self.client(id).session.next_put();
                     let content = encode_content(object, contains, 0);
@@ -93,7 +90,7 @@ impl Cluster {
         match self.room(id, fiber, len) {
             Room::Wait => Err(Flow::Wait(Wait::Room)),
             Room::Denied(kind) => {
-                self.denial_is_legitimate(id, kind);
+                self.books.facts.fails_by_itself(call.task, kind);
                 let failure = Failure::new(kind, "no room for the result");
                 Ok(Returned { value: Value::Failed(failure), contains: vec![] })
             }
@@ -145,7 +142,7 @@ impl Cluster {
         let program = fiber.program.clone().expect("it ran");
         let raises = call.attempt + call.incarnation < program.raises;
         if raises && fiber.failure.is_none() {
-            fiber.failure = Some(user_failure("it raises"));
+            self.raises(fiber, "it raises");
         }
         if fiber.failure.is_some() || call.flags & CALL_STREAMING != 0 {
             return Flow::Over;

@@ -126,11 +126,9 @@ impl Cluster {
                     fiber.hold(contains);
                 }
                 ValueView::Failed { kind, payload, cause } => {
-                    fiber.failure.get_or_insert(Failure {
-                        kind,
-                        payload: payload.into(),
-                        cause: cause.into(),
-                    });
+                    let failure = Failure { kind, payload: payload.into(), cause: cause.into() };
+                    self.is_accounted_for(object, &failure);
+                    fiber.failure.get_or_insert(failure);
                 }
                 ValueView::Stored(Location::ASK) => {
                     self.client(id).session.add_ref(object);

@@ -13,8 +13,8 @@ impl Cluster {
         worker: ProcessId,
     ) {
         let adopted = caller != task.owner;
-        let owner_dead = self.books.dead.contains(&task.owner.count());
-        let starts = self.books.starts.entry(task).or_default();
+        let owner_dead = self.books.facts.died.contains(&task.owner);
+        let starts = self.books.facts.starts.entry(task).or_default();
         if !adopted && !owner_dead {
             assert!(
                 !starts.contains(&attempt),

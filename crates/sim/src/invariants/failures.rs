@@ -1,88 +1,187 @@
-//! A failure is one that something in this run accounts for.
+//! A failure is one that something in this run accounts for: something that befell the very task whose result it is, or
+//! one that this task needs, directly or not.
+//!
+//! | kind | what accounts for it |
+//! |---|---|
+//! | `User`, `StoreFull`, `OutOfDisk` | the program raised; it was denied room so |
+//! | `Cancelled` | it was cancelled, or its stream dropped, or one it descends from with all that this submitted |
+//! | `WorkerCrashed` | its worker died in the midst of it, or many before they took it; no retry is left |
+//! | `OutOfMemory` | the same, and a worker of these used too much memory |
+//! | `ActorUnavailable` | the actor's worker died in the midst of it, or the actor went down often |
+//! | `ActorDied` | the actor was killed for good, used up its restarts, ended with its job, or its handle is lost |
+//! | `WorkerStart` | starts for its job failed, as often as they are tried |
+//! | `ObjectLost`, `OwnerDied` | the daemon said so of this object, and its owner or a holder had died; or the disk failed |
+//!
+//! Nothing is read out of a failure's text. A failure that was passed on equals the one that it came from.
 
-use hoplo_base::{AnyId, ObjectId, ProcessId};
-use hoplo_wire::{Failure, FailureKind};
+use std::collections::{BTreeMap, BTreeSet};
 
+use hoplo_base::{ActorId, JobId, ObjectId, ProcessId, TaskId};
+use hoplo_wire::node::{ActorState, ToClient};
+use hoplo_wire::{Failure, FailureKind, Value};
+
+use crate::client::Client;
 use crate::cluster::Cluster;
 
+/// What the daemon said of objects that have no value.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// What it decided is lost.
+    lost: BTreeMap<ObjectId, Vec<Failure>>,
+    /// What it could not read.
+    unread: BTreeMap<ObjectId, Vec<Failure>>,
+    /// Who was told that it cannot read what, and has not failed by that yet.
+    unreadable: BTreeSet<(ProcessId, ObjectId)>,
+}
+
 impl Cluster {
+    /// A process reads that there is no value.
     pub fn failure_is_legitimate(&mut self, id: ProcessId, object: ObjectId, failure: &Failure) {
-        let killed = self.plan.has_kills();
-        let cancelled = self.books.cancelled;
-        let text = failure.text();
-        if text.starts_with(&format!("{object} ")) && text.contains("cannot be read back") {
-            let told = self.books.unreadable.remove(&(id, object));
+        if said(&self.books.told.unread, object, failure) {
+            // One read may fail by it for each time that it was told.
+            let told = self.books.told.unreadable.remove(&(id, object));
             assert!(
                 told,
-                "{id} cannot read {object} though nobody said so now: {text}\n{}",
+                "{id} cannot read {object} though nobody said so now: {}\n{}",
+                failure.text(),
                 self.story.about(&[object.to_string()])
             );
+            return;
         }
+        self.is_accounted_for(object, failure);
+    }
+
+    /// The object has this failure, wherever that is seen.
+    pub fn is_accounted_for(&self, object: ObjectId, failure: &Failure) {
+        let (tasks, mut objects) = self.books.facts.sources(object.task);
+        objects.insert(object);
+        let told = |of: &BTreeMap<ObjectId, Vec<Failure>>| {
+            objects.iter().any(|object| said(of, *object, failure))
+        };
         let legitimate = match failure.kind {
-            FailureKind::User => true,
-            FailureKind::Cancelled => cancelled || !self.books.streams_dropped.is_empty(),
-            FailureKind::WorkerCrashed => killed || cancelled || self.books.actors_killed,
-            FailureKind::ActorDied => {
-                // One whose constructor's arguments failed was never told to the daemon.
-                let told =
-                    self.books.actors.iter().any(|actor| text.starts_with(&actor.to_string()));
-                let unknown = text.contains("not known") && told;
-                let lost = text.contains("out of scope") || unknown;
-                !lost || killed || self.books.actors_killed || cancelled
-            }
-            FailureKind::ActorUnavailable => killed || self.books.actors_killed,
-            FailureKind::ObjectLost => self.loss_is_explained(&text),
-            FailureKind::OwnerDied => self.owner_is_dead(&text) && !self.is_stored(&text),
-            FailureKind::OutOfDisk => self.plan.disk_failures,
-            FailureKind::StoreFull => !self.plan.spill,
-            // A start is tried three times.
-            FailureKind::WorkerStart => self.books.failed_starts >= 3,
-            FailureKind::OutOfMemory => self.plan.memory_faults,
-            FailureKind::RuntimeEnv
-            | FailureKind::PendingCallsLimit
-            | FailureKind::NodeDied
-            | FailureKind::NotSent => false,
+            FailureKind::ObjectLost => told(&self.books.told.lost) || told(&self.books.told.unread),
+            FailureKind::OwnerDied => told(&self.books.told.lost),
+            _ => tasks.iter().any(|task| self.befell(*task, failure.kind)),
         };
         assert!(
             legitimate,
-            "{object} failed for no reason: {:?} {text}\n{}",
+            "{object} failed for no reason: {:?} {}\n{}",
             failure.kind,
+            failure.text(),
             self.story.about(&[object.to_string(), object.task.to_string()])
         );
     }
 
+    /// Whether such a thing happened to this task, and not only to one that it needs.
+    fn befell(&self, task: TaskId, kind: FailureKind) -> bool {
+        let facts = &self.books.facts;
+        match kind {
+            FailureKind::User | FailureKind::StoreFull | FailureKind::OutOfDisk => {
+                facts.failed_itself(task, kind)
+            }
+            FailureKind::Cancelled => facts.is_cancelled(task),
+            FailureKind::WorkerCrashed => facts.crashed(task),
+            FailureKind::OutOfMemory => facts.ran_out_of_memory(task),
+            FailureKind::ActorUnavailable => facts.is_unavailable(task),
+            FailureKind::ActorDied => {
+                facts.actor_of(task).is_some_and(|actor| self.actor_is_gone(actor))
+            }
+            FailureKind::WorkerStart => {
+                let owner = self.clients.get(&task.owner);
+                owner.is_some_and(|owner| facts.starts_fail(owner.job))
+            }
+            FailureKind::ObjectLost
+            | FailureKind::OwnerDied
+            | FailureKind::RuntimeEnv
+            | FailureKind::PendingCallsLimit
+            | FailureKind::NodeDied
+            | FailureKind::NotSent => false,
+        }
+    }
+
+    /// For good. One that goes out of scope while somebody calls it had its handle lost on the way.
+    fn actor_is_gone(&self, actor: ActorId) -> bool {
+        let creator = self.clients.get(&actor.0.owner);
+        let unknown = !self.books.facts.is_told(actor); // its constructor's arguments failed before
+        self.books.facts.is_dead(actor)
+            || unknown
+            || self.was_lost_with_somebody(actor.handle())
+            || creator.is_some_and(|creator| self.job_has_ended(creator.job))
+    }
+
+    fn job_has_ended(&self, job: JobId) -> bool {
+        let mut drivers = self.clients.values().filter(|it| it.is_driver && it.job == job);
+        !drivers.any(|driver| driver.alive && self.daemon.open.contains(&driver.id))
+    }
+
+    // ---- what the daemon says ----
+
+    /// Before a process acts on it.
+    pub fn hears_of_ends(&mut self, id: ProcessId, message: &ToClient) {
+        match message {
+            ToClient::Ready { object, value: Value::Failed(failure), .. } => {
+                self.hears_of_failure(*object, failure);
+            }
+            ToClient::Unreadable { object, failure } => {
+                self.count("failed reads that were told");
+                let disk = self.books.facts.not_read.contains(object);
+                assert!(disk, "{object} is unreadable for {id}, and no disk failed");
+                self.books.told.unreadable.insert((id, *object));
+                self.books.told.unread.entry(*object).or_default().push(failure.clone());
+            }
+            ToClient::ExtentDenied { failure, .. } => self.denial_is_legitimate(id, failure.kind),
+            ToClient::ProcessGone { process, .. } => {
+                let lives = |it: &Client| it.alive && !it.is_driver;
+                let lives = self.clients.get(process).is_some_and(lives);
+                assert!(!lives, "{id} hears that {process} is gone, which lives");
+            }
+            ToClient::ActorState { actor, state: ActorState::Restarting { .. } } => {
+                let down = self.books.facts.went_down(*actor);
+                assert!(down, "{id} hears that {actor} starts again, which never went down");
+            }
+            _ => {}
+        }
+    }
+
+    fn hears_of_failure(&mut self, object: ObjectId, failure: &Failure) {
+        let owner_died = self.books.facts.died.contains(&object.task.owner);
+        let lost = match failure.kind {
+            FailureKind::ObjectLost => self.was_lost_with_somebody(object),
+            FailureKind::OwnerDied => owner_died && !self.books.stored.contains(&object),
+            _ => false,
+        };
+        if lost {
+            self.books.told.lost.entry(object).or_default().push(failure.clone());
+        }
+        self.is_accounted_for(object, failure);
+    }
+
+    /// An object is lost with its owner, or with a process that had it when it was killed: as an argument of a call
+    /// that goes on without its caller, in a value, for a task that another one adopts. Who leaves by itself
+    /// loses nothing.
+    fn was_lost_with_somebody(&self, object: ObjectId) -> bool {
+        let owner_died = self.books.facts.died.contains(&object.task.owner);
+        owner_died || self.books.lost_with.contains(&object)
+    }
+
     /// What is to be made in the place of a dead owner is not there.
     pub fn adoption_is_needed(&self, id: ProcessId, objects: &[ObjectId]) {
-        let stored = objects.iter().find(|object| self.is_stored(&object.to_string()));
-        if let Some(object) = stored {
+        if let Some(object) = objects.iter().find(|object| self.books.stored.contains(object)) {
             let words = [object.to_string(), object.task.to_string()];
             let story = self.story.about(&words);
             panic!("{id} is to make {object}, though its maker stored it and replied\n{story}");
         }
     }
 
-    /// By the text of a failure, which begins with its name.
-    fn is_stored(&self, text: &str) -> bool {
-        let object = text.split_whitespace().next().unwrap_or_default();
-        self.books.stored.contains(object)
-    }
-
-    /// An object is lost with its owner, or with a process that had it when it was killed: as an argument of a call
-    /// that goes on without its caller, in a value, for a task that another one adopts. Who leaves by itself
-    /// loses nothing.
-    fn loss_is_explained(&self, text: &str) -> bool {
-        let object = text.split_whitespace().next().unwrap_or_default();
-        let dropped = text.contains("every reference to it was dropped");
-        let unreadable = text.contains("cannot be read back") && self.plan.disk_failures;
-        let explained = self.owner_is_dead(text) || self.books.lost_with.contains_key(object);
-        unreadable || (dropped && explained)
-    }
-
-    /// No room: only where nothing is spilled, or the disk is full.
-    pub fn denial_is_legitimate(&self, id: ProcessId, kind: FailureKind) {
+    /// No room: only where nothing is spilled, or the disk refused this much.
+    fn denial_is_legitimate(&mut self, id: ProcessId, kind: FailureKind) {
+        let refused = &mut self.books.facts.refused_reserves;
         let legitimate = match kind {
             FailureKind::StoreFull => !self.plan.spill,
-            FailureKind::OutOfDisk => self.plan.spill && self.plan.disk_failures,
+            FailureKind::OutOfDisk if *refused > 0 => {
+                *refused -= 1;
+                true
+            }
             _ => false,
         };
         assert!(
@@ -92,11 +191,16 @@ impl Cluster {
         );
     }
 
-    fn owner_is_dead(&self, text: &str) -> bool {
-        let id = text.split_whitespace().next().and_then(|word| word.parse::<AnyId>().ok());
-        match id {
-            Some(AnyId::ShortObject { task, .. }) => self.books.dead.contains(&task.owner_count),
-            _ => false,
-        }
+    /// A call is told to stop, or stops.
+    pub fn stop_is_legitimate(&self, task: TaskId) {
+        assert!(
+            self.books.facts.is_cancelled(task),
+            "{task} is told to stop, and nobody cancelled it\n{}",
+            self.story.about(&[task.to_string()])
+        );
     }
+}
+
+fn said(of: &BTreeMap<ObjectId, Vec<Failure>>, object: ObjectId, failure: &Failure) -> bool {
+    of.get(&object).is_some_and(|said| said.contains(failure))
 }

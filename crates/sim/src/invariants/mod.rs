@@ -2,6 +2,7 @@
 
 mod answers;
 mod attempts;
+mod facts;
 mod failures;
 mod leaks;
 mod order;
@@ -10,58 +11,45 @@ mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hoplo_base::{ActorId, ObjectId, ProcessId, TaskId};
+use hoplo_base::{ObjectId, ProcessId, TaskId};
 
 use crate::cluster::Cluster;
+use facts::Facts;
+use failures::Told;
 use order::Order;
 
 pub use answers::{Answers, told_by};
+pub use facts::Call;
 
 /// What the invariants remember.
 #[derive(Debug, Default)]
 pub struct Books {
-    /// Starts of each task, by attempt.
-    starts: BTreeMap<TaskId, Vec<u32>>,
+    pub facts: Facts,
+    told: Told,
     /// What lies in an inline put.
     puts: BTreeMap<ObjectId, ObjectId>,
     tokens: u64,
-    dead: BTreeSet<u32>,
     pub submitted: u64,
-    pub cancelled: bool,
-    /// Actors that the daemon was told of.
-    pub actors: BTreeSet<ActorId>,
-    pub actors_killed: bool,
-    pub streams_dropped: BTreeSet<TaskId>,
     pub adoptions: u64,
-    /// Workers that died or were not forked before their hello.
-    pub failed_starts: u64,
-    /// What the dead knew when they died, by name, and who.
-    lost_with: BTreeMap<String, ProcessId>,
-    /// Who was told that it cannot read what, and has not failed by that yet.
-    unreadable: BTreeSet<(ProcessId, ObjectId)>,
-    /// Results in the store, by name, whose caller lived when their reply was written: they are never lost, or made
+    /// What the dead knew when they died.
+    lost_with: BTreeSet<ObjectId>,
+    /// Results in the store whose caller lived when their reply was written: they are never lost, or made
     /// again, because somebody goes.
-    stored: BTreeSet<String>,
+    stored: BTreeSet<ObjectId>,
     /// Calls that were taken back, and from whom.
     revoked: BTreeMap<(ProcessId, u64), ProcessId>,
     order: Order,
 }
 
 impl Books {
-    /// It is told so, and one read of it may fail.
-    pub fn unreadable(&mut self, process: ProcessId, object: ObjectId) {
-        self.unreadable.insert((process, object));
-    }
-
     /// A worker told the daemon of this result, and has replied.
     pub fn stored(&mut self, object: ObjectId) {
-        self.stored.insert(object.to_string());
+        self.stored.insert(object);
     }
 
-    /// It was killed.
-    pub fn died(&mut self, process: ProcessId, known: impl Iterator<Item = ObjectId>) {
-        self.dead.insert(process.count());
-        self.lost_with.extend(known.map(|object| (object.to_string(), process)));
+    /// It was killed, with what it knew.
+    pub fn lost_with(&mut self, known: impl Iterator<Item = ObjectId>) {
+        self.lost_with.extend(known);
     }
 }
 
@@ -77,7 +65,9 @@ impl Cluster {
         if self.books.revoked.remove(&(caller, seq)).is_some_and(|before| before != worker) {
             self.count("steals");
         }
-        self.places_in_order(worker, TaskId { owner: caller, seq });
+        let task = TaskId { owner: caller, seq };
+        self.books.facts.places(task, worker);
+        self.places_in_order(worker, task);
     }
 
     /// After every step.

@@ -1,0 +1,246 @@
+//! What is known to have happened, by task, actor, object, process and job: failures are held against it (`failures`).
+//!
+//! It is written where the world makes it happen: in the kernel that ends a process, the program that cancels, the
+//! ring that a call was taken from. What the machines say of it is no fact.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hoplo_base::limits::{RESTARTS_FAILED_MAX, STARTS_FAILED_MAX, WORKERS_UNTAKEN_MAX};
+use hoplo_base::{ActorId, JobId, ObjectId, ProcessId, TaskId};
+use hoplo_wire::FailureKind;
+
+#[derive(Debug, Default)]
+pub struct Facts {
+    calls: BTreeMap<TaskId, Call>,
+    /// Adopted tasks, and the tasks of their heirs that stand for them.
+    stand_ins: BTreeMap<TaskId, BTreeSet<TaskId>>,
+    /// Attempts that began, by task.
+    pub starts: BTreeMap<TaskId, Vec<u32>>,
+    /// Workers that a task was given to, begun or not.
+    placed: BTreeMap<TaskId, BTreeSet<ProcessId>>,
+    /// Workers that died, or hang for ever, before they had replied for a task that they had begun.
+    broke_off: BTreeMap<TaskId, BTreeSet<ProcessId>>,
+    /// True: with all that it submitted.
+    cancelled: BTreeMap<TaskId, bool>,
+    /// Ended so by the program itself, or for what it was denied.
+    failed_by_itself: BTreeSet<(TaskId, FailureKind)>,
+    actors: BTreeMap<ActorId, Actor>,
+    /// Processes that run none of our code any more, however that came.
+    ended: BTreeSet<ProcessId>,
+    /// Of those, who did not leave by itself.
+    pub died: BTreeSet<ProcessId>,
+    /// Processes that used too much memory when the daemon measured them.
+    used_too_much: BTreeSet<ProcessId>,
+    /// Workers that died or were not forked before their hello.
+    failed_starts: BTreeMap<JobId, u32>,
+    /// Disk space that was refused, and not told to whoever wants it.
+    pub refused_reserves: u32,
+    /// What is being read from the disk, by ticket.
+    reads: BTreeMap<u64, ObjectId>,
+    /// What the disk failed to read.
+    pub not_read: BTreeSet<ObjectId>,
+}
+
+/// What a process submitted: a task, a method's call, or a constructor.
+#[derive(Clone, Debug, Default)]
+pub struct Call {
+    /// What ran in the submitter.
+    pub parent: Option<TaskId>,
+    /// The actor whose method it calls.
+    pub actor: Option<ActorId>,
+    /// Arguments that must be there before it runs: their failures are its own.
+    pub refs: Vec<ObjectId>,
+    pub max_retries: i32,
+}
+
+#[derive(Debug, Default)]
+struct Actor {
+    max_restarts: i32,
+    /// The daemon was told of it.
+    told: bool,
+    /// For good, by somebody.
+    killed: bool,
+    /// Workers that it was at home in and that did not leave by themselves.
+    died_in: BTreeSet<ProcessId>,
+}
+
+impl Facts {
+    // ---- what happens ----
+
+    pub fn submits(&mut self, task: TaskId, call: Call) {
+        self.calls.insert(task, call);
+    }
+
+    pub fn creates(&mut self, actor: ActorId, max_restarts: i32) {
+        self.actors.entry(actor).or_default().max_restarts = max_restarts;
+    }
+
+    pub fn tells_of(&mut self, actor: ActorId) {
+        self.actors.entry(actor).or_default().told = true;
+    }
+
+    /// Somebody asks the daemon to.
+    pub fn kills(&mut self, actor: ActorId, no_restart: bool) {
+        self.actors.entry(actor).or_default().killed |= no_restart;
+    }
+
+    pub fn adopts(&mut self, original: TaskId, stands_for_it: TaskId) {
+        self.stand_ins.entry(original).or_default().insert(stands_for_it);
+    }
+
+    pub fn places(&mut self, task: TaskId, worker: ProcessId) {
+        self.placed.entry(task).or_default().insert(worker);
+    }
+
+    pub fn cancels(&mut self, task: TaskId, recursive: bool) {
+        *self.cancelled.entry(task).or_default() |= recursive;
+    }
+
+    pub fn fails_by_itself(&mut self, task: TaskId, kind: FailureKind) {
+        self.failed_by_itself.insert((task, kind));
+    }
+
+    /// `running`: what it had begun and not replied to.
+    pub fn dies(&mut self, process: ProcessId, running: impl IntoIterator<Item = TaskId>) {
+        self.ended.insert(process);
+        self.died.insert(process);
+        for task in running {
+            self.broke_off.entry(task).or_default().insert(process);
+        }
+    }
+
+    /// It leaves by itself: nothing runs in it, and nothing is lost with it.
+    pub fn leaves(&mut self, process: ProcessId) {
+        self.ended.insert(process);
+    }
+
+    /// The daemon knew it as the home of this actor when it was buried.
+    pub fn lived_in(&mut self, actor: ActorId, worker: ProcessId) {
+        if self.died.contains(&worker) {
+            self.actors.entry(actor).or_default().died_in.insert(worker);
+        }
+    }
+
+    pub fn uses_too_much(&mut self, process: ProcessId) {
+        self.used_too_much.insert(process);
+    }
+
+    pub fn fails_to_start(&mut self, job: JobId) {
+        *self.failed_starts.entry(job).or_default() += 1;
+    }
+
+    pub fn is_read(&mut self, ticket: u64, object: ObjectId) {
+        self.reads.insert(ticket, object);
+    }
+
+    pub fn reads(&mut self, ticket: u64, fails: bool) {
+        let object = self.reads.remove(&ticket).expect("it was begun");
+        if fails {
+            self.not_read.insert(object);
+        }
+    }
+
+    // ---- what happened ----
+
+    /// What a failure of the task may come from: all that it needs, that these need, and so on; with itself.
+    pub fn sources(&self, task: TaskId) -> (BTreeSet<TaskId>, BTreeSet<ObjectId>) {
+        let (mut tasks, mut objects) = (BTreeSet::new(), BTreeSet::new());
+        let mut open = vec![task];
+        while let Some(task) = open.pop() {
+            if !tasks.insert(task) {
+                continue;
+            }
+            let Some(call) = self.calls.get(&task) else { continue };
+            objects.extend(&call.refs);
+            open.extend(call.refs.iter().map(|object| object.task));
+            open.extend(call.actor.map(|actor| actor.0)); // its constructor
+        }
+        (tasks, objects)
+    }
+
+    /// Itself, or something that it descends from with all that this submitted.
+    pub fn is_cancelled(&self, task: TaskId) -> bool {
+        let parent = |task: &TaskId| self.calls.get(task).and_then(|call| call.parent);
+        let mut ancestors = std::iter::successors(parent(&task), parent);
+        let with_all = |task: TaskId| self.cancelled.get(&task) == Some(&true);
+        self.cancelled.contains_key(&task) || ancestors.any(with_all)
+    }
+
+    pub fn failed_itself(&self, task: TaskId, kind: FailureKind) -> bool {
+        self.failed_by_itself.contains(&(task, kind))
+    }
+
+    /// A worker died in the midst of it, or one after the other before they took it, and no retry is left.
+    pub fn crashed(&self, task: TaskId) -> bool {
+        self.is_used_up(task) && (self.breaks(task).next().is_some() || self.is_untaken(task))
+    }
+
+    /// The same, and one of them used too much memory.
+    pub fn ran_out_of_memory(&self, task: TaskId) -> bool {
+        let hit = |worker: &ProcessId| self.used_too_much.contains(worker);
+        let untaken = self.is_untaken(task) && self.untaken(task).iter().any(hit);
+        self.is_used_up(task) && (untaken || self.breaks(task).any(|worker| hit(&worker)))
+    }
+
+    /// The worker of its actor died in the midst of it, and it may not run again; or the actor went down so often that
+    /// this cost the call its retries.
+    pub fn is_unavailable(&self, task: TaskId) -> bool {
+        let Some(call) = self.calls.get(&task) else { return false };
+        let Some(actor) = call.actor.and_then(|actor| self.actors.get(&actor)) else {
+            return false;
+        };
+        let broke_off = self.breaks(task).any(|worker| actor.died_in.contains(&worker));
+        let often = actor.died_in.len() > RESTARTS_FAILED_MAX as usize;
+        let no_more = self.is_used_up(task) || self.is_cancelled(task);
+        (broke_off && no_more) || (often && call.max_retries >= 0)
+    }
+
+    /// Of the actor whose method it calls: killed for good, or all its restarts are used up.
+    pub fn is_dead(&self, actor: ActorId) -> bool {
+        let Some(actor) = self.actors.get(&actor) else { return false };
+        let deaths = actor.died_in.len() as i64;
+        actor.killed || (actor.max_restarts >= 0 && deaths > i64::from(actor.max_restarts))
+    }
+
+    pub fn went_down(&self, actor: ActorId) -> bool {
+        self.actors.get(&actor).is_some_and(|actor| !actor.died_in.is_empty())
+    }
+
+    pub fn is_told(&self, actor: ActorId) -> bool {
+        self.actors.get(&actor).is_some_and(|actor| actor.told)
+    }
+
+    pub fn actor_of(&self, task: TaskId) -> Option<ActorId> {
+        self.calls.get(&task)?.actor
+    }
+
+    pub fn starts_fail(&self, job: JobId) -> bool {
+        self.failed_starts.get(&job).is_some_and(|failed| *failed >= STARTS_FAILED_MAX)
+    }
+
+    fn breaks(&self, task: TaskId) -> impl Iterator<Item = ProcessId> {
+        self.broke_off.get(&task).into_iter().flatten().copied()
+    }
+
+    /// Workers that it was given to, and that ended without having begun it.
+    fn untaken(&self, task: TaskId) -> BTreeSet<ProcessId> {
+        let stand_ins = self.stand_ins.get(&task).into_iter().flatten();
+        let places = stand_ins.chain([&task]).filter_map(|task| self.placed.get(task)).flatten();
+        let broke_off = self.broke_off.get(&task);
+        let begun = |worker: &ProcessId| broke_off.is_some_and(|begun| begun.contains(worker));
+        places.filter(|worker| self.ended.contains(worker) && !begun(worker)).copied().collect()
+    }
+
+    fn is_untaken(&self, task: TaskId) -> bool {
+        self.untaken(task).len() > WORKERS_UNTAKEN_MAX as usize
+    }
+
+    /// Each run that began cost a retry but the first, and each worker beyond those that may die untaken.
+    fn is_used_up(&self, task: TaskId) -> bool {
+        let Some(call) = self.calls.get(&task) else { return false };
+        let free = WORKERS_UNTAKEN_MAX as usize;
+        let begun = self.starts.get(&task).map_or(0, Vec::len);
+        let runs = begun + self.untaken(task).len().saturating_sub(free);
+        call.max_retries >= 0 && runs as i64 > i64::from(call.max_retries)
+    }
+}
