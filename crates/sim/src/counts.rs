@@ -55,6 +55,14 @@ const MUST_HAPPEN: &[&str] = &[
     "detached actors",
     "GPUs granted",
     "stores that were full",
+    // Failures that were read, by what Python raises.
+    "TaskError",
+    "TaskCancelledError",
+    "WorkerCrashedError",
+    "WorkerStartError",
+    "ActorDiedError",
+    "ActorUnavailableError",
+    "OwnerDiedError",
     // Questions.
     "questions asked",
     "questions passed on",

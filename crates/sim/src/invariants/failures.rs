@@ -37,6 +37,7 @@ pub struct Told {
 impl Cluster {
     /// A process reads that there is no value.
     pub fn failure_is_legitimate(&mut self, id: ProcessId, object: ObjectId, failure: &Failure) {
+        self.count(failure.kind.exception());
         if said(&self.books.told.unread, object, failure) {
             // One read may fail by it for each time that it was told.
             let told = self.books.told.unreadable.remove(&(id, object));
