@@ -289,6 +289,9 @@ pub const ROOM_PATIENCE: Duration = Duration::from_secs(2);
 /// Processes have so long to answer a recall of room before others' objects are spilled.
 pub const RECALL_GRACE: Duration = Duration::from_millis(20);
 
+/// A process that gave less room than it was asked for is not asked for the rest again for so long.
+pub const RECALL_AGAIN: Duration = Duration::from_millis(20);
+
 /// Objects that are being written to disk at once.
 pub const SPILLS_MAX: usize = 16;
 

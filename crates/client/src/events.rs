@@ -185,6 +185,7 @@ impl Client {
                 let mut core = self.core.lock();
                 let pieces = self.store.lock().recall(bytes);
                 self.return_room(&mut core, pieces);
+                core.writer.send(&ToNode::ExtentRecalled);
             }
             ToClient::Reclaimed { location, .. } => {
                 self.store.lock().reclaim(location);

@@ -63,6 +63,9 @@ impl Node {
             ToNode::ExtentReturn { offset, len } => {
                 self.pass_to_objects(objects::Event::ExtentReturned { from, offset, len });
             }
+            ToNode::ExtentRecalled => {
+                self.pass_to_objects(objects::Event::ExtentRecalled { from });
+            }
             ToNode::Notices(notices) => {
                 for notice in notices {
                     self.note_escape(&notice);

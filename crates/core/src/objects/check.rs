@@ -25,6 +25,10 @@ impl ObjectDirectory {
         for (worker, caller) in self.replies.keys() {
             assert!(self.processes.contains_key(caller), "OBJ-11: {worker} gave {caller}");
         }
+        for (process, recall) in &self.recalls {
+            let joined = self.processes.contains_key(process);
+            assert!(joined && recall.is_sound(), "OBJ-12: {process}: {recall:?}");
+        }
         for request in &self.requests {
             match request.asker {
                 Asker::Extent { process, .. } => {

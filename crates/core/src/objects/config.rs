@@ -17,6 +17,8 @@ pub struct Config {
     pub spill: bool,
     /// How long processes have to answer a recall before others' objects are spilled.
     pub recall_grace: Duration,
+    /// For so long, who gave less than it was asked for is not asked for the rest again.
+    pub recall_again: Duration,
     /// Without a disk, or where all slots are in use, a request is denied when nothing was freed for so long.
     pub room_patience: Duration,
     /// What was pinned is tried again after this time.
@@ -37,6 +39,7 @@ impl Config {
             slots: limits::OBJECTS_STORED_MAX as u32,
             spill: true,
             recall_grace: limits::RECALL_GRACE,
+            recall_again: limits::RECALL_AGAIN,
             room_patience: limits::ROOM_PATIENCE,
             pinned_retry: limits::PINNED_RETRY,
             warm_idle: limits::WARM_TIME,

@@ -44,6 +44,10 @@ pub enum Event {
         offset: u64,
         len: u64,
     },
+    /// `ToNode::ExtentRecalled`.
+    ExtentRecalled {
+        from: ProcessId,
+    },
     /// The node itself holds these from now on (a function's or an actor spec's refs, the handle
     /// of a detached actor). Counted, like tokens.
     NodeHeld {

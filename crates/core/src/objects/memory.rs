@@ -16,6 +16,7 @@
 //!   when it has none; the node's pages are exactly those under such tenants.
 //! - MEM-3: a slot is in the pool, or with one process, or with one tenant that has no writer, or
 //!   lent to one object in the spill file.
+//! - MEM-4: what a process keeps is idle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -26,6 +27,7 @@ use hoplo_base::{Instant, ObjectId, ProcessId};
 use hoplo_wire::Location;
 
 use super::config::{Config, PAGE};
+use super::estate::Estate;
 use super::event::SpillPlace;
 use super::ranges::RangeSet;
 
@@ -45,18 +47,6 @@ pub(super) struct Memory {
     slots: SlotPool,
     /// Slots of objects in the spill file.
     lent: BTreeSet<u32>,
-}
-
-/// What a process has been granted.
-#[derive(Debug, Default)]
-pub(super) struct Estate {
-    pub(super) extents: RangeSet,
-    pub(super) slots: BTreeSet<u32>,
-    /// Those of them with a tenant.
-    pub(super) slots_used: BTreeSet<u32>,
-    pub(super) tenant_bytes: u64,
-    /// Places in the spill file for what it writes next; by offset, their bytes.
-    pub(super) rooms: BTreeMap<u64, u64>,
 }
 
 /// What a dead process leaves.
@@ -140,8 +130,16 @@ impl Memory {
     ) -> Option<Range<u64>> {
         let comfortable = bytes.max(EXTENT_BYTES_MIN);
         let range = self.cut(now, comfortable).or_else(|| self.cut(now, bytes))?;
-        self.estate_mut(process).extents.insert(range.clone());
+        let estate = self.estate_mut(process);
+        estate.extents.insert(range.clone());
+        estate.kept_bytes += bytes.next_multiple_of(PAGE);
         Some(range)
+    }
+
+    /// It was asked for all its idle memory, and has none to give but what it gave.
+    pub(super) fn keep(&mut self, process: ProcessId) {
+        let estate = self.estate_mut(process);
+        estate.kept_bytes = estate.idle_bytes();
     }
 
     /// At most `count` slots for the process.
@@ -235,6 +233,7 @@ impl Memory {
         if let Some(other) = self.tenant_within(offset..end) {
             return Err(format!("{object} at {location:?} lies over {}", other.object));
         }
+        let pages = self.pages_alone(offset, len);
         let estate = self.estates.get_mut(&from).expect("the caller knows that it has joined");
         if !estate.extents.covers(offset..end) {
             return Err(format!("{object} at {location:?} is not in an extent of its writer"));
@@ -242,34 +241,42 @@ impl Memory {
         if !estate.slots.contains(&slot) || !estate.slots_used.insert(slot) {
             return Err(format!("{object} at {location:?} is not in a free slot of its writer"));
         }
-        estate.tenant_bytes += len;
+        estate.tenant_bytes += pages.end - pages.start;
+        estate.lower_kept();
         self.tenants.insert(offset, Tenant { object, len, slot, writer: Some(from) });
         Ok(())
     }
 
     /// Nothing lies at `offset` any more and its slot's word is free. Range and slot go back to the
-    /// writer, or, where that is dead, to the node.
-    pub(super) fn vacate(&mut self, now: Instant, offset: u64) -> Tenant {
+    /// writer, or, where that is dead, to the node. Also says how many bytes of pages came free.
+    pub(super) fn vacate(&mut self, now: Instant, offset: u64) -> (Tenant, u64) {
         let tenant = self.tenants.remove(&offset).expect("a tenant leaves once");
+        let pages = self.pages_alone(offset, tenant.len);
+        let bytes = pages.end - pages.start;
         if let Some(writer) = tenant.writer {
             let estate = self.estate_mut(writer);
             assert!(estate.slots_used.remove(&tenant.slot), "MEM-3: slot {}", tenant.slot);
-            estate.tenant_bytes -= tenant.len;
-            return tenant;
+            estate.tenant_bytes -= bytes;
+            return (tenant, bytes);
         }
         self.slots.returned.push(tenant.slot);
-        let mut pages = pages_over(offset, tenant.len);
+        if bytes > 0 {
+            self.node.remove(pages.clone());
+            self.give_back(now, pages);
+        }
+        (tenant, bytes)
+    }
+
+    /// Of the pages over what is no tenant yet, or no more, those that no tenant touches.
+    fn pages_alone(&self, offset: u64, len: u64) -> Range<u64> {
+        let mut pages = pages_over(offset, len);
         if let Some((start, before)) = self.tenants.range(..offset).next_back() {
             pages.start = pages.start.max((start + before.len).next_multiple_of(PAGE));
         }
         if let Some((start, _)) = self.tenants.range(offset..).next() {
             pages.end = pages.end.min(start / PAGE * PAGE);
         }
-        if pages.start < pages.end {
-            self.node.remove(pages.clone());
-            self.give_back(now, pages);
-        }
-        tenant
+        pages.start..pages.end.max(pages.start)
     }
 
     /// A process gives back a free piece of an extent; else says what is wrong with that.
@@ -290,7 +297,9 @@ impl Memory {
         if let Some(tenant) = self.tenant_within(offset..end) {
             return Err(format!("{len} bytes at {offset} hold {}", tenant.object));
         }
-        self.estate_mut(from).extents.remove(offset..end);
+        let estate = self.estate_mut(from);
+        estate.extents.remove(offset..end);
+        estate.lower_kept();
         self.give_back(now, offset..end);
         Ok(())
     }
@@ -392,7 +401,15 @@ impl Memory {
             let mine = || self.tenants.values().filter(|tenant| tenant.writer == Some(*process));
             assert!(estate.slots_used.is_subset(&estate.slots), "MEM-3: {process}");
             assert!(estate.slots_used.len() == mine().count(), "MEM-3: {process}");
-            assert!(estate.tenant_bytes == mine().map(|tenant| tenant.len).sum::<u64>());
+            let mut under = RangeSet::default();
+            for (offset, tenant) in &self.tenants {
+                if tenant.writer == Some(*process) {
+                    let pages = missing(&under, pages_over(*offset, tenant.len));
+                    pages.into_iter().for_each(|piece| under.insert(piece));
+                }
+            }
+            assert!(estate.tenant_bytes == under.bytes(), "MEM-2: {process}");
+            assert!(estate.kept_bytes <= estate.idle_bytes(), "MEM-4: {process}");
         }
     }
 

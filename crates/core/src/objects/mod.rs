@@ -30,8 +30,9 @@
 //! A stored object lies in the arena, or in the spill file (**mapped**): its `Location` counts the file's
 //! bytes on from the end of the arena. One that was spilled is read where it is, and never comes back.
 //!
-//! Who has which memory is in `memory`, who waits for some in `on_room`, where the file has room in `disk`,
-//! what it is for in `on_file`, which tokens may get lost with their reply in `replies`.
+//! Who has which memory is in `memory`, who waits for some in `on_room`, who was asked to give some back in
+//! `on_recall`, where the file has room in `disk`, what it is for in `on_file`, which tokens may get lost with
+//! their reply in `replies`.
 //!
 //! # What the shell promises
 //! - A process is `ProcessJoined` before anything else about it, its messages come in order, and
@@ -45,6 +46,7 @@
 //! - It takes back a sealed object by itself (`Freed`) only if nobody else ever saw its ref and the
 //!   state word could be closed by it; if the daemon has closed it, it says `Released` instead.
 //! - It has sent its notices before it sends `ExtentReturn` or `ExtentWant`.
+//! - It answers each `ExtentRecall` by one `ExtentRecalled`, after what it returned.
 //! - What it sealed in the spill file it does not free itself; room there that it does not use it gives back
 //!   (`ExtentReturn`) in whole.
 //! - It says `Replying` before it gives another process tokens, and `RepliesEnded` once for each dead
@@ -52,7 +54,7 @@
 //! - After `Reclaimed` it may use that range and slot, unless it said `Freed` for that location.
 //!
 //! # Invariants
-//! - OBJ-1: memory adds up (MEM-1 to MEM-3).
+//! - OBJ-1: memory adds up (MEM-1 to MEM-4).
 //! - OBJ-2: every record is supported or a candidate to go, not both.
 //! - OBJ-3: tokens, waits and owners name joined processes, and each process's index is exact.
 //! - OBJ-4: `containers` is how often a record occurs in `contains` of records.
@@ -64,10 +66,12 @@
 //! - OBJ-9: requests are from joined processes; a spilled object that is queued has a request.
 //! - OBJ-10: where a record is a candidate or undecided, a sweep is under way; at most one is.
 //! - OBJ-11: what went with replies is kept for joined callers only.
+//! - OBJ-12: who was asked for room has joined, and owes none when it has answered every time.
 
 mod check;
 mod config;
 mod disk;
+mod estate;
 mod event;
 mod listing;
 mod memory;
@@ -75,6 +79,7 @@ mod on_file;
 mod on_move;
 mod on_notice;
 mod on_process;
+mod on_recall;
 mod on_room;
 mod on_want;
 mod ranges;
@@ -97,7 +102,8 @@ use disk::Disk;
 use memory::Memory;
 use on_file::Reserve;
 use on_move::Move;
-use on_room::{Recalls, Request};
+use on_recall::Recall;
+use on_room::Request;
 use record::Record;
 use replies::Given;
 
@@ -133,7 +139,8 @@ pub struct ObjectDirectory {
     /// By ticket.
     reserves: BTreeMap<u64, Reserve>,
     requests: VecDeque<Request>,
-    recalls: Recalls,
+    /// Processes that were asked for room.
+    recalls: BTreeMap<ProcessId, Recall>,
     /// When room last came free.
     progress_at: Instant,
     /// When the first request is to be looked at again, if it waits for a time.
@@ -182,7 +189,7 @@ impl ObjectDirectory {
             tickets: 0,
             reserves: BTreeMap::new(),
             requests: VecDeque::new(),
-            recalls: Recalls::default(),
+            recalls: BTreeMap::new(),
             progress_at: now,
             room_wake: None,
             spill_failure: None,
@@ -222,6 +229,11 @@ impl ObjectDirectory {
             Event::ExtentReturned { from, offset, len } => {
                 if self.is_joined(from, effects) {
                     self.on_extent_returned(from, offset, len, effects);
+                }
+            }
+            Event::ExtentRecalled { from } => {
+                if self.is_joined(from, effects) {
+                    self.on_extent_recalled(from, effects);
                 }
             }
             Event::NodeHeld { objects } => self.node_hold(&objects),

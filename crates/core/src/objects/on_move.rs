@@ -3,7 +3,7 @@
 //! A **move** outlives its record: when the record goes meanwhile, the outcome only gives the bytes'
 //! places back.
 
-use hoplo_base::{ObjectId, ProcessId};
+use hoplo_base::ObjectId;
 use hoplo_wire::Location;
 use hoplo_wire::node::ToClient;
 
@@ -194,25 +194,13 @@ impl ObjectDirectory {
 
     /// The bytes are gone from the arena: range and slot go back to whom they belong.
     fn vacate(&mut self, object: ObjectId, location: Location, effects: &mut Vec<Effect>) {
-        let tenant = self.memory.vacate(self.now, location.offset);
+        let (tenant, bytes) = self.memory.vacate(self.now, location.offset);
         assert!(tenant.object == object && tenant.slot == location.slot, "OBJ-7: {tenant:?}");
         self.progress();
         if let Some(to) = tenant.writer {
             let message = ToClient::Reclaimed { object, location };
             effects.push(Effect::Send { to, message });
-            self.recall_what_came_free(to, tenant.len, effects);
-        }
-    }
-
-    /// While somebody waits for room, a process does not keep what just came free in its extents.
-    pub(super) fn recall_what_came_free(
-        &mut self,
-        process: ProcessId,
-        bytes: u64,
-        effects: &mut Vec<Effect>,
-    ) {
-        if !self.requests.is_empty() {
-            self.recall(process, bytes, effects);
+            self.recall_what_came_free(to, bytes, effects);
         }
     }
 }

@@ -145,8 +145,8 @@ impl ObjectDirectory {
             | State::Failed(_) => unreachable!("looked at above"),
         }
         if let Some(offset) = offset {
-            let tenant = self.memory.vacate(self.now, offset);
-            self.recall_what_came_free(from, tenant.len, effects);
+            let (_, bytes) = self.memory.vacate(self.now, offset);
+            self.recall_what_came_free(from, bytes, effects);
         }
         self.note(object, "freed by its writer", Some(from));
         self.release_contained(&record.contains);

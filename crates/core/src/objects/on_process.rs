@@ -33,6 +33,7 @@ impl ObjectDirectory {
     ) {
         let Some(known) = self.processes.remove(&process) else { return };
         self.requests.retain(|request| !request.is_from(process));
+        self.recalls.remove(&process);
         // What it gave itself is kept until its callers have said what came.
         self.replies.retain(|(_, caller), _| *caller != process);
         let Legacy { slots, rooms } = self.memory.bury(self.now, process);

@@ -1,13 +1,13 @@
 //! Who needs room, and where it comes from.
 //!
 //! Requests (for extents, for the slots of restores) are served in order. The first one that does not
-//! fit presses: idle memory is recalled from processes; after `recall_grace` the least recently used
-//! objects are spilled, as many as are missing. Where that cannot be enough, because the others are being
-//! read, because the request is larger than the store, or because the disk took no object, the request
+//! fit presses: idle memory is recalled from processes (see `on_recall`); when they have answered, the least
+//! recently used objects are spilled, as many as are missing. Where that cannot be enough, because the others
+//! are being read, because the request is larger than the store, or because the disk took no object, the request
 //! gets **room in the spill file** instead (see `on_file`). So it is denied only when the disk is full.
 //!
-//! Without spilling, it waits for what comes free, and is denied when that was nothing for
-//! `room_patience`, with who holds what.
+//! Without spilling, it waits for what comes free. When that was nothing for `room_patience`, processes are asked
+//! a last time: what they gave up writing meanwhile nobody heard. Then it is denied, with who holds what.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use hoplo_wire::node::ToClient;
 use hoplo_wire::{FailureKind, Reason};
 
 use super::ObjectDirectory;
-use super::config::PAGE;
+use super::estate::Estate;
 use super::event::{Effect, Refusal};
 use super::on_move::MoveKind;
 use super::record::State;
@@ -29,8 +29,8 @@ pub(super) struct Request {
     pub(super) bytes: u64,
     /// Since when it has been the first in the queue and did not fit (or since it came).
     pub(super) since: Instant,
-    /// Whether idle memory was recalled for it.
-    pub(super) recalled: bool,
+    /// When idle memory was last recalled for it, if it was.
+    recalled: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -48,17 +48,9 @@ enum Pressed {
     ToFile(String),
 }
 
-/// Recalls that processes have not answered yet.
-#[derive(Debug, Default)]
-pub(super) struct Recalls {
-    /// Bytes that may still come.
-    pub(super) due_bytes: u64,
-    pub(super) until: Instant,
-}
-
 impl Request {
     pub(super) fn new(asker: Asker, bytes: u64, since: Instant) -> Self {
-        Self { asker, bytes, since, recalled: false }
+        Self { asker, bytes, since, recalled: None }
     }
 
     pub(super) fn is_from(&self, who: ProcessId) -> bool {
@@ -117,7 +109,7 @@ impl ObjectDirectory {
         }
         match self.memory.return_extent(self.now, from, offset, len) {
             Ok(()) => {
-                self.recalls.due_bytes = self.recalls.due_bytes.saturating_sub(len);
+                self.came_back(from, len);
                 self.progress();
             }
             Err(what) => self.violation(from, format!("returned an extent: {what}"), effects),
@@ -148,19 +140,11 @@ impl ObjectDirectory {
             }
         }
         if self.requests.is_empty() {
-            self.recalls = Recalls::default();
             self.spill_failure = None;
         }
         for range in self.memory.cool(self.now, self.config.warm_idle) {
             effects.push(Effect::Punch { offset: range.start, len: range.end - range.start });
         }
-    }
-
-    pub(super) fn recall(&mut self, process: ProcessId, bytes: u64, effects: &mut Vec<Effect>) {
-        self.recalls.due_bytes += bytes;
-        self.recalls.until = self.now + self.config.recall_grace;
-        let message = ToClient::ExtentRecall { bytes };
-        effects.push(Effect::Send { to: process, message });
     }
 
     /// A restore that nobody waits for any more (or that was served by another request).
@@ -208,22 +192,27 @@ impl ObjectDirectory {
         if needs_slot && !self.memory.has_slots() {
             return self.press_for_slot(effects);
         }
-        let (now, free_bytes) = (self.now, self.memory.free_bytes());
-        let request = self.requests.front_mut().expect("the caller looked");
+        let free_bytes = self.memory.free_bytes();
+        let request = self.requests.front().expect("the caller looked");
         if request.bytes > self.config.capacity_bytes {
             let capacity = Size(self.config.capacity_bytes);
             return self.turn_to_file(format!("the whole object store has {capacity}"), effects);
         }
         let missing = request.bytes.saturating_sub(free_bytes).max(1);
-        if !request.recalled {
-            request.recalled = true;
-            request.since = now;
+        // What others were asked for before may do; and who still owes that cannot be asked for more.
+        let mut awaited = self.recalls_end();
+        if awaited.is_none() && self.recall_is_due() {
+            let request = self.requests.front_mut().expect("it is there");
+            if request.recalled.is_none() {
+                request.since = self.now;
+            }
+            request.recalled = Some(self.now);
             self.recall_idle(missing, effects);
+            awaited = self.recalls_end();
         }
-        if self.recalls.due_bytes > 0 && now < self.recalls.until {
-            return Pressed::Wait(Some(self.recalls.until));
+        if awaited.is_some() {
+            return Pressed::Wait(awaited);
         }
-        self.recalls.due_bytes = 0;
         if !self.config.spill {
             return self.wait_or_deny();
         }
@@ -237,6 +226,16 @@ impl ObjectDirectory {
             return Pressed::Wait(None);
         }
         self.turn_to_file(format!("the object store {}", self.free_text()), effects)
+    }
+
+    /// Whether idle memory is to be asked for: once for each request, and again before one is denied.
+    fn recall_is_due(&self) -> bool {
+        match self.requests.front().expect("the caller looked").recalled {
+            None => true,
+            Some(at) => {
+                !self.config.spill && at < self.patience_ends() && self.patience_ends() <= self.now
+            }
+        }
     }
 
     /// Why what is free does not do for the first request.
@@ -304,24 +303,6 @@ impl ObjectDirectory {
             panic!("{asker:?} needs no memory");
         };
         self.reserve(process, request, bytes, why, effects);
-    }
-
-    /// Asks those that have most idle memory in their extents for it.
-    fn recall_idle(&mut self, missing: u64, effects: &mut Vec<Effect>) {
-        let mut idle: Vec<(u64, ProcessId)> = (self.memory.estates())
-            .map(|(process, estate)| (estate.extents.bytes() - estate.tenant_bytes, process))
-            .filter(|(bytes, _)| *bytes >= PAGE)
-            .collect();
-        idle.sort_unstable_by(|a, b| b.cmp(a));
-        let mut left = missing;
-        for (bytes, process) in idle {
-            let bytes = bytes.min(left.next_multiple_of(PAGE));
-            self.recall(process, bytes, effects);
-            left = left.saturating_sub(bytes);
-            if left == 0 {
-                break;
-            }
-        }
     }
 
     /// Starts spills for what is missing. False if that would not be enough, or would change nothing:
@@ -421,9 +402,7 @@ impl ObjectDirectory {
                 Reason::from(*process).and(format!(" holds {objects} objects ({bytes})"))
             })
             .collect();
-        let idle = |(_, estate): &(ProcessId, &super::memory::Estate)| {
-            estate.extents.bytes() - estate.tenant_bytes
-        };
+        let idle = |(_, estate): &(ProcessId, &Estate)| estate.idle_bytes();
         if let Some(most) = self.memory.estates().max_by_key(idle).filter(|it| idle(it) > 0) {
             let keeps = format!(" keeps {} to write in", Size(idle(&most)));
             told.push(Reason::from(most.0).and(keeps));

@@ -111,6 +111,7 @@ impl Cluster {
                 for (offset, len) in self.client(id).extents.give_back(bytes) {
                     self.say(id, ToNode::ExtentReturn { offset, len });
                 }
+                self.say(id, ToNode::ExtentRecalled);
             }
             ToClient::Reclaimed { location, .. } => self.client(id).extents.reclaim(location),
             ToClient::RunActor { spec, incarnation, gpus } => {

@@ -73,7 +73,8 @@ pub enum ToClient {
         request: u64,
         failure: Failure,
     },
-    /// Give back free ranges (`ExtentReturn`), at least so many bytes if you can.
+    /// Give back free ranges (`ExtentReturn`), at least so many bytes if you can; then say that this was all
+    /// (`ExtentRecalled`).
     ExtentRecall {
         bytes: u64,
     },

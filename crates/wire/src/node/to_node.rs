@@ -54,6 +54,8 @@ pub enum ToNode {
         offset: u64,
         len: u64,
     },
+    /// The answer to one `ExtentRecall`: what could be given back, if anything, was.
+    ExtentRecalled,
     Notices(Vec<Notice>),
     /// Tell me (`Ready`) when each of these has a value that this process can read here.
     Want {

@@ -5,6 +5,7 @@ mod model_client;
 mod notices;
 mod pressure;
 mod processes;
+mod recalls;
 mod references;
 mod replies;
 mod room;

@@ -493,6 +493,7 @@ impl Store {
                 writer.socket.push_back(event);
             }
         }
+        writer.socket.push_back(Event::ExtentRecalled { from: writer.process });
     }
 
     fn note(&mut self, what: &'static str) {
