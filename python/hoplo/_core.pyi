@@ -8,7 +8,8 @@ Everything here is implemented in `crates/py`. In the other direction the Rust s
     hoplo._errors.make_task_error(payload)               ... and back
     hoplo._errors.system_error(code, message, details, cause)
     hoplo._errors.is_retryable(error, retry_exceptions)
-    hoplo._serialization.dumps(value) -> (bytes, buffers)
+    hoplo._serialization.dumps_by_name(value) -> (bytes, buffers) | None
+    hoplo._serialization.dumps_by_value(value) -> (bytes, buffers)
     hoplo._serialization.dumps_definition(target) -> bytes
     hoplo._serialization.dumps_stored_definition(ref) -> bytes   of a pickle that is an object
     hoplo._serialization.serialization_error(value, name, error)
@@ -526,6 +527,9 @@ def _after_fork_in_parent() -> None:
 
 def _after_fork_in_child() -> None:
     """Runs in the child of every `os.fork`: what the parent holds is not the child's."""
+
+def _try_pickling(value: Any) -> None:
+    """Raises what pickling the value raises. Nothing is sent, so no ref inside is kept."""
 
 def _encode(value: Any) -> bytes:
     """The bytes of a value, for tests of the codec."""

@@ -32,31 +32,45 @@ BUFFER_BYTES_MIN = 4096
 _MAIN = b"__main__"
 
 
-def dumps(value: object) -> tuple[bytes, list[pickle.PickleBuffer]]:
-    """The pickle of `value`, and the buffers that it leaves out, in order.
+def dumps_by_name(value: object) -> tuple[bytes, list[pickle.PickleBuffer]] | None:
+    """The pickle of `value` by route 1 or 2, and the buffers that it leaves out, in order.
+
+    None if only route 3 is correct, or can say what is wrong. Who asks forgets the refs that were
+    pickled before: a `__getstate__` that makes one makes another for route 3.
+    """
+    if _picklable_by_value_only():
+        return None
+    buffers: list[pickle.PickleBuffer] = []
+
+    def keep_in_band(buffer: pickle.PickleBuffer) -> bool:
+        if _is_small(buffer):
+            return True
+        buffers.append(buffer)
+        return False
+
+    try:
+        if "torch" in sys.modules:
+            data = _dumps_with_tensors(value, keep_in_band)
+        else:
+            data = pickle.dumps(value, 5, buffer_callback=keep_in_band)
+    except Exception:
+        return None  # cloudpickle may know better; if not, its error is the clearer one
+    return None if _MAIN in data else (data, buffers)
+
+
+def dumps_by_value(value: object) -> tuple[bytes, list[pickle.PickleBuffer]]:
+    """The same by route 3.
 
     Raises what pickle or the user's own reducers raise; see `serialization_error`.
     """
     buffers: list[pickle.PickleBuffer] = []
 
     def keep_in_band(buffer: pickle.PickleBuffer) -> bool:
-        with buffer.raw() as raw:
-            if raw.nbytes < BUFFER_BYTES_MIN:
-                return True
+        if _is_small(buffer):
+            return True
         buffers.append(buffer)
         return False
 
-    if not _picklable_by_value_only():
-        try:
-            if "torch" in sys.modules:
-                data = _dumps_with_tensors(value, keep_in_band)
-            else:
-                data = pickle.dumps(value, 5, buffer_callback=keep_in_band)
-            if _MAIN not in data:
-                return data, buffers
-        except Exception:
-            pass  # cloudpickle may know better; if not, its error is the clearer one
-        buffers.clear()
     return _dumps_with_cloudpickle(value, keep_in_band), buffers
 
 
@@ -143,7 +157,7 @@ class _CarefulUnpickler(_PythonUnpickler):  # type: ignore[misc]
 
 
 def serialization_error(value: object, name: str, error: BaseException) -> SerializationError:
-    """The error to raise when `dumps(value)` raised `error`; `name` is what the user calls it.
+    """The error to raise when pickling `value` raised `error`; `name` is what the user calls it.
 
     Such names are `args[1]`, `kwargs['x']`, `the result of f`, `the value`, `f`.
     """
@@ -179,6 +193,11 @@ _REMEDIES = (
 )
 
 # ------------------------------------------------------------------------------------ routes
+
+
+def _is_small(buffer: pickle.PickleBuffer) -> bool:
+    with buffer.raw() as raw:
+        return raw.nbytes < BUFFER_BYTES_MIN
 
 
 def _picklable_by_value_only() -> bool:
@@ -278,7 +297,7 @@ def find_unpicklable(value: object, name: str) -> Iterator[tuple[str, object, Ba
 def why_unpicklable(value: object) -> BaseException | None:
     """What pickling `value` raises, or None."""
     try:
-        dumps(value)
+        _core._try_pickling(value)
     except Exception as error:
         return error
     return None

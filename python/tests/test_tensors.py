@@ -65,7 +65,9 @@ def torch(monkeypatch):
 def test_a_tensor_leaves_its_data_out_of_band(cannot_be_named):
     tensor = Tensor(np.arange(10_000.0).reshape(100, 100))
     value = {"x": tensor, "again": [tensor], "f": (lambda: tensor) if cannot_be_named else None}
-    data, buffers = _serialization.dumps(value)
+    assert (_serialization.dumps_by_name(value) is None) == cannot_be_named
+    dumps = _serialization.dumps_by_value if cannot_be_named else _serialization.dumps_by_name
+    data, buffers = dumps(value)
     assert len(data) < 10_000
     assert [len(buffer.raw()) for buffer in buffers] == [80_000]
     back = _serialization.loads(data, [bytes(buffer.raw()) for buffer in buffers])
@@ -76,7 +78,7 @@ def test_a_tensor_leaves_its_data_out_of_band(cannot_be_named):
 
 def test_a_tensor_that_is_not_contiguous():
     tensor = Tensor(np.arange(20_000.0).reshape(100, 200)[:, ::2])
-    data, buffers = _serialization.dumps(tensor)
+    data, buffers = _serialization.dumps_by_name(tensor)
     back = _serialization.loads(data, [bytes(buffer.raw()) for buffer in buffers])
     assert (back.array == tensor.array).all()
 
@@ -88,5 +90,5 @@ def test_any_other_tensor_goes_the_way_of_torch(change):
         tensor.requires_grad = True
     elif change == "device":
         tensor.device = types.SimpleNamespace(type="cuda")
-    data, _buffers = _serialization.dumps(tensor)
+    data, _buffers = _serialization.dumps_by_name(tensor)
     assert b"hoplo._serialization" not in data

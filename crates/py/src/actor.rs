@@ -288,12 +288,13 @@ impl ActorHandle {
         slf
     }
 
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
         static RESTORE: Import = Import::new("hoplo._core", "_restore_actor");
-        self.held.session.check()?;
-        note_or_keep(&self.held.session, self.held.actor.handle());
-        let id = PyBytes::new(py, &self.held.actor.0.to_bytes());
-        (RESTORE.get(py)?, (id, self.held.interface.bytes.bind(py))).into_pyobject(py)
+        let (py, held) = (slf.py(), &slf.get().held);
+        held.session.check()?;
+        note_or_keep(&held.session, held.actor.handle(), slf.as_any());
+        let id = PyBytes::new(py, &held.actor.0.to_bytes());
+        (RESTORE.get(py)?, (id, held.interface.bytes.bind(py))).into_pyobject(py)
     }
 }
 

@@ -31,7 +31,7 @@ use crate::errors::malformed;
 use crate::fetch;
 use crate::refs::ObjectRef;
 use crate::session::Session;
-use crate::values::{self, Encoded, PlainReader};
+use crate::values::{self, Contained, Encoded, Kept, PlainReader};
 
 const EXTRA_GROUP: u8 = 1;
 const EXTRA_RETRY: u8 = 2;
@@ -75,15 +75,17 @@ pub(crate) struct EncodedArgs {
     /// Where the extras end in `args`.
     extras_end: usize,
     refs: Vec<ObjectId>,
-    nested: Vec<ObjectId>,
+    nested: Contained,
     packed: bool,
     implicit: Implicit,
 }
 
-/// References of objects that were made for large arguments: keeps them until the call holds them.
+/// References of objects that were made for large arguments, and of those inside the others: keeps them until
+/// the call holds them.
 pub(crate) struct Implicit {
     session: Arc<Session>,
     objects: Vec<ObjectId>,
+    _nested: Kept,
 }
 
 impl Drop for Implicit {
@@ -101,12 +103,13 @@ pub(crate) fn encode_args(
     extras: &Extras,
 ) -> PyResult<EncodedArgs> {
     session.make_room(args.py())?;
-    let implicit = Implicit { session: Arc::clone(session), objects: Vec::new() };
+    let session = Arc::clone(session);
+    let implicit = Implicit { session, objects: Vec::new(), _nested: Kept::default() };
     let mut encoded = EncodedArgs {
         args: Vec::new(),
         extras_end: 0,
         refs: Vec::new(),
-        nested: Vec::new(),
+        nested: Contained::default(),
         packed: false,
         implicit,
     };
@@ -137,7 +140,9 @@ pub(crate) fn encode_args(
 impl EncodedArgs {
     /// The call, and what must live until it is submitted.
     pub(crate) fn call(self, options: Arc<CallOptions>) -> (Call, Implicit) {
-        let EncodedArgs { args, refs, nested, packed, implicit, .. } = self;
+        let EncodedArgs { args, refs, nested, packed, mut implicit, .. } = self;
+        let (nested, kept) = nested.into_parts();
+        implicit._nested = kept;
         (Call { options, args, refs, nested, packed }, implicit)
     }
 
@@ -175,8 +180,8 @@ impl EncodedArgs {
             Encoded::Inline => Ok(()),
             Encoded::Large(large) => {
                 let contains = self.nested.split_off(nested);
-                let object =
-                    fetch::put_large(argument.py(), &self.implicit.session, &large, &contains)?;
+                let session = &self.implicit.session;
+                let object = fetch::put_large(argument.py(), session, &large, contains.ids())?;
                 self.implicit.objects.push(object);
                 self.reference(object);
                 Ok(())
@@ -198,8 +203,9 @@ impl EncodedArgs {
         let mut awaited = refs;
         awaited.sort_unstable();
         awaited.dedup();
+        let nested = std::mem::take(&mut self.nested);
         let mut contains = awaited.clone();
-        contains.append(&mut self.nested);
+        contains.extend_from_slice(nested.ids());
         contains.sort_unstable();
         contains.dedup();
         values::check_refs(contains.len())?;

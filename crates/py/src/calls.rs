@@ -38,7 +38,7 @@ use crate::leaving::{self, After};
 use crate::lines;
 use crate::python::Import;
 use crate::session::Session;
-use crate::values::{self, Encoded};
+use crate::values::{self, Contained, Encoded, Kept};
 
 /// What a function with several results returned, or yielded.
 #[derive(Default)]
@@ -46,6 +46,8 @@ struct Given<'py> {
     values: Vec<Bound<'py, PyAny>>,
     /// What a generator raised after these values, or that it ended too early.
     stopped: Option<PyErr>,
+    /// The refs inside them, and those made as they were pickled.
+    kept: Kept,
 }
 
 /// Why a call gave no value.
@@ -224,10 +226,12 @@ impl Invocation {
     pub(crate) fn item(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
         self.session.check()?;
         let index = self.items.load(Ordering::Relaxed);
-        let returned =
-            self.returned(value, 1, index, || format!("item {index} of {}", self.name))?;
+        let name = || format!("item {index} of {}", self.name);
+        let mut kept = Kept::default();
+        let returned = self.returned(value, 1, index, &mut kept, name)?;
         self.items.store(index + 1, Ordering::Relaxed);
         self.reply(value.py(), ReplyKind::Item, index, 0, &[returned]);
+        drop(kept);
         Ok(self.room_after().is_none())
     }
 
@@ -286,9 +290,11 @@ impl Invocation {
     fn end_in_part(&self, py: Python<'_>, mut results: Vec<Returned>, error: &PyErr) -> After {
         let flags = if self.is_retryable(py, error) { REPLY_RETRYABLE } else { 0 };
         let (failure, contains) = errors::encode_with_refs(error, py, &self.name);
+        let (contains, kept) = contains.into_parts();
         let rest = Returned { value: Value::Failed(failure), contains };
         results.resize(self.header.returns as usize, rest);
         self.end(py, ReplyKind::Finished, 0, flags, &results);
+        drop(kept);
         After::GoOn
     }
 
@@ -300,10 +306,10 @@ impl Invocation {
         let name = || format!("the result of {}", self.name);
         match self.header.returns {
             0 => Ok(Vec::new()),
-            1 => Ok(vec![self.returned(value, 1, 0, name)?]),
+            1 => Ok(vec![self.returned(value, 1, 0, &mut given.kept, name)?]),
             count => {
                 self.several(value, count, given)?;
-                let values = &given.values;
+                let Given { values, kept, .. } = given;
                 // One is the container's, if that is not anybody else's.
                 let plain = value.is_exact_instance_of::<PyTuple>()
                     || value.is_exact_instance_of::<PyList>();
@@ -313,7 +319,7 @@ impl Invocation {
                 let mut all = Vec::with_capacity(values.len());
                 for (index, value) in values.iter().enumerate() {
                     let name = || format!("{}[{index}]", name());
-                    match self.returned(value, references, index as u32, name) {
+                    match self.returned(value, references, index as u32, kept, name) {
                         Ok(one) => all.push(one),
                         Err(error) => {
                             // Those before it are not replied: their room in the store is free again.
@@ -408,12 +414,13 @@ impl Invocation {
         ))
     }
 
-    /// `references`: how many of `value` are this call's own.
+    /// `references`: how many of `value` are this call's own. `kept`: what must live until the reply.
     fn returned(
         &self,
         value: &Bound<'_, PyAny>,
         references: isize,
         index: u32,
+        kept: &mut Kept,
         name: impl Fn() -> String,
     ) -> PyResult<Returned> {
         thread_local! {
@@ -425,7 +432,7 @@ impl Invocation {
             let value = self.session.client.seal_result(object, self.caller, allocation, &[]);
             return Ok(Returned { value, contains: Vec::new() });
         }
-        let mut contains = Vec::new();
+        let mut contains = Contained::default();
         // Taken out while in use: pickling may run anything, this included.
         let mut bytes = SCRATCH.take();
         bytes.clear();
@@ -442,11 +449,13 @@ impl Invocation {
             Ok(Encoded::Large(large)) => {
                 let allocation = fetch::place(py, &self.session, &large)?;
                 let object: ObjectId = self.header.task.object(index);
-                self.session.client.seal_result(object, self.caller, allocation, &contains)
+                self.session.client.seal_result(object, self.caller, allocation, contains.ids())
             }
             Err(error) => return Err(error),
         };
         SCRATCH.set(bytes);
+        let (contains, refs) = contains.into_parts();
+        kept.append(refs);
         Ok(Returned { value, contains })
     }
 
@@ -488,7 +497,9 @@ impl Invocation {
         }
         let flags = if self.is_retryable(py, &error) { REPLY_RETRYABLE } else { 0 };
         let (failure, contains) = errors::encode_with_refs(&error, py, &self.name);
+        let (contains, kept) = contains.into_parts();
         self.end_failed(py, failure, contains, flags);
+        drop(kept);
         After::GoOn
     }
 

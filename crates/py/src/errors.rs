@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use crate::python::Import;
-use crate::values;
+use crate::values::Contained;
 
 /// The exception to raise for a result that failed.
 pub(crate) fn raised(py: Python<'_>, failure: &Failure, task: Option<TaskId>) -> PyErr {
@@ -99,19 +99,19 @@ pub(crate) fn submit_error(py: Python<'_>, error: &SubmitError) -> PyErr {
     }
 }
 
-/// A user's exception as the payload of a failure, and the refs inside, as many as travel with a reply.
+/// A user's exception as the payload of a failure, and the refs inside, as many as travel with a reply. The
+/// caller keeps them until it replied.
 pub(crate) fn encode_with_refs(
     error: &PyErr,
     py: Python<'_>,
     function: &str,
-) -> (Failure, Vec<ObjectId>) {
-    let mut contains = Vec::new();
-    let whole = || encode(error, py, function, true);
-    let failure = values::collect_contained(&mut contains, whole);
+) -> (Failure, Contained) {
+    let mut contains = Contained::default();
+    let failure = contains.collect(|| encode(error, py, function, true));
     if contains.len() <= INLINE_REFS_MAX {
         return (failure, contains);
     }
-    (encode(error, py, function, false), Vec::new())
+    (encode(error, py, function, false), Contained::default())
 }
 
 /// The same for one that nobody holds refs for. Without its cause, its text and traceback are all there is of it.

@@ -19,7 +19,7 @@ use crate::errors;
 use crate::get;
 use crate::python::{self, Import};
 use crate::session::{self, Session};
-use crate::values::{self, collect_contained};
+use crate::values::{self, Contained};
 
 /// Exports of this size and more are told to the daemon detached.
 const DETACHED_BYTES_MIN: usize = 64 * 1024;
@@ -89,8 +89,9 @@ impl Exported {
             Import::new("hoplo._serialization", "dumps_stored_definition");
         let py = target.py();
         let dumps = DUMPS.get(py)?;
-        let mut contains = Vec::new();
-        let pickle = collect_contained(&mut contains, || dumps.call1((target,)))
+        let mut contains = Contained::default();
+        let pickle = contains
+            .collect(|| dumps.call1((target,)))
             .map_err(|error| values::unpicklable(target, &self.name, error))?;
         let mut pickle = pickle.cast_into::<PyBytes>()?;
         let function = hoplo_client::function_id(pickle.as_bytes());
@@ -102,7 +103,7 @@ impl Exported {
         if pickle.as_bytes().len() > INLINE_BYTES_MAX {
             let reference = get::put(&pickle)?;
             let dumps = DUMPS_STORED.get(py)?;
-            let stub = collect_contained(&mut contains, || dumps.call1((&reference,)))?;
+            let stub = contains.collect(|| dumps.call1((&reference,)))?;
             pickle = stub.cast_into::<PyBytes>()?;
             _stored = Some(reference);
         }
@@ -110,9 +111,9 @@ impl Exported {
         count(session, &self.name, bytes.len())?;
         session.make_room(py)?;
         if bytes.len() < DETACHED_BYTES_MIN {
-            session.client.export(function, bytes, &contains);
+            session.client.export(function, bytes, contains.ids());
         } else {
-            py.detach(|| session.client.export(function, bytes, &contains));
+            py.detach(|| session.client.export(function, bytes, contains.ids()));
         }
         Ok(function)
     }

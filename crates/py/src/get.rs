@@ -15,7 +15,7 @@ use crate::fetch::{one, put_large, timed_out, until, value_of, wait_for};
 use crate::refs::{ObjectRef, not_a_ref};
 use crate::session::{self, Session};
 use crate::stream::{self, ObjectRefGenerator};
-use crate::values::{self, Encoded};
+use crate::values::{self, Contained, Encoded};
 
 /// The value of a ref, or the list of the values of a list of refs. Waits until they are there.
 ///
@@ -69,12 +69,12 @@ fn put_value(session: &Session, value: &Bound<'_, PyAny>) -> PyResult<ObjectId> 
     if let Some(object) = values::put_in_place(session, value)? {
         return Ok(object);
     }
-    let (mut bytes, mut contains) = (Vec::new(), Vec::new());
+    let (mut bytes, mut contains) = (Vec::new(), Contained::default());
     let encoded = values::encode(value, INLINE_BYTES_MAX, &mut bytes, &mut contains)
         .map_err(|error| values::unpicklable(value, "the value", error))?;
     match encoded {
-        Encoded::Inline => Ok(session.client.put(&bytes, &contains)),
-        Encoded::Large(large) => put_large(value.py(), session, &large, &contains),
+        Encoded::Inline => Ok(session.client.put(&bytes, contains.ids())),
+        Encoded::Large(large) => put_large(value.py(), session, &large, contains.ids()),
     }
 }
 

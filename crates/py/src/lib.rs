@@ -97,7 +97,7 @@ mod _core {
     #[pymodule_export]
     use super::values::scratch::{_after_fork_in_parent, _before_fork};
     #[pymodule_export]
-    use super::values::{_decode, _encode, StoreBuffer, allocate};
+    use super::values::{_decode, _encode, _try_pickling, StoreBuffer, allocate};
     #[pymodule_export]
     use super::worker::worker_main;
 

@@ -213,11 +213,12 @@ impl ObjectRef {
         slf
     }
 
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+    fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyTuple>> {
         static RESTORE: Import = Import::new("hoplo._core", "_restore_ref");
-        self.session.check()?;
-        note_or_keep(&self.session, self.id);
-        let id = PyBytes::new(py, &self.id.to_bytes());
+        let (py, this) = (slf.py(), slf.get());
+        this.session.check()?;
+        note_or_keep(&this.session, this.id, slf.as_any());
+        let id = PyBytes::new(py, &this.id.to_bytes());
         (RESTORE.get(py)?, (id,)).into_pyobject(py)
     }
 }
@@ -235,10 +236,10 @@ fn no_value_text(what: &str) -> String {
     )
 }
 
-/// Tells whoever encodes a value that `object` lies in it. When foreign code pickles, nobody
-/// can tell how long the bytes will be kept: the object stays as long as this process does.
-pub(crate) fn note_or_keep(session: &Session, object: ObjectId) {
-    if !contained::note_contained(object) {
+/// Tells whoever encodes a value that `object` lies in it, for which `reference` stands. When foreign code
+/// pickles, nobody can tell how long the bytes will be kept: the object stays as long as this process does.
+pub(crate) fn note_or_keep(session: &Session, object: ObjectId, reference: &Bound<'_, PyAny>) {
+    if !contained::note_contained(object, reference) {
         session.client.add_ref(object);
         session.client.escape(object); // the node knows it, wherever the bytes go
     }

@@ -16,7 +16,7 @@ use crate::errors;
 use crate::refs::{ObjectRef, not_a_ref};
 use crate::running::Noted;
 use crate::session::Session;
-use crate::values;
+use crate::values::{self, Contained};
 
 /// The refs of the values that a generator task or method yields, in their order.
 ///
@@ -133,7 +133,7 @@ impl ObjectRefGenerator {
     fn completed<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, ObjectRef>> {
         self.session.check()?;
         let mut none = Vec::new();
-        values::encode(py.None().bind(py), INLINE_BYTES_MAX, &mut none, &mut Vec::new())?;
+        values::encode(py.None().bind(py), INLINE_BYTES_MAX, &mut none, &mut Contained::default())?;
         let object = self.session.client.stream_completion(self.task, &none);
         ObjectRef::owning(py, Arc::clone(&self.session), object)
     }

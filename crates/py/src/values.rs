@@ -37,14 +37,13 @@ pub(crate) mod scratch;
 mod store_buffer;
 
 pub(crate) use buffer::StoredBytes;
-pub(crate) use contained::collect_contained;
+pub(crate) use contained::{Contained, Kept};
 pub(crate) use large::Large;
-pub(crate) use pickled::load;
+pub(crate) use pickled::{_try_pickling, load};
 pub(crate) use read::{read_content, read_value};
 pub(crate) use reader::{PlainReader, put_count};
 pub(crate) use store_buffer::{StoreBuffer, allocate, put_in_place};
 
-use hoplo_base::ObjectId;
 use hoplo_base::limits::{INLINE_BYTES_MAX, VALUE_REFS_MAX};
 use hoplo_client::{Allocation, Content};
 use pyo3::exceptions::PyValueError;
@@ -63,13 +62,13 @@ pub(crate) enum Encoded {
 }
 
 /// Appends the bytes of `value` to `out` if they are at most `inline_max`, itself at most
-/// `INLINE_BYTES_MAX`; the refs that lie inside are appended to `contains`. Raises what pickling
-/// raised; see `unpicklable`.
+/// `INLINE_BYTES_MAX`; the refs that lie inside are added to `contains`, which the caller keeps until the
+/// value is registered. Raises what pickling raised; see `unpicklable`.
 pub(crate) fn encode(
     value: &Bound<'_, PyAny>,
     inline_max: usize,
     out: &mut Vec<u8>,
-    contains: &mut Vec<ObjectId>,
+    contains: &mut Contained,
 ) -> PyResult<Encoded> {
     debug_assert!(inline_max <= INLINE_BYTES_MAX);
     let base = out.len();
@@ -131,7 +130,7 @@ pub(crate) fn unpicklable(value: &Bound<'_, PyAny>, name: &str, error: PyErr) ->
 /// The bytes of a value, for tests of the codec.
 #[pyfunction]
 pub(crate) fn _encode<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
-    let (mut bytes, mut contains) = (Vec::new(), Vec::new());
+    let (mut bytes, mut contains) = (Vec::new(), Contained::default());
     if let Encoded::Large(large) = encode(value, INLINE_BYTES_MAX, &mut bytes, &mut contains)? {
         large.append_to(&mut bytes);
     }

@@ -1,6 +1,5 @@
 //! What is not plain: pickle protocol 5, its large buffers beside the pickle.
 
-use hoplo_base::ObjectId;
 use hoplo_base::limits::OBJECT_ALIGN;
 use pyo3::exceptions::PyRecursionError;
 use pyo3::intern;
@@ -8,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
 
 use super::large::{BufferView, Owner};
-use super::{Large, PICKLE, collect_contained};
+use super::{Contained, Large, PICKLE};
 use crate::errors::malformed;
 use crate::python::{self, Import};
 
@@ -23,12 +22,20 @@ pub(super) struct Pickled<'py> {
 
 pub(super) fn dump<'py>(
     value: &Bound<'py, PyAny>,
-    contains: &mut Vec<ObjectId>,
+    contains: &mut Contained,
 ) -> PyResult<Pickled<'py>> {
-    static DUMPS: Import = Import::new("hoplo._serialization", "dumps");
+    static BY_NAME: Import = Import::new("hoplo._serialization", "dumps_by_name");
+    static BY_VALUE: Import = Import::new("hoplo._serialization", "dumps_by_value");
     let py = value.py();
-    let dumps = DUMPS.get(py)?;
-    let dumped = collect_contained(contains, || python::call(dumps, [value]))?;
+    let before = contains.len();
+    let dumps = BY_NAME.get(py)?;
+    let mut dumped = contains.collect(|| python::call(dumps, [value]))?;
+    if dumped.is_none() {
+        // The refs that the first try met, and those that it had made, are not in what is sent.
+        contains.truncate(before);
+        let dumps = BY_VALUE.get(py)?;
+        dumped = contains.collect(|| python::call(dumps, [value]))?;
+    }
     let dumped = dumped.cast::<PyTuple>()?;
     let pickle = dumped.get_item(0)?.cast_into::<PyBytes>()?;
     let buffers = dumped.get_item(1)?.cast_into::<PyList>()?;
@@ -37,7 +44,7 @@ pub(super) fn dump<'py>(
     Ok(Pickled { pickle, buffers })
 }
 
-pub(super) fn measure(value: &Bound<'_, PyAny>, contains: &mut Vec<ObjectId>) -> PyResult<Large> {
+pub(super) fn measure(value: &Bound<'_, PyAny>, contains: &mut Contained) -> PyResult<Large> {
     let Pickled { pickle, buffers } = dump(value, contains)?;
     let pickle_at = FIXED_BYTES + ENTRY_BYTES * buffers.len();
     let pickle_len = pickle.as_bytes().len();
@@ -110,6 +117,12 @@ impl<'a> Layout<'a> {
             .map(|entry| place(entry).ok_or_else(|| malformed("a buffer lies outside its value")))
             .collect()
     }
+}
+
+/// Raises what pickling `value` raises. Nothing is sent, so no ref inside is kept.
+#[pyfunction]
+pub(crate) fn _try_pickling(value: &Bound<'_, PyAny>) -> PyResult<()> {
+    dump(value, &mut Contained::default()).map(drop)
 }
 
 /// The value of a pickle whose buffers are these.

@@ -23,6 +23,7 @@ use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyString};
 use pyo3::{PyTypeInfo, exceptions::PyMemoryError};
 
 use super::array::{self, Array};
+use super::contained::Contained;
 use super::large::Segment;
 use super::numpy::Numpy;
 use super::packed::{self, Items};
@@ -42,7 +43,7 @@ const SEGMENT_BYTES_MIN: usize = 16 * 1024;
 pub(super) fn write(
     value: &Bound<'_, PyAny>,
     out: &mut Vec<u8>,
-    contains: &mut Vec<ObjectId>,
+    contains: &mut Contained,
 ) -> Option<Vec<Segment>> {
     let (base, contains_base) = (out.len(), contains.len());
     let mut writer = Writer {
@@ -72,7 +73,7 @@ struct Writer<'a, 'py> {
     py: Python<'py>,
     base: usize,
     out: &'a mut Vec<u8>,
-    contains: &'a mut Vec<ObjectId>,
+    contains: &'a mut Contained,
     segments: Vec<Segment>,
     /// Bytes of all segments.
     left_out: usize,
@@ -278,7 +279,7 @@ impl Writer<'_, '_> {
         let id = reference.id();
         self.out.push(REF);
         self.out.extend_from_slice(&id.to_bytes());
-        self.contains.push(id);
+        self.contains.add(id, object.unbind());
         true
     }
 }

@@ -24,6 +24,7 @@ use pyo3::types::PyBytes;
 
 use super::array::Array;
 use super::buffer::fill;
+use super::contained::Contained;
 use super::pickled::{self, Pickled};
 use crate::errors;
 use crate::python;
@@ -142,7 +143,7 @@ pub(crate) fn put_in_place(
     }
     let Some(found) = in_place(value) else { return Ok(None) };
     let Some(allocation) = found.take() else { return Ok(None) };
-    let object = session.client.put_allocated(allocation, &found.contains);
+    let object = session.client.put_allocated(allocation, found.contains.ids());
     *found.memory.state.lock() = State::Sealed { _content: session.client.read(object) };
     forbid_writing(value);
     Ok(Some(object))
@@ -170,7 +171,7 @@ struct InPlace {
     memory: Arc<Memory>,
     /// What goes into the room in front.
     front: Vec<u8>,
-    contains: Vec<ObjectId>,
+    contains: Contained,
 }
 
 fn in_place(value: &Bound<'_, PyAny>) -> Option<InPlace> {
@@ -178,9 +179,9 @@ fn in_place(value: &Bound<'_, PyAny>) -> Option<InPlace> {
         let memory = open_at(array.data() as usize)?;
         let (at, _) = memory.place(array.data(), array.nbytes)?;
         let front = array.front(at).filter(|front| front.len() <= ROOM_BYTES)?;
-        return Some(InPlace { memory, front, contains: Vec::new() });
+        return Some(InPlace { memory, front, contains: Contained::default() });
     }
-    let mut contains = Vec::new();
+    let mut contains = Contained::default();
     // On an error the usual way meets the same and names it.
     let Pickled { pickle, buffers } = pickled::dump(value, &mut contains).ok()?;
     let memory = open_at(buffers.first()?.data() as usize)?;
