@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
@@ -100,6 +101,47 @@ class Context(Mapping[str, Any]):
 _context: Context | None = None
 
 
+class _Turns:
+    """One at a time begins or ends the session: `init`, the first API call, and `shutdown`.
+
+    Who waits can be interrupted by Ctrl-C. A signal handler or a destructor may run in the middle
+    of a turn, in the same thread: it gets no turn, since it would find half a session, or wait for
+    itself. In the child of a fork nobody has a turn, whatever thread of the parent had it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._is_taken = False
+
+    def take(self, act: Callable[[], _T]) -> _T:
+        with self._lock:
+            if self._is_taken:  # by this very thread
+                raise _InTurnError(
+                    "hoplo.init() or hoplo.shutdown() runs in this thread: what interrupts it, a "
+                    "signal handler or a destructor, cannot use hoplo before it has ended"
+                )
+            self._is_taken = True
+            try:
+                return act()
+            finally:
+                self._is_taken = False
+
+
+class _InTurnError(RuntimeError):
+    """Of a thread that begins or ends the session already."""
+
+
+_turns = _Turns()
+
+
+def _after_fork_in_child() -> None:
+    global _turns
+    _turns = _Turns()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
 def init(
     address: str | None = None,
     *,
@@ -128,35 +170,75 @@ def init(
     are for a new node: ValueError when one is joined.
 
     Raises RuntimeError when `init` was called before, unless `ignore_reinit_error`, and
-    ConnectionFailedError when no node can be joined or started.
+    ConnectionFailedError when no node can be joined or started. When threads call it at once, the
+    first one begins the session, and the others wait and find it.
 
     >>> context = hoplo.init(num_cpus=4, namespace="mine")
     """
-    global _context
     refuse_unknown(unknown, _INIT_OPTIONS, "init")
-    if _core.is_initialized():
-        if ignore_reinit_error and _context is not None:
-            return _context
-        if ignore_reinit_error:
-            return Context(_core.runtime_context())
-        raise RuntimeError(
-            "hoplo.init() was called already, or a task calls it: call hoplo.shutdown() first, or "
-            "pass ignore_reinit_error=True to go on with what runs"
+
+    def begin() -> Context:
+        global _context
+        if _core.is_initialized():
+            if ignore_reinit_error and _context is not None:
+                return _context
+            if ignore_reinit_error:
+                return Context(_core.runtime_context())
+            raise RuntimeError(
+                "hoplo.init() was called already, or a task calls it: call hoplo.shutdown() first, "
+                "or pass ignore_reinit_error=True to go on with what runs"
+            )
+        if logging_level is not None:
+            import logging
+
+            logging.getLogger("hoplo").setLevel(logging_level)
+        config = _config(
+            address or os.environ.get("HOPLO_ADDRESS") or "local",
+            num_cpus=num_cpus,
+            num_gpus=num_gpus,
+            memory=memory,
+            resources=resources,
+            labels=labels,
+            object_store_memory=object_store_memory,
+            namespace=namespace,
+            log_to_driver=log_to_driver,
+            runtime_env=runtime_env,
+            temp_dir=_temp_dir,
         )
-    if logging_level is not None:
-        import logging
+        _context = Context(_core.init(config))
+        atexit.unregister(shutdown)
+        atexit.register(shutdown)
+        return _context
 
-        logging.getLogger("hoplo").setLevel(logging_level)
+    return _turns.take(begin)
 
-    address = _options.text("address", address or os.environ.get("HOPLO_ADDRESS") or "local")
-    if address == "local":
-        address = None
-    elif ":" in address and "/" not in address.partition("://")[0] and not os.path.exists(address):
+
+def _config(
+    address: Any,
+    *,
+    num_cpus: Any,
+    num_gpus: Any,
+    memory: Any,
+    resources: Any,
+    labels: Any,
+    object_store_memory: Any,
+    namespace: Any,
+    log_to_driver: Any,
+    runtime_env: Mapping[str, Any] | None,
+    temp_dir: Any,
+) -> InitConfig:
+    """What `init` was given, checked."""
+    place = _options.text("address", address)
+    joined: str | None
+    if place == "local":
+        joined = None
+    elif ":" in place and "/" not in place.partition("://")[0] and not os.path.exists(place):
         raise ValueError(
-            f"init(address={address!r}) names another machine, and hoplo joins nodes of this one "
+            f"init(address={place!r}) names another machine, and hoplo joins nodes of this one "
             f"only: give 'auto', 'local', or the path of a session's folder"
         )
     else:
+        joined = place
         of_a_new_node = {
             "num_cpus": num_cpus,
             "num_gpus": num_gpus,
@@ -168,12 +250,12 @@ def init(
         given = [name for name, value in of_a_new_node.items() if value is not None]
         if given:
             raise ValueError(
-                f"init(address={address!r}) joins a node that runs, and cannot change what it has: "
+                f"init(address={place!r}) joins a node that runs, and cannot change what it has: "
                 f"leave out {', '.join(given)}; they are given to `hoplo start`"
             )
 
-    config = InitConfig(
-        address=address,
+    return InitConfig(
+        address=joined,
         num_cpus=_given(_options.quantity, "num_cpus", num_cpus),
         num_gpus=_given(_options.quantity, "num_gpus", num_gpus),
         memory=_given(_options.memory_bytes, "memory", memory),
@@ -185,7 +267,7 @@ def init(
         namespace=_given(_options.text, "namespace", namespace),
         log_to_driver=_given(_options.boolean, "log_to_driver", log_to_driver) is not False,
         runtime_env=_runtime_env.normalized(runtime_env),
-        temp_dir=_given(_options.text, "_temp_dir", _temp_dir),
+        temp_dir=_given(_options.text, "_temp_dir", temp_dir),
         daemon_program=_daemon_program(),
         python=sys.executable,
         sys_path=_import_paths(),
@@ -193,10 +275,6 @@ def init(
         argv0=(sys.argv[0] if sys.argv else "").encode(errors="replace").decode(),
         preload=tuple(name for name in _WORTH_PRELOADING if name in sys.modules),
     )
-    _context = Context(_core.init(config))
-    atexit.unregister(shutdown)
-    atexit.register(shutdown)
-    return _context
 
 
 def initialize_once() -> None:
@@ -204,7 +282,7 @@ def initialize_once() -> None:
     if _core.is_initialized():
         return
     if getattr(_thread, "begins_no_session", False):
-        raise RuntimeError("hoplo was shut down, and a pool begins no new session")
+        raise RuntimeError("hoplo was shut down, and this thread begins no new session")
     init(ignore_reinit_error=True)
 
 
@@ -226,9 +304,14 @@ def shutdown() -> None:
     >>> hoplo.is_initialized()
     False
     """
-    global _context
-    _context = None
-    _core.shutdown()
+
+    def end() -> None:
+        global _context
+        _context = None
+        _core.shutdown()
+
+    with contextlib.suppress(_InTurnError):
+        _turns.take(end)
 
 
 def is_initialized() -> bool:

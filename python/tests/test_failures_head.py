@@ -231,6 +231,27 @@ def test_what_a_head_found_lost_at_its_start_was_not_in_its_log(head):
     assert "what was there lies in" in told
 
 
+def test_a_head_that_got_a_signal_and_still_ended_its_workers_was_said_to_run(head):
+    head("--num-cpus", "1")
+    status = json.loads(command("status", "--json").stdout)
+    hoplo.init(address="auto")
+
+    @hoplo.remote
+    class Slow:
+        def pid(self):
+            return os.getpid()
+
+    slow = Slow.options(name="slow", lifetime="detached").remote()
+    worker = hoplo.get(slow.pid.remote())
+    hoplo.shutdown()
+    os.kill(worker, signal.SIGSTOP)  # so it does not leave, and is killed when its time is over
+    os.kill(status["pid"], signal.SIGTERM)
+    assert "goes on with the tables" in head("--num-cpus", "1")
+    again = json.loads(command("status", "--json").stdout)
+    assert again["pid"] != status["pid"]
+    assert again["session_dir"] == status["session_dir"]
+
+
 def test_stop_tells_the_drivers_that_are_there(head, gate):
     head("--num-cpus", "2")
     hoplo.init(address="auto")

@@ -91,7 +91,7 @@ except RuntimeError as error:
     print(error)
 """
     )
-    assert lines == ["1", "False", "hoplo was shut down, and a pool begins no new session"]
+    assert lines == ["1", "False", "hoplo was shut down, and this thread begins no new session"]
 
 
 def test_a_pool_that_was_terminated_when_its_session_was_gone_printed_a_threads_traceback():

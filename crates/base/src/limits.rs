@@ -344,9 +344,6 @@ pub const LOG_LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// Who looks whether a daemon lives holds its lock for a moment.
 pub const SESSION_LOCK_PATIENCE: Duration = Duration::from_millis(500);
 
-/// A session folder without a lock file is being made, for at most so long.
-pub const SESSION_MAKING: Duration = Duration::from_secs(60);
-
 /// Dead sessions whose logs are kept.
 pub const SESSION_LOGS_KEPT: usize = 5;
 

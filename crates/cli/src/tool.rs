@@ -117,7 +117,9 @@ impl Tool {
 /// The session that was asked for; else the head; else the newest one that lives.
 pub(crate) fn find_session(asked: Option<&Path>) -> Result<SessionFolder> {
     if let Some(session) = asked {
-        return Ok(SessionFolder::open(session)?);
+        let instead =
+            ": give --session the folder of a session of yours, as `hoplo status` shows it";
+        return Ok(SessionFolder::open(session).map_err(|error| error.instead(instead))?);
     }
     let base = Places::of_environment().find()?;
     let found = base.and_then(|base| {

@@ -96,6 +96,28 @@ fn a_session_folder_of_ones_own_is_found_as_well() {
 }
 
 #[test]
+fn a_folder_of_the_users_own_is_refused_by_the_option_that_names_it() {
+    let place = Place::new("named");
+    let project = place.0.join("project");
+    std::fs::create_dir_all(project.join("control")).unwrap();
+    std::fs::write(project.join("lock"), "mine").unwrap();
+    let folder = project.to_str().unwrap();
+    for block in [&[][..], &["--block"]] {
+        let start = [&["start", "--head", "--session-dir", folder][..], block].concat();
+        let error = String::from_utf8(place.hoplo(&start).stderr).unwrap();
+        assert!(error.contains("project is not empty"), "{error}");
+    }
+    assert_eq!(std::fs::read(project.join("lock")).unwrap(), b"mine");
+    let file = project.join("lock");
+    let start = ["start", "--head", "--session-dir", file.to_str().unwrap()];
+    let errors = [place.refused(&start), place.refused(&["status", "--session", "/proc"])];
+    for (error, option) in errors.iter().zip(["--session-dir", "--session the folder of"]) {
+        assert!(error.contains(option), "{error}");
+        assert!(!error.contains("remove") && !error.contains("HOPLO_TMPDIR"), "{error}");
+    }
+}
+
+#[test]
 fn a_head_that_was_killed_is_gone_on_with_and_stop_ends_it_for_good() {
     let place = Place::new("killed");
     let start = ["start", "--head", "--python", "/bin/false"];

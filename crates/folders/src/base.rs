@@ -2,18 +2,18 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
-use hoplo_base::limits::{SESSION_LOGS_KEPT, SESSION_MAKING};
-use rustix::fs::AtFlags;
+use hoplo_base::limits::SESSION_LOGS_KEPT;
 
 use crate::folder::{Folder, FolderError, me};
-use crate::names::{CONTROL, CURRENT, LOCK, LOGS};
+use crate::names::{CONTROL, CURRENT};
 use crate::session::SessionFolder;
 
 /// Where a base may lie, best first.
 #[derive(Clone, Debug)]
 pub struct Places(Vec<PathBuf>);
+
+const INSTEAD: &str = ": name another one by HOPLO_TMPDIR or init(_temp_dir=...)";
 
 /// A folder that was checked, for sessions.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Places {
             match Folder::open(place) {
                 Ok(folder) => return Ok(Some(Base(folder))),
                 Err(FolderError::Missing(_)) => {}
-                Err(error) => refused = refused.or(Some(error)),
+                Err(error) => refused = refused.or(Some(error.instead(INSTEAD))),
             }
         }
         refused.map_or(Ok(None), Err)
@@ -61,7 +61,7 @@ impl Places {
         for place in &self.0 {
             match Folder::make(place) {
                 Ok(folder) => return Ok(Base(folder)),
-                Err(error) => refused = refused.or(Some(error)),
+                Err(error) => refused = refused.or(Some(error.instead(INSTEAD))),
             }
         }
         Err(refused.expect("there is a place at least"))
@@ -107,24 +107,39 @@ impl Base {
         self.newest_head().filter(|session| has_control(session) && !session.is_live())
     }
 
-    /// Removes what dead daemons left, but for the logs of the last few.
+    /// Removes what dead daemons left, but for the logs of the last few. It has a session's lock meanwhile (FOLDER-7).
     pub fn sweep(&self) {
-        // Dead or not: a head that ends between two looks of ours leaves its control store too.
-        let head = self.newest_head().filter(has_control);
-        let head = head.map(|session| session.path().to_path_buf());
         let mut dead = self.sessions();
-        dead.retain(|session| {
-            !session.is_live() && !is_being_made(session) && head.as_deref() != Some(session.path())
-        });
+        // Dead or not: a head that ends between two looks of ours leaves its control store too.
+        dead.retain(|session| !self.is_kept(session) && !session.is_live());
         let old = dead.len().saturating_sub(SESSION_LOGS_KEPT);
-        for session in &dead[..old] {
-            let name = session.path().file_name().expect("it has the name that it was found by");
-            // What cannot be removed now is swept again.
-            let _ = self.0.remove(name);
+        for (nth, session) in dead.iter().enumerate() {
+            if nth >= old && !session.has_remains() {
+                continue;
+            }
+            let Some(lock) = session.seize() else { continue };
+            if self.is_kept(session) {
+                continue; // it became the head, and died, since we looked
+            }
+            if nth < old {
+                session.remove_all(lock);
+            } else {
+                session.remove_remains(lock);
+            }
         }
-        for session in &dead[old..] {
-            session.remove_remains();
-        }
+    }
+
+    /// The last head's, with a control store for the next one to go on with.
+    fn is_kept(&self, session: &SessionFolder) -> bool {
+        let head = self.newest_head().filter(has_control);
+        head.is_some_and(|head| head.path() == session.path())
+    }
+
+    /// A session's folder that lies where and is called as we call ours, or that of the last head.
+    pub(crate) fn made(&self, path: &Path) -> bool {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let is_own_name = path.parent() == Some(self.path()) && name.is_some_and(is_session_name);
+        is_own_name || self.0.link(CURRENT).as_deref() == Some(path)
     }
 
     fn newest_head(&self) -> Option<SessionFolder> {
@@ -154,13 +169,4 @@ fn is_session_name(name: &str) -> bool {
 
 fn has_control(session: &SessionFolder) -> bool {
     session.folder().child(CONTROL).is_ok()
-}
-
-fn is_being_made(session: &SessionFolder) -> bool {
-    let stat = |name: &str| rustix::fs::statat(session.folder(), name, AtFlags::SYMLINK_NOFOLLOW);
-    let Ok(found) = rustix::fs::fstat(session.folder()) else { return false };
-    let made = SystemTime::UNIX_EPOCH + Duration::from_secs(found.st_mtime.max(0).cast_unsigned());
-    stat(LOCK).is_err()
-        && stat(LOGS).is_err()
-        && made.elapsed().is_ok_and(|age| age < SESSION_MAKING)
 }

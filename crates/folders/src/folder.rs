@@ -28,13 +28,9 @@ pub struct Folder {
 pub enum FolderError {
     #[error("there is no folder {}", .0.display())]
     Missing(PathBuf),
-    /// Somebody else made it, or could change it.
-    #[error(
-        "{} must be a folder that belongs to you and that nobody else can write to, but {why}: remove it, or name \
-         another one by HOPLO_TMPDIR or init(_temp_dir=...)",
-        path.display()
-    )]
-    NotOurs { path: PathBuf, why: String },
+    /// Somebody else made it, or could change it. `instead`: what to do, where that is known.
+    #[error("{} must be a folder that belongs to you and that nobody else can write to, but {why}{instead}", path.display())]
+    NotOurs { path: PathBuf, why: String, instead: &'static str },
     #[error("the folder {} cannot be made or opened: {error}", path.display())]
     Io { path: PathBuf, error: io::Error },
 }
@@ -42,6 +38,14 @@ pub enum FolderError {
 impl FolderError {
     fn io(path: &Path, error: impl Into<io::Error>) -> Self {
         Self::Io { path: path.to_path_buf(), error: error.into() }
+    }
+
+    /// Said by whoever knows who named the folder, and by which option.
+    pub fn instead(mut self, remedy: &'static str) -> Self {
+        if let Self::NotOurs { instead, .. } = &mut self {
+            *instead = remedy;
+        }
+        self
     }
 }
 
@@ -63,7 +67,12 @@ impl Folder {
 
     /// Opens it; what is missing on the way is made, for us alone.
     pub fn make(path: &Path) -> Result<Self, FolderError> {
-        Self::walk(path, true)
+        loop {
+            match Self::walk(path, true) {
+                Err(FolderError::Missing(_)) => {} // somebody removed it as soon as it was made
+                made => return made,
+            }
+        }
     }
 
     /// Absolute, as it was named.
@@ -85,9 +94,15 @@ impl Folder {
 
     /// One in this one, made if it is missing.
     pub fn make_child(&self, name: &str) -> Result<Self, FolderError> {
-        match rustix::fs::mkdirat(&self.fd, name, PRIVATE) {
-            Ok(()) | Err(Errno::EXIST) => self.child(name),
-            Err(errno) => Err(FolderError::io(&self.path.join(name), errno)),
+        loop {
+            match rustix::fs::mkdirat(&self.fd, name, PRIVATE) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(FolderError::io(&self.path.join(name), errno)),
+            }
+            match self.child(name) {
+                Err(FolderError::Missing(_)) => {} // somebody removed it as soon as it was made
+                made => return made,
+            }
         }
     }
 
@@ -115,6 +130,19 @@ impl Folder {
         }
         let target = rustix::fs::readlinkat(&self.fd, name, Vec::new()).ok()?;
         Some(PathBuf::from(OsString::from_vec(target.into_bytes())))
+    }
+
+    /// It has a file of that name, and that is this one.
+    pub(crate) fn names_this(&self, name: &str, file: &File) -> io::Result<bool> {
+        let ours = rustix::fs::fstat(file)?;
+        let there = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW);
+        Ok(there.is_ok_and(|there| (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)))
+    }
+
+    /// Something of that name is in it, and it is no plain file.
+    pub(crate) fn has_no_file(&self, name: &str) -> bool {
+        let there = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW);
+        there.is_ok_and(|there| FileType::from_raw_mode(there.st_mode) != FileType::RegularFile)
     }
 
     /// Names in it, in order.
@@ -209,6 +237,12 @@ impl Folder {
     }
 }
 
+impl AsRef<Folder> for Folder {
+    fn as_ref(&self) -> &Folder {
+        self
+    }
+}
+
 impl AsFd for Folder {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
@@ -271,7 +305,7 @@ fn is_outside(uid: u32) -> bool {
 }
 
 fn not_ours<T>(path: &Path, why: &str) -> Result<T, FolderError> {
-    Err(FolderError::NotOurs { path: path.to_path_buf(), why: why.to_string() })
+    Err(FolderError::NotOurs { path: path.to_path_buf(), why: why.to_string(), instead: "" })
 }
 
 /// Opens without waiting for whoever would be at the other end of a FIFO, then looks at what it is.

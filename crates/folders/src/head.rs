@@ -13,12 +13,13 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use hoplo_base::limits::HEAD_ENDS;
-use rustix::fs::{AtFlags, FlockOperation, OFlags, flock};
+use hoplo_base::limits::{HEAD_ENDS, SESSION_LOCK_PATIENCE};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 
 use crate::base::Base;
 use crate::join::Wait;
+use crate::lock::Lock;
 use crate::look::look_for;
 use crate::names::{CONTROL, CURRENT, HEAD};
 use crate::session::SessionFolder;
@@ -85,9 +86,7 @@ impl Head {
                 Err(Errno::WOULDBLOCK) => return Ok(None),
                 Err(errno) => return Err(errno.into()),
             }
-            let there = rustix::fs::statat(base.folder(), HEAD, AtFlags::SYMLINK_NOFOLLOW);
-            let ours = rustix::fs::fstat(&file)?;
-            if there.is_ok_and(|there| (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)) {
+            if base.folder().names_this(HEAD, &file)? {
                 let written = file
                     .set_len(0)
                     .and_then(|()| file.rewind())
@@ -117,8 +116,9 @@ impl Base {
     /// Ends for good what a dead head left.
     pub fn forget(&self, session: &SessionFolder, hello: &[u8]) -> Result<(), HeadError> {
         let head = self.claim_head(hello)?;
+        let lock = Lock::of(session.folder(), SESSION_LOCK_PATIENCE)?;
         session.folder().remove(CONTROL)?;
-        session.remove_remains();
+        session.remove_remains(lock);
         self.folder().remove(CURRENT)?;
         head.give_up(self);
         Ok(())

@@ -11,6 +11,7 @@
 //!     logs/         worker-<pid>.out, worker-<pid>.err
 //!     control/      of a head: the control store, which outlives it
 //!     spill/        the file with the objects that are not in memory
+//!     hoplo-session     of one that the user named: that it is ours (`mark`)
 //! ```
 //! A directory whose lock nobody holds is of a dead daemon: whoever starts next removes what it left. But the
 //! control store of the last head stays, for the head that starts next to go on with; only `hoplo stop` ends it.
@@ -36,13 +37,19 @@
 //! - FOLDER-4: files are opened without waiting and only if they are plain files.
 //! - FOLDER-5: a daemon's socket is used only if the process behind it has our user id ([`join`]).
 //! - FOLDER-6: one daemon at a time is the head of a base.
+//! - FOLDER-7: what is in a session's folder is made and removed by who has the session's lock, and the lock file is
+//!   removed last. A session that is being made is no dead one (`lock`).
+//! - FOLDER-8: a folder that a user names for a session is taken if it is new, empty, or of an earlier session; what we
+//!   did not make stays (`mark`).
 
 mod base;
 mod folder;
 mod head;
 pub mod join;
 pub mod life;
+mod lock;
 mod look;
+mod mark;
 mod names;
 mod own;
 mod session;

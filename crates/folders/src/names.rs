@@ -5,5 +5,7 @@ pub(crate) const HEAD: &str = "head";
 pub(crate) const CONTROL: &str = "control";
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const LOGS: &str = "logs";
+/// Of a folder that a user named for a session.
+pub(crate) const MARK: &str = "hoplo-session";
 pub(crate) const SOCKET: &str = "sock";
 pub(crate) const SPILL: &str = "spill";

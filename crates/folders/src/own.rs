@@ -1,23 +1,20 @@
 //! The directory of this daemon's own session.
 
-use std::fs::File;
 use std::io;
-use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use hoplo_base::limits::SESSION_LOCK_PATIENCE;
-use rustix::fs::{FlockOperation, OFlags, flock};
-use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use crate::base::Base;
 use crate::folder::Folder;
 use crate::head::Head;
 use crate::join;
-use crate::look::look_for;
-use crate::names::{CONTROL, CURRENT, LOCK, LOGS, SOCKET, SPILL};
+use crate::lock::Lock;
+use crate::mark::Taken;
+use crate::names::{CONTROL, CURRENT, LOGS, SOCKET, SPILL};
 use crate::session::SessionFolder;
 
 /// The session directory of this daemon, locked.
@@ -26,41 +23,33 @@ pub struct OwnSessionFolder {
     base: Option<Base>,
     session: SessionFolder,
     head: Option<Head>,
-    _lock: File,
+    lock: Lock,
 }
 
 impl OwnSessionFolder {
     /// A new one in `base`.
     pub fn create(base: Base) -> io::Result<Self> {
         let name = format!("session-{}-{}", micros(), std::process::id());
-        let folder = base.folder().make_child(&name)?;
-        Self::lock(folder, Some(base))
+        let make = || Ok(base.folder().make_child(&name)?);
+        let (folder, lock) = Lock::of_made(SESSION_LOCK_PATIENCE, make)?;
+        Self::furnish(folder, lock, Some(base))
     }
 
-    /// Exactly this one, with the base that it may become the head of.
+    /// Exactly this one, if it may be taken (FOLDER-8), with the base that it may become the head of.
     pub fn at(path: &Path, base: Option<Base>) -> io::Result<Self> {
-        Self::lock(Folder::make(path)?, base)
+        let take = || Taken::take(path, base.as_ref());
+        let (taken, lock) = Lock::of_made(SESSION_LOCK_PATIENCE, take)?;
+        taken.ensure_mark()?;
+        Self::furnish(taken.folder, lock, base)
     }
 
-    fn lock(folder: Folder, base: Option<Base>) -> io::Result<Self> {
-        let lock = folder.file(LOCK, OFlags::CREATE | OFlags::WRONLY)?;
-        let look = || match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => ControlFlow::Continue(()),
-            locked => ControlFlow::Break(locked),
-        };
-        match look_for(SESSION_LOCK_PATIENCE, look) {
-            ControlFlow::Break(locked) => locked?,
-            ControlFlow::Continue(()) => {
-                let text = format!("{} belongs to another daemon", folder.path().display());
-                return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
-            }
-        }
+    fn furnish(folder: Folder, lock: Lock, base: Option<Base>) -> io::Result<Self> {
         // Of an earlier daemon; its objects went with it.
         folder.remove(SPILL)?;
         for name in [LOGS, SPILL] {
             folder.make_child(name)?;
         }
-        Ok(Self { base, session: SessionFolder::of(folder), head: None, _lock: lock })
+        Ok(Self { base, session: SessionFolder::of(folder), head: None, lock })
     }
 
     pub fn path(&self) -> &Path {
@@ -100,7 +89,7 @@ impl OwnSessionFolder {
             // What cannot be removed now is swept by the next daemon.
             let _ = self.session.folder().remove(CONTROL);
         }
-        self.session.remove_remains();
+        self.session.remove_remains(self.lock);
         let Some(base) = self.base else { return };
         if !stays && base.folder().link(CURRENT).as_deref() == Some(self.session.path()) {
             let _ = base.folder().remove(CURRENT);

@@ -1,5 +1,6 @@
 //! A session's directory that we look at. The one of our own daemon: `own`.
 
+use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
@@ -10,8 +11,10 @@ use rustix::io::Errno;
 
 use crate::folder::{Folder, FolderError};
 use crate::join::{self, JoinError, Joined, Wait};
+use crate::lock::Lock;
 use crate::look::look_for;
-use crate::names::{LOCK, LOGS, SOCKET, SPILL};
+use crate::mark::Mark;
+use crate::names::{LOCK, LOGS, MARK, SOCKET, SPILL};
 
 /// Somebody's session: of a daemon that lives or died.
 #[derive(Debug)]
@@ -63,13 +66,55 @@ impl SessionFolder {
         look_for(HEAD_ENDS, look).is_break()
     }
 
-    pub(crate) fn remove_remains(&self) {
-        for name in [SOCKET, LOCK, SPILL] {
+    /// Its daemon is dead, and this process has its lock. `None` if somebody else has.
+    pub(crate) fn seize(&self) -> Option<Lock> {
+        if self.0.has_no_file(LOCK) {
+            // No daemon made that.
+            self.0.remove(LOCK).ok()?;
+        }
+        Lock::of(&self.0, Duration::ZERO).ok()
+    }
+
+    /// A daemon that ends in order leaves nothing but its logs, and a head its control store.
+    pub(crate) fn has_remains(&self) -> bool {
+        let names = self.0.names().unwrap_or_default();
+        names.is_empty()
+            || names.iter().any(|name| [SOCKET, LOCK, SPILL].iter().any(|of| name == of))
+    }
+
+    /// Removes everything but logs and the control store, and the folder too if there are none.
+    pub(crate) fn remove_remains(&self, lock: Lock) {
+        for name in [SOCKET, SPILL] {
             // What cannot be removed now is swept again.
             let _ = self.0.remove(name);
         }
-        // Both fail when there are logs.
+        // Fails when there are logs.
         let _ = self.0.remove_empty(LOGS);
-        let _ = rustix::fs::rmdir(self.path());
+        self.remove_if_empty(lock);
+    }
+
+    /// With its logs.
+    pub(crate) fn remove_all(&self, lock: Lock) {
+        let names = self.0.names().unwrap_or_default();
+        for name in names.iter().filter(|name| *name != LOCK) {
+            // What cannot be removed now is swept again.
+            let _ = self.0.remove(name);
+        }
+        self.remove_if_empty(lock);
+    }
+
+    /// The lock goes last: from then on the folder is whoever's locks another one in it.
+    fn remove_if_empty(&self, lock: Lock) {
+        let named = Mark::of(&self.0);
+        let is_empty = |names: Vec<OsString>| names.iter().all(|name| name == LOCK || name == MARK);
+        if self.0.names().is_ok_and(is_empty) {
+            let _ = self.0.remove(MARK);
+        }
+        let _ = self.0.remove(LOCK);
+        if named != Some(Mark::Given) {
+            // Fails when it is not empty.
+            let _ = rustix::fs::rmdir(self.path());
+        }
+        drop(lock);
     }
 }

@@ -3,6 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that finds nothing fails")]
 
+/// Sessions that are made while others sweep (FOLDER-7).
+mod making;
+/// Folders that a user names for a session (FOLDER-8).
+mod naming;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -13,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use crate::names::{CONTROL, LOGS};
+use crate::names::{CONTROL, LOCK, LOGS};
 use crate::{Base, Folder, FolderError, HeadError, OwnSessionFolder, Places, SessionFolder, Wait};
 
 /// A folder that goes with its test; its name is too long for a socket's address.
@@ -272,10 +277,16 @@ fn the_store_of_a_dead_head_stays_until_it_is_ended() {
 #[test]
 fn a_head_that_died_between_two_looks_of_a_sweep_lost_its_store() {
     let room = Room::new("between");
-    // Others that begin now: a sweep takes its time from its first look to the last.
-    for number in 0..400 {
-        fs::create_dir(room.0.join(format!("session-1000-{number}"))).unwrap();
-    }
+    // Others that live: a sweep takes its time from its first look to the last.
+    let others: Vec<fs::File> = (0..400)
+        .map(|number| {
+            let other = room.0.join(format!("session-1000-{number}"));
+            fs::create_dir(&other).unwrap();
+            let lock = fs::File::create(other.join(LOCK)).unwrap();
+            lock.lock().unwrap();
+            lock
+        })
+        .collect();
     // Newer ones, whose logs are kept instead of those of the head.
     for number in 0..6 {
         let logs = room.0.join(format!("session-9000000000000000-{number}")).join(LOGS);
@@ -311,6 +322,7 @@ fn a_head_that_died_between_two_looks_of_a_sweep_lost_its_store() {
         over.store(true, Ordering::Relaxed);
         assert!(kept, "the tables of a dead head are swept away");
     });
+    drop(others);
 }
 
 #[test]
@@ -371,14 +383,6 @@ fn the_pid_of_a_dead_head_was_told_of_one_that_held_its_place_and_had_not_writte
     assert!(!error.to_string().contains("4242"), "{error}");
     drop(begins);
     room.base().claim_head(HELLO).unwrap();
-}
-
-#[test]
-fn two_daemons_cannot_have_one_folder() {
-    let room = Room::new("two");
-    let first = OwnSessionFolder::create(room.base()).unwrap();
-    let error = OwnSessionFolder::at(first.path(), None).unwrap_err();
-    assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists);
 }
 
 // ------------------------------------------------------------------------------- joining

@@ -304,7 +304,9 @@ impl Daemon {
         self.handle(Event::Swept);
     }
 
-    fn handle_ready(&mut self, ready: Vec<Ready>, amount: Amount) {
+    fn handle_ready(&mut self, mut ready: Vec<Ready>, amount: Amount) {
+        // Whoever knocks after a signal is not told that the node runs.
+        ready.sort_by_key(|ready| ready.source != Source::Signal);
         for Ready { source, readable, writable } in ready {
             match source {
                 Source::Listener => self.accept(),

@@ -15,6 +15,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
 use crate::errors;
+use crate::python::Import;
 
 struct Batch {
     stderr: bool,
@@ -75,6 +76,14 @@ impl Hooks for DriverHooks {
 }
 
 fn print_all(batches: &Receiver<Batch>) {
+    static BEGIN_NO_SESSION: Import = Import::new("hoplo._api", "begin_no_session_here");
+    // `shutdown` waits for this thread, and what the program has put in the place of its output may call hoplo.
+    let begun = Python::try_attach(|py| {
+        let _ = BEGIN_NO_SESSION.get(py).and_then(|begin_no_session| begin_no_session.call0());
+    });
+    if begun.is_none() {
+        return;
+    }
     for batch in batches {
         let Batch { stderr, text } = batch;
         if stderr && text.is_empty() {

@@ -9,6 +9,9 @@
 //! `CURRENT` is locked only while attached to the interpreter and never across a detach. A fork
 //! happens attached as well, so the child never finds the lock held by a thread that it lacks.
 //!
+//! Between two states lie seconds, in which a daemon starts or ends. `hoplo._api` lets one thread at a time through
+//! (`_Turns`), by a lock of Python's, whose wait Ctrl-C ends.
+//!
 //! Every ref and handle keeps its session. In a forked child the inherited ones are **stale**: the
 //! client's threads and its place at the daemon belong to the parent, so nothing is told to it and
 //! its destructor never runs there.
@@ -22,7 +25,6 @@ use hoplo_wire::node::{JobConfig, RuntimeEnv};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
 
 use crate::python::{self, Import};
 
@@ -157,16 +159,11 @@ pub(crate) fn after_fork() {
 #[cold]
 fn start_one(py: Python<'_>) -> PyResult<Arc<Session>> {
     static INITIALIZE_ONCE: Import = Import::new("hoplo._api", "initialize_once");
-    /// Threads that all make the program's first call: one starts it, the others wait.
-    static STARTING: std::sync::Mutex<()> = std::sync::Mutex::new(());
     if matches!(&*CURRENT.lock(), State::Forked) {
         return Err(forked());
     }
-    let started = STARTING.lock_py_attached(py);
-    if live().is_none() {
-        INITIALIZE_ONCE.get(py)?.call0()?;
-    }
-    drop(started);
+    // Threads that all make the program's first call: one starts it, the others wait there.
+    INITIALIZE_ONCE.get(py)?.call0()?;
     live().ok_or_else(python::not_initialized)
 }
 

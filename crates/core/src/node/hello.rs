@@ -30,6 +30,8 @@ impl Node {
                 self.turn_away(stranger, "the node stops".to_string());
             }
             Role::Driver => self.out.push(Effect::Introduce { stranger, pid }),
+            // Who answers is taken for a node that runs. Its connection closes when the node has ended.
+            Role::Tool if self.stopping => {}
             Role::Tool => self.greet_tool(stranger, pid),
             Role::Worker => {
                 let reason = "workers say hello on the socket that they were forked with";

@@ -322,6 +322,20 @@ fn a_node_that_stops_refuses_drivers_and_kills_who_does_not_go() {
 }
 
 #[test]
+fn a_node_that_stops_said_to_tools_that_it_runs() {
+    let mut shell = Shell::new();
+    let driver = shell.driver();
+    shell.worker(driver);
+    let accepts = |effect: &Effect| matches!(effect, Effect::Accept { stranger: 98 | 99, .. });
+    shell.hears(Event::Knocked { stranger: 98, pid: 7, message: hello(Role::Tool) });
+    assert!(shell.effects.iter().any(accepts), "it runs");
+    shell.hears(Event::Stop { why: "a signal".to_string() });
+    shell.effects.clear();
+    shell.hears(Event::Knocked { stranger: 99, pid: 7, message: hello(Role::Tool) });
+    assert_eq!(shell.effects, [], "neither a word nor an end: who asks waits for the end");
+}
+
+#[test]
 fn a_function_whose_export_lies_in_another_socket_is_found_after_a_sweep() {
     let mut shell = Shell::new();
     let driver = shell.driver();

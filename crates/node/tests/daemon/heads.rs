@@ -41,7 +41,9 @@ fn copied(session: &Path) -> PathBuf {
             std::fs::copy(&path, copy.join("control").join(path.file_name().unwrap())).unwrap();
         }
     }
-    std::fs::write(copy.join("lock"), "").unwrap();
+    for name in ["lock", "hoplo-session"] {
+        std::fs::write(copy.join(name), "").unwrap();
+    }
     std::fs::set_permissions(&copy, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     copy
 }
