@@ -74,6 +74,24 @@ def test_a_hundred_of_a_kind_make_one_warning(capfd):
         hoplo.cancel(ref)
 
 
+def test_a_hundred_actors_of_a_kind_made_a_hundred_warnings(capfd):
+    actors = [Actor.options(resources={"derrick": 1}).remote() for _ in range(100)]
+    refs = [actor.work.remote() for actor in actors]
+    error = ""
+
+    def told():
+        nonlocal error
+        error += capfd.readouterr().err
+        return "derrick" in error
+
+    eventually(told)
+    assert not ready(refs, timeout=0.5)
+    error += capfd.readouterr().err
+    assert error.count("derrick") == 1, error
+    for actor in actors:
+        hoplo.kill(actor)
+
+
 def test_an_actor_waits_too(capfd):
     actor = Actor.options(num_gpus=1, name="thinker").remote()
     ref = actor.work.remote()

@@ -180,7 +180,8 @@ pub const LEASE_STALL: Duration = Duration::from_millis(5);
 /// An idle lease goes back after this time even when nobody else asks.
 pub const LEASE_IDLE: Duration = Duration::from_millis(500);
 
-/// A lease that others wait for is given back after this time of use.
+/// A lease that others wait for is given back after this time of use: processes do not take turns at each call. One that
+/// is idle goes at once when its own holder waits for another shape that it could serve.
 pub const LEASE_QUANTUM: Duration = Duration::from_millis(50);
 
 /// What an elder claim lacks is kept for it during every other period of this length.
@@ -189,6 +190,9 @@ pub const LEASE_KEEP_PERIOD: Duration = Duration::from_secs(1);
 /// A claim that got nothing for so long is told why, and then of changes. To look what has changed takes a
 /// look at all leases, so each claim looks at most this often: hundreds may wait for one another.
 pub const CLAIM_STUCK_AFTER: Duration = Duration::from_millis(500);
+
+/// Of actors that wait for the same so many are told at once why they wait, and so many hear when that changes.
+pub const LINE_TOLD_MAX: usize = 256;
 
 /// A worker that waits in `get` for longer than this lends its CPU to the scheduler.
 pub const BLOCKED_AFTER: Duration = Duration::from_millis(1);

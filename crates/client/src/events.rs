@@ -123,6 +123,7 @@ impl Client {
                 Event::LeaseGranted { lease, key, worker, gpus }
             }
             ToClient::LeaseRecall { lease } => Event::LeaseRecall { lease },
+            ToClient::LeaseIdleWanted { key } => Event::LeaseIdleWanted { key },
             ToClient::LeaseStuck { key, reason, infeasible } => {
                 Event::LeaseStuck { key, reason, infeasible }
             }

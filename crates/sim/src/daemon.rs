@@ -242,6 +242,7 @@ impl Cluster {
         match message {
             ToClient::LeaseGranted { gpus, .. } if !gpus.is_empty() => self.count("GPUs granted"),
             ToClient::LeaseRecall { .. } => self.count("leases recalled"),
+            ToClient::LeaseIdleWanted { .. } => self.count("idle leases wanted"),
             ToClient::ExtentDenied { .. } => self.count("stores that were full"),
             ToClient::ProcessGone { obituary, .. } => {
                 if matches!(obituary.cause, DeathCause::OutOfMemory { .. }) {

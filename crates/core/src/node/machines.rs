@@ -38,6 +38,9 @@ impl Node {
                 self.confine(worker);
             }
             From::Recall { process, lease } => self.send(process, ToClient::LeaseRecall { lease }),
+            From::WantIdle { process, key } => {
+                self.send(process, ToClient::LeaseIdleWanted { key });
+            }
             From::TellStuck { process, key, stuck } => {
                 let (reason, infeasible) = self.told(stuck);
                 self.send(process, ToClient::LeaseStuck { key, reason, infeasible });

@@ -4,21 +4,30 @@ use std::collections::BTreeSet;
 
 use hoplo_base::limits::{LEASE_KEEP_PERIOD, LEASE_QUANTUM};
 use hoplo_base::resources::GPU;
-use hoplo_base::{ActorId, Instant, LeaseId, ProcessId, ResourceSet, TaskId};
+use hoplo_base::{Instant, LeaseId, ProcessId, ResourceSet};
 
-use super::local::{Claimant, Effect, Lease, LocalScheduler};
+use super::local::{Claim, Claimant, Effect, Lease, LocalScheduler};
+use super::stuck::tell_stuck;
 
 impl LocalScheduler {
     /// A look at all who wait: only when one of them may get something.
     pub(super) fn grant(&mut self, now: Instant, effects: &mut Vec<Effect>) {
         let mut kept = BTreeSet::new();
-        for claimant in self.elders(now) {
+        let mut elders = self.elders(now);
+        while let Some((_, _, claimant)) = elders.pop_first() {
             let resources = &self.claims[&claimant].shape.resources;
-            if self.fits(resources) {
-                self.reserve(now, claimant, effects);
-            } else if self.keeps_now(now, claimant) {
-                kept.extend(self.short(resources).map(str::to_string));
+            if !self.fits(resources) {
+                if self.keeps_now(now, claimant) {
+                    kept.extend(self.short(resources).map(str::to_string));
+                }
+                continue;
             }
+            let next = match claimant {
+                Claimant::Actor { .. } => self.behind(claimant),
+                Claimant::Demand { .. } => None,
+            };
+            self.reserve(now, claimant, effects);
+            elders.extend(next.and_then(|next| self.elder(now, next)));
         }
         loop {
             let mut granted = false;
@@ -39,29 +48,40 @@ impl LocalScheduler {
         }
     }
 
-    /// Feasible claims of parties that have nothing and waited long enough, oldest first.
-    fn elders(&mut self, now: Instant) -> Vec<Claimant> {
+    /// Feasible claims of parties that have nothing and waited long enough, oldest first. Of a line of actors
+    /// it is the first one: the others get nothing before it.
+    fn elders(&mut self, now: Instant) -> BTreeSet<(Instant, u64, Claimant)> {
         let mut has = BTreeSet::new();
         has.extend(self.leases.values().map(|lease| lease.claimant));
-        let mut elders = Vec::new();
-        let mut later = Vec::new();
-        for (claimant, claim) in &self.claims {
-            let poor = claim.unmet() > 0 && !has.contains(claimant);
-            if !poor || !self.feasible(&claim.shape.resources) {
-                continue;
-            }
-            let waited = now.since(claim.since);
-            if waited >= LEASE_QUANTUM {
-                elders.push((claim.since, claim.turn, *claimant));
-                let periods = waited.as_nanos() / LEASE_KEEP_PERIOD.as_nanos();
-                later.push(claim.since + LEASE_KEEP_PERIOD * (periods as u32).saturating_add(1));
-            } else {
-                later.push(claim.since + LEASE_QUANTUM);
-            }
+        let poor = |(claimant, claim): &(Claimant, &Claim)| {
+            claim.unmet() > 0 && !has.contains(claimant) && self.feasible(&claim.shape.resources)
+        };
+        let demands = self.demands().filter(poor).map(|(claimant, _)| claimant);
+        let poor: Vec<Claimant> = self.heads().chain(demands).collect();
+        self.grant_at = None;
+        for claimant in &poor {
+            self.arm_grant(now, self.claims[claimant].since);
         }
-        self.grant_at = later.into_iter().min();
-        elders.sort();
-        elders.into_iter().map(|(_, _, claimant)| claimant).collect()
+        poor.into_iter().filter_map(|claimant| self.elder(now, claimant)).collect()
+    }
+
+    /// Its place among the elders, if it is one.
+    fn elder(&self, now: Instant, claimant: Claimant) -> Option<(Instant, u64, Claimant)> {
+        let claim = &self.claims[&claimant];
+        (now.since(claim.since) >= LEASE_QUANTUM).then_some((claim.since, claim.turn, claimant))
+    }
+
+    /// A claim that waits since then may get something by time alone: when it becomes an elder, and when what is
+    /// kept for it changes.
+    pub(super) fn arm_grant(&mut self, now: Instant, since: Instant) {
+        let waited = now.since(since);
+        let at = if waited < LEASE_QUANTUM {
+            since + LEASE_QUANTUM
+        } else {
+            let periods = waited.as_nanos() / LEASE_KEEP_PERIOD.as_nanos();
+            since + LEASE_KEEP_PERIOD * (periods as u32).saturating_add(1)
+        };
+        self.grant_at = Some(self.grant_at.map_or(at, |other| other.min(at)));
     }
 
     fn keeps_now(&self, now: Instant, claimant: Claimant) -> bool {
@@ -72,43 +92,40 @@ impl LocalScheduler {
     /// Who takes turns: actors as one party (`None`), then processes, beginning after `served`.
     fn round(&self) -> Vec<Option<ProcessId>> {
         let mut processes = Vec::new();
-        let mut actors = false;
-        for (claimant, claim) in &self.claims {
-            match claimant {
-                _ if claim.unmet() == 0 => {}
-                Claimant::Actor { .. } => actors = true,
-                Claimant::Demand { process, .. } if processes.last() == Some(process) => {}
-                Claimant::Demand { process, .. } => processes.push(*process),
+        for (claimant, claim) in self.demands() {
+            let Claimant::Demand { process, .. } = claimant else { continue };
+            if claim.unmet() > 0 && processes.last() != Some(&process) {
+                processes.push(process);
             }
         }
+        let actors = self.heads().next().is_some();
         let after = processes.partition_point(|process| Some(*process) <= self.served);
         processes.rotate_left(after);
         actors.then_some(None).into_iter().chain(processes.into_iter().map(Some)).collect()
     }
 
-    /// The waiting claims of one party in the order in which they came.
+    /// The waiting claims of one party in the order in which they came; of a line of actors the first.
     fn claims_of(&self, party: Option<ProcessId>) -> Vec<Claimant> {
-        // The least of each kind, to begin a range: nobody has such ids.
-        let first = Claimant::Actor {
-            actor: ActorId(TaskId { owner: ProcessId(0), seq: 0 }),
-            incarnation: 0,
-        };
-        let range = match party {
-            None => first..Claimant::Demand { process: ProcessId(0), key: 0 },
+        let mut claims: Vec<_> = match party {
+            None => self.heads().map(|head| (self.claims[&head].turn, head)).collect(),
             Some(process) => {
-                Claimant::Demand { process, key: 0 }..Claimant::Demand {
-                    process: ProcessId(process.0 + 1),
-                    key: 0,
-                }
+                let range = Claimant::Demand { process, key: 0 }..=Claimant::Demand {
+                    process,
+                    key: u32::MAX,
+                };
+                let waiting = self.claims.range(range).filter(|(_, claim)| claim.unmet() > 0);
+                waiting.map(|(id, claim)| (claim.turn, *id)).collect()
             }
         };
-        let waiting = self.claims.range(range).filter(|(_, claim)| claim.unmet() > 0);
-        let mut claims: Vec<_> = waiting.map(|(id, claim)| (claim.turn, *id)).collect();
         claims.sort();
         claims.into_iter().map(|(_, claimant)| claimant).collect()
     }
 
     fn reserve(&mut self, now: Instant, claimant: Claimant, effects: &mut Vec<Effect>) {
+        let was_told = match claimant {
+            Claimant::Actor { .. } => self.leave_line(now, claimant),
+            Claimant::Demand { .. } => false, // It hears at the end of this event.
+        };
         let claim = self.claims.get_mut(&claimant).expect("it was just looked up");
         assert!(claim.unmet() > 0);
         claim.reserved += 1;
@@ -142,5 +159,8 @@ impl LocalScheduler {
                 Claimant::Actor { .. } => None,
             },
         });
+        if was_told {
+            effects.push(tell_stuck(claimant, None));
+        }
     }
 }

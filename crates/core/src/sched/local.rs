@@ -18,6 +18,13 @@
 //! who have more leases than it has, oldest first, no lease before it is `LEASE_QUANTUM` old (placements do
 //! not wait for that: an actor is created once, not in turns).
 //!
+//! Actors that want the same wait in a line (`lines`), of which only the first is looked at.
+//!
+//! **Idle.** The quantum keeps leases that are used from going to and fro at each call. It is of no use to a process
+//! that waits for what its own idle leases of other shapes take. The scheduler cannot see which are idle. So when a demand
+//! begins to wait, its process is asked to give such leases back, at once or as they fall idle. A process need
+//! not give what is idle to others before the quantum is over: its next call may come at any moment.
+//!
 //! **Blocked.** A worker that waits in `get` lends its CPU, nothing else. When it goes on, the CPU is
 //! taken back even if it is in use: more than all are in use until something returns.
 //!
@@ -28,16 +35,19 @@
 //! - SCHED-4: a claim's reserved count is the number of its leases without a worker, and is not above
 //!   what it wants.
 //! - SCHED-5: the GPU ids of the leases add up to what is taken of the GPUs.
+//! - SCHED-6 and SCHED-7 are in `lines`.
 
 use std::collections::BTreeMap;
 
-use hoplo_base::limits::{LEASE_DEMAND_MAX, LEASE_QUANTUM, LEASES_FREE_MAX};
+use hoplo_base::limits::{LEASE_DEMAND_MAX, LEASES_FREE_MAX};
 use hoplo_base::resources::{CPU, GPU, PARTS};
 use hoplo_base::{ActorId, Instant, JobId, LeaseId, NodeNumber, ProcessId, ResourceSet};
 use hoplo_wire::node::{RuntimeEnv, Shape};
 use hoplo_wire::{Failure, Reason};
 
 use super::gpus::Gpus;
+use super::lines::Line;
+use super::stuck::Word;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -127,6 +137,11 @@ pub enum Effect {
         process: ProcessId,
         lease: LeaseId,
     },
+    /// It waits for what idle leases of its own may take.
+    WantIdle {
+        process: ProcessId,
+        key: u32,
+    },
     TellStuck {
         process: ProcessId,
         key: u32,
@@ -196,10 +211,10 @@ pub(super) struct Claim {
     pub(super) since: Instant,
     /// Order of arrival.
     pub(super) turn: u64,
-    pub(super) told: Option<Stuck>,
-    pub(super) looked_at: Instant,
-    /// `LocalScheduler::changes` then.
-    pub(super) looked: u64,
+    /// Since it got something last, its process was asked for what it has that is idle.
+    pub(super) asked_idle: bool,
+    /// Of an actor its line has it.
+    pub(super) word: Word,
 }
 
 impl Claim {
@@ -215,6 +230,8 @@ pub struct LocalScheduler {
     pub(super) used: ResourceSet,
     pub(super) gpus: Gpus,
     pub(super) claims: BTreeMap<Claimant, Claim>,
+    /// Actors that wait, by what they want.
+    pub(super) lines: BTreeMap<ResourceSet, Line>,
     pub(super) leases: BTreeMap<LeaseId, Lease>,
     pub(super) by_worker: BTreeMap<ProcessId, LeaseId>,
     pub(super) node: NodeNumber,
@@ -229,6 +246,9 @@ pub struct LocalScheduler {
     pub(super) may_grant: bool,
     /// When time alone gives somebody something.
     pub(super) grant_at: Option<Instant>,
+    /// How often it was looked at whether there is something for a claim, or why there is not.
+    #[cfg(test)]
+    pub(super) looks: std::cell::Cell<u64>,
 }
 
 impl LocalScheduler {
@@ -239,6 +259,7 @@ impl LocalScheduler {
             used: ResourceSet::new(),
             gpus,
             claims: BTreeMap::new(),
+            lines: BTreeMap::new(),
             leases: BTreeMap::new(),
             by_worker: BTreeMap::new(),
             node,
@@ -249,6 +270,8 @@ impl LocalScheduler {
             changes: 0,
             may_grant: false,
             grant_at: None,
+            #[cfg(test)]
+            looks: Default::default(),
         }
     }
 
@@ -267,8 +290,7 @@ impl LocalScheduler {
             }
             Event::ActorWaits { actor, incarnation, job, shape, held } => {
                 let claimant = Claimant::Actor { actor, incarnation };
-                self.on_demanded(now, claimant, job, shape, 1, effects);
-                self.claims.get_mut(&claimant).expect("it was just inserted").held = held;
+                self.on_actor_waits(now, claimant, job, shape, held, effects);
             }
             Event::ActorGaveUp { actor } => self.on_actor_gave_up(now, actor, effects),
             Event::ActorStarted { worker } => self.on_actor_started(worker),
@@ -289,6 +311,7 @@ impl LocalScheduler {
             self.grant(now, effects);
         }
         self.deadline = self.grant_at;
+        self.want_idle(effects);
         self.recall(now, effects);
         self.tell_who_waits(now, effects);
     }
@@ -367,6 +390,7 @@ impl LocalScheduler {
         }
         assert!(reserved.is_empty(), "SCHED-4: reserved without a claim: {reserved:?}");
         assert_eq!(self.gpus.taken(), gpu_parts, "SCHED-5");
+        self.check_lines();
     }
 
     fn on_demanded(
@@ -379,14 +403,12 @@ impl LocalScheduler {
         effects: &mut Vec<Effect>,
     ) {
         let wanted = wanted.min(LEASE_DEMAND_MAX);
-        let turn = self.next_turn;
-        self.next_turn += 1;
         // One that does not fit waits like the others, until it has waited for long.
         self.may_grant |= self.fits(&shape.resources);
         if self.feasible(&shape.resources) {
-            let elder_at = now + LEASE_QUANTUM;
-            self.grant_at = Some(self.grant_at.map_or(elder_at, |other| other.min(elder_at)));
+            self.arm_grant(now, now);
         }
+        let turn = self.turn();
         let claim = self.claims.entry(claimant).or_insert_with(|| Claim {
             job,
             shape: shape.clone(),
@@ -395,12 +417,12 @@ impl LocalScheduler {
             reserved: 0,
             since: now,
             turn,
-            told: None,
-            looked_at: now,
-            looked: 0,
+            asked_idle: false,
+            word: Word::none(now),
         });
         if claim.wanted == 0 || claim.shape != shape {
             claim.since = now;
+            claim.asked_idle = false;
         }
         // What was kept for it may be for others.
         self.may_grant |= wanted < claim.wanted || claim.shape != shape;
@@ -414,6 +436,38 @@ impl LocalScheduler {
         if let Some(claim) = self.claims.get_mut(&claimant) {
             claim.wanted = wanted;
         }
+    }
+
+    fn on_actor_waits(
+        &mut self,
+        now: Instant,
+        claimant: Claimant,
+        job: JobId,
+        shape: Shape,
+        held: ResourceSet,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.drop_claim(now, claimant, effects); // Its last word counts.
+        self.may_grant |= self.fits(&shape.resources);
+        let (turn, word) = (self.turn(), Word::none(now));
+        let claim = Claim {
+            job,
+            shape,
+            held,
+            wanted: 1,
+            reserved: 0,
+            since: now,
+            turn,
+            asked_idle: false,
+            word,
+        };
+        self.claims.insert(claimant, claim);
+        self.join_line(now, claimant);
+    }
+
+    fn turn(&mut self) -> u64 {
+        self.next_turn += 1;
+        self.next_turn - 1
     }
 
     fn on_actor_gave_up(&mut self, now: Instant, actor: ActorId, effects: &mut Vec<Effect>) {
@@ -457,11 +511,13 @@ impl LocalScheduler {
         claim.wanted -= 1;
         claim.reserved -= 1;
         claim.since = now;
+        claim.asked_idle = false;
         effects.push(match claimant {
             Claimant::Demand { process, key } => {
                 Effect::Grant { process, key, lease: id, worker, gpus }
             }
             Claimant::Actor { actor, incarnation } => {
+                self.claims.remove(&claimant);
                 Effect::PlaceActor { actor, incarnation, worker, gpus }
             }
         });
@@ -477,8 +533,8 @@ impl LocalScheduler {
         let Some(lease) = self.leases.get(&id) else { return };
         let claimant = lease.claimant;
         self.end_lease(now, id);
-        self.claims.get_mut(&claimant).expect("SCHED-4: a reserved lease has a claim").reserved -=
-            1;
+        let claim = self.claims.get_mut(&claimant).expect("SCHED-4: a reserved lease has a claim");
+        (claim.wanted, claim.reserved) = (claim.wanted - 1, claim.reserved - 1);
         self.drop_claim(now, claimant, effects);
         effects.push(match claimant {
             Claimant::Demand { process, key } => Effect::FailDemand { process, key, failure },
@@ -552,6 +608,8 @@ impl LocalScheduler {
     }
 
     pub(super) fn fits(&self, wanted: &ResourceSet) -> bool {
+        #[cfg(test)]
+        self.looks.update(|looks| looks + 1);
         if wanted.is_empty() {
             let free = self.leases.values().filter(|lease| lease.resources.is_empty());
             return free.count() < LEASES_FREE_MAX;
@@ -568,6 +626,11 @@ impl LocalScheduler {
         short.map(|(name, _)| name)
     }
 
+    pub(super) fn demands(&self) -> impl Iterator<Item = (Claimant, &Claim)> {
+        let first = Claimant::Demand { process: ProcessId(0), key: 0 };
+        self.claims.range(first..).map(|(claimant, claim)| (*claimant, claim))
+    }
+
     fn actor_claim(&self, actor: ActorId) -> Option<Claimant> {
         let first = Claimant::Actor { actor, incarnation: 0 };
         let last = Claimant::Actor { actor, incarnation: u32::MAX };
@@ -575,11 +638,16 @@ impl LocalScheduler {
     }
 
     fn drop_claim(&mut self, now: Instant, claimant: Claimant, effects: &mut Vec<Effect>) {
-        while self.claims.get(&claimant).is_some_and(|claim| claim.reserved > 0) {
+        let Some(claim) = self.claims.get(&claimant) else { return };
+        // What was kept for it may be for others.
+        self.may_grant |= self.feasible(&claim.shape.resources);
+        if matches!(claimant, Claimant::Actor { .. }) && claim.unmet() > 0 {
+            self.leave_line(now, claimant);
+        }
+        while self.claims[&claimant].reserved > 0 {
             self.cancel_reserved(now, claimant, effects);
         }
         self.claims.remove(&claimant);
-        self.may_grant = true;
     }
 
     /// The youngest lease of this claim that waits for its worker.
@@ -626,4 +694,4 @@ pub(super) fn parts_in_use(lease: &Lease, name: &str) -> u64 {
 
 #[cfg(test)]
 #[path = "local_tests.rs"]
-mod tests;
+pub(super) mod tests;

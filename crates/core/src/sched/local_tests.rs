@@ -7,49 +7,60 @@ use hoplo_wire::FailureKind;
 const JOB: JobId = JobId(1);
 const NODE: NodeNumber = NodeNumber::alone(1);
 
-fn lease(count: u64) -> LeaseId {
+pub(in crate::sched) fn lease(count: u64) -> LeaseId {
     LeaseId::new(NODE, count)
 }
 
-fn process(count: u32) -> ProcessId {
+pub(in crate::sched) fn process(count: u32) -> ProcessId {
     ProcessId::new(NODE, count, count as u16)
 }
 
-fn actor(seq: u64) -> ActorId {
+pub(in crate::sched) fn actor(seq: u64) -> ActorId {
     ActorId(TaskId { owner: process(1), seq })
 }
 
-fn set(units: &[(&str, f64)]) -> ResourceSet {
+pub(in crate::sched) fn set(units: &[(&str, f64)]) -> ResourceSet {
     ResourceSet::from_units(units.iter().copied()).unwrap()
 }
 
-fn shape(units: &[(&str, f64)]) -> Shape {
+pub(in crate::sched) fn shape(units: &[(&str, f64)]) -> Shape {
     Shape { resources: set(units), env: RuntimeEnv::default() }
 }
 
 /// A scheduler whose workers start at once: the `n`-th worker is `process(100 + n)`.
-struct Node {
-    scheduler: LocalScheduler,
-    now: Instant,
+pub(in crate::sched) struct Node {
+    pub(in crate::sched) scheduler: LocalScheduler,
+    pub(in crate::sched) now: Instant,
     workers: u32,
     idle: Vec<ProcessId>,
+    quiet: bool,
 }
 
 impl Node {
-    fn new(units: &[(&str, f64)]) -> Self {
+    pub(in crate::sched) fn new(units: &[(&str, f64)]) -> Self {
         let scheduler = LocalScheduler::new(NODE, set(units));
-        Self { scheduler, now: Instant::ZERO, workers: 0, idle: Vec::new() }
+        Self { scheduler, now: Instant::ZERO, workers: 0, idle: Vec::new(), quiet: false }
     }
 
-    fn raw(&mut self, event: Event) -> Vec<Effect> {
+    pub(in crate::sched) fn raw(&mut self, event: Event) -> Vec<Effect> {
         let mut effects = Vec::new();
         self.scheduler.handle(self.now, event, &mut effects);
-        self.scheduler.check();
+        if !self.quiet {
+            self.scheduler.check();
+        }
         effects
     }
 
+    /// Without asserting the invariants after each event: with thousands of claims that takes long.
+    pub(in crate::sched) fn quietly<R>(&mut self, act: impl FnOnce(&mut Self) -> R) -> R {
+        self.quiet = true;
+        let result = act(self);
+        self.quiet = false;
+        result
+    }
+
     /// Everything that the processes see of `event`, workers being there at once.
-    fn handle(&mut self, event: Event) -> Vec<Effect> {
+    pub(in crate::sched) fn handle(&mut self, event: Event) -> Vec<Effect> {
         let mut seen = Vec::new();
         let mut events = vec![event];
         while let Some(event) = events.pop() {
@@ -70,27 +81,38 @@ impl Node {
         seen
     }
 
-    fn demand(&mut self, count: u32, key: u32, units: &[(&str, f64)], wanted: u32) -> Vec<Effect> {
+    pub(in crate::sched) fn demand(
+        &mut self,
+        count: u32,
+        key: u32,
+        units: &[(&str, f64)],
+        wanted: u32,
+    ) -> Vec<Effect> {
         let (process, shape) = (process(count), shape(units));
         self.handle(Event::Demanded { process, job: JOB, key, shape, wanted })
     }
 
-    fn place(&mut self, seq: u64, units: &[(&str, f64)], held: &[(&str, f64)]) -> Vec<Effect> {
+    pub(in crate::sched) fn place(
+        &mut self,
+        seq: u64,
+        units: &[(&str, f64)],
+        held: &[(&str, f64)],
+    ) -> Vec<Effect> {
         let (shape, held) = (shape(units), set(held));
         self.handle(Event::ActorWaits { actor: actor(seq), incarnation: 0, job: JOB, shape, held })
     }
 
-    fn pass(&mut self, millis: u64) -> Vec<Effect> {
+    pub(in crate::sched) fn pass(&mut self, millis: u64) -> Vec<Effect> {
         self.now = self.now + Duration::from_millis(millis);
         self.handle(Event::Tick)
     }
 
-    fn give_back(&mut self, count: u32, lease: u64) -> Vec<Effect> {
+    pub(in crate::sched) fn give_back(&mut self, count: u32, lease: u64) -> Vec<Effect> {
         self.handle(Event::Returned { process: process(count), lease: self::lease(lease) })
     }
 }
 
-fn grants(effects: &[Effect]) -> Vec<(u32, u64)> {
+pub(in crate::sched) fn grants(effects: &[Effect]) -> Vec<(u32, u64)> {
     let grant = |effect: &Effect| match effect {
         Effect::Grant { process, lease, .. } => Some((process.count(), lease.count())),
         _ => None,
@@ -98,7 +120,7 @@ fn grants(effects: &[Effect]) -> Vec<(u32, u64)> {
     effects.iter().filter_map(grant).collect()
 }
 
-fn recalls(effects: &[Effect]) -> Vec<(u32, u64)> {
+pub(in crate::sched) fn recalls(effects: &[Effect]) -> Vec<(u32, u64)> {
     let recall = |effect: &Effect| match effect {
         Effect::Recall { process, lease } => Some((process.count(), lease.count())),
         _ => None,
@@ -237,9 +259,11 @@ fn an_owner_that_dies_frees_what_waits_and_its_workers_are_killed() {
     node.demand(1, 0, &[("CPU", 1.0)], 1);
     let shape = shape(&[("CPU", 1.0)]);
     let event = Event::Demanded { process: process(1), job: JOB, key: 1, shape, wanted: 4 };
-    assert!(
-        matches!(&node.raw(event)[..], [Effect::AcquireWorker { lease: it, .. }] if *it == lease(2))
-    );
+    let asked = Effect::WantIdle { process: process(1), key: 1 };
+    assert!(matches!(
+        &node.raw(event)[..],
+        [Effect::AcquireWorker { lease: it, .. }, other] if *it == lease(2) && *other == asked
+    ));
     assert_eq!(
         node.raw(Event::ProcessGone { process: process(1) }),
         [
@@ -308,7 +332,7 @@ fn gpu_ids_are_given_and_come_back() {
     assert_eq!(gpus(node.demand(1, 0, &[("GPU", 0.5)], 1)), [0]);
     assert_eq!(gpus(node.demand(1, 0, &[("GPU", 0.5)], 1)), [0]);
     assert_eq!(gpus(node.demand(1, 1, &[("GPU", 1.0)], 1)), [1]);
-    assert_eq!(node.demand(1, 1, &[("GPU", 1.0)], 1), []);
+    assert_eq!(grants(&node.demand(1, 1, &[("GPU", 1.0)], 1)), []);
     node.give_back(1, 1);
     assert_eq!(node.pass(0), []); // Half of GPU 0 is free: not a whole one.
     assert_eq!(gpus(node.give_back(1, 2)), [0]);
@@ -390,4 +414,41 @@ fn one_that_got_something_was_not_told_why_it_waits_until_something_else_happene
         effects.iter().any(|effect| matches!(effect, Effect::TellStuck { stuck: Some(_), .. })),
         "{effects:?}"
     );
+}
+
+fn idle_wanted(effects: &[Effect]) -> Vec<(u32, u32)> {
+    let wanted = effects.iter().filter_map(|effect| match effect {
+        Effect::WantIdle { process, key } => Some((process.count(), *key)),
+        _ => None,
+    });
+    wanted.collect()
+}
+
+#[test]
+fn a_process_waited_for_its_own_idle_lease_until_the_quantum_was_over() {
+    let mut node = Node::new(&[("CPU", 1.0)]);
+    assert_eq!(grants(&node.demand(1, 0, &[("CPU", 1.0)], 1)), [(1, 1)]);
+    let effects = node.demand(1, 1, &[("CPU", 0.5)], 2);
+    assert_eq!((idle_wanted(&effects), recalls(&effects)), (vec![(1, 1)], vec![]));
+    // Once is enough, until it got something.
+    assert_eq!(idle_wanted(&node.demand(1, 1, &[("CPU", 0.5)], 4)), []);
+    let effects = node.give_back(1, 1);
+    assert_eq!((grants(&effects), idle_wanted(&effects)), (vec![(1, 2), (1, 3)], vec![]));
+    // The other way round.
+    assert_eq!(idle_wanted(&node.demand(1, 1, &[("CPU", 0.5)], 0)), []);
+    assert_eq!(idle_wanted(&node.demand(1, 0, &[("CPU", 1.0)], 1)), [(1, 0)]);
+}
+
+#[test]
+fn nobody_is_asked_for_idle_leases_in_vain() {
+    let mut node = Node::new(&[("CPU", 2.0), ("memory", 8.0)]);
+    assert_eq!(grants(&node.demand(1, 0, &[("CPU", 1.0)], 5)), [(1, 1), (1, 2)]);
+    // More of the same; another process; what they do not take; what the node has not.
+    assert_eq!(idle_wanted(&node.demand(1, 0, &[("CPU", 1.0)], 9)), []);
+    assert_eq!(idle_wanted(&node.demand(2, 0, &[("CPU", 1.0)], 1)), []);
+    assert_eq!(idle_wanted(&node.demand(1, 1, &[("CPU", 3.0)], 1)), []);
+    assert_eq!(grants(&node.demand(2, 1, &[("memory", 8.0)], 1)).len(), 1);
+    assert_eq!(idle_wanted(&node.demand(1, 2, &[("memory", 1.0)], 1)), []);
+    // And their own holder may use them for the quantum.
+    assert_eq!(recalls(&node.pass(49)), []);
 }

@@ -2,6 +2,7 @@
 
 mod gpus;
 mod grant;
+mod lines;
 pub mod local;
 mod recall;
 mod stuck;

@@ -1,6 +1,6 @@
 //! Which leases are called back for claims that wait: the arithmetic of one pass.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::limits::LEASE_QUANTUM;
 use hoplo_base::{Instant, LeaseId, ProcessId, ResourceSet};
@@ -8,33 +8,82 @@ use hoplo_base::{Instant, LeaseId, ProcessId, ResourceSet};
 use super::local::{Claimant, Effect, Lease, LocalScheduler, in_use};
 
 impl LocalScheduler {
+    /// Asks those that wait for what leases of their own take to give back those of them that are idle.
+    pub(super) fn want_idle(&mut self, effects: &mut Vec<Effect>) {
+        let unasked = self.demands().filter(|(_, claim)| claim.unmet() > 0 && !claim.asked_idle);
+        let mut unasked = unasked.peekable();
+        if unasked.peek().is_none() {
+            return;
+        }
+        let mut has: BTreeMap<ProcessId, Vec<&Lease>> = BTreeMap::new();
+        for lease in self.leases.values().filter(|lease| is_candidate(lease)) {
+            if let Claimant::Demand { process, .. } = lease.claimant {
+                has.entry(process).or_default().push(lease);
+            }
+        }
+        let mut asked = Vec::new();
+        for (claimant, claim) in unasked {
+            let Claimant::Demand { process, key } = claimant else { continue };
+            let Some(leases) = has.get(&process) else { continue };
+            let wanted = &claim.shape.resources;
+            let mut others = leases.iter().filter(|lease| lease.claimant != claimant);
+            let helps =
+                |lease: &&&Lease| self.short(wanted).any(|name| lease.resources.parts(name) > 0);
+            if self.feasible(wanted) && others.any(|lease| helps(&lease)) {
+                asked.push(claimant);
+                effects.push(Effect::WantIdle { process, key });
+            }
+        }
+        for claimant in asked {
+            self.claims.get_mut(&claimant).expect("it was just looked up").asked_idle = true;
+        }
+    }
+
     /// Recalls what claims wait for from those who have more than they.
     pub(super) fn recall(&mut self, now: Instant, effects: &mut Vec<Effect>) {
-        let mut waiting: Vec<_> = self.claims.iter().filter(|(_, c)| c.unmet() > 0).collect();
-        let Some((first, _)) = waiting.first() else { return };
+        // To an actor that needs nothing, nothing that is recalled would help.
+        let heads = self.heads().filter(|head| !self.claims[head].shape.resources.is_empty());
+        let heads: Vec<Claimant> = heads.collect();
+        let demands = self.demands().filter(|(_, claim)| claim.unmet() > 0);
+        let demands: Vec<Claimant> = demands.map(|(claimant, _)| claimant).collect();
+        if heads.is_empty() && demands.is_empty() {
+            return;
+        }
         let candidates = self.leases.values().filter(|lease| is_candidate(lease));
         let Some(oldest) = candidates.map(|lease| lease.granted_at).min() else { return };
         // Hundreds may wait while all who could give something have had it for a moment only.
-        let is_actor = matches!(first, Claimant::Actor { .. });
-        if oldest + LEASE_QUANTUM > now && !is_actor {
+        if oldest + LEASE_QUANTUM > now && heads.is_empty() {
             self.arm(oldest + LEASE_QUANTUM);
             return;
         }
         let mut book = RecallBook::new(self);
-        waiting.sort_by_cached_key(|(id, claim)| (book.wealth(**id), claim.since, claim.turn));
+        let place = |book: &RecallBook, claimant| {
+            let claim = &self.claims[&claimant];
+            (book.wealth(claimant), claim.since, claim.turn, claimant)
+        };
+        let mut waiting = BTreeSet::new();
+        waiting.extend(heads.into_iter().chain(demands).map(|claimant| place(&book, claimant)));
         let mut recalled = Vec::new();
         let mut ripe_at = None;
-        for (claimant, claim) in waiting {
-            for _ in 0..claim.unmet() {
-                match book.meet(now, *claimant, &claim.shape.resources) {
-                    Meet::Expected => {}
-                    Meet::Recall(leases) => recalled.extend(leases),
+        while let Some((_, _, _, claimant)) = waiting.pop_first() {
+            let claim = &self.claims[&claimant];
+            let all = (0..claim.unmet()).all(|_| {
+                match book.meet(now, claimant, &claim.shape.resources) {
+                    Meet::Expected => true,
+                    Meet::Recall(leases) => {
+                        recalled.extend(leases);
+                        true
+                    }
                     Meet::Ripens(at) => {
                         ripe_at = Some(ripe_at.map_or(at, |other: Instant| other.min(at)));
-                        break;
+                        false
                     }
-                    Meet::Never => break,
+                    Meet::Never => false,
                 }
+            });
+            // If there is nothing for the first of a line, there is nothing for those behind it.
+            if all && let Claimant::Actor { .. } = claimant {
+                waiting.extend(self.behind(claimant).map(|next| place(&book, next)));
             }
         }
         if let Some(at) = ripe_at {
@@ -131,6 +180,8 @@ impl<'a> RecallBook<'a> {
     }
 
     pub(super) fn meet(&mut self, now: Instant, claimant: Claimant, wanted: &ResourceSet) -> Meet {
+        #[cfg(test)]
+        self.scheduler.looks.update(|looks| looks + 1);
         let feasible = self.scheduler.feasible(wanted);
         let mut expected = self.expected.clone();
         let mut chosen: Vec<(Instant, LeaseId)> = Vec::new();

@@ -9,48 +9,76 @@ use hoplo_wire::Reason;
 
 use super::local::{Claim, Claimant, Effect, LocalScheduler, Stuck, parts_in_use};
 
+/// What was said of why a claim or a line waits, and when it was looked up.
+#[derive(Clone, Debug)]
+pub(super) struct Word {
+    pub(super) said: Option<Stuck>,
+    pub(super) looked_at: Instant,
+    /// `LocalScheduler::changes` then.
+    pub(super) looked: u64,
+}
+
+impl Word {
+    pub(super) fn none(now: Instant) -> Self {
+        Self { said: None, looked_at: now, looked: 0 }
+    }
+
+    /// From when on it may be looked up anew, if it may have changed since.
+    pub(super) fn stale_at(&self, changes: u64) -> Option<Instant> {
+        let said = self.said.as_ref()?;
+        let stale = self.looked < changes && !said.infeasible;
+        stale.then(|| self.looked_at + CLAIM_STUCK_AFTER)
+    }
+}
+
 impl LocalScheduler {
     /// Tells those that got nothing for a while why, and those that were told when that changes.
     pub(super) fn tell_who_waits(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+        let mut users = BTreeMap::new();
+        self.tell_lines(now, &mut users, effects);
         let mut looks = Vec::new();
+        let mut done = Vec::new();
         let mut next: Option<Instant> = None;
-        for (claimant, claim) in &self.claims {
+        for (claimant, claim) in self.demands() {
             let stuck_at = self.stuck_at(claim);
-            let due = match &claim.told {
+            let due = match &claim.word.said {
                 None => stuck_at,
-                Some(told) if stuck_at.is_some_and(|at| at <= now) => {
-                    let stale = claim.looked < self.changes && !told.infeasible;
-                    stale.then(|| claim.looked_at + CLAIM_STUCK_AFTER)
+                Some(_) if stuck_at.is_some_and(|at| at <= now) => {
+                    claim.word.stale_at(self.changes)
                 }
                 // It got something: it hears now that it goes on, and why it waits when it has waited again.
                 Some(_) => {
-                    looks.push(*claimant);
+                    looks.push(claimant);
                     stuck_at
                 }
             };
             match due {
-                Some(at) if at <= now => looks.push(*claimant),
+                Some(at) if at <= now => looks.push(claimant),
                 Some(at) => next = Some(next.map_or(at, |other| other.min(at))),
                 None => {}
+            }
+            if claim.wanted == 0 {
+                done.push(claimant);
             }
         }
         if let Some(at) = next {
             self.arm(at);
         }
-        let mut users = BTreeMap::new();
         for claimant in looks {
             let claim = &self.claims[&claimant];
             let stuck = self.stuck_at(claim).filter(|at| *at <= now);
             let stuck = stuck.map(|_| self.why_stuck(&claim.shape.resources, &mut users));
             let changes = self.changes;
             let claim = self.claims.get_mut(&claimant).expect("it was just looked up");
-            (claim.looked, claim.looked_at) = (changes, now);
-            if claim.told != stuck {
-                claim.told = stuck.clone();
+            (claim.word.looked, claim.word.looked_at) = (changes, now);
+            if claim.word.said != stuck {
+                claim.word.said = stuck.clone();
                 effects.push(tell_stuck(claimant, stuck));
             }
         }
-        self.claims.retain(|_, claim| claim.wanted > 0);
+        for claimant in done {
+            self.claims.remove(&claimant);
+        }
     }
 
     /// From when on this claim is said to be stuck, if it gets nothing until then.
@@ -66,6 +94,8 @@ impl LocalScheduler {
         wanted: &ResourceSet,
         users: &mut BTreeMap<String, Reason>,
     ) -> Stuck {
+        #[cfg(test)]
+        self.looks.update(|looks| looks + 1);
         if let Some((name, needs, has)) = self.total.lacks(wanted) {
             return Stuck {
                 reason: format!("needs {name} {needs}, node has {has}").into(),
@@ -118,7 +148,7 @@ impl LocalScheduler {
     }
 }
 
-fn tell_stuck(claimant: Claimant, stuck: Option<Stuck>) -> Effect {
+pub(super) fn tell_stuck(claimant: Claimant, stuck: Option<Stuck>) -> Effect {
     match claimant {
         Claimant::Demand { process, key } => Effect::TellStuck { process, key, stuck },
         Claimant::Actor { actor, .. } => Effect::TellActorStuck { actor, stuck },

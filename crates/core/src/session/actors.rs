@@ -48,6 +48,8 @@ pub(super) struct Actor {
     /// Only those calls hold the handle: the actor ends with them, so their replies are drained though
     /// nobody may wait for them.
     pub abandoned: bool,
+    /// Why it can never start, if its line in `warned` said so.
+    pub warned_for: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -265,6 +267,7 @@ impl SessionMachine {
                 limbo: BTreeSet::new(),
                 unfinished: 0,
                 abandoned: false,
+                warned_for: None,
             }
         })
     }
@@ -388,6 +391,11 @@ impl SessionMachine {
 
     pub(super) fn handle_dropped(&mut self, actor: ActorId) {
         let state = self.actors.remove(&actor);
+        if let Some(reason) = state.as_ref().and_then(|state| state.warned_for.as_ref())
+            && self.warned.get(reason) == Some(&actor)
+        {
+            self.warned.remove(reason);
+        }
         self.reasons -= u64::from(state.as_ref().is_some_and(|state| state.abandoned));
         assert!(state.is_none_or(|state| state.unfinished == 0), "calls hold the handle");
     }
@@ -473,6 +481,8 @@ impl SessionMachine {
         told: ActorState,
         effects: &mut Vec<Effect>,
     ) {
+        let of_a_kind =
+            matches!(&told, ActorState::Pending { reason, .. } if self.was_said(reason));
         let Some(state) = self.actors.get_mut(&actor) else { return };
         if matches!(state.status, Status::Dead { .. }) {
             return;
@@ -488,7 +498,9 @@ impl SessionMachine {
         let (status, verdict) = match told {
             ActorState::Pending { reason, infeasible } => {
                 let warned = matches!(state.status, Status::Pending { infeasible: true, .. });
-                if infeasible && !warned {
+                if infeasible && !warned && !of_a_kind {
+                    self.warned.insert(reason.clone(), actor);
+                    state.warned_for = Some(reason.clone());
                     let line = format!(
                         "{actor} can never start here as it is: {reason}; it stays pending"
                     );
@@ -540,6 +552,13 @@ impl SessionMachine {
         if costs {
             self.restart_failed(now, actor, &cause, effects);
         }
+    }
+
+    /// Another actor that still waits has a line that says so.
+    fn was_said(&self, why_never: &str) -> bool {
+        let other = self.warned.get(why_never).and_then(|other| self.actors.get(other));
+        let status = other.map(|other| &other.status);
+        matches!(status, Some(Status::Pending { reason, infeasible: true }) if reason == why_never)
     }
 
     /// Calls that waited for its restart wait for another one, or fail.

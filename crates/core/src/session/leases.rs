@@ -4,11 +4,14 @@
 //! function; a function that was never seen counts as that much, so it runs alone. Whatever was guessed wrong is
 //! taken back by revoking frames that are not started: when a worker blocks, when it stalls behind a
 //! long task, when another lease is idle, when the daemon recalls the lease.
+//!
+//! A lease whose queue is empty stays for a while: the next call may come. It goes at once when another shape of this
+//! process lacks what it takes, as the daemon says.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hoplo_base::{ActorId, FunctionId, Instant, LeaseId, ProcessId, limits};
+use hoplo_base::{ActorId, FunctionId, Instant, LeaseId, ProcessId, ResourceSet, limits};
 use hoplo_wire::Failure;
 use hoplo_wire::node::{Shape, ToNode};
 
@@ -24,6 +27,8 @@ pub(super) struct ShapeState {
     pub leases: Vec<Lease>,
     /// What the daemon was told last, less what it granted.
     pub asked: u32,
+    /// What the daemon said that it waits for though idle leases of other shapes may take it, less what they gave.
+    pub lacks: ResourceSet,
     /// Why the daemon grants nothing, and whether it never can.
     pub stuck: Option<(String, bool)>,
 }
@@ -37,8 +42,7 @@ pub(super) struct Lease {
     pub in_flight: VecDeque<u64>,
     /// Nanoseconds of work in flight, by our guess.
     pub expected_ns: u64,
-    /// The daemon wants it back: nothing more is placed.
-    pub recalled: bool,
+    pub wanted: Wanted,
     /// Its worker waits in `get`, or runs far longer than guessed: nothing more is placed until it replies.
     pub held_up: bool,
     /// Its worker exits after what it runs.
@@ -48,6 +52,16 @@ pub(super) struct Lease {
     /// There was no progress for `LEASE_IDLE`: from now on its replies are drained as they come, lest an
     /// idle worker is kept because nobody here looks.
     pub overdue: bool,
+}
+
+/// Who wants a lease back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Nobody,
+    /// When it falls idle, shapes of ours that lack what it takes may have it.
+    Ourselves,
+    /// The daemon recalled it: nothing more is placed.
+    Others,
 }
 
 /// Where a lease is: in the list of the shape of that key.
@@ -96,6 +110,7 @@ impl SessionMachine {
             queue: VecDeque::new(),
             leases: Vec::new(),
             asked: 0,
+            lacks: ResourceSet::new(),
             stuck: None,
         });
         key
@@ -190,6 +205,7 @@ impl SessionMachine {
             let shape = (*state.shape).clone();
             self.shapes[key as usize].asked = wanted;
             if none {
+                self.shapes[key as usize].lacks = ResourceSet::new();
                 self.shapes[key as usize].stuck = None;
             }
             effects.push(Effect::Node(ToNode::LeaseDemand { key, shape, wanted }));
@@ -207,6 +223,7 @@ impl SessionMachine {
     ) {
         let state = &mut self.shapes[key as usize];
         state.asked = state.asked.saturating_sub(1);
+        state.lacks = ResourceSet::new(); // The daemon asks again if more is lacking.
         state.stuck = None;
         let lease = Lease {
             id,
@@ -214,7 +231,7 @@ impl SessionMachine {
             gpus,
             in_flight: VecDeque::new(),
             expected_ns: 0,
-            recalled: false,
+            wanted: Wanted::Ourselves, // None of them was looked at yet.
             held_up: false,
             retiring: false,
             progress_at: now,
@@ -227,13 +244,14 @@ impl SessionMachine {
         assert!(old.is_none(), "SES-1: {worker} is leased to us twice");
         self.pump(now, key, effects);
         self.steal(key, effects);
+        self.return_if_done(now, at, effects);
     }
 
     pub(super) fn lease_recalled(&mut self, now: Instant, id: LeaseId, effects: &mut Vec<Effect>) {
         let mut leases = self.shapes.iter_mut().flat_map(|state| &mut state.leases);
         let Some(lease) = leases.find(|lease| lease.id == id) else { return };
         let before = lease.is_reason();
-        lease.recalled = true;
+        lease.wanted = Wanted::Others;
         self.reasons += u64::from(!before); // somebody waits for what it runs to end
         lease.revoke_behind(0, effects);
         let at = self.workers[&lease.worker];
@@ -270,6 +288,7 @@ impl SessionMachine {
     ) {
         let Some(state) = self.shapes.get_mut(key as usize) else { return };
         state.asked = 0;
+        state.lacks = ResourceSet::new();
         for seq in std::mem::take(&mut state.queue) {
             if self.tasks.get(&seq).is_some_and(|task| task.stage == Stage::Queued) {
                 self.fail_task(now, seq, failure, effects);
@@ -381,12 +400,64 @@ impl SessionMachine {
     fn return_if_done(&mut self, now: Instant, at: LeaseAt, effects: &mut Vec<Effect>) -> bool {
         let lease = self.lease(at);
         // A retiring worker is on its way out: given back, it would be granted to the next one.
-        if !lease.recalled || lease.retiring || !lease.in_flight.is_empty() {
+        if lease.wanted == Wanted::Nobody || lease.retiring || !lease.in_flight.is_empty() {
             return false;
+        }
+        if lease.wanted == Wanted::Ourselves {
+            return self.give_to_ourselves(now, at, effects);
         }
         self.give_back(at, effects);
         self.pump(now, at.key, effects);
         true
+    }
+
+    /// True if it got calls of its own shape, or is given back for those of another one.
+    #[cold]
+    fn give_to_ourselves(&mut self, now: Instant, at: LeaseAt, effects: &mut Vec<Effect>) -> bool {
+        self.pump(now, at.key, effects);
+        if !self.lease(at).in_flight.is_empty() {
+            return true;
+        }
+        let takes = self.shapes[at.key as usize].shape.clone();
+        let mut others =
+            self.shapes.iter_mut().enumerate().filter(|(key, _)| *key as u32 != at.key);
+        let Some((_, short)) = others.find(|(_, state)| state.lacks_some(&takes.resources)) else {
+            self.lease_mut(at).wanted = Wanted::Nobody;
+            return false;
+        };
+        for (name, parts) in takes.resources.iter() {
+            short.lacks.set_parts(name, short.lacks.parts(name).saturating_sub(parts));
+        }
+        self.give_back(at, effects);
+        true
+    }
+
+    /// What waits for this shape lacks what leases of other shapes take.
+    pub(super) fn lease_idle_wanted(&mut self, now: Instant, key: u32, effects: &mut Vec<Effect>) {
+        let Some(state) = self.shapes.get_mut(key as usize) else { return };
+        let shape = state.shape.clone();
+        state.lacks = ResourceSet::new();
+        // 0: it was withdrawn while this was on its way.
+        for (name, parts) in shape.resources.iter() {
+            state.lacks.set_parts(name, parts.saturating_mul(u64::from(state.asked)));
+        }
+        let mut workers = Vec::new();
+        for (other, state) in self.shapes.iter_mut().enumerate() {
+            let takes = &state.shape.resources;
+            let helps = takes.iter().any(|(name, _)| shape.resources.parts(name) > 0);
+            if other as u32 == key || !helps {
+                continue;
+            }
+            for lease in &mut state.leases {
+                if lease.wanted != Wanted::Others {
+                    lease.wanted = Wanted::Ourselves;
+                    workers.push(lease.worker);
+                }
+            }
+        }
+        for worker in workers {
+            self.return_if_done(now, self.workers[&worker], effects);
+        }
     }
 
     /// This process is about to exit, and has no calls left: its leases go back, so that the daemon does not
@@ -460,10 +531,16 @@ impl SessionMachine {
     }
 }
 
+impl ShapeState {
+    fn lacks_some(&self, takes: &ResourceSet) -> bool {
+        self.lacks.iter().any(|(name, _)| takes.parts(name) > 0)
+    }
+}
+
 impl Lease {
     /// Whether its replies must be drained though nobody may wait for them.
     pub(super) fn is_reason(&self) -> bool {
-        self.recalled || self.overdue
+        self.wanted == Wanted::Others || self.overdue
     }
 
     /// Asks for the frames behind the first `keep`; the first frame too, if `keep` is 0 (it is kept if it
@@ -495,7 +572,7 @@ impl Lease {
     }
 
     fn has_room(&self) -> bool {
-        !self.recalled
+        self.wanted != Wanted::Others
             && !self.held_up
             && !self.retiring
             && self.in_flight.len() < limits::PIPELINE_DEPTH_MAX

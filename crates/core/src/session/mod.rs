@@ -85,6 +85,9 @@ pub enum Event {
     LeaseRecall {
         lease: LeaseId,
     },
+    LeaseIdleWanted {
+        key: u32,
+    },
     LeaseStuck {
         key: u32,
         reason: Option<String>,
@@ -216,6 +219,8 @@ pub struct SessionMachine {
     /// The latest shape that was looked up: nearly always the next one's, too.
     shape_known: Option<(Arc<Shape>, u32)>,
     actors: BTreeMap<ActorId, Actor>,
+    /// Why actors can never start here, each with the one whose line said so: actors of a kind make one line.
+    warned: BTreeMap<String, ActorId>,
     /// Not yet told to the daemon.
     notices: Vec<Notice>,
     /// Refs inside those, or more: some may have been taken out again.
@@ -260,6 +265,7 @@ impl SessionMachine {
             memory_look: None,
             shape_known: None,
             actors: BTreeMap::new(),
+            warned: BTreeMap::new(),
             notices: Vec::new(),
             notices_refs: 0,
             notices_since: Instant::ZERO,
@@ -286,6 +292,7 @@ impl SessionMachine {
                 self.lease_granted(now, lease, key, worker, gpus, effects);
             }
             Event::LeaseRecall { lease } => self.lease_recalled(now, lease, effects),
+            Event::LeaseIdleWanted { key } => self.lease_idle_wanted(now, key, effects),
             Event::LeaseStuck { key, reason, infeasible } => {
                 self.lease_stuck(key, reason, infeasible, effects);
             }

@@ -38,6 +38,7 @@ impl Cluster {
                 Event::LeaseGranted { lease, key, worker, gpus }
             }
             ToClient::LeaseRecall { lease } => Event::LeaseRecall { lease },
+            ToClient::LeaseIdleWanted { key } => Event::LeaseIdleWanted { key },
             ToClient::LeaseStuck { key, reason, infeasible } => {
                 Event::LeaseStuck { key, reason, infeasible }
             }

@@ -27,6 +27,11 @@ pub enum ToClient {
     LeaseRecall {
         lease: LeaseId,
     },
+    /// This demand waits for what idle leases of the process's own other shapes take: they go back at once, and others
+    /// when they fall idle, until as much is free as the demand needs, or something is granted.
+    LeaseIdleWanted {
+        key: u32,
+    },
     /// Why demand of this shape cannot be met now; `None` when it is met again. `infeasible`: this
     /// node can never meet it.
     LeaseStuck {

@@ -334,3 +334,35 @@ fn a_call_of_an_actor_that_always_went_down_before_it_took_it_waited_for_ever() 
     owner.restarting(A);
     assert_eq!(owner.alive(A, 7), [placed(7, patient.seq)], "SES-7: it waits as long as it takes");
 }
+
+#[test]
+fn each_actor_of_a_kind_that_can_never_start_made_a_line() {
+    let never = |reason: &str| ActorState::Pending { reason: reason.to_string(), infeasible: true };
+    let mut owner = Owner::new();
+    let actors: Vec<(ActorId, ObjectId)> = (0..4)
+        .map(|seq| {
+            let actor = ActorId(TaskId { owner: process(9), seq });
+            owner.session.actor_found(actor);
+            let call = owner.method(actor, method(0)).0;
+            (actor, call.object(0))
+        })
+        .collect();
+    let lines = |owner: &mut Owner, at: usize, reason: &str| {
+        let effects = owner.state(actors[at].0, never(reason));
+        effects.iter().filter(|effect| matches!(effect, Effect::Warn { .. })).count()
+    };
+    assert_eq!(lines(&mut owner, 0, "needs GPU 1"), 1);
+    assert_eq!(lines(&mut owner, 0, "needs GPU 1"), 0);
+    assert_eq!(lines(&mut owner, 1, "needs GPU 1"), 0);
+    assert_eq!(lines(&mut owner, 2, "needs CPU 64"), 1, "another kind");
+    // Once the one whose line it was waits no more, the next one says so again.
+    owner.state(actors[0].0, dead());
+    assert_eq!(lines(&mut owner, 3, "needs GPU 1"), 1);
+    // Nothing is kept of those that are gone.
+    for (actor, result) in actors {
+        owner.state(actor, dead());
+        owner.drop_ref(result);
+        owner.drop_ref(actor.handle());
+    }
+    assert_eq!(owner.session.warned.len(), 0);
+}

@@ -177,3 +177,59 @@ fn who_left_gave_back_a_worker_that_takes_no_more_calls() {
     let returned = Effect::Node(ToNode::LeaseReturn { lease: LeaseId(1) });
     assert_eq!(effects, [retires, returned]);
 }
+
+/// A call of another shape, which takes half a CPU, and what is told of it.
+fn narrow(owner: &mut Owner) -> (TaskId, Vec<Effect>) {
+    let mut options = options();
+    let resources = ResourceSet::from_units([("CPU", 0.5)]).unwrap();
+    options.shape = Arc::new(Shape { resources, env: RuntimeEnv::default() });
+    owner.submit(call(options))
+}
+
+fn idle_wanted(key: u32) -> Event {
+    Event::LeaseIdleWanted { key }
+}
+
+#[test]
+fn an_idle_lease_stayed_while_another_shape_of_its_holder_lacked_it() {
+    let mut owner = quick();
+    narrow(&mut owner);
+    assert_eq!(owner.handle(idle_wanted(1)), [returns(1)]);
+}
+
+#[test]
+fn a_lease_that_is_used_stays_until_it_falls_idle() {
+    let mut owner = quick();
+    let (first, second) = (owner.task(), owner.task());
+    narrow(&mut owner);
+    assert_eq!(owner.handle(idle_wanted(1)), []);
+    let third = owner.submit(call(options()));
+    assert_eq!(third.1, [placed(W, third.0.seq)]);
+    assert_eq!(owner.reply(W, first, &[returned(inline(b""))]), []);
+    assert_eq!(owner.reply(W, second, &[returned(inline(b""))]), []);
+    assert_eq!(owner.reply(W, third.0, &[returned(inline(b""))]), [returns(1)]);
+}
+
+#[test]
+fn no_more_idle_leases_go_than_are_lacking() {
+    let mut owner = quick();
+    owner.granted(2, X);
+    narrow(&mut owner);
+    assert_eq!(owner.handle(idle_wanted(1)), [returns(1)]);
+    assert_eq!(owner.later(limits::LEASE_IDLE), [returns(2)]);
+}
+
+#[test]
+fn an_idle_lease_stays_when_what_lacked_it_was_met_or_withdrawn_meanwhile() {
+    let mut owner = quick();
+    let (task, _) = narrow(&mut owner);
+    owner.handle(Event::Cancel { task, force: false, recursive: false });
+    assert_eq!(owner.handle(idle_wanted(1)), []);
+    let mut owner = quick();
+    let task = owner.task();
+    narrow(&mut owner);
+    owner.handle(idle_wanted(1));
+    let (lease, worker) = (LeaseId(2), process(X));
+    owner.handle(Event::LeaseGranted { lease, key: 1, worker, gpus: vec![] });
+    assert_eq!(owner.reply(W, task, &[returned(inline(b""))]), []);
+}
