@@ -68,6 +68,21 @@ def test_everything_once():
     assert list(as_completed([])) == []
 
 
+def test_each_chunk_looked_anew_at_all_that_waited(monkeypatch):
+    refs = [square.remote(i) for i in range(90)]
+    hoplo.wait(refs, num_returns=90)
+    looked = []
+
+    def wait(waiting, **options):
+        looked.append(len(waiting))
+        return original(waiting, **options)
+
+    original = hoplo.wait
+    monkeypatch.setattr(hoplo, "wait", wait)
+    assert len(list(as_completed(refs))) == 90
+    assert sum(looked) <= 2 * 90, looked
+
+
 def test_the_first_that_is_there_comes_first(gate):
     refs = [hold.remote(gate), square.remote(3)]
     results = as_completed(refs)

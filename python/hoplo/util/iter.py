@@ -37,8 +37,9 @@ def as_completed(
     deadline = None if timeout is None else time.monotonic() + timeout
     with Progress.asked_for(progress, total=len(waiting)) as bar:
         while waiting:
-            ready, waiting = _some_ready(waiting, chunk_size, deadline)
-            for value in ready if yield_obj_refs else _values(ready):
+            # All that are ready: to look anew for each chunk takes quadratic time.
+            ready, waiting = _some_ready(waiting, len(waiting), deadline)
+            for value in ready if yield_obj_refs else _values_in_chunks(ready, chunk_size):
                 bar.advance()
                 yield value
 
@@ -109,6 +110,11 @@ def _some_ready(
         more, rest = hoplo.wait(rest, num_returns=min(most - 1, len(rest)), timeout=0)
         ready += more
     return ready, rest
+
+
+def _values_in_chunks(refs: list[Any], chunk_size: int) -> Iterator[Any]:
+    for first in range(0, len(refs), chunk_size):
+        yield from _values(refs[first : first + chunk_size])
 
 
 def _values(refs: list[Any]) -> Iterator[Any]:
