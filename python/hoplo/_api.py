@@ -257,7 +257,7 @@ def _config(
     return InitConfig(
         address=joined,
         num_cpus=_given(_options.quantity, "num_cpus", num_cpus),
-        num_gpus=_given(_options.quantity, "num_gpus", num_gpus),
+        num_gpus=_given(_options.whole_gpus, "num_gpus", num_gpus),
         memory=_given(_options.memory_bytes, "memory", memory),
         resources=_given(_options.custom_resources, "resources", resources) or {},
         labels=_given(_options.string_map, "labels", labels) or {},
@@ -267,7 +267,7 @@ def _config(
         namespace=_given(_options.text, "namespace", namespace),
         log_to_driver=_given(_options.boolean, "log_to_driver", log_to_driver) is not False,
         runtime_env=_runtime_env.normalized(runtime_env),
-        temp_dir=_given(_options.text, "_temp_dir", temp_dir),
+        temp_dir=_given(_options.path, "_temp_dir", temp_dir),
         daemon_program=_daemon_program(),
         python=sys.executable,
         sys_path=_import_paths(),
@@ -511,6 +511,8 @@ def get_actor(name: str, namespace: str | None = None) -> _core.ActorHandle:
     1
     """
     _options.text("name", name)
+    if isinstance(name, str):
+        _options.sendable("name", name)
     return _core.get_actor(name, _given(_options.text, "namespace", namespace))
 
 
@@ -733,10 +735,15 @@ def seconds(timeout: object) -> float | None:
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        raise TypeError(f"timeout must be a number of seconds or None, not {timeout!r}")
+        raise TypeError(
+            f"timeout must be a number of seconds or None, not {_options.shown(timeout)}"
+        )
     if not timeout >= 0:
-        raise ValueError(f"timeout must be 0 or more seconds, not {timeout}; None waits for ever")
-    return float(timeout)
+        raise ValueError(
+            f"timeout must be 0 or more seconds, not {_options.shown(timeout)}; "
+            f"None waits for ever"
+        )
+    return _options.to_float(timeout)
 
 
 def _is_ref(value: object) -> bool:

@@ -17,8 +17,12 @@ STREAMING: Final = -1
 
 NUM_RETURNS_MAX: Final = 65_535
 NAME_CHARACTERS_MAX: Final = 512
+QUANTITY_MAX: Final = 1e14
+"""Of any resource, in units, of memory in bytes: `AMOUNT_MAX` of the Rust side."""
+INTEGER_MAX: Final = (1 << 63) - 1
 RESOURCES_MAX: Final = 256
 ASYNC_MAX_CONCURRENCY: Final = 1000
+CONCURRENCY_MAX: Final = 10_000
 
 _UNSET: Final = None
 
@@ -214,14 +218,33 @@ def quantity(name: str, value: object) -> float:
             value = float(value.__float__())  # type: ignore[attr-defined]
         except Exception:
             raise TypeError(f"{name} must be a number, not {type(value).__name__}") from None
-    number = float(value)
-    if not math.isfinite(number):
+    number = to_float(value)
+    if number != number or number == math.inf == value:
         raise ValueError(f"{name} must be a finite number, not {value}")
     if number < 0:
-        raise ValueError(f"{name} must be 0 or more, not {value}")
+        raise ValueError(f"{name} must be 0 or more, not {shown(value)}")
+    if number > QUANTITY_MAX:
+        raise ValueError(f"{name} must be {QUANTITY_MAX:g} or less, not {shown(value)}")
     if 0 < number < 0.0001:
         raise ValueError(f"{name} must be 0 or at least 0.0001, not {value}")
     return round(number, 4)
+
+
+def to_float(value: int | float) -> float:
+    """The number as a float; an integer that is beyond all of them is infinite."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def shown(value: object) -> str:
+    """A value for a message: a number may have more digits than Python writes, or than fit."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
+    return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
 
 
 def gpus(name: str, value: object) -> float:
@@ -231,6 +254,14 @@ def gpus(name: str, value: object) -> float:
         raise ValueError(
             f"{name} above 1 must be a whole number, not {value}: several GPUs go whole"
         )
+    return number
+
+
+def whole_gpus(name: str, value: object) -> float:
+    """How many GPUs a node has."""
+    number = quantity(name, value)
+    if not number.is_integer():
+        raise ValueError(f"{name} of a node must be a whole number, not {value}")
     return number
 
 
@@ -268,7 +299,7 @@ _OWN_OPTION: Final = {
 
 
 def integer(
-    minimum: int, remedy: str = "", maximum: int | None = None, not_zero: bool = False
+    minimum: int, remedy: str = "", maximum: int = INTEGER_MAX, not_zero: bool = False
 ) -> Check:
     """A check for whole numbers."""
 
@@ -278,15 +309,14 @@ def integer(
                 raise TypeError
             number = int(value.__index__())  # type: ignore[attr-defined]
         except (TypeError, AttributeError):
-            raise TypeError(f"{name} must be a whole number, not {value!r}") from None
+            raise TypeError(f"{name} must be a whole number, not {shown(value)}") from None
         if number < minimum or (not_zero and number == 0):
-            text = f"{minimum} or more" + (", and not 0" if not_zero else "")
-            raise ValueError(f"{name} must be {text}, not {number}{remedy and f' ({remedy})'}")
-        if maximum is not None and number > maximum:
-            raise ValueError(
-                f"{name} must be {maximum} or less, not {number}{remedy and f' ({remedy})'}"
-            )
-        return number
+            limit = f"{minimum} or more" + (", and not 0" if not_zero else "")
+        elif number > maximum:
+            limit = f"{maximum} or less"
+        else:
+            return number
+        raise ValueError(f"{name} must be {limit}, not {shown(number)}{remedy and f' ({remedy})'}")
 
     return check
 
@@ -298,6 +328,11 @@ def boolean(name: str, value: object) -> bool:
 
 
 def text(name: str, value: object) -> str:
+    return sendable(name, path(name, value))
+
+
+def path(name: str, value: object) -> str:
+    """Text that the system takes: a path may be any bytes but 0."""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a str, not {type(value).__name__}")
     if not value:
@@ -307,12 +342,26 @@ def text(name: str, value: object) -> str:
     return value
 
 
+def sendable(name: str, value: str) -> str:
+    """The text, if it has UTF-8: what was decoded from other bytes has none."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{name} must be text that UTF-8 can hold, and has {value[error.start]!r} at place "
+            f"{error.start}"
+        ) from None
+    return value
+
+
 def string_map(name: str, value: object) -> dict[str, str]:
     if not isinstance(value, Mapping) or not all(
         isinstance(k, str) and isinstance(v, str) for k, v in value.items()
     ):
-        raise TypeError(f"{name} must be a dict of str to str, not {value!r}")
-    return dict(value)
+        raise TypeError(f"{name} must be a dict of str to str, not {shown(value)}")
+    return {
+        sendable(f"{name}: a key", k): sendable(f"{name}[{k!r}]", v) for k, v in value.items()
+    }
 
 
 def _num_returns(name: str, value: object) -> int:
@@ -346,7 +395,7 @@ def _lifetime(name: str, value: object) -> str:
 def _concurrency_groups(name: str, value: object) -> dict[str, int]:
     if not isinstance(value, Mapping):
         raise TypeError(f"{name} must be a dict such as {{'io': 4}}, not {type(value).__name__}")
-    at_least_one = integer(1)
+    at_least_one = integer(1, maximum=CONCURRENCY_MAX)
     return {
         text(f"{name}: a group's name", group): at_least_one(f"{name}[{group!r}]", limit)
         for group, limit in value.items()
@@ -410,7 +459,7 @@ _ACTOR: Final[Mapping[str, Check]] = {
     **_COMMON,
     "max_restarts": integer(-1, _RETRIES),
     "max_task_retries": integer(-1, _RETRIES),
-    "max_concurrency": integer(1, maximum=10_000),
+    "max_concurrency": integer(1, maximum=CONCURRENCY_MAX),
     "concurrency_groups": _concurrency_groups,
     "max_pending_calls": integer(-1, _RETRIES, not_zero=True),
     "namespace": text,

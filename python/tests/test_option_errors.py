@@ -23,6 +23,10 @@ def pid():
         ({"num_cpus": "2"}, TypeError, "num_cpus must be a number"),
         ({"num_cpus": float("nan")}, ValueError, "finite"),
         ({"num_cpus": 0.00001}, ValueError, r"at least 0\.0001"),
+        ({"num_cpus": 10**400}, ValueError, r"num_cpus must be 1e\+14 or less, not 10000"),
+        ({"num_cpus": -(10**5000)}, ValueError, "num_cpus must be 0 or more, not a number of thou"),
+        ({"memory": 1e30}, ValueError, r"memory must be 1e\+14 or less, not 1e\+30"),
+        ({"resources": {"disk": 10**400}}, ValueError, r"resources\['disk'\] must be 1e\+14 or less"),
         ({"num_gpus": 1.5}, ValueError, "whole number"),
         ({"memory": 0.5}, ValueError, "in bytes"),
         ({"resources": ["disk"]}, TypeError, "must be a dict such as"),
@@ -30,11 +34,14 @@ def pid():
         ({"resources": {"CPU": 1}}, ValueError, "use num_cpus= for it"),
         ({"resources": {"GPU": 1}}, ValueError, "use num_gpus= for it"),
         ({"resources": {1: 1}}, TypeError, "names as its keys"),
+        ({"resources": {"\ud800": 1}}, ValueError, r"resources: the name of a resource must be text"),
         ({"num_returns": -1}, ValueError, "num_returns must be 0 or more"),
         ({"num_returns": 70_000}, ValueError, "65535 or less.*use 'streaming'"),
         ({"num_returns": "many"}, ValueError, "whole number or 'streaming'"),
         ({"num_returns": 1.5}, TypeError, "whole number"),
         ({"max_retries": -2}, ValueError, "-1 means any number"),
+        ({"max_retries": 10**30}, ValueError, "max_retries must be 9223372036854775807 or less"),
+        ({"max_retries": -(10**5000)}, ValueError, "max_retries must be -1 or more"),
         ({"max_retries": True}, TypeError, "whole number"),
         ({"retry_exceptions": 3}, TypeError, "True, False or a list of exception types"),
         ({"retry_exceptions": [int]}, TypeError, "exception types only"),
@@ -42,6 +49,8 @@ def pid():
         ({"name": ""}, ValueError, "must not be empty"),
         ({"name": 3}, TypeError, "name must be a str"),
         ({"name": "x" * 600}, ValueError, "512 characters or less"),
+        ({"name": "a\udcff"}, ValueError, r"name must be text .* has '\\udcff' at place 1"),
+        ({"label_selector": {"a": "\ud800"}}, ValueError, r"label_selector\['a'\] must be text"),
         ({"scheduling_strategy": "FAR"}, ValueError, "'DEFAULT', 'SPREAD' or a strategy of"),
         ({"scheduling_strategy": 3}, TypeError, "not int"),
         ({"_generator_backpressure_num_objects": 0}, ValueError, "not 0"),
@@ -70,6 +79,9 @@ def test_a_wrong_option_of_a_task(options, error, text):
         ({"get_if_exists": True}, ValueError, r"needs a name: write name='\.\.\.'"),
         ({"get_if_exists": 1, "name": "x"}, TypeError, "True or False"),
         ({"namespace": ""}, ValueError, "must not be empty"),
+        ({"namespace": "\ud800"}, ValueError, "namespace must be text that UTF-8 can hold"),
+        ({"concurrency_groups": {"io": 10**30}}, ValueError, r"\['io'\] must be 10000 or less"),
+        ({"max_pending_calls": 10**30}, ValueError, "max_pending_calls must be"),
         ({"max_retries": 1}, TypeError, "no option 'max_retries'"),
         ({"num_returns": 2}, TypeError, "no option 'num_returns'"),
     ],
@@ -97,6 +109,20 @@ def test_a_wrong_option_of_a_method():
 
     with pytest.raises(ValueError, match=r"'io'.*add it with concurrency_groups=\{'io': 1\}"):
         Grouped.remote()
+
+
+def test_a_wrong_option_of_init_is_named_before_anything_starts():
+    for options, text in [
+        ({"num_gpus": 1.5}, "num_gpus of a node must be a whole number, not 1.5"),
+        ({"memory": 10**400}, r"memory must be 1e\+14 or less"),
+        ({"object_store_memory": 10**30}, "object_store_memory must be"),
+        ({"namespace": "\ud800"}, "namespace must be text"),
+    ]:
+        with pytest.raises(ValueError, match=text):
+            hoplo.init(**options)
+    with pytest.raises(ValueError, match="name must be text"):
+        hoplo.get_actor("\ud800")
+    assert not hoplo.is_initialized()
 
 
 def test_every_error_of_hoplo_has_one_base():

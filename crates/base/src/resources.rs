@@ -19,11 +19,14 @@ pub const MEMORY: &str = "memory";
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ResourceSet(BTreeMap<String, u64>);
 
+/// Units, of memory bytes. So much is exact in parts, and several such amounts can be added.
+pub const AMOUNT_MAX: f64 = 1e14;
+
 /// An amount that cannot be a resource.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ResourceError {
-    /// Negative, infinite or not a number; give a finite amount >= 0.
-    #[error("resource {name} is {amount}: give a finite amount >= 0")]
+    /// Negative, too large or not a number; give an amount from 0 to [`AMOUNT_MAX`].
+    #[error("resource {name} is {amount}: give an amount from 0 to {AMOUNT_MAX:e}")]
     BadAmount { name: String, amount: f64 },
 }
 
@@ -38,7 +41,7 @@ impl ResourceSet {
     ) -> Result<Self, ResourceError> {
         let mut set = Self::default();
         for (name, amount) in units {
-            if !amount.is_finite() || amount < 0.0 {
+            if !(0.0..=AMOUNT_MAX).contains(&amount) {
                 return Err(ResourceError::BadAmount { name: name.to_string(), amount });
             }
             set.set_parts(name, (amount * PARTS as f64).round() as u64);
@@ -161,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_bad_amount_is_named() {
-        for amount in [-1.0, f64::NAN, f64::INFINITY] {
+        for amount in [-1.0, f64::NAN, f64::INFINITY, 1e30] {
             let error = ResourceSet::from_units([("GPU", amount)]).unwrap_err();
             assert!(error.to_string().starts_with("resource GPU is"), "{error}");
         }

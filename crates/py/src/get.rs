@@ -12,6 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
 use crate::fetch::{one, put_large, timed_out, until, value_of, wait_for};
+use crate::python::Import;
 use crate::refs::{ObjectRef, not_a_ref};
 use crate::session::{self, Session};
 use crate::stream::{self, ObjectRefGenerator};
@@ -27,9 +28,10 @@ use crate::values::{self, Contained, Encoded};
 #[pyo3(signature = (refs, *, timeout=None))]
 pub(crate) fn get<'py>(
     refs: &Bound<'py, PyAny>,
-    timeout: Option<f64>,
+    timeout: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
     let py = refs.py();
+    let timeout = timeout.map(seconds).transpose()?;
     let deadline = deadline(timeout)?;
     if let Ok(reference) = refs.cast_exact::<ObjectRef>() {
         let reference = reference.get();
@@ -149,6 +151,12 @@ pub(crate) fn cancel(target: &Bound<'_, PyAny>, force: bool, recursive: bool) ->
     }
     session.client.cancel(object, force, recursive);
     Ok(())
+}
+
+/// `hoplo._api` reads what is no float of ours, or refuses it.
+fn seconds(timeout: &Bound<'_, PyAny>) -> PyResult<f64> {
+    static SECONDS: Import = Import::new("hoplo._api", "seconds");
+    timeout.extract().or_else(|_| SECONDS.get(timeout.py())?.call1((timeout,))?.extract())
 }
 
 /// When a `timeout` in seconds that starts now is over.
