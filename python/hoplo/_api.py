@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
-from . import _core, _options
+from . import _core, _options, _texts
 from . import runtime_env as _runtime_env
 from ._options import refuse_unknown
 from .actor import ActorClass
@@ -254,6 +254,7 @@ def _config(
                 f"leave out {', '.join(given)}; they are given to `hoplo start`"
             )
 
+    folder = _current_folder()
     return InitConfig(
         address=joined,
         num_cpus=_given(_options.quantity, "num_cpus", num_cpus),
@@ -271,7 +272,7 @@ def _config(
         daemon_program=_daemon_program(),
         python=sys.executable,
         sys_path=_import_paths(),
-        cwd=_as_text(_current_folder()),
+        cwd=None if folder is None else _texts.sent(folder),
         argv0=(sys.argv[0] if sys.argv else "").encode(errors="replace").decode(),
         preload=tuple(name for name in _WORTH_PRELOADING if name in sys.modules),
     )
@@ -358,26 +359,8 @@ def _import_paths() -> tuple[str, ...]:
     here = _current_folder()
     entries = (entry for entry in sys.path if isinstance(entry, str))
     if here is None:  # deleted: nothing can be imported from it
-        return tuple(_as_text(entry) for entry in entries if os.path.isabs(entry))
-    return tuple(_as_text(os.path.normpath(os.path.join(here, entry))) for entry in entries)
-
-
-@overload
-def _as_text(path: str) -> str: ...
-@overload
-def _as_text(path: None) -> None: ...
-def _as_text(path: str | None) -> str | None:
-    """A path as text that can be sent; `_zygote.as_path` is the way back.
-
-    A path may be any bytes but 0. One that is no UTF-8 goes as a zero and a character a byte.
-    """
-    if path is None:
-        return None
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return "\0" + os.fsencode(path).decode("latin-1")
-    return path
+        return tuple(_texts.sent(entry) for entry in entries if os.path.isabs(entry))
+    return tuple(_texts.sent(os.path.normpath(os.path.join(here, entry))) for entry in entries)
 
 
 def _daemon_program() -> str:

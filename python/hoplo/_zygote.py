@@ -48,7 +48,7 @@ from typing import Any, NoReturn
 import cloudpickle  # noqa: F401 - every worker needs it
 
 import hoplo  # noqa: F401 - likewise
-from hoplo import _core, _worker
+from hoplo import _core, _texts, _worker
 
 _IMPORTED_WHEN_IDLE = ["hoplo._serialization", "hoplo._errors"]
 _LENGTH = struct.Struct("<I")
@@ -235,24 +235,24 @@ class World:
         if isinstance(own, str):
             own = json.loads(own)
         self.runtime_env = json.dumps({name: part for name, part in own.items() if part})
-        self.env: dict[str, str | None] = {**request.get("env", {}), **own.get("env_vars", {})}
-        working_dir = own.get("working_dir")
-        self.folder: str | None = working_dir or as_path(request.get("cwd", "")) or None
+        received = _texts.received
+        variables = own.get("env_vars", {}).items()
+        self.env: dict[str, str | None] = {
+            **request.get("env", {}),
+            **{received(name): received(value) for name, value in variables},
+        }
+        working_dir = received(own.get("working_dir") or "") or None
+        self.folder: str | None = working_dir or received(request.get("cwd", "")) or None
         if working_dir is not None and not os.path.isdir(working_dir):
-            raise BadEnvironment(f"runtime_env: working_dir {working_dir} is not a folder")
-        added = list(own.get("py_modules", ()))
+            raise BadEnvironment(f"runtime_env: working_dir {working_dir!r} is not a folder")
+        added = [received(entry) for entry in own.get("py_modules", ())]
         for entry in added:
             if not os.path.exists(entry):
-                raise BadEnvironment(f"runtime_env: py_modules {entry} does not exist")
+                raise BadEnvironment(f"runtime_env: py_modules {entry!r} does not exist")
         if working_dir is not None:
             added.insert(0, working_dir)
-        self.sys_path: list[str] = [*added, *map(as_path, request.get("sys_path", sys.path))]
+        self.sys_path: list[str] = [*added, *map(received, request.get("sys_path", sys.path))]
         self.argv0: str = request.get("argv0", "")
-
-
-def as_path(text: str) -> str:
-    """A path as `hoplo.init` sent it: one that is no UTF-8 is a zero and a character a byte."""
-    return os.fsdecode(text[1:].encode("latin-1")) if text.startswith("\0") else text
 
 
 def preload(modules: list[str]) -> None:

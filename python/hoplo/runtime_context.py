@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from . import _core
+from . import runtime_env as _runtime_env
 
 __all__ = ["RuntimeContext"]
 
@@ -77,12 +78,12 @@ class RuntimeContext:
 
     def get_runtime_env_string(self) -> str:
         """The runtime environment as JSON."""
-        return str(_asked()["runtime_env"] or "{}")
+        return json.dumps(self.runtime_env, sort_keys=True, separators=(",", ":"))
 
     @property
     def runtime_env(self) -> dict[str, Any]:
         """The runtime environment that this code runs in."""
-        return dict(json.loads(self.get_runtime_env_string()))
+        return _runtime_env.read(_asked()["runtime_env"] or "{}")
 
     @property
     def namespace(self) -> str:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from . import _core
+from . import _core, _texts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["RuntimeEnv"]
 
+# Linux starts no program with a longer one: `NAME=value` and a zero, at 32 pages.
+_VARIABLE_BYTES_MAX = 128 * 1024 - 1
 _FIELDS = ("env_vars", "working_dir", "py_modules")
 _LATER = frozenset(
     {
@@ -66,8 +68,22 @@ class RuntimeEnv(dict[str, Any]):
             self["py_modules"] = _py_modules(py_modules)
 
     def to_json(self) -> str:
-        """The same text for the same environment: workers are kept by it."""
-        return json.dumps(self, sort_keys=True, separators=(",", ":"))
+        """The same text for the same environment: workers are kept by it. `read` reads it."""
+        return json.dumps(_each_text(self, _texts.sent), sort_keys=True, separators=(",", ":"))
+
+
+def read(text: str) -> dict[str, Any]:
+    """The environment of a canonical JSON."""
+    env: dict[str, Any] = _each_text(json.loads(text), _texts.received)
+    return env
+
+
+def _each_text(part: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(part, dict):
+        return {change(name): _each_text(value, change) for name, value in part.items()}
+    if isinstance(part, list):
+        return [_each_text(value, change) for value in part]
+    return change(part)
 
 
 def normalized(value: object, what: str = "runtime_env") -> str | None:
@@ -139,7 +155,26 @@ def _env_vars(value: object) -> dict[str, str]:
             raise ValueError(
                 f"runtime_env['env_vars'] has a name or value no process can: {name!r}"
             )
+        where = f"runtime_env['env_vars'][{name!r}]"
+        taken = _bytes(where, name) + 1 + _bytes(where, text)
+        if taken > _VARIABLE_BYTES_MAX:
+            raise ValueError(
+                f"{where} takes {taken} bytes with its name, and may take {_VARIABLE_BYTES_MAX}: "
+                f"with a longer one Linux starts no program. Put large values into a file, or pass "
+                f"them as arguments"
+            )
     return dict(value)
+
+
+def _bytes(where: str, text: str) -> int:
+    """How many the system takes for the text, which may have been decoded from any bytes."""
+    try:
+        return len(os.fsencode(text))
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{where} must be text that stands for bytes, and has {text[error.start]!r} at place "
+            f"{error.start}"
+        ) from None
 
 
 def _working_dir(value: object) -> str:
@@ -187,6 +222,9 @@ def _local_path(value: object, field: str) -> Path:
     if not isinstance(value, str | os.PathLike):
         raise TypeError(f"runtime_env[{field!r}] must hold paths, not {type(value).__name__}")
     text = os.fspath(value)
+    if "\0" in text:
+        raise ValueError(f"runtime_env[{field!r}]: no path has a zero byte, as {text!r} has")
+    _bytes(f"runtime_env[{field!r}]", text)
     if "://" in text:
         raise ValueError(f"runtime_env[{field!r}]: {text!r} is not a local path; URIs come later")
     return Path(text).expanduser().resolve()

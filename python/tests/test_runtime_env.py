@@ -1,6 +1,7 @@
 """runtime_env: variables, folder and modules of workers."""
 
 import os
+import subprocess
 import zipfile
 
 import pytest
@@ -55,6 +56,10 @@ def package(tmp_path):
         ({"env_vars": {"A": 1}}, TypeError, r"write str\(1\)"),
         ({"env_vars": {"A=B": "1"}}, ValueError, "A=B"),
         ({"env_vars": {"": "1"}}, ValueError, "no process can"),
+        ({"env_vars": {"A": "x\ud800"}}, ValueError, r"\['A'\] must be text .* at place 1"),
+        ({"env_vars": {"\ud800": "x"}}, ValueError, r"must be text that stands for bytes"),
+        ({"working_dir": "/\ud800"}, ValueError, r"\['working_dir'\] must be text"),
+        ({"working_dir": "/a\0b"}, ValueError, r"\['working_dir'\]: no path has a zero byte"),
         ({"working_dir": "/nowhere"}, ValueError, "existing folder: /nowhere is not"),
         ({"working_dir": 3}, TypeError, "must hold paths"),
         ({"working_dir": "s3://bucket"}, ValueError, "URIs come later"),
@@ -90,6 +95,37 @@ def test_variables_of_the_job():
     assert hoplo.get(variables.remote("JOB", "LEVEL")) == ["job", "job"]
     assert hoplo.get(Actor.remote().variables.remote("JOB")) == ["job"]
     assert "JOB" not in os.environ
+
+
+def test_values_and_folders_that_are_no_utf8_were_refused(tmp_path):
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/odd-\xff")
+    os.mkdir(folder)
+    given = {"ODD": "a\udcff", "ODD\udcfe": "é", "PLAIN": "é"}
+
+    @hoplo.remote(runtime_env={"env_vars": given, "working_dir": folder})
+    def look():
+        context = hoplo.get_runtime_context()
+        got = {name: os.environ.get(name) for name in given}
+        return got, os.getcwd(), context.runtime_env, hoplo.get(inner.remote())
+
+    @hoplo.remote
+    def inner():
+        return os.environb[b"ODD"]
+
+    env = {"env_vars": {"JOB": "job", "LEVEL": "job", **given}, "working_dir": folder}
+    assert hoplo.get(look.remote()) == (given, folder, env, b"a\xff")
+
+
+def test_a_variable_with_which_linux_starts_no_program_is_refused():
+    most = "x" * (128 * 1024 - len("BIG=") - 1)
+
+    @hoplo.remote(runtime_env={"env_vars": {"BIG": most}})
+    def starts():
+        return subprocess.run(["true"], check=False).returncode
+
+    assert hoplo.get(starts.remote()) == 0
+    with pytest.raises(ValueError, match=r"\['BIG'\] takes 131072 bytes .* may take 131071"):
+        starts.options(runtime_env={"env_vars": {"BIG": most + "x"}})
 
 
 def test_variables_of_a_task_on_top_of_the_jobs():
@@ -195,7 +231,7 @@ def test_py_modules_of_a_zip(tmp_path):
 
 
 def test_an_environment_that_killed_the_zygote_is_refused_where_it_is_asked_for():
-    huge = {"env_vars": {"A": "x" * (2 << 20)}}
+    huge = {"env_vars": {f"A{i}": "x" * 100_000 for i in range(20)}}
     with pytest.raises(ValueError, match=r"runtime_env takes 20\d+ bytes.*'env_vars'.*262144"):
         variables.options(runtime_env=huge)
     with pytest.raises(ValueError, match="put large values into a file"):
@@ -205,11 +241,11 @@ def test_an_environment_that_killed_the_zygote_is_refused_where_it_is_asked_for(
 
 def test_environments_that_are_too_large_together_are_refused_and_bystanders_are_not():
     def large(name):
-        return {"env_vars": {name: "x" * (200 << 10)}}
+        return {"env_vars": {name + half: "x" * (100 << 10) for half in "12"}}
 
     @hoplo.remote(runtime_env=large("A"))
     def outer():
-        assert len(os.environ["A"]) == 200 << 10
+        assert len(os.environ["A1"]) == len(os.environ["A2"]) == 100 << 10
         return hoplo.get(variables.options(runtime_env=large("B")).remote("B"))
 
     with pytest.raises(ValueError, match="merged with that of the job and of the caller"):
