@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import operator
+import pickle
+
 import numpy as np
 import pytest
 
@@ -29,11 +33,45 @@ def add_all(values):
         lambda ref: ref / 2,
         lambda ref: ref[0],
         lambda ref: ref["key"],
+        lambda ref: -ref,
+        lambda ref: ref % 2,
+        lambda ref: 2**ref,
+        lambda ref: ref // 2,
+        lambda ref: ref @ ref,
+        lambda ref: ref > 1,
+        lambda ref: 1 >= ref,
+        lambda ref: sorted([ref, ref]),
+        lambda ref: len(ref),
+        lambda ref: int(ref),
+        lambda ref: float(ref),
+        lambda ref: range(ref),
+        lambda ref: [1, 2][ref],
+        lambda ref: 1 in ref,
+        lambda ref: operator.setitem(ref, 0, 1),
+        lambda ref: operator.delitem(ref, 0),
+        lambda ref: contextlib.ExitStack().enter_context(ref),
     ],
 )
 def test_a_ref_taken_for_its_value_did_not_say_what_to_do(mistake):
-    with pytest.raises(TypeError, match=r"an ObjectRef has no .*hoplo\.get\(ref\)"):
+    with pytest.raises(TypeError, match=r"an ObjectRef (has no|is n|contains).*hoplo\.get\(ref\)"):
         mistake(one.remote())
+
+
+def test_what_refs_say_to_mistakes_does_not_change_how_they_are_kept_and_compared():
+    ref = one.remote()
+    assert ref
+    assert bool(ref) is True
+    assert not ref == 1
+    assert ref != 1
+    assert ref in [1, ref]
+    assert 1 not in [ref]
+    assert {ref: 1}[ref] == 1
+    assert not callable(ref)  # what finds callables among values calls them, or makes methods
+    refs = np.array([ref, ref])
+    assert refs.shape == (2,)
+    assert refs[0] is ref
+    assert f"{ref}" == str(ref) == "%s" % ref  # noqa: UP031
+    assert hoplo.get(pickle.loads(pickle.dumps([ref]))[0]) == hoplo.get(ref)
 
 
 def test_a_ref_taken_for_a_future_did_not_say_what_to_do():

@@ -108,6 +108,7 @@ mod _core {
         module.add("FAILURE_PAYLOAD_BYTES_MAX", hoplo_base::limits::FAILURE_PAYLOAD_BYTES_MAX)?;
         module.delattr("__all__")?; // says no more than the stub
         awaiting::register();
+        refs::refuse_values_work(module.py())?;
         fork::register(module)
     }
 }

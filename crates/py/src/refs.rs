@@ -1,5 +1,6 @@
 //! `ObjectRef`: one Python object is one counted reference of this process.
 
+use std::ffi::CStr;
 use std::sync::{Arc, OnceLock};
 
 use hoplo_base::ObjectId;
@@ -7,7 +8,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyAttributeError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
-use pyo3::types::{PyBytes, PyList, PyTuple};
+use pyo3::types::{PyBytes, PyCFunction, PyDict, PyList, PyTuple};
 
 use crate::errors;
 use crate::python::{self, Import};
@@ -140,14 +141,20 @@ impl ObjectRef {
 
     fn __richcmp__(&self, other: &Bound<'_, PyAny>, op: CompareOp) -> PyResult<Py<PyAny>> {
         let py = other.py();
-        let Ok(other) = other.cast_exact::<ObjectRef>() else { return Ok(py.NotImplemented()) };
-        match op {
-            CompareOp::Eq => (self.id == other.get().id).into_py_any(py),
-            CompareOp::Ne => (self.id != other.get().id).into_py_any(py),
+        let equal = match op {
+            CompareOp::Eq => true,
+            CompareOp::Ne => false,
             CompareOp::Lt | CompareOp::Le | CompareOp::Gt | CompareOp::Ge => {
-                Ok(py.NotImplemented())
+                return Err(no_value("is neither more nor less than anything"));
             }
-        }
+        };
+        let Ok(other) = other.cast_exact::<ObjectRef>() else { return Ok(py.NotImplemented()) };
+        ((self.id == other.get().id) == equal).into_py_any(py)
+    }
+
+    /// There is a `__len__` that raises, which Python would ask.
+    fn __bool__(&self) -> bool {
+        true
     }
 
     fn __repr__(&self) -> String {
@@ -159,38 +166,6 @@ impl ObjectRef {
             "an ObjectRef is the name of one object and cannot be iterated: iterate over \
              hoplo.get(ref), or give the task num_returns=n to get n refs",
         ))
-    }
-
-    fn __add__(&self, _other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        Err(no_value("has no +"))
-    }
-
-    fn __radd__(&self, _other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        Err(no_value("has no +"))
-    }
-
-    fn __sub__(&self, _other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        Err(no_value("has no -"))
-    }
-
-    fn __rsub__(&self, _other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        Err(no_value("has no -"))
-    }
-
-    fn __mul__(&self, _other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        Err(no_value("has no *"))
-    }
-
-    fn __rmul__(&self, _other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        Err(no_value("has no *"))
-    }
-
-    fn __truediv__(&self, _other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        Err(no_value("has no /"))
-    }
-
-    fn __rtruediv__(&self, _other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        Err(no_value("has no /"))
     }
 
     fn __getitem__(&self, _other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
@@ -221,6 +196,59 @@ impl ObjectRef {
         let id = PyBytes::new(py, &this.id.to_bytes());
         (RESTORE.get(py)?, (id,)).into_pyobject(py)
     }
+}
+
+/// What Python calls where somebody takes the ref for the value, and what the ref lacks. `__getitem__` is no such entry:
+/// it would make refs sequences, which numpy takes apart. Nor is `__call__`: `callable(ref)` would be true, and where
+/// callables are called or taken for methods, refs would be.
+const LACKS: [(&CStr, &str); 34] = [
+    (c"__add__", "has no +"),
+    (c"__radd__", "has no +"),
+    (c"__sub__", "has no -"),
+    (c"__rsub__", "has no -"),
+    (c"__mul__", "has no *"),
+    (c"__rmul__", "has no *"),
+    (c"__truediv__", "has no /"),
+    (c"__rtruediv__", "has no /"),
+    (c"__floordiv__", "has no //"),
+    (c"__rfloordiv__", "has no //"),
+    (c"__mod__", "has no %"),
+    (c"__rmod__", "has no %"),
+    (c"__pow__", "has no **"),
+    (c"__rpow__", "has no **"),
+    (c"__matmul__", "has no @"),
+    (c"__rmatmul__", "has no @"),
+    (c"__and__", "has no &"),
+    (c"__rand__", "has no &"),
+    (c"__or__", "has no |"),
+    (c"__ror__", "has no |"),
+    (c"__neg__", "has no -"),
+    (c"__pos__", "has no +"),
+    (c"__invert__", "has no ~"),
+    (c"__abs__", "has no abs()"),
+    (c"__round__", "has no round()"),
+    (c"__int__", "is no number"),
+    (c"__float__", "is no number"),
+    (c"__index__", "is no number"),
+    (c"__len__", "has no length"),
+    (c"__contains__", "contains nothing"),
+    (c"__setitem__", "has no items"),
+    (c"__delitem__", "has no items"),
+    (c"__enter__", "is not for `with`"),
+    (c"__exit__", "is not for `with`"),
+];
+
+/// Makes refs raise what to do instead. Only who asks for one of these pays for it.
+pub(crate) fn refuse_values_work(py: Python<'_>) -> PyResult<()> {
+    let refs = py.get_type::<ObjectRef>();
+    for (name, what) in LACKS {
+        let raises = move |_: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
+            Err::<(), PyErr>(no_value(what))
+        };
+        let raises = PyCFunction::new_closure(py, Some(name), None, raises)?;
+        refs.setattr(name.to_str().expect("it is ASCII"), raises)?;
+    }
+    Ok(())
 }
 
 /// For who takes the ref for the value.
