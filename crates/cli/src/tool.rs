@@ -58,8 +58,8 @@ impl Tool {
     }
 
     pub(crate) fn query(&mut self, kind: &str, argument: &str) -> Result<Value> {
-        let (kind, argument) = (kind.to_string(), argument.to_string());
-        self.send(&ToNode::Query { request: 1, kind, argument })?;
+        let question = ToNode::question(kind, argument).map_err(anyhow::Error::msg)?;
+        self.send(&question(1))?;
         loop {
             if let ToClient::Answer { result, .. } = self.receive()? {
                 let json = result.map_err(anyhow::Error::msg)?;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hoplo_base::ActorId;
 use hoplo_base::limits::{ASK_PATIENCE, SIGNALS_PERIOD};
-use hoplo_base::limits::{CONTROL_KEY_BYTES_MAX, CONTROL_VALUE_BYTES_MAX, TOOL_MESSAGE_BYTES_MAX};
+use hoplo_base::limits::{CONTROL_KEY_BYTES_MAX, CONTROL_VALUE_BYTES_MAX};
 use hoplo_core::session::{CreateActor, Effect};
 use hoplo_wire::control::Refusal;
 use hoplo_wire::node::{ActorCreated, KvOperation, ToClient, ToNode};
@@ -117,13 +117,8 @@ impl Client {
         timeout: Duration,
         gives_up: GivesUp<'_>,
     ) -> Result<String, String> {
-        if kind.len() + argument.len() > TOOL_MESSAGE_BYTES_MAX / 2 {
-            let bytes = kind.len() + argument.len();
-            return Err(format!("it has {bytes} bytes; give an id as errors and lists show it"));
-        }
-        let (kind, argument) = (kind.to_string(), argument.to_string());
-        let message = |request| ToNode::Query { request, kind, argument };
-        let answer = self.ask(Some(timeout), gives_up, message);
+        let question = ToNode::question(kind, argument)?;
+        let answer = self.ask(Some(timeout), gives_up, question);
         match answer {
             Some(ToClient::Answer { result, .. }) => result,
             _ if self.gone.get().is_some() => Err(self.died().text()),

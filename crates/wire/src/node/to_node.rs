@@ -1,5 +1,6 @@
 //! What a process says to its daemon.
 
+use hoplo_base::limits::TOOL_MESSAGE_BYTES_MAX;
 use hoplo_base::{ActorId, FunctionId, LeaseId, ObjectId, ProcessId};
 use serde::{Deserialize, Serialize};
 
@@ -145,4 +146,37 @@ pub enum ToNode {
     Counted(Counters),
     /// The whole node is to stop (`hoplo stop`).
     Stop,
+}
+
+impl ToNode {
+    /// The question with a request's number. Refuses one that does not fit into a tool's message: the daemon would
+    /// close the connection.
+    pub fn question(kind: &str, argument: &str) -> Result<impl FnOnce(u64) -> ToNode, String> {
+        let bytes = kind.len() + argument.len();
+        if bytes > QUESTION_BYTES_MAX {
+            return Err(format!(
+                "the question has {bytes} bytes, and may have {QUESTION_BYTES_MAX}: give an id as errors and lists show it"
+            ));
+        }
+        let (kind, argument) = (kind.to_string(), argument.to_string());
+        Ok(|request| ToNode::Query { request, kind, argument })
+    }
+}
+
+const QUESTION_BYTES_MAX: usize = TOOL_MESSAGE_BYTES_MAX / 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::encode;
+
+    #[test]
+    fn a_question_that_was_too_long_was_said_to_have_found_no_daemon() {
+        let longest = "x".repeat(QUESTION_BYTES_MAX - "why".len());
+        let mut bytes = Vec::new();
+        encode(&ToNode::question("why", &longest).unwrap()(u64::MAX), &mut bytes);
+        assert!(bytes.len() <= TOOL_MESSAGE_BYTES_MAX);
+        let refused = ToNode::question("why", &format!("{longest}x")).err().unwrap();
+        assert!(refused.contains("32769 bytes") && refused.contains("give an id"), "{refused}");
+    }
 }
