@@ -224,8 +224,12 @@ impl ObjectDirectory {
         effects: &mut Vec<Effect>,
     ) {
         let wanted = Size(bytes);
-        let text =
-            format!("{wanted} are wanted, {why}, and the disk does not take them ({reason}); ");
+        // What could not be spilled was not taken for the same reason, mostly.
+        let refused = match why.contains(reason) {
+            true => "does not take them either".to_string(),
+            false => format!("does not take them ({reason})"),
+        };
+        let text = format!("{wanted} are wanted, {why}, and the disk {refused}; ");
         let reason = Reason::from(text)
             .and(self.who_holds())
             .and(": free disk space, drop refs, or raise object_store_memory");

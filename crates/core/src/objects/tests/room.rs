@@ -268,6 +268,21 @@ fn a_full_disk_is_told_to_the_one_who_asked_with_who_holds_what_and_nothing_is_l
 }
 
 #[test]
+fn a_full_disk_was_told_twice_in_one_sentence() {
+    let mut bench = Bench::with(Config::new(8 * MIB));
+    bench.seal(object(A, 1), 8 * MIB, &[]);
+    bench.feed(wanted(B, MIB));
+    let full = || "/tmp/objects: no space left".to_string();
+    let result = SpillOutcome::Failed(full());
+    let effects = bench.feed(Event::Spilled { ticket: 1, result });
+    let (ticket, _) = reserved(&effects[1..]);
+    let effects = bench.feed(Event::Reserved { ticket, result: Err(full()) });
+    let reason = denial(&effects).unwrap().1.reason.to_string();
+    assert_eq!(reason.matches("/tmp/objects").count(), 1, "{reason}");
+    assert!(reason.contains("and the disk does not take them either; "), "{reason}");
+}
+
+#[test]
 fn without_a_disk_requests_wait_for_what_comes_free_and_no_longer() {
     let mut bench = Bench::with(Config { spill: false, ..Config::new(8 * MIB) });
     let object = object(A, 1);
