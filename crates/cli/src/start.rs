@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -10,8 +11,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use hoplo_base::limits::HEAD_ENDS;
+use hoplo_base::resources::{AMOUNT_MAX, CPU, GPU, MEMORY};
 use hoplo_folders::{Base, HeadError, Places, SessionFolder, Wait};
 use hoplo_node::{Options, Place, hello_of_tool, zygote_command};
+use rustix::fs::{Access, access};
 
 use crate::tool::{Closed, Tool, find_session};
 
@@ -21,7 +24,7 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     num_cpus: Option<f64>,
     /// GPUs that tasks and actors share [default: those of this machine]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = parse_gpus)]
     num_gpus: Option<f64>,
     /// Memory for tasks and actors that ask for memory=, like 500M or 8G [default: what --object-store-memory leaves]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
@@ -170,9 +173,7 @@ fn how_to_go_on() -> &'static str {
 
 fn options(args: NodeArgs, head: bool, driver: Option<OwnedFd>) -> Result<Options> {
     let python = match args.python {
-        // The daemon leaves this folder; a bare name is looked up in PATH.
-        Some(python) if python.components().count() > 1 => std::path::absolute(python)?,
-        Some(python) => python,
+        Some(python) => program(&python)?,
         None => python_beside(&std::env::current_exe()?),
     };
     Ok(Options {
@@ -190,6 +191,31 @@ fn options(args: NodeArgs, head: bool, driver: Option<OwnedFd>) -> Result<Option
         zygote: zygote_command(&python),
         descriptors_of_workers: None,
     })
+}
+
+/// The program of `--python`, from wherever it is started: the daemon leaves this folder. A bare name is looked up in
+/// PATH.
+fn program(python: &Path) -> Result<PathBuf> {
+    let can_run = |path: &Path| path.is_file() && access(path, Access::EXEC_OK).is_ok();
+    if python.components().count() == 1 && !python.as_os_str().as_bytes().contains(&b'/') {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let is_there = std::env::split_paths(&path).any(|folder| can_run(&folder.join(python)));
+        return match is_there {
+            true => Ok(python.to_path_buf()),
+            false => {
+                bail!("--python {}: no folder of PATH has it: give its path", python.display())
+            }
+        };
+    }
+    if can_run(python) {
+        return Ok(std::path::absolute(python)?);
+    }
+    let is = match python.try_exists() {
+        Ok(true) => "is no program",
+        Ok(false) => "does not exist",
+        Err(_) => "cannot be reached",
+    };
+    bail!("--python {} {is}: give the path of a Python that has hoplo", python.display())
 }
 
 /// The Python of the environment that this program was installed into.
@@ -258,10 +284,32 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
+/// What becomes of fractions of GPUs tasks say; a node has whole ones.
+fn parse_gpus(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    if number < 0.0 || number.fract() != 0.0 {
+        return Err("a node has a whole number of GPUs".to_string());
+    }
+    Ok(number)
+}
+
 fn parse_resources(text: &str) -> Result<BTreeMap<String, f64>, String> {
-    serde_json::from_str(text).map_err(|error| {
+    let named: BTreeMap<String, f64> = serde_json::from_str(text).map_err(|error| {
         format!("give an object of names and numbers, like '{{\"tpu\": 2}}' ({error})")
-    })
+    })?;
+    for (name, amount) in &named {
+        let option = match name.as_str() {
+            "" => return Err("a resource has no name".to_string()),
+            CPU => "--num-cpus",
+            GPU => "--num-gpus",
+            MEMORY => "--memory",
+            "object_store_memory" => "--object-store-memory",
+            _ if (0.0..=AMOUNT_MAX).contains(amount) => continue,
+            _ => return Err(format!("{name:?} is {amount}: give 0 to {AMOUNT_MAX:e}")),
+        };
+        return Err(format!("{name:?} has an option of its own: {option}"));
+    }
+    Ok(named)
 }
 
 fn parse_labels(text: &str) -> Result<BTreeMap<String, String>, String> {
@@ -285,6 +333,14 @@ mod tests {
         }
         assert_eq!(parse_resources(r#"{"tpu": 2}"#).unwrap()["tpu"], 2.0);
         assert!(parse_resources("tpu=2").unwrap_err().contains("tpu"));
+        assert!(parse_resources(r#"{"CPU": 3}"#).unwrap_err().contains("--num-cpus"));
+        for bad in [r#"{"": 1}"#, r#"{"tpu": -1}"#, r#"{"tpu": 1e30}"#] {
+            assert!(parse_resources(bad).is_err(), "{bad}");
+        }
+        assert_eq!(parse_gpus("2"), Ok(2.0));
+        for bad in ["1.5", "-1", "nan", "inf", "x"] {
+            assert!(parse_gpus(bad).is_err(), "{bad}");
+        }
         assert_eq!(parse_labels(r#"{"zone": "b"}"#).unwrap()["zone"], "b");
         assert!(parse_labels(r#"{"zone": 2}"#).unwrap_err().contains("zone"));
     }
