@@ -1,4 +1,4 @@
-"""Options that are wrong: which, and the remedy. Nothing runs here."""
+"""Options that are wrong: which, and the remedy."""
 
 import pytest
 
@@ -26,7 +26,7 @@ def pid():
         ({"num_cpus": 10**400}, ValueError, r"num_cpus must be 1e\+14 or less, not 10000"),
         ({"num_cpus": -(10**5000)}, ValueError, "num_cpus must be 0 or more, not a number of thou"),
         ({"memory": 1e30}, ValueError, r"memory must be 1e\+14 or less, not 1e\+30"),
-        ({"resources": {"disk": 10**400}}, ValueError, r"resources\['disk'\] must be 1e\+14 or less"),
+        ({"resources": {"disk": 10**400}}, ValueError, r"\['disk'\] must be 1e\+14 or less"),
         ({"num_gpus": 1.5}, ValueError, "whole number"),
         ({"memory": 0.5}, ValueError, "in bytes"),
         ({"resources": ["disk"]}, TypeError, "must be a dict such as"),
@@ -34,7 +34,7 @@ def pid():
         ({"resources": {"CPU": 1}}, ValueError, "use num_cpus= for it"),
         ({"resources": {"GPU": 1}}, ValueError, "use num_gpus= for it"),
         ({"resources": {1: 1}}, TypeError, "names as its keys"),
-        ({"resources": {"\ud800": 1}}, ValueError, r"resources: the name of a resource must be text"),
+        ({"resources": {"\ud800": 1}}, ValueError, "the name of a resource must be text"),
         ({"num_returns": -1}, ValueError, "num_returns must be 0 or more"),
         ({"num_returns": 70_000}, ValueError, "65535 or less.*use 'streaming'"),
         ({"num_returns": "many"}, ValueError, "whole number or 'streaming'"),
@@ -123,6 +123,20 @@ def test_a_wrong_option_of_init_is_named_before_anything_starts():
     with pytest.raises(ValueError, match="name must be text"):
         hoplo.get_actor("\ud800")
     assert not hoplo.is_initialized()
+
+
+def test_a_timeout_beyond_all_floats_is_for_ever_and_what_is_no_number_is_refused(fresh_node):
+    fresh_node(num_cpus=1)
+    assert hoplo.get(pid.remote(), timeout=10**400) == 0
+    assert hoplo.wait([pid.remote()], timeout=10**400)[1] == []
+    for act in (
+        lambda: hoplo.get(pid.remote(), timeout="1"),
+        lambda: hoplo.wait([pid.remote()], timeout="1"),
+    ):
+        with pytest.raises(TypeError, match="timeout must be a number of seconds or None, not '1'"):
+            act()
+    with pytest.raises(ValueError, match="timeout must be 0 or more seconds, not -1000"):
+        hoplo.get(pid.remote(), timeout=-(10**400))
 
 
 def test_every_error_of_hoplo_has_one_base():
