@@ -54,8 +54,7 @@ impl Client {
             Some(cause) if !panicked && !closing && !is_of_the_peer(&cause) => {
                 let text = socket_lost(&cause);
                 if self.is_worker {
-                    self.hooks.warn(&text);
-                    self.hooks.exit(&text);
+                    self.hooks.fail(&text);
                 }
                 text
             }
@@ -95,8 +94,10 @@ impl Client {
             self.give_up();
         }
         self.own_bell(Urgency::Must);
-        if self.is_worker && !closing {
-            self.hooks.exit(&failure.text());
+        match self.is_worker && !closing {
+            true if panicked => self.hooks.fail(&failure.text()),
+            true => self.hooks.exit(&failure.text()),
+            false => {}
         }
     }
 

@@ -169,6 +169,8 @@ pub trait Hooks: Send + Sync {
     fn warn(&self, line: &str);
     /// This worker must be gone now (its daemon is, or says so): end the process without ceremony.
     fn exit(&self, reason: &str);
+    /// Likewise, but by a fault within this process: it says so, and its status is not 0.
+    fn fail(&self, reason: &str);
     /// What runs in this process now, for people. May wait a moment for the interpreter: not asked on a thread
     /// that others wait for.
     fn running(&self) -> Vec<RunningCall>;

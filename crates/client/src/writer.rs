@@ -144,9 +144,7 @@ impl Writer {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return self.compact(),
                 Err(error) => {
                     if let Some(hooks) = self.dies.as_ref().filter(|_| !is_of_the_peer(&error)) {
-                        let text = socket_lost(&error);
-                        hooks.warn(&text);
-                        hooks.exit(&text);
+                        hooks.fail(&socket_lost(&error));
                     }
                     return self.end();
                 }

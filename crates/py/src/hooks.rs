@@ -70,6 +70,8 @@ impl Hooks for DriverHooks {
 
     fn exit(&self, _reason: &str) {}
 
+    fn fail(&self, _reason: &str) {}
+
     fn running(&self) -> Vec<RunningCall> {
         Vec::new()
     }

@@ -465,6 +465,12 @@ impl Hooks for WorkerHooks {
         unsafe { libc::_exit(0) }
     }
 
+    fn fail(&self, reason: &str) {
+        self.warn(reason);
+        // SAFETY: as above.
+        unsafe { libc::_exit(1) }
+    }
+
     fn running(&self) -> Vec<RunningCall> {
         running::calls()
     }

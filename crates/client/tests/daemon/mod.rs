@@ -138,6 +138,10 @@ impl Hooks for Told {
         self.0(reason);
     }
 
+    fn fail(&self, reason: &str) {
+        self.0(reason);
+    }
+
     fn running(&self) -> Vec<RunningCall> {
         Vec::new()
     }
