@@ -723,8 +723,7 @@ def seconds(timeout: object) -> float | None:
         )
     if not timeout >= 0:
         raise ValueError(
-            f"timeout must be 0 or more seconds, not {_options.shown(timeout)}; "
-            f"None waits for ever"
+            f"timeout must be 0 or more seconds, not {_options.shown(timeout)}; None waits for ever"
         )
     return _options.to_float(timeout)
 

@@ -359,9 +359,7 @@ def string_map(name: str, value: object) -> dict[str, str]:
         isinstance(k, str) and isinstance(v, str) for k, v in value.items()
     ):
         raise TypeError(f"{name} must be a dict of str to str, not {shown(value)}")
-    return {
-        sendable(f"{name}: a key", k): sendable(f"{name}[{k!r}]", v) for k, v in value.items()
-    }
+    return {sendable(f"{name}: a key", k): sendable(f"{name}[{k!r}]", v) for k, v in value.items()}
 
 
 def _num_returns(name: str, value: object) -> int:
