@@ -58,6 +58,13 @@ def test_stop_when_nothing_runs():
         (["start", "--head", "--num-cpu", "2"], "num-cpus"),
         (["start", "--head", "--num-cpus", "two"], "two"),
         (["start", "--head", "--num-cpus", "-1"], "num-cpus|-1"),
+        (["start", "--head", "--num-gpus", "1.5"], "num-gpus.*whole number of GPUs"),
+        (["start", "--head", "--memory", "1000T"], r"memory is 1099511627776000: give .* to 1e14"),
+        (["start", "--head", "--resources", '{"CPU": 3}'], r"option of its own: --num-cpus"),
+        (["start", "--head", "--resources", '{"tpu": 1e30}'], '"tpu" is 10{30}: give 0 to 1e14'),
+        (["start", "--head", "--python", "/nonexistent"], "--python /nonexistent does not exist"),
+        (["start", "--head", "--python", "/tmp"], "--python /tmp is no program: give the path"),
+        (["start", "--head", "--python", "nonexistent"], "no folder of PATH has it"),
         (["start"], "--head"),
         (["why"], "ID|id|ref"),
     ],
@@ -86,6 +93,9 @@ def test_why_of_nothing_and_of_nonsense(head):
     done = command("why", "nonsense", check=False)
     assert done.returncode != 0
     assert "nonsense" in done.stderr
+    done = command("why", "x" * 100_000, check=False)
+    assert done.returncode != 0
+    assert re.search("100003 bytes, and may have 32768: give an id", done.stderr)
 
 
 # ------------------------------------------------------------------------------------ alone
@@ -315,6 +325,48 @@ def test_why_and_list(fresh_node, gate):
     rows = json.loads(command("list", "actors", "--json").stdout)
     assert [row["name"] for row in rows] == ["counter"]
     gate.open()
+
+
+def test_a_name_made_lines_of_its_own_and_cleared_the_screen(fresh_node, gate):
+    fresh_node(num_cpus=1)
+    name, shown = "t\nEVIL task:9-9 \x1b[2Jz", r"t\nEVIL task:9-9 \u{1b}[2Jz"
+
+    @hoplo.remote(name=name)
+    def named():
+        gate.wait()
+        return hoplo.get_runtime_context().get_task_name()
+
+    @hoplo.remote
+    class Named:
+        pass
+
+    actor = Named.options(name="a\nb\x1b[31m", num_cpus=0).remote()
+    running = named.remote()
+    eventually(gate.arrived)
+    waiting = named.options(num_cpus=1).remote()
+    odd = named.options(resources={"r\nEVIL": 1}).remote()
+    for ref in (running, waiting):
+        told = command("why", ref.hex()).stdout
+        assert shown in told
+        assert not re.search("^ *EVIL|\x1b", told, re.MULTILINE)
+    assert r"needs r\nEVIL 1" in command("why", odd.hex()).stdout
+    for what, cell in (("tasks", shown), ("actors", r"a\nb\u{1b}[31m")):
+        listed = command("list", what).stdout
+        assert cell in listed
+        assert not re.search("^EVIL|^b|\x1b", listed, re.MULTILINE)
+    with pytest.raises(hoplo.exceptions.GetTimeoutError) as late:
+        hoplo.get(running, timeout=0.5)
+    assert shown in str(late.value)
+    assert "\x1b" not in str(late.value)
+    hoplo.cancel(waiting)
+    with pytest.raises(hoplo.exceptions.TaskCancelledError) as cancelled:
+        hoplo.get(waiting)
+    assert shown in str(cancelled.value)
+    gate.open()
+    assert hoplo.get(running) == name
+    rows = json.loads(command("list", "actors", "--json").stdout)
+    assert [row["name"] for row in rows] == ["a\nb\x1b[31m"]
+    assert hoplo.get_actor("a\nb\x1b[31m") == actor
 
 
 def test_logs(fresh_node):

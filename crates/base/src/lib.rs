@@ -6,6 +6,7 @@ pub mod id;
 pub mod limits;
 pub mod map;
 pub mod resources;
+pub mod shown;
 pub mod size;
 pub mod slack;
 pub mod time;
@@ -16,5 +17,6 @@ pub use id::{
 };
 pub use map::{Map, Set};
 pub use resources::{ResourceError, ResourceSet};
+pub use shown::shown;
 pub use size::Size;
 pub use time::Instant;

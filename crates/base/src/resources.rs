@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Size;
+use crate::{Size, shown};
 
 /// One unit of a resource is this many parts; the smallest fraction is 1/10,000.
 pub const PARTS: u64 = 10_000;
@@ -111,7 +111,7 @@ impl fmt::Display for ResourceSet {
         }
         for (at, (name, _)) in self.0.iter().enumerate() {
             let comma = if at == 0 { "" } else { ", " };
-            write!(f, "{comma}{name} {}", self.amount(name))?;
+            write!(f, "{comma}{} {}", shown(name), self.amount(name))?;
         }
         Ok(())
     }

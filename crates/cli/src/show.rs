@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use hoplo_base::Size;
 use hoplo_base::limits::{LOST_TASKS_MAX, TASKS_LISTED_MAX};
+use hoplo_base::{Size, shown};
 use serde_json::Value;
 
 use crate::table;
@@ -62,7 +62,8 @@ pub(crate) fn status(target: &Target) -> Result<()> {
             "memory" => Size(amount as u64).to_string(),
             _ => amount.to_string(),
         };
-        write!(out, "{name:<8} {} of {} reserved", amount(used), amount(total))?;
+        let named = shown(name);
+        write!(out, "{named:<8} {} of {} reserved", amount(used), amount(total))?;
         match name.as_str() {
             "memory" => {
                 let in_use = Size(status["memory_in_use"].as_u64().unwrap_or_default());
@@ -92,12 +93,12 @@ pub(crate) fn status(target: &Target) -> Result<()> {
     }
     for job in rows(&status["jobs"]) {
         let (id, pid) = (text(&job["job"]), text(&job["pid"]));
-        writeln!(out, "{id:<8} pid {pid}: {}", text(&job["entrypoint"]))?;
+        writeln!(out, "{id:<8} pid {pid}: {}", shown(&text(&job["entrypoint"])))?;
     }
     for one in rows(&status["waiting"]) {
         let reason = if one["reason"].is_null() { String::new() } else { text(&one["reason"]) };
         let (who, count, needs) = (text(&one["who"]), text(&one["count"]), text(&one["needs"]));
-        writeln!(out, "wanted   {who}: {count} more workers with ({needs}): {reason}")?;
+        writeln!(out, "wanted   {who}: {count} more workers with ({needs}): {}", shown(&reason))?;
     }
     Ok(())
 }
@@ -110,10 +111,14 @@ pub(crate) fn why(args: &WhyArgs) -> Result<()> {
     let mut out = std::io::stdout().lock();
     let lines = rows(&answer);
     if lines.is_empty() {
-        writeln!(out, "nobody here knows {}: it finished long ago, or was never here", args.id)?;
+        writeln!(
+            out,
+            "nobody here knows {}: it finished long ago, or was never here",
+            shown(&args.id)
+        )?;
     }
     for line in lines {
-        writeln!(out, "{}", text(line))?;
+        writeln!(out, "{}", shown(&text(line)))?;
     }
     Ok(())
 }

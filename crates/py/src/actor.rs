@@ -64,7 +64,7 @@ impl ActorTemplate {
         let short = short_name(class_name);
         Ok(ActorTemplate {
             class: actor_class.clone().unbind(),
-            exported: Exported::new(short.into()),
+            exported: Exported::new(short.as_ref().into()),
             class_name: short.to_string(),
             methods: PyList::new(actor_class.py(), methods)?.unbind(),
             is_async,

@@ -4,11 +4,12 @@
 //! store like any large value, and what is exported holds the ref: it takes room from nobody else's
 //! functions, and goes to disk when memory is short.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use hoplo_base::FunctionId;
 use hoplo_base::limits::{INLINE_BYTES_MAX, JOB_FUNCTION_BYTES_MAX, SHOWN_NAME_BYTES_MAX};
+use hoplo_base::{FunctionId, shown};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -196,11 +197,11 @@ pub(crate) fn fetch<'py>(
 }
 
 /// `f` of `test_it.<locals>.f`, for people: nothing is found by it.
-pub(crate) fn short_name(qualname: &str) -> &str {
+pub(crate) fn short_name(qualname: &str) -> Cow<'_, str> {
     let name = qualname.rsplit("<locals>.").next().unwrap_or(qualname);
     if name.len() <= SHOWN_NAME_BYTES_MAX {
-        return name;
+        return shown(name);
     }
     let end = (0..=SHOWN_NAME_BYTES_MAX).rev().find(|at| name.is_char_boundary(*at));
-    &name[..end.unwrap_or_default()]
+    shown(&name[..end.unwrap_or_default()])
 }

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use hoplo_base::limits::INTERFACES_KNOWN_MAX;
-use hoplo_base::{FunctionId, Map};
+use hoplo_base::{FunctionId, Map, shown};
 use hoplo_client::CallOptions;
 use hoplo_wire::node::Shape;
 use parking_lot::Mutex;
@@ -143,7 +143,7 @@ impl Method {
         let group: Option<String> = info.getattr("concurrency_group")?.extract()?;
         let options = CallOptions {
             function: method_id(&name),
-            name: format!("{class_name}.{name}").into(),
+            name: shown(&format!("{class_name}.{name}")).into(),
             shape: no_shape(),
             returns: results.returns(),
             flags: results.flags() | retry.flags,
@@ -194,7 +194,9 @@ impl Method {
         let group = group.map(Arc::from).or_else(|| self.extras.group.clone());
         let name = name.map(Arc::from).or_else(|| self.extras.name.clone());
         let options = CallOptions {
-            name: name.clone().unwrap_or_else(|| Arc::clone(&self.options.name)),
+            name: name
+                .as_deref()
+                .map_or_else(|| Arc::clone(&self.options.name), |name| shown(name).into()),
             returns: results.returns(),
             flags: results.flags() | retry.flags,
             max_retries: retries.map_or(interface.max_task_retries, options::retries),

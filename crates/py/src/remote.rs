@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use hoplo_base::{FunctionId, ResourceSet, TaskId};
+use hoplo_base::{FunctionId, ResourceSet, TaskId, shown};
 use hoplo_client::CallOptions;
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -78,7 +78,9 @@ impl Parsed {
             max_retries: options::retries(options.getattr("max_retries")?.extract()?),
             max_calls: options.getattr("max_calls")?.extract().unwrap_or(u32::MAX),
             retry_flags: retry.flags,
-            name: given_name.clone().unwrap_or_else(|| Arc::clone(function_name)),
+            name: given_name
+                .as_deref()
+                .map_or_else(|| Arc::clone(function_name), |name| shown(name).into()),
             extras: Extras { group: None, name: given_name, retry_types: retry.types },
             env: options.getattr("runtime_env")?.extract()?,
         })
@@ -169,7 +171,7 @@ impl RemoteFunction {
             Ok(name) => name.extract::<String>()?,
             Err(_) => function.getattr("__name__")?.extract()?,
         };
-        let exported = Arc::new(Exported::new(short_name(&name).into()));
+        let exported = Arc::new(Exported::new(short_name(&name).as_ref().into()));
         Self::make(Some(function.clone().unbind()), exported, options, arity, function)
     }
 

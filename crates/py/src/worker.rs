@@ -220,7 +220,7 @@ impl Worker {
                 .or_else(|_| target.getattr(intern!(py, "__name__")))
                 .and_then(|name| name.extract::<String>())
                 .unwrap_or_else(|_| "a function".to_string());
-            let name: Arc<str> = exported::short_name(&name).into();
+            let name: Arc<str> = exported::short_name(&name).as_ref().into();
             lines::entitle(&name);
             let function = Function { target: target.unbind(), name, calls: 0 };
             self.functions.insert(id, function);

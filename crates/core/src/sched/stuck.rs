@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hoplo_base::limits::CLAIM_STUCK_AFTER;
 use hoplo_base::resources::{Amount, GPU};
-use hoplo_base::{Instant, ResourceSet};
+use hoplo_base::{Instant, ResourceSet, shown};
 use hoplo_wire::Reason;
 
 use super::local::{Claim, Claimant, Effect, LocalScheduler, Stuck, parts_in_use};
@@ -98,7 +98,7 @@ impl LocalScheduler {
         self.looks.update(|looks| looks + 1);
         if let Some((name, needs, has)) = self.total.lacks(wanted) {
             return Stuck {
-                reason: format!("needs {name} {needs}, node has {has}").into(),
+                reason: format!("needs {} {needs}, node has {has}", shown(name)).into(),
                 infeasible: true,
             };
         }

@@ -35,7 +35,7 @@ impl Stage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallOptions {
     pub function: FunctionId,
-    /// For messages: `f`, `Counter.add`.
+    /// For messages: `f`, `Counter.add`. It was `hoplo_base::shown`.
     pub name: Arc<str>,
     /// What a task needs; ignored for methods.
     pub shape: Arc<Shape>,
