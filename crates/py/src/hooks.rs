@@ -79,19 +79,15 @@ impl Hooks for DriverHooks {
 
 fn print_all(batches: &Receiver<Batch>) {
     static BEGIN_NO_SESSION: Import = Import::new("hoplo._api", "begin_no_session_here");
-    // `shutdown` waits for this thread, and what the program has put in the place of its output may call hoplo.
-    let begun = Python::try_attach(|py| {
-        let _ = BEGIN_NO_SESSION.get(py).and_then(|begin_no_session| begin_no_session.call0());
-    });
-    if begun.is_none() {
-        return;
-    }
     for batch in batches {
         let Batch { stderr, text } = batch;
         if stderr && text.is_empty() {
             return; // the last one, of `finish_printing`
         }
         let attached = Python::try_attach(|py| {
+            // `shutdown` waits for this thread, and what the program has put in the place of its output may call
+            // hoplo. Said each time: Python forgets what a thread that it did not start has said.
+            let _ = BEGIN_NO_SESSION.get(py).and_then(|begin_no_session| begin_no_session.call0());
             let name = if stderr { intern!(py, "stderr") } else { intern!(py, "stdout") };
             // A program may have closed or replaced it by anything.
             let _ = py.import(intern!(py, "sys")).and_then(|sys| {
