@@ -110,7 +110,7 @@ fn a_folder_of_the_users_own_is_refused_by_the_option_that_names_it() {
     assert_eq!(std::fs::read(project.join("lock")).unwrap(), b"mine");
     let file = project.join("lock");
     let start = ["start", "--head", "--session-dir", file.to_str().unwrap()];
-    let errors = [place.refused(&start), place.refused(&["status", "--session", "/proc"])];
+    let errors = [place.refused(&start), place.refused(&["status", "--session", "/tmp"])];
     for (error, option) in errors.iter().zip(["--session-dir", "--session the folder of"]) {
         assert!(error.contains(option), "{error}");
         assert!(!error.contains("remove") && !error.contains("HOPLO_TMPDIR"), "{error}");
