@@ -40,7 +40,7 @@
 //! - FOLDER-7: what is in a session's folder is made and removed by who has the session's lock, and the lock file is
 //!   removed last. A session that is being made is no dead one (`lock`).
 //! - FOLDER-8: a folder that a user names for a session is taken if it is new, empty, or of an earlier session; what we
-//!   did not make stays (`mark`).
+//!   did not make stays (`taken`).
 
 mod base;
 mod folder;
@@ -53,6 +53,7 @@ mod mark;
 mod names;
 mod own;
 mod session;
+mod taken;
 
 pub use base::{Base, Places};
 pub use folder::{Folder, FolderError};

@@ -13,9 +13,9 @@ use crate::folder::Folder;
 use crate::head::Head;
 use crate::join;
 use crate::lock::Lock;
-use crate::mark::Taken;
 use crate::names::{CONTROL, CURRENT, LOGS, SOCKET, SPILL};
 use crate::session::SessionFolder;
+use crate::taken::Taken;
 
 /// The session directory of this daemon, locked.
 #[derive(Debug)]
