@@ -2,28 +2,12 @@
 
 use std::time::Duration;
 
-use hoplo_base::{Instant, limits};
+use hoplo_base::limits;
 
 use super::message::{Connection, End, Hello, Load, LostWhy, Message, Refusal, Socket, Trouble};
-use super::pair::{Pair, Side};
+use super::pair::Pair;
+use super::side::{Line, Spare};
 use super::{Turn, VERSION};
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Line {
-    /// There is nothing to say.
-    Closed,
-    /// It could not be had; `at`: the next try.
-    Waiting { at: Instant },
-    /// `until`: then it is given up.
-    Dialing { connection: Connection, dial: u64, until: Instant },
-    /// `dialed`: by this side, as which of its dials. It closes when it was not used for `idle`.
-    Up { connection: Connection, dialed: Option<u64>, used_at: Instant, idle: Duration },
-}
-
-pub(super) struct Spare {
-    pub(super) connection: Connection,
-    hello: Hello,
-}
 
 impl<F: Load> Pair<F> {
     pub(super) fn dial(&mut self, turn: &mut Turn<'_, F>, socket: Socket) {
@@ -259,69 +243,6 @@ impl<F: Load> Pair<F> {
                 side.failures = 0;
             }
             Line::Closed | Line::Waiting { .. } | Line::Dialing { .. } | Line::Up { .. } => {}
-        }
-    }
-}
-
-impl<F: Load> Side<F> {
-    /// Closes its connection, if it has one.
-    pub(super) fn leave(&mut self, turn: &mut Turn<'_, F>) {
-        if let Some(connection) = self.line.connection() {
-            turn.close(connection);
-        }
-        self.forget_line();
-    }
-
-    fn forget_line(&mut self) {
-        self.line = Line::Closed;
-        self.stream.no_debt();
-    }
-
-    pub(super) fn drop_spare(&mut self, turn: &mut Turn<'_, F>, why: Option<Refusal>) {
-        if let Some(spare) = self.spare.take() {
-            match why {
-                Some(why) => turn.refuse(spare.connection, why),
-                None => turn.close(spare.connection),
-            }
-        }
-    }
-
-    fn closes_at(&self) -> Option<Instant> {
-        match self.line {
-            Line::Up { used_at, idle, .. } if self.stream.is_empty() => Some(used_at + idle),
-            Line::Up { .. } | Line::Closed | Line::Waiting { .. } | Line::Dialing { .. } => None,
-        }
-    }
-
-    pub(super) fn due(&self) -> Option<Instant> {
-        let line = match self.line {
-            Line::Closed => None,
-            Line::Waiting { at } => Some(at),
-            Line::Dialing { until, .. } => Some(until),
-            Line::Up { .. } => self.closes_at(),
-        };
-        line.into_iter().chain(self.stream.ack_at()).min()
-    }
-}
-
-impl Line {
-    fn up<F>(turn: &Turn<'_, F>, connection: Connection, dialed: Option<u64>) -> Self {
-        Line::Up { connection, dialed, used_at: turn.now, idle: turn.desk.options.idle }
-    }
-
-    pub(super) fn connection(&self) -> Option<Connection> {
-        match self {
-            Line::Closed | Line::Waiting { .. } => None,
-            Line::Dialing { connection, .. } | Line::Up { connection, .. } => Some(*connection),
-        }
-    }
-
-    pub(super) fn in_words(&self) -> &'static str {
-        match self {
-            Line::Closed => "not connected, nothing to say",
-            Line::Waiting { .. } => "dials again after a moment",
-            Line::Dialing { .. } => "dials",
-            Line::Up { .. } => "connected",
         }
     }
 }

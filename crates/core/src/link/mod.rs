@@ -53,6 +53,7 @@
 mod connect;
 mod message;
 mod pair;
+mod side;
 mod stream;
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 
 use hoplo_base::{Instant, NodeNumber};
 
-use super::connect::{Line, Spare};
 use super::message::{
     Connection, Effect, Load, LostWhy, Message, Refusal, SendError, Socket, Token, Trouble,
 };
-use super::stream::{Nonsense, Stream};
+use super::side::{Line, Side};
+use super::stream::Nonsense;
 use super::{Desk, Turn};
 
 pub(super) struct Pair<F> {
@@ -15,18 +15,6 @@ pub(super) struct Pair<F> {
     /// Absent until it has told; nothing is written to it before that.
     pub(super) theirs: Option<Token>,
     sides: [Side<F>; 2],
-}
-
-/// One socket.
-pub(super) struct Side<F> {
-    pub(super) stream: Stream<F>,
-    pub(super) line: Line,
-    /// The peer's dial that waits for the fate of ours.
-    pub(super) spare: Option<Spare>,
-    /// The newest dial of the peer of which there was a hello.
-    pub(super) heard: u64,
-    /// Dials since anything came over a connection.
-    pub(super) failures: u32,
 }
 
 impl<F: Load> Pair<F> {
@@ -228,27 +216,6 @@ impl<F: Load> Pair<F> {
             for connection in side.line.connection().into_iter().chain(spare) {
                 assert_eq!(desk.connections.get(&connection), Some(&(peer, socket)), "LINK-3");
             }
-        }
-    }
-}
-
-impl<F: Load> Side<F> {
-    fn new() -> Self {
-        Self { stream: Stream::new(), line: Line::Closed, spare: None, heard: 0, failures: 0 }
-    }
-
-    fn used(&mut self, now: Instant) {
-        self.failures = 0;
-        if let Line::Up { used_at, .. } = &mut self.line {
-            *used_at = now;
-        }
-    }
-
-    fn acknowledge(&mut self, turn: &mut Turn<'_, F>, window: usize) {
-        if let Line::Up { connection, .. } = self.line
-            && let Some(ack) = self.stream.ack(turn.now, window)
-        {
-            turn.write(connection, ack);
         }
     }
 }
