@@ -15,7 +15,8 @@ use super::sweeps::Deferred;
 use super::{Effect, Node, Timer};
 use crate::actors::life::{self, Manner};
 use crate::objects;
-use crate::sched::local::{self, Claimant};
+use crate::sched::claim::Claimant;
+use crate::sched::local;
 use crate::sched::workers;
 
 const SIGKILL: i32 = 9;

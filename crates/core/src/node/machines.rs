@@ -10,7 +10,7 @@ use super::{Effect, Node};
 use crate::actors::life;
 use crate::control::rows::actor_key;
 use crate::objects;
-use crate::sched::local::Stuck;
+use crate::sched::claim::Stuck;
 use crate::sched::{local, workers};
 
 impl Node {

@@ -12,7 +12,7 @@ use hoplo_base::{Instant, ProcessId, Size};
 use hoplo_wire::node::DeathCause;
 
 use super::{Effect, Node, Timer};
-use crate::sched::local::{Claimant, Lease};
+use crate::sched::claim::{Claimant, Lease};
 
 #[derive(Debug, Default)]
 pub(super) struct MemoryWatch {

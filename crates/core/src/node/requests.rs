@@ -11,7 +11,8 @@ use super::sweeps::Deferred;
 use crate::actors::life::{self, Manner};
 use crate::control::FunctionEntry;
 use crate::objects;
-use crate::sched::local::{self, Claimant};
+use crate::sched::claim::Claimant;
+use crate::sched::local;
 use crate::sched::workers;
 
 impl Node {

@@ -6,7 +6,8 @@ use hoplo_base::limits::{LEASE_KEEP_PERIOD, LEASE_QUANTUM};
 use hoplo_base::resources::GPU;
 use hoplo_base::{Instant, LeaseId, ProcessId, ResourceSet};
 
-use super::local::{Claim, Claimant, Effect, Lease, LocalScheduler};
+use super::claim::{Claim, Claimant, Lease};
+use super::local::{Effect, LocalScheduler};
 use super::stuck::tell_stuck;
 
 impl LocalScheduler {

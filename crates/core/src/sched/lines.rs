@@ -19,20 +19,9 @@ use hoplo_base::limits::{CLAIM_STUCK_AFTER, LINE_TOLD_MAX};
 use hoplo_base::{Instant, ResourceSet};
 use hoplo_wire::Reason;
 
-use super::local::{Claimant, Effect, LocalScheduler};
-use super::stuck::{Word, tell_stuck};
-
-#[derive(Debug)]
-pub(super) struct Line {
-    /// The node could meet it if nobody else had anything.
-    pub(super) feasible: bool,
-    /// By turn.
-    pub(super) members: BTreeMap<u64, Claimant>,
-    /// What those were told that were told.
-    word: Word,
-    /// Members of earlier turns were told, others not.
-    told_before: u64,
-}
+use super::claim::{Claimant, Line, Word};
+use super::local::{Effect, LocalScheduler};
+use super::stuck::tell_stuck;
 
 impl LocalScheduler {
     pub(super) fn join_line(&mut self, now: Instant, claimant: Claimant) {

@@ -42,12 +42,11 @@ use std::collections::BTreeMap;
 use hoplo_base::limits::{LEASE_DEMAND_MAX, LEASES_FREE_MAX};
 use hoplo_base::resources::{CPU, GPU, PARTS};
 use hoplo_base::{ActorId, Instant, JobId, LeaseId, NodeNumber, ProcessId, ResourceSet};
+use hoplo_wire::Failure;
 use hoplo_wire::node::{RuntimeEnv, Shape};
-use hoplo_wire::{Failure, Reason};
 
+use super::claim::{Claim, Claimant, Lease, Line, Stuck, Word};
 use super::gpus::Gpus;
-use super::lines::Line;
-use super::stuck::Word;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -166,61 +165,6 @@ pub enum Effect {
         holder: ProcessId,
         worker: ProcessId,
     },
-}
-
-/// Why a claim waits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stuck {
-    pub reason: Reason,
-    /// This node can never meet it.
-    pub infeasible: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Claimant {
-    Actor { actor: ActorId, incarnation: u32 },
-    Demand { process: ProcessId, key: u32 },
-}
-
-#[derive(Clone, Debug)]
-pub struct Lease {
-    pub claimant: Claimant,
-    /// What it takes of the node (with its CPU, even while that is lent).
-    pub resources: ResourceSet,
-    pub gpus: Vec<u32>,
-    /// Absent while it waits for one.
-    pub worker: Option<ProcessId>,
-    pub granted_at: Instant,
-    pub recalled: bool,
-    /// Its CPU is lent.
-    pub blocked: bool,
-    /// Of an actor: what it keeps once started.
-    pub(super) held: ResourceSet,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Claim {
-    pub(super) job: JobId,
-    pub(super) shape: Shape,
-    pub(super) held: ResourceSet,
-    /// Leases wanted, those included that wait for their worker.
-    pub(super) wanted: u32,
-    /// Leases that wait for their worker.
-    pub(super) reserved: u32,
-    /// When it began to wait, or last had something.
-    pub(super) since: Instant,
-    /// Order of arrival.
-    pub(super) turn: u64,
-    /// Since it got something last, its process was asked for what it has that is idle.
-    pub(super) asked_idle: bool,
-    /// Of an actor its line has it.
-    pub(super) word: Word,
-}
-
-impl Claim {
-    pub(super) fn unmet(&self) -> u32 {
-        self.wanted - self.reserved
-    }
 }
 
 #[derive(Debug)]
@@ -370,7 +314,7 @@ impl LocalScheduler {
         let mut gpu_parts = 0;
         let mut reserved: BTreeMap<Claimant, u32> = BTreeMap::new();
         for (id, lease) in &self.leases {
-            used.add(&in_use(lease));
+            used.add(&lease.in_use());
             gpu_parts += lease.gpus.len() as u64 * lease.resources.parts(GPU).min(PARTS);
             match lease.worker {
                 Some(worker) => assert_eq!(self.by_worker.get(&worker), Some(id), "SCHED-3"),
@@ -482,9 +426,9 @@ impl LocalScheduler {
         let mut keeps = lease.held.clone();
         // GPU ids were told to the process: they cannot change while it lives.
         keeps.set_parts(GPU, lease.resources.parts(GPU));
-        self.used.subtract(&in_use(lease));
+        self.used.subtract(&lease.in_use());
         lease.resources = keeps;
-        self.used.add(&in_use(lease));
+        self.used.add(&lease.in_use());
         self.may_grant = true;
     }
 
@@ -565,9 +509,9 @@ impl LocalScheduler {
         if lease.blocked {
             return;
         }
-        self.used.subtract(&in_use(lease));
+        self.used.subtract(&lease.in_use());
         lease.blocked = true;
-        self.used.add(&in_use(lease));
+        self.used.add(&lease.in_use());
         self.may_grant = true;
         if let Claimant::Demand { process: holder, .. } = lease.claimant {
             effects.push(Effect::TellBlocked { holder, worker });
@@ -577,9 +521,9 @@ impl LocalScheduler {
     fn on_unblocked(&mut self, worker: ProcessId) {
         let Some(id) = self.by_worker.get(&worker) else { return };
         let lease = self.leases.get_mut(id).expect("SCHED-3");
-        self.used.subtract(&in_use(lease));
+        self.used.subtract(&lease.in_use());
         lease.blocked = false;
-        self.used.add(&in_use(lease));
+        self.used.add(&lease.in_use());
     }
 
     /// It may be a worker with a lease on it, and a process that holds leases and claims more.
@@ -665,7 +609,7 @@ impl LocalScheduler {
         if let Some(claim) = self.claims.get_mut(&lease.claimant) {
             claim.since = now;
         }
-        self.used.subtract(&in_use(&lease));
+        self.used.subtract(&lease.in_use());
         self.may_grant = true;
         self.gpus.give(&lease.gpus, lease.resources.parts(GPU));
         if let Some(worker) = lease.worker {
@@ -676,20 +620,6 @@ impl LocalScheduler {
     pub(super) fn arm(&mut self, at: Instant) {
         self.deadline = Some(self.deadline.map_or(at, |other| other.min(at)));
     }
-}
-
-/// What a lease takes of the node now.
-pub(super) fn in_use(lease: &Lease) -> ResourceSet {
-    let mut resources = lease.resources.clone();
-    if lease.blocked {
-        resources.set_parts(CPU, 0);
-    }
-    resources
-}
-
-/// The same of one resource.
-pub(super) fn parts_in_use(lease: &Lease, name: &str) -> u64 {
-    if lease.blocked && name == CPU { 0 } else { lease.resources.parts(name) }
 }
 
 #[cfg(test)]

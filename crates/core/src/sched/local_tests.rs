@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use hoplo_base::TaskId;
-use hoplo_wire::FailureKind;
+use hoplo_wire::{FailureKind, Reason};
 
 const JOB: JobId = JobId(1);
 const NODE: NodeNumber = NodeNumber::alone(1);

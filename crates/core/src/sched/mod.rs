@@ -1,5 +1,6 @@
 //! Who runs where on one node: resources (`local`), and the processes that do the work (`workers`).
 
+pub mod claim;
 mod gpus;
 mod grant;
 mod lines;

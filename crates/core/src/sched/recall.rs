@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use hoplo_base::limits::LEASE_QUANTUM;
 use hoplo_base::{Instant, LeaseId, ProcessId, ResourceSet};
 
-use super::local::{Claimant, Effect, Lease, LocalScheduler, in_use};
+use super::claim::{Claimant, Lease};
+use super::local::{Effect, LocalScheduler};
 
 impl LocalScheduler {
     /// Asks those that wait for what leases of their own take to give back those of them that are idle.
@@ -165,7 +166,7 @@ impl<'a> RecallBook<'a> {
         for (id, lease) in scheduler.leases() {
             book.has.add(lease.claimant, 1);
             if lease.recalled {
-                book.expected.add(&in_use(lease));
+                book.expected.add(&lease.in_use());
                 continue;
             }
             if let Claimant::Demand { .. } = lease.claimant {

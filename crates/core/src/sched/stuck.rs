@@ -7,29 +7,8 @@ use hoplo_base::resources::{Amount, GPU};
 use hoplo_base::{Instant, ResourceSet, shown};
 use hoplo_wire::Reason;
 
-use super::local::{Claim, Claimant, Effect, LocalScheduler, Stuck, parts_in_use};
-
-/// What was said of why a claim or a line waits, and when it was looked up.
-#[derive(Clone, Debug)]
-pub(super) struct Word {
-    pub(super) said: Option<Stuck>,
-    pub(super) looked_at: Instant,
-    /// `LocalScheduler::changes` then.
-    pub(super) looked: u64,
-}
-
-impl Word {
-    pub(super) fn none(now: Instant) -> Self {
-        Self { said: None, looked_at: now, looked: 0 }
-    }
-
-    /// From when on it may be looked up anew, if it may have changed since.
-    pub(super) fn stale_at(&self, changes: u64) -> Option<Instant> {
-        let said = self.said.as_ref()?;
-        let stale = self.looked < changes && !said.infeasible;
-        stale.then(|| self.looked_at + CLAIM_STUCK_AFTER)
-    }
-}
+use super::claim::{Claim, Claimant, Stuck};
+use super::local::{Effect, LocalScheduler};
 
 impl LocalScheduler {
     /// Tells those that got nothing for a while why, and those that were told when that changes.
@@ -125,7 +104,7 @@ impl LocalScheduler {
     fn users(&self, name: &str) -> Reason {
         let mut users: BTreeMap<Reason, u64> = BTreeMap::new();
         for lease in self.leases.values() {
-            let parts = parts_in_use(lease, name);
+            let parts = lease.parts_in_use(name);
             if parts > 0 {
                 let user = match lease.claimant {
                     Claimant::Demand { process, .. } => Reason::from("tasks of ").and(process),

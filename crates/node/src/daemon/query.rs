@@ -7,7 +7,7 @@ use hoplo_base::{ProcessId, ResourceSet};
 use hoplo_core::actors::life::ActorRow;
 use hoplo_core::control::ActorPhase;
 use hoplo_core::node::{Everywhere, Here, Kind, Process, Report};
-use hoplo_core::sched::local::Claimant;
+use hoplo_core::sched::claim::Claimant;
 use hoplo_wire::node::{ActorState, ToClient};
 use serde_json::{Value, json};
 

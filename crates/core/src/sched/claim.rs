@@ -1,0 +1,115 @@
+//! What waits at the local scheduler, and what it has been given.
+
+use std::collections::BTreeMap;
+
+use hoplo_base::limits::CLAIM_STUCK_AFTER;
+use hoplo_base::resources::CPU;
+use hoplo_base::{ActorId, Instant, JobId, ProcessId, ResourceSet};
+use hoplo_wire::Reason;
+use hoplo_wire::node::Shape;
+
+/// Why a claim waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stuck {
+    pub reason: Reason,
+    /// This node can never meet it.
+    pub infeasible: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Claimant {
+    Actor { actor: ActorId, incarnation: u32 },
+    Demand { process: ProcessId, key: u32 },
+}
+
+#[derive(Clone, Debug)]
+pub struct Lease {
+    pub claimant: Claimant,
+    /// What it takes of the node (with its CPU, even while that is lent).
+    pub resources: ResourceSet,
+    pub gpus: Vec<u32>,
+    /// Absent while it waits for one.
+    pub worker: Option<ProcessId>,
+    pub granted_at: Instant,
+    pub recalled: bool,
+    /// Its CPU is lent.
+    pub blocked: bool,
+    /// Of an actor: what it keeps once started.
+    pub(super) held: ResourceSet,
+}
+
+impl Lease {
+    /// What it takes of the node now.
+    pub(super) fn in_use(&self) -> ResourceSet {
+        let mut resources = self.resources.clone();
+        if self.blocked {
+            resources.set_parts(CPU, 0);
+        }
+        resources
+    }
+
+    /// The same of one resource.
+    pub(super) fn parts_in_use(&self, name: &str) -> u64 {
+        if self.blocked && name == CPU { 0 } else { self.resources.parts(name) }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Claim {
+    pub(super) job: JobId,
+    pub(super) shape: Shape,
+    pub(super) held: ResourceSet,
+    /// Leases wanted, those included that wait for their worker.
+    pub(super) wanted: u32,
+    /// Leases that wait for their worker.
+    pub(super) reserved: u32,
+    /// When it began to wait, or last had something.
+    pub(super) since: Instant,
+    /// Order of arrival.
+    pub(super) turn: u64,
+    /// Since it got something last, its process was asked for what it has that is idle.
+    pub(super) asked_idle: bool,
+    /// Of an actor its line has it.
+    pub(super) word: Word,
+}
+
+impl Claim {
+    pub(super) fn unmet(&self) -> u32 {
+        self.wanted - self.reserved
+    }
+}
+
+/// What was said of why a claim or a line waits, and when it was looked up.
+#[derive(Clone, Debug)]
+pub(super) struct Word {
+    pub(super) said: Option<Stuck>,
+    pub(super) looked_at: Instant,
+    /// `LocalScheduler::changes` then.
+    pub(super) looked: u64,
+}
+
+impl Word {
+    pub(super) fn none(now: Instant) -> Self {
+        Self { said: None, looked_at: now, looked: 0 }
+    }
+
+    /// From when on it may be looked up anew, if it may have changed since.
+    pub(super) fn stale_at(&self, changes: u64) -> Option<Instant> {
+        let said = self.said.as_ref()?;
+        let stale = self.looked < changes && !said.infeasible;
+        stale.then(|| self.looked_at + CLAIM_STUCK_AFTER)
+    }
+}
+
+/// Actors that want the same; its rules are in `lines`.
+#[derive(Debug)]
+pub(super) struct Line {
+    /// The node could meet it if nobody else had anything.
+    pub(super) feasible: bool,
+    /// By turn.
+    pub(super) members: BTreeMap<u64, Claimant>,
+    /// What those were told that were told.
+    pub(super) word: Word,
+    /// Members of earlier turns were told, others not.
+    pub(super) told_before: u64,
+}
