@@ -68,10 +68,10 @@ for name in ("p50", "p99", "max"):
     row = Row(f"a flushed record is read back from disk, {name}", "ms", {}, goals)
     row.values["hoplo"] = [flushed["read_back_ms"][name]]
     on_cpu = flushed["read_back_on_cpu_ms"][name]
-    kept = flushed["read_back_cached_ms"][name]
+    cached = flushed["read_back_cached_ms"][name]
     row.note = (
         f"{on_cpu:.2f} ms without the time in which others had the processors; "
-        f"{kept:.3f} ms when the kernel has it in memory"
+        f"{cached:.3f} ms when the kernel has it in memory"
     )
     question.add(row)
 worst = Row("the worst of them, while it had a processor", "ms", {}, [at_most(5, "ms")])
