@@ -381,3 +381,33 @@ def test_logs(fresh_node):
     eventually(lambda: "what the worker said" in command("logs").stdout)
     told = command("logs").stdout
     assert str(worker) in told
+
+
+def test_one_driver_that_used_up_its_room_for_functions_left_none_for_others(head, start_driver):
+    """C2: what a job may export is bounded for each job, and nobody else's."""
+    head("--num-cpus", "2")
+    exporter = start_driver(
+        """
+import os, sys, hoplo
+hoplo.init(address="auto")
+for number in range(2000):
+    try:
+        hoplo.remote(lambda large=os.urandom(80_000): len(large)).remote()
+    except RuntimeError as error:
+        print("may have 67108864" in str(error), flush=True)
+        break
+sys.stdin.readline()
+"""
+    )
+    assert exporter.stdout.readline() == "True\n"
+    for number in range(2):
+        other = f"""
+import hoplo
+hoplo.init(address="auto")
+@hoplo.remote
+class Actor:
+    def method(self):
+        return {number}
+print(hoplo.get([hoplo.remote(lambda: {number}).remote(), Actor.remote().method.remote()]))
+"""
+        assert run_driver(other).stdout == f"[{number}, {number}]\n"

@@ -319,3 +319,32 @@ def test_a_segfault_told_more_of_us_than_of_the_program(fresh_node):
     # Behind them extension modules are listed, if there are any.
     callers = [line for line in lines[at + 1 :] if line.strip().startswith("File ")]
     assert len(callers) == 2, "what called the worker, and where its program began"
+
+
+# ------------------------------------------------------------------- what stands in a folder's place
+
+
+def test_a_fifo_in_place_of_a_sessions_file_blocked_every_command(tmp_path):
+    """X3: whoever opens one waits until somebody opens its other end, unless he asks not to."""
+    base = tmp_path / "base"
+    base.mkdir(mode=0o700)
+    places = [["lock"], ["sock"], ["lock", "sock", "daemon.log"], ["logs"], ["spill"], ["control"]]
+    for number, names in enumerate(places):
+        session = base / f"session-170000000000000{number}-{number + 1}"
+        session.mkdir(mode=0o700)
+        for name in names:
+            os.mkfifo(session / name)
+    (base / "current").symlink_to(base / "session-1700000000000000-1")
+    there = {"env": {**os.environ, "HOPLO_TMPDIR": str(base)}, "timeout": 30}
+    joins = "import hoplo\nhoplo.init(address='auto')\n"
+    assert "ConnectionFailedError" in run_driver(joins, check=False, **there).stderr
+    assert command("status", check=False, **there).returncode != 0
+    runs = "import hoplo\nhoplo.init(num_cpus=1)\nprint(hoplo.get(hoplo.put(5)))\n"
+    assert run_driver(runs, **there).stdout == "5\n"
+    command("start", "--head", "--num-cpus", "1", **there)
+    assert "session" in command("status", **there).stdout
+    command("stop", **there)
+    os.mkfifo(base / "head")
+    done = command("start", "--head", "--num-cpus", "1", check=False, **there)
+    assert done.returncode != 0
+    assert f"{base / 'head'}: it is no plain file" in done.stderr
