@@ -321,7 +321,7 @@ def test_a_segfault_told_more_of_us_than_of_the_program(fresh_node):
     assert len(callers) == 2, "what called the worker, and where its program began"
 
 
-# ------------------------------------------------------------------- what stands in a folder's place
+# ------------------------------------------------------------------ what stands in its place
 
 
 def test_a_fifo_in_place_of_a_sessions_file_blocked_every_command(tmp_path):
