@@ -98,29 +98,38 @@ impl ProcessId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub u64);
 
+/// The node of its driver, and its count there (40 bits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct JobId(pub u32);
+pub struct JobId(pub u64);
 
 /// The node that granted it, and its count there (40 bits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LeaseId(pub u64);
 
-impl LeaseId {
-    const COUNT_MAX: u64 = (1 << 40) - 1;
+/// What a node counts.
+macro_rules! counted {
+    ($id:ident) => {
+        impl $id {
+            pub fn new(node: NodeNumber, count: u64) -> Self {
+                assert!(count <= COUNT_MAX, "a count does not begin again");
+                Self(node.bits() | count)
+            }
 
-    pub fn new(node: NodeNumber, count: u64) -> Self {
-        assert!(count <= Self::COUNT_MAX, "a count does not begin again");
-        Self(node.bits() | count)
-    }
+            pub fn node(self) -> NodeNumber {
+                NodeNumber::of_bits(self.0)
+            }
 
-    pub fn node(self) -> NodeNumber {
-        NodeNumber::of_bits(self.0)
-    }
-
-    pub fn count(self) -> u64 {
-        self.0 & Self::COUNT_MAX
-    }
+            pub fn count(self) -> u64 {
+                self.0 & COUNT_MAX
+            }
+        }
+    };
 }
+
+const COUNT_MAX: u64 = (1 << 40) - 1;
+
+counted!(JobId);
+counted!(LeaseId);
 
 /// The `seq`-th task or put of process `owner`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -227,7 +236,7 @@ impl fmt::Display for NodeId {
 
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "job:{:x}", self.0)
+        write!(f, "job:{:x}{}", self.count(), self.node().suffix())
     }
 }
 

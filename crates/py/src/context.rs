@@ -60,7 +60,7 @@ pub(crate) fn runtime_context(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let running = running(py)?;
     let actor = current::actor();
     let context = PyDict::new(py);
-    context.set_item("job_id", format!("{:08x}", welcome.job.0))?;
+    context.set_item("job_id", format!("{:016x}", welcome.job.0))?;
     context.set_item("node_id", format!("{:06x}", welcome.node.number()))?;
     context.set_item("worker_id", format!("{:016x}", welcome.process.0))?;
     context.set_item("worker_mode", if session.is_worker { "worker" } else { "driver" })?;

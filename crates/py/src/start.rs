@@ -91,7 +91,7 @@ pub(crate) fn init<'py>(py: Python<'py>, config: InitConfig<'py>) -> PyResult<Bo
     let info = PyDict::new(py);
     info.set_item("address", &session.address)?;
     info.set_item("node_id", format!("{:06x}", welcome.node.number()))?;
-    info.set_item("job_id", format!("{:08x}", welcome.job.0))?;
+    info.set_item("job_id", format!("{:016x}", welcome.job.0))?;
     info.set_item("session_dir", &welcome.session_dir)?;
     info.set_item("namespace", &session.namespace)?;
     info.set_item("node_ip_address", "127.0.0.1")?;

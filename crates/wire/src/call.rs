@@ -1,11 +1,11 @@
 //! The call frame: what a caller writes into a worker's ring, one per task or method call.
 //!
 //! ```text
-//! 0   kind u8 | flags u8 | zero u16 | returns u32
+//! 0   kind u8 | flags u8 | extra_len u16 | returns u32
 //! 8   task id (owner u64, seq u64)
 //! 24  attempt u32 | max_calls u32
 //! 32  function id, 16 bytes (content hash; for a method, hash of its name)
-//! 48  job u32 | refs u32 | args_len u32 | extra_len u32
+//! 48  job u64 | refs u32 | args_len u32
 //! 64  args      encoded by the Python codec; refs are named in it by their index
 //!     extra     little-endian u32 GPU ids
 //!     refs x    object id (20 bytes), value (see `object`)
@@ -67,15 +67,16 @@ impl CallHeader {
         let mut out = [0; CALL_HEADER_BYTES];
         out[0] = self.kind as u8;
         out[1] = self.flags;
+        debug_assert!(u16::try_from(extra_len).is_ok(), "no machine has so many GPUs");
+        out[2..4].copy_from_slice(&(extra_len as u16).to_le_bytes());
         out[4..8].copy_from_slice(&self.returns.to_le_bytes());
         out[8..24].copy_from_slice(&self.task.to_bytes());
         out[24..28].copy_from_slice(&self.attempt.to_le_bytes());
         out[28..32].copy_from_slice(&self.max_calls.to_le_bytes());
         out[32..48].copy_from_slice(&self.function.0);
-        out[48..52].copy_from_slice(&self.job.0.to_le_bytes());
-        out[52..56].copy_from_slice(&refs.to_le_bytes());
-        out[56..60].copy_from_slice(&(args_len as u32).to_le_bytes());
-        out[60..64].copy_from_slice(&(extra_len as u32).to_le_bytes());
+        out[48..56].copy_from_slice(&self.job.0.to_le_bytes());
+        out[56..60].copy_from_slice(&refs.to_le_bytes());
+        out[60..64].copy_from_slice(&(args_len as u32).to_le_bytes());
         out
     }
 }
@@ -106,11 +107,11 @@ impl<'a> CallView<'a> {
             attempt: u32::from_le_bytes(part(fixed, 24)),
             max_calls: u32::from_le_bytes(part(fixed, 28)),
             function: FunctionId(part(fixed, 32)),
-            job: JobId(u32::from_le_bytes(part(fixed, 48))),
+            job: JobId(u64::from_le_bytes(part(fixed, 48))),
         };
-        let refs_count = u32::from_le_bytes(part(fixed, 52)) as usize;
-        let args = reader.take(u32::from_le_bytes(part(fixed, 56)) as usize)?;
-        let extra = reader.take(u32::from_le_bytes(part(fixed, 60)) as usize)?;
+        let refs_count = u32::from_le_bytes(part(fixed, 56)) as usize;
+        let args = reader.take(u32::from_le_bytes(part(fixed, 60)) as usize)?;
+        let extra = reader.take(usize::from(u16::from_le_bytes(part(fixed, 2))))?;
         if refs_count.saturating_mul(ObjectId::BYTES) > reader.rest().len() {
             return Err(reader.malformed());
         }

@@ -16,6 +16,7 @@ pub mod call;
 pub mod control;
 pub mod frames;
 pub mod join;
+pub mod member;
 pub mod node;
 pub mod obituary;
 pub mod object;
@@ -28,4 +29,4 @@ pub use object::{Failure, FailureKind, Location, Value};
 pub use reason::Reason;
 
 /// Both ends of every connection must have the same; raised with every change of a layout.
-pub const PROTOCOL_VERSION: u32 = 10;
+pub const PROTOCOL_VERSION: u32 = 11;

@@ -26,8 +26,8 @@ pub struct Job {
 
 impl Node {
     pub(super) fn begin_job(&mut self, driver: ProcessId, pid: u32, config: JobConfig) -> JobId {
-        let last = self.jobs.last_key_value().map_or(self.jobs_before, |(id, _)| id.0);
-        let id = JobId(last + 1);
+        self.jobs_begun += 1;
+        let id = JobId::new(self.config.node, self.jobs_begun);
         self.out.push(Effect::Preload { modules: config.preload.clone() });
         let job = Job {
             id,

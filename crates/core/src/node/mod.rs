@@ -134,8 +134,8 @@ pub struct Node {
     next_process: u32,
     graves: VecDeque<(ProcessId, Obituary)>,
     jobs: BTreeMap<JobId, Job>,
-    /// The last job of an earlier daemon.
-    jobs_before: u32,
+    /// In this life.
+    jobs_begun: u64,
     functions: Functions,
     /// Questions to the control store that are not answered, and what each is for.
     asked: BTreeMap<u64, Asked>,
@@ -177,7 +177,7 @@ impl Node {
             next_process: 1,
             graves: VecDeque::new(),
             jobs: BTreeMap::new(),
-            jobs_before: 0,
+            jobs_begun: 0,
             functions: Functions::default(),
             asked: BTreeMap::new(),
             last_ask: 0,
