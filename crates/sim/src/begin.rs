@@ -4,8 +4,10 @@
 //! In some seeds another node takes the same number between the two: it lives elsewhere, and whatever is at home
 //! there stays as it is in all later lives of this one.
 
+use std::collections::BTreeMap;
+
 use hoplo_base::{NodeNumber, ResourceSet};
-use hoplo_core::control::{CasError, ControlStore, Entry, MemoryStore, NodeEntry};
+use hoplo_core::control::{CasError, ControlStore, Entry, MemoryStore, NodeEntry, NodeState};
 use hoplo_core::node::Rows;
 
 use crate::counts::Counts;
@@ -52,8 +54,12 @@ fn put_row(store: &mut MemoryStore, node: NodeNumber, head: bool) -> Result<(), 
         head,
         hostname: if head { "here" } else { "elsewhere" }.to_string(),
         resources: ResourceSet::new(),
+        labels: BTreeMap::new(),
+        store_bytes: 0,
         session_dir: "/session".to_string(),
-        alive: true,
+        pid: 0,
+        address: String::new(),
+        state: NodeState::Alive,
     };
     store.cas(entry.key(), 0, entry.to_value()).map(|_| ())
 }

@@ -307,7 +307,7 @@ impl Cluster {
         let refusal = || Refusal::Disk("no space left on device".to_string());
         let answer = match question {
             Question::Get { keys } => {
-                Answer::Rows(keys.iter().map(|key| value(store.get(key))).collect())
+                Answer::Rows(Ok(keys.iter().map(|key| value(store.get(key))).collect()))
             }
             Question::Put { .. } if refused => Answer::Written(Err(refusal())),
             Question::Create { .. } | Question::Delete { .. } if refused => {
@@ -324,7 +324,7 @@ impl Cluster {
             Question::Delete { key } => Answer::Found(store.delete(&key).map(value)),
             Question::List { table, prefix } => {
                 let page = store.scan(table, &prefix, None, KEYS_MAX);
-                Answer::Keys(page.rows.into_iter().map(|(key, _)| key).collect())
+                Answer::Keys(Ok(page.rows.into_iter().map(|(key, _)| key).collect()))
             }
         };
         if refused {

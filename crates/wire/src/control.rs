@@ -21,11 +21,12 @@ pub enum Table {
     PlacementGroup,
     Kv,
     Event,
+    Token,
 }
 
 impl Table {
     /// In the order of keys; a table's place here is its number on disk.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Node,
         Self::Job,
         Self::Function,
@@ -35,6 +36,7 @@ impl Table {
         Self::PlacementGroup,
         Self::Kv,
         Self::Event,
+        Self::Token,
     ];
 }
 

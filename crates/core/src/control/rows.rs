@@ -4,6 +4,7 @@
 //! bytes as they are. The head of a chain decodes what it is asked to put: a row that nobody could
 //! read is refused to who wrote it, before any replica has it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use hoplo_base::limits::CONTROL_VALUE_BYTES_MAX;
@@ -15,9 +16,10 @@ use serde::{Deserialize, Serialize};
 
 use hoplo_wire::Failure;
 use hoplo_wire::control::{Key, Refusal, Row, Table};
+use hoplo_wire::join::{JoinRole, TokenId};
 
 /// First byte of every typed row; raised with every change of an entry's fields.
-pub const ROW_FORMAT: u8 = 2;
+pub const ROW_FORMAT: u8 = 3;
 
 /// What a table's rows are made of: a key that names the thing, and the thing.
 pub trait Entry: Serialize + for<'a> Deserialize<'a> {
@@ -73,6 +75,7 @@ pub fn validate(key: &Key, value: &[u8]) -> Result<(), Refusal> {
         // Nothing of this program writes them yet.
         Table::Object | Table::PlacementGroup => Some(RowError::Unused),
         Table::Event => decode::<EventEntry>(value).err(),
+        Table::Token => decode::<TokenEntry>(value).err(),
     };
     match checked {
         None => Ok(()),
@@ -87,8 +90,46 @@ pub struct NodeEntry {
     pub head: bool,
     pub hostname: String,
     pub resources: ResourceSet,
+    pub labels: BTreeMap<String, String>,
+    /// Of its object store.
+    pub store_bytes: u64,
     pub session_dir: String,
-    pub alive: bool,
+    pub pid: u32,
+    /// Where others dial it; empty where nobody can.
+    pub address: String,
+    pub state: NodeState,
+}
+
+/// How far a node's life is; it never goes back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NodeState {
+    Alive,
+    /// It gets nothing new, and leaves in order.
+    Draining,
+    Dead {
+        why: String,
+    },
+    /// Dead, and its estate is distributed.
+    Settled,
+}
+
+impl NodeState {
+    pub fn is_dead(&self) -> bool {
+        match self {
+            Self::Alive | Self::Draining => false,
+            Self::Dead { .. } | Self::Settled => true,
+        }
+    }
+}
+
+impl fmt::Display for NodeState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Alive => "ALIVE",
+            Self::Draining => "DRAINING",
+            Self::Dead { .. } | Self::Settled => "DEAD",
+        })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -190,6 +231,22 @@ pub struct TaskEntry {
     pub why: Option<String>,
 }
 
+/// What lets somebody join who has its other half. Who removes it revokes the token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenEntry {
+    pub id: TokenId,
+    /// Ed25519.
+    pub public_key: [u8; 32],
+    /// As what one may join with it.
+    pub role: JoinRole,
+    /// Microseconds since 1970.
+    pub created_us: u64,
+    pub expires_us: u64,
+    /// How many joined with it, and how many may; absent: any number.
+    pub uses: u32,
+    pub uses_max: Option<u32>,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventEntry {
     /// Microseconds since 1970; with `seq` the key.
@@ -202,7 +259,7 @@ impl Entry for NodeEntry {
     const TABLE: Table = Table::Node;
 
     fn key_bytes(&self) -> Vec<u8> {
-        self.node.number().to_be_bytes().to_vec()
+        node_key(self.node).bytes
     }
 }
 
@@ -285,12 +342,28 @@ impl Entry for TaskEntry {
     }
 }
 
+impl Entry for TokenEntry {
+    const TABLE: Table = Table::Token;
+
+    fn key_bytes(&self) -> Vec<u8> {
+        token_key(self.id).bytes
+    }
+}
+
 impl Entry for EventEntry {
     const TABLE: Table = Table::Event;
 
     fn key_bytes(&self) -> Vec<u8> {
         [self.at_us.to_be_bytes(), self.seq.to_be_bytes()].concat()
     }
+}
+
+pub fn node_key(node: NodeNumber) -> Key {
+    Key { table: Table::Node, bytes: node.number().to_be_bytes().to_vec() }
+}
+
+pub fn token_key(token: TokenId) -> Key {
+    Key { table: Table::Token, bytes: token.0.to_be_bytes().to_vec() }
 }
 
 pub fn actor_key(actor: ActorId) -> Key {

@@ -4,27 +4,7 @@ use std::fmt;
 
 use hoplo_base::NodeNumber;
 
-/// What the node's row says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
-    Alive,
-    /// It gets nothing new, and leaves in order.
-    Draining,
-    Dead {
-        why: String,
-    },
-    /// Dead, and its estate is distributed.
-    Settled,
-}
-
-impl State {
-    pub(super) fn is_dead(&self) -> bool {
-        match self {
-            State::Alive | State::Draining => false,
-            State::Dead { .. } | State::Settled => true,
-        }
-    }
-}
+use crate::control::NodeState;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -34,7 +14,7 @@ pub enum Event {
     Row {
         number: NodeNumber,
         version: u64,
-        state: State,
+        state: NodeState,
         near: bool,
     },
     /// `epoch`: the membership that it knows.

@@ -60,7 +60,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::{Instant, NodeNumber, limits};
 
-pub use event::{Effect, Event, Found, State, Why};
+use crate::control::NodeState;
+pub use event::{Effect, Event, Found, Why};
 use record::{Heard, Record};
 use round::Round;
 
@@ -208,11 +209,20 @@ impl Judge {
         }
     }
 
-    fn on_row(&mut self, now: Instant, number: NodeNumber, version: u64, state: State, near: bool) {
+    fn on_row(
+        &mut self,
+        now: Instant,
+        number: NodeNumber,
+        version: u64,
+        state: NodeState,
+        near: bool,
+    ) {
         if state.is_dead() {
             let why = match state {
-                State::Dead { why } => why,
-                State::Alive | State::Draining | State::Settled => "it left".to_string(),
+                NodeState::Dead { why } => why,
+                NodeState::Alive | NodeState::Draining | NodeState::Settled => {
+                    "it left".to_string()
+                }
             };
             return self.bury(number, why);
         }
@@ -223,7 +233,7 @@ impl Judge {
         let record = self.records.entry(number).or_insert_with(|| Record::new(now));
         if version >= record.version {
             (record.version, record.near) = (version, near);
-            record.draining = state == State::Draining;
+            record.draining = state == NodeState::Draining;
         }
         if is_new && self.acts {
             self.look_at(number, Some(now));

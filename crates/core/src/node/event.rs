@@ -227,7 +227,7 @@ pub enum Effect {
     Forget {
         key: Key,
     },
-    /// Ask the control store: answered by `Answered`. What is said to be written is in the log's file.
+    /// Ask the control store: answered by `Answered`, perhaps in a later turn. What is said to be written is kept.
     Ask {
         ask: u64,
         question: Question,
@@ -285,9 +285,9 @@ pub enum Question {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     /// Values, absent where there is no row.
-    Rows(Vec<Option<Vec<u8>>>),
+    Rows(Result<Vec<Option<Vec<u8>>>, Refusal>),
     Written(Result<(), Refusal>),
     /// The value of the row that was there.
     Found(Result<Option<Vec<u8>>, Refusal>),
-    Keys(Vec<Vec<u8>>),
+    Keys(Result<Vec<Vec<u8>>, Refusal>),
 }

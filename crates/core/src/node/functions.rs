@@ -104,6 +104,10 @@ impl Node {
     /// Absent when the store refused a part of it; then its log says why.
     pub(super) fn on_function_answer(&mut self, asker: &Asker, answer: Answer) {
         let Answer::Rows(rows) = answer else { panic!("rows were asked for, not {answer:?}") };
+        let rows = rows.unwrap_or_else(|refusal| {
+            self.log(format!("a function could not be read for {}: {refusal}", asker.process));
+            vec![None]
+        });
         let parts: Option<Vec<Vec<u8>>> = rows.into_iter().collect();
         let bytes = parts.and_then(|mut parts| {
             // Part 0 comes last.

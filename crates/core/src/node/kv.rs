@@ -48,12 +48,16 @@ impl Node {
         let Asker { from, request, namespace_bytes } = asker;
         let (mut value, mut keys, mut refused) = (None, Vec::new(), None);
         match answer {
-            Answer::Rows(rows) => value = rows.into_iter().next().flatten(),
+            Answer::Rows(Ok(rows)) => value = rows.into_iter().next().flatten(),
             Answer::Written(written) => refused = written.err(),
             Answer::Found(Ok(found)) => value = found,
-            Answer::Found(Err(refusal)) => refused = Some(refusal),
-            Answer::Keys(found) => {
+            Answer::Keys(Ok(found)) => {
                 keys = found.into_iter().map(|key| key[namespace_bytes..].to_vec()).collect();
+            }
+            Answer::Rows(Err(refusal))
+            | Answer::Found(Err(refusal))
+            | Answer::Keys(Err(refusal)) => {
+                refused = Some(refusal);
             }
         }
         let refused = refused.map(|refusal: Refusal| refusal.to_string());

@@ -16,7 +16,7 @@ use super::{Effect, Node};
 use crate::actors::life::{ActorRow, Former};
 use crate::control::{
     ActorEntry, ActorPhase, ControlStore, Entry, EventEntry, FunctionEntry, JobEntry, NodeEntry,
-    TaskEntry, TaskState, store,
+    NodeState, TaskEntry, TaskState, store,
 };
 
 /// All that is in the tables. What does not parse was written by another program; it stays as it is.
@@ -65,7 +65,7 @@ impl Rows {
     }
 
     fn others(&self) -> Others {
-        let others = self.nodes.iter().filter(|entry| entry.alive && !entry.head);
+        let others = self.nodes.iter().filter(|entry| !entry.state.is_dead() && !entry.head);
         Others(others.map(|entry| entry.node).collect())
     }
 }
@@ -75,13 +75,14 @@ impl Node {
     pub fn recall(&mut self, rows: Rows, effects: &mut Vec<Effect>) {
         let (before, others) = (!rows.jobs.is_empty(), rows.others());
         for mut node in rows.nodes.into_iter().filter(|row| !others.have(row.node)) {
-            if std::mem::replace(&mut node.alive, false) {
+            if !node.state.is_dead() {
+                let why = "its daemon ended, and another one went on with its store".to_string();
+                node.state = NodeState::Dead { why };
                 self.save(&node);
             }
         }
         let mut kept = BTreeSet::new();
         for mut job in rows.jobs {
-            self.jobs_before = self.jobs_before.max(job.job.0);
             if others.have(job.node) {
                 kept.insert(job.job);
             } else if job.ended_us.is_none() {
@@ -206,6 +207,8 @@ pub(super) fn actor_entry(row: ActorRow) -> ActorEntry {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use hoplo_base::{Instant, ProcessId, ResourceSet, TaskId};
 
     use super::*;
@@ -221,12 +224,16 @@ mod tests {
             head,
             hostname: "h".to_string(),
             resources: ResourceSet::new(),
+            labels: BTreeMap::new(),
+            store_bytes: 0,
             session_dir: "/s".to_string(),
-            alive: true,
+            pid: 0,
+            address: String::new(),
+            state: NodeState::Alive,
         }
     }
 
-    fn job_row(job: u32, node: NodeNumber) -> JobEntry {
+    fn job_row(job: u64, node: NodeNumber) -> JobEntry {
         let (job, config) = (JobId(job), Default::default());
         JobEntry { job, node, driver_pid: 1, config, started_us: 1, ended_us: None }
     }
@@ -286,7 +293,7 @@ mod tests {
     #[test]
     fn a_starting_head_declared_dead_what_lives_on_other_nodes() {
         let there = HEAD().next_given();
-        let function = |job: u32| (JobId(job), Key { table: Table::Function, bytes: vec![1] });
+        let function = |job: u64| (JobId(job), Key { table: Table::Function, bytes: vec![1] });
         let rows = Rows {
             nodes: vec![node_row(HEAD(), true), node_row(there, false)],
             jobs: vec![job_row(1, HEAD()), job_row(2, there)],
@@ -309,7 +316,7 @@ mod tests {
 
     #[test]
     fn what_nobody_is_home_to_is_lost_with_the_head() {
-        let gone = NodeEntry { alive: false, ..node_row(HEAD().next_given(), false) };
+        let gone = NodeEntry { state: NodeState::Settled, ..node_row(HEAD().next_given(), false) };
         let actor = actor_row(gone.node);
         let rows = Rows { nodes: vec![gone], actors: vec![actor.clone()], ..Rows::default() };
         let (written, _) = recalled(rows);
@@ -325,7 +332,7 @@ mod tests {
         for _ in 0..3 {
             let number = rows.next_number(5);
             assert!(seen.insert(number) && number.is_given());
-            rows.nodes.push(NodeEntry { alive: false, ..node_row(number, true) });
+            rows.nodes.push(NodeEntry { state: NodeState::Settled, ..node_row(number, true) });
         }
     }
 }

@@ -359,7 +359,7 @@ fn a_function_whose_export_lies_in_another_socket_is_found_after_a_sweep() {
         }
         _ => None,
     });
-    shell.hears(Event::Answered { ask, answer: Answer::Rows(vec![row]) });
+    shell.hears(Event::Answered { ask, answer: Answer::Rows(Ok(vec![row])) });
     let bytes = shell.told(worker, |message| match message {
         ToClient::Function { bytes, .. } => Some(bytes.clone()),
         _ => None,
@@ -538,7 +538,7 @@ fn an_answer_of_the_store_for_a_dead_process_is_dropped() {
     });
     shell.hears(Event::Closed { process: driver });
     shell.effects.clear();
-    let answer = Answer::Rows(vec![None]);
+    let answer = Answer::Rows(Ok(vec![None]));
     shell.hears(Event::Answered { ask: ask.expect("it was asked"), answer });
     assert_eq!(shell.effects, []);
 }

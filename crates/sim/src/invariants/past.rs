@@ -15,7 +15,7 @@ impl Cluster {
         let mine = self.daemon.node.config().node;
         for node in entries::<NodeEntry>(store) {
             let lives = !node.head || node.node == mine;
-            assert_eq!(node.alive, lives, "{} ({})", node.node, node.hostname);
+            assert_eq!(!node.state.is_dead(), lives, "{} ({})", node.node, node.hostname);
         }
         for actor in entries::<ActorEntry>(store) {
             assert_eq!(actor.state, ActorPhase::Dead, "{} has no process", actor.actor);

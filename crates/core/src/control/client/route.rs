@@ -22,6 +22,7 @@ fn number(table: Table) -> u8 {
         Table::PlacementGroup => 6,
         Table::Kv => 7,
         Table::Event => 8,
+        Table::Token => 9,
     }
 }
 

@@ -20,7 +20,8 @@ pub(super) fn archivable(table: Table) -> bool {
         | Table::Object
         | Table::Actor
         | Table::PlacementGroup
-        | Table::Kv => false,
+        | Table::Kv
+        | Table::Token => false,
     }
 }
 

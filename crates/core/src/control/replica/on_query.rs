@@ -300,7 +300,8 @@ fn next_table(table: Table) -> Option<Key> {
         Table::Actor => Table::PlacementGroup,
         Table::PlacementGroup => Table::Kv,
         Table::Kv => Table::Event,
-        Table::Event => return None,
+        Table::Event => Table::Token,
+        Table::Token => return None,
     };
     Some(Key { table: next, bytes: vec![] })
 }

@@ -2,7 +2,7 @@
 
 use hoplo_base::limits;
 
-use super::super::{Effect, Event, Found, Judge, State, Why};
+use super::super::{Effect, Event, Found, Judge, NodeState, Why};
 use super::{JUDGE, Life, TOLD_WITHIN, World, at, ms, number, row};
 
 #[test]
@@ -65,7 +65,7 @@ fn a_judge_whose_turns_are_always_a_little_late_still_finds_who_is_dead() {
     let mut effects = Vec::new();
     judge.handle(at(0), Event::Acts(true), &mut effects);
     for node in 0..2 {
-        judge.handle(at(0), row(node, 1, State::Alive), &mut effects);
+        judge.handle(at(0), row(node, 1, NodeState::Alive), &mut effects);
         judge.handle(at(0), Event::Heartbeat { from: number(node), epoch: 0 }, &mut effects);
     }
     judge.handle(at(0), Event::Tick, &mut effects);
@@ -112,7 +112,7 @@ fn a_node_that_registers_and_is_never_heard_of_is_found() {
     let mut world = World::new(3);
     world.lives.insert(7, Life::Vanished);
     world.rows.insert(7, 1);
-    world.event(row(7, 1, State::Alive));
+    world.event(row(7, 1, NodeState::Alive));
     world.pass(ms(2500));
     assert_eq!(world.dead(), []);
     world.pass(ms(1000));
@@ -136,7 +136,7 @@ fn a_judge_that_is_cut_off_declares_nobody_dead_until_it_is_long() {
 #[test]
 fn a_node_on_the_judges_own_machine_is_no_witness() {
     let mut world = World::new(4);
-    let near = Event::Row { number: number(0), version: 1, state: State::Alive, near: true };
+    let near = Event::Row { number: number(0), version: 1, state: NodeState::Alive, near: true };
     world.event(near);
     (1..4).for_each(|node| world.cut_both_ways(node, JUDGE));
     (1..4).for_each(|node| world.cut_both_ways(node, 0));
@@ -165,7 +165,7 @@ fn what_waited_in_a_socket_counts_before_anybody_is_judged() {
     let beat = |node| Event::Heartbeat { from: number(node), epoch: 0 };
     judge.handle(at(0), Event::Acts(true), &mut effects);
     for node in 0..3 {
-        judge.handle(at(0), row(node, 1, State::Alive), &mut effects);
+        judge.handle(at(0), row(node, 1, NodeState::Alive), &mut effects);
         judge.handle(at(0), beat(node), &mut effects);
     }
     judge.handle(at(0), Event::Tick, &mut effects);

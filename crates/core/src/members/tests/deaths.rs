@@ -1,6 +1,6 @@
 //! Who died, and how soon that is true.
 
-use super::super::{Event, State, Why};
+use super::super::{Event, NodeState, Why};
 use super::{JUDGE, Life, TOLD_WITHIN, World, ms, number, row};
 
 #[test]
@@ -73,7 +73,7 @@ fn of_two_nodes_the_silent_one_is_dead_though_nobody_else_can_look() {
 fn a_draining_node_is_judged_like_any_other() {
     let mut world = World::new(3);
     world.rows.insert(2, 2);
-    world.event(row(2, 2, State::Draining));
+    world.event(row(2, 2, NodeState::Draining));
     world.vanish(2);
     world.pass(ms(2000));
     assert_eq!(world.dead(), [2]);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use hoplo_base::{Instant, NodeNumber, limits};
 
-use super::{Effect, Event, Found, Judge, State, Why};
+use super::{Effect, Event, Found, Judge, NodeState, Why};
 
 fn number(count: u32) -> NodeNumber {
     NodeNumber::first_given(count)
@@ -104,7 +104,7 @@ impl World {
         for node in 0..nodes {
             world.lives.insert(node, Life::Lives);
             world.rows.insert(node, 1);
-            world.event(row(node, 1, State::Alive));
+            world.event(row(node, 1, NodeState::Alive));
             // They do not beat in step.
             world.later(ms(u64::from(node * 37 % 100)), Coming::Beat(number(node)));
         }
@@ -239,7 +239,7 @@ fn node_of(of: NodeNumber) -> u32 {
     of.number() - number(0).number()
 }
 
-fn row(node: u32, version: u64, state: State) -> Event {
+fn row(node: u32, version: u64, state: NodeState) -> Event {
     Event::Row { number: number(node), version, state, near: false }
 }
 

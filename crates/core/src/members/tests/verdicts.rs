@@ -1,6 +1,6 @@
 //! A verdict is true when the store has it, once, by the one that acts, and for ever.
 
-use super::super::{Event, State};
+use super::super::{Event, NodeState};
 use super::{Life, World, ms, number, row};
 
 #[test]
@@ -38,7 +38,7 @@ fn a_row_that_changed_meanwhile_is_judged_anew() {
     world.event(Event::Closed { number: number(3) });
     world.pass(ms(30));
     assert_eq!(world.dead(), [], "the version that was judged is not there any more");
-    world.event(row(3, 2, State::Draining));
+    world.event(row(3, 2, NodeState::Draining));
     world.pass(ms(200));
     assert_eq!(world.dead(), [3]);
 }
@@ -80,7 +80,7 @@ fn a_dead_number_that_speaks_learns_that_it_is_dead_and_stays_so() {
     world.later(ms(0), super::Coming::Beat(number(3)));
     world.pass(ms(500));
     assert!(world.told.len() >= 4 && world.told.iter().all(|it| *it == number(3)));
-    world.event(row(3, 9, State::Alive));
+    world.event(row(3, 9, NodeState::Alive));
     world.pass(ms(500));
     assert!(world.judge.explain(world.now, number(3)).contains("is dead"));
     assert!(world.told.len() >= 8);
@@ -90,10 +90,10 @@ fn a_dead_number_that_speaks_learns_that_it_is_dead_and_stays_so() {
 fn a_judge_that_does_not_act_tells_the_dead_as_well() {
     let mut world = World::begun(2);
     let why = "its power failed".to_string();
-    world.event(row(1, 2, State::Dead { why }));
+    world.event(row(1, 2, NodeState::Dead { why }));
     world.pass(ms(200));
     assert!(world.told.contains(&number(1)) && !world.told.contains(&number(0)));
-    world.event(row(0, 2, State::Settled));
+    world.event(row(0, 2, NodeState::Settled));
     world.pass(ms(200));
     assert!(world.told.contains(&number(0)));
 }
@@ -106,6 +106,6 @@ fn an_epoch_is_known_to_all_when_the_last_living_node_said_so() {
         world.event(Event::Heartbeat { from: number(node), epoch: 2 });
     }
     assert!(!world.judge.known_to_all(2));
-    world.event(row(2, 2, State::Dead { why: "gone".to_string() }));
+    world.event(row(2, 2, NodeState::Dead { why: "gone".to_string() }));
     assert!(world.judge.known_to_all(2), "the dead need not know");
 }
