@@ -5,7 +5,7 @@
 //!   address    host:port, or the path of a unix socket
 //!   link       one connection: a non-blocking socket, TLS if it is TCP, frames both ways
 //!   door       who may wait there: connections whose peers did not say yet who they are
-//!   hub        all connections of one process: listens, dials, shakes hands
+//!   hub        all connections of one purpose: listens, or takes what a desk hands on; dials, shakes hands
 //!   name       what a certificate says of its holder: cluster, role, name
 //!   authority  makes certificates
 //!   tls        what a process shows, and what it accepts
@@ -28,9 +28,11 @@ pub mod hub;
 pub mod join;
 mod link;
 pub mod name;
+mod peer;
 pub mod poll;
 mod protocol;
 pub mod tls;
 pub mod token;
 
-pub use protocol::{Admitted, Malformed, Meaning, NotAdmitted, Protocol, Standing};
+pub use peer::Peer;
+pub use protocol::{Admitted, Malformed, Meaning, NotAdmitted, Protocol, Purpose, Standing};

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,6 +89,13 @@ impl<const EVENTS_MAX: usize> Poller<EVENTS_MAX> {
             }
         }));
         Ok(())
+    }
+}
+
+/// Readable when something is ready: a loop may wait for another one's poller.
+impl<const EVENTS_MAX: usize> AsFd for Poller<EVENTS_MAX> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 }
 

@@ -4,8 +4,37 @@ use std::fmt::Debug;
 
 use crate::name::Name;
 
+/// What a connection is for. Its first message says so (ALPN), since that decides what it is served with. The names stay for
+/// ever; versions are told in what comes then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Purpose {
+    /// Of who has a token, and no certificate yet.
+    Join,
+    /// Of who has a certificate, and wants a new one.
+    Renew,
+    /// The control store's frames.
+    Store,
+    /// Frames between nodes.
+    Link,
+}
+
+impl Purpose {
+    pub(crate) const ALL: [Self; 4] = [Self::Join, Self::Renew, Self::Store, Self::Link];
+
+    pub(crate) fn alpn(self) -> &'static [u8] {
+        match self {
+            Self::Join => b"hoplo-join/1",
+            Self::Renew => b"hoplo-renew/1",
+            Self::Store => b"hoplo-store/1",
+            Self::Link => b"hoplo-link/1",
+        }
+    }
+}
+
 /// The frames of one kind of connection.
 pub trait Protocol {
+    const PURPOSE: Purpose;
+
     type Frame: Debug;
     /// Who speaks, and what it understands.
     type Hello: Clone + Debug;

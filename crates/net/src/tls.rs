@@ -4,6 +4,7 @@
 //! hosts play no part, because nodes move. No session is resumed: who comes again shows its certificate again. A
 //! certificate that was renewed on disk is shown from the next connection on.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,8 +20,8 @@ use rustls::{
 };
 
 use crate::dates::utc;
-use crate::join::{JOIN, RENEW, Wants};
 use crate::name::Name;
+use crate::protocol::Purpose;
 use crate::token::Fingerprint;
 
 /// What a process shows, and what it accepts.
@@ -34,13 +35,10 @@ struct Held {
 }
 
 struct Loaded {
-    client: Arc<ClientConfig>,
-    renewing: Arc<ClientConfig>,
-    server: Arc<ServerConfig>,
-    /// For who shows a certificate, and wants a new one.
-    renews: Arc<ServerConfig>,
-    /// For who has no certificate: may say nothing but `Join`.
-    joins: Arc<ServerConfig>,
+    /// What is dialled with, but to join: who joins has no identity.
+    dials: BTreeMap<Purpose, Arc<ClientConfig>>,
+    /// What others are served with; all need a certificate, but those who join.
+    serves: BTreeMap<Purpose, Arc<ServerConfig>>,
     authority: Fingerprint,
     certificate: Certificate,
     /// Of the file that it came from.
@@ -146,34 +144,26 @@ impl Identity {
         Ok(Certificate { name, until })
     }
 
-    pub(crate) fn dialled(&self) -> Result<rustls::Connection, rustls::Error> {
+    pub(crate) fn dialled(&self, purpose: Purpose) -> Result<rustls::Connection, rustls::Error> {
         let name = ServerName::try_from(SERVED).expect("a valid name");
-        let config = Arc::clone(&self.renewed().client);
-        Ok(ClientConnection::new(config, name)?.into())
+        Ok(ClientConnection::new(self.dialling(purpose), name)?.into())
     }
 
-    pub(crate) fn accepted(&self) -> Result<rustls::Connection, rustls::Error> {
-        let config = Arc::clone(&self.renewed().server);
-        Ok(ServerConnection::new(config)?.into())
+    pub(crate) fn accepted(&self, purpose: Purpose) -> Result<rustls::Connection, rustls::Error> {
+        Ok(ServerConnection::new(self.serving(purpose))?.into())
     }
 
-    /// To a control node, for a new certificate.
-    pub(crate) fn renewing(&self) -> Arc<ClientConfig> {
-        Arc::clone(&self.renewed().renewing)
+    /// For anything but to join.
+    pub(crate) fn dialling(&self, purpose: Purpose) -> Arc<ClientConfig> {
+        Arc::clone(&self.renewed().dials[&purpose])
     }
 
-    /// What an accepted connection is served with, by what it said that it wants.
-    pub(crate) fn serving(&self, wants: Wants) -> Arc<ServerConfig> {
-        let now = self.renewed();
-        Arc::clone(match wants {
-            Wants::Join => &now.joins,
-            Wants::Renew => &now.renews,
-            Wants::Peer => &now.server,
-        })
+    pub(crate) fn serving(&self, purpose: Purpose) -> Arc<ServerConfig> {
+        Arc::clone(&self.renewed().serves[&purpose])
     }
 
     /// Whom it trusts.
-    pub(crate) fn authority(&self) -> Fingerprint {
+    pub fn authority(&self) -> Fingerprint {
         self.loaded().authority
     }
 
@@ -239,6 +229,10 @@ impl Identity {
             ) => format!(
                 "the peer does not accept our certificate {ours}: both must come from the same `hoplo control init`"
             ),
+            Error::AlertReceived(Alert::NoApplicationProtocol) => {
+                "the peer serves no connections of this kind: is it another program, or another version of hoplo?"
+                    .to_string()
+            }
             Error::InvalidMessage(
                 InvalidMessage::InvalidContentType | InvalidMessage::UnknownProtocolVersion,
             ) => "the peer does not speak TLS".to_string(),
@@ -289,17 +283,20 @@ impl Loaded {
             .with_single_cert([chain, vec![authority.clone()]].concat(), key)
             .map_err(wrong)?;
         joins.send_tls13_tickets = 0;
-        joins.alpn_protocols = vec![JOIN.to_vec()];
-        let mut renews = server.clone();
-        renews.alpn_protocols = vec![RENEW.to_vec()];
-        let mut renewing = client.clone();
-        renewing.alpn_protocols = vec![RENEW.to_vec()];
+        let serves = Purpose::ALL.map(|purpose| {
+            let mut config = if purpose == Purpose::Join { &joins } else { &server }.clone();
+            config.alpn_protocols = vec![purpose.alpn().to_vec()];
+            (purpose, Arc::new(config))
+        });
+        let dials = Purpose::ALL.into_iter().filter(|purpose| *purpose != Purpose::Join);
+        let dials = dials.map(|purpose| {
+            let mut config = client.clone();
+            config.alpn_protocols = vec![purpose.alpn().to_vec()];
+            (purpose, Arc::new(config))
+        });
         Ok(Self {
-            client: Arc::new(client),
-            renewing: Arc::new(renewing),
-            server: Arc::new(server),
-            renews: Arc::new(renews),
-            joins: Arc::new(joins),
+            dials: dials.collect(),
+            serves: serves.into(),
             authority: Fingerprint::of(&authority),
             certificate,
             changed,

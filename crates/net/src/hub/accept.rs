@@ -1,7 +1,8 @@
-//! Who comes: accepted a few at a time, bounded until it said who it is (see [`crate::door`]).
+//! Who comes: accepted a few at a time, or by somebody else; bounded until it said who it is (see [`crate::door`]).
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use hoplo_base::limits::{
@@ -17,6 +18,8 @@ use crate::address;
 use crate::descriptors;
 use crate::door::{Door, Entry, Origin};
 use crate::link::{Link, LinkId};
+use crate::peer::Peer;
+use crate::poll::Bell;
 use crate::protocol::Protocol;
 
 /// Descriptors for what others dial, by what is known of them.
@@ -28,6 +31,32 @@ pub(super) struct Room {
     spare: Option<OwnedFd>,
     /// Nothing is accepted until then.
     shut_until: Option<Instant>,
+}
+
+/// Connections that a desk accepted for a hub, until its next turn.
+#[derive(Clone)]
+pub struct Intake {
+    came: Arc<Mutex<Vec<Peer>>>,
+    bell: Bell,
+}
+
+impl Intake {
+    pub(super) fn new(bell: Bell) -> Self {
+        Self { came: Arc::default(), bell }
+    }
+
+    /// From any thread. Closes it if the hub has not turned for so long that a full door waits here already.
+    pub fn give(&self, peer: Peer) {
+        let mut came = self.came();
+        if came.len() < NET_STRANGERS_MAX {
+            came.push(peer);
+            self.bell.ring();
+        }
+    }
+
+    fn came(&self) -> MutexGuard<'_, Vec<Peer>> {
+        self.came.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Room {
@@ -97,31 +126,46 @@ impl<P: Protocol> Hub<P> {
                 Some(Ok(from)) if *tcp => Origin::Host(from.ip().to_canonical()),
                 _ => Origin::Local,
             };
-            let known = self.is_known(origin);
-            let Some(room) = &mut self.room else { return };
-            match room.door.knock(now, origin, known) {
-                Entry::Enters => {}
-                Entry::InsteadOf(one) => {
-                    self.counters.turned_away += 1;
-                    self.end_broken(one, "it did not say who it is, and others wait");
-                }
-                Entry::TurnedAway => {
-                    self.counters.turned_away += 1;
-                    continue;
-                }
+            let tls = match (&self.options.identity, origin) {
+                (Some(identity), Origin::Host(_)) => identity.accepted(P::PURPOSE).map(Some),
+                (None, _) | (_, Origin::Local) => Ok(None),
+            };
+            let tuned = origin == Origin::Local || address::tune(&socket).is_ok();
+            if let (Ok(tls), true) = (tls, tuned) {
+                self.knocks(now, socket, tls, origin);
             }
-            self.enters(now, socket, origin, known);
         }
     }
 
-    fn enters(&mut self, now: Instant, socket: OwnedFd, origin: Origin, known: bool) {
-        let tls = match (&self.options.identity, origin) {
-            (Some(identity), Origin::Host(_)) => identity.accepted().map(Some),
-            (None, _) | (_, Origin::Local) => Ok(None),
-        };
-        let Ok(tls) = tls else { return };
-        if origin != Origin::Local && address::tune(&socket).is_err() {
-            return;
+    /// What a desk accepted meanwhile. It handed on only those that it had room for; here they wait for their hello.
+    pub(super) fn take_in(&mut self, now: Instant) {
+        let Some(intake) = &self.intake else { return };
+        let came = std::mem::take(&mut *intake.came());
+        for Peer { socket, tls, from, .. } in came {
+            let origin = Origin::Host(from.ip().to_canonical());
+            self.knocks(now, socket, Some(rustls::Connection::Server(*tls)), origin);
+        }
+    }
+
+    fn knocks(
+        &mut self,
+        now: Instant,
+        socket: OwnedFd,
+        tls: Option<rustls::Connection>,
+        origin: Origin,
+    ) {
+        let known = self.is_known(origin);
+        let Some(room) = &mut self.room else { return };
+        match room.door.knock(now, origin, known) {
+            Entry::Enters => {}
+            Entry::InsteadOf(one) => {
+                self.counters.turned_away += 1;
+                self.end_broken(one, "it did not say who it is, and others wait");
+            }
+            Entry::TurnedAway => {
+                self.counters.turned_away += 1;
+                return;
+            }
         }
         let id = LinkId(self.next);
         let link = Link::new(socket, tls, NET_GREETING_BYTES_MAX);
@@ -130,9 +174,11 @@ impl<P: Protocol> Hub<P> {
         }
         self.next += 1;
         self.counters.accepted += 1;
-        self.links.insert(id, Open::new(link, Stage::Greeting, Some(origin), describe(origin)));
+        self.insert(id, Open::new(link, Stage::Greeting, Some(origin), describe(origin)));
         let Some(room) = &mut self.room else { return };
         room.door.enters(now, id, origin, known);
+        // A desk has read the beginning of a handshake: it is to be answered, though nothing comes.
+        self.mark_dirty(id);
     }
 
     fn is_known(&self, origin: Origin) -> bool {

@@ -88,7 +88,7 @@ impl<P: Protocol> Hub<P> {
         }
         let Some(open) = self.links.get_mut(&id) else { return };
         open.stage = Stage::Open;
-        open.opens_by = None;
+        self.opens_by.remove(&(open.opens_by, id));
         open.standing = Some(admitted.standing);
         open.link.allow(admitted.frame_bytes_max);
         if !dialled {
@@ -137,9 +137,8 @@ impl<P: Protocol> Hub<P> {
 
     pub(super) fn expire(&mut self) {
         let now = Instant::now();
-        let late = self.links.iter().filter(|(_, open)| open.opens_by.is_some_and(|by| by <= now));
-        let late: Vec<LinkId> = late.map(|(id, _)| *id).collect();
-        for id in late {
+        while let Some((_, id)) = self.opens_by.first().copied().filter(|(by, _)| *by <= now) {
+            self.opens_by.pop_first();
             self.end_broken(id, "no answer in time");
         }
     }

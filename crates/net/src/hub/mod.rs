@@ -17,8 +17,8 @@ mod greet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
 
 use hoplo_base::limits::{
     CONTROL_UNSENT_BYTES_MAX, NET_GREETING_BYTES_MAX, NET_OPENS_WITHIN, TURN_BYTES_MAX,
@@ -33,6 +33,7 @@ use crate::name::Name;
 use crate::poll::{Bell, Poller, Ready};
 use crate::protocol::{Protocol, Standing};
 use crate::tls::Identity;
+pub use accept::Intake;
 use accept::Room;
 
 #[derive(Debug)]
@@ -96,6 +97,8 @@ pub struct Hub<P: Protocol> {
     bell: Bell,
     listeners: Vec<Listener>,
     links: BTreeMap<LinkId, Open>,
+    /// By when links must be open that are not.
+    opens_by: BTreeSet<(Instant, LinkId)>,
     next: u64,
     /// Links that have something to send.
     dirty: Vec<LinkId>,
@@ -104,8 +107,9 @@ pub struct Hub<P: Protocol> {
     ready: Vec<Ready>,
     scratch: Vec<u8>,
     counters: Counters,
-    /// Once it listens.
+    /// Once it listens, or a desk hands on to it.
     room: Option<Room>,
+    intake: Option<Intake>,
     /// Where members are.
     known: BTreeSet<IpAddr>,
     /// Who dialled us and is no member.
@@ -130,8 +134,7 @@ struct Open {
     peer: String,
     /// Of messages that did not come whole.
     unfinished_bytes: usize,
-    /// It must be open by then.
-    opens_by: Option<Instant>,
+    opens_by: Instant,
     writing: bool,
     dirty: bool,
 }
@@ -160,6 +163,7 @@ impl<P: Protocol> Hub<P> {
             bell,
             listeners: Vec::new(),
             links: BTreeMap::new(),
+            opens_by: BTreeSet::new(),
             next: 0,
             dirty: Vec::new(),
             ended: Vec::new(),
@@ -167,6 +171,7 @@ impl<P: Protocol> Hub<P> {
             scratch: vec![0; SCRATCH_BYTES],
             counters: Counters::default(),
             room: None,
+            intake: None,
             known: BTreeSet::new(),
             clients: 0,
             unfinished_bytes: 0,
@@ -185,6 +190,12 @@ impl<P: Protocol> Hub<P> {
         Ok(bound)
     }
 
+    /// For a desk that accepts in place of this hub.
+    pub fn intake(&mut self) -> Intake {
+        self.room.get_or_insert_with(Room::measure);
+        self.intake.get_or_insert_with(|| Intake::new(self.bell.clone())).clone()
+    }
+
     /// Answered by `Opened` or `Closed`, in a later turn. What is sent before goes to whoever of the cluster
     /// answers there.
     pub fn dial(&mut self, text: &str) -> LinkId {
@@ -197,8 +208,7 @@ impl<P: Protocol> Hub<P> {
         match self.try_dial(id, text) {
             Ok(mut link) => {
                 link.push::<P>(&P::hello(hello));
-                let open = Open::new(link, Stage::Connecting, None, text.to_string());
-                self.links.insert(id, open);
+                self.insert(id, Open::new(link, Stage::Connecting, None, text.to_string()));
             }
             Err(gone) => self.ended.push((id, gone)),
         }
@@ -208,7 +218,13 @@ impl<P: Protocol> Hub<P> {
     pub fn send(&mut self, id: LinkId, frame: &P::Frame) {
         let Some(open) = self.links.get_mut(&id) else { return };
         open.link.push::<P>(frame);
-        if !std::mem::replace(&mut open.dirty, true) {
+        self.mark_dirty(id);
+    }
+
+    fn mark_dirty(&mut self, id: LinkId) {
+        if let Some(open) = self.links.get_mut(&id)
+            && !std::mem::replace(&mut open.dirty, true)
+        {
             self.dirty.push(id);
         }
     }
@@ -218,6 +234,7 @@ impl<P: Protocol> Hub<P> {
         let Some(mut open) = self.links.remove(&id) else { return };
         let _ = open.link.flush();
         self.poller.remove(&open.link);
+        self.opens_by.remove(&(open.opens_by, id));
         if open.standing == Some(Standing::Client) && open.origin.is_some() {
             self.clients -= 1;
         }
@@ -255,6 +272,14 @@ impl<P: Protocol> Hub<P> {
         (self.clients, self.room.as_ref().map_or(0, |room| room.clients_max))
     }
 
+    /// When it wants a turn though nothing came.
+    pub fn due(&self) -> Option<Instant> {
+        if !self.ended.is_empty() {
+            return Some(Instant::now());
+        }
+        self.opens_by.first().map(|(by, _)| *by).into_iter().chain(self.opens_again()).min()
+    }
+
     /// Sends what is to be sent, waits until something happens (or `until`), and tells it.
     pub fn turn(
         &mut self,
@@ -263,18 +288,14 @@ impl<P: Protocol> Hub<P> {
     ) -> io::Result<()> {
         self.flush();
         self.watch_door(Instant::now());
-        let opens_by = self.links.values().filter_map(|open| open.opens_by).min();
-        let until = until.into_iter().chain(opens_by).chain(self.opens_again()).min();
-        let timeout = match until {
-            _ if !self.ended.is_empty() => Some(Duration::ZERO),
-            Some(until) => Some(until.saturating_duration_since(Instant::now())),
-            None => None,
-        };
+        let until = until.into_iter().chain(self.due()).min();
+        let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
         let mut ready = std::mem::take(&mut self.ready);
         self.poller.wait(timeout, &mut ready)?;
         for event in ready.drain(..) {
             if event.token == RUNG {
                 self.bell.silence();
+                self.take_in(Instant::now());
                 continue;
             }
             match event.token.checked_sub(LISTENERS) {
@@ -325,7 +346,9 @@ impl<P: Protocol> Hub<P> {
             text.parse().map_err(|error: address::AddressError| unfit(error.to_string()))?;
         let tls = match &self.options.identity {
             _ if !address.is_tcp() => None,
-            Some(identity) => Some(identity.dialled().map_err(|error| unfit(error.to_string()))?),
+            Some(identity) => {
+                Some(identity.dialled(P::PURPOSE).map_err(|error| unfit(error.to_string()))?)
+            }
             None => return Err(unfit("TCP needs the cluster's certificates".to_string())),
         };
         if let Address::Tcp(address) = &address {
@@ -373,9 +396,21 @@ impl<P: Protocol> Hub<P> {
         self.ended.push((id, gone));
     }
 
+    fn insert(&mut self, id: LinkId, open: Open) {
+        self.opens_by.insert((open.opens_by, id));
+        self.links.insert(id, open);
+    }
+
     fn new_id(&mut self) -> LinkId {
         self.next += 1;
         LinkId(self.next - 1)
+    }
+}
+
+/// Readable when it wants a turn.
+impl<P: Protocol> AsFd for Hub<P> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poller.as_fd()
     }
 }
 
@@ -388,7 +423,7 @@ impl Open {
             standing: None,
             peer,
             unfinished_bytes: 0,
-            opens_by: Some(Instant::now() + NET_OPENS_WITHIN),
+            opens_by: Instant::now() + NET_OPENS_WITHIN,
             writing: stage == Stage::Connecting,
             dirty: false,
         }

@@ -20,11 +20,12 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 use super::error::{About, JoinError, Who};
 use super::judge::{called, millis};
+use super::opening;
 use super::proof::Channel;
 use super::verifier::{ByFingerprint, Found};
-use super::{JOIN, RENEW, opening};
 use crate::authority::{make_folder, replace};
 use crate::name::{Name, Role};
+use crate::protocol::Purpose;
 use crate::tls::{CA, IDENTITY, Identity, IdentityError, SERVED, holder_of, verify};
 use crate::token::{Fingerprint, Token};
 
@@ -65,7 +66,7 @@ pub fn join(joining: &Joining<'_>) -> Result<Admission, JoinError> {
     let config = verifier.config().map_err(|error| about.tls(&error, None))?;
     let found = || verifier.found();
     let mut wire = Wire::dial(&about)?;
-    let mut tls = handshake(&mut wire, Arc::new(config), JOIN, &about, found)?;
+    let mut tls = handshake(&mut wire, Arc::new(config), Purpose::Join, &about, found)?;
     let clock_ms = millis(SystemTime::now());
     let request = Request { clock_ms, role: role.into(), host, key: blob(key.public_key_raw()) };
     let request = to_bytes(&request);
@@ -100,7 +101,8 @@ pub fn renew(address: &str, identity: &Identity, within: Duration) -> Result<Adm
     let about = About { address: address.to_string(), within, who };
     let key = make_key()?;
     let mut wire = Wire::dial(&about)?;
-    let mut tls = handshake(&mut wire, identity.renewing(), RENEW, &about, || None)?;
+    let mut tls =
+        handshake(&mut wire, identity.dialling(Purpose::Renew), Purpose::Renew, &about, || None)?;
     let shown = tls.peer_certificates().and_then(|chain| chain.first());
     let theirs = shown.and_then(|it| holder_of(it).ok());
     let theirs = theirs.ok_or_else(|| about.protocol("it shows no name"))?;
@@ -144,7 +146,7 @@ impl std::fmt::Debug for Admission {
 fn handshake(
     wire: &mut Wire,
     config: Arc<ClientConfig>,
-    protocol: &[u8],
+    purpose: Purpose,
     about: &About,
     found: impl Fn() -> Option<Found>,
 ) -> Result<ClientConnection, JoinError> {
@@ -153,7 +155,7 @@ fn handshake(
     while tls.is_handshaking() {
         tls.complete_io(wire).map_err(|error| about.io(&error, found()))?;
     }
-    if tls.alpn_protocol() == Some(protocol) {
+    if tls.alpn_protocol() == Some(purpose.alpn()) {
         return Ok(tls);
     }
     // JOIN-2: whatever it is, nothing is said to it.

@@ -53,7 +53,7 @@
 //! - JOIN-6: a renewal keeps the name, and no two have one; who was declared dead gets none.
 //!
 //! # Who calls it
-//! The head opens a [`Desk`] with a [`Registry`] over its control store; the hub of its daemon takes the [`Peer`]s. `hoplo start
+//! The head opens a [`Desk`] with a [`Registry`] over its control store; the hubs of its daemon take the [`Peer`](crate::Peer)s. `hoplo start
 //! --address` calls [`join`], and the daemon calls [`renew`] long before its certificate ends.
 
 mod client;
@@ -70,24 +70,12 @@ mod verifier;
 use hoplo_wire::join::{JoinRole, Opening, PROTOCOL, Text};
 
 pub use client::{Admission, Joining, join, renew};
-pub use desk::{Counters, Desk, DeskError, DeskOptions, Peer};
+pub use desk::{Counters, Desk, DeskError, DeskOptions};
 pub use error::JoinError;
 pub use judge::{Registry, SpendError, Unavailable};
 pub use listen::{ListenError, PORT, listen};
 
 use crate::name::Role;
-
-/// What a connection is for, as its first message says. These names stay for ever; versions are told in the `Opening`.
-pub(crate) const JOIN: &[u8] = b"hoplo-join/1";
-pub(crate) const RENEW: &[u8] = b"hoplo-renew/1";
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wants {
-    Join,
-    Renew,
-    /// Whatever else: with a certificate only.
-    Peer,
-}
 
 fn opening() -> Opening {
     let program = Text::cut(concat!("hoplo ", env!("CARGO_PKG_VERSION")));

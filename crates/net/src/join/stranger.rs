@@ -17,8 +17,9 @@ use rustls::ServerConnection;
 use rustls::server::{Accepted, AcceptedAlert, Acceptor};
 
 use super::judge::Asked;
+use super::opening;
 use super::proof::Channel;
-use super::{JOIN, RENEW, Wants, opening};
+use crate::protocol::Purpose;
 use crate::tls::{Identity, holder_of};
 
 pub(super) struct Stranger {
@@ -31,7 +32,7 @@ pub(super) struct Stranger {
 
 enum Stage {
     Hello(Box<Acceptor>),
-    Speaking(Box<ServerConnection>, Wants, Incoming),
+    Speaking(Box<ServerConnection>, Purpose, Incoming),
     Over(Option<Box<ServerConnection>>),
 }
 
@@ -39,7 +40,7 @@ enum Stage {
 pub(super) enum Heard {
     Nothing,
     /// It does not want to join: somebody else's business.
-    Peer(Box<ServerConnection>),
+    Peer(Purpose, Box<ServerConnection>),
     Asked(Box<Asked>),
     /// It is to be told so, and the connection ends.
     Refused(Refused),
@@ -108,33 +109,33 @@ impl Stranger {
         accepted: Accepted,
         mut wire: &[u8],
     ) -> Result<Heard, Broken> {
-        let wants = wants(&accepted);
-        let mut tls = match accepted.into_connection(identity.serving(wants)) {
+        let purpose = purpose(&accepted);
+        let mut tls = match accepted.into_connection(identity.serving(purpose)) {
             Ok(tls) => Box::new(tls),
             Err((_, alert)) => return Err(self.ends_with(alert)),
         };
-        if wants == Wants::Peer {
+        if matches!(purpose, Purpose::Store | Purpose::Link) {
             while !wire.is_empty() {
                 tls.read_tls(&mut wire).map_err(|_| Broken)?;
             }
             self.stage = Stage::Over(None);
-            return Ok(Heard::Peer(tls));
+            return Ok(Heard::Peer(purpose, tls));
         }
-        self.stage = Stage::Speaking(tls, wants, Incoming::new(JOIN_ASK_BYTES_MAX));
+        self.stage = Stage::Speaking(tls, purpose, Incoming::new(JOIN_ASK_BYTES_MAX));
         self.listen(wire)
     }
 
     fn listen(&mut self, wire: &[u8]) -> Result<Heard, Broken> {
         // JOIN-1: after its message there is nothing more to be said.
         let stage = std::mem::replace(&mut self.stage, Stage::Over(None));
-        let Stage::Speaking(mut tls, wants, mut inbox) = stage else { return Err(Broken) };
+        let Stage::Speaking(mut tls, purpose, mut inbox) = stage else { return Err(Broken) };
         let heard = match read(&mut tls, &mut inbox, wire) {
-            Ok(Some(body)) => match understand(&tls, wants, &body) {
+            Ok(Some(body)) => match understand(&tls, purpose, &body) {
                 Ok(asked) => Ok(Heard::Asked(Box::new(asked))),
                 Err(refused) => Ok(Heard::Refused(refused)),
             },
             Ok(None) => {
-                self.stage = Stage::Speaking(tls, wants, inbox);
+                self.stage = Stage::Speaking(tls, purpose, inbox);
                 return Ok(Heard::Nothing);
             }
             Err(Unread::TooLong) => Ok(Heard::Refused(Refused::Malformed)),
@@ -171,17 +172,12 @@ fn hello(acceptor: &mut Acceptor, wire: &mut &[u8]) -> Result<Option<Accepted>, 
     Ok(None)
 }
 
-fn wants(accepted: &Accepted) -> Wants {
+/// Who names none that we know hears from TLS that there is no such.
+fn purpose(accepted: &Accepted) -> Purpose {
     let hello = accepted.client_hello();
-    for name in hello.alpn().into_iter().flatten() {
-        if name == JOIN {
-            return Wants::Join;
-        }
-        if name == RENEW {
-            return Wants::Renew;
-        }
-    }
-    Wants::Peer
+    let mut named = hello.alpn().into_iter().flatten();
+    let known = |name: &[u8]| Purpose::ALL.into_iter().find(|it| it.alpn() == name);
+    named.find_map(known).unwrap_or(Purpose::Store)
 }
 
 /// The message, once it is whole.
@@ -200,7 +196,7 @@ fn read(
     Ok(body.map(<[u8]>::to_vec))
 }
 
-fn understand(tls: &ServerConnection, wants: Wants, body: &[u8]) -> Result<Asked, Refused> {
+fn understand(tls: &ServerConnection, purpose: Purpose, body: &[u8]) -> Result<Asked, Refused> {
     let (theirs, rest) = decode_opening(body).map_err(|_| Refused::Malformed)?;
     if theirs.protocol != PROTOCOL {
         let Opening { protocol, program } = opening();
@@ -208,18 +204,19 @@ fn understand(tls: &ServerConnection, wants: Wants, body: &[u8]) -> Result<Asked
     }
     let ask = decode(rest).map_err(|_| Refused::Malformed)?;
     let channel = Channel::of(tls).map_err(|_| Refused::Malformed)?;
-    match (wants, ask) {
-        (Wants::Join, Ask::Join(join)) => Ok(Asked::Join { channel, join }),
-        (Wants::Renew, Ask::Renew(renew)) => {
+    match (purpose, ask) {
+        (Purpose::Join, Ask::Join(join)) => Ok(Asked::Join { channel, join }),
+        (Purpose::Renew, Ask::Renew(renew)) => {
             let shown = tls.peer_certificates().and_then(|chain| chain.first());
             let shown = shown.ok_or(Refused::Malformed)?;
             let shown = holder_of(shown).map_err(|_| Refused::Malformed)?;
             Ok(Asked::Renew { channel, renew, shown })
         }
         // JOIN-1: without a certificate nothing is renewed, whatever is said.
-        (Wants::Join | Wants::Renew | Wants::Peer, Ask::Join(_) | Ask::Renew(_)) => {
-            Err(Refused::Malformed)
-        }
+        (
+            Purpose::Join | Purpose::Renew | Purpose::Store | Purpose::Link,
+            Ask::Join(_) | Ask::Renew(_),
+        ) => Err(Refused::Malformed),
     }
 }
 

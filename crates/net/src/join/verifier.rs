@@ -10,8 +10,8 @@ use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
-use super::JOIN;
 use crate::name::{Name, Role};
+use crate::protocol::Purpose;
 use crate::tls::holder_of;
 use crate::token::Fingerprint;
 
@@ -51,7 +51,7 @@ impl ByFingerprint {
             .with_custom_certificate_verifier(Arc::clone(self) as Arc<dyn ServerCertVerifier>)
             .with_no_client_auth();
         config.resumption = Resumption::disabled();
-        config.alpn_protocols = vec![JOIN.to_vec()];
+        config.alpn_protocols = vec![Purpose::Join.alpn().to_vec()];
         Ok(config)
     }
 

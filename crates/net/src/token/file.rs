@@ -9,6 +9,8 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{FLAG, Source, Token, TokenTextError, VARIABLE};
+use crate::authority::{make_folder, replace};
+use crate::tls::IdentityError;
 
 /// No token, and where it was looked for.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +45,12 @@ pub enum FileTrouble {
 }
 
 impl Token {
+    /// So that [`Token::read`] takes it. What lies there is replaced.
+    pub fn write(&self, path: &Path) -> Result<(), IdentityError> {
+        path.parent().map_or(Ok(()), make_folder)?;
+        replace(path, &format!("{}\n", self.reveal()))
+    }
+
     /// From this file if one is named, else from what [`VARIABLE`] says.
     pub fn find(file: Option<&Path>, variable: Option<&str>) -> Result<Self, TokenError> {
         match (file, variable) {

@@ -15,7 +15,7 @@ mod turn;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,6 @@ use std::time::{Instant, SystemTime};
 
 use hoplo_base::limits::{JOIN_ASKS_MAX, NET_STRANGERS_KNOWN_MAX, NET_STRANGERS_MAX};
 use hoplo_wire::join::Answer;
-use rustls::ServerConnection;
 
 use super::judge::{Asked, Registry, judge};
 use crate::authority::Authority;
@@ -34,6 +33,7 @@ use crate::descriptors;
 use crate::door::Door;
 use crate::link::LinkId;
 use crate::name::Role;
+use crate::peer::Peer;
 use crate::poll::{Bell, Poller};
 use crate::tls::Identity;
 use crate::token::Fingerprint;
@@ -48,14 +48,6 @@ pub struct DeskOptions {
     pub is_known: Box<dyn Fn(IpAddr) -> bool + Send>,
     /// Takes who does not want to join. Called on the desk's thread, so it must not wait.
     pub peers: Box<dyn FnMut(Peer) + Send>,
-}
-
-/// Somebody who came and does not want to join: the handshake has begun, and requires a certificate.
-#[derive(Debug)]
-pub struct Peer {
-    pub socket: OwnedFd,
-    pub tls: Box<ServerConnection>,
-    pub from: SocketAddr,
 }
 
 #[derive(Debug, thiserror::Error)]

@@ -15,13 +15,15 @@ use hoplo_wire::join::{Answer, Refused, Text};
 use rustix::net::{RecvFlags, SocketFlags};
 use rustls::ServerConnection;
 
-use super::{Counters, Peer, Shared, Waiting, lock};
+use super::{Counters, Shared, Waiting, lock};
 use crate::address;
 use crate::door::{Door, Entry, Origin};
 use crate::join::judge::Asked;
 use crate::join::stranger::{Heard, Stranger};
 use crate::link::{LinkId, ToSocket};
+use crate::peer::Peer;
 use crate::poll::{Bell, Poller, Ready};
+use crate::protocol::Purpose;
 use crate::tls::Identity;
 
 /// The loop's own.
@@ -184,7 +186,7 @@ impl Turn {
         }
         match came.stranger.receive(&self.identity, &scratch[..bytes]) {
             Ok(Heard::Nothing) => {}
-            Ok(Heard::Peer(tls)) => self.hand_on(link, tls),
+            Ok(Heard::Peer(purpose, tls)) => self.hand_on(link, purpose, tls),
             Ok(Heard::Asked(asked)) => self.asks(link, asked),
             Ok(Heard::Refused(refused)) => self.answer(link, &Answer::Refused(refused)),
             Err(_) => {
@@ -194,10 +196,10 @@ impl Turn {
         }
     }
 
-    fn hand_on(&mut self, link: LinkId, tls: Box<ServerConnection>) {
+    fn hand_on(&mut self, link: LinkId, purpose: Purpose, tls: Box<ServerConnection>) {
         let Some(came) = self.close_but_for_socket(link) else { return };
         self.count(|it| it.handed_on += 1);
-        (self.peers)(Peer { socket: came.socket, tls, from: came.from });
+        (self.peers)(Peer { purpose, socket: came.socket, tls, from: came.from });
     }
 
     fn asks(&mut self, link: LinkId, asked: Box<Asked>) {

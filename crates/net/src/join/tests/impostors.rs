@@ -47,7 +47,7 @@ fn one_in_the_middle_with_another_authority_heard_nothing() {
     let key = PrivatePkcs8KeyDer::from(key.serialize_der());
     let mut config =
         plain(ServerConfig::builder_with_provider).with_single_cert(chain, key.into()).unwrap();
-    config.alpn_protocols = vec![JOIN.to_vec()];
+    config.alpn_protocols = vec![Purpose::Join.alpn().to_vec()];
     let error = refuses(config, &token, &["does not prove"]);
     assert!(matches!(error, JoinError::Untrusted { .. }), "{error}");
 }
@@ -63,7 +63,7 @@ fn one_in_the_middle_who_shows_what_the_head_shows_lacks_its_key() {
     let other = rustls::crypto::ring::sign::any_supported_type(&other).unwrap();
     let shows = Shows(Arc::new(CertifiedKey::new(chain, other)));
     let mut config = plain(ServerConfig::builder_with_provider).with_cert_resolver(Arc::new(shows));
-    config.alpn_protocols = vec![JOIN.to_vec()];
+    config.alpn_protocols = vec![Purpose::Join.alpn().to_vec()];
     let error = refuses(config, &token, &["does not prove"]);
     assert!(matches!(error, JoinError::Untrusted { .. }), "{error}");
 }
@@ -80,7 +80,7 @@ fn a_node_that_poses_as_a_head_heard_nothing() {
     let identity = folder.identity(Role::Node, "6a");
     let poses = folder.identity(Role::Node, "5f");
     let (at, thread) =
-        serve_one(move |stream| hear_all((*poses.serving(Wants::Renew)).clone(), stream));
+        serve_one(move |stream| hear_all((*poses.serving(Purpose::Renew)).clone(), stream));
     says(renew(&at, &identity, SOON), &["node \"5f\"", "--address"]);
     assert_eq!(thread.join().unwrap(), b"");
 }
@@ -119,7 +119,7 @@ fn what_is_not_a_head_is_told_apart() {
     refuses(config.unwrap(), &token, &["not hoplo"]);
     // A port of hoplo where nobody joins: a certificate is wanted there.
     let identity = folder.identity(Role::Control, "head");
-    let config = (*identity.serving(Wants::Peer)).clone();
+    let config = (*identity.serving(Purpose::Store)).clone();
     refuses(config, &token, &["nobody joins", "--address"]);
     let mut config = server(&authority, &head(), Validity::days(1));
     config.alpn_protocols.clear();

@@ -44,16 +44,13 @@ fn who_joined_is_of_the_cluster_at_the_same_port() {
     // As a peer, at the port where it joined.
     let at = &cluster.at;
     let raw = std::thread::scope(|scope| {
-        let raw = scope.spawn(|| {
-            let mut config = (*identity.renewing()).clone();
-            config.alpn_protocols.clear();
-            Raw::dial(at, Arc::new(config)).unwrap()
-        });
+        let raw = scope.spawn(|| Raw::dial(at, identity.dialling(Purpose::Link)).unwrap());
         let peer = cluster.peers.recv_timeout(SOON).unwrap();
+        assert_eq!(peer.purpose, Purpose::Link);
         assert_eq!(shown(peer), Ok(first.name.clone()));
         raw.join().unwrap()
     });
-    assert!(raw.tls.alpn_protocol().is_none());
+    assert_eq!(raw.tls.alpn_protocol(), Some(Purpose::Link.alpn()));
     eventually("both have gone", || cluster.desk.counters().open == 0);
     let counters = cluster.desk.counters();
     assert_eq!((counters.joined, counters.handed_on, counters.refused), (2, 1, 0));
@@ -70,9 +67,9 @@ fn who_has_no_certificate_is_no_peer() {
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    for alpn in [vec![], vec![b"hoplo-join/2".to_vec()], vec![b"h2".to_vec()]] {
+    for alpn in [&[][..], &[Purpose::Store], &[Purpose::Link]] {
         let mut config = config.clone();
-        config.alpn_protocols = alpn;
+        config.alpn_protocols = alpn.iter().map(|it| it.alpn().to_vec()).collect();
         let at = cluster.at.clone();
         let thread = std::thread::spawn(move || {
             let mut raw = Raw::dial(&at, Arc::new(config)).unwrap();
@@ -83,9 +80,16 @@ fn who_has_no_certificate_is_no_peer() {
         assert_eq!(shown(peer), Err(rustls::Error::NoCertificatesPresented));
         assert_eq!(thread.join().unwrap(), None);
     }
+    // What nobody serves here is told by TLS at once.
+    for unknown in [&b"hoplo-join/2"[..], b"h2"] {
+        let mut config = config.clone();
+        config.alpn_protocols = vec![unknown.to_vec()];
+        let error = Raw::dial(&cluster.at, Arc::new(config)).err().unwrap().to_string();
+        assert!(error.contains("NoApplicationProtocol"), "{error}");
+    }
     // To renew takes one, too.
     let mut renewing = config.clone();
-    renewing.alpn_protocols = vec![RENEW.to_vec()];
+    renewing.alpn_protocols = vec![Purpose::Renew.alpn().to_vec()];
     let mut raw = Raw::dial(&cluster.at, Arc::new(renewing)).unwrap();
     raw.say(b"anything");
     assert_eq!(raw.hear(), None);

@@ -2,6 +2,7 @@
 
 mod impostors;
 mod joins;
+mod peers;
 mod strangers;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +30,8 @@ use super::verifier::ByFingerprint;
 use super::*;
 use crate::authority::{Authority, Validity};
 use crate::name::Name;
+use crate::peer::Peer;
+use crate::protocol::Purpose;
 use crate::tls::Identity;
 use crate::token::{Source, Token, TokenRecord};
 
@@ -192,7 +195,7 @@ impl Cluster {
     }
 
     fn raw_renewing(&self, identity: &Identity) -> Raw {
-        Raw::dial(&self.at, identity.renewing()).unwrap()
+        Raw::dial(&self.at, identity.dialling(Purpose::Renew)).unwrap()
     }
 }
 
@@ -343,7 +346,7 @@ fn server(authority: &Authority, name: &Name, valid: Validity) -> ServerConfig {
     let key = PrivatePkcs8KeyDer::from(key.serialize_der());
     let mut config = plain(ServerConfig::builder_with_provider).with_single_cert(chain, key.into());
     let config = config.as_mut().unwrap();
-    config.alpn_protocols = vec![JOIN.to_vec()];
+    config.alpn_protocols = vec![Purpose::Join.alpn().to_vec()];
     config.clone()
 }
 

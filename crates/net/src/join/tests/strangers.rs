@@ -168,11 +168,8 @@ fn a_store_that_hangs_keeps_only_those_waiting_who_asked_it() {
     assert_eq!(rubbish.refused(), Refused::Malformed);
     let at = cluster.at.clone();
     let identity = cluster.folder.identity(Role::Node, "5f");
-    let thread = std::thread::spawn(move || {
-        let mut config = (*identity.renewing()).clone();
-        config.alpn_protocols.clear();
-        Raw::dial(&at, Arc::new(config)).is_ok()
-    });
+    let thread =
+        std::thread::spawn(move || Raw::dial(&at, identity.dialling(Purpose::Store)).is_ok());
     drop(cluster.peers.recv_timeout(SOON).unwrap());
     assert!(!thread.join().unwrap());
     // DESK-1: as many as half of those that may wait come from this address; whoever of them comes last is refused.
