@@ -1,20 +1,26 @@
-//! One shard with one replica inside its caller's loop: the control store of a single node.
+//! One shard with one replica inside its caller's loop: the control store of a head.
 //!
 //! ```text
-//!   put, cas, delete --> Replica machine --> records in a buffer      (at once: applied, answered)
-//!                                                  |
-//!   flush(), before the turn's replies are sent ---+--> log file ---> synced by a thread, or here
+//!   put, cas, delete, requests --> Replica machine --> records in a buffer      (at once: applied, answered)
+//!                                                            |
+//!   flush(), before the turn's replies are sent -------------+--> log file ---> synced by a thread, or here
 //! ```
-//! The same machine, log and cold tier as in a cluster; there is no port and no coordinator. Each life is an
-//! epoch of its own in which this replica is head and tail. A record counts as stable as soon as it is in the
-//! buffer, because nobody outside hears of it before [`Embedded::flush`] has written the buffer. If that
-//! fails, it says so, nothing more is taken, and the same bytes are tried again with the next flush.
+//! The same machine, log and cold tier as in a cluster; there is no coordinator. Each life is an epoch of its own in which
+//! this replica is head and tail. A record counts as stable as soon as it is in the buffer, because nobody outside hears
+//! of it before [`Embedded::flush`] has written the buffer. If that fails, it says so, nothing more is taken, and the same
+//! bytes are tried again with the next flush. [`crate::net::alone`] serves it to the other nodes.
+//!
+//! **What others know of it.** Where it goes on with less than it acknowledged, those who were told have to hear so: its history begins
+//! with that life's epoch (`ChainConfig::history`), in that life and all later ones. Whether something acknowledged is missing cannot be seen
+//! after the machine went down, since the log is synced behind; so that counts as a loss, too. `history.json` keeps it.
 //!
 //! # Invariants
 //! - EMB-1: what was answered after a flush that worked is there after `kill -9` of the process.
 //! - EMB-2: an update is refused, or applied when its call returns.
+//! - EMB-3: answers to others wait until a flush worked.
 
 use std::collections::VecDeque;
+use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,10 +32,11 @@ use hoplo_base::{Instant, NodeId};
 use hoplo_core::control::replica::{Effect, Event, Found, Replica, ReplicaOptions, Status};
 use hoplo_core::control::{CasError, ControlStore, Page};
 use hoplo_wire::control::{
-    ChainConfig, ClientId, ClusterId, Epoch, Key, Member, Op, Outcome, Refusal, ReplicaId, Request,
-    Response, Row, ShardId, Table,
+    ChainConfig, Change, ClientId, ClusterId, Epoch, Key, Member, Op, Outcome, Refusal, ReplicaId,
+    Request, Response, Row, ShardId, Table,
 };
 use rustix::event::{EventfdFlags, eventfd};
+use serde::{Deserialize, Serialize};
 
 use crate::disk::cold::{
     self, ColdError, ColdOptions, ColdReport, ColdThread, Flush, Range, Retention, Usage,
@@ -49,6 +56,8 @@ pub struct EmbeddedOptions {
     pub retention: Retention,
     /// What is damaged is set aside, and the store goes on with the rest; else it is an error.
     pub accept_loss: bool,
+    /// Who it is to others.
+    pub node: NodeId,
 }
 
 impl EmbeddedOptions {
@@ -61,6 +70,7 @@ impl EmbeddedOptions {
             snapshot_bytes: 16 << 20,
             retention: Retention::DEFAULT,
             accept_loss: false,
+            node: NodeId(0),
         }
     }
 }
@@ -99,13 +109,20 @@ pub struct Embedded {
     reports: Receiver<ColdReport>,
     /// Readable when the cold tier has reported something.
     wake: Arc<OwnedFd>,
+    me: ReplicaId,
+    history: Epoch,
     client: ClientId,
     /// Of its session, and the last update (see `Request::Update`).
     born: u64,
     seq: u64,
     epoch: Epoch,
     effects: Vec<Effect>,
+    /// To `client`.
     responses: VecDeque<Response>,
+    /// To others, when the log is written.
+    answers: Vec<(ClientId, Response)>,
+    /// Of the table that is watched.
+    changes: Vec<Change>,
     /// The log could not be written, and the machine knows.
     failed: bool,
     pub start: Start,
@@ -113,7 +130,32 @@ pub struct Embedded {
 
 /// The cluster of a node by itself.
 const CLUSTER: ClusterId = ClusterId(0);
-const SHARD: ShardId = ShardId(0);
+pub(crate) const SHARD: ShardId = ShardId(0);
+
+/// What others have to know of earlier lives: `history.json`.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Before {
+    /// What was said of entries in older epochs is void.
+    history: Epoch,
+    /// The machine has not gone down since.
+    boot: u32,
+}
+
+impl Before {
+    const FILE: &str = "history.json";
+
+    fn read(folder: &Path) -> Option<Self> {
+        let bytes = fs::read(folder.join(Self::FILE)).ok()?;
+        serde_json::from_slice(&bytes).ok()
+    }
+
+    /// Where it is not there afterwards, the next life takes everything for lost.
+    fn write(self, folder: &Path) -> std::io::Result<()> {
+        let beside = folder.join("history.json.new");
+        fs::write(&beside, serde_json::to_vec(&self)?)?;
+        fs::rename(&beside, folder.join(Self::FILE))
+    }
+}
 
 impl OpenError {
     /// Something that was written is not there any more: `accept_loss` goes on without it.
@@ -168,12 +210,10 @@ impl Embedded {
             }
             other => other?,
         };
-        let me = ReplicaId { node: NodeId(0), incarnation: micros() };
+        let me = ReplicaId { node: options.node, incarnation: micros() };
         let mut machine = ReplicaOptions::new(me, SHARD);
         machine.memory_bytes = options.memory_bytes - cache_bytes(&options) as u64;
         machine.snapshot_bytes = options.snapshot_bytes;
-        // Nobody subscribes for long, and nobody returns.
-        machine.recent_bytes = 1 << 20;
         machine.cold_is_empty = cold.usage().rows == 0;
         let mut replica = Replica::new(machine, clock());
         let mut effects = Vec::new();
@@ -189,12 +229,16 @@ impl Embedded {
             cold,
             reports,
             wake,
+            me,
+            history: Epoch::first(),
             client: ClientId(micros()),
             born: 0,
             seq: 0,
             epoch: Epoch(1),
             effects,
             responses: VecDeque::new(),
+            answers: Vec::new(),
+            changes: Vec::new(),
             failed: false,
             start,
         };
@@ -206,27 +250,89 @@ impl Embedded {
             return Err(OpenError::NoBase(options.folder));
         }
         if !begun {
-            store.configure(me, true);
+            store.configure(true);
         }
-        store.configure(me, false);
+        store.remember_losses(begun)?;
+        store.configure(false);
         store.start.rows = store.replica.status().rows;
         store.flush().map_err(|why| OpenError::Io(std::io::Error::other(why.to_string())))?;
         Ok(store)
     }
 
+    /// Before the epoch of this life: whether something that was acknowledged may be missing.
+    fn remember_losses(&mut self, begun: bool) -> std::io::Result<()> {
+        let (boot, next) = (log::this_boot(), Epoch(self.epoch.0 + 1));
+        let before = Before::read(&self.folder);
+        let whole = before.is_some_and(|it| it.boot == boot) && self.start.is_whole();
+        self.history = match before {
+            _ if !begun => Epoch::first(),
+            Some(before) if whole => before.history,
+            Some(_) | None => next,
+        };
+        Before { history: self.history, boot }.write(&self.folder)
+    }
+
     /// The next epoch.
-    fn configure(&mut self, me: ReplicaId, unbegun: bool) {
+    fn configure(&mut self, unbegun: bool) {
         self.epoch = Epoch(self.epoch.0 + 1);
-        self.handle(Event::Configured(ChainConfig {
+        self.handle(Event::Configured(self.chain(String::new(), unbegun)));
+    }
+
+    fn chain(&self, address: String, unbegun: bool) -> ChainConfig {
+        ChainConfig {
             shard: SHARD,
             epoch: self.epoch,
-            members: vec![Member { replica: me, address: String::new() }],
+            members: vec![Member { replica: self.me, address }],
             joining: None,
             added: None,
             old_tail_gone: true,
-            history: Epoch::first(),
+            history: self.history,
             unbegun,
-        }));
+        }
+    }
+
+    /// From now on [`Embedded::take_changes`] has what changes in this table, whoever changes it. One at a time.
+    pub fn watch(&mut self, table: Table) {
+        let (epoch, after) = (self.epoch, self.replica.status().applied);
+        let (subscription, prefix, credit) = (1, Vec::new(), u32::MAX);
+        let request =
+            Request::Subscribe { shard: SHARD, epoch, subscription, table, prefix, after, credit };
+        self.handle(Event::Request { from: self.client, request });
+    }
+
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes)
+    }
+
+    // ---- for others ----
+
+    pub(crate) fn me(&self) -> ReplicaId {
+        self.me
+    }
+
+    /// As others see it who reach it there.
+    pub(crate) fn chain_at(&self, address: &str) -> ChainConfig {
+        self.chain(address.to_string(), false)
+    }
+
+    /// What it says to that is among the [`Embedded::take_answers`] of this turn or a later one.
+    pub(crate) fn request(&mut self, from: ClientId, request: Request) {
+        if from != self.client {
+            self.handle(Event::Request { from, request });
+        }
+    }
+
+    pub(crate) fn client_gone(&mut self, client: ClientId) {
+        self.handle(Event::ClientGone { client });
+        self.answers.retain(|(to, _)| *to != client);
+    }
+
+    /// EMB-3: nothing while the log could not be written.
+    pub(crate) fn take_answers(&mut self) -> Vec<(ClientId, Response)> {
+        if self.failed || self.log.has_unflushed() {
+            return Vec::new();
+        }
+        std::mem::take(&mut self.answers)
     }
 
     /// One batch: all of it is applied, or it is refused.
@@ -280,11 +386,12 @@ impl Embedded {
         &*self.wake
     }
 
-    /// When [`Embedded::tick`] is due: only while something is on its way to the cold tier, so that an idle
-    /// node sleeps.
+    /// When [`Embedded::tick`] is due: only while something is on its way to the cold tier or somebody else is there, so that
+    /// an idle node sleeps.
     pub fn next_deadline(&self) -> Option<Instant> {
         let status = self.replica.status();
-        (status.cold_bytes > 0).then(|| self.replica.next_deadline()).flatten()
+        let others = status.sessions > 1 || status.subscriptions > 0;
+        (status.cold_bytes > 0 || others).then(|| self.replica.next_deadline()).flatten()
     }
 
     pub fn tick(&mut self) {
@@ -363,7 +470,11 @@ impl Embedded {
                     }
                     Effect::Truncate { after } => self.log.truncate(after),
                     Effect::SnapshotDone { snapshot } => self.log.snapshot_done(snapshot),
-                    Effect::Respond { response, .. } => self.responses.push_back(response),
+                    Effect::Respond { to, response } if to == self.client => match response {
+                        Response::Changes { changes, .. } => self.changes.extend(changes),
+                        other => self.responses.push_back(other),
+                    },
+                    Effect::Respond { to, response } => self.answers.push((to, response)),
                     // There is nobody else.
                     Effect::Send { .. }
                     | Effect::CaughtUp { .. }
@@ -463,6 +574,13 @@ fn start_cold(
         let _ = rustix::io::write(&*wake, &1u64.to_ne_bytes());
     })?;
     Ok((thread, reports))
+}
+
+impl Start {
+    /// Nothing that was written is known to be missing.
+    fn is_whole(&self) -> bool {
+        self.cut.is_none() && self.unreadable.is_none() && self.lost_archive.is_none()
+    }
 }
 
 /// Gives what is for the cold tier to it; the rest stays, in order.

@@ -8,11 +8,12 @@
 //!   DIR/nodes/NAME/tls/
 //! ```
 //! `hoplo control init` writes all of that, `hoplo control certificate` makes more folders like the last. A process finds
-//! its certificate in `tls/` beside the cluster file that it is given.
+//! its certificate in `tls/` beside the cluster file that it is given. A head makes the first three in the folder of its store,
+//! with a certificate of its own: it is the one control node.
 
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use hoplo_base::limits::CERTIFICATE_DAYS;
@@ -59,6 +60,8 @@ const TLS: &str = "tls";
 const AUTHORITY: &str = "ca";
 /// Who made the cluster.
 const FOUNDER: &str = "founder";
+/// The control node of a cluster that has one.
+const HEAD: &str = "head";
 
 impl Cluster {
     /// Writes a new cluster into this directory; refuses to replace one.
@@ -73,14 +76,10 @@ impl Cluster {
         if shards == 0 || replication == 0 {
             return Err(error("a cluster has at least one shard and one replica".to_string()));
         }
-        let mut id = [0; 16];
-        rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())
-            .map_err(|cause| error(cause.to_string()))?;
-        let cluster = format!("{:032x}", u128::from_le_bytes(id));
-        let written = Written { cluster, shards, replication, nodes };
+        let id = draw().map_err(|cause| error(cause.to_string()))?;
+        let written = Written { cluster: format!("{id:032x}"), shards, replication, nodes };
         fs::create_dir_all(dir).map_err(|cause| error(cause.to_string()))?;
         write(&path, &written)?;
-        let id = u128::from_le_bytes(id);
         let authority = Authority::make(&dir.join(AUTHORITY), id)?;
         let valid = Validity::days(CERTIFICATE_DAYS);
         authority.issue(&Name::new(id, Role::Operator, FOUNDER)?, valid, &dir.join(TLS))?;
@@ -89,6 +88,33 @@ impl Cluster {
             give(&authority, &written, &name, valid, &folder_of(dir, &name))?;
         }
         Ok(path)
+    }
+
+    /// That of a head which listens there: made when its store is, and then the same.
+    pub fn of_head(dir: &Path, address: &str) -> Result<(Self, Authority), ClusterError> {
+        let (path, ca) = (dir.join(FILE), dir.join(AUTHORITY));
+        let error =
+            |cause: io::Error| ClusterError::File { path: path.clone(), why: cause.to_string() };
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        made.map_err(error)?;
+        let id = if path.exists() { read(&path)?.1.0 } else { draw().map_err(error)? };
+        let nodes = vec![address.to_string()];
+        let written = Written { cluster: format!("{id:032x}"), shards: 1, replication: 1, nodes };
+        // First, and then the authority, whole or not at all: one that is there is this cluster's.
+        replace(dir, &written)?;
+        if !ca.exists() {
+            let beside = dir.join("ca.new");
+            match fs::remove_dir_all(&beside) {
+                Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(error(cause)),
+                Ok(()) | Err(_) => {}
+            }
+            Authority::make(&beside, id)?;
+            fs::rename(&beside, &ca).map_err(error)?;
+        }
+        let authority = Authority::load(&ca, id)?;
+        let name = Name::new(id, Role::Control, HEAD)?;
+        authority.issue(&name, Validity::days(CERTIFICATE_DAYS), &dir.join(TLS))?;
+        Ok((Self::load(&path)?, authority))
     }
 
     /// A folder with all that the holder of a new certificate needs; by the authority that lies beside this file. In place
@@ -150,15 +176,25 @@ fn give(
     out: &Path,
 ) -> Result<(), ClusterError> {
     authority.issue(name, valid, &out.join(TLS))?;
-    // It may be there already: the same, then.
-    let (path, beside) = (out.join(FILE), out.join(BESIDE));
+    replace(out, written)
+}
+
+/// Where it may be already.
+fn replace(dir: &Path, written: &Written) -> Result<(), ClusterError> {
+    let (path, beside) = (dir.join(FILE), dir.join(BESIDE));
     let error =
-        |cause: std::io::Error| ClusterError::File { path: path.clone(), why: cause.to_string() };
+        |cause: io::Error| ClusterError::File { path: path.clone(), why: cause.to_string() };
     if beside.exists() {
         fs::remove_file(&beside).map_err(error)?;
     }
     write(&beside, written)?;
     fs::rename(&beside, &path).map_err(error)
+}
+
+fn draw() -> io::Result<u128> {
+    let mut id = [0; 16];
+    rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u128::from_le_bytes(id))
 }
 
 fn is_tcp(node: &str) -> bool {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use hoplo_base::limits::COORDINATOR_FRAMES_WAITING_MAX;
@@ -138,10 +139,21 @@ impl Driver {
         self.act();
     }
 
+    /// When it wants a turn though nothing came.
+    pub fn due(&self) -> Option<Instant> {
+        let machine = self.machine.next_deadline();
+        let machine = machine.map(|at| self.origin + Duration::from_nanos(at.0));
+        machine.into_iter().chain(self.hub.due()).min()
+    }
+
+    /// Sends what was begun since the last turn.
+    pub fn flush(&mut self) {
+        self.hub.flush();
+    }
+
     /// Waits for something to happen, but not beyond `until`, and deals with it.
     pub fn turn(&mut self, until: Option<Instant>) -> io::Result<()> {
-        let due = self.machine.next_deadline().map(|at| self.origin + Duration::from_nanos(at.0));
-        let until = until.into_iter().chain(due).min();
+        let until = until.into_iter().chain(self.due()).min();
         let mut happenings = std::mem::take(&mut self.happenings);
         self.hub.turn(until, &mut happenings)?;
         for happening in happenings.drain(..) {
@@ -290,5 +302,12 @@ impl Driver {
     fn at(&self, instant: Instant) -> hoplo_base::Instant {
         let since = instant.saturating_duration_since(self.origin);
         hoplo_base::Instant(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+/// Readable when it wants a turn.
+impl AsFd for Driver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.hub.as_fd()
     }
 }

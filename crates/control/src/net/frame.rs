@@ -2,7 +2,7 @@
 
 use hoplo_base::limits::{CONTROL_CLIENT_FRAME_BYTES_MAX, CONTROL_FRAME_BYTES_MAX};
 use hoplo_net::name::Name;
-use hoplo_net::{Admitted, Malformed, Meaning, NotAdmitted, Protocol, Standing};
+use hoplo_net::{Admitted, Malformed, Meaning, NotAdmitted, Protocol, Purpose, Standing};
 use hoplo_wire::control::{
     FromCoordinator, Hello, PeerMessage, Request, Response, Speaker, ToCoordinator,
 };
@@ -51,6 +51,8 @@ pub const PROTOCOL: u32 = 1;
 pub enum Store {}
 
 impl Protocol for Store {
+    const PURPOSE: Purpose = Purpose::Store;
+
     type Frame = Frame;
     type Hello = Hello;
 

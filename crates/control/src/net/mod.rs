@@ -1,6 +1,7 @@
 //! The control store between processes: connections, the server that hosts replicas, the client.
 //!
 //! ```text
+//!   alone:  hub + the one replica of a head, in its daemon's loop
 //!   server: hub + Replica machines + their disks + Coordinator machine (+ ConfigStore)
 //!   client: hub + Client machine, behind a blocking handle
 //!   hub:    one epoll, many links (crates/net)
@@ -18,12 +19,15 @@
 //! - NET-4: a client has one connection to a process, and a replica one for its messages; a newer one replaces
 //!   the older, whose unread messages are dropped: nothing old overtakes.
 
+pub mod alone;
 pub mod client;
 pub mod cluster;
 pub mod config_store;
 pub mod driver;
 mod frame;
+pub mod head;
 mod question;
+pub mod registry;
 pub mod server;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! Two hubs in one thread: who may talk to whom, and what a peer's bytes can do.
 
+mod alone;
 mod certificates;
 mod strangers;
 

@@ -546,7 +546,7 @@ fn remove_current<K: Ord>(map: &mut BTreeMap<K, LinkId>, key: &K, link: LinkId) 
 }
 
 /// The client's configuration is older or newer than ours.
-fn not_hosted(request: Request) -> Option<Response> {
+pub(super) fn not_hosted(request: Request) -> Option<Response> {
     let why = Refusal::NotMine("host".to_string());
     match request {
         Request::Update { shard, seq, .. } => Some(Response::UpdateRefused { shard, seq, why }),

@@ -1,0 +1,210 @@
+//! What the desk of a control node asks and changes ([`hoplo_net::join`]): rows of the store, as any client of it does.
+//!
+//! ```text
+//!   Token   what is kept of a token: its public key, its role, until when and for how many
+//!   Node    a number is given by making its row; who got it writes the rest of it, under the version that it has then
+//! ```
+
+use std::io;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use hoplo_base::{NodeNumber, ResourceSet};
+use hoplo_core::control::client::CallError;
+use hoplo_core::control::rows::token_key;
+use hoplo_core::control::{Entry, NodeEntry, NodeState, TokenEntry};
+use hoplo_net::join::{Registry, SpendError, Unavailable};
+use hoplo_net::name::{Name, Role};
+use hoplo_net::token::TokenRecord;
+use hoplo_wire::control::{Key, Outcome, Table};
+use hoplo_wire::join::TokenId;
+
+use super::client::ControlClient;
+use super::cluster::Cluster;
+
+pub struct StoreRegistry {
+    cluster: Cluster,
+    /// Once somebody has asked.
+    client: Option<ControlClient>,
+    /// The newest number that it knows of.
+    last: Option<NodeNumber>,
+}
+
+/// Of each call; who asks the desk waits for a few of them.
+const WITHIN: Duration = Duration::from_secs(3);
+const PAGE_ROWS: u32 = 1000;
+
+impl StoreRegistry {
+    pub fn new(cluster: Cluster) -> Self {
+        Self { cluster, client: None, last: None }
+    }
+
+    /// Lets somebody join, or changes what is known of a token.
+    pub fn put_token(&mut self, record: &TokenRecord) -> Result<(), Unavailable> {
+        let entry = entry_of(record);
+        let client = self.client()?;
+        client.put(entry.key(), entry.to_value(), None, WITHIN).map_err(unavailable)?;
+        Ok(())
+    }
+
+    /// All that are known, also those that nobody can join with any more.
+    pub fn tokens(&mut self) -> Result<Vec<TokenRecord>, Unavailable> {
+        let mut found = Vec::new();
+        self.rows(|entry: TokenEntry| found.push(record_of(&entry)))?;
+        Ok(found)
+    }
+
+    /// Nobody joins with it from now on. Whether it was known.
+    pub fn revoke(&mut self, id: TokenId) -> Result<bool, Unavailable> {
+        let known = self.row::<TokenEntry>(token_key(id))?.is_some();
+        self.client()?.delete(token_key(id), None, WITHIN).map_err(unavailable)?;
+        Ok(known)
+    }
+
+    fn client(&mut self) -> Result<&ControlClient, Unavailable> {
+        let client = match self.client.take() {
+            Some(client) => client,
+            None => ControlClient::connect(&self.cluster).map_err(|error| unable(&error))?,
+        };
+        Ok(self.client.insert(client))
+    }
+
+    /// With its version.
+    fn row<E: Entry>(&mut self, key: Key) -> Result<Option<(E, u64)>, Unavailable> {
+        let Some(row) = self.client()?.get(key, WITHIN).map_err(unavailable)? else {
+            return Ok(None);
+        };
+        let entry = E::from_row(&row).map_err(|error| Unavailable { why: error.to_string() })?;
+        Ok(Some((entry, row.version)))
+    }
+
+    fn rows<E: Entry>(&mut self, mut take: impl FnMut(E)) -> Result<(), Unavailable> {
+        let client = self.client()?;
+        let mut from = None;
+        loop {
+            let page = client.scan(E::TABLE, Vec::new(), from, PAGE_ROWS, WITHIN);
+            let page = page.map_err(unavailable)?;
+            // What does not parse was written by another program.
+            page.rows.iter().filter_map(|(_, row)| E::from_row(row).ok()).for_each(&mut take);
+            from = page.next;
+            if from.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether the row had that version, and is this now.
+    fn swap(&mut self, entry: &impl Entry, expected: u64) -> Result<bool, Unavailable> {
+        let put = self.client()?.put(entry.key(), entry.to_value(), Some(expected), WITHIN);
+        match put.map_err(unavailable)? {
+            Outcome::Done { .. } => Ok(true),
+            Outcome::Conflict { .. } => Ok(false),
+        }
+    }
+
+    /// Any that was not given yet; the row that is made decides.
+    fn next_number(&mut self) -> Result<NodeNumber, Unavailable> {
+        if self.last.is_none() {
+            let mut last = None;
+            self.rows(|entry: NodeEntry| last = last.max(Some(entry.node)))?;
+            self.last = last;
+        }
+        let none = || Unavailable { why: "the head has no row".to_string() };
+        let next = self.last.ok_or_else(none)?.next_given();
+        self.last = Some(next);
+        Ok(next)
+    }
+}
+
+impl Registry for StoreRegistry {
+    fn token(&mut self, id: TokenId) -> Result<Option<TokenRecord>, Unavailable> {
+        let found = self.row::<TokenEntry>(token_key(id))?;
+        Ok(found.map(|(entry, _)| record_of(&entry)))
+    }
+
+    fn spend(&mut self, id: TokenId, now: SystemTime) -> Result<(), SpendError> {
+        loop {
+            let found = self.row::<TokenEntry>(token_key(id)).map_err(SpendError::Unavailable)?;
+            let (mut entry, version) = found.ok_or(SpendError::Gone)?;
+            let record = record_of(&entry);
+            let unfit = |why| SpendError::Unfit { expires: record.expires, why };
+            record.fit(now).map_err(unfit)?;
+            entry.uses += 1;
+            if self.swap(&entry, version).map_err(SpendError::Unavailable)? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn number(&mut self, _: Role, host: &str) -> Result<NodeNumber, Unavailable> {
+        loop {
+            let node = self.next_number()?;
+            let entry = NodeEntry {
+                node,
+                head: false,
+                hostname: host.to_string(),
+                resources: ResourceSet::new(),
+                labels: Default::default(),
+                store_bytes: 0,
+                session_dir: String::new(),
+                pid: 0,
+                address: String::new(),
+                state: NodeState::Alive,
+            };
+            if self.swap(&entry, 0)? {
+                return Ok(node);
+            }
+        }
+    }
+
+    /// A number whose row is gone, too, is never used again.
+    fn is_fenced(&mut self, name: &Name) -> Result<bool, Unavailable> {
+        let numbered = matches!(name.role, Role::Control | Role::Node);
+        let Some(number) = u32::from_str_radix(name.name(), 16).ok().filter(|_| numbered) else {
+            return Ok(false);
+        };
+        let key = Key { table: Table::Node, bytes: number.to_be_bytes().to_vec() };
+        let found = self.row::<NodeEntry>(key)?;
+        Ok(found.is_none_or(|(entry, _)| entry.state.is_dead()))
+    }
+
+    fn members(&mut self) -> Result<Vec<String>, Unavailable> {
+        Ok(self.cluster.nodes.clone())
+    }
+}
+
+pub(super) fn entry_of(record: &TokenRecord) -> TokenEntry {
+    TokenEntry {
+        id: record.id,
+        public_key: record.public_key,
+        role: record.role.into(),
+        created_us: micros(record.created),
+        expires_us: micros(record.expires),
+        uses: record.uses,
+        uses_max: record.uses_max,
+    }
+}
+
+pub(super) fn record_of(entry: &TokenEntry) -> TokenRecord {
+    TokenRecord {
+        id: entry.id,
+        public_key: entry.public_key,
+        role: entry.role.into(),
+        created: UNIX_EPOCH + Duration::from_micros(entry.created_us),
+        expires: UNIX_EPOCH + Duration::from_micros(entry.expires_us),
+        uses: entry.uses,
+        uses_max: entry.uses_max,
+    }
+}
+
+fn micros(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn unavailable(error: CallError) -> Unavailable {
+    Unavailable { why: error.to_string() }
+}
+
+fn unable(error: &io::Error) -> Unavailable {
+    Unavailable { why: error.to_string() }
+}
