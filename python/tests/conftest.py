@@ -37,12 +37,16 @@ DEFAULT_NODE = {"num_cpus": 4}
 def pytest_configure(config: pytest.Config) -> None:
     folder = tempfile.mkdtemp(prefix="hoplo-test-")
     os.environ["HOPLO_TMPDIR"] = os.environ["HOPLO_TEST_RUN"] = folder
-    os.environ.pop("HOPLO_ADDRESS", None)
+    # A head's token lies in the user's home.
+    os.environ["HOME"] = tempfile.mkdtemp(prefix="hoplo-test-home-")
+    for name in ("HOPLO_ADDRESS", "HOPLO_TOKEN"):
+        os.environ.pop(name, None)
     config.addinivalue_line("markers", "slow: takes more than a few seconds")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     shutil.rmtree(os.environ.pop("HOPLO_TMPDIR"), ignore_errors=True)
+    shutil.rmtree(os.environ["HOME"], ignore_errors=True)
 
 
 # ------------------------------------------------------------------------------------ waiting

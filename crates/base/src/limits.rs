@@ -476,6 +476,21 @@ pub const CONTROL_CLIENT_BATCH_OPS: usize = 1000;
 /// Bytes of updates to one shard that wait for room in the window.
 pub const CONTROL_CLIENT_QUEUE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// A node that joined waits so long for its cluster's control nodes, for each row that it reads or writes.
+pub const FAR_STORE_WITHIN: Duration = Duration::from_secs(30);
+
+/// A node renews its certificate so often: another try or two are left if one fails.
+pub const CERTIFICATE_RENEWED: Duration = Duration::from_secs(8 * 3600);
+
+const _: () = assert!(CERTIFICATE_RENEWED.as_secs() * 3 <= CERTIFICATE_JOINED.as_secs());
+
+/// A node that was declared dead tries so often, and for so long, to join again.
+pub const JOINS_AGAIN: Duration = Duration::from_millis(500);
+pub const JOINS_AGAIN_WITHIN: Duration = Duration::from_secs(120);
+
+/// All of joining a cluster.
+pub const JOIN_WITHIN: Duration = Duration::from_secs(15);
+
 /// Beyond the deadline of a call, the loop of a client always answers within this.
 pub const CONTROL_CLIENT_GRACE: Duration = Duration::from_secs(5);
 

@@ -15,6 +15,7 @@ mod logs;
 mod show;
 mod start;
 mod table;
+mod token;
 mod tool;
 
 use std::process::ExitCode;
@@ -36,7 +37,7 @@ struct Cli {
 enum Command {
     /// Start a node that stays when programs end; they join it with hoplo.init(address="auto")
     Start(start::StartArgs),
-    /// Stop the node that `hoplo start --head` started
+    /// Stop the node that `hoplo start` started
     Stop(start::StopArgs),
     /// Show a node's resources, jobs and objects, and what waits for resources
     Status(show::Target),
@@ -49,6 +50,9 @@ enum Command {
     /// Run the control nodes of a cluster, and look at its control store
     #[command(subcommand)]
     Control(control::ControlCommand),
+    /// Make, list and revoke the tokens with which others join this machine's head
+    #[command(subcommand)]
+    Token(token::TokenCommand),
     /// Print the version
     Version,
     /// The node daemon itself
@@ -65,6 +69,7 @@ fn main() -> ExitCode {
         Command::Logs(args) => logs::logs(&args),
         Command::List(args) => show::list(&args),
         Command::Control(command) => control::run(&command),
+        Command::Token(command) => token::run(&command),
         Command::Version => {
             println!("hoplo {}", env!("CARGO_PKG_VERSION"));
             Ok(())

@@ -54,6 +54,19 @@ pub(crate) fn status(target: &Target) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "hoplo {}, daemon pid {}", text(&status["version"]), text(&status["pid"]))?;
     writeln!(out, "session  {}", text(&status["session_dir"]))?;
+    let nodes = rows(&status["nodes"]);
+    // Of a node by itself there is nothing to say.
+    for node in nodes.iter().filter(|_| nodes.len() > 1) {
+        let here = if node["NodeID"] == status["node"] { " (here)" } else { "" };
+        let (id, state) = (text(&node["NodeID"]), text(&node["State"]).to_lowercase());
+        let (host, address) =
+            (text(&node["NodeManagerHostname"]), text(&node["NodeManagerAddress"]));
+        write!(out, "node     {id}{here} {state}, {} at {address}", shown(&host))?;
+        match node["Reason"].as_str() {
+            Some(why) => writeln!(out, ": {}", shown(why))?,
+            None => writeln!(out, ", CPU {}", node["Resources"]["CPU"].as_f64().unwrap_or(0.0))?,
+        }
+    }
     writeln!(out, "workers  {}, actors {}", text(&status["workers"]), text(&status["actors"]))?;
     for (name, total) in status["resources"].as_object().into_iter().flatten() {
         let total = total.as_f64().unwrap_or(0.0);

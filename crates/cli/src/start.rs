@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use hoplo_base::limits::HEAD_ENDS;
+use hoplo_base::limits::{CERTIFICATE_RENEWED, HEAD_ENDS};
 use hoplo_base::resources::{AMOUNT_MAX, CPU, GPU, MEMORY};
 use hoplo_folders::{Base, HeadError, Places, SessionFolder, Wait};
-use hoplo_node::{Options, Place, hello_of_tool, zygote_command};
+use hoplo_net::token::{Token, VARIABLE};
+use hoplo_node::{Join, Listen, Options, Place, hello_of_tool, zygote_command};
 use rustix::fs::{Access, access};
 
 use crate::tool::{Closed, Tool, find_session};
@@ -49,11 +50,31 @@ pub(crate) struct NodeArgs {
     accept_loss: bool,
 }
 
-#[derive(Args)]
-pub(crate) struct StartArgs {
-    /// Start a head node (required: there is no other kind yet)
-    #[arg(long, required = true)]
+#[derive(Args, Clone, Default)]
+pub(crate) struct ClusterArgs {
+    /// Start a head node: the first of a cluster
+    #[arg(long)]
     head: bool,
+    /// Let others join the head at this name or address of the machine [default: from this machine only]
+    #[arg(long, value_name = "HOST", conflicts_with = "address")]
+    host: Option<String>,
+    /// And at this port [default: 6379, or another one if that is taken]
+    #[arg(long, value_name = "PORT", conflicts_with = "address")]
+    port: Option<u16>,
+    /// Join the cluster of the head that listens there
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "head")]
+    address: Option<String>,
+    /// The file with the token to join with [default: the variable HOPLO_TOKEN, else ~/.hoplo/token]; of a head, where it
+    /// puts one [default: ~/.hoplo/token]
+    #[arg(long, value_name = "PATH")]
+    token_file: Option<PathBuf>,
+}
+
+#[derive(Args)]
+#[command(group(clap::ArgGroup::new("kind").required(true).args(["head", "address"])))]
+pub(crate) struct StartArgs {
+    #[command(flatten)]
+    cluster: ClusterArgs,
     /// Stay in the foreground until the node ends
     #[arg(long)]
     block: bool,
@@ -77,9 +98,9 @@ pub(crate) struct DaemonArgs {
     #[arg(long, value_name = "0", value_parser = clap::value_parser!(u8).range(0..1))]
     fd: Option<u8>,
     #[arg(long)]
-    head: bool,
-    #[arg(long)]
     foreground: bool,
+    #[command(flatten)]
+    cluster: ClusterArgs,
     #[command(flatten)]
     node: NodeArgs,
     /// Another zygote program and its arguments
@@ -90,7 +111,8 @@ pub(crate) struct DaemonArgs {
 pub(crate) fn start(args: &StartArgs) -> Result<()> {
     let places = Places::of_environment();
     let base = places.find()?;
-    if let Some(session) = base.as_ref().and_then(Base::current)
+    if args.cluster.head
+        && let Some(session) = base.as_ref().and_then(Base::current)
         && let Ok(joined) = session.connect(&mut Wait::at_most(Duration::ZERO))
         && joined.answers(&hello_of_tool(), Instant::now() + HEAD_ENDS)
     {
@@ -98,14 +120,14 @@ pub(crate) fn start(args: &StartArgs) -> Result<()> {
         return Err(HeadError::Runs { pid: joined.pid, session }.into());
     }
     if args.block {
-        let options = options(args.node.clone(), args.head, None)?;
+        let options = options(args.node.clone(), &args.cluster)?;
         println!("{}", how_to_go_on());
-        if hoplo_node::run(options, Place::Foreground) != ExitCode::SUCCESS {
+        if hoplo_node::run(options, None, Place::Foreground) != ExitCode::SUCCESS {
             bail!("the node could not run");
         }
         return Ok(());
     }
-    print!("A hoplo node runs in the background: {}", spawn(&args.node)?);
+    print!("A hoplo node runs in the background: {}", spawn(&args.node, &args.cluster)?);
     println!("{}", how_to_go_on());
     Ok(())
 }
@@ -151,17 +173,34 @@ pub(crate) fn daemon(args: DaemonArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let options = options(args.node, args.head, driver).map(|mut options| {
+    let options = options(args.node, &args.cluster).map(|mut options| {
         options.zygote = args.zygote.unwrap_or(options.zygote);
         options
     });
     match options {
-        Ok(options) if args.foreground => hoplo_node::run(options, Place::Foreground),
-        Ok(options) => hoplo_node::run(options, Place::Background),
+        Ok(options) if args.foreground => hoplo_node::run(options, driver, Place::Foreground),
+        Ok(options) => hoplo_node::run(options, driver, Place::Background),
         Err(error) => {
             eprintln!("hoplo: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+impl ClusterArgs {
+    fn listen(&self) -> Result<Listen> {
+        // The daemon leaves this folder.
+        let token_file = self.token_file.as_deref().map(std::path::absolute).transpose()?;
+        Ok(Listen { host: self.host.clone(), port: self.port, token_file })
+    }
+
+    fn join(&self, address: &str) -> Result<Join> {
+        let variable = std::env::var(VARIABLE).ok();
+        let usual = std::env::home_dir().map(|home| home.join(".hoplo/token"));
+        let usual = usual.filter(|path| variable.is_none() && path.exists());
+        let file = self.token_file.as_deref().or(usual.as_deref());
+        let token = Token::find(file, variable.as_deref())?;
+        Ok(Join { address: address.to_string(), token })
     }
 }
 
@@ -171,7 +210,7 @@ fn how_to_go_on() -> &'static str {
      Stop it       hoplo stop"
 }
 
-fn options(args: NodeArgs, head: bool, driver: Option<OwnedFd>) -> Result<Options> {
+fn options(args: NodeArgs, cluster: &ClusterArgs) -> Result<Options> {
     let python = match args.python {
         Some(python) => program(&python)?,
         None => python_beside(&std::env::current_exe()?),
@@ -179,9 +218,11 @@ fn options(args: NodeArgs, head: bool, driver: Option<OwnedFd>) -> Result<Option
     Ok(Options {
         base: Places::of_environment(),
         session_dir: args.session_dir.map(std::path::absolute).transpose()?,
-        driver,
-        head,
+        head: cluster.head,
+        listen: cluster.head.then(|| cluster.listen()).transpose()?,
+        join: cluster.address.as_ref().map(|address| cluster.join(address)).transpose()?,
         accept_loss: args.accept_loss,
+        renews: CERTIFICATE_RENEWED,
         num_cpus: args.num_cpus,
         num_gpus: args.num_gpus,
         memory: args.memory,
@@ -226,15 +267,18 @@ fn python_beside(program: &Path) -> PathBuf {
 
 /// A daemon in the background; returns once it listens, with what it prints: where its session is, and what else
 /// to know.
-fn spawn(args: &NodeArgs) -> Result<String> {
+fn spawn(args: &NodeArgs, cluster: &ClusterArgs) -> Result<String> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["daemon", "--head"]);
+    command.arg("daemon").args(cluster.head.then_some("--head"));
     command.args(args.accept_loss.then_some("--accept-loss"));
     let mut option = |name: &str, value: Option<String>| {
         if let Some(value) = value {
             command.arg(format!("{name}={value}"));
         }
     };
+    option("--host", cluster.host.clone());
+    option("--port", cluster.port.map(|port| port.to_string()));
+    option("--address", cluster.address.clone());
     option("--num-cpus", args.num_cpus.map(|n| n.to_string()));
     option("--num-gpus", args.num_gpus.map(|n| n.to_string()));
     option("--memory", args.memory.map(|n| n.to_string()));
@@ -242,7 +286,12 @@ fn spawn(args: &NodeArgs) -> Result<String> {
     let resources = args.resources.as_ref().map(serde_json::to_string).transpose()?;
     option("--resources", resources);
     option("--labels", args.labels.as_ref().map(serde_json::to_string).transpose()?);
-    for (name, path) in [("--python", &args.python), ("--session-dir", &args.session_dir)] {
+    let paths = [
+        ("--python", &args.python),
+        ("--session-dir", &args.session_dir),
+        ("--token-file", &cluster.token_file),
+    ];
+    for (name, path) in paths {
         if let Some(path) = path {
             command.arg(name).arg(path);
         }

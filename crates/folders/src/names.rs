@@ -9,3 +9,4 @@ pub(crate) const LOGS: &str = "logs";
 pub(crate) const MARK: &str = "hoplo-session";
 pub(crate) const SOCKET: &str = "sock";
 pub(crate) const SPILL: &str = "spill";
+pub(crate) const TLS: &str = "tls";

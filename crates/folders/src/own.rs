@@ -13,7 +13,7 @@ use crate::folder::Folder;
 use crate::head::Head;
 use crate::join;
 use crate::lock::Lock;
-use crate::names::{CONTROL, CURRENT, LOGS, SOCKET, SPILL};
+use crate::names::{CONTROL, CURRENT, LOGS, SOCKET, SPILL, TLS};
 use crate::session::SessionFolder;
 use crate::taken::Taken;
 
@@ -80,6 +80,11 @@ impl OwnSessionFolder {
     /// Where its control store lies, if it is a head.
     pub fn control(&self) -> PathBuf {
         self.path().join(CONTROL)
+    }
+
+    /// Where its certificate lies, if it joined a cluster.
+    pub fn tls(&self) -> PathBuf {
+        self.path().join(TLS)
     }
 
     /// Removes everything but logs, and the directory too if there are none. With `stays` the control store is

@@ -17,6 +17,7 @@
 mod clients;
 mod control;
 mod effects;
+mod far;
 mod jobs;
 mod query;
 mod why;
@@ -30,25 +31,33 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use hoplo_base::limits::{TABLE_ROOM_KEPT, TURN_BYTES_MAX};
-use hoplo_base::{Instant, JobId, ProcessId, ResourceError};
-use hoplo_core::control::NodeEntry;
-use hoplo_core::node::{Config, Effect, Event, Node};
+use hoplo_base::{Instant, JobId, ProcessId};
+use hoplo_control::net::head::Founded;
+use hoplo_core::control::{Entry, NodeEntry, NodeState};
+use hoplo_core::node::{Config, Effect, Event, Node, Rows};
 use hoplo_core::objects;
-use hoplo_folders::{Base, FolderError, HeadError, OwnSessionFolder, SessionFolder};
+use hoplo_folders::{Base, OwnSessionFolder, SessionFolder};
+use hoplo_net::poll::Bell;
 use hoplo_shm::heap;
+use hoplo_wire::control::Change;
 
 use crate::cage::Cages;
+use crate::carrier::{Carrier, Part, Told, Word};
 use crate::children::{self, Families, Looks};
+use crate::clock::clock;
 use crate::descriptors::Descriptors;
-use crate::journal;
+use crate::error::StartError;
+use crate::joining::{Invitation, Joined};
 use crate::options::Options;
 use crate::poll::{Poller, Ready, Source};
-use crate::store::{Store, StoreError};
+use crate::store::Store;
 use crate::stream::Amount;
 use crate::zygote::Zygote;
+use crate::{journal, machine};
 
 use clients::Connections;
-use control::Control;
+use control::{Control, free_disk};
+use far::{Far, Happened};
 use jobs::Output;
 use workers::WorkerSide;
 
@@ -80,8 +89,6 @@ pub struct Daemon {
     pub(crate) control: Control,
     /// Strangers that were dropped for what they sent.
     pub(crate) violations: u64,
-    /// What describes this node.
-    pub(crate) labels: BTreeMap<String, String>,
     pub(crate) timers: BTreeSet<(Instant, Timer)>,
     pub(crate) stopped: bool,
     pub(crate) descriptors: Descriptors,
@@ -95,6 +102,25 @@ pub struct Daemon {
     /// The control store is for the next head to go on with.
     stays: bool,
     goes_on: bool,
+    /// Of a head.
+    invitation: Option<Invitation>,
+    joined: Option<Joined>,
+    renews: Duration,
+    /// Where there are other nodes.
+    carrier: Option<Carrier>,
+    /// Rung by it.
+    wake: Bell,
+    /// Why it is of its cluster no more under this number.
+    fenced: Option<String>,
+}
+
+/// Why a daemon ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Somebody stopped it, or its driver left.
+    Stopped,
+    /// Its number was declared dead: it is to join again under another one.
+    Fenced { why: String },
 }
 
 /// The shell's own; what the node waits for is in its `next_deadline`.
@@ -110,35 +136,8 @@ pub(crate) enum Timer {
     ReturnMemory,
     /// That connection has had the time to say who it is.
     Hello(u64),
-}
-
-/// The daemon could not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The session directory, socket or another system resource could not be made.
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    /// There is no folder that is safe to use.
-    #[error("{0}")]
-    Folder(#[from] FolderError),
-    /// Somebody else is the head.
-    #[error("{0}")]
-    Head(#[from] HeadError),
-    /// A resource amount on the command line cannot be.
-    #[error("{0}")]
-    Resource(#[from] ResourceError),
-    /// The object store's memory could not be mapped.
-    #[error("{0}")]
-    Store(String),
-    /// The control store of an earlier daemon cannot be read.
-    #[error("{0}")]
-    Control(String),
-}
-
-impl From<StoreError> for StartError {
-    fn from(error: StoreError) -> Self {
-        StartError::Store(error.to_string())
-    }
+    /// Its certificate ends some time after this.
+    Renew,
 }
 
 impl Daemon {
@@ -152,6 +151,9 @@ impl Daemon {
         base.iter().for_each(Base::sweep);
         let claim = |base: &Base| base.claim_head(&crate::hello_of_tool());
         let head = base.as_ref().filter(|_| options.head).map(claim).transpose()?;
+        // The first node of a machine that joins a cluster is the one that programs find there.
+        let free = |base: &&Base| options.join.is_some() && base.current().is_none();
+        let first = base.as_ref().filter(free).and_then(|base| claim(base).ok());
         let left = base.as_ref().filter(|_| options.head).and_then(Base::left);
         let left = left.as_ref().map(SessionFolder::path);
         let goes_on = left.is_some()
@@ -160,38 +162,87 @@ impl Daemon {
             (Some(path), base) => OwnSessionFolder::at(path, base)?,
             (None, base) => OwnSessionFolder::create(base.expect("a new session has a base"))?,
         };
-        let mut control = Control::open(&session, options.head, options.accept_loss)?;
+        let (founded, joined) = match enter_cluster(&options, &session) {
+            Ok(entered) => entered,
+            // The user is to set something right first: nothing is left until then, but what was there.
+            Err(error) => {
+                session.close(goes_on);
+                return Err(error);
+            }
+        };
         let poller = Poller::new()?;
         let listener = session.listen()?;
         poller.add(&listener, Source::Listener)?;
         let objects = object_config(options.object_store_bytes());
         let store = Store::new(objects.arena_bytes, session.path().join("spill/objects"))?;
         poller.add(store.disk(), Source::Disk)?;
-        if let Some(kept) = control.kept() {
-            poller.add(kept.wake(), Source::Archive)?;
-        }
         let now = clock();
         let descriptors = Descriptors::new()?;
         let session_dir = session.path().display().to_string();
-        let hostname = crate::machine::hostname();
+        let hostname = machine::hostname();
+        let wake = poller.bell(Source::Carrier)?;
+        let mut carrier = None;
+        if let Some(Joined { node, cluster, ip, .. }) = &joined {
+            let part = Part::Member { ip: *ip };
+            let started = Carrier::start(cluster, *node, hostname.clone(), part, wake.clone())?;
+            carrier = Some(started.0);
+        }
+        let address = match (&carrier, &founded) {
+            (Some(carrier), _) => carrier.address().to_string(),
+            (None, Some(founded)) => founded.address().to_string(),
+            (None, None) => String::new(),
+        };
         let row = |node| {
             let (hostname, session_dir) = (hostname.clone(), session_dir.clone());
             NodeEntry {
                 node,
-                head: true,
+                head: joined.is_none(),
                 hostname,
                 resources: resources.clone(),
+                labels: options.labels.clone(),
+                store_bytes: objects.capacity_bytes,
                 session_dir,
-                alive: true,
+                pid: std::process::id(),
+                address: address.clone(),
+                state: NodeState::Alive,
             }
         };
-        let (rows, node) = control.begin(&session.control(), random_u32()?, row)?;
+        let (mut control, rows, node) = match &joined {
+            Some(joined) => {
+                let far = Far::open(&joined.cluster, &row(joined.node));
+                let far = far.map_err(StartError::NotTaken)?;
+                (Control::of_joined(far), Rows::default(), joined.node)
+            }
+            None => {
+                let (kept, loss) = (options.head, options.accept_loss);
+                let mut control = Control::open(&session, kept, loss, founded.as_ref())?;
+                let (rows, node) = control.begin(&session.control(), random_u32()?, row)?;
+                (control, rows, node)
+            }
+        };
+        if let Some(kept) = control.kept() {
+            poller.add(kept.wake(), Source::Archive)?;
+        }
+        let mut invitation = None;
+        if let (Some(founded), Some(store)) = (founded, control.kept_mut()) {
+            let token = options.listen.as_ref().map(|listen| listen.token_file(&session));
+            let token = token.expect("who founded one listens");
+            invitation = Some(Invitation::write(&founded, store, token)?);
+            let part = Part::Judge { address: founded.address().to_string() };
+            let cluster = founded.cluster();
+            let started = Carrier::start(cluster, node, hostname.clone(), part, wake.clone())?;
+            control.serve(founded, started.1)?;
+            carrier = Some(started.0);
+        }
+        if let Some(network) = control.network() {
+            poller.add(network, Source::Store)?;
+        }
         let config = Config {
             node,
             resources,
             objects,
             session_dir,
-            keeps_rows: control.kept().is_some(),
+            keeps_rows: control.keeps_rows(),
             slots_resting: hoplo_base::limits::SLOTS_RESTING,
             processes_max: descriptors.processes_max(),
         };
@@ -212,10 +263,9 @@ impl Daemon {
             lives: BTreeMap::new(),
             outputs: BTreeMap::new(),
             store,
-            cages: Cages::new(crate::machine::cgroup2()),
+            cages: Cages::new(machine::cgroup2()),
             control,
             violations: 0,
-            labels: options.labels,
             timers: BTreeSet::new(),
             stopped: false,
             descriptors,
@@ -225,14 +275,20 @@ impl Daemon {
             orphan_looks: Looks::default(),
             stays: false,
             goes_on,
+            invitation,
+            joined,
+            renews: options.renews,
+            carrier,
+            wake,
+            fenced: None,
         };
         daemon.node.set_wall_clock(micros());
         daemon.recall(rows);
-        if let Some(head) = head {
-            daemon.session.make_current(head)?;
+        if daemon.joined.is_some() {
+            daemon.after(daemon.renews, Timer::Renew);
         }
-        if let Some(driver) = options.driver {
-            daemon.add_master(driver)?;
+        if let Some(head) = head.or(first) {
+            daemon.session.make_current(head)?;
         }
         Ok(daemon)
     }
@@ -244,6 +300,11 @@ impl Daemon {
     /// A head before this one ended without `hoplo stop`; its tables are this one's.
     pub fn goes_on(&self) -> bool {
         self.goes_on
+    }
+
+    /// How other machines join, if they may.
+    pub fn invitation(&self) -> Option<String> {
+        self.invitation.as_ref().map(Invitation::in_words)
     }
 
     /// A byte on it asks for an orderly stop.
@@ -268,7 +329,10 @@ impl Daemon {
     }
 
     /// Until somebody stops it, or its master leaves.
-    pub fn run(mut self) {
+    pub fn run(mut self) -> Ended {
+        // What was begun before there was a loop.
+        self.control.flush();
+        self.tell_carrier(self.control.node_rows());
         if let Err(error) = self.zygote.start(&self.poller) {
             // The first task tries again, and hears why.
             journal::log(format_args!("the zygote does not start: {error}"));
@@ -276,7 +340,9 @@ impl Daemon {
         while !self.stopped {
             self.turn();
         }
+        let fenced = self.fenced.take();
         self.close();
+        fenced.map_or(Ended::Stopped, |why| Ended::Fenced { why })
     }
 
     /// One round: wait, handle everything that came, time, a sweep if one is wanted, send.
@@ -291,9 +357,66 @@ impl Daemon {
             self.sweep();
         }
         self.control.flush();
+        let changes = self.control.take_changes();
+        self.tell_carrier(changes);
         self.flush_all();
         #[cfg(debug_assertions)]
         self.node.check();
+    }
+
+    /// What came over the control store's connections.
+    fn turn_store(&mut self) {
+        let me = self.node.config().node;
+        for happened in self.control.turn(me) {
+            match happened {
+                Happened::Answered { ask, answer } => self.handle(Event::Answered { ask, answer }),
+                Happened::NotSaved(refusal) => self.control.note_refusal(Some(refusal)),
+                Happened::Fenced { why } => self.is_fenced(why),
+            }
+        }
+    }
+
+    fn hear_carrier(&mut self) {
+        self.wake.silence();
+        let Some(carrier) = &self.carrier else { return };
+        for word in carrier.words() {
+            match word {
+                Word::Verdict { ticket, number, expected, why } => {
+                    let why = why.to_string();
+                    journal::log(format_args!("{number} is dead: {why}"));
+                    let told = match self.control.bury(number, expected, why) {
+                        Ok(stored) => Told::Verdict { ticket, stored },
+                        Err(_) => Told::NoVerdict { ticket },
+                    };
+                    self.carrier.iter().for_each(|carrier| carrier.tell(told.clone()));
+                }
+                Word::Fenced { why } => self.is_fenced(why),
+            }
+        }
+    }
+
+    fn renew_certificate(&mut self) {
+        self.joined.iter().for_each(Joined::renew);
+        self.after(self.renews, Timer::Renew);
+    }
+
+    /// Its workers may run elsewhere already: they end here, and it goes on under another number.
+    fn is_fenced(&mut self, why: String) {
+        if self.fenced.is_none() {
+            self.fenced = Some(why.clone());
+            self.handle(Event::Stop { why: format!("this node was declared dead: {why}") });
+        }
+    }
+
+    fn tell_carrier(&self, changes: Vec<Change>) {
+        let Some(carrier) = &self.carrier else { return };
+        for Change { index, row, .. } in changes {
+            let entry = row.as_ref().and_then(|row| NodeEntry::from_row(row).ok());
+            if let (Some(entry), Some(row)) = (entry, row) {
+                let (entry, version) = (Box::new(entry), row.version);
+                carrier.tell(Told::Row { entry, version, index });
+            }
+        }
     }
 
     fn sweep(&mut self) {
@@ -321,6 +444,8 @@ impl Daemon {
                 }
                 // The turn's flush takes what it says.
                 Source::Archive => {}
+                Source::Store => self.turn_store(),
+                Source::Carrier => self.hear_carrier(),
                 Source::Zygote => self.on_zygote(),
                 Source::ZygoteOutput => self.on_zygote_output(),
                 Source::Connection(number) => {
@@ -349,9 +474,13 @@ impl Daemon {
                 Timer::Orphans => self.look_for_orphans(),
                 Timer::ReturnMemory => self.return_memory(),
                 Timer::Hello(number) => self.end_stranger(number),
+                Timer::Renew => self.renew_certificate(),
             }
         }
         self.control.on_time(self.now);
+        if self.control.network_is_due() {
+            self.turn_store();
+        }
         if self.node.next_deadline().is_some_and(|at| at <= self.now) {
             self.handle(Event::Tick);
         }
@@ -413,8 +542,12 @@ impl Daemon {
             }
         }
         drop(self.listener);
+        self.control.leave(self.node.config().node);
         if let Err(refusal) = self.control.close() {
             journal::log(format_args!("the control store was not closed: {refusal}"));
+        }
+        if let Some(invitation) = self.invitation.take_if(|_| !self.stays) {
+            invitation.take_back();
         }
         // Who waits for the end of its connection finds nothing left.
         self.session.close(self.stays);
@@ -422,10 +555,21 @@ impl Daemon {
     }
 }
 
-/// CLOCK_MONOTONIC, which all processes of the machine share.
-pub(crate) fn clock() -> Instant {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Instant(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+/// As a head, or as one that joins it; most nodes are neither.
+fn enter_cluster(
+    options: &Options,
+    session: &OwnSessionFolder,
+) -> Result<(Option<Founded>, Option<Joined>), StartError> {
+    let founded = options.listen.as_ref().filter(|_| options.head);
+    let founded = founded.map(|listen| listen.found(&session.control())).transpose();
+    let joined = options.join.as_ref().map(|join| join.join(session)).transpose()?;
+    let founded = founded.map_err(|error| match machine::full_disk(session.path()) {
+        Some(full) if !matches!(error, hoplo_control::net::head::HeadError::Listen(_)) => {
+            StartError::Control(format!("{error}; {}", free_disk(&full)))
+        }
+        _ => StartError::Founding(error),
+    });
+    Ok((founded?, joined))
 }
 
 /// Since 1970.

@@ -3,9 +3,13 @@
 //! Start reading at `daemon`. [`run`] is `hoplo daemon`: the daemon with a process of its own.
 
 mod cage;
+mod carrier;
 mod children;
+mod clock;
 mod daemon;
 mod descriptors;
+mod error;
+mod joining;
 mod journal;
 mod machine;
 mod options;
@@ -18,17 +22,23 @@ mod zygote;
 
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
+use hoplo_base::limits::{JOINS_AGAIN, JOINS_AGAIN_WITHIN};
 use hoplo_folders::{FolderError, HeadError};
 use hoplo_wire::PROTOCOL_VERSION;
 use hoplo_wire::node::{Role, ToNode, encode};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-pub use daemon::{Daemon, StartError};
+pub use daemon::{Daemon, Ended};
+pub use error::StartError;
 pub use hoplo_folders as folders;
+pub use joining::{Join, Listen};
 pub use options::{Options, zygote_command};
 
 /// What a process of its own gives the daemon.
@@ -54,19 +64,18 @@ pub fn hello_of_tool() -> Vec<u8> {
     bytes
 }
 
-/// Runs a daemon until it is stopped.
-pub fn run(options: Options, place: Place) -> ExitCode {
+/// Runs a daemon until it is stopped. `driver`: the socket of the one that started it.
+pub fn run(options: Options, driver: Option<OwnedFd>, place: Place) -> ExitCode {
     hoplo_shm::signals::reset();
     if place == Place::Background {
         // Ctrl-C in the driver's terminal is not for us. Fails if we lead a session already.
         let _ = rustix::process::setsid();
     }
     let options = Options { descriptors_of_workers: descriptors::raise_limit(), ..options };
-    let prepared = Daemon::new(options).map_err(|error| in_words(&error)).and_then(|mut daemon| {
-        journal::open(daemon.session_dir());
-        listen_to_signals(&mut daemon)
-            .and_then(|()| daemon.adopt_orphans())
-            .map_err(|error| format!("the node daemon cannot start: {error}"))?;
+    let again = Options::clone(&options);
+    let prepared = prepare(options).and_then(|mut daemon| {
+        let added = driver.map_or(Ok(()), |driver| daemon.add_master(driver));
+        added.map_err(|error| format!("the node daemon cannot start: {error}"))?;
         let _ = std::env::set_current_dir("/");
         Ok(daemon)
     });
@@ -82,12 +91,53 @@ pub fn run(options: Options, place: Place) -> ExitCode {
     if daemon.goes_on() {
         println!("It goes on with the tables of a head that ended without `hoplo stop`.");
     }
+    if let Some(invitation) = daemon.invitation() {
+        println!("{invitation}");
+    }
     let _ = std::io::stdout().flush();
     if place == Place::Background {
         close_standard_streams();
     }
-    daemon.run();
+    let mut ended = daemon.run();
+    while let Ended::Fenced { why } = ended {
+        match join_again(&again, &why) {
+            Some(daemon) => ended = daemon.run(),
+            None => return ExitCode::FAILURE,
+        }
+    }
     ExitCode::SUCCESS
+}
+
+fn prepare(options: Options) -> Result<Daemon, String> {
+    let mut daemon = Daemon::new(options).map_err(|error| in_words(&error))?;
+    journal::open(daemon.session_dir());
+    listen_to_signals(&mut daemon)
+        .and_then(|()| daemon.adopt_orphans())
+        .map_err(|error| format!("the node daemon cannot start: {error}"))?;
+    Ok(daemon)
+}
+
+/// Under a new number; the old one is dead. Absent if the cluster is not to be reached for long, or somebody stops this process.
+fn join_again(options: &Options, why: &str) -> Option<Daemon> {
+    let stopped = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        // Fails for signals that nobody can handle.
+        let _ = signal_hook::flag::register(signal, Arc::clone(&stopped));
+    }
+    let until = Instant::now() + JOINS_AGAIN_WITHIN;
+    while Instant::now() < until && !stopped.load(Ordering::Relaxed) {
+        match prepare(options.clone()) {
+            Ok(daemon) => {
+                journal::log(format_args!("joined again under a new number, since: {why}"));
+                return Some(daemon);
+            }
+            Err(error) => {
+                journal::log(format_args!("cannot join again ({why}): {error}"));
+                std::thread::sleep(JOINS_AGAIN);
+            }
+        }
+    }
+    None
 }
 
 fn in_words(error: &StartError) -> String {

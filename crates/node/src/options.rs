@@ -1,27 +1,32 @@
 //! How a daemon is to be: what the command line says, and what the machine gives where it is silent.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use hoplo_base::limits::{OBJECT_STORE_BYTES_MIN, OBJECT_STORE_SHARE};
+use hoplo_base::limits::{CERTIFICATE_RENEWED, OBJECT_STORE_BYTES_MIN, OBJECT_STORE_SHARE};
 use hoplo_base::resources::{CPU, GPU, MEMORY};
 use hoplo_base::{ResourceError, ResourceSet};
 use hoplo_core::objects::PAGE;
 use hoplo_folders::Places;
 
+use crate::joining::{Join, Listen};
 use crate::machine;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Where session directories are made.
     pub base: Places,
     /// Exactly this one instead of a new one there.
     pub session_dir: Option<PathBuf>,
-    /// The socket of the driver that started this daemon: when it leaves, everything stops.
-    pub driver: Option<OwnedFd>,
     /// `address="auto"` finds it.
     pub head: bool,
+    /// Where a head lets other nodes join; absent: nowhere.
+    pub listen: Option<Listen>,
+    /// The cluster that it joins.
+    pub join: Option<Join>,
+    /// It renews its certificate so often.
+    pub renews: Duration,
     /// What is damaged of a head's tables is set aside, instead of not beginning.
     pub accept_loss: bool,
     pub num_cpus: Option<f64>,
@@ -45,8 +50,10 @@ impl Default for Options {
         Self {
             base: Places::of_environment(),
             session_dir: None,
-            driver: None,
             head: false,
+            listen: None,
+            join: None,
+            renews: CERTIFICATE_RENEWED,
             accept_loss: false,
             num_cpus: None,
             num_gpus: None,

@@ -21,6 +21,10 @@ pub(crate) enum Source {
     Life(u16),
     /// The control store's archive did something.
     Archive,
+    /// The control store's connections.
+    Store,
+    /// The thread for other nodes has something to say.
+    Carrier,
     /// What the worker in this slot prints.
     Output {
         slot: u16,
@@ -50,6 +54,11 @@ impl Poller {
     /// Reports when there is something to read, or the end.
     pub(crate) fn add(&self, fd: impl AsFd, source: Source) -> io::Result<()> {
         self.poller.add(fd, source.encode(), false)
+    }
+
+    /// Rings this loop, from any thread.
+    pub(crate) fn bell(&self, source: Source) -> io::Result<hoplo_net::poll::Bell> {
+        self.poller.bell(source.encode())
     }
 
     /// Reports also (or no longer) when there is room to write.
@@ -90,6 +99,8 @@ impl Source {
             Source::Life(slot) => (6, u64::from(slot)),
             Source::Output { slot, stderr } => (7, u64::from(slot) << 1 | u64::from(stderr)),
             Source::Archive => (8, 0),
+            Source::Store => (9, 0),
+            Source::Carrier => (10, 0),
         };
         assert!(id < 1 << KIND_SHIFT);
         (kind as u64) << KIND_SHIFT | id
@@ -107,6 +118,8 @@ impl Source {
             6 => Source::Life(id as u16),
             7 => Source::Output { slot: (id >> 1) as u16, stderr: id & 1 == 1 },
             8 => Source::Archive,
+            9 => Source::Store,
+            10 => Source::Carrier,
             kind => unreachable!("no source of kind {kind} is ever encoded"),
         }
     }
@@ -123,6 +136,8 @@ mod tests {
             Source::Signal,
             Source::Disk,
             Source::Archive,
+            Source::Store,
+            Source::Carrier,
             Source::Zygote,
             Source::ZygoteOutput,
             Source::Connection(77),

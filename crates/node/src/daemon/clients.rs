@@ -67,7 +67,8 @@ fn send_away(socket: &OwnedFd, reason: String) {
 
 impl Daemon {
     /// The socket that the daemon was started with.
-    pub(crate) fn add_master(&mut self, socket: OwnedFd) -> io::Result<()> {
+    /// The socket of the driver that started this daemon: when it leaves, everything stops.
+    pub fn add_master(&mut self, socket: OwnedFd) -> io::Result<()> {
         let pid = fds::peer_credentials(&socket).map_or(0, |peer| peer.pid);
         let number = self.connect(socket, Peer::Stranger { pid })?;
         self.connections.master = Some(number);

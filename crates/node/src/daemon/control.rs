@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   a driver's own node    tables in memory: they end with the driver
-//!   a head                 session/control/: log and archive (see `hoplo_control::embedded`)
+//!   a head                 session/control/: log and archive (see `hoplo_control::embedded`), served to who joins
+//!   a node that joined     on the cluster's control nodes (see `far`)
 //!
 //!   kill -9, reboot, SIGTERM --> hoplo start --head --> goes on with the same store
 //!   hoplo stop               --> the store goes with the cluster
@@ -14,16 +15,25 @@
 use hoplo_base::limits::LOST_TASKS_MAX;
 use hoplo_base::{AnyId, Instant, NodeNumber, Size};
 use hoplo_control::embedded::{Embedded, EmbeddedOptions};
+use hoplo_control::net::head::{Founded, Head};
 use hoplo_control::report;
+use hoplo_core::control::rows::node_key;
 use hoplo_core::control::{
-    CasError, ControlStore, Entry, Key, MemoryStore, NodeEntry, Row, TaskEntry, TaskState, store,
+    CasError, ControlStore, Entry, Key, MemoryStore, NodeEntry, NodeState, Row, Table, TaskEntry,
+    TaskState, store,
 };
 use hoplo_core::node::{Answer, KEYS_MAX, Question, Rows};
-use hoplo_wire::control::Refusal;
+use hoplo_net::hub::Intake;
+use hoplo_wire::control::{Change, Refusal};
 use serde_json::{Value, json};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
+use std::time::Duration;
 
-use crate::daemon::{Daemon, StartError};
+use super::far::{Far, Happened};
+use crate::clock::clock;
+use crate::daemon::Daemon;
+use crate::error::StartError;
 use crate::journal;
 use crate::machine::{self, FullDisk};
 use hoplo_folders::OwnSessionFolder;
@@ -38,20 +48,34 @@ pub(crate) struct Control {
 #[derive(Debug)]
 enum Store {
     Memory(MemoryStore),
-    Kept(Box<Embedded>),
+    Kept(Box<Kept>),
+    Far(Box<Far>),
 }
+
+/// On this node's disk.
+#[derive(Debug)]
+struct Kept {
+    store: Embedded,
+    /// Others may join, and ask it.
+    head: Option<Head>,
+}
+
+/// For rows that are on their way at an orderly end.
+const CLOSES_WITHIN: Duration = Duration::from_secs(2);
 
 impl Control {
     pub(crate) fn open(
         session: &OwnSessionFolder,
         kept: bool,
         accept_loss: bool,
+        founded: Option<&Founded>,
     ) -> Result<Self, StartError> {
         if !kept {
             return Ok(Self { store: Store::Memory(MemoryStore::new()), refused: None });
         }
         let folder = session.control();
-        let options = EmbeddedOptions { accept_loss, ..EmbeddedOptions::new(folder.clone()) };
+        let mut options = EmbeddedOptions { accept_loss, ..EmbeddedOptions::new(folder.clone()) };
+        options.node = founded.map_or(options.node, Founded::node);
         let store = Embedded::open(options).map_err(|error| {
             let begin = format!("start in another folder (--session-dir) or move {} away", folder.display());
             let remedy = match (error.is_damage(), machine::full_disk(&folder)) {
@@ -66,7 +90,61 @@ impl Control {
             };
             StartError::Control(format!("{error}; {remedy}"))
         })?;
-        Ok(Self { store: Store::Kept(Box::new(store)), refused: None })
+        Ok(Self { store: Store::Kept(Box::new(Kept { store, head: None })), refused: None })
+    }
+
+    pub(crate) fn of_joined(far: Far) -> Self {
+        Self { store: Store::Far(Box::new(far)), refused: None }
+    }
+
+    /// Others may join, and ask it, from now on. `links` takes their connections that are not for the store.
+    pub(crate) fn serve(&mut self, founded: Founded, links: Intake) -> Result<(), StartError> {
+        let Store::Kept(kept) = &mut self.store else { unreachable!("a head keeps its store") };
+        kept.store.watch(Table::Node);
+        kept.head = Some(founded.open(&kept.store, Some(links)).map_err(StartError::Founding)?);
+        Ok(())
+    }
+
+    /// Of the node table, since they were taken last.
+    pub(crate) fn take_changes(&mut self) -> Vec<Change> {
+        match &mut self.store {
+            Store::Memory(_) => Vec::new(),
+            Store::Kept(kept) => kept.store.take_changes(),
+            Store::Far(far) => far.take_changes(),
+        }
+    }
+
+    /// Every row of the node table as it is, as if it had just changed.
+    pub(crate) fn node_rows(&self) -> Vec<Change> {
+        let mut found = Vec::new();
+        if let Some(store) = self.kept() {
+            store::rows(store, Table::Node, |key, row| {
+                let key = Key { table: Table::Node, bytes: key.to_vec() };
+                found.push(Change { index: row.index, key, row: Some(row.clone()) });
+            });
+        }
+        found
+    }
+
+    /// Writes that it is dead, if its row has this version: the version it has then, or absent if it has another one.
+    pub(crate) fn bury(
+        &mut self,
+        node: NodeNumber,
+        expected: u64,
+        why: String,
+    ) -> Result<Option<u64>, Refusal> {
+        let store = self.kept_mut().ok_or_else(|| Refusal::NotMine("head".to_string()))?;
+        let row = store.get(&node_key(node));
+        let Some(mut entry) = row.and_then(|row| NodeEntry::from_row(&row).ok()) else {
+            return Ok(None);
+        };
+        entry.state = NodeState::Dead { why };
+        match store.cas(entry.key(), expected, entry.to_value()) {
+            // A verdict is true when the store has it.
+            Ok(version) => self.try_flush().map(|()| Some(version)),
+            Err(CasError::Conflict { .. }) => Ok(None),
+            Err(CasError::Refused(refusal)) => Err(refusal),
+        }
     }
 
     /// What an earlier daemon left, and the number that this life of the node has from here on: its row is the
@@ -81,12 +159,13 @@ impl Control {
             Some(full) => format!("; {}", free_disk(&full)),
             None => String::new(),
         };
-        let rows = Rows::read(self.store());
+        let rows = Rows::read(self.local().expect("who joined has its number"));
         let kept = matches!(self.store, Store::Kept(_));
         let mut node = if kept { rows.next_number(random) } else { NodeNumber::alone(random) };
         loop {
             let entry = row(node);
-            match self.store_mut().cas(entry.key(), 0, entry.to_value()) {
+            let store = self.local_mut().expect("it was read just now");
+            match store.cas(entry.key(), 0, entry.to_value()) {
                 Ok(_) => break,
                 Err(CasError::Conflict { .. }) => node = node.next_given(),
                 Err(CasError::Refused(refusal)) => {
@@ -110,14 +189,66 @@ impl Control {
 
     pub(crate) fn kept(&self) -> Option<&Embedded> {
         match &self.store {
+            Store::Memory(_) | Store::Far(_) => None,
+            Store::Kept(kept) => Some(&kept.store),
+        }
+    }
+
+    pub(crate) fn kept_mut(&mut self) -> Option<&mut Embedded> {
+        match &mut self.store {
+            Store::Memory(_) | Store::Far(_) => None,
+            Store::Kept(kept) => Some(&mut kept.store),
+        }
+    }
+
+    /// Rows stay when this daemon ends.
+    pub(crate) fn keeps_rows(&self) -> bool {
+        !matches!(self.store, Store::Memory(_))
+    }
+
+    /// Readable when it wants a turn.
+    pub(crate) fn network(&self) -> Option<BorrowedFd<'_>> {
+        match &self.store {
             Store::Memory(_) => None,
-            Store::Kept(store) => Some(store),
+            Store::Kept(kept) => kept.head.as_ref().map(|head| head.alone.as_fd()),
+            Store::Far(far) => Some(far.as_fd()),
+        }
+    }
+
+    /// What came over its connections; `me`: this node.
+    pub(crate) fn turn(&mut self, me: NodeNumber) -> Vec<Happened> {
+        let turned = match &mut self.store {
+            Store::Memory(_) => Ok(Vec::new()),
+            Store::Kept(kept) => match &mut kept.head {
+                Some(head) => head.alone.turn(&mut kept.store).map(|()| Vec::new()),
+                None => Ok(Vec::new()),
+            },
+            Store::Far(far) => far.turn(me),
+        };
+        turned.expect("epoll waits")
+    }
+
+    /// The nodes of the cluster, as far as this one knows, by number.
+    pub(crate) fn nodes(&self) -> Vec<NodeEntry> {
+        match &self.store {
+            Store::Memory(store) => store::entries(store),
+            Store::Kept(kept) => store::entries(&kept.store),
+            Store::Far(far) => far.nodes().cloned().collect(),
         }
     }
 
     /// At the end of a turn: before anybody hears of it.
     pub(crate) fn flush(&mut self) {
         let flushed = self.try_flush();
+        match &mut self.store {
+            Store::Memory(_) => {}
+            Store::Kept(kept) => {
+                if let Some(head) = &mut kept.head {
+                    head.alone.answer(&mut kept.store);
+                }
+            }
+            Store::Far(far) => far.flush(),
+        }
         if flushed.is_ok() && self.refused.is_some() {
             let works = self.kept().is_none_or(|store| store.status().disk.is_none());
             self.refused = self.refused.take().filter(|_| !works);
@@ -127,24 +258,33 @@ impl Control {
 
     fn try_flush(&mut self) -> Result<(), Refusal> {
         match &mut self.store {
-            Store::Memory(_) => Ok(()),
-            Store::Kept(store) => store.flush(),
+            Store::Memory(_) | Store::Far(_) => Ok(()),
+            Store::Kept(kept) => kept.store.flush(),
         }
     }
 
     /// Nobody waits for this row: if it cannot be written, the log says so.
     pub(crate) fn save(&mut self, key: Key, value: Vec<u8>, last: bool) {
-        let store = self.store_mut();
+        let store: &mut dyn ControlStore = match &mut self.store {
+            Store::Memory(store) => store,
+            Store::Kept(kept) => &mut kept.store,
+            Store::Far(far) => return far.save(key, value, last),
+        };
         let put = if last { store.finish(key, value) } else { store.put(key, value) };
         self.note_refusal(put.err());
     }
 
-    pub(crate) fn forget(&mut self, key: &Key) {
-        let gone = self.store_mut().delete(key);
+    pub(crate) fn forget(&mut self, key: Key) {
+        let store: &mut dyn ControlStore = match &mut self.store {
+            Store::Memory(store) => store,
+            Store::Kept(kept) => &mut kept.store,
+            Store::Far(far) => return far.forget(key),
+        };
+        let gone = store.delete(&key);
         self.note_refusal(gone.err());
     }
 
-    fn note_refusal(&mut self, refusal: Option<Refusal>) {
+    pub(crate) fn note_refusal(&mut self, refusal: Option<Refusal>) {
         let text = refusal.map(|refusal| refusal.to_string());
         if text.is_some() && text != self.refused {
             journal::log(format_args!(
@@ -157,32 +297,50 @@ impl Control {
         }
     }
 
-    /// What it says to have written is in the log's file.
-    pub(crate) fn answer(&mut self, question: Question) -> Answer {
+    /// What it says to have written is in the log's file. Absent: a later turn brings it.
+    pub(crate) fn answer(&mut self, ask: u64, question: Question) -> Option<Answer> {
+        let store: &mut dyn ControlStore = match &mut self.store {
+            Store::Memory(store) => store,
+            Store::Kept(kept) => &mut kept.store,
+            Store::Far(far) => {
+                far.ask(ask, question);
+                return None;
+            }
+        };
         let value = |row: Option<Row>| row.map(|row| row.value);
-        match question {
+        let answer = match question {
             Question::Get { keys } => {
-                Answer::Rows(keys.iter().map(|key| value(self.store().get(key))).collect())
+                Answer::Rows(Ok(keys.iter().map(|key| value(store.get(key))).collect()))
             }
-            Question::Put { key, value } => {
-                let put = self.store_mut().put(key, value);
-                Answer::Written(put.and_then(|_| self.try_flush()))
-            }
+            Question::Put { key, value } => Answer::Written(store.put(key, value).map(|_| ())),
             Question::Create { key, value: new } => {
-                Answer::Found(match self.store_mut().cas(key.clone(), 0, new) {
-                    Ok(_) => self.try_flush().map(|()| None),
-                    Err(CasError::Conflict { .. }) => Ok(value(self.store().get(&key))),
+                Answer::Found(match store.cas(key.clone(), 0, new) {
+                    Ok(_) => Ok(None),
+                    Err(CasError::Conflict { .. }) => Ok(value(store.get(&key))),
                     Err(CasError::Refused(refusal)) => Err(refusal),
                 })
             }
-            Question::Delete { key } => {
-                let gone = self.store_mut().delete(&key);
-                Answer::Found(gone.and_then(|row| self.try_flush().map(|()| value(row))))
-            }
+            Question::Delete { key } => Answer::Found(store.delete(&key).map(value)),
             Question::List { table, prefix } => {
-                let page = self.store().scan(table, &prefix, None, KEYS_MAX);
-                Answer::Keys(page.rows.into_iter().map(|(key, _)| key).collect())
+                let page = store.scan(table, &prefix, None, KEYS_MAX);
+                Answer::Keys(Ok(page.rows.into_iter().map(|(key, _)| key).collect()))
             }
+        };
+        // What was there already may not be written yet, either.
+        Some(match (answer, self.try_flush()) {
+            (Answer::Written(Ok(())), Err(refusal)) => Answer::Written(Err(refusal)),
+            (Answer::Found(Ok(_)), Err(refusal)) => Answer::Found(Err(refusal)),
+            (answer, Ok(()) | Err(_)) => answer,
+        })
+    }
+
+    /// This node ends in order: nobody has to find that out.
+    pub(crate) fn leave(&mut self, me: NodeNumber) {
+        let Store::Far(far) = &mut self.store else { return };
+        let Some(mut entry) = far.nodes().find(|entry| entry.node == me).cloned() else { return };
+        if !entry.state.is_dead() {
+            entry.state = NodeState::Dead { why: "it was stopped".to_string() };
+            far.save(entry.key(), entry.to_value(), false);
         }
     }
 
@@ -190,33 +348,59 @@ impl Control {
     pub(crate) fn close(&mut self) -> Result<(), Refusal> {
         match std::mem::replace(&mut self.store, Store::Memory(MemoryStore::new())) {
             Store::Memory(_) => Ok(()),
-            Store::Kept(store) => store.close(),
+            Store::Kept(kept) => {
+                let Kept { store, head } = *kept;
+                drop(head);
+                store.close()
+            }
+            Store::Far(far) => {
+                far.close(CLOSES_WITHIN);
+                Ok(())
+            }
         }
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
-        self.kept().and_then(Embedded::next_deadline)
+        let network = self.network_due();
+        let network =
+            network.map(|due| clock() + due.saturating_duration_since(std::time::Instant::now()));
+        self.kept().and_then(Embedded::next_deadline).into_iter().chain(network).min()
+    }
+
+    /// Its connections want a turn though nothing came.
+    pub(crate) fn network_is_due(&self) -> bool {
+        self.network_due().is_some_and(|due| due <= std::time::Instant::now())
+    }
+
+    fn network_due(&self) -> Option<std::time::Instant> {
+        match &self.store {
+            Store::Memory(_) => None,
+            Store::Kept(kept) => kept.head.as_ref().and_then(|head| head.alone.due()),
+            Store::Far(far) => far.due(),
+        }
     }
 
     pub(crate) fn on_time(&mut self, now: Instant) {
-        if self.next_deadline().is_some_and(|at| at <= now)
-            && let Store::Kept(store) = &mut self.store
+        if let Some(store) = self.kept_mut()
+            && store.next_deadline().is_some_and(|at| at <= now)
         {
             store.tick();
         }
     }
 
-    fn store(&self) -> &dyn ControlStore {
+    fn local(&self) -> Option<&dyn ControlStore> {
         match &self.store {
-            Store::Memory(store) => store,
-            Store::Kept(store) => &**store,
+            Store::Memory(store) => Some(store),
+            Store::Kept(kept) => Some(&kept.store),
+            Store::Far(_) => None,
         }
     }
 
-    fn store_mut(&mut self) -> &mut dyn ControlStore {
+    fn local_mut(&mut self) -> Option<&mut dyn ControlStore> {
         match &mut self.store {
-            Store::Memory(store) => store,
-            Store::Kept(store) => &mut **store,
+            Store::Memory(store) => Some(store),
+            Store::Kept(kept) => Some(&mut kept.store),
+            Store::Far(_) => None,
         }
     }
 }
@@ -260,8 +444,11 @@ impl Daemon {
     pub(crate) fn ask_control(&mut self, question: &str) -> Result<Value, String> {
         match (question, &mut self.control.store) {
             ("status", _) => Ok(self.control_status()),
-            ("metrics", Store::Kept(store)) => {
-                let mut out = report::metrics(&[store.report()]);
+            (_, Store::Far(_)) => {
+                Err("the control store is on the cluster's head: ask there".to_string())
+            }
+            ("metrics", Store::Kept(kept)) => {
+                let mut out = report::metrics(&[kept.store.report()]);
                 resident_metric(&mut out);
                 Ok(Value::String(out))
             }
@@ -273,8 +460,8 @@ impl Daemon {
                 resident_metric(&mut out);
                 Ok(Value::String(out))
             }
-            ("compact", Store::Kept(store)) => {
-                store.compact();
+            ("compact", Store::Kept(kept)) => {
+                kept.store.compact();
                 Ok(json!(1))
             }
             ("compact", Store::Memory(_)) => {
@@ -286,11 +473,15 @@ impl Daemon {
 
     fn control_status(&self) -> Value {
         let shard = match &self.control.store {
-            Store::Kept(store) => store.report().json(),
+            Store::Kept(kept) => match &kept.head {
+                Some(head) => return head.alone.status(&kept.store),
+                None => kept.store.report().json(),
+            },
             Store::Memory(store) => json!({
                 "shard": 0, "epoch": 1, "role": "in memory", "acts": true,
                 "rows": store.tables().len(), "memory_bytes": store.tables().bytes(),
             }),
+            Store::Far(_) => json!({ "shard": 0, "epoch": 1, "role": "elsewhere", "acts": false }),
         };
         let node = u64::from(self.node.config().node.number());
         let member = json!({ "address": self.session.path(),
@@ -341,7 +532,7 @@ impl Daemon {
 }
 
 /// What to do where a head cannot begin, since its number must be on disk before anybody sees it.
-fn free_disk(full: &FullDisk) -> String {
+pub(super) fn free_disk(full: &FullDisk) -> String {
     let FullDisk { mount, free } = full;
     let mount = mount.display();
     format!(

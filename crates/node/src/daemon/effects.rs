@@ -62,10 +62,11 @@ impl Daemon {
             }
             Effect::ReturnMemory => self.after(RETURN_MEMORY_AFTER, Timer::ReturnMemory),
             Effect::Save { key, value, last } => self.control.save(key, value, last),
-            Effect::Forget { key } => self.control.forget(&key),
+            Effect::Forget { key } => self.control.forget(key),
             Effect::Ask { ask, question } => {
-                let answer = self.control.answer(question);
-                self.answer(Event::Answered { ask, answer });
+                if let Some(answer) = self.control.answer(ask, question) {
+                    self.answer(Event::Answered { ask, answer });
+                }
             }
             Effect::Measure { processes } => {
                 let memory = machine::memory();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use hoplo_base::{ProcessId, ResourceSet};
 use hoplo_core::actors::life::ActorRow;
-use hoplo_core::control::ActorPhase;
+use hoplo_core::control::{ActorPhase, NodeEntry, NodeState};
 use hoplo_core::node::{Everywhere, Here, Kind, Process, Report};
 use hoplo_core::sched::claim::Claimant;
 use hoplo_wire::node::{ActorState, ToClient};
@@ -69,17 +69,13 @@ impl Daemon {
         }
     }
 
+    /// Those that are there, and those that are not any more; of this head only its present life.
     fn nodes(&self) -> Value {
-        json!([{
-            "NodeID": format!("{:06x}", self.node.config().node.number()),
-            "Alive": true,
-            "NodeManagerAddress": "127.0.0.1",
-            "NodeManagerHostname": machine::hostname(),
-            "Resources": self.with_store(self.node.scheduler.total(), |totals| totals.capacity_bytes),
-            "Labels": self.labels,
-            "session_dir": self.session.path(),
-            "pid": std::process::id(),
-        }])
+        let nodes = self.control.nodes().into_iter();
+        nodes
+            .filter(|node| !node.head || !node.state.is_dead())
+            .map(|node| node_json(&node))
+            .collect()
     }
 
     fn with_store(
@@ -197,6 +193,7 @@ impl Daemon {
             "pid": std::process::id(),
             "session_dir": self.session.path(),
             "node": format!("{:06x}", self.node.config().node.number()),
+            "nodes": self.nodes(),
             "resources": resources_json(self.node.scheduler.total()),
             "available": resources_json(&self.node.scheduler.available()),
             "workers": workers.count(),
@@ -236,6 +233,30 @@ impl Daemon {
 }
 
 /// Rows of the tasks that were lost and of those of all processes, and how many more there are.
+fn node_json(node: &NodeEntry) -> Value {
+    let mut resources = resources_json(&node.resources);
+    resources["object_store_memory"] = json!(node.store_bytes as f64);
+    let (host, port) = node.address.rsplit_once(':').unwrap_or(("127.0.0.1", ""));
+    let why = match &node.state {
+        NodeState::Dead { why } => Some(why),
+        NodeState::Alive | NodeState::Draining | NodeState::Settled => None,
+    };
+    json!({
+        "NodeID": format!("{:06x}", node.node.number()),
+        "Alive": !node.state.is_dead(),
+        "State": node.state.to_string(),
+        "Reason": why,
+        "Head": node.head,
+        "NodeManagerAddress": host,
+        "NodeManagerPort": port.parse::<u16>().ok(),
+        "NodeManagerHostname": node.hostname,
+        "Resources": resources,
+        "Labels": node.labels,
+        "session_dir": node.session_dir,
+        "pid": node.pid,
+    })
+}
+
 fn tasks_of_all(lost: Value, told: impl Iterator<Item = Value>) -> Value {
     let (mut rows, mut more) = (Vec::new(), 0u64);
     for mut part in std::iter::once(lost).chain(told) {

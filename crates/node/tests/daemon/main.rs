@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that finds nothing fails")]
 
+mod clusters;
 mod fake;
 mod heads;
 mod player;
@@ -447,7 +448,7 @@ fn functions_and_keys_are_kept_and_found() {
 #[test]
 fn a_daemon_leaves_with_its_driver_and_leaves_nothing() {
     let (ours, theirs) = fds::socketpair().unwrap();
-    let node = Node::start(|options| options.driver = Some(theirs));
+    let node = Node::start_for(Some(theirs), |_| {});
     let mut driver = Player::on(ours);
     driver.hello(Role::Driver);
     let (_, _worker) = lease(&mut driver, &[("CPU", 1.0)]);

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use hoplo_base::{ProcessId, TaskId};
+use hoplo_base::{JobId, ProcessId, TaskId};
 use hoplo_folders::{Places, SessionFolder, Wait};
 use hoplo_node::{Daemon, Options};
 use hoplo_shm::fds;
@@ -33,6 +33,11 @@ pub(crate) struct Node {
 
 impl Node {
     pub(crate) fn start(configure: impl FnOnce(&mut Options)) -> Self {
+        Self::start_for(None, configure)
+    }
+
+    /// `driver`: the socket of the one that starts it.
+    pub(crate) fn start_for(driver: Option<OwnedFd>, configure: impl FnOnce(&mut Options)) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let base = std::env::temp_dir().join(format!("hoplo-node-{}-{count}", std::process::id()));
@@ -49,7 +54,8 @@ impl Node {
         let (tell_session, session) = channel();
         let (tell_end, ended) = channel();
         std::thread::spawn(move || {
-            let daemon = Daemon::new(options).unwrap();
+            let mut daemon = Daemon::new(options).unwrap();
+            driver.into_iter().for_each(|driver| daemon.add_master(driver).unwrap());
             tell_session.send(daemon.session_dir().to_path_buf()).unwrap();
             daemon.run();
             let _ = tell_end.send(());
@@ -171,6 +177,10 @@ impl Player {
         let task = TaskId { owner: worker, seq: 0 };
         let message = Tell::Consumed { task, count: order as u64 };
         self.send(&ToNode::Tell { to: worker, message });
+    }
+
+    pub(crate) fn job_id(&self) -> JobId {
+        self.welcome.as_ref().unwrap().job
     }
 
     pub(crate) fn query(&mut self, kind: &str, argument: &str) -> Value {

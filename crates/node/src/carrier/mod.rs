@@ -1,0 +1,161 @@
+//! The daemon's thread for other nodes: heartbeats, probes, and verdicts about who lives.
+//!
+//! ```text
+//!   decider --Told--> carrier    rows of the node table, what became of verdicts
+//!   carrier --Word--> decider    verdicts to be written, and how this node stands
+//!
+//!   on a head        the judge (`hoplo_core::members`): hears heartbeats, probes
+//!   on other nodes   `members::standing`: heartbeats to the head, and what it means when that is not heard
+//! ```
+//! It has a thread of its own so that a busy node is not taken for a dead one. It decides nothing that the deciding thread
+//! decides: it feeds two machines, and passes on what they say.
+//!
+//! # Invariants
+//! - CARRY-1: whoever speaks as a node has that node's certificate, or a control node's (`protocol`).
+//! - CARRY-2: only a control node is believed what it says of a verdict, or asked to probe for.
+//! - CARRY-3: a tick comes after everything that had arrived: a silence is none while words of it lie in a socket.
+
+mod protocol;
+mod turn;
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use hoplo_base::NodeNumber;
+use hoplo_control::net::cluster::Cluster;
+use hoplo_core::control::NodeEntry;
+use hoplo_core::members::Why;
+use hoplo_net::address::Address;
+use hoplo_net::hub::{Hub, HubOptions, Intake};
+use hoplo_net::poll::Bell;
+
+use protocol::{Between, hello};
+use turn::Turn;
+
+pub(crate) struct Carrier {
+    shared: Arc<Shared>,
+    bell: Bell,
+    thread: Option<JoinHandle<()>>,
+    /// Where others dial this node.
+    address: String,
+}
+
+/// From the deciding thread.
+#[derive(Clone, Debug)]
+pub(crate) enum Told {
+    /// Of the node table, as of this entry of the store.
+    Row { entry: Box<NodeEntry>, version: u64, index: u64 },
+    /// What became of it: the row's version now, or another one was found there.
+    Verdict { ticket: u64, stored: Option<u64> },
+    /// The store did not answer.
+    NoVerdict { ticket: u64 },
+}
+
+/// To the deciding thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// That node's row, if it has this version, is to say that it is dead.
+    Verdict { ticket: u64, number: NodeNumber, expected: u64, why: Why },
+    /// This node was declared dead, or has to take itself for it.
+    Fenced { why: String },
+}
+
+pub(crate) struct Shared {
+    told: Mutex<Vec<Told>>,
+    words: Mutex<Vec<Word>>,
+    ends: AtomicBool,
+    /// The deciding thread's.
+    wake: Bell,
+}
+
+/// Which of the two machines runs.
+pub(crate) enum Part {
+    /// Its hub takes what the desk hands on, at the head's address.
+    Judge { address: String },
+    /// It listens at this address of the machine, and tells these control nodes that it lives.
+    Member { ip: IpAddr },
+}
+
+impl Carrier {
+    /// `wake` rings when there are words.
+    pub(crate) fn start(
+        cluster: &Cluster,
+        me: NodeNumber,
+        hostname: String,
+        part: Part,
+        wake: Bell,
+    ) -> io::Result<(Self, Intake)> {
+        let hello = hello(cluster.id, me);
+        let mut hub: Hub<Between> =
+            Hub::new(HubOptions { hello, identity: cluster.identity.clone() })?;
+        let intake = hub.intake();
+        let (address, judges) = match part {
+            Part::Judge { address } => (address, true),
+            Part::Member { ip } => (hub.listen(&Address::Tcp((ip, 0).into()))?.to_string(), false),
+        };
+        let shared = Arc::new(Shared {
+            told: Mutex::default(),
+            words: Mutex::default(),
+            ends: AtomicBool::new(false),
+            wake,
+        });
+        let bell = hub.bell();
+        let control = cluster.nodes.clone();
+        let turn = Turn::new(hub, me, hostname, judges, control, Arc::clone(&shared));
+        let thread = std::thread::Builder::new().name("hoplo:carrier".to_string());
+        let thread = Some(thread.spawn(move || turn.run())?);
+        Ok((Self { shared, bell, thread, address }, intake))
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) fn tell(&self, told: Told) {
+        lock(&self.shared.told).push(told);
+        self.bell.ring();
+    }
+
+    pub(crate) fn words(&self) -> Vec<Word> {
+        std::mem::take(&mut *lock(&self.shared.words))
+    }
+}
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        self.shared.ends.store(true, Ordering::Relaxed);
+        self.bell.ring();
+        if let Some(thread) = self.thread.take() {
+            let panicked = thread.join().is_err();
+            assert!(!panicked || std::thread::panicking(), "the carrier panicked");
+        }
+    }
+}
+
+impl std::fmt::Debug for Carrier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Carrier").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn say(&self, word: Word) {
+        lock(&self.words).push(word);
+        self.wake.ring();
+    }
+
+    fn ended(&self) -> bool {
+        self.ends.load(Ordering::Relaxed)
+    }
+
+    fn take(&self) -> Vec<Told> {
+        std::mem::take(&mut *lock(&self.told))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

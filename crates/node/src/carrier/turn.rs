@@ -1,0 +1,445 @@
+//! The carrier's loop.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hoplo_base::limits::{
+    HEARTBEAT, LINK_REDIAL_FIRST, LINK_REDIAL_LAST, MEMBER_PROBE_WITHIN, MEMBER_WITNESS_WITHIN,
+};
+use hoplo_base::{NodeNumber, limits};
+use hoplo_core::control::NodeEntry;
+use hoplo_core::members::standing::{self, Standing};
+use hoplo_core::members::{Effect, Event, Found, Judge};
+use hoplo_net::hub::{Gone, Happening, Hub, LinkId};
+use hoplo_net::name::{Name, Role};
+use hoplo_wire::member::{self, Message};
+
+use super::protocol::Between;
+use super::{Shared, Told, Word};
+use crate::clock::clock;
+
+pub(super) struct Turn {
+    hub: Hub<Between>,
+    me: NodeNumber,
+    hostname: String,
+    shared: Arc<Shared>,
+    part: Part,
+    nodes: BTreeMap<NodeNumber, NodeEntry>,
+    /// The newest entry of the store that it knows.
+    epoch: u64,
+    links: BTreeMap<LinkId, End>,
+    probes: BTreeMap<LinkId, Probing>,
+    /// Who speaks to this node, by which connection.
+    speakers: BTreeMap<NodeNumber, LinkId>,
+}
+
+enum Part {
+    Judge {
+        judge: Judge,
+        /// When each node was told last that it is heard.
+        heard: BTreeMap<NodeNumber, Instant>,
+    },
+    Member {
+        standing: Standing,
+        control: Vec<Control>,
+        beats_at: Instant,
+    },
+}
+
+/// A control node that is to hear this one.
+struct Control {
+    address: String,
+    link: Option<LinkId>,
+    open: bool,
+    failures: u32,
+    redial_at: Instant,
+}
+
+/// What a connection is.
+enum End {
+    /// That node dialled.
+    Node(NodeNumber),
+    Control(usize),
+    Probe,
+}
+
+struct Probing {
+    ticket: u64,
+    target: NodeNumber,
+    /// The control node that wants to know, if this one does not.
+    asked_by: Option<LinkId>,
+    until: Instant,
+}
+
+/// Nodes hear so often that they are heard.
+const HEARD_EVERY: Duration = Duration::from_secs(1);
+/// Turns that only take what has arrived, before time passes.
+const READS_MAX: usize = 64;
+
+impl Turn {
+    pub(super) fn new(
+        hub: Hub<Between>,
+        me: NodeNumber,
+        hostname: String,
+        judges: bool,
+        control: Vec<String>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let now = Instant::now();
+        let part = if judges {
+            let mut judge = Judge::new(clock());
+            judge.handle(clock(), Event::Acts(true), &mut Vec::new());
+            Part::Judge { judge, heard: BTreeMap::new() }
+        } else {
+            let control = control.into_iter().map(|address| Control {
+                address,
+                link: None,
+                open: false,
+                failures: 0,
+                redial_at: now,
+            });
+            let control: Vec<Control> = control.collect();
+            let standing = Standing::new(standing::Options::new(control.len()), clock());
+            Part::Member { standing, control, beats_at: now }
+        };
+        Self {
+            hub,
+            me,
+            hostname,
+            shared,
+            part,
+            nodes: BTreeMap::new(),
+            epoch: 0,
+            links: BTreeMap::new(),
+            probes: BTreeMap::new(),
+            speakers: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn run(mut self) {
+        let mut happenings = Vec::new();
+        while !self.shared.ended() {
+            let until = self.due();
+            self.hub.turn(until, &mut happenings).expect("epoll waits");
+            // CARRY-3
+            for _ in 0..READS_MAX {
+                if happenings.is_empty() {
+                    break;
+                }
+                for happening in happenings.drain(..) {
+                    self.on_happening(happening);
+                }
+                self.hub.turn(Some(Instant::now()), &mut happenings).expect("epoll waits");
+            }
+            for happening in happenings.drain(..) {
+                self.on_happening(happening);
+            }
+            for told in self.shared.take() {
+                self.on_told(told);
+            }
+            self.on_time();
+        }
+    }
+
+    fn on_told(&mut self, told: Told) {
+        match told {
+            Told::Row { entry, version, index } => {
+                self.epoch = self.epoch.max(index);
+                let (number, state) = (entry.node, entry.state.clone());
+                let near = entry.hostname == self.hostname;
+                self.nodes.insert(number, *entry);
+                if number != self.me {
+                    self.judge(Event::Row { number, version, state, near });
+                }
+            }
+            Told::Verdict { ticket, stored: Some(version) } => {
+                self.judge(Event::Stored { ticket, version });
+            }
+            Told::Verdict { ticket, stored: None } => self.judge(Event::Conflict { ticket }),
+            Told::NoVerdict { ticket } => self.judge(Event::Unreachable { ticket }),
+        }
+    }
+
+    fn on_happening(&mut self, happening: Happening<Between>) {
+        match happening {
+            Happening::Opened { link, theirs, dialled: false, .. } => {
+                self.on_accepted(link, theirs.node);
+            }
+            Happening::Opened { link, theirs, shown, dialled: true } => {
+                self.on_dialled(link, theirs.node, shown.as_ref());
+            }
+            Happening::Frame { link, frame } => self.on_message(link, frame),
+            Happening::Closed { link, why } => self.on_closed(link, &why),
+        }
+    }
+
+    fn on_accepted(&mut self, link: LinkId, node: NodeNumber) {
+        self.links.insert(link, End::Node(node));
+    }
+
+    fn on_dialled(&mut self, link: LinkId, node: NodeNumber, shown: Option<&Name>) {
+        match self.links.get(&link) {
+            Some(End::Probe) => match self.probes.get(&link) {
+                Some(Probing { ticket, target, .. }) if *target == node => {
+                    self.hub.send(link, &Message::Probe { ticket: *ticket });
+                }
+                _ => self.found(link, member::Found::Refused),
+            },
+            Some(End::Control(at)) => {
+                let at = *at;
+                if shown.is_some_and(|shown| shown.role == Role::Control) {
+                    self.control_opened(at);
+                } else {
+                    // CARRY-2: any node may listen there now.
+                    self.hub.close(link);
+                    self.links.remove(&link);
+                    self.control_gone(at, false);
+                }
+            }
+            Some(End::Node(_)) | None => self.hub.close(link),
+        }
+    }
+
+    fn on_message(&mut self, link: LinkId, message: Message) {
+        let out_of_place = match (self.links.get(&link), message) {
+            (None, _) => return,
+            (Some(End::Node(_)), Message::Probe { ticket }) => {
+                return self.hub.send(link, &Message::Alive { ticket });
+            }
+            (Some(End::Node(node)), Message::Heartbeat { epoch }) => {
+                let node = *node;
+                return self.on_heartbeat(link, node, epoch);
+            }
+            (Some(End::Node(_)), Message::Looked { ticket, found }) => {
+                return self.judge(Event::Probed { ticket, found: of_wire(found) });
+            }
+            (Some(End::Probe), Message::Alive { .. }) => {
+                return self.found(link, member::Found::Alive);
+            }
+            (Some(End::Control(_)), Message::Heard) => {
+                return self.stand(standing::Event::Heard);
+            }
+            (Some(End::Control(_)), Message::Look { ticket, node, address }) => {
+                return self.probe(ticket, node, &address, Some(link));
+            }
+            (Some(End::Control(_)), Message::Dead { why }) => {
+                return self.stand(standing::Event::Fenced { why });
+            }
+            (Some(_), message) => format!("{} has no business on this connection", message.name()),
+        };
+        self.hub.refuse(link, &out_of_place);
+        let why = Gone::Unfit { peer: "a node".to_string(), why: out_of_place };
+        self.on_closed(link, &why);
+    }
+
+    fn on_heartbeat(&mut self, link: LinkId, node: NodeNumber, epoch: u64) {
+        if let Some(older) = self.speakers.insert(node, link)
+            && older != link
+        {
+            self.hub.close(older);
+            self.links.remove(&older);
+        }
+        if let Part::Judge { heard, .. } = &mut self.part {
+            let now = Instant::now();
+            let last = heard.get(&node);
+            if last.is_none_or(|at| now.saturating_duration_since(*at) >= HEARD_EVERY) {
+                heard.insert(node, now);
+                self.hub.send(link, &Message::Heard);
+            }
+        }
+        self.judge(Event::Heartbeat { from: node, epoch });
+    }
+
+    fn on_closed(&mut self, link: LinkId, why: &Gone) {
+        let refused = matches!(why, Gone::Refused { .. });
+        match self.links.get(&link) {
+            None => {}
+            Some(End::Probe) => {
+                let found = if refused { member::Found::Refused } else { member::Found::Silent };
+                self.found(link, found);
+            }
+            Some(End::Control(at)) => {
+                let at = *at;
+                self.links.remove(&link);
+                self.control_gone(at, refused);
+            }
+            Some(End::Node(node)) => {
+                let node = *node;
+                self.links.remove(&link);
+                if self.speakers.get(&node) == Some(&link) {
+                    self.speakers.remove(&node);
+                    if let Part::Judge { heard, .. } = &mut self.part {
+                        heard.remove(&node);
+                    }
+                    self.judge(Event::Closed { number: node });
+                }
+            }
+        }
+    }
+
+    // ---- probes ----
+
+    fn probe(&mut self, ticket: u64, target: NodeNumber, address: &str, asked_by: Option<LinkId>) {
+        let within = if asked_by.is_some() { MEMBER_WITNESS_WITHIN } else { MEMBER_PROBE_WITHIN };
+        let link = self.hub.dial(address);
+        let until = Instant::now() + within;
+        self.links.insert(link, End::Probe);
+        self.probes.insert(link, Probing { ticket, target, asked_by, until });
+    }
+
+    fn found(&mut self, link: LinkId, found: member::Found) {
+        self.hub.close(link);
+        self.links.remove(&link);
+        let Some(Probing { ticket, asked_by, .. }) = self.probes.remove(&link) else { return };
+        match asked_by {
+            Some(asker) => self.hub.send(asker, &Message::Looked { ticket, found }),
+            None => self.judge(Event::Probed { ticket, found: of_wire(found) }),
+        }
+    }
+
+    // ---- the judge ----
+
+    fn judge(&mut self, event: Event) {
+        let Part::Judge { judge, .. } = &mut self.part else { return };
+        let mut effects = Vec::new();
+        judge.handle(clock(), event, &mut effects);
+        for effect in effects {
+            match effect {
+                Effect::Probe { ticket, target, via: None } => {
+                    match self.nodes.get(&target).map(|entry| entry.address.clone()) {
+                        Some(address) if !address.is_empty() => {
+                            self.probe(ticket, target, &address, None);
+                        }
+                        // It has a number, and did not say yet where it is.
+                        _ => self.judge(Event::Probed { ticket, found: Found::Silent }),
+                    }
+                }
+                Effect::Probe { ticket, target, via: Some(via) } => {
+                    let address = self.nodes.get(&target).map(|entry| entry.address.clone());
+                    match (self.speakers.get(&via), address) {
+                        (Some(&link), Some(address)) => {
+                            let look = Message::Look { ticket, node: target, address };
+                            self.hub.send(link, &look);
+                        }
+                        (_, _) => self.judge(Event::Probed { ticket, found: Found::Unasked }),
+                    }
+                }
+                Effect::Verdict { ticket, number, expected, why } => {
+                    self.shared.say(Word::Verdict { ticket, number, expected, why });
+                }
+                Effect::Tell { number, why } => {
+                    if let Some(&link) = self.speakers.get(&number) {
+                        self.hub.send(link, &Message::Dead { why });
+                    }
+                }
+            }
+        }
+    }
+
+    // ---- the node ----
+
+    fn stand(&mut self, event: standing::Event) {
+        let Part::Member { standing, .. } = &mut self.part else { return };
+        let mut effects = Vec::new();
+        standing.handle(clock(), event, &mut effects);
+        for effect in effects {
+            match effect {
+                standing::Effect::EndWorkers { why } => self.shared.say(Word::Fenced { why }),
+                // Its workers are gone with its daemon's session, which has begun anew.
+                standing::Effect::TakeWork | standing::Effect::JoinAgain => {}
+            }
+        }
+    }
+
+    fn control_opened(&mut self, at: usize) {
+        let epoch = self.epoch;
+        let Part::Member { control, .. } = &mut self.part else { return };
+        let control = &mut control[at];
+        (control.open, control.failures) = (true, 0);
+        if let Some(link) = control.link {
+            self.hub.send(link, &Message::Heartbeat { epoch });
+        }
+    }
+
+    fn control_gone(&mut self, at: usize, refused: bool) {
+        let Part::Member { control, .. } = &mut self.part else { return };
+        let control = &mut control[at];
+        (control.open, control.link) = (false, None);
+        let wait = LINK_REDIAL_FIRST * (1 << control.failures.min(10));
+        control.failures = control.failures.saturating_add(1);
+        control.redial_at = Instant::now() + wait.min(LINK_REDIAL_LAST);
+        self.stand(match refused {
+            true => standing::Event::Refused { control_node: at },
+            false => standing::Event::Silent { control_node: at },
+        });
+    }
+
+    // ---- time ----
+
+    fn due(&self) -> Option<Instant> {
+        let probes = self.probes.values().map(|probing| probing.until);
+        let machine = match &self.part {
+            Part::Judge { judge, .. } => judge.next_deadline(),
+            Part::Member { standing, .. } => standing.next_deadline(),
+        };
+        let machine = machine.map(|at| Instant::now() + at.since(clock()));
+        let beats = match &self.part {
+            Part::Judge { .. } => None,
+            Part::Member { control, beats_at, .. } => {
+                let dials = control.iter().filter(|it| it.link.is_none()).map(|it| it.redial_at);
+                let beats = control.iter().any(|it| it.open).then_some(*beats_at);
+                dials.chain(beats).min()
+            }
+        };
+        probes.chain(machine).chain(beats).min()
+    }
+
+    fn on_time(&mut self) {
+        let now = Instant::now();
+        let late = self.probes.iter().filter(|(_, probing)| probing.until <= now);
+        for link in late.map(|(link, _)| *link).collect::<Vec<_>>() {
+            self.found(link, member::Found::Silent);
+        }
+        self.beat(now);
+        match &self.part {
+            Part::Judge { judge, .. } => {
+                if judge.next_deadline().is_some_and(|at| at <= clock()) {
+                    self.judge(Event::Tick);
+                }
+            }
+            Part::Member { standing, .. } => {
+                if standing.next_deadline().is_some_and(|at| at <= clock()) {
+                    self.stand(standing::Event::Tick);
+                }
+            }
+        }
+    }
+
+    fn beat(&mut self, now: Instant) {
+        let epoch = self.epoch;
+        let Part::Member { control, beats_at, .. } = &mut self.part else { return };
+        for (at, control) in control.iter_mut().enumerate() {
+            if control.link.is_none() && control.redial_at <= now {
+                let link = self.hub.dial(&control.address);
+                control.link = Some(link);
+                self.links.insert(link, End::Control(at));
+            }
+        }
+        if *beats_at <= now {
+            *beats_at = now + HEARTBEAT;
+            let open = control.iter().filter(|it| it.open).filter_map(|it| it.link);
+            open.for_each(|link| self.hub.send(link, &Message::Heartbeat { epoch }));
+        }
+    }
+}
+
+fn of_wire(found: member::Found) -> Found {
+    match found {
+        member::Found::Alive => Found::Alive,
+        member::Found::Refused => Found::Refused,
+        member::Found::Silent => Found::Silent,
+    }
+}
+
+const _: () = assert!(limits::HEARTBEAT.as_millis() < HEARD_EVERY.as_millis());

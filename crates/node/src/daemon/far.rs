@@ -1,0 +1,389 @@
+//! The control store of a cluster that this node joined: it is on the cluster's control nodes.
+//!
+//! ```text
+//!   Question --> one call after the other --> Answer, in a later turn of the loop
+//!   save, forget --> a call that nobody waits for; what is refused is told, for the log
+//!   the node table --> a subscription --> what every node says of itself, as of a moment ago
+//! ```
+//! Calls of one key reach the store in the order in which they were begun. While no control node answers they wait, up to
+//! `FAR_STORE_WITHIN`; then who asked hears that, and a row that nobody waited for may be lost. So the rows of a node that died may be
+//! behind what it did: who goes on with them has to expect that anyway, since it may have died before it could say.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use hoplo_base::NodeNumber;
+use hoplo_base::limits::FAR_STORE_WITHIN;
+use hoplo_control::net::cluster::Cluster;
+use hoplo_control::net::driver::{Driver, Outcome};
+use hoplo_core::control::client::{Call, CallError, Done, Event};
+use hoplo_core::control::{Entry, Key, NodeEntry, NodeState, Row, Table};
+use hoplo_core::node::{Answer, KEYS_MAX, Question};
+use hoplo_wire::control::{Change, Op, Outcome as Applied, Query, Refusal};
+
+pub(crate) struct Far {
+    driver: Driver,
+    /// By the call that is under way.
+    underway: BTreeMap<u64, For>,
+    nodes: BTreeMap<NodeNumber, NodeEntry>,
+    changes: Vec<Change>,
+    done: Vec<Happened>,
+}
+
+/// What a turn brought.
+#[derive(Debug)]
+pub(crate) enum Happened {
+    Answered {
+        ask: u64,
+        answer: Answer,
+    },
+    /// A row that nobody waits for was not written.
+    NotSaved(Refusal),
+    /// This node's row says that it is dead, or is gone.
+    Fenced {
+        why: String,
+    },
+}
+
+/// What a call is for.
+enum For {
+    Ask(u64, Step),
+    Save,
+    /// The node table is read again from here on, since changes of it were missed; as of these entries.
+    Nodes {
+        indexes: Option<Vec<u64>>,
+        found: BTreeMap<NodeNumber, NodeEntry>,
+    },
+}
+
+/// How far the answer to a question is.
+enum Step {
+    Get {
+        found: Vec<Option<Vec<u8>>>,
+        rest: VecDeque<Key>,
+    },
+    Put,
+    Create {
+        key: Key,
+    },
+    /// What was there before it could be created.
+    Existing,
+    /// What it is, before it is deleted.
+    Doomed {
+        key: Key,
+    },
+    Delete {
+        key: Key,
+        value: Vec<u8>,
+    },
+    List,
+}
+
+/// The subscription of the node table.
+const NODES: u64 = 1;
+/// Changes that may be on their way.
+const CREDIT: u32 = 1000;
+const PAGE_ROWS: u32 = 1000;
+
+impl Far {
+    /// `row`: this node's, which its number was given by; it says from now on what the node is.
+    pub(crate) fn open(cluster: &Cluster, row: &NodeEntry) -> Result<Self, CallError> {
+        let unable =
+            |error: io::Error| CallError::Late { may_apply: false, waiting: error.to_string() };
+        let mut driver = Driver::new(cluster).map_err(unable)?;
+        let (key, value) = (row.key(), row.to_value());
+        // Another version means that it was declared dead meanwhile.
+        let put = Op::Put { key, value, expected: Some(1), finished: false };
+        match driver.call(Call::Update(vec![put]), FAR_STORE_WITHIN).map_err(unable)?? {
+            Done::Updated(outcomes) if matches!(outcomes[..], [Applied::Done { .. }]) => {}
+            _ => {
+                let waiting = "this node was declared dead before it had begun: start it again";
+                return Err(CallError::Late { may_apply: false, waiting: waiting.to_string() });
+            }
+        }
+        let (mut nodes, mut changes) = (BTreeMap::new(), Vec::new());
+        let (mut from, mut after) = (None, None);
+        loop {
+            let read = driver.call(nodes_from(from), FAR_STORE_WITHIN).map_err(unable)??;
+            let Done::Page { rows, next, indexes } = read else {
+                unreachable!("a scan gives a page")
+            };
+            // What changes while it is read is told again.
+            after.get_or_insert(indexes);
+            for (key, row) in rows {
+                nodes.extend(NodeEntry::from_row(&row).ok().map(|it| (it.node, it)));
+                let key = Key { table: Table::Node, bytes: key };
+                changes.push(Change { index: row.index, key, row: Some(row) });
+            }
+            from = next;
+            if from.is_none() {
+                break;
+            }
+        }
+        let (table, prefix, after) = (Table::Node, Vec::new(), after.unwrap_or_default());
+        let (subscription, credit) = (NODES, CREDIT);
+        driver.handle(Event::Subscribe { subscription, table, prefix, after, credit });
+        Ok(Self { driver, underway: BTreeMap::new(), nodes, changes, done: Vec::new() })
+    }
+
+    /// As the store said last.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &NodeEntry> {
+        self.nodes.values()
+    }
+
+    /// Of the node table, since they were taken last.
+    pub(crate) fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.changes)
+    }
+
+    pub(crate) fn ask(&mut self, ask: u64, question: Question) {
+        let get = |key: Key| Call::Query { query: Query::Get { key }, stale: false };
+        let put = |key: Key, value: Vec<u8>, expected: Option<u64>| {
+            Call::Update(vec![Op::Put { key, value, expected, finished: false }])
+        };
+        let (call, step) = match question {
+            Question::Get { keys } => {
+                let mut rest = VecDeque::from(keys);
+                let Some(first) = rest.pop_front() else {
+                    let answer = Answer::Rows(Ok(Vec::new()));
+                    return self.done.push(Happened::Answered { ask, answer });
+                };
+                (get(first), Step::Get { found: Vec::new(), rest })
+            }
+            Question::Put { key, value } => (put(key, value, None), Step::Put),
+            Question::Create { key, value } => {
+                (put(key.clone(), value, Some(0)), Step::Create { key })
+            }
+            Question::Delete { key } => (get(key.clone()), Step::Doomed { key }),
+            Question::List { table, prefix } => {
+                let (from, limit, archived) = (None, KEYS_MAX as u32, false);
+                let query = Query::Scan { table, prefix, from, limit, archived };
+                (Call::Query { query, stale: false }, Step::List)
+            }
+        };
+        self.start(call, For::Ask(ask, step));
+    }
+
+    pub(crate) fn save(&mut self, key: Key, value: Vec<u8>, last: bool) {
+        let put = Op::Put { key, value, expected: None, finished: last };
+        self.start(Call::Update(vec![put]), For::Save);
+    }
+
+    pub(crate) fn forget(&mut self, key: Key) {
+        self.start(Call::Update(vec![Op::Delete { key, expected: None }]), For::Save);
+    }
+
+    /// When it wants a turn though nothing came.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.driver.due()
+    }
+
+    pub(crate) fn flush(&mut self) {
+        self.driver.flush();
+    }
+
+    /// What came of it since the last turn; `me`: this node.
+    pub(crate) fn turn(&mut self, me: NodeNumber) -> io::Result<Vec<Happened>> {
+        self.driver.turn(Some(Instant::now()))?;
+        for outcome in std::mem::take(&mut self.driver.results) {
+            match outcome {
+                Outcome::Finished { call, result } => {
+                    let what = self.underway.remove(&call).expect("it was begun");
+                    self.finished(what, result, me);
+                }
+                Outcome::Changes { subscription, shard, changes, .. } => {
+                    let count = changes.len() as u32;
+                    changes.into_iter().for_each(|change| self.changed(change, me));
+                    self.driver.handle(Event::Consumed { subscription, shard, changes: count });
+                }
+                Outcome::Missed { .. } => {
+                    let reads = |what: &For| matches!(what, For::Nodes { .. });
+                    if !self.underway.values().any(reads) {
+                        self.read_nodes(None, None, BTreeMap::new());
+                    }
+                }
+                Outcome::Told { .. } => {}
+            }
+        }
+        Ok(std::mem::take(&mut self.done))
+    }
+
+    /// What is under way is written, if that is possible in this time.
+    pub(crate) fn close(mut self, within: Duration) {
+        let until = Instant::now() + within;
+        while self.underway.values().any(|what| matches!(what, For::Save)) && Instant::now() < until
+        {
+            if self.driver.turn(Some(until)).is_err() {
+                return;
+            }
+            for outcome in std::mem::take(&mut self.driver.results) {
+                if let Outcome::Finished { call, .. } = outcome {
+                    self.underway.remove(&call);
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, call: Call, what: For) {
+        let call = self.driver.start(call, Instant::now() + FAR_STORE_WITHIN);
+        self.underway.insert(call, what);
+    }
+
+    fn finished(&mut self, what: For, result: Result<Done, CallError>, me: NodeNumber) {
+        match what {
+            For::Ask(ask, step) => self.step(ask, step, result),
+            For::Save => {
+                if let Err(error) = result {
+                    self.done.push(Happened::NotSaved(refusal(error)));
+                }
+            }
+            For::Nodes { indexes, mut found } => match result {
+                Ok(Done::Page { rows, next, indexes: now }) => {
+                    for (_, row) in rows {
+                        found.extend(NodeEntry::from_row(&row).ok().map(|it| (it.node, it)));
+                    }
+                    // What changed while it was read is told again.
+                    let indexes = indexes.or(Some(now));
+                    match next {
+                        Some(from) => self.read_nodes(Some(from), indexes, found),
+                        None => self.nodes_read(indexes.unwrap_or_default(), found, me),
+                    }
+                }
+                Ok(Done::Updated(_) | Done::Row(_)) => unreachable!("a scan gives a page"),
+                Err(_) => self.read_nodes(None, None, BTreeMap::new()),
+            },
+        }
+    }
+
+    fn step(&mut self, ask: u64, step: Step, result: Result<Done, CallError>) {
+        let result = result.map_err(refusal);
+        let value = |row: Option<Row>| row.map(|row| row.value);
+        let answer = match (step, result) {
+            (Step::Get { mut found, mut rest }, Ok(Done::Row(row))) => {
+                found.push(value(row));
+                if let Some(key) = rest.pop_front() {
+                    return self.get(ask, key, Step::Get { found, rest });
+                }
+                Answer::Rows(Ok(found))
+            }
+            (Step::Get { .. }, Err(why)) => Answer::Rows(Err(why)),
+            (Step::Put, result) => Answer::Written(result.map(|_| ())),
+            (Step::Create { key }, Ok(Done::Updated(outcomes))) => match outcomes[..] {
+                [Applied::Done { .. }] => Answer::Found(Ok(None)),
+                _ => return self.get(ask, key, Step::Existing),
+            },
+            (Step::Existing, Ok(Done::Row(row))) => Answer::Found(Ok(value(row))),
+            (Step::Doomed { key }, Ok(Done::Row(Some(row)))) => {
+                let (expected, value) = (Some(row.version), row.value);
+                let delete = Call::Update(vec![Op::Delete { key: key.clone(), expected }]);
+                return self.start(delete, For::Ask(ask, Step::Delete { key, value }));
+            }
+            (Step::Doomed { .. }, Ok(Done::Row(None))) => Answer::Found(Ok(None)),
+            (Step::Delete { key, value }, Ok(Done::Updated(outcomes))) => match outcomes[..] {
+                [Applied::Done { .. }] => Answer::Found(Ok(Some(value))),
+                // It was changed meanwhile.
+                _ => return self.get(ask, key.clone(), Step::Doomed { key }),
+            },
+            (
+                Step::Create { .. } | Step::Existing | Step::Doomed { .. } | Step::Delete { .. },
+                Err(why),
+            ) => Answer::Found(Err(why)),
+            (Step::List, Ok(Done::Page { rows, .. })) => {
+                Answer::Keys(Ok(rows.into_iter().map(|(key, _)| key).collect()))
+            }
+            (Step::List, Err(why)) => Answer::Keys(Err(why)),
+            (
+                Step::Get { .. }
+                | Step::Create { .. }
+                | Step::Existing
+                | Step::Doomed { .. }
+                | Step::Delete { .. }
+                | Step::List,
+                Ok(_),
+            ) => unreachable!("a call is answered by what it asks for"),
+        };
+        self.done.push(Happened::Answered { ask, answer });
+    }
+
+    fn get(&mut self, ask: u64, key: Key, step: Step) {
+        let get = Call::Query { query: Query::Get { key }, stale: false };
+        self.start(get, For::Ask(ask, step));
+    }
+
+    fn changed(&mut self, change: Change, me: NodeNumber) {
+        self.changes.push(change.clone());
+        let gone = change.row.is_none();
+        let entry = change.row.and_then(|row| NodeEntry::from_row(&row).ok());
+        match entry {
+            Some(entry) => self.learn(entry, me),
+            None if gone => {
+                let of_it = |node: &NodeNumber, _: &mut NodeEntry| {
+                    hoplo_core::control::rows::node_key(*node).bytes != change.key.bytes
+                };
+                self.nodes.retain(of_it);
+            }
+            None => {}
+        }
+    }
+
+    fn learn(&mut self, entry: NodeEntry, me: NodeNumber) {
+        if entry.node == me
+            && let NodeState::Dead { why } = &entry.state
+        {
+            self.done.push(Happened::Fenced { why: why.clone() });
+        }
+        self.nodes.insert(entry.node, entry);
+    }
+
+    fn read_nodes(
+        &mut self,
+        from: Option<Vec<u8>>,
+        indexes: Option<Vec<u64>>,
+        found: BTreeMap<NodeNumber, NodeEntry>,
+    ) {
+        self.start(nodes_from(from), For::Nodes { indexes, found });
+    }
+
+    fn nodes_read(
+        &mut self,
+        indexes: Vec<u64>,
+        found: BTreeMap<NodeNumber, NodeEntry>,
+        me: NodeNumber,
+    ) {
+        self.nodes.clear();
+        found.into_values().for_each(|entry| self.learn(entry, me));
+        for (shard, after) in indexes.into_iter().enumerate() {
+            let shard = hoplo_wire::control::ShardId(shard as u16);
+            self.driver.handle(Event::Resume { subscription: NODES, shard, after });
+        }
+    }
+}
+
+impl AsFd for Far {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.driver.as_fd()
+    }
+}
+
+impl std::fmt::Debug for Far {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Far").field("nodes", &self.nodes.len()).finish_non_exhaustive()
+    }
+}
+
+fn nodes_from(from: Option<Vec<u8>>) -> Call {
+    let (table, prefix, limit, archived) = (Table::Node, Vec::new(), PAGE_ROWS, false);
+    let query = Query::Scan { table, prefix, from, limit, archived };
+    Call::Query { query, stale: false }
+}
+
+fn refusal(error: CallError) -> Refusal {
+    match error {
+        CallError::Refused { why, .. } => why,
+        late @ (CallError::Late { .. } | CallError::Overloaded { .. }) => {
+            Refusal::Busy(late.to_string())
+        }
+    }
+}
