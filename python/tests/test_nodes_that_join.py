@@ -209,6 +209,15 @@ def test_a_node_that_stands_still_is_declared_dead_and_joins_again(machines):
     assert second.status()["pid"] == pid
 
 
+def test_a_head_that_is_stopped_ends_its_cluster(machines):
+    first, second = machines(), machines()
+    joined(second, *started(first))
+    pid = second.status()["pid"]
+    first.hoplo("stop")
+    eventually(lambda: not alive(pid))
+    assert not (first.home / ".hoplo" / "token").exists(), "it opens nothing any more"
+
+
 def test_a_head_that_is_gone_for_a_while_finds_its_nodes_again(machines):
     first, second = machines(), machines()
     address, token = started(first)

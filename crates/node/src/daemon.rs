@@ -391,6 +391,10 @@ impl Daemon {
                     self.carrier.iter().for_each(|carrier| carrier.tell(told.clone()));
                 }
                 Word::Fenced { why } => self.is_fenced(why),
+                Word::Over => {
+                    let why = "the head of its cluster was stopped".to_string();
+                    self.handle(Event::Stop { why });
+                }
             }
         }
     }
@@ -543,6 +547,9 @@ impl Daemon {
         }
         drop(self.listener);
         self.control.leave(self.node.config().node);
+        if let Some(carrier) = self.carrier.take().filter(|_| !self.stays) {
+            carrier.tell(Told::Over);
+        }
         if let Err(refusal) = self.control.close() {
             journal::log(format_args!("the control store was not closed: {refusal}"));
         }

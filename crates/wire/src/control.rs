@@ -297,6 +297,8 @@ pub enum Refusal {
     Disk(String),
     #[error("not now: {0}")]
     Busy(String),
+    #[error("{0}")]
+    NotAllowed(String),
 }
 
 /// First on every connection, both ways.

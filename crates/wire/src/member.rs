@@ -55,6 +55,8 @@ pub enum Message {
     Dead {
         why: String,
     },
+    /// Of a control node: the cluster was stopped, for good.
+    Over,
 }
 
 /// What a probe found.
@@ -81,6 +83,7 @@ impl Message {
             Self::Look { .. } => "a request to probe",
             Self::Looked { .. } => "the outcome of a probe",
             Self::Dead { .. } => "a verdict",
+            Self::Over => "the end of the cluster",
         }
     }
 }

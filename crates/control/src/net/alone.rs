@@ -20,15 +20,15 @@ use std::time::Instant;
 use hoplo_net::hub::{HubOptions, Intake, LinkId};
 use hoplo_net::name::Name;
 use hoplo_wire::control::{
-    ClientId, ClusterConfig, FromCoordinator, Request, Speaker, ToCoordinator,
+    ClientId, ClusterConfig, FromCoordinator, Refusal, Request, Speaker, ToCoordinator,
 };
 use serde_json::json;
 
 use super::cluster::Cluster;
 use super::frame::Frame;
 use super::question::Question;
-use super::server::not_hosted;
-use super::who::{may_ask, may_say, node_of};
+use super::server::{not_hosted, refused};
+use super::who::{may_ask, may_say, may_write, node_of};
 use super::{Happening, Hub};
 use crate::embedded::{Embedded, SHARD};
 use crate::report::{metrics, resident_bytes};
@@ -164,7 +164,12 @@ impl Alone {
     }
 
     fn on_request(&mut self, link: LinkId, from: ClientId, request: Request, store: &mut Embedded) {
-        if request.shard() == SHARD {
+        let shown = self.peers.get(&link).and_then(|peer| peer.shown.as_ref());
+        if let Err(why) = may_write(shown, &request) {
+            if let Some(response) = refused(request, Refusal::NotAllowed(why)) {
+                self.hub.send(link, &Frame::Response(response));
+            }
+        } else if request.shard() == SHARD {
             store.request(from, request);
         } else if let Some(response) = not_hosted(request) {
             self.hub.send(link, &Frame::Response(response));

@@ -44,7 +44,7 @@ pub enum Frame {
 }
 
 /// Of the layouts in `wire::control` and of `Frame`; raised with every change of one.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// What control nodes and their clients speak.
 #[derive(Debug)]

@@ -198,7 +198,8 @@ fn other_versions_and_clusters_are_refused_with_both_named() {
     let newer = Hello { protocol: 99, program: "hoplo 2".to_string(), ..client_hello() };
     let why =
         refusal(hub(server_hello(), folder.server()), hub(newer, folder.client())).to_string();
-    assert!(why.contains("hoplo 1 (protocol 1)") && why.contains("hoplo 2 (protocol 99)"), "{why}");
+    let ours = format!("hoplo 1 (protocol {PROTOCOL})");
+    assert!(why.contains(&ours) && why.contains("hoplo 2 (protocol 99)"), "{why}");
     let other = Hello { cluster: ClusterId(8), ..client_hello() };
     let why =
         refusal(hub(server_hello(), folder.server()), hub(other, folder.client())).to_string();

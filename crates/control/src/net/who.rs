@@ -5,9 +5,12 @@
 //!   control NAME  a replica or coordinator of   what replicas and coordinators say of themselves
 //!                 its own node; a client
 //!   node, client  a client                      ask for rows, write them, ask for status and metrics
-//!   operator      a client                      the same, and say how the cluster shall be
+//!   operator      a client                      the same, write tokens, and say how the cluster shall be
 //! ```
 //! Over a unix socket there is no certificate: its file lets in one user alone, who may do all that.
+//!
+//! Nodes and clients run users' code. So they write no tokens, with which one could join as something better, and of the node table
+//! a node writes its own row and nobody else's.
 //!
 //! A node's number is half its name's and half its folder's: the upper half follows from the name in the certificate, so that
 //! nobody can take the number of another; the lower one is drawn when the folder is made, so that a node that lost its
@@ -15,7 +18,7 @@
 
 use hoplo_base::NodeId;
 use hoplo_net::name::{Name, Role};
-use hoplo_wire::control::{ReplicaId, Speaker, ToCoordinator};
+use hoplo_wire::control::{Key, Op, ReplicaId, Request, Speaker, Table, ToCoordinator};
 
 use super::question::Question;
 
@@ -84,6 +87,45 @@ pub(super) fn may_say(who: Speaker, message: &ToCoordinator) -> Result<(), Strin
             Err("what an operator wants is asked for, and judged first".to_string())
         }
     }
+}
+
+/// Whether the holder of this certificate may write that.
+pub(super) fn may_write(shown: Option<&Name>, request: &Request) -> Result<(), String> {
+    let Some(shown) = shown.filter(|name| matches!(name.role, Role::Node | Role::Client)) else {
+        return Ok(());
+    };
+    let Request::Update { ops, .. } = request else { return Ok(()) };
+    let keys = ops.iter().map(|op| match op {
+        Op::Put { key, .. } | Op::Delete { key, .. } | Op::Archive { key, .. } => key,
+    });
+    for key in keys {
+        match key.table {
+            Table::Token => {
+                return Err(format!(
+                    "{shown} may write no tokens: `hoplo token`, on the head, does"
+                ));
+            }
+            Table::Node if !is_row_of(key, shown) => {
+                return Err(format!("{shown} may write no other node's row"));
+            }
+            Table::Node
+            | Table::Job
+            | Table::Function
+            | Table::Object
+            | Table::Task
+            | Table::Actor
+            | Table::PlacementGroup
+            | Table::Kv
+            | Table::Event => {}
+        }
+    }
+    Ok(())
+}
+
+/// A node is called as its number is.
+fn is_row_of(key: &Key, name: &Name) -> bool {
+    let number = u32::from_str_radix(name.name(), 16);
+    name.role == Role::Node && number.is_ok_and(|number| key.bytes == number.to_be_bytes())
 }
 
 /// Whether the holder of this certificate may ask that.
@@ -167,6 +209,44 @@ mod tests {
         let wish = Wish::Leave { node: NodeId(2) };
         assert!(may(Speaker::Replica(mine), ToCoordinator::Wished(wish.clone())).is_err());
         assert!(may(Speaker::Replica(mine), ToCoordinator::Unwished(wish)).is_err());
+    }
+
+    #[test]
+    fn who_runs_users_code_writes_no_token_and_no_row_of_another_node() {
+        let number = 0x5f_u32;
+        let key = |table, bytes: &[u8]| Key { table, bytes: bytes.to_vec() };
+        let write = |key: Key| {
+            let put = Op::Put { key: key.clone(), value: vec![], expected: None, finished: false };
+            let kv = Op::Delete { key: Key { table: Table::Kv, bytes: vec![1] }, expected: None };
+            let delete = Op::Delete { key, expected: None };
+            [put, delete].map(|op| Request::Update {
+                shard: ShardId(0),
+                epoch: Epoch(1),
+                born: 0,
+                seq: 1,
+                answered: 0,
+                // Behind what anybody may.
+                ops: vec![kv.clone(), op],
+            })
+        };
+        let may = |role, request: &Request| may_write(Some(&name(role, "5f")), request).is_ok();
+        let own = key(Table::Node, &number.to_be_bytes());
+        let others = key(Table::Node, &(number + 1).to_be_bytes());
+        for (key, who) in [
+            (key(Table::Token, b"t"), &[][..]),
+            (own, &[Role::Node]),
+            (others, &[]),
+            (key(Table::Kv, b"k"), &[Role::Node, Role::Client]),
+            (key(Table::Job, b"j"), &[Role::Node, Role::Client]),
+        ] {
+            for request in write(key) {
+                for role in [Role::Node, Role::Client] {
+                    assert_eq!(may(role, &request), who.contains(&role), "{role}: {request:?}");
+                }
+                assert!(may(Role::Control, &request) && may(Role::Operator, &request));
+                assert!(may_write(None, &request).is_ok(), "over a unix socket");
+            }
+        }
     }
 
     #[test]

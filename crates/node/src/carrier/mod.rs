@@ -52,6 +52,8 @@ pub(crate) enum Told {
     Verdict { ticket: u64, stored: Option<u64> },
     /// The store did not answer.
     NoVerdict { ticket: u64 },
+    /// The head was stopped for good: the others are told before the carrier ends.
+    Over,
 }
 
 /// To the deciding thread.
@@ -61,6 +63,8 @@ pub(crate) enum Word {
     Verdict { ticket: u64, number: NodeNumber, expected: u64, why: Why },
     /// This node was declared dead, or has to take itself for it.
     Fenced { why: String },
+    /// There is no cluster any more.
+    Over,
 }
 
 pub(crate) struct Shared {

@@ -135,10 +135,15 @@ impl Turn {
             for happening in happenings.drain(..) {
                 self.on_happening(happening);
             }
-            for told in self.shared.take() {
-                self.on_told(told);
-            }
+            self.hear_decider();
             self.on_time();
+        }
+        self.hear_decider();
+    }
+
+    fn hear_decider(&mut self) {
+        for told in self.shared.take() {
+            self.on_told(told);
         }
     }
 
@@ -158,6 +163,12 @@ impl Turn {
             }
             Told::Verdict { ticket, stored: None } => self.judge(Event::Conflict { ticket }),
             Told::NoVerdict { ticket } => self.judge(Event::Unreachable { ticket }),
+            Told::Over => {
+                for &link in self.speakers.values() {
+                    self.hub.send(link, &Message::Over);
+                }
+                self.hub.flush();
+            }
         }
     }
 
@@ -223,6 +234,7 @@ impl Turn {
             (Some(End::Control(_)), Message::Look { ticket, node, address }) => {
                 return self.probe(ticket, node, &address, Some(link));
             }
+            (Some(End::Control(_)), Message::Over) => return self.shared.say(Word::Over),
             (Some(End::Control(_)), Message::Dead { why }) => {
                 return self.stand(standing::Event::Fenced { why });
             }

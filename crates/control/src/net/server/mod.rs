@@ -36,7 +36,7 @@ use super::cluster::{Cluster, ClusterError};
 use super::config_store::{ConfigStore, StoreNameError};
 use super::frame::Frame;
 use super::question::Question;
-use super::who::{may_ask, may_say};
+use super::who::{may_ask, may_say, may_write};
 use super::{Happening, Hub};
 use crate::disk::cold::{ColdError, Retention};
 use crate::disk::log::{Fsync, LogError};
@@ -381,7 +381,12 @@ impl Server {
 
     fn on_request(&mut self, link: LinkId, from: ClientId, request: Request) {
         let shard = request.shard();
-        if self.hosted.contains_key(&shard) {
+        let shown = self.inbound.get(&link).and_then(|peer| peer.shown.as_ref());
+        if let Err(why) = may_write(shown, &request) {
+            if let Some(response) = refused(request, Refusal::NotAllowed(why)) {
+                self.hub.send(link, &Frame::Response(response));
+            }
+        } else if self.hosted.contains_key(&shard) {
             self.shard(shard, Event::Request { from, request });
         } else if let Some(response) = not_hosted(request) {
             self.hub.send(link, &Frame::Response(response));
@@ -547,7 +552,10 @@ fn remove_current<K: Ord>(map: &mut BTreeMap<K, LinkId>, key: &K, link: LinkId) 
 
 /// The client's configuration is older or newer than ours.
 pub(super) fn not_hosted(request: Request) -> Option<Response> {
-    let why = Refusal::NotMine("host".to_string());
+    refused(request, Refusal::NotMine("host".to_string()))
+}
+
+pub(super) fn refused(request: Request, why: Refusal) -> Option<Response> {
     match request {
         Request::Update { shard, seq, .. } => Some(Response::UpdateRefused { shard, seq, why }),
         Request::Query { request, .. } => Some(Response::QueryRefused { request, why }),

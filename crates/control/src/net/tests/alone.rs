@@ -10,7 +10,7 @@ use hoplo_core::control::rows::node_key;
 use hoplo_core::control::{ControlStore, Entry, Key, NodeEntry, NodeState, Table};
 use hoplo_net::join::{Admission, JoinError, Joining, join, renew};
 use hoplo_net::token::Token;
-use hoplo_wire::control::{Member, Outcome, ToCoordinator};
+use hoplo_wire::control::{Member, Outcome, Refusal, ToCoordinator};
 
 use super::*;
 use crate::embedded::{Embedded, EmbeddedOptions};
@@ -233,7 +233,8 @@ fn a_token_that_was_revoked_lets_nobody_in_and_who_is_dead_renews_nothing() {
     let cluster = joined(&admission, &folder.0.join("node"));
     let identity = cluster.identity.clone().unwrap();
     assert_eq!(renew(&head.address, &identity, SOON).unwrap().name, admission.name);
-    let mut registry = StoreRegistry::new(cluster);
+    let home = folder.0.join("head");
+    let mut registry = StoreRegistry::new(Cluster::load(&home.join("cluster.json")).unwrap());
     let tokens = registry.tokens().unwrap();
     let [record] = &tokens[..] else { panic!("{tokens:?}") };
     assert_eq!((record.id, record.uses, record.role), (head.token.id(), 1, Role::Node));
@@ -321,4 +322,31 @@ fn nothing_is_acknowledged_to_another_node_before_it_is_in_the_log() {
     head.holds.store(false, Ordering::Relaxed);
     let done = client.put(kv("k"), vec![3], None, SOON);
     assert_eq!(done, Ok(Outcome::Done { version: 3 }));
+}
+
+/// Whoever has a node's certificate runs users' code: it could make itself a token to join as something better.
+#[test]
+fn a_node_wrote_a_token_and_another_nodes_row() {
+    let folder = Folder::new("alone-writes");
+    let head = Head::start(&folder.0.join("head"), 0);
+    let admission = head.joins().unwrap();
+    let cluster = joined(&admission, &folder.0.join("node"));
+    let client = ControlClient::connect(&cluster).unwrap();
+    let refused = |result: Result<Outcome, CallError>| match result {
+        Err(CallError::Refused { why: Refusal::NotAllowed(why), .. }) => why,
+        other => panic!("{other:?}"),
+    };
+    let token = Token::make(cluster.identity.as_ref().unwrap().authority()).unwrap();
+    let (now, role) = (std::time::SystemTime::now(), Role::Control);
+    let record = hoplo_net::token::TokenRecord::of(&token, role, now, now + SOON, None);
+    let mut registry = StoreRegistry::new(cluster.clone());
+    assert!(registry.put_token(&record).unwrap_err().to_string().contains("hoplo token"));
+    let own = admission.number.unwrap();
+    let other = head.joins().unwrap().number.unwrap();
+    assert!(refused(client.delete(node_key(other), None, SOON)).contains("no other node's row"));
+    // What it may goes on, in the same session.
+    let row = client.get(node_key(own), SOON).unwrap().unwrap();
+    let put = client.put(node_key(own), row.value, Some(1), SOON);
+    assert_eq!(put, Ok(Outcome::Done { version: 2 }));
+    assert_eq!(client.put(kv("k"), vec![1], None, SOON), Ok(Outcome::Done { version: 1 }));
 }

@@ -132,6 +132,7 @@ impl Client {
             | Refusal::ValueTooLong { .. }
             | Refusal::BatchTooLarge(_)
             | Refusal::BadRow { .. }
+            | Refusal::NotAllowed(_)
             | Refusal::Full { .. }
             | Refusal::Disk(_) => self.query_failed(call, why, effects),
         }

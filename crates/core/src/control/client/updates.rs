@@ -192,6 +192,7 @@ impl Client {
             | Refusal::ValueTooLong { .. }
             | Refusal::BatchTooLarge(_)
             | Refusal::BadRow { .. }
+            | Refusal::NotAllowed(_)
             | Refusal::Full { .. } => self.refuse(now, number, seq, &why, effects),
         }
     }
