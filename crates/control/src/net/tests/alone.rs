@@ -86,8 +86,15 @@ impl Head {
         self.address.parse::<std::net::SocketAddr>().unwrap().port()
     }
 
+    /// Done when this returns.
     fn does(&self, act: impl FnOnce(&mut Embedded) + Send + 'static) {
-        self.does.send(Box::new(act)).unwrap();
+        let (said, hears) = channel();
+        let done = move |store: &mut Embedded| {
+            act(store);
+            said.send(()).unwrap();
+        };
+        self.does.send(Box::new(done)).unwrap();
+        hears.recv_timeout(SOON).unwrap();
     }
 
     fn joins(&self) -> Result<Admission, JoinError> {
