@@ -33,10 +33,12 @@ use super::{Happening, Hub};
 use crate::embedded::{Embedded, SHARD};
 use crate::report::{metrics, resident_bytes};
 
+/// To who speaks of several control nodes.
+const ONE_NODE: &str = "the store of this cluster is on one node, its head";
+
 pub struct Alone {
     hub: Hub,
     cluster: Cluster,
-    address: String,
     peers: BTreeMap<LinkId, Peer>,
     clients: BTreeMap<ClientId, LinkId>,
     happenings: Vec<Happening>,
@@ -50,11 +52,10 @@ struct Peer {
 impl Alone {
     /// `cluster`: its one control node is this one, where the desk listens.
     pub fn new(cluster: Cluster, store: &Embedded) -> io::Result<Self> {
-        let address = cluster.nodes[0].clone();
         let hello = cluster.hello(Speaker::Replica(store.me()));
         let hub = Hub::new(HubOptions { hello, identity: cluster.identity.clone() })?;
         let (peers, clients, happenings) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
-        Ok(Self { hub, cluster, address, peers, clients, happenings })
+        Ok(Self { hub, cluster, peers, clients, happenings })
     }
 
     /// Who the store is to others, by the certificate of its head ([`crate::embedded::EmbeddedOptions`]).
@@ -70,6 +71,10 @@ impl Alone {
     /// When it wants a turn though nothing came.
     pub fn due(&self) -> Option<Instant> {
         self.hub.due()
+    }
+
+    fn address(&self) -> &str {
+        &self.cluster.nodes[0]
     }
 
     /// Gives the store what came meanwhile.
@@ -146,7 +151,7 @@ impl Alone {
                     | ToCoordinator::Report { .. }
                     | ToCoordinator::Wished(_)
                     | ToCoordinator::Unwished(_),
-                ) => "the store of this cluster is on one node, its head".to_string(),
+                ) => ONE_NODE.to_string(),
             },
             (_, Frame::Probe { ticket }) => {
                 return self.hub.send(link, &Frame::Alive { ticket });
@@ -165,19 +170,18 @@ impl Alone {
 
     fn on_request(&mut self, link: LinkId, from: ClientId, request: Request, store: &mut Embedded) {
         let shown = self.peers.get(&link).and_then(|peer| peer.shown.as_ref());
-        if let Err(why) = may_write(shown, &request) {
-            if let Some(response) = refused(request, Refusal::NotAllowed(why)) {
-                self.hub.send(link, &Frame::Response(response));
-            }
-        } else if request.shard() == SHARD {
-            store.request(from, request);
-        } else if let Some(response) = not_hosted(request) {
+        let why = match may_write(shown, &request) {
+            Err(why) => Refusal::NotAllowed(why),
+            Ok(()) if request.shard() == SHARD => return store.request(from, request),
+            Ok(()) => not_hosted(),
+        };
+        if let Some(response) = refused(request, why) {
             self.hub.send(link, &Frame::Response(response));
         }
     }
 
     fn tell_config(&mut self, link: LinkId, known: u64, store: &Embedded) {
-        let chain = store.chain_at(&self.address);
+        let chain = store.chain_at(self.address());
         if chain.epoch.0 > known {
             let (cluster, wishes) = (self.cluster.id, Vec::new());
             let shards = vec![chain];
@@ -195,19 +199,17 @@ impl Alone {
                 store.compact();
                 Ok("1".to_string())
             }
-            Question::Wish { .. } => {
-                Err("the store of this cluster is on one node, its head".to_string())
-            }
+            Question::Wish { .. } => Err(ONE_NODE.to_string()),
         }
     }
 
     /// As a control node of a cluster says it.
     pub fn status(&self, store: &Embedded) -> serde_json::Value {
-        let (me, chain) = (store.me(), store.chain_at(&self.address));
+        let (me, chain) = (store.me(), store.chain_at(self.address()));
         json!({
             "program": concat!("hoplo ", env!("CARGO_PKG_VERSION")),
             "replica": { "node": format!("{:016x}", me.node.0), "incarnation": me.incarnation },
-            "address": self.address,
+            "address": self.address(),
             "resident_bytes": resident_bytes(),
             "shards": [store.report().json()],
             "config": { "cluster": format!("{:032x}", self.cluster.id.0), "replication": 1,

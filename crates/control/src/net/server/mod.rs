@@ -382,13 +382,14 @@ impl Server {
     fn on_request(&mut self, link: LinkId, from: ClientId, request: Request) {
         let shard = request.shard();
         let shown = self.inbound.get(&link).and_then(|peer| peer.shown.as_ref());
-        if let Err(why) = may_write(shown, &request) {
-            if let Some(response) = refused(request, Refusal::NotAllowed(why)) {
-                self.hub.send(link, &Frame::Response(response));
+        let why = match may_write(shown, &request) {
+            Err(why) => Refusal::NotAllowed(why),
+            Ok(()) if self.hosted.contains_key(&shard) => {
+                return self.shard(shard, Event::Request { from, request });
             }
-        } else if self.hosted.contains_key(&shard) {
-            self.shard(shard, Event::Request { from, request });
-        } else if let Some(response) = not_hosted(request) {
+            Ok(()) => not_hosted(),
+        };
+        if let Some(response) = refused(request, why) {
             self.hub.send(link, &Frame::Response(response));
         }
     }
@@ -551,8 +552,8 @@ fn remove_current<K: Ord>(map: &mut BTreeMap<K, LinkId>, key: &K, link: LinkId) 
 }
 
 /// The client's configuration is older or newer than ours.
-pub(super) fn not_hosted(request: Request) -> Option<Response> {
-    refused(request, Refusal::NotMine("host".to_string()))
+pub(super) fn not_hosted() -> Refusal {
+    Refusal::NotMine("host".to_string())
 }
 
 pub(super) fn refused(request: Request, why: Refusal) -> Option<Response> {
