@@ -2,7 +2,8 @@
 //!
 //! Between two ends there is one connection of a kind at a time. Who wants to send and has none dials; a newer one ends
 //! the older one, and who is at its end hears of that before anything of the newer one arrives. While a direction
-//! is cut, what is sent lies there; it arrives when the cut is mended, or the connection breaks.
+//! is cut, what is sent lies there; it arrives when the cut is mended, or the connection breaks. Who has heard that a
+//! connection broke hears nothing more of it, and dials anew when it wants to send.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -63,6 +64,8 @@ struct Connection {
     last_at: [Instant; 2],
     /// It broke: what arrives later than this is lost.
     broken_at: Option<[Instant; 2]>,
+    /// By end: it knows that the connection broke.
+    heard_end: [bool; 2],
 }
 
 #[derive(Default)]
@@ -125,14 +128,17 @@ impl Network {
                     underway: [VecDeque::new(), VecDeque::new()],
                     last_at: [now, now],
                     broken_at: None,
+                    heard_end: [false, false],
                 };
                 self.connections.insert(self.next, connection);
                 self.uses.insert((from, to, kind), self.next);
                 self.next
             }
         };
-        let connection = self.connections.get_mut(&id).expect("who uses it has not heard its end");
+        let connection =
+            self.connections.get_mut(&id).expect("it goes when both have heard its end");
         let direction = usize::from(connection.ends[1] == to);
+        assert!(!connection.heard_end[1 - direction], "{from:?} uses what it knows to be broken");
         if connection.broken_at.is_some() {
             return None;
         }
@@ -171,7 +177,7 @@ impl Network {
     pub fn arrived(&mut self, now: Instant, id: u64, to: usize) -> Arrived {
         let Some(connection) = self.connections.get_mut(&id) else { return Arrived::Nothing };
         let (here, there, kind) = (connection.ends[to], connection.ends[1 - to], connection.kind);
-        if self.cuts.contains(&(there.host(), here.host())) {
+        if self.cuts.contains(&(there.host(), here.host())) || connection.heard_end[to] {
             return Arrived::Nothing;
         }
         let queue = &mut connection.underway[to];
@@ -223,15 +229,15 @@ impl Network {
 
     /// The end knows now that it broke: true if it used that connection.
     pub fn hears_end(&mut self, id: u64, to: usize) -> bool {
-        let Some(connection) = self.connections.get(&id) else { return false };
+        let Some(connection) = self.connections.get_mut(&id) else { return false };
         let (here, there, kind) = (connection.ends[to], connection.ends[1 - to], connection.kind);
+        connection.heard_end[to] = true;
+        if connection.heard_end == [true, true] {
+            self.connections.remove(&id);
+        }
         let used = self.uses.get(&(here, there, kind)) == Some(&id);
         if used {
             self.uses.remove(&(here, there, kind));
-        }
-        let other = self.uses.get(&(there, here, kind)) == Some(&id);
-        if !other {
-            self.connections.remove(&id);
         }
         used
     }
@@ -266,5 +272,61 @@ impl Network {
 
     pub fn mend(&mut self) {
         self.cuts.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: End = End::Client(1);
+    const THERE: End = End::Client(2);
+    const LATER: Instant = Instant(1_000_000_000);
+
+    /// A connection that `HERE` dialled and both use, with a message to `HERE` that lies in front of a cut.
+    fn connected(rng: &mut Rng) -> (Network, u64) {
+        let mut network = Network::default();
+        let max = Duration::from_millis(1);
+        let hello = (HERE, THERE, Kind::Client);
+        let sent = network.send(Instant(1), rng, max, hello, Message::Hello);
+        let Some(Arrange::Deliver { connection, to, .. }) = sent else { panic!("{sent:?}") };
+        assert!(matches!(network.arrived(LATER, connection, to), Arrived::Message(_)));
+        network.cut(THERE.host(), HERE.host());
+        let welcome = (THERE, HERE, Kind::Client);
+        network.send(Instant(1), rng, max, welcome, Message::Welcome);
+        (network, connection)
+    }
+
+    fn breaks(network: &mut Network, rng: &mut Rng, id: u64) {
+        assert_eq!(network.breaks(LATER, rng, id, Duration::ZERO).len(), 2);
+    }
+
+    #[test]
+    fn what_lay_in_front_of_a_cut_revived_a_connection_whose_end_was_heard() {
+        let mut rng = Rng::new(1);
+        let (mut network, id) = connected(&mut rng);
+        breaks(&mut network, &mut rng, id);
+        assert!(network.hears_end(id, 0), "it used it");
+        network.mend();
+        assert!(matches!(network.arrived(LATER, id, 0), Arrived::Nothing));
+        assert_eq!(network.used(HERE, THERE, Kind::Client), None);
+        assert!(network.hears_end(id, 1), "so did the other one");
+        // It dials anew, and is not left with one that carries nothing.
+        let max = Duration::from_millis(1);
+        let hello = (HERE, THERE, Kind::Client);
+        let again = network.send(LATER, &mut rng, max, hello, Message::Hello);
+        assert!(matches!(again, Some(Arrange::Deliver { connection, .. }) if connection > id));
+    }
+
+    #[test]
+    fn what_lay_in_front_of_a_cut_is_not_lost_before_the_end_was_heard() {
+        let mut rng = Rng::new(1);
+        let (mut network, id) = connected(&mut rng);
+        breaks(&mut network, &mut rng, id);
+        assert!(network.hears_end(id, 1), "the other one");
+        network.mend();
+        assert!(matches!(network.arrived(LATER, id, 0), Arrived::Message(Message::Welcome)));
+        assert!(network.hears_end(id, 0));
+        assert_eq!(network.ends(id, 0), None, "both know");
     }
 }
