@@ -100,3 +100,8 @@ fn a_lost_change_is_found() {
 fn what_is_called_stable_too_early_is_found() {
     shows(Sabotage::StableTooEarly, 50, &["CHAIN-"]);
 }
+
+#[test]
+fn a_deadline_that_stays_due_is_found() {
+    shows(Sabotage::ForgottenTick, 5, &["it spins"]);
+}

@@ -13,6 +13,7 @@ use super::invariants::feed::Feed;
 use super::invariants::linear::{Operation, What};
 use super::network::{End, Kind, Message};
 use super::plan::Clock;
+use super::spins::Spins;
 use super::world::{Step, World, host_address, node_of};
 
 pub struct ClientProcess {
@@ -21,6 +22,7 @@ pub struct ClientProcess {
     pub machine: Client,
     clock: Clock,
     tick_at: Option<Instant>,
+    spins: Spins,
     left: u64,
     next_call: u64,
     open: BTreeMap<u64, Open>,
@@ -55,6 +57,7 @@ impl ClientProcess {
             machine: Client::new(options, clock.reads(now)),
             clock,
             tick_at: None,
+            spins: Spins::default(),
             left,
             next_call: 1,
             open: BTreeMap::new(),
@@ -200,6 +203,12 @@ impl World {
     pub fn client_event(&mut self, number: u64, event: Event) {
         let now = self.now;
         let client = self.client(number);
+        if event == Event::Tick {
+            client.spins.tick(now)
+        } else {
+            client.spins.ends()
+        }
+        assert!(!client.spins.is_too_many(), "it spins: {}", client.whats_up());
         let mut effects = Vec::new();
         client.machine.handle(client.clock.reads(now), event, &mut effects);
         client.machine.check();

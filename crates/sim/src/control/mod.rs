@@ -28,6 +28,7 @@ mod process;
 mod replicas;
 mod sabotage;
 mod short;
+mod spins;
 mod store;
 mod well;
 mod world;

@@ -15,6 +15,7 @@ use super::counts::What;
 use super::network::{End, Kind, Message};
 use super::plan::Clock;
 use super::replicas::Held;
+use super::spins::Spins;
 use super::world::{Step, World, host_address};
 
 pub struct Process {
@@ -28,25 +29,22 @@ pub struct Process {
     heartbeat_at: Instant,
     /// Coordinators that know it.
     pub registered: BTreeSet<ReplicaId>,
-    /// Ticks in a row that were due again at once.
-    spins: u32,
+    spins: Spins,
 }
 
-/// A shell that is asked to tick so often in a row for nothing burns its core.
-const SPINS_MAX: u32 = 100;
-
 impl Process {
-    fn whats_due(&self, reads: Instant) -> String {
-        let due = self
-            .held
-            .values()
-            .filter(|held| held.replica.next_deadline().is_some_and(|at| at <= reads));
-        let due: Vec<String> = due
-            .map(|held| {
-                format!("{:?} at {:?}", held.replica.status(), held.replica.next_deadline())
-            })
-            .collect();
-        format!("now {reads:?}, {}", due.join("\n"))
+    /// By its own clock: its heartbeat, its coordinator, its replicas.
+    fn deadlines(&self, reads: Instant) -> String {
+        let coordinator = self.coordinator.as_ref().and_then(Coordinator::next_deadline);
+        let mut text = format!(
+            "at {reads:?} {:?} waits for {:?}, its coordinator for {coordinator:?}",
+            self.id, self.heartbeat_at
+        );
+        for held in self.held.values() {
+            let (at, status) = (held.replica.next_deadline(), held.replica.status());
+            text += &format!("\n{at:?}: {status:?}");
+        }
+        text
     }
 }
 
@@ -96,7 +94,7 @@ impl World {
             tick_at: None,
             heartbeat_at: reads,
             registered: BTreeSet::new(),
-            spins: 0,
+            spins: Spins::default(),
         });
         self.note(|| format!("{id:?} starts"));
         for shard in shards {
@@ -191,8 +189,9 @@ impl World {
             Input::Coordinator(event) => self.coordinator(id, event),
             Input::Tick => self.tick(id),
         }
-        if !tick && let Some(process) = self.process_mut(id) {
-            process.spins = 0;
+        let now = self.now;
+        if let Some(process) = self.process_mut(id) {
+            if tick { process.spins.tick(now) } else { process.spins.ends() }
         }
         self.arm(id);
     }
@@ -205,9 +204,8 @@ impl World {
         let coordinator = process.coordinator.as_ref().and_then(Coordinator::next_deadline);
         let next = replicas.chain(coordinator).chain([process.heartbeat_at]).min();
         let at = clock.when(next.expect("a heartbeat")).max(Instant(now.0 + 1000));
-        let reads = clock.reads(now);
-        let spins = process.spins;
-        assert!(spins < SPINS_MAX, "it spins: {}", process.whats_due(reads));
+        let spins = process.spins.is_too_many();
+        assert!(!spins, "it spins: {}", process.deadlines(clock.reads(now)));
         if process.tick_at.is_none_or(|armed| at < armed || armed < now) {
             process.tick_at = Some(at);
             self.at(at, Step::ProcessTicks(id, at));
@@ -216,16 +214,17 @@ impl World {
 
     fn tick(&mut self, id: ReplicaId) {
         let Some(reads) = self.reads(id) else { return };
+        let forgets = self.sabotage_forgets_ticks();
         let Some(process) = self.process_mut(id) else { return };
         let due: Vec<ShardId> = process
             .held
             .iter()
             .filter(|(_, held)| held.replica.next_deadline().is_some_and(|at| at <= reads))
+            .filter(|_| !forgets)
             .map(|(shard, _)| *shard)
             .collect();
         let look = process.coordinator.is_some();
         let beat = process.heartbeat_at <= reads;
-        process.spins = if due.is_empty() { 0 } else { process.spins + 1 };
         if beat {
             process.heartbeat_at = reads + limits::HEARTBEAT;
         }

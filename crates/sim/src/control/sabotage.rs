@@ -21,6 +21,8 @@ pub enum Sabotage {
     LostChange,
     /// A replica is told that more is stable before it than is.
     StableTooEarly,
+    /// A replica is never told that what it waited for is due.
+    ForgottenTick,
 }
 
 impl Sabotage {
@@ -36,7 +38,7 @@ impl Sabotage {
                 faults.kills = true;
                 faults.every = Duration::from_millis(100);
             }
-            Self::ForgottenSeq | Self::LostChange => {}
+            Self::ForgottenSeq | Self::LostChange | Self::ForgottenTick => {}
         }
     }
 }
@@ -74,6 +76,10 @@ impl World {
             (Some(Sabotage::SilenceIsDeath), Probe::Silent) => Probe::Refused,
             (_, found) => found,
         }
+    }
+
+    pub fn sabotage_forgets_ticks(&self) -> bool {
+        self.sabotage == Some(Sabotage::ForgottenTick)
     }
 
     pub fn sabotage_loses_records(&mut self) -> bool {
