@@ -283,46 +283,45 @@ mod tests {
     const THERE: End = End::Client(2);
     const LATER: Instant = Instant(1_000_000_000);
 
-    /// A connection that `HERE` dialled and both use, with a message to `HERE` that lies in front of a cut.
-    fn connected(rng: &mut Rng) -> (Network, u64) {
+    fn says(
+        network: &mut Network,
+        rng: &mut Rng,
+        now: Instant,
+        (from, to): (End, End),
+        message: Message,
+    ) -> Option<Arrange> {
+        network.send(now, rng, Duration::from_millis(1), (from, to, Kind::Client), message)
+    }
+
+    /// A connection that `HERE` dialled and both used. It broke while a message to `HERE` lay in front of a cut.
+    fn broken(rng: &mut Rng) -> (Network, u64) {
         let mut network = Network::default();
-        let max = Duration::from_millis(1);
-        let hello = (HERE, THERE, Kind::Client);
-        let sent = network.send(Instant(1), rng, max, hello, Message::Hello);
+        let sent = says(&mut network, rng, Instant(1), (HERE, THERE), Message::Hello);
         let Some(Arrange::Deliver { connection, to, .. }) = sent else { panic!("{sent:?}") };
         assert!(matches!(network.arrived(LATER, connection, to), Arrived::Message(_)));
         network.cut(THERE.host(), HERE.host());
-        let welcome = (THERE, HERE, Kind::Client);
-        network.send(Instant(1), rng, max, welcome, Message::Welcome);
+        says(&mut network, rng, Instant(1), (THERE, HERE), Message::Welcome);
+        assert_eq!(network.breaks(LATER, rng, connection, Duration::ZERO).len(), 2);
         (network, connection)
-    }
-
-    fn breaks(network: &mut Network, rng: &mut Rng, id: u64) {
-        assert_eq!(network.breaks(LATER, rng, id, Duration::ZERO).len(), 2);
     }
 
     #[test]
     fn what_lay_in_front_of_a_cut_revived_a_connection_whose_end_was_heard() {
         let mut rng = Rng::new(1);
-        let (mut network, id) = connected(&mut rng);
-        breaks(&mut network, &mut rng, id);
+        let (mut network, id) = broken(&mut rng);
         assert!(network.hears_end(id, 0), "it used it");
         network.mend();
         assert!(matches!(network.arrived(LATER, id, 0), Arrived::Nothing));
         assert_eq!(network.used(HERE, THERE, Kind::Client), None);
         assert!(network.hears_end(id, 1), "so did the other one");
         // It dials anew, and is not left with one that carries nothing.
-        let max = Duration::from_millis(1);
-        let hello = (HERE, THERE, Kind::Client);
-        let again = network.send(LATER, &mut rng, max, hello, Message::Hello);
+        let again = says(&mut network, &mut rng, LATER, (HERE, THERE), Message::Hello);
         assert!(matches!(again, Some(Arrange::Deliver { connection, .. }) if connection > id));
     }
 
     #[test]
     fn what_lay_in_front_of_a_cut_is_not_lost_before_the_end_was_heard() {
-        let mut rng = Rng::new(1);
-        let (mut network, id) = connected(&mut rng);
-        breaks(&mut network, &mut rng, id);
+        let (mut network, id) = broken(&mut Rng::new(1));
         assert!(network.hears_end(id, 1), "the other one");
         network.mend();
         assert!(matches!(network.arrived(LATER, id, 0), Arrived::Message(Message::Welcome)));
