@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import threading
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -66,11 +68,15 @@ def state():
     return {
         "descriptors": Counter(names),
         "maps": Counter(name for name in maps if "memfd" in name or "hoplo" in name),
-        "threads": sorted(
-            open(f"/proc/self/task/{entry}/comm").read().strip()
-            for entry in os.listdir("/proc/self/task")
-        ),
+        "threads": sorted(threads()),
     }
+
+
+def threads():
+    for entry in os.listdir("/proc/self/task"):
+        # `join` returns a moment before the kernel ends the thread.
+        with contextlib.suppress(OSError):
+            yield Path(f"/proc/self/task/{entry}/comm").read_text().strip()
 
 
 @pytest.mark.timeout(240)

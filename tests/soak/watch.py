@@ -115,14 +115,16 @@ def open_here() -> dict[str, Counter[str]]:
             continue  # the one that lists the folder
     maps = Path("/proc/self/maps").read_text().splitlines()
     mapped = [line.split(maxsplit=5)[5] for line in maps if len(line.split(maxsplit=5)) > 5]
-    threads = [
-        Path(f"/proc/self/task/{entry}/comm").read_text().strip()
-        for entry in os.listdir("/proc/self/task")
-    ]
+    threads: Counter[str] = Counter()
+    for entry in os.listdir("/proc/self/task"):
+        try:
+            threads[Path(f"/proc/self/task/{entry}/comm").read_text().strip()] += 1
+        except OSError:
+            continue  # `join` returned, and the kernel ends the thread a moment later
     return {
         "descriptors": names,
         "maps": Counter(name for name in mapped if "memfd" in name or "hoplo" in name),
-        "threads": Counter(threads),
+        "threads": threads,
     }
 
 
