@@ -4,6 +4,7 @@
 //!   poll       epoll, and a bell that other threads ring
 //!   address    host:port, or the path of a unix socket
 //!   link       one connection: a non-blocking socket, TLS if it is TCP, frames both ways
+//!   records    TLS of one connection
 //!   door       who may wait there: connections whose peers did not say yet who they are
 //!   hub        all connections of one purpose: listens, or takes what a desk hands on; dials, shakes hands
 //!   name       what a certificate says of its holder: cluster, role, name
@@ -31,6 +32,7 @@ pub mod name;
 mod peer;
 pub mod poll;
 mod protocol;
+mod records;
 pub mod tls;
 pub mod token;
 

@@ -1,6 +1,6 @@
 //! One connection: a non-blocking socket, TLS if it is TCP, frames both ways.
 
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use hoplo_base::limits::FRAMES_BYTES_KEPT;
@@ -9,6 +9,7 @@ use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 use crate::name::Name;
 use crate::protocol::{Malformed, Protocol};
+use crate::records::Records;
 use crate::tls;
 
 /// A connection of this process, never used again after it closed.
@@ -18,11 +19,11 @@ pub struct LinkId(pub(crate) u64);
 #[derive(Debug)]
 pub(crate) struct Link {
     socket: OwnedFd,
-    tls: Option<Box<rustls::Connection>>,
+    tls: Option<Box<Records>>,
     inbox: Incoming,
     /// Frames, before TLS.
     outbox: Vec<u8>,
-    /// Bytes of the outbox that went on: to the socket, or to TLS, which keeps one piece until the socket takes it.
+    /// Bytes of the outbox that went on: to the socket, or to TLS, which seals one piece and keeps it until the socket takes it.
     passed: usize,
 }
 
@@ -46,11 +47,7 @@ pub(crate) enum FrameError {
 }
 
 impl Link {
-    pub(crate) fn new(
-        socket: OwnedFd,
-        tls: Option<rustls::Connection>,
-        frame_bytes_max: usize,
-    ) -> Self {
+    pub(crate) fn new(socket: OwnedFd, tls: Option<Records>, frame_bytes_max: usize) -> Self {
         Self {
             socket,
             tls: tls.map(Box::new),
@@ -69,9 +66,10 @@ impl Link {
     pub(crate) fn fill(&mut self, scratch: &mut [u8], limit: usize) -> io::Result<Filled> {
         let mut total = 0;
         while total < limit {
+            let kept = self.tls.as_ref().map_or(0, |tls| tls.kept().len());
             let bytes = match rustix::net::recv(
                 &self.socket,
-                &mut *scratch,
+                &mut scratch[kept..],
                 rustix::net::RecvFlags::empty(),
             ) {
                 Ok((0, _)) => return Ok(Filled::Closed),
@@ -83,10 +81,13 @@ impl Link {
             total += bytes;
             match &mut self.tls {
                 None => self.inbox.add(&scratch[..bytes]),
-                Some(tls) => open(tls, &scratch[..bytes], &mut self.inbox)?,
+                Some(tls) => {
+                    scratch[..kept].copy_from_slice(tls.kept());
+                    tls.open(&mut scratch[..kept + bytes], &mut self.inbox).map_err(of_tls)?;
+                }
             }
             // A short read is as good as an empty one: epoll tells when there is more.
-            if bytes < scratch.len() {
+            if kept + bytes < scratch.len() {
                 return Ok(Filled::Dry);
             }
         }
@@ -108,14 +109,17 @@ impl Link {
         loop {
             let rest = &self.outbox[self.passed..];
             let passed = match &mut self.tls {
-                Some(tls) if tls.wants_write() => {
-                    tls.write_tls(&mut ToSocket(&self.socket)).map(|_| 0)
+                Some(tls) if !tls.unsent().is_empty() => {
+                    ToSocket(&self.socket).write(tls.unsent()).map(|bytes| {
+                        tls.sent(bytes);
+                        0
+                    })
                 }
                 _ if rest.is_empty() => break,
                 None => ToSocket(&self.socket).write(rest),
-                Some(tls) => match tls.writer().write(rest) {
+                Some(tls) => match tls.seal(rest, &mut self.inbox).map_err(of_tls) {
                     // What TLS does not take yet goes with the end of its handshake.
-                    Ok(0) => break,
+                    Ok(0) if tls.unsent().is_empty() => break,
                     other => other,
                 },
             };
@@ -176,14 +180,6 @@ impl AsFd for Link {
     }
 }
 
-/// Takes what came off the wire, and gives what was inside.
-fn open(tls: &mut rustls::Connection, mut wire: &[u8], inbox: &mut Incoming) -> io::Result<()> {
-    while !wire.is_empty() {
-        tls.read_tls(&mut wire)?;
-        let state = tls
-            .process_new_packets()
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        tls.reader().read_exact(inbox.grow(state.plaintext_bytes_to_read()))?;
-    }
-    Ok(())
+fn of_tls(error: rustls::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
 }

@@ -15,13 +15,12 @@ use rustls::client::Resumption;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{
-    CertificateError, ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection,
-};
+use rustls::{CertificateError, ClientConfig, RootCertStore, ServerConfig};
 
 use crate::dates::utc;
 use crate::name::Name;
 use crate::protocol::Purpose;
+use crate::records::Records;
 use crate::token::Fingerprint;
 
 /// What a process shows, and what it accepts.
@@ -144,13 +143,13 @@ impl Identity {
         Ok(Certificate { name, until })
     }
 
-    pub(crate) fn dialled(&self, purpose: Purpose) -> Result<rustls::Connection, rustls::Error> {
+    pub(crate) fn dialled(&self, purpose: Purpose) -> Result<Records, rustls::Error> {
         let name = ServerName::try_from(SERVED).expect("a valid name");
-        Ok(ClientConnection::new(self.dialling(purpose), name)?.into())
+        Records::dialled(self.dialling(purpose), name)
     }
 
-    pub(crate) fn accepted(&self, purpose: Purpose) -> Result<rustls::Connection, rustls::Error> {
-        Ok(ServerConnection::new(self.serving(purpose))?.into())
+    pub(crate) fn accepted(&self, purpose: Purpose) -> Result<Records, rustls::Error> {
+        Records::accepted(self.serving(purpose))
     }
 
     /// For anything but to join.

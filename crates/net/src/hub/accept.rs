@@ -21,6 +21,7 @@ use crate::link::{Link, LinkId};
 use crate::peer::Peer;
 use crate::poll::Bell;
 use crate::protocol::Protocol;
+use crate::records::Records;
 
 /// Descriptors for what others dial, by what is known of them.
 pub(super) struct Room {
@@ -143,17 +144,11 @@ impl<P: Protocol> Hub<P> {
         let came = std::mem::take(&mut *intake.came());
         for Peer { socket, tls, from, .. } in came {
             let origin = Origin::Host(from.ip().to_canonical());
-            self.knocks(now, socket, Some(rustls::Connection::Server(*tls)), origin);
+            self.knocks(now, socket, Some(tls), origin);
         }
     }
 
-    fn knocks(
-        &mut self,
-        now: Instant,
-        socket: OwnedFd,
-        tls: Option<rustls::Connection>,
-        origin: Origin,
-    ) {
+    fn knocks(&mut self, now: Instant, socket: OwnedFd, tls: Option<Records>, origin: Origin) {
         let known = self.is_known(origin);
         let Some(room) = &mut self.room else { return };
         match room.door.knock(now, origin, known) {

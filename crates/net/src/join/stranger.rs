@@ -20,6 +20,7 @@ use super::judge::Asked;
 use super::opening;
 use super::proof::Channel;
 use crate::protocol::Purpose;
+use crate::records::Records;
 use crate::tls::{Identity, holder_of};
 
 pub(super) struct Stranger {
@@ -31,7 +32,8 @@ pub(super) struct Stranger {
 }
 
 enum Stage {
-    Hello(Box<Acceptor>),
+    /// Its first message, as far as it came: as rustls reads it, and as it is.
+    Hello(Box<Acceptor>, Vec<u8>),
     Speaking(Box<ServerConnection>, Purpose, Incoming),
     Over(Option<Box<ServerConnection>>),
 }
@@ -40,7 +42,7 @@ enum Stage {
 pub(super) enum Heard {
     Nothing,
     /// It does not want to join: somebody else's business.
-    Peer(Purpose, Box<ServerConnection>),
+    Peer(Purpose, Box<Records>),
     Asked(Box<Asked>),
     /// It is to be told so, and the connection ends.
     Refused(Refused),
@@ -52,7 +54,7 @@ pub(super) struct Broken;
 
 impl Stranger {
     pub(super) fn new() -> Self {
-        let stage = Stage::Hello(Box::default());
+        let stage = Stage::Hello(Box::default(), Vec::new());
         Self { stage, received_bytes: 0, alert: Vec::new() }
     }
 
@@ -65,10 +67,14 @@ impl Stranger {
         if self.received_bytes > JOIN_STRANGER_BYTES_MAX {
             return Err(Broken);
         }
-        if let Stage::Hello(acceptor) = &mut self.stage {
+        if let Stage::Hello(acceptor, said) = &mut self.stage {
+            said.extend_from_slice(wire);
             match hello(acceptor, &mut wire) {
                 Ok(None) => return Ok(Heard::Nothing),
-                Ok(Some(accepted)) => return self.accepted(identity, accepted, wire),
+                Ok(Some(accepted)) => {
+                    let said = std::mem::take(said);
+                    return self.accepted(identity, accepted, said, wire);
+                }
                 Err(alert) => return Err(self.ends_with(alert)),
             }
         }
@@ -107,20 +113,24 @@ impl Stranger {
         &mut self,
         identity: &Identity,
         accepted: Accepted,
-        mut wire: &[u8],
+        mut said: Vec<u8>,
+        wire: &[u8],
     ) -> Result<Heard, Broken> {
         let purpose = purpose(&accepted);
-        let mut tls = match accepted.into_connection(identity.serving(purpose)) {
+        if matches!(purpose, Purpose::Store | Purpose::Link) {
+            // From its first byte on: whoever it is handed to has another use of TLS than a join.
+            self.stage = Stage::Over(None);
+            let mut tls = identity.accepted(purpose).map_err(|_| Broken)?;
+            if tls.open(&mut said, &mut Incoming::new(0)).is_err() {
+                self.alert.extend_from_slice(tls.unsent());
+                return Err(Broken);
+            }
+            return Ok(Heard::Peer(purpose, Box::new(tls)));
+        }
+        let tls = match accepted.into_connection(identity.serving(purpose)) {
             Ok(tls) => Box::new(tls),
             Err((_, alert)) => return Err(self.ends_with(alert)),
         };
-        if matches!(purpose, Purpose::Store | Purpose::Link) {
-            while !wire.is_empty() {
-                tls.read_tls(&mut wire).map_err(|_| Broken)?;
-            }
-            self.stage = Stage::Over(None);
-            return Ok(Heard::Peer(purpose, tls));
-        }
         self.stage = Stage::Speaking(tls, purpose, Incoming::new(JOIN_ASK_BYTES_MAX));
         self.listen(wire)
     }

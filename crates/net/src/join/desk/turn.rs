@@ -13,7 +13,6 @@ use hoplo_base::limits::{
 };
 use hoplo_wire::join::{Answer, Refused, Text};
 use rustix::net::{RecvFlags, SocketFlags};
-use rustls::ServerConnection;
 
 use super::{Counters, Shared, Waiting, lock};
 use crate::address;
@@ -24,6 +23,7 @@ use crate::link::{LinkId, ToSocket};
 use crate::peer::Peer;
 use crate::poll::{Bell, Poller, Ready};
 use crate::protocol::Purpose;
+use crate::records::Records;
 use crate::tls::Identity;
 
 /// The loop's own.
@@ -196,10 +196,10 @@ impl Turn {
         }
     }
 
-    fn hand_on(&mut self, link: LinkId, purpose: Purpose, tls: Box<ServerConnection>) {
+    fn hand_on(&mut self, link: LinkId, purpose: Purpose, tls: Box<Records>) {
         let Some(came) = self.close_but_for_socket(link) else { return };
         self.count(|it| it.handed_on += 1);
-        (self.peers)(Peer { purpose, socket: came.socket, tls, from: came.from });
+        (self.peers)(Peer { purpose, socket: came.socket, tls: *tls, from: came.from });
     }
 
     fn asks(&mut self, link: LinkId, asked: Box<Asked>) {

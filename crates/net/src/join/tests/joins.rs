@@ -1,21 +1,29 @@
 use hoplo_base::limits::{CERTIFICATE_CLOCKS, CERTIFICATE_JOINED};
 
 use super::*;
+use crate::link::{Filled, Link};
 
 /// What the other end of a connection that was handed on shows.
 fn shown(peer: Peer) -> Result<Name, rustls::Error> {
-    let Peer { socket, mut tls, .. } = peer;
-    let mut stream = TcpStream::from(socket);
+    let Peer { socket, tls, .. } = peer;
+    let stream = TcpStream::from(socket.try_clone().unwrap());
     stream.set_nonblocking(false).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
-    while tls.is_handshaking() {
-        if let Err(error) = tls.complete_io(&mut stream) {
-            let error = error.get_ref().and_then(|it| it.downcast_ref::<rustls::Error>()).unwrap();
-            return Err(error.clone());
+    let mut link = Link::new(socket, Some(tls), 100);
+    loop {
+        assert!(link.flush().unwrap());
+        match link.fill(&mut [0; 64 * 1024], 1) {
+            Ok(filled) => assert_ne!(filled, Filled::Closed),
+            Err(error) => {
+                let error = error.get_ref().and_then(|it| it.downcast_ref::<rustls::Error>());
+                link.flush().unwrap();
+                return Err(error.unwrap().clone());
+            }
+        }
+        if let Ok(shown) = link.shown() {
+            return Ok(shown.unwrap());
         }
     }
-    let chain = tls.peer_certificates().unwrap();
-    Ok(crate::tls::holder_of(&chain[0]).unwrap())
 }
 
 #[test]
