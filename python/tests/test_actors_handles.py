@@ -151,6 +151,22 @@ def test_a_constructor_that_raises_is_told_by_every_call():
         assert "no such model" in str(caught.value)
 
 
+def test_a_ref_in_the_exception_of_a_constructor_was_lost_a_moment_later():
+    @hoplo.remote
+    class Stillborn:
+        def __init__(self):
+            raise LookupError("not among", hoplo.put("the models"))
+
+        def work(self):
+            return 1
+
+    with pytest.raises(ActorDiedError, match="LookupError.*not among") as caught:
+        hoplo.get(Stillborn.remote().work.remote())
+    cause = caught.value.__cause__
+    assert not isinstance(cause, LookupError), "it would hold a ref that nobody else holds"
+    assert "not among" in str(cause)
+
+
 def test_a_constructor_whose_argument_failed_never_runs():
     @hoplo.remote
     def broken():

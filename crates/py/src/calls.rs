@@ -289,7 +289,7 @@ impl Invocation {
     /// A generator gave `results`, then it raised or ended: that is what the others of its results are.
     fn end_in_part(&self, py: Python<'_>, mut results: Vec<Returned>, error: &PyErr) -> After {
         let flags = if self.is_retryable(py, error) { REPLY_RETRYABLE } else { 0 };
-        let (failure, contains) = errors::encode_with_refs(error, py, &self.name);
+        let (failure, contains) = errors::encode_with_refs(error, py, &self.name, INLINE_REFS_MAX);
         let (contains, kept) = contains.into_parts();
         let rest = Returned { value: Value::Failed(failure), contains };
         results.resize(self.header.returns as usize, rest);
@@ -496,7 +496,7 @@ impl Invocation {
             return After::Exit(status);
         }
         let flags = if self.is_retryable(py, &error) { REPLY_RETRYABLE } else { 0 };
-        let (failure, contains) = errors::encode_with_refs(&error, py, &self.name);
+        let (failure, contains) = errors::encode_with_refs(&error, py, &self.name, INLINE_REFS_MAX);
         let (contains, kept) = contains.into_parts();
         self.end_failed(py, failure, contains, flags);
         drop(kept);

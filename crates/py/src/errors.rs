@@ -1,6 +1,5 @@
 //! The one map from what went wrong below to the exceptions of `hoplo.exceptions`.
 
-use hoplo_base::limits::INLINE_REFS_MAX;
 use hoplo_base::{ObjectId, TaskId};
 use hoplo_client::{ConnectError, StoreError, SubmitError};
 use hoplo_wire::{Failure, FailureKind};
@@ -99,23 +98,23 @@ pub(crate) fn submit_error(py: Python<'_>, error: &SubmitError) -> PyErr {
     }
 }
 
-/// A user's exception as the payload of a failure, and the refs inside, as many as travel with a reply. The
-/// caller keeps them until it replied.
+/// A user's exception as the payload of a failure, and the refs inside, which the caller keeps until it replied. If there are
+/// more than `refs_max`, it goes without its cause and them: its text and traceback are all there is of it.
 pub(crate) fn encode_with_refs(
     error: &PyErr,
     py: Python<'_>,
     function: &str,
+    refs_max: usize,
 ) -> (Failure, Contained) {
     let mut contains = Contained::default();
     let failure = contains.collect(|| encode(error, py, function, true));
-    if contains.len() <= INLINE_REFS_MAX {
+    if contains.len() <= refs_max {
         return (failure, contains);
     }
     (encode(error, py, function, false), Contained::default())
 }
 
-/// The same for one that nobody holds refs for. Without its cause, its text and traceback are all there is of it.
-pub(crate) fn encode(error: &PyErr, py: Python<'_>, function: &str, with_cause: bool) -> Failure {
+fn encode(error: &PyErr, py: Python<'_>, function: &str, with_cause: bool) -> Failure {
     static ENCODE_ERROR: Import = Import::new("hoplo._errors", "encode_error");
     let encoded = ENCODE_ERROR
         .get(py)

@@ -435,7 +435,8 @@ fn construction_failure(py: Python<'_>, error: ArgsError) -> Failure {
         .or_else(|_| traceback(py, &error))
         .unwrap_or_else(|_| error.to_string());
     let text = format!("the constructor of {name} raised an exception:\n\n{text}");
-    let cause = errors::encode(&error, py, &format!("{name}.__init__"), true);
+    // Nobody would hold refs in it once this worker has left.
+    let (cause, _) = errors::encode_with_refs(&error, py, &format!("{name}.__init__"), 0);
     Failure::new(FailureKind::ActorDied, text).caused_by(cause.payload)
 }
 
