@@ -7,7 +7,8 @@ Three routes, the first that is correct wins:
 3. cloudpickle: for what pickle cannot name (lambdas, local classes) or would name wrongly. Whatever
    lives in `__main__` is such: pickle would write `__main__.Foo`, and a worker's `__main__` has no
    Foo. A name in a pickle is written out, so looking for the bytes `__main__` finds all of them; a
-   text that happens to hold them merely takes the slower route.
+   text that happens to hold them merely takes the slower route. And memoryviews, which pickle
+   refuses: here they leave their data out of band.
 
 Reading needs no route: `pickle.loads(data, buffers=buffers)` reads all three.
 """
@@ -15,6 +16,7 @@ Reading needs no route: `pickle.loads(data, buffers=buffers)` reads all three.
 from __future__ import annotations
 
 import copyreg
+import functools
 import io
 import pickle
 import sys
@@ -49,8 +51,8 @@ def dumps_by_name(value: object) -> tuple[bytes, list[pickle.PickleBuffer]] | No
         return False
 
     try:
-        if "torch" in sys.modules:
-            data = _dumps_with_tensors(value, keep_in_band)
+        if tensor := _tensor_type():
+            data = _dumps_with_tensors(value, tensor, keep_in_band)
         else:
             data = pickle.dumps(value, 5, buffer_callback=keep_in_band)
     except Exception:
@@ -207,29 +209,50 @@ def _picklable_by_value_only() -> bool:
 
 
 def _dumps_with_cloudpickle(value: object, buffer_callback: Callable[..., bool] | None) -> bytes:
-    import cloudpickle
-
-    pickler_type = cloudpickle.Pickler
-    if "torch" in sys.modules:
-        # A class attribute: cloudpickle's own hides the one that instances of pickle's have.
-        table = ChainMap(_tensor_reducers(), pickler_type.dispatch_table)
-        pickler_type = type("_Pickler", (pickler_type,), {"dispatch_table": table})
+    pickler_type = _cloud_pickler(_tensor_type())
     with io.BytesIO() as file:
         pickler_type(file, protocol=5, buffer_callback=buffer_callback).dump(value)
         return file.getvalue()
 
 
-def _dumps_with_tensors(value: object, buffer_callback: Callable[..., bool]) -> bytes:
+@functools.cache
+def _cloud_pickler(tensor: type | None) -> Any:
+    import cloudpickle
+
+    ours: dict[type, Callable[[Any], Any]] = {memoryview: _reduce_view}
+    if tensor is not None:
+        ours[tensor] = _reduce_tensor
+    theirs = cloudpickle.Pickler
+    # A class attribute: cloudpickle's own hides the one that instances of pickle's have.
+    table = ChainMap(ours, *theirs.dispatch_table.maps)
+    return type("_Pickler", (theirs,), {"dispatch_table": table})
+
+
+def _dumps_with_tensors(value: object, tensor: type, buffer_callback: Callable[..., bool]) -> bytes:
     with io.BytesIO() as file:
         pickler = pickle.Pickler(file, protocol=5, buffer_callback=buffer_callback)
-        pickler.dispatch_table = {**copyreg.dispatch_table, **_tensor_reducers()}
+        pickler.dispatch_table = {**copyreg.dispatch_table, tensor: _reduce_tensor}
         pickler.dump(value)
         return file.getvalue()
 
 
-def _tensor_reducers() -> dict[type, Callable[[Any], Any]]:
-    tensor = getattr(sys.modules.get("torch"), "Tensor", None)
-    return {} if tensor is None else {tensor: _reduce_tensor}
+def _reduce_view(view: memoryview) -> Any:
+    """Its bytes, out of band. pickle refuses a memoryview; cloudpickle makes `bytes` of it."""
+    buffer = view if view.c_contiguous else view.tobytes()
+    return _view, (pickle.PickleBuffer(buffer), view.format, view.shape)
+
+
+def _view(buffer: Any, format: str, shape: tuple[int, ...]) -> Any:
+    view: Any = memoryview(buffer).toreadonly().cast("B")
+    try:
+        return view.cast(format, shape)
+    except (ValueError, TypeError):
+        return view  # a format that only its exporter can read: a struct's
+
+
+def _tensor_type() -> type | None:
+    """Of torch, once it is imported."""
+    return getattr(sys.modules.get("torch"), "Tensor", None)
 
 
 def _reduce_tensor(tensor: Any) -> Any:

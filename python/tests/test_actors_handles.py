@@ -160,7 +160,7 @@ def test_a_ref_in_the_exception_of_a_constructor_was_lost_a_moment_later():
         def work(self):
             return 1
 
-    with pytest.raises(ActorDiedError, match="LookupError.*not among") as caught:
+    with pytest.raises(ActorDiedError, match=r"LookupError.*not among") as caught:
         hoplo.get(Stillborn.remote().work.remote())
     cause = caught.value.__cause__
     assert not isinstance(cause, LookupError), "it would hold a ref that nobody else holds"

@@ -174,6 +174,32 @@ def test_bytes_like_values():
     assert memoryview(buffer).readonly
 
 
+@pytest.mark.parametrize("items", [3, MIB], ids=["inline", "stored"])
+def test_a_memoryview_arrived_as_a_copy_of_its_bytes(items):
+    numbers = np.arange(2 * items, dtype="int32")
+
+    def back(view):
+        got = hoplo.get(echo.remote(view))
+        assert type(got) is memoryview
+        assert got.readonly
+        return got
+
+    view = memoryview(numbers)
+    assert (back(view).format, back(view).shape) == ("i", (2 * items,))
+    assert back(view) == view
+    table = memoryview(numbers.reshape(2, items))
+    assert back(table).shape == (2, items)
+    assert np.array_equal(np.asarray(back(table)), numbers.reshape(2, items))
+    assert np.array_equal(np.asarray(back(view[::2])), numbers[::2]), "not contiguous"
+    assert np.array_equal(
+        np.asarray(back(memoryview(numbers.reshape(2, items).T))), np.asarray(table).T
+    )
+    pairs = np.zeros(items, dtype=[("a", "i4"), ("b", "f8")])
+    assert back(memoryview(pairs)).tobytes() == pairs.tobytes(), "its bytes, at least"
+    held = [back(memoryview(bytearray(b"x" * items))) for _ in range(2)]
+    assert held[0] == held[1] == b"x" * items
+
+
 def test_arrow_tables_are_read_without_a_copy():
     pa = pytest.importorskip("pyarrow")
     table = pa.table({"n": np.arange(500_000), "s": ["x"] * 500_000})
