@@ -137,6 +137,30 @@ def test_two_drivers_at_once_share_the_node_not_the_names(head, tmp_path):
         assert (one.end(), two.end()) == (0, 0)
 
 
+def test_the_functions_of_one_driver_kept_others_from_exporting_theirs(head, tmp_path):
+    head("--num-cpus", "2")
+    hoplo.init(address="auto")
+
+    def make(captured):
+        return hoplo.remote(lambda: len(captured))
+
+    def fill():
+        for _ in range(2000):
+            make(os.urandom(80_000)).remote()
+
+    large = [make(os.urandom(56 << 20)).remote() for _ in range(2)]
+    with pytest.raises(RuntimeError, match="a job may have 67108864"):
+        fill()
+    source = """
+    hoplo.init(address="auto")
+    print("own", hoplo.get(hoplo.remote(lambda: os.getppid() > 0).remote()), flush=True)
+    """
+    with program(tmp_path, source, environment=here()) as other:
+        assert other.said("own") == ["True"]
+        assert other.end() == 0
+    assert hoplo.get(large) == [56 << 20] * 2
+
+
 def test_shutdown_of_a_driver_leaves_the_head(head):
     head("--num-cpus", "2")
     first = hoplo.init(address="auto")["node_id"]
