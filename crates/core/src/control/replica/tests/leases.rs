@@ -182,6 +182,32 @@ fn who_never_heard_of_an_unproven_removal_commits_nothing_early_either() {
     assert!(matches!(cluster.outcome(CLIENT, seq), Some(Ok(_))));
 }
 
+/// It hears of a tail that is proven dead, not of the one before, whose lease goes on. Who does hear of that one lends nothing.
+#[test]
+fn who_never_heard_of_an_unproven_removal_is_lent_no_lease_beside_the_old_one() {
+    let mut cluster = Cluster::new(2);
+    cluster.start(3);
+    cluster.configure(&[1, 2], Some(3), true);
+    cluster.wait(MS * 100);
+    cluster.get(2, key("a")).unwrap();
+    let old_one_answers = |cluster: &Cluster| cluster.replica(2).answers(cluster.now);
+    cluster.epoch += 1;
+    let config = cluster.config(&[1], None, false);
+    cluster.handle(1, Event::Configured(config));
+    cluster.epoch += 1;
+    let config = cluster.config(&[1, 3], None, true);
+    for number in [1, 3] {
+        cluster.handle(number, Event::Configured(config.clone()));
+    }
+    let query = cluster.ask(3, get("a"), false);
+    cluster.wait(CONTROL_LEASE / 2);
+    assert!(old_one_answers(&cluster));
+    assert_eq!(cluster.answer(query), None, "2 answers, too");
+    cluster.wait(CONTROL_LEASE_WAIT);
+    assert!(!old_one_answers(&cluster));
+    assert!(matches!(cluster.answer(query), Some(Ok(_))));
+}
+
 /// It hears of the newest configuration only: the tail in front of that one is proven dead, the one before that is not.
 #[test]
 fn a_member_that_missed_an_unproven_removal_commits_nothing_early() {
