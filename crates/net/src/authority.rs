@@ -12,7 +12,7 @@
 //! - AUTH-2: a certificate is never replaced by that of another holder: a renewal has the same name.
 
 use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -181,16 +181,18 @@ fn write_new(path: &Path, text: &str) -> Result<(), IdentityError> {
     write().map_err(|source| IdentityError::Unwritable { path: path.into(), source })
 }
 
-/// Whole or not at all: a process may be about to read it.
+/// Whole or not at all: a process may be about to read it. Others may replace it at the same moment, also on another machine
+/// with the same home: it is that of the last.
 pub(crate) fn replace(path: &Path, text: &str) -> Result<(), IdentityError> {
-    let beside = path.with_extension("new");
-    match fs::remove_file(&beside) {
-        Err(source) if source.kind() != io::ErrorKind::NotFound => {
-            return Err(IdentityError::Unwritable { path: beside, source });
-        }
-        Ok(()) | Err(_) => {}
+    let unwritable = |source| IdentityError::Unwritable { path: PathBuf::from(path), source };
+    let mut own = [0; 8];
+    let random = rustix::rand::getrandom(&mut own, rustix::rand::GetRandomFlags::empty());
+    random.map_err(|errno| unwritable(errno.into()))?;
+    let beside = path.with_extension(format!("{:016x}.new", u64::from_ne_bytes(own)));
+    let replaced =
+        write_new(&beside, text).and_then(|()| fs::rename(&beside, path).map_err(unwritable));
+    if replaced.is_err() {
+        let _ = fs::remove_file(&beside);
     }
-    write_new(&beside, text)?;
-    let renamed = fs::rename(&beside, path);
-    renamed.map_err(|source| IdentityError::Unwritable { path: PathBuf::from(path), source })
+    replaced
 }
