@@ -149,12 +149,22 @@ impl Records {
                 Ok(Came::Nothing { sealed }) => return (used, Ok(sealed)),
                 Err(error) => {
                     self.over = Some(Over::Failed);
+                    // No step more than that: it would read on.
                     let mut nowhere = Incoming::new(0);
-                    let mut words = || self.step(&mut wire[used..], &[], &mut nowhere).came;
-                    while matches!(words(), Ok(Came::Records)) {}
+                    while self.has_words() {
+                        self.step(&mut wire[used..], &[], &mut nowhere);
+                    }
                     return (used, Err(error));
                 }
             }
+        }
+    }
+
+    /// Of the handshake, or an alert.
+    fn has_words(&self) -> bool {
+        match &self.side {
+            Side::Client(tls) => tls.wants_write(),
+            Side::Server(tls) => tls.wants_write(),
         }
     }
 

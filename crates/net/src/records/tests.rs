@@ -24,15 +24,13 @@ impl End {
     fn say(&mut self, plain: &[u8], to: &mut Self) {
         let mut taken = 0;
         loop {
-            let sealed = self.records.seal(&plain[taken..], &mut self.inbox).unwrap();
-            let bytes = self.records.unsent().len();
-            if bytes == 0 {
+            self.send(to, self.records.unsent().len());
+            taken += self.records.seal(&plain[taken..], &mut self.inbox).unwrap();
+            if self.records.unsent().is_empty() {
                 break;
             }
-            taken += sealed;
-            self.send(to, bytes);
         }
-        assert!(taken == plain.len() || taken == 0);
+        assert_eq!(taken, plain.len());
     }
 
     fn send(&mut self, to: &mut Self, bytes: usize) {
