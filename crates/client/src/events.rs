@@ -130,12 +130,13 @@ impl Client {
             }
             ToClient::LeaseFailed { key, failure } => Event::LeaseFailed { key, failure },
             ToClient::WorkerBlocked { worker } => Event::WorkerBlocked { worker },
-            ToClient::ProcessGone { process, obituary } => {
+            ToClient::ProcessGone { process, obituary, unstarted: far } => {
                 self.worker.disconnect(process);
                 let mut core = self.core.lock();
                 self.drain(&mut core);
                 let mut peer = core.peers.remove(&process);
-                let unstarted = peer.as_mut().map(|peer| peer.unstarted()).unwrap_or_default();
+                let mut unstarted = peer.as_mut().map(|peer| peer.unstarted()).unwrap_or_default();
+                unstarted.extend(far);
                 if peer.is_some_and(|peer| !peer.overflow.is_empty()) {
                     core.overflowing -= 1;
                 }

@@ -71,7 +71,8 @@ impl Story {
                     seen.broken.push((from, worker));
                     let cause = DeathCause::Stopped { reason: why.to_string() };
                     let obituary = Obituary { pid: 7, cause, last_lines: vec![] };
-                    let gone = ToClient::ProcessGone { process: worker, obituary };
+                    let gone =
+                        ToClient::ProcessGone { process: worker, obituary, unstarted: vec![] };
                     daemon.say(DRIVER, &gone, &[]);
                 }
                 _ => {}
@@ -221,7 +222,11 @@ fn a_call_whose_channel_no_worker_could_open_was_placed_in_new_ones_for_ever() {
             let reason = "it cannot open the channel: raise the limit".to_string();
             let cause = DeathCause::Stopped { reason };
             let obituary = Obituary { pid: 7, cause, last_lines: vec![] };
-            daemon.say(from, &ToClient::ProcessGone { process: to, obituary }, &[]);
+            daemon.say(
+                from,
+                &ToClient::ProcessGone { process: to, obituary, unstarted: vec![] },
+                &[],
+            );
         }
         _ => {}
     };

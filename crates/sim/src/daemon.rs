@@ -423,6 +423,13 @@ impl Cluster {
             Effect::Note { line } => self.note(|| format!("  {line}")),
             Effect::Report { to, request, report } => self.reports_to(to, request, &report),
             Effect::Stopped => self.daemon.stopped = true,
+            Effect::SendPeer { .. }
+            | Effect::Go { .. }
+            | Effect::OpenFar { .. }
+            | Effect::ServeFar { .. }
+            | Effect::CloseFar { .. }
+            | Effect::WorkerGone { .. }
+            | Effect::RevokeFar { .. } => panic!("this node is alone: {effect:?}"),
             Effect::Stopping { .. }
             | Effect::Preload { .. }
             | Effect::Punch { .. }

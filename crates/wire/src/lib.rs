@@ -20,6 +20,7 @@ pub mod member;
 pub mod node;
 pub mod obituary;
 pub mod object;
+pub mod peer;
 pub mod reason;
 pub mod reply;
 pub mod why;
@@ -29,4 +30,4 @@ pub use object::{Failure, FailureKind, Location, Value};
 pub use reason::Reason;
 
 /// Both ends of every connection must have the same; raised with every change of a layout.
-pub const PROTOCOL_VERSION: u32 = 11;
+pub const PROTOCOL_VERSION: u32 = 12;

@@ -3,13 +3,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use hoplo_base::{ObjectId, ProcessId};
+use hoplo_base::{NodeNumber, ObjectId, ProcessId};
 use hoplo_wire::Location;
 use hoplo_wire::control::{Key, Refusal, Table};
-use hoplo_wire::node::{DeathCause, JobConfig, RuntimeEnv, ToClient, ToNode};
+use hoplo_wire::node::{DeathCause, JobConfig, Obituary, RuntimeEnv, ToClient, ToNode};
+use hoplo_wire::peer::Peer;
 
 use super::process::Kind;
 use super::queries::Report;
+use crate::control::NodeEntry;
 use crate::objects::{FreeOutcome, SpillOutcome, SpillPlace};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -106,12 +108,61 @@ pub enum Event {
         available: u64,
         used: Vec<(ProcessId, u64)>,
     },
+    /// Another node's decider says this. `cover`: under which it holds the refs that the message names.
+    Peer {
+        from: NodeNumber,
+        cover: u64,
+        message: Box<Peer>,
+    },
+    /// What the node table says of a node, as of this entry of the store. All that came from that node before was
+    /// handed in, and of a dead one nothing comes any more.
+    Member {
+        entry: Box<NodeEntry>,
+        index: u64,
+    },
+    /// A frame waits to leave this node, or to be handed to a process of it: answered by `Go`. All that its sender, if that
+    /// is a process of this node, wrote to its socket before was handed in.
+    Passing {
+        ticket: u64,
+        frame: Passing,
+    },
+    /// Between a process of this node and a far one: all replies that there were are in their ring (of a caller here), and no
+    /// more come. `unstarted`: tags of calls that left the caller's ring and that the worker never took.
+    ChannelEnded {
+        caller: ProcessId,
+        worker: ProcessId,
+        unstarted: Vec<u64>,
+        obituary: Obituary,
+    },
+    /// The answer to `RevokeFar`.
+    CallsRevoked {
+        caller: ProcessId,
+        worker: ProcessId,
+        seqs: Vec<u64>,
+        kept: Vec<u64>,
+    },
     /// The node is to end: drivers are dropped at once, workers are told to exit.
     Stop {
         why: String,
     },
     /// `next_deadline` has come (earlier does no harm).
     Tick,
+}
+
+/// A frame between nodes that names refs, or that ends a call that named some.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Passing {
+    pub caller: ProcessId,
+    pub worker: ProcessId,
+    /// Of the call.
+    pub tag: u64,
+    pub is_reply: bool,
+    /// Absent: it leaves this node. Else its sender's number and cover.
+    pub arrived: Option<u64>,
+    /// Each once. Of a reply: what lies in values that are not stored, and values that are.
+    pub named: Vec<ObjectId>,
+    /// Nothing more comes of this call.
+    pub is_last: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -231,6 +282,45 @@ pub enum Effect {
     Ask {
         ask: u64,
         question: Question,
+    },
+    /// To another node's decider, in order.
+    SendPeer {
+        to: NodeNumber,
+        cover: u64,
+        message: Box<Peer>,
+    },
+    /// The answer to `Passing`: it goes on, under this cover where it leaves this node (0: it names nothing).
+    Go {
+        ticket: u64,
+        cover: u64,
+    },
+    /// The descriptor that came with the `Connect` that is being handled is of the channel of `caller`, a process here, to a
+    /// far worker.
+    OpenFar {
+        caller: ProcessId,
+        worker: ProcessId,
+    },
+    /// Make a channel for the calls of a far caller to a worker of this node, and tell that one (`Connected`).
+    ServeFar {
+        caller: ProcessId,
+        worker: ProcessId,
+    },
+    /// The caller is gone: nothing of that pair is of use any more.
+    CloseFar {
+        caller: ProcessId,
+        worker: ProcessId,
+    },
+    /// The worker, of this node, is gone: its last replies go, then the caller's node hears of it.
+    WorkerGone {
+        caller: ProcessId,
+        worker: ProcessId,
+        obituary: Obituary,
+    },
+    /// Take these calls of a process of this node back from a far worker: answered by `CallsRevoked`, or by the end of the pair.
+    RevokeFar {
+        caller: ProcessId,
+        worker: ProcessId,
+        seqs: Vec<u64>,
     },
     /// Report what these use, with what they started, and what the machine has: `Measured`.
     Measure {

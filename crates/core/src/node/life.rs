@@ -266,8 +266,8 @@ impl Node {
             if let Some(peer) = self.processes.get_mut(&peer) {
                 peer.peers.remove(&process.id);
             }
-            let (process, obituary) = (process.id, obituary.clone());
-            self.send(peer, ToClient::ProcessGone { process, obituary });
+            let (process, obituary, unstarted) = (process.id, obituary.clone(), Vec::new());
+            self.send(peer, ToClient::ProcessGone { process, obituary, unstarted });
         }
     }
 

@@ -53,6 +53,7 @@
 //! - NODE-5: who is to be killed before its pid is known is killed when that comes.
 
 mod event;
+mod far;
 mod functions;
 mod hello;
 mod jobs;
@@ -82,7 +83,7 @@ use crate::control::Entry;
 use crate::objects::{self, ObjectDirectory};
 use crate::sched::{LocalScheduler, WorkerPool};
 
-pub use event::{Answer, Effect, Event, Question};
+pub use event::{Answer, Effect, Event, Passing, Question};
 pub use jobs::Job;
 pub use kv::KEYS_MAX;
 pub use process::{Birth, Kind, Process, Stage};
@@ -236,6 +237,15 @@ impl Node {
             Event::Answered { ask, answer } => self.on_answered(ask, answer),
             Event::Measured { total, available, used } => {
                 self.on_measured(total, available, &used);
+            }
+            Event::Peer { from, cover, message } => self.on_peer(from, cover, *message),
+            Event::Member { entry, index } => self.on_member(*entry, index),
+            Event::Passing { ticket, frame } => self.on_passing(ticket, frame),
+            Event::ChannelEnded { caller, worker, unstarted, obituary } => {
+                self.on_channel_ended(caller, worker, unstarted, obituary);
+            }
+            Event::CallsRevoked { caller, worker, seqs, kept } => {
+                self.send(caller, ToClient::Revoked { worker, seqs, kept });
             }
             Event::Stop { why } => self.begin_stop(&why),
             Event::Tick => self.on_tick(),

@@ -4,10 +4,10 @@ use hoplo_base::ProcessId;
 use hoplo_wire::Reason;
 use hoplo_wire::node::{Tell, ToClient, ToNode};
 
-use super::Node;
 use super::process::{Kind, Stage};
 use super::queries::Word;
 use super::sweeps::Deferred;
+use super::{Effect, Node};
 use crate::actors::life::{self, Manner};
 use crate::control::FunctionEntry;
 use crate::objects;
@@ -117,6 +117,9 @@ impl Node {
             }
 
             ToNode::Tell { to, message } => self.tell(from, to, message),
+            ToNode::RevokeFar { worker, seqs } => {
+                self.out.push(Effect::RevokeFar { caller: from, worker, seqs });
+            }
             ToNode::KillWorker { worker } => self.on_kill_worker(from, worker),
             ToNode::ChannelBroken { worker, why } => self.on_channel_broken(from, worker, why),
             ToNode::Inspected { request, json } => self.on_word(from, request, Word::Json(json)),
@@ -135,7 +138,8 @@ impl Node {
         let target = self.processes.get_mut(&to).filter(|target| target.stage.has_connection());
         let Some(target) = target else {
             let obituary = self.obituary_of(to);
-            return self.send(from, ToClient::ProcessGone { process: to, obituary });
+            let unstarted = Vec::new();
+            return self.send(from, ToClient::ProcessGone { process: to, obituary, unstarted });
         };
         target.peers.insert(from);
         self.process_mut(from).peers.insert(to);

@@ -256,7 +256,7 @@ fn the_end_of_a_worker_may_be_told_in_any_order_and_is_told_once() {
         }
         shell.examines(worker);
         let cause = |message: &ToClient| match message {
-            ToClient::ProcessGone { process, obituary } if *process == worker => {
+            ToClient::ProcessGone { process, obituary, .. } if *process == worker => {
                 Some(obituary.cause.clone())
             }
             _ => None,
@@ -560,7 +560,7 @@ fn an_actor_whose_ring_was_corrupt_could_not_be_ended_by_its_caller_who_has_no_l
     shell.examines(worker);
     for concerned in [holder, caller] {
         let gone = shell.told(concerned, |heard| match heard {
-            ToClient::ProcessGone { process, obituary } if *process == worker => {
+            ToClient::ProcessGone { process, obituary, .. } if *process == worker => {
                 Some(obituary.cause.clone())
             }
             _ => None,

@@ -79,6 +79,14 @@ impl Daemon {
                 self.cages.confine(process, pid, limit_bytes);
             }
             Effect::Unconfine { process } => self.cages.release(process),
+            // No carrier takes calls of others yet.
+            Effect::SendPeer { .. }
+            | Effect::Go { .. }
+            | Effect::OpenFar { .. }
+            | Effect::ServeFar { .. }
+            | Effect::CloseFar { .. }
+            | Effect::WorkerGone { .. }
+            | Effect::RevokeFar { .. } => {}
             Effect::Report { to, request, report } => self.answer_query(to, request, report),
             Effect::Log { text } => journal::log(text),
             Effect::Note { line } => journal::note(self.now, line),

@@ -36,7 +36,7 @@ fn lease(driver: &mut Player, units: &[(&str, f64)]) -> (hoplo_base::LeaseId, Pr
 
 fn gone(driver: &mut Player, process: ProcessId) -> hoplo_wire::node::Obituary {
     driver.wait("an obituary", |message| match message {
-        ToClient::ProcessGone { process: dead, obituary } if dead == process => Some(obituary),
+        ToClient::ProcessGone { process: dead, obituary, .. } if dead == process => Some(obituary),
         _ => None,
     })
 }

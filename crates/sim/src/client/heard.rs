@@ -44,7 +44,7 @@ impl Cluster {
             }
             ToClient::LeaseFailed { key, failure } => Event::LeaseFailed { key, failure },
             ToClient::WorkerBlocked { worker } => Event::WorkerBlocked { worker },
-            ToClient::ProcessGone { process, obituary } => {
+            ToClient::ProcessGone { process, obituary, .. } => {
                 self.client(id).worker.disconnected(process);
                 self.channels.remove(&(process, id));
                 self.drain(id);

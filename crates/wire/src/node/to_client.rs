@@ -10,7 +10,7 @@ use crate::why::Question;
 /// Daemon to process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToClient {
-    /// Three descriptors for drivers and workers: metadata segment, arena, spill file. None for tools.
+    /// Four descriptors for drivers and workers: metadata segment, arena, spill file, and what rings the carrier. None for tools.
     Welcome(Welcome),
     /// The connection is refused; it closes after this.
     Refused {
@@ -54,9 +54,17 @@ pub enum ToClient {
         worker: ProcessId,
     },
     /// To everyone connected with it, in either direction: it is gone, and so are leases on it.
+    /// `unstarted`: calls of the receiver's that left its ring, for a worker of another node, and that it never took.
     ProcessGone {
         process: ProcessId,
         obituary: Obituary,
+        unstarted: Vec<u64>,
+    },
+    /// The answer to `RevokeFar`: what was taken back, and what was begun.
+    Revoked {
+        worker: ProcessId,
+        seqs: Vec<u64>,
+        kept: Vec<u64>,
     },
 
     ExtentGranted {

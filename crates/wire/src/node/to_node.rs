@@ -110,6 +110,12 @@ pub enum ToNode {
     Retires {
         worker: ProcessId,
     },
+    /// Take these calls back from a worker of another node, if it has not taken them: answered by `Revoked`, or by `ProcessGone`.
+    /// They have left my ring.
+    RevokeFar {
+        worker: ProcessId,
+        seqs: Vec<u64>,
+    },
     /// Kill a worker that runs a task of mine (`cancel(force=True)`).
     KillWorker {
         worker: ProcessId,

@@ -290,7 +290,7 @@ impl World {
         if let Some(process) = dead {
             let cause = DeathCause::Signaled { signal: 9 };
             let obituary = Obituary { pid: 1, cause, last_lines: vec![] };
-            let message = ToClient::ProcessGone { process, obituary };
+            let message = ToClient::ProcessGone { process, obituary, unstarted: vec![] };
             for at in (0..PROCESSES).filter(|at| self.clients[*at].alive) {
                 self.inboxes[at].push_back(message.clone());
             }

@@ -1,0 +1,281 @@
+//! What the deciding threads of two daemons say to each other (docs/internals/far.md).
+//!
+//! They travel over the talk socket of the two nodes' link, in order, each with a **cover**: a number that counts up from one node
+//! to another, under which the sender holds the refs that the message names until the receiver has claimed them. 0: it names none.
+
+use hoplo_base::{ActorId, FunctionId, JobId, NodeNumber, ObjectId, ProcessId, ResourceSet};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+use crate::node::{ActorSpec, JobConfig, Obituary, Shape, ToClient, ToNode};
+use crate::object::Failure;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Peer {
+    // ---- references ----
+    /// Of the claims machine. Its own numbers, 1, 2, 3, ...
+    Claims {
+        seq: u64,
+        message: Claims,
+    },
+
+    // ---- processes ----
+    /// A process of the sender says this of what is at home at the receiver, or of a process there.
+    From {
+        process: ProcessId,
+        job: JobId,
+        message: Box<ToNode>,
+    },
+    /// To a process of the receiver.
+    To {
+        process: ProcessId,
+        message: Box<ToClient>,
+    },
+    /// `caller`, of the sender, is about to call `worker`, of the receiver.
+    Connect {
+        caller: ProcessId,
+        worker: ProcessId,
+    },
+    /// A process of the sender that had to do with something of the receiver is gone.
+    Gone {
+        process: ProcessId,
+        obituary: Obituary,
+    },
+
+    // ---- jobs and functions ----
+    /// Before anything else of that job.
+    Job {
+        job: JobId,
+        config: Box<JobConfig>,
+    },
+    JobEnded {
+        job: JobId,
+    },
+    /// Lines of the job's workers, for its driver.
+    Output {
+        job: JobId,
+        pid: u32,
+        title: String,
+        stderr: bool,
+        lines: Vec<String>,
+    },
+    /// Answered by `Function`: whoever calls a function has exported it at its node.
+    Fetch {
+        job: JobId,
+        function: FunctionId,
+    },
+    Function {
+        function: FunctionId,
+        bytes: Option<Vec<u8>>,
+    },
+
+    // ---- objects ----
+    /// To the home: answered by `Value` when each has one.
+    Want {
+        objects: Vec<ObjectId>,
+    },
+    /// Of the home.
+    Value {
+        object: ObjectId,
+        value: FarValue,
+        contains: Vec<ObjectId>,
+    },
+    /// To the home: the sender has all bytes of it, as its maker wrote them.
+    Sealed {
+        object: ObjectId,
+        bytes: u64,
+        contains: Vec<ObjectId>,
+    },
+    /// To the home: the sender has a copy now.
+    Copied {
+        object: ObjectId,
+    },
+    /// Of the home: nobody needs the copy any more.
+    Forget {
+        object: ObjectId,
+    },
+    /// Send its bytes from `offset` on, over the bulk socket, as chunks under this ticket of the asker's.
+    FetchBytes {
+        ticket: u64,
+        object: ObjectId,
+        offset: u64,
+    },
+    /// Not (or no more): it is not here, or cannot be read now.
+    NoBytes {
+        ticket: u64,
+        why: String,
+    },
+    /// The asker needs no more of that ticket.
+    Enough {
+        ticket: u64,
+    },
+
+    // ---- scheduling ----
+    /// A process of the sender could use so many leases here (absolute; as `LeaseDemand`).
+    Demand {
+        process: ProcessId,
+        job: JobId,
+        key: u32,
+        shape: Shape,
+        wanted: u32,
+    },
+    /// An actor that is at home at the sender is to be placed here.
+    PlaceActor {
+        actor: ActorId,
+        incarnation: u32,
+        job: JobId,
+        shape: Shape,
+        held: ResourceSet,
+    },
+    /// It does not want to be placed (any more).
+    UnplaceActor {
+        actor: ActorId,
+    },
+    /// To the home: it has a worker here.
+    ActorPlaced {
+        actor: ActorId,
+        incarnation: u32,
+        worker: ProcessId,
+        gpus: Vec<u32>,
+    },
+    ActorNotPlaced {
+        actor: ActorId,
+        incarnation: u32,
+        failure: Failure,
+    },
+    ActorStuck {
+        actor: ActorId,
+        reason: Option<String>,
+        infeasible: bool,
+    },
+    /// Of the home: become this actor.
+    RunActor {
+        worker: ProcessId,
+        spec: Box<ActorSpec>,
+        incarnation: u32,
+        gpus: Vec<u32>,
+    },
+    /// Of the home: its constructor has returned, so it keeps only what it holds.
+    ActorStarted {
+        worker: ProcessId,
+    },
+    /// Of the home: the worker is to end.
+    StopWorker {
+        worker: ProcessId,
+        manner: StopManner,
+        reason: String,
+    },
+    /// To the head: where could so many leases of this shape be had? Answered by `Where`.
+    Seek {
+        seek: u64,
+        shape: Shape,
+        wanted: u32,
+    },
+    Where {
+        seek: u64,
+        found: Found,
+    },
+    /// To the head: what the sender has and what is in use.
+    Load(Box<Load>),
+
+    // ---- names ----
+    /// To the head. Answered by `Named`.
+    Name {
+        ask: u64,
+        namespace: String,
+        name: String,
+        /// Take it for this actor, if nobody has it. Absent: who has it?
+        take: Option<ActorId>,
+    },
+    Named {
+        ask: u64,
+        actor: Option<ActorId>,
+    },
+    /// To the head: that actor has that name no more.
+    Unname {
+        namespace: String,
+        name: String,
+        actor: ActorId,
+    },
+
+    // ---- members ----
+    /// To the head: whatever the dead of this epoch sent to the sender is claimed or refused.
+    Passed {
+        epoch: u64,
+    },
+    /// A question for people, answered by `Answer`: kinds as in `ToNode::Query`.
+    Query {
+        request: u64,
+        kind: String,
+        argument: String,
+    },
+    Answer {
+        request: u64,
+        result: Result<String, String>,
+    },
+}
+
+/// Of the claims machine (`hoplo_core::claims`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Claims {
+    Claim {
+        object: ObjectId,
+    },
+    Announce {
+        object: ObjectId,
+        contents: Option<Box<[ObjectId]>>,
+    },
+    Claimed {
+        object: ObjectId,
+        contents: Option<Box<[ObjectId]>>,
+    },
+    Unknown {
+        object: ObjectId,
+    },
+    Release {
+        object: ObjectId,
+    },
+    /// `announce`: the number is that of an `Announce`, and not of a cover.
+    Settled {
+        cover: u64,
+        announce: bool,
+    },
+}
+
+/// A value as another node is told of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FarValue {
+    Inline(Arc<[u8]>),
+    Failed(Failure),
+    /// All its bytes are at each of these nodes.
+    Stored {
+        bytes: u64,
+        copies: Vec<NodeNumber>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StopManner {
+    Finish,
+    Exit,
+    Kill,
+}
+
+/// What the global scheduler found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Found {
+    /// So many are to be asked for there; together at most what was wanted.
+    Nodes(Vec<(NodeNumber, u32)>),
+    /// No node has room now: wait where you are, and ask again.
+    Later,
+    /// No node could ever; what is missing at the nearest one.
+    Never { why: String },
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Load {
+    pub total: ResourceSet,
+    pub available: ResourceSet,
+    /// Claims that wait there: what each wants, and how many of it.
+    pub waiting: Vec<(ResourceSet, u32)>,
+}
