@@ -5,8 +5,9 @@ use hoplo_wire::node::{ActorSpec, ActorState, ToClient};
 use hoplo_wire::peer::{Peer, StopManner};
 use hoplo_wire::{Failure, FailureKind};
 
-use super::Node;
+use super::{Hosted, Node};
 use crate::actors::life::{self, Manner};
+use crate::objects;
 
 impl Node {
     /// The home gives a worker of ours an actor of its.
@@ -23,7 +24,11 @@ impl Node {
             self.deal(worker, home);
             return;
         }
-        self.far.hosted.insert(worker, spec.actor);
+        let (actor, holds) = (spec.actor, spec.contains.clone());
+        if !holds.is_empty() {
+            self.pass_to_objects(objects::Event::NodeHeld { objects: holds.clone() });
+        }
+        self.far.hosted.insert(worker, Hosted { actor, holds });
         self.send(worker, ToClient::RunActor { spec, incarnation, gpus });
     }
 
@@ -37,7 +42,7 @@ impl Node {
     ) {
         let home = actor.0.owner.node();
         self.deal(worker, home);
-        self.far.hosted.insert(worker, actor);
+        self.far.hosted.insert(worker, Hosted { actor, holds: Vec::new() });
         self.send_peer(home, Peer::ActorPlaced { actor, incarnation, worker, gpus });
     }
 
@@ -60,6 +65,15 @@ impl Node {
     ) {
         self.placement_ended(actor);
         self.pass_to_actors(life::Event::PlacementFailed { actor, incarnation, failure });
+    }
+
+    /// Its constructor has returned, or it is gone: what it keeps of the arguments, its process told before.
+    pub(super) fn let_arguments_go(&mut self, worker: ProcessId) {
+        let hosted = self.far.hosted.get_mut(&worker);
+        let objects = hosted.map(|hosted| std::mem::take(&mut hosted.holds)).unwrap_or_default();
+        if !objects.is_empty() {
+            self.pass_to_objects(objects::Event::NodeReleased { objects });
+        }
     }
 
     /// `worker` is far.

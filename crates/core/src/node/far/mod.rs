@@ -62,7 +62,7 @@ pub(super) struct Far {
     /// Nodes that were told of a job of ours.
     told: BTreeMap<JobId, BTreeSet<NodeNumber>>,
     /// Workers of this node that are actors of other homes.
-    hosted: BTreeMap<ProcessId, ActorId>,
+    hosted: BTreeMap<ProcessId, Hosted>,
     fetches: functions::Fetches,
     /// The claims know that this node is a member.
     joined: bool,
@@ -74,6 +74,14 @@ struct Stranger {
     job: JobId,
     /// Workers of this node that it has a channel to.
     workers: BTreeSet<ProcessId>,
+}
+
+/// An actor of another home that a worker of this node is, or becomes.
+#[derive(Debug)]
+struct Hosted {
+    actor: ActorId,
+    /// What its constructor's arguments name, until that has returned: the home may let go of them then.
+    holds: Vec<ObjectId>,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -69,8 +69,9 @@ impl Node {
         }
         self.far.leases.retain(|_, leased| leased.holder != id);
         let mut nodes: BTreeSet<NodeNumber> = self.far.dealt.remove(&id).unwrap_or_default();
-        if let Some(actor) = self.far.hosted.remove(&id) {
-            nodes.insert(actor.0.owner.node());
+        self.let_arguments_go(id);
+        if let Some(hosted) = self.far.hosted.remove(&id) {
+            nodes.insert(hosted.actor.0.owner.node());
         }
         let lease = self.scheduler.lease_on(id).map(|lease| lease.claimant);
         if let Some(crate::sched::claim::Claimant::Demand { process, .. }) = lease {

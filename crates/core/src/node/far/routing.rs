@@ -59,7 +59,11 @@ impl Node {
         }
         let job = self.processes.get(&from).map_or(JobId(0), |process| process.job);
         self.deal(from, node);
+        let started = matches!(message, ToNode::ActorStarted { .. });
         self.send_peer(node, Peer::From { process: from, job, message: Box::new(message) });
+        if started {
+            self.let_arguments_go(from);
+        }
     }
 
     /// Who asks about what was at home at a node that is not there hears so.
