@@ -134,15 +134,26 @@ impl Node {
     pub(super) fn on_objects(&mut self, effect: objects::Effect) {
         use objects::Effect as From;
         match effect {
+            From::Send { to, message } if to == self.haul() => self.far_haul_told(message),
             From::Send { to, message } => self.send(to, message),
+            From::Deny { to, request, refusal } if to == self.haul() => {
+                let failure = self.failure(&refusal);
+                self.far_haul_told(ToClient::ExtentDenied { request, failure });
+            }
             From::Deny { to, request, refusal } => {
                 let failure = self.failure(&refusal);
                 self.send(to, ToClient::ExtentDenied { request, failure });
+            }
+            From::Refuse { to, object, refusal } if to == self.haul() => {
+                let failure = self.failure(&refusal);
+                self.far_haul_told(ToClient::Unreadable { object, failure });
             }
             From::Refuse { to, object, refusal } => {
                 let failure = self.failure(&refusal);
                 self.send(to, ToClient::Unreadable { object, failure });
             }
+            // Its slots come with the room that it asks for.
+            From::Welcome { process, slots } if process == self.haul() => assert!(slots.is_empty()),
             From::Welcome { process, slots } => self.welcome(process, slots),
             From::Sweep { sweep } => self.sweeps.want(sweep),
             From::Free { ticket, object, location } => {
@@ -162,6 +173,18 @@ impl Node {
             From::ActorUnreachable { actor } => {
                 self.pass_to_actors(life::Event::Unreachable { actor });
             }
+            From::Foreign { object } => self.far_foreign(object),
+            From::Unforeign { object } => self.far_unforeign(object),
+            From::AskHome { object } => self.far_ask_home(object),
+            From::Pull { object, bytes, copies } => self.far_pull(object, bytes, copies),
+            From::TellHome { object, bytes, contains } => {
+                self.far_tell_home(object, bytes, contains);
+            }
+            From::TellCopied { object } => self.far_tell_copied(object),
+            From::TellNode { node, object, value, contains } => {
+                self.far_tell_node(node, object, value, contains);
+            }
+            From::ForgetCopy { node, object } => self.far_forget_copy(node, object),
             From::Violation { process, what } => self.violation(process, &what),
         }
     }
