@@ -376,7 +376,7 @@ fn what_a_far_call_names_is_held_until_its_last_word_has_left() {
         named: vec![object],
         is_last: false,
     };
-    let mut passes = |nodes: &mut Nodes, at: usize, frame: Passing| {
+    let passes = |nodes: &mut Nodes, at: usize, frame: Passing| {
         nodes.shells[at].hears(Event::Passing { ticket: 1, frame });
         let cover = nodes.shells[at].take(|effect| match effect {
             Effect::Go { ticket: 1, cover } => Some(*cover),
