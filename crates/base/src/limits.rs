@@ -299,6 +299,15 @@ pub const RECALL_AGAIN: Duration = Duration::from_millis(20);
 /// Objects that are being written to disk at once.
 pub const SPILLS_MAX: usize = 16;
 
+/// Objects that are being fetched from other nodes at once; each has room.
+pub const PULLS_MAX: usize = 16;
+
+/// Objects that one other node may be fetching from here at once.
+pub const SERVES_MAX: usize = 2 * PULLS_MAX;
+
+/// An object that moves whenever it is about to be sent is given up after so many times.
+pub const SERVE_TRIES_MAX: u32 = 16;
+
 /// What was pinned is tried again after this time.
 pub const PINNED_RETRY: Duration = Duration::from_millis(10);
 
