@@ -52,29 +52,8 @@ pub enum Event {
         why: String,
     },
 
-    // ---- of the shell ----
-    /// All bytes are written, and the slot is sealed under this generation.
-    Received {
-        ticket: u64,
-        generation: u32,
-    },
-    /// The first `written` bytes are there, and no more will be written.
-    Stopped {
-        ticket: u64,
-        written: u64,
-        why: String,
-    },
-    Sent {
-        to: NodeNumber,
-        ticket: u64,
-    },
-    /// `moved`: it is not there any more; the directory knows where it is.
-    SendFailed {
-        to: NodeNumber,
-        ticket: u64,
-        moved: bool,
-        why: String,
-    },
+    /// Of the shell.
+    Done(Done),
 
     // ---- of other nodes ----
     /// `Peer::FetchBytes`.
@@ -135,28 +114,8 @@ pub enum Effect {
         failure: Failure,
     },
 
-    // ---- to the shell ----
-    /// Chunks of this ticket that come from this node begin with the byte at `written`; write each to its place.
-    StartReceive {
-        ticket: u64,
-        from: NodeNumber,
-        place: Place,
-        written: u64,
-    },
-    StopReceive {
-        ticket: u64,
-    },
-    /// Pin it, and send its bytes from `offset` on.
-    StartSend {
-        to: NodeNumber,
-        ticket: u64,
-        location: Location,
-        offset: u64,
-    },
-    StopSend {
-        to: NodeNumber,
-        ticket: u64,
-    },
+    /// To the shell.
+    Order(Order),
 
     // ---- to other nodes ----
     /// `Peer::FetchBytes`.
@@ -176,6 +135,59 @@ pub enum Effect {
     Enough {
         to: NodeNumber,
         ticket: u64,
+    },
+}
+
+/// For the shell. What is sent has the number of its asker's attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Chunks of this ticket that come from this node begin with the byte at `written`: write each to its place.
+    Receive {
+        ticket: u64,
+        from: NodeNumber,
+        place: Place,
+        written: u64,
+    },
+    StopReceive {
+        ticket: u64,
+    },
+    /// Pin it, and send its bytes from `offset` on.
+    Send {
+        to: NodeNumber,
+        ticket: u64,
+        location: Location,
+        offset: u64,
+    },
+    StopSend {
+        to: NodeNumber,
+        ticket: u64,
+    },
+}
+
+/// What the shell did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// All bytes are written, and the slot is sealed under this generation.
+    Received {
+        ticket: u64,
+        generation: u32,
+    },
+    /// The first `written` bytes are there, and no more will be written.
+    Stopped {
+        ticket: u64,
+        written: u64,
+        why: String,
+    },
+    Sent {
+        to: NodeNumber,
+        ticket: u64,
+    },
+    /// `moved`: it is not there any more; the directory knows where it is.
+    SendFailed {
+        to: NodeNumber,
+        ticket: u64,
+        moved: bool,
+        why: String,
     },
 }
 

@@ -16,10 +16,10 @@
 //! is asked for it pins and sends. It does so for a **ticket**: one attempt to get one object from one node.
 //!
 //! # What the shell promises
-//! - `StartReceive` is answered once: by `Received`, when all bytes are written and the slot is sealed, or by `Stopped`, and then it
+//! - `Order::Receive` is answered once: by `Received`, when all bytes are written and the slot is sealed, or by `Stopped`, and then it
 //!   writes there no more. It stops by itself when what comes cannot be right or its link was lost, and when it is told to
 //!   (`StopReceive`, to which nothing else is an answer: it may come after `Received`).
-//! - `StartSend` is answered once, by `Sent` or `SendFailed`, or it is taken back by `StopSend`.
+//! - `Order::Send` is answered once, by `Sent` or `SendFailed`, or it is taken back by `StopSend`.
 //!
 //! # Invariants
 //! - XFER-1: a ticket is one attempt: one object, one source. Each byte of an attempt is written once, in order; the next attempt goes
@@ -46,7 +46,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use hoplo_base::{NodeNumber, ObjectId};
 
-pub use event::{Effect, Event, Place};
+pub use event::{Done, Effect, Event, Order, Place};
 
 use on_pull::Pull;
 use on_serve::Serve;
@@ -92,26 +92,30 @@ impl Transfer {
             Event::Reclaimed { location } => self.on_reclaimed(location, effects),
             // What it has is being written.
             Event::RoomAsked => effects.push(Effect::AnswerRecall),
-            Event::Received { ticket, generation } => {
-                self.on_received(ticket, generation, effects);
-            }
-            Event::Stopped { ticket, written, why } => {
-                self.on_stopped(ticket, written, why, effects);
-            }
+            Event::Done(done) => self.on_done(done, effects),
             Event::NoBytes { from, ticket, why } => self.on_no_bytes(from, ticket, why, effects),
             Event::Asked { from, ticket, object, offset } => {
                 self.on_asked(from, ticket, object, offset, effects);
             }
             Event::Ready { object, location } => self.on_ready(object, location, effects),
             Event::Unreadable { object, why } => self.on_unreadable(object, &why, effects),
-            Event::Sent { to, ticket } => self.on_sent(to, ticket),
-            Event::SendFailed { to, ticket, moved, why } => {
-                self.on_send_failed(to, ticket, moved, why, effects);
-            }
             Event::Enough { from, ticket } => self.on_enough(from, ticket, effects),
             Event::NodeGone { node } => {
                 self.lose_sources(node, effects);
                 self.lose_askers(node, effects);
+            }
+        }
+    }
+
+    fn on_done(&mut self, done: Done, effects: &mut Vec<Effect>) {
+        match done {
+            Done::Received { ticket, generation } => self.on_received(ticket, generation, effects),
+            Done::Stopped { ticket, written, why } => {
+                self.on_stopped(ticket, written, why, effects);
+            }
+            Done::Sent { to, ticket } => self.on_sent(to, ticket),
+            Done::SendFailed { to, ticket, moved, why } => {
+                self.on_send_failed(to, ticket, moved, why, effects);
             }
         }
     }

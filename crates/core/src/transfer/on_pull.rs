@@ -5,7 +5,7 @@ use hoplo_base::{NodeNumber, ObjectId};
 use hoplo_wire::{Failure, Location};
 
 use super::Transfer;
-use super::event::{Effect, Place};
+use super::event::{Effect, Order, Place};
 
 /// Extents start and end at multiples of this.
 const PAGE: u64 = 4096;
@@ -155,7 +155,7 @@ impl Transfer {
         let pull = self.pull_mut(object);
         pull.copies.retain(|node| *node != from);
         pull.stage = Stage::Receiving { room, ticket, from, written };
-        effects.push(Effect::StartReceive { ticket, from, place: room.place, written });
+        effects.push(Effect::Order(Order::Receive { ticket, from, place: room.place, written }));
         effects.push(Effect::Fetch { to: from, ticket, object, offset: written });
     }
 
@@ -245,7 +245,7 @@ impl Transfer {
         };
         pull.why = why;
         pull.stage = Stage::Stopping { room, ticket };
-        effects.push(Effect::StopReceive { ticket });
+        effects.push(Effect::Order(Order::StopReceive { ticket }));
     }
 
     /// What was pulled is gone from the arena: it is nobody's until it is given back.

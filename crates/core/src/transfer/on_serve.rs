@@ -5,7 +5,7 @@ use hoplo_base::{NodeNumber, ObjectId};
 use hoplo_wire::Location;
 
 use super::Transfer;
-use super::event::Effect;
+use super::event::{Effect, Order};
 
 #[derive(Debug)]
 pub(super) struct Serve {
@@ -79,7 +79,7 @@ impl Transfer {
                 continue;
             }
             serve.stage = Stage::Sending;
-            effects.push(Effect::StartSend { to, ticket, location, offset });
+            effects.push(Effect::Order(Order::Send { to, ticket, location, offset }));
         }
     }
 
@@ -114,7 +114,7 @@ impl Transfer {
     pub(super) fn on_enough(&mut self, from: NodeNumber, ticket: u64, effects: &mut Vec<Effect>) {
         let Some(serve) = self.serves.remove(&(from, ticket)) else { return };
         if serve.stage == Stage::Sending {
-            effects.push(Effect::StopSend { to: from, ticket });
+            effects.push(Effect::Order(Order::StopSend { to: from, ticket }));
         }
     }
 

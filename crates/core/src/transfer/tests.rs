@@ -57,12 +57,12 @@ fn granted(request: u64, offset: u64, len: u64, slots: &[u32]) -> Event {
 }
 
 fn attempt(ticket: u64, from: NodeNumber, place: Place, written: u64) -> [Effect; 2] {
-    let begin = Effect::StartReceive { ticket, from, place, written };
+    let begin = Effect::Order(Order::Receive { ticket, from, place, written });
     [begin, Effect::Fetch { to: from, ticket, object: object(1), offset: written }]
 }
 
 fn stopped(ticket: u64, written: u64) -> Event {
-    Event::Stopped { ticket, written, why: "it is bad".to_string() }
+    Event::Done(Done::Stopped { ticket, written, why: "it is bad".to_string() })
 }
 
 fn no_bytes(from: NodeNumber, ticket: u64) -> Event {
@@ -77,7 +77,7 @@ const LOCATION: Location = Location { slot: 3, generation: 5, offset: 640, len: 
 #[test]
 fn when_no_copy_is_left_the_room_goes_back_and_the_pull_has_failed() {
     let mut bench = Bench::receiving(&[HOME]);
-    assert_eq!(bench.feed(no_bytes(HOME, 2)), [Effect::StopReceive { ticket: 2 }]);
+    assert_eq!(bench.feed(no_bytes(HOME, 2)), [Effect::Order(Order::StopReceive { ticket: 2 })]);
     assert_eq!(bench.feed(no_bytes(HOME, 2)), [], "it is stopping");
     let effects = bench.feed(stopped(2, 64));
     let [Effect::ReturnRoom { offset: 0, len: 4096 }, Effect::PullFailed { why, .. }] =
@@ -113,7 +113,7 @@ fn another_copy_goes_on_where_the_first_one_ended() {
     expected.extend(attempt(3, second, PLACE, 64));
     assert_eq!(effects, expected);
     assert_eq!(bench.feed(no_bytes(first, 2)), [], "of an attempt that is over");
-    let effects = bench.feed(Event::Received { ticket: 3, generation: 9 });
+    let effects = bench.feed(Event::Done(Done::Received { ticket: 3, generation: 9 }));
     let location = Location { slot: 7, generation: 9, offset: 0, len: 100 };
     assert_eq!(effects, [Effect::Seal { object: object(1), location }]);
 }
@@ -122,8 +122,8 @@ fn another_copy_goes_on_where_the_first_one_ended() {
 fn what_came_whole_before_it_was_stopped_counts() {
     let mut bench = Bench::receiving(&[HOME]);
     let gone = Event::NodeGone { node: HOME };
-    assert_eq!(bench.feed(gone), [Effect::StopReceive { ticket: 2 }]);
-    let effects = bench.feed(Event::Received { ticket: 2, generation: 1 });
+    assert_eq!(bench.feed(gone), [Effect::Order(Order::StopReceive { ticket: 2 })]);
+    let effects = bench.feed(Event::Done(Done::Received { ticket: 2, generation: 1 }));
     assert!(matches!(&effects[..], [Effect::Seal { .. }]), "{effects:?}");
 }
 
@@ -133,7 +133,7 @@ fn the_rest_of_an_extent_goes_back_at_once_and_the_range_when_the_object_goes() 
     bench.begin(1, 100, &[HOME]);
     let effects = bench.feed(granted(1, 8192, 3 * 4096, &[7]));
     assert_eq!(effects[0], Effect::ReturnRoom { offset: 12_288, len: 8192 });
-    bench.feed(Event::Received { ticket: 2, generation: 1 });
+    bench.feed(Event::Done(Done::Received { ticket: 2, generation: 1 }));
     let location = Location { slot: 7, generation: 1, offset: 8192, len: 100 };
     let message = ToClient::Reclaimed { object: object(1), location };
     let back = bench.feed(Event::told(message));
@@ -229,10 +229,12 @@ fn what_moved_is_looked_for_again_but_not_for_ever() {
     for tries in 1..=SERVE_TRIES_MAX {
         let value = Value::Stored(LOCATION);
         let ready = ToClient::Ready { object: object(1), value, contains: Vec::new() };
-        let start = Effect::StartSend { to: OTHER, ticket: 1, location: LOCATION, offset: 40 };
+        let start =
+            Effect::Order(Order::Send { to: OTHER, ticket: 1, location: LOCATION, offset: 40 });
         assert_eq!(bench.feed(Event::told(ready)), [start]);
         let why = "it moved".to_string();
-        let effects = bench.feed(Event::SendFailed { to: OTHER, ticket: 1, moved: true, why });
+        let effects =
+            bench.feed(Event::Done(Done::SendFailed { to: OTHER, ticket: 1, moved: true, why }));
         let gives_up = matches!(&effects[..], [Effect::NoBytes { .. }]);
         assert_eq!(gives_up, tries == SERVE_TRIES_MAX, "{effects:?}");
     }
@@ -245,11 +247,11 @@ fn who_has_enough_or_died_is_sent_nothing_more() {
     bench.asked(2, 0);
     bench.feed(Event::Ready { object: object(1), location: LOCATION });
     bench.asked(3, 0);
-    let stop = |ticket| Effect::StopSend { to: OTHER, ticket };
+    let stop = |ticket| Effect::Order(Order::StopSend { to: OTHER, ticket });
     assert_eq!(bench.feed(Event::Enough { from: OTHER, ticket: 1 }), [stop(1)]);
     assert_eq!(bench.feed(Event::Enough { from: OTHER, ticket: 1 }), []);
     assert_eq!(bench.feed(Event::NodeGone { node: OTHER }), [stop(2)]);
-    assert_eq!(bench.feed(Event::Sent { to: OTHER, ticket: 2 }), []);
+    assert_eq!(bench.feed(Event::Done(Done::Sent { to: OTHER, ticket: 2 })), []);
     assert!(bench.0.serves.is_empty());
 }
 
@@ -314,12 +316,12 @@ impl World {
                 Effect::PullFailed { object, .. } | Effect::PullDenied { object, .. } => {
                     *self.open.get_mut(&object).unwrap() = 0;
                 }
-                Effect::StartReceive { ticket, from: _, place, written } => {
+                Effect::Order(Order::Receive { ticket, from: _, place, written }) => {
                     assert!(self.rooms.contains_key(&place.offset), "XFER-3");
                     let attempt = Attempt { place, written, told_to_stop: false };
                     assert!(self.shell.insert(ticket, attempt).is_none(), "XFER-1");
                 }
-                Effect::StopReceive { ticket } => {
+                Effect::Order(Order::StopReceive { ticket }) => {
                     if let Some(attempt) = self.shell.get_mut(&ticket) {
                         attempt.told_to_stop = true;
                     }
@@ -411,7 +413,7 @@ fn run(bench: &mut Bench, world: &mut World, step: Step) {
                 return;
             }
             world.shell.remove(&ticket);
-            Event::Received { ticket, generation: 1 }
+            Event::Done(Done::Received { ticket, generation: 1 })
         }
         Step::Stop { nth } => {
             let Some(ticket) = ticket_of(world, nth) else { return };
