@@ -5,6 +5,7 @@
 //! alone wires those of a daemon to each other.
 
 pub mod actors;
+pub mod carry;
 pub mod claims;
 pub mod control;
 pub mod link;

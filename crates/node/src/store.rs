@@ -22,7 +22,7 @@ use crate::spill::{Done, Spill};
 pub(crate) struct Store {
     segment: Arc<Segment>,
     arena: Arc<Arena>,
-    /// Segment, arena and spill file, for `Welcome`.
+    /// Segment, arena, spill file, and what rings the carrier, for `Welcome`.
     descriptors: Rc<[OwnedFd]>,
     spill: Spill,
     /// State words that are closed while the disk thread writes, by ticket.
@@ -55,6 +55,18 @@ impl Store {
             closed: BTreeMap::new(),
             filling: BTreeMap::new(),
         })
+    }
+
+    pub(crate) fn segment(&self) -> Arc<Segment> {
+        Arc::clone(&self.segment)
+    }
+
+    /// Processes are told how they ring the carrier.
+    pub(crate) fn rings_carrier(&mut self, bell: impl AsFd) -> io::Result<()> {
+        let all = self.descriptors.iter().map(AsFd::as_fd).chain([bell.as_fd()]);
+        let all: io::Result<Vec<OwnedFd>> = all.map(|fd| fd.try_clone_to_owned()).collect();
+        self.descriptors = all?.into();
+        Ok(())
     }
 
     pub(crate) fn descriptors(&self) -> Rc<[OwnedFd]> {
