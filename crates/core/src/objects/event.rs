@@ -239,11 +239,13 @@ pub enum Effect {
         bytes: u64,
         copies: Vec<NodeNumber>,
     },
-    /// To its home: a worker of this node made it, and its bytes stay here until `Forgotten`.
+    /// To its home: `maker`, a worker of this node, made it for `holder`, and its bytes stay here until `Forgotten`.
     TellHome {
         object: ObjectId,
         bytes: u64,
         contains: Vec<ObjectId>,
+        maker: ProcessId,
+        holder: ProcessId,
     },
     /// To its home: its bytes are here as well, and stay until `Forgotten`.
     TellCopied {

@@ -20,7 +20,7 @@
 //! The **haul** is the daemon's own party. It writes what is pulled, and reads what other nodes fetch. It has no tokens: what it seals
 //! and nobody asked for is freed.
 
-use hoplo_base::ObjectId;
+use hoplo_base::{ObjectId, ProcessId};
 use hoplo_wire::node::ToClient;
 use hoplo_wire::peer::FarValue;
 use hoplo_wire::{Failure, FailureKind, Location};
@@ -114,13 +114,14 @@ impl ObjectDirectory {
     /// A process of this node sealed it, and it had no value here.
     pub(super) fn fulfil_foreign(
         &mut self,
+        (maker, holder): (ProcessId, ProcessId),
         object: ObjectId,
         state: State,
-        bytes: u64,
         contains: Vec<ObjectId>,
         effects: &mut Vec<Effect>,
     ) {
-        effects.push(Effect::TellHome { object, bytes, contains: contains.clone() });
+        let (bytes, told) = (state.len(), contains.clone());
+        effects.push(Effect::TellHome { object, bytes, contains: told, maker, holder });
         self.records.get_mut(&object).expect("the caller has seen the record").kept = true;
         self.fulfil(object, state, contains, effects);
     }

@@ -15,7 +15,7 @@ impl ObjectDirectory {
     pub(super) fn on_notice(&mut self, from: ProcessId, notice: Notice, effects: &mut Vec<Effect>) {
         let result = match notice {
             Notice::Sealed { object, location, contains, holder } => {
-                let sealed = self.on_sealed(from, object, location, contains, effects);
+                let sealed = self.on_sealed((from, holder), object, location, contains, effects);
                 // What the haul brought is supported by who wants it.
                 if sealed.is_ok() && from != self.haul {
                     self.add_tokens(object, holder, 1);
@@ -53,7 +53,7 @@ impl ObjectDirectory {
 
     fn on_sealed(
         &mut self,
-        from: ProcessId,
+        (from, holder): (ProcessId, ProcessId),
         object: ObjectId,
         location: Location,
         contains: Vec<ObjectId>,
@@ -90,7 +90,7 @@ impl ObjectDirectory {
         if self.is_at_home(object) {
             self.fulfil(object, state, contains, effects);
         } else {
-            self.fulfil_foreign(object, state, location.len, contains, effects);
+            self.fulfil_foreign((from, holder), object, state, contains, effects);
         }
         Ok(())
     }

@@ -150,7 +150,9 @@ fn what_a_worker_makes_for_a_foreign_caller_stays_until_its_home_forgets_it() {
     let location = bench.place(100);
     let caller = object.task.owner;
     let effects = bench.notice(A, sealed(object, location, &[inner], caller));
-    assert_eq!(effects, [Effect::TellHome { object, bytes: 100, contains: vec![inner] }]);
+    let contains = vec![inner];
+    let told = Effect::TellHome { object, bytes: 100, contains, maker: A, holder: caller };
+    assert_eq!(effects, [told]);
     bench.notice(A, released(inner));
     assert!(!bench.sweep_is_under_way(), "it is kept, and supports what is in it");
     // Somebody here uses it, and lets go.
