@@ -237,13 +237,14 @@ impl Daemon {
             poller.add(kept.wake(), Source::Archive)?;
         }
         let mut invitation = None;
+        let shared_memory = &store;
         if let (Some(founded), Some(store)) = (founded, control.kept_mut()) {
             let token = options.listen.as_ref().map(|listen| listen.token_file(&session));
             let token = token.expect("who founded one listens");
             invitation = Some(Invitation::write(&founded, store, token)?);
             let part = Part::Judge { address: founded.address().to_string() };
             let cluster = founded.cluster();
-            let hauler = Hauler::new(store.haul_parts(wake.clone())?)?;
+            let hauler = Hauler::new(shared_memory.haul_parts(wake.clone())?)?;
             haul = Some(hauler.haul()?);
             let (hostname, bulk) = (hostname.clone(), Box::new(hauler));
             let started =

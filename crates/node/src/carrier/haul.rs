@@ -31,12 +31,14 @@ use hoplo_wire::Location;
 use super::bulk::{Bulk, Chunk};
 
 /// The deciding thread's end.
+#[derive(Debug)]
 pub(crate) struct Haul {
     shared: Arc<Shared>,
     /// The carrier's.
     bell: Bell,
 }
 
+#[derive(Debug)]
 struct Shared {
     orders: Mutex<Vec<Order>>,
     done: Mutex<Vec<Done>>,
