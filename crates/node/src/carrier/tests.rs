@@ -334,7 +334,7 @@ fn a_call_that_was_taken_back_never_runs_and_one_that_began_is_kept() {
     let mut two = Two::new("revoke");
     let (caller, mut callers, _worker, mut workers) = two.connect(1);
     write_calls(&caller, &mut callers, 1..=4);
-    two.until(|_| workers.calls.pending_bytes() > 4 * 80);
+    two.until(|_| workers.calls.pending_bytes() == 4 * 80);
     assert_eq!(workers.calls.next().unwrap().unwrap().tag(), 1);
     let ids = |two: &Two| (two.near.process(1).id, two.far.process(1).id);
     let (from, to) = ids(&two);
@@ -354,7 +354,7 @@ fn a_worker_that_dies_leaves_its_replies_and_what_it_never_took() {
     let mut two = Two::new("gone");
     let (caller, mut callers, worker, mut workers) = two.connect(1);
     write_calls(&caller, &mut callers, 1..=5);
-    two.until(|_| workers.calls.pending_bytes() > 5 * 80);
+    two.until(|_| workers.calls.pending_bytes() == 5 * 80);
     for _ in 0..2 {
         workers.calls.next().unwrap().unwrap();
     }

@@ -148,4 +148,10 @@ impl Node {
     pub fn is_quiet(&self) -> bool {
         self.far.claims.is_empty() && self.far.calls.is_empty() && self.far.crossed.is_empty()
     }
+
+    /// What [`Self::is_quiet`] looks at, for a failed test.
+    #[cfg(test)]
+    pub(super) fn what_is_left(&self) -> String {
+        format!("{:?} {:?} {:?}", self.far.calls, self.far.crossed, self.far.claims)
+    }
 }
