@@ -246,7 +246,7 @@ impl Turn {
         self.links_act();
         let why = match state {
             NodeState::Dead { why } => format!("{number} died: {why}"),
-            NodeState::Settled | NodeState::Alive | NodeState::Draining => {
+            NodeState::Settled { .. } | NodeState::Alive | NodeState::Draining => {
                 format!("{number} died")
             }
         };
