@@ -14,5 +14,6 @@ pub mod node;
 pub mod objects;
 pub mod sched;
 pub mod session;
+pub mod transfer;
 pub mod why;
 pub mod worker;

@@ -10,11 +10,13 @@ use std::sync::Arc;
 
 use hoplo_core::node::Event;
 use hoplo_core::objects::{FreeOutcome, SpillOutcome, SpillPlace};
+use hoplo_net::poll::Bell;
 use hoplo_shm::{
     Arena, CloseOutcome, Generation, MapError, ObjectState, PinRow, ProcessSlot, Segment,
 };
 use hoplo_wire::Location;
 
+use crate::carrier::haul::Parts;
 use crate::journal;
 use crate::spill::{Done, Spill};
 
@@ -59,6 +61,13 @@ impl Store {
 
     pub(crate) fn segment(&self) -> Arc<Segment> {
         Arc::clone(&self.segment)
+    }
+
+    /// For who moves bytes between nodes, and pins in the row of slot 0.
+    pub(crate) fn haul_parts(&self, wake: Bell) -> io::Result<Parts> {
+        let spill_file = self.spill.file()?;
+        let (segment, arena) = (Arc::clone(&self.segment), Arc::clone(&self.arena));
+        Ok(Parts { segment, arena, spill_file, wake })
     }
 
     /// Processes are told how they ring the carrier.
@@ -192,7 +201,8 @@ impl Store {
             let slot = ProcessSlot::new(u32::from(*slot));
             self.segment.pin_row(slot.expect("slots are given out below the limit"))
         };
-        let rows = live.iter().map(row);
+        // What is being sent to other nodes is pinned in the first row.
+        let rows = std::iter::once(&0).chain(live).map(row);
         match self.segment.object(location.slot) {
             Some(word) => word.close(location.slot, Generation(location.generation), rows),
             None => CloseOutcome::Stale,

@@ -17,6 +17,7 @@
 
 pub(crate) mod bulk;
 mod calls;
+pub(crate) mod haul;
 mod links;
 mod outbox;
 mod protocol;
@@ -93,24 +94,56 @@ pub(crate) enum Told {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Word {
     /// That node's row, if it has this version, is to say that it is dead.
-    Verdict { ticket: u64, number: NodeNumber, expected: u64, why: Why },
+    Verdict {
+        ticket: u64,
+        number: NodeNumber,
+        expected: u64,
+        why: Why,
+    },
     /// This node was declared dead, or has to take itself for it.
-    Fenced { why: String },
+    Fenced {
+        why: String,
+    },
     /// There is no cluster any more.
     Over,
 
     /// Another node's decider says this.
-    Peer { from: NodeNumber, cover: u64, message: Box<Peer> },
+    Peer {
+        from: NodeNumber,
+        cover: u64,
+        message: Box<Peer>,
+    },
     /// The row that `Told::Row` brought, behind all that came from that node.
-    Member { entry: Box<NodeEntry>, index: u64 },
+    Member {
+        entry: Box<NodeEntry>,
+        index: u64,
+    },
     /// Answered by `Go`.
-    Passing { ticket: u64, frame: Passing },
-    Ended { caller: ProcessId, worker: ProcessId, unstarted: Vec<u64>, obituary: Obituary },
-    Revoked { caller: ProcessId, worker: ProcessId, seqs: Vec<u64>, kept: Vec<u64> },
+    Passing {
+        ticket: u64,
+        frame: Passing,
+    },
+    Ended {
+        caller: ProcessId,
+        worker: ProcessId,
+        unstarted: Vec<u64>,
+        obituary: Obituary,
+    },
+    Revoked {
+        caller: ProcessId,
+        worker: ProcessId,
+        seqs: Vec<u64>,
+        kept: Vec<u64>,
+    },
     /// A process of this node left nonsense in a ring.
-    Broke { process: ProcessId, what: String },
+    Broke {
+        process: ProcessId,
+        what: String,
+    },
     /// The answer to `Drain`, behind all of that.
-    Drained { n: u64 },
+    Drained {
+        n: u64,
+    },
 }
 
 pub(crate) struct Shared {

@@ -178,7 +178,8 @@ fn decode_link(body: &[u8]) -> Result<link::Message<Arc<[u8]>>, String> {
 }
 
 fn greeting(hello: &link::Hello) -> Greeting {
-    let link::Hello { version, from, to, socket, epoch, mine, yours, received, dial, seen } = *hello;
+    let link::Hello { version, from, to, socket, epoch, mine, yours, received, dial, seen } =
+        *hello;
     let bulk = socket == link::Socket::Bulk;
     (version, from, to, bulk, epoch, mine.0, yours.map(|it| it.0), received, dial, seen)
 }

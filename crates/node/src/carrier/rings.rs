@@ -180,8 +180,7 @@ impl Rings {
     pub(super) fn ring(&mut self) {
         for pair in std::mem::take(&mut self.unrung) {
             let Some(channel) = self.channels.get(&pair) else { continue };
-            let urgency =
-                if self.full.contains(&pair) { Urgency::Must } else { Urgency::Eager };
+            let urgency = if self.full.contains(&pair) { Urgency::Must } else { Urgency::Eager };
             self.bell(here(pair, &channel.end)).ring(urgency);
         }
     }

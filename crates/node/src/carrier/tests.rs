@@ -74,15 +74,8 @@ impl Side {
         let wake = poller.bell(1).unwrap();
         let part = Part::Member { ip: "127.0.0.1".parse().unwrap() };
         let bulk = Box::new(NoBulk);
-        let started = Carrier::start(
-            &cluster,
-            number,
-            name,
-            part,
-            wake.clone(),
-            Arc::clone(&segment),
-            bulk,
-        );
+        let started =
+            Carrier::start(&cluster, number, name, part, wake.clone(), Arc::clone(&segment), bulk);
         let carrier = started.unwrap().0;
         let (heard, passed) = (Vec::new(), Vec::new());
         Self { number, segment, carrier, poller, wake, covers: 0, heard, passed }
@@ -473,7 +466,8 @@ fn what_deciders_say_arrives_whole_and_in_order_before_a_death_is_told() {
     let far = two.far.number;
     let long = Peer::NoBytes { ticket: 1, why: "x".repeat(1 << 20) };
     for cover in 1..=3 {
-        let message = Box::new(if cover == 2 { long.clone() } else { Peer::Enough { ticket: cover } });
+        let message =
+            Box::new(if cover == 2 { long.clone() } else { Peer::Enough { ticket: cover } });
         two.near.carrier.tell(Told::SendPeer { to: far, cover, message });
     }
     let peers = |side: &Side| {
@@ -484,15 +478,16 @@ fn what_deciders_say_arrives_whole_and_in_order_before_a_death_is_told() {
         covers.collect::<Vec<_>>()
     };
     two.until(|two| peers(&two.far).len() == 3);
-    let wanted =
-        vec![(1, Peer::Enough { ticket: 1 }), (2, long), (3, Peer::Enough { ticket: 3 })];
+    let wanted = vec![(1, Peer::Enough { ticket: 1 }), (2, long), (3, Peer::Enough { ticket: 3 })];
     assert_eq!(peers(&two.far), wanted);
     // The far node dies, and with it what was to be called there.
     let (caller, mut callers, worker, _workers) = two.connect(1);
     let entry = two.far.row(NodeState::Dead { why: "it is gone".to_string() });
     two.near.carrier.tell(Told::Row { entry: entry.clone(), version: 2, index: 9 });
-    let ended = |word: &Word| matches!(word, Word::Ended { caller: it, worker: of, obituary, .. }
-        if *it == caller.id && *of == worker.id && obituary.headline().contains("it is gone"));
+    let ended = |word: &Word| {
+        matches!(word, Word::Ended { caller: it, worker: of, obituary, .. }
+        if *it == caller.id && *of == worker.id && obituary.headline().contains("it is gone"))
+    };
     let member = Word::Member { entry, index: 9 };
     two.until(|two| two.near.heard.contains(&member));
     let at = two.near.heard.iter().position(ended).expect("its end was told");
@@ -504,7 +499,8 @@ fn what_deciders_say_arrives_whole_and_in_order_before_a_death_is_told() {
 fn how_fast() {
     let mut two = Two::new("fast");
     let (caller, mut callers, worker, mut workers) = two.connect(1);
-    let (stop, rounds) = (AtomicBool::new(false), if cfg!(debug_assertions) { 200 } else { 20_000 });
+    let (stop, rounds) =
+        (AtomicBool::new(false), if cfg!(debug_assertions) { 200 } else { 20_000 });
     let many = if cfg!(debug_assertions) { 2_000 } else { 500_000 };
     let done = AtomicU32::new(0);
     std::thread::scope(|scope| {

@@ -82,6 +82,7 @@ impl Daemon {
                 self.cages.confine(process, pid, limit_bytes);
             }
             Effect::Unconfine { process } => self.cages.release(process),
+            Effect::Settle { epoch } => self.control.settle(epoch),
             Effect::SendPeer { to, cover, message } => self.send_peer(to, cover, message),
             Effect::Go { ticket, cover } => self.let_go(ticket, cover),
             Effect::OpenFar { caller, worker } => self.open_far(caller, worker),
@@ -90,8 +91,11 @@ impl Daemon {
             Effect::WorkerGone { caller, worker, obituary } => {
                 self.far_worker_gone(caller, worker, obituary);
             }
+            Effect::Haul { order } => match &self.haul {
+                Some(haul) => haul.order(order),
+                None => journal::log(format_args!("there are no other nodes for {order:?}")),
+            },
             Effect::RevokeFar { caller, worker, seqs } => self.revoke_far(caller, worker, seqs),
-            Effect::Settle { epoch } => self.control.settle(epoch),
             Effect::Report { to, request, report } => self.answer_query(to, request, report),
             Effect::Log { text } => journal::log(text),
             Effect::Note { line } => journal::note(self.now, line),

@@ -1,5 +1,7 @@
 //! Several nodes, wired to each other without a network: what their deciders make of each other's words.
 
+mod bytes;
+
 use hoplo_wire::node::{ActorState, Obituary};
 
 use super::*;
@@ -11,12 +13,28 @@ pub(super) struct Nodes {
     index: u64,
 }
 
-fn number(at: usize) -> NodeNumber {
+pub(super) fn number(at: usize) -> NodeNumber {
     (0..at).fold(NodeNumber::first_given(0), |number, _| number.next_given())
 }
 
 fn cpus(count: f64) -> ResourceSet {
     ResourceSet::from_units([("CPU", count)]).unwrap()
+}
+
+/// The first one is the head.
+pub(super) fn node_entry(at: usize, state: NodeState) -> NodeEntry {
+    NodeEntry {
+        node: number(at),
+        head: at == 0,
+        hostname: format!("host{at}"),
+        resources: cpus(at as f64 + 1.0),
+        labels: Default::default(),
+        store_bytes: 0,
+        session_dir: String::new(),
+        pid: 1,
+        address: "somewhere".to_string(),
+        state,
+    }
 }
 
 impl Nodes {
@@ -38,18 +56,7 @@ impl Nodes {
     /// Everybody hears it.
     fn row(&mut self, at: usize, state: NodeState) {
         self.index += 1;
-        let entry = NodeEntry {
-            node: number(at),
-            head: at == 0,
-            hostname: format!("host{at}"),
-            resources: cpus(at as f64 + 1.0),
-            labels: Default::default(),
-            store_bytes: 0,
-            session_dir: String::new(),
-            pid: 1,
-            address: "somewhere".to_string(),
-            state,
-        };
+        let entry = node_entry(at, state);
         let index = self.index;
         for shell in &mut self.shells {
             shell.hears(Event::Member { entry: Box::new(entry.clone()), index });
