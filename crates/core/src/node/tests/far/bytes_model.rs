@@ -17,7 +17,7 @@ struct World {
     nodes: Nodes,
     rng: u64,
     drivers: Vec<ProcessId>,
-    links: BTreeMap<(usize, usize), VecDeque<(u64, Box<Peer>)>>,
+    links: BTreeMap<(usize, usize), VecDeque<Word>>,
     /// By the node that receives, and its ticket: from where, and whether it was told to stop.
     receives: BTreeMap<(usize, u64), (usize, Place, bool)>,
     /// By the node that sends, who asked, and its ticket.
@@ -33,6 +33,9 @@ struct World {
     bad: bool,
     story: Vec<String>,
 }
+
+/// Of a decider: its cover and what it says.
+type Word = (u64, Box<Peer>);
 
 struct Thing {
     owner: usize,
