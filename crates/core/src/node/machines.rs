@@ -216,6 +216,9 @@ impl Node {
     /// Where the words come back from a process, they are a text as any other.
     pub(super) fn in_words(&self, reason: &Reason) -> String {
         reason.in_words(|id| {
+            if id == self.haul() {
+                return "the haul (copies from other nodes)".to_string();
+            }
             let Some(process) = self.processes.get(&id) else { return id.to_string() };
             let kind = match process.kind {
                 Kind::Driver => "driver",
