@@ -218,14 +218,14 @@ impl GlobalScheduler {
         let askers = self.wants.keys().map(|(asker, _)| *asker).collect::<BTreeSet<_>>().len();
         let mut gifts: BTreeMap<Key, BTreeMap<NodeNumber, u32>> = BTreeMap::new();
         for shared in [true, false] {
-            for (_, key) in &order {
+            let all = |key: &Key| self.rooms(&self.wants[key].shape);
+            let all: Vec<u64> = order.iter().map(|(_, key)| all(key)).collect();
+            for ((_, key), all) in order.iter().zip(all) {
                 let want = &self.wants[key];
                 let shape = want.shape.clone();
+                let share = if shared { (all / askers as u64).max(1) } else { all };
+                let count = u64::from(want.wanted).min(share) as u32;
                 let nodes = self.feasible(&shape);
-                let rooms = nodes.iter().map(|node| u64::from(self.nodes[node].rooms(&shape)));
-                let rooms: u64 = rooms.sum();
-                let share = if shared { (rooms / askers as u64).max(1) } else { rooms };
-                let count = u64::from(want.wanted).min(share).min(rooms) as u32;
                 let given = self.give(now, &nodes, &shape, count);
                 let gift = gifts.entry(*key).or_default();
                 self.wants.get_mut(key).expect("it stands").wanted -= sum(&given);
@@ -319,6 +319,12 @@ impl GlobalScheduler {
             }
         }
         if given.is_empty() { Found::Later } else { Found::Queue(given.into_iter().collect()) }
+    }
+
+    /// How many would be given at most.
+    fn rooms(&self, shape: &Shape) -> u64 {
+        let rooms = |node: NodeNumber| u64::from(self.nodes[&node].rooms(shape));
+        self.feasible(shape).into_iter().map(rooms).sum()
     }
 
     /// Those that could ever run it, by the first selector that anyone meets.

@@ -196,12 +196,12 @@ impl Daemon {
         use local::Effect as From;
         match effect {
             From::AcquireWorker { lease, .. } => out.push(Out::Fork { lease }),
-            From::Grant { process, key, lease, worker, .. } => {
-                self.granted(now, Claimant::Demand { process, key }, lease, worker, out);
+            From::Grant { process, key, lease, .. } => {
+                self.granted(now, Claimant::Demand { process, key }, lease, out);
             }
-            From::PlaceActor { actor, incarnation, worker, .. } => {
+            From::PlaceActor { actor, incarnation, .. } => {
                 let lease = LeaseId::new(self.node, 0);
-                self.granted(now, Claimant::Actor { actor, incarnation }, lease, worker, out);
+                self.granted(now, Claimant::Actor { actor, incarnation }, lease, out);
             }
             From::Recall { process, lease } if process.node() == self.node => {
                 out.push(Out::Recall { process, lease });
@@ -216,9 +216,11 @@ impl Daemon {
             From::TellActorStuck { actor, stuck } => {
                 self.stuck(now, Claimant::Actor { actor, incarnation: 0 }, stuck, out);
             }
+            From::KillWorker { worker, .. } => {
+                self.ask_scheduler(now, local::Event::ProcessGone { process: worker }, out);
+            }
             From::CancelWorker { .. }
             | From::ReleaseWorker { .. }
-            | From::KillWorker { .. }
             | From::WantIdle { .. }
             | From::FailDemand { .. }
             | From::FailActor { .. }
@@ -231,7 +233,6 @@ impl Daemon {
         now: Instant,
         claimant: Claimant,
         lease: LeaseId,
-        worker: ProcessId,
         out: &mut Vec<Out>,
     ) {
         let (home, node) = (self.home(claimant), self.node);

@@ -36,7 +36,7 @@ fn plans() -> impl Strategy_<Value = Plan> {
 use proptest::strategy::Strategy as Strategy_;
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
     fn everything_ends_whoever_joins_or_dies(plan in plans()) {

@@ -51,6 +51,8 @@ pub struct World {
     /// Where each placed actor is.
     pub placed: BTreeMap<Claimant, NodeNumber>,
     pub seeks: u32,
+    /// Processes of nodes that were killed.
+    dead: BTreeMap<NodeNumber, Vec<ProcessId>>,
     queue: BTreeMap<(Instant, u64), Happens>,
     sequence: u64,
     reporting: BTreeSet<NodeNumber>,
@@ -77,6 +79,7 @@ impl World {
             owners: BTreeMap::new(),
             placed: BTreeMap::new(),
             seeks: 0,
+            dead: BTreeMap::new(),
             queue: BTreeMap::new(),
             sequence: 0,
             reporting: BTreeSet::new(),
@@ -192,7 +195,16 @@ impl World {
                 }
             }
             Happens::Member { to, event } => {
-                self.at(to, |daemon, out| daemon.ask_broker(now, event, out));
+                let dead = match &event {
+                    broker::Event::Gone { node } => self.dead.get(node).cloned(),
+                    _ => None,
+                };
+                self.at(to, |daemon, out| {
+                    daemon.ask_broker(now, event, out);
+                    for process in dead.into_iter().flatten() {
+                        daemon.ask_scheduler(now, local::Event::ProcessGone { process }, out);
+                    }
+                });
             }
             Happens::Forked { node, lease } => {
                 self.at(node, |daemon, out| daemon.forked(now, lease, out));
@@ -227,6 +239,8 @@ impl World {
 
     fn kill(&mut self, dead: NodeNumber) {
         self.daemons.remove(&dead);
+        let theirs = self.owners.keys().filter(|owner| owner.node() == dead);
+        self.dead.insert(dead, theirs.copied().collect());
         self.owners.retain(|owner, _| owner.node() != dead);
         let verdict = Duration::from_millis(50);
         self.plan(verdict, Happens::Head(global::Event::Gone { node: dead }));
