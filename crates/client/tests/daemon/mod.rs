@@ -9,9 +9,7 @@ use hoplo_base::{FunctionId, JobId, NodeNumber, ProcessId, ResourceSet, TaskId};
 use hoplo_client::{CallOptions, Client, Hooks, RunningCall};
 use hoplo_folders::Wait;
 use hoplo_shm::{Arena, Segment, fds};
-use hoplo_wire::node::{
-    JobConfig, Role, Shape, ToClient, ToNode, Welcome, decode, encode,
-};
+use hoplo_wire::node::{JobConfig, Role, Shape, ToClient, ToNode, Welcome, decode, encode};
 
 const ARENA_BYTES: u64 = 64 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);

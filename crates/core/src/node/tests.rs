@@ -6,8 +6,8 @@ use hoplo_base::{
 };
 use hoplo_wire::call::{CallHeader, CallKind};
 use hoplo_wire::node::{
-    ActorSpec, DeathCause, KvOperation, Lineage, Notice, Role, Shape, SharedState,
-    Tell, ToClient, ToNode,
+    ActorSpec, DeathCause, KvOperation, Lineage, Notice, Role, Shape, SharedState, Tell, ToClient,
+    ToNode,
 };
 use hoplo_wire::{FailureKind, PROTOCOL_VERSION, Reason};
 

@@ -37,14 +37,28 @@ use super::place::{Place, rooms, selectors};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// Asked for from now on; again when its labels change.
-    Joined { place: Place },
+    Joined {
+        place: Place,
+    },
     /// It gets nothing more.
-    Drains { node: NodeNumber },
+    Drains {
+        node: NodeNumber,
+    },
     /// Dead or left; what it wanted is forgotten.
-    Gone { node: NodeNumber },
-    Reported { node: NodeNumber, load: Load },
+    Gone {
+        node: NodeNumber,
+    },
+    Reported {
+        node: NodeNumber,
+        load: Load,
+    },
     /// `wanted` 0: no more of that.
-    Sought { asker: NodeNumber, seek: u64, shape: Shape, wanted: u32 },
+    Sought {
+        asker: NodeNumber,
+        seek: u64,
+        shape: Shape,
+        wanted: u32,
+    },
     Tick,
 }
 

@@ -15,8 +15,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hoplo_base::limits::{CLAIM_STUCK_AFTER, LINE_TOLD_MAX};
 use hoplo_base::Instant;
+use hoplo_base::limits::{CLAIM_STUCK_AFTER, LINE_TOLD_MAX};
 use hoplo_wire::Reason;
 
 use super::claim::{Claimant, Line, Word};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use hoplo_base::limits::CLAIM_STUCK_AFTER;
 use hoplo_base::Instant;
+use hoplo_base::limits::CLAIM_STUCK_AFTER;
 use hoplo_base::resources::Amount;
 use hoplo_wire::Reason;
 
@@ -69,11 +69,7 @@ impl LocalScheduler {
     }
 
     /// `users` holds what was found for other claims at this moment.
-    pub(super) fn why_stuck(
-        &self,
-        claim: &Claim,
-        users: &mut BTreeMap<String, Reason>,
-    ) -> Stuck {
+    pub(super) fn why_stuck(&self, claim: &Claim, users: &mut BTreeMap<String, Reason>) -> Stuck {
         #[cfg(test)]
         self.looks.update(|looks| looks + 1);
         let wanted = &claim.shape.resources;

@@ -10,11 +10,17 @@ use super::super::place::Place;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// May be asked from now on; again when its labels or resources change.
-    Joined { place: Place },
+    Joined {
+        place: Place,
+    },
     /// Takes nothing more.
-    Drains { node: NodeNumber },
+    Drains {
+        node: NodeNumber,
+    },
     /// Dead, or left.
-    Gone { node: NodeNumber },
+    Gone {
+        node: NodeNumber,
+    },
     /// Of a process of this node, or (`wanted` 1) of an actor at home here. Absolute: replaces the last word.
     Demanded {
         claimant: Claimant,
@@ -25,20 +31,46 @@ pub enum Event {
         wanted: u32,
     },
     /// After `Recite`: the local scheduler has this claim, of a process or actor of this node.
-    WaitsHere { claimant: Claimant, job: JobId, shape: Shape, held: ResourceSet, wanted: u32 },
+    WaitsHere {
+        claimant: Claimant,
+        job: JobId,
+        shape: Shape,
+        held: ResourceSet,
+        wanted: u32,
+    },
     /// The actor does not want to be placed any more.
-    GaveUp { actor: ActorId },
+    GaveUp {
+        actor: ActorId,
+    },
     /// Answers `Look`: leases that the local scheduler has for it and that wait for their worker.
-    Looked { claimant: Claimant, reserved: u32 },
-    Found { seek: u64, found: Found },
+    Looked {
+        claimant: Claimant,
+        reserved: u32,
+    },
+    Found {
+        seek: u64,
+        found: Found,
+    },
     /// A lease was granted, or the actor was placed, by that node.
-    Granted { claimant: Claimant, node: NodeNumber },
+    Granted {
+        claimant: Claimant,
+        node: NodeNumber,
+    },
     /// That node's local scheduler says why it waits there, or that it goes on.
-    Stuck { claimant: Claimant, node: NodeNumber, stuck: Option<Stuck> },
+    Stuck {
+        claimant: Claimant,
+        node: NodeNumber,
+        stuck: Option<Stuck>,
+    },
     /// That node has dropped it: no worker can be made. Its process is told by who tells us.
-    Failed { claimant: Claimant, node: NodeNumber },
+    Failed {
+        claimant: Claimant,
+        node: NodeNumber,
+    },
     /// One of this node's.
-    ProcessGone { process: ProcessId },
+    ProcessGone {
+        process: ProcessId,
+    },
     Tick,
 }
 

@@ -310,13 +310,7 @@ impl Broker {
         self.look_again(now, effects);
     }
 
-    fn on_closed(
-        &mut self,
-        now: Instant,
-        node: NodeNumber,
-        dead: bool,
-        effects: &mut Vec<Effect>,
-    ) {
+    fn on_closed(&mut self, now: Instant, node: NodeNumber, dead: bool, effects: &mut Vec<Effect>) {
         if node == self.here {
             return; // We learn so otherwise, and what is asked here goes on.
         }

@@ -30,8 +30,12 @@ impl Broker {
                     let place = self.places.get(node);
                     place.is_some_and(|place| self.could(place, &shape))
                 };
-                let wrong: Vec<_> =
-                    self.claims[&claimant].parts.keys().filter(|node| !could(node)).copied().collect();
+                let wrong: Vec<_> = self.claims[&claimant]
+                    .parts
+                    .keys()
+                    .filter(|node| !could(node))
+                    .copied()
+                    .collect();
                 let claim = self.claims.get_mut(&claimant).expect("it was just looked up");
                 for node in wrong {
                     claim.parts.get_mut(&node).expect("it was just listed").wanted = 0;

@@ -95,7 +95,10 @@ fn alone_it_hands_everything_on_and_knows_nothing() {
     let mut daemon = Daemon::with(&[]);
     assert_eq!(daemon.want(MS(0), cpu(), 5), ["ask 0 for 5"]);
     assert!(daemon.broker.is_alone());
-    assert_eq!(daemon.want(MS(9), Shape { strategy: Strategy::Spread, ..cpu() }, 2), ["ask 0 for 2"]);
+    assert_eq!(
+        daemon.want(MS(9), Shape { strategy: Strategy::Spread, ..cpu() }, 2),
+        ["ask 0 for 2"]
+    );
     let stuck = Some(Stuck { reason: "needs GPU 1".into(), infeasible: true });
     let told = Event::Stuck { claimant: demand(), node: node(0), stuck };
     assert_eq!(daemon.tell(MS(9), told), ["needs GPU 1"]);
@@ -211,7 +214,8 @@ fn what_this_node_cannot_run_is_sought_at_once_and_told_once_if_nobody_can() {
 #[test]
 fn a_node_by_name_is_asked_without_the_head() {
     let mut daemon = Daemon::with(&[1.0, 1.0]);
-    let at = |number, soft| Shape { strategy: Strategy::Node { node: node(number), soft }, ..cpu() };
+    let at =
+        |number, soft| Shape { strategy: Strategy::Node { node: node(number), soft }, ..cpu() };
     assert_eq!(daemon.want(MS(0), at(2, false), 50), ["ask 2 for 50"]);
     assert_eq!(daemon.broker.next_deadline(), None);
     let dead = Event::Gone { node: node(2) };
@@ -246,7 +250,11 @@ fn parts_of_a_dead_node_are_sought_at_once_and_those_of_a_draining_one_taken_bac
 #[test]
 fn an_absolute_number_that_crossed_a_grant_is_taken_back_at_the_end() {
     let mut daemon = Daemon::with(&[4.0]);
-    daemon.want(MS(0), Shape { strategy: Strategy::Node { node: node(1), soft: false }, ..cpu() }, 1);
+    daemon.want(
+        MS(0),
+        Shape { strategy: Strategy::Node { node: node(1), soft: false }, ..cpu() },
+        1,
+    );
     let shape = || Shape { strategy: Strategy::Node { node: node(1), soft: false }, ..cpu() };
     assert_eq!(daemon.want(MS(1), shape(), 2), ["ask 1 for 2"]);
     let granted = || Event::Granted { claimant: demand(), node: node(1) };

@@ -24,14 +24,33 @@ pub enum Message {
 
 #[derive(Clone, Debug)]
 pub enum Out {
-    Send { to: NodeNumber, message: Message },
-    Seek { seek: u64, shape: Shape, wanted: u32 },
+    Send {
+        to: NodeNumber,
+        message: Message,
+    },
+    Seek {
+        seek: u64,
+        shape: Shape,
+        wanted: u32,
+    },
     /// A worker is to be forked for it.
-    Fork { lease: LeaseId },
+    Fork {
+        lease: LeaseId,
+    },
     /// To a process or an actor's table of this node.
-    Granted { claimant: Claimant, lease: LeaseId, node: NodeNumber },
-    Recall { process: ProcessId, lease: LeaseId },
-    Tell { claimant: Claimant, stuck: Option<Stuck> },
+    Granted {
+        claimant: Claimant,
+        lease: LeaseId,
+        node: NodeNumber,
+    },
+    Recall {
+        process: ProcessId,
+        lease: LeaseId,
+    },
+    Tell {
+        claimant: Claimant,
+        stuck: Option<Stuck>,
+    },
 }
 
 pub struct Daemon {
@@ -126,9 +145,7 @@ impl Daemon {
     fn home(&self, claimant: Claimant) -> NodeNumber {
         match claimant {
             Claimant::Demand { process, .. } => process.node(),
-            Claimant::Actor { actor, .. } => {
-                self.actors.get(&actor).copied().unwrap_or(self.node)
-            }
+            Claimant::Actor { actor, .. } => self.actors.get(&actor).copied().unwrap_or(self.node),
         }
     }
 
@@ -228,13 +245,7 @@ impl Daemon {
         }
     }
 
-    fn granted(
-        &mut self,
-        now: Instant,
-        claimant: Claimant,
-        lease: LeaseId,
-        out: &mut Vec<Out>,
-    ) {
+    fn granted(&mut self, now: Instant, claimant: Claimant, lease: LeaseId, out: &mut Vec<Out>) {
         let (home, node) = (self.home(claimant), self.node);
         if home == node {
             self.ask_broker(now, broker::Event::Granted { claimant, node }, out);

@@ -4,8 +4,8 @@ use hoplo_base::NodeNumber;
 use hoplo_wire::node::{Condition, LabelSelector, Shape, Strategy};
 
 use super::world::{World, node, place, units};
-use crate::sched::claim::Claimant;
 use crate::sched::broker;
+use crate::sched::claim::Claimant;
 
 const MS: fn(u64) -> Duration = Duration::from_millis;
 
@@ -149,7 +149,10 @@ fn affinity_holds_and_a_dead_node_is_named() {
     assert_eq!(told.len(), 1, "{told:?}");
     let stuck = told[0].clone().unwrap();
     let said = stuck.reason.in_words(|process| process.to_string());
-    assert_eq!((said, stuck.infeasible), (format!("needs node {}, which is dead", node(2).hex()), true));
+    assert_eq!(
+        (said, stuck.infeasible),
+        (format!("needs node {}, which is dead", node(2).hex()), true)
+    );
 }
 
 #[test]

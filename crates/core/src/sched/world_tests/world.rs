@@ -99,7 +99,13 @@ impl World {
         self.plan(after, Happens::Kill { node });
     }
 
-    pub fn owner(&mut self, at: NodeNumber, shape: Shape, tasks: u32, takes: Duration) -> ProcessId {
+    pub fn owner(
+        &mut self,
+        at: NodeNumber,
+        shape: Shape,
+        tasks: u32,
+        takes: Duration,
+    ) -> ProcessId {
         let id = ProcessId::new(at, 1 + self.owners.len() as u32, 1);
         self.owners.insert(
             id,
