@@ -38,7 +38,7 @@ mod seeking;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::limits::{CLAIM_STUCK_AFTER, LEASES_FREE_MAX};
-use hoplo_base::{Instant, JobId, NodeNumber, ResourceSet};
+use hoplo_base::{ActorId, Instant, JobId, NodeNumber, ResourceSet};
 use hoplo_wire::node::{LabelSelector, Shape, Strategy};
 
 use super::claim::{Claimant, Stuck};
@@ -86,15 +86,10 @@ impl Broker {
             Event::WaitsHere { claimant, job, shape, held, wanted } => {
                 self.on_waits_here(now, claimant, job, shape, held, wanted, effects);
             }
-            Event::GaveUp { actor } => {
-                let first = Claimant::Actor { actor, incarnation: 0 };
-                let last = Claimant::Actor { actor, incarnation: u32::MAX };
-                let claim = self.claims.range(first..=last).next().map(|(claimant, _)| *claimant);
-                match claim {
-                    Some(claimant) => self.end(claimant, None, effects),
-                    None => effects.push(Effect::GiveUp { node: self.here, actor }),
-                }
-            }
+            Event::GaveUp { actor } => match self.claim_of(actor) {
+                Some(claimant) => self.end(claimant, None, effects),
+                None => effects.push(Effect::GiveUp { node: self.here, actor }),
+            },
             Event::Looked { claimant, reserved } => {
                 self.on_looked(now, claimant, reserved, effects);
             }
@@ -135,6 +130,13 @@ impl Broker {
     pub fn waiting(&self) -> impl Iterator<Item = (Claimant, u32, &Shape)> {
         let unasked = self.claims.iter().filter(|(_, claim)| claim.rest() > 0);
         unasked.map(|(claimant, claim)| (*claimant, claim.rest(), &claim.shape))
+    }
+
+    /// The claim of this actor, if it is asked for at any node by us.
+    pub fn claim_of(&self, actor: ActorId) -> Option<Claimant> {
+        let first = Claimant::Actor { actor, incarnation: 0 };
+        let last = Claimant::Actor { actor, incarnation: u32::MAX };
+        self.claims.range(first..=last).next().map(|(claimant, _)| *claimant)
     }
 
     /// Where it is asked for, here included.

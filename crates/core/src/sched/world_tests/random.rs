@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hoplo_wire::node::{Shape, Strategy};
 use proptest::prelude::*;
+use proptest::strategy::Strategy as Generates;
 
 use super::world::{World, node, place, units};
 
@@ -17,23 +18,23 @@ struct Plan {
     owners: Vec<(usize, u8, u32, u64, u32)>,
     join: (u64, u32),
     kill: Option<(u64, usize)>,
+    jitter_us: u64,
 }
 
-fn plans() -> impl Strategy_<Value = Plan> {
+fn plans() -> impl Generates<Value = Plan> {
     let owner = (0..4usize, 0..4u8, 1..120u32, 1..12u64, 1..4u32);
     (
         prop::collection::vec(0..4u32, 2..5),
         prop::collection::vec(owner, 1..5),
         (0..400u64, 1..5u32),
         prop::option::of((0..300u64, 1..4usize)),
+        prop_oneof![Just(0), 0..20_000u64],
     )
-        .prop_map(|(mut cpus, owners, join, kill)| {
+        .prop_map(|(mut cpus, owners, join, kill, jitter_us)| {
             cpus[0] = cpus[0].max(2); // The first one is never killed: everything can run.
-            Plan { cpus, owners, join, kill }
+            Plan { cpus, owners, join, kill, jitter_us }
         })
 }
-
-use proptest::strategy::Strategy as Strategy_;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
@@ -45,6 +46,7 @@ proptest! {
         let mut world = World::new(
             places.map(|(number, cpus)| place(number as u32, f64::from(*cpus))).collect(),
         );
+        world.jitter_us = plan.jitter_us;
         for (at, kind, tasks, takes, halves) in &plan.owners {
             let strategy = match kind {
                 0 | 1 => Strategy::Default,

@@ -54,6 +54,11 @@ pub struct World {
     /// Processes of nodes that were killed.
     dead: BTreeMap<NodeNumber, Vec<ProcessId>>,
     queue: BTreeMap<(Instant, u64), Happens>,
+    /// Of wires that are not equally fast: microseconds more at most, and what draws them.
+    pub jitter_us: u64,
+    drawn: u64,
+    /// When the last message of each wire arrives; each is first in, first out. The head is `None`.
+    wires: BTreeMap<(Option<NodeNumber>, Option<NodeNumber>), Instant>,
     sequence: u64,
     reporting: BTreeSet<NodeNumber>,
 }
@@ -81,6 +86,9 @@ impl World {
             seeks: 0,
             dead: BTreeMap::new(),
             queue: BTreeMap::new(),
+            jitter_us: 0,
+            drawn: 1,
+            wires: BTreeMap::new(),
             sequence: 0,
             reporting: BTreeSet::new(),
         };
@@ -197,7 +205,8 @@ impl World {
                 self.reporting.remove(&node);
                 if let Some(daemon) = self.daemons.get(&node) {
                     let load = daemon.scheduler.load();
-                    self.plan(WIRE, Happens::Head(global::Event::Reported { node, load }));
+                    let event = global::Event::Reported { node, load };
+                    self.wire(Some(node), None, Happens::Head(event));
                 }
             }
             Happens::Member { to, event } => {
@@ -271,7 +280,8 @@ impl World {
         self.global.check();
         for global::Effect::Answer { asker, seek, found } in effects {
             let message = Message::Found { seek, found };
-            self.plan(WIRE, Happens::Message { from: asker, to: asker, message });
+            let message = Happens::Message { from: asker, to: asker, message };
+            self.wire(None, Some(asker), message);
         }
     }
 
@@ -291,12 +301,12 @@ impl World {
     fn carry_out(&mut self, here: NodeNumber, effect: Out) {
         match effect {
             Out::Send { to, message } => {
-                self.plan(WIRE, Happens::Message { from: here, to, message });
+                self.wire(Some(here), Some(to), Happens::Message { from: here, to, message });
             }
             Out::Seek { seek, shape, wanted } => {
                 self.seeks += u32::from(wanted > 0);
                 let event = global::Event::Sought { asker: here, seek, shape, wanted };
-                self.plan(WIRE, Happens::Head(event));
+                self.wire(Some(here), None, Happens::Head(event));
             }
             Out::Fork { lease } => self.plan(FORK, Happens::Forked { node: here, lease }),
             Out::Granted { claimant, lease, node, .. } => match claimant {
@@ -358,12 +368,22 @@ impl World {
                 let event = local::Event::Returned { process: id, lease };
                 self.at(at, |daemon, out| daemon.ask_scheduler(now, event, out));
             } else {
-                self.plan(WIRE, Happens::Message { from: id.node(), to: at, message });
+                let from = id.node();
+                self.wire(Some(from), Some(at), Happens::Message { from, to: at, message });
             }
         }
         if says {
             self.demand(id, wanted);
         }
+    }
+
+    fn wire(&mut self, from: Option<NodeNumber>, to: Option<NodeNumber>, happens: Happens) {
+        self.drawn = self.drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let more = Duration::from_micros((self.drawn >> 33) % (self.jitter_us + 1));
+        let last = self.wires.get(&(from, to)).copied().unwrap_or(Instant::ZERO);
+        let at = (self.now + WIRE + more).max(last);
+        self.wires.insert((from, to), at);
+        self.plan(at.since(self.now), happens);
     }
 
     fn plan(&mut self, after: Duration, happens: Happens) {
