@@ -1,4 +1,4 @@
-"""Where a task or actor may run: `scheduling_strategy`, `label_selector` and `fallback_strategy`, parsed.
+"""Where a task or actor may run: the options that say so, parsed.
 
 What the Rust side reads is a `Where`: a strategy, and selectors in order of preference.
 """
@@ -135,7 +135,9 @@ def _fallback(name: str, entry: object) -> Selector:
             f"not {_options.shown(entry)}"
         )
     if set(entry) != {"label_selector"}:
-        raise ValueError(f"{name} must have the one key 'label_selector', not {sorted(map(str, entry))}")
+        raise ValueError(
+            f"{name} must have the one key 'label_selector', not {sorted(map(str, entry))}"
+        )
     return selector(f"{name}['label_selector']", entry["label_selector"])
 
 
