@@ -944,3 +944,6 @@ const _: () = assert!((CONTROL_PAGE_ROWS_MAX as usize) < u32::MAX as usize);
 
 /// Functions of other nodes' jobs that a daemon keeps, bytes: each is asked for once, while there is room.
 pub const FAR_FUNCTION_BYTES_KEPT: usize = 256 * 1024 * 1024;
+
+/// A change of a node's load is told so much later, with what came meanwhile.
+pub const LOAD_GATHERED: Duration = Duration::from_millis(2);

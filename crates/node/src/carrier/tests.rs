@@ -340,9 +340,11 @@ fn breaking(to: &str, after: &[usize]) -> (String, Arc<AtomicU32>) {
         for ours in listener.incoming() {
             let (Ok(ours), Ok(theirs)) = (ours, TcpStream::connect(&to)) else { return };
             let last = if after.is_empty() { usize::MAX } else { after.remove(0) };
-            let ways = [(ours.try_clone(), theirs.try_clone(), last), (Ok(theirs), Ok(ours), usize::MAX)];
+            let ways =
+                [(ours.try_clone(), theirs.try_clone(), last), (Ok(theirs), Ok(ours), usize::MAX)];
             for (from, into, mut left) in ways {
-                let (mut from, mut into, count) = (from.unwrap(), into.unwrap(), Arc::clone(&count));
+                let (mut from, mut into, count) =
+                    (from.unwrap(), into.unwrap(), Arc::clone(&count));
                 std::thread::spawn(move || {
                     let mut buffer = [0; 4096];
                     while let Ok(bytes @ 1..) = from.read(&mut buffer) {
