@@ -19,6 +19,7 @@ mod control;
 mod effects;
 mod far;
 mod jobs;
+mod parts;
 mod query;
 mod why;
 mod workers;

@@ -91,7 +91,12 @@ impl Daemon {
             | Effect::CloseFar { .. }
             | Effect::WorkerGone { .. }
             | Effect::RevokeFar { .. } => {}
-            Effect::Report { to, request, report } => self.answer_query(to, request, report),
+            Effect::Report { to, request, report, others } => {
+                self.answer_query(to, request, report, others);
+            }
+            Effect::ReportPart { node, request, report } => {
+                self.write_part(node, request, report);
+            }
             Effect::Log { text } => journal::log(text),
             Effect::Note { line } => journal::note(self.now, line),
             Effect::Stopping { why } => {

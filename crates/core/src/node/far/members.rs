@@ -56,6 +56,7 @@ impl Node {
             return; // its own shell knows what to do when this node is declared dead
         }
         self.far.dead.insert(node, why.to_string());
+        self.node_gone_in_queries(node, why);
         self.far.nodes.remove(&node);
         self.far.covers.remove(&node);
         if self.far.head == Some(node) {

@@ -127,6 +127,19 @@ impl Node {
         self.far.nodes.values()
     }
 
+    /// Workers of this node that are actors of other homes.
+    pub fn hosted(&self) -> impl Iterator<Item = (ProcessId, ActorId)> {
+        self.far.hosted.iter().map(|(worker, hosted)| (*worker, hosted.actor))
+    }
+
+    pub(super) fn is_other_node(&self, node: NodeNumber) -> bool {
+        self.far.nodes.contains_key(&node)
+    }
+
+    pub(super) fn host_of(&self, node: NodeNumber) -> Option<&str> {
+        self.far.nodes.get(&node).map(|entry| entry.hostname.as_str())
+    }
+
     /// Nothing of any ref is under way between this node and others.
     pub fn is_quiet(&self) -> bool {
         self.far.claims.is_empty() && self.far.calls.is_empty() && self.far.crossed.is_empty()

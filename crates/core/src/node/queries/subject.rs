@@ -10,7 +10,7 @@ pub(super) enum Subject {
     Why(Wanted),
 }
 
-/// What the daemon knows alone.
+/// What the daemons know alone, each of its own node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Here {
     Nodes,
@@ -75,6 +75,20 @@ impl Subject {
             }
             _ => return Err(format!("there is no query {kind:?}")),
         })
+    }
+}
+
+impl Here {
+    /// What other nodes are asked by; absent: what this node says is all.
+    pub(super) fn kind(&self) -> Option<&'static str> {
+        match self {
+            Self::AvailableResources => Some("available_resources"),
+            Self::Actors => Some("actors"),
+            Self::Objects => Some("objects"),
+            Self::Workers => Some("workers"),
+            // The node table is everywhere, and each node's row says what it has.
+            Self::Nodes | Self::ClusterResources | Self::Control(_) => None,
+        }
     }
 }
 

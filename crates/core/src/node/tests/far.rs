@@ -6,9 +6,13 @@ use super::*;
 use crate::control::{NodeEntry, NodeState};
 use crate::node::Passing;
 
+mod queries;
+
 pub(super) struct Nodes {
     shells: Vec<Shell>,
     index: u64,
+    /// What goes to it is lost.
+    stuck: Option<usize>,
 }
 
 fn number(at: usize) -> NodeNumber {
@@ -28,7 +32,7 @@ impl Nodes {
                 config.resources = cpus(at as f64 + 1.0);
             })
         };
-        let mut nodes = Self { shells: (0..count).map(shell).collect(), index: 10 };
+        let mut nodes = Self { shells: (0..count).map(shell).collect(), index: 10, stuck: None };
         for at in 0..count {
             nodes.row(at, NodeState::Alive);
         }
@@ -78,6 +82,9 @@ impl Nodes {
                 if let Some((to, cover, message)) = peer {
                     moved = true;
                     let to = (0..).find(|at| number(*at) == to).unwrap();
+                    if self.stuck == Some(to) {
+                        continue;
+                    }
                     self.shells[to].hears(Event::Peer { from: number(at), cover, message });
                     continue;
                 }
