@@ -5,6 +5,7 @@
 //! | available_resources, summary | sums, by name |
 //! | actors, objects, workers, timeline | all rows; each says its node |
 //! | tasks | all rows, and how many more there are |
+//! | why | this node's lines, then what others remember of the thing |
 //! | status | this node's, with those of `others` |
 //!
 //! A home does not know the pid of an actor that lives elsewhere. So an answer about actors says as well which actors of other homes live
@@ -23,6 +24,8 @@ pub(super) enum Whole {
     Actors,
     Tasks,
     Status,
+    /// Each with its node.
+    Lines,
     /// Nobody else is asked.
     Alone,
 }
@@ -40,26 +43,31 @@ impl Whole {
                 Everywhere::Tasks => Self::Tasks,
                 Everywhere::Timeline => Self::Rows,
             },
-            Report::Why { .. } => Self::Alone,
+            Report::Why { .. } => Self::Lines,
         }
     }
 
-    /// Of this node's part, and of those of others.
-    pub(super) fn made(self, mut own: Value, others: Vec<Value>) -> Value {
+    /// Of this node's part, and of those of others with their names.
+    pub(super) fn made(self, mut own: Value, others: Vec<(String, Value)>) -> Value {
         match self {
             Self::Alone => own,
-            Self::Sum => sum(std::iter::once(own).chain(others)),
-            Self::Rows => rows(std::iter::once(own).chain(others)),
-            Self::Actors => actors(std::iter::once(own).chain(others)),
-            Self::Tasks => tasks(std::iter::once(own).chain(others)),
+            Self::Lines => lines(own, others),
+            Self::Sum => sum(all(own, others)),
+            Self::Rows => rows(all(own, others)),
+            Self::Actors => actors(all(own, others)),
+            Self::Tasks => tasks(all(own, others)),
             Self::Status => {
                 if !others.is_empty() {
-                    own["others"] = Value::Array(others);
+                    own["others"] = others.into_iter().map(|(_, status)| status).collect();
                 }
                 own
             }
         }
     }
+}
+
+fn all(own: Value, others: Vec<(String, Value)>) -> impl Iterator<Item = Value> {
+    std::iter::once(own).chain(others.into_iter().map(|(_, part)| part))
 }
 
 pub(super) fn sum(parts: impl Iterator<Item = Value>) -> Value {
@@ -104,6 +112,23 @@ pub(super) fn tasks(parts: impl Iterator<Item = Value>) -> Value {
     json!({ "tasks": rows, "more": more })
 }
 
+/// What others remember, below the name of each.
+fn lines(own: Value, named: Vec<(String, Value)>) -> Value {
+    let mut lines = match own {
+        Value::Array(lines) => lines,
+        one => vec![one],
+    };
+    for (node, part) in named {
+        let Value::Array(part) = part else { continue };
+        if !part.is_empty() {
+            lines.push(Value::String(format!("{node} remembers:")));
+        }
+        let theirs = part.iter().filter_map(Value::as_str);
+        lines.extend(theirs.map(|line| Value::String(format!("  {line}"))));
+    }
+    Value::Array(lines)
+}
+
 fn actors(parts: impl Iterator<Item = Value>) -> Value {
     let (mut rows, mut hosted) = (Vec::new(), BTreeMap::new());
     for mut part in parts {
@@ -138,7 +163,7 @@ mod tests {
         let home = json!({"rows": [{"actor_id": "a", "pid": null}, {"actor_id": "b", "pid": 7}],
                           "hosted": {}});
         let far = json!({"rows": [], "hosted": {"a": 42, "b": 9}});
-        let rows = Whole::Actors.made(home, vec![far]);
+        let rows = Whole::Actors.made(home, vec![("node:1".to_string(), far)]);
         let of = json!([{"actor_id": "a", "pid": 42}, {"actor_id": "b", "pid": 7}]);
         assert_eq!(rows, of);
     }
@@ -150,9 +175,18 @@ mod tests {
     }
 
     #[test]
+    fn what_others_remember_is_told_below_their_names_and_who_remembers_nothing_is_not() {
+        let named = |node: &str, part| (node.to_string(), part);
+        let others = vec![named("node:1 (a)", json!([])), named("node:2 (b)", json!(["it ran"]))];
+        let lines = Whole::Lines.made(json!(["it waits"]), others);
+        assert_eq!(lines, json!(["it waits", "node:2 (b) remembers:", "  it ran"]));
+    }
+
+    #[test]
     fn a_node_by_itself_has_no_others_in_its_status() {
         assert_eq!(Whole::Status.made(json!({"pid": 1}), vec![]), json!({"pid": 1}));
-        let of_two = Whole::Status.made(json!({"pid": 1}), vec![json!({"pid": 2})]);
+        let of_two =
+            Whole::Status.made(json!({"pid": 1}), vec![("node:1".to_string(), json!({"pid": 2}))]);
         assert_eq!(of_two, json!({"pid": 1, "others": [{"pid": 2}]}));
     }
 }

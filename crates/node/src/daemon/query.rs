@@ -28,7 +28,7 @@ impl Daemon {
         let mut parts = Vec::new();
         for (node, json) in told {
             match serde_json::from_str(&json) {
-                Ok(part) => parts.push(part),
+                Ok(part) => parts.push((self.node.node_name(node), part)),
                 Err(error) => missing.push(format!("{node} answered what is no JSON: {error}")),
             }
         }

@@ -130,7 +130,8 @@ impl Node {
         }
     }
 
-    pub(in crate::node) fn node_name(&self, node: NodeNumber) -> String {
+    /// For people.
+    pub fn node_name(&self, node: NodeNumber) -> String {
         match self.far.nodes.get(&node) {
             Some(entry) => format!("{node} ({})", entry.hostname),
             None => node.to_string(),

@@ -85,6 +85,17 @@ impl Inquiry {
         Some(Peer::Explain { request, question: self.question(), late, named })
     }
 
+    /// The answer has the thing's history, too.
+    pub(super) fn remembers(&self) -> bool {
+        self.wanted.remembers
+    }
+
+    /// What other nodes are asked in the end, but for those that are late.
+    pub(super) fn memory_of_node(&self, request: u64, node: NodeNumber) -> Option<Peer> {
+        let (kind, argument) = ("memory".to_string(), self.wanted.text.clone());
+        (!self.late_nodes.contains(&node)).then_some(Peer::Query { request, kind, argument })
+    }
+
     pub(super) fn late(&self) -> &BTreeSet<ProcessId> {
         &self.late
     }
@@ -159,13 +170,20 @@ impl Node {
         lines.extend(missing);
         let Wanted { id, remembers, .. } = inquiry.wanted;
         if remembers {
-            for row in self.objects.listing().filter(|row| id.names_object(row.object)) {
-                lines.push(self.in_words(&self.objects.explain(row.object)));
-                let story = self.objects.story(row.object).into_iter();
-                lines.extend(story.map(|line| format!("  {line}")));
-            }
+            lines.extend(self.memories(id));
         }
         Report::Why { lines, remembered: remembers.then_some(id) }
+    }
+
+    /// What the directory knows of an object: for who asks about it, and not about what it waits for.
+    pub(in crate::node) fn memories(&self, id: AnyId) -> Vec<String> {
+        let mut lines = Vec::new();
+        for row in self.objects.listing().filter(|row| id.names_object(row.object)) {
+            lines.push(self.in_words(&self.objects.explain(row.object)));
+            let story = self.objects.story(row.object).into_iter();
+            lines.extend(story.map(|line| format!("  {line}")));
+        }
+        lines
     }
 
     /// What the tables here have of that name.

@@ -74,6 +74,13 @@ impl Node {
                 }
             },
             Subject::Everywhere(subject) => Topic::Everywhere { subject, told: Vec::new() },
+            Subject::Memory(id) if matches!(asker, Asker::Node(_)) => {
+                let report = Report::Why { lines: self.memories(id), remembered: Some(id) };
+                return self.report(asker, request, report, Others::default());
+            }
+            Subject::Memory(_) => {
+                return self.deny(asker, request, format!("{kind:?} is a question of nodes only"));
+            }
             Subject::Why(_) if matches!(asker, Asker::Node(_)) => {
                 let why = format!("{kind:?} is no question to another node");
                 return self.deny(asker, request, why);
@@ -119,8 +126,11 @@ impl Node {
                 told.push(word);
             }
             // It was asked something else: that is as good as no answer.
-            (Topic::Everywhere { .. } | Topic::Here(_), Word::Why(_))
-            | (Topic::Why { .. } | Topic::Part { .. } | Topic::Here(_), Word::Json(_)) => {}
+            (Topic::Everywhere { .. } | Topic::Here(_) | Topic::Memory { .. }, Word::Why(_))
+            | (
+                Topic::Why { .. } | Topic::Part { .. } | Topic::Here(_) | Topic::Memory { .. },
+                Word::Json(_),
+            ) => {}
         }
         self.has_heard(number, bytes);
     }
@@ -170,6 +180,13 @@ impl Node {
                 }
                 let missing = std::mem::take(&mut heard.others.missing);
                 let report = self.explained(&inquiry, missing);
+                if inquiry.remembers() && self.asks_others(asker) && inquiry.has_time(self.now) {
+                    let topic = Topic::Memory { inquiry, report };
+                    return self.begin_round(asker, request, topic, heard);
+                }
+                self.report(asker, request, report, heard.others);
+            }
+            Topic::Memory { inquiry: _, report } => {
                 self.report(asker, request, report, heard.others);
             }
             Topic::Part { question, late: _, named, told } => {
@@ -219,7 +236,7 @@ impl Node {
 
     fn ask_processes(&mut self, number: u64, topic: &Topic) -> BTreeSet<ProcessId> {
         let message = match topic {
-            Topic::Here(_) => return BTreeSet::new(),
+            Topic::Here(_) | Topic::Memory { .. } => return BTreeSet::new(),
             Topic::Why { inquiry, .. } if asks_nothing(&inquiry.question()) => {
                 return BTreeSet::new();
             }
@@ -236,7 +253,7 @@ impl Node {
         };
         let none = BTreeSet::new();
         let late = match topic {
-            Topic::Here(_) | Topic::Everywhere { .. } => &none,
+            Topic::Here(_) | Topic::Memory { .. } | Topic::Everywhere { .. } => &none,
             Topic::Why { inquiry, .. } => inquiry.late(),
             Topic::Part { late, .. } => late,
         };

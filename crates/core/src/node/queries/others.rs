@@ -36,6 +36,7 @@ impl Node {
             Topic::Here(here) => here.kind().map(|kind| query(request, kind)),
             Topic::Everywhere { subject, .. } => Some(query(request, subject.kind())),
             Topic::Why { inquiry, .. } => inquiry.for_node(request, node),
+            Topic::Memory { inquiry, .. } => inquiry.memory_of_node(request, node),
             Topic::Part { .. } => None,
         };
         let asked = self.other_nodes().filter_map(|entry| Some((entry.node, message(entry.node)?)));
@@ -138,7 +139,10 @@ impl Node {
                 inquiry.hears_names(names);
             }
             // It was asked something else: that is as good as no answer.
-            Topic::Here(_) | Topic::Everywhere { .. } | Topic::Part { .. } => {}
+            Topic::Here(_)
+            | Topic::Everywhere { .. }
+            | Topic::Memory { .. }
+            | Topic::Part { .. } => {}
         }
         self.has_heard(number, bytes);
     }

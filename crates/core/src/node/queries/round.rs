@@ -9,7 +9,7 @@ use hoplo_base::limits::{
 use hoplo_base::{Instant, NodeNumber, ProcessId};
 
 use super::inquiry::Inquiry;
-use super::subject::{Everywhere, Here};
+use super::subject::{Everywhere, Here, Report};
 use crate::why::{Link, Question, Told};
 
 /// Whose question it is.
@@ -101,6 +101,11 @@ pub(super) enum Topic {
     Why {
         inquiry: Box<Inquiry>,
         told: Vec<Told>,
+    },
+    /// The chain is told: other nodes are asked what they remember of the thing (`remembered`).
+    Memory {
+        inquiry: Box<Inquiry>,
+        report: Report,
     },
     /// Another node's round of `why`, here.
     Part {

@@ -8,6 +8,8 @@ pub(super) enum Subject {
     Here(Here),
     Everywhere(Everywhere),
     Why(Wanted),
+    /// Of another node: what it remembers of this.
+    Memory(AnyId),
 }
 
 /// What the daemons know alone, each of its own node.
@@ -73,6 +75,7 @@ impl Subject {
                 let id = argument.parse::<AnyId>().map_err(|error| error.to_string())?;
                 Self::Why(Wanted { id, text: argument, remembers: kind == "why" })
             }
+            "memory" => Self::Memory(argument.parse::<AnyId>().map_err(|error| error.to_string())?),
             _ => return Err(format!("there is no query {kind:?}")),
         })
     }
