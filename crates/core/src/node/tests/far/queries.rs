@@ -308,7 +308,7 @@ fn an_object_that_waits_for_nothing_was_known_to_nobody_but_its_home() {
     nodes.says(1, driver, ToNode::Notices(vec![Notice::Shared { object, state }]));
     let tool = nodes.shells[0].tool();
     nodes.stuck = Some(2);
-    nodes.shells[0].asks(tool, 1, "why", &object.to_string());
+    nodes.asks(0, tool, 1, "why", &object.to_string());
     nodes.explain(&[(1, driver, vec![])]);
     nodes.waits(INSPECT_PATIENCE);
     nodes.explain(&[(1, driver, vec![])]);
