@@ -12,12 +12,14 @@
 //!
 //! # Sweeps (REF-5)
 //! Asked for one, the daemon finishes the current batch. Then one `epoll_wait` without waiting names every
-//! socket in which something lies, each is read until it would block, and all of it is handled.
+//! socket in which something lies, each is read until it would block, and all of it is handled. Before that, if there are channels
+//! with other nodes, the carrier takes what lies in them (`far_calls`); the loop goes on meanwhile.
 
 mod clients;
 mod control;
 mod effects;
 mod far;
+mod far_calls;
 mod jobs;
 mod parts;
 mod query;
@@ -43,6 +45,7 @@ use hoplo_shm::heap;
 use hoplo_wire::control::Change;
 
 use crate::cage::Cages;
+use crate::carrier::haul::{Haul, Hauler};
 use crate::carrier::{Carrier, Part, Told, Word};
 use crate::children::{self, Families, Looks};
 use crate::clock::clock;
@@ -59,6 +62,7 @@ use crate::{journal, machine};
 use clients::Connections;
 use control::{Control, free_disk};
 use far::{Far, Happened};
+use far_calls::FarCalls;
 use jobs::Output;
 use workers::WorkerSide;
 
@@ -108,7 +112,10 @@ pub struct Daemon {
     joined: Option<Joined>,
     renews: Duration,
     /// Where there are other nodes.
-    carrier: Option<Carrier>,
+    pub(crate) carrier: Option<Carrier>,
+    /// What moves bytes between the store and other nodes, where there may be some.
+    pub(crate) haul: Option<Haul>,
+    pub(crate) far_calls: FarCalls,
     /// Rung by it.
     wake: Bell,
     /// Why it is of its cluster no more under this number.
@@ -175,17 +182,23 @@ impl Daemon {
         let listener = session.listen()?;
         poller.add(&listener, Source::Listener)?;
         let objects = object_config(options.object_store_bytes());
-        let store = Store::new(objects.arena_bytes, session.path().join("spill/objects"))?;
+        let mut store = Store::new(objects.arena_bytes, session.path().join("spill/objects"))?;
         poller.add(store.disk(), Source::Disk)?;
+        let segment = store.segment();
         let now = clock();
         let descriptors = Descriptors::new()?;
         let session_dir = session.path().display().to_string();
         let hostname = machine::hostname();
         let wake = poller.bell(Source::Carrier)?;
         let mut carrier = None;
+        let mut haul = None;
         if let Some(Joined { node, cluster, ip, .. }) = &joined {
             let part = Part::Member { ip: *ip };
-            let started = Carrier::start(cluster, *node, hostname.clone(), part, wake.clone())?;
+            let hauler = Hauler::new(store.haul_parts(wake.clone())?)?;
+            haul = Some(hauler.haul()?);
+            let (hostname, segment, bulk) = (hostname.clone(), segment.clone(), Box::new(hauler));
+            let started =
+                Carrier::start(cluster, *node, hostname, part, wake.clone(), segment, bulk)?;
             carrier = Some(started.0);
         }
         let address = match (&carrier, &founded) {
@@ -225,15 +238,28 @@ impl Daemon {
             poller.add(kept.wake(), Source::Archive)?;
         }
         let mut invitation = None;
+        let shared_memory = &store;
         if let (Some(founded), Some(store)) = (founded, control.kept_mut()) {
             let token = options.listen.as_ref().map(|listen| listen.token_file(&session));
             let token = token.expect("who founded one listens");
             invitation = Some(Invitation::write(&founded, store, token)?);
             let part = Part::Judge { address: founded.address().to_string() };
             let cluster = founded.cluster();
-            let started = Carrier::start(cluster, node, hostname.clone(), part, wake.clone())?;
+            let hauler = Hauler::new(shared_memory.haul_parts(wake.clone())?)?;
+            haul = Some(hauler.haul()?);
+            let (hostname, bulk) = (hostname.clone(), Box::new(hauler));
+            let started =
+                Carrier::start(cluster, node, hostname, part, wake.clone(), segment, bulk)?;
             control.serve(founded, started.1)?;
             carrier = Some(started.0);
+        }
+        let rings_carrier = match &carrier {
+            Some(carrier) => carrier.bell().clone(),
+            None => Bell::unheard()?,
+        };
+        store.rings_carrier(&rings_carrier)?;
+        if let Some(haul) = &mut haul {
+            haul.rings(rings_carrier.clone());
         }
         if let Some(network) = control.network() {
             poller.add(network, Source::Store)?;
@@ -280,6 +306,8 @@ impl Daemon {
             joined,
             renews: options.renews,
             carrier,
+            haul,
+            far_calls: FarCalls::default(),
             wake,
             fenced: None,
         };
@@ -354,7 +382,8 @@ impl Daemon {
         self.node.set_wall_clock(micros());
         self.handle_ready(ready, Amount::Bytes(TURN_BYTES_MAX));
         self.handle_time();
-        if std::mem::take(&mut self.sweep_wanted) {
+        if self.begins_sweep() {
+            self.sweep_wanted = false;
             self.sweep();
         }
         self.control.flush();
@@ -379,8 +408,11 @@ impl Daemon {
 
     fn hear_carrier(&mut self) {
         self.wake.silence();
-        let Some(carrier) = &self.carrier else { return };
-        for word in carrier.words() {
+        let words = self.carrier.as_ref().map(Carrier::words).unwrap_or_default();
+        for done in self.haul.as_ref().map(Haul::done).unwrap_or_default() {
+            self.handle(Event::Hauled { done });
+        }
+        for word in words {
             match word {
                 Word::Verdict { ticket, number, expected, why } => {
                     let why = why.to_string();
@@ -389,13 +421,16 @@ impl Daemon {
                         Ok(stored) => Told::Verdict { ticket, stored },
                         Err(_) => Told::NoVerdict { ticket },
                     };
-                    self.carrier.iter().for_each(|carrier| carrier.tell(told.clone()));
+                    if let Some(carrier) = &self.carrier {
+                        carrier.tell(told);
+                    }
                 }
                 Word::Fenced { why } => self.is_fenced(why),
                 Word::Over => {
                     let why = "the head of its cluster was stopped".to_string();
                     self.handle(Event::Stop { why });
                 }
+                word => self.hear_of_calls(word),
             }
         }
     }
@@ -436,15 +471,7 @@ impl Daemon {
         }
     }
 
-    fn sweep(&mut self) {
-        self.handle(Event::SweepBegins);
-        let ready = self.poller.wait(Some(Duration::ZERO)).expect("epoll waits");
-        self.now = clock();
-        self.handle_ready(ready, Amount::WhatLies);
-        self.handle(Event::Swept);
-    }
-
-    fn handle_ready(&mut self, mut ready: Vec<Ready>, amount: Amount) {
+    pub(crate) fn handle_ready(&mut self, mut ready: Vec<Ready>, amount: Amount) {
         // Whoever knocks after a signal is not told that the node runs.
         ready.sort_by_key(|ready| ready.source != Source::Signal);
         for Ready { source, readable, writable } in ready {
@@ -503,8 +530,13 @@ impl Daemon {
         }
     }
 
+    /// One after the other.
+    fn begins_sweep(&self) -> bool {
+        self.sweep_wanted && self.far_calls.drains_for.is_none()
+    }
+
     fn next_deadline(&self) -> Option<Instant> {
-        if self.sweep_wanted {
+        if self.begins_sweep() {
             return Some(self.now);
         }
         let timer = self.timers.first().map(|(at, _)| *at);

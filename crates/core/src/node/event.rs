@@ -13,6 +13,7 @@ use super::process::Kind;
 use super::queries::{Others, Report};
 use crate::control::NodeEntry;
 use crate::objects::{FreeOutcome, SpillOutcome, SpillPlace};
+use crate::transfer;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -151,6 +152,10 @@ pub enum Event {
         node: NodeNumber,
         request: u64,
         result: Result<String, String>,
+    },
+    /// The shell did this of what `Haul` told it.
+    Hauled {
+        done: transfer::Done,
     },
     /// The node is to end: drivers are dropped at once, workers are told to exit.
     Stop {
@@ -337,6 +342,10 @@ pub enum Effect {
         caller: ProcessId,
         worker: ProcessId,
         seqs: Vec<u64>,
+    },
+    /// Move bytes between the store and other nodes (`crates/core/src/transfer`).
+    Haul {
+        order: transfer::Order,
     },
     /// Report what these use, with what they started, and what the machine has: `Measured`.
     Measure {

@@ -254,6 +254,7 @@ impl Node {
                 self.send(caller, ToClient::Revoked { worker, seqs, kept });
             }
             Event::Written { node, request, result } => self.answer_node(node, request, result),
+            Event::Hauled { done } => self.on_hauled(done),
             Event::Stop { why } => self.begin_stop(&why),
             Event::Tick => self.on_tick(),
         }
@@ -313,6 +314,7 @@ impl Node {
         self.scheduler.check();
         self.pool.check();
         self.actors.check();
+        self.far.check();
         self.check_processes();
         self.check_queries();
     }
