@@ -68,7 +68,10 @@ impl Node {
         };
         let mut rest = text.as_str();
         loop {
-            let end = rest.floor_char_boundary(FAR_ANSWER_PART_BYTES);
+            let mut end = rest.len().min(FAR_ANSWER_PART_BYTES);
+            while !rest.is_char_boundary(end) {
+                end -= 1;
+            }
             let (part, after) = rest.split_at(end);
             let more = !after.is_empty();
             let result = Ok(part.to_string());
