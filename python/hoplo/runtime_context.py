@@ -67,8 +67,8 @@ class RuntimeContext:
         asked = _asked()
         if asked["actor_id"] or asked["worker_mode"] == "driver":
             return dict(asked["assigned_resources"])
-        # A task's come with its worker's lease: the daemon knows.
-        workers = json.loads(_core.query("workers"))
+        # A task's come with its worker's lease: the daemon of this node knows.
+        workers = json.loads(_core.query("workers", "here"))
         mine = [row["resources"] for row in workers if row["pid"] == os.getpid()]
         return dict(mine[0] or {}) if mine else {}
 

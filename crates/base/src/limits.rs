@@ -365,6 +365,9 @@ pub const RETIRE_GRACE: Duration = Duration::from_secs(5);
 /// How long processes have to tell what they know: one that is stuck is left out of the answer.
 pub const INSPECT_PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long they have where another node asks: what the others of that node told is there before that one stops to wait.
+pub const INSPECT_PATIENCE_FAR: Duration = Duration::from_millis(700);
+
 /// The same over all rounds of one `hoplo why`: who is slow in every round is not waited for in each.
 pub const WHY_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -418,7 +421,15 @@ pub const QUERIES_OPEN_MAX: usize = 256;
 /// and those among them of one asker, so that there is room for others.
 pub const QUERIES_OF_ONE_MAX: usize = 16;
 
-/// What processes told in answer to all of them.
+/// The same for another node, whose tools and programs are many.
+pub const QUERIES_OF_NODE_MAX: usize = 64;
+
+/// What a node tells another one in answer to one of them, and how much of that goes into one message: others have something
+/// to say meanwhile.
+pub const FAR_ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+pub const FAR_ANSWER_PART_BYTES: usize = 256 * 1024;
+
+/// What processes and other nodes told in answer to all of them.
 pub const QUERIES_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Interfaces of actors that a process keeps: handles come in numbers, and each has its actor's inside.
@@ -456,7 +467,8 @@ const _: () = assert!(INLINE_BYTES_MAX + 20 * INLINE_REFS_MAX + 4096 <= RING_BYT
 const _: () = assert!(SEEK_PAUSE_MAX.as_millis() < SEEK_LOST_AFTER.as_millis());
 const _: () = assert!(INLINE_BYTES_MAX + 20 * INLINE_REFS_MAX < REPLY_BYTES_MAX);
 const _: () = assert!(CALL_INLINE_BYTES_MAX + 4096 <= RING_BYTES / 2);
-const _: () = assert!(WHY_RUNNING_PATIENCE.as_millis() < INSPECT_PATIENCE.as_millis());
+const _: () = assert!(WHY_RUNNING_PATIENCE.as_millis() < INSPECT_PATIENCE_FAR.as_millis());
+const _: () = assert!(INSPECT_PATIENCE_FAR.as_millis() < INSPECT_PATIENCE.as_millis());
 // What the id names, and what that waits for, is always asked.
 const _: () = assert!(2 * INSPECT_PATIENCE.as_millis() <= WHY_PATIENCE.as_millis());
 const _: () = assert!(WHY_PATIENCE.as_millis() < QUERY_PATIENCE.as_millis());
@@ -923,6 +935,8 @@ const _: () = assert!(
 const _: () = assert!(PROCESS_MESSAGE_BYTES_MAX < NODE_UNFINISHED_BYTES_MAX);
 const _: () = assert!(QUERIES_BYTES_MAX <= NODE_MESSAGE_BYTES_MAX / 2);
 const _: () = assert!(QUERIES_OF_ONE_MAX * 8 <= QUERIES_OPEN_MAX);
+const _: () = assert!(QUERIES_OF_NODE_MAX * 2 <= QUERIES_OPEN_MAX);
+const _: () = assert!(FAR_ANSWER_PART_BYTES * 2 <= LINK_TALK_WINDOW_BYTES / 4);
 const _: () = assert!(CONTROL_CLIENT_FRAME_BYTES_MAX <= CONTROL_FRAME_BYTES_MAX);
 const _: () = assert!(CONTROL_CLIENT_FRAME_BYTES_MAX * 4 <= NET_UNFINISHED_BYTES_MAX);
 const _: () = assert!(NET_STRANGERS_OF_ADDRESS_MAX < NET_STRANGERS_MAX);

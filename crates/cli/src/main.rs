@@ -40,7 +40,7 @@ enum Command {
     /// Stop the node that `hoplo start` started
     Stop(start::StopArgs),
     /// Show a node's resources, jobs and objects, and what waits for resources
-    Status(show::Target),
+    Status(show::StatusArgs),
     /// Say what a ref, task or actor waits for
     Why(show::WhyArgs),
     /// Show what workers printed
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Start(args) => start::start(&args),
         Command::Stop(args) => start::stop(&args),
-        Command::Status(target) => show::status(&target),
+        Command::Status(args) => show::status(&args),
         Command::Why(args) => show::why(&args),
         Command::Logs(args) => logs::logs(&args),
         Command::List(args) => show::list(&args),

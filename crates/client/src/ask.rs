@@ -120,7 +120,10 @@ impl Client {
         let question = ToNode::question(kind, argument)?;
         let answer = self.ask(Some(timeout), gives_up, question);
         match answer {
-            Some(ToClient::Answer { result, .. }) => result,
+            Some(ToClient::Answer { result, missing, .. }) => {
+                missing.iter().for_each(|line| self.hooks.warn(line));
+                result
+            }
             _ if self.gone.get().is_some() => Err(self.died().text()),
             _ => Err(format!("the node daemon did not answer within {timeout:?}")),
         }

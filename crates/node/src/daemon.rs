@@ -21,6 +21,7 @@ mod effects;
 mod far;
 mod far_calls;
 mod jobs;
+mod parts;
 mod query;
 mod why;
 mod workers;

@@ -90,7 +90,7 @@ pub use far::settled;
 pub use jobs::Job;
 pub use kv::KEYS_MAX;
 pub use process::{Birth, Kind, Process, Stage};
-pub use queries::{Everywhere, Here, OpenRound, Report};
+pub use queries::{Asker, Everywhere, Here, OpenRound, Others, Report};
 pub use recall::Rows;
 
 use far::Far;
@@ -256,6 +256,7 @@ impl Node {
             Event::CallsRevoked { caller, worker, seqs, kept } => {
                 self.send(caller, ToClient::Revoked { worker, seqs, kept });
             }
+            Event::Written { node, request, result } => self.answer_node(node, request, result),
             Event::Hauled { done } => self.on_hauled(done),
             Event::Stop { why } => self.begin_stop(&why),
             Event::Tick => self.on_tick(),

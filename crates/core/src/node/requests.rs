@@ -5,7 +5,7 @@ use hoplo_wire::Reason;
 use hoplo_wire::node::{Tell, ToClient, ToNode};
 
 use super::process::{Kind, Stage};
-use super::queries::Word;
+use super::queries::{Asker, Word};
 use super::sweeps::Deferred;
 use super::{Effect, Node};
 use crate::actors::life::{self, Manner};
@@ -35,7 +35,7 @@ impl Node {
         }
         match message {
             ToNode::Query { request, kind, argument } => {
-                self.on_query(from, request, &kind, argument);
+                self.on_query(Asker::Process(from), request, &kind, argument);
             }
             ToNode::Kv { request, namespace, operation } => {
                 self.on_kv(from, request, &namespace, operation);

@@ -3,39 +3,77 @@
 
 use std::collections::BTreeMap;
 
-use hoplo_base::{ProcessId, ResourceSet};
+use hoplo_base::{NodeNumber, ProcessId, ResourceSet};
 use hoplo_core::actors::life::ActorRow;
 use hoplo_core::control::{ActorPhase, NodeEntry, NodeState};
-use hoplo_core::node::{Everywhere, Here, Kind, Process, Report};
+use hoplo_core::node::{Event, Everywhere, Here, Kind, Others, Process, Report};
 use hoplo_core::sched::claim::Claimant;
 use hoplo_wire::node::{ActorState, ToClient};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::daemon::Daemon;
+use crate::daemon::parts::{self, Whole};
 use crate::machine;
 
 impl Daemon {
-    pub(crate) fn answer_query(&mut self, to: ProcessId, request: u64, report: Report) {
-        let result = match report {
+    pub(crate) fn answer_query(
+        &mut self,
+        to: ProcessId,
+        request: u64,
+        report: Report,
+        others: Others,
+    ) {
+        let whole = Whole::of(&report);
+        let Others { told, mut missing } = others;
+        let mut parts = Vec::new();
+        for (node, json) in told {
+            match serde_json::from_str(&json) {
+                Ok(part) => parts.push((self.node.node_name(node), part)),
+                Err(error) => missing.push(format!("{node} answered what is no JSON: {error}")),
+            }
+        }
+        let result = self.part(report).map(|own| whole.made(own, parts).to_string());
+        self.send_with(to, &ToClient::Answer { request, result, missing }, None);
+    }
+
+    /// For another node, which puts the parts together.
+    pub(crate) fn write_part(&mut self, node: NodeNumber, request: u64, report: Report) {
+        let result = self.part(report).map(|mut part| {
+            // Everybody has the node table.
+            if let Some(status) = part.as_object_mut() {
+                status.remove("nodes");
+            }
+            part.to_string()
+        });
+        self.answer(Event::Written { node, request, result });
+    }
+
+    /// What this node has.
+    fn part(&mut self, report: Report) -> Result<Value, String> {
+        match report {
             Report::Here(here) => self.here(here),
             Report::Everywhere { subject, told } => Ok(self.everywhere(subject, told)),
             Report::Why { lines, remembered } => Ok(json!(self.remembered(lines, remembered))),
-        };
-        let result = result.map(|value| value.to_string());
-        self.send_with(to, &ToClient::Answer { request, result }, None);
+        }
     }
 
     fn here(&mut self, here: Here) -> Result<Value, String> {
         Ok(match here {
             Here::Nodes => self.nodes(),
-            Here::ClusterResources => {
-                self.with_store(self.node.scheduler.total(), |totals| totals.capacity_bytes)
-            }
+            Here::ClusterResources => self.cluster_resources(),
             Here::AvailableResources => self
                 .with_store(&self.node.scheduler.available(), |totals| {
                     totals.capacity_bytes.saturating_sub(totals.stored_bytes)
                 }),
-            Here::Actors => self.node.actors.rows().map(|row| self.actor_json(&row)).collect(),
+            Here::Actors => {
+                let rows: Vec<Value> =
+                    self.node.actors.rows().map(|row| self.actor_json(&row)).collect();
+                let hosted = self.node.hosted().filter_map(|(worker, actor)| {
+                    let pid = self.node.process(worker)?.known_pid()?;
+                    Some((actor.hex(), json!(pid)))
+                });
+                json!({ "rows": rows, "hosted": hosted.collect::<Map<_, _>>() })
+            }
             Here::Objects => self.objects_json(),
             Here::Control(question) => self.ask_control(&question)?,
             Here::Workers => self
@@ -54,19 +92,38 @@ impl Daemon {
         match subject {
             Everywhere::Status => self.status(&told.collect::<Vec<_>>()),
             Everywhere::Summary => self.summary(),
-            Everywhere::Tasks => tasks_of_all(self.lost_tasks_json(), told),
+            Everywhere::Tasks => {
+                let mut tasks = parts::tasks(std::iter::once(self.lost_tasks_json()).chain(told));
+                self.name_node(&mut tasks["tasks"]);
+                tasks
+            }
             Everywhere::Timeline => {
-                let mut rows = Vec::new();
-                for value in told {
-                    match value {
-                        Value::Array(more) => rows.extend(more),
-                        Value::Null => {}
-                        one => rows.push(one),
-                    }
-                }
-                Value::Array(rows)
+                let mut rows = parts::rows(told);
+                self.name_node(&mut rows);
+                rows
             }
         }
+    }
+
+    /// Rows of processes say nothing of their node.
+    fn name_node(&self, rows: &mut Value) {
+        let node = Value::String(self.node_id());
+        for row in rows.as_array_mut().into_iter().flatten() {
+            if let Some(row) = row.as_object_mut() {
+                row.insert("node".to_string(), node.clone());
+            }
+        }
+    }
+
+    fn node_id(&self) -> String {
+        node_id(self.node.config().node)
+    }
+
+    /// What the nodes that live have: their rows say it, so that nobody has to be asked.
+    fn cluster_resources(&self) -> Value {
+        let own = self.with_store(self.node.scheduler.total(), |totals| totals.capacity_bytes);
+        let others = self.node.other_nodes().map(|node| node_resources(node));
+        parts::sum(std::iter::once(own).chain(others))
     }
 
     /// Those that are there, and those that are not any more; of this head only its present life.
@@ -90,6 +147,7 @@ impl Daemon {
 
     fn actor_json(&self, row: &ActorRow) -> Value {
         let process = row.worker.and_then(|worker| self.node.process(worker));
+        let node = row.worker.map_or(self.node.config().node, |worker| worker.node());
         let reason = match &row.state {
             ActorState::Pending { reason, .. } => Some(reason.clone()),
             ActorState::Restarting { cause, .. } => Some(cause.clone()),
@@ -110,11 +168,13 @@ impl Daemon {
             "restarts": row.incarnation,
             "state": ActorPhase::of(&row.state).to_string(),
             "pid": process.and_then(Process::known_pid),
+            "node": node_id(node),
             "reason": reason,
         })
     }
 
     fn objects_json(&self) -> Value {
+        let node = self.node_id();
         let rows = self.node.objects.listing().map(|row| {
             let holders = row.holders.iter().map(
                 |(process, tokens)| json!({ "process": process.to_string(), "tokens": tokens }),
@@ -130,6 +190,7 @@ impl Daemon {
                 "waiting": row.waiting.iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "copies": row.copies.iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "kept": row.kept,
+                "node": node,
             })
         });
         rows.collect()
@@ -151,6 +212,7 @@ impl Daemon {
         json!({
             "id": process.id.to_string(),
             "pid": process.known_pid(),
+            "node": self.node_id(),
             "kind": if process.kind == Kind::Driver { "driver" } else { "worker" },
             "state": state,
             "job": process.job.to_string(),
@@ -194,7 +256,7 @@ impl Daemon {
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
             "session_dir": self.session.path(),
-            "node": format!("{:06x}", self.node.config().node.number()),
+            "node": self.node_id(),
             "nodes": self.nodes(),
             "resources": resources_json(self.node.scheduler.total()),
             "available": resources_json(&self.node.scheduler.available()),
@@ -234,17 +296,25 @@ impl Daemon {
     }
 }
 
-/// Rows of the tasks that were lost and of those of all processes, and how many more there are.
-fn node_json(node: &NodeEntry) -> Value {
+fn node_id(node: NodeNumber) -> String {
+    format!("{:06x}", node.number())
+}
+
+fn node_resources(node: &NodeEntry) -> Value {
     let mut resources = resources_json(&node.resources);
     resources["object_store_memory"] = json!(node.store_bytes as f64);
+    resources
+}
+
+fn node_json(node: &NodeEntry) -> Value {
+    let resources = node_resources(node);
     let (host, port) = node.address.rsplit_once(':').unwrap_or(("127.0.0.1", ""));
     let why = match &node.state {
         NodeState::Dead { why } | NodeState::Settled { why, .. } => Some(why),
         NodeState::Alive | NodeState::Draining => None,
     };
     json!({
-        "NodeID": format!("{:06x}", node.node.number()),
+        "NodeID": node_id(node.node),
         "Alive": !node.state.is_dead(),
         "State": node.state.to_string(),
         "Reason": why,
@@ -257,17 +327,6 @@ fn node_json(node: &NodeEntry) -> Value {
         "session_dir": node.session_dir,
         "pid": node.pid,
     })
-}
-
-fn tasks_of_all(lost: Value, told: impl Iterator<Item = Value>) -> Value {
-    let (mut rows, mut more) = (Vec::new(), 0u64);
-    for mut part in std::iter::once(lost).chain(told) {
-        more = more.saturating_add(part.get("more").and_then(Value::as_u64).unwrap_or_default());
-        if let Some(Value::Array(tasks)) = part.get_mut("tasks").map(Value::take) {
-            rows.extend(tasks);
-        }
-    }
-    json!({ "tasks": rows, "more": more })
 }
 
 /// Unfinished tasks of all processes by stage: those that `tasks` lists.

@@ -153,6 +153,8 @@ pub enum ToClient {
     Answer {
         request: u64,
         result: Result<String, String>,
+        /// What is not in it: nodes that were asked and did not answer, a sentence each.
+        missing: Vec<String>,
     },
     /// Tell what you know (kinds as in `Query`): answered by `Inspected`.
     Inspect {

@@ -7,6 +7,7 @@ use hoplo_wire::peer::{Peer, StopManner};
 use super::Node;
 use super::routing::named;
 use crate::actors::life::{self, Manner};
+use crate::node::Asker;
 use crate::objects;
 use crate::sched::local;
 
@@ -110,7 +111,18 @@ impl Node {
             Peer::Load(load) => self.on_load(from, *load),
             Peer::Name { .. } | Peer::Named { .. } | Peer::Unname { .. } => {}
             Peer::Passed { epoch } => self.on_passed(from, epoch),
-            Peer::Query { .. } | Peer::Answer { .. } => {}
+            Peer::Query { request, kind, argument } => {
+                self.on_query(Asker::Node(from), request, &kind, argument);
+            }
+            Peer::Answer { request, result, more } => {
+                self.on_node_answer(from, request, result, more);
+            }
+            Peer::Explain { request, question, late, named } => {
+                self.on_part_of_why(from, request, question, late, named);
+            }
+            Peer::Explained { request, told, late, names } => {
+                self.on_node_explained(from, request, told, late, names);
+            }
         }
     }
 

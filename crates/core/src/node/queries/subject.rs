@@ -8,9 +8,11 @@ pub(super) enum Subject {
     Here(Here),
     Everywhere(Everywhere),
     Why(Wanted),
+    /// Of another node: what it remembers of this.
+    Memory(AnyId),
 }
 
-/// What the daemon knows alone.
+/// What the daemons know alone, each of its own node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Here {
     Nodes,
@@ -73,8 +75,23 @@ impl Subject {
                 let id = argument.parse::<AnyId>().map_err(|error| error.to_string())?;
                 Self::Why(Wanted { id, text: argument, remembers: kind == "why" })
             }
+            "memory" => Self::Memory(argument.parse::<AnyId>().map_err(|error| error.to_string())?),
             _ => return Err(format!("there is no query {kind:?}")),
         })
+    }
+}
+
+impl Here {
+    /// What other nodes are asked by; absent: what this node says is all.
+    pub(super) fn kind(&self) -> Option<&'static str> {
+        match self {
+            Self::AvailableResources => Some("available_resources"),
+            Self::Actors => Some("actors"),
+            Self::Objects => Some("objects"),
+            Self::Workers => Some("workers"),
+            // The node table is everywhere, and each node's row says what it has.
+            Self::Nodes | Self::ClusterResources | Self::Control(_) => None,
+        }
     }
 }
 

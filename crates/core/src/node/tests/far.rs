@@ -9,9 +9,13 @@ use super::*;
 use crate::control::{NodeEntry, NodeState};
 use crate::node::Passing;
 
+mod queries;
+
 pub(super) struct Nodes {
     shells: Vec<Shell>,
     index: u64,
+    /// What goes to it is lost.
+    stuck: Option<usize>,
 }
 
 pub(super) fn number(at: usize) -> NodeNumber {
@@ -47,7 +51,7 @@ impl Nodes {
                 config.resources = cpus(at as f64 + 1.0);
             })
         };
-        let mut nodes = Self { shells: (0..count).map(shell).collect(), index: 10 };
+        let mut nodes = Self { shells: (0..count).map(shell).collect(), index: 10, stuck: None };
         for at in 0..count {
             nodes.row(at, NodeState::Alive);
         }
@@ -86,6 +90,9 @@ impl Nodes {
                 if let Some((to, cover, message)) = peer {
                     moved = true;
                     let to = (0..).find(|at| number(*at) == to).unwrap();
+                    if self.stuck == Some(to) {
+                        continue;
+                    }
                     self.shells[to].hears(Event::Peer { from: number(at), cover, message });
                     continue;
                 }
