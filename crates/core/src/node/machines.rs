@@ -58,6 +58,10 @@ impl Node {
             From::TellBlocked { holder, worker } => {
                 self.send(holder, ToClient::WorkerBlocked { worker });
             }
+            From::AnswerBundles { group, attempt, refused } => {
+                self.on_bundles_answered(group, attempt, refused);
+            }
+            From::EndWorker { worker, group } => self.end_worker_of_group(worker, group),
         }
     }
 
@@ -84,6 +88,11 @@ impl Node {
         use life::Effect as From;
         match effect {
             From::Place { actor, incarnation, job, shape, held } => {
+                if let Some(gone) = self.group_is_gone(&shape.resources) {
+                    let failure = gone.of_actors;
+                    let failed = life::Event::PlacementFailed { actor, incarnation, failure };
+                    return self.pass_to_actors(failed);
+                }
                 let waits = local::Event::ActorWaits { actor, incarnation, job, shape, held };
                 self.pass_to_scheduler(waits);
             }

@@ -55,6 +55,7 @@
 mod event;
 mod far;
 mod functions;
+mod groups;
 mod hello;
 mod jobs;
 mod kv;
@@ -91,6 +92,7 @@ pub use queries::{Everywhere, Here, OpenRound, Report};
 pub use recall::Rows;
 
 use functions::Functions;
+use groups::GroupDesk;
 use lineage::Escaped;
 use memory::MemoryWatch;
 use queries::Queries;
@@ -138,6 +140,7 @@ pub struct Node {
     /// In this life.
     jobs_begun: u64,
     functions: Functions,
+    groups: GroupDesk,
     /// Questions to the control store that are not answered, and what each is for.
     asked: BTreeMap<u64, Asked>,
     last_ask: u64,
@@ -180,6 +183,7 @@ impl Node {
             jobs: BTreeMap::new(),
             jobs_begun: 0,
             functions: Functions::default(),
+            groups: GroupDesk::default(),
             asked: BTreeMap::new(),
             last_ask: 0,
             queries: Queries::default(),
@@ -306,6 +310,7 @@ impl Node {
         self.scheduler.check();
         self.pool.check();
         self.actors.check();
+        self.groups.machine.check();
         self.check_processes();
         self.check_queries();
     }

@@ -3,7 +3,7 @@
 //! With a head's daemon go its workers and all its objects. So a new one finds rows of what ran there: actors become
 //! dead and tasks lost, with the reason, and jobs ended. Kv rows stay as they are; functions stay that a lost actor or
 //! task of their job might be looked at with. What is at home on another node that lives is that node's (the number in
-//! its id says where it is at home), and stays as it is.
+//! its id says where it is at home), and stays as it is. Detached placement groups are placed again, others ended with their job.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use hoplo_wire::{Failure, FailureKind};
 use super::{Effect, Node};
 use crate::actors::life::{ActorRow, Former};
 use crate::control::{
-    ActorEntry, ActorPhase, ControlStore, Entry, EventEntry, FunctionEntry, JobEntry, NodeEntry,
+    ActorEntry, ActorPhase, ControlStore, Entry, EventEntry, FunctionEntry, GroupEntry, JobEntry, NodeEntry,
     NodeState, TaskEntry, TaskState, store,
 };
 
@@ -26,6 +26,7 @@ pub struct Rows {
     pub jobs: Vec<JobEntry>,
     pub actors: Vec<ActorEntry>,
     pub tasks: Vec<TaskEntry>,
+    pub groups: Vec<GroupEntry>,
     /// Every row of a function, by the job that it is of.
     pub functions: Vec<(JobId, Key)>,
 }
@@ -52,6 +53,7 @@ impl Rows {
             jobs: store::entries(store),
             actors: store::entries(store),
             tasks: store::entries(store),
+            groups: store::entries(store),
             functions,
         }
     }
@@ -95,6 +97,8 @@ impl Node {
         let actors = self.recall_actors(ours, &mut kept);
         let ours = rows.tasks.into_iter().filter(|row| !others.have(row.task.owner.node()));
         let tasks = self.recall_tasks(ours, &mut kept);
+        let ours = rows.groups.into_iter().filter(|row| !others.have(row.group.node()));
+        self.recall_groups(ours);
         for (job, key) in rows.functions {
             if !kept.contains(&job) {
                 self.out.push(Effect::Forget { key });

@@ -1,8 +1,10 @@
 //! Who runs where on one node: resources (`local`), and the processes that do the work (`workers`).
 
+pub mod bundles;
 pub mod claim;
 mod gpus;
 mod grant;
+pub mod groups;
 mod lines;
 pub mod local;
 mod recall;

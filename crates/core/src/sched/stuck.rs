@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use hoplo_base::bundles::{Asked, GroupName};
 use hoplo_base::limits::CLAIM_STUCK_AFTER;
 use hoplo_base::resources::{Amount, GPU};
 use hoplo_base::{Instant, ResourceSet, shown};
@@ -75,6 +76,18 @@ impl LocalScheduler {
     ) -> Stuck {
         #[cfg(test)]
         self.looks.update(|looks| looks + 1);
+        match Asked::of(wanted) {
+            Asked::Plain => {}
+            Asked::InGroup(asked) => {
+                if let Some(stuck) = self.why_stuck_in_group(&asked) {
+                    return stuck;
+                }
+            }
+            Asked::Mixed => {
+                let reason = "asks for bundles of several placement groups at once".into();
+                return Stuck { reason, infeasible: true };
+            }
+        }
         if let Some((name, needs, has)) = self.total.lacks(wanted) {
             return Stuck {
                 reason: format!("needs {} {needs}, node has {has}", shown(name)).into(),
@@ -94,7 +107,14 @@ impl LocalScheduler {
             Some(name) => {
                 let users = users.entry(name.to_string()).or_insert_with(|| self.users(name));
                 let (used, total) = (self.used.amount(name), self.total.amount(name));
-                Reason::from(format!("{name}: {used} of {total} in use by ")).and(users.clone())
+                let named = match GroupName::parse(name) {
+                    None => name.to_string(),
+                    Some(GroupName { base, group, index: None }) => format!("{base} of {group}"),
+                    Some(GroupName { base, group, index: Some(index) }) => {
+                        format!("{base} of bundle {index} of {group}")
+                    }
+                };
+                Reason::from(format!("{named}: {used} of {total} in use by ")).and(users.clone())
             }
         };
         Stuck { reason, infeasible: false }
@@ -112,6 +132,9 @@ impl LocalScheduler {
                 };
                 *users.entry(user).or_default() += parts;
             }
+        }
+        for (group, parts) in self.bundles_with(name) {
+            *users.entry(group.to_string().into()).or_default() += parts;
         }
         let mut users: Vec<_> = users.into_iter().collect();
         users.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use hoplo_base::{JobId, NodeNumber, ProcessId, ResourceSet};
 use serde::{Deserialize, Serialize};
 
+use super::Inside;
+
 /// What a task needs: tasks of equal shape share leases.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Shape {
@@ -20,6 +22,8 @@ pub struct RuntimeEnv {
     pub working_dir: Option<String>,
     /// Absolute paths to import from.
     pub py_modules: Vec<String>,
+    /// The placement group that the worker's code runs in.
+    pub group: Option<Inside>,
 }
 
 /// What a driver tells about its program; workers of the job take it over.
