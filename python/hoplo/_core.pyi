@@ -348,12 +348,24 @@ def current_actor() -> ActorHandle:
 def query(kind: str, arg: str | None = None) -> str:
     """JSON text from the daemon.
 
-    kind: nodes, cluster_resources, available_resources, tasks, actors, objects, workers, control,
-    why, timeline, summary, status. "nodes" has the fields of `hoplo.nodes`; "timeline" is a list of
+    kind: nodes, cluster_resources, available_resources, tasks, actors, objects, workers,
+    placement_groups, control, why, timeline, summary, status. "nodes" has the fields of `hoplo.nodes`; "timeline" is a list of
     runs: name, task, process, started_ns, ran_ns, failed; "summary" is of this job and holds
     tasks_finished, method_calls_finished, objects_stored, bytes_stored.
     """
 
+def create_group(
+    name: str,
+    detached: bool,
+    strategy: str,
+    bundles: list[tuple[dict[str, float], dict[str, str]]],
+) -> tuple[str, str | None]:
+    """Makes a placement group: its id, and why no node could ever hold it, or None."""
+
+def wait_group(group: str, timeout: float | None = None) -> str | None:
+    """Waits until it is created or removed: "CREATED", "REMOVED", or None when the time is over."""
+
+def remove_group(group: str) -> None: ...
 def kv_put(key: bytes, value: bytes, overwrite: bool = True) -> bool:
     """Stores a value in the control store; True when the key was new."""
 

@@ -32,7 +32,7 @@ pub(crate) struct WhyArgs {
 
 #[derive(Args)]
 pub(crate) struct ListArgs {
-    /// What to list: tasks that are not finished, actors, objects, or worker processes
+    /// What to list: tasks that are not finished, actors, objects, worker processes, or placement groups
     what: What,
     #[command(flatten)]
     target: Target,
@@ -44,6 +44,7 @@ enum What {
     Actors,
     Objects,
     Workers,
+    PlacementGroups,
 }
 
 pub(crate) fn status(target: &Target) -> Result<()> {
@@ -84,6 +85,12 @@ pub(crate) fn status(target: &Target) -> Result<()> {
             }
             _ => writeln!(out)?,
         }
+    }
+    let groups = &status["placement_groups"];
+    if (&groups["created"], &groups["waiting"]) != (&Value::from(0), &Value::from(0)) {
+        let (created, waiting) = (text(&groups["created"]), text(&groups["waiting"]));
+        let reserved = shown(&text(&groups["reserved"]));
+        writeln!(out, "groups   {created} placed ({reserved}), {waiting} waiting")?;
     }
     let tasks = status["tasks"].as_object().into_iter().flatten();
     let tasks: Vec<_> = tasks.map(|(stage, count)| format!("{} {stage}", text(count))).collect();
@@ -172,6 +179,18 @@ pub(crate) fn list(args: &ListArgs) -> Result<()> {
                 ("hex", "object_id"),
             ],
         ),
+        What::PlacementGroups => (
+            "placement_groups",
+            &[
+                ("id", "id"),
+                ("name", "name"),
+                ("state", "state"),
+                ("strategy", "strategy"),
+                ("bundles", "needs"),
+                ("job", "job"),
+                ("reason", "reason"),
+            ],
+        ),
         What::Workers => (
             "workers",
             &[
@@ -195,7 +214,7 @@ pub(crate) fn list(args: &ListArgs) -> Result<()> {
     };
     let (listed, more) = match args.what {
         What::Tasks => (&answer["tasks"], answer["more"].as_u64().unwrap_or_default()),
-        What::Actors | What::Objects | What::Workers => (&answer, 0),
+        What::Actors | What::Objects | What::Workers | What::PlacementGroups => (&answer, 0),
     };
     let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
     let rows: Vec<Vec<String>> = rows(listed)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["NodeAffinitySchedulingStrategy"]
+from .placement_group import PlacementGroupSchedulingStrategy
+
+__all__ = ["NodeAffinitySchedulingStrategy", "PlacementGroupSchedulingStrategy"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,7 +213,8 @@ pub(super) fn actor_entry(row: ActorRow) -> ActorEntry {
 mod tests {
     use std::collections::BTreeMap;
 
-    use hoplo_base::{Instant, ProcessId, ResourceSet, TaskId};
+    use hoplo_base::{GroupId, Instant, ProcessId, ResourceSet, TaskId};
+    use hoplo_wire::node::{BundleSpec, GroupSpec, GroupStrategy};
 
     use super::*;
     use crate::control::Row;
@@ -304,6 +305,7 @@ mod tests {
             actors: vec![actor_row(HEAD()), actor_row(there)],
             tasks: vec![task_row(HEAD()), task_row(there)],
             functions: vec![function(2)],
+            groups: vec![],
         };
         let ours = [
             node_row(HEAD(), true).key(),
@@ -316,6 +318,36 @@ mod tests {
         assert_eq!(written[..4], ours);
         assert!(written[4..].iter().all(|key| key.table == Table::Event), "{written:?}");
         assert_eq!(deleted, []);
+    }
+
+    fn group_row(home: NodeNumber, detached: bool) -> GroupEntry {
+        let bundle = BundleSpec {
+            resources: ResourceSet::from_units([("CPU", 1.0)]).unwrap(),
+            ..BundleSpec::default()
+        };
+        let spec = GroupSpec {
+            name: "kept".to_string(),
+            namespace: String::new(),
+            detached,
+            strategy: GroupStrategy::Pack,
+            bundles: vec![bundle],
+        };
+        let group = GroupId::new(home, 1);
+        GroupEntry { group, job: JobId(1), spec, created: true, placed: [(0, home)].into() }
+    }
+
+    #[test]
+    fn a_detached_group_of_an_earlier_head_waits_for_its_bundles_again_and_others_are_gone() {
+        let other = HEAD().next_given();
+        let groups = vec![group_row(HEAD(), true), group_row(other, false)];
+        let rows = Rows { nodes: vec![node_row(HEAD(), true)], groups, ..Rows::default() };
+        let (written, deleted) = recalled(rows);
+        assert_eq!(deleted, [group_row(other, false).key()]);
+        let key = group_row(HEAD(), true).key();
+        let value = written.into_iter().find(|(other, _)| *other == key).unwrap().1;
+        let row = Row { value, version: 1, index: 1, finished: false };
+        let now = GroupEntry { created: false, placed: BTreeMap::new(), ..group_row(HEAD(), true) };
+        assert_eq!(GroupEntry::from_row(&row), Ok(now));
     }
 
     #[test]

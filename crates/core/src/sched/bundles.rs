@@ -102,7 +102,7 @@ impl LocalScheduler {
         bundles: Vec<(u32, ResourceSet)>,
         effects: &mut Vec<Effect>,
     ) {
-        let mut refused = None;
+        let (mut refused, mut prepared) = (None, Vec::new());
         for (index, resources) in bundles {
             let known = self.bundles.here.contains_key(&(group, index));
             if known || !self.has_room(&resources) {
@@ -118,9 +118,10 @@ impl LocalScheduler {
             let gpus = Gpus::part(&gpu_ids, resources.parts(GPU));
             let bundle = Bundle { resources, gpu_ids, gpus, attempt, stage: Stage::Prepared };
             self.bundles.here.insert((group, index), bundle);
+            prepared.push(index);
         }
         if refused.is_some() {
-            self.on_bundles_released(group, attempt);
+            prepared.into_iter().for_each(|index| self.free_bundle((group, index)));
         }
         effects.push(Effect::AnswerBundles { group, attempt, refused });
     }

@@ -19,6 +19,7 @@ pub enum Here {
     Actors,
     Objects,
     Workers,
+    PlacementGroups,
     /// A question to the control store.
     Control(String),
 }
@@ -63,6 +64,7 @@ impl Subject {
             "actors" => Self::Here(Here::Actors),
             "objects" => Self::Here(Here::Objects),
             "workers" => Self::Here(Here::Workers),
+            "placement_groups" => Self::Here(Here::PlacementGroups),
             "control" => Self::Here(Here::Control(argument)),
             "status" => Self::Everywhere(Everywhere::Status),
             "summary" => Self::Everywhere(Everywhere::Summary),

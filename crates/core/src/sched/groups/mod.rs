@@ -99,6 +99,7 @@ impl Groups {
             }
             Event::Recalled { group, job, spec } => {
                 self.begin(group, job, *spec, Phase::Rescheduling);
+                effects.push(Effect::Save { group });
                 self.try_all(true, effects);
             }
             Event::RemoveAsked { group } => {
