@@ -338,6 +338,7 @@ def runtime_context() -> dict[str, Any]:
     Keys: job_id, node_id, worker_id, worker_mode ("driver" or "worker"), namespace, task_id,
     task_name, task_function_name, actor_id, actor_name (None or hexadecimal or plain text),
     attempt (int), reconstructed (bool), assigned_resources (dict), runtime_env (JSON text or None),
+    placement_group_id (None or hexadecimal), captures (whether children run in that group),
     address, session_dir. In an async actor the current call is the one that
     `hoplo._worker.current_call` holds.
     """
@@ -349,8 +350,9 @@ def query(kind: str, arg: str | None = None) -> str:
     """JSON text from the daemon.
 
     kind: nodes, cluster_resources, available_resources, tasks, actors, objects, workers,
-    placement_groups, control, why, timeline, summary, status. "nodes" has the fields of `hoplo.nodes`; "timeline" is a list of
-    runs: name, task, process, started_ns, ran_ns, failed; "summary" is of this job and holds
+    placement_groups, control, why, timeline, summary, status. "nodes" has the fields of
+    `hoplo.nodes`; "timeline" is a list of runs: name, task, process, started_ns, ran_ns, failed;
+    "summary" is of this job and holds
     tasks_finished, method_calls_finished, objects_stored, bytes_stored.
     """
 

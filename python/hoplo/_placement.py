@@ -1,4 +1,4 @@
-"""Placement groups among the options of tasks and actors: in which one, and in which of its bundles."""
+"""Placement groups among the options of tasks and actors: in which one, in which bundle."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ pub mod slack;
 pub mod time;
 
 pub use id::{
-    ActorId, AnyId, FunctionId, GroupId, IdParseError, JobId, LeaseId, NodeId, NodeNumber, ObjectId,
-    ProcessId, ShortTask, TaskId,
+    ActorId, AnyId, FunctionId, GroupId, IdParseError, JobId, LeaseId, NodeId, NodeNumber,
+    ObjectId, ProcessId, ShortTask, TaskId,
 };
 pub use map::{Map, Set};
 pub use resources::{ResourceError, ResourceSet};

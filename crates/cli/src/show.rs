@@ -89,7 +89,8 @@ pub(crate) fn status(target: &Target) -> Result<()> {
     let groups = &status["placement_groups"];
     if (&groups["created"], &groups["waiting"]) != (&Value::from(0), &Value::from(0)) {
         let (created, waiting) = (text(&groups["created"]), text(&groups["waiting"]));
-        let reserved = shown(&text(&groups["reserved"]));
+        let reserved = text(&groups["reserved"]);
+        let reserved = shown(&reserved);
         writeln!(out, "groups   {created} placed ({reserved}), {waiting} waiting")?;
     }
     let tasks = status["tasks"].as_object().into_iter().flatten();

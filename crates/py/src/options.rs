@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hoplo_base::{GroupId, ResourceSet};
 use hoplo_base::limits::RUNTIME_ENV_BYTES_MAX;
+use hoplo_base::{GroupId, ResourceSet};
 use hoplo_wire::call::{CALL_BACKPRESSURE, CALL_RETRY_ANY, CALL_RETRY_LISTED, CALL_STREAMING};
 use hoplo_wire::node::{Inside, RuntimeEnv, Shape};
 use pyo3::exceptions::PyValueError;

@@ -21,7 +21,11 @@ pub(crate) enum Place {
     /// That of the caller, if its children are captured.
     OfCaller,
     Anywhere,
-    In { group: GroupId, index: Option<u32>, capture: Option<bool> },
+    In {
+        group: GroupId,
+        index: Option<u32>,
+        capture: Option<bool>,
+    },
 }
 
 impl Place {
@@ -66,7 +70,9 @@ impl Place {
 
 fn group_id(hex: &str) -> PyResult<GroupId> {
     GroupId::from_hex(hex).ok_or_else(|| {
-        PyValueError::new_err(format!("{hex:?} is not the id of a placement group: give PlacementGroup.id"))
+        PyValueError::new_err(format!(
+            "{hex:?} is not the id of a placement group: give PlacementGroup.id"
+        ))
     })
 }
 
@@ -82,7 +88,9 @@ pub(crate) fn create_group(
     let session = session::current(py)?;
     let strategy = GroupStrategy::parse(strategy).ok_or_else(|| {
         let names = GroupStrategy::ALL.map(GroupStrategy::name).join(", ");
-        PyValueError::new_err(format!("there is no placement strategy {strategy:?}: give one of {names}"))
+        PyValueError::new_err(format!(
+            "there is no placement strategy {strategy:?}: give one of {names}"
+        ))
     })?;
     let bundles = bundles.into_iter().map(|(resources, labels)| {
         Ok(BundleSpec { resources: options::resources(&resources)?, labels })
@@ -110,7 +118,8 @@ pub(crate) fn wait_group(
 ) -> PyResult<Option<&'static str>> {
     let session = session::current(py)?;
     let group = group_id(group)?;
-    let timeout = timeout.map(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX));
+    let timeout = timeout
+        .map(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX));
     let state = python::interruptible(py, |gives_up: GivesUp<'_>| {
         session.client.wait_group(group, timeout, gives_up)
     })?;

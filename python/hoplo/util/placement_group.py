@@ -91,8 +91,8 @@ class PlacementGroup:
         return _ready().options(scheduling_strategy=strategy).remote(self)
 
     def wait(self, timeout_seconds: float = 30) -> bool:
-        """Waits until all bundles are there: False if they are not within that time, or the group is
-        removed. -1 waits for as long as it takes."""
+        """Waits until all bundles are there. False if they are not within that time, or the group
+        is removed. -1 waits for as long as it takes."""
         timeout = None if timeout_seconds < 0 else float(timeout_seconds)
         return _core.wait_group(self.id.hex(), timeout) == "CREATED"
 
@@ -122,7 +122,7 @@ class PlacementGroup:
 
 @dataclass(frozen=True, slots=True)
 class PlacementGroupSchedulingStrategy:
-    """Runs the task or actor in a bundle of the group; `None` is in no group, whatever the caller's is.
+    """Runs the task or actor in a bundle of the group; `None`: in no group, whatever the caller's.
 
     `placement_group_bundle_index` of -1 is any bundle that has room. With
     `placement_group_capture_child_tasks` what the task or actor itself submits runs in the group as
@@ -138,8 +138,8 @@ class PlacementGroupSchedulingStrategy:
             self.placement_group, PlacementGroup
         ):
             raise TypeError(
-                f"placement_group must be a PlacementGroup, not {self.placement_group!r}: make one by "
-                f"hoplo.util.placement_group.placement_group"
+                f"placement_group must be a PlacementGroup, not {self.placement_group!r}: make one "
+                f"by hoplo.util.placement_group.placement_group"
             )
         _placement._index(self.placement_group_bundle_index)
         _placement._capture(self.placement_group_capture_child_tasks)
@@ -161,12 +161,12 @@ def placement_group(
     _soft_target_node_id: str | None = None,
     bundle_label_selector: Sequence[Mapping[str, str]] | None = None,
 ) -> PlacementGroup:
-    """Reserves all `bundles` together, and returns at once: `ready` and `wait` say when they are there.
+    """Reserves all `bundles` together. Returns at once: `ready` and `wait` say when they are there.
 
-    Each bundle is a dict of resources, all on one node. `strategy` says on which: "PACK" on few nodes,
-    "SPREAD" on many, "STRICT_PACK" on one or nowhere, "STRICT_SPREAD" each on its own or nowhere.
-    `bundle_label_selector` has labels for each bundle that its node must have. The group ends with the
-    job, unless `lifetime="detached"`, or by `remove_placement_group`.
+    Each bundle is a dict of resources, all on one node. `strategy` says on which: "PACK" on few
+    nodes, "SPREAD" on many, "STRICT_PACK" on one or nowhere, "STRICT_SPREAD" each on its own or
+    nowhere. `bundle_label_selector` has labels for each bundle that its node must have. The group
+    ends with the job, unless `lifetime="detached"`, or by `remove_placement_group`.
     """
     for ignored, value in (
         ("_max_cpu_fraction_per_node", _max_cpu_fraction_per_node),
@@ -187,7 +187,10 @@ def placement_group(
         name, lifetime == "detached", strategy, list(zip(specs, labels, strict=True))
     )
     if never:
-        _say(f"placement group {name or group} can never be placed as it is: {never}; it stays pending")
+        _say(
+            f"placement group {name or group} can never be placed as it is: {never}; it stays "
+            f"pending"
+        )
     return PlacementGroup(PlacementGroupID(group), specs)
 
 
@@ -232,9 +235,7 @@ def _table(row: Mapping[str, Any]) -> dict[str, Any]:
         "name": row["name"],
         "namespace": row["namespace"],
         "bundles": dict(enumerate(row["bundles"])),
-        "bundles_to_node_id": {
-            index: node or "" for index, node in enumerate(row["nodes"])
-        },
+        "bundles_to_node_id": {index: node or "" for index, node in enumerate(row["nodes"])},
         "strategy": row["strategy"],
         "state": row["state"],
         "is_detached": row["detached"],

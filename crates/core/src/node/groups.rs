@@ -47,7 +47,8 @@ impl Node {
     ) {
         let ended = self.jobs.get(&job).is_none_or(|job| job.ended_us.is_some());
         if ended && !spec.detached {
-            let why = format!("{job} has ended, and with it what it creates: give lifetime=\"detached\"");
+            let why =
+                format!("{job} has ended, and with it what it creates: give lifetime=\"detached\"");
             return self.send(from, ToClient::GroupCreated { request, result: Err(why) });
         }
         self.groups.made += 1;
@@ -95,7 +96,8 @@ impl Node {
                 self.to_scheduler_of(node, local::Event::GroupEnded { group, failures });
             }
             From::Waits { node, group, reason } => {
-                let reason = reason.map(|why| Reason::from(format!("placement {group} waits: {why}")));
+                let reason =
+                    reason.map(|why| Reason::from(format!("placement {group} waits: {why}")));
                 self.to_scheduler_of(node, local::Event::GroupWaits { group, reason });
             }
             From::AnswerCreate { to, request, result } => {
@@ -140,7 +142,11 @@ impl Node {
 
     pub(super) fn end_worker_of_group(&mut self, worker: ProcessId, group: GroupId) {
         let why = self.groups.machine.why_gone(group).unwrap_or_default();
-        self.stop_process(worker, life::Manner::Kill, format!("its placement {group} is no more: {why}"));
+        self.stop_process(
+            worker,
+            life::Manner::Kill,
+            format!("its placement {group} is no more: {why}"),
+        );
     }
 
     /// Of an earlier head: a detached group is placed again, the others ended with their jobs.
@@ -167,7 +173,8 @@ fn entry(row: groups::GroupRow<'_>) -> GroupEntry {
 }
 
 fn failures(group: GroupId, why: &str) -> GroupFailures {
-    let text = |what: &str| format!("the {what} was to run in placement {group}, which is no more: {why}");
+    let text =
+        |what: &str| format!("the {what} was to run in placement {group}, which is no more: {why}");
     GroupFailures {
         of_tasks: Failure::new(FailureKind::TaskGroupRemoved, text("task")),
         of_actors: Failure::new(FailureKind::ActorGroupRemoved, text("actor")),

@@ -15,8 +15,8 @@ use hoplo_wire::{Failure, FailureKind};
 use super::{Effect, Node};
 use crate::actors::life::{ActorRow, Former};
 use crate::control::{
-    ActorEntry, ActorPhase, ControlStore, Entry, EventEntry, FunctionEntry, GroupEntry, JobEntry, NodeEntry,
-    NodeState, TaskEntry, TaskState, store,
+    ActorEntry, ActorPhase, ControlStore, Entry, EventEntry, FunctionEntry, GroupEntry, JobEntry,
+    NodeEntry, NodeState, TaskEntry, TaskState, store,
 };
 
 /// All that is in the tables. What does not parse was written by another program; it stays as it is.

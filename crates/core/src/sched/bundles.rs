@@ -25,6 +25,7 @@ use hoplo_wire::{Failure, Reason};
 use super::claim::{Claimant, Stuck};
 use super::gpus::Gpus;
 use super::local::{Effect, LocalScheduler};
+use super::recall::is_candidate;
 
 #[derive(Debug, Default)]
 pub(super) struct Bundles {
@@ -140,19 +141,37 @@ impl LocalScheduler {
 
     /// What this attempt has prepared and not committed.
     pub(super) fn on_bundles_released(&mut self, group: GroupId, attempt: u32) {
-        let prepared = self.bundles.of(group).filter(|(_, bundle)| {
-            bundle.attempt == attempt && bundle.stage == Stage::Prepared
-        });
+        let prepared = self
+            .bundles
+            .of(group)
+            .filter(|(_, bundle)| bundle.attempt == attempt && bundle.stage == Stage::Prepared);
         let prepared: Vec<u32> = prepared.map(|(index, _)| index).collect();
         for index in prepared {
             self.free_bundle((group, index));
         }
     }
 
-    pub(super) fn on_group_waits(&mut self, group: GroupId, reason: Option<Reason>) {
-        match reason {
-            Some(reason) => drop(self.bundles.waiting.insert(group, reason)),
-            None => drop(self.bundles.waiting.remove(&group)),
+    pub(super) fn on_group_waits(
+        &mut self,
+        group: GroupId,
+        reason: Option<Reason>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(reason) = reason else { return drop(self.bundles.waiting.remove(&group)) };
+        if self.bundles.waiting.insert(group, reason).is_none() {
+            self.recall_once(effects);
+        }
+    }
+
+    /// For a group that begins to wait: leases that are idle come back at once, and not when their holders give them up by
+    /// themselves. Who has work goes on with it on the next lease.
+    fn recall_once(&mut self, effects: &mut Vec<Effect>) {
+        for (id, lease) in &mut self.leases {
+            let Claimant::Demand { process, .. } = lease.claimant else { continue };
+            if lease.bundle.is_none() && is_candidate(lease) {
+                lease.recalled = true;
+                effects.push(Effect::Recall { process, lease: *id });
+            }
         }
     }
 

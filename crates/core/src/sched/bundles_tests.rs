@@ -69,7 +69,13 @@ impl Node {
     }
 
     /// Workers with their GPUs, for what is granted now.
-    fn wants(&mut self, by: ProcessId, key: u32, shape: Shape, wanted: u32) -> Vec<(ProcessId, Vec<u32>)> {
+    fn wants(
+        &mut self,
+        by: ProcessId,
+        key: u32,
+        shape: Shape,
+        wanted: u32,
+    ) -> Vec<(ProcessId, Vec<u32>)> {
         let effects =
             self.hears(Event::Demanded { process: by, job: JobId(1), key, shape, wanted });
         self.assigns(effects)
@@ -111,7 +117,11 @@ fn a_refused_group_leaves_nothing_reserved() {
     assert!(node.prepares(group(1), 2, &[(0, set(1.0, 1.0)), (1, set(1.0, 0.0))]));
     assert_eq!(node.scheduler.available(), set(0.0, 0.0));
     node.hears(Event::BundlesReleased { group: group(1), attempt: 1 });
-    assert_eq!(node.scheduler.available(), set(0.0, 0.0), "an old attempt's release undid a new one");
+    assert_eq!(
+        node.scheduler.available(),
+        set(0.0, 0.0),
+        "an old attempt's release undid a new one"
+    );
     node.hears(Event::BundlesReleased { group: group(1), attempt: 2 });
     assert_eq!(node.scheduler.available(), set(2.0, 1.0));
 }
@@ -158,6 +168,19 @@ fn what_no_bundle_can_hold_is_infeasible_and_what_is_not_placed_waits() {
 }
 
 #[test]
+fn leases_that_are_idle_come_back_when_a_group_begins_to_wait_and_are_asked_for_once() {
+    let mut node = Node::new(2.0, 0.0);
+    let plain = Shape { resources: set(1.0, 0.0), env: RuntimeEnv::default() };
+    node.wants(process(1), 0, plain, 2);
+    for (reason, recalled) in [("it waits", 2), ("it waits for less", 0)] {
+        let waits = Event::GroupWaits { group: group(1), reason: Some(reason.into()) };
+        let effects = node.hears(waits);
+        let recalls = effects.iter().filter(|it| matches!(it, Effect::Recall { .. }));
+        assert_eq!(recalls.count(), recalled, "{reason}");
+    }
+}
+
+#[test]
 fn gpus_of_a_bundle_are_given_to_its_tasks_alone() {
     let mut node = Node::new(4.0, 3.0);
     node.has(group(1), &[(0, set(0.0, 1.0)), (1, set(0.0, 1.0))]);
@@ -197,9 +220,13 @@ fn a_group_that_ends_ends_what_runs_in_it_and_fails_what_waits() {
         held: ResourceSet::new(),
     });
     let effects = node.ends(group(1));
-    let ended: Vec<_> = effects.iter().filter(|it| matches!(it, Effect::EndWorker { .. })).collect();
+    let ended: Vec<_> =
+        effects.iter().filter(|it| matches!(it, Effect::EndWorker { .. })).collect();
     assert_eq!(ended.len(), 2, "{effects:?}");
-    assert!(effects.iter().any(|it| matches!(it, Effect::FailDemand { key: 0, .. })), "{effects:?}");
+    assert!(
+        effects.iter().any(|it| matches!(it, Effect::FailDemand { key: 0, .. })),
+        "{effects:?}"
+    );
     assert!(effects.iter().any(|it| matches!(it, Effect::FailActor { .. })), "{effects:?}");
     // Its resources are the node's again when what used them has gone.
     assert_eq!(node.scheduler.available_of_node(), set(2.0, 0.0));
@@ -275,7 +302,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         (group.clone(), attempt.clone(), prop::collection::vec((0..3u32, 0..3u8, 0..3u8), 1..3))
             .prop_map(|(group, attempt, bundles)| Step::Ask { group, attempt, bundles }),
-        (group.clone(), attempt.clone()).prop_map(|(group, attempt)| Step::Commit { group, attempt }),
+        (group.clone(), attempt.clone())
+            .prop_map(|(group, attempt)| Step::Commit { group, attempt }),
         (group.clone(), attempt).prop_map(|(group, attempt)| Step::Release { group, attempt }),
         group.clone().prop_map(|group| Step::End { group }),
         (1..4u32, group, prop::option::of(0..3u32), 0..3u8, 0..3u8, 0..3u32).prop_map(

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use hoplo_base::limits::CLAIM_STUCK_AFTER;
 use hoplo_base::bundles::is_cpu;
+use hoplo_base::limits::CLAIM_STUCK_AFTER;
 use hoplo_base::{ActorId, GroupId, Instant, JobId, ProcessId, ResourceSet};
 use hoplo_wire::Reason;
 use hoplo_wire::node::Shape;

@@ -39,9 +39,9 @@
 
 use std::collections::BTreeMap;
 
+use hoplo_base::bundles::{self, Asked, is_gpu};
 use hoplo_base::limits::{LEASE_DEMAND_MAX, LEASES_FREE_MAX};
 use hoplo_base::resources::{GPU, PARTS};
-use hoplo_base::bundles::{self, Asked, is_gpu};
 use hoplo_base::{ActorId, GroupId, Instant, JobId, LeaseId, NodeNumber, ProcessId, ResourceSet};
 use hoplo_wire::node::{RuntimeEnv, Shape};
 use hoplo_wire::{Failure, Reason};
@@ -294,7 +294,7 @@ impl LocalScheduler {
                 self.on_bundles_committed(group, attempt);
             }
             Event::BundlesReleased { group, attempt } => self.on_bundles_released(group, attempt),
-            Event::GroupWaits { group, reason } => self.on_group_waits(group, reason),
+            Event::GroupWaits { group, reason } => self.on_group_waits(group, reason, effects),
             Event::GroupEnded { group, failures } => {
                 self.on_group_ended(now, group, &failures, effects);
             }
@@ -657,7 +657,12 @@ impl LocalScheduler {
         self.claims.range(first..=last).next().map(|(claimant, _)| *claimant)
     }
 
-    pub(super) fn drop_claim(&mut self, now: Instant, claimant: Claimant, effects: &mut Vec<Effect>) {
+    pub(super) fn drop_claim(
+        &mut self,
+        now: Instant,
+        claimant: Claimant,
+        effects: &mut Vec<Effect>,
+    ) {
         let Some(claim) = self.claims.get(&claimant) else { return };
         // What was kept for it may be for others.
         self.may_grant |= self.feasible(&claim.shape.resources);

@@ -30,9 +30,8 @@ impl Daemon {
     fn here(&mut self, here: Here) -> Result<Value, String> {
         Ok(match here {
             Here::Nodes => self.nodes(),
-            Here::ClusterResources => {
-                self.with_store(&self.node.scheduler.total_of_node(), |totals| totals.capacity_bytes)
-            }
+            Here::ClusterResources => self
+                .with_store(&self.node.scheduler.total_of_node(), |totals| totals.capacity_bytes),
             Here::AvailableResources => self
                 .with_store(&self.node.scheduler.available_of_node(), |totals| {
                     totals.capacity_bytes.saturating_sub(totals.stored_bytes)
@@ -313,7 +312,8 @@ fn needs(wanted: &ResourceSet) -> String {
     match Asked::of(wanted) {
         Asked::Plain | Asked::Mixed => wanted.to_string(),
         Asked::InGroup(InGroup { group, index, .. }) => {
-            let which = index.map_or_else(|| "any bundle".to_string(), |index| format!("bundle {index}"));
+            let which =
+                index.map_or_else(|| "any bundle".to_string(), |index| format!("bundle {index}"));
             format!("{} in {which} of {group}", own_names(wanted))
         }
     }

@@ -8,20 +8,53 @@ use hoplo_wire::node::{GroupSpec, GroupState};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// Answered by `AnswerCreate`.
-    Asked { from: ProcessId, request: u64, group: GroupId, job: JobId, spec: Box<GroupSpec> },
+    Asked {
+        from: ProcessId,
+        request: u64,
+        group: GroupId,
+        job: JobId,
+        spec: Box<GroupSpec>,
+    },
     /// A detached one of an earlier head: nothing of it is left.
-    Recalled { group: GroupId, job: JobId, spec: Box<GroupSpec> },
-    RemoveAsked { group: GroupId },
-    JobEnded { job: JobId },
+    Recalled {
+        group: GroupId,
+        job: JobId,
+        spec: Box<GroupSpec>,
+    },
+    RemoveAsked {
+        group: GroupId,
+    },
+    JobEnded {
+        job: JobId,
+    },
     /// Answered by `AnswerWatch`, now or later.
-    Watched { from: ProcessId, request: u64, group: GroupId },
-    Unwatched { from: ProcessId, request: u64 },
-    ProcessGone { process: ProcessId },
+    Watched {
+        from: ProcessId,
+        request: u64,
+        group: GroupId,
+    },
+    Unwatched {
+        from: ProcessId,
+        request: u64,
+    },
+    ProcessGone {
+        process: ProcessId,
+    },
     /// A node came, or has something else than it had.
-    NodeSeen { node: NodeNumber, view: NodeView },
-    NodeGone { node: NodeNumber },
+    NodeSeen {
+        node: NodeNumber,
+        view: NodeView,
+    },
+    NodeGone {
+        node: NodeNumber,
+    },
     /// To `Prepare`. `refused`: why nothing was reserved there.
-    Answered { node: NodeNumber, group: GroupId, attempt: u32, refused: Option<String> },
+    Answered {
+        node: NodeNumber,
+        group: GroupId,
+        attempt: u32,
+        refused: Option<String>,
+    },
 }
 
 /// A node, as it said last.
@@ -36,20 +69,53 @@ pub struct NodeView {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Reserve all of these there, or none: answered by `Answered`.
-    Prepare { node: NodeNumber, group: GroupId, attempt: u32, bundles: Vec<(u32, ResourceSet)> },
+    Prepare {
+        node: NodeNumber,
+        group: GroupId,
+        attempt: u32,
+        bundles: Vec<(u32, ResourceSet)>,
+    },
     /// What was prepared may be used.
-    Commit { node: NodeNumber, group: GroupId, attempt: u32 },
+    Commit {
+        node: NodeNumber,
+        group: GroupId,
+        attempt: u32,
+    },
     /// What was prepared, or is about to be, is not wanted.
-    Release { node: NodeNumber, group: GroupId, attempt: u32 },
+    Release {
+        node: NodeNumber,
+        group: GroupId,
+        attempt: u32,
+    },
     /// It is no more: what is there of it goes, with what runs in it and what waits for it.
-    End { node: NodeNumber, group: GroupId, why: String },
+    End {
+        node: NodeNumber,
+        group: GroupId,
+        why: String,
+    },
     /// Why it is not placed, for those who wait there; `None`: it is.
-    Waits { node: NodeNumber, group: GroupId, reason: Option<String> },
-    AnswerCreate { to: ProcessId, request: u64, result: Result<Made, String> },
-    AnswerWatch { to: ProcessId, request: u64, state: GroupState },
+    Waits {
+        node: NodeNumber,
+        group: GroupId,
+        reason: Option<String>,
+    },
+    AnswerCreate {
+        to: ProcessId,
+        request: u64,
+        result: Result<Made, String>,
+    },
+    AnswerWatch {
+        to: ProcessId,
+        request: u64,
+        state: GroupState,
+    },
     /// Its row changed.
-    Save { group: GroupId },
-    Forget { group: GroupId },
+    Save {
+        group: GroupId,
+    },
+    Forget {
+        group: GroupId,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq)]

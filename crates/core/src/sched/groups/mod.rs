@@ -160,9 +160,11 @@ impl Groups {
         let mut names = BTreeMap::new();
         for (id, group) in &self.groups {
             let planned = group.plan.iter().flat_map(|plan| &plan.nodes);
-            let planned: BTreeMap<u32, NodeNumber> = planned.map(|(at, node)| (*at, *node)).collect();
+            let planned: BTreeMap<u32, NodeNumber> =
+                planned.map(|(at, node)| (*at, *node)).collect();
             assert!(planned.keys().all(|index| !group.placed.contains_key(index)), "GRP-1: {id}");
-            let all: Vec<NodeNumber> = planned.values().chain(group.placed.values()).copied().collect();
+            let all: Vec<NodeNumber> =
+                planned.values().chain(group.placed.values()).copied().collect();
             let distinct: BTreeSet<NodeNumber> = all.iter().copied().collect();
             match group.spec.strategy {
                 GroupStrategy::StrictPack => assert!(distinct.len() <= 1, "GRP-3: {id}"),
@@ -263,7 +265,8 @@ impl Groups {
     }
 
     fn on_job_ended(&mut self, job: JobId, effects: &mut Vec<Effect>) {
-        let of_it = self.groups.iter().filter(|(_, group)| group.job == job && !group.spec.detached);
+        let of_it =
+            self.groups.iter().filter(|(_, group)| group.job == job && !group.spec.detached);
         let of_it: Vec<GroupId> = of_it.map(|(id, _)| *id).collect();
         for id in of_it {
             self.remove(id, "the job that created it ended", effects);
@@ -282,7 +285,11 @@ impl Groups {
         let attempt = group.attempt;
         if let Some(plan) = group.plan.take() {
             let asked: BTreeSet<NodeNumber> = plan.nodes.into_values().collect();
-            effects.extend(asked.into_iter().map(|node| Effect::Release { node, group: id, attempt }));
+            effects.extend(asked.into_iter().map(|node| Effect::Release {
+                node,
+                group: id,
+                attempt,
+            }));
         }
         let state = GroupState::Removed { why: why.to_string() };
         let watchers = std::mem::take(&mut group.watchers);
@@ -321,7 +328,8 @@ impl Groups {
         }
         let group = self.groups.get_mut(&id).expect("it was just looked up");
         // Whoever is one too many hears at its own deadline that it is not there.
-        if group.watchers.len() < GROUP_WATCHERS_MAX && !self.watches.contains_key(&(from, request)) {
+        if group.watchers.len() < GROUP_WATCHERS_MAX && !self.watches.contains_key(&(from, request))
+        {
             group.watchers.insert((from, request));
             self.watches.insert((from, request), id);
         }
@@ -336,7 +344,8 @@ impl Groups {
 
     fn on_node_seen(&mut self, node: NodeNumber, view: NodeView, effects: &mut Vec<Effect>) {
         let before = self.nodes.get(&node);
-        let other = before.is_none_or(|it| it.view.total != view.total || it.view.labels != view.labels);
+        let other =
+            before.is_none_or(|it| it.view.total != view.total || it.view.labels != view.labels);
         self.nodes.insert(node, Known { view, refused: false });
         self.try_all(other, effects);
     }
@@ -349,7 +358,8 @@ impl Groups {
             let had = group.placed.len();
             group.placed.retain(|_, at| *at != node);
             let lost = had > group.placed.len();
-            let planned = group.plan.as_ref().is_some_and(|plan| plan.nodes.values().any(|at| *at == node));
+            let planned =
+                group.plan.as_ref().is_some_and(|plan| plan.nodes.values().any(|at| *at == node));
             if planned || (lost && group.plan.is_some()) {
                 self.give_up(id, effects);
             } else if lost && group.phase == Phase::Created {
@@ -402,7 +412,11 @@ impl Groups {
         if plan.asked.is_empty() {
             let plan = group.plan.take().expect("it was just looked at");
             let nodes: BTreeSet<NodeNumber> = plan.nodes.values().copied().collect();
-            effects.extend(nodes.into_iter().map(|node| Effect::Commit { node, group: id, attempt }));
+            effects.extend(nodes.into_iter().map(|node| Effect::Commit {
+                node,
+                group: id,
+                attempt,
+            }));
             group.placed.extend(plan.nodes);
             group.phase = Phase::Created;
             let watchers = std::mem::take(&mut group.watchers);
@@ -420,7 +434,8 @@ impl Groups {
         if self.waiting.is_empty() {
             return;
         }
-        let looked_for = |id: &GroupId| other || !self.groups[id].waits.as_ref().is_some_and(|it| it.infeasible);
+        let looked_for =
+            |id: &GroupId| other || !self.groups[id].waits.as_ref().is_some_and(|it| it.infeasible);
         let ids = self.waiting.values().copied().filter(looked_for);
         let ids: Vec<GroupId> = ids.take(GROUPS_TRIED_MAX).collect();
         let mut room = self.room(false);
@@ -456,9 +471,8 @@ impl Groups {
         let asked: BTreeSet<NodeNumber> = nodes.values().copied().collect();
         for node in &asked {
             let there = nodes.iter().filter(|(_, at)| *at == node);
-            let bundles = there.map(|(index, _)| {
-                (*index, group.spec.bundles[*index as usize].resources.clone())
-            });
+            let bundles = there
+                .map(|(index, _)| (*index, group.spec.bundles[*index as usize].resources.clone()));
             let bundles = bundles.collect();
             effects.push(Effect::Prepare { node: *node, group: id, attempt, bundles });
         }
@@ -486,7 +500,8 @@ impl Groups {
         let usable = self.nodes.iter().filter(|(_, known)| all || !known.refused);
         let mut room: Room = usable
             .map(|(node, known)| {
-                let spot = Spot { free: known.view.free.clone(), labels: known.view.labels.clone() };
+                let spot =
+                    Spot { free: known.view.free.clone(), labels: known.view.labels.clone() };
                 (*node, spot)
             })
             .collect();
@@ -513,16 +528,22 @@ impl Groups {
 /// Why nobody can want that.
 fn refusal(spec: &GroupSpec) -> Option<String> {
     if spec.bundles.is_empty() {
-        return Some("a placement group needs a bundle: give bundles=[{\"CPU\": 1}, ...]".to_string());
+        return Some(
+            "a placement group needs a bundle: give bundles=[{\"CPU\": 1}, ...]".to_string(),
+        );
     }
     if spec.bundles.len() > GROUP_BUNDLES_MAX {
         let count = spec.bundles.len();
-        return Some(format!("a placement group may have {GROUP_BUNDLES_MAX} bundles, not {count}"));
+        return Some(format!(
+            "a placement group may have {GROUP_BUNDLES_MAX} bundles, not {count}"
+        ));
     }
     for (index, bundle) in spec.bundles.iter().enumerate() {
         let resources: &ResourceSet = &bundle.resources;
         if resources.is_empty() {
-            return Some(format!("bundle {index} needs nothing: give it an amount, as {{\"CPU\": 1}}"));
+            return Some(format!(
+                "bundle {index} needs nothing: give it an amount, as {{\"CPU\": 1}}"
+            ));
         }
         if group_of(resources).is_some() || resources.parts(MARK) > 0 {
             return Some(format!(
@@ -532,7 +553,10 @@ fn refusal(spec: &GroupSpec) -> Option<String> {
         }
         let gpus = resources.parts(GPU);
         if gpus > PARTS && !gpus.is_multiple_of(PARTS) {
-            return Some(format!("bundle {index} needs GPU {}: several GPUs go whole", resources.units(GPU)));
+            return Some(format!(
+                "bundle {index} needs GPU {}: several GPUs go whole",
+                resources.units(GPU)
+            ));
         }
     }
     None

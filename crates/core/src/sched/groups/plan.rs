@@ -27,7 +27,8 @@ impl Spot {
 
     /// How much of it would be left, as a share: less is a closer fit.
     fn left(&self, wanted: &ResourceSet) -> f64 {
-        let share = |(name, parts): (&str, u64)| 1.0 - parts as f64 / self.free.parts(name).max(1) as f64;
+        let share =
+            |(name, parts): (&str, u64)| 1.0 - parts as f64 / self.free.parts(name).max(1) as f64;
         wanted.iter().map(share).sum()
     }
 }
@@ -229,11 +230,7 @@ fn sum(spec: &GroupSpec, missing: &[u32]) -> ResourceSet {
 
 /// Whether nothing but more or other nodes could help. `room` is that of empty nodes. What is not told by amounts alone
 /// is not said to be so.
-pub(super) fn is_never(
-    spec: &GroupSpec,
-    placed: &BTreeMap<u32, NodeNumber>,
-    room: &Room,
-) -> bool {
+pub(super) fn is_never(spec: &GroupSpec, placed: &BTreeMap<u32, NodeNumber>, room: &Room) -> bool {
     match spec.strategy {
         GroupStrategy::StrictPack | GroupStrategy::StrictSpread => {
             place(spec, placed, room).is_none()
@@ -269,7 +266,10 @@ pub(super) fn lack(
         if labelled.is_empty() {
             let labels = wanted.labels.iter().map(|(label, value)| format!("{label}={value}"));
             let labels = labels.collect::<Vec<_>>().join(", ");
-            return format!("bundle {index} needs a node with {}, and there is none", shown(&labels));
+            return format!(
+                "bundle {index} needs a node with {}, and there is none",
+                shown(&labels)
+            );
         }
         let lacking = |spot: &&&Spot| {
             let short = |(name, parts): (&str, u64)| {
@@ -281,7 +281,10 @@ pub(super) fn lack(
         let nearest = nearest.expect("there is one");
         let (name, needs, has) =
             nearest.free.lacks(&wanted.resources).expect("it does not hold the bundle");
-        return format!("bundle {index} needs {} {needs}, nearest node has {has}{free}", shown(name));
+        return format!(
+            "bundle {index} needs {} {needs}, nearest node has {has}{free}",
+            shown(name)
+        );
     }
     let count = missing.len();
     match spec.strategy {

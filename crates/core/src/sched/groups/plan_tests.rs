@@ -12,10 +12,9 @@ fn cpus(amount: f64) -> ResourceSet {
 }
 
 fn spec(strategy: GroupStrategy, bundles: &[f64]) -> GroupSpec {
-    let bundles = bundles.iter().map(|amount| BundleSpec {
-        resources: cpus(*amount),
-        labels: BTreeMap::new(),
-    });
+    let bundles = bundles
+        .iter()
+        .map(|amount| BundleSpec { resources: cpus(*amount), labels: BTreeMap::new() });
     let (name, namespace) = (String::new(), String::new());
     GroupSpec { name, namespace, detached: false, strategy, bundles: bundles.collect() }
 }
@@ -94,10 +93,7 @@ fn what_is_missing_is_told_with_the_nearest_node() {
         let spec = spec(strategy, bundles);
         lack(&spec, &BTreeMap::new(), &free, "")
     };
-    assert_eq!(
-        told(GroupStrategy::Pack, &[1.0, 4.0]),
-        "bundle 1 needs CPU 4, nearest node has 2"
-    );
+    assert_eq!(told(GroupStrategy::Pack, &[1.0, 4.0]), "bundle 1 needs CPU 4, nearest node has 2");
     assert_eq!(
         told(GroupStrategy::StrictPack, &[1.0, 2.0]),
         "its bundles need CPU 3 on one node, nearest node has 1"
@@ -121,7 +117,8 @@ fn what_is_missing_is_told_with_the_nearest_node() {
 #[test]
 fn never_is_said_only_of_what_is_never() {
     let empty = room(&[4.0, 4.0]);
-    let never = |strategy, bundles: &[f64]| is_never(&spec(strategy, bundles), &BTreeMap::new(), &empty);
+    let never =
+        |strategy, bundles: &[f64]| is_never(&spec(strategy, bundles), &BTreeMap::new(), &empty);
     assert!(never(GroupStrategy::Pack, &[5.0]));
     assert!(never(GroupStrategy::Spread, &[3.0, 3.0, 3.0]));
     assert!(!never(GroupStrategy::Pack, &[3.0, 3.0]));

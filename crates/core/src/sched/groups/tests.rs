@@ -72,7 +72,10 @@ impl World {
 
     fn sees(&mut self, at: NodeNumber) {
         let (total, free) = self.nodes[&at].clone();
-        self.hears(Event::NodeSeen { node: at, view: NodeView { total, free, labels: BTreeMap::new() } });
+        self.hears(Event::NodeSeen {
+            node: at,
+            view: NodeView { total, free, labels: BTreeMap::new() },
+        });
     }
 
     fn asks(&mut self, count: u64, spec: GroupSpec) {
@@ -107,7 +110,8 @@ impl World {
                 if fits {
                     free.subtract(&sum);
                     for (index, resources) in bundles {
-                        let other = self.prepared.insert((group, index), (at, attempt, false, resources));
+                        let other =
+                            self.prepared.insert((group, index), (at, attempt, false, resources));
                         assert!(other.is_none(), "bundle {index} of {group} is on two nodes");
                     }
                 }
@@ -121,9 +125,10 @@ impl World {
                 }
             }
             Effect::Release { node: at, group: of, attempt } => {
-                let gone = self.prepared.iter().filter(|((group, _), (there, made, committed, _))| {
-                    (*group, *there, *made) == (of, at, attempt) && !committed
-                });
+                let gone =
+                    self.prepared.iter().filter(|((group, _), (there, made, committed, _))| {
+                        (*group, *there, *made) == (of, at, attempt) && !committed
+                    });
                 let gone: Vec<_> = gone.map(|(key, _)| *key).collect();
                 gone.into_iter().for_each(|key| self.free(key));
                 if self.nodes.contains_key(&at) {
@@ -131,7 +136,10 @@ impl World {
                 }
             }
             Effect::End { node: at, group: of, .. } => {
-                let gone = self.prepared.iter().filter(|((group, _), (there, ..))| *group == of && *there == at);
+                let gone = self
+                    .prepared
+                    .iter()
+                    .filter(|((group, _), (there, ..))| *group == of && *there == at);
                 let gone: Vec<_> = gone.map(|(key, _)| *key).collect();
                 gone.into_iter().for_each(|key| self.free(key));
                 if self.nodes.contains_key(&at) {
@@ -175,7 +183,9 @@ impl World {
 
     fn answer(&self, request: u64) -> Result<Made, String> {
         let answer = self.said.iter().find_map(|effect| match effect {
-            Effect::AnswerCreate { request: of, result, .. } if *of == request => Some(result.clone()),
+            Effect::AnswerCreate { request: of, result, .. } if *of == request => {
+                Some(result.clone())
+            }
             _ => None,
         });
         answer.expect("it is answered")
@@ -244,7 +254,9 @@ fn a_group_is_created_when_all_nodes_have_their_part() {
     assert!(world.prepared.is_empty());
     assert_eq!(world.phase(1), "REMOVED");
     world.hears(Event::Watched { from: process(1), request: 11, group: group(1) });
-    assert!(matches!(world.watched(11), Some(GroupState::Removed { why }) if why.contains("remove_placement_group")));
+    assert!(
+        matches!(world.watched(11), Some(GroupState::Removed { why }) if why.contains("remove_placement_group"))
+    );
 }
 
 #[test]
