@@ -41,7 +41,7 @@ impl Client {
         gives_up: GivesUp<'_>,
     ) -> Result<Option<GroupState>, Failure> {
         let watch = |request| ToNode::GroupWatch { request, group };
-        let unwatch = |request| Some(ToNode::GroupUnwatch { request });
+        let unwatch = |request| Some(ToNode::GroupUnwatch { request, group });
         match self.ask_until(timeout, gives_up, watch, unwatch) {
             Some(ToClient::GroupState { state, .. }) => Ok(Some(state)),
             _ => self.gone.get().map_or(Ok(None), |failure| Err(failure.clone())),

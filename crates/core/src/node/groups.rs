@@ -45,7 +45,10 @@ impl Node {
         request: u64,
         spec: Box<GroupSpec>,
     ) {
-        let ended = self.jobs.get(&job).is_none_or(|job| job.ended_us.is_some());
+        let ended = match self.jobs.get(&job) {
+            Some(job) => job.ended_us.is_some(),
+            None => !self.is_far(job.node()),
+        };
         if ended && !spec.detached {
             let why =
                 format!("{job} has ended, and with it what it creates: give lifetime=\"detached\"");
@@ -136,8 +139,19 @@ impl Node {
     /// Why what asks for these resources fails at once, if it does: their group is no more.
     pub(super) fn group_is_gone(&self, wanted: &ResourceSet) -> Option<GroupFailures> {
         let group = group_of(wanted)?;
+        if self.is_far(self.planner_of(group)) {
+            return None; // It is not known here.
+        }
         let why = self.groups.machine.why_gone(group)?;
         Some(failures(group, &why))
+    }
+
+    /// Whose groups decide about it.
+    pub(super) fn planner_of(&self, group: GroupId) -> NodeNumber {
+        match self.groups.machine.row(group) {
+            Some(_) => self.config.node,
+            None => group.node(),
+        }
     }
 
     pub(super) fn end_worker_of_group(&mut self, worker: ProcessId, group: GroupId) {

@@ -117,6 +117,7 @@ pub enum ToNode {
     /// I wait no more for that answer.
     GroupUnwatch {
         request: u64,
+        group: GroupId,
     },
 
     Tell {

@@ -146,7 +146,7 @@ fn what_is_no_group_is_said_to_be_none() {
     let driver = shell.driver();
     let unknown = GroupId::new(shell.node.config().node, 99);
     shell.says(driver, ToNode::GroupRemove { group: unknown });
-    shell.says(driver, ToNode::GroupUnwatch { request: 1 });
+    shell.says(driver, ToNode::GroupUnwatch { request: 1, group: unknown });
     shell.says(driver, ToNode::GroupWatch { request: 6, group: unknown });
     assert!(matches!(shell.state(driver), Some(GroupState::Removed { .. })));
     shell.says(driver, ToNode::LeaseDemand { key: 1, shape: shape(unknown), wanted: 1 });
