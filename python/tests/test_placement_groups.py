@@ -333,7 +333,8 @@ def test_actors_live_in_their_group():
     assert hoplo.get(plain.child.remote(), timeout=20) is None
     assert hoplo.get(wide.child.remote(), timeout=20) == ours
     assert len(hoplo.get(wide.gpus.remote())) == 1
-    assert hoplo.available_resources()["CPU"] == CPUS - 2
+    # The lease of the child that ran outside comes back.
+    eventually(lambda: hoplo.available_resources()["CPU"] == CPUS - 2)
 
 
 def test_an_actor_that_dies_starts_again_in_its_bundle():
@@ -341,12 +342,20 @@ def test_an_actor_that_dies_starts_again_in_its_bundle():
     actor = Actor.options(num_cpus=1, max_restarts=1, scheduling_strategy=inside(group)).remote()
     pid = hoplo.get(actor.pid.remote(), timeout=20)
     hoplo.kill(actor, no_restart=False)
-    again = eventually(lambda: hoplo.get(actor.pid.remote(), timeout=20), timeout=20)
-    assert again != pid
+    eventually(lambda: hoplo.get(actor.pid.remote(), timeout=20) != pid, timeout=20)
     assert hoplo.get(actor.where.remote()) == group.id.hex()
 
 
 # ------------------------------------------------------------------------------------ its end
+
+
+def error_of(actor, kind):
+    """The text of the error that a call of the actor ends with; None if it is another one."""
+    try:
+        hoplo.get(actor.pid.remote(), timeout=20)
+    except hoplo.exceptions.HoploError as error:
+        return str(error) if type(error) is kind else None
+    return None
 
 
 def test_a_group_that_is_removed_ends_what_runs_in_it(gate):
@@ -372,15 +381,10 @@ def test_actors_of_a_group_that_is_removed_end_with_it():
     again = Actor.options(max_restarts=-1, scheduling_strategy=inside(group)).remote()
     hoplo.get([once.pid.remote(), again.pid.remote()], timeout=20)
     remove_placement_group(group)
-    with pytest.raises(ActorDiedError, match=r"placement group:\w+ is no more"):
-        hoplo.get(once.pid.remote(), timeout=20)
 
-    def its_end():
-        with pytest.raises(ActorPlacementGroupRemoved, match="removed by"):
-            hoplo.get(again.pid.remote(), timeout=20)
-        return True
-
-    eventually(its_end, timeout=20)
+    # What is called before the daemon hears of the end may be answered.
+    assert "is no more" in eventually(lambda: error_of(once, ActorDiedError))
+    assert "removed by" in eventually(lambda: error_of(again, ActorPlacementGroupRemoved))
     late = Actor.options(scheduling_strategy=inside(group)).remote()
     with pytest.raises(ActorPlacementGroupRemoved):
         hoplo.get(late.pid.remote(), timeout=20)
