@@ -263,6 +263,7 @@ impl Daemon {
         };
         let mut node = Node::new(config, now);
         node.set_labels(options.labels.clone());
+        node.scheduler.set_labels(options.labels.clone());
         let mut daemon = Self {
             now,
             node,

@@ -84,9 +84,10 @@ impl ActorTemplate {
         let class = self.exported.export(py, &session, Some(&self.class))?;
         let interface = self.interface(options)?;
         let env: Option<String> = options.getattr("runtime_env")?.extract()?;
+        let place = options::Where::read(&options.getattr("where")?)?;
         let placement = options::resources(&options.getattr("placement_resources")?)?;
-        let place = Place::read(options)?;
-        let shape = options::shape(py, &session, &placement, env.as_deref(), place)?;
+        let group = Place::read(options)?;
+        let shape = options::shape(py, &session, &placement, env.as_deref(), &place, group)?;
         let held = options::resources(&options.getattr("resources")?)?;
         let args = encode_args(&session, args, Some(kwargs), &Extras::default())?;
         let max_restarts = options::retries(options.getattr("max_restarts")?.extract()?);
@@ -111,7 +112,7 @@ impl ActorTemplate {
             detached: options.getattr("detached")?.extract()?,
             get_if_exists: options.getattr("get_if_exists")?.extract()?,
             shape: (*shape).clone(),
-            held: place.named(&session, held),
+            held: group.named(&session, held),
             max_restarts,
             max_pending_calls: interface.max_pending_calls,
             handle: interface.bytes.as_bytes(py).to_vec(),

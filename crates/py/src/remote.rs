@@ -19,7 +19,7 @@ use crate::args::{Extras, encode_args};
 use crate::context;
 use crate::exported::{Exported, short_name};
 use crate::interface::Arity;
-use crate::options::{self, Results, RetryExceptions};
+use crate::options::{self, Results, RetryExceptions, Where};
 use crate::placement::Place;
 use crate::python::{self, Import};
 use crate::refs::ObjectRef;
@@ -63,7 +63,8 @@ struct Parsed {
     extras: Extras,
     name: Arc<str>,
     env: Option<String>,
-    place: Place,
+    place: Where,
+    group: Place,
 }
 
 impl Parsed {
@@ -85,7 +86,8 @@ impl Parsed {
                 .map_or_else(|| Arc::clone(function_name), |name| shown(name).into()),
             extras: Extras { group: None, name: given_name, retry_types: retry.types },
             env: options.getattr("runtime_env")?.extract()?,
-            place: Place::read(options)?,
+            place: Where::read(&options.getattr("where")?)?,
+            group: Place::read(options)?,
         })
     }
 }
@@ -140,7 +142,8 @@ impl RemoteFunction {
                 session,
                 &parsed.resources,
                 parsed.env.as_deref(),
-                parsed.place,
+                &parsed.place,
+                parsed.group,
             )?,
             returns: parsed.results.returns(),
             flags: parsed.results.flags() | parsed.retry_flags,

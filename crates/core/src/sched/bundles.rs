@@ -110,7 +110,7 @@ impl LocalScheduler {
                 refused = Some(match known {
                     true => format!("bundle {index} of {group} is here already").into(),
                     false => Reason::from(format!("bundle {index} needs {resources}; "))
-                        .and(self.why_stuck(&resources, &mut BTreeMap::new()).reason),
+                        .and(self.why_short(&resources, &mut BTreeMap::new()).reason),
                 });
                 break;
             }
@@ -235,7 +235,8 @@ impl LocalScheduler {
     /// What the node has is not what it was.
     fn has_changed(&mut self) {
         let mut lines = std::mem::take(&mut self.lines);
-        for (resources, line) in &mut lines {
+        // What is barred here is so whatever the node has.
+        for (resources, line) in lines.get_mut(&None).into_iter().flatten() {
             line.feasible = self.feasible(resources);
         }
         self.lines = lines;

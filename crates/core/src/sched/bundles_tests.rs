@@ -3,7 +3,7 @@ use std::time::Duration;
 use hoplo_base::bundles::InGroup;
 use hoplo_base::resources::{GPU, PARTS};
 use hoplo_base::{ActorId, GroupId, Instant, JobId, NodeNumber, ProcessId, ResourceSet, TaskId};
-use hoplo_wire::node::{RuntimeEnv, Shape};
+use hoplo_wire::node::Shape;
 use hoplo_wire::{Failure, FailureKind};
 use proptest::prelude::*;
 
@@ -27,7 +27,7 @@ fn set(cpus: f64, gpus: f64) -> ResourceSet {
 
 fn in_group(of: GroupId, index: Option<u32>, cpus: f64, gpus: f64) -> Shape {
     let resources = InGroup::of_task(of, index, set(cpus, gpus)).named();
-    Shape { resources, env: RuntimeEnv::default() }
+    Shape::of(resources)
 }
 
 struct Node {
@@ -148,7 +148,7 @@ fn a_task_of_a_group_runs_in_its_bundle_and_takes_nothing_else() {
     let any = in_group(group(1), None, 1.0, 0.0);
     assert_eq!(node.wants(process(2), 0, any, 5).len(), 2);
     // One CPU is the node's still.
-    let plain = Shape { resources: set(1.0, 0.0), env: RuntimeEnv::default() };
+    let plain = Shape::of(set(1.0, 0.0));
     assert_eq!(node.wants(process(3), 0, plain, 5).len(), 1);
 }
 
@@ -170,7 +170,7 @@ fn what_no_bundle_can_hold_is_infeasible_and_what_is_not_placed_waits() {
 #[test]
 fn leases_that_are_idle_come_back_when_a_group_begins_to_wait_and_are_asked_for_once() {
     let mut node = Node::new(2.0, 0.0);
-    let plain = Shape { resources: set(1.0, 0.0), env: RuntimeEnv::default() };
+    let plain = Shape::of(set(1.0, 0.0));
     node.wants(process(1), 0, plain, 2);
     for (reason, recalled) in [("it waits", 2), ("it waits for less", 0)] {
         let waits = Event::GroupWaits { group: group(1), reason: Some(reason.into()) };
@@ -188,7 +188,7 @@ fn gpus_of_a_bundle_are_given_to_its_tasks_alone() {
     assert_eq!(node.wants(process(1), 0, second.clone(), 2)[0].1, [1]);
     let any = in_group(group(1), None, 0.0, 1.0);
     assert_eq!(node.wants(process(2), 0, any, 2)[0].1, [0]);
-    let plain = Shape { resources: set(0.0, 1.0), env: RuntimeEnv::default() };
+    let plain = Shape::of(set(0.0, 1.0));
     let granted = node.wants(process(3), 0, plain, 2);
     assert_eq!(granted.len(), 1);
     assert_eq!(granted[0].1, [2]);
@@ -279,7 +279,7 @@ fn who_asks_for_several_groups_is_never_served_and_harms_nobody() {
     let cpu = hoplo_base::bundles::any_name("CPU", group(1));
     let mut resources = ResourceSet::new();
     resources.set_parts(&cpu, PARTS);
-    let shape = Shape { resources, env: RuntimeEnv::default() };
+    let shape = Shape::of(resources);
     assert_eq!(node.wants(process(1), 1, shape, 1).len(), 1);
     node.ends(group(1));
 }
@@ -360,7 +360,7 @@ proptest! {
                     Vec::new()
                 }
                 Step::Plain { by, cpus, wanted } => {
-                    let shape = Shape { resources: set(half(cpus), 0.0), env: RuntimeEnv::default() };
+                    let shape = Shape::of(set(half(cpus), 0.0));
                     workers.extend(node.wants(process(by), 0, shape, wanted));
                     Vec::new()
                 }

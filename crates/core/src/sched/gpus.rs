@@ -60,10 +60,6 @@ impl Gpus {
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.free.len()
-    }
-
     /// Parts that are taken, over all ids.
     pub(crate) fn taken(&self) -> u64 {
         self.whole.iter().zip(&self.free).map(|(whole, free)| whole - free).sum()

@@ -28,7 +28,7 @@ fn spec(amount: f64, detached: bool) -> Box<GroupSpec> {
 fn shape(group: GroupId) -> Shape {
     let resources = InGroup::of_task(group, None, cpus(1.0)).named();
     let env = RuntimeEnv { group: Some(Inside { group, capture: true }), ..RuntimeEnv::default() };
-    Shape { resources, env }
+    Shape { resources, env, ..Shape::default() }
 }
 
 impl Shell {
