@@ -768,8 +768,7 @@ const _: () = assert!(HEARTBEAT.as_millis() * 4 <= ACCUSED.as_millis());
 // A frame of the talk socket takes what travels in one message between processes.
 const _: () = assert!(INLINE_BYTES_MAX * 8 <= LINK_TALK_WINDOW_BYTES / 4);
 // One piece, or one frame of a ring with the names in it, on top of a pack that is nearly full.
-const _: () =
-    assert!(CARRY_PIECE_BYTES + CARRY_PACK_BYTES + 4096 <= LINK_TALK_WINDOW_BYTES / 4);
+const _: () = assert!(CARRY_PIECE_BYTES + CARRY_PACK_BYTES + 4096 <= LINK_TALK_WINDOW_BYTES / 4);
 const _: () = assert!(RING_BYTES <= CARRY_PIECE_BYTES && RING_BYTES / 2 < CARRY_CREDIT_BYTES);
 const _: () = assert!(BULK_CHUNK_BYTES + 4096 <= LINK_BULK_WINDOW_BYTES / 4);
 // A silent node is told dead within 0.75 s; what is left is for the turn of the judge and the store.
@@ -958,3 +957,6 @@ const _: () = assert!((CONTROL_PAGE_ROWS_MAX as usize) < u32::MAX as usize);
 
 /// Functions of other nodes' jobs that a daemon keeps, bytes: each is asked for once, while there is room.
 pub const FAR_FUNCTION_BYTES_KEPT: usize = 256 * 1024 * 1024;
+
+/// A change of a node's load is told so much later, with what came meanwhile.
+pub const LOAD_GATHERED: Duration = Duration::from_millis(2);

@@ -16,7 +16,7 @@ use super::{Effect, Node, Timer};
 use crate::actors::life::{self, Manner};
 use crate::objects;
 use crate::sched::claim::Claimant;
-use crate::sched::{groups, local, workers};
+use crate::sched::{broker, groups, local, workers};
 
 const SIGKILL: i32 = 9;
 
@@ -242,6 +242,9 @@ impl Node {
                 self.pass_to_objects(objects::Event::ProcessGone { process: id, obituary });
                 self.pass_to_pool(workers::Event::Gone { process: id });
             }
+        }
+        if !self.far_is_alone() {
+            self.pass_to_broker(broker::Event::ProcessGone { process: id });
         }
         self.pass_to_scheduler(local::Event::ProcessGone { process: id });
         self.pass_to_groups(groups::Event::ProcessGone { process: id });

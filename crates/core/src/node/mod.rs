@@ -83,6 +83,7 @@ use hoplo_wire::node::{Counters, DeathCause, Obituary, ToClient};
 use crate::actors::ActorTable;
 use crate::control::Entry;
 use crate::objects::{self, ObjectDirectory};
+use crate::sched::place::Place;
 use crate::sched::{LocalScheduler, WorkerPool};
 
 pub use event::{Answer, Effect, Event, Passing, Question};
@@ -169,6 +170,8 @@ enum Asked {
 impl Node {
     pub fn new(config: Config, now: Instant) -> Self {
         let (node, resources) = (config.node, config.resources.clone());
+        // Its labels come with its row.
+        let here = Place { node, labels: BTreeMap::new(), total: resources.clone() };
         let floor = resources.units(hoplo_base::resources::CPU).ceil().max(1.0) as usize;
         Self {
             now,
@@ -188,7 +191,7 @@ impl Node {
             jobs_begun: 0,
             functions: Functions::default(),
             groups: GroupDesk::default(),
-            far: Far::new(node),
+            far: Far::new(here),
             asked: BTreeMap::new(),
             last_ask: 0,
             queries: Queries::default(),
@@ -257,10 +260,12 @@ impl Node {
             Event::CallsRevoked { caller, worker, seqs, kept } => {
                 self.send(caller, ToClient::Revoked { worker, seqs, kept });
             }
+            Event::Hauled { done } => self.on_hauled(done),
             Event::Stop { why } => self.begin_stop(&why),
             Event::Tick => self.on_tick(),
         }
         self.work_off_queue();
+        self.watch_load();
         self.ask_for_sweep();
         effects.append(&mut self.out);
     }
@@ -317,6 +322,7 @@ impl Node {
         self.pool.check();
         self.actors.check();
         self.groups.machine.check();
+        self.far.check();
         self.check_processes();
         self.check_queries();
     }

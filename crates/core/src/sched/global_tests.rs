@@ -220,8 +220,8 @@ proptest! {
                             given.iter().find(|(it, _)| place(it) == n).map_or(0, |it| it.1)
                         };
                         let most = (0..cpus.len()).map(got).max().unwrap();
-                        for n in 0..cpus.len() {
-                            prop_assert!(got(n) + 1 >= most || got(n) == room[n]);
+                        for (n, room) in room.iter().enumerate() {
+                            prop_assert!(got(n) + 1 >= most || got(n) == *room);
                         }
                     }
                 }

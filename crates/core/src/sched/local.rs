@@ -376,6 +376,11 @@ impl LocalScheduler {
         self.claims.get(&claimant).map_or(0, |claim| claim.reserved)
     }
 
+    /// Grows whenever the load may have changed.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
     /// For the global scheduler.
     pub fn load(&self) -> Load {
         let mut waiting: BTreeMap<&ResourceSet, u32> = BTreeMap::new();

@@ -17,6 +17,7 @@
 //! - FAR-3: what arrived in a call is held until the last word of that call has left, or one of the pair is gone.
 
 mod actors;
+mod bytes;
 mod demands;
 mod functions;
 mod jobs;
@@ -31,9 +32,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::{ActorId, JobId, LeaseId, NodeNumber, ObjectId, ProcessId};
 
+use hoplo_wire::peer::Load;
+
 use super::Node;
 use crate::claims::{Claims, Passing as Passed};
 use crate::control::NodeEntry;
+use crate::sched::place::Place;
+use crate::sched::{Broker, GlobalScheduler};
+use crate::transfer::Transfer;
 
 pub use members::settled;
 
@@ -67,6 +73,17 @@ pub(super) struct Far {
     /// Workers of this node that are actors of other homes.
     hosted: BTreeMap<ProcessId, Hosted>,
     fetches: functions::Fetches,
+    transfer: Transfer,
+    /// The haul is a party of the directory.
+    hauls: bool,
+    broker: Broker,
+    /// Of a head.
+    global: Option<GlobalScheduler>,
+    /// `LocalScheduler::changes` when the load was looked at last.
+    load_seen: u64,
+    load_timer: bool,
+    /// To which head what was told.
+    load_told: Option<(NodeNumber, Load)>,
     /// The claims know that this node is a member.
     joined: bool,
 }
@@ -94,7 +111,8 @@ struct Leased {
 }
 
 impl Far {
-    pub(super) fn new(me: NodeNumber) -> Self {
+    pub(super) fn new(here: Place) -> Self {
+        let me = here.node;
         Self {
             nodes: BTreeMap::new(),
             dead: BTreeMap::new(),
@@ -112,8 +130,21 @@ impl Far {
             told: BTreeMap::new(),
             hosted: BTreeMap::new(),
             fetches: functions::Fetches::default(),
+            transfer: Transfer::new(me),
+            hauls: false,
+            broker: Broker::new(here),
+            global: None,
+            load_seen: 0,
+            load_timer: false,
+            load_told: None,
             joined: false,
         }
+    }
+}
+
+impl Far {
+    pub(super) fn check(&self) {
+        self.transfer.check();
     }
 }
 

@@ -52,6 +52,8 @@ pub struct Broker {
     here: NodeNumber,
     /// Live ones, this one among them.
     places: BTreeMap<NodeNumber, Place>,
+    /// This node gives nothing any more; what its processes want is asked for elsewhere.
+    drains: bool,
     /// Nodes that were known and take nothing any more: whether dead.
     closed: BTreeMap<NodeNumber, bool>,
     claims: BTreeMap<Claimant, Claim>,
@@ -67,6 +69,7 @@ impl Broker {
         Self {
             here,
             places: BTreeMap::from([(here, place)]),
+            drains: false,
             closed: BTreeMap::new(),
             claims: BTreeMap::new(),
             by_seek: BTreeMap::new(),
@@ -181,7 +184,7 @@ impl Broker {
                 };
                 assert!(by_name || place.is_some_and(could), "BRK-3: {claimant:?} asks {node}");
             }
-            assert_eq!(claim.due.is_some_and(|at| at <= now), false, "{claimant:?} is overdue");
+            assert!(claim.due.is_none_or(|at| at > now), "{claimant:?} is overdue");
             assert!(by_name || claim.due.is_some(), "BRK-4: {claimant:?}");
             assert_eq!(self.by_seek.get(&claim.seek), Some(claimant), "{claimant:?}");
         }
@@ -314,7 +317,10 @@ impl Broker {
 
     fn on_closed(&mut self, now: Instant, node: NodeNumber, dead: bool, effects: &mut Vec<Effect>) {
         if node == self.here {
-            return; // We learn so otherwise, and what is asked here goes on.
+            // Of its death a node does not live to hear.
+            self.drains = true;
+            self.closed.insert(node, dead);
+            return self.look_again(now, effects);
         }
         let place = self.places.remove(&node);
         let draining = place.is_some() && !dead;
@@ -353,8 +359,10 @@ impl Broker {
             Strategy::Spread => Mode::Spread,
             Strategy::Default => Mode::Home,
             Strategy::Node { node, soft } => match self.places.get(&node) {
-                Some(place) if !soft || self.could(place, shape) => Mode::At(node),
-                Some(_) => Mode::Home,
+                Some(place) if !soft && self.takes(place) => Mode::At(node),
+                Some(place) if soft && self.could(place, shape) => Mode::At(node),
+                Some(_) if soft => Mode::Home,
+                Some(_) => Mode::Nowhere(node),
                 None if soft => Mode::Home,
                 None => Mode::Nowhere(node),
             },
@@ -362,12 +370,17 @@ impl Broker {
     }
 
     fn could(&self, place: &Place, shape: &Shape) -> bool {
-        self.selector(shape).is_some_and(|selector| place.could(shape, selector))
+        self.takes(place) && self.selector(shape).is_some_and(|it| place.could(shape, it))
+    }
+
+    fn takes(&self, place: &Place) -> bool {
+        !self.drains || place.node != self.here
     }
 
     /// The first one that anyone meets.
     fn selector<'a>(&self, shape: &'a Shape) -> Option<&'a LabelSelector> {
-        let met = |it: &&LabelSelector| self.places.values().any(|place| place.could(shape, it));
+        let live = self.places.values().filter(|place| self.takes(place));
+        let met = |it: &&LabelSelector| live.clone().any(|place| place.could(shape, it));
         selectors(shape).iter().find(met)
     }
 

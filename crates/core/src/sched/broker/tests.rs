@@ -278,3 +278,12 @@ fn an_actor_that_gave_up_is_taken_back_wherever_it_was_asked_for() {
     assert_eq!(daemon.tell(MS(7), Event::GaveUp { actor }), ["give up at 1"]);
     assert!(daemon.broker.claims.is_empty());
 }
+
+#[test]
+fn a_node_that_drains_asks_others_for_what_its_processes_want() {
+    let mut daemon = Daemon::with(&[1.0]);
+    assert_eq!(daemon.want(MS(0), cpu(), 3), ["ask 0 for 3"]);
+    let drains = daemon.tell(MS(9), Event::Drains { node: node(0) });
+    assert_eq!(drains, ["ask 0 for 0", "seek 3"]);
+    assert_eq!(daemon.found(MS(10), rooms(&[(0, 1), (1, 1)])), ["ask 1 for 1", "seek 2"]);
+}
