@@ -338,6 +338,7 @@ def runtime_context() -> dict[str, Any]:
     Keys: job_id, node_id, worker_id, worker_mode ("driver" or "worker"), namespace, task_id,
     task_name, task_function_name, actor_id, actor_name (None or hexadecimal or plain text),
     attempt (int), reconstructed (bool), assigned_resources (dict), runtime_env (JSON text or None),
+    placement_group_id (None or hexadecimal), captures (whether children run in that group),
     address, session_dir. In an async actor the current call is the one that
     `hoplo._worker.current_call` holds.
     """
@@ -348,12 +349,25 @@ def current_actor() -> ActorHandle:
 def query(kind: str, arg: str | None = None) -> str:
     """JSON text from the daemon.
 
-    kind: nodes, cluster_resources, available_resources, tasks, actors, objects, workers, control,
-    why, timeline, summary, status. "nodes" has the fields of `hoplo.nodes`; "timeline" is a list of
-    runs: name, task, process, started_ns, ran_ns, failed; "summary" is of this job and holds
+    kind: nodes, cluster_resources, available_resources, tasks, actors, objects, workers,
+    placement_groups, control, why, timeline, summary, status. "nodes" has the fields of
+    `hoplo.nodes`; "timeline" is a list of runs: name, task, process, started_ns, ran_ns, failed;
+    "summary" is of this job and holds
     tasks_finished, method_calls_finished, objects_stored, bytes_stored.
     """
 
+def create_group(
+    name: str,
+    detached: bool,
+    strategy: str,
+    bundles: list[tuple[dict[str, float], dict[str, str]]],
+) -> tuple[str, str | None]:
+    """Makes a placement group: its id, and why no node could ever hold it, or None."""
+
+def wait_group(group: str, timeout: float | None = None) -> str | None:
+    """Waits until it is created or removed: "CREATED", "REMOVED", or None when the time is over."""
+
+def remove_group(group: str) -> None: ...
 def kv_put(key: bytes, value: bytes, overwrite: bool = True) -> bool:
     """Stores a value in the control store; True when the key was new."""
 

@@ -76,6 +76,15 @@ class RuntimeContext:
         """The GPUs that the task or actor may use, under "GPU"."""
         return {"GPU": [str(gpu) for gpu in _core.gpu_ids()]}
 
+    def get_placement_group_id(self) -> str | None:
+        """The placement group that this code runs in; None outside of groups."""
+        return _text("placement_group_id")
+
+    @property
+    def should_capture_child_tasks_in_placement_group(self) -> bool:
+        """Whether what this code submits runs in the same placement group."""
+        return bool(_asked()["captures"])
+
     def get_runtime_env_string(self) -> str:
         """The runtime environment as JSON."""
         return json.dumps(self.runtime_env, sort_keys=True, separators=(",", ":"))

@@ -403,6 +403,19 @@ pub const FAMILY_PERIOD: Duration = Duration::from_secs(1);
 /// Obituaries that are kept for those who ask too late.
 pub const GRAVES_MAX: usize = 1024;
 
+/// Placement groups that a head has at a time,
+pub const GROUPS_MAX: usize = 10_000;
+/// the bundles that one of them may have,
+pub const GROUP_BUNDLES_MAX: usize = 1024;
+/// and groups that are no more, kept for listings and for who asks late.
+pub const GROUPS_REMEMBERED_MAX: usize = 1000;
+
+/// Those who wait for one group at a time: threads of all processes.
+pub const GROUP_WATCHERS_MAX: usize = 10_000;
+
+/// Groups for which room is looked for whenever a node has something else than it had: those that wait longest.
+pub const GROUPS_TRIED_MAX: usize = 100;
+
 /// Dead actors that nobody can reach, kept for listings,
 pub const ACTORS_REMEMBERED_MAX: usize = 1000;
 

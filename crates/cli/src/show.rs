@@ -48,7 +48,7 @@ pub(crate) struct WhyArgs {
 
 #[derive(Args)]
 pub(crate) struct ListArgs {
-    /// What to list: tasks that are not finished, actors, objects, or worker processes
+    /// What to list: tasks that are not finished, actors, objects, worker processes, or placement groups
     what: What,
     #[command(flatten)]
     target: Target,
@@ -60,6 +60,7 @@ enum What {
     Actors,
     Objects,
     Workers,
+    PlacementGroups,
 }
 
 pub(crate) fn status(args: &StatusArgs) -> Result<()> {
@@ -149,6 +150,13 @@ fn write_node(out: &mut Vec<u8>, indent: &str, status: &Value) -> Result<()> {
             _ => writeln!(out)?,
         }
     }
+    let groups = &status["placement_groups"];
+    if (&groups["created"], &groups["waiting"]) != (&Value::from(0), &Value::from(0)) {
+        let (created, waiting) = (text(&groups["created"]), text(&groups["waiting"]));
+        let reserved = text(&groups["reserved"]);
+        let reserved = shown(&reserved);
+        writeln!(out, "groups   {created} placed ({reserved}), {waiting} waiting")?;
+    }
     let tasks = status["tasks"].as_object().into_iter().flatten();
     let tasks: Vec<_> = tasks.map(|(stage, count)| format!("{} {stage}", text(count))).collect();
     let tasks = if tasks.is_empty() { "none".to_string() } else { tasks.join(", ") };
@@ -237,6 +245,18 @@ pub(crate) fn list(args: &ListArgs) -> Result<()> {
                 ("hex", "object_id"),
             ],
         ),
+        What::PlacementGroups => (
+            "placement_groups",
+            &[
+                ("id", "id"),
+                ("name", "name"),
+                ("state", "state"),
+                ("strategy", "strategy"),
+                ("bundles", "needs"),
+                ("job", "job"),
+                ("reason", "reason"),
+            ],
+        ),
         What::Workers => (
             "workers",
             &[
@@ -267,7 +287,7 @@ pub(crate) fn list(args: &ListArgs) -> Result<()> {
     };
     let (listed, more) = match args.what {
         What::Tasks => (&answer["tasks"], answer["more"].as_u64().unwrap_or_default()),
-        What::Actors | What::Objects | What::Workers => (&answer, 0),
+        What::Actors | What::Objects | What::Workers | What::PlacementGroups => (&answer, 0),
     };
     let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
     let rows: Vec<Vec<String>> = rows(listed)

@@ -273,13 +273,12 @@ impl Daemon {
             slots_resting: hoplo_base::limits::SLOTS_RESTING,
             processes_max: descriptors.processes_max(),
         };
+        let mut node = Node::new(config, now);
+        node.set_labels(options.labels.clone());
+        node.scheduler.set_labels(options.labels.clone());
         let mut daemon = Self {
             now,
-            node: {
-                let mut node = Node::new(config, now);
-                node.scheduler.set_labels(options.labels.clone());
-                node
-            },
+            node,
             queue: VecDeque::new(),
             effects: Vec::new(),
             sweep_wanted: false,

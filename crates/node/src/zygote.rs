@@ -355,7 +355,7 @@ mod tests {
         };
         assert_eq!(
             String::from_utf8(encode(&fork)).unwrap(),
-            r#"{"op":"fork","id":3,"env":{},"cwd":"/w","sys_path":["numpy"],"argv0":"x.py","runtime_env":{"env_vars":{},"working_dir":null,"py_modules":[]}}"#
+            r#"{"op":"fork","id":3,"env":{},"cwd":"/w","sys_path":["numpy"],"argv0":"x.py","runtime_env":{"env_vars":{},"working_dir":null,"py_modules":[],"group":null}}"#
         );
         let exited: FromZygote =
             serde_json::from_str(r#"{"op":"exited","pid":4242,"status":-9}"#).unwrap();

@@ -10,6 +10,7 @@
 //! running          what they wait for, told to `hoplo why`
 //! actor_call, event_loop, coroutines       those of threaded and async actors
 //! session, start, fork, hooks, ask       init, shutdown, and the rest of a process's session
+//! placement        placement groups, and where a task or actor asks to be
 //! orphans          whose children those are whose parent is gone
 //! errors, python                   exceptions and imports
 //! ```
@@ -42,6 +43,7 @@ mod leaving;
 mod lines;
 mod options;
 mod orphans;
+mod placement;
 mod python;
 mod refs;
 mod remote;
@@ -86,6 +88,8 @@ mod _core {
     use super::lines::note_print;
     #[pymodule_export]
     use super::orphans::adopt_orphans;
+    #[pymodule_export]
+    use super::placement::{create_group, remove_group, wait_group};
     #[pymodule_export]
     use super::refs::{_holds_ref, _restore_ref, ObjectRef};
     #[pymodule_export]

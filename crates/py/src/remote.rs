@@ -20,6 +20,7 @@ use crate::context;
 use crate::exported::{Exported, short_name};
 use crate::interface::Arity;
 use crate::options::{self, Results, RetryExceptions, Where};
+use crate::placement::Place;
 use crate::python::{self, Import};
 use crate::refs::ObjectRef;
 use crate::session::{self, Session};
@@ -63,6 +64,7 @@ struct Parsed {
     name: Arc<str>,
     env: Option<String>,
     place: Where,
+    group: Place,
 }
 
 impl Parsed {
@@ -85,6 +87,7 @@ impl Parsed {
             extras: Extras { group: None, name: given_name, retry_types: retry.types },
             env: options.getattr("runtime_env")?.extract()?,
             place: Where::read(&options.getattr("where")?)?,
+            group: Place::read(options)?,
         })
     }
 }
@@ -140,6 +143,7 @@ impl RemoteFunction {
                 &parsed.resources,
                 parsed.env.as_deref(),
                 &parsed.place,
+                parsed.group,
             )?,
             returns: parsed.results.returns(),
             flags: parsed.results.flags() | parsed.retry_flags,

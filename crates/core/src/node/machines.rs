@@ -81,6 +81,10 @@ impl Node {
             From::TellBlocked { holder, worker } => {
                 self.send(holder, ToClient::WorkerBlocked { worker });
             }
+            From::AnswerBundles { group, attempt, refused } => {
+                self.on_bundles_answered(group, attempt, refused);
+            }
+            From::EndWorker { worker, group } => self.end_worker_of_group(worker, group),
         }
     }
 
@@ -107,6 +111,11 @@ impl Node {
         use life::Effect as From;
         match effect {
             From::Place { actor, incarnation, job, shape, held } => {
+                if let Some(gone) = self.group_is_gone(&shape.resources) {
+                    let failure = gone.of_actors;
+                    let failed = life::Event::PlacementFailed { actor, incarnation, failure };
+                    return self.pass_to_actors(failed);
+                }
                 self.place_actor(actor, incarnation, job, shape, held);
             }
             From::Unplace { actor } => self.unplace_actor(actor),

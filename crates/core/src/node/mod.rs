@@ -56,6 +56,7 @@
 mod event;
 mod far;
 mod functions;
+mod groups;
 mod hello;
 mod jobs;
 mod kv;
@@ -95,6 +96,7 @@ pub use recall::Rows;
 
 use far::Far;
 use functions::Functions;
+use groups::GroupDesk;
 use lineage::Escaped;
 use memory::MemoryWatch;
 use queries::Queries;
@@ -142,6 +144,7 @@ pub struct Node {
     /// In this life.
     jobs_begun: u64,
     functions: Functions,
+    groups: GroupDesk,
     far: Far,
     /// Questions to the control store that are not answered, and what each is for.
     asked: BTreeMap<u64, Asked>,
@@ -187,6 +190,7 @@ impl Node {
             jobs: BTreeMap::new(),
             jobs_begun: 0,
             functions: Functions::default(),
+            groups: GroupDesk::default(),
             far: Far::new(here),
             asked: BTreeMap::new(),
             last_ask: 0,
@@ -318,6 +322,7 @@ impl Node {
         self.scheduler.check();
         self.pool.check();
         self.actors.check();
+        self.groups.machine.check();
         self.far.check();
         self.check_processes();
         self.check_queries();

@@ -12,8 +12,7 @@ use crate::actors::life::{self, Manner};
 use crate::control::FunctionEntry;
 use crate::objects;
 use crate::sched::claim::Claimant;
-use crate::sched::local;
-use crate::sched::workers;
+use crate::sched::{groups, local, workers};
 
 impl Node {
     pub(super) fn on_heard(&mut self, from: ProcessId, message: ToNode) {
@@ -45,6 +44,10 @@ impl Node {
             _ if kind == Kind::Tool => self.violation(from, "is a tool, which may only query"),
 
             ToNode::LeaseDemand { key, shape, wanted } => {
+                if let Some(gone) = self.group_is_gone(&shape.resources) {
+                    let failure = gone.of_tasks;
+                    return self.send(from, ToClient::LeaseFailed { key, failure });
+                }
                 self.on_demand(from, job, key, shape, wanted);
             }
             ToNode::LeaseReturn { lease } => {
@@ -112,6 +115,17 @@ impl Node {
             }
             ToNode::ActorExit { actor } => {
                 self.pass_to_actors(life::Event::Left { worker: from, actor });
+            }
+
+            ToNode::GroupCreate { request, spec } => self.create_group(from, job, request, spec),
+            ToNode::GroupRemove { group } => {
+                self.pass_to_groups(groups::Event::RemoveAsked { group });
+            }
+            ToNode::GroupWatch { request, group } => {
+                self.pass_to_groups(groups::Event::Watched { from, request, group });
+            }
+            ToNode::GroupUnwatch { request, group: _ } => {
+                self.pass_to_groups(groups::Event::Unwatched { from, request });
             }
 
             ToNode::Tell { to, message } => self.tell(from, to, message),

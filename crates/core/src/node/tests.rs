@@ -12,6 +12,7 @@ use hoplo_wire::node::{
 use hoplo_wire::{FailureKind, PROTOCOL_VERSION, Reason};
 
 mod far;
+mod groups;
 mod queries;
 mod reach;
 

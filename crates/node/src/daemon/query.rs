@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use hoplo_base::bundles::{Asked, InGroup, MARK};
 use hoplo_base::{NodeNumber, ProcessId, ResourceSet};
 use hoplo_core::actors::life::ActorRow;
 use hoplo_core::control::{ActorPhase, NodeEntry, NodeState};
 use hoplo_core::node::{Event, Everywhere, Here, Kind, Others, Process, Report};
 use hoplo_core::sched::claim::Claimant;
+use hoplo_core::sched::groups::{GroupRow, Phase};
 use hoplo_wire::node::{ActorState, ToClient};
 use serde_json::{Map, Value, json};
 
@@ -62,7 +64,7 @@ impl Daemon {
             Here::Nodes => self.nodes(),
             Here::ClusterResources => self.cluster_resources(),
             Here::AvailableResources => self
-                .with_store(&self.node.scheduler.available(), |totals| {
+                .with_store(&self.node.scheduler.available_of_node(), |totals| {
                     totals.capacity_bytes.saturating_sub(totals.stored_bytes)
                 }),
             Here::Actors => {
@@ -76,6 +78,9 @@ impl Daemon {
             }
             Here::Objects => self.objects_json(),
             Here::Control(question) => self.ask_control(&question)?,
+            Here::PlacementGroups => {
+                self.node.groups().rows().map(|row| group_json(&row)).collect()
+            }
             Here::Workers => self
                 .node
                 .processes()
@@ -121,7 +126,8 @@ impl Daemon {
 
     /// What the nodes that live have: their rows say it, so that nobody has to be asked.
     fn cluster_resources(&self) -> Value {
-        let own = self.with_store(self.node.scheduler.total(), |totals| totals.capacity_bytes);
+        let total = self.node.scheduler.total_of_node();
+        let own = self.with_store(&total, |totals| totals.capacity_bytes);
         let others = self.node.other_nodes().map(|node| node_resources(node));
         parts::sum(std::iter::once(own).chain(others))
     }
@@ -218,7 +224,8 @@ impl Daemon {
             "job": process.job.to_string(),
             "title": process.title,
             "works_for": works_for,
-            "resources": lease.map(|lease| resources_json(&lease.resources)),
+            "resources": lease.map(|lease| resources_json(&own_names(&lease.resources))),
+            "bundle": lease.and_then(|lease| lease.bundle).map(|(group, index)| format!("{index} of {group}")),
             "memory": process.known_pid().and_then(machine::own_bytes),
             "age_s": self.now.since(process.since).as_secs_f64(),
         })
@@ -235,7 +242,7 @@ impl Daemon {
             json!({
                 "who": who,
                 "count": count,
-                "needs": shape.resources.to_string(),
+                "needs": needs(&shape.resources),
                 "reason": stuck.as_ref().map(|stuck| stuck.reason.to_string()),
                 "infeasible": stuck.is_some_and(|stuck| stuck.infeasible),
             })
@@ -258,8 +265,9 @@ impl Daemon {
             "session_dir": self.session.path(),
             "node": self.node_id(),
             "nodes": self.nodes(),
-            "resources": resources_json(self.node.scheduler.total()),
-            "available": resources_json(&self.node.scheduler.available()),
+            "resources": resources_json(&self.node.scheduler.total_of_node()),
+            "available": resources_json(&self.node.scheduler.available_of_node()),
+            "placement_groups": self.groups_in_short(),
             "workers": workers.count(),
             "zygote_pid": self.zygote.pid(),
             "actors": self.node.actors.rows().filter(|row| !matches!(row.state, ActorState::Dead { .. })).count(),
@@ -280,6 +288,23 @@ impl Daemon {
             "counters": self.summary(),
             "violations": self.violations + self.node.violations(),
         })
+    }
+
+    /// How many there are that are not removed, and what those that are created have reserved.
+    fn groups_in_short(&self) -> Value {
+        let (mut created, mut waiting) = (0, 0);
+        let mut reserved = ResourceSet::new();
+        for row in self.node.groups().rows() {
+            match row.phase {
+                Phase::Created => {
+                    created += 1;
+                    row.spec.bundles.iter().for_each(|bundle| reserved.add(&bundle.resources));
+                }
+                Phase::Pending | Phase::Rescheduling => waiting += 1,
+                Phase::Removed { .. } => {}
+            }
+        }
+        json!({ "created": created, "waiting": waiting, "reserved": reserved.to_string() })
     }
 
     fn summary(&self) -> Value {
@@ -327,6 +352,56 @@ fn node_json(node: &NodeEntry) -> Value {
         "session_dir": node.session_dir,
         "pid": node.pid,
     })
+}
+
+fn group_json(row: &GroupRow<'_>) -> Value {
+    let bundles = row.spec.bundles.iter().enumerate();
+    let nodes: Vec<_> = (0..row.spec.bundles.len() as u32)
+        .map(|index| row.placed.get(&index).map(|node| format!("{:06x}", node.number())))
+        .collect();
+    let why = match row.phase {
+        Phase::Removed { why } => Some(why.as_str()),
+        Phase::Pending | Phase::Created | Phase::Rescheduling => row.waits,
+    };
+    json!({
+        "placement_group_id": row.group.hex(),
+        "id": row.group.to_string(),
+        "name": row.spec.name,
+        "namespace": row.spec.namespace,
+        "job": row.job.to_string(),
+        "detached": row.spec.detached,
+        "strategy": row.spec.strategy.name(),
+        "state": row.phase.name(),
+        "bundles": bundles.clone().map(|(_, bundle)| resources_json(&bundle.resources)).collect::<Vec<_>>(),
+        "labels": bundles.map(|(_, bundle)| json!(bundle.labels)).collect::<Vec<_>>(),
+        "nodes": nodes,
+        "needs": row.spec.bundles.iter().map(|bundle| format!("({})", bundle.resources)).collect::<Vec<_>>().join(", "),
+        "reason": why,
+        "infeasible": row.infeasible,
+    })
+}
+
+/// What is asked for, by the names that people gave it.
+fn needs(wanted: &ResourceSet) -> String {
+    match Asked::of(wanted) {
+        Asked::Plain | Asked::Mixed => wanted.to_string(),
+        Asked::InGroup(InGroup { group, index, .. }) => {
+            let which =
+                index.map_or_else(|| "any bundle".to_string(), |index| format!("bundle {index}"));
+            format!("{} in {which} of {group}", own_names(wanted))
+        }
+    }
+}
+
+/// Without the names and the mark of placement groups.
+fn own_names(resources: &ResourceSet) -> ResourceSet {
+    match Asked::of(resources) {
+        Asked::Plain | Asked::Mixed => resources.clone(),
+        Asked::InGroup(InGroup { mut resources, .. }) => {
+            resources.set_parts(MARK, 0);
+            resources
+        }
+    }
 }
 
 /// Unfinished tasks of all processes by stage: those that `tasks` lists.

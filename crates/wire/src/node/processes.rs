@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use hoplo_base::{JobId, NodeNumber, ProcessId, ResourceSet};
 use serde::{Deserialize, Serialize};
 
+use super::Inside;
 use super::strategy::{LabelSelector, Strategy};
 
 /// What a task needs, and where it may run: tasks of equal shape share leases.
@@ -32,6 +33,8 @@ pub struct RuntimeEnv {
     pub working_dir: Option<String>,
     /// Absolute paths to import from.
     pub py_modules: Vec<String>,
+    /// The placement group that the worker's code runs in.
+    pub group: Option<Inside>,
 }
 
 /// What a driver tells about its program; workers of the job take it over.

@@ -1,9 +1,11 @@
 //! What a daemon says to a process.
 
-use hoplo_base::{ActorId, FunctionId, LeaseId, ObjectId, ProcessId};
+use hoplo_base::{ActorId, FunctionId, GroupId, LeaseId, ObjectId, ProcessId};
 use serde::{Deserialize, Serialize};
 
-use super::{ActorCreated, ActorFound, ActorSpec, ActorState, Lineage, Obituary, Tell, Welcome};
+use super::{
+    ActorCreated, ActorFound, ActorSpec, ActorState, GroupState, Lineage, Obituary, Tell, Welcome,
+};
 use crate::object::{Failure, Location, Value};
 use crate::why::Question;
 
@@ -137,6 +139,16 @@ pub enum ToClient {
         spec: Box<ActorSpec>,
         incarnation: u32,
         gpus: Vec<u32>,
+    },
+
+    /// With it why no node that is there now could ever hold it. Err: its name is taken, or it can be of no use.
+    GroupCreated {
+        request: u64,
+        result: Result<(GroupId, Option<String>), String>,
+    },
+    GroupState {
+        request: u64,
+        state: GroupState,
     },
 
     Told {

@@ -9,7 +9,7 @@ use super::routing::named;
 use crate::actors::life::{self, Manner};
 use crate::node::Asker;
 use crate::objects;
-use crate::sched::local;
+use crate::sched::{groups, local};
 
 impl Node {
     /// `cover`: under which the sender holds what the message names.
@@ -159,6 +159,16 @@ impl Node {
                     name,
                     swept,
                 });
+            }
+            ToNode::GroupCreate { request, spec } => self.create_group(from, job, request, spec),
+            ToNode::GroupRemove { group } => {
+                self.pass_to_groups(groups::Event::RemoveAsked { group });
+            }
+            ToNode::GroupWatch { request, group } => {
+                self.pass_to_groups(groups::Event::Watched { from, request, group });
+            }
+            ToNode::GroupUnwatch { request, group: _ } => {
+                self.pass_to_groups(groups::Event::Unwatched { from, request });
             }
             other => {
                 self.violations += 1;

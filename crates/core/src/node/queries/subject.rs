@@ -21,6 +21,7 @@ pub enum Here {
     Actors,
     Objects,
     Workers,
+    PlacementGroups,
     /// A question to the control store.
     Control(String),
 }
@@ -65,6 +66,7 @@ impl Subject {
             "actors" => Self::Here(Here::Actors),
             "objects" => Self::Here(Here::Objects),
             "workers" => Self::Here(Here::Workers),
+            "placement_groups" => Self::Here(Here::PlacementGroups),
             "control" => Self::Here(Here::Control(argument)),
             "status" => Self::Everywhere(Everywhere::Status),
             "summary" => Self::Everywhere(Everywhere::Summary),
@@ -89,6 +91,7 @@ impl Here {
             Self::Actors => Some("actors"),
             Self::Objects => Some("objects"),
             Self::Workers => Some("workers"),
+            Self::PlacementGroups => Some("placement_groups"),
             // The node table is everywhere, and each node's row says what it has.
             Self::Nodes | Self::ClusterResources | Self::Control(_) => None,
         }
