@@ -62,7 +62,7 @@ def package(tmp_path):
         ({"working_dir": "/a\0b"}, ValueError, r"\['working_dir'\]: no path has a zero byte"),
         ({"working_dir": "/nowhere"}, ValueError, "existing folder: /nowhere is not"),
         ({"working_dir": 3}, TypeError, "must hold paths"),
-        ({"working_dir": "s3://bucket"}, ValueError, "URIs come later"),
+        ({"working_dir": "s3://bucket"}, ValueError, "other URIs come later"),
         ({"py_modules": "mymodule"}, TypeError, "must be a list"),
         ({"py_modules": ["/nowhere"]}, ValueError, "/nowhere does not exist"),
         ({"py_modules": [3]}, TypeError, "must hold paths"),

@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMapping};
 
 use crate::current;
+use crate::packages;
 use crate::python::Import;
 use crate::session::Session;
 
@@ -82,7 +83,7 @@ pub(crate) fn shape(
     let outer = current::runtime_env(session);
     let env = match env {
         None => outer,
-        Some(json) => merged(outer, runtime_env(py, json)?),
+        Some(json) => merged(outer, packages::runtime_env(py, session, json)?),
     };
     check_size(&env)?;
     Ok(Arc::new(Shape { resources: resources.clone(), env }))

@@ -19,7 +19,7 @@ use hoplo_wire::control::{Key, Refusal, Row, Table};
 use hoplo_wire::join::{JoinRole, TokenId};
 
 /// First byte of every typed row; raised with every change of an entry's fields.
-pub const ROW_FORMAT: u8 = 3;
+pub const ROW_FORMAT: u8 = 4;
 
 /// What a table's rows are made of: a key that names the thing, and the thing.
 pub trait Entry: Serialize + for<'a> Deserialize<'a> {
