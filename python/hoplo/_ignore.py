@@ -3,8 +3,8 @@
 The last pattern that fits decides, and one that begins with `!` takes in again. What lies in a
 folder that is left out is left out, whatever fits it: nobody looks into that folder. A pattern with
 a slash at its beginning or inside is meant from the folder of its file; another one fits a name at
-any depth. One that ends with a slash fits folders only. `*` and `?` do not fit a slash, `**` between
-slashes fits any number of folders.
+any depth. One that ends with a slash fits folders only. `*` and `?` do not fit a slash, `**`
+between slashes fits any number of folders.
 """
 
 from __future__ import annotations

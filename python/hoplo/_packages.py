@@ -5,19 +5,22 @@
     working_dir: "pkg:HASH:name"       object of the job     unpacked once, by the first worker
 
 - A node alone uses paths in place. A node of a cluster packs them, and then every worker uses the
-  package, those on the node of the program as well: all tasks of one environment see the same files,
-  whatever becomes of the folder meanwhile.
-- A package is named by the hash of its content, so the same content is one environment, one
-  object and one folder on a node, whoever packed it. It is exported as a large function is: the
-  control store has a stub, the stub holds an object, and both stay as long as somebody of the job may ask.
-  So no message, no table and no path of bytes is its own.
-- The worker unpacks, before it loads the first function: it can wait for an object like any
-  task, which lends its CPU, and the daemon never waits. What goes wrong fails that call with
+  package, those on the node of the program as well: all tasks of one environment see the same
+  files, whatever becomes of the folder meanwhile.
+- A package is named by the hash of its content, so the same content is one environment, one object
+  and one folder on a node, whoever packed it. It is exported as a large function is: the control
+  store has a stub, the stub holds an object, and both stay as long as somebody of the job may ask.
+  So there is no message, no table and no way of its own for it.
+- A function or class that is sent names packages, too: paths say nothing where it arrives.
+- The worker unpacks, before it loads the first function: it can wait for an object like any task,
+  which lends its CPU, and the daemon never waits. What goes wrong fails that call with
   RuntimeEnvSetupError, and the next call tries again.
-- On a node, each package has a lock file. Workers that use the package share the lock as long as they
-  live, whoever unpacks or removes it has the lock alone. `flock` ends with the process, however it ends.
-- Packing looks at the whole folder each time that an environment is resolved (once for a function with
-  its options, not for each call), and reads the files only if one has changed.
+- On a node, each package has two lock files. `HASH.lock` is shared by the workers that use the
+  package, from before it is unpacked until they end; who removes it must have that lock alone.
+  `HASH.turn` lets one worker at a time unpack. They are two, since nobody gets a lock alone that
+  others keep all their lives. `flock` ends with the process, however that ends.
+- Packing looks at the whole folder each time that an environment is resolved (once for a function
+  with its options, not for each call), and reads the files only if one has changed.
 """
 
 from __future__ import annotations
@@ -102,7 +105,9 @@ def _packed_folder(place: str, excludes: Sequence[str], everything: bool) -> str
     if not everything and not os.path.isfile(path):
         return place
     if is_folder:
-        return _package(path, f"folder\0{path}", lambda: _folder(path, "", excludes, what), excludes)
+        return _package(
+            path, f"folder\0{path}", lambda: _folder(path, "", excludes, what), excludes
+        )
     return _package(path, f"zip\0{strip}\0{path}", lambda: _archive(path, strip, what), ())
 
 
@@ -113,7 +118,9 @@ def _packed_module(item: str, excludes: Sequence[str]) -> str:
     what = "runtime_env['py_modules']"
     if os.path.isdir(path):
         under = os.path.basename(path) + "/"
-        return _package(path, f"module\0{path}", lambda: _folder(path, under, excludes, what), excludes)
+        return _package(
+            path, f"module\0{path}", lambda: _folder(path, under, excludes, what), excludes
+        )
     if path.endswith(_ARCHIVES):
         return _package(path, f"archive\0{path}", lambda: _archive(path, False, what), ())
     return _package(path, f"file\0{path}", lambda: _file(path, what), ())
@@ -165,11 +172,12 @@ def _package(path: str, key: str, scan: Any, excludes: Sequence[str]) -> str:
         if known is not None and known.fingerprint == fingerprint:
             return str(Package(known.hash, name))
         if found.size > BYTES_WARNED:
-            from ._packing import _shown
+            from ._packing import shown
 
             print(
-                f"hoplo: {found.what} takes {_shown(found.size)}, which go to each node that runs a task with "
-                f"it: leave out what workers do not need, with runtime_env={{'excludes': [...]}}",
+                f"hoplo: {found.what} takes {shown(found.size)}, which go to each node that runs "
+                f"a task with it: leave out what workers do not need, with "
+                f"runtime_env={{'excludes': [...]}}",
                 file=sys.stderr,
             )
         made = _export(found)
@@ -260,31 +268,40 @@ def unpacked(session_folder: str, package: Package) -> str:
     if package.hash in _in_use:
         return folder
     what = f"runtime_env: the package of {package.name} ({package.hash}) cannot be unpacked"
+    lock = -1
     try:
         os.makedirs(home, mode=0o700, exist_ok=True)
-        lock = os.open(f"{folder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise Unusable(f"{what} in {home}: {error.strerror}") from None
-    try:
-        while True:
-            fcntl.flock(lock, fcntl.LOCK_SH)
-            if os.path.isdir(folder):
-                break
-            fcntl.flock(lock, fcntl.LOCK_UN)
-            # Before anybody locks: who waits for an object here has told the daemon so.
+        lock = _locked(f"{folder}.lock", fcntl.LOCK_SH)
+        if not os.path.isdir(folder):
+            # Before it is anybody's turn: who waits for an object here has told the daemon so.
             content = _fetched(package, what)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not os.path.isdir(folder):
-                size = _unpack(content, folder, what)
-                os.truncate(lock, 0)
-                os.write(lock, b"%d" % size)
-                make_room(home, ON_NODE_BYTES_MAX, package.hash)
+            turn = _locked(f"{folder}.turn", fcntl.LOCK_EX)
+            try:
+                if not os.path.isdir(folder):
+                    size = _unpack(content, folder, what)
+                    os.write(lock, b"%d" % size)
+                    make_room(home, ON_NODE_BYTES_MAX)
+            finally:
+                os.close(turn)
+        os.utime(lock)
+    except BaseException as error:
+        if lock >= 0:
+            os.close(lock)
+        if isinstance(error, OSError):
+            raise Unusable(f"{what} in {home}: {error.strerror}") from None
+        raise
+    _in_use[package.hash] = lock
+    return folder
+
+
+def _locked(path: str, manner: int) -> int:
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, manner)
     except BaseException:
         os.close(lock)
         raise
-    os.utime(lock)
-    _in_use[package.hash] = lock
-    return folder
+    return lock
 
 
 def _fetched(package: Package, what: str) -> memoryview:
@@ -344,7 +361,7 @@ def _write(place: str, mode: int, content: memoryview) -> None:
         os.close(file)
 
 
-def make_room(home: str, bytes_max: int, keep: str = "") -> None:
+def make_room(home: str, bytes_max: int) -> None:
     """Removes packages of `home` that no worker uses, those used last at the end, until it fits."""
     found = []
     for name in os.listdir(home):
@@ -360,7 +377,7 @@ def make_room(home: str, bytes_max: int, keep: str = "") -> None:
     for _, key, size in sorted(found):
         if total <= bytes_max:
             return
-        if key != keep and _removed(home, key):
+        if _removed(home, key):
             total -= size
 
 
@@ -374,6 +391,7 @@ def _removed(home: str, key: str) -> bool:
         return False
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.truncate(lock, 0)
         # Not in place: half of it would be taken for the whole, if this process died.
         os.rename(folder, f"{folder}.gone")
         shutil.rmtree(f"{folder}.gone", ignore_errors=True)

@@ -1,9 +1,9 @@
-"""Makes a package: the files of a folder, or of an archive, in one piece, the same for the same content.
+"""Makes a package: the files of a folder or an archive in one piece, equal for equal content.
 
     content of file 1 | content of file 2 | ... | index as JSON | length of the index, 8 bytes
 
-The index lists `[path, kind, mode, size or target]`, sorted by path. Neither times nor owners nor the
-place of the folder are in it, so equal files make equal bytes, on every machine. There is no
+The index lists `[path, kind, mode, size or target]`, sorted by path. Neither times nor owners nor
+the place of the folder are in it, so equal files make equal bytes, on every machine. There is no
 compression: the wire is faster than Python compresses. Whoever unpacks it copies contents straight
 out of the object store; a tar or zip would have to be read through Python's file objects.
 
@@ -18,7 +18,7 @@ import os
 import stat
 import struct
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import IO
 
@@ -90,7 +90,7 @@ def scan_file(path: str, what: str, bytes_max: int) -> Scan:
 
 
 def scan_archive(path: str, strip: bool, what: str, bytes_max: int, files_max: int) -> Scan:
-    """What is in a zip file. `strip`: without the folder that all the rest is in, if there is one."""
+    """What is in a zip file. `strip`: without the folder that all the rest is in, if it is."""
     scan = Scan(what, archive=path)
     stamp = _stamp(os.stat(path))
     seen: dict[str, Entry] = {}
@@ -100,7 +100,9 @@ def scan_archive(path: str, strip: bool, what: str, bytes_max: int, files_max: i
                 name = member.filename.rstrip("/")
                 parts = name.split("/")
                 if not name or name.startswith("/") or ".." in parts or "\0" in name:
-                    raise PackingError(f"{what}: {path} names {member.filename!r}, which is no path inside it")
+                    raise PackingError(
+                        f"{what}: {path} names {member.filename!r}, which is no path inside it"
+                    )
                 mode = member.external_attr >> 16
                 entry = Entry(name, FILE, _mode(mode) if mode else 0o644, member.file_size)
                 entry.source, entry.stamp = member.filename, stamp
@@ -238,8 +240,8 @@ def _inside(what: str, root: str, path: str, target: str) -> str:
         if parts[0] != "..":
             return target
     raise PackingError(
-        f"{what}: {path} is a link to {target}, outside of the folder, where no other machine has it: "
-        f"put a copy in its place, or leave it out with excludes=[{path!r}]"
+        f"{what}: {path} is a link to {target}, outside of the folder, where no other machine has "
+        f"it: put a copy in its place, or leave it out with excludes=[{path!r}]"
     )
 
 
@@ -248,27 +250,27 @@ def _checked(scan: Scan, under: str, bytes_max: int, files_max: int) -> Scan:
     if scan.size <= bytes_max and len(scan.entries) <= files_max:
         return scan
     if scan.size > bytes_max:
-        most = f"takes {_shown(scan.size)}, and may take {_shown(bytes_max)}"
-        told = [f"{path} ({_shown(size)})" for path, size in largest(scan, under, lambda it: it.size)]
+        most = f"takes {shown(scan.size)}, and may take {shown(bytes_max)}"
+        told = [
+            f"{path} ({shown(size)})" for path, size in largest(scan, under, lambda it: it.size)
+        ]
     else:
         most = f"has more than {files_max} files, which is the most"
         told = [f"{path} ({count} files)" for path, count in largest(scan, under, lambda _: 1)]
     example = told[0].rpartition(" (")[0]
     raise PackingError(
-        f"{scan.what} {most}. Most of it: {', '.join(told)}. Leave out what workers do not need, with "
-        f"runtime_env={{'excludes': [{'/' + example!r}, ...]}} or a line in .gitignore; hand over large data "
-        f"by hoplo.put(), or let workers read it where it lies"
+        f"{scan.what} {most}. Most of it: {', '.join(told)}. Leave out what workers do not need, "
+        f"with runtime_env={{'excludes': [{'/' + example!r}, ...]}} or a line in .gitignore; hand "
+        f"over large data by hoplo.put(), or let workers read it where it lies"
     )
 
 
-def largest(scan: Scan, under: str, weigh: object) -> Iterator[tuple[str, int]]:
+def largest(scan: Scan, under: str, weigh: Callable[[Entry], int]) -> Iterator[tuple[str, int]]:
     """The heaviest folders and files, each as deep as one thing makes up nearly all of it."""
     weights: dict[str, int] = {}
     children: dict[str, set[str]] = {}
     for entry in scan.entries:
-        if entry.kind == FOLDER:
-            continue
-        path, weight = entry.path.removeprefix(under), weigh(entry)  # type: ignore[operator]
+        path, weight = entry.path.removeprefix(under), weigh(entry)
         while path:
             weights[path] = weights.get(path, 0) + weight
             parent = path.rpartition("/")[0]
@@ -277,6 +279,8 @@ def largest(scan: Scan, under: str, weigh: object) -> Iterator[tuple[str, int]]:
     tops = sorted(children.get("", ()), key=lambda path: (-weights[path], path))
     for path in tops[:_TOLD_MAX]:
         weight = weights[path]
+        if weight == 0:
+            return
         while inner := children.get(path):
             heaviest = max(inner, key=lambda one: (weights[one], one))
             if weights[heaviest] < 0.9 * weight or not children.get(heaviest):
@@ -320,9 +324,11 @@ def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def _shown(size: int) -> str:
-    for unit in ("bytes", "KB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
-        size = size / 1000  # type: ignore[assignment]
-    return f"{size:.1f} GB"
+def shown(size: int) -> str:
+    """For people."""
+    if size < 1000:
+        return f"{size} bytes"
+    for unit, bytes_each in (("KB", 1e3), ("MB", 1e6)):
+        if size < 1000 * bytes_each:
+            return f"{size / bytes_each:.1f} {unit}"
+    return f"{size / 1e9:.1f} GB"

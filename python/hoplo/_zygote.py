@@ -165,8 +165,8 @@ class Zygote:
                 self._missed.add(folder)
             world.warning = (
                 f"hoplo: the program's folder {folder} is not on this machine "
-                f"({socket.gethostname()}): workers start in {os.getcwd()}, and do not find modules "
-                f"that lie beside the program. Send it with "
+                f"({socket.gethostname()}): workers start in {os.getcwd()}, and do not find "
+                f"modules that lie beside the program. Send it with "
                 f"hoplo.init(runtime_env={{'working_dir': '.'}})\n"
             )
 

@@ -190,7 +190,9 @@ class ActorClass(Generic[_T]):
             from . import _packages
 
             assert self._options.runtime_env is not None
-            given = _packages.portable_given(given, _packages.packed(self._options.runtime_env, True))
+            given = _packages.portable_given(
+                given, _packages.packed(self._options.runtime_env, True)
+            )
         return (make, (self._class, given))
 
     def __repr__(self) -> str:

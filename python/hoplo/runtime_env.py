@@ -197,7 +197,9 @@ def _excludes(value: object) -> list[str]:
         )
     for pattern in value:
         if "\0" in pattern:
-            raise ValueError(f"runtime_env['excludes']: no path has a zero byte, as {pattern!r} has")
+            raise ValueError(
+                f"runtime_env['excludes']: no path has a zero byte, as {pattern!r} has"
+            )
         _bytes("runtime_env['excludes']", pattern)
     return list(value)
 
@@ -280,7 +282,7 @@ def _local_path(value: object, field: str) -> Path:
             )
     elif "://" in text:
         raise ValueError(
-            f"runtime_env[{field!r}]: {text!r} is not a local path; of URIs only file:// works now: "
-            f"other URIs come later. Download it, and give its path"
+            f"runtime_env[{field!r}]: {text!r} is not a local path; of URIs only file:// works, "
+            f"and other URIs come later. Download it, and give its path"
         )
     return Path(text).expanduser().resolve()

@@ -50,7 +50,8 @@ pub(crate) fn portable<'py>(options: &Bound<'py, PyAny>) -> PyResult<Bound<'py, 
 /// What to add where something cannot be unpickled, because of a module that is on another machine.
 pub(crate) fn why_missing(py: Python<'_>, error: &PyErr) -> String {
     let session = session::live().filter(|session| session.is_worker && session.packs);
-    let Some(session) = session.filter(|_| error.is_instance_of::<PyModuleNotFoundError>(py)) else {
+    let Some(session) = session.filter(|_| error.is_instance_of::<PyModuleNotFoundError>(py))
+    else {
         return String::new();
     };
     format!(
@@ -163,19 +164,4 @@ fn key_of(hash: &str) -> Option<FunctionId> {
         *byte = u8::from_str_radix(&hash[2 * at..2 * at + 2], 16).ok()?;
     }
     Some(FunctionId(key))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_hash_is_read_back_and_anything_else_is_none() {
-        let hash = "00ff102030405060708090a0b0c0d0e0";
-        let key = key_of(hash).unwrap();
-        assert_eq!(key.0[..2], [0, 255]);
-        for wrong in ["", "00", "zz", &"0".repeat(31), &"g".repeat(32), &"é".repeat(16)] {
-            assert_eq!(key_of(wrong), None, "{wrong}");
-        }
-    }
 }

@@ -66,7 +66,8 @@ impl Session {
     pub(crate) fn new(client: Arc<Client>, is_worker: bool, job: JobConfig) -> Session {
         let address = format!("{}/sock", client.welcome().session_dir);
         // The variable is for tests, on a node alone.
-        let packs = client.welcome().clustered || std::env::var_os(PACK).is_some_and(|it| it == "1");
+        let packs =
+            client.welcome().clustered || std::env::var_os(PACK).is_some_and(|it| it == "1");
         Session {
             client,
             epoch: EPOCH.load(Ordering::Relaxed),
