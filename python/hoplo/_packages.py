@@ -152,6 +152,8 @@ class _Known(NamedTuple):
 _known: dict[tuple[object, ...], _Known] = {}
 _KNOWN_MAX = 1000
 _packing = threading.Lock()
+# A thread that a forked child lacks may have had it.
+os.register_at_fork(after_in_child=lambda: globals().update(_packing=threading.Lock()))
 
 
 def _package(path: str, key: str, scan: Any, excludes: Sequence[str]) -> str:
@@ -244,9 +246,11 @@ def enter(session_folder: str, text: str) -> None:
     env: dict[str, Any] = json.loads(text)
     folder = env.get("working_dir")
     places = [] if folder is None else [folder]
-    places += env.get("py_modules", ())
+    places = [_texts.received(place) for place in [*places, *env.get("py_modules", ())]]
+    if not any(map(Package.of, places)):
+        return  # only a variable looks like one
     paths = []
-    for place in map(_texts.received, places):
+    for place in places:
         package = Package.of(place)
         paths.append(place if package is None else unpacked(session_folder, package))
     if folder is not None:
@@ -391,6 +395,7 @@ def _removed(home: str, key: str) -> bool:
         return False
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(f"{folder}.gone", ignore_errors=True)  # of one that died meanwhile
         os.truncate(lock, 0)
         # Not in place: half of it would be taken for the whole, if this process died.
         os.rename(folder, f"{folder}.gone")

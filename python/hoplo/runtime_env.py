@@ -59,7 +59,6 @@ class RuntimeEnv(dict[str, Any]):
         **unknown: Any,
     ) -> None:
         super().__init__()
-        self._modules: list[str] = []
         for name in unknown:
             raise _unknown_field(name)
         if env_vars:
@@ -67,20 +66,23 @@ class RuntimeEnv(dict[str, Any]):
         if working_dir is not None:
             self["working_dir"] = _working_dir(working_dir)
         if py_modules:
-            modules = _py_modules(py_modules)
-            self["py_modules"] = list(dict.fromkeys(entry for entry, _ in modules))
-            self._modules = list(dict.fromkeys(module for _, module in modules))
+            self["py_modules"] = _py_modules(py_modules)
         if excludes:
             self["excludes"] = _excludes(excludes)
 
     def to_json(self) -> str:
         """The same text for the same environment: workers are kept by it. `read` reads it.
 
-        `modules` are what `hoplo._packages` packs for `py_modules`.
+        There `py_modules` are what goes in front of `sys.path`, so that each module can be imported
+        by its name, and `modules` what `hoplo._packages` packs for that.
         """
         fields = dict(self)
-        if self._modules != self.get("py_modules", []):
-            fields["modules"] = self._modules
+        modules = fields.get("py_modules")
+        if modules is not None:
+            entries = list(dict.fromkeys(map(_entry_of, modules)))
+            fields["py_modules"] = entries
+            if entries != modules:
+                fields["modules"] = modules
         return json.dumps(_each_text(fields, _texts.sent), sort_keys=True, separators=(",", ":"))
 
 
@@ -218,9 +220,15 @@ def _working_dir(value: object) -> str:
     )
 
 
-def _py_modules(value: object) -> list[tuple[str, str]]:
-    """What to put in front of `sys.path`, so that each module can be imported by its name; and the
-    module itself, a file or folder."""
+def _entry_of(module: str) -> str:
+    """Where a module is imported from."""
+    if _is_package(module) or module.endswith((".whl", ".zip", ".egg")):
+        return module
+    return os.path.dirname(module)
+
+
+def _py_modules(value: object) -> list[str]:
+    """The file or folder of each module, or the archive that it is in."""
     if not isinstance(value, list | tuple):
         raise TypeError(
             f"runtime_env['py_modules'] must be a list of paths or modules, "
@@ -228,10 +236,10 @@ def _py_modules(value: object) -> list[tuple[str, str]]:
         )
     from pathlib import Path
 
-    modules: list[tuple[str, str]] = []
+    modules: list[str] = []
     for module in value:
         if _is_package(module):
-            modules.append((module, module))
+            modules.append(str(module))
             continue
         if isinstance(module, types.ModuleType):
             file = getattr(module, "__file__", None)
@@ -243,15 +251,13 @@ def _py_modules(value: object) -> list[tuple[str, str]]:
             path = Path(file).resolve()
             # A package's folder stands for it; of a nested one, the folder of the outermost.
             ups = module.__name__.count(".") + (1 if path.name.startswith("__init__.") else 0)
-            entry = path.parents[ups]
             path = path.parents[ups - 1] if ups else path
         else:
             path = _local_path(module, "py_modules")
             if not path.exists():
                 raise ValueError(f"runtime_env['py_modules']: {path} does not exist")
-            entry = path if path.suffix in (".whl", ".zip", ".egg") else path.parent
-        modules.append((str(entry), str(path)))
-    return modules
+        modules.append(str(path))
+    return list(dict.fromkeys(modules))
 
 
 def _is_package(value: object) -> bool:

@@ -178,6 +178,14 @@ def test_how_environments_merge():
     assert merged(None, None) is None
 
 
+def test_an_environment_made_of_another_one_is_the_same(package):
+    env = RuntimeEnv(py_modules=[package, package.parent / "mymodule.py"], excludes=["*.bin"])
+    again = RuntimeEnv(**env)
+    assert again == env
+    assert again.to_json() == env.to_json()
+    assert f'"py_modules":["{package.parent}"]' in env.to_json()
+
+
 # ------------------------------------------------------------------------------------ files
 
 
