@@ -906,3 +906,6 @@ const _: () = assert!(CONTROL_FRAME_BYTES_MAX <= CONTROL_RECORD_BYTES_MAX);
 const _: () = assert!(CONTROL_COLD_FLUSH_BYTES * 4 <= CONTROL_COLD_BYTES_MAX);
 const _: () = assert!(CONTROL_ARCHIVE_OPS <= CONTROL_BATCH_OPS_MAX);
 const _: () = assert!((CONTROL_PAGE_ROWS_MAX as usize) < u32::MAX as usize);
+
+/// Functions of other nodes' jobs that a daemon keeps, bytes: each is asked for once, while there is room.
+pub const FAR_FUNCTION_BYTES_KEPT: usize = 256 * 1024 * 1024;

@@ -414,8 +414,20 @@ impl Daemon {
         }
     }
 
-    fn tell_carrier(&self, changes: Vec<Change>) {
+    /// Together they are in the order in which the claims have to hear of them at a start: who lives, who died, this node.
+    fn tell_carrier(&self, mut changes: Vec<Change>) {
         let Some(carrier) = &self.carrier else { return };
+        let me = self.node.config().node;
+        let order = |change: &Change| {
+            let entry = change.row.as_ref().and_then(|row| NodeEntry::from_row(row).ok());
+            match entry {
+                Some(entry) if entry.node == me => (2, change.index),
+                Some(NodeEntry { state: NodeState::Settled { died, .. }, .. }) => (1, died),
+                Some(entry) => (u64::from(entry.state.is_dead()), change.index),
+                None => (0, change.index),
+            }
+        };
+        changes.sort_by_key(order);
         for Change { index, row, .. } in changes {
             let entry = row.as_ref().and_then(|row| NodeEntry::from_row(row).ok());
             if let (Some(entry), Some(row)) = (entry, row) {

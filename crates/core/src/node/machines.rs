@@ -1,6 +1,7 @@
 //! What the machines decide, carried out or handed on: one function a machine, one arm an effect.
 
 use hoplo_wire::node::{ActorState, Notice, ToClient};
+use hoplo_wire::peer::Peer;
 use hoplo_wire::{Failure, Reason};
 
 use super::process::Kind;
@@ -34,7 +35,10 @@ impl Node {
                 self.confine(worker);
             }
             From::PlaceActor { actor, incarnation, worker, gpus } => {
-                self.pass_to_actors(life::Event::Placed { actor, incarnation, worker, gpus });
+                match self.is_far(actor.0.owner.node()) {
+                    true => self.placed_for_home(actor, incarnation, worker, gpus),
+                    false => self.actor_placed(actor, incarnation, worker, gpus),
+                }
                 self.confine(worker);
             }
             From::Recall { process, lease } => self.send(process, ToClient::LeaseRecall { lease }),
@@ -47,13 +51,23 @@ impl Node {
             }
             From::TellActorStuck { actor, stuck } => {
                 let (reason, infeasible) = self.told(stuck);
-                self.pass_to_actors(life::Event::PlacementStuck { actor, reason, infeasible });
+                let home = actor.0.owner.node();
+                if self.is_far(home) {
+                    self.send_peer(home, Peer::ActorStuck { actor, reason, infeasible });
+                } else {
+                    self.pass_to_actors(life::Event::PlacementStuck { actor, reason, infeasible });
+                }
             }
             From::FailDemand { process, key, failure } => {
                 self.send(process, ToClient::LeaseFailed { key, failure });
             }
             From::FailActor { actor, incarnation, failure } => {
-                self.pass_to_actors(life::Event::PlacementFailed { actor, incarnation, failure });
+                let home = actor.0.owner.node();
+                if self.is_far(home) {
+                    self.send_peer(home, Peer::ActorNotPlaced { actor, incarnation, failure });
+                } else {
+                    self.actor_not_placed(actor, incarnation, failure);
+                }
             }
             From::TellBlocked { holder, worker } => {
                 self.send(holder, ToClient::WorkerBlocked { worker });
@@ -84,12 +98,17 @@ impl Node {
         use life::Effect as From;
         match effect {
             From::Place { actor, incarnation, job, shape, held } => {
-                let waits = local::Event::ActorWaits { actor, incarnation, job, shape, held };
-                self.pass_to_scheduler(waits);
+                self.place_actor(actor, incarnation, job, shape, held);
             }
-            From::Unplace { actor } => self.pass_to_scheduler(local::Event::ActorGaveUp { actor }),
+            From::Unplace { actor } => self.unplace_actor(actor),
             From::Run { actor: _, incarnation, worker, gpus, spec } => {
-                self.send(worker, ToClient::RunActor { spec, incarnation, gpus });
+                match self.is_far(worker.node()) {
+                    true => self.run_far(worker, spec, incarnation, gpus),
+                    false => self.send(worker, ToClient::RunActor { spec, incarnation, gpus }),
+                }
+            }
+            From::FinishStart { worker } if self.is_far(worker.node()) => {
+                self.send_peer(worker.node(), Peer::ActorStarted { worker });
             }
             From::FinishStart { worker } => {
                 self.pass_to_scheduler(local::Event::ActorStarted { worker })

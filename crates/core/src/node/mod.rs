@@ -84,12 +84,14 @@ use crate::objects::{self, ObjectDirectory};
 use crate::sched::{LocalScheduler, WorkerPool};
 
 pub use event::{Answer, Effect, Event, Passing, Question};
+pub use far::settled;
 pub use jobs::Job;
 pub use kv::KEYS_MAX;
 pub use process::{Birth, Kind, Process, Stage};
 pub use queries::{Everywhere, Here, OpenRound, Report};
 pub use recall::Rows;
 
+use far::Far;
 use functions::Functions;
 use lineage::Escaped;
 use memory::MemoryWatch;
@@ -140,6 +142,7 @@ pub struct Node {
     /// In this life.
     jobs_begun: u64,
     functions: Functions,
+    far: Far,
     /// Questions to the control store that are not answered, and what each is for.
     asked: BTreeMap<u64, Asked>,
     last_ask: u64,
@@ -163,7 +166,7 @@ enum Asked {
 
 impl Node {
     pub fn new(config: Config, now: Instant) -> Self {
-        let resources = config.resources.clone();
+        let (node, resources) = (config.node, config.resources.clone());
         let floor = resources.units(hoplo_base::resources::CPU).ceil().max(1.0) as usize;
         Self {
             now,
@@ -182,6 +185,7 @@ impl Node {
             jobs: BTreeMap::new(),
             jobs_begun: 0,
             functions: Functions::default(),
+            far: Far::new(node),
             asked: BTreeMap::new(),
             last_ask: 0,
             queries: Queries::default(),
@@ -246,6 +250,7 @@ impl Node {
             Event::ChannelEnded { caller, worker, unstarted, obituary } => {
                 self.on_channel_ended(caller, worker, unstarted, obituary);
             }
+            Event::Printed { driver, message } => self.send(driver, *message),
             Event::CallsRevoked { caller, worker, seqs, kept } => {
                 self.send(caller, ToClient::Revoked { worker, seqs, kept });
             }
@@ -327,7 +332,9 @@ impl Node {
 
     /// Nothing happens if it is gone: it, or who asked, is told otherwise.
     fn send(&mut self, to: ProcessId, message: ToClient) {
-        if self.speaks(to) {
+        if self.is_far(to.node()) {
+            self.send_far(to, message);
+        } else if self.speaks(to) {
             self.out.push(Effect::Send { to, message });
         }
     }

@@ -11,6 +11,7 @@ use hoplo_wire::node::{
 };
 use hoplo_wire::{FailureKind, PROTOCOL_VERSION, Reason};
 
+mod far;
 mod queries;
 
 use super::{Answer, Config, Effect, Event, Kind, Node, Question, Stage};

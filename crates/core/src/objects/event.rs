@@ -82,6 +82,36 @@ pub enum Event {
         ticket: u64,
         result: Result<(), String>,
     },
+    FarWanted {
+        node: hoplo_base::NodeNumber,
+        object: ObjectId,
+    },
+    ValueTold {
+        object: ObjectId,
+        value: hoplo_wire::peer::FarValue,
+        contains: Vec<ObjectId>,
+    },
+    FarSealed {
+        node: hoplo_base::NodeNumber,
+        object: ObjectId,
+        bytes: u64,
+        contains: Vec<ObjectId>,
+    },
+    FarCopied {
+        node: hoplo_base::NodeNumber,
+        object: ObjectId,
+    },
+    Forgotten {
+        object: ObjectId,
+    },
+    Lost {
+        object: ObjectId,
+        why: String,
+    },
+    NodeGone {
+        node: hoplo_base::NodeNumber,
+        why: String,
+    },
     /// `next_deadline` has come (earlier does no harm).
     Tick,
 }

@@ -170,6 +170,10 @@ impl ObjectDirectory {
     }
 
     /// Whether the last word on a result of a task may lie in a socket.
+    pub fn knows(&self, object: ObjectId) -> bool {
+        self.records.contains_key(&object)
+    }
+
     pub fn is_undecided(&self, task: TaskId) -> bool {
         self.undecided.range(task.object(0)..=task.object(u32::MAX)).next().is_some()
     }

@@ -244,6 +244,7 @@ impl ObjectDirectory {
             Event::Restored { ticket, result } => self.on_restored(ticket, result, effects),
             Event::Reserved { ticket, result } => self.on_reserved(ticket, result, effects),
             Event::Tick => self.retry_pinned(effects),
+            _ => {}
         }
         self.serve_requests(effects);
         self.ask_for_sweep(effects);

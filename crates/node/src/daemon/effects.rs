@@ -1,6 +1,6 @@
 //! Carrying out what the node decides: one arm an effect.
 
-use hoplo_base::limits::RETURN_MEMORY_AFTER;
+use hoplo_base::limits::{DRIVER_UNREAD_BYTES_MAX, RETURN_MEMORY_AFTER};
 use hoplo_core::node::{Effect, Event, Kind};
 use hoplo_wire::node::ToClient;
 use rustix::process::Pid;
@@ -11,6 +11,9 @@ use crate::{journal, machine};
 impl Daemon {
     pub(crate) fn carry_out(&mut self, effect: Effect) {
         match effect {
+            // Of another node's workers: their daemon cannot see whether the driver reads.
+            Effect::Send { to, message: ToClient::Output { .. } }
+                if self.unsent_bytes(to) > DRIVER_UNREAD_BYTES_MAX => {}
             Effect::Send { to, message } => self.send(to, &message),
             Effect::Introduce { stranger, pid } => self.introduced(stranger, pid),
             Effect::Accept { stranger, process, kind } => {
@@ -79,6 +82,7 @@ impl Daemon {
                 self.cages.confine(process, pid, limit_bytes);
             }
             Effect::Unconfine { process } => self.cages.release(process),
+            Effect::Settle { epoch } => self.control.settle(epoch),
             // No carrier takes calls of others yet.
             Effect::SendPeer { .. }
             | Effect::Go { .. }
