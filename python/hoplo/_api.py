@@ -59,6 +59,8 @@ class InitConfig(NamedTuple):
     argv0: str
     preload: tuple[str, ...]
     """Modules that the zygote should import, since this program uses them."""
+    python_version: str
+    """Of this program, such as "3.12"."""
 
 
 class Context(Mapping[str, Any]):
@@ -275,6 +277,7 @@ def _config(
         cwd=None if folder is None else _texts.sent(folder),
         argv0=(sys.argv[0] if sys.argv else "").encode(errors="replace").decode(),
         preload=tuple(name for name in _WORTH_PRELOADING if name in sys.modules),
+        python_version=_texts.PYTHON,
     )
 
 

@@ -47,8 +47,14 @@ _T = TypeVar("_T")
 
 __version__: str
 RUNTIME_ENV_BYTES_MAX: int
-FAILURE_PAYLOAD_BYTES_MAX: int
 """What a `runtime_env` may take as canonical JSON."""
+PACKAGE_BYTES_MAX: int
+PACKAGE_BYTES_WARNED: int
+PACKAGE_FILES_MAX: int
+PACKAGES_BYTES_MAX: int
+INLINE_BYTES_MAX: int
+"""Values up to this size travel in messages; larger ones lie in the object store."""
+FAILURE_PAYLOAD_BYTES_MAX: int
 
 # ------------------------------------------------------------------------------- objects
 
@@ -386,6 +392,18 @@ def note_print(is_open: bool) -> None:
 
 def adopt_orphans() -> None:
     """Descendants whose parents end become children of this process, from now on."""
+
+def _packs() -> bool:
+    """Whether environments that leave this process must name packages."""
+
+def _session_number() -> int:
+    """Distinguishes the sessions of this process."""
+
+def _export_package(content: memoryview) -> str:
+    """Makes a package known to the processes of the job; its hash, by which they fetch it."""
+
+def _fetch_package(hash: str) -> bytes | memoryview:
+    """The bytes of a package."""
 
 def worker_main(fd: int, runtime_env: str | None = None) -> int:
     """Serves tasks from the daemon at the other end of `fd` until it closes; the exit status.

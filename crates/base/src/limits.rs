@@ -260,6 +260,18 @@ pub const PINS_PER_PROCESS_MAX: usize = 8192;
 /// A `runtime_env` as canonical JSON, merged with those of the job and of the caller.
 pub const RUNTIME_ENV_BYTES_MAX: usize = 256 * 1024;
 
+/// What a folder or module of a `runtime_env` may take, packed for other nodes.
+pub const PACKAGE_BYTES_MAX: u64 = 500_000_000;
+
+/// A larger package is sent, and the program is warned.
+pub const PACKAGE_BYTES_WARNED: u64 = 100_000_000;
+
+/// Files and folders in one package.
+pub const PACKAGE_FILES_MAX: usize = 250_000;
+
+/// What unpacked packages take on one node. Above that those go that no worker uses.
+pub const PACKAGES_BYTES_MAX: u64 = 10_000_000_000;
+
 /// What the zygote is told of one worker: its runtime environment, `sys.path`, folder.
 pub const ZYGOTE_MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
@@ -497,6 +509,8 @@ const _: () = assert!(
 const _: () = assert!(PROCESSES_MAX <= 1 << 16);
 const _: () = assert!(TABLE_LOOKED_AT_EVERY * 4 <= TABLE_ROOM_KEPT / TABLE_ROOM_SHARE);
 const _: () = assert!(JOB_BYTES_MAX + 16 * SLOTS_GRANT as usize + 64 * 1024 <= WELCOME_BYTES_MAX);
+const _: () = assert!(PACKAGE_BYTES_WARNED < PACKAGE_BYTES_MAX);
+const _: () = assert!(PACKAGE_BYTES_MAX < PACKAGES_BYTES_MAX);
 const _: () = assert!(2 * RUNTIME_ENV_BYTES_MAX <= ZYGOTE_MESSAGE_BYTES_MAX);
 const _: () = assert!(EXTENT_BYTES_MIN.is_multiple_of(4096) && OBJECT_ALIGN == 64);
 

@@ -14,7 +14,7 @@ use crate::join::{self, JoinError, Joined, Wait};
 use crate::lock::Lock;
 use crate::look::look_for;
 use crate::mark::Mark;
-use crate::names::{LOCK, LOGS, MARK, SOCKET, SPILL, TLS};
+use crate::names::{LOCK, LOGS, MARK, PACKAGES, SOCKET, SPILL, TLS};
 
 /// Somebody's session: of a daemon that lives or died.
 #[derive(Debug)]
@@ -79,12 +79,14 @@ impl SessionFolder {
     pub(crate) fn has_remains(&self) -> bool {
         let names = self.0.names().unwrap_or_default();
         names.is_empty()
-            || names.iter().any(|name| [SOCKET, LOCK, SPILL, TLS].iter().any(|of| name == of))
+            || names
+                .iter()
+                .any(|name| [SOCKET, LOCK, SPILL, TLS, PACKAGES].iter().any(|of| name == of))
     }
 
     /// Removes everything but logs and the control store, and the folder too if there are none.
     pub(crate) fn remove_remains(&self, lock: Lock) {
-        for name in [SOCKET, SPILL, TLS] {
+        for name in [SOCKET, SPILL, TLS, PACKAGES] {
             // What cannot be removed now is swept again.
             let _ = self.0.remove(name);
         }

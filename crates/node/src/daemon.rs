@@ -264,12 +264,14 @@ impl Daemon {
         if let Some(network) = control.network() {
             poller.add(network, Source::Store)?;
         }
+        let clustered = carrier.is_some();
         let config = Config {
             node,
             resources,
             objects,
             session_dir,
             keeps_rows: control.keeps_rows(),
+            clustered,
             slots_resting: hoplo_base::limits::SLOTS_RESTING,
             processes_max: descriptors.processes_max(),
         };
@@ -288,7 +290,7 @@ impl Daemon {
             signals: None,
             scratch: vec![0; 128 * 1024],
             connections: Connections::default(),
-            zygote: Zygote::new(options.zygote, options.descriptors_of_workers),
+            zygote: Zygote::new(options.zygote, options.descriptors_of_workers, clustered),
             workers: BTreeMap::new(),
             lives: BTreeMap::new(),
             outputs: BTreeMap::new(),

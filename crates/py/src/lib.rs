@@ -43,6 +43,7 @@ mod leaving;
 mod lines;
 mod options;
 mod orphans;
+mod packages;
 mod placement;
 mod python;
 mod refs;
@@ -89,6 +90,8 @@ mod _core {
     #[pymodule_export]
     use super::orphans::adopt_orphans;
     #[pymodule_export]
+    use super::packages::{_export_package, _fetch_package, _packs, _session_number};
+    #[pymodule_export]
     use super::placement::{create_group, remove_group, wait_group};
     #[pymodule_export]
     use super::refs::{_holds_ref, _restore_ref, ObjectRef};
@@ -109,6 +112,11 @@ mod _core {
     fn set_up(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("RUNTIME_ENV_BYTES_MAX", hoplo_base::limits::RUNTIME_ENV_BYTES_MAX)?;
+        module.add("PACKAGE_BYTES_MAX", hoplo_base::limits::PACKAGE_BYTES_MAX)?;
+        module.add("PACKAGE_BYTES_WARNED", hoplo_base::limits::PACKAGE_BYTES_WARNED)?;
+        module.add("PACKAGE_FILES_MAX", hoplo_base::limits::PACKAGE_FILES_MAX)?;
+        module.add("PACKAGES_BYTES_MAX", hoplo_base::limits::PACKAGES_BYTES_MAX)?;
+        module.add("INLINE_BYTES_MAX", hoplo_base::limits::INLINE_BYTES_MAX)?;
         module.add("FAILURE_PAYLOAD_BYTES_MAX", hoplo_base::limits::FAILURE_PAYLOAD_BYTES_MAX)?;
         module.delattr("__all__")?; // says no more than the stub
         awaiting::register();

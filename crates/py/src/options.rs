@@ -13,6 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMapping};
 
 use crate::current;
+use crate::packages;
 use crate::placement::Place;
 use crate::python::Import;
 use crate::session::Session;
@@ -126,7 +127,7 @@ pub(crate) fn shape(
     let outer = current::runtime_env(session);
     let mut env = match env {
         None => outer,
-        Some(json) => merged(outer, runtime_env(py, json)?),
+        Some(json) => merged(outer, packages::runtime_env(py, session, json)?),
     };
     check_size(&env)?;
     env.group = group.inside(session);

@@ -20,6 +20,7 @@ use crate::context;
 use crate::exported::{Exported, short_name};
 use crate::interface::Arity;
 use crate::options::{self, Results, RetryExceptions, Where};
+use crate::packages;
 use crate::placement::Place;
 use crate::python::{self, Import};
 use crate::refs::ObjectRef;
@@ -269,14 +270,18 @@ impl RemoteFunction {
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         static RESTORE: Import = Import::new("hoplo._core", "_restore_function");
         let (py, this) = (slf.py(), slf.get());
+        let mut options = this.options.bind(py).clone();
+        if this.parsed.env.is_some() {
+            options = packages::portable(&options)?;
+        }
         let Some(key) = this.exported.key() else {
             let function = this.target(py)?;
-            let made = (function, &this.options, this.arity);
+            let made = (function, &options, this.arity);
             return Ok((slf.get_type(), made).into_pyobject(py)?.into_any());
         };
         let names = NAMES.map(|name| slf.getattr(name).ok());
         let key = PyBytes::new(py, &key.0);
-        let made = (key, &*this.exported.name, &this.options, this.arity, names.to_vec());
+        let made = (key, &*this.exported.name, &options, this.arity, names.to_vec());
         Ok((RESTORE.get(py)?, made).into_pyobject(py)?.into_any())
     }
 

@@ -62,6 +62,7 @@ impl Daemon {
             objects,
             session_dir: "/session".to_string(),
             keeps_rows: plan.keeps_rows,
+            clustered: false,
             slots_resting: plan.slots_resting,
             processes_max: hoplo_base::limits::PROCESSES_MAX,
         };

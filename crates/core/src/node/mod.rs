@@ -115,6 +115,8 @@ pub struct Config {
     pub session_dir: String,
     /// Rows outlive this daemon: tasks that others depend on get one.
     pub keeps_rows: bool,
+    /// It is a head or has joined one.
+    pub clustered: bool,
     /// So many slots rest before one is taken again.
     pub slots_resting: usize,
     /// Processes at a time; no more than there are places in the segment.

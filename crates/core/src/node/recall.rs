@@ -280,6 +280,7 @@ mod tests {
             objects: objects::Config::new(64 << 20),
             session_dir: "/s".to_string(),
             keeps_rows: true,
+            clustered: false,
             slots_resting: 0,
             processes_max: 8,
         };

@@ -48,6 +48,7 @@ impl Shell {
             objects: objects::Config::new(64 << 20),
             session_dir: String::new(),
             keeps_rows: false,
+            clustered: false,
             slots_resting: SLOTS_RESTING,
             processes_max: hoplo_base::limits::PROCESSES_MAX,
         };
