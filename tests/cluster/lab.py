@@ -12,8 +12,8 @@
         lab.cut(2)          # nothing comes to node 2 or from it, and nobody is told
         lab.heal(2)
 
-With `rate` (bits a second) both directions of every link are shaped: a full-duplex switch that never
-blocks. What is sent is shaped at `eth0`, what is received at the bridge's port.
+With `rate` (bits a second) both directions of every link are shaped: a full-duplex switch that
+never blocks. What is sent is shaped at `eth0`, what is received at the bridge's port.
 
 Names hold the pid of the process that made the lab, and when it began, so that labs run side by
 side, and the next one takes away what a run that was killed has left: its processes, its
@@ -44,7 +44,7 @@ NAMESPACES = Path("/run/netns")
 PREFIX = "hlab-"
 MTU = 9000
 BURSTS = ((300e6, 128 << 10), (float("inf"), 256 << 10))
-"""By rate: below this, that many bytes. A bucket smaller than one of the kernel's large segments would cut it in software."""
+"""By rate: below this, that many bytes. Segments larger than a bucket are cut in software."""
 
 _serials = itertools.count(1)
 
@@ -57,7 +57,7 @@ def why_not() -> str | None:
     """Why no lab can be made here; None if one can."""
     if os.geteuid() != 0:
         return "network namespaces need root"
-    for program in ("ip", "tc", "nsenter"):
+    for program in ("ip", "tc", "nsenter", "unshare"):
         if shutil.which(program) is None:
             return f"the program {program} is not installed (Debian: iproute2, util-linux)"
     name = f"{PREFIX}{_mark()}-0-try"
@@ -209,7 +209,11 @@ class Lab:
         own = self.folder / "home" if home else folder / "home"
         for path in (folder, own):
             path.mkdir(mode=0o700, exist_ok=True)
-        prefix = ("nsenter", f"--net={NAMESPACES / inside}", "--")
+        # A host name of its own: who has the head's is on the head's machine. All of these replace
+        # themselves, so that the pid is the program's.
+        named = f'echo node{number} > /proc/sys/kernel/hostname && exec "$@"'
+        enter = ("nsenter", f"--net={NAMESPACES / inside}", "--", "unshare", "--uts")
+        prefix = (*enter, "sh", "-c", named, "sh")
         self.machines.append(Machine(folder, own, prefix, self.address(number), cpus))
 
     def _shape(self, namespace: str, device: str) -> None:

@@ -9,10 +9,13 @@ import signal
 import sys
 from typing import Any
 
-import hoplo
 import numpy as np
 import pytest
 from far import MIB, count_bytes, dies, echo, here, ones, total, where
+from machines import alive, until
+from processes import forever
+
+import hoplo
 from hoplo.exceptions import (
     GetTimeoutError,
     SerializationError,
@@ -20,8 +23,6 @@ from hoplo.exceptions import (
     TaskError,
     WorkerCrashedError,
 )
-from machines import alive, until
-from processes import forever
 
 FAR = (1, 2)
 
@@ -431,10 +432,10 @@ def test_an_error_is_the_last_of_a_stream(far: Any) -> None:
         yield from range(3)
         raise ValueError("broken")
 
-    seen = []
+    seen: list[int] = []
+    values = map(hoplo.get, breaks.options(scheduling_strategy=far.on(1)).remote())
     with pytest.raises(ValueError, match="broken"):
-        for ref in breaks.options(scheduling_strategy=far.on(1)).remote():
-            seen.append(hoplo.get(ref))
+        seen.extend(values)
     assert seen == [0, 1, 2]
 
 
@@ -458,8 +459,7 @@ def test_a_stream_that_was_dropped_ends_there(far: Any, notes: Any) -> None:
     @hoplo.remote(_generator_backpressure_num_objects=2)
     def endless() -> Any:
         try:
-            for i in itertools.count():
-                yield i
+            yield from itertools.count()
         finally:
             notes.add("ended")
 

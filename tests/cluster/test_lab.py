@@ -30,10 +30,10 @@ def nothing_is_left_of(name: str, folder: Path) -> bool:
 
 def test_machines_reach_each_other_and_nobody_else(make_lab: Any) -> None:
     lab = make_lab(nodes=3)
+    names = [machine.command("uname", "-n").stdout.strip() for machine in lab.machines]
+    assert names == ["node1", "node2", "node3"]
     for number in (2, 3):
-        lab[1].command("ping", "-c1", "-W1", lab.address(number)) if _has_ping() else _dial(
-            lab, number
-        )
+        dialled(lab, number)
     here = "import socket\nsocket.create_connection(('127.0.0.1', 1), 1)\n"
     with pytest.raises(CommandError, match="refused"):
         lab.run(1, here)
@@ -41,11 +41,7 @@ def test_machines_reach_each_other_and_nobody_else(make_lab: Any) -> None:
         lab.run(1, "import socket\nsocket.create_connection(('192.0.2.1', 1), 1)\n")
 
 
-def _has_ping() -> bool:
-    return any((Path(folder) / "ping").exists() for folder in os.environ["PATH"].split(":"))
-
-
-def _dial(lab: Any, number: int) -> None:
+def dialled(lab: Any, number: int) -> None:
     """From the first machine to another one."""
     serve = "import socket\ns = socket.create_server(('0.0.0.0', 7000))\nsay(1)\ns.accept()\n"
     server = lab[number].program(serve)
@@ -183,10 +179,8 @@ def test_a_head_without_a_host_is_not_reached_from_elsewhere(make_lab: Any) -> N
     lab[1].host = None
     joining = lab[1].head()
     port = joining.address.rpartition(":")[2]
-    with pytest.raises(CommandError, match="nobody listens there"):
-        lab[2].hoplo(
-            "start", "--address", f"10.199.0.1:{port}", "--token-file", str(joining.token)
-        )
+    with pytest.raises(CommandError, match="no head can be reached"):
+        lab[2].hoplo("start", "--address", f"10.199.0.1:{port}", "--token-file", str(joining.token))
 
 
 def test_a_cut_of_300_ms_is_not_noticed(make_lab: Any) -> None:
@@ -227,7 +221,7 @@ def test_a_head_that_is_cut_off_takes_none_of_its_nodes_for_dead(make_lab: Any) 
     head, *_ = lab.cluster()
     before = head.nodes()
     with lab.without(1):
-        time.sleep(2)  # the length of the cut is what is tried
+        time.sleep(2)  # as above
         assert head.nodes() == before
     until(lambda: all(machine.nodes() == before for machine in lab.machines))
 
