@@ -324,12 +324,19 @@ def etcd(tmp_path: Path) -> Iterator[Etcd]:
 
 
 @pytest.fixture(scope="module")
-def far() -> Iterator[Any]:
+def shared_far() -> Iterator[Any]:
     """A head and two nodes, two CPUs each, that the tests of a module share."""
     from far import cluster
 
     with cluster() as far:
         yield far
+
+
+@pytest.fixture
+def far(shared_far: Any) -> Any:
+    """The shared one, with this process as its driver: a test before may have had another one."""
+    shared_far.connect()
+    return shared_far
 
 
 @pytest.fixture

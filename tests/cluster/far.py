@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from machines import Machine, alive, until
@@ -30,6 +30,9 @@ MIB = 1 << 20
 
 
 class Far:
+    connected: ClassVar[str] = ""
+    """The session that this process joined last."""
+
     def __init__(self, folder: Path, flags: Sequence[Sequence[str]], cpus: float) -> None:
         self.folder = folder
         self.machines: list[Machine] = []
@@ -57,9 +60,14 @@ class Far:
         self.ids.append(machine.node_id)
         return number
 
-    def connect(self, **options: Any) -> None:
-        """This process becomes a driver on the head's node."""
-        hoplo.init(address=str(self.machines[0].session), **options)
+    def connect(self) -> None:
+        """This process becomes a driver on the head's node, if it is not, and nobody else's."""
+        session = str(self.machines[0].session)
+        if hoplo.is_initialized() and self.connected != session:
+            hoplo.shutdown()
+        if not hoplo.is_initialized():
+            hoplo.init(address=session)
+            Far.connected = session
 
     def on(self, number: int, soft: bool = False) -> NodeAffinitySchedulingStrategy:
         return NodeAffinitySchedulingStrategy(self.ids[number], soft=soft)
@@ -90,7 +98,8 @@ class Far:
     def end(self) -> None:
         """All of it, and nothing may be left by then."""
         try:
-            hoplo.shutdown()
+            if self.connected == str(self.machines[0].session):
+                hoplo.shutdown()
             gc.collect()
             # The head last: whose head has stopped stops as well.
             for machine in reversed(self.machines):
@@ -106,14 +115,14 @@ class Far:
 
 @contextlib.contextmanager
 def cluster(
-    nodes: int = 3, cpus: float = 2, flags: Sequence[Sequence[str]] | None = None, **options: Any
+    nodes: int = 3, cpus: float = 2, flags: Sequence[Sequence[str]] | None = None
 ) -> Iterator[Far]:
-    """`flags` for each node; `options` for `init`."""
+    """`flags` for each node."""
     folder = Path(tempfile.mkdtemp(prefix="hoplo-far-"))
     far = None
     try:
         far = Far(folder, flags or [()] * nodes, cpus)
-        far.connect(**options)
+        far.connect()
         yield far
     finally:
         if far is None:

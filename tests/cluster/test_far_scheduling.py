@@ -24,7 +24,7 @@ def flags(**more: Any) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def far() -> Any:
+def shared_far() -> Any:
     """Nodes that differ: one has a licence, two are in zone b, one of them with a label more."""
     from far import cluster
 
