@@ -424,6 +424,7 @@ impl Cluster {
             Effect::Report { to, request, report } => self.reports_to(to, request, &report),
             Effect::Stopped => self.daemon.stopped = true,
             Effect::SendPeer { .. }
+            | Effect::Settle { .. }
             | Effect::Go { .. }
             | Effect::OpenFar { .. }
             | Effect::ServeFar { .. }

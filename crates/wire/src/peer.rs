@@ -46,18 +46,15 @@ pub enum Peer {
     /// Before anything else of that job.
     Job {
         job: JobId,
+        driver: ProcessId,
         config: Box<JobConfig>,
+    },
+    /// To the home of a job: the sender heard of it from another node, and is to hear when it ends.
+    JobKnown {
+        job: JobId,
     },
     JobEnded {
         job: JobId,
-    },
-    /// Lines of the job's workers, for its driver.
-    Output {
-        job: JobId,
-        pid: u32,
-        title: String,
-        stderr: bool,
-        lines: Vec<String>,
     },
     /// Answered by `Function`: whoever calls a function has exported it at its node.
     Fetch {
@@ -80,11 +77,14 @@ pub enum Peer {
         value: FarValue,
         contains: Vec<ObjectId>,
     },
-    /// To the home: the sender has all bytes of it, as its maker wrote them.
+    /// To the home: the sender has all bytes of it, as `maker`, its worker, wrote them. A reply to `holder` follows that
+    /// names it, unless one of the two is gone.
     Sealed {
         object: ObjectId,
         bytes: u64,
         contains: Vec<ObjectId>,
+        maker: ProcessId,
+        holder: ProcessId,
     },
     /// To the home: the sender has a copy now.
     Copied {

@@ -19,7 +19,7 @@ use hoplo_wire::control::{Key, Refusal, Row, Table};
 use hoplo_wire::join::{JoinRole, TokenId};
 
 /// First byte of every typed row; raised with every change of an entry's fields.
-pub const ROW_FORMAT: u8 = 3;
+pub const ROW_FORMAT: u8 = 4;
 
 /// What a table's rows are made of: a key that names the thing, and the thing.
 pub trait Entry: Serialize + for<'a> Deserialize<'a> {
@@ -109,15 +109,18 @@ pub enum NodeState {
     Dead {
         why: String,
     },
-    /// Dead, and its estate is distributed.
-    Settled,
+    /// Dead, and all nodes that live have passed its death, which was the store's entry `died`.
+    Settled {
+        why: String,
+        died: u64,
+    },
 }
 
 impl NodeState {
     pub fn is_dead(&self) -> bool {
         match self {
             Self::Alive | Self::Draining => false,
-            Self::Dead { .. } | Self::Settled => true,
+            Self::Dead { .. } | Self::Settled { .. } => true,
         }
     }
 }
@@ -127,7 +130,7 @@ impl fmt::Display for NodeState {
         f.write_str(match self {
             Self::Alive => "ALIVE",
             Self::Draining => "DRAINING",
-            Self::Dead { .. } | Self::Settled => "DEAD",
+            Self::Dead { .. } | Self::Settled { .. } => "DEAD",
         })
     }
 }
@@ -299,6 +302,12 @@ impl FunctionEntry {
         contains: Vec<ObjectId>,
     ) -> Self {
         Self { job, function, part: 0, parts: 1, bytes, contains }
+    }
+
+    /// Of all its rows, part 0 last.
+    pub fn keys(job: JobId, function: FunctionId, parts: u32) -> Vec<Key> {
+        let key = |part| Self { job, function, part, parts, bytes: vec![], contains: vec![] }.key();
+        (1..parts).chain([0]).map(key).collect()
     }
 
     /// In the order in which the rows are to be written.

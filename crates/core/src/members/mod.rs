@@ -219,10 +219,8 @@ impl Judge {
     ) {
         if state.is_dead() {
             let why = match state {
-                NodeState::Dead { why } => why,
-                NodeState::Alive | NodeState::Draining | NodeState::Settled => {
-                    "it left".to_string()
-                }
+                NodeState::Dead { why } | NodeState::Settled { why, .. } => why,
+                NodeState::Alive | NodeState::Draining => unreachable!("they are not dead"),
             };
             return self.bury(number, why);
         }

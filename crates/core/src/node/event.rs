@@ -134,6 +134,11 @@ pub enum Event {
         unstarted: Vec<u64>,
         obituary: Obituary,
     },
+    /// What workers of a job printed, for its driver, which is at another node.
+    Printed {
+        driver: ProcessId,
+        message: Box<ToClient>,
+    },
     /// The answer to `RevokeFar`.
     CallsRevoked {
         caller: ProcessId,
@@ -288,6 +293,11 @@ pub enum Effect {
         to: NodeNumber,
         cover: u64,
         message: Box<Peer>,
+    },
+    /// Of a head: all nodes that live have passed every death up to this entry of the store. Rows that say `Dead` since then or
+    /// before are to say so (`settled`).
+    Settle {
+        epoch: u64,
     },
     /// The answer to `Passing`: it goes on, under this cover where it leaves this node (0: it names nothing).
     Go {

@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 
 use hoplo_base::limits::{JOB_FUNCTION_BYTES_MAX, LINEAGE_DELAY};
-use hoplo_base::{FunctionId, JobId, ObjectId, ProcessId};
+use hoplo_base::{FunctionId, JobId, NodeNumber, ObjectId, ProcessId};
 use hoplo_wire::call::CallView;
 use hoplo_wire::control::{Key, Row};
 use hoplo_wire::node::{ActorState, ToClient};
+use hoplo_wire::peer::Peer;
 
 use super::sweeps::Deferred;
 use super::{Answer, Asked, Effect, Node, Question, Timer};
@@ -37,8 +38,27 @@ struct Exported {
 
 #[derive(Debug)]
 pub(super) struct Asker {
-    process: ProcessId,
     function: FunctionId,
+    for_whom: For,
+}
+
+#[derive(Debug)]
+enum For {
+    Process(ProcessId),
+    /// A node whose process asked.
+    Node(NodeNumber),
+    /// Processes here, and nobody else has it: its row, of this job, names its other parts.
+    Row(JobId),
+}
+
+impl Asker {
+    pub(super) fn of_node(function: FunctionId, node: NodeNumber) -> Self {
+        Self { function, for_whom: For::Node(node) }
+    }
+
+    pub(super) fn of_row(function: FunctionId, job: JobId) -> Self {
+        Self { function, for_whom: For::Row(job) }
+    }
 }
 
 impl Node {
@@ -88,26 +108,47 @@ impl Node {
         function: FunctionId,
         swept: bool,
     ) {
+        match self.exported_keys(job, function) {
+            Some(keys) => {
+                let for_whom = For::Process(process);
+                let asked = Asked::Function(Asker { function, for_whom });
+                self.ask(Question::Get { keys }, asked);
+            }
+            None if swept => {
+                if !self.fetch_far(process, job, function) {
+                    self.send(process, ToClient::Function { function, bytes: None });
+                }
+            }
+            None => self.sweeps.defer(Deferred::Fetch { process, job, function }),
+        }
+    }
+
+    /// Its rows, if a process of this node exported it; of another job only if no process of this one did.
+    pub(super) fn exported_keys(&self, job: JobId, function: FunctionId) -> Option<Vec<Key>> {
         let own = self.functions.exported.get(&job).and_then(|functions| functions.get(&function));
         let mut others = self.functions.exported.values();
         let exported = own.or_else(|| others.find_map(|functions| functions.get(&function)));
-        match exported.map(|exported| exported.keys.clone()) {
-            Some(keys) => {
-                let asked = Asked::Function(Asker { process, function });
-                self.ask(Question::Get { keys }, asked);
-            }
-            None if swept => self.send(process, ToClient::Function { function, bytes: None }),
-            None => self.sweeps.defer(Deferred::Fetch { process, job, function }),
-        }
+        exported.map(|exported| exported.keys.clone())
     }
 
     /// Absent when the store refused a part of it; then its log says why.
     pub(super) fn on_function_answer(&mut self, asker: &Asker, answer: Answer) {
         let Answer::Rows(rows) = answer else { panic!("rows were asked for, not {answer:?}") };
         let rows = rows.unwrap_or_else(|refusal| {
-            self.log(format!("a function could not be read for {}: {refusal}", asker.process));
+            self.log(format!("{} could not be read: {refusal}", asker.function));
             vec![None]
         });
+        if let For::Row(job) = asker.for_whom
+            && let [Some(first)] = rows.as_slice()
+        {
+            let row = Row { value: first.clone(), version: 0, index: 0, finished: false };
+            let parts = FunctionEntry::from_row(&row).map_or(1, |entry| entry.parts);
+            if parts > 1 {
+                let keys = FunctionEntry::keys(job, asker.function, parts);
+                let asked = Asked::Function(Asker::of_row(asker.function, job));
+                return self.ask(Question::Get { keys }, asked);
+            }
+        }
         let parts: Option<Vec<Vec<u8>>> = rows.into_iter().collect();
         let bytes = parts.and_then(|mut parts| {
             // Part 0 comes last.
@@ -120,7 +161,11 @@ impl Node {
             Some(bytes)
         });
         let function = asker.function;
-        self.send(asker.process, ToClient::Function { function, bytes });
+        match asker.for_whom {
+            For::Process(process) => self.send(process, ToClient::Function { function, bytes }),
+            For::Node(node) => self.send_peer(node, Peer::Function { function, bytes }),
+            For::Row(_) => self.far_function_found(function, bytes),
+        }
     }
 
     /// Something ended that may have needed functions of this job.

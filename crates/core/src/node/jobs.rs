@@ -53,6 +53,8 @@ impl Node {
         self.pass_to_actors(life::Event::JobEnded { job: id });
         self.pass_to_pool(workers::Event::JobEnded { job: id });
         self.drop_functions_of_ended(id);
+        self.fetches_of_ended(id);
+        self.tell_job_ended(id);
     }
 
     /// Of jobs that ended long ago only the row in the table remains.

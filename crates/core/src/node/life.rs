@@ -80,6 +80,9 @@ impl Node {
 
     /// Asks a process to end, or ends it.
     pub(super) fn stop_process(&mut self, id: ProcessId, manner: Manner, reason: String) {
+        if self.is_far(id.node()) {
+            return self.stop_far(id, manner, reason);
+        }
         let Some(process) = self.processes.get_mut(&id) else { return };
         process.cause.get_or_insert(DeathCause::Stopped { reason: reason.clone() });
         if let (Stage::Starting { .. }, Birth::Awaited { doomed }) =
@@ -221,6 +224,7 @@ impl Node {
         let obituary = obituary(&process, last_lines);
         self.note(&(id, &obituary));
         self.tell_gone(&process, &obituary);
+        self.gone_to_others(id, &obituary);
         for (task, (from, message)) in process.unheard {
             self.sweeps.defer(Deferred::Tell { from, to: task.owner, message });
         }
@@ -263,6 +267,12 @@ impl Node {
             concerned.insert(holder);
         }
         for peer in concerned {
+            if self.is_far(peer.node()) {
+                if process.peers.contains(&peer) {
+                    self.worker_gone_far(peer, process.id, obituary);
+                }
+                continue;
+            }
             if let Some(peer) = self.processes.get_mut(&peer) {
                 peer.peers.remove(&process.id);
             }
@@ -318,7 +328,9 @@ impl Node {
         assert_eq!(starts.count(), self.pool.starting(), "NODE-4");
         let joined = self.processes.values().filter(|it| it.kind != Kind::Tool);
         let joined = joined.filter(|it| it.stage.ticket().is_none()).map(|it| it.id);
-        assert!(joined.eq(self.objects.processes()), "NODE-3");
+        let haul = self.haul();
+        let known = self.objects.processes().filter(|it| *it != haul);
+        assert!(joined.eq(known), "NODE-3");
         let taken = self.processes.values().filter(|it| it.kind != Kind::Tool).count();
         assert_eq!(taken, self.slots.taken().len(), "NODE-1");
     }

@@ -1,6 +1,7 @@
 //! What the machines decide, carried out or handed on: one function a machine, one arm an effect.
 
 use hoplo_wire::node::{ActorState, Notice, ToClient};
+use hoplo_wire::peer::Peer;
 use hoplo_wire::{Failure, Reason};
 
 use super::process::Kind;
@@ -34,7 +35,10 @@ impl Node {
                 self.confine(worker);
             }
             From::PlaceActor { actor, incarnation, worker, gpus } => {
-                self.pass_to_actors(life::Event::Placed { actor, incarnation, worker, gpus });
+                match self.is_far(actor.0.owner.node()) {
+                    true => self.placed_for_home(actor, incarnation, worker, gpus),
+                    false => self.actor_placed(actor, incarnation, worker, gpus),
+                }
                 self.confine(worker);
             }
             From::Recall { process, lease } => self.send(process, ToClient::LeaseRecall { lease }),
@@ -47,13 +51,23 @@ impl Node {
             }
             From::TellActorStuck { actor, stuck } => {
                 let (reason, infeasible) = self.told(stuck);
-                self.pass_to_actors(life::Event::PlacementStuck { actor, reason, infeasible });
+                let home = actor.0.owner.node();
+                if self.is_far(home) {
+                    self.send_peer(home, Peer::ActorStuck { actor, reason, infeasible });
+                } else {
+                    self.pass_to_actors(life::Event::PlacementStuck { actor, reason, infeasible });
+                }
             }
             From::FailDemand { process, key, failure } => {
                 self.send(process, ToClient::LeaseFailed { key, failure });
             }
             From::FailActor { actor, incarnation, failure } => {
-                self.pass_to_actors(life::Event::PlacementFailed { actor, incarnation, failure });
+                let home = actor.0.owner.node();
+                if self.is_far(home) {
+                    self.send_peer(home, Peer::ActorNotPlaced { actor, incarnation, failure });
+                } else {
+                    self.actor_not_placed(actor, incarnation, failure);
+                }
             }
             From::TellBlocked { holder, worker } => {
                 self.send(holder, ToClient::WorkerBlocked { worker });
@@ -84,12 +98,17 @@ impl Node {
         use life::Effect as From;
         match effect {
             From::Place { actor, incarnation, job, shape, held } => {
-                let waits = local::Event::ActorWaits { actor, incarnation, job, shape, held };
-                self.pass_to_scheduler(waits);
+                self.place_actor(actor, incarnation, job, shape, held);
             }
-            From::Unplace { actor } => self.pass_to_scheduler(local::Event::ActorGaveUp { actor }),
+            From::Unplace { actor } => self.unplace_actor(actor),
             From::Run { actor: _, incarnation, worker, gpus, spec } => {
-                self.send(worker, ToClient::RunActor { spec, incarnation, gpus });
+                match self.is_far(worker.node()) {
+                    true => self.run_far(worker, spec, incarnation, gpus),
+                    false => self.send(worker, ToClient::RunActor { spec, incarnation, gpus }),
+                }
+            }
+            From::FinishStart { worker } if self.is_far(worker.node()) => {
+                self.send_peer(worker.node(), Peer::ActorStarted { worker });
             }
             From::FinishStart { worker } => {
                 self.pass_to_scheduler(local::Event::ActorStarted { worker })
@@ -134,15 +153,26 @@ impl Node {
     pub(super) fn on_objects(&mut self, effect: objects::Effect) {
         use objects::Effect as From;
         match effect {
+            From::Send { to, message } if to == self.haul() => self.far_haul_told(message),
             From::Send { to, message } => self.send(to, message),
+            From::Deny { to, request, refusal } if to == self.haul() => {
+                let failure = self.failure(&refusal);
+                self.far_haul_told(ToClient::ExtentDenied { request, failure });
+            }
             From::Deny { to, request, refusal } => {
                 let failure = self.failure(&refusal);
                 self.send(to, ToClient::ExtentDenied { request, failure });
+            }
+            From::Refuse { to, object, refusal } if to == self.haul() => {
+                let failure = self.failure(&refusal);
+                self.far_haul_told(ToClient::Unreadable { object, failure });
             }
             From::Refuse { to, object, refusal } => {
                 let failure = self.failure(&refusal);
                 self.send(to, ToClient::Unreadable { object, failure });
             }
+            // Its slots come with the room that it asks for.
+            From::Welcome { process, slots } if process == self.haul() => assert!(slots.is_empty()),
             From::Welcome { process, slots } => self.welcome(process, slots),
             From::Sweep { sweep } => self.sweeps.want(sweep),
             From::Free { ticket, object, location } => {
@@ -162,6 +192,21 @@ impl Node {
             From::ActorUnreachable { actor } => {
                 self.pass_to_actors(life::Event::Unreachable { actor });
             }
+            From::Foreign { object } => self.on_foreign(object, true),
+            From::Unforeign { object } => self.on_foreign(object, false),
+            From::AskHome { object } => self.ask_home(object),
+            From::Pull { object, bytes, copies } => self.far_pull(object, bytes, copies),
+            From::TellHome { object, bytes, contains, maker, holder } => {
+                let home = object.task.owner.node();
+                self.send_peer(home, Peer::Sealed { object, bytes, contains, maker, holder });
+            }
+            From::TellCopied { object } => {
+                self.send_peer(object.task.owner.node(), Peer::Copied { object });
+            }
+            From::TellNode { node, object, value, contains } => {
+                self.send_peer(node, Peer::Value { object, value, contains });
+            }
+            From::ForgetCopy { node, object } => self.send_peer(node, Peer::Forget { object }),
             From::Violation { process, what } => self.violation(process, &what),
         }
     }

@@ -47,7 +47,8 @@
 //! - NODE-1: a process's slot is used again only after its pins were wiped, and they are wiped only when
 //!   the process is dead (or, a driver's, has closed its connection).
 //! - NODE-2: when nothing is due there is no deadline: an idle node sleeps.
-//! - NODE-3: the directory knows exactly the drivers and workers that said hello and are not buried.
+//! - NODE-3: the directory knows exactly the drivers and workers that said hello and are not buried, and, where there may be
+//!   other nodes, the haul.
 //! - NODE-4: each start of the pool is one process in stage `Starting`, or one that never said hello and is
 //!   not buried yet.
 //! - NODE-5: who is to be killed before its pid is known is killed when that comes.
@@ -84,12 +85,14 @@ use crate::objects::{self, ObjectDirectory};
 use crate::sched::{LocalScheduler, WorkerPool};
 
 pub use event::{Answer, Effect, Event, Passing, Question};
+pub use far::settled;
 pub use jobs::Job;
 pub use kv::KEYS_MAX;
 pub use process::{Birth, Kind, Process, Stage};
 pub use queries::{Everywhere, Here, OpenRound, Report};
 pub use recall::Rows;
 
+use far::Far;
 use functions::Functions;
 use lineage::Escaped;
 use memory::MemoryWatch;
@@ -138,6 +141,7 @@ pub struct Node {
     /// In this life.
     jobs_begun: u64,
     functions: Functions,
+    far: Far,
     /// Questions to the control store that are not answered, and what each is for.
     asked: BTreeMap<u64, Asked>,
     last_ask: u64,
@@ -161,7 +165,7 @@ enum Asked {
 
 impl Node {
     pub fn new(config: Config, now: Instant) -> Self {
-        let resources = config.resources.clone();
+        let (node, resources) = (config.node, config.resources.clone());
         let floor = resources.units(hoplo_base::resources::CPU).ceil().max(1.0) as usize;
         Self {
             now,
@@ -169,7 +173,7 @@ impl Node {
             scheduler: LocalScheduler::new(config.node, resources),
             pool: WorkerPool::new(floor),
             actors: ActorTable::new(),
-            objects: ObjectDirectory::new(config.objects.clone(), now),
+            objects: ObjectDirectory::new(config.node, config.objects.clone(), now),
             queue: VecDeque::new(),
             out: Vec::new(),
             processes: BTreeMap::new(),
@@ -180,6 +184,7 @@ impl Node {
             jobs: BTreeMap::new(),
             jobs_begun: 0,
             functions: Functions::default(),
+            far: Far::new(node),
             asked: BTreeMap::new(),
             last_ask: 0,
             queries: Queries::default(),
@@ -244,6 +249,7 @@ impl Node {
             Event::ChannelEnded { caller, worker, unstarted, obituary } => {
                 self.on_channel_ended(caller, worker, unstarted, obituary);
             }
+            Event::Printed { driver, message } => self.send(driver, *message),
             Event::CallsRevoked { caller, worker, seqs, kept } => {
                 self.send(caller, ToClient::Revoked { worker, seqs, kept });
             }
@@ -325,7 +331,9 @@ impl Node {
 
     /// Nothing happens if it is gone: it, or who asked, is told otherwise.
     fn send(&mut self, to: ProcessId, message: ToClient) {
-        if self.speaks(to) {
+        if self.is_far(to.node()) {
+            self.send_far(to, message);
+        } else if self.speaks(to) {
             self.out.push(Effect::Send { to, message });
         }
     }

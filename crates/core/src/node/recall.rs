@@ -316,7 +316,10 @@ mod tests {
 
     #[test]
     fn what_nobody_is_home_to_is_lost_with_the_head() {
-        let gone = NodeEntry { state: NodeState::Settled, ..node_row(HEAD().next_given(), false) };
+        let gone = NodeEntry {
+            state: NodeState::Settled { why: String::new(), died: 1 },
+            ..node_row(HEAD().next_given(), false)
+        };
         let actor = actor_row(gone.node);
         let rows = Rows { nodes: vec![gone], actors: vec![actor.clone()], ..Rows::default() };
         let (written, _) = recalled(rows);
@@ -332,7 +335,10 @@ mod tests {
         for _ in 0..3 {
             let number = rows.next_number(5);
             assert!(seen.insert(number) && number.is_given());
-            rows.nodes.push(NodeEntry { state: NodeState::Settled, ..node_row(number, true) });
+            rows.nodes.push(NodeEntry {
+                state: NodeState::Settled { why: String::new(), died: 1 },
+                ..node_row(number, true)
+            });
         }
     }
 }

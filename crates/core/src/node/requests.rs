@@ -30,6 +30,9 @@ impl Node {
     fn on_request(&mut self, from: ProcessId, message: ToNode) {
         let process = &self.processes[&from];
         let (kind, job) = (process.kind, process.job);
+        if let Some(node) = self.decided_at(&message).filter(|_| kind != Kind::Tool) {
+            return self.forward(node, from, message);
+        }
         match message {
             ToNode::Query { request, kind, argument } => {
                 self.on_query(from, request, &kind, argument);
@@ -42,19 +45,14 @@ impl Node {
             _ if kind == Kind::Tool => self.violation(from, "is a tool, which may only query"),
 
             ToNode::LeaseDemand { key, shape, wanted } => {
-                let process = from;
-                self.pass_to_scheduler(local::Event::Demanded { process, job, key, shape, wanted });
+                self.on_demand(from, job, key, shape, wanted);
             }
             ToNode::LeaseReturn { lease } => {
                 self.pass_to_scheduler(local::Event::Returned { process: from, lease });
             }
             ToNode::Blocked => self.pass_to_scheduler(local::Event::Blocked { worker: from }),
             ToNode::Unblocked => self.pass_to_scheduler(local::Event::Unblocked { worker: from }),
-            ToNode::Retires { worker } => {
-                if self.has_lease_on(from, worker) {
-                    self.pass_to_pool(workers::Event::Retires { worker });
-                }
-            }
+            ToNode::Retires { worker } => self.on_retires(from, worker),
             ToNode::Connect { to } => self.on_connect(from, to),
             ToNode::Title { title } => self.process_mut(from).title = title,
 
@@ -133,8 +131,17 @@ impl Node {
         }
     }
 
+    pub(super) fn on_retires(&mut self, from: ProcessId, worker: ProcessId) {
+        if self.has_lease_on(from, worker) {
+            self.pass_to_pool(workers::Event::Retires { worker });
+        }
+    }
+
     /// The channel goes on to the worker; each will be told when the other is gone.
     fn on_connect(&mut self, from: ProcessId, to: ProcessId) {
+        if self.is_far(to.node()) {
+            return self.connect_far(from, to);
+        }
         let target = self.processes.get_mut(&to).filter(|target| target.stage.has_connection());
         let Some(target) = target else {
             let obituary = self.obituary_of(to);
@@ -170,7 +177,7 @@ impl Node {
     }
 
     /// Only who has the lease may kill.
-    fn on_kill_worker(&mut self, from: ProcessId, worker: ProcessId) {
+    pub(super) fn on_kill_worker(&mut self, from: ProcessId, worker: ProcessId) {
         if self.has_lease_on(from, worker) {
             let reason = "its task was cancelled by force".to_string();
             self.stop_process(worker, Manner::Kill, reason);
@@ -179,7 +186,7 @@ impl Node {
 
     /// Those who wait for the worker hear why it ended, and what it had not started is placed again. An actor's
     /// callers have no lease on it.
-    fn on_channel_broken(&mut self, from: ProcessId, worker: ProcessId, why: Reason) {
+    pub(super) fn on_channel_broken(&mut self, from: ProcessId, worker: ProcessId, why: Reason) {
         let Some(process) = self.processes.get(&worker).filter(|it| it.is_worker()) else { return };
         if from == worker || process.peers.contains(&from) {
             let why = self.in_words(&why);

@@ -1,6 +1,6 @@
 //! What waits until all that lay in all sockets was read (REF-5).
 
-use hoplo_base::{FunctionId, JobId, ProcessId};
+use hoplo_base::{FunctionId, JobId, NodeNumber, ProcessId};
 use hoplo_wire::node::Tell;
 
 use super::{Effect, Node};
@@ -27,8 +27,23 @@ struct Batch {
 #[derive(Debug)]
 pub(super) enum Deferred {
     Actors(life::Event),
-    Fetch { process: ProcessId, job: JobId, function: FunctionId },
-    Tell { from: ProcessId, to: ProcessId, message: Tell },
+    Fetch {
+        process: ProcessId,
+        job: JobId,
+        function: FunctionId,
+    },
+    Tell {
+        from: ProcessId,
+        to: ProcessId,
+        message: Tell,
+    },
+    /// The claims'.
+    Claims,
+    FarFetch {
+        node: NodeNumber,
+        job: JobId,
+        function: FunctionId,
+    },
 }
 
 impl Sweeps {
@@ -59,6 +74,11 @@ impl Node {
                     self.fetch(process, job, function, true);
                 }
                 Deferred::Tell { from, to, message } => self.tell(from, to, message),
+                // After the directory's, below: what it gives up by that is given up with the next one.
+                Deferred::Claims => self.claims_swept(),
+                Deferred::FarFetch { node, job, function } => {
+                    self.fetch_for_node(node, job, function, true);
+                }
             }
             self.work_off_queue();
         }

@@ -22,7 +22,7 @@ use hoplo_core::control::{
     CasError, ControlStore, Entry, Key, MemoryStore, NodeEntry, NodeState, Row, Table, TaskEntry,
     TaskState, store,
 };
-use hoplo_core::node::{Answer, KEYS_MAX, Question, Rows};
+use hoplo_core::node::{Answer, KEYS_MAX, Question, Rows, settled};
 use hoplo_net::hub::Intake;
 use hoplo_wire::control::{Change, Refusal};
 use serde_json::{Value, json};
@@ -144,6 +144,28 @@ impl Control {
             Ok(version) => self.try_flush().map(|()| Some(version)),
             Err(CasError::Conflict { .. }) => Ok(None),
             Err(CasError::Refused(refusal)) => Err(refusal),
+        }
+    }
+
+    /// All nodes that live have passed every death up to this entry: the rows of those dead say so.
+    pub(crate) fn settle(&mut self, epoch: u64) {
+        let Some(store) = self.kept_mut() else { return };
+        let mut rows = Vec::new();
+        store::rows(store, Table::Node, |_, row| {
+            if row.index <= epoch
+                && let Ok(entry) = NodeEntry::from_row(row)
+                && let Some(entry) = settled(entry, row.index)
+            {
+                rows.push((entry, row.version));
+            }
+        });
+        for (entry, version) in rows {
+            // Nobody else changes the row of a dead node.
+            let changed = store.cas(entry.key(), version, entry.to_value());
+            if let Err(CasError::Refused(refusal)) = changed {
+                self.note_refusal(Some(refusal));
+                return;
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! Carrying out what the node decides: one arm an effect.
 
-use hoplo_base::limits::RETURN_MEMORY_AFTER;
+use hoplo_base::limits::{DRIVER_UNREAD_BYTES_MAX, RETURN_MEMORY_AFTER};
 use hoplo_core::node::{Effect, Event, Kind};
 use hoplo_wire::node::ToClient;
 use rustix::process::Pid;
@@ -11,6 +11,9 @@ use crate::{journal, machine};
 impl Daemon {
     pub(crate) fn carry_out(&mut self, effect: Effect) {
         match effect {
+            // Of another node's workers: their daemon cannot see whether the driver reads.
+            Effect::Send { to, message: ToClient::Output { .. } }
+                if self.unsent_bytes(to) > DRIVER_UNREAD_BYTES_MAX => {}
             Effect::Send { to, message } => self.send(to, &message),
             Effect::Introduce { stranger, pid } => self.introduced(stranger, pid),
             Effect::Accept { stranger, process, kind } => {
@@ -79,14 +82,16 @@ impl Daemon {
                 self.cages.confine(process, pid, limit_bytes);
             }
             Effect::Unconfine { process } => self.cages.release(process),
-            // No carrier takes calls of others yet.
-            Effect::SendPeer { .. }
-            | Effect::Go { .. }
-            | Effect::OpenFar { .. }
-            | Effect::ServeFar { .. }
-            | Effect::CloseFar { .. }
-            | Effect::WorkerGone { .. }
-            | Effect::RevokeFar { .. } => {}
+            Effect::Settle { epoch } => self.control.settle(epoch),
+            Effect::SendPeer { to, cover, message } => self.send_peer(to, cover, message),
+            Effect::Go { ticket, cover } => self.let_go(ticket, cover),
+            Effect::OpenFar { caller, worker } => self.open_far(caller, worker),
+            Effect::ServeFar { caller, worker } => self.serve_far(caller, worker),
+            Effect::CloseFar { caller, worker } => self.close_far(caller, worker),
+            Effect::WorkerGone { caller, worker, obituary } => {
+                self.far_worker_gone(caller, worker, obituary);
+            }
+            Effect::RevokeFar { caller, worker, seqs } => self.revoke_far(caller, worker, seqs),
             Effect::Report { to, request, report } => self.answer_query(to, request, report),
             Effect::Log { text } => journal::log(text),
             Effect::Note { line } => journal::note(self.now, line),

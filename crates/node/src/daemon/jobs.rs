@@ -2,6 +2,7 @@
 
 use hoplo_base::limits::DRIVER_UNREAD_BYTES_MAX;
 use hoplo_base::{Instant, JobId};
+use hoplo_core::node::Event;
 use hoplo_wire::node::ToClient;
 
 use crate::daemon::{Daemon, Timer};
@@ -57,7 +58,11 @@ impl Daemon {
     fn send_lines(&mut self, id: JobId, messages: Vec<ToClient>) {
         let Some(driver) = self.node.job(id).map(|job| job.driver) else { return };
         for message in messages {
-            self.send_with(driver, &message, None);
+            if driver.node() == self.node.config().node {
+                self.send_with(driver, &message, None);
+            } else {
+                self.handle(Event::Printed { driver, message: Box::new(message) });
+            }
         }
     }
 }

@@ -238,8 +238,8 @@ fn node_json(node: &NodeEntry) -> Value {
     resources["object_store_memory"] = json!(node.store_bytes as f64);
     let (host, port) = node.address.rsplit_once(':').unwrap_or(("127.0.0.1", ""));
     let why = match &node.state {
-        NodeState::Dead { why } => Some(why),
-        NodeState::Alive | NodeState::Draining | NodeState::Settled => None,
+        NodeState::Dead { why } | NodeState::Settled { why, .. } => Some(why),
+        NodeState::Alive | NodeState::Draining => None,
     };
     json!({
         "NodeID": format!("{:06x}", node.node.number()),

@@ -93,7 +93,7 @@ fn a_judge_that_does_not_act_tells_the_dead_as_well() {
     world.event(row(1, 2, NodeState::Dead { why }));
     world.pass(ms(200));
     assert!(world.told.contains(&number(1)) && !world.told.contains(&number(0)));
-    world.event(row(0, 2, NodeState::Settled));
+    world.event(row(0, 2, NodeState::Settled { why: String::new(), died: 1 }));
     world.pass(ms(200));
     assert!(world.told.contains(&number(0)));
 }

@@ -1,0 +1,107 @@
+//! Actors that live elsewhere than at home. The home's table decides; the node where it lives has a worker for it.
+
+use hoplo_base::{ActorId, NodeNumber, ProcessId};
+use hoplo_wire::node::{ActorSpec, ActorState, ToClient};
+use hoplo_wire::peer::{Peer, StopManner};
+use hoplo_wire::{Failure, FailureKind};
+
+use super::{Hosted, Node};
+use crate::actors::life::{self, Manner};
+use crate::objects;
+
+impl Node {
+    /// The home gives a worker of ours an actor of its.
+    pub(super) fn on_run_actor(
+        &mut self,
+        worker: ProcessId,
+        spec: Box<ActorSpec>,
+        incarnation: u32,
+        gpus: Vec<u32>,
+    ) {
+        let home = spec.actor.0.owner.node();
+        if !self.speaks(worker) {
+            // Its end was told to the home, or is, as soon as it is buried.
+            self.deal(worker, home);
+            return;
+        }
+        let (actor, holds) = (spec.actor, spec.contains.clone());
+        if !holds.is_empty() {
+            self.pass_to_objects(objects::Event::NodeHeld { objects: holds.clone() });
+        }
+        self.far.hosted.insert(worker, Hosted { actor, holds });
+        self.send(worker, ToClient::RunActor { spec, incarnation, gpus });
+    }
+
+    /// A worker of ours was found for a far home's actor.
+    pub(in crate::node) fn placed_for_home(
+        &mut self,
+        actor: ActorId,
+        incarnation: u32,
+        worker: ProcessId,
+        gpus: Vec<u32>,
+    ) {
+        let home = actor.0.owner.node();
+        self.deal(worker, home);
+        self.far.hosted.insert(worker, Hosted { actor, holds: Vec::new() });
+        self.send_peer(home, Peer::ActorPlaced { actor, incarnation, worker, gpus });
+    }
+
+    pub(in crate::node) fn actor_placed(
+        &mut self,
+        actor: ActorId,
+        incarnation: u32,
+        worker: ProcessId,
+        gpus: Vec<u32>,
+    ) {
+        self.placement_ended(actor);
+        self.pass_to_actors(life::Event::Placed { actor, incarnation, worker, gpus });
+    }
+
+    pub(in crate::node) fn actor_not_placed(
+        &mut self,
+        actor: ActorId,
+        incarnation: u32,
+        failure: Failure,
+    ) {
+        self.placement_ended(actor);
+        self.pass_to_actors(life::Event::PlacementFailed { actor, incarnation, failure });
+    }
+
+    /// Its constructor has returned, or it is gone: what it keeps of the arguments, its process told before.
+    pub(super) fn let_arguments_go(&mut self, worker: ProcessId) {
+        let hosted = self.far.hosted.get_mut(&worker);
+        let objects = hosted.map(|hosted| std::mem::take(&mut hosted.holds)).unwrap_or_default();
+        if !objects.is_empty() {
+            self.pass_to_objects(objects::Event::NodeReleased { objects });
+        }
+    }
+
+    /// `worker` is far.
+    pub(in crate::node) fn run_far(
+        &mut self,
+        worker: ProcessId,
+        spec: Box<ActorSpec>,
+        incarnation: u32,
+        gpus: Vec<u32>,
+    ) {
+        self.send_peer(worker.node(), Peer::RunActor { worker, spec, incarnation, gpus });
+    }
+
+    pub(in crate::node) fn stop_far(&mut self, worker: ProcessId, manner: Manner, reason: String) {
+        let manner = match manner {
+            Manner::Finish => StopManner::Finish,
+            Manner::Exit => StopManner::Exit,
+            Manner::Kill => StopManner::Kill,
+        };
+        self.send_peer(worker.node(), Peer::StopWorker { worker, manner, reason });
+    }
+
+    /// What was at home at a node that is dead, or was never there.
+    pub(super) fn lost_actor(&self, actor: ActorId, home: NodeNumber) -> ActorState {
+        let why = match self.far.dead.get(&home) {
+            Some(why) => format!("{actor} was lost with its home node ({home}): {why}"),
+            None => format!("{actor} is not known: {home} is no node of this cluster"),
+        };
+        ActorState::Dead { failure: Failure::new(FailureKind::ActorDied, why) }
+    }
+}

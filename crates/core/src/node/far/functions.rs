@@ -1,0 +1,166 @@
+//! Functions of jobs that others exported: asked for at a node that calls them, once a node.
+//!
+//! Whoever submits a call has exported its function at its own node. So a worker's question goes to the nodes whose processes call here for
+//! that job, one after the other, then to the job's home, then to the control store, which has a row of each function.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use hoplo_base::limits::FAR_FUNCTION_BYTES_KEPT;
+use hoplo_base::{FunctionId, JobId, NodeNumber, ProcessId};
+use hoplo_wire::node::ToClient;
+use hoplo_wire::peer::Peer;
+
+use super::Node;
+use crate::control::rows::function_key;
+use crate::node::sweeps::Deferred;
+use crate::node::{Asked, Question, functions};
+
+#[derive(Debug, Default)]
+pub(super) struct Fetches {
+    /// What is under way, by function.
+    asked: BTreeMap<FunctionId, FarFetch>,
+    kept: BTreeMap<FunctionId, (JobId, Arc<[u8]>)>,
+    kept_bytes: usize,
+}
+
+/// A function that is asked for at other nodes.
+#[derive(Debug)]
+pub(in crate::node) struct FarFetch {
+    job: JobId,
+    /// Processes of ours that wait for it.
+    waiting: Vec<ProcessId>,
+    /// Who was asked last, and who is next.
+    at: Option<NodeNumber>,
+    next: VecDeque<NodeNumber>,
+}
+
+impl Node {
+    /// Not exported here, whatever lay in sockets: true if somebody else is asked.
+    pub(in crate::node) fn fetch_far(
+        &mut self,
+        process: ProcessId,
+        job: JobId,
+        function: FunctionId,
+    ) -> bool {
+        if let Some((_, bytes)) = self.far.fetches.kept.get(&function) {
+            let bytes = Some(bytes.to_vec());
+            self.send(process, ToClient::Function { function, bytes });
+            return true;
+        }
+        if self.far.nodes.is_empty() {
+            return false;
+        }
+        if let Some(fetch) = self.far.fetches.asked.get_mut(&function) {
+            fetch.waiting.push(process);
+            return true;
+        }
+        let mut next: VecDeque<NodeNumber> = VecDeque::new();
+        let callers = self.far.strangers.iter().filter(|(_, stranger)| stranger.job == job);
+        for node in callers.map(|(caller, _)| caller.node()).chain([job.node()]) {
+            if self.far.nodes.contains_key(&node) && !next.contains(&node) {
+                next.push_back(node);
+            }
+        }
+        let fetch = FarFetch { job, waiting: vec![process], at: None, next };
+        self.far.fetches.asked.insert(function, fetch);
+        self.ask_next(function);
+        true
+    }
+
+    fn ask_next(&mut self, function: FunctionId) {
+        let Some(fetch) = self.far.fetches.asked.get_mut(&function) else { return };
+        fetch.at = fetch.next.pop_front();
+        let job = fetch.job;
+        match fetch.at {
+            Some(node) => self.send_peer(node, Peer::Fetch { job, function }),
+            None => {
+                let keys = vec![function_key(job, function)];
+                let asked = Asked::Function(functions::Asker::of_row(function, job));
+                self.ask(Question::Get { keys }, asked);
+            }
+        }
+    }
+
+    /// The node, or the store, answered.
+    pub(in crate::node) fn far_function_found(
+        &mut self,
+        function: FunctionId,
+        bytes: Option<Vec<u8>>,
+    ) {
+        let Some(fetch) = self.far.fetches.asked.remove(&function) else { return };
+        if let Some(bytes) = &bytes {
+            self.keep_function(fetch.job, function, bytes);
+        }
+        for process in fetch.waiting {
+            self.send(process, ToClient::Function { function, bytes: bytes.clone() });
+        }
+    }
+
+    fn keep_function(&mut self, job: JobId, function: FunctionId, bytes: &[u8]) {
+        let fetches = &mut self.far.fetches;
+        let ended = self.jobs.get(&job).is_none_or(|job| job.ended_us.is_some());
+        if ended || fetches.kept_bytes + bytes.len() > FAR_FUNCTION_BYTES_KEPT {
+            return;
+        }
+        fetches.kept_bytes += bytes.len();
+        fetches.kept.insert(function, (job, bytes.into()));
+    }
+
+    pub(super) fn on_far_function(
+        &mut self,
+        from: NodeNumber,
+        function: FunctionId,
+        bytes: Option<Vec<u8>>,
+    ) {
+        let asked = self.far.fetches.asked.get(&function).and_then(|fetch| fetch.at);
+        if asked != Some(from) {
+            return;
+        }
+        match bytes {
+            Some(bytes) => self.far_function_found(function, Some(bytes)),
+            None => self.ask_next(function),
+        }
+    }
+
+    /// A node asks for what a process of ours exported.
+    pub(super) fn on_far_fetch(&mut self, from: NodeNumber, job: JobId, function: FunctionId) {
+        self.fetch_for_node(from, job, function, false);
+    }
+
+    pub(in crate::node) fn fetch_for_node(
+        &mut self,
+        node: NodeNumber,
+        job: JobId,
+        function: FunctionId,
+        swept: bool,
+    ) {
+        if let Some(keys) = self.exported_keys(job, function) {
+            let asked = Asked::Function(functions::Asker::of_node(function, node));
+            return self.ask(Question::Get { keys }, asked);
+        }
+        let kept = self.far.fetches.kept.get(&function).map(|(_, bytes)| bytes.to_vec());
+        if kept.is_some() || swept {
+            return self.send_peer(node, Peer::Function { function, bytes: kept });
+        }
+        self.sweeps.defer(Deferred::FarFetch { node, job, function });
+    }
+
+    pub(super) fn fetches_of_dead(&mut self, node: NodeNumber) {
+        let asked = self.far.fetches.asked.iter_mut();
+        let mut again = Vec::new();
+        for (function, fetch) in asked {
+            fetch.next.retain(|next| *next != node);
+            if fetch.at == Some(node) {
+                again.push(*function);
+            }
+        }
+        again.into_iter().for_each(|function| self.ask_next(function));
+    }
+
+    pub(in crate::node) fn fetches_of_ended(&mut self, job: JobId) {
+        let fetches = &mut self.far.fetches;
+        fetches.kept.retain(|_, (of, _)| *of != job);
+        fetches.kept_bytes = fetches.kept.values().map(|(_, bytes)| bytes.len()).sum();
+    }
+}

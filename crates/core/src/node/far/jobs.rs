@@ -1,0 +1,88 @@
+//! Jobs of drivers of other nodes: their processes run here as those of ours do.
+
+use std::sync::Arc;
+
+use hoplo_base::{JobId, NodeNumber, ProcessId};
+use hoplo_wire::node::JobConfig;
+use hoplo_wire::peer::Peer;
+
+use super::Node;
+use crate::actors::life;
+use crate::node::{Effect, Job};
+use crate::sched::workers;
+
+impl Node {
+    /// Before anything of the job goes there.
+    pub(in crate::node) fn tell_job(&mut self, node: NodeNumber, job: JobId) {
+        let Some(known) = self.jobs.get(&job).filter(|_| job.node() != node) else { return };
+        let (driver, config) = (known.driver, Box::new((*known.config).clone()));
+        if self.far.nodes.contains_key(&node) && self.far.told.entry(job).or_default().insert(node)
+        {
+            self.send_peer(node, Peer::Job { job, driver, config });
+        }
+    }
+
+    pub(super) fn on_job_told(
+        &mut self,
+        from: NodeNumber,
+        id: JobId,
+        driver: ProcessId,
+        config: JobConfig,
+    ) {
+        if self.jobs.contains_key(&id) || self.far.dead.contains_key(&driver.node()) {
+            return;
+        }
+        // Who told it is told of its end by its home, which must know that it is known here.
+        if from != id.node() {
+            self.send_peer(id.node(), Peer::JobKnown { job: id });
+        }
+        self.out.push(Effect::Preload { modules: config.preload.clone() });
+        let job = Job {
+            id,
+            driver,
+            driver_pid: 0,
+            config: Arc::new(config),
+            started_us: self.wall_us,
+            ended_us: None,
+        };
+        self.jobs.insert(id, job);
+    }
+
+    /// A node has processes of a job of ours that another one told it of.
+    pub(super) fn on_job_known(&mut self, from: NodeNumber, job: JobId) {
+        match self.jobs.get(&job) {
+            Some(known) if known.ended_us.is_none() => {
+                self.far.told.entry(job).or_default().insert(from);
+            }
+            _ => self.send_peer(from, Peer::JobEnded { job }),
+        }
+    }
+
+    /// A job of ours ended.
+    pub(in crate::node) fn tell_job_ended(&mut self, job: JobId) {
+        for node in self.far.told.remove(&job).unwrap_or_default() {
+            self.send_peer(node, Peer::JobEnded { job });
+        }
+    }
+
+    pub(super) fn end_foreign_job(&mut self, id: JobId) {
+        let wall_us = self.wall_us;
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.ended_us.is_none()) else {
+            return;
+        };
+        job.ended_us = Some(wall_us);
+        self.far.told.remove(&id);
+        self.pass_to_actors(life::Event::JobEnded { job: id });
+        self.pass_to_pool(workers::Event::JobEnded { job: id });
+        self.drop_functions_of_ended(id);
+        self.fetches_of_ended(id);
+    }
+
+    /// Their drivers died with their node.
+    pub(super) fn end_jobs_of(&mut self, node: NodeNumber) {
+        let jobs = self.jobs.keys().filter(|job| job.node() == node);
+        for job in jobs.copied().collect::<Vec<_>>() {
+            self.end_foreign_job(job);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Who is there: rows of the node table, in the order in which they changed.
+
+use std::collections::BTreeSet;
+
+use hoplo_base::{JobId, NodeNumber, ProcessId};
+use hoplo_wire::node::{DeathCause, Obituary, ToClient};
+use hoplo_wire::peer::Peer;
+
+use super::{Node, Stranger};
+use crate::actors::life;
+use crate::claims::{self, Epoch};
+use crate::control::{NodeEntry, NodeState};
+use crate::node::Effect;
+use crate::objects;
+
+impl Node {
+    pub(in crate::node) fn on_member(&mut self, entry: NodeEntry, index: u64) {
+        let node = entry.node;
+        match entry.state.clone() {
+            // It has a number, and did not say yet where it is.
+            NodeState::Alive | NodeState::Draining if entry.address.is_empty() => {}
+            NodeState::Alive | NodeState::Draining => self.on_alive(entry, index),
+            NodeState::Dead { why } => self.on_dead(node, &why, index),
+            NodeState::Settled { why, died } => {
+                self.on_dead(node, &why, died);
+                self.pass_to_claims(claims::Event::AllPassed { epoch: Epoch(died) });
+            }
+        }
+    }
+
+    fn on_alive(&mut self, entry: NodeEntry, index: u64) {
+        let node = entry.node;
+        if self.far.dead.contains_key(&node) {
+            return;
+        }
+        if entry.head {
+            self.far.head = Some(node);
+        }
+        if node == self.me() {
+            if !self.far.joined {
+                self.far.joined = true;
+                self.far.passed.joined(node);
+                self.pass_to_claims(claims::Event::Joined { node, epoch: Epoch(index) });
+            }
+            return;
+        }
+        if self.far.nodes.insert(node, entry).is_none() {
+            self.far.passed.joined(node);
+            self.pass_to_claims(claims::Event::Joined { node, epoch: Epoch(index) });
+        }
+    }
+
+    /// All that came from it was handed in; nothing comes any more.
+    fn on_dead(&mut self, node: NodeNumber, why: &str, epoch: u64) {
+        if node == self.me() || self.far.dead.contains_key(&node) {
+            return; // its own shell knows what to do when this node is declared dead
+        }
+        self.far.dead.insert(node, why.to_string());
+        self.far.nodes.remove(&node);
+        self.far.covers.remove(&node);
+        if self.far.head == Some(node) {
+            self.far.head = None;
+        }
+        let obituary = of_dead_node(node, why);
+        let strangers = self.far.strangers.keys().filter(|process| process.node() == node);
+        for process in strangers.copied().collect::<Vec<_>>() {
+            self.stranger_gone(process, &obituary);
+        }
+        self.far_workers_gone(node, &obituary);
+        for told in self.far.told.values_mut() {
+            told.remove(&node);
+        }
+        for dealt in self.far.dealt.values_mut() {
+            dealt.remove(&node);
+        }
+        self.end_jobs_of(node);
+        self.fetches_of_dead(node);
+        self.pass_to_objects(objects::Event::NodeGone { node, why: why.to_string() });
+        self.work_off_queue();
+        self.far.passed.died(node, Epoch(epoch));
+        self.pass_to_claims(claims::Event::Died { node, epoch: Epoch(epoch) });
+    }
+
+    /// What ran at a dead node: actors that are at home here, and leases without a channel. Those with a channel hear it
+    /// by that (`ChannelEnded`).
+    fn far_workers_gone(&mut self, node: NodeNumber, obituary: &Obituary) {
+        let workers: Vec<ProcessId> = self
+            .actors
+            .rows()
+            .filter_map(|row| row.worker)
+            .filter(|worker| worker.node() == node)
+            .collect();
+        for process in workers {
+            let obituary = obituary.clone();
+            self.pass_to_actors(life::Event::ProcessGone { process, obituary });
+        }
+        let leases = self.far.leases.values().filter(|leased| leased.worker.node() == node);
+        let workers: Vec<ProcessId> = leases.map(|leased| leased.worker).collect();
+        for worker in workers {
+            self.far_worker_gone(worker, obituary);
+        }
+    }
+
+    /// Leases on it end; who holds one and has no channel to it hears so here.
+    pub(super) fn far_worker_gone(&mut self, worker: ProcessId, obituary: &Obituary) {
+        let ended = self.far.leases.extract_if(.., |_, leased| leased.worker == worker);
+        for (_, leased) in ended.collect::<Vec<_>>() {
+            if !self.far.channels.contains(&(leased.holder, worker)) {
+                let (process, obituary, unstarted) = (worker, obituary.clone(), Vec::new());
+                let gone = ToClient::ProcessGone { process, obituary, unstarted };
+                self.send(leased.holder, gone);
+            }
+        }
+    }
+
+    /// Of a head: a node passed a death. When all have, the dead until then are settled.
+    pub(super) fn on_passed(&mut self, node: NodeNumber, epoch: u64) {
+        let Some(done) = self.far.passed.passed(node, Epoch(epoch)) else { return };
+        self.out.push(Effect::Settle { epoch: done.0 });
+    }
+
+    /// Its claims are confirmed that were open when that node died: the head is told, or is this node.
+    pub(super) fn has_passed(&mut self, epoch: Epoch) {
+        match self.far.head {
+            Some(head) if head == self.me() => self.on_passed(head, epoch.0),
+            Some(head) => self.send_peer(head, Peer::Passed { epoch: epoch.0 }),
+            // Who comes in its place asks nobody for what was before it.
+            None => {}
+        }
+    }
+
+    pub(in crate::node) fn node_name(&self, node: NodeNumber) -> String {
+        match self.far.nodes.get(&node) {
+            Some(entry) => format!("{node} ({})", entry.hostname),
+            None => node.to_string(),
+        }
+    }
+
+    pub(super) fn stranger(&mut self, process: ProcessId) -> &mut Stranger {
+        let new = || Stranger { job: JobId(0), workers: BTreeSet::new() };
+        self.far.strangers.entry(process).or_insert_with(new)
+    }
+}
+
+pub(super) fn of_dead_node(node: NodeNumber, why: &str) -> Obituary {
+    let reason = format!("its node ({node}) died: {why}");
+    Obituary { pid: 0, cause: DeathCause::Stopped { reason }, last_lines: Vec::new() }
+}
+
+/// What the row of a dead node becomes when all have passed its death.
+pub fn settled(entry: NodeEntry, died: u64) -> Option<NodeEntry> {
+    match entry.state {
+        NodeState::Dead { why } => {
+            Some(NodeEntry { state: NodeState::Settled { why, died }, ..entry })
+        }
+        NodeState::Alive | NodeState::Draining | NodeState::Settled { .. } => None,
+    }
+}

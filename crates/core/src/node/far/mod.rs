@@ -1,0 +1,144 @@
+//! What is between this node and others (docs/internals/far.md).
+//!
+//! ```text
+//!   on_request --at home elsewhere--> Peer::From --> the home's on_request      (a process of ours speaks of what is there)
+//!   send -------to a far process----> Peer::To ----> the other's send           (a machine of ours has something for it)
+//!   objects ----Foreign, Unforeign--> claims ------> Peer::Claims               (references)
+//!   carrier ----Passing-------------> covers, tokens, holds --> Go              (frames that name refs)
+//! ```
+//! A far process is known by its id: its node is in it. What this node does for it is kept in [`Far::strangers`], and ends with
+//! `Peer::Gone`, or with its node. The other way round this node remembers which nodes a process of its own dealt with, and tells them of
+//! its end.
+//!
+//! # Invariants
+//! - FAR-1: nothing is sent to a node that is not known to live, and nothing of a dead one is heard.
+//! - FAR-2: what leaves and names refs is covered before it leaves; an object of this home is held from its first crossing until the
+//!   claims free it (`crossed`).
+//! - FAR-3: what arrived in a call is held until the last word of that call has left, or one of the pair is gone.
+
+mod actors;
+mod demands;
+mod functions;
+mod jobs;
+mod members;
+mod objects;
+mod peers;
+mod processes;
+mod references;
+mod routing;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hoplo_base::{ActorId, JobId, LeaseId, NodeNumber, ObjectId, ProcessId};
+
+use super::Node;
+use crate::claims::{Claims, Passing as Passed};
+use crate::control::NodeEntry;
+
+pub use members::settled;
+
+#[derive(Debug)]
+pub(super) struct Far {
+    /// Those that live, but for this one.
+    nodes: BTreeMap<NodeNumber, NodeEntry>,
+    /// Why each is dead that this node heard of.
+    dead: BTreeMap<NodeNumber, String>,
+    head: Option<NodeNumber>,
+    claims: Claims,
+    /// Of a head: who has passed which death.
+    passed: Passed,
+    /// The last cover towards each node.
+    covers: BTreeMap<NodeNumber, u64>,
+    /// FAR-2.
+    crossed: BTreeSet<ObjectId>,
+    /// FAR-3: caller, worker, tag.
+    calls: BTreeMap<(ProcessId, ProcessId, u64), Vec<ObjectId>>,
+    /// Results that far workers made for callers of this node, and whose replies did not come yet.
+    awaited: BTreeMap<(ProcessId, ProcessId), Vec<ObjectId>>,
+    strangers: BTreeMap<ProcessId, Stranger>,
+    /// Nodes that have to hear of a process's end.
+    dealt: BTreeMap<ProcessId, BTreeSet<NodeNumber>>,
+    /// Channels of processes of this node to far workers.
+    channels: BTreeSet<(ProcessId, ProcessId)>,
+    /// Leases of processes of this node on far workers: who holds it.
+    leases: BTreeMap<LeaseId, Leased>,
+    /// Nodes that were told of a job of ours.
+    told: BTreeMap<JobId, BTreeSet<NodeNumber>>,
+    /// Workers of this node that are actors of other homes.
+    hosted: BTreeMap<ProcessId, Hosted>,
+    fetches: functions::Fetches,
+    /// The claims know that this node is a member.
+    joined: bool,
+}
+
+/// A process of another node that this one does something for.
+#[derive(Debug)]
+struct Stranger {
+    job: JobId,
+    /// Workers of this node that it has a channel to.
+    workers: BTreeSet<ProcessId>,
+}
+
+/// An actor of another home that a worker of this node is, or becomes.
+#[derive(Debug)]
+struct Hosted {
+    actor: ActorId,
+    /// What its constructor's arguments name, until that has returned: the home may let go of them then.
+    holds: Vec<ObjectId>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Leased {
+    holder: ProcessId,
+    worker: ProcessId,
+}
+
+impl Far {
+    pub(super) fn new(me: NodeNumber) -> Self {
+        Self {
+            nodes: BTreeMap::new(),
+            dead: BTreeMap::new(),
+            head: None,
+            claims: Claims::new(me),
+            passed: Passed::default(),
+            covers: BTreeMap::new(),
+            crossed: BTreeSet::new(),
+            calls: BTreeMap::new(),
+            awaited: BTreeMap::new(),
+            strangers: BTreeMap::new(),
+            dealt: BTreeMap::new(),
+            channels: BTreeSet::new(),
+            leases: BTreeMap::new(),
+            told: BTreeMap::new(),
+            hosted: BTreeMap::new(),
+            fetches: functions::Fetches::default(),
+            joined: false,
+        }
+    }
+}
+
+impl Node {
+    pub(super) fn me(&self) -> NodeNumber {
+        self.config.node
+    }
+
+    pub(super) fn is_far(&self, node: NodeNumber) -> bool {
+        node != self.config.node
+    }
+
+    /// Other nodes of the cluster that live, as the node table says.
+    pub fn other_nodes(&self) -> impl Iterator<Item = &NodeEntry> {
+        self.far.nodes.values()
+    }
+
+    /// Nothing of any ref is under way between this node and others.
+    pub fn is_quiet(&self) -> bool {
+        self.far.claims.is_empty() && self.far.calls.is_empty() && self.far.crossed.is_empty()
+    }
+
+    /// What [`Self::is_quiet`] looks at, for a failed test.
+    #[cfg(test)]
+    pub(super) fn what_is_left(&self) -> String {
+        format!("{:?} {:?} {:?}", self.far.calls, self.far.crossed, self.far.claims)
+    }
+}

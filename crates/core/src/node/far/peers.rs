@@ -1,0 +1,155 @@
+//! What deciders of other nodes say.
+
+use hoplo_base::{JobId, NodeNumber, ProcessId};
+use hoplo_wire::node::ToNode;
+use hoplo_wire::peer::{Peer, StopManner};
+
+use super::Node;
+use super::routing::named;
+use crate::actors::life::{self, Manner};
+use crate::objects;
+use crate::sched::local;
+
+impl Node {
+    /// `cover`: under which the sender holds what the message names.
+    pub(in crate::node) fn on_peer(&mut self, from: NodeNumber, cover: u64, message: Peer) {
+        if self.far.dead.contains_key(&from) {
+            return; // FAR-1
+        }
+        let named = named(&message);
+        self.on_message(from, message);
+        self.arrived(from, cover, named);
+    }
+
+    fn on_message(&mut self, from: NodeNumber, message: Peer) {
+        match message {
+            Peer::Claims { seq, message } => self.on_claims_message(from, seq, message),
+
+            Peer::From { process, job, message } => self.on_far_request(process, job, *message),
+            Peer::To { process, message } => self.deliver(from, process, *message),
+            Peer::Connect { caller, worker } => self.on_far_connect(caller, worker),
+            Peer::Gone { process, obituary } => self.on_gone(process, &obituary),
+
+            Peer::Job { job, driver, config } => self.on_job_told(from, job, driver, *config),
+            Peer::JobKnown { job } => self.on_job_known(from, job),
+            Peer::JobEnded { job } => self.end_foreign_job(job),
+            Peer::Fetch { job, function } => self.on_far_fetch(from, job, function),
+            Peer::Function { function, bytes } => self.on_far_function(from, function, bytes),
+
+            Peer::Want { objects } => {
+                for object in objects {
+                    if self.is_home(from, object) {
+                        self.pass_to_objects(objects::Event::FarWanted { node: from, object });
+                    }
+                }
+            }
+            Peer::Value { object, value, contains } => {
+                self.pass_to_objects(objects::Event::ValueTold {
+                    object,
+                    value,
+                    contains: contains.clone(),
+                });
+                self.work_off_queue();
+                self.on_contents(object, &contains);
+            }
+            Peer::Sealed { object, bytes, contains, maker, holder } => {
+                if self.is_home(from, object) {
+                    self.await_reply(holder, maker, object);
+                    let sealed = objects::Event::FarSealed { node: from, object, bytes, contains };
+                    self.pass_to_objects(sealed);
+                }
+            }
+            Peer::Copied { object } => {
+                if self.is_home(from, object) {
+                    self.pass_to_objects(objects::Event::FarCopied { node: from, object });
+                }
+            }
+            Peer::Forget { object } => self.pass_to_objects(objects::Event::Forgotten { object }),
+            Peer::FetchBytes { ticket, object, offset } => {
+                self.on_bytes_wanted(from, ticket, object, offset);
+            }
+            Peer::NoBytes { ticket, why } => self.on_no_bytes(from, ticket, why),
+            Peer::Enough { ticket } => self.on_enough(from, ticket),
+
+            Peer::Demand { process, job, key, shape, wanted } => {
+                self.stranger(process).job = job;
+                self.pass_to_scheduler(local::Event::Demanded { process, job, key, shape, wanted });
+            }
+            Peer::PlaceActor { actor, incarnation, job, shape, held } => {
+                let waits = local::Event::ActorWaits { actor, incarnation, job, shape, held };
+                self.pass_to_scheduler(waits);
+            }
+            Peer::UnplaceActor { actor } => {
+                self.pass_to_scheduler(local::Event::ActorGaveUp { actor });
+            }
+            Peer::ActorPlaced { actor, incarnation, worker, gpus } => {
+                self.actor_placed(actor, incarnation, worker, gpus);
+            }
+            Peer::ActorNotPlaced { actor, incarnation, failure } => {
+                self.actor_not_placed(actor, incarnation, failure);
+            }
+            Peer::ActorStuck { actor, reason, infeasible } => {
+                self.pass_to_actors(life::Event::PlacementStuck { actor, reason, infeasible });
+            }
+            Peer::RunActor { worker, spec, incarnation, gpus } => {
+                self.on_run_actor(worker, spec, incarnation, gpus);
+            }
+            Peer::ActorStarted { worker } => {
+                self.pass_to_scheduler(local::Event::ActorStarted { worker });
+            }
+            Peer::StopWorker { worker, manner, reason } => {
+                let manner = match manner {
+                    StopManner::Finish => Manner::Finish,
+                    StopManner::Exit => Manner::Exit,
+                    StopManner::Kill => Manner::Kill,
+                };
+                self.stop_process(worker, manner, reason);
+            }
+            Peer::Seek { .. } | Peer::Where { .. } | Peer::Load(_) => {}
+            Peer::Name { .. } | Peer::Named { .. } | Peer::Unname { .. } => {}
+            Peer::Passed { epoch } => self.on_passed(from, epoch),
+            Peer::Query { .. } | Peer::Answer { .. } => {}
+        }
+    }
+
+    /// A process of another node speaks of what is at home here, or of a process here, as one of ours would.
+    fn on_far_request(&mut self, from: ProcessId, job: JobId, message: ToNode) {
+        self.stranger(from).job = job;
+        match message {
+            ToNode::LeaseReturn { lease } => {
+                self.pass_to_scheduler(local::Event::Returned { process: from, lease });
+            }
+            ToNode::Retires { worker } => self.on_retires(from, worker),
+            ToNode::KillWorker { worker } => self.on_kill_worker(from, worker),
+            ToNode::ChannelBroken { worker, why } => self.on_channel_broken(from, worker, why),
+            ToNode::Tell { to, message } => self.tell(from, to, message),
+            ToNode::ActorWatch { actor } => {
+                self.pass_to_actors(life::Event::Watched { from, actor, swept: false });
+            }
+            ToNode::ActorKill { actor, no_restart } => {
+                self.pass_to_actors(life::Event::Killed { actor, no_restart });
+            }
+            ToNode::ActorStarted { actor, incarnation, result } => {
+                let worker = from;
+                self.pass_to_actors(life::Event::Started { worker, actor, incarnation, result });
+            }
+            ToNode::ActorExit { actor } => {
+                self.pass_to_actors(life::Event::Left { worker: from, actor });
+            }
+            ToNode::ActorLookup { request, namespace, name } => {
+                let swept = false;
+                self.pass_to_actors(life::Event::LookedUp {
+                    from,
+                    request,
+                    namespace,
+                    name,
+                    swept,
+                });
+            }
+            other => {
+                self.violations += 1;
+                self.log(format!("{from}, of another node, says {other:?} out of place"));
+            }
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Channels between processes of two nodes, and the end of either.
+
+use std::collections::BTreeSet;
+
+use hoplo_base::{JobId, NodeNumber, ProcessId};
+use hoplo_wire::node::{Obituary, ToClient};
+use hoplo_wire::peer::Peer;
+
+use super::members::of_dead_node;
+use super::{Node, Stranger};
+use crate::actors::life;
+use crate::node::Effect;
+use crate::sched::local;
+use crate::sched::workers;
+
+impl Node {
+    /// A process of ours made a channel for its calls to a far worker.
+    pub(in crate::node) fn connect_far(&mut self, caller: ProcessId, worker: ProcessId) {
+        let node = worker.node();
+        if !self.far.nodes.contains_key(&node) {
+            let obituary = match self.far.dead.get(&node) {
+                Some(why) => of_dead_node(node, why),
+                None => of_dead_node(node, "it is no node of this cluster"),
+            };
+            let unstarted = Vec::new();
+            let gone = ToClient::ProcessGone { process: worker, obituary, unstarted };
+            return self.send(caller, gone);
+        }
+        self.far.channels.insert((caller, worker));
+        self.deal(caller, node);
+        let job = self.processes.get(&caller).map_or(JobId(0), |process| process.job);
+        self.tell_job(node, job);
+        self.out.push(Effect::OpenFar { caller, worker });
+        self.send_peer(node, Peer::Connect { caller, worker });
+    }
+
+    /// `caller`, of another node, is about to call a worker of ours.
+    pub(super) fn on_far_connect(&mut self, caller: ProcessId, worker: ProcessId) {
+        let target = self.processes.get_mut(&worker).filter(|it| it.stage.has_connection());
+        let Some(target) = target else {
+            let obituary = self.obituary_of(worker);
+            return self.out.push(Effect::WorkerGone { caller, worker, obituary });
+        };
+        target.peers.insert(caller);
+        self.stranger(caller).workers.insert(worker);
+        self.out.push(Effect::ServeFar { caller, worker });
+        self.pass_to_pool(workers::Event::Connected { worker, peer: caller });
+    }
+
+    /// All replies are in the caller's ring.
+    pub(in crate::node) fn on_channel_ended(
+        &mut self,
+        caller: ProcessId,
+        worker: ProcessId,
+        unstarted: Vec<u64>,
+        obituary: Obituary,
+    ) {
+        self.far.channels.remove(&(caller, worker));
+        self.no_reply_comes(caller, worker);
+        self.far.leases.retain(|_, leased| leased.worker != worker);
+        self.send(caller, ToClient::ProcessGone { process: worker, obituary, unstarted });
+    }
+
+    /// A process of ours is buried: nodes that it dealt with, and those that deal with it, hear so.
+    pub(in crate::node) fn gone_to_others(&mut self, id: ProcessId, obituary: &Obituary) {
+        let own =
+            self.far.channels.extract_if((id, ProcessId(0))..=(id, ProcessId(u64::MAX)), |_| true);
+        for (caller, worker) in own.collect::<Vec<_>>() {
+            self.no_reply_comes(caller, worker);
+            self.out.push(Effect::CloseFar { caller, worker });
+        }
+        self.far.leases.retain(|_, leased| leased.holder != id);
+        let mut nodes: BTreeSet<NodeNumber> = self.far.dealt.remove(&id).unwrap_or_default();
+        self.let_arguments_go(id);
+        if let Some(hosted) = self.far.hosted.remove(&id) {
+            nodes.insert(hosted.actor.0.owner.node());
+        }
+        let lease = self.scheduler.lease_on(id).map(|lease| lease.claimant);
+        if let Some(crate::sched::claim::Claimant::Demand { process, .. }) = lease {
+            nodes.insert(process.node());
+        }
+        nodes.remove(&self.me());
+        for node in nodes {
+            self.send_peer(node, Peer::Gone { process: id, obituary: obituary.clone() });
+        }
+    }
+
+    /// The worker, ours, of a far caller is gone: that one hears it behind its last reply.
+    pub(in crate::node) fn worker_gone_far(
+        &mut self,
+        caller: ProcessId,
+        worker: ProcessId,
+        obituary: &Obituary,
+    ) {
+        if let Some(stranger) = self.far.strangers.get_mut(&caller) {
+            stranger.workers.remove(&worker);
+        }
+        self.calls_over(caller, worker);
+        self.out.push(Effect::WorkerGone { caller, worker, obituary: obituary.clone() });
+    }
+
+    /// A process of another node is gone: a caller, a worker, or both.
+    pub(super) fn on_gone(&mut self, process: ProcessId, obituary: &Obituary) {
+        self.far_worker_gone(process, obituary);
+        self.stranger_gone(process, obituary);
+        let obituary = obituary.clone();
+        self.pass_to_actors(life::Event::ProcessGone { process, obituary });
+    }
+
+    pub(super) fn stranger_gone(&mut self, process: ProcessId, obituary: &Obituary) {
+        let Some(Stranger { workers, .. }) = self.far.strangers.remove(&process) else { return };
+        for worker in workers {
+            if let Some(worker) = self.processes.get_mut(&worker) {
+                worker.peers.remove(&process);
+            }
+            self.calls_over(process, worker);
+            self.out.push(Effect::CloseFar { caller: process, worker });
+            let (obituary, unstarted) = (obituary.clone(), Vec::new());
+            self.send(worker, ToClient::ProcessGone { process, obituary, unstarted });
+        }
+        self.pass_to_scheduler(local::Event::ProcessGone { process });
+        let obituary = obituary.clone();
+        self.pass_to_actors(life::Event::ProcessGone { process, obituary });
+    }
+}

@@ -1,0 +1,210 @@
+//! References between nodes: the claims, what crosses, and what frames name.
+
+use hoplo_base::{ObjectId, ProcessId};
+use hoplo_wire::peer::{self, Peer};
+
+use super::Node;
+use crate::claims::{self, Cover, Message, Parcel};
+use crate::node::sweeps::Deferred;
+use crate::node::{Effect, Passing};
+use crate::objects;
+
+impl Node {
+    pub(super) fn pass_to_claims(&mut self, event: claims::Event) {
+        let mut effects = Vec::new();
+        self.far.claims.handle(event, &mut effects);
+        for effect in effects {
+            self.on_claims(effect);
+        }
+    }
+
+    fn on_claims(&mut self, effect: claims::Effect) {
+        use claims::Effect as From;
+        match effect {
+            From::Send { to, parcel } => {
+                let Parcel { seq, message } = parcel;
+                let message = Box::new(Peer::Claims { seq, message: to_wire(message) });
+                self.out.push(Effect::SendPeer { to, cover: 0, message });
+            }
+            From::Sweep => self.sweeps.defer(Deferred::Claims),
+            From::Free { object } => {
+                if self.far.crossed.remove(&object) {
+                    let objects = vec![object];
+                    self.pass_to_objects(objects::Event::NodeReleased { objects });
+                }
+            }
+            From::Forget { .. } => {}
+            From::Lost { object } => {
+                let why = "its node does not know it: every reference to it was dropped before this one was used";
+                self.pass_to_objects(objects::Event::Lost { object, why: why.to_string() });
+            }
+            From::Passed { epoch } => self.has_passed(epoch),
+            From::Violation { node, what } => {
+                self.violations += 1;
+                self.log(format!("{node} broke the protocol of references: it {what}"));
+            }
+        }
+    }
+
+    pub(in crate::node) fn claims_swept(&mut self) {
+        self.pass_to_claims(claims::Event::Swept);
+    }
+
+    /// FAR-2: what is at home here is held from its first crossing on.
+    pub(super) fn cross(&mut self, objects: &[ObjectId]) {
+        for object in objects {
+            let home = object.task.owner.node();
+            if home == self.me() && self.far.crossed.insert(*object) {
+                self.pass_to_objects(objects::Event::NodeHeld { objects: vec![*object] });
+            }
+        }
+    }
+
+    pub(super) fn on_claims_message(
+        &mut self,
+        from: hoplo_base::NodeNumber,
+        seq: u64,
+        message: peer::Claims,
+    ) {
+        let message = of_wire(message);
+        // Whoever asks for what is here and never crossed got it by a way that nobody saw (an actor its own handle).
+        let claimed = match &message {
+            Message::Claim { object } | Message::Announce { object, .. } => Some(*object),
+            _ => None,
+        };
+        let here = claimed.filter(|object| {
+            let home = object.task.owner.node() == self.me();
+            home && !self.far.crossed.contains(object) && self.objects.knows(*object)
+        });
+        if let Some(object) = here {
+            self.cross(&[object]);
+            self.pass_to_claims(claims::Event::Held { object });
+        }
+        let parcel = Parcel { seq, message };
+        self.pass_to_claims(claims::Event::Received { from, parcel });
+        if let Some(object) = here {
+            self.pass_to_claims(claims::Event::Dropped { object });
+        }
+    }
+
+    /// The directory uses an object of another home, or does not any more.
+    pub(in crate::node) fn on_foreign(&mut self, object: ObjectId, used: bool) {
+        self.pass_to_claims(match used {
+            true => claims::Event::Held { object },
+            false => claims::Event::Dropped { object },
+        });
+    }
+
+    /// What was told of a foreign object contains these: told before anybody here reads it.
+    pub(super) fn on_contents(&mut self, container: ObjectId, contents: &[ObjectId]) {
+        if !contents.is_empty() {
+            let contents = contents.into();
+            self.pass_to_claims(claims::Event::Contains { container, contents });
+        }
+    }
+
+    /// Something that names these is here, and what our processes got from it is held.
+    pub(super) fn arrived(
+        &mut self,
+        from: hoplo_base::NodeNumber,
+        cover: u64,
+        named: Vec<ObjectId>,
+    ) {
+        if cover > 0 {
+            self.work_off_queue();
+            let objects = named.into();
+            self.pass_to_claims(claims::Event::Arrived { from, frame: cover, objects });
+        }
+    }
+
+    // ---- frames ----
+
+    pub(in crate::node) fn on_passing(&mut self, ticket: u64, frame: Passing) {
+        let cover = match frame.arrived {
+            None => self.on_leaving(&frame),
+            Some(cover) => {
+                self.on_arriving(&frame, cover);
+                0
+            }
+        };
+        self.work_off_queue();
+        self.out.push(Effect::Go { ticket, cover });
+    }
+
+    fn on_leaving(&mut self, frame: &Passing) -> u64 {
+        let to = if frame.is_reply { frame.caller.node() } else { frame.worker.node() };
+        // What its sender told before is known now, and what it told of results is on its way.
+        self.work_off_queue();
+        if !self.far.nodes.contains_key(&to) {
+            return 0;
+        }
+        let cover = self.cover(to, frame.named.clone());
+        if frame.is_reply && frame.is_last {
+            self.call_over(frame.caller, frame.worker, frame.tag);
+        }
+        cover
+    }
+
+    fn on_arriving(&mut self, frame: &Passing, cover: u64) {
+        let Passing { caller, worker, tag, is_reply, named, .. } = frame;
+        let from = if *is_reply { worker.node() } else { caller.node() };
+        if *is_reply {
+            for object in named {
+                self.give_token(*object, *caller);
+            }
+            self.reply_came(*caller, *worker, named);
+        } else if self.processes.contains_key(worker) && !named.is_empty() {
+            let objects = named.clone();
+            self.far.calls.insert((*caller, *worker, *tag), objects.clone());
+            self.pass_to_objects(objects::Event::NodeHeld { objects });
+        }
+        self.arrived(from, cover, named.clone());
+    }
+
+    /// FAR-3
+    fn call_over(&mut self, caller: ProcessId, worker: ProcessId, tag: u64) {
+        if let Some(objects) = self.far.calls.remove(&(caller, worker, tag)) {
+            self.pass_to_objects(objects::Event::NodeReleased { objects });
+        }
+    }
+
+    pub(super) fn calls_over(&mut self, caller: ProcessId, worker: ProcessId) {
+        let all = (caller, worker, 0)..=(caller, worker, u64::MAX);
+        let ended: Vec<_> = self.far.calls.range(all).map(|(call, _)| *call).collect();
+        for (caller, worker, tag) in ended {
+            self.call_over(caller, worker, tag);
+        }
+    }
+}
+
+fn to_wire(message: Message) -> peer::Claims {
+    match message {
+        Message::Claim { object } => peer::Claims::Claim { object },
+        Message::Announce { object, contents } => peer::Claims::Announce { object, contents },
+        Message::Claimed { object, contents } => peer::Claims::Claimed { object, contents },
+        Message::Unknown { object } => peer::Claims::Unknown { object },
+        Message::Release { object } => peer::Claims::Release { object },
+        Message::Settled { cover: Cover::Frame(cover) } => {
+            peer::Claims::Settled { cover, announce: false }
+        }
+        Message::Settled { cover: Cover::Announce(cover) } => {
+            peer::Claims::Settled { cover, announce: true }
+        }
+    }
+}
+
+fn of_wire(message: peer::Claims) -> Message {
+    match message {
+        peer::Claims::Claim { object } => Message::Claim { object },
+        peer::Claims::Announce { object, contents } => Message::Announce { object, contents },
+        peer::Claims::Claimed { object, contents } => Message::Claimed { object, contents },
+        peer::Claims::Unknown { object } => Message::Unknown { object },
+        peer::Claims::Release { object } => Message::Release { object },
+        peer::Claims::Settled { cover, announce: false } => {
+            Message::Settled { cover: Cover::Frame(cover) }
+        }
+        peer::Claims::Settled { cover, announce: true } => {
+            Message::Settled { cover: Cover::Announce(cover) }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Who hears what: messages of our processes about what is at home elsewhere go there, and are decided there.
+
+use hoplo_base::{JobId, NodeNumber, ObjectId, ProcessId};
+use hoplo_wire::node::{Notice, ToClient, ToNode};
+use hoplo_wire::peer::Peer;
+
+use super::Node;
+use crate::claims;
+use crate::node::Effect;
+use crate::objects;
+
+impl Node {
+    /// Of a process of ours: where this is decided, if not here.
+    pub(in crate::node) fn decided_at(&self, message: &ToNode) -> Option<NodeNumber> {
+        let node = match message {
+            ToNode::LeaseReturn { lease } => lease.node(),
+            ToNode::Retires { worker }
+            | ToNode::KillWorker { worker }
+            | ToNode::ChannelBroken { worker, .. } => worker.node(),
+            ToNode::Tell { to, .. } => to.node(),
+            ToNode::ActorWatch { actor }
+            | ToNode::ActorKill { actor, .. }
+            | ToNode::ActorStarted { actor, .. }
+            | ToNode::ActorExit { actor } => actor.0.owner.node(),
+            ToNode::Hello { .. }
+            | ToNode::Job(_)
+            | ToNode::LeaseDemand { .. }
+            | ToNode::Blocked
+            | ToNode::Unblocked
+            | ToNode::Connect { .. }
+            | ToNode::Title { .. }
+            | ToNode::ExtentWant { .. }
+            | ToNode::ExtentReturn { .. }
+            | ToNode::ExtentRecalled
+            | ToNode::Notices(_)
+            | ToNode::Want { .. }
+            | ToNode::Export { .. }
+            | ToNode::Fetch { .. }
+            | ToNode::ActorCreate { .. }
+            | ToNode::ActorLookup { .. }
+            | ToNode::RevokeFar { .. }
+            | ToNode::Kv { .. }
+            | ToNode::Query { .. }
+            | ToNode::Inspected { .. }
+            | ToNode::Explained { .. }
+            | ToNode::Counted(_)
+            | ToNode::Stop => return None,
+        };
+        Some(node).filter(|node| self.is_far(*node))
+    }
+
+    /// A process of ours speaks of what is at home at `node`.
+    pub(in crate::node) fn forward(&mut self, node: NodeNumber, from: ProcessId, message: ToNode) {
+        if !self.far.nodes.contains_key(&node) {
+            return self.not_forwarded(node, from, &message);
+        }
+        if let ToNode::LeaseReturn { lease } = &message {
+            self.far.leases.remove(lease);
+        }
+        let job = self.processes.get(&from).map_or(JobId(0), |process| process.job);
+        self.deal(from, node);
+        let started = matches!(message, ToNode::ActorStarted { .. });
+        self.send_peer(node, Peer::From { process: from, job, message: Box::new(message) });
+        if started {
+            self.let_arguments_go(from);
+        }
+    }
+
+    /// Who asks about what was at home at a node that is not there hears so.
+    fn not_forwarded(&mut self, node: NodeNumber, from: ProcessId, message: &ToNode) {
+        match message {
+            ToNode::ActorWatch { actor } => {
+                let state = self.lost_actor(*actor, node);
+                self.send(from, ToClient::ActorState { actor: *actor, state });
+            }
+            // Whoever it is about is gone, and that is told otherwise.
+            _ => {}
+        }
+    }
+
+    /// That node has to hear when this process of ours is gone.
+    pub(super) fn deal(&mut self, process: ProcessId, node: NodeNumber) {
+        self.far.dealt.entry(process).or_default().insert(node);
+    }
+
+    /// FAR-1, FAR-2.
+    pub(in crate::node) fn send_peer(&mut self, to: NodeNumber, message: Peer) {
+        if !self.far.nodes.contains_key(&to) {
+            return;
+        }
+        let named = named(&message);
+        let cover = self.cover(to, named);
+        self.out.push(Effect::SendPeer { to, cover, message: Box::new(message) });
+    }
+
+    /// 0: it names nothing.
+    pub(super) fn cover(&mut self, to: NodeNumber, named: Vec<ObjectId>) -> u64 {
+        if named.is_empty() {
+            return 0;
+        }
+        let last = self.far.covers.entry(to).or_insert(0);
+        *last += 1;
+        let frame = *last;
+        self.cross(&named);
+        let objects = named.into();
+        self.pass_to_claims(claims::Event::Covered { to, frame, objects });
+        frame
+    }
+
+    /// From a machine of ours, or a process, to a process of another node.
+    pub(in crate::node) fn send_far(&mut self, to: ProcessId, message: ToClient) {
+        self.send_peer(to.node(), Peer::To { process: to, message: Box::new(message) });
+    }
+
+    /// What a far node has for a process of ours. It brings the tokens that a daemon gives.
+    pub(super) fn deliver(&mut self, from: NodeNumber, to: ProcessId, message: ToClient) {
+        match &message {
+            ToClient::LeaseGranted { lease, worker, .. } => {
+                if !self.processes.contains_key(&to) {
+                    return; // its node hears, or heard, that it is gone
+                }
+                let leased = super::Leased { holder: to, worker: *worker };
+                self.far.leases.insert(*lease, leased);
+                self.deal(to, from);
+            }
+            ToClient::ActorFound { found: Some(found), .. } if found.dead.is_none() => {
+                self.give_token(found.actor.handle(), to);
+            }
+            _ => {}
+        }
+        self.send(to, message);
+    }
+
+    pub(super) fn give_token(&mut self, object: ObjectId, process: ProcessId) {
+        // Only who has joined the directory holds.
+        if self.processes.get(&process).is_some_and(|it| it.stage.ticket().is_none()) {
+            let notice = Notice::Hold { object, process };
+            self.pass_to_objects(objects::Event::Noticed { from: process, notice });
+        }
+    }
+}
+
+/// Refs that whoever gets it may use.
+pub(super) fn named(message: &Peer) -> Vec<ObjectId> {
+    match message {
+        Peer::Value { contains, .. } | Peer::Sealed { contains, .. } => contains.clone(),
+        Peer::RunActor { spec, .. } => {
+            let mut named = spec.contains.clone();
+            named.push(spec.actor.handle());
+            named
+        }
+        Peer::To { message, .. } => match &**message {
+            ToClient::ActorFound { found: Some(found), .. } if found.dead.is_none() => {
+                vec![found.actor.handle()]
+            }
+            _ => Vec::new(),
+        },
+        _ => Vec::new(),
+    }
+}

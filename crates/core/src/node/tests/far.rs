@@ -1,0 +1,404 @@
+//! Several nodes, wired to each other without a network: what their deciders make of each other's words.
+
+use hoplo_wire::node::{ActorState, Obituary};
+
+use super::*;
+use crate::control::{NodeEntry, NodeState};
+use crate::node::Passing;
+
+pub(super) struct Nodes {
+    shells: Vec<Shell>,
+    index: u64,
+}
+
+pub(super) fn number(at: usize) -> NodeNumber {
+    (0..at).fold(NodeNumber::first_given(0), |number, _| number.next_given())
+}
+
+fn cpus(count: f64) -> ResourceSet {
+    ResourceSet::from_units([("CPU", count)]).unwrap()
+}
+
+/// The first one is the head.
+pub(super) fn node_entry(at: usize, state: NodeState) -> NodeEntry {
+    NodeEntry {
+        node: number(at),
+        head: at == 0,
+        hostname: format!("host{at}"),
+        resources: cpus(at as f64 + 1.0),
+        labels: Default::default(),
+        store_bytes: 0,
+        session_dir: String::new(),
+        pid: 1,
+        address: "somewhere".to_string(),
+        state,
+    }
+}
+
+impl Nodes {
+    /// Node n has n + 1 CPUs; the first one is the head.
+    fn new(count: usize) -> Self {
+        let shell = |at: usize| {
+            Shell::with(|config| {
+                config.node = number(at);
+                config.resources = cpus(at as f64 + 1.0);
+            })
+        };
+        let mut nodes = Self { shells: (0..count).map(shell).collect(), index: 10 };
+        for at in 0..count {
+            nodes.row(at, NodeState::Alive);
+        }
+        nodes
+    }
+
+    /// Everybody hears it.
+    fn row(&mut self, at: usize, state: NodeState) {
+        self.index += 1;
+        let entry = node_entry(at, state);
+        let index = self.index;
+        for shell in &mut self.shells {
+            shell.hears(Event::Member { entry: Box::new(entry.clone()), index });
+        }
+        self.pump();
+    }
+
+    fn dies(&mut self, at: usize) {
+        self.row(at, NodeState::Dead { why: "it fell".to_string() });
+    }
+
+    fn says(&mut self, at: usize, from: ProcessId, message: ToNode) {
+        self.shells[at].says(from, message);
+        self.pump();
+    }
+
+    /// Words arrive, and sweeps end, until nobody has any.
+    fn pump(&mut self) {
+        loop {
+            let mut moved = false;
+            for at in 0..self.shells.len() {
+                let peer = self.shells[at].take(|effect| match effect {
+                    Effect::SendPeer { to, cover, message } => Some((*to, *cover, message.clone())),
+                    _ => None,
+                });
+                if let Some((to, cover, message)) = peer {
+                    moved = true;
+                    let to = (0..).find(|at| number(*at) == to).unwrap();
+                    self.shells[to].hears(Event::Peer { from: number(at), cover, message });
+                    continue;
+                }
+                let swept = |effect: &Effect| (*effect == Effect::Sweep).then_some(());
+                if self.shells[at].take(swept).is_some() {
+                    moved = true;
+                    self.shells[at].hears(Event::SweepBegins);
+                    self.shells[at].hears(Event::Swept);
+                }
+            }
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    /// A worker of node `at` says hello.
+    fn forks(&mut self, at: usize) -> ProcessId {
+        let worker = self.shells[at].forked().expect("it forks");
+        self.shells[at].hears(Event::Forked { process: worker, pid: 42 });
+        self.says(at, worker, hello(Role::Worker));
+        worker
+    }
+
+    fn demand(&mut self, driver: ProcessId, count: f64) {
+        let shape = Shape { resources: cpus(count), env: RuntimeEnv::default() };
+        self.says(0, driver, ToNode::LeaseDemand { key: 1, shape, wanted: 1 });
+    }
+
+    fn granted(&mut self, driver: ProcessId) -> (hoplo_base::LeaseId, ProcessId) {
+        let granted = self.shells[0].told(driver, |message| match message {
+            ToClient::LeaseGranted { lease, key: 1, worker, .. } => Some((*lease, *worker)),
+            _ => None,
+        });
+        granted.expect("a lease is granted")
+    }
+
+    /// A driver of the first node with a lease on a worker of the second.
+    fn leased() -> (Self, ProcessId, hoplo_base::LeaseId, ProcessId) {
+        let mut nodes = Self::new(2);
+        let driver = nodes.shells[0].driver();
+        nodes.demand(driver, 2.0);
+        let forked = nodes.forks(1);
+        let (lease, worker) = nodes.granted(driver);
+        assert_eq!((worker, lease.node()), (forked, number(1)));
+        (nodes, driver, lease, worker)
+    }
+
+    fn gone(&mut self, at: usize, whom: ProcessId) -> Option<(ProcessId, String)> {
+        self.shells[at].told(whom, |message| match message {
+            ToClient::ProcessGone { process, obituary, .. } => {
+                Some((*process, obituary.headline()))
+            }
+            _ => None,
+        })
+    }
+
+    fn ends(&mut self, at: usize, worker: ProcessId) {
+        self.shells[at].hears(Event::Closed { process: worker });
+        self.shells[at].hears(Event::Ended { process: worker, status_follows: true });
+        self.shells[at].hears(Event::Exited { process: worker, status: -9 });
+        self.shells[at].examines(worker);
+        self.pump();
+    }
+
+    fn state_told(&mut self, driver: ProcessId) -> Option<ActorState> {
+        self.shells[0].told(driver, |message| match message {
+            ToClient::ActorState { state, .. } => Some(state.clone()),
+            _ => None,
+        })
+    }
+
+    /// An actor of a driver at the first node, that needs so many CPUs.
+    fn actor(&mut self, creator: ProcessId, count: f64, contains: Vec<ObjectId>) -> ActorId {
+        let actor = ActorId(TaskId { owner: creator, seq: 9 });
+        let spec = ActorSpec {
+            actor,
+            class_name: "Echo".to_string(),
+            name: String::new(),
+            namespace: String::new(),
+            detached: false,
+            shape: Shape { resources: cpus(count), env: RuntimeEnv::default() },
+            held: ResourceSet::new(),
+            max_restarts: 0,
+            frame: vec![],
+            contains,
+            handle: vec![],
+        };
+        let spec = Box::new(spec);
+        self.says(0, creator, ToNode::ActorCreate { request: 0, spec, get_if_exists: false });
+        self.says(0, creator, ToNode::ActorWatch { actor });
+        actor
+    }
+}
+
+#[test]
+fn a_lease_on_a_worker_of_another_node_is_granted_used_and_given_back() {
+    let (mut nodes, driver, lease, worker) = Nodes::leased();
+    let job = nodes.shells[0].node.process(driver).unwrap().job;
+    assert_eq!(nodes.shells[1].node.job(job).unwrap().driver, driver, "it was told of the job");
+    nodes.says(0, driver, ToNode::Connect { to: worker });
+    let (caller, opened) = (driver, Effect::OpenFar { caller: driver, worker });
+    assert!(nodes.shells[0].take(|effect| (*effect == opened).then_some(())).is_some());
+    let served = Effect::ServeFar { caller, worker };
+    assert!(nodes.shells[1].take(|effect| (*effect == served).then_some(())).is_some());
+    nodes.says(0, driver, ToNode::LeaseReturn { lease });
+    assert_eq!(nodes.shells[1].node.scheduler.leases().count(), 0);
+}
+
+#[test]
+fn when_a_driver_leaves_nothing_of_its_job_stays_on_other_nodes() {
+    let (mut nodes, driver, _, worker) = Nodes::leased();
+    nodes.says(0, driver, ToNode::Connect { to: worker });
+    nodes.shells[0].hears(Event::Closed { process: driver });
+    nodes.pump();
+    let closed = Effect::CloseFar { caller: driver, worker };
+    for at in 0..2 {
+        let closed = nodes.shells[at].take(|effect| (*effect == closed).then_some(()));
+        assert!(closed.is_some(), "node {at}");
+    }
+    let exit = nodes.shells[1].told(worker, |message| match message {
+        ToClient::Exit { reason, .. } => Some(reason.clone()),
+        _ => None,
+    });
+    assert!(exit.is_some(), "its worker ends");
+    nodes.ends(1, worker);
+    assert_eq!(nodes.shells[1].node.scheduler.leases().count(), 0);
+    assert!(nodes.shells[1].node.jobs().all(|job| job.ended_us.is_some()));
+}
+
+#[test]
+fn who_has_a_lease_and_no_channel_hears_when_its_worker_dies_elsewhere() {
+    let (mut nodes, driver, _, worker) = Nodes::leased();
+    nodes.ends(1, worker);
+    assert_eq!(nodes.gone(0, driver).map(|gone| gone.0), Some(worker));
+    assert_eq!(nodes.gone(0, driver), None, "once");
+}
+
+#[test]
+fn who_has_a_channel_hears_it_behind_the_last_reply() {
+    let (mut nodes, driver, _, worker) = Nodes::leased();
+    nodes.says(0, driver, ToNode::Connect { to: worker });
+    nodes.ends(1, worker);
+    assert_eq!(nodes.gone(0, driver), None, "replies may be on their way");
+    let gone = nodes.shells[1].take(|effect| match effect {
+        Effect::WorkerGone { caller, worker: w, obituary } if *w == worker => {
+            Some((*caller, obituary.clone()))
+        }
+        _ => None,
+    });
+    let (caller, obituary): (ProcessId, Obituary) = gone.expect("the carrier is told");
+    let unstarted = vec![3];
+    nodes.shells[0].hears(Event::ChannelEnded { caller, worker, unstarted, obituary });
+    let told = nodes.shells[0].told(driver, |message| match message {
+        ToClient::ProcessGone { process, unstarted, .. } if *process == worker => {
+            Some(unstarted.clone())
+        }
+        _ => None,
+    });
+    assert_eq!(told, Some(vec![3]));
+}
+
+#[test]
+fn a_node_that_dies_takes_its_workers_along_and_who_leased_them_hears_why() {
+    let (mut nodes, driver, _, worker) = Nodes::leased();
+    nodes.dies(1);
+    let (process, text) = nodes.gone(0, driver).expect("it is told");
+    assert_eq!(process, worker);
+    assert!(text.contains("it fell"), "{text}");
+    // And the other way round: drivers of a dead node leave nothing here.
+    let (mut nodes, _, _, worker) = Nodes::leased();
+    nodes.dies(0);
+    let exit = nodes.shells[1].told(worker, |message| match message {
+        ToClient::Exit { reason, .. } => Some(reason.clone()),
+        _ => None,
+    });
+    assert!(exit.is_some());
+    nodes.ends(1, worker);
+    assert_eq!(nodes.shells[1].node.scheduler.leases().count(), 0);
+}
+
+#[test]
+fn an_actor_lives_on_another_node_and_its_home_knows_how_it_is() {
+    let mut nodes = Nodes::new(2);
+    let driver = nodes.shells[0].driver();
+    let actor = nodes.actor(driver, 2.0, vec![]);
+    assert!(matches!(nodes.state_told(driver), Some(ActorState::Pending { .. })));
+    let worker = nodes.forks(1);
+    let run = nodes.shells[1].told(worker, |message| match message {
+        ToClient::RunActor { spec, incarnation: 0, .. } => Some(spec.actor),
+        _ => None,
+    });
+    assert_eq!(run, Some(actor));
+    let (incarnation, result) = (0, Ok(()));
+    nodes.says(1, worker, ToNode::ActorStarted { actor, incarnation, result });
+    nodes.state_told(driver); // Starting is pending, too
+    let alive = nodes.state_told(driver);
+    assert_eq!(alive, Some(ActorState::Alive { incarnation: 0, worker }));
+    // A worker of the other node watches it as well.
+    nodes.says(1, worker, ToNode::ActorWatch { actor });
+    let watched = nodes.shells[1].told(worker, |message| match message {
+        ToClient::ActorState { state, .. } => Some(state.clone()),
+        _ => None,
+    });
+    assert_eq!(watched, Some(ActorState::Alive { incarnation: 0, worker }));
+    // The last handle goes: it finishes.
+    let object = actor.handle();
+    let released = vec![Notice::Released { object, tokens: 1 }];
+    nodes.says(0, driver, ToNode::Notices(released));
+    let exit = nodes.shells[1].told(worker, |message| match message {
+        ToClient::Exit { graceful, .. } => Some(*graceful),
+        _ => None,
+    });
+    assert_eq!(exit, Some(true));
+    nodes.ends(1, worker);
+    assert!(matches!(nodes.state_told(driver), Some(ActorState::Dead { .. })));
+}
+
+#[test]
+fn an_actor_whose_worker_dies_elsewhere_is_dead_and_one_whose_node_dies_too() {
+    for node_dies in [false, true] {
+        let mut nodes = Nodes::new(2);
+        let driver = nodes.shells[0].driver();
+        let actor = nodes.actor(driver, 2.0, vec![]);
+        let worker = nodes.forks(1);
+        let (incarnation, result) = (0, Ok(()));
+        nodes.says(1, worker, ToNode::ActorStarted { actor, incarnation, result });
+        while nodes.state_told(driver).is_some() {}
+        if node_dies {
+            nodes.dies(1)
+        } else {
+            nodes.ends(1, worker)
+        }
+        let state = nodes.state_told(driver);
+        assert!(matches!(state, Some(ActorState::Dead { .. })), "{state:?}");
+    }
+}
+
+#[test]
+fn who_watches_an_actor_of_a_dead_home_hears_that() {
+    let mut nodes = Nodes::new(2);
+    let driver = nodes.shells[1].driver();
+    let owner = ProcessId::new(number(0), 5, 5);
+    nodes.dies(0);
+    nodes.says(1, driver, ToNode::ActorWatch { actor: ActorId(TaskId { owner, seq: 1 }) });
+    let state = nodes.shells[1].told(driver, |message| match message {
+        ToClient::ActorState { state: ActorState::Dead { failure }, .. } => Some(failure.text()),
+        _ => None,
+    });
+    assert!(state.is_some_and(|text| text.contains("it fell")));
+}
+
+#[test]
+fn a_function_is_asked_for_at_the_node_that_calls_it_and_once() {
+    let (mut nodes, driver, _, worker) = Nodes::leased();
+    let function = FunctionId([7; 16]);
+    let bytes = vec![1, 2, 3];
+    nodes.says(0, driver, ToNode::Export { function, bytes: bytes.clone(), contains: vec![] });
+    let fetched = |nodes: &mut Nodes| {
+        nodes.says(1, worker, ToNode::Fetch { function });
+        let asked = nodes.shells[0].take(|effect| match effect {
+            Effect::Ask { ask, .. } => Some(*ask),
+            _ => None,
+        });
+        if let Some(ask) = asked {
+            let job = nodes.shells[0].node.process(driver).unwrap().job;
+            let entry = crate::control::FunctionEntry::whole(job, function, bytes.clone(), vec![]);
+            let answer = Answer::Rows(Ok(vec![Some(entry.to_value())]));
+            nodes.shells[0].hears(Event::Answered { ask, answer });
+            nodes.pump();
+        }
+        let told = nodes.shells[1].told(worker, |message| match message {
+            ToClient::Function { bytes, .. } => Some(bytes.clone()),
+            _ => None,
+        });
+        (asked.is_some(), told.expect("it is answered"))
+    };
+    assert_eq!(fetched(&mut nodes), (true, Some(bytes.clone())));
+    assert_eq!(fetched(&mut nodes), (false, Some(bytes.clone())));
+}
+
+#[test]
+fn what_a_far_call_names_is_held_until_its_last_word_has_left() {
+    let (mut nodes, driver, _, worker) = Nodes::leased();
+    nodes.says(0, driver, ToNode::Connect { to: worker });
+    let object = ObjectId { task: TaskId { owner: driver, seq: 3 }, index: 0 };
+    let value = hoplo_wire::Value::Inline((*b"x").into());
+    let state = SharedState::Value { value, contains: vec![] };
+    nodes.says(0, driver, ToNode::Notices(vec![Notice::Shared { object, state }]));
+    let frame = Passing {
+        caller: driver,
+        worker,
+        tag: 1,
+        is_reply: false,
+        arrived: None,
+        named: vec![object],
+        is_last: false,
+    };
+    let passes = |nodes: &mut Nodes, at: usize, frame: Passing| {
+        nodes.shells[at].hears(Event::Passing { ticket: 1, frame });
+        let cover = nodes.shells[at].take(|effect| match effect {
+            Effect::Go { ticket: 1, cover } => Some(*cover),
+            _ => None,
+        });
+        nodes.pump();
+        cover.expect("it goes on")
+    };
+    let cover = passes(&mut nodes, 0, frame.clone());
+    assert_eq!(cover, 1);
+    passes(&mut nodes, 1, Passing { arrived: Some(cover), ..frame.clone() });
+    // The driver lets go: the far node holds it.
+    nodes.says(0, driver, ToNode::Notices(vec![Notice::Released { object, tokens: 1 }]));
+    assert!(nodes.shells[0].node.objects.knows(object));
+    let reply = Passing { is_reply: true, is_last: true, named: vec![], ..frame };
+    assert_eq!(passes(&mut nodes, 1, reply), 0);
+    nodes.pump();
+    assert!(!nodes.shells[0].node.objects.knows(object), "nobody reaches it");
+    assert!(nodes.shells.iter().all(|shell| shell.node.is_quiet()));
+}
