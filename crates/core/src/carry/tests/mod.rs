@@ -324,8 +324,7 @@ fn what_was_sent_after_a_death_never_began() {
     while two.arrives(1) {}
     assert_eq!(two.near().ended(), [], "CARRY-6: a reply is not written");
     two.near().writes(pair);
-    let ended =
-        Effect::Ended { pair, unstarted: vec![3, 4, 5], obituary: died("bang") };
+    let ended = Effect::Ended { pair, unstarted: vec![3, 4, 5], obituary: died("bang") };
     assert_eq!(two.near().ended(), [ended]);
     // What has its cover only now goes to the other decider, and ends there.
     two.settles();
@@ -382,7 +381,8 @@ fn of_a_dead_node_what_was_never_sent_never_began() {
 #[test]
 fn who_speaks_of_pairs_of_others_changes_nothing() {
     let (mut two, pair) = (Two::new(1), pair(1));
-    for item in [Item::Closed { pair }, Item::Credit { pair, of_calls: true, bytes: 1, frames: 1 }] {
+    for item in [Item::Closed { pair }, Item::Credit { pair, of_calls: true, bytes: 1, frames: 1 }]
+    {
         two.near().handle(Event::Arrived { from: node(3), item: item.clone() });
         two.far().handle(Event::Arrived { from: node(3), item });
     }

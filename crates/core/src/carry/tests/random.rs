@@ -8,14 +8,21 @@ use super::*;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Call { pair: u32, large: bool, names: bool },
+    Call {
+        pair: u32,
+        large: bool,
+        names: bool,
+    },
     Arrive(usize),
     Go(usize),
     Write(usize, u32),
     /// The worker takes the oldest call of its ring.
     Take(u32),
     /// And replies to the oldest that it took.
-    Reply { pair: u32, names: bool },
+    Reply {
+        pair: u32,
+        names: bool,
+    },
     Revoke(u32),
     Dies(u32),
     Leaves(u32),

@@ -17,6 +17,7 @@
 //! - FAR-3: what arrived in a call is held until the last word of that call has left, or one of the pair is gone.
 
 mod actors;
+mod bytes;
 mod demands;
 mod functions;
 mod jobs;
@@ -34,6 +35,7 @@ use hoplo_base::{ActorId, JobId, LeaseId, NodeNumber, ObjectId, ProcessId};
 use super::Node;
 use crate::claims::{Claims, Passing as Passed};
 use crate::control::NodeEntry;
+use crate::transfer::Transfer;
 
 pub use members::settled;
 
@@ -67,6 +69,9 @@ pub(super) struct Far {
     /// Workers of this node that are actors of other homes.
     hosted: BTreeMap<ProcessId, Hosted>,
     fetches: functions::Fetches,
+    transfer: Transfer,
+    /// The haul is a party of the directory.
+    hauls: bool,
     /// The claims know that this node is a member.
     joined: bool,
 }
@@ -112,8 +117,16 @@ impl Far {
             told: BTreeMap::new(),
             hosted: BTreeMap::new(),
             fetches: functions::Fetches::default(),
+            transfer: Transfer::new(me),
+            hauls: false,
             joined: false,
         }
+    }
+}
+
+impl Far {
+    pub(super) fn check(&self) {
+        self.transfer.check();
     }
 }
 
