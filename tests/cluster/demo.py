@@ -75,8 +75,11 @@ class Table:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._draw, daemon=True)
         self._lines = 0
-        self._peak = [0] * len(made)
-        self._base = [self._now(number) for number in range(len(made))]
+        # Of each process that was seen: those that end meanwhile count as well.
+        self._cpu: list[dict[int, float]] = [cpu_seconds(machine) for machine in made]
+        self._cpu_before = [sum(used.values()) for used in self._cpu]
+        self._moved_before = [self._moved(number) for number in range(len(made))]
+        self._workers: list[set[int]] = [set() for _ in made]
 
     def __enter__(self) -> Table:
         self._thread.start()
@@ -85,33 +88,35 @@ class Table:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
+        self._look()
         self._print()
 
     def _draw(self) -> None:
-        while not self._ended.wait(0.5):
-            try:
-                for number, machine in enumerate(self.made):
-                    busy = workers(machine)
-                    self._peak[number] = max(self._peak[number], len(busy))
-                if self.live:
-                    self._print()
-            except OSError:
-                continue  # a process ended while it was looked at
+        while not self._ended.wait(0.5 if self.live else 0.1):
+            self._look()
+            if self.live:
+                self._print()
 
-    def _now(self, number: int) -> tuple[float, int, int]:
+    def _look(self) -> None:
+        for number, machine in enumerate(self.made):
+            self._cpu[number] |= cpu_seconds(machine)
+            self._workers[number] |= workers(machine)
+
+    def _moved(self, number: int) -> tuple[int, int]:
         moved = self.network.moved(number + 1) if self.network else {}
-        used = cpu_seconds(self.made[number].processes())
-        return used, moved.get("tx_bytes", 0), moved.get("rx_bytes", 0)
+        return moved.get("tx_bytes", 0), moved.get("rx_bytes", 0)
 
     def _print(self) -> None:
-        rows = ["node    address      workers at most   CPU s   sent MB   received MB"]
+        traffic = "   sent MB   received MB" if self.network else ""
+        rows = [f"node    address      workers   CPU s{traffic}"]
         for number, machine in enumerate(self.made):
-            now, base = self._now(number), self._base[number]
-            used, sent, received = (after - before for after, before in zip(now, base, strict=True))
-            traffic = f"{sent / 1e6:9.1f} {received / 1e6:13.1f}" if self.network else ""
+            used = sum(self._cpu[number].values()) - self._cpu_before[number]
+            pairs = zip(self._moved(number), self._moved_before[number], strict=True)
+            sent, received = (after - before for after, before in pairs)
+            traffic = f" {sent / 1e6:9.1f} {received / 1e6:13.1f}" if self.network else ""
             rows.append(
-                f"{self.ids[number]}  {machine.host or '127.0.0.1':<12} {self._peak[number]:15d} "
-                f"{max(used, 0):7.1f} {traffic}"
+                f"{self.ids[number]}  {machine.host or '127.0.0.1':<12}"
+                f" {len(self._workers[number]):7d} {used:7.1f}{traffic}"
             )
         if self._lines and self.live:
             print(f"\x1b[{self._lines}A", end="")
@@ -120,24 +125,28 @@ class Table:
 
 
 def workers(machine: Machine) -> set[int]:
-    """Python processes there, but for drivers and the one that forks them."""
+    """The processes that run tasks and actors there: they say so by their names."""
     found = set()
     for pid in machine.processes():
         with contextlib.suppress(OSError):
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if any(b"hoplo" in word and b"worker" in word for word in words):
+            if Path(f"/proc/{pid}/comm").read_text().startswith("hoplo:"):
                 found.add(pid)
     return found
 
 
-def cpu_seconds(pids: set[int]) -> float:
-    ticks = 0
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            # With those of its children that ended.
-            ticks += sum(int(field) for field in fields[11:15])
-    return ticks / os.sysconf("SC_CLK_TCK")
+def cpu_seconds(machine: Machine) -> dict[int, float]:
+    ticks = os.sysconf("SC_CLK_TCK")
+    found = {pid: stat(pid) for pid in machine.processes()}
+    return {
+        pid: (int(fields[11]) + int(fields[12])) / ticks for pid, fields in found.items() if fields
+    }
+
+
+def stat(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
 
 
 # ------------------------------------------------------------------------------- the programs
