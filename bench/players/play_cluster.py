@@ -59,6 +59,13 @@ def where():
 
 
 @api.remote
+def pause():
+    """Long enough that one node cannot have done them all before the others begin."""
+    time.sleep(0.05)
+    return here()
+
+
+@api.remote
 def touch(array):
     """Reads one byte of each page: all of it is here."""
     return int(array[:: 4 * KIB].sum())
@@ -200,7 +207,7 @@ def _():
 
 @play.measure("task.spread")
 def _():
-    asked = [where.options(scheduling_strategy="SPREAD").remote() for _ in range(300)]
+    asked = [pause.options(scheduling_strategy="SPREAD").remote() for _ in range(60)]
     if len(set(api.get(asked))) < 3:
         raise Skipped(f"{SYSTEM} used not all nodes")
     task = nothing.options(scheduling_strategy="SPREAD")

@@ -19,6 +19,8 @@ pub(super) enum Timer {
     Escaped,
     /// Of jobs that are over, which pending tasks need.
     Functions,
+    /// This node's load has changed.
+    Load,
     /// Who did not answer by then is late.
     Query(u64),
     /// Those that are left are killed, and the node ends.
@@ -34,6 +36,7 @@ impl Node {
             self.scheduler.next_deadline(),
             self.pool.next_deadline(),
             self.objects.next_deadline(),
+            self.sched_deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -50,11 +53,13 @@ impl Node {
                 Timer::Memory => self.measure_limited(),
                 Timer::Escaped => self.look_at_escaped(),
                 Timer::Functions => self.look_at_functions(),
+                Timer::Load => self.tell_load(),
                 Timer::Query(round) => self.end_round(round),
                 Timer::Stop => self.out.push(Effect::Stopped),
             }
             self.work_off_queue();
         }
+        self.sched_tick();
         let now = self.now;
         let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= now);
         if due(self.scheduler.next_deadline()) {

@@ -6,7 +6,7 @@ use hoplo_base::{JobId, NodeNumber, ProcessId};
 use hoplo_wire::node::{DeathCause, Obituary, ToClient};
 use hoplo_wire::peer::Peer;
 
-use super::{Node, Stranger};
+use super::{Leased, Node, Stranger};
 use crate::actors::life;
 use crate::claims::{self, Epoch};
 use crate::control::{NodeEntry, NodeState};
@@ -37,18 +37,15 @@ impl Node {
         if entry.head {
             self.far.head = Some(node);
         }
-        if node == self.me() {
-            if !self.far.joined {
-                self.far.joined = true;
-                self.far.passed.joined(node);
-                self.pass_to_claims(claims::Event::Joined { node, epoch: Epoch(index) });
-            }
-            return;
-        }
-        if self.far.nodes.insert(node, entry).is_none() {
+        let known = match node == self.me() {
+            true => std::mem::replace(&mut self.far.joined, true),
+            false => self.far.nodes.insert(node, entry.clone()).is_some(),
+        };
+        if !known {
             self.far.passed.joined(node);
             self.pass_to_claims(claims::Event::Joined { node, epoch: Epoch(index) });
         }
+        self.offers(&entry);
     }
 
     /// All that came from it was handed in; nothing comes any more.
@@ -63,6 +60,7 @@ impl Node {
             self.far.head = None;
         }
         let obituary = of_dead_node(node, why);
+        self.offers_no_more(node);
         let strangers = self.far.strangers.keys().filter(|process| process.node() == node);
         for process in strangers.copied().collect::<Vec<_>>() {
             self.stranger_gone(process, &obituary);
@@ -106,8 +104,10 @@ impl Node {
 
     /// Leases on it end; who holds one and has no channel to it hears so here.
     pub(super) fn far_worker_gone(&mut self, worker: ProcessId, obituary: &Obituary) {
-        let ended = self.far.leases.extract_if(.., |_, leased| leased.worker == worker);
-        for (_, leased) in ended.collect::<Vec<_>>() {
+        let ended = self.far.leases.values().filter(|leased| leased.worker == worker);
+        let ended: Vec<Leased> = ended.copied().collect();
+        self.far.leases.retain(|_, leased| leased.worker != worker);
+        for leased in ended {
             if !self.far.channels.contains(&(leased.holder, worker)) {
                 let (process, obituary, unstarted) = (worker, obituary.clone(), Vec::new());
                 let gone = ToClient::ProcessGone { process, obituary, unstarted };

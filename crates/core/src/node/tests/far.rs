@@ -1,6 +1,7 @@
 //! Several nodes, wired to each other without a network: what their deciders make of each other's words.
 
 mod bytes;
+mod bytes_model;
 
 use hoplo_wire::node::{ActorState, Obituary};
 
@@ -110,7 +111,7 @@ impl Nodes {
     }
 
     fn demand(&mut self, driver: ProcessId, count: f64) {
-        let shape = Shape { resources: cpus(count), env: RuntimeEnv::default() };
+        let shape = Shape::of(cpus(count));
         self.says(0, driver, ToNode::LeaseDemand { key: 1, shape, wanted: 1 });
     }
 
@@ -166,7 +167,7 @@ impl Nodes {
             name: String::new(),
             namespace: String::new(),
             detached: false,
-            shape: Shape { resources: cpus(count), env: RuntimeEnv::default() },
+            shape: Shape::of(cpus(count)),
             held: ResourceSet::new(),
             max_restarts: 0,
             frame: vec![],
