@@ -3,7 +3,9 @@
 //! They travel over the talk socket of the two nodes' link, in order, each with a **cover**: a number that counts up from one node
 //! to another, under which the sender holds the refs that the message names until the receiver has claimed them. 0: it names none.
 
-use hoplo_base::{ActorId, FunctionId, JobId, NodeNumber, ObjectId, ProcessId, ResourceSet};
+use hoplo_base::{
+    ActorId, FunctionId, GroupId, JobId, NodeNumber, ObjectId, ProcessId, ResourceSet,
+};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
@@ -180,6 +182,19 @@ pub enum Peer {
     /// To the head: what the sender has and what is in use.
     Load(Box<Load>),
 
+    // ---- placement groups ----
+    /// Of the head.
+    Bundles {
+        group: GroupId,
+        order: BundleOrder,
+    },
+    /// To the head: whether all bundles that were asked for are reserved.
+    BundlesAnswered {
+        group: GroupId,
+        attempt: u32,
+        refused: Option<String>,
+    },
+
     // ---- names ----
     /// To the head. Answered by `Named`.
     Name {
@@ -284,6 +299,30 @@ pub enum StopManner {
     Finish,
     Exit,
     Kill,
+}
+
+/// What a node is to do with bundles of a placement group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BundleOrder {
+    /// Reserve all of these, or none: answered by `BundlesAnswered`.
+    Prepare {
+        attempt: u32,
+        bundles: Vec<(u32, ResourceSet)>,
+    },
+    Commit {
+        attempt: u32,
+    },
+    Release {
+        attempt: u32,
+    },
+    /// Why it is not placed, for those who wait there; absent: it is.
+    Waits {
+        reason: Option<String>,
+    },
+    /// It is no more.
+    End {
+        why: String,
+    },
 }
 
 /// What the global scheduler found.

@@ -4,9 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use hoplo_base::bundles::group_of;
+use hoplo_base::bundles::{group_of, plain};
+use hoplo_base::limits::GROUPS_REMEMBERED_MAX;
 use hoplo_base::{GroupId, JobId, NodeNumber, ProcessId, ResourceSet};
 use hoplo_wire::node::{GroupSpec, ToClient};
+use hoplo_wire::peer::{BundleOrder, Load, Peer};
 use hoplo_wire::{Failure, FailureKind, Reason};
 
 use super::queue::Work;
@@ -26,6 +28,17 @@ pub(super) struct GroupDesk {
     labels: BTreeMap<String, String>,
     /// What the machine was told last that this node has free.
     told: Option<ResourceSet>,
+    /// Of other planners, the last that ended, and why.
+    ended: BTreeMap<GroupId, String>,
+}
+
+impl GroupDesk {
+    fn remember(&mut self, group: GroupId, why: String) {
+        self.ended.insert(group, why);
+        if self.ended.len() > GROUPS_REMEMBERED_MAX {
+            self.ended.pop_first();
+        }
+    }
 }
 
 impl Node {
@@ -86,22 +99,19 @@ impl Node {
         use groups::Effect as From;
         match effect {
             From::Prepare { node, group, attempt, bundles } => {
-                self.to_scheduler_of(node, local::Event::BundlesAsked { group, attempt, bundles });
+                self.order_bundles(node, group, BundleOrder::Prepare { attempt, bundles });
             }
             From::Commit { node, group, attempt } => {
-                self.to_scheduler_of(node, local::Event::BundlesCommitted { group, attempt });
+                self.order_bundles(node, group, BundleOrder::Commit { attempt });
             }
             From::Release { node, group, attempt } => {
-                self.to_scheduler_of(node, local::Event::BundlesReleased { group, attempt });
+                self.order_bundles(node, group, BundleOrder::Release { attempt });
             }
             From::End { node, group, why } => {
-                let failures = Box::new(failures(group, &why));
-                self.to_scheduler_of(node, local::Event::GroupEnded { group, failures });
+                self.order_bundles(node, group, BundleOrder::End { why });
             }
             From::Waits { node, group, reason } => {
-                let reason =
-                    reason.map(|why| Reason::from(format!("placement {group} waits: {why}")));
-                self.to_scheduler_of(node, local::Event::GroupWaits { group, reason });
+                self.order_bundles(node, group, BundleOrder::Waits { reason });
             }
             From::AnswerCreate { to, request, result } => {
                 let result = result.map(|made| (made.group, made.never));
@@ -119,9 +129,32 @@ impl Node {
         }
     }
 
-    /// Other nodes are told by messages; as yet a node plans for itself alone.
-    fn to_scheduler_of(&mut self, node: NodeNumber, event: local::Event) {
-        assert_eq!(node, self.config.node, "no other node is known to the groups");
+    fn order_bundles(&mut self, node: NodeNumber, group: GroupId, order: BundleOrder) {
+        match node == self.config.node {
+            true => self.on_bundle_order(group, order),
+            false => self.send_peer(node, Peer::Bundles { group, order }),
+        }
+    }
+
+    /// Of the head, or of this node's own groups.
+    pub(super) fn on_bundle_order(&mut self, group: GroupId, order: BundleOrder) {
+        let event = match order {
+            BundleOrder::Prepare { attempt, bundles } => {
+                local::Event::BundlesAsked { group, attempt, bundles }
+            }
+            BundleOrder::Commit { attempt } => local::Event::BundlesCommitted { group, attempt },
+            BundleOrder::Release { attempt } => local::Event::BundlesReleased { group, attempt },
+            BundleOrder::Waits { reason } => {
+                let reason =
+                    reason.map(|why| Reason::from(format!("placement {group} waits: {why}")));
+                local::Event::GroupWaits { group, reason }
+            }
+            BundleOrder::End { why } => {
+                let failures = Box::new(failures(group, &why));
+                self.groups.remember(group, why);
+                local::Event::GroupEnded { group, failures }
+            }
+        };
         self.pass_to_scheduler(event);
     }
 
@@ -132,30 +165,47 @@ impl Node {
         refused: Option<Reason>,
     ) {
         let refused = refused.map(|reason| self.in_words(&reason));
-        let node = self.config.node;
-        self.pass_to_groups(groups::Event::Answered { node, group, attempt, refused });
+        match self.planner_of(group) {
+            planner if planner == self.config.node => {
+                let node = self.config.node;
+                self.pass_to_groups(groups::Event::Answered { node, group, attempt, refused });
+            }
+            planner => self.send_peer(planner, Peer::BundlesAnswered { group, attempt, refused }),
+        }
+    }
+
+    /// Another node of the cluster, as it says it is: of a head.
+    pub(super) fn groups_see(&mut self, node: NodeNumber, load: &Load) {
+        let labels = self.labels_of(node);
+        let view = NodeView { total: plain(&load.total), free: plain(&load.available), labels };
+        self.pass_to_groups(groups::Event::NodeSeen { node, view });
     }
 
     /// Why what asks for these resources fails at once, if it does: their group is no more.
     pub(super) fn group_is_gone(&self, wanted: &ResourceSet) -> Option<GroupFailures> {
         let group = group_of(wanted)?;
-        if self.is_far(self.planner_of(group)) {
-            return None; // It is not known here.
-        }
-        let why = self.groups.machine.why_gone(group)?;
+        let why = self.why_gone(group)?;
         Some(failures(group, &why))
     }
 
-    /// Whose groups decide about it.
-    pub(super) fn planner_of(&self, group: GroupId) -> NodeNumber {
-        match self.groups.machine.row(group) {
-            Some(_) => self.config.node,
-            None => group.node(),
+    /// Absent if it is there, or if it is not known here that it is not.
+    fn why_gone(&self, group: GroupId) -> Option<String> {
+        if self.is_far(self.planner_of(group)) {
+            return self.groups.ended.get(&group).cloned();
         }
+        self.groups.machine.why_gone(group)
+    }
+
+    /// Whose groups decide about it: who named it; another one goes on with those of a head that died.
+    pub(super) fn planner_of(&self, group: GroupId) -> NodeNumber {
+        if self.groups.machine.row(group).is_some() {
+            return self.config.node;
+        }
+        self.planner(group.node())
     }
 
     pub(super) fn end_worker_of_group(&mut self, worker: ProcessId, group: GroupId) {
-        let why = self.groups.machine.why_gone(group).unwrap_or_default();
+        let why = self.why_gone(group).unwrap_or_default();
         self.stop_process(
             worker,
             life::Manner::Kill,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use hoplo_base::bundles::group_of;
 use hoplo_base::resources::{GPU, PARTS};
 use hoplo_base::{NodeNumber, ResourceSet, shown};
 use hoplo_wire::node::{LabelSelector, Shape, Strategy};
@@ -16,7 +17,11 @@ pub struct Place {
 
 impl Place {
     /// It has the resources, if nobody else had anything there.
+    /// Bundles of placement groups come and go: who has some says its load.
     pub(super) fn covers(&self, wanted: &ResourceSet) -> bool {
+        if group_of(wanted).is_some() {
+            return true;
+        }
         self.total.covers(wanted) && gpus_needed(wanted) <= self.total.parts(GPU) / PARTS
     }
 

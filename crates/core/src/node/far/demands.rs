@@ -9,6 +9,8 @@
 //! ```
 //! While there is no other node the broker is passed by.
 
+use std::collections::BTreeMap;
+
 use hoplo_base::limits::LOAD_GATHERED;
 use hoplo_base::{ActorId, JobId, NodeNumber, ProcessId, ResourceSet};
 use hoplo_wire::node::{Shape, ToClient};
@@ -20,7 +22,7 @@ use crate::control::{NodeEntry, NodeState};
 use crate::node::Timer;
 use crate::sched::claim::{Claimant, Stuck};
 use crate::sched::place::Place;
-use crate::sched::{GlobalScheduler, broker, global, local};
+use crate::sched::{GlobalScheduler, broker, global, groups, local};
 
 impl Node {
     pub(in crate::node) fn on_demand(
@@ -242,6 +244,17 @@ impl Node {
     pub(super) fn offers_no_more(&mut self, node: NodeNumber) {
         self.pass_to_broker(broker::Event::Gone { node });
         self.pass_to_global(global::Event::Gone { node });
+        self.pass_to_groups(groups::Event::NodeGone { node });
+    }
+
+    /// Whose placement groups are planned where `named` did.
+    pub(in crate::node) fn planner(&self, named: NodeNumber) -> NodeNumber {
+        let lives = named == self.me() || self.far.nodes.contains_key(&named);
+        if lives { named } else { self.far.head.unwrap_or(named) }
+    }
+
+    pub(in crate::node) fn labels_of(&self, node: NodeNumber) -> BTreeMap<String, String> {
+        self.far.nodes.get(&node).map(|entry| entry.labels.clone()).unwrap_or_default()
     }
 
     // ---- the global scheduler, on a head ----
@@ -263,6 +276,9 @@ impl Node {
     }
 
     pub(super) fn on_load(&mut self, node: NodeNumber, load: Load) {
+        if self.far.global.is_some() && node != self.me() {
+            self.groups_see(node, &load);
+        }
         self.pass_to_global(global::Event::Reported { node, load });
     }
 

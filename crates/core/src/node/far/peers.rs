@@ -109,6 +109,11 @@ impl Node {
             Peer::Seek { seek, shape, wanted } => self.on_sought(from, seek, shape, wanted),
             Peer::Where { seek, found } => self.on_found(seek, found),
             Peer::Load(load) => self.on_load(from, *load),
+            Peer::Bundles { group, order } => self.on_bundle_order(group, order),
+            Peer::BundlesAnswered { group, attempt, refused } => {
+                let node = from;
+                self.pass_to_groups(groups::Event::Answered { node, group, attempt, refused });
+            }
             Peer::Name { .. } | Peer::Named { .. } | Peer::Unname { .. } => {}
             Peer::Passed { epoch } => self.on_passed(from, epoch),
             Peer::Query { request, kind, argument } => {

@@ -26,6 +26,8 @@ impl Node {
             ToNode::GroupRemove { group }
             | ToNode::GroupWatch { group, .. }
             | ToNode::GroupUnwatch { group, .. } => self.planner_of(*group),
+            // The head plans all groups.
+            ToNode::GroupCreate { .. } => self.far.head?,
             ToNode::Hello { .. }
             | ToNode::Job(_)
             | ToNode::LeaseDemand { .. }
@@ -42,7 +44,6 @@ impl Node {
             | ToNode::Fetch { .. }
             | ToNode::ActorCreate { .. }
             | ToNode::ActorLookup { .. }
-            | ToNode::GroupCreate { .. }
             | ToNode::RevokeFar { .. }
             | ToNode::Kv { .. }
             | ToNode::Query { .. }
@@ -64,6 +65,9 @@ impl Node {
         }
         let job = self.processes.get(&from).map_or(JobId(0), |process| process.job);
         self.deal(from, node);
+        if let ToNode::GroupCreate { .. } = &message {
+            self.tell_job(node, job); // a group ends with its job
+        }
         let started = matches!(message, ToNode::ActorStarted { .. });
         self.send_peer(node, Peer::From { process: from, job, message: Box::new(message) });
         if started {
