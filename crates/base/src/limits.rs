@@ -895,3 +895,9 @@ const _: () = assert!((CONTROL_PAGE_ROWS_MAX as usize) < u32::MAX as usize);
 
 /// Functions of other nodes' jobs that a daemon keeps, bytes: each is asked for once, while there is room.
 pub const FAR_FUNCTION_BYTES_KEPT: usize = 256 * 1024 * 1024;
+
+/// Who names an actor, or asks for one by its name, hears after so long that the cluster's head did not say who has the
+/// name. It is more than a head takes that is started again, and less than the program waits for its daemon.
+pub const NAME_PATIENCE: Duration = Duration::from_secs(15);
+
+const _: () = assert!(NAME_PATIENCE.as_millis() < ASK_PATIENCE.as_millis());

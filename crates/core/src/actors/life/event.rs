@@ -4,6 +4,8 @@ use hoplo_base::{ActorId, JobId, ObjectId, ProcessId, ResourceSet};
 use hoplo_wire::Failure;
 use hoplo_wire::node::{ActorCreated, ActorFound, ActorSpec, ActorState, Obituary, Shape};
 
+use super::Name;
+
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     Created {
@@ -117,6 +119,11 @@ pub enum Effect {
         to: ProcessId,
         actor: ActorId,
         state: ActorState,
+    },
+    /// It has its name no more: somebody else may take it.
+    NameFreed {
+        name: Name,
+        actor: ActorId,
     },
     /// Handle this again after a sweep (its `swept` is set).
     AfterSweep(Box<Event>),

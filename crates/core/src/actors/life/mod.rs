@@ -42,7 +42,11 @@ use hoplo_wire::node::{ActorFound, ActorSpec, RuntimeEnv, Shape};
 use hoplo_wire::{Failure, FailureKind, Reason};
 
 pub use event::{Effect, Event, Manner};
+pub use on_asked::name_is_taken;
 pub use row::{ActorRow, Former};
+
+/// Namespace and name.
+pub type Name = (String, String);
 
 #[derive(Debug)]
 struct Actor {
@@ -77,9 +81,9 @@ enum Stage {
 pub struct ActorTable {
     actors: BTreeMap<ActorId, Actor>,
     by_worker: BTreeMap<ProcessId, ActorId>,
-    names: BTreeMap<(String, String), ActorId>,
+    names: BTreeMap<Name, ActorId>,
     /// Names of lost actors that nobody took since.
-    lost_names: BTreeMap<(String, String), ActorId>,
+    lost_names: BTreeMap<Name, ActorId>,
     /// Dead and unreachable, oldest first.
     past: VecDeque<ActorId>,
 }
@@ -113,7 +117,7 @@ impl ActorTable {
             Event::Left { worker, actor } => {
                 if self.by_worker.get(&worker) == Some(&actor) {
                     let text = format!("{} left by exit_actor()", self.title(actor));
-                    self.set_cause(actor, died(text));
+                    self.set_cause(actor, died(text), effects);
                 }
             }
             Event::Killed { actor, no_restart } => self.on_killed(actor, no_restart, effects),
@@ -165,6 +169,21 @@ impl ActorTable {
 
     pub fn actor_of(&self, worker: ProcessId) -> Option<ActorId> {
         self.by_worker.get(&worker).copied()
+    }
+
+    /// Who has that name.
+    pub fn named(&self, name: &Name) -> Option<ActorId> {
+        self.names.get(name).copied()
+    }
+
+    /// Every name that an actor has.
+    pub fn names(&self) -> impl Iterator<Item = (&Name, ActorId)> {
+        self.names.iter().map(|(name, id)| (name, *id))
+    }
+
+    /// Somebody took it elsewhere: nobody asks any more who had it.
+    pub fn forget_lost_name(&mut self, name: &Name) {
+        self.lost_names.remove(name);
     }
 
     pub fn row(&self, id: ActorId) -> Option<ActorRow> {

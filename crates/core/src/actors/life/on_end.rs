@@ -31,7 +31,7 @@ impl ActorTable {
         } else if let Some(worker) = actor.worker() {
             let reason = "no handle of it is left".to_string();
             effects.push(Effect::Stop { worker, manner: Manner::Finish, reason });
-            self.set_cause(id, died(text));
+            self.set_cause(id, died(text), effects);
         } else {
             self.bury(id, died(text), effects);
         }
@@ -82,18 +82,19 @@ impl ActorTable {
     }
 
     /// It will be dead for this reason once its worker is gone; the first reason counts.
-    pub(super) fn set_cause(&mut self, id: ActorId, failure: Failure) {
+    pub(super) fn set_cause(&mut self, id: ActorId, failure: Failure, effects: &mut Vec<Effect>) {
         let actor = self.actors.get_mut(&id).expect("the caller looked it up");
         actor.cause.get_or_insert(failure);
-        self.free_name(id);
+        self.free_name(id, effects);
     }
 
     /// Whoever asks for the name from now on does not find this actor, and may take the name.
-    fn free_name(&mut self, id: ActorId) {
+    fn free_name(&mut self, id: ActorId, effects: &mut Vec<Effect>) {
         let spec = &self.actors[&id].spec;
         let key = (spec.namespace.clone(), spec.name.clone());
         if self.names.get(&key) == Some(&id) {
             self.names.remove(&key);
+            effects.push(Effect::NameFreed { name: key, actor: id });
         }
     }
 
@@ -109,7 +110,7 @@ impl ActorTable {
         actor.stage = Stage::Dead { failure };
         actor.spec.frame = Vec::new();
         let (detached, unreachable) = (actor.spec.detached, actor.unreachable);
-        self.free_name(id);
+        self.free_name(id, effects);
         if detached {
             effects.push(Effect::NodeRelease { objects: vec![id.handle()] });
         }

@@ -33,7 +33,8 @@ impl Node {
         if self.far.dead.contains_key(&node) {
             return;
         }
-        if entry.head {
+        let new_head = entry.head && self.far.head != Some(node);
+        if new_head {
             self.far.head = Some(node);
         }
         if node == self.me() {
@@ -42,11 +43,18 @@ impl Node {
                 self.far.passed.joined(node);
                 self.pass_to_claims(claims::Event::Joined { node, epoch: Epoch(index) });
             }
+            if new_head {
+                self.names_at_new_head();
+            }
             return;
         }
         if self.far.nodes.insert(node, entry).is_none() {
             self.far.passed.joined(node);
             self.pass_to_claims(claims::Event::Joined { node, epoch: Epoch(index) });
+            self.names_at_new_node(node);
+        }
+        if new_head {
+            self.names_at_new_head();
         }
     }
 
@@ -75,6 +83,7 @@ impl Node {
         }
         self.end_jobs_of(node);
         self.fetches_of_dead(node);
+        self.names_of_dead(node);
         self.pass_to_objects(objects::Event::NodeGone { node, why: why.to_string() });
         self.work_off_queue();
         self.far.passed.died(node, Epoch(epoch));

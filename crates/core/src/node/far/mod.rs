@@ -21,6 +21,7 @@ mod demands;
 mod functions;
 mod jobs;
 mod members;
+mod names;
 mod peers;
 mod processes;
 mod references;
@@ -64,6 +65,7 @@ pub(super) struct Far {
     /// Workers of this node that are actors of other homes.
     hosted: BTreeMap<ProcessId, Hosted>,
     fetches: functions::Fetches,
+    names: names::Names,
     /// The claims know that this node is a member.
     joined: bool,
 }
@@ -108,6 +110,7 @@ impl Far {
             told: BTreeMap::new(),
             hosted: BTreeMap::new(),
             fetches: functions::Fetches::default(),
+            names: names::Names::default(),
             joined: false,
         }
     }

@@ -99,7 +99,11 @@ impl Node {
                 self.stop_process(worker, manner, reason);
             }
             Peer::Seek { .. } | Peer::Where { .. } | Peer::Load(_) => {}
-            Peer::Name { .. } | Peer::Named { .. } | Peer::Unname { .. } => {}
+            Peer::Name { ask, namespace, name, take } => {
+                self.on_name(from, ask, (namespace, name), take);
+            }
+            Peer::Named { ask, actor } => self.on_named(ask, actor),
+            Peer::Unname { namespace, name, actor } => self.on_unname((namespace, name), actor),
             Peer::Passed { epoch } => self.on_passed(from, epoch),
             Peer::Query { .. } | Peer::Answer { .. } => {}
         }
@@ -130,14 +134,7 @@ impl Node {
                 self.pass_to_actors(life::Event::Left { worker: from, actor });
             }
             ToNode::ActorLookup { request, namespace, name } => {
-                let swept = false;
-                self.pass_to_actors(life::Event::LookedUp {
-                    from,
-                    request,
-                    namespace,
-                    name,
-                    swept,
-                });
+                self.on_far_lookup(from, request, (namespace, name));
             }
             other => {
                 self.violations += 1;

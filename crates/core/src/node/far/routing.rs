@@ -123,8 +123,13 @@ impl Node {
                 self.far.leases.insert(*lease, leased);
                 self.deal(to, from);
             }
-            ToClient::ActorFound { found: Some(found), .. } if found.dead.is_none() => {
-                self.give_token(found.actor.handle(), to);
+            ToClient::ActorFound { request, found } => {
+                if let Some(found) = found.as_ref().filter(|found| found.dead.is_none()) {
+                    self.give_token(found.actor.handle(), to);
+                }
+                if let Some(ask) = self.name_asked(to, *request) {
+                    return self.on_found(ask, found.clone());
+                }
             }
             _ => {}
         }

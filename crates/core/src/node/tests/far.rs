@@ -6,9 +6,19 @@ use super::*;
 use crate::control::{NodeEntry, NodeState};
 use crate::node::Passing;
 
+mod names;
+
 pub(super) struct Nodes {
     shells: Vec<Shell>,
     index: u64,
+    head: usize,
+}
+
+fn shell(at: usize) -> Shell {
+    Shell::with(|config| {
+        config.node = number(at);
+        config.resources = cpus(at as f64 + 1.0);
+    })
 }
 
 fn number(at: usize) -> NodeNumber {
@@ -22,13 +32,7 @@ fn cpus(count: f64) -> ResourceSet {
 impl Nodes {
     /// Node n has n + 1 CPUs; the first one is the head.
     fn new(count: usize) -> Self {
-        let shell = |at: usize| {
-            Shell::with(|config| {
-                config.node = number(at);
-                config.resources = cpus(at as f64 + 1.0);
-            })
-        };
-        let mut nodes = Self { shells: (0..count).map(shell).collect(), index: 10 };
+        let mut nodes = Self { shells: (0..count).map(shell).collect(), index: 10, head: 0 };
         for at in 0..count {
             nodes.row(at, NodeState::Alive);
         }
@@ -37,10 +41,26 @@ impl Nodes {
 
     /// Everybody hears it.
     fn row(&mut self, at: usize, state: NodeState) {
+        let everybody: Vec<usize> = (0..self.shells.len()).collect();
+        self.tells_row(&everybody, at, state);
+    }
+
+    /// A head takes the place of the one that is dead.
+    fn joins_as_head(&mut self) {
+        let at = self.shells.len();
+        self.shells.push(shell(at));
+        self.head = at;
+        for other in 1..at {
+            self.tells_row(&[at], other, NodeState::Alive);
+        }
+        self.row(at, NodeState::Alive);
+    }
+
+    fn tells_row(&mut self, whom: &[usize], at: usize, state: NodeState) {
         self.index += 1;
         let entry = NodeEntry {
             node: number(at),
-            head: at == 0,
+            head: at == self.head,
             hostname: format!("host{at}"),
             resources: cpus(at as f64 + 1.0),
             labels: Default::default(),
@@ -51,8 +71,9 @@ impl Nodes {
             state,
         };
         let index = self.index;
-        for shell in &mut self.shells {
-            shell.hears(Event::Member { entry: Box::new(entry.clone()), index });
+        for at in whom {
+            let entry = Box::new(entry.clone());
+            self.shells[*at].hears(Event::Member { entry, index });
         }
         self.pump();
     }
