@@ -901,3 +901,12 @@ pub const FAR_FUNCTION_BYTES_KEPT: usize = 256 * 1024 * 1024;
 pub const NAME_PATIENCE: Duration = Duration::from_secs(15);
 
 const _: () = assert!(NAME_PATIENCE.as_millis() < ASK_PATIENCE.as_millis());
+
+/// A node that is drained has so long to leave, unless who asked for it said otherwise.
+pub const DRAIN_WITHIN: Duration = Duration::from_secs(600);
+
+/// It looks so often whether anything keeps it.
+pub const DRAIN_LOOK: Duration = Duration::from_millis(100);
+
+/// `hoplo drain` waits so long after the node's time is over: for its workers to end, or for the verdict that it is dead.
+pub const DRAIN_SHOWN: Duration = Duration::from_secs(30);

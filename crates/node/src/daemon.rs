@@ -110,6 +110,8 @@ pub struct Daemon {
     carrier: Option<Carrier>,
     /// Rung by it.
     wake: Bell,
+    /// Once it ends.
+    pub(crate) ends_because: String,
     /// Why it is of its cluster no more under this number.
     fenced: Option<String>,
 }
@@ -280,6 +282,7 @@ impl Daemon {
             renews: options.renews,
             carrier,
             wake,
+            ends_because: String::new(),
             fenced: None,
         };
         daemon.node.set_wall_clock(micros());
@@ -558,7 +561,11 @@ impl Daemon {
             }
         }
         drop(self.listener);
-        self.control.leave(self.node.config().node);
+        let why = match self.ends_because.as_str() {
+            drained if self.node.drains() => drained,
+            _ => "it was stopped",
+        };
+        self.control.leave(self.node.config().node, why);
         if let Some(carrier) = self.carrier.take().filter(|_| !self.stays) {
             carrier.tell(Told::Over);
         }

@@ -58,6 +58,7 @@ impl Node {
                     self.pass_to_actors(life::Event::PlacementStuck { actor, reason, infeasible });
                 }
             }
+            moves @ From::Moves { .. } => self.claim_moves(moves),
             From::FailDemand { process, key, failure } => {
                 self.send(process, ToClient::LeaseFailed { key, failure });
             }

@@ -95,6 +95,8 @@ pub enum Event {
     ProcessGone {
         process: ProcessId,
     },
+    /// The node is to leave: for good.
+    Drains,
     Tick,
 }
 
@@ -161,6 +163,14 @@ pub enum Effect {
         incarnation: u32,
         failure: Failure,
     },
+    /// Of this node, which drains: it is to wait elsewhere.
+    Moves {
+        claimant: Claimant,
+        job: JobId,
+        shape: Shape,
+        held: ResourceSet,
+        wanted: u32,
+    },
     TellBlocked {
         holder: ProcessId,
         worker: ProcessId,
@@ -173,6 +183,8 @@ pub struct LocalScheduler {
     /// Without the CPU of blocked leases; of CPU it may be more than `total`.
     pub(super) used: ResourceSet,
     pub(super) gpus: Gpus,
+    /// It drains: nothing is granted.
+    pub(super) closed: bool,
     pub(super) claims: BTreeMap<Claimant, Claim>,
     /// Actors that wait, by what they want.
     pub(super) lines: BTreeMap<ResourceSet, Line>,
@@ -202,6 +214,7 @@ impl LocalScheduler {
             total,
             used: ResourceSet::new(),
             gpus,
+            closed: false,
             claims: BTreeMap::new(),
             lines: BTreeMap::new(),
             leases: BTreeMap::new(),
@@ -248,6 +261,7 @@ impl LocalScheduler {
             Event::Blocked { worker } => self.on_blocked(worker, effects),
             Event::Unblocked { worker } => self.on_unblocked(worker),
             Event::ProcessGone { process } => self.on_process_gone(now, process, effects),
+            Event::Drains => self.on_drains(now, effects),
             Event::Tick => {}
         }
         if self.may_grant || self.grant_at.is_some_and(|at| at <= now) {
@@ -554,6 +568,9 @@ impl LocalScheduler {
     pub(super) fn fits(&self, wanted: &ResourceSet) -> bool {
         #[cfg(test)]
         self.looks.update(|looks| looks + 1);
+        if self.closed {
+            return false;
+        }
         if wanted.is_empty() {
             let free = self.leases.values().filter(|lease| lease.resources.is_empty());
             return free.count() < LEASES_FREE_MAX;
@@ -581,7 +598,7 @@ impl LocalScheduler {
         self.claims.range(first..=last).next().map(|(claimant, _)| *claimant)
     }
 
-    fn drop_claim(&mut self, now: Instant, claimant: Claimant, effects: &mut Vec<Effect>) {
+    pub(super) fn drop_claim(&mut self, now: Instant, claimant: Claimant, effects: &mut Vec<Effect>) {
         let Some(claim) = self.claims.get(&claimant) else { return };
         // What was kept for it may be for others.
         self.may_grant |= self.feasible(&claim.shape.resources);

@@ -1,6 +1,7 @@
 //! Who runs where on one node: resources (`local`), and the processes that do the work (`workers`).
 
 pub mod claim;
+mod drain;
 mod gpus;
 mod grant;
 mod lines;

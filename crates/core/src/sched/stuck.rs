@@ -75,6 +75,10 @@ impl LocalScheduler {
     ) -> Stuck {
         #[cfg(test)]
         self.looks.update(|looks| looks + 1);
+        if self.closed {
+            let reason = "its node is being drained, and no other one could take it".into();
+            return Stuck { reason, infeasible: false };
+        }
         if let Some((name, needs, has)) = self.total.lacks(wanted) {
             return Stuck {
                 reason: format!("needs {} {needs}, node has {has}", shown(name)).into(),

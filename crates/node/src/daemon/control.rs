@@ -147,6 +147,29 @@ impl Control {
         }
     }
 
+    /// Of a head: that node's row says from now on that it drains.
+    pub(crate) fn drain(&mut self, node: NodeNumber) -> Result<(), String> {
+        let store = self.kept_mut().ok_or("the head drains nodes, and this is none")?;
+        let row = store.get(&node_key(node));
+        let entry = row.as_ref().and_then(|row| NodeEntry::from_row(row).ok());
+        let (Some(row), Some(mut entry)) = (row, entry) else {
+            return Err(format!("{node} has no row any more"));
+        };
+        match &entry.state {
+            NodeState::Alive => {}
+            NodeState::Draining => return Err(format!("{node} is being drained already")),
+            NodeState::Dead { why } | NodeState::Settled { why, .. } => {
+                return Err(format!("{node} is dead already: {why}"));
+            }
+        }
+        entry.state = NodeState::Draining;
+        match store.cas(entry.key(), row.version, entry.to_value()) {
+            Ok(_) => self.try_flush().map_err(|refusal| refusal.to_string()),
+            Err(CasError::Conflict { .. }) => Err(format!("{node} changed just now: try again")),
+            Err(CasError::Refused(refusal)) => Err(refusal.to_string()),
+        }
+    }
+
     /// All nodes that live have passed every death up to this entry: the rows of those dead say so.
     pub(crate) fn settle(&mut self, epoch: u64) {
         let Some(store) = self.kept_mut() else { return };
@@ -357,11 +380,11 @@ impl Control {
     }
 
     /// This node ends in order: nobody has to find that out.
-    pub(crate) fn leave(&mut self, me: NodeNumber) {
+    pub(crate) fn leave(&mut self, me: NodeNumber, why: &str) {
         let Store::Far(far) = &mut self.store else { return };
         let Some(mut entry) = far.nodes().find(|entry| entry.node == me).cloned() else { return };
         if !entry.state.is_dead() {
-            entry.state = NodeState::Dead { why: "it was stopped".to_string() };
+            entry.state = NodeState::Dead { why: why.to_string() };
             far.save(entry.key(), entry.to_value(), false);
         }
     }

@@ -19,6 +19,7 @@ impl Daemon {
         let result = match report {
             Report::Here(here) => self.here(here),
             Report::Everywhere { subject, told } => Ok(self.everywhere(subject, told)),
+            Report::Drain { node } => self.control.drain(node).map(|()| Value::Null),
             Report::Why { lines, remembered } => Ok(json!(self.remembered(lines, remembered))),
         };
         let result = result.map(|value| value.to_string());

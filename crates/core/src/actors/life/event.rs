@@ -1,6 +1,6 @@
 //! What happens to actors, and what their table asks the daemon to do.
 
-use hoplo_base::{ActorId, JobId, ObjectId, ProcessId, ResourceSet};
+use hoplo_base::{ActorId, JobId, NodeNumber, ObjectId, ProcessId, ResourceSet};
 use hoplo_wire::Failure;
 use hoplo_wire::node::{ActorCreated, ActorFound, ActorSpec, ActorState, Obituary, Shape};
 
@@ -73,6 +73,10 @@ pub enum Event {
     },
     JobEnded {
         job: JobId,
+    },
+    /// It is to leave: whoever can start elsewhere does.
+    NodeDrains {
+        node: NodeNumber,
     },
 }
 

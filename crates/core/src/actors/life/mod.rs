@@ -24,7 +24,8 @@
 //! - ACT-1: a worker runs at most one actor, and that actor says so.
 //! - ACT-2: every name belongs to an actor that carries it, is not dead and does not leave.
 //! - ACT-3: a dead actor has no worker, no claim for one, and holds no arguments.
-//! - ACT-4: an actor restarts at most `max_restarts` times; its incarnation counts them.
+//! - ACT-4: an actor restarts at most `max_restarts` times; its incarnation counts them, and its moves from nodes that were
+//!   drained.
 
 mod actor;
 mod event;
@@ -55,6 +56,10 @@ struct Actor {
     creator: Option<ProcessId>,
     job: JobId,
     incarnation: u32,
+    /// Incarnations that cost no restart, since a node was drained.
+    moved: u32,
+    /// Its worker ends because its node is drained.
+    moving: bool,
     stage: Stage,
     /// Why it will be dead once its worker is gone.
     cause: Option<Failure>,
@@ -126,6 +131,7 @@ impl ActorTable {
                 self.on_process_gone(process, &obituary, effects);
             }
             Event::JobEnded { job } => self.on_job_ended(job, effects),
+            Event::NodeDrains { node } => self.on_node_drains(node, effects),
         }
     }
 
@@ -155,6 +161,8 @@ impl ActorTable {
             creator: None,
             job,
             incarnation: former.incarnation,
+            moved: 0,
+            moving: false,
             stage: Stage::Dead { failure: former.failure },
             cause: None,
             restarts_because: None,
@@ -251,7 +259,8 @@ impl ActorTable {
         for (id, actor) in &self.actors {
             assert!(!actor.is_dead() || !actor.holds_arguments, "ACT-3: {id}");
             let max = actor.spec.max_restarts;
-            assert!(max < 0 || i64::from(actor.incarnation) <= i64::from(max), "ACT-4: {id}");
+            let restarts = actor.incarnation - actor.moved;
+            assert!(max < 0 || i64::from(restarts) <= i64::from(max), "ACT-4: {id}");
         }
     }
 

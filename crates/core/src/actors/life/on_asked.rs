@@ -54,6 +54,8 @@ impl ActorTable {
             creator: Some(creator),
             job,
             incarnation: 0,
+            moved: 0,
+            moving: false,
             stage: Stage::placing(),
             cause: None,
             restarts_because: None,

@@ -1,7 +1,7 @@
 //! How actors end: killed, out of reach, with their worker or their job; and what is kept of the dead.
 
 use hoplo_base::limits::ACTORS_REMEMBERED_MAX;
-use hoplo_base::{ActorId, JobId, ProcessId};
+use hoplo_base::{ActorId, JobId, NodeNumber, ProcessId};
 use hoplo_wire::Failure;
 use hoplo_wire::node::Obituary;
 
@@ -52,6 +52,12 @@ impl ActorTable {
         actor.stage = Stage::placing();
         if let Some(failure) = actor.cause.take() {
             self.bury(id, failure, effects);
+        } else if std::mem::take(&mut actor.moving) {
+            actor.incarnation += 1;
+            actor.moved += 1;
+            actor.restarts_because = Some("its node was drained".to_string());
+            effects.push(actor.place());
+            self.changed(id, effects);
         } else if actor.restarts_left() == 0 {
             self.bury(id, died(format!("{title} died: {}", last_words(obituary))), effects);
         } else {
@@ -59,6 +65,20 @@ impl ActorTable {
             actor.restarts_because = Some(obituary.headline());
             effects.push(actor.place());
             self.changed(id, effects);
+        }
+    }
+
+    /// Those that run there and may start again do that elsewhere, once their workers have finished what they have.
+    pub(super) fn on_node_drains(&mut self, node: NodeNumber, effects: &mut Vec<Effect>) {
+        for actor in self.actors.values_mut() {
+            if let Some(worker) = actor.worker()
+                && worker.node() == node
+                && actor.can_move()
+            {
+                actor.moving = true;
+                let reason = "its node is being drained".to_string();
+                effects.push(Effect::Stop { worker, manner: Manner::Finish, reason });
+            }
         }
     }
 

@@ -59,11 +59,12 @@ impl Node {
     pub(super) fn placement_ended(&mut self, _actor: ActorId) {}
 
     fn elsewhere(&self, shape: &Shape) -> Option<NodeNumber> {
-        if self.far.nodes.is_empty() || self.scheduler.total().covers(&shape.resources) {
+        if self.far.nodes.is_empty() || self.scheduler.could_run(&shape.resources) {
             return None;
         }
         let fits = |(node, entry): (&NodeNumber, &crate::control::NodeEntry)| {
-            entry.resources.covers(&shape.resources).then_some(*node)
+            let lives = entry.state == crate::control::NodeState::Alive;
+            (lives && entry.resources.covers(&shape.resources)).then_some(*node)
         };
         self.far.nodes.iter().find_map(fits)
     }

@@ -33,6 +33,7 @@ impl Node {
         if self.far.dead.contains_key(&node) {
             return;
         }
+        let drains = entry.state == NodeState::Draining;
         let new_head = entry.head && self.far.head != Some(node);
         if new_head {
             self.far.head = Some(node);
@@ -46,15 +47,22 @@ impl Node {
             if new_head {
                 self.names_at_new_head();
             }
+            if drains && !self.drains() {
+                self.on_draining(node);
+            }
             return;
         }
-        if self.far.nodes.insert(node, entry).is_none() {
+        let before = self.far.nodes.insert(node, entry).map(|entry| entry.state);
+        if before.is_none() {
             self.far.passed.joined(node);
             self.pass_to_claims(claims::Event::Joined { node, epoch: Epoch(index) });
             self.names_at_new_node(node);
         }
         if new_head {
             self.names_at_new_head();
+        }
+        if drains && before != Some(NodeState::Draining) {
+            self.on_draining(node);
         }
     }
 

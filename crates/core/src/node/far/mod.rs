@@ -18,6 +18,7 @@
 
 mod actors;
 mod demands;
+mod drain;
 mod functions;
 mod jobs;
 mod members;
@@ -66,6 +67,7 @@ pub(super) struct Far {
     hosted: BTreeMap<ProcessId, Hosted>,
     fetches: functions::Fetches,
     names: names::Names,
+    drains: drain::Drains,
     /// The claims know that this node is a member.
     joined: bool,
 }
@@ -111,6 +113,7 @@ impl Far {
             hosted: BTreeMap::new(),
             fetches: functions::Fetches::default(),
             names: names::Names::default(),
+            drains: drain::Drains::default(),
             joined: false,
         }
     }

@@ -104,6 +104,9 @@ impl Node {
             }
             Peer::Named { ask, actor } => self.on_named(ask, actor),
             Peer::Unname { namespace, name, actor } => self.on_unname((namespace, name), actor),
+            Peer::Drain { within_ms } => {
+                self.begin_drain(std::time::Duration::from_millis(within_ms));
+            }
             Peer::Passed { epoch } => self.on_passed(from, epoch),
             Peer::Query { .. } | Peer::Answer { .. } => {}
         }

@@ -148,6 +148,9 @@ impl Node {
             }
             Ok(Subject::Here(here)) => return self.report(asker, request, Report::Here(here)),
             Ok(Subject::Everywhere(subject)) => Topic::Everywhere { subject, told: Vec::new() },
+            Ok(Subject::Drain { whom, within }) => {
+                return self.on_drain_wanted(asker, request, &whom, within);
+            }
             Ok(Subject::Why(wanted)) => {
                 Topic::Why { inquiry: Inquiry::new(wanted, self.now), told: Vec::new() }
             }
@@ -294,7 +297,7 @@ impl Node {
         }
     }
 
-    fn report(&mut self, to: ProcessId, request: u64, report: Report) {
+    pub(in crate::node) fn report(&mut self, to: ProcessId, request: u64, report: Report) {
         self.out.push(Effect::Report { to, request, report });
     }
 }

@@ -6,6 +6,7 @@ use super::*;
 use crate::control::{NodeEntry, NodeState};
 use crate::node::Passing;
 
+mod drain;
 mod names;
 
 pub(super) struct Nodes {
