@@ -299,6 +299,15 @@ pub const RECALL_AGAIN: Duration = Duration::from_millis(20);
 /// Objects that are being written to disk at once.
 pub const SPILLS_MAX: usize = 16;
 
+/// Objects that are being fetched from other nodes at once; each has room.
+pub const PULLS_MAX: usize = 16;
+
+/// Objects that one other node may be fetching from here at once.
+pub const SERVES_MAX: usize = 2 * PULLS_MAX;
+
+/// An object that moves whenever it is about to be sent is given up after so many times.
+pub const SERVE_TRIES_MAX: u32 = 16;
+
 /// What was pinned is tried again after this time.
 pub const PINNED_RETRY: Duration = Duration::from_millis(10);
 
@@ -650,6 +659,20 @@ pub const LINK_FRAME_OVERHEAD: usize = 64;
 /// What arrived over a link is acknowledged by itself after this time, or after an eighth of the window.
 pub const LINK_ACKNOWLEDGED: Duration = Duration::from_millis(20);
 
+/// Frames of one caller and worker of another node, each way, that have left the ring of who wrote them and are not in the ring of
+/// who reads them. A frame counts with `CARRY_FRAME_OVERHEAD`; the last one may go beyond.
+pub const CARRY_CREDIT_BYTES: usize = 512 * 1024;
+pub const CARRY_FRAME_OVERHEAD: usize = 64;
+
+/// What goes to another daemon together is sent when it is so long, or when there is no more at that moment.
+pub const CARRY_PACK_BYTES: usize = 16 * 1024;
+
+/// A message between deciding threads goes in pieces of so many bytes.
+pub const CARRY_PIECE_BYTES: usize = 256 * 1024;
+
+/// Bytes of an object that go over the bulk socket together.
+pub const BULK_CHUNK_BYTES: usize = 256 * 1024;
+
 /// A connection to another daemon that broke, or could not be made, is dialled again after so long, and so on up to the last.
 pub const LINK_REDIAL_FIRST: Duration = Duration::from_millis(10);
 pub const LINK_REDIAL_LAST: Duration = Duration::from_secs(1);
@@ -709,6 +732,11 @@ const _: () = assert!(
 const _: () = assert!(HEARTBEAT.as_millis() * 4 <= ACCUSED.as_millis());
 // A frame of the talk socket takes what travels in one message between processes.
 const _: () = assert!(INLINE_BYTES_MAX * 8 <= LINK_TALK_WINDOW_BYTES / 4);
+// One piece, or one frame of a ring with the names in it, on top of a pack that is nearly full.
+const _: () =
+    assert!(CARRY_PIECE_BYTES + CARRY_PACK_BYTES + 4096 <= LINK_TALK_WINDOW_BYTES / 4);
+const _: () = assert!(RING_BYTES <= CARRY_PIECE_BYTES && RING_BYTES / 2 < CARRY_CREDIT_BYTES);
+const _: () = assert!(BULK_CHUNK_BYTES + 4096 <= LINK_BULK_WINDOW_BYTES / 4);
 // A silent node is told dead within 0.75 s; what is left is for the turn of the judge and the store.
 const _: () = assert!(MEMBER_SILENT.as_millis() + MEMBER_PROBE_WITHIN.as_millis() <= 700);
 // To ask a witness, and to hear it, takes time as well.

@@ -22,6 +22,7 @@ use crate::greet::{self, ConnectError, Greeted};
 use crate::guarded::{Carrying, Core, Progress, Warnings, call_all};
 use crate::lock::SessionLock;
 use crate::peers::slot_of;
+use crate::ringer::Ringer;
 use crate::spin::Spins;
 use crate::store::Store;
 use crate::work::Worker;
@@ -30,6 +31,7 @@ use crate::writer::News;
 pub struct Client {
     pub(crate) welcome: Welcome,
     pub(crate) segment: Arc<Segment>,
+    pub(crate) ringer: Ringer,
     pub(crate) arena: Arc<Arena>,
     pub(crate) core: SessionLock,
     pub(crate) news: Arc<News>,
@@ -100,6 +102,7 @@ impl Client {
         let me = welcome.process;
         let slots = welcome.slots.clone();
         let file = SpillFile::new(reader.take_fd()?);
+        let ringer = Ringer::new(segment.clone(), me, reader.take_fd()?);
         let store = Store::new(segment.clone(), arena.clone(), file, slot_of(me), slots);
         let core = Core {
             session: SessionMachine::new(me, welcome.job),
@@ -124,6 +127,7 @@ impl Client {
         let client = Arc::new(Client {
             welcome,
             segment,
+            ringer,
             arena,
             core: SessionLock::new(core),
             news,

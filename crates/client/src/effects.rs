@@ -76,7 +76,7 @@ impl Client {
         }
         for worker in rung.drain(..) {
             if let Some(peer) = core.peers.get(&worker) {
-                peer.wake(&self.segment);
+                peer.wake(&self.ringer);
             }
         }
         core.carrying = Carrying { effects, rung };
@@ -107,7 +107,7 @@ impl Client {
     fn place(&self, core: &mut Core, worker: ProcessId, seq: u64) -> bool {
         let peer = match core.peers.get_mut(&worker) {
             Some(known) => known,
-            None => match Outbound::create(worker) {
+            None => match Outbound::create(self.ringer.whom(worker)) {
                 Ok((peer, fd)) => {
                     core.writer.send_with(&ToNode::Connect { to: worker }, Some(fd));
                     core.peers.entry(worker).or_insert(peer)
@@ -173,7 +173,7 @@ impl Client {
                 *overflowing -= 1;
             }
             if wrote {
-                peer.wake(&self.segment);
+                peer.wake(&self.ringer);
             }
         }
     }
@@ -205,6 +205,18 @@ impl Client {
             }
         }
         seqs.reverse();
+        if let Some(peer) = core.peers.get_mut(&worker).filter(|peer| peer.whom.is_far) {
+            // They have left the ring: whether the worker took them is answered later.
+            kept.reverse();
+            let mut far = std::mem::take(&mut kept);
+            peer.asks_back(&mut far);
+            if !far.is_empty() {
+                core.writer.send(&ToNode::RevokeFar { worker, seqs: far });
+            }
+            if seqs.is_empty() {
+                return;
+            }
+        }
         let event = Event::Revoked { worker, seqs, kept };
         core.session.handle(self.now(), event, &mut core.effects);
     }

@@ -31,7 +31,7 @@ impl Client {
                         Ok(fd) => fd,
                         Err(error) => return error,
                     };
-                    match Inbound::open(from, &fd) {
+                    match Inbound::open(self.ringer.whom(from), &fd) {
                         Ok(inbound) => self.worker.machine().connected(from, inbound),
                         Err(error) => {
                             let why = Reason::from("it cannot open the channel of ").and(from);
@@ -144,6 +144,14 @@ impl Client {
                     &mut core,
                     Event::ProcessGone { process, obituary, unstarted },
                 );
+            }
+            ToClient::Revoked { worker, seqs, kept } => {
+                let mut core = self.core.lock();
+                self.drain(&mut core);
+                if let Some(peer) = core.peers.get_mut(&worker) {
+                    peer.was_answered(&seqs, &kept);
+                }
+                return self.pass_to_session(&mut core, Event::Revoked { worker, seqs, kept });
             }
             ToClient::Ready { object, value, contains } => Event::Ready { object, value, contains },
             ToClient::Unreadable { object, failure } => Event::Unreadable { object, failure },

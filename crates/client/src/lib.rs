@@ -39,6 +39,7 @@ mod guarded;
 mod lending;
 mod lock;
 mod peers;
+mod ringer;
 mod serving;
 mod socket;
 mod spin;

@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use hoplo_base::{ProcessId, limits};
+use hoplo_base::{ProcessId, Set, limits};
 use hoplo_core::session::SessionMachine;
 use hoplo_shm::{
-    CallerEnd, Channel, ChannelError, Consumer, Kept, Position, ProcessSlot, Producer, Segment,
-    Urgency, WriteError,
+    CallerEnd, Channel, ChannelError, Consumer, Kept, Position, ProcessSlot, Producer, Urgency,
+    WriteError,
 };
 use hoplo_wire::reply::{REPLY_RETIRING, ReplyHeader, ReplyKind, Returned, encode_returned};
+
+use crate::ringer::{Ringer, Whom};
 
 /// The channel for our calls to one worker.
 pub(crate) struct Outbound {
@@ -22,7 +24,9 @@ pub(crate) struct Outbound {
     positions: VecDeque<(u64, Position)>,
     /// Calls that found the ring full, in order.
     pub(crate) overflow: VecDeque<u64>,
-    slot: ProcessSlot,
+    pub(crate) whom: Whom,
+    /// Asked back from a worker of another node, and not answered.
+    asked: Set<u64>,
     /// Nonsense was found in a ring, and the daemon was told: its end will tell what becomes of the calls there.
     broken: bool,
 }
@@ -50,7 +54,7 @@ pub(crate) struct Inbound {
 
 pub(crate) struct Replies {
     producer: Producer,
-    slot: ProcessSlot,
+    whom: Whom,
     /// Calls that were taken and not replied to.
     pub(crate) unreplied: usize,
     /// When the caller was last woken though more was on its way.
@@ -69,11 +73,10 @@ pub(crate) fn slot_of(process: ProcessId) -> ProcessSlot {
 }
 
 impl Outbound {
-    pub(crate) fn create(worker: ProcessId) -> Result<(Self, OwnedFd), ChannelError> {
+    pub(crate) fn create(whom: Whom) -> Result<(Self, OwnedFd), ChannelError> {
         let (end, fd) = Channel::create(limits::RING_BYTES, limits::RING_BYTES)?;
-        let slot = slot_of(worker);
         let (positions, overflow) = (VecDeque::new(), VecDeque::new());
-        let outbound = Self { end, positions, overflow, slot, broken: false };
+        let outbound = Self { end, positions, overflow, whom, asked: Set::default(), broken: false };
         Ok((outbound, fd))
     }
 
@@ -96,8 +99,8 @@ impl Outbound {
         }
     }
 
-    pub(crate) fn wake(&self, segment: &Segment) {
-        segment.doorbell(self.slot).ring(Urgency::Eager);
+    pub(crate) fn wake(&self, ringer: &Ringer) {
+        ringer.ring(self.whom, Urgency::Eager);
     }
 
     /// A final reply came.
@@ -126,6 +129,19 @@ impl Outbound {
         revoked
     }
 
+    /// Of calls that left the ring for another node: those that are not asked back already.
+    pub(crate) fn asks_back(&mut self, seqs: &mut Vec<u64>) {
+        seqs.retain(|seq| self.asked.insert(*seq));
+    }
+
+    /// The other node's answer came.
+    pub(crate) fn was_answered(&mut self, revoked: &[u64], kept: &[u64]) {
+        revoked.iter().chain(kept).for_each(|seq| {
+            self.asked.remove(seq);
+        });
+        self.positions.retain(|(seq, _)| !revoked.contains(seq));
+    }
+
     /// Whether a reply may come.
     pub(crate) fn is_active(&self) -> bool {
         !self.positions.is_empty() && !self.broken
@@ -145,11 +161,11 @@ impl Outbound {
 }
 
 impl Inbound {
-    pub(crate) fn open(caller: ProcessId, fd: &Kept) -> Result<Self, ChannelError> {
+    pub(crate) fn open(whom: Whom, fd: &Kept) -> Result<Self, ChannelError> {
         let end = Channel::open_worker(fd)?;
         let replies = Replies {
             producer: end.replies,
-            slot: slot_of(caller),
+            whom,
             unreplied: 0,
             woken_at: None,
             body: Vec::new(),
@@ -180,15 +196,15 @@ impl Replies {
     }
 
     /// The ring is full: whatever the caller does, it must drain.
-    pub(crate) fn insist(&self, segment: &Segment) {
-        segment.doorbell(self.slot).ring(Urgency::Must);
+    pub(crate) fn insist(&self, ringer: &Ringer) {
+        ringer.ring(self.whom, Urgency::Must);
     }
 
     /// Tells the caller about what was written. `idle`: it has no more calls for us.
-    pub(crate) fn notify(&mut self, segment: &Segment, written: ReplyHeader, idle: bool) {
+    pub(crate) fn notify(&mut self, ringer: &Ringer, written: ReplyHeader, idle: bool) {
         let last = (self.unreplied == 0 && idle) || written.flags & REPLY_RETIRING != 0;
         let woken_at = &mut self.woken_at;
-        segment.doorbell(self.slot).ring_lenient(|| {
+        ringer.ring_lenient(self.whom, || {
             let now = Instant::now();
             let due = last || woken_at.is_none_or(|at| now.duration_since(at) >= BATCH);
             if due {

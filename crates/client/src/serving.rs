@@ -237,9 +237,9 @@ impl Client {
                     return;
                 }
                 match replies.try_write(header, values) {
-                    Ok(()) => return replies.notify(&self.segment, header, idle),
+                    Ok(()) => return replies.notify(&self.ringer, header, idle),
                     Err(WriteError::Full { .. }) => {
-                        replies.insist(&self.segment);
+                        replies.insist(&self.ringer);
                         sleeper = bell.prepare(SleepKind::Lenient);
                     }
                     // One value alone always fits (`cuts`).

@@ -192,6 +192,13 @@ impl Client {
                 self.failure_told(object);
                 Some(Content::Failed(failure))
             }
+            Value::Stored(Location::ASK) => {
+                // It came from another node: only the daemon knows where it lies here.
+                self.with(|session, _, effects| {
+                    session.location_stale(object, Location::ASK, effects);
+                });
+                None
+            }
             Value::Stored(location) => self.read_stored(object, location, false),
         }
     }

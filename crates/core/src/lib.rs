@@ -5,6 +5,7 @@
 //! alone wires those of a daemon to each other.
 
 pub mod actors;
+pub mod carry;
 pub mod claims;
 pub mod control;
 pub mod link;
@@ -13,5 +14,6 @@ pub mod node;
 pub mod objects;
 pub mod sched;
 pub mod session;
+pub mod transfer;
 pub mod why;
 pub mod worker;

@@ -105,7 +105,20 @@ fn flags(writing: bool) -> EventFlags {
     flags
 }
 
+/// For who is to ring it from another process.
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 impl Bell {
+    /// One that no loop hears.
+    pub fn unheard() -> io::Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        Ok(Self(Arc::new(rustix::event::eventfd(0, flags)?)))
+    }
+
     pub fn ring(&self) {
         // Full means that it rings already.
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());

@@ -12,12 +12,14 @@
 //!
 //! # Sweeps (REF-5)
 //! Asked for one, the daemon finishes the current batch. Then one `epoll_wait` without waiting names every
-//! socket in which something lies, each is read until it would block, and all of it is handled.
+//! socket in which something lies, each is read until it would block, and all of it is handled. Before that, if there are channels
+//! with other nodes, the carrier takes what lies in them (`far_calls`); the loop goes on meanwhile.
 
 mod clients;
 mod control;
 mod effects;
 mod far;
+mod far_calls;
 mod jobs;
 mod query;
 mod why;
@@ -42,6 +44,7 @@ use hoplo_shm::heap;
 use hoplo_wire::control::Change;
 
 use crate::cage::Cages;
+use crate::carrier::bulk::NoBulk;
 use crate::carrier::{Carrier, Part, Told, Word};
 use crate::children::{self, Families, Looks};
 use crate::clock::clock;
@@ -58,6 +61,7 @@ use crate::{journal, machine};
 use clients::Connections;
 use control::{Control, free_disk};
 use far::{Far, Happened};
+use far_calls::FarCalls;
 use jobs::Output;
 use workers::WorkerSide;
 
@@ -107,7 +111,8 @@ pub struct Daemon {
     joined: Option<Joined>,
     renews: Duration,
     /// Where there are other nodes.
-    carrier: Option<Carrier>,
+    pub(crate) carrier: Option<Carrier>,
+    pub(crate) far_calls: FarCalls,
     /// Rung by it.
     wake: Bell,
     /// Once it ends.
@@ -176,8 +181,9 @@ impl Daemon {
         let listener = session.listen()?;
         poller.add(&listener, Source::Listener)?;
         let objects = object_config(options.object_store_bytes());
-        let store = Store::new(objects.arena_bytes, session.path().join("spill/objects"))?;
+        let mut store = Store::new(objects.arena_bytes, session.path().join("spill/objects"))?;
         poller.add(store.disk(), Source::Disk)?;
+        let segment = store.segment();
         let now = clock();
         let descriptors = Descriptors::new()?;
         let session_dir = session.path().display().to_string();
@@ -186,7 +192,9 @@ impl Daemon {
         let mut carrier = None;
         if let Some(Joined { node, cluster, ip, .. }) = &joined {
             let part = Part::Member { ip: *ip };
-            let started = Carrier::start(cluster, *node, hostname.clone(), part, wake.clone())?;
+            let (hostname, segment, bulk) = (hostname.clone(), segment.clone(), Box::new(NoBulk));
+            let started =
+                Carrier::start(cluster, *node, hostname, part, wake.clone(), segment, bulk)?;
             carrier = Some(started.0);
         }
         let address = match (&carrier, &founded) {
@@ -232,10 +240,17 @@ impl Daemon {
             invitation = Some(Invitation::write(&founded, store, token)?);
             let part = Part::Judge { address: founded.address().to_string() };
             let cluster = founded.cluster();
-            let started = Carrier::start(cluster, node, hostname.clone(), part, wake.clone())?;
+            let (hostname, bulk) = (hostname.clone(), Box::new(NoBulk));
+            let started =
+                Carrier::start(cluster, node, hostname, part, wake.clone(), segment, bulk)?;
             control.serve(founded, started.1)?;
             carrier = Some(started.0);
         }
+        let rings_carrier = match &carrier {
+            Some(carrier) => carrier.bell().clone(),
+            None => Bell::unheard()?,
+        };
+        store.rings_carrier(&rings_carrier)?;
         if let Some(network) = control.network() {
             poller.add(network, Source::Store)?;
         }
@@ -281,6 +296,7 @@ impl Daemon {
             joined,
             renews: options.renews,
             carrier,
+            far_calls: FarCalls::default(),
             wake,
             ends_because: String::new(),
             fenced: None,
@@ -356,7 +372,8 @@ impl Daemon {
         self.node.set_wall_clock(micros());
         self.handle_ready(ready, Amount::Bytes(TURN_BYTES_MAX));
         self.handle_time();
-        if std::mem::take(&mut self.sweep_wanted) {
+        if self.begins_sweep() {
+            self.sweep_wanted = false;
             self.sweep();
         }
         self.control.flush();
@@ -381,8 +398,8 @@ impl Daemon {
 
     fn hear_carrier(&mut self) {
         self.wake.silence();
-        let Some(carrier) = &self.carrier else { return };
-        for word in carrier.words() {
+        let words = self.carrier.as_ref().map(Carrier::words).unwrap_or_default();
+        for word in words {
             match word {
                 Word::Verdict { ticket, number, expected, why } => {
                     let why = why.to_string();
@@ -391,13 +408,16 @@ impl Daemon {
                         Ok(stored) => Told::Verdict { ticket, stored },
                         Err(_) => Told::NoVerdict { ticket },
                     };
-                    self.carrier.iter().for_each(|carrier| carrier.tell(told.clone()));
+                    if let Some(carrier) = &self.carrier {
+                        carrier.tell(told);
+                    }
                 }
                 Word::Fenced { why } => self.is_fenced(why),
                 Word::Over => {
                     let why = "the head of its cluster was stopped".to_string();
                     self.handle(Event::Stop { why });
                 }
+                word => self.hear_of_calls(word),
             }
         }
     }
@@ -438,15 +458,7 @@ impl Daemon {
         }
     }
 
-    fn sweep(&mut self) {
-        self.handle(Event::SweepBegins);
-        let ready = self.poller.wait(Some(Duration::ZERO)).expect("epoll waits");
-        self.now = clock();
-        self.handle_ready(ready, Amount::WhatLies);
-        self.handle(Event::Swept);
-    }
-
-    fn handle_ready(&mut self, mut ready: Vec<Ready>, amount: Amount) {
+    pub(crate) fn handle_ready(&mut self, mut ready: Vec<Ready>, amount: Amount) {
         // Whoever knocks after a signal is not told that the node runs.
         ready.sort_by_key(|ready| ready.source != Source::Signal);
         for Ready { source, readable, writable } in ready {
@@ -505,8 +517,13 @@ impl Daemon {
         }
     }
 
+    /// One after the other.
+    fn begins_sweep(&self) -> bool {
+        self.sweep_wanted && self.far_calls.drains_for.is_none()
+    }
+
     fn next_deadline(&self) -> Option<Instant> {
-        if self.sweep_wanted {
+        if self.begins_sweep() {
             return Some(self.now);
         }
         let timer = self.timers.first().map(|(at, _)| *at);

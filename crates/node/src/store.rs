@@ -10,11 +10,13 @@ use std::sync::Arc;
 
 use hoplo_core::node::Event;
 use hoplo_core::objects::{FreeOutcome, SpillOutcome, SpillPlace};
+use hoplo_net::poll::Bell;
 use hoplo_shm::{
     Arena, CloseOutcome, Generation, MapError, ObjectState, PinRow, ProcessSlot, Segment,
 };
 use hoplo_wire::Location;
 
+use crate::carrier::haul::Parts;
 use crate::journal;
 use crate::spill::{Done, Spill};
 
@@ -22,7 +24,7 @@ use crate::spill::{Done, Spill};
 pub(crate) struct Store {
     segment: Arc<Segment>,
     arena: Arc<Arena>,
-    /// Segment, arena and spill file, for `Welcome`.
+    /// Segment, arena, spill file, and what rings the carrier, for `Welcome`.
     descriptors: Rc<[OwnedFd]>,
     spill: Spill,
     /// State words that are closed while the disk thread writes, by ticket.
@@ -55,6 +57,25 @@ impl Store {
             closed: BTreeMap::new(),
             filling: BTreeMap::new(),
         })
+    }
+
+    pub(crate) fn segment(&self) -> Arc<Segment> {
+        Arc::clone(&self.segment)
+    }
+
+    /// For who moves bytes between nodes, and pins in the row of slot 0.
+    pub(crate) fn haul_parts(&self, wake: Bell) -> io::Result<Parts> {
+        let spill_file = self.spill.file()?;
+        let (segment, arena) = (Arc::clone(&self.segment), Arc::clone(&self.arena));
+        Ok(Parts { segment, arena, spill_file, wake })
+    }
+
+    /// Processes are told how they ring the carrier.
+    pub(crate) fn rings_carrier(&mut self, bell: impl AsFd) -> io::Result<()> {
+        let all = self.descriptors.iter().map(AsFd::as_fd).chain([bell.as_fd()]);
+        let all: io::Result<Vec<OwnedFd>> = all.map(|fd| fd.try_clone_to_owned()).collect();
+        self.descriptors = all?.into();
+        Ok(())
     }
 
     pub(crate) fn descriptors(&self) -> Rc<[OwnedFd]> {
@@ -180,7 +201,8 @@ impl Store {
             let slot = ProcessSlot::new(u32::from(*slot));
             self.segment.pin_row(slot.expect("slots are given out below the limit"))
         };
-        let rows = live.iter().map(row);
+        // What is being sent to other nodes is pinned in the first row.
+        let rows = std::iter::once(&0).chain(live).map(row);
         match self.segment.object(location.slot) {
             Some(word) => word.close(location.slot, Generation(location.generation), rows),
             None => CloseOutcome::Stale,

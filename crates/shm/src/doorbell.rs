@@ -29,6 +29,11 @@
 //! also costs somebody one call. So nothing leaks, and no count can be wrong. Whoever takes a flag that another
 //! thread may have set wakes that thread afterwards: `reset` too.
 //!
+//! # A sleeper that does not sleep here
+//! A thread that waits for descriptors as well (the carrier in `epoll`) registers by `prepare`, looks once more, and sleeps there instead
+//! of in [`Sleeper::sleep`]. Who rings that process wakes it by what it sleeps on ([`Doorbell::ring_with`]); all else is the same, with
+//! "enters the kernel" in step 3 being the wait for a descriptor that stays readable until the sleeper has read it.
+//!
 //! Why the count never goes back: otherwise a flag taken back and set again by another thread
 //! would look unchanged to a ringer that is about to clear it. It wraps after 2^29 registrations,
 //! seq after 2^32 rings; either would have to happen within one ringer's or one sleeper's window.
@@ -111,6 +116,18 @@ impl Doorbell {
                 true
             }
         }
+    }
+
+    /// As `ring`, for a process that sleeps elsewhere: `wake` wakes it there.
+    pub fn ring_with(&self, urgency: Urgency, wake: impl FnOnce()) -> bool {
+        // As in ring().
+        let before = self.word.fetch_add(SEQ_ONE, Ordering::AcqRel);
+        let kinds = low(before) & urgency.reaches();
+        if kinds != 0 {
+            wake();
+            self.drop_flags(kinds, low(before));
+        }
+        kinds != 0
     }
 
     /// As `ring(Urgency::Lazy)`, and as `Urgency::Eager` if that would wake somebody more and `wakes` says

@@ -82,6 +82,13 @@ impl Deref for FileView {
 }
 
 impl FileRoom {
+    /// Panics if they do not fit from `at` on.
+    pub fn write(&mut self, at: usize, bytes: &[u8]) {
+        // SAFETY: all of it is mapped, and nobody else writes it (FILE-1).
+        let room = unsafe { core::slice::from_raw_parts_mut(self.0.start(), self.0.len) };
+        room[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
     /// Where it lies in this process, for `len` bytes: nobody else writes there until it is sealed.
     pub fn as_mut_ptr(&self) -> *mut u8 {
         self.0.start()
@@ -121,7 +128,10 @@ mod tests {
         // SAFETY: six bytes that are ours.
         unsafe { room.as_mut_ptr().copy_from(b"object".as_ptr(), 6) };
         let view = file.view(4096, 6).unwrap();
-        drop((room, file.view(0, 12_288).unwrap()));
+        let mut more = file.room(0, 3).unwrap();
+        more.write(1, b"on");
+        assert_eq!(&file.view(0, 3).unwrap()[..], b"\0on");
+        drop((room, more, file.view(0, 12_288).unwrap()));
         assert_eq!(&*view, b"object");
         for (offset, len) in [(8192, 4097), (12_288, 1), (u64::MAX - 4095, 8192), (0, 0)] {
             assert!(file.view(offset, len).is_err(), "{offset} {len}");

@@ -10,6 +10,13 @@
 //!     extra     little-endian u32 GPU ids
 //!     refs x    object id (20 bytes), value (see `object`)
 //! ```
+//! In the ring of a caller whose worker is on another node a **trailer** follows, for the carrier, which takes it off: every object that
+//! whoever reads the frame may reach.
+//!
+//! ```text
+//!     named x   object id (20 bytes)
+//!     u32       named
+//! ```
 
 use hoplo_base::{FunctionId, JobId, ObjectId, TaskId};
 
@@ -87,6 +94,33 @@ pub fn encode_refs(refs: &[RefArgument], out: &mut Vec<u8>) {
         out.extend_from_slice(&argument.object.to_bytes());
         argument.value.encode(out);
     }
+}
+
+/// Appends the trailer of a frame for a worker of another node.
+pub fn encode_trailer(named: &[ObjectId], out: &mut Vec<u8>) {
+    for object in named {
+        out.extend_from_slice(&object.to_bytes());
+    }
+    out.extend_from_slice(&(named.len() as u32).to_le_bytes());
+}
+
+/// The frame without its trailer, and what that names.
+pub fn split_trailer(frame: &[u8]) -> Result<(&[u8], Vec<ObjectId>), Malformed> {
+    let malformed = Malformed { what: "trailer of a call frame" };
+    let (rest, count) = frame.split_last_chunk::<4>().ok_or(malformed)?;
+    let bytes = (u32::from_le_bytes(*count) as usize).saturating_mul(ObjectId::BYTES);
+    let len = rest.len().checked_sub(bytes).filter(|len| *len >= CALL_HEADER_BYTES);
+    let (frame, ids) = rest.split_at(len.ok_or(malformed)?);
+    let ids = ids.chunks_exact(ObjectId::BYTES);
+    let named =
+        ids.map(|id| ObjectId::from_bytes(id.try_into().expect("chunks are that long")));
+    Ok((frame, named.collect()))
+}
+
+/// The task of a call frame.
+pub fn task_of(frame: &[u8]) -> Result<TaskId, Malformed> {
+    let mut reader = Reader::new(frame, "call frame");
+    Ok(TaskId::from_bytes(part(reader.array_ref::<CALL_HEADER_BYTES>()?, 8)))
 }
 
 impl<'a> CallView<'a> {
@@ -179,6 +213,22 @@ mod tests {
         let refs = call.refs().unwrap();
         assert_eq!(refs[0].1, ValueView::Inline(b"abc"));
         assert_eq!(refs[1].0.index, 1);
+    }
+
+    #[test]
+    fn a_trailer_comes_off_as_it_was_put_on_and_no_cut_of_it_panics() {
+        let plain = frame();
+        let task = task_of(&plain).unwrap();
+        for named in [vec![], vec![task.object(0), task.object(7)]] {
+            let mut frame = plain.clone();
+            encode_trailer(&named, &mut frame);
+            assert_eq!(split_trailer(&frame).unwrap(), (&plain[..], named.clone()));
+            for len in 0..frame.len() {
+                let _ = split_trailer(&frame[..len]);
+            }
+        }
+        let lie = [&plain[..], &u32::MAX.to_le_bytes()].concat();
+        assert!(split_trailer(&lie).is_err());
     }
 
     #[test]

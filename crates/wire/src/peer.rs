@@ -77,11 +77,14 @@ pub enum Peer {
         value: FarValue,
         contains: Vec<ObjectId>,
     },
-    /// To the home: the sender has all bytes of it, as its maker wrote them.
+    /// To the home: the sender has all bytes of it, as `maker`, its worker, wrote them. A reply to `holder` follows that
+    /// names it, unless one of the two is gone.
     Sealed {
         object: ObjectId,
         bytes: u64,
         contains: Vec<ObjectId>,
+        maker: ProcessId,
+        holder: ProcessId,
     },
     /// To the home: the sender has a copy now.
     Copied {

@@ -8,10 +8,10 @@
 //! 36  values x (value, count u32 x contained object id)
 //! ```
 
-use hoplo_base::ObjectId;
+use hoplo_base::{ObjectId, TaskId};
 
 use crate::bytes::{Malformed, Reader, part};
-use crate::object::{Value, ValueView};
+use crate::object::{Location, Value, ValueView};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -140,6 +140,36 @@ impl<'a> ReplyView<'a> {
     }
 }
 
+/// The frame is to leave its node: a location means something there only, so every stored value becomes [`Location::ASK`]. Tells
+/// what the frame names: refs inside values, and values that are stored, which are results of `task`.
+pub fn leave_node(
+    frame: &mut [u8],
+    task: TaskId,
+    named: &mut Vec<ObjectId>,
+) -> Result<ReplyHeader, Malformed> {
+    let view = ReplyView::parse(frame)?;
+    let (header, mut reader) = (view.header, view.values);
+    let mut stored = Vec::new();
+    for at in 0..view.values_count {
+        let rest = reader.rest().len();
+        if let ValueView::Stored(_) = ValueView::parse(&mut reader)? {
+            stored.push(frame.len() - rest);
+            named.push(task.object(header.index.wrapping_add(at as u32)));
+        }
+        for _ in 0..reader.count(ObjectId::BYTES)? {
+            named.push(reader.object()?);
+        }
+    }
+    let mut ask = Vec::new();
+    Value::Stored(Location::ASK).encode(&mut ask);
+    for at in stored {
+        frame[at..at + ask.len()].copy_from_slice(&ask);
+    }
+    named.sort_unstable();
+    named.dedup();
+    Ok(header)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,6 +211,36 @@ mod tests {
             if let Ok(reply) = ReplyView::parse(&frame[..len]) {
                 assert!(reply.values().any(|value| value.is_err()));
             }
+        }
+    }
+    #[test]
+    fn what_leaves_its_node_names_no_place_there() {
+        let task = TaskId { owner: ProcessId::new(NodeNumber::alone(1), 2, 3), seq: 4 };
+        let place = Location { slot: 1, generation: 2, offset: 64, len: 5 };
+        let (inner, kind) = (task.object(77), ReplyKind::Finished);
+        let header = ReplyHeader {
+            kind,
+            flags: 0,
+            attempt: 0,
+            seq: 4,
+            started_ns: 0,
+            ran_ns: 0,
+            index: 2,
+        };
+        let returned = vec![
+            Returned { value: Value::Inline((*b"xy").into()), contains: vec![inner, inner] },
+            Returned { value: Value::Stored(place), contains: vec![] },
+        ];
+        let mut frame = header.encode(returned.len()).to_vec();
+        encode_returned(&returned, &mut frame);
+        let (mut named, len) = (vec![], frame.len());
+        assert_eq!(leave_node(&mut frame, task, &mut named), Ok(header));
+        assert_eq!((named, frame.len()), (vec![task.object(3), inner], len));
+        let values = ReplyView::parse(&frame).unwrap().values();
+        let values: Vec<Value> = values.map(|value| value.unwrap().0.to_value()).collect();
+        assert_eq!(values, [returned[0].value.clone(), Value::Stored(Location::ASK)]);
+        for len in 0..frame.len() {
+            assert!(leave_node(&mut frame[..len].to_vec(), task, &mut vec![]).is_err());
         }
     }
 }

@@ -155,15 +155,26 @@ impl Node {
     pub(super) fn on_objects(&mut self, effect: objects::Effect) {
         use objects::Effect as From;
         match effect {
+            From::Send { to, message } if to == self.haul() => self.far_haul_told(message),
             From::Send { to, message } => self.send(to, message),
+            From::Deny { to, request, refusal } if to == self.haul() => {
+                let failure = self.failure(&refusal);
+                self.far_haul_told(ToClient::ExtentDenied { request, failure });
+            }
             From::Deny { to, request, refusal } => {
                 let failure = self.failure(&refusal);
                 self.send(to, ToClient::ExtentDenied { request, failure });
+            }
+            From::Refuse { to, object, refusal } if to == self.haul() => {
+                let failure = self.failure(&refusal);
+                self.far_haul_told(ToClient::Unreadable { object, failure });
             }
             From::Refuse { to, object, refusal } => {
                 let failure = self.failure(&refusal);
                 self.send(to, ToClient::Unreadable { object, failure });
             }
+            // Its slots come with the room that it asks for.
+            From::Welcome { process, slots } if process == self.haul() => assert!(slots.is_empty()),
             From::Welcome { process, slots } => self.welcome(process, slots),
             From::Sweep { sweep } => self.sweeps.want(sweep),
             From::Free { ticket, object, location } => {
@@ -183,6 +194,21 @@ impl Node {
             From::ActorUnreachable { actor } => {
                 self.pass_to_actors(life::Event::Unreachable { actor });
             }
+            From::Foreign { object } => self.on_foreign(object, true),
+            From::Unforeign { object } => self.on_foreign(object, false),
+            From::AskHome { object } => self.ask_home(object),
+            From::Pull { object, bytes, copies } => self.far_pull(object, bytes, copies),
+            From::TellHome { object, bytes, contains, maker, holder } => {
+                let home = object.task.owner.node();
+                self.send_peer(home, Peer::Sealed { object, bytes, contains, maker, holder });
+            }
+            From::TellCopied { object } => {
+                self.send_peer(object.task.owner.node(), Peer::Copied { object });
+            }
+            From::TellNode { node, object, value, contains } => {
+                self.send_peer(node, Peer::Value { object, value, contains });
+            }
+            From::ForgetCopy { node, object } => self.send_peer(node, Peer::Forget { object }),
             From::Violation { process, what } => self.violation(process, &what),
         }
     }

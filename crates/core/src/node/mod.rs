@@ -47,7 +47,8 @@
 //! - NODE-1: a process's slot is used again only after its pins were wiped, and they are wiped only when
 //!   the process is dead (or, a driver's, has closed its connection).
 //! - NODE-2: when nothing is due there is no deadline: an idle node sleeps.
-//! - NODE-3: the directory knows exactly the drivers and workers that said hello and are not buried.
+//! - NODE-3: the directory knows exactly the drivers and workers that said hello and are not buried, and, where there may be
+//!   other nodes, the haul.
 //! - NODE-4: each start of the pool is one process in stage `Starting`, or one that never said hello and is
 //!   not buried yet.
 //! - NODE-5: who is to be killed before its pid is known is killed when that comes.
@@ -172,7 +173,7 @@ impl Node {
             scheduler: LocalScheduler::new(config.node, resources),
             pool: WorkerPool::new(floor),
             actors: ActorTable::new(),
-            objects: ObjectDirectory::new(config.objects.clone(), now),
+            objects: ObjectDirectory::new(config.node, config.objects.clone(), now),
             queue: VecDeque::new(),
             out: Vec::new(),
             processes: BTreeMap::new(),

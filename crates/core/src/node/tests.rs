@@ -13,6 +13,7 @@ use hoplo_wire::{FailureKind, PROTOCOL_VERSION, Reason};
 
 mod far;
 mod queries;
+mod reach;
 
 use super::{Answer, Config, Effect, Event, Kind, Node, Question, Stage};
 use crate::control::{Entry, Row, Table, TaskEntry};

@@ -8,7 +8,7 @@ use hoplo_wire::Location;
 use super::ObjectDirectory;
 use super::on_move::{Fate, MoveKind};
 use super::on_room::Asker;
-use super::record::State;
+use super::record::{Record, State};
 use super::references::is_handle;
 
 impl ObjectDirectory {
@@ -19,6 +19,7 @@ impl ObjectDirectory {
         self.check_disk();
         self.check_references();
         self.check_places();
+        assert!(self.first_uses.is_empty());
         let busy = !self.candidates.is_empty() || !self.undecided.is_empty();
         let under_way = self.sweeps.asked - self.sweeps.done;
         assert!(under_way <= 1 && (under_way == 1 || !busy), "OBJ-10: {:?}", self.sweeps);
@@ -50,7 +51,8 @@ impl ObjectDirectory {
         for (object, record) in &self.records {
             let story = || self.story(*object).join("\n");
             let candidate = self.candidates.contains(object);
-            assert!(record.is_supported() != candidate, "OBJ-2: {object}\n{}", story());
+            assert!(record.is_candidate() == candidate, "OBJ-2: {object}\n{}", story());
+            self.check_far(*object, record);
             let concerned = record.tokens.keys().chain(&record.waiting).copied();
             for process in concerned.chain(record.state.owner()) {
                 let known = self.processes.get(&process).is_some_and(|it| it.contains(object));
@@ -67,6 +69,8 @@ impl ObjectDirectory {
                 State::Unknown { since } => Some(since),
                 State::Orphaned { since, .. } => Some(since).filter(|it| self.sweeps.done <= **it),
                 State::Handle
+                | State::Foreign { .. }
+                | State::Elsewhere { .. }
                 | State::Pending { .. }
                 | State::Inline(_)
                 | State::Failed(_)
@@ -90,6 +94,46 @@ impl ObjectDirectory {
                 assert!(concerns, "OBJ-3: {object} does not concern {process}");
             }
         }
+    }
+
+    fn check_far(&self, object: ObjectId, record: &Record) {
+        let story = || self.story(object).join("\n");
+        let at_home = self.is_at_home(object);
+        if at_home {
+            assert!(!record.claimed && !record.kept, "OBJ-13: {object}\n{}", story());
+        } else {
+            let claimed = record.claimed || !record.is_supported();
+            assert!(claimed, "OBJ-13: {object} is used and not claimed\n{}", story());
+            assert!(record.far_waiting().next().is_none(), "OBJ-14: {object}\n{}", story());
+        }
+        let kept_here = !record.kept || record.state.is_here();
+        assert!(kept_here, "OBJ-13: {object} is kept, and {}\n{}", record.state.name(), story());
+        let has_copies = record.copies().next().is_some();
+        let copies_fit = match &record.state {
+            State::Foreign { .. } => !at_home && !has_copies,
+            State::Elsewhere { pulling, .. } => {
+                let fetched = *pulling || record.waiting.is_empty();
+                fetched && (has_copies || *pulling || !at_home)
+            }
+            State::Stored { .. }
+            | State::Spilling { .. }
+            | State::Spilled { .. }
+            | State::Restoring { .. }
+            | State::Mapped { .. }
+            | State::Closing { .. } => at_home || !has_copies,
+            State::Unknown { .. } | State::Pending { .. } | State::Orphaned { .. } => {
+                at_home && !has_copies
+            }
+            State::Handle | State::Inline(_) | State::Failed(_) => !has_copies,
+        };
+        assert!(copies_fit, "OBJ-14: {object} is {}\n{}", record.state.name(), story());
+        let ours = record.copies().chain(record.far_waiting()).any(|node| node == self.node);
+        assert!(!ours, "OBJ-14: {object}");
+        let told = self.far_value(object).is_some();
+        assert!(!told || record.far_waiting().next().is_none(), "OBJ-5: {object}\n{}", story());
+        let named =
+            record.abroad.as_ref().is_none_or(|it| !it.copies.is_empty() || !it.waiting.is_empty());
+        assert!(named, "OBJ-14: {object}");
     }
 
     fn check_places(&self) {
@@ -123,6 +167,8 @@ impl ObjectDirectory {
                 }
                 State::Unknown { .. }
                 | State::Handle
+                | State::Foreign { .. }
+                | State::Elsewhere { .. }
                 | State::Pending { .. }
                 | State::Orphaned { .. }
                 | State::Inline(_)
@@ -162,6 +208,8 @@ impl ObjectDirectory {
                 State::Spilling { .. } | State::Restoring { .. } | State::Closing { .. } => {}
                 State::Unknown { .. }
                 | State::Handle
+                | State::Foreign { .. }
+                | State::Elsewhere { .. }
                 | State::Pending { .. }
                 | State::Orphaned { .. }
                 | State::Inline(_)

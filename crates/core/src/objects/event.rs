@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use hoplo_base::{ActorId, ObjectId, ProcessId};
+use hoplo_base::{ActorId, NodeNumber, ObjectId, ProcessId};
 use hoplo_wire::node::{Notice, ToClient};
-use hoplo_wire::{FailureKind, Location, Reason};
+use hoplo_wire::peer::FarValue;
+use hoplo_wire::{Failure, FailureKind, Location, Reason};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -82,38 +83,62 @@ pub enum Event {
         ticket: u64,
         result: Result<(), String>,
     },
+    /// `next_deadline` has come (earlier does no harm).
+    Tick,
+
+    // ---- of what is at home here ----
+    /// That node wants the value: answered by `Effect::TellNode`, once there is one.
     FarWanted {
-        node: hoplo_base::NodeNumber,
+        node: NodeNumber,
         object: ObjectId,
     },
-    ValueTold {
-        object: ObjectId,
-        value: hoplo_wire::peer::FarValue,
-        contains: Vec<ObjectId>,
-    },
+    /// A worker of that node made it, and all its bytes are there.
     FarSealed {
-        node: hoplo_base::NodeNumber,
+        node: NodeNumber,
         object: ObjectId,
         bytes: u64,
         contains: Vec<ObjectId>,
     },
+    /// That node has a copy of it now.
     FarCopied {
-        node: hoplo_base::NodeNumber,
+        node: NodeNumber,
         object: ObjectId,
     },
+
+    // ---- of what is at home elsewhere ----
+    /// The home's answer to `Effect::AskHome`.
+    ValueTold {
+        object: ObjectId,
+        value: FarValue,
+        contains: Vec<ObjectId>,
+    },
+    /// The home needs the copy here no more.
     Forgotten {
         object: ObjectId,
     },
+    /// The home does not know it, or is dead: who waits for it here gets this reason.
     Lost {
         object: ObjectId,
         why: String,
     },
-    NodeGone {
-        node: hoplo_base::NodeNumber,
+
+    // ---- of both ----
+    /// Each of the copies that `Effect::Pull` named was tried in vain. (After a pull that did well the haul says
+    /// `Notice::Sealed`, and nothing else of that object.)
+    PullFailed {
+        object: ObjectId,
         why: String,
     },
-    /// `next_deadline` has come (earlier does no harm).
-    Tick,
+    /// There is no room for it here, which is the answer to those who wait now.
+    PullDenied {
+        object: ObjectId,
+        failure: Failure,
+    },
+    /// The node is dead, and all that came from it was handed in. `why`: how its death is told.
+    NodeGone {
+        node: NodeNumber,
+        why: String,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -194,6 +219,49 @@ pub enum Effect {
     /// No handle of the actor is left: it is to finish and exit.
     ActorUnreachable {
         actor: ActorId,
+    },
+    /// The first use of an object that is at home elsewhere. (It comes before all other effects of its event.)
+    Foreign {
+        object: ObjectId,
+    },
+    /// The end of its last use here.
+    Unforeign {
+        object: ObjectId,
+    },
+    /// The home is to tell its value: answered by `ValueTold` or `Lost`.
+    AskHome {
+        object: ObjectId,
+    },
+    /// Fetch its bytes from one of these nodes: answered by `Notice::Sealed` of the haul, `PullFailed` or `PullDenied`. One
+    /// pull of an object is under way at a time.
+    Pull {
+        object: ObjectId,
+        bytes: u64,
+        copies: Vec<NodeNumber>,
+    },
+    /// To its home: `maker`, a worker of this node, made it for `holder`, and its bytes stay here until `Forgotten`.
+    TellHome {
+        object: ObjectId,
+        bytes: u64,
+        contains: Vec<ObjectId>,
+        maker: ProcessId,
+        holder: ProcessId,
+    },
+    /// To its home: its bytes are here as well, and stay until `Forgotten`.
+    TellCopied {
+        object: ObjectId,
+    },
+    /// The answer to `FarWanted`.
+    TellNode {
+        node: NodeNumber,
+        object: ObjectId,
+        value: FarValue,
+        contains: Vec<ObjectId>,
+    },
+    /// That node may forget its copy of what is at home here.
+    ForgetCopy {
+        node: NodeNumber,
+        object: ObjectId,
     },
     /// The process broke the protocol: drop its connection (then report `ProcessGone`).
     Violation {

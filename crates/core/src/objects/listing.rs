@@ -1,6 +1,6 @@
 //! What people may ask about the store.
 
-use hoplo_base::{ObjectId, ProcessId, Size, TaskId};
+use hoplo_base::{NodeNumber, ObjectId, ProcessId, Size, TaskId};
 use hoplo_wire::Reason;
 use hoplo_wire::node::Lineage;
 
@@ -13,7 +13,8 @@ use super::record::{Record, State};
 pub struct ObjectRow {
     pub object: ObjectId,
     /// `pending`, `orphaned`, `inline`, `stored`, `spilling`, `spilled`, `restoring`, `mapped` (on disk, and
-    /// readable there), `closing`, `failed`, `handle` (of an actor) or `unknown` (heard of, not told yet).
+    /// readable there), `closing`, `failed`, `handle` (of an actor), `unknown` (heard of, not told yet), `foreign` (at home at
+    /// another node, which did not tell its value yet) or `elsewhere` (its bytes are at other nodes).
     pub state: &'static str,
     /// Bytes of the value; 0 while there is none.
     pub len: u64,
@@ -28,6 +29,12 @@ pub struct ObjectRow {
     pub contains: Vec<ObjectId>,
     /// Processes that wait for it.
     pub waiting: Vec<ProcessId>,
+    /// Other nodes that have its bytes, as far as is known here.
+    pub copies: Vec<NodeNumber>,
+    /// Other nodes that wait for it.
+    pub waiting_nodes: Vec<NodeNumber>,
+    /// Its home knows that its bytes are here, and they stay until it needs them no more.
+    pub kept: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,6 +76,9 @@ impl ObjectDirectory {
             node_holds: record.node_holds,
             contains: record.contains.clone(),
             waiting: record.waiting.iter().copied().collect(),
+            copies: record.copies().collect(),
+            waiting_nodes: record.far_waiting().collect(),
+            kept: record.kept,
         })
     }
 
@@ -111,6 +121,8 @@ impl ObjectDirectory {
                 }
                 State::Unknown { .. }
                 | State::Handle
+                | State::Foreign { .. }
+                | State::Elsewhere { .. }
                 | State::Pending { .. }
                 | State::Orphaned { .. }
                 | State::Inline(_)
@@ -144,6 +156,8 @@ impl ObjectDirectory {
             State::Orphaned { lineage: Ok(lineage), .. } => Some((None, lineage)),
             State::Unknown { .. }
             | State::Handle
+            | State::Foreign { .. }
+            | State::Elsewhere { .. }
             | State::Orphaned { lineage: Err(_), .. }
             | State::Pending { lineage: None, .. }
             | State::Inline(_)
@@ -206,6 +220,16 @@ impl ObjectDirectory {
                 "was mentioned, and its owner's word on it has not been read yet".to_string()
             }
             State::Handle => "stands for the handles of an actor".to_string(),
+            State::Foreign { asked, .. } => {
+                let home = object.task.owner.node().number();
+                let asked = if *asked { ", and its home is asked for it" } else { "" };
+                format!("is at home at node {home}, which has not told its value{asked}")
+            }
+            State::Elsewhere { pulling, .. } => {
+                let pulling = if *pulling { ", and is being fetched" } else { "" };
+                let nodes = listed(record.copies());
+                format!("is ready ({len} in the store of {nodes}){pulling}")
+            }
             State::Orphaned { .. } if self.undecided.contains(&object) => {
                 "has no value here and its owner is dead: what its maker wrote last is being read"
                     .to_string()
@@ -230,6 +254,15 @@ impl ObjectDirectory {
     }
 }
 
+fn listed(nodes: impl Iterator<Item = NodeNumber>) -> String {
+    let nodes: Vec<String> = nodes.map(|node| node.number().to_string()).collect();
+    match &nodes[..] {
+        [] => "no node".to_string(),
+        [one] => format!("node {one}"),
+        several => format!("nodes {}", several.join(", ")),
+    }
+}
+
 fn explain_support(record: &Record) -> Reason {
     let mut told: Vec<Reason> = Vec::new();
     if record.holders().next().is_some() {
@@ -245,6 +278,15 @@ fn explain_support(record: &Record) -> Reason {
     if !record.waiting.is_empty() {
         let waiting = record.waiting.iter().copied().map(Reason::from);
         told.push(Reason::from("waited for by ").and(Reason::joined(waiting, ", ")));
+    }
+    if record.far_waiting().next().is_some() {
+        told.push(format!("waited for by {}", listed(record.far_waiting())).into());
+    }
+    if record.kept {
+        told.push("kept for its home, which knows of this copy".into());
+    }
+    if !matches!(record.state, State::Elsewhere { .. }) && record.copies().next().is_some() {
+        told.push(format!("also at {}", listed(record.copies())).into());
     }
     if told.is_empty() { "nobody holds it, it goes now".into() } else { Reason::joined(told, "; ") }
 }

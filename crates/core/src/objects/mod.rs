@@ -30,6 +30,9 @@
 //! A stored object lies in the arena, or in the spill file (**mapped**): its `Location` counts the file's
 //! bytes on from the end of the arena. One that was spilled is read where it is, and never comes back.
 //!
+//! An object's **home** is the node of its owner. What becomes of objects of other homes here is in `on_foreign`, what other
+//! nodes have to do with those of this one in `on_far`.
+//!
 //! Who has which memory is in `memory`, who waits for some in `on_room`, who was asked to give some back in
 //! `on_recall`, where the file has room in `disk`, what it is for in `on_file`, which tokens may get lost with
 //! their reply in `replies`.
@@ -55,7 +58,7 @@
 //!
 //! # Invariants
 //! - OBJ-1: memory adds up (MEM-1 to MEM-4).
-//! - OBJ-2: every record is supported or a candidate to go, not both.
+//! - OBJ-2: every record is supported, or a candidate to go, or kept for its home and not claimed; only one of them.
 //! - OBJ-3: tokens, waits and owners name joined processes, and each process's index is exact.
 //! - OBJ-4: `containers` is how often a record occurs in `contains` of records.
 //! - OBJ-5: who waits, waits for something that cannot be read at once.
@@ -67,6 +70,8 @@
 //! - OBJ-10: where a record is a candidate or undecided, a sweep is under way; at most one is.
 //! - OBJ-11: what went with replies is kept for joined callers only.
 //! - OBJ-12: who was asked for room has joined, and owes none when it has answered every time.
+//! - OBJ-13: what is at home elsewhere and supported is claimed; what is kept for its home has its bytes here.
+//! - OBJ-14: copies are known of stored values only; nodes wait at the home only. No node that it names is this one.
 
 mod check;
 mod config;
@@ -75,7 +80,9 @@ mod estate;
 mod event;
 mod listing;
 mod memory;
+mod on_far;
 mod on_file;
+mod on_foreign;
 mod on_move;
 mod on_notice;
 mod on_process;
@@ -92,7 +99,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hoplo_base::limits::STORY_LINES_MAX;
-use hoplo_base::{Instant, ObjectId, ProcessId, slack};
+use hoplo_base::{Instant, NodeNumber, ObjectId, ProcessId, slack};
 
 pub use config::{Config, PAGE};
 pub use event::{Effect, Event, FreeOutcome, Refusal, SpillOutcome, SpillPlace};
@@ -109,6 +116,9 @@ use replies::Given;
 
 #[derive(Debug)]
 pub struct ObjectDirectory {
+    /// Whose directory it is.
+    node: NodeNumber,
+    haul: ProcessId,
     config: Config,
     now: Instant,
     records: BTreeMap<ObjectId, Record>,
@@ -123,6 +133,8 @@ pub struct ObjectDirectory {
     candidates: BTreeSet<ObjectId>,
     /// Records whose value may lie in a socket.
     undecided: BTreeSet<ObjectId>,
+    /// What is used here since this event, and is at home elsewhere.
+    first_uses: Vec<ObjectId>,
     memory: Memory,
     /// Stored objects in the arena, least recently used first.
     lru: BTreeMap<u64, ObjectId>,
@@ -153,6 +165,11 @@ pub struct ObjectDirectory {
     violations: u64,
 }
 
+/// The daemon's own party, which moves bytes between nodes.
+pub fn haul(node: NodeNumber) -> ProcessId {
+    ProcessId::new(node, 0, 0)
+}
+
 #[derive(Debug, Default)]
 struct Sweeps {
     asked: u64,
@@ -168,9 +185,11 @@ struct StoryLine {
 }
 
 impl ObjectDirectory {
-    pub fn new(config: Config, now: Instant) -> Self {
+    pub fn new(node: NodeNumber, config: Config, now: Instant) -> Self {
         config.check();
         Self {
+            node,
+            haul: haul(node),
             now,
             records: BTreeMap::new(),
             records_most: 0,
@@ -179,6 +198,7 @@ impl ObjectDirectory {
             sweeps: Sweeps::default(),
             candidates: BTreeSet::new(),
             undecided: BTreeSet::new(),
+            first_uses: Vec::new(),
             memory: Memory::new(&config, now),
             lru: BTreeMap::new(),
             mapped: BTreeMap::new(),
@@ -204,6 +224,7 @@ impl ObjectDirectory {
     pub fn handle(&mut self, now: Instant, event: Event, effects: &mut Vec<Effect>) {
         assert!(now >= self.now, "time goes backwards");
         self.now = now;
+        let first_effect = effects.len();
         match event {
             Event::ProcessJoined { process, slots } => {
                 self.on_process_joined(process, slots, effects);
@@ -244,10 +265,26 @@ impl ObjectDirectory {
             Event::Restored { ticket, result } => self.on_restored(ticket, result, effects),
             Event::Reserved { ticket, result } => self.on_reserved(ticket, result, effects),
             Event::Tick => self.retry_pinned(effects),
-            _ => {}
+            Event::FarWanted { node, object } => self.on_far_wanted(node, object, effects),
+            Event::FarSealed { node, object, bytes, contains } => {
+                self.on_far_sealed(node, object, bytes, contains, effects);
+            }
+            Event::FarCopied { node, object } => self.on_far_copied(node, object, effects),
+            Event::ValueTold { object, value, contains } => {
+                self.on_value_told(object, value, contains, effects);
+            }
+            Event::Forgotten { object } => self.on_forgotten(object),
+            Event::Lost { object, why } => self.on_lost(object, why, effects),
+            Event::PullFailed { object, why } => self.on_pull_failed(object, &why, effects),
+            Event::PullDenied { object, failure } => self.on_pull_denied(object, &failure, effects),
+            Event::NodeGone { node, why } => self.on_node_gone(node, &why, effects),
         }
         self.serve_requests(effects);
         self.ask_for_sweep(effects);
+        if !self.first_uses.is_empty() {
+            let used = self.first_uses.drain(..).map(|object| Effect::Foreign { object });
+            effects.splice(first_effect..first_effect, used);
+        }
         self.records_most = self.records_most.max(self.records.len());
         if slack::is_found(self.records.len(), self.records_most) {
             self.records_most = self.records.len();
@@ -259,6 +296,11 @@ impl ObjectDirectory {
         let pinned = self.pinned.first().map(|(at, _)| *at);
         let warm = self.memory.warm_since().map(|at| at + self.config.warm_idle);
         [self.room_wake, pinned, warm].into_iter().flatten().min()
+    }
+
+    /// Whether the last word on the object is this directory's.
+    fn is_at_home(&self, object: ObjectId) -> bool {
+        object.task.owner.node() == self.node
     }
 
     /// A tool, or a process that is gone, has no business here.

@@ -15,8 +15,9 @@ impl ObjectDirectory {
     pub(super) fn on_notice(&mut self, from: ProcessId, notice: Notice, effects: &mut Vec<Effect>) {
         let result = match notice {
             Notice::Sealed { object, location, contains, holder } => {
-                let sealed = self.on_sealed(from, object, location, contains, effects);
-                if sealed.is_ok() {
+                let sealed = self.on_sealed((from, holder), object, location, contains, effects);
+                // What the haul brought is supported by who wants it.
+                if sealed.is_ok() && from != self.haul {
                     self.add_tokens(object, holder, 1);
                     self.goes_with_reply(from, holder, object);
                 }
@@ -52,7 +53,7 @@ impl ObjectDirectory {
 
     fn on_sealed(
         &mut self,
-        from: ProcessId,
+        (from, holder): (ProcessId, ProcessId),
         object: ObjectId,
         location: Location,
         contains: Vec<ObjectId>,
@@ -68,6 +69,10 @@ impl ObjectDirectory {
             None
         };
         self.note(object, "sealed", Some(from));
+        if from == self.haul {
+            self.on_pulled(object, location, place, effects);
+            return Ok(());
+        }
         if !self.record(object).state.is_open() {
             // Its task ran twice (a retry, an adoption): the first value stays. Until its bytes are free, whoever
             // was told of this one may read it, and gets the refs that lie in it.
@@ -82,7 +87,11 @@ impl ObjectDirectory {
             Some(place) => self.map(object, place, location),
             None => self.stored(object, location),
         };
-        self.fulfil(object, state, contains, effects);
+        if self.is_at_home(object) {
+            self.fulfil(object, state, contains, effects);
+        } else {
+            self.fulfil_foreign((from, holder), object, state, contains, effects);
+        }
         Ok(())
     }
 
@@ -105,7 +114,8 @@ impl ObjectDirectory {
         };
         let mut processes = record.tokens.keys().chain(&record.waiting);
         let others = processes.any(|process| *process != from);
-        if others || record.containers + record.node_holds > 0 {
+        let abroad = record.kept || record.abroad.is_some();
+        if others || abroad || record.containers + record.node_holds > 0 {
             return Err(format!("freed {object}, which others may reach"));
         }
         let offset = match &record.state {
@@ -118,6 +128,8 @@ impl ObjectDirectory {
             }
             State::Unknown { .. }
             | State::Handle
+            | State::Foreign { .. }
+            | State::Elsewhere { .. }
             | State::Pending { .. }
             | State::Orphaned { .. }
             | State::Inline(_)
@@ -139,6 +151,8 @@ impl ObjectDirectory {
             | State::Closing { .. }
             | State::Unknown { .. }
             | State::Handle
+            | State::Foreign { .. }
+            | State::Elsewhere { .. }
             | State::Pending { .. }
             | State::Orphaned { .. }
             | State::Inline(_)
@@ -162,6 +176,9 @@ impl ObjectDirectory {
     ) -> Result<(), String> {
         if is_handle(object) {
             return Err(format!("shared {object}, which stands for an actor"));
+        }
+        if !self.is_at_home(object) {
+            return Err(format!("shared {object}, which is at home at another node"));
         }
         match state {
             SharedState::Value { value, contains } => {
@@ -195,6 +212,9 @@ impl ObjectDirectory {
         effects: &mut Vec<Effect>,
     ) -> Result<(), String> {
         let state = plain(object, value)?;
+        if !self.is_at_home(object) {
+            return Err(format!("told the value of {object}, which is at home at another node"));
+        }
         // No record: everyone who could reach it let go while it was pending.
         if self.records.get(&object).is_some_and(|record| record.state.is_open()) {
             self.fulfil(object, state, contains, effects);

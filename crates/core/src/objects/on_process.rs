@@ -82,7 +82,9 @@ impl ObjectDirectory {
             return;
         }
         // The one that joined first: where it is the driver, it is there as long as the job.
-        let Some(heir) = record.holders().min().or(record.waiting.first().copied()) else { return };
+        let Some(heir) = record.holders().min().or(record.waiting.first().copied()) else {
+            return self.give_up_far(object, effects);
+        };
         let lineage = lineage.clone();
         let task = object.task.object(0)..=object.task.object(u32::MAX);
         let mut objects = Vec::new();

@@ -15,6 +15,9 @@ impl ObjectDirectory {
         objects: Vec<ObjectId>,
         effects: &mut Vec<Effect>,
     ) {
+        if from == self.haul {
+            return objects.into_iter().for_each(|object| self.on_served(object, effects));
+        }
         for object in objects {
             if is_handle(object) {
                 self.violation(from, format!("wants {object}, an actor's handle"), effects);
@@ -25,19 +28,22 @@ impl ObjectDirectory {
             self.touch(object);
             self.use_now(object);
             self.restore_if_wanted(object, effects);
+            self.fetch_if_wanted(object, effects);
             self.adopt(object, effects);
             self.answer(object, effects);
         }
     }
 
     /// Somebody is about to read it: it is the last to be spilled, or closed.
-    fn use_now(&mut self, object: ObjectId) {
+    pub(super) fn use_now(&mut self, object: ObjectId) {
         let record = self.records.get_mut(&object).expect("the caller has seen the record");
         let (used, order) = match &mut record.state {
             State::Stored { used, .. } => (used, &mut self.lru),
             State::Mapped { used, .. } => (used, &mut self.mapped),
             State::Unknown { .. }
             | State::Handle
+            | State::Foreign { .. }
+            | State::Elsewhere { .. }
             | State::Pending { .. }
             | State::Orphaned { .. }
             | State::Inline(_)
@@ -92,6 +98,8 @@ impl ObjectDirectory {
             State::Spilled { queued, .. } => queued,
             State::Unknown { .. }
             | State::Handle
+            | State::Foreign { .. }
+            | State::Elsewhere { .. }
             | State::Pending { .. }
             | State::Orphaned { .. }
             | State::Inline(_)

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hoplo_base::{Instant, ObjectId, ProcessId};
+use hoplo_base::{Instant, NodeNumber, ObjectId, ProcessId};
 use hoplo_wire::node::Lineage;
-use hoplo_wire::{Failure, Location, Value};
+use hoplo_wire::{Failure, FailureKind, Location, Value};
 
 use super::event::SpillPlace;
 
@@ -24,6 +24,20 @@ pub(super) struct Record {
     pub(super) waiting: BTreeSet<ProcessId>,
     /// Sweeps that were asked for when a message about it was last handled.
     pub(super) touched: u64,
+    /// At home elsewhere: `Foreign` was said of it, and no `Unforeign` since.
+    pub(super) claimed: bool,
+    /// At home elsewhere: the home knows that its bytes are here, and has not said `Forgotten`.
+    pub(super) kept: bool,
+    pub(super) abroad: Option<Box<Abroad>>,
+}
+
+/// What other nodes have to do with an object; most have nothing.
+#[derive(Debug, Default)]
+pub(super) struct Abroad {
+    /// Those that have all its bytes, as far as is known.
+    pub(super) copies: BTreeSet<NodeNumber>,
+    /// At its home: those to tell when there is a value.
+    pub(super) waiting: BTreeSet<NodeNumber>,
 }
 
 #[derive(Debug)]
@@ -34,6 +48,19 @@ pub(super) enum State {
     },
     /// The pseudo-object of an actor's handles.
     Handle,
+    /// At home elsewhere, and its value is not known here. `asked`: the home is to tell it. `again`: what it told before
+    /// could not be fetched.
+    Foreign {
+        asked: bool,
+        again: bool,
+    },
+    /// Stored, and its bytes are at the nodes of `Abroad::copies` and not here. `pulling`: they are on their way, or wait for
+    /// room. `again`: it was tried before, in vain.
+    Elsewhere {
+        bytes: u64,
+        pulling: bool,
+        again: bool,
+    },
     Pending {
         owner: ProcessId,
         lineage: Option<Lineage>,
@@ -90,6 +117,9 @@ impl Record {
             contains: Vec::new(),
             waiting: BTreeSet::new(),
             touched,
+            claimed: false,
+            kept: false,
+            abroad: None,
         }
     }
 
@@ -99,6 +129,32 @@ impl Record {
             || self.node_holds > 0
             || self.containers > 0
             || !self.waiting.is_empty()
+            || self.abroad.as_ref().is_some_and(|abroad| !abroad.waiting.is_empty())
+    }
+
+    /// Without support, and something follows from it: it goes; or, where its home knows of the copy, it stays and is claimed
+    /// no more.
+    pub(super) fn is_candidate(&self) -> bool {
+        !self.is_supported() && (self.claimed || !self.kept)
+    }
+
+    /// Other nodes that have all its bytes.
+    pub(super) fn copies(&self) -> impl Iterator<Item = NodeNumber> {
+        self.abroad.iter().flat_map(|abroad| abroad.copies.iter().copied())
+    }
+
+    /// Nodes that wait for its value.
+    pub(super) fn far_waiting(&self) -> impl Iterator<Item = NodeNumber> {
+        self.abroad.iter().flat_map(|abroad| abroad.waiting.iter().copied())
+    }
+
+    pub(super) fn abroad(&mut self) -> &mut Abroad {
+        self.abroad.get_or_insert_default()
+    }
+
+    /// Nodes that it names no more take no memory.
+    pub(super) fn tidy(&mut self) {
+        self.abroad.take_if(|abroad| abroad.copies.is_empty() && abroad.waiting.is_empty());
     }
 
     pub(super) fn holders(&self) -> impl Iterator<Item = ProcessId> {
@@ -118,6 +174,8 @@ impl State {
             State::Pending { owner, .. } => Some(*owner),
             State::Unknown { .. }
             | State::Handle
+            | State::Foreign { .. }
+            | State::Elsewhere { .. }
             | State::Orphaned { .. }
             | State::Inline(_)
             | State::Failed(_)
@@ -140,6 +198,8 @@ impl State {
             }
             State::Unknown { .. }
             | State::Handle
+            | State::Foreign { .. }
+            | State::Elsewhere { .. }
             | State::Pending { .. }
             | State::Orphaned { .. }
             | State::Spilling { .. }
@@ -149,13 +209,17 @@ impl State {
         }
     }
 
-    /// Whether a first value may still be told.
+    /// Whether a first value may still be told. Of what was lost with a node too: its task may run again.
     pub(super) fn is_open(&self) -> bool {
         match self {
-            State::Unknown { .. } | State::Pending { .. } | State::Orphaned { .. } => true,
+            State::Unknown { .. }
+            | State::Foreign { .. }
+            | State::Pending { .. }
+            | State::Orphaned { .. } => true,
+            State::Failed(failure) => failure.kind == FailureKind::ObjectLost,
             State::Handle
+            | State::Elsewhere { .. }
             | State::Inline(_)
-            | State::Failed(_)
             | State::Stored { .. }
             | State::Spilling { .. }
             | State::Spilled { .. }
@@ -165,10 +229,37 @@ impl State {
         }
     }
 
+    /// Its bytes are in the arena or in the spill file.
+    pub(super) fn is_here(&self) -> bool {
+        match self {
+            State::Stored { .. }
+            | State::Spilling { .. }
+            | State::Spilled { .. }
+            | State::Restoring { .. }
+            | State::Mapped { .. }
+            | State::Closing { .. } => true,
+            State::Unknown { .. }
+            | State::Handle
+            | State::Foreign { .. }
+            | State::Elsewhere { .. }
+            | State::Pending { .. }
+            | State::Orphaned { .. }
+            | State::Inline(_)
+            | State::Failed(_) => false,
+        }
+    }
+
+    /// Its bytes are in the store of this node, or of others.
+    pub(super) fn is_stored(&self) -> bool {
+        self.is_here() || matches!(self, State::Elsewhere { .. })
+    }
+
     pub(super) fn name(&self) -> &'static str {
         match self {
             State::Unknown { .. } => "unknown",
             State::Handle => "handle",
+            State::Foreign { .. } => "foreign",
+            State::Elsewhere { .. } => "elsewhere",
             State::Pending { .. } => "pending",
             State::Orphaned { .. } => "orphaned",
             State::Inline(_) => "inline",
@@ -192,8 +283,10 @@ impl State {
             | State::Restoring { place, .. }
             | State::Mapped { place, .. }
             | State::Closing { place, .. } => place.len,
+            State::Elsewhere { bytes, .. } => *bytes,
             State::Unknown { .. }
             | State::Handle
+            | State::Foreign { .. }
             | State::Pending { .. }
             | State::Orphaned { .. } => 0,
         }

@@ -13,9 +13,13 @@ impl ObjectDirectory {
     /// The record, made if nobody told about the object yet.
     pub(super) fn record(&mut self, object: ObjectId) -> &mut Record {
         let asked = self.sweeps.asked;
+        let at_home = self.is_at_home(object);
         self.records.entry(object).or_insert_with(|| {
             if is_handle(object) {
                 return Record::new(State::Handle, asked);
+            }
+            if !at_home {
+                return Record::new(State::Foreign { asked: false, again: false }, asked);
             }
             self.undecided.insert(object);
             Record::new(State::Unknown { since: asked }, asked)
@@ -25,13 +29,17 @@ impl ObjectDirectory {
     /// A message about the object was handled: without support it may go, though not before a
     /// sweep that is asked for from now on has passed over it in silence.
     pub(super) fn touch(&mut self, object: ObjectId) {
-        let asked = self.sweeps.asked;
+        let (asked, at_home) = (self.sweeps.asked, self.is_at_home(object));
         let Some(record) = self.records.get_mut(&object) else { return };
         record.touched = asked;
-        if record.is_supported() {
-            self.candidates.remove(&object);
-        } else {
+        if !at_home && !record.claimed && record.is_supported() {
+            record.claimed = true;
+            self.first_uses.push(object);
+        }
+        if record.is_candidate() {
             self.candidates.insert(object);
+        } else {
+            self.candidates.remove(&object);
         }
     }
 
@@ -122,7 +130,12 @@ impl ObjectDirectory {
         let mut ready: Vec<ObjectId> = self.candidates.iter().copied().collect();
         while let Some(object) = ready.pop() {
             let Some(record) = self.records.get(&object) else { continue };
-            if record.touched < sweep && !record.is_supported() {
+            if record.touched >= sweep || record.is_supported() {
+                continue;
+            }
+            if record.kept {
+                self.unclaim(object, effects);
+            } else {
                 ready.extend(self.end(object, effects));
             }
         }
@@ -157,6 +170,14 @@ impl ObjectDirectory {
         let record = self.strike(object);
         assert!(!record.is_supported(), "OBJ-2: {object} goes while something holds it");
         self.note(object, "freed", None);
+        if record.claimed {
+            effects.push(Effect::Unforeign { object });
+        }
+        let at_home = self.is_at_home(object);
+        if at_home {
+            let forget = |node| Effect::ForgetCopy { node, object };
+            effects.extend(record.copies().map(forget));
+        }
         for process in record.tokens.keys() {
             let what = format!("gave back more tokens of {object} than it had");
             self.violation(*process, what, effects);
@@ -174,10 +195,13 @@ impl ObjectDirectory {
             | State::Restoring { ticket, .. }
             | State::Closing { ticket, .. } => self.doom(ticket, Fate::Doomed),
             State::Spilled { place, .. } => self.forget(place, effects),
-            State::Handle => {
+            State::Handle if at_home => {
                 effects.push(Effect::ActorUnreachable { actor: ActorId(object.task) });
             }
-            State::Unknown { .. }
+            State::Handle
+            | State::Unknown { .. }
+            | State::Foreign { .. }
+            | State::Elsewhere { .. }
             | State::Pending { .. }
             | State::Orphaned { .. }
             | State::Inline(_)
@@ -186,7 +210,7 @@ impl ObjectDirectory {
         let mut alone = Vec::new();
         for inner in record.contains {
             self.uncontain(inner);
-            if self.records.get(&inner).is_some_and(|record| !record.is_supported()) {
+            if self.records.get(&inner).is_some_and(Record::is_candidate) {
                 self.candidates.insert(inner);
                 alone.push(inner);
             }
@@ -223,10 +247,22 @@ impl ObjectDirectory {
         contains: Vec<ObjectId>,
         effects: &mut Vec<Effect>,
     ) {
+        let record = self.records.get(&object).expect("the caller has seen the record");
+        assert!(record.state.is_open(), "{object} is {} already", record.state.name());
+        self.settle(object, state, contains, effects);
+    }
+
+    /// Whatever was known of its value: this is it.
+    pub(super) fn settle(
+        &mut self,
+        object: ObjectId,
+        state: State,
+        contains: Vec<ObjectId>,
+        effects: &mut Vec<Effect>,
+    ) {
         self.contain(&contains);
         self.undecided.remove(&object);
         let record = self.records.get_mut(&object).expect("the caller has seen the record");
-        assert!(record.state.is_open(), "{object} is {} already", record.state.name());
         let owner = record.state.owner();
         self.note(object, state.name(), owner);
         let record = self.records.get_mut(&object).expect("it was there");
@@ -237,6 +273,8 @@ impl ObjectDirectory {
         }
         self.release_contained(&lineage_refs);
         self.answer(object, effects);
+        self.answer_nodes(object, effects);
+        self.fetch_if_wanted(object, effects);
     }
 
     /// Tells everyone who waits, if there is a value.

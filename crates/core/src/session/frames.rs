@@ -1,7 +1,9 @@
 //! What a call looks like in a ring, and what the daemon hears of its arguments before.
 
 use hoplo_base::{Instant, ObjectId, TaskId};
-use hoplo_wire::call::{CALL_BACKPRESSURE, CALL_HEADER_BYTES, CallHeader, CallKind, encode_refs};
+use hoplo_wire::call::{
+    CALL_BACKPRESSURE, CALL_HEADER_BYTES, CallHeader, CallKind, encode_refs, encode_trailer,
+};
 use hoplo_wire::object::RefArgument;
 use hoplo_wire::{Location, Value};
 
@@ -13,6 +15,7 @@ pub struct Frame<'a> {
     pub header: [u8; CALL_HEADER_BYTES],
     pub args: &'a [u8],
     pub extra: Vec<u8>,
+    /// With the trailer, if the worker is on another node.
     pub refs: &'a [u8],
 }
 
@@ -58,7 +61,9 @@ impl SessionMachine {
     }
 
     pub(super) fn frame_of_kind(&mut self, seq: u64, kind: Option<CallKind>) -> Frame<'_> {
-        self.encode_frame_refs(seq);
+        let me = self.me.node();
+        let is_far = matches!(self.tasks[&seq].stage, Stage::Placed { worker } if worker.node() != me);
+        self.encode_frame_refs(seq, is_far);
         let task = &self.tasks[&seq];
         let options = &task.call.options;
         let mut extra = Vec::new();
@@ -92,8 +97,11 @@ impl SessionMachine {
     }
 
     /// The refs part of a frame, in `scratch`.
-    fn encode_frame_refs(&mut self, seq: u64) {
+    fn encode_frame_refs(&mut self, seq: u64, is_far: bool) {
         self.scratch.clear();
+        if is_far {
+            return self.encode_far_refs(seq);
+        }
         let task = &self.tasks[&seq];
         if task.call.refs.is_empty() {
             return;
@@ -111,6 +119,20 @@ impl SessionMachine {
             };
             encode_refs(&[RefArgument { object: *object, value }], &mut scratch);
         }
+        self.scratch = scratch;
+    }
+
+    /// For another node: a place in this one's store says nothing there, and the carrier reads in a trailer what the frame names.
+    fn encode_far_refs(&mut self, seq: u64) {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let call = &self.tasks[&seq].call;
+        let mut budget = call.inline_budget();
+        for object in call.refs_in_frame() {
+            let value = self.inline_argument(*object, &mut budget).cloned();
+            let value = value.unwrap_or(Value::Stored(Location::ASK));
+            encode_refs(&[RefArgument { object: *object, value }], &mut scratch);
+        }
+        encode_trailer(&self.named_in_frame(seq), &mut scratch);
         self.scratch = scratch;
     }
 }

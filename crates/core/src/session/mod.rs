@@ -159,7 +159,7 @@ pub enum Effect {
         worker: ProcessId,
         seq: u64,
     },
-    /// Take these frames back if they are not taken yet; answer with `Event::Revoked`.
+    /// Take these frames back if they are not taken yet; answer with `Event::Revoked`, for a worker of another node also later.
     Revoke {
         worker: ProcessId,
         seqs: Vec<u64>,

@@ -15,8 +15,18 @@
 //! - CARRY-2: only a control node is believed what it says of a verdict, or asked to probe for.
 //! - CARRY-3: a tick comes after everything that had arrived: a silence is none while words of it lie in a socket.
 
+pub(crate) mod bulk;
+mod calls;
+pub(crate) mod haul;
+mod links;
+mod outbox;
 mod protocol;
+mod rings;
+mod spin;
 mod turn;
+
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::net::IpAddr;
@@ -24,13 +34,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use hoplo_base::NodeNumber;
+use hoplo_base::{NodeNumber, ProcessId};
 use hoplo_control::net::cluster::Cluster;
 use hoplo_core::control::NodeEntry;
 use hoplo_core::members::Why;
+use hoplo_core::node::Passing;
 use hoplo_net::address::Address;
 use hoplo_net::hub::{Hub, HubOptions, Intake};
 use hoplo_net::poll::Bell;
+use hoplo_shm::{CallerEnd, ProcessSlot, Segment, WorkerEnd};
+use hoplo_wire::node::Obituary;
+use hoplo_wire::peer::Peer;
+
+use bulk::Bulk;
+use calls::Calls;
 
 use protocol::{Between, hello};
 use turn::Turn;
@@ -44,7 +61,7 @@ pub(crate) struct Carrier {
 }
 
 /// From the deciding thread.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum Told {
     /// Of the node table, as of this entry of the store.
     Row { entry: Box<NodeEntry>, version: u64, index: u64 },
@@ -54,17 +71,79 @@ pub(crate) enum Told {
     NoVerdict { ticket: u64 },
     /// The head was stopped for good: the others are told before the carrier ends.
     Over,
+
+    /// To another node's decider.
+    SendPeer { to: NodeNumber, cover: u64, message: Box<Peer> },
+    /// The answer to `Passing`.
+    Go { ticket: u64, cover: u64 },
+    /// The channel of a process here to a worker of another node.
+    Caller { caller: ProcessId, worker: ProcessId, end: WorkerEnd },
+    /// A channel to a worker here, for a caller of another node.
+    Worker { caller: ProcessId, worker: ProcessId, end: CallerEnd },
+    /// Take calls back: answered by `Revoked`, or by `Ended`.
+    RevokeFar { caller: ProcessId, worker: ProcessId, seqs: Vec<u64> },
+    /// The caller is gone.
+    CloseFar { caller: ProcessId, worker: ProcessId },
+    /// A worker of this node is gone.
+    WorkerGone { caller: ProcessId, worker: ProcessId, obituary: Obituary },
+    /// Take everything that lies in rings, and say what names refs: answered by `Drained`.
+    Drain { n: u64 },
 }
 
 /// To the deciding thread.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Word {
     /// That node's row, if it has this version, is to say that it is dead.
-    Verdict { ticket: u64, number: NodeNumber, expected: u64, why: Why },
+    Verdict {
+        ticket: u64,
+        number: NodeNumber,
+        expected: u64,
+        why: Why,
+    },
     /// This node was declared dead, or has to take itself for it.
-    Fenced { why: String },
+    Fenced {
+        why: String,
+    },
     /// There is no cluster any more.
     Over,
+
+    /// Another node's decider says this.
+    Peer {
+        from: NodeNumber,
+        cover: u64,
+        message: Box<Peer>,
+    },
+    /// The row that `Told::Row` brought, behind all that came from that node.
+    Member {
+        entry: Box<NodeEntry>,
+        index: u64,
+    },
+    /// Answered by `Go`.
+    Passing {
+        ticket: u64,
+        frame: Passing,
+    },
+    Ended {
+        caller: ProcessId,
+        worker: ProcessId,
+        unstarted: Vec<u64>,
+        obituary: Obituary,
+    },
+    Revoked {
+        caller: ProcessId,
+        worker: ProcessId,
+        seqs: Vec<u64>,
+        kept: Vec<u64>,
+    },
+    /// A process of this node left nonsense in a ring.
+    Broke {
+        process: ProcessId,
+        what: String,
+    },
+    /// The answer to `Drain`, behind all of that.
+    Drained {
+        n: u64,
+    },
 }
 
 pub(crate) struct Shared {
@@ -91,6 +170,8 @@ impl Carrier {
         hostname: String,
         part: Part,
         wake: Bell,
+        segment: Arc<Segment>,
+        bulk: Box<dyn Bulk>,
     ) -> io::Result<(Self, Intake)> {
         let hello = hello(cluster.id, me);
         let mut hub: Hub<Between> =
@@ -108,7 +189,8 @@ impl Carrier {
         });
         let bell = hub.bell();
         let control = cluster.nodes.clone();
-        let turn = Turn::new(hub, me, hostname, judges, control, Arc::clone(&shared));
+        let calls = Calls::new(me, random()?, segment, bulk);
+        let turn = Turn::new(hub, me, hostname, judges, control, calls, Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("hoplo:carrier".to_string());
         let thread = Some(thread.spawn(move || turn.run())?);
         Ok((Self { shared, bell, thread, address }, intake))
@@ -116,6 +198,11 @@ impl Carrier {
 
     pub(crate) fn address(&self) -> &str {
         &self.address
+    }
+
+    /// What rings this thread, also from other processes.
+    pub(crate) fn bell(&self) -> &Bell {
+        &self.bell
     }
 
     pub(crate) fn tell(&self, told: Told) {
@@ -151,13 +238,35 @@ impl Shared {
         self.wake.ring();
     }
 
+    fn say_all(&self, words: &mut Vec<Word>) {
+        if !words.is_empty() {
+            lock(&self.words).append(words);
+            self.wake.ring();
+        }
+    }
+
     fn ended(&self) -> bool {
         self.ends.load(Ordering::Relaxed)
+    }
+
+    fn has_told(&self) -> bool {
+        !lock(&self.told).is_empty()
     }
 
     fn take(&self) -> Vec<Told> {
         std::mem::take(&mut *lock(&self.told))
     }
+}
+
+/// Where the carrier is rung: a slot that no process has.
+fn slot() -> ProcessSlot {
+    ProcessSlot::new(0).expect("there is one")
+}
+
+fn random() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    Ok(u64::from_le_bytes(bytes))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

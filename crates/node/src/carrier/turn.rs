@@ -8,30 +8,41 @@ use hoplo_base::limits::{
     HEARTBEAT, LINK_REDIAL_FIRST, LINK_REDIAL_LAST, MEMBER_PROBE_WITHIN, MEMBER_WITNESS_WITHIN,
 };
 use hoplo_base::{NodeNumber, limits};
-use hoplo_core::control::NodeEntry;
+use hoplo_core::control::{NodeEntry, NodeState};
+use hoplo_core::link::{self, Connection};
 use hoplo_core::members::standing::{self, Standing};
 use hoplo_core::members::{Effect, Event, Found, Judge};
 use hoplo_net::hub::{Gone, Happening, Hub, LinkId};
 use hoplo_net::name::{Name, Role};
+use hoplo_shm::SleepKind;
 use hoplo_wire::member::{self, Message};
 
-use super::protocol::Between;
+use super::calls::Calls;
+use super::protocol::{Between, Said};
+use super::spin::Spins;
 use super::{Shared, Told, Word};
 use crate::clock::clock;
 
 pub(super) struct Turn {
-    hub: Hub<Between>,
+    pub(super) hub: Hub<Between>,
     me: NodeNumber,
     hostname: String,
     shared: Arc<Shared>,
     part: Part,
-    nodes: BTreeMap<NodeNumber, NodeEntry>,
+    pub(super) nodes: BTreeMap<NodeNumber, NodeEntry>,
     /// The newest entry of the store that it knows.
     epoch: u64,
-    links: BTreeMap<LinkId, End>,
+    pub(super) links: BTreeMap<LinkId, End>,
     probes: BTreeMap<LinkId, Probing>,
     /// Who speaks to this node, by which connection.
     speakers: BTreeMap<NodeNumber, LinkId>,
+    pub(super) calls: Calls,
+    pub(super) connections: BTreeMap<Connection, LinkId>,
+    /// Whom a connection of a link is to reach.
+    pub(super) dialled: BTreeMap<Connection, NodeNumber>,
+    /// Connections of links that others dialled, so far.
+    pub(super) accepted: u64,
+    spins: Spins,
 }
 
 enum Part {
@@ -57,11 +68,12 @@ struct Control {
 }
 
 /// What a connection is.
-enum End {
-    /// That node dialled.
+pub(super) enum End {
+    /// That node dialled, and did not say that it is a link.
     Node(NodeNumber),
     Control(usize),
     Probe,
+    Link(Connection),
 }
 
 struct Probing {
@@ -72,6 +84,8 @@ struct Probing {
     until: Instant,
 }
 
+/// When a process does not drain its ring.
+const RING_ROOM_LOOK: Duration = Duration::from_micros(200);
 /// Nodes hear so often that they are heard.
 const HEARD_EVERY: Duration = Duration::from_secs(1);
 /// Turns that only take what has arrived, before time passes.
@@ -84,6 +98,7 @@ impl Turn {
         hostname: String,
         judges: bool,
         control: Vec<String>,
+        calls: Calls,
         shared: Arc<Shared>,
     ) -> Self {
         let now = Instant::now();
@@ -114,14 +129,18 @@ impl Turn {
             links: BTreeMap::new(),
             probes: BTreeMap::new(),
             speakers: BTreeMap::new(),
+            calls,
+            connections: BTreeMap::new(),
+            dialled: BTreeMap::new(),
+            accepted: 0,
+            spins: Spins::default(),
         }
     }
 
     pub(super) fn run(mut self) {
         let mut happenings = Vec::new();
         while !self.shared.ended() {
-            let until = self.due();
-            self.hub.turn(until, &mut happenings).expect("epoll waits");
+            self.wait(&mut happenings);
             // CARRY-3
             for _ in 0..READS_MAX {
                 if happenings.is_empty() {
@@ -137,8 +156,50 @@ impl Turn {
             }
             self.hear_decider();
             self.on_time();
+            self.turn_calls();
         }
         self.hear_decider();
+    }
+
+    /// Until something happens in a socket or a ring, or it is time. Who calls far workers waits for this thread: it looks for a
+    /// moment before it sleeps.
+    fn wait(&mut self, happenings: &mut Vec<Happening<Between>>) {
+        let now = Instant::now();
+        let at_once = self.calls.has_work();
+        if at_once || self.calls.is_empty() {
+            let until = if at_once { Some(now) } else { self.due() };
+            self.hub.turn(until, happenings).expect("epoll waits");
+            return;
+        }
+        let segment = self.calls.rings.segment();
+        let bell = segment.doorbell(super::slot());
+        let (hub, seen) = (&mut self.hub, bell.rings());
+        let came = self.spins.spin(|| {
+            hub.turn(Some(now), happenings).expect("epoll waits");
+            !happenings.is_empty() || bell.rings() != seen || self.shared.has_told()
+        });
+        if came {
+            return;
+        }
+        let sleeper = bell.prepare(SleepKind::Strict);
+        let again = self.calls.has_work() || self.shared.has_told();
+        let soon = (again || self.calls.rings.has_full()).then(|| {
+            // Nobody rings when room appears: look again in a moment.
+            if again { now } else { Instant::now() + RING_ROOM_LOOK }
+        });
+        let until = self.due().into_iter().chain(soon).min();
+        self.hub.turn(until, happenings).expect("epoll waits");
+        drop(sleeper);
+    }
+
+    /// Rings, links, and what the decider is to hear, until nothing moves.
+    fn turn_calls(&mut self) {
+        self.links_act();
+        self.calls.turn_rings();
+        self.calls.flush();
+        self.links_act();
+        self.hub.flush();
+        self.shared.say_all(&mut self.calls.words);
     }
 
     fn hear_decider(&mut self) {
@@ -153,10 +214,12 @@ impl Turn {
                 self.epoch = self.epoch.max(index);
                 let (number, state) = (entry.node, entry.state.clone());
                 let near = entry.hostname == self.hostname;
-                self.nodes.insert(number, *entry);
+                self.nodes.insert(number, (*entry).clone());
                 if number != self.me {
-                    self.judge(Event::Row { number, version, state, near });
+                    self.judge(Event::Row { number, version, state: state.clone(), near });
+                    self.end_if_dead(number, &state);
                 }
+                self.calls.words.push(Word::Member { entry, index });
             }
             Told::Verdict { ticket, stored: Some(version) } => {
                 self.judge(Event::Stored { ticket, version });
@@ -165,11 +228,29 @@ impl Turn {
             Told::NoVerdict { ticket } => self.judge(Event::Unreachable { ticket }),
             Told::Over => {
                 for &link in self.speakers.values() {
-                    self.hub.send(link, &Message::Over);
+                    self.hub.send(link, &Said::Member(Message::Over));
                 }
                 self.hub.flush();
             }
+            told => self.calls.on_told(told),
         }
+    }
+
+    /// Its links end, then its pairs: nothing comes from it any more.
+    fn end_if_dead(&mut self, number: NodeNumber, state: &NodeState) {
+        if !state.is_dead() || self.calls.is_dead(number) {
+            return;
+        }
+        self.links_act(); // what came is there before
+        self.calls.link(link::Event::Dead { number });
+        self.links_act();
+        let why = match state {
+            NodeState::Dead { why } => format!("{number} died: {why}"),
+            NodeState::Settled | NodeState::Alive | NodeState::Draining => {
+                format!("{number} died")
+            }
+        };
+        self.calls.end_node(number, why);
     }
 
     fn on_happening(&mut self, happening: Happening<Between>) {
@@ -180,7 +261,10 @@ impl Turn {
             Happening::Opened { link, theirs, shown, dialled: true } => {
                 self.on_dialled(link, theirs.node, shown.as_ref());
             }
-            Happening::Frame { link, frame } => self.on_message(link, frame),
+            Happening::Frame { link, frame: Said::Member(message) } => {
+                self.on_message(link, message);
+            }
+            Happening::Frame { link, frame: Said::Link(message) } => self.on_link(link, message),
             Happening::Closed { link, why } => self.on_closed(link, &why),
         }
     }
@@ -193,7 +277,7 @@ impl Turn {
         match self.links.get(&link) {
             Some(End::Probe) => match self.probes.get(&link) {
                 Some(Probing { ticket, target, .. }) if *target == node => {
-                    self.hub.send(link, &Message::Probe { ticket: *ticket });
+                    self.hub.send(link, &Said::Member(Message::Probe { ticket: *ticket }));
                 }
                 _ => self.found(link, member::Found::Refused),
             },
@@ -208,7 +292,21 @@ impl Turn {
                     self.control_gone(at, false);
                 }
             }
+            Some(End::Link(connection)) => self.link_dialled(link, *connection, node),
             Some(End::Node(_)) | None => self.hub.close(link),
+        }
+    }
+
+    fn on_link(&mut self, link: LinkId, message: link::Message<Arc<[u8]>>) {
+        match (self.links.get(&link), message) {
+            (None, _) => {}
+            (Some(End::Link(connection)), message) => self.link_says(*connection, message),
+            (Some(End::Node(node)), link::Message::Hello(hello)) => {
+                self.link_comes(link, *node, hello);
+            }
+            (Some(End::Node(_) | End::Control(_) | End::Probe), _) => {
+                self.has_no_business(link, "a link's message has no business on this connection");
+            }
         }
     }
 
@@ -216,7 +314,7 @@ impl Turn {
         let out_of_place = match (self.links.get(&link), message) {
             (None, _) => return,
             (Some(End::Node(_)), Message::Probe { ticket }) => {
-                return self.hub.send(link, &Message::Alive { ticket });
+                return self.hub.send(link, &Said::Member(Message::Alive { ticket }));
             }
             (Some(End::Node(node)), Message::Heartbeat { epoch }) => {
                 let node = *node;
@@ -240,7 +338,12 @@ impl Turn {
             }
             (Some(_), message) => format!("{} has no business on this connection", message.name()),
         };
-        self.hub.refuse(link, &out_of_place);
+        self.has_no_business(link, &out_of_place);
+    }
+
+    fn has_no_business(&mut self, link: LinkId, out_of_place: &str) {
+        self.hub.refuse(link, out_of_place);
+        let out_of_place = out_of_place.to_string();
         let why = Gone::Unfit { peer: "a node".to_string(), why: out_of_place };
         self.on_closed(link, &why);
     }
@@ -257,7 +360,7 @@ impl Turn {
             let last = heard.get(&node);
             if last.is_none_or(|at| now.saturating_duration_since(*at) >= HEARD_EVERY) {
                 heard.insert(node, now);
-                self.hub.send(link, &Message::Heard);
+                self.hub.send(link, &Said::Member(Message::Heard));
             }
         }
         self.judge(Event::Heartbeat { from: node, epoch });
@@ -267,6 +370,7 @@ impl Turn {
         let refused = matches!(why, Gone::Refused { .. });
         match self.links.get(&link) {
             None => {}
+            Some(End::Link(connection)) => self.link_closed(link, *connection, why),
             Some(End::Probe) => {
                 let found = if refused { member::Found::Refused } else { member::Found::Silent };
                 self.found(link, found);
@@ -305,7 +409,7 @@ impl Turn {
         self.links.remove(&link);
         let Some(Probing { ticket, asked_by, .. }) = self.probes.remove(&link) else { return };
         match asked_by {
-            Some(asker) => self.hub.send(asker, &Message::Looked { ticket, found }),
+            Some(asker) => self.hub.send(asker, &Said::Member(Message::Looked { ticket, found })),
             None => self.judge(Event::Probed { ticket, found: of_wire(found) }),
         }
     }
@@ -332,7 +436,7 @@ impl Turn {
                     match (self.speakers.get(&via), address) {
                         (Some(&link), Some(address)) => {
                             let look = Message::Look { ticket, node: target, address };
-                            self.hub.send(link, &look);
+                            self.hub.send(link, &Said::Member(look));
                         }
                         (_, _) => self.judge(Event::Probed { ticket, found: Found::Unasked }),
                     }
@@ -342,7 +446,7 @@ impl Turn {
                 }
                 Effect::Tell { number, why } => {
                     if let Some(&link) = self.speakers.get(&number) {
-                        self.hub.send(link, &Message::Dead { why });
+                        self.hub.send(link, &Said::Member(Message::Dead { why }));
                     }
                 }
             }
@@ -370,7 +474,7 @@ impl Turn {
         let control = &mut control[at];
         (control.open, control.failures) = (true, 0);
         if let Some(link) = control.link {
-            self.hub.send(link, &Message::Heartbeat { epoch });
+            self.hub.send(link, &Said::Member(Message::Heartbeat { epoch }));
         }
     }
 
@@ -404,11 +508,13 @@ impl Turn {
                 dials.chain(beats).min()
             }
         };
-        probes.chain(machine).chain(beats).min()
+        let links = self.calls.next_deadline().map(|at| Instant::now() + at.since(clock()));
+        probes.chain(machine).chain(beats).chain(links).min()
     }
 
     fn on_time(&mut self) {
         let now = Instant::now();
+        self.calls.on_time();
         let late = self.probes.iter().filter(|(_, probing)| probing.until <= now);
         for link in late.map(|(link, _)| *link).collect::<Vec<_>>() {
             self.found(link, member::Found::Silent);
@@ -441,7 +547,7 @@ impl Turn {
         if *beats_at <= now {
             *beats_at = now + HEARTBEAT;
             let open = control.iter().filter(|it| it.open).filter_map(|it| it.link);
-            open.for_each(|link| self.hub.send(link, &Message::Heartbeat { epoch }));
+            open.for_each(|link| self.hub.send(link, &Said::Member(Message::Heartbeat { epoch })));
         }
     }
 }

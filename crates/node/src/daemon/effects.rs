@@ -83,14 +83,15 @@ impl Daemon {
             }
             Effect::Unconfine { process } => self.cages.release(process),
             Effect::Settle { epoch } => self.control.settle(epoch),
-            // No carrier takes calls of others yet.
-            Effect::SendPeer { .. }
-            | Effect::Go { .. }
-            | Effect::OpenFar { .. }
-            | Effect::ServeFar { .. }
-            | Effect::CloseFar { .. }
-            | Effect::WorkerGone { .. }
-            | Effect::RevokeFar { .. } => {}
+            Effect::SendPeer { to, cover, message } => self.send_peer(to, cover, message),
+            Effect::Go { ticket, cover } => self.let_go(ticket, cover),
+            Effect::OpenFar { caller, worker } => self.open_far(caller, worker),
+            Effect::ServeFar { caller, worker } => self.serve_far(caller, worker),
+            Effect::CloseFar { caller, worker } => self.close_far(caller, worker),
+            Effect::WorkerGone { caller, worker, obituary } => {
+                self.far_worker_gone(caller, worker, obituary);
+            }
+            Effect::RevokeFar { caller, worker, seqs } => self.revoke_far(caller, worker, seqs),
             Effect::Report { to, request, report } => self.answer_query(to, request, report),
             Effect::Log { text } => journal::log(text),
             Effect::Note { line } => journal::note(self.now, line),

@@ -122,6 +122,25 @@ fn two_mappings_wake_each_other() {
     assert_eq!(turn.into_inner(), ROUNDS * 2);
 }
 
+#[test]
+fn who_sleeps_elsewhere_is_woken_there_and_only_while_it_may_sleep() {
+    let bell = Doorbell::new();
+    let woken = std::cell::Cell::new(0);
+    let ring = |urgency| bell.ring_with(urgency, || woken.set(woken.get() + 1));
+    assert!(!ring(Urgency::Must), "nobody is registered");
+    let sleeper = bell.prepare(SleepKind::Strict);
+    assert!(!sleeper.rung());
+    assert!(ring(Urgency::Lazy));
+    assert!(sleeper.rung() && !ring(Urgency::Must), "it is woken once");
+    drop(sleeper);
+    let lenient = bell.prepare(SleepKind::Lenient);
+    assert!(!ring(Urgency::Lazy) && ring(Urgency::Eager));
+    drop(lenient);
+    drop(bell.prepare(SleepKind::Strict));
+    assert!(!ring(Urgency::Must), "it took its registration back");
+    assert_eq!(woken.get(), 2);
+}
+
 /// Threads of every kind sleep on one bell until a last, urgent ring.
 #[test]
 fn an_urgent_ring_wakes_every_kind() {

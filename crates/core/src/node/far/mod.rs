@@ -23,6 +23,7 @@ mod functions;
 mod jobs;
 mod members;
 mod names;
+mod objects;
 mod peers;
 mod processes;
 mod references;
@@ -54,6 +55,8 @@ pub(super) struct Far {
     crossed: BTreeSet<ObjectId>,
     /// FAR-3: caller, worker, tag.
     calls: BTreeMap<(ProcessId, ProcessId, u64), Vec<ObjectId>>,
+    /// Results that far workers made for callers of this node, and whose replies did not come yet.
+    awaited: BTreeMap<(ProcessId, ProcessId), Vec<ObjectId>>,
     strangers: BTreeMap<ProcessId, Stranger>,
     /// Nodes that have to hear of a process's end.
     dealt: BTreeMap<ProcessId, BTreeSet<NodeNumber>>,
@@ -105,6 +108,7 @@ impl Far {
             covers: BTreeMap::new(),
             crossed: BTreeSet::new(),
             calls: BTreeMap::new(),
+            awaited: BTreeMap::new(),
             strangers: BTreeMap::new(),
             dealt: BTreeMap::new(),
             channels: BTreeSet::new(),
@@ -136,5 +140,11 @@ impl Node {
     /// Nothing of any ref is under way between this node and others.
     pub fn is_quiet(&self) -> bool {
         self.far.claims.is_empty() && self.far.calls.is_empty() && self.far.crossed.is_empty()
+    }
+
+    /// What [`Self::is_quiet`] looks at, for a failed test.
+    #[cfg(test)]
+    pub(super) fn what_is_left(&self) -> String {
+        format!("{:?} {:?} {:?}", self.far.calls, self.far.crossed, self.far.claims)
     }
 }

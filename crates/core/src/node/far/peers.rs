@@ -38,7 +38,9 @@ impl Node {
 
             Peer::Want { objects } => {
                 for object in objects {
-                    self.pass_to_objects(objects::Event::FarWanted { node: from, object });
+                    if self.is_home(from, object) {
+                        self.pass_to_objects(objects::Event::FarWanted { node: from, object });
+                    }
                 }
             }
             Peer::Value { object, value, contains } => {
@@ -50,12 +52,17 @@ impl Node {
                 self.work_off_queue();
                 self.on_contents(object, &contains);
             }
-            Peer::Sealed { object, bytes, contains } => {
-                let node = from;
-                self.pass_to_objects(objects::Event::FarSealed { node, object, bytes, contains });
+            Peer::Sealed { object, bytes, contains, maker, holder } => {
+                if self.is_home(from, object) {
+                    self.await_reply(holder, maker, object);
+                    let sealed = objects::Event::FarSealed { node: from, object, bytes, contains };
+                    self.pass_to_objects(sealed);
+                }
             }
             Peer::Copied { object } => {
-                self.pass_to_objects(objects::Event::FarCopied { node: from, object });
+                if self.is_home(from, object) {
+                    self.pass_to_objects(objects::Event::FarCopied { node: from, object });
+                }
             }
             Peer::Forget { object } => self.pass_to_objects(objects::Event::Forgotten { object }),
             Peer::FetchBytes { ticket, object, offset } => {

@@ -56,6 +56,7 @@ impl Node {
         obituary: Obituary,
     ) {
         self.far.channels.remove(&(caller, worker));
+        self.no_reply_comes(caller, worker);
         self.far.leases.retain(|_, leased| leased.worker != worker);
         self.send(caller, ToClient::ProcessGone { process: worker, obituary, unstarted });
     }
@@ -65,6 +66,7 @@ impl Node {
         let own =
             self.far.channels.extract_if((id, ProcessId(0))..=(id, ProcessId(u64::MAX)), |_| true);
         for (caller, worker) in own.collect::<Vec<_>>() {
+            self.no_reply_comes(caller, worker);
             self.out.push(Effect::CloseFar { caller, worker });
         }
         self.far.leases.retain(|_, leased| leased.holder != id);

@@ -152,6 +152,7 @@ impl Node {
             for object in named {
                 self.give_token(*object, *caller);
             }
+            self.reply_came(*caller, *worker, named);
         } else if self.processes.contains_key(worker) && !named.is_empty() {
             let objects = named.clone();
             self.far.calls.insert((*caller, *worker, *tag), objects.clone());

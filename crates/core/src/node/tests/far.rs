@@ -22,12 +22,28 @@ fn shell(at: usize) -> Shell {
     })
 }
 
-fn number(at: usize) -> NodeNumber {
+pub(super) fn number(at: usize) -> NodeNumber {
     (0..at).fold(NodeNumber::first_given(0), |number, _| number.next_given())
 }
 
 fn cpus(count: f64) -> ResourceSet {
     ResourceSet::from_units([("CPU", count)]).unwrap()
+}
+
+/// The first one is the head.
+pub(super) fn node_entry(at: usize, state: NodeState) -> NodeEntry {
+    NodeEntry {
+        node: number(at),
+        head: at == 0,
+        hostname: format!("host{at}"),
+        resources: cpus(at as f64 + 1.0),
+        labels: Default::default(),
+        store_bytes: 0,
+        session_dir: String::new(),
+        pid: 1,
+        address: "somewhere".to_string(),
+        state,
+    }
 }
 
 impl Nodes {
@@ -59,18 +75,8 @@ impl Nodes {
 
     fn tells_row(&mut self, whom: &[usize], at: usize, state: NodeState) {
         self.index += 1;
-        let entry = NodeEntry {
-            node: number(at),
-            head: at == self.head,
-            hostname: format!("host{at}"),
-            resources: cpus(at as f64 + 1.0),
-            labels: Default::default(),
-            store_bytes: 0,
-            session_dir: String::new(),
-            pid: 1,
-            address: "somewhere".to_string(),
-            state,
-        };
+        let head = at == self.head;
+        let entry = NodeEntry { head, ..node_entry(at, state) };
         let index = self.index;
         for at in whom {
             let entry = Box::new(entry.clone());
@@ -398,7 +404,7 @@ fn what_a_far_call_names_is_held_until_its_last_word_has_left() {
         named: vec![object],
         is_last: false,
     };
-    let mut passes = |nodes: &mut Nodes, at: usize, frame: Passing| {
+    let passes = |nodes: &mut Nodes, at: usize, frame: Passing| {
         nodes.shells[at].hears(Event::Passing { ticket: 1, frame });
         let cover = nodes.shells[at].take(|effect| match effect {
             Effect::Go { ticket: 1, cover } => Some(*cover),

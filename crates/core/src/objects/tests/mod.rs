@@ -1,5 +1,6 @@
 //! The directory event by event, and two models against it.
 
+mod far;
 mod model;
 mod model_client;
 mod notices;
@@ -26,8 +27,12 @@ const A: ProcessId = process(1);
 const B: ProcessId = process(2);
 const C: ProcessId = process(3);
 
+const HERE: NodeNumber = NodeNumber::alone(1);
+
 const fn process(count: u64) -> ProcessId {
-    ProcessId::new(NodeNumber::alone(1), count as u32, count as u16)
+    // Count 0 is the haul's.
+    let number = if count == 0 { 1000 } else { count as u32 };
+    ProcessId::new(HERE, number, count as u16)
 }
 
 fn object(owner: ProcessId, seq: u64) -> ObjectId {
@@ -75,7 +80,7 @@ impl Bench {
 
     /// A has an extent of 8 MiB (or what there is).
     fn with(config: Config) -> Self {
-        let directory = ObjectDirectory::new(config, Instant::ZERO);
+        let directory = ObjectDirectory::new(HERE, config, Instant::ZERO);
         let mut bench = Self { directory, now: Instant::ZERO, sweep: 0, at: 0, slot: 0 };
         for process in [A, B, C] {
             let welcome = bench.feed(Event::ProcessJoined { process, slots: 4 });

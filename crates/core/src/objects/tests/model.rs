@@ -50,7 +50,7 @@ type Step = (u8, u8, u8, u8, u8);
 impl World {
     fn new() -> Self {
         let mut world = Self {
-            directory: ObjectDirectory::new(Config::new(64 * MIB), Instant::ZERO),
+            directory: ObjectDirectory::new(HERE, Config::new(64 * MIB), Instant::ZERO),
             clients: Vec::new(),
             things: BTreeMap::new(),
             calls: BTreeMap::new(),
@@ -319,6 +319,14 @@ impl World {
                 | Effect::Restore { .. }
                 | Effect::Reserve { .. }
                 | Effect::Forget { .. }
+                | Effect::Foreign { .. }
+                | Effect::Unforeign { .. }
+                | Effect::AskHome { .. }
+                | Effect::Pull { .. }
+                | Effect::TellHome { .. }
+                | Effect::TellCopied { .. }
+                | Effect::TellNode { .. }
+                | Effect::ForgetCopy { .. }
                 | Effect::Violation { .. }) => panic!("{other:?} by {told}"),
             }
         }

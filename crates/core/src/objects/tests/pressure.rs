@@ -80,7 +80,7 @@ impl Store {
         let file_starts = arena_pages * PAGE;
         let config = Config { spill, slots, arena_bytes: file_starts, ..Config::new(CAPACITY) };
         let mut store = Self {
-            directory: ObjectDirectory::new(config, Instant::ZERO),
+            directory: ObjectDirectory::new(HERE, config, Instant::ZERO),
             now: Instant::ZERO,
             writers: Vec::new(),
             processes: 0,
@@ -407,7 +407,16 @@ impl Store {
                 self.assert_empty(offset..offset + len);
             }
             Effect::ReturnMemory => {}
-            Effect::ActorUnreachable { .. } | Effect::Violation { .. } => panic!("{effect:?}"),
+            Effect::ActorUnreachable { .. }
+            | Effect::Foreign { .. }
+            | Effect::Unforeign { .. }
+            | Effect::AskHome { .. }
+            | Effect::Pull { .. }
+            | Effect::TellHome { .. }
+            | Effect::TellCopied { .. }
+            | Effect::TellNode { .. }
+            | Effect::ForgetCopy { .. }
+            | Effect::Violation { .. } => panic!("{effect:?}"),
         }
     }
 

@@ -25,6 +25,44 @@ fn a_frame_of_very_many_refs_fits_wherever_their_values_lie() {
 }
 
 #[test]
+fn a_frame_for_another_node_names_no_place_and_what_may_be_reached() {
+    use hoplo_wire::call::split_trailer;
+    let mut owner = Owner::new();
+    let (small, nested) = (owner.put(&[]), owner.put(&[]));
+    let holder = owner.put(&[small]);
+    let large = owner.put_stored(3, &[]);
+    let refs = vec![large, holder];
+    let call = Call { refs: refs.clone(), nested: vec![nested], ..call(options()) };
+    let (task, _) = owner.submit(call.clone());
+    let (plain, _) = owner.submit(Call { refs: vec![], nested: vec![], ..call.clone() });
+    let (near, _) = owner.submit(call);
+    let worker = ProcessId::new(NodeNumber::alone(2), W, W as u16);
+    owner.handle(Event::LeaseGranted { lease: LeaseId(1), key: 0, worker, gpus: vec![] });
+    let whole = frame_of(&mut owner, task);
+    let (frame, named) = split_trailer(&whole).unwrap();
+    assert_eq!(named, [large, small, nested]);
+    let values = CallView::parse(frame).unwrap().refs().unwrap();
+    assert_eq!(values[0].1.to_value(), Value::Stored(Location::ASK));
+    assert_eq!(values[1].1.to_value(), inline(b"put"));
+    // One that names nothing says so.
+    reply_of(&mut owner, worker, task);
+    let whole = frame_of(&mut owner, plain);
+    assert_eq!(split_trailer(&whole).unwrap().1, []);
+    // A near worker reads it where it lies.
+    owner.granted(2, X);
+    let frame = frame_of(&mut owner, near);
+    assert_eq!(CallView::parse(&frame).unwrap().refs().unwrap()[0].1.to_value(), stored(3));
+}
+
+fn reply_of(owner: &mut Owner, worker: ProcessId, task: TaskId) {
+    let mut bytes = header(task.seq, ReplyKind::Finished, 0).encode(1).to_vec();
+    encode_returned(&[returned(inline(b""))], &mut bytes);
+    owner.act(|session, now, effects| {
+        session.on_reply(now, worker, &ReplyView::parse(&bytes).unwrap(), effects).unwrap();
+    });
+}
+
+#[test]
 fn packed_arguments_are_named_alone_in_the_frame_and_wait_for_all_they_hold() {
     let mut owner = Owner::new();
     let first = owner.task();

@@ -120,6 +120,106 @@ fn a_stalled_worker_is_asked_for_what_waits_behind() {
     assert_eq!(owner.revoked(W, &[queued.seq], &[slow.seq]), [demand(1)]);
 }
 
+/// A worker of another node.
+fn far(count: u32) -> ProcessId {
+    let node = NodeNumber::alone(2);
+    ProcessId::new(node, count, count as u16)
+}
+
+/// A lease on a far worker whose function is known to take a microsecond.
+fn quick_far() -> Owner {
+    let mut owner = Owner::new();
+    let task = owner.task();
+    let (lease, worker) = (LeaseId(1), far(W));
+    owner.handle(Event::LeaseGranted { lease, key: 0, worker, gpus: vec![] });
+    reply_far(&mut owner, task);
+    owner
+}
+
+fn reply_far(owner: &mut Owner, task: TaskId) -> Vec<Effect> {
+    let header = header(task.seq, ReplyKind::Finished, 0);
+    let mut bytes = header.encode(1).to_vec();
+    encode_returned(&[returned(inline(b""))], &mut bytes);
+    let reply = |session: &mut SessionMachine, now, effects: &mut Vec<Effect>| {
+        session.on_reply(now, far(W), &ReplyView::parse(&bytes).unwrap(), effects).unwrap();
+    };
+    owner.act(reply).1
+}
+
+fn revoked_far(owner: &mut Owner, seqs: &[u64], kept: &[u64]) -> Vec<Effect> {
+    let (seqs, kept) = (seqs.to_vec(), kept.to_vec());
+    owner.handle(Event::Revoked { worker: far(W), seqs, kept })
+}
+
+#[test]
+fn a_far_worker_answers_a_recall_after_more_has_happened() {
+    let mut owner = quick_far();
+    let (started, queued) = (owner.task(), owner.task());
+    let asked = Effect::Revoke { worker: far(W), seqs: vec![started.seq, queued.seq] };
+    assert_eq!(owner.handle(Event::LeaseRecall { lease: LeaseId(1) }), [asked]);
+    // Nothing is answered yet: a reply comes, and a task more.
+    assert_eq!(reply_far(&mut owner, started), []);
+    let (_, effects) = owner.submit(call(options()));
+    assert!(!effects.iter().any(|effect| matches!(effect, Effect::Place { .. })), "{effects:?}");
+    // The last one leaves: then the lease goes back, and what came back waits for another worker.
+    let effects = revoked_far(&mut owner, &[queued.seq], &[started.seq]);
+    assert!(effects.contains(&returns(1)), "{effects:?}");
+    let effects = owner.granted(2, X);
+    assert!(effects.contains(&placed(X, queued.seq)), "{effects:?}");
+}
+
+#[test]
+fn a_far_call_is_cancelled_when_the_answer_comes() {
+    let mut owner = quick_far();
+    let (kept, taken) = (owner.task(), owner.task());
+    for task in [kept, taken] {
+        let asked = Effect::Revoke { worker: far(W), seqs: vec![task.seq] };
+        let cancel = Event::Cancel { task, force: false, recursive: false };
+        assert_eq!(owner.handle(cancel), [asked]);
+        assert!(!owner.session.is_ready(task.object(0)));
+    }
+    let effects = revoked_far(&mut owner, &[taken.seq], &[]);
+    assert_eq!(owner.kind_of(taken.object(0)), FailureKind::Cancelled, "{effects:?}");
+    let effects = revoked_far(&mut owner, &[], &[kept.seq]);
+    let message = hoplo_wire::node::Tell::Cancel { task: kept, recursive: false };
+    assert!(effects.contains(&Effect::Node(ToNode::Tell { to: far(W), message })), "{effects:?}");
+}
+
+#[test]
+fn an_answer_that_comes_after_the_worker_died_changes_nothing() {
+    let mut owner = quick_far();
+    let (started, queued) = (owner.task(), owner.task());
+    owner.handle(Event::LeaseRecall { lease: LeaseId(1) });
+    let (process, obituary) = (far(W), died(W));
+    let unstarted = vec![queued.seq];
+    owner.handle(Event::ProcessGone { process, obituary, unstarted });
+    assert_eq!(owner.kind_of(started.object(0)), FailureKind::WorkerCrashed);
+    assert_eq!(revoked_far(&mut owner, &[queued.seq], &[started.seq]), []);
+    assert!(owner.granted(2, X).contains(&placed(X, queued.seq)));
+}
+
+#[test]
+fn an_idle_lease_helps_a_far_one_once_it_has_answered() {
+    let mut owner = quick_far();
+    let first = owner.task();
+    let pace = ReplyHeader { ran_ns: 200_000, ..header(first.seq, ReplyKind::Finished, 0) };
+    let mut bytes = pace.encode(1).to_vec();
+    encode_returned(&[returned(inline(b""))], &mut bytes);
+    owner.act(|session, now, effects| {
+        session.on_reply(now, far(W), &ReplyView::parse(&bytes).unwrap(), effects).unwrap();
+    });
+    let tasks: Vec<TaskId> = (0..6).map(|_| owner.task()).collect();
+    let effects = owner.granted(2, X);
+    let asked = effects.iter().find_map(|effect| match effect {
+        Effect::Revoke { worker, seqs } if *worker == far(W) => Some(seqs.clone()),
+        _ => None,
+    });
+    let asked = asked.expect("the idle one takes over");
+    reply_far(&mut owner, tasks[0]);
+    let effects = revoked_far(&mut owner, &asked, &[]);
+    assert!(effects.iter().any(|it| matches!(it, Effect::Place { worker, .. } if *worker == process(X))));
+}
+
 /// Two leases, eight tasks of 200 us each behind W, X idle.
 fn one_idle() -> (Owner, Vec<TaskId>) {
     let mut owner = Owner::new();

@@ -1,0 +1,79 @@
+//! Objects of two nodes: what the directory has for others, and what others have for it.
+
+use hoplo_base::{NodeNumber, ObjectId, ProcessId};
+use hoplo_wire::node::ToClient;
+use hoplo_wire::peer::Peer;
+
+use super::Node;
+use crate::objects;
+
+impl Node {
+    /// The daemon's own party in the directory.
+    pub(in crate::node) fn haul(&self) -> ProcessId {
+        objects::haul(self.config.node)
+    }
+
+    /// Whoever takes this node for the home of what is at home elsewhere is not heard.
+    pub(super) fn is_home(&mut self, from: NodeNumber, object: ObjectId) -> bool {
+        let is_home = object.task.owner.node() == self.me();
+        if !is_home {
+            self.violations += 1;
+            self.log(format!("{from} takes this node for the home of {object}"));
+        }
+        is_home
+    }
+
+    /// Its home is to tell its value.
+    pub(in crate::node) fn ask_home(&mut self, object: ObjectId) {
+        let home = object.task.owner.node();
+        if self.far.nodes.contains_key(&home) {
+            return self.send_peer(home, Peer::Want { objects: vec![object] });
+        }
+        let why = match self.far.dead.get(&home) {
+            Some(why) => format!("{object} is lost: its home node {home} died: {why}"),
+            None => format!(
+                "{object} is lost: the process that made it is gone, or every reference to it was dropped, before \
+                 this one was used"
+            ),
+        };
+        self.pass_to_objects(objects::Event::Lost { object, why });
+    }
+
+    /// A far worker made it for a process of ours, whose reply is on its way: it is held until that is here.
+    pub(super) fn await_reply(&mut self, caller: ProcessId, worker: ProcessId, object: ObjectId) {
+        if self.far.channels.contains(&(caller, worker)) {
+            self.far.awaited.entry((caller, worker)).or_default().push(object);
+            self.pass_to_objects(objects::Event::NodeHeld { objects: vec![object] });
+        }
+    }
+
+    /// The caller has its token, or nothing more comes from that worker.
+    pub(super) fn reply_came(&mut self, caller: ProcessId, worker: ProcessId, named: &[ObjectId]) {
+        let Some(awaited) = self.far.awaited.get_mut(&(caller, worker)) else { return };
+        let came: Vec<ObjectId> = awaited.extract_if(.., |object| named.contains(object)).collect();
+        if awaited.is_empty() {
+            self.far.awaited.remove(&(caller, worker));
+        }
+        if !came.is_empty() {
+            self.pass_to_objects(objects::Event::NodeReleased { objects: came });
+        }
+    }
+
+    pub(super) fn no_reply_comes(&mut self, caller: ProcessId, worker: ProcessId) {
+        if let Some(objects) = self.far.awaited.remove(&(caller, worker)) {
+            self.pass_to_objects(objects::Event::NodeReleased { objects });
+        }
+    }
+
+    // ---- bytes ----
+
+    pub(in crate::node) fn far_haul_told(&mut self, _message: ToClient) {}
+
+    pub(in crate::node) fn far_pull(
+        &mut self,
+        _object: ObjectId,
+        _bytes: u64,
+        _copies: Vec<NodeNumber>,
+    ) {
+    }
+}

@@ -1,0 +1,513 @@
+//! References over several nodes, at random: what somebody reaches is known at its home, and what nobody reaches goes.
+//!
+//! Deciders, their directories and claims are real. Processes are lists of refs with sockets that are read late; frames and words
+//! of two nodes are one queue, delivered late and in order.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use hoplo_wire::Value;
+use hoplo_wire::node::Obituary;
+
+use super::far::{node_entry, number};
+use super::*;
+use crate::control::NodeState;
+use crate::node::Passing;
+
+struct World {
+    rng: u64,
+    shells: Vec<Shell>,
+    alive: Vec<bool>,
+    processes: Vec<Process>,
+    /// From node to node, in order.
+    links: BTreeMap<(usize, usize), VecDeque<Item>>,
+    calls: BTreeMap<u64, Call>,
+    connected: BTreeSet<(usize, usize)>,
+    sweeping: Vec<bool>,
+    index: u64,
+    tags: u64,
+    story: Vec<String>,
+}
+
+struct Process {
+    id: ProcessId,
+    node: usize,
+    socket: VecDeque<Notice>,
+    /// Tokens, as the process counts them.
+    tokens: BTreeMap<ObjectId, u32>,
+    seq: u64,
+    made: BTreeMap<ObjectId, Vec<ObjectId>>,
+}
+
+/// `None` in `passing`: a word of a decider.
+#[derive(Debug)]
+enum Item {
+    Word { cover: u64, message: Box<hoplo_wire::peer::Peer> },
+    Frame { cover: u64, frame: Passing },
+}
+
+#[derive(Debug, Clone)]
+struct Call {
+    caller: usize,
+    worker: usize,
+    named: Vec<ObjectId>,
+    arrived: bool,
+    replied: bool,
+}
+
+impl World {
+    fn new(seed: u64, nodes: usize) -> Self {
+        let shell = |at: usize| Shell::with(|config| config.node = number(at));
+        let mut world = Self {
+            rng: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            shells: (0..nodes).map(shell).collect(),
+            alive: vec![true; nodes],
+            processes: Vec::new(),
+            links: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            connected: BTreeSet::new(),
+            sweeping: vec![false; nodes],
+            index: 10,
+            tags: 0,
+            story: Vec::new(),
+        };
+        for at in 0..nodes {
+            world.tell_row(at, NodeState::Alive);
+        }
+        for node in 0..nodes {
+            for _ in 0..2 {
+                let id = world.shells[node].driver();
+                world.processes.push(Process {
+                    id,
+                    node,
+                    socket: VecDeque::new(),
+                    tokens: BTreeMap::new(),
+                    seq: 0,
+                    made: BTreeMap::new(),
+                });
+            }
+        }
+        world
+    }
+
+    fn tell_row(&mut self, at: usize, state: NodeState) {
+        self.index += 1;
+        let index = self.index;
+        for (to, shell) in self.shells.iter_mut().enumerate() {
+            if self.alive[to] || to == at {
+                let entry = Box::new(node_entry(at, state.clone()));
+                shell.hears(Event::Member { entry, index });
+            }
+        }
+        self.collect();
+    }
+
+    fn random(&mut self, below: usize) -> usize {
+        self.rng ^= self.rng << 13;
+        self.rng ^= self.rng >> 7;
+        self.rng ^= self.rng << 17;
+        (self.rng >> 33) as usize % below.max(1)
+    }
+
+    fn pick<T: Clone>(&mut self, from: &[T]) -> Vec<T> {
+        let mut picked = Vec::new();
+        for one in from {
+            if self.random(3) == 0 {
+                picked.push(one.clone());
+            }
+        }
+        picked
+    }
+
+    fn log(&mut self, text: String) {
+        self.story.push(text);
+    }
+
+    /// What deciders want from their shells now.
+    fn collect(&mut self) {
+        for at in 0..self.shells.len() {
+            for effect in std::mem::take(&mut self.shells[at].effects) {
+                match effect {
+                    Effect::SendPeer { to, cover, message } => {
+                        let to = (0..).find(|other| number(*other) == to).unwrap();
+                        let item = Item::Word { cover, message };
+                        self.links.entry((at, to)).or_default().push_back(item);
+                    }
+                    Effect::Sweep => self.sweeping[at] = true,
+                    Effect::Settle { epoch } => {
+                        for dead in 0..self.shells.len() {
+                            if !self.alive[dead] {
+                                let (why, died) = (String::new(), epoch);
+                                self.settle(dead, NodeState::Settled { why, died });
+                            }
+                        }
+                    }
+                    Effect::Log { text } => assert!(!text.contains("protocol"), "{text}"),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn settle(&mut self, dead: usize, state: NodeState) {
+        self.index += 1;
+        for to in 0..self.shells.len() {
+            if self.alive[to] {
+                let entry = Box::new(node_entry(dead, state.clone()));
+                let index = self.index;
+                self.shells[to].hears(Event::Member { entry, index });
+            }
+        }
+    }
+
+    fn read_socket(&mut self, process: usize) {
+        let Process { id, node, socket, .. } = &mut self.processes[process];
+        let (id, node) = (*id, *node);
+        let notices: Vec<Notice> = socket.drain(..).collect();
+        if !notices.is_empty() && self.alive[node] {
+            self.shells[node].says(id, ToNode::Notices(notices));
+            self.collect();
+        }
+    }
+
+    fn sweep(&mut self, at: usize) {
+        self.sweeping[at] = false;
+        self.shells[at].hears(Event::SweepBegins);
+        for process in 0..self.processes.len() {
+            if self.processes[process].node == at {
+                self.read_socket(process);
+            }
+        }
+        self.shells[at].hears(Event::Swept);
+        self.collect();
+    }
+
+    fn put(&mut self, process: usize) {
+        let held: Vec<ObjectId> = self.processes[process].tokens.keys().copied().collect();
+        let contains = self.pick(&held);
+        let it = &mut self.processes[process];
+        it.seq += 1;
+        let object = TaskId { owner: it.id, seq: it.seq }.object(0);
+        let value = Value::Inline((*b"x").into());
+        let state = SharedState::Value { value, contains: contains.clone() };
+        it.socket.push_back(Notice::Shared { object, state });
+        it.tokens.insert(object, 1);
+        it.made.insert(object, contains.clone());
+        self.log(format!("process {process} puts {object} with {contains:?}"));
+    }
+
+    fn passes(&mut self, at: usize, frame: Passing) -> u64 {
+        self.shells[at].hears(Event::Passing { ticket: 1, frame });
+        let cover = self.shells[at].take(|effect| match effect {
+            Effect::Go { ticket: 1, cover } => Some(*cover),
+            _ => None,
+        });
+        self.collect();
+        cover.expect("it goes on")
+    }
+
+    fn call(&mut self, caller: usize, worker: usize) {
+        let (from, to) = (self.processes[caller].node, self.processes[worker].node);
+        if from == to || !self.alive[from] || !self.alive[to] {
+            return;
+        }
+        let held: Vec<ObjectId> = self.processes[caller].tokens.keys().copied().collect();
+        let named = self.pick(&held);
+        self.tags += 1;
+        let tag = self.tags;
+        self.log(format!("process {caller} calls {worker} with {named:?} ({tag})"));
+        let call = Call { caller, worker, named: named.clone(), arrived: false, replied: false };
+        self.calls.insert(tag, call);
+        self.read_socket(caller);
+        if self.connected.insert((caller, worker)) {
+            let (id, to) = (self.processes[caller].id, self.processes[worker].id);
+            self.shells[from].says(id, ToNode::Connect { to });
+            self.collect();
+        }
+        let frame = Passing {
+            caller: self.processes[caller].id,
+            worker: self.processes[worker].id,
+            tag,
+            is_reply: false,
+            arrived: None,
+            named,
+            is_last: false,
+        };
+        let cover = self.passes(from, frame.clone());
+        self.links.entry((from, to)).or_default().push_back(Item::Frame { cover, frame });
+    }
+
+    /// The worker keeps some of what it got, reads into some, and returns some of what it has.
+    fn reply(&mut self, tag: u64) {
+        let Call { caller, worker, named, .. } = self.calls[&tag].clone();
+        let (from, to) = (self.processes[worker].node, self.processes[caller].node);
+        let worker_id = self.processes[worker].id;
+        let mut reached = named.clone();
+        for outer in named {
+            let mut all = self.processes.iter();
+            if let Some(inner) = all.find_map(|it| it.made.get(&outer)).cloned() {
+                reached.extend(self.pick(&inner));
+            }
+        }
+        let kept = self.pick(&reached);
+        for object in &kept {
+            let notice = Notice::Hold { object: *object, process: worker_id };
+            self.processes[worker].socket.push_back(notice);
+            *self.processes[worker].tokens.entry(*object).or_default() += 1;
+        }
+        let held: Vec<ObjectId> = self.processes[worker].tokens.keys().copied().collect();
+        let named = self.pick(&held);
+        self.log(format!("process {worker} keeps {kept:?} and replies {named:?} ({tag})"));
+        self.calls.get_mut(&tag).unwrap().replied = true;
+        self.read_socket(worker);
+        let frame = Passing {
+            caller: self.processes[caller].id,
+            worker: worker_id,
+            tag,
+            is_reply: true,
+            arrived: None,
+            named,
+            is_last: true,
+        };
+        let cover = self.passes(from, frame.clone());
+        self.links.entry((from, to)).or_default().push_back(Item::Frame { cover, frame });
+    }
+
+    fn deliver(&mut self, from: usize, to: usize) {
+        let Some(item) = self.links.get_mut(&(from, to)).and_then(VecDeque::pop_front) else {
+            return;
+        };
+        if !self.alive[to] {
+            return;
+        }
+        match item {
+            Item::Word { cover, message } => {
+                self.shells[to].hears(Event::Peer { from: number(from), cover, message });
+                self.collect();
+            }
+            Item::Frame { cover, frame } => {
+                let arrived = Passing { arrived: Some(cover), ..frame.clone() };
+                self.passes(to, arrived);
+                if frame.is_reply {
+                    let call = self.calls.remove(&frame.tag).unwrap();
+                    for object in frame.named {
+                        *self.processes[call.caller].tokens.entry(object).or_default() += 1;
+                    }
+                } else {
+                    self.calls.get_mut(&frame.tag).unwrap().arrived = true;
+                }
+            }
+        }
+    }
+
+    /// Lets go of something that no call of its own is under way with.
+    fn release(&mut self, process: usize) {
+        let mut in_use = BTreeSet::new();
+        for call in self.calls.values().filter(|call| call.caller == process) {
+            in_use.extend(call.named.iter().copied());
+        }
+        let held = self.processes[process].tokens.iter();
+        let free: Vec<(ObjectId, u32)> =
+            held.map(|(it, count)| (*it, *count)).filter(|(it, _)| !in_use.contains(it)).collect();
+        for (object, tokens) in self.pick(&free) {
+            self.processes[process].tokens.remove(&object);
+            self.processes[process].socket.push_back(Notice::Released { object, tokens });
+            self.log(format!("process {process} drops {object}"));
+        }
+    }
+
+    fn node_dies(&mut self, at: usize) {
+        self.log(format!("node {at} dies"));
+        // Whatever is on its way from it arrives before the verdict, or not at all.
+        for to in 0..self.shells.len() {
+            let arrive = self.random(2) == 0;
+            while arrive && self.links.get(&(at, to)).is_some_and(|link| !link.is_empty()) {
+                self.deliver(at, to);
+            }
+            self.links.remove(&(at, to));
+        }
+        self.alive[at] = false;
+        self.sweeping[at] = false;
+        let of = |world: &Self, process: usize| world.processes[process].node;
+        let ended: Vec<u64> = self
+            .calls
+            .iter()
+            .filter(|(_, call)| of(self, call.caller) == at || of(self, call.worker) == at)
+            .map(|(tag, _)| *tag)
+            .collect();
+        for tag in ended {
+            self.calls.remove(&tag);
+        }
+        for process in self.processes.iter_mut().filter(|process| process.node == at) {
+            process.tokens.clear();
+            process.socket.clear();
+        }
+        for (caller, worker) in self.connected.clone() {
+            let node = self.processes[caller].node;
+            if self.processes[worker].node == at && self.alive[node] {
+                let (caller, worker) = (self.processes[caller].id, self.processes[worker].id);
+                let cause = DeathCause::Stopped { reason: "it fell".to_string() };
+                let obituary = Obituary { pid: 0, cause, last_lines: vec![] };
+                let unstarted = vec![];
+                self.shells[node].hears(Event::ChannelEnded {
+                    caller,
+                    worker,
+                    unstarted,
+                    obituary,
+                });
+            }
+        }
+        self.tell_row(at, NodeState::Dead { why: "it fell".to_string() });
+    }
+
+    /// Each object that a living process has a token of, or that lies in such an object, is known at a living home.
+    fn check_reach(&self) {
+        let made: BTreeMap<ObjectId, &Vec<ObjectId>> = self
+            .processes
+            .iter()
+            .flat_map(|it| it.made.iter().map(|(object, contains)| (*object, contains)))
+            .collect();
+        for (at, process) in self.processes.iter().enumerate() {
+            let told: BTreeSet<ObjectId> = process
+                .socket
+                .iter()
+                .filter_map(|notice| match notice {
+                    Notice::Shared { object, .. } => Some(*object),
+                    _ => None,
+                })
+                .collect();
+            let mut reached: Vec<ObjectId> = process.tokens.keys().copied().collect();
+            let mut seen = BTreeSet::new();
+            while let Some(object) = reached.pop() {
+                if !seen.insert(object) || told.contains(&object) {
+                    continue;
+                }
+                let home = (0..).find(|it| number(*it) == object.task.owner.node()).unwrap();
+                if !self.alive[home] {
+                    continue;
+                }
+                let maker = self.processes.iter().position(|it| it.made.contains_key(&object));
+                let maker = &self.processes[maker.unwrap()];
+                let untold = maker.socket.iter().any(
+                    |notice| matches!(notice, Notice::Shared { object: told, .. } if *told == object),
+                );
+                let known = untold || self.shells[home].node.objects.knows(object);
+                assert!(known, "{object} is gone, and process {at} reaches it: {:#?}", self.story);
+                reached.extend(made[&object].iter().copied());
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        let processes = self.processes.len();
+        let nodes = self.shells.len();
+        match self.random(12) {
+            0 => {
+                let process = self.random(processes);
+                if self.alive[self.processes[process].node] {
+                    self.put(process);
+                }
+            }
+            1 | 2 => {
+                let (caller, worker) = (self.random(processes), self.random(processes));
+                self.call(caller, worker);
+            }
+            3 | 4 => {
+                let ready = self.calls.iter().filter(|(_, call)| call.arrived && !call.replied);
+                let ready: Vec<u64> = ready.map(|(tag, _)| *tag).collect();
+                if !ready.is_empty() {
+                    let at = self.random(ready.len());
+                    self.reply(ready[at]);
+                }
+            }
+            5 => {
+                let process = self.random(processes);
+                if self.alive[self.processes[process].node] {
+                    self.release(process);
+                }
+            }
+            6 => {
+                let process = self.random(processes);
+                self.read_socket(process);
+            }
+            7 | 8 => {
+                let at = self.random(nodes);
+                if self.sweeping[at] {
+                    self.sweep(at);
+                }
+            }
+            _ => {
+                let (from, to) = (self.random(nodes), self.random(nodes));
+                self.deliver(from, to);
+            }
+        }
+        self.check_reach();
+    }
+
+    /// Everything arrives, everybody lets go: nothing is left anywhere.
+    fn settles(&mut self) {
+        for round in 0.. {
+            assert!(round < 400, "it does not come to rest: {:#?}", self.story);
+            let before = self.story.len();
+            let replies = self.calls.iter().filter(|(_, call)| call.arrived && !call.replied);
+            for tag in replies.map(|(tag, _)| *tag).collect::<Vec<_>>() {
+                self.reply(tag);
+            }
+            for process in 0..self.processes.len() {
+                self.release(process);
+                self.read_socket(process);
+            }
+            let links: Vec<(usize, usize)> = self.links.keys().copied().collect();
+            let mut moved = false;
+            for (from, to) in links {
+                while self.links[&(from, to)].front().is_some() {
+                    self.deliver(from, to);
+                    moved = true;
+                }
+            }
+            for at in 0..self.shells.len() {
+                if self.sweeping[at] {
+                    self.sweep(at);
+                    moved = true;
+                }
+            }
+            let holds = self.processes.iter().any(|process| !process.tokens.is_empty());
+            if !moved && !holds && self.story.len() == before {
+                break;
+            }
+        }
+        for (at, shell) in self.shells.iter().enumerate().filter(|(at, _)| self.alive[*at]) {
+            let left = shell.node.objects.listing().count();
+            assert_eq!(left, 0, "objects are left at node {at}: {:#?}", self.story);
+            let left = shell.node.what_is_left();
+            assert!(shell.node.is_quiet(), "at node {at} is left: {left}: {:#?}", self.story);
+        }
+    }
+}
+
+/// Each takes a tenth of a second in a debug build.
+const SEEDS: u64 = 80;
+
+fn runs(seed: u64, deaths: usize) {
+    let mut world = World::new(seed, 3);
+    for step in 0..300 {
+        world.step();
+        if deaths > 0 && step == 120 {
+            world.node_dies(2);
+        }
+    }
+    world.settles();
+}
+
+#[test]
+fn what_is_reached_over_nodes_stays_and_what_is_not_goes() {
+    for seed in 1..=SEEDS {
+        runs(seed, 0);
+    }
+}
+
+#[test]
+fn what_is_reached_stays_though_a_node_dies_and_nothing_is_left_of_the_rest() {
+    for seed in 1..=SEEDS {
+        runs(seed, 1);
+    }
+}

@@ -1,0 +1,279 @@
+//! Objects that are at home elsewhere, and bytes that come from elsewhere.
+//!
+//! ```text
+//!   first use                    somebody waits            the home told it
+//!  (nothing) ---> Foreign --------------------> asked -----------------------> Inline | Failed
+//!      |            ^                             |  it is stored
+//!      |            | all copies failed once      v             somebody waits
+//!      |            +------------------------ Elsewhere --------------------------> pulling
+//!      |                                                                              | the haul sealed it
+//!      +---a worker of this node sealed it---> Stored, Mapped ... <-------------------+
+//! ```
+//! - **Claimed**: this node uses it, as the home's directory is to know. The first use says `Foreign`; a sweep that finds none
+//!   left says `Unforeign`.
+//! - **Kept**: its home knows that the bytes are here, and may send others here. So they stay until it says `Forgotten`, used here
+//!   or not.
+//! - No value is no loss: nothing here decides that a foreign object has none. Its home says it, or its death does.
+//!
+//! What is at home here and lies elsewhere (`on_far`) is pulled in the same way.
+//!
+//! The **haul** is the daemon's own party. It writes what is pulled, and reads what other nodes fetch. It has no tokens: what it seals
+//! and nobody asked for is freed.
+
+use hoplo_base::{ObjectId, ProcessId};
+use hoplo_wire::node::ToClient;
+use hoplo_wire::peer::FarValue;
+use hoplo_wire::{Failure, FailureKind, Location};
+
+use super::ObjectDirectory;
+use super::event::{Effect, Refusal, SpillPlace};
+use super::on_far::elsewhere;
+use super::record::State;
+
+impl ObjectDirectory {
+    /// If somebody waits for what is not here: its home is asked for it, or its bytes are fetched; once.
+    pub(super) fn fetch_if_wanted(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
+        let Some(record) = self.records.get_mut(&object) else { return };
+        if record.waiting.is_empty() {
+            return;
+        }
+        let copies = record.abroad.as_ref().map(|abroad| &abroad.copies);
+        match &mut record.state {
+            State::Foreign { asked: asked @ false, .. } => {
+                *asked = true;
+                effects.push(Effect::AskHome { object });
+            }
+            State::Elsewhere { bytes, pulling: pulling @ false, .. } => {
+                *pulling = true;
+                let copies = copies.into_iter().flatten().copied().collect();
+                effects.push(Effect::Pull { object, bytes: *bytes, copies });
+            }
+            State::Foreign { asked: true, .. }
+            | State::Elsewhere { pulling: true, .. }
+            | State::Unknown { .. }
+            | State::Handle
+            | State::Pending { .. }
+            | State::Orphaned { .. }
+            | State::Inline(_)
+            | State::Failed(_)
+            | State::Stored { .. }
+            | State::Spilling { .. }
+            | State::Spilled { .. }
+            | State::Restoring { .. }
+            | State::Mapped { .. }
+            | State::Closing { .. } => {}
+        }
+    }
+
+    pub(super) fn on_value_told(
+        &mut self,
+        object: ObjectId,
+        value: FarValue,
+        contains: Vec<ObjectId>,
+        effects: &mut Vec<Effect>,
+    ) {
+        // A worker of this node may have made it meanwhile, and nobody may use it any more.
+        let Some(record) = self.records.get_mut(&object) else { return };
+        let again = match record.state {
+            State::Foreign { again, .. } => again,
+            State::Unknown { .. }
+            | State::Handle
+            | State::Elsewhere { .. }
+            | State::Pending { .. }
+            | State::Orphaned { .. }
+            | State::Inline(_)
+            | State::Failed(_)
+            | State::Stored { .. }
+            | State::Spilling { .. }
+            | State::Spilled { .. }
+            | State::Restoring { .. }
+            | State::Mapped { .. }
+            | State::Closing { .. } => return,
+        };
+        let state = match value {
+            FarValue::Inline(bytes) => State::Inline(bytes),
+            FarValue::Failed(failure) => State::Failed(failure),
+            FarValue::Stored { bytes, copies } => {
+                record.abroad().copies = copies.into_iter().filter(|it| *it != self.node).collect();
+                match elsewhere(bytes) {
+                    State::Elsewhere { bytes, pulling, .. } => {
+                        State::Elsewhere { bytes, pulling, again }
+                    }
+                    nothing => nothing,
+                }
+            }
+        };
+        if !matches!(state, State::Elsewhere { .. }) {
+            record.abroad = None;
+        }
+        record.tidy();
+        self.fulfil(object, state, contains, effects);
+        self.touch(object);
+    }
+
+    /// A process of this node sealed it, and it had no value here.
+    pub(super) fn fulfil_foreign(
+        &mut self,
+        (maker, holder): (ProcessId, ProcessId),
+        object: ObjectId,
+        state: State,
+        contains: Vec<ObjectId>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let (bytes, told) = (state.len(), contains.clone());
+        effects.push(Effect::TellHome { object, bytes, contains: told, maker, holder });
+        self.records.get_mut(&object).expect("the caller has seen the record").kept = true;
+        self.fulfil(object, state, contains, effects);
+    }
+
+    /// The haul has written all its bytes. It is not needed where nobody asks for it any more, or it has another value here.
+    pub(super) fn on_pulled(
+        &mut self,
+        object: ObjectId,
+        location: Location,
+        place: Option<SpillPlace>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let at_home = self.is_at_home(object);
+        let wanted = self.records.get_mut(&object).filter(
+            |record| matches!(record.state, State::Elsewhere { bytes, .. } if bytes == location.len),
+        );
+        let Some(record) = wanted else {
+            self.free(object, location, place, effects);
+            return self.touch(object);
+        };
+        if !at_home {
+            record.kept = true;
+            record.abroad = None;
+            effects.push(Effect::TellCopied { object });
+        }
+        let state = match place {
+            Some(place) => self.map(object, place, location),
+            None => self.stored(object, location),
+        };
+        self.records.get_mut(&object).expect("it was just there").state = state;
+        self.answer(object, effects);
+        self.answer_nodes(object, effects);
+    }
+
+    pub(super) fn on_pull_failed(
+        &mut self,
+        object: ObjectId,
+        why: &str,
+        effects: &mut Vec<Effect>,
+    ) {
+        let at_home = self.is_at_home(object);
+        let Some(record) = self.records.get_mut(&object) else { return };
+        let has_copies = record.copies().next().is_some();
+        let State::Elsewhere { pulling, again, .. } = &mut record.state else { return };
+        if !*pulling {
+            return;
+        }
+        *pulling = false;
+        let first = !std::mem::replace(again, true);
+        if at_home && !has_copies {
+            let text = format!("{object} is lost: no copy of it is left: {why}");
+            return self.lose(object, text, effects);
+        }
+        if !at_home {
+            // It may have other copies by now.
+            record.abroad = None;
+            record.state = State::Foreign { asked: false, again: first };
+        }
+        if first {
+            return self.fetch_if_wanted(object, effects);
+        }
+        if let State::Elsewhere { again, .. } = &mut record.state {
+            *again = false;
+        }
+        let text = format!("{object} cannot be fetched from the nodes that have it: {why}");
+        let refusal = Refusal { kind: FailureKind::ObjectLost, reason: text.into() };
+        self.refuse(object, &refusal, effects);
+    }
+
+    /// It stays where it is; who asks again is answered anew.
+    pub(super) fn on_pull_denied(
+        &mut self,
+        object: ObjectId,
+        failure: &Failure,
+        effects: &mut Vec<Effect>,
+    ) {
+        let at_home = self.is_at_home(object);
+        let Some(record) = self.records.get_mut(&object) else { return };
+        let has_copies = record.copies().next().is_some();
+        let State::Elsewhere { pulling: pulling @ true, .. } = &mut record.state else { return };
+        *pulling = false;
+        if !has_copies && at_home {
+            let text = format!("{object} is lost: no copy of it is left: {}", failure.text());
+            return self.lose(object, text, effects);
+        }
+        if !has_copies {
+            record.state = State::Foreign { asked: false, again: false };
+        }
+        let refusal = Refusal { kind: failure.kind, reason: failure.text().into() };
+        self.refuse(object, &refusal, effects);
+    }
+
+    pub(super) fn on_forgotten(&mut self, object: ObjectId) {
+        if let Some(record) = self.records.get_mut(&object) {
+            record.kept = false;
+            self.touch(object);
+        }
+    }
+
+    pub(super) fn on_lost(&mut self, object: ObjectId, why: String, effects: &mut Vec<Effect>) {
+        let Some(record) = self.records.get_mut(&object) else { return };
+        // Its home is dead, or does not know it: nobody else will say that it may go.
+        record.kept = false;
+        let has_no_value = match record.state {
+            State::Foreign { .. } | State::Elsewhere { pulling: false, .. } => true,
+            // What is under way may come to its end; else the home is asked again.
+            State::Elsewhere { pulling: true, .. }
+            | State::Unknown { .. }
+            | State::Handle
+            | State::Pending { .. }
+            | State::Orphaned { .. }
+            | State::Inline(_)
+            | State::Failed(_)
+            | State::Stored { .. }
+            | State::Spilling { .. }
+            | State::Spilled { .. }
+            | State::Restoring { .. }
+            | State::Mapped { .. }
+            | State::Closing { .. } => false,
+        };
+        if has_no_value && !self.is_at_home(object) {
+            self.lose(object, why, effects);
+        }
+        self.touch(object);
+    }
+
+    /// A sweep found no use of it here, and its home knows of the copy.
+    pub(super) fn unclaim(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
+        let record = self.records.get_mut(&object).expect("the caller has seen the record");
+        if std::mem::take(&mut record.claimed) {
+            effects.push(Effect::Unforeign { object });
+        }
+        self.candidates.remove(&object);
+    }
+
+    /// The haul is to send it to another node: it is told where it lies, or that it is not here.
+    pub(super) fn on_served(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
+        let is_here = self.records.get(&object).is_some_and(|it| it.state.is_here());
+        if !is_here {
+            let text = format!("{object} is not at node {}", self.node.number());
+            let refusal = Refusal { kind: FailureKind::ObjectLost, reason: text.into() };
+            return effects.push(Effect::Refuse { to: self.haul, object, refusal });
+        }
+        self.use_now(object);
+        let record = self.records.get_mut(&object).expect("it was just there");
+        if let Some(value) = record.state.value() {
+            let message = ToClient::Ready { object, value, contains: Vec::new() };
+            return effects.push(Effect::Send { to: self.haul, message });
+        }
+        record.waiting.insert(self.haul);
+        self.index(object, self.haul);
+        self.touch(object);
+        self.restore_if_wanted(object, effects);
+    }
+}

@@ -1,0 +1,532 @@
+//! Objects of other homes, and objects of this one that other nodes have to do with.
+
+use hoplo_base::ActorId;
+use hoplo_wire::FailureKind;
+use hoplo_wire::peer::FarValue;
+
+use super::*;
+
+const THERE: NodeNumber = NodeNumber::alone(2);
+const YONDER: NodeNumber = NodeNumber::alone(3);
+
+/// What a process of node `THERE` owns.
+fn foreign(seq: u64) -> ObjectId {
+    object(ProcessId::new(THERE, 7, 7), seq)
+}
+
+fn home(seq: u64) -> ObjectId {
+    object(A, seq)
+}
+
+fn stored(bytes: u64, copies: &[NodeNumber]) -> FarValue {
+    FarValue::Stored { bytes, copies: copies.to_vec() }
+}
+
+fn told(object: ObjectId, value: FarValue, contains: &[ObjectId]) -> Event {
+    Event::ValueTold { object, value, contains: contains.to_vec() }
+}
+
+fn tell(node: NodeNumber, object: ObjectId, value: FarValue, contains: &[ObjectId]) -> Effect {
+    Effect::TellNode { node, object, value, contains: contains.to_vec() }
+}
+
+fn pull(object: ObjectId, bytes: u64, copies: &[NodeNumber]) -> Effect {
+    Effect::Pull { object, bytes, copies: copies.to_vec() }
+}
+
+fn gone(node: NodeNumber) -> Event {
+    Event::NodeGone { node, why: "it was silent".to_string() }
+}
+
+fn far_sealed(node: NodeNumber, object: ObjectId, contains: &[ObjectId]) -> Event {
+    Event::FarSealed { node, object, bytes: 100, contains: contains.to_vec() }
+}
+
+/// What who waits is answered: a kind, and a part of the text.
+fn assert_failure(effects: &[Effect], to: ProcessId, kind: FailureKind, part: &str) {
+    let [Effect::Send { to: whom, message: ToClient::Ready { value: Value::Failed(failure), .. } }] =
+        effects
+    else {
+        panic!("{effects:?}")
+    };
+    assert!(*whom == to && failure.kind == kind && failure.text().contains(part), "{failure:?}");
+}
+
+fn assert_refused(effects: &[Effect], whom: ProcessId, kind: FailureKind) {
+    let [Effect::Refuse { to, refusal, .. }] = effects else { panic!("{effects:?}") };
+    assert_eq!((*to, refusal.kind), (whom, kind));
+}
+
+impl Bench {
+    /// A bench whose haul has joined and has room.
+    fn with_haul() -> (Self, ProcessId, Location) {
+        let (mut bench, haul) = (Self::new(), haul(HERE));
+        let welcome = bench.feed(Event::ProcessJoined { process: haul, slots: 0 });
+        assert_eq!(welcome, [Effect::Welcome { process: haul, slots: vec![] }]);
+        let wants = Event::ExtentWanted { from: haul, request: 1, bytes: 100, slots: 1 };
+        let granted = bench.feed(wants);
+        let [Effect::Send { message: ToClient::ExtentGranted { offset, slots, .. }, .. }] =
+            &granted[..]
+        else {
+            panic!("{granted:?}")
+        };
+        let location = Location { slot: slots[0], generation: 1, offset: *offset, len: 100 };
+        (bench, haul, location)
+    }
+
+    /// Sweeps until none is needed.
+    fn sweep_all(&mut self) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        while self.sweep_is_under_way() {
+            effects.extend(self.sweep());
+        }
+        effects
+    }
+
+    fn use_first(&mut self, from: ProcessId, object: ObjectId) {
+        assert_eq!(self.notice(from, hold(object, from)), [Effect::Foreign { object }]);
+    }
+}
+
+// ---- what is at home elsewhere ----
+
+#[test]
+fn who_waits_for_what_its_home_does_not_know_hears_that_it_is_lost() {
+    let (mut bench, object) = (Bench::new(), foreign(1));
+    assert_eq!(bench.want(B, object), [Effect::Foreign { object }, Effect::AskHome { object }]);
+    let lost = bench.feed(Event::Lost { object, why: "nobody knows it".to_string() });
+    assert_failure(&lost, B, FailureKind::ObjectLost, "nobody knows it");
+    assert_eq!(bench.sweep(), [Effect::Unforeign { object }]);
+    assert_eq!(bench.state(object), None);
+}
+
+#[test]
+fn no_sweep_calls_a_foreign_object_lost_and_its_home_is_asked_once() {
+    let (mut bench, object) = (Bench::new(), foreign(1));
+    bench.use_first(B, object);
+    assert!(!bench.sweep_is_under_way());
+    assert_eq!(bench.want(B, object), [Effect::AskHome { object }]);
+    assert_eq!(bench.want(C, object), []);
+    let value = FarValue::Inline((*b"value").into());
+    let inner = foreign(2);
+    let answers = bench.feed(told(object, value.clone(), &[inner]));
+    let expected = [
+        Effect::Foreign { object: inner },
+        ready(B, object, inline(), &[inner]),
+        ready(C, object, inline(), &[inner]),
+    ];
+    assert_eq!(answers, expected);
+    assert_eq!(bench.feed(told(object, value, &[])), [], "it is known already");
+    bench.notice(B, released(object));
+    let ends = [Effect::Unforeign { object }, Effect::Unforeign { object: inner }];
+    assert_eq!(bench.sweep(), ends);
+    assert_eq!(bench.state(object), None);
+}
+
+#[test]
+fn a_use_that_ends_and_begins_again_before_the_sweep_is_said_once() {
+    let (mut bench, object) = (Bench::new(), foreign(1));
+    bench.use_first(B, object);
+    assert_eq!(bench.notice(B, released(object)), []);
+    assert_eq!(bench.notice(C, hold(object, C)), []);
+    assert_eq!(bench.sweep(), []);
+    assert_eq!(bench.state(object), Some("foreign"));
+}
+
+#[test]
+fn the_last_handle_of_a_foreign_actor_is_no_end_of_the_actor_here() {
+    let mut bench = Bench::new();
+    let handle = ActorId(foreign(1).task).handle();
+    bench.use_first(B, handle);
+    assert_eq!(bench.state(handle), Some("handle"));
+    bench.notice(B, released(handle));
+    assert_eq!(bench.sweep(), [Effect::Unforeign { object: handle }]);
+}
+
+#[test]
+fn what_a_worker_makes_for_a_foreign_caller_stays_until_its_home_forgets_it() {
+    let (mut bench, object, inner) = (Bench::new(), foreign(1), home(9));
+    bench.notice(A, shared(inner, &[]));
+    let location = bench.place(100);
+    let caller = object.task.owner;
+    let effects = bench.notice(A, sealed(object, location, &[inner], caller));
+    let contains = vec![inner];
+    let told = Effect::TellHome { object, bytes: 100, contains, maker: A, holder: caller };
+    assert_eq!(effects, [told]);
+    bench.notice(A, released(inner));
+    assert!(!bench.sweep_is_under_way(), "it is kept, and supports what is in it");
+    // Somebody here uses it, and lets go.
+    let used = [Effect::Foreign { object }, ready(B, object, Value::Stored(location), &[inner])];
+    assert_eq!(bench.want(B, object), used);
+    assert_eq!(bench.sweep(), [Effect::Unforeign { object }]);
+    assert_eq!(bench.state(object), Some("stored"));
+    assert!(!bench.sweep_is_under_way());
+    assert_eq!(bench.feed(Event::Forgotten { object }), []);
+    let freed = bench.sweep();
+    assert_eq!(freed, [Effect::Free { ticket: 1, object, location }]);
+    assert_eq!((bench.state(object), bench.state(inner)), (None, None));
+}
+
+#[test]
+fn a_copy_that_its_home_forgets_goes_when_nobody_here_uses_it() {
+    let (mut bench, object) = (Bench::new(), foreign(1));
+    bench.use_first(B, object);
+    let location = bench.place(100);
+    bench.notice(A, sealed(object, location, &[], object.task.owner));
+    bench.feed(Event::Forgotten { object });
+    assert!(!bench.sweep_is_under_way());
+    bench.notice(B, released(object));
+    let ends = [Effect::Unforeign { object }, Effect::Free { ticket: 1, object, location }];
+    assert_eq!(bench.sweep(), ends);
+}
+
+#[test]
+fn a_second_result_of_a_foreign_task_is_freed_and_its_home_not_told() {
+    let (mut bench, object) = (Bench::new(), foreign(1));
+    let [first, second] = [bench.place(100), bench.place(100)];
+    bench.notice(A, sealed(object, first, &[], object.task.owner));
+    let effects = bench.notice(A, sealed(object, second, &[], object.task.owner));
+    assert_eq!(effects, [Effect::Free { ticket: 1, object, location: second }]);
+    assert_eq!(bench.state(object), Some("stored"));
+}
+
+#[test]
+fn the_value_of_a_foreign_object_is_not_told_by_a_process_here() {
+    let (mut bench, object) = (Bench::new(), foreign(1));
+    for notice in [shared(object, &[]), fulfilled(object, &[])] {
+        let effects = bench.notice(B, notice);
+        let (_, what) = Bench::violation(&effects);
+        assert!(what.contains("at home at another node"), "{what}");
+    }
+}
+
+#[test]
+fn a_copy_is_pulled_once_however_many_wait_and_its_home_is_told() {
+    let (mut bench, haul, location) = Bench::with_haul();
+    let object = foreign(1);
+    bench.want(B, object);
+    bench.want(C, object);
+    let pulls = bench.feed(told(object, stored(100, &[THERE, HERE, YONDER]), &[]));
+    assert_eq!(pulls, [pull(object, 100, &[THERE, YONDER])]);
+    assert_eq!(bench.want(A, object), []);
+    let effects = bench.notice(haul, sealed(object, location, &[], haul));
+    let answer = |to| ready(to, object, Value::Stored(location), &[]);
+    assert_eq!(effects, [Effect::TellCopied { object }, answer(A), answer(B), answer(C)]);
+    assert_eq!(bench.sweep(), [Effect::Unforeign { object }]);
+    assert_eq!(bench.state(object), Some("stored"), "kept");
+    bench.feed(Event::Forgotten { object });
+    assert_eq!(bench.sweep(), [Effect::Free { ticket: 1, object, location }]);
+    let result = FreeOutcome::Done;
+    let back = bench.feed(Event::Freed { ticket: 1, result });
+    assert_eq!(back, [reclaimed(haul, object, location)]);
+}
+
+#[test]
+fn a_value_is_not_fetched_before_somebody_waits_for_it() {
+    let (mut bench, object) = (Bench::new(), foreign(1));
+    bench.want(B, object);
+    bench.feed(Event::ProcessGone { process: B, obituary: String::new() });
+    assert_eq!(bench.notice(C, hold(object, C)), []);
+    assert_eq!(bench.feed(told(object, stored(100, &[THERE]), &[])), []);
+    assert_eq!(bench.state(object), Some("elsewhere"));
+    assert_eq!(bench.want(C, object), [pull(object, 100, &[THERE])]);
+}
+
+#[test]
+fn what_was_pulled_and_is_not_wanted_any_more_is_freed() {
+    let (mut bench, haul, location) = Bench::with_haul();
+    let object = foreign(1);
+    bench.want(B, object);
+    bench.feed(told(object, stored(100, &[THERE]), &[]));
+    bench.feed(Event::ProcessGone { process: B, obituary: String::new() });
+    assert_eq!(bench.sweep(), [Effect::Unforeign { object }]);
+    assert_eq!(bench.state(object), None);
+    let effects = bench.notice(haul, sealed(object, location, &[], haul));
+    assert_eq!(effects, [Effect::Free { ticket: 1, object, location }]);
+    assert_eq!(bench.state(object), None);
+}
+
+#[test]
+fn when_all_copies_fail_the_home_is_asked_again_once_and_then_who_waits_is_told() {
+    let (mut bench, object) = (Bench::new(), foreign(1));
+    let failed = || Event::PullFailed { object, why: "not there".to_string() };
+    bench.want(B, object);
+    bench.feed(told(object, stored(100, &[YONDER]), &[]));
+    assert_eq!(bench.feed(failed()), [Effect::AskHome { object }]);
+    let again = bench.feed(told(object, stored(100, &[THERE]), &[]));
+    assert_eq!(again, [pull(object, 100, &[THERE])]);
+    assert_refused(&bench.feed(failed()), B, FailureKind::ObjectLost);
+    assert_eq!(bench.feed(failed()), []);
+    // It is not its value: who asks again is answered anew.
+    assert_eq!(bench.want(B, object), [Effect::AskHome { object }]);
+}
+
+#[test]
+fn without_room_who_waits_is_refused_and_may_ask_again() {
+    let (mut bench, object) = (Bench::new(), foreign(1));
+    bench.want(B, object);
+    bench.feed(told(object, stored(100, &[THERE]), &[]));
+    let failure = hoplo_wire::Failure::new(FailureKind::OutOfDisk, "the disk is full");
+    let denied = bench.feed(Event::PullDenied { object, failure });
+    assert_refused(&denied, B, FailureKind::OutOfDisk);
+    assert_eq!(bench.want(B, object), [pull(object, 100, &[THERE])]);
+}
+
+#[test]
+fn a_value_of_no_bytes_needs_no_pull() {
+    let (mut bench, object) = (Bench::new(), foreign(1));
+    bench.want(B, object);
+    let effects = bench.feed(told(object, stored(0, &[THERE]), &[]));
+    assert_eq!(effects, [ready(B, object, Value::Inline((*b"").into()), &[])]);
+}
+
+#[test]
+fn a_home_that_dies_takes_along_what_has_no_value_here() {
+    let (mut bench, haul, location) = Bench::with_haul();
+    let [asked, told_it, under_way, read, kept] = [1, 2, 3, 4, 5].map(foreign);
+    bench.want(B, asked);
+    bench.use_first(B, told_it);
+    bench.feed(told(told_it, stored(100, &[YONDER]), &[]));
+    bench.want(C, under_way);
+    bench.feed(told(under_way, stored(100, &[YONDER]), &[]));
+    bench.use_first(B, read);
+    bench.feed(told(read, FarValue::Inline((*b"value").into()), &[]));
+    let at = bench.place(100);
+    bench.notice(A, sealed(kept, at, &[], kept.task.owner));
+    let effects = bench.feed(gone(THERE));
+    assert_failure(&effects, B, FailureKind::ObjectLost, "its home node");
+    assert_eq!(bench.state(told_it), Some("failed"));
+    assert_eq!(bench.want(B, read), [ready(B, read, inline(), &[])]);
+    let effects = bench.notice(haul, sealed(under_way, location, &[], haul));
+    let answer = ready(C, under_way, Value::Stored(location), &[]);
+    assert_eq!(effects, [Effect::TellCopied { object: under_way }, answer]);
+    assert_eq!(bench.feed(Event::Lost { object: under_way, why: String::new() }), []);
+    let freed = bench.sweep_all();
+    assert_eq!((bench.state(kept), bench.state(under_way)), (None, None), "{freed:?}");
+}
+
+#[test]
+fn copies_of_a_dead_node_are_not_asked_for_bytes() {
+    let (mut bench, object) = (Bench::new(), foreign(1));
+    bench.use_first(B, object);
+    bench.want(C, object);
+    bench.feed(Event::ProcessGone { process: C, obituary: String::new() });
+    bench.feed(told(object, stored(100, &[THERE, YONDER]), &[]));
+    bench.feed(gone(YONDER));
+    assert_eq!(bench.want(B, object), [pull(object, 100, &[THERE])]);
+}
+
+#[test]
+fn a_dead_node_had_the_only_copy_that_is_known_here() {
+    let (mut bench, object) = (Bench::new(), foreign(1));
+    bench.use_first(B, object);
+    bench.feed(told(object, stored(100, &[YONDER]), &[]));
+    bench.feed(gone(YONDER));
+    assert_eq!(bench.want(B, object), [Effect::AskHome { object }]);
+}
+
+// ---- what is at home here ----
+
+#[test]
+fn a_node_that_waits_keeps_the_object_and_is_told_its_value() {
+    let (mut bench, object, inner) = (Bench::new(), home(1), home(2));
+    bench.notice(A, pending(object, None));
+    assert_eq!(bench.feed(Event::FarWanted { node: THERE, object }), []);
+    assert_eq!(bench.feed(Event::FarWanted { node: YONDER, object }), []);
+    bench.notice(A, released(object));
+    bench.notice(A, shared(inner, &[]));
+    bench.feed(Event::NodeHeld { objects: vec![object] });
+    bench.feed(Event::NodeReleased { objects: vec![object] });
+    assert!(!bench.sweep_is_under_way());
+    let value = FarValue::Inline((*b"value").into());
+    let effects = bench.notice(A, fulfilled(object, &[inner]));
+    let expected = [THERE, YONDER].map(|node| tell(node, object, value.clone(), &[inner]));
+    assert_eq!(effects, expected);
+    bench.sweep();
+    assert_eq!(bench.state(object), None);
+}
+
+#[test]
+fn a_node_that_wants_what_nobody_tells_of_hears_after_a_sweep_that_it_is_lost() {
+    let (mut bench, object) = (Bench::new(), home(1));
+    assert_eq!(bench.feed(Event::FarWanted { node: THERE, object }), []);
+    let effects = bench.sweep_all();
+    let [Effect::TellNode { value: FarValue::Failed(failure), .. }] = &effects[..] else {
+        panic!("{effects:?}")
+    };
+    assert_eq!(failure.kind, FailureKind::ObjectLost);
+}
+
+#[test]
+fn what_only_other_nodes_wait_for_fails_with_its_owner() {
+    let (mut bench, object) = (Bench::new(), home(1));
+    bench.notice(A, pending(object, Some(lineage(object, &[]))));
+    bench.feed(Event::NodeHeld { objects: vec![object] });
+    bench.feed(Event::FarWanted { node: THERE, object });
+    bench.feed(Event::ProcessGone { process: A, obituary: String::new() });
+    let effects = bench.sweep();
+    let [Effect::TellNode { node: THERE, value: FarValue::Failed(failure), .. }] = &effects[..]
+    else {
+        panic!("{effects:?}")
+    };
+    assert_eq!(failure.kind, FailureKind::OwnerDied);
+    assert!(failure.text().contains("other nodes"), "{}", failure.text());
+}
+
+#[test]
+fn what_a_process_here_holds_is_adopted_though_another_node_waits() {
+    let (mut bench, object) = (Bench::new(), home(1));
+    bench.notice(A, pending(object, Some(lineage(object, &[]))));
+    bench.notice(B, hold(object, B));
+    bench.feed(Event::FarWanted { node: THERE, object });
+    bench.feed(Event::ProcessGone { process: A, obituary: String::new() });
+    let effects = bench.sweep();
+    assert!(
+        matches!(&effects[..], [Effect::Send { to: B, message: ToClient::Adopt { .. } }]),
+        "{effects:?}"
+    );
+}
+
+#[test]
+fn where_a_stored_value_lies_is_told_this_node_first() {
+    let (mut bench, object) = (Bench::new(), home(1));
+    bench.seal(object, 100, &[]);
+    let effects = bench.feed(Event::FarWanted { node: YONDER, object });
+    assert_eq!(effects, [tell(YONDER, object, stored(100, &[HERE]), &[])]);
+    assert_eq!(bench.feed(Event::FarCopied { node: YONDER, object }), []);
+    let effects = bench.feed(Event::FarWanted { node: THERE, object });
+    assert_eq!(effects, [tell(THERE, object, stored(100, &[HERE, YONDER]), &[])]);
+}
+
+#[test]
+fn copies_are_forgotten_when_the_record_ends_or_where_there_is_none() {
+    let (mut bench, object) = (Bench::new(), home(1));
+    let location = bench.seal(object, 100, &[]);
+    bench.feed(Event::FarCopied { node: YONDER, object });
+    let what = bench.notice(A, Notice::Freed { object });
+    assert!(Bench::violation(&what).1.contains("others may reach"), "{what:?}");
+    bench.notice(A, released(object));
+    let forget = |node| Effect::ForgetCopy { node, object };
+    assert_eq!(bench.sweep(), [forget(YONDER), Effect::Free { ticket: 1, object, location }]);
+    assert_eq!(bench.feed(Event::FarCopied { node: THERE, object }), [forget(THERE)]);
+}
+
+#[test]
+fn a_far_result_is_pulled_for_who_waits_at_its_home() {
+    let (mut bench, haul, location) = Bench::with_haul();
+    let (object, inner) = (home(1), foreign(2));
+    bench.notice(A, pending(object, None));
+    bench.want(B, object);
+    bench.feed(Event::FarWanted { node: YONDER, object });
+    let effects = bench.feed(far_sealed(THERE, object, &[inner]));
+    let expected = [
+        Effect::Foreign { object: inner },
+        tell(YONDER, object, stored(100, &[THERE]), &[inner]),
+        pull(object, 100, &[THERE]),
+    ];
+    assert_eq!(effects, expected);
+    let effects = bench.notice(haul, sealed(object, location, &[], haul));
+    assert_eq!(effects, [ready(B, object, Value::Stored(location), &[inner])]);
+    bench.notice(A, released(object));
+    let ends = [
+        Effect::ForgetCopy { node: THERE, object },
+        Effect::Free { ticket: 1, object, location },
+        Effect::Unforeign { object: inner },
+    ];
+    assert_eq!(bench.sweep(), ends);
+}
+
+#[test]
+fn a_far_result_that_nobody_uses_is_forgotten_after_a_sweep() {
+    let (mut bench, object) = (Bench::new(), home(1));
+    assert_eq!(bench.feed(far_sealed(THERE, object, &[])), []);
+    assert_eq!(bench.state(object), Some("elsewhere"));
+    assert_eq!(bench.sweep_all(), [Effect::ForgetCopy { node: THERE, object }]);
+}
+
+#[test]
+fn of_two_results_the_first_stays_and_the_second_is_forgotten() {
+    let (mut bench, object) = (Bench::new(), home(1));
+    bench.notice(B, hold(object, B));
+    bench.feed(far_sealed(THERE, object, &[]));
+    assert_eq!(bench.feed(far_sealed(THERE, object, &[])), [], "the same one");
+    let forget = Effect::ForgetCopy { node: YONDER, object };
+    assert_eq!(bench.feed(far_sealed(YONDER, object, &[])), [forget]);
+    let location = bench.place(100);
+    let effects = bench.notice(A, sealed(object, location, &[], A));
+    assert_eq!(effects, [Effect::Free { ticket: 1, object, location }]);
+    assert_eq!(bench.state(object), Some("elsewhere"));
+}
+
+#[test]
+fn with_the_only_copy_an_object_is_lost_and_a_retry_makes_it_again() {
+    let (mut bench, object) = (Bench::new(), home(1));
+    bench.notice(B, hold(object, B));
+    bench.feed(far_sealed(THERE, object, &[]));
+    assert_eq!(bench.feed(gone(THERE)), []);
+    let effects = bench.want(B, object);
+    assert_failure(&effects, B, FailureKind::ObjectLost, &format!("node {}", THERE.number()));
+    assert_eq!(bench.feed(far_sealed(YONDER, object, &[])), []);
+    assert_eq!(bench.want(B, object), [pull(object, 100, &[YONDER])]);
+}
+
+#[test]
+fn a_pull_from_a_node_that_died_may_have_come_to_its_end() {
+    for ends_well in [true, false] {
+        let (mut bench, haul, location) = Bench::with_haul();
+        let object = home(1);
+        bench.want(B, object);
+        bench.feed(far_sealed(THERE, object, &[]));
+        bench.feed(gone(THERE));
+        assert_eq!(bench.feed(Event::FarWanted { node: YONDER, object }), []);
+        if ends_well {
+            let effects = bench.notice(haul, sealed(object, location, &[], haul));
+            let told = tell(YONDER, object, stored(100, &[HERE]), &[]);
+            assert_eq!(effects, [ready(B, object, Value::Stored(location), &[]), told]);
+        } else {
+            let effects = bench.feed(Event::PullFailed { object, why: "dead".to_string() });
+            assert_failure(&effects[..1], B, FailureKind::ObjectLost, "no copy of it is left");
+            assert!(matches!(&effects[1], Effect::TellNode { node: YONDER, .. }), "{effects:?}");
+        }
+    }
+}
+
+#[test]
+fn at_home_a_pull_is_tried_twice_before_who_waits_is_refused() {
+    let (mut bench, object) = (Bench::new(), home(1));
+    let failed = || Event::PullFailed { object, why: "not there".to_string() };
+    bench.want(B, object);
+    assert_eq!(bench.feed(far_sealed(THERE, object, &[])), [pull(object, 100, &[THERE])]);
+    assert_eq!(bench.feed(failed()), [pull(object, 100, &[THERE])]);
+    assert_refused(&bench.feed(failed()), B, FailureKind::ObjectLost);
+    assert_eq!(bench.state(object), Some("elsewhere"));
+}
+
+#[test]
+fn a_dead_node_waits_for_nothing_and_has_no_copies() {
+    let (mut bench, object, other) = (Bench::new(), home(1), home(2));
+    bench.notice(A, pending(object, None));
+    bench.feed(Event::FarWanted { node: THERE, object });
+    bench.notice(A, released(object));
+    bench.seal(other, 100, &[]);
+    bench.feed(Event::FarCopied { node: THERE, object: other });
+    assert_eq!(bench.feed(gone(THERE)), []);
+    let effects = bench.notice(A, fulfilled(object, &[]));
+    assert_eq!(effects, []);
+    let told = bench.feed(Event::FarWanted { node: YONDER, object: other });
+    assert_eq!(told, [tell(YONDER, other, stored(100, &[HERE]), &[])]);
+    bench.sweep_all();
+    assert_eq!(bench.state(object), None);
+}
+
+#[test]
+fn the_haul_is_told_where_an_object_lies_or_that_it_is_not_here() {
+    let (mut bench, haul, _) = Bench::with_haul();
+    let (object, other) = (home(1), foreign(2));
+    let location = bench.seal(object, 100, &[]);
+    assert_eq!(bench.want(haul, object), [ready(haul, object, Value::Stored(location), &[])]);
+    assert_refused(&bench.want(haul, other), haul, FailureKind::ObjectLost);
+    assert_eq!(bench.state(other), None, "nobody asks for it by that");
+    bench.use_first(B, other);
+    assert_refused(&bench.want(haul, other), haul, FailureKind::ObjectLost);
+}

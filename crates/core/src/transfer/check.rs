@@ -1,0 +1,53 @@
+//! Every invariant of transfers, recomputed.
+
+use std::collections::BTreeSet;
+
+use hoplo_base::limits::{PULLS_MAX, SERVES_MAX};
+use hoplo_base::{NodeNumber, ObjectId};
+
+use super::Transfer;
+use super::on_pull::Stage;
+
+impl Transfer {
+    /// Panics with the invariant that does not hold.
+    pub fn check(&self) {
+        let queued: BTreeSet<ObjectId> = self.queue.iter().copied().collect();
+        assert_eq!(queued.len(), self.queue.len(), "XFER-2");
+        let mut tickets = BTreeSet::new();
+        let mut slots: Vec<u32> = self.slots.clone();
+        for (object, pull) in &self.pulls {
+            let is_queued = matches!(pull.stage, Stage::Queued);
+            assert_eq!(is_queued, queued.contains(object), "XFER-2: {object} is {:?}", pull.stage);
+            match &pull.stage {
+                Stage::Queued => {}
+                Stage::AskingRoom { request } => assert!(tickets.insert((*request, *object))),
+                Stage::Receiving { room, ticket, from, written } => {
+                    assert!(tickets.insert((*ticket, *object)), "XFER-1: {object}");
+                    assert!(room.place.len == pull.bytes, "XFER-3: {object}");
+                    assert!(*written < pull.bytes && !pull.copies.contains(from), "XFER-1");
+                    slots.push(room.place.slot);
+                }
+                Stage::Stopping { room, ticket } => {
+                    assert!(tickets.insert((*ticket, *object)), "XFER-1: {object}");
+                    slots.push(room.place.slot);
+                }
+            }
+        }
+        assert!(queued.iter().all(|object| self.pulls.contains_key(object)), "XFER-2");
+        let known: BTreeSet<(u64, ObjectId)> =
+            self.tickets.iter().map(|(ticket, object)| (*ticket, *object)).collect();
+        assert_eq!(known, tickets, "XFER-1");
+        let under_way = self.pulls.len() - self.queue.len();
+        assert!(under_way <= PULLS_MAX, "XFER-5: {under_way}");
+        assert!(self.queue.is_empty() || under_way == PULLS_MAX, "XFER-5: {under_way}");
+        let count = slots.len();
+        slots.sort_unstable();
+        slots.dedup();
+        assert_eq!(slots.len(), count, "XFER-6");
+        let askers: BTreeSet<NodeNumber> = self.serves.keys().map(|(node, _)| *node).collect();
+        for node in askers {
+            let serves = self.serves.range((node, 0)..=(node, u64::MAX)).count();
+            assert!(serves <= SERVES_MAX, "XFER-5: {serves} for {node:?}");
+        }
+    }
+}

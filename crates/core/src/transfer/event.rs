@@ -1,0 +1,216 @@
+//! What happens to transfers, and what is asked for.
+
+use hoplo_base::{NodeNumber, ObjectId};
+use hoplo_wire::node::ToClient;
+use hoplo_wire::{Failure, Location, Value};
+
+/// Where the bytes of a pulled object go: in the arena or, from its end on, in the spill file, as in a `Location`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub slot: u32,
+    pub offset: u64,
+    /// Of the object, all of it.
+    pub len: u64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    // ---- of the directory ----
+    /// `objects::Effect::Pull`.
+    Begin {
+        object: ObjectId,
+        bytes: u64,
+        copies: Vec<NodeNumber>,
+    },
+    /// What the directory says to the haul (`Event::told`).
+    Granted {
+        request: u64,
+        offset: u64,
+        len: u64,
+        slots: Vec<u32>,
+    },
+    FileGranted {
+        request: u64,
+        offset: u64,
+        len: u64,
+        slot: u32,
+    },
+    Denied {
+        request: u64,
+        failure: Failure,
+    },
+    Reclaimed {
+        location: Location,
+    },
+    RoomAsked,
+    Ready {
+        object: ObjectId,
+        location: Location,
+    },
+    Unreadable {
+        object: ObjectId,
+        why: String,
+    },
+
+    /// Of the shell.
+    Done(Done),
+
+    // ---- of other nodes ----
+    /// `Peer::FetchBytes`.
+    Asked {
+        from: NodeNumber,
+        ticket: u64,
+        object: ObjectId,
+        offset: u64,
+    },
+    /// `Peer::NoBytes`.
+    NoBytes {
+        from: NodeNumber,
+        ticket: u64,
+        why: String,
+    },
+    /// `Peer::Enough`.
+    Enough {
+        from: NodeNumber,
+        ticket: u64,
+    },
+    /// It is dead, and all that came from it was handed in.
+    NodeGone {
+        node: NodeNumber,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    // ---- to the directory, in the name of the haul ----
+    /// `ExtentWanted`.
+    WantRoom {
+        request: u64,
+        bytes: u64,
+        slots: u32,
+    },
+    /// `ExtentReturned`.
+    ReturnRoom {
+        offset: u64,
+        len: u64,
+    },
+    /// `ExtentRecalled`.
+    AnswerRecall,
+    /// `Notice::Sealed`, which contains nothing and whose holder is the haul.
+    Seal {
+        object: ObjectId,
+        location: Location,
+    },
+    /// `Wanted`.
+    Want {
+        object: ObjectId,
+    },
+    PullFailed {
+        object: ObjectId,
+        why: String,
+    },
+    PullDenied {
+        object: ObjectId,
+        failure: Failure,
+    },
+
+    /// To the shell.
+    Order(Order),
+
+    // ---- to other nodes ----
+    /// `Peer::FetchBytes`.
+    Fetch {
+        to: NodeNumber,
+        ticket: u64,
+        object: ObjectId,
+        offset: u64,
+    },
+    /// `Peer::NoBytes`.
+    NoBytes {
+        to: NodeNumber,
+        ticket: u64,
+        why: String,
+    },
+    /// `Peer::Enough`.
+    Enough {
+        to: NodeNumber,
+        ticket: u64,
+    },
+}
+
+/// For the shell. What is sent has the number of its asker's attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Chunks of this ticket that come from this node begin with the byte at `written`: write each to its place.
+    Receive {
+        ticket: u64,
+        from: NodeNumber,
+        place: Place,
+        written: u64,
+    },
+    StopReceive {
+        ticket: u64,
+    },
+    /// Pin it, and send its bytes from `offset` on.
+    Send {
+        to: NodeNumber,
+        ticket: u64,
+        location: Location,
+        offset: u64,
+    },
+    StopSend {
+        to: NodeNumber,
+        ticket: u64,
+    },
+}
+
+/// What the shell did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// All bytes are written, and the slot is sealed under this generation.
+    Received {
+        ticket: u64,
+        generation: u32,
+    },
+    /// The first `written` bytes are there, and no more will be written.
+    Stopped {
+        ticket: u64,
+        written: u64,
+        why: String,
+    },
+    Sent {
+        to: NodeNumber,
+        ticket: u64,
+    },
+    /// `moved`: it is not there any more; the directory knows where it is.
+    SendFailed {
+        to: NodeNumber,
+        ticket: u64,
+        moved: bool,
+        why: String,
+    },
+}
+
+impl Event {
+    /// What the directory has for the haul.
+    pub fn told(message: ToClient) -> Event {
+        match message {
+            ToClient::ExtentGranted { request, offset, len, slots } => {
+                Event::Granted { request, offset, len, slots }
+            }
+            ToClient::FileGranted { request, offset, len, slot } => {
+                Event::FileGranted { request, offset, len, slot }
+            }
+            ToClient::ExtentDenied { request, failure } => Event::Denied { request, failure },
+            ToClient::Reclaimed { object: _, location } => Event::Reclaimed { location },
+            ToClient::ExtentRecall { bytes: _ } => Event::RoomAsked,
+            ToClient::Ready { object, value: Value::Stored(location), contains: _ } => {
+                Event::Ready { object, location }
+            }
+            ToClient::Unreadable { object, failure } => {
+                Event::Unreadable { object, why: failure.text() }
+            }
+            other => panic!("the directory does not say that to the haul: {other:?}"),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Bytes of objects between nodes: for one node, decides what is pulled from where, and what is sent to whom.
+//!
+//! ```text
+//!   pull:   Queued --a place is free--> AskingRoom --granted--> Receiving --Received--> (sealed)
+//!                                           |                    |     ^
+//!                                           | denied             |     | another copy goes on where this one ended
+//!                                           v                    v     |
+//!                                     (PullDenied)            Stopping -+--no copy is left--> (PullFailed)
+//!
+//!   serve:  Asking --the directory says where it lies--> Sending --Sent--> (done)
+//!             ^                                             |
+//!             +---------------- it moved -------------------+
+//! ```
+//! The directory says what to pull, and from which nodes. Here it gets room as any writer does, in the name of the **haul**, the
+//! daemon's own party (`crates/core/src/objects/on_foreign.rs`). The shell moves the bytes: what arrives it writes to its place, what
+//! is asked for it pins and sends. It does so for a **ticket**: one attempt to get one object from one node.
+//!
+//! # What the shell promises
+//! - `Order::Receive` is answered once: by `Received`, when all bytes are written and the slot is sealed, or by `Stopped`, and then it
+//!   writes there no more. It stops by itself when what comes cannot be right or its link was lost, and when it is told to
+//!   (`StopReceive`, to which nothing else is an answer: it may come after `Received`).
+//! - `Order::Send` is answered once, by `Sent` or `SendFailed`, or it is taken back by `StopSend`.
+//!
+//! # Invariants
+//! - XFER-1: a ticket is one attempt: one object, one source. Each byte of an attempt is written once, in order; the next attempt goes
+//!   on behind them.
+//! - XFER-2: an object is pulled once at a time.
+//! - XFER-3: nothing is fetched before there is room for all of it.
+//! - XFER-4: room is given back only when the shell writes there no more.
+//! - XFER-5: what is under way is bounded: pulls here (`PULLS_MAX`), what one node is sent (`SERVES_MAX`), and in bytes by the window of
+//!   the bulk socket.
+//! - XFER-6: a slot is in the pool, or of one pull; none is in both.
+//! - XFER-7: each `Begin` has one end: `Seal`, `PullFailed` or `PullDenied`. One that comes while its object is being pulled has the end of
+//!   that pull.
+//!
+//! Nothing here waits for a time.
+
+mod check;
+mod event;
+mod on_pull;
+mod on_serve;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use hoplo_base::{NodeNumber, ObjectId};
+
+pub use event::{Done, Effect, Event, Order, Place};
+
+use on_pull::Pull;
+use on_serve::Serve;
+
+#[derive(Debug)]
+pub struct Transfer {
+    me: NodeNumber,
+    pulls: BTreeMap<ObjectId, Pull>,
+    /// Those of them that have no room and did not ask for it.
+    queue: VecDeque<ObjectId>,
+    /// Whose attempt, or request for room, has this number.
+    tickets: BTreeMap<u64, ObjectId>,
+    last_ticket: u64,
+    /// Slots that came with room and are not used.
+    slots: Vec<u32>,
+    /// By who asked, and its ticket.
+    serves: BTreeMap<(NodeNumber, u64), Serve>,
+}
+
+impl Transfer {
+    pub fn new(me: NodeNumber) -> Self {
+        Self {
+            me,
+            pulls: BTreeMap::new(),
+            queue: VecDeque::new(),
+            tickets: BTreeMap::new(),
+            last_ticket: 0,
+            slots: Vec::new(),
+            serves: BTreeMap::new(),
+        }
+    }
+
+    pub fn handle(&mut self, event: Event, effects: &mut Vec<Effect>) {
+        match event {
+            Event::Begin { object, bytes, copies } => self.on_begin(object, bytes, copies, effects),
+            Event::Granted { request, offset, len, slots } => {
+                self.on_granted(request, offset, len, slots, effects);
+            }
+            Event::FileGranted { request, offset, len, slot } => {
+                self.on_file_granted(request, offset, len, slot, effects);
+            }
+            Event::Denied { request, failure } => self.on_denied(request, failure, effects),
+            Event::Reclaimed { location } => self.on_reclaimed(location, effects),
+            // What it has is being written.
+            Event::RoomAsked => effects.push(Effect::AnswerRecall),
+            Event::Done(done) => self.on_done(done, effects),
+            Event::NoBytes { from, ticket, why } => self.on_no_bytes(from, ticket, why, effects),
+            Event::Asked { from, ticket, object, offset } => {
+                self.on_asked(from, ticket, object, offset, effects);
+            }
+            Event::Ready { object, location } => self.on_ready(object, location, effects),
+            Event::Unreadable { object, why } => self.on_unreadable(object, &why, effects),
+            Event::Enough { from, ticket } => self.on_enough(from, ticket, effects),
+            Event::NodeGone { node } => {
+                self.lose_sources(node, effects);
+                self.lose_askers(node, effects);
+            }
+        }
+    }
+
+    fn on_done(&mut self, done: Done, effects: &mut Vec<Effect>) {
+        match done {
+            Done::Received { ticket, generation } => self.on_received(ticket, generation, effects),
+            Done::Stopped { ticket, written, why } => {
+                self.on_stopped(ticket, written, why, effects);
+            }
+            Done::Sent { to, ticket } => self.on_sent(to, ticket),
+            Done::SendFailed { to, ticket, moved, why } => {
+                self.on_send_failed(to, ticket, moved, why, effects);
+            }
+        }
+    }
+
+    /// Why an object is not here yet, for people.
+    pub fn explain(&self, object: ObjectId) -> Option<String> {
+        let pull = self.pulls.get(&object)?;
+        Some(format!("{object} {}", pull.explain()))
+    }
+
+    fn next_ticket(&mut self, object: ObjectId) -> u64 {
+        self.last_ticket += 1;
+        self.tickets.insert(self.last_ticket, object);
+        self.last_ticket
+    }
+}

@@ -1,0 +1,267 @@
+//! Objects that come here.
+
+use hoplo_base::limits::PULLS_MAX;
+use hoplo_base::{NodeNumber, ObjectId};
+use hoplo_wire::{Failure, Location};
+
+use super::Transfer;
+use super::event::{Effect, Order, Place};
+
+/// Extents start and end at multiples of this.
+const PAGE: u64 = 4096;
+
+#[derive(Debug)]
+pub(super) struct Pull {
+    pub(super) bytes: u64,
+    /// Nodes that have it and were not tried.
+    pub(super) copies: Vec<NodeNumber>,
+    pub(super) stage: Stage,
+    /// Why the last attempt failed.
+    why: String,
+}
+
+#[derive(Debug)]
+pub(super) enum Stage {
+    Queued,
+    AskingRoom {
+        request: u64,
+    },
+    Receiving {
+        room: Room,
+        ticket: u64,
+        from: NodeNumber,
+        /// When it began.
+        written: u64,
+    },
+    /// The shell was told to stop; so much was written when it began.
+    Stopping {
+        room: Room,
+        ticket: u64,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Room {
+    pub(super) place: Place,
+    pub(super) in_file: bool,
+}
+
+impl Pull {
+    pub(super) fn explain(&self) -> String {
+        match &self.stage {
+            Stage::Queued => format!("waits, since {PULLS_MAX} other objects are being fetched"),
+            Stage::AskingRoom { .. } => "waits for room in the object store".to_string(),
+            Stage::Receiving { from, written, .. } => {
+                let from = from.number();
+                format!("is being fetched from node {from} (from byte {written} on)")
+            }
+            Stage::Stopping { .. } => "is about to be fetched from another node".to_string(),
+        }
+    }
+}
+
+impl Transfer {
+    pub(super) fn on_begin(
+        &mut self,
+        object: ObjectId,
+        bytes: u64,
+        copies: Vec<NodeNumber>,
+        effects: &mut Vec<Effect>,
+    ) {
+        if self.pulls.contains_key(&object) {
+            // Who wanted it first let go of it (XFER-7).
+            return;
+        }
+        let copies = copies.into_iter().filter(|node| *node != self.me).collect();
+        let why = "no node is known to have it".to_string();
+        self.pulls.insert(object, Pull { bytes, copies, stage: Stage::Queued, why });
+        self.queue.push_back(object);
+        self.begin_next(effects);
+    }
+
+    /// As many as may be under way ask for room.
+    fn begin_next(&mut self, effects: &mut Vec<Effect>) {
+        while self.pulls.len() - self.queue.len() < PULLS_MAX {
+            let Some(object) = self.queue.pop_front() else { return };
+            let pull = &self.pulls[&object];
+            let bytes = pull.bytes;
+            if pull.copies.is_empty() || bytes == 0 {
+                let pull = self.pulls.remove(&object).expect("it was just there");
+                effects.push(Effect::PullFailed { object, why: pull.why });
+                continue;
+            }
+            let request = self.next_ticket(object);
+            self.pull_mut(object).stage = Stage::AskingRoom { request };
+            // One is kept for each that asks and brings none.
+            let asking = |pull: &&Pull| matches!(pull.stage, Stage::AskingRoom { .. });
+            let asking = self.pulls.values().filter(asking).count();
+            let slots = u32::from(asking > self.slots.len());
+            effects.push(Effect::WantRoom { request, bytes, slots });
+        }
+    }
+
+    pub(super) fn on_granted(
+        &mut self,
+        request: u64,
+        offset: u64,
+        len: u64,
+        slots: Vec<u32>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let object = self.tickets.remove(&request).expect("room is granted to who asked for it");
+        self.slots.extend(slots);
+        let bytes = self.pulls[&object].bytes;
+        let needed = bytes.next_multiple_of(PAGE);
+        assert!(needed <= len, "{len} bytes were granted for {bytes}");
+        if needed < len {
+            effects.push(Effect::ReturnRoom { offset: offset + needed, len: len - needed });
+        }
+        let slot = self.slots.pop();
+        let Some(slot) = slot else { panic!("XFER-6: room came without a slot for {object}") };
+        let room = Room { place: Place { slot, offset, len: bytes }, in_file: false };
+        self.try_next(object, room, 0, effects);
+    }
+
+    pub(super) fn on_file_granted(
+        &mut self,
+        request: u64,
+        offset: u64,
+        len: u64,
+        slot: u32,
+        effects: &mut Vec<Effect>,
+    ) {
+        let object = self.tickets.remove(&request).expect("room is granted to who asked for it");
+        assert_eq!(len, self.pulls[&object].bytes, "room in the file is as long as was asked");
+        let room = Room { place: Place { slot, offset, len }, in_file: true };
+        self.try_next(object, room, 0, effects);
+    }
+
+    pub(super) fn on_denied(&mut self, request: u64, failure: Failure, effects: &mut Vec<Effect>) {
+        let object = self.tickets.remove(&request).expect("who is denied room asked for it");
+        self.pulls.remove(&object).expect("it asked");
+        effects.push(Effect::PullDenied { object, failure });
+        self.begin_next(effects);
+    }
+
+    /// The next of its copies goes on behind what is written; without one the pull has failed.
+    fn try_next(&mut self, object: ObjectId, room: Room, written: u64, effects: &mut Vec<Effect>) {
+        let Some(from) = self.best_copy(object) else {
+            let pull = self.pulls.remove(&object).expect("the caller has seen it");
+            self.return_room(room, effects);
+            effects.push(Effect::PullFailed { object, why: pull.why });
+            return self.begin_next(effects);
+        };
+        let ticket = self.next_ticket(object);
+        let pull = self.pull_mut(object);
+        pull.copies.retain(|node| *node != from);
+        pull.stage = Stage::Receiving { room, ticket, from, written };
+        effects.push(Effect::Order(Order::Receive { ticket, from, place: room.place, written }));
+        effects.push(Effect::Fetch { to: from, ticket, object, offset: written });
+    }
+
+    /// The node that sends us least; of several one that other nodes do not choose as well.
+    fn best_copy(&self, object: ObjectId) -> Option<NodeNumber> {
+        let copies = &self.pulls[&object].copies;
+        let busy = |node: NodeNumber| {
+            let sends =
+                |pull: &&Pull| matches!(pull.stage, Stage::Receiving { from, .. } if from == node);
+            self.pulls.values().filter(sends).count()
+        };
+        let least = copies.iter().map(|node| busy(*node)).min()?;
+        let best: Vec<NodeNumber> =
+            copies.iter().copied().filter(|node| busy(*node) == least).collect();
+        let spread = object.task.seq.wrapping_add(u64::from(object.index));
+        let spread = spread.wrapping_add(u64::from(self.me.number())) as usize;
+        Some(best[spread % best.len()])
+    }
+
+    pub(super) fn on_received(&mut self, ticket: u64, generation: u32, effects: &mut Vec<Effect>) {
+        let object = self.tickets.remove(&ticket).expect("only what was begun is received");
+        let pull = self.pulls.remove(&object).expect("it was being received");
+        let (Stage::Receiving { room, .. } | Stage::Stopping { room, .. }) = pull.stage else {
+            panic!("{object} was received, and is {:?}", pull.stage);
+        };
+        let Place { slot, offset, len } = room.place;
+        let location = Location { slot, generation, offset, len };
+        effects.push(Effect::Seal { object, location });
+        self.begin_next(effects);
+    }
+
+    pub(super) fn on_stopped(
+        &mut self,
+        ticket: u64,
+        written: u64,
+        why: String,
+        effects: &mut Vec<Effect>,
+    ) {
+        let object = self.tickets.remove(&ticket).expect("only what was begun is stopped");
+        let pull = self.pull_mut(object);
+        let room = match pull.stage {
+            Stage::Receiving { room, from, .. } => {
+                pull.why = why;
+                effects.push(Effect::Enough { to: from, ticket });
+                room
+            }
+            Stage::Stopping { room, .. } => room,
+            Stage::Queued | Stage::AskingRoom { .. } => panic!("XFER-1: ticket {ticket}"),
+        };
+        self.try_next(object, room, written, effects);
+    }
+
+    pub(super) fn on_no_bytes(
+        &mut self,
+        from: NodeNumber,
+        ticket: u64,
+        why: String,
+        effects: &mut Vec<Effect>,
+    ) {
+        // It may have come to its end, or be tried elsewhere by now.
+        let Some(object) = self.tickets.get(&ticket).copied() else { return };
+        if matches!(self.pulls[&object].stage, Stage::Receiving { from: source, .. } if source == from)
+        {
+            let why = format!("node {}: {why}", from.number());
+            self.stop(object, why, effects);
+        }
+    }
+
+    pub(super) fn lose_sources(&mut self, dead: NodeNumber, effects: &mut Vec<Effect>) {
+        let mut stops = Vec::new();
+        for (object, pull) in &mut self.pulls {
+            pull.copies.retain(|node| *node != dead);
+            if matches!(pull.stage, Stage::Receiving { from, .. } if from == dead) {
+                stops.push(*object);
+            }
+        }
+        for object in stops {
+            self.stop(object, format!("node {} died", dead.number()), effects);
+        }
+    }
+
+    /// Its attempt is over as soon as the shell has stopped.
+    fn stop(&mut self, object: ObjectId, why: String, effects: &mut Vec<Effect>) {
+        let pull = self.pull_mut(object);
+        let Stage::Receiving { room, ticket, .. } = pull.stage else {
+            panic!("{object} is {:?}", pull.stage);
+        };
+        pull.why = why;
+        pull.stage = Stage::Stopping { room, ticket };
+        effects.push(Effect::Order(Order::StopReceive { ticket }));
+    }
+
+    /// What was pulled is gone from the arena: it is nobody's until it is given back.
+    pub(super) fn on_reclaimed(&mut self, location: Location, effects: &mut Vec<Effect>) {
+        let Location { slot, offset, len, .. } = location;
+        self.return_room(Room { place: Place { slot, offset, len }, in_file: false }, effects);
+    }
+
+    fn return_room(&mut self, room: Room, effects: &mut Vec<Effect>) {
+        let Room { place: Place { slot, offset, len }, in_file } = room;
+        self.slots.push(slot);
+        let len = if in_file { len } else { len.next_multiple_of(PAGE) };
+        effects.push(Effect::ReturnRoom { offset, len });
+    }
+
+    fn pull_mut(&mut self, object: ObjectId) -> &mut Pull {
+        self.pulls.get_mut(&object).expect("XFER-2: who has a ticket has a pull")
+    }
+}

@@ -1,0 +1,471 @@
+//! Transfers event by event, and random ones against the bytes that should have come.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hoplo_base::limits::{PULLS_MAX, SERVE_TRIES_MAX, SERVES_MAX};
+use hoplo_base::{ProcessId, TaskId};
+use hoplo_wire::node::ToClient;
+use hoplo_wire::{Failure, FailureKind, Location, Value};
+use proptest::prelude::*;
+
+use super::on_pull::Stage;
+use super::*;
+
+const ME: NodeNumber = NodeNumber::alone(1);
+const HOME: NodeNumber = NodeNumber::alone(2);
+const OTHER: NodeNumber = NodeNumber::alone(3);
+
+fn object(seq: u64) -> ObjectId {
+    TaskId { owner: ProcessId::new(HOME, 1, 1), seq }.object(0)
+}
+
+struct Bench(Transfer);
+
+impl Bench {
+    fn new() -> Self {
+        Self(Transfer::new(ME))
+    }
+
+    fn feed(&mut self, event: Event) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        self.0.handle(event, &mut effects);
+        self.0.check();
+        effects
+    }
+
+    fn begin(&mut self, seq: u64, bytes: u64, copies: &[NodeNumber]) -> Vec<Effect> {
+        self.feed(Event::Begin { object: object(seq), bytes, copies: copies.to_vec() })
+    }
+
+    /// A pull that has a page at 0 and slot 7. Its ticket is 2.
+    fn receiving(copies: &[NodeNumber]) -> Self {
+        let mut bench = Self::new();
+        let wants = Effect::WantRoom { request: 1, bytes: 100, slots: 1 };
+        assert_eq!(bench.begin(1, 100, copies), [wants]);
+        let effects = bench.feed(granted(1, 0, 4096, &[7]));
+        assert_eq!(effects.len(), 2, "{effects:?}");
+        bench
+    }
+
+    fn asked(&mut self, ticket: u64, offset: u64) -> Vec<Effect> {
+        self.feed(Event::Asked { from: OTHER, ticket, object: object(1), offset })
+    }
+}
+
+fn granted(request: u64, offset: u64, len: u64, slots: &[u32]) -> Event {
+    Event::Granted { request, offset, len, slots: slots.to_vec() }
+}
+
+fn attempt(ticket: u64, from: NodeNumber, place: Place, written: u64) -> [Effect; 2] {
+    let begin = Effect::Order(Order::Receive { ticket, from, place, written });
+    [begin, Effect::Fetch { to: from, ticket, object: object(1), offset: written }]
+}
+
+fn stopped(ticket: u64, written: u64) -> Event {
+    Event::Done(Done::Stopped { ticket, written, why: "it is bad".to_string() })
+}
+
+fn no_bytes(from: NodeNumber, ticket: u64) -> Event {
+    Event::NoBytes { from, ticket, why: "it is not here".to_string() }
+}
+
+const PLACE: Place = Place { slot: 7, offset: 0, len: 100 };
+const LOCATION: Location = Location { slot: 3, generation: 5, offset: 640, len: 100 };
+
+// ---- pulls ----
+
+#[test]
+fn when_no_copy_is_left_the_room_goes_back_and_the_pull_has_failed() {
+    let mut bench = Bench::receiving(&[HOME]);
+    assert_eq!(bench.feed(no_bytes(HOME, 2)), [Effect::Order(Order::StopReceive { ticket: 2 })]);
+    assert_eq!(bench.feed(no_bytes(HOME, 2)), [], "it is stopping");
+    let effects = bench.feed(stopped(2, 64));
+    let [Effect::ReturnRoom { offset: 0, len: 4096 }, Effect::PullFailed { why, .. }] =
+        &effects[..]
+    else {
+        panic!("{effects:?}")
+    };
+    assert!(why.contains("it is not here"), "{why}");
+}
+
+#[test]
+fn without_copies_no_room_is_asked_for() {
+    let effects = Bench::new().begin(1, 100, &[ME]);
+    assert!(matches!(&effects[..], [Effect::PullFailed { .. }]), "{effects:?}");
+}
+
+#[test]
+fn who_is_denied_room_is_not_fetched() {
+    let mut bench = Bench::new();
+    bench.begin(1, 100, &[HOME]);
+    let failure = Failure::new(FailureKind::OutOfDisk, "full");
+    let effects = bench.feed(Event::Denied { request: 1, failure: failure.clone() });
+    assert_eq!(effects, [Effect::PullDenied { object: object(1), failure }]);
+}
+
+#[test]
+fn another_copy_goes_on_where_the_first_one_ended() {
+    let mut bench = Bench::receiving(&[HOME, OTHER]);
+    let Stage::Receiving { from: first, .. } = bench.0.pulls[&object(1)].stage else { panic!() };
+    let second = if first == HOME { OTHER } else { HOME };
+    let effects = bench.feed(stopped(2, 64));
+    let mut expected = vec![Effect::Enough { to: first, ticket: 2 }];
+    expected.extend(attempt(3, second, PLACE, 64));
+    assert_eq!(effects, expected);
+    assert_eq!(bench.feed(no_bytes(first, 2)), [], "of an attempt that is over");
+    let effects = bench.feed(Event::Done(Done::Received { ticket: 3, generation: 9 }));
+    let location = Location { slot: 7, generation: 9, offset: 0, len: 100 };
+    assert_eq!(effects, [Effect::Seal { object: object(1), location }]);
+}
+
+#[test]
+fn what_came_whole_before_it_was_stopped_counts() {
+    let mut bench = Bench::receiving(&[HOME]);
+    let gone = Event::NodeGone { node: HOME };
+    assert_eq!(bench.feed(gone), [Effect::Order(Order::StopReceive { ticket: 2 })]);
+    let effects = bench.feed(Event::Done(Done::Received { ticket: 2, generation: 1 }));
+    assert!(matches!(&effects[..], [Effect::Seal { .. }]), "{effects:?}");
+}
+
+#[test]
+fn the_rest_of_an_extent_goes_back_at_once_and_the_range_when_the_object_goes() {
+    let mut bench = Bench::new();
+    bench.begin(1, 100, &[HOME]);
+    let effects = bench.feed(granted(1, 8192, 3 * 4096, &[7]));
+    assert_eq!(effects[0], Effect::ReturnRoom { offset: 12_288, len: 8192 });
+    bench.feed(Event::Done(Done::Received { ticket: 2, generation: 1 }));
+    let location = Location { slot: 7, generation: 1, offset: 8192, len: 100 };
+    let message = ToClient::Reclaimed { object: object(1), location };
+    let back = bench.feed(Event::told(message));
+    assert_eq!(back, [Effect::ReturnRoom { offset: 8192, len: 4096 }]);
+    // Its slot is used again.
+    let wants = Effect::WantRoom { request: 3, bytes: 100, slots: 0 };
+    assert_eq!(bench.begin(2, 100, &[HOME]), [wants]);
+    let more = Effect::WantRoom { request: 4, bytes: 100, slots: 1 };
+    assert_eq!(bench.begin(3, 100, &[HOME]), [more]);
+    bench.feed(granted(4, 0, 4096, &[8]));
+    bench.feed(granted(3, 8192, 4096, &[]));
+}
+
+#[test]
+fn room_in_the_spill_file_goes_back_as_it_was_granted() {
+    let mut bench = Bench::new();
+    bench.begin(1, 100, &[HOME]);
+    let place = Place { slot: 9, offset: 1 << 30, len: 100 };
+    let granted = Event::FileGranted { request: 1, offset: 1 << 30, len: 100, slot: 9 };
+    assert_eq!(bench.feed(granted), attempt(2, HOME, place, 0));
+    let effects = bench.feed(stopped(2, 0));
+    assert_eq!(effects[1], Effect::ReturnRoom { offset: 1 << 30, len: 100 });
+}
+
+#[test]
+fn of_many_pulls_some_wait_and_none_is_begun_twice() {
+    let mut bench = Bench::new();
+    let all = PULLS_MAX as u64 + 3;
+    let begun: usize = (1..=all).map(|seq| bench.begin(seq, 100, &[HOME]).len()).sum();
+    assert_eq!(begun, PULLS_MAX);
+    assert_eq!(bench.begin(1, 100, &[HOME]), [], "XFER-2");
+    assert!(bench.0.explain(object(all)).unwrap().contains("other objects are being fetched"));
+    let failure = Failure::new(FailureKind::StoreFull, "full");
+    let effects = bench.feed(Event::Denied { request: 3, failure });
+    assert!(matches!(&effects[1..], [Effect::WantRoom { bytes: 100, .. }]), "{effects:?}");
+}
+
+#[test]
+fn the_copy_that_sends_us_least_is_taken() {
+    let mut bench = Bench::new();
+    let mut from = BTreeMap::new();
+    for seq in 1..=6 {
+        bench.begin(seq, 100, &[HOME, OTHER]);
+        let request = bench.0.last_ticket;
+        bench.feed(granted(request, seq * 4096, 4096, &[seq as u32]));
+        let Stage::Receiving { from: source, .. } = bench.0.pulls[&object(seq)].stage else {
+            panic!("it has room")
+        };
+        *from.entry(source).or_insert(0) += 1;
+    }
+    assert_eq!(from, BTreeMap::from([(HOME, 3), (OTHER, 3)]));
+}
+
+#[test]
+fn a_recall_is_answered_and_nothing_is_kept() {
+    let mut bench = Bench::receiving(&[HOME]);
+    let recall = ToClient::ExtentRecall { bytes: 4096 };
+    assert_eq!(bench.feed(Event::told(recall)), [Effect::AnswerRecall]);
+}
+
+// ---- serves ----
+
+#[test]
+fn what_is_not_here_is_refused_to_all_who_asked() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.asked(1, 0), [Effect::Want { object: object(1) }]);
+    assert_eq!(bench.asked(2, 0), [], "the directory is asked once");
+    let failure = Failure::new(FailureKind::ObjectLost, "it is not here");
+    let effects = bench.feed(Event::told(ToClient::Unreadable { object: object(1), failure }));
+    let why = || "it is not here".to_string();
+    let refusals = [1, 2].map(|ticket| Effect::NoBytes { to: OTHER, ticket, why: why() });
+    assert_eq!(effects, refusals);
+}
+
+#[test]
+fn who_asks_for_bytes_behind_the_end_or_too_much_at_once_is_refused() {
+    let mut bench = Bench::new();
+    bench.asked(1, 100);
+    let ready = Event::Ready { object: object(1), location: LOCATION };
+    assert!(matches!(&bench.feed(ready)[..], [Effect::NoBytes { ticket: 1, .. }]));
+    for ticket in 0..SERVES_MAX as u64 {
+        let refused = bench.asked(ticket, 0).iter().any(|it| matches!(it, Effect::NoBytes { .. }));
+        assert!(!refused, "{ticket}");
+    }
+    assert!(matches!(&bench.asked(1000, 0)[..], [Effect::NoBytes { ticket: 1000, .. }]));
+    assert!(matches!(&bench.asked(0, 0)[..], [Effect::NoBytes { ticket: 0, .. }]));
+}
+
+#[test]
+fn what_moved_is_looked_for_again_but_not_for_ever() {
+    let mut bench = Bench::new();
+    bench.asked(1, 40);
+    for tries in 1..=SERVE_TRIES_MAX {
+        let value = Value::Stored(LOCATION);
+        let ready = ToClient::Ready { object: object(1), value, contains: Vec::new() };
+        let start =
+            Effect::Order(Order::Send { to: OTHER, ticket: 1, location: LOCATION, offset: 40 });
+        assert_eq!(bench.feed(Event::told(ready)), [start]);
+        let why = "it moved".to_string();
+        let effects =
+            bench.feed(Event::Done(Done::SendFailed { to: OTHER, ticket: 1, moved: true, why }));
+        let gives_up = matches!(&effects[..], [Effect::NoBytes { .. }]);
+        assert_eq!(gives_up, tries == SERVE_TRIES_MAX, "{effects:?}");
+    }
+}
+
+#[test]
+fn who_has_enough_or_died_is_sent_nothing_more() {
+    let mut bench = Bench::new();
+    bench.asked(1, 0);
+    bench.asked(2, 0);
+    bench.feed(Event::Ready { object: object(1), location: LOCATION });
+    bench.asked(3, 0);
+    let stop = |ticket| Effect::Order(Order::StopSend { to: OTHER, ticket });
+    assert_eq!(bench.feed(Event::Enough { from: OTHER, ticket: 1 }), [stop(1)]);
+    assert_eq!(bench.feed(Event::Enough { from: OTHER, ticket: 1 }), []);
+    assert_eq!(bench.feed(Event::NodeGone { node: OTHER }), [stop(2)]);
+    assert_eq!(bench.feed(Event::Done(Done::Sent { to: OTHER, ticket: 2 })), []);
+    assert!(bench.0.serves.is_empty());
+}
+
+// ---- random ----
+
+/// What the shell does with one ticket.
+struct Attempt {
+    place: Place,
+    written: u64,
+    told_to_stop: bool,
+}
+
+/// A naive shell and directory around the machine: ranges that are given and come back, bytes that are written.
+#[derive(Default)]
+struct World {
+    requests: Vec<(u64, u64, u32)>,
+    shell: BTreeMap<u64, Attempt>,
+    /// Starts and lengths that the machine has, in the arena or the file.
+    rooms: BTreeMap<u64, u64>,
+    /// By object: how many pulls began less those that came to an end.
+    open: BTreeMap<ObjectId, i64>,
+    sealed: BTreeMap<u64, (ObjectId, Location)>,
+    /// By slot of a place: bytes that were written, in order.
+    next_offset: u64,
+    next_slot: u32,
+    slots: BTreeSet<u32>,
+}
+
+const FILE: u64 = 1 << 40;
+
+impl World {
+    fn take(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::WantRoom { request, bytes, slots } => {
+                    self.requests.push((request, bytes, slots));
+                }
+                Effect::ReturnRoom { offset, len } => {
+                    let writes = self.shell.values().any(|attempt| {
+                        let Place { offset: at, len: bytes, .. } = attempt.place;
+                        at < offset + len && offset < at + bytes
+                    });
+                    assert!(!writes, "XFER-4: {offset}");
+                    let (start, had) =
+                        self.rooms.range(..=offset).next_back().expect("it was granted");
+                    let (start, end) = (*start, *start + *had);
+                    assert!(offset + len <= end);
+                    self.rooms.remove(&start);
+                    if start < offset {
+                        self.rooms.insert(start, offset - start);
+                    }
+                    if offset + len < end {
+                        self.rooms.insert(offset + len, end - offset - len);
+                    }
+                }
+                Effect::Seal { object, location } => {
+                    *self.open.get_mut(&object).unwrap() = 0;
+                    assert!(self.rooms.contains_key(&location.offset), "{location:?}");
+                    assert!(self.slots.contains(&location.slot));
+                    assert!(self.sealed.insert(location.offset, (object, location)).is_none());
+                }
+                Effect::PullFailed { object, .. } | Effect::PullDenied { object, .. } => {
+                    *self.open.get_mut(&object).unwrap() = 0;
+                }
+                Effect::Order(Order::Receive { ticket, from: _, place, written }) => {
+                    assert!(self.rooms.contains_key(&place.offset), "XFER-3");
+                    let attempt = Attempt { place, written, told_to_stop: false };
+                    assert!(self.shell.insert(ticket, attempt).is_none(), "XFER-1");
+                }
+                Effect::Order(Order::StopReceive { ticket }) => {
+                    if let Some(attempt) = self.shell.get_mut(&ticket) {
+                        attempt.told_to_stop = true;
+                    }
+                }
+                Effect::Fetch { ticket, offset, .. } => {
+                    assert_eq!(self.shell[&ticket].written, offset, "XFER-1");
+                }
+                Effect::Enough { .. } => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Begin { seq: u64, pages: u64, copies: u8 },
+    Grant { nth: usize, how: u8 },
+    Write { nth: usize, bytes: u64 },
+    Stop { nth: usize },
+    NoBytes { nth: usize, from: u32 },
+    Gone { node: u32 },
+    Reclaim { nth: usize },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let nth = 0..64usize;
+    prop_oneof![
+        3 => (1..40u64, 1..5u64, 0..8u8).prop_map(|(seq, pages, copies)| Step::Begin { seq, pages, copies }),
+        3 => (nth.clone(), 0..6u8).prop_map(|(nth, how)| Step::Grant { nth, how }),
+        4 => (nth.clone(), 1..20_000u64).prop_map(|(nth, bytes)| Step::Write { nth, bytes }),
+        2 => nth.clone().prop_map(|nth| Step::Stop { nth }),
+        1 => (nth.clone(), 2..5u32).prop_map(|(nth, from)| Step::NoBytes { nth, from }),
+        1 => (2..5u32).prop_map(|node| Step::Gone { node }),
+        2 => nth.prop_map(|nth| Step::Reclaim { nth }),
+    ]
+}
+
+fn run(bench: &mut Bench, world: &mut World, step: Step) {
+    let ticket_of =
+        |world: &World, nth: usize| world.shell.keys().nth(nth % world.shell.len().max(1)).copied();
+    let event = match step {
+        Step::Begin { seq, pages, copies } => {
+            let object = object(seq);
+            if world.sealed.values().any(|(sealed, _)| *sealed == object) {
+                return;
+            }
+            *world.open.entry(object).or_default() += 1;
+            let copies = (0..3).filter(|bit| copies & (1 << bit) != 0);
+            let copies = copies.map(|bit| NodeNumber::alone(2 + bit)).collect();
+            // Whoever asks again asks for as many bytes.
+            let bytes = bench.0.pulls.get(&object).map_or(pages * 4096 - seq, |pull| pull.bytes);
+            Event::Begin { object, bytes, copies }
+        }
+        Step::Grant { nth, how } => {
+            if world.requests.is_empty() {
+                return;
+            }
+            let nth = nth % world.requests.len();
+            let (request, bytes, slots) = world.requests.swap_remove(nth);
+            let offset = world.next_offset;
+            world.next_offset += 1 << 20;
+            world.next_slot += 1;
+            let slot = world.next_slot;
+            match how {
+                0 => {
+                    let failure = Failure::new(FailureKind::StoreFull, "full");
+                    Event::Denied { request, failure }
+                }
+                1 => {
+                    world.rooms.insert(FILE + offset, bytes);
+                    world.slots.insert(slot);
+                    Event::FileGranted { request, offset: FILE + offset, len: bytes, slot }
+                }
+                more => {
+                    let len = bytes.next_multiple_of(4096) + u64::from(more - 2) * 4096;
+                    world.rooms.insert(offset, len);
+                    let slots = if slots == 0 { Vec::new() } else { vec![slot] };
+                    world.slots.extend(&slots);
+                    Event::Granted { request, offset, len, slots }
+                }
+            }
+        }
+        Step::Write { nth, bytes } => {
+            let Some(ticket) = ticket_of(world, nth) else { return };
+            let attempt = world.shell.get_mut(&ticket).unwrap();
+            attempt.written = attempt.place.len.min(attempt.written + bytes);
+            if attempt.written < attempt.place.len {
+                return;
+            }
+            world.shell.remove(&ticket);
+            Event::Done(Done::Received { ticket, generation: 1 })
+        }
+        Step::Stop { nth } => {
+            let Some(ticket) = ticket_of(world, nth) else { return };
+            let attempt = world.shell.remove(&ticket).unwrap();
+            stopped(ticket, attempt.written)
+        }
+        Step::NoBytes { nth, from } => {
+            let Some(ticket) = ticket_of(world, nth) else { return };
+            no_bytes(NodeNumber::alone(from), ticket)
+        }
+        Step::Gone { node } => Event::NodeGone { node: NodeNumber::alone(node) },
+        Step::Reclaim { nth } => {
+            let nth = nth % world.sealed.len().max(1);
+            let Some(offset) = world.sealed.keys().nth(nth).copied() else { return };
+            let (_, location) = world.sealed.remove(&offset).unwrap();
+            if offset >= FILE {
+                // Its place and slot are the node's.
+                world.rooms.remove(&offset);
+                world.slots.remove(&location.slot);
+                return;
+            }
+            Event::Reclaimed { location }
+        }
+    };
+    let effects = bench.feed(event);
+    world.take(effects);
+}
+
+proptest! {
+    #[test]
+    fn every_pull_has_one_end_and_all_room_comes_back(steps in prop::collection::vec(step(), 1..200)) {
+        let (mut bench, mut world) = (Bench::new(), World::default());
+        for step in steps {
+            run(&mut bench, &mut world, step);
+        }
+        // The world does its part for all that is under way.
+        for _ in 0..1000 {
+            run(&mut bench, &mut world, Step::Grant { nth: 0, how: 2 });
+            if world.shell.values().any(|attempt| attempt.told_to_stop) {
+                let nth = world.shell.values().position(|attempt| attempt.told_to_stop).unwrap();
+                run(&mut bench, &mut world, Step::Stop { nth });
+            } else {
+                run(&mut bench, &mut world, Step::Write { nth: 0, bytes: 1 << 20 });
+            }
+        }
+        prop_assert!(world.open.values().all(|open| *open == 0), "XFER-7");
+        prop_assert!(bench.0.pulls.is_empty() && bench.0.tickets.is_empty());
+        while !world.sealed.is_empty() {
+            run(&mut bench, &mut world, Step::Reclaim { nth: 0 });
+        }
+        prop_assert!(world.rooms.is_empty(), "{:?}", world.rooms);
+        let kept: BTreeSet<u32> = bench.0.slots.iter().copied().collect();
+        prop_assert_eq!(kept, world.slots, "XFER-6");
+    }
+}

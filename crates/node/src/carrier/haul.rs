@@ -1,0 +1,325 @@
+//! The haul's hands: moves bytes between the store of this node and the bulk socket.
+//!
+//! ```text
+//!   deciding thread  Haul --Order--> Hauler  carrier's thread: writes what arrives, pins and sends what is asked for
+//!                      ^-----Done------'
+//! ```
+//! What is to move, and where, `hoplo_core::transfer` decides on the deciding thread. Here chunks are copied: from their frame to their
+//! place, and from the store into a frame; nothing else touches them on this machine but TLS.
+//!
+//! # Invariants
+//! - HAUL-1: an order to receive is answered once, and after that nothing is written there.
+//! - HAUL-2: what is sent is pinned, in the row of slot 0, until its last byte is in a frame. Views of it end before the pin.
+//! - HAUL-3: bytes of an attempt are written in order, from its own source, and never beyond its object.
+//! - HAUL-4: of several objects for one node a chunk of each is sent in turn.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{io, mem};
+
+use hoplo_base::NodeNumber;
+use hoplo_base::limits::BULK_CHUNK_BYTES;
+use hoplo_core::transfer::{Done, Order, Place};
+use hoplo_net::poll::Bell;
+use hoplo_shm::{
+    Arena, Claim, FileRoom, FileView, Generation, Kept, PinEntry, PinError, PinTable, ProcessSlot,
+    Segment, SpillFile,
+};
+use hoplo_wire::Location;
+
+use super::bulk::{Bulk, Chunk};
+
+/// The deciding thread's end.
+pub(crate) struct Haul {
+    shared: Arc<Shared>,
+    /// The carrier's.
+    bell: Bell,
+}
+
+struct Shared {
+    orders: Mutex<Vec<Order>>,
+    done: Mutex<Vec<Done>>,
+    /// The deciding thread's.
+    wake: Bell,
+}
+
+/// The carrier's end.
+pub(crate) struct Hauler {
+    shared: Arc<Shared>,
+    segment: Arc<Segment>,
+    arena: Arc<Arena>,
+    file: SpillFile,
+    pins: PinTable,
+    /// By ticket.
+    receiving: BTreeMap<u64, Receiving>,
+    /// What each node is sent; none is empty.
+    sending: BTreeMap<NodeNumber, VecDeque<Sending>>,
+}
+
+struct Receiving {
+    from: NodeNumber,
+    slot: u32,
+    len: u64,
+    written: u64,
+    room: Room,
+}
+
+enum Room {
+    Arena(Claim),
+    File(FileRoom),
+}
+
+struct Sending {
+    ticket: u64,
+    /// Absent: it lies in the arena.
+    view: Option<FileView>,
+    location: Location,
+    next: u64,
+    pin: PinEntry,
+}
+
+/// Where haulers begin, before there is a carrier whose bell could be rung.
+pub(crate) struct Parts {
+    pub(crate) segment: Arc<Segment>,
+    pub(crate) arena: Arc<Arena>,
+    pub(crate) spill_file: OwnedFd,
+    /// Rings when there is something in `Haul::done`.
+    pub(crate) wake: Bell,
+}
+
+impl Hauler {
+    pub(crate) fn new(parts: Parts) -> io::Result<Self> {
+        let Parts { segment, arena, spill_file, wake } = parts;
+        let slot = ProcessSlot::new(0).expect("there is a first slot");
+        let shared = Shared { orders: Mutex::default(), done: Mutex::default(), wake };
+        Ok(Self {
+            shared: Arc::new(shared),
+            pins: PinTable::new(Arc::clone(&segment), slot),
+            segment,
+            arena,
+            file: SpillFile::new(Kept::new(spill_file)?),
+            receiving: BTreeMap::new(),
+            sending: BTreeMap::new(),
+        })
+    }
+
+    /// The other end. `bell`: the carrier's.
+    pub(crate) fn haul(&self, bell: Bell) -> Haul {
+        Haul { shared: Arc::clone(&self.shared), bell }
+    }
+
+    fn take_orders(&mut self) {
+        let orders = mem::take(&mut *lock(&self.shared.orders));
+        for order in orders {
+            match order {
+                Order::Receive { ticket, from, place, written } => {
+                    self.receive(ticket, from, place, written);
+                }
+                Order::StopReceive { ticket } => {
+                    self.stop_receiving(ticket, "it was told to stop");
+                }
+                Order::Send { to, ticket, location, offset } => {
+                    self.send(to, ticket, location, offset);
+                }
+                Order::StopSend { to, ticket } => {
+                    let Some(queue) = self.sending.get_mut(&to) else { continue };
+                    let at = queue.iter().position(|sending| sending.ticket == ticket);
+                    if let Some(sending) = at.and_then(|at| queue.remove(at)) {
+                        self.unpin(sending);
+                    }
+                    self.tidy(to);
+                }
+            }
+        }
+    }
+
+    fn say(&self, done: Done) {
+        lock(&self.shared.done).push(done);
+        self.shared.wake.ring();
+    }
+
+    // ---- what comes ----
+
+    fn receive(&mut self, ticket: u64, from: NodeNumber, place: Place, written: u64) {
+        let Place { slot, offset, len } = place;
+        let room = match offset.checked_sub(self.arena.capacity()) {
+            None => self.arena.claim(offset, len).map(Room::Arena).map_err(|it| it.to_string()),
+            Some(at) => self.file.room(at, len).map(Room::File).map_err(|it| it.to_string()),
+        };
+        match room {
+            Ok(room) => {
+                let receiving = Receiving { from, slot, len, written, room };
+                self.receiving.insert(ticket, receiving);
+            }
+            Err(error) => {
+                let why = format!("there is no place to write it to: {error}");
+                self.say(Done::Stopped { ticket, written, why });
+            }
+        }
+    }
+
+    fn stop_receiving(&mut self, ticket: u64, why: &str) {
+        // Else it has come to its end already, which was told.
+        if let Some(receiving) = self.receiving.remove(&ticket) {
+            let (written, why) = (receiving.written, why.to_string());
+            drop(receiving);
+            self.say(Done::Stopped { ticket, written, why });
+        }
+    }
+
+    /// HAUL-3.
+    fn write(&mut self, from: NodeNumber, chunk: Chunk<'_>) {
+        let Chunk { ticket, offset, bytes } = chunk;
+        // Of an attempt that is over, or of a node that guesses.
+        let Some(receiving) = self.receiving.get_mut(&ticket) else { return };
+        if receiving.from != from {
+            return;
+        }
+        let left = receiving.len - receiving.written;
+        if offset != receiving.written || bytes.len() as u64 > left {
+            let why = format!(
+                "node {} sent {} bytes from byte {offset} on, and those from byte {} on were expected, {left} at most",
+                from.number(),
+                bytes.len(),
+                receiving.written
+            );
+            return self.stop_receiving(ticket, &why);
+        }
+        match &mut receiving.room {
+            Room::Arena(claim) => {
+                let at = offset as usize;
+                claim[at..at + bytes.len()].copy_from_slice(bytes);
+            }
+            Room::File(room) => room.write(offset as usize, bytes),
+        }
+        receiving.written += bytes.len() as u64;
+        if receiving.written == receiving.len {
+            self.seal(ticket);
+        }
+    }
+
+    fn seal(&mut self, ticket: u64) {
+        let Receiving { slot, room, .. } = self.receiving.remove(&ticket).expect("it is whole");
+        drop(room);
+        let word = self.segment.object(slot).expect("the directory has slots of ours");
+        let generation = word.seal().0;
+        self.say(Done::Received { ticket, generation });
+    }
+
+    // ---- what goes ----
+
+    fn send(&mut self, to: NodeNumber, ticket: u64, location: Location, offset: u64) {
+        match self.begin(ticket, location, offset) {
+            Ok(sending) => self.sending.entry(to).or_default().push_back(sending),
+            Err((moved, why)) => self.say(Done::SendFailed { to, ticket, moved, why }),
+        }
+    }
+
+    /// HAUL-2.
+    fn begin(
+        &mut self,
+        ticket: u64,
+        location: Location,
+        next: u64,
+    ) -> Result<Sending, (bool, String)> {
+        let pinned = self.pins.pin(location.slot, Generation(location.generation));
+        let pin = pinned.map_err(|error| match error {
+            PinError::Stale { .. } | PinError::Closing { .. } => (true, error.to_string()),
+            PinError::TableFull => (false, "too many objects are being sent".to_string()),
+        })?;
+        let Location { offset, len, .. } = location;
+        let view = match offset.checked_sub(self.arena.capacity()) {
+            None => self.arena.read(offset, len).map(|_| None).map_err(|it| it.to_string()),
+            Some(at) => self.file.view(at, len).map(Some).map_err(|it| it.to_string()),
+        };
+        match view {
+            Ok(view) => Ok(Sending { ticket, view, location, next, pin }),
+            Err(why) => {
+                self.pins.unpin(pin);
+                Err((false, format!("it cannot be read: {why}")))
+            }
+        }
+    }
+
+    fn unpin(&mut self, sending: Sending) {
+        let Sending { view, pin, .. } = sending;
+        drop(view);
+        self.pins.unpin(pin);
+    }
+
+    fn tidy(&mut self, to: NodeNumber) {
+        if self.sending.get(&to).is_some_and(VecDeque::is_empty) {
+            self.sending.remove(&to);
+        }
+    }
+}
+
+impl Bulk for Hauler {
+    fn arrived(&mut self, from: NodeNumber, chunk: Chunk<'_>) {
+        self.take_orders();
+        self.write(from, chunk);
+    }
+
+    fn waiting(&mut self) -> Vec<NodeNumber> {
+        self.take_orders();
+        self.sending.keys().copied().collect()
+    }
+
+    fn next(&mut self, to: NodeNumber, out: &mut Vec<u8>) -> bool {
+        self.take_orders();
+        let Some(queue) = self.sending.get_mut(&to) else { return false };
+        let mut sending = queue.pop_front().expect("no queue is empty");
+        let Location { offset, len, .. } = sending.location;
+        let bytes = (len - sending.next).min(BULK_CHUNK_BYTES as u64);
+        let piece = match &sending.view {
+            Some(view) => &view[sending.next as usize..(sending.next + bytes) as usize],
+            None => (self.arena.read(offset + sending.next, bytes))
+                .expect("all of it lies in the arena"),
+        };
+        let ticket = sending.ticket;
+        Chunk { ticket, offset: sending.next, bytes: piece }.encode(out);
+        sending.next += bytes;
+        if sending.next < len {
+            queue.push_back(sending);
+        } else {
+            self.unpin(sending);
+            self.tidy(to);
+            self.say(Done::Sent { to, ticket });
+        }
+        true
+    }
+
+    fn lost(&mut self, node: NodeNumber) {
+        self.take_orders();
+        let why = format!("the link with node {} was lost", node.number());
+        let from_it = self.receiving.iter().filter(|(_, receiving)| receiving.from == node);
+        for ticket in from_it.map(|(ticket, _)| *ticket).collect::<Vec<_>>() {
+            self.stop_receiving(ticket, &why);
+        }
+        for sending in self.sending.remove(&node).into_iter().flatten() {
+            let ticket = sending.ticket;
+            self.unpin(sending);
+            self.say(Done::SendFailed { to: node, ticket, moved: false, why: why.clone() });
+        }
+    }
+}
+
+impl Haul {
+    /// They are carried out in this order.
+    pub(crate) fn order(&self, order: Order) {
+        lock(&self.shared.orders).push(order);
+        self.bell.ring();
+    }
+
+    pub(crate) fn done(&self) -> Vec<Done> {
+        mem::take(&mut *lock(&self.shared.done))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

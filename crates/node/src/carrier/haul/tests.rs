@@ -1,0 +1,251 @@
+//! Two stores in one process, and the frames between them.
+
+use std::sync::Arc as Shared;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use hoplo_shm::CloseOutcome;
+
+use super::*;
+
+const HERE: NodeNumber = NodeNumber::alone(1);
+const THERE: NodeNumber = NodeNumber::alone(2);
+const ARENA_BYTES: u64 = 4 << 20;
+const SLOT: u32 = 17;
+
+struct Store {
+    segment: Shared<Segment>,
+    arena: Shared<Arena>,
+    file: std::fs::File,
+    hauler: Hauler,
+    haul: Haul,
+}
+
+impl Store {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("hoplo-test-haul-{}-{count}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let options = std::fs::File::options().create_new(true).read(true).write(true).clone();
+        let file = options.open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        file.set_len(8 << 20).unwrap();
+        let segment = Segment::create().unwrap().0;
+        let arena = Arena::create(ARENA_BYTES).unwrap();
+        let parts = Parts {
+            segment: Shared::clone(&segment),
+            arena: Shared::clone(&arena),
+            spill_file: file.try_clone().unwrap().into(),
+            wake: Bell::unheard().unwrap(),
+        };
+        let hauler = Hauler::new(parts).unwrap();
+        let haul = hauler.haul(Bell::unheard().unwrap());
+        Self { segment, arena, file, hauler, haul }
+    }
+
+    /// An object of these bytes, sealed.
+    fn holding(bytes: &[u8], offset: u64) -> (Self, Location) {
+        let store = Self::new();
+        match offset.checked_sub(ARENA_BYTES) {
+            None => {
+                let mut claim = store.arena.claim(offset, bytes.len() as u64).unwrap();
+                claim.copy_from_slice(bytes);
+            }
+            Some(at) => {
+                std::os::unix::fs::FileExt::write_all_at(&store.file, bytes, at).unwrap();
+            }
+        }
+        let generation = store.segment.object(SLOT).unwrap().seal().0;
+        (store, Location { slot: SLOT, generation, offset, len: bytes.len() as u64 })
+    }
+
+    fn bytes(&self, place: Place) -> Vec<u8> {
+        match place.offset.checked_sub(ARENA_BYTES) {
+            None => self.arena.read(place.offset, place.len).unwrap().to_vec(),
+            Some(at) => {
+                let mut bytes = vec![0; place.len as usize];
+                std::os::unix::fs::FileExt::read_exact_at(&self.file, &mut bytes, at).unwrap();
+                bytes
+            }
+        }
+    }
+
+    /// As the node closes what is to go: with the row of slot 0.
+    fn close(&self, location: Location) -> CloseOutcome {
+        let row = self.segment.pin_row(ProcessSlot::new(0).unwrap());
+        let generation = Generation(location.generation);
+        self.segment.object(location.slot).unwrap().close(location.slot, generation, [row])
+    }
+
+    /// The next frame for that node.
+    fn frame(&mut self, to: NodeNumber) -> Option<Arc<[u8]>> {
+        let mut out = Vec::new();
+        self.hauler.next(to, &mut out).then(|| out.into())
+    }
+}
+
+fn some_bytes(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 7 + at / 251) as u8).collect()
+}
+
+fn receive(ticket: u64, place: Place, written: u64) -> Order {
+    Order::Receive { ticket, from: HERE, place, written }
+}
+
+fn send(ticket: u64, location: Location, offset: u64) -> Order {
+    Order::Send { to: THERE, ticket, location, offset }
+}
+
+/// All frames from one to the other; how many.
+fn carry(from: &mut Store, to: &mut Store) -> usize {
+    let mut frames = 0;
+    assert_eq!(from.hauler.waiting(), [THERE]);
+    while let Some(frame) = from.frame(THERE) {
+        to.hauler.arrived(HERE, Chunk::parse(&frame).unwrap());
+        frames += 1;
+    }
+    assert!(from.hauler.waiting().is_empty());
+    frames
+}
+
+#[test]
+fn every_byte_arrives_from_arena_and_file_to_arena_and_file() {
+    for from_offset in [640, ARENA_BYTES + 8192] {
+        for to_offset in [4096, ARENA_BYTES + 4096] {
+            for len in [1, BULK_CHUNK_BYTES, BULK_CHUNK_BYTES + 1, (3 << 20) + 5] {
+                let bytes = some_bytes(len);
+                let (mut here, location) = Store::holding(&bytes, from_offset);
+                let mut there = Store::new();
+                let place = Place { slot: 3, offset: to_offset, len: len as u64 };
+                there.haul.order(receive(9, place, 0));
+                here.haul.order(send(9, location, 0));
+                assert_eq!(carry(&mut here, &mut there), len.div_ceil(BULK_CHUNK_BYTES));
+                assert_eq!(here.haul.done(), [Done::Sent { to: THERE, ticket: 9 }]);
+                let generation = there.segment.object(3).unwrap().state().generation.0;
+                assert_eq!(there.haul.done(), [Done::Received { ticket: 9, generation }]);
+                assert!(
+                    there.bytes(place) == bytes,
+                    "{len} bytes from {from_offset} to {to_offset}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_being_sent_is_pinned_until_its_last_byte_is_in_a_frame() {
+    let (mut here, location) = Store::holding(&some_bytes(2 * BULK_CHUNK_BYTES), 0);
+    here.haul.order(send(1, location, 0));
+    here.frame(THERE).unwrap();
+    assert_eq!(here.close(location), CloseOutcome::Pinned);
+    here.frame(THERE).unwrap();
+    assert_eq!(here.close(location), CloseOutcome::Closed);
+}
+
+#[test]
+fn who_is_told_to_stop_sends_no_more_and_pins_nothing() {
+    let (mut here, location) = Store::holding(&some_bytes(2 * BULK_CHUNK_BYTES), 0);
+    here.haul.order(send(1, location, 0));
+    here.frame(THERE).unwrap();
+    here.haul.order(Order::StopSend { to: THERE, ticket: 1 });
+    assert!(here.frame(THERE).is_none() && here.hauler.pins.is_empty());
+    assert_eq!(here.haul.done(), []);
+}
+
+#[test]
+fn what_moved_meanwhile_is_not_sent() {
+    let (mut here, location) = Store::holding(&some_bytes(100), 0);
+    let stale = Location { generation: location.generation + 1, ..location };
+    here.haul.order(send(1, stale, 0));
+    assert!(here.hauler.waiting().is_empty());
+    let done = here.haul.done();
+    assert!(matches!(&done[..], [Done::SendFailed { moved: true, .. }]), "{done:?}");
+}
+
+#[test]
+fn another_node_goes_on_where_the_first_attempt_ended() {
+    let bytes = some_bytes(2 * BULK_CHUNK_BYTES + 9);
+    let (mut here, location) = Store::holding(&bytes, 0);
+    let mut there = Store::new();
+    let place = Place { slot: 3, offset: 0, len: bytes.len() as u64 };
+    there.haul.order(receive(1, place, 0));
+    here.haul.order(send(1, location, 0));
+    let frame = here.frame(THERE).unwrap();
+    there.hauler.arrived(HERE, Chunk::parse(&frame).unwrap());
+    there.haul.order(Order::StopReceive { ticket: 1 });
+    let late = here.frame(THERE).unwrap();
+    there.hauler.arrived(HERE, Chunk::parse(&late).unwrap());
+    let done = there.haul.done();
+    let written = BULK_CHUNK_BYTES as u64;
+    assert!(matches!(&done[..], [Done::Stopped { ticket: 1, written: it, .. }] if *it == written));
+    here.haul.order(Order::StopSend { to: THERE, ticket: 1 });
+    there.haul.order(receive(2, place, written));
+    here.haul.order(send(2, location, written));
+    assert_eq!(carry(&mut here, &mut there), 2);
+    assert!(matches!(&there.haul.done()[..], [Done::Received { ticket: 2, .. }]));
+    assert!(there.bytes(place) == bytes);
+}
+
+#[test]
+fn a_chunk_out_of_place_or_beyond_the_end_stops_the_attempt_and_one_of_a_stranger_is_dropped() {
+    let place = Place { slot: 3, offset: 0, len: 100 };
+    for (offset, len) in [(1, 10), (0, 101), (u64::MAX, 1)] {
+        let mut there = Store::new();
+        there.haul.order(receive(1, place, 0));
+        let chunk = |ticket| Chunk { ticket, offset, bytes: &[7; 101][..len] };
+        there.hauler.arrived(THERE, chunk(1));
+        there.hauler.arrived(HERE, chunk(2));
+        assert_eq!(there.haul.done(), []);
+        there.hauler.arrived(HERE, chunk(1));
+        let done = there.haul.done();
+        assert!(matches!(&done[..], [Done::Stopped { written: 0, .. }]), "{done:?}");
+        assert_eq!(there.bytes(place), [0; 100]);
+    }
+}
+
+#[test]
+fn with_its_link_each_attempt_ends() {
+    let (mut here, location) = Store::holding(&some_bytes(2 * BULK_CHUNK_BYTES), 0);
+    let place = Place { slot: 3, offset: 2 << 20, len: 100 };
+    here.haul.order(Order::Receive { ticket: 5, from: THERE, place, written: 0 });
+    here.haul.order(send(1, location, 0));
+    here.hauler.lost(HERE);
+    assert_eq!(here.haul.done(), [], "another node's");
+    here.hauler.lost(THERE);
+    let done = here.haul.done();
+    assert!(
+        matches!(
+            &done[..],
+            [
+                Done::Stopped { ticket: 5, written: 0, .. },
+                Done::SendFailed { ticket: 1, moved: false, .. }
+            ]
+        ),
+        "{done:?}"
+    );
+    assert_eq!(here.close(location), CloseOutcome::Closed);
+}
+
+#[test]
+fn a_place_that_is_written_already_is_refused() {
+    let mut there = Store::new();
+    let place = Place { slot: 3, offset: 0, len: 100 };
+    there.haul.order(receive(1, place, 0));
+    there.haul.order(receive(2, place, 0));
+    assert!(there.hauler.waiting().is_empty());
+    let done = there.haul.done();
+    assert!(matches!(&done[..], [Done::Stopped { ticket: 2, .. }]), "{done:?}");
+}
+
+#[test]
+fn of_two_objects_a_chunk_of_each_goes_in_turn() {
+    let (mut here, location) = Store::holding(&some_bytes(2 * BULK_CHUNK_BYTES), 0);
+    here.haul.order(send(1, location, 0));
+    here.haul.order(send(2, location, 0));
+    let mut tickets = Vec::new();
+    while let Some(frame) = here.frame(THERE) {
+        tickets.push(Chunk::parse(&frame).unwrap().ticket);
+    }
+    assert_eq!(tickets, [1, 2, 1, 2]);
+    assert!(here.hauler.pins.is_empty());
+}
