@@ -173,7 +173,9 @@ pub(crate) fn daemon(args: DaemonArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    let of_driver = driver.is_some();
     let options = options(args.node, &args.cluster).map(|mut options| {
+        options.of_driver = of_driver;
         options.zygote = args.zygote.unwrap_or(options.zygote);
         options
     });
@@ -222,6 +224,7 @@ fn options(args: NodeArgs, cluster: &ClusterArgs) -> Result<Options> {
         listen: cluster.head.then(|| cluster.listen()).transpose()?,
         join: cluster.address.as_ref().map(|address| cluster.join(address)).transpose()?,
         accept_loss: args.accept_loss,
+        of_driver: false,
         renews: CERTIFICATE_RENEWED,
         num_cpus: args.num_cpus,
         num_gpus: args.num_gpus,

@@ -159,7 +159,7 @@ impl Daemon {
         let claim = |base: &Base| base.claim_head(&crate::hello_of_tool());
         let head = base.as_ref().filter(|_| options.head).map(claim).transpose()?;
         // The first node of a machine that joins a cluster is the one that programs find there.
-        let free = |base: &&Base| options.join.is_some() && base.current().is_none();
+        let free = |base: &&Base| options.join.is_some() && !options.of_driver && base.current().is_none();
         let first = base.as_ref().filter(free).and_then(|base| claim(base).ok());
         let left = base.as_ref().filter(|_| options.head).and_then(Base::left);
         let left = left.as_ref().map(SessionFolder::path);
@@ -232,6 +232,13 @@ impl Daemon {
         };
         if let Some(kept) = control.kept() {
             poller.add(kept.wake(), Source::Archive)?;
+        }
+        let cluster = match (&options.join, &founded) {
+            (Some(join), _) => Some(join.address.clone()),
+            (None, founded) => founded.as_ref().map(|it| it.address().to_string()),
+        };
+        if let Some(cluster) = cluster.filter(|_| !options.of_driver) {
+            session.is_of_cluster(&cluster)?;
         }
         let mut invitation = None;
         if let (Some(founded), Some(store)) = (founded, control.kept_mut()) {

@@ -99,6 +99,13 @@ pub fn run(options: Options, driver: Option<OwnedFd>, place: Place) -> ExitCode 
         close_standard_streams();
     }
     let mut ended = daemon.run();
+    // Its driver has lost it.
+    if again.of_driver {
+        return match ended {
+            Ended::Stopped => ExitCode::SUCCESS,
+            Ended::Fenced { .. } => ExitCode::FAILURE,
+        };
+    }
     while let Ended::Fenced { why } = ended {
         match join_again(&again, &why) {
             Some(daemon) => ended = daemon.run(),

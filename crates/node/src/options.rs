@@ -23,6 +23,8 @@ pub struct Options {
     pub head: bool,
     /// Where a head lets other nodes join; absent: nowhere.
     pub listen: Option<Listen>,
+    /// It is of the driver that starts it, and ends with it: no other program is to use it.
+    pub of_driver: bool,
     /// The cluster that it joins.
     pub join: Option<Join>,
     /// It renews its certificate so often.
@@ -52,6 +54,7 @@ impl Default for Options {
             session_dir: None,
             head: false,
             listen: None,
+            of_driver: false,
             join: None,
             renews: CERTIFICATE_RENEWED,
             accept_loss: false,
