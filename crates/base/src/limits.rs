@@ -733,8 +733,7 @@ const _: () = assert!(HEARTBEAT.as_millis() * 4 <= ACCUSED.as_millis());
 // A frame of the talk socket takes what travels in one message between processes.
 const _: () = assert!(INLINE_BYTES_MAX * 8 <= LINK_TALK_WINDOW_BYTES / 4);
 // One piece, or one frame of a ring with the names in it, on top of a pack that is nearly full.
-const _: () =
-    assert!(CARRY_PIECE_BYTES + CARRY_PACK_BYTES + 4096 <= LINK_TALK_WINDOW_BYTES / 4);
+const _: () = assert!(CARRY_PIECE_BYTES + CARRY_PACK_BYTES + 4096 <= LINK_TALK_WINDOW_BYTES / 4);
 const _: () = assert!(RING_BYTES <= CARRY_PIECE_BYTES && RING_BYTES / 2 < CARRY_CREDIT_BYTES);
 const _: () = assert!(BULK_CHUNK_BYTES + 4096 <= LINK_BULK_WINDOW_BYTES / 4);
 // A silent node is told dead within 0.75 s; what is left is for the turn of the judge and the store.

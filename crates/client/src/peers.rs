@@ -76,7 +76,8 @@ impl Outbound {
     pub(crate) fn create(whom: Whom) -> Result<(Self, OwnedFd), ChannelError> {
         let (end, fd) = Channel::create(limits::RING_BYTES, limits::RING_BYTES)?;
         let (positions, overflow) = (VecDeque::new(), VecDeque::new());
-        let outbound = Self { end, positions, overflow, whom, asked: Set::default(), broken: false };
+        let outbound =
+            Self { end, positions, overflow, whom, asked: Set::default(), broken: false };
         Ok((outbound, fd))
     }
 

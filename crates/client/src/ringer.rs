@@ -30,7 +30,8 @@ impl Ringer {
 
     pub(crate) fn whom(&self, process: ProcessId) -> Whom {
         let is_far = process.node() != self.node;
-        let slot = if is_far { ProcessSlot::new(0).expect("there is one") } else { slot_of(process) };
+        let slot =
+            if is_far { ProcessSlot::new(0).expect("there is one") } else { slot_of(process) };
         Whom { slot, is_far }
     }
 

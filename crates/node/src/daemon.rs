@@ -44,7 +44,7 @@ use hoplo_shm::heap;
 use hoplo_wire::control::Change;
 
 use crate::cage::Cages;
-use crate::carrier::bulk::NoBulk;
+use crate::carrier::haul::{Haul, Hauler};
 use crate::carrier::{Carrier, Part, Told, Word};
 use crate::children::{self, Families, Looks};
 use crate::clock::clock;
@@ -112,6 +112,8 @@ pub struct Daemon {
     renews: Duration,
     /// Where there are other nodes.
     pub(crate) carrier: Option<Carrier>,
+    /// What moves bytes between the store and other nodes, where there may be some.
+    pub(crate) haul: Option<Haul>,
     pub(crate) far_calls: FarCalls,
     /// Rung by it.
     wake: Bell,
@@ -190,9 +192,12 @@ impl Daemon {
         let hostname = machine::hostname();
         let wake = poller.bell(Source::Carrier)?;
         let mut carrier = None;
+        let mut haul = None;
         if let Some(Joined { node, cluster, ip, .. }) = &joined {
             let part = Part::Member { ip: *ip };
-            let (hostname, segment, bulk) = (hostname.clone(), segment.clone(), Box::new(NoBulk));
+            let hauler = Hauler::new(store.haul_parts(wake.clone())?)?;
+            haul = Some(hauler.haul()?);
+            let (hostname, segment, bulk) = (hostname.clone(), segment.clone(), Box::new(hauler));
             let started =
                 Carrier::start(cluster, *node, hostname, part, wake.clone(), segment, bulk)?;
             carrier = Some(started.0);
@@ -241,13 +246,16 @@ impl Daemon {
             session.is_of_cluster(&cluster)?;
         }
         let mut invitation = None;
+        let shared_memory = &store;
         if let (Some(founded), Some(store)) = (founded, control.kept_mut()) {
             let token = options.listen.as_ref().map(|listen| listen.token_file(&session));
             let token = token.expect("who founded one listens");
             invitation = Some(Invitation::write(&founded, store, token)?);
             let part = Part::Judge { address: founded.address().to_string() };
             let cluster = founded.cluster();
-            let (hostname, bulk) = (hostname.clone(), Box::new(NoBulk));
+            let hauler = Hauler::new(shared_memory.haul_parts(wake.clone())?)?;
+            haul = Some(hauler.haul()?);
+            let (hostname, bulk) = (hostname.clone(), Box::new(hauler));
             let started =
                 Carrier::start(cluster, node, hostname, part, wake.clone(), segment, bulk)?;
             control.serve(founded, started.1)?;
@@ -258,6 +266,9 @@ impl Daemon {
             None => Bell::unheard()?,
         };
         store.rings_carrier(&rings_carrier)?;
+        if let Some(haul) = &mut haul {
+            haul.rings(rings_carrier.clone());
+        }
         if let Some(network) = control.network() {
             poller.add(network, Source::Store)?;
         }
@@ -303,6 +314,7 @@ impl Daemon {
             joined,
             renews: options.renews,
             carrier,
+            haul,
             far_calls: FarCalls::default(),
             wake,
             ends_because: String::new(),
@@ -406,6 +418,9 @@ impl Daemon {
     fn hear_carrier(&mut self) {
         self.wake.silence();
         let words = self.carrier.as_ref().map(Carrier::words).unwrap_or_default();
+        for done in self.haul.as_ref().map(Haul::done).unwrap_or_default() {
+            self.handle(Event::Hauled { done });
+        }
         for word in words {
             match word {
                 Word::Verdict { ticket, number, expected, why } => {

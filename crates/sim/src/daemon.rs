@@ -430,7 +430,8 @@ impl Cluster {
             | Effect::ServeFar { .. }
             | Effect::CloseFar { .. }
             | Effect::WorkerGone { .. }
-            | Effect::RevokeFar { .. } => panic!("this node is alone: {effect:?}"),
+            | Effect::RevokeFar { .. }
+            | Effect::Haul { .. } => panic!("this node is alone: {effect:?}"),
             Effect::Stopping { .. }
             | Effect::Preload { .. }
             | Effect::Punch { .. }

@@ -112,8 +112,7 @@ pub fn split_trailer(frame: &[u8]) -> Result<(&[u8], Vec<ObjectId>), Malformed> 
     let len = rest.len().checked_sub(bytes).filter(|len| *len >= CALL_HEADER_BYTES);
     let (frame, ids) = rest.split_at(len.ok_or(malformed)?);
     let ids = ids.chunks_exact(ObjectId::BYTES);
-    let named =
-        ids.map(|id| ObjectId::from_bytes(id.try_into().expect("chunks are that long")));
+    let named = ids.map(|id| ObjectId::from_bytes(id.try_into().expect("chunks are that long")));
     Ok((frame, named.collect()))
 }
 

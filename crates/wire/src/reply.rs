@@ -218,15 +218,8 @@ mod tests {
         let task = TaskId { owner: ProcessId::new(NodeNumber::alone(1), 2, 3), seq: 4 };
         let place = Location { slot: 1, generation: 2, offset: 64, len: 5 };
         let (inner, kind) = (task.object(77), ReplyKind::Finished);
-        let header = ReplyHeader {
-            kind,
-            flags: 0,
-            attempt: 0,
-            seq: 4,
-            started_ns: 0,
-            ran_ns: 0,
-            index: 2,
-        };
+        let header =
+            ReplyHeader { kind, flags: 0, attempt: 0, seq: 4, started_ns: 0, ran_ns: 0, index: 2 };
         let returned = vec![
             Returned { value: Value::Inline((*b"xy").into()), contains: vec![inner, inner] },
             Returned { value: Value::Stored(place), contains: vec![] },

@@ -49,37 +49,87 @@ use queue::{Arrival, Incoming, Outgoing, Parcel};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The ring of this node's process is there.
-    Opened { pair: Pair },
-    Arrived { from: NodeNumber, item: Item },
+    Opened {
+        pair: Pair,
+    },
+    Arrived {
+        from: NodeNumber,
+        item: Item,
+    },
     /// The answer to `Pass`.
-    Go { ticket: u64, cover: u64 },
+    Go {
+        ticket: u64,
+        cover: u64,
+    },
     /// A process of this node wants these calls back.
-    Revoke { pair: Pair, seqs: Vec<u64> },
+    Revoke {
+        pair: Pair,
+        seqs: Vec<u64>,
+    },
     /// The answer to `TakeBack`: all that was asked for.
-    TakenBack { pair: Pair, seqs: Vec<u64>, kept: Vec<u64> },
+    TakenBack {
+        pair: Pair,
+        seqs: Vec<u64>,
+        kept: Vec<u64>,
+    },
     /// A worker of this node is dead. The shell has taken its replies; `unread`: calls in its ring that it never took.
-    WorkerGone { pair: Pair, unread: Vec<u64>, obituary: Obituary },
+    WorkerGone {
+        pair: Pair,
+        unread: Vec<u64>,
+        obituary: Obituary,
+    },
     /// The caller is gone.
-    Closed { pair: Pair },
+    Closed {
+        pair: Pair,
+    },
     /// `unsent`: calls whose items were never given to a connection.
-    NodeDead { node: NodeNumber, unsent: Vec<(Pair, u64)>, obituary: Obituary },
+    NodeDead {
+        node: NodeNumber,
+        unsent: Vec<(Pair, u64)>,
+        obituary: Obituary,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    Send { to: NodeNumber, item: Item },
+    Send {
+        to: NodeNumber,
+        item: Item,
+    },
     /// Ask the decider: answered by `Go`.
-    Pass { ticket: u64, frame: Passing },
+    Pass {
+        ticket: u64,
+        frame: Passing,
+    },
     /// There may be something to write into this pair's ring, or more may be taken out of it.
-    Look { pair: Pair },
+    Look {
+        pair: Pair,
+    },
     /// Take these calls back from the worker's ring: answered at once by `TakenBack`, with `revoked` among its `seqs`.
-    TakeBack { pair: Pair, seqs: Vec<u64>, revoked: Vec<u64> },
-    Revoked { pair: Pair, seqs: Vec<u64>, kept: Vec<u64> },
-    Ended { pair: Pair, unstarted: Vec<u64>, obituary: Obituary },
+    TakeBack {
+        pair: Pair,
+        seqs: Vec<u64>,
+        revoked: Vec<u64>,
+    },
+    Revoked {
+        pair: Pair,
+        seqs: Vec<u64>,
+        kept: Vec<u64>,
+    },
+    Ended {
+        pair: Pair,
+        unstarted: Vec<u64>,
+        obituary: Obituary,
+    },
     /// Its ring is of no use any more.
-    Drop { pair: Pair },
+    Drop {
+        pair: Pair,
+    },
     /// That node says what cannot be.
-    Nonsense { from: NodeNumber, what: &'static str },
+    Nonsense {
+        from: NodeNumber,
+        what: &'static str,
+    },
 }
 
 pub struct Carry {
@@ -112,7 +162,13 @@ enum Side {
 
 impl Carry {
     pub fn new(me: NodeNumber) -> Self {
-        Self { me, halves: Map::default(), asked: BTreeMap::new(), tickets: 0, dead: BTreeMap::new() }
+        Self {
+            me,
+            halves: Map::default(),
+            asked: BTreeMap::new(),
+            tickets: 0,
+            dead: BTreeMap::new(),
+        }
     }
 
     /// Whether the next frame may be taken out of the ring of this node's process (CARRY-4).

@@ -33,7 +33,11 @@ pub(super) struct Incoming {
 #[derive(Debug)]
 pub(super) enum Arrival {
     /// `dropped`: it was taken back, and is not to be written.
-    Frame { waits: Option<u64>, frame: Frame, dropped: bool },
+    Frame {
+        waits: Option<u64>,
+        frame: Frame,
+        dropped: bool,
+    },
     Word(Item),
 }
 

@@ -13,6 +13,7 @@ use super::process::Kind;
 use super::queries::Report;
 use crate::control::NodeEntry;
 use crate::objects::{FreeOutcome, SpillOutcome, SpillPlace};
+use crate::transfer;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -145,6 +146,10 @@ pub enum Event {
         worker: ProcessId,
         seqs: Vec<u64>,
         kept: Vec<u64>,
+    },
+    /// The shell did this of what `Haul` told it.
+    Hauled {
+        done: transfer::Done,
     },
     /// The node is to end: drivers are dropped at once, workers are told to exit.
     Stop {
@@ -331,6 +336,10 @@ pub enum Effect {
         caller: ProcessId,
         worker: ProcessId,
         seqs: Vec<u64>,
+    },
+    /// Move bytes between the store and other nodes (`crates/core/src/transfer`).
+    Haul {
+        order: transfer::Order,
     },
     /// Report what these use, with what they started, and what the machine has: `Measured`.
     Measure {

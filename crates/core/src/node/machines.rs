@@ -199,12 +199,9 @@ impl Node {
             From::AskHome { object } => self.ask_home(object),
             From::Pull { object, bytes, copies } => self.far_pull(object, bytes, copies),
             From::TellHome { object, bytes, contains, maker, holder } => {
-                let home = object.task.owner.node();
-                self.send_peer(home, Peer::Sealed { object, bytes, contains, maker, holder });
+                self.tell_home(object, Peer::Sealed { object, bytes, contains, maker, holder });
             }
-            From::TellCopied { object } => {
-                self.send_peer(object.task.owner.node(), Peer::Copied { object });
-            }
+            From::TellCopied { object } => self.tell_home(object, Peer::Copied { object }),
             From::TellNode { node, object, value, contains } => {
                 self.send_peer(node, Peer::Value { object, value, contains });
             }

@@ -253,6 +253,7 @@ impl Node {
             Event::CallsRevoked { caller, worker, seqs, kept } => {
                 self.send(caller, ToClient::Revoked { worker, seqs, kept });
             }
+            Event::Hauled { done } => self.on_hauled(done),
             Event::Stop { why } => self.begin_stop(&why),
             Event::Tick => self.on_tick(),
         }
@@ -312,6 +313,7 @@ impl Node {
         self.scheduler.check();
         self.pool.check();
         self.actors.check();
+        self.far.check();
         self.check_processes();
         self.check_queries();
     }

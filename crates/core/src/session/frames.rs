@@ -62,7 +62,8 @@ impl SessionMachine {
 
     pub(super) fn frame_of_kind(&mut self, seq: u64, kind: Option<CallKind>) -> Frame<'_> {
         let me = self.me.node();
-        let is_far = matches!(self.tasks[&seq].stage, Stage::Placed { worker } if worker.node() != me);
+        let is_far =
+            matches!(self.tasks[&seq].stage, Stage::Placed { worker } if worker.node() != me);
         self.encode_frame_refs(seq, is_far);
         let task = &self.tasks[&seq];
         let options = &task.call.options;

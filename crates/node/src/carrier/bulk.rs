@@ -34,8 +34,10 @@ pub(crate) trait Bulk: Send {
 }
 
 /// Where nothing is hauled.
+#[cfg(test)]
 pub(crate) struct NoBulk;
 
+#[cfg(test)]
 impl Bulk for NoBulk {
     fn arrived(&mut self, _: NodeNumber, _: Chunk<'_>) {}
 

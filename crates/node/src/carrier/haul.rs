@@ -31,12 +31,14 @@ use hoplo_wire::Location;
 use super::bulk::{Bulk, Chunk};
 
 /// The deciding thread's end.
+#[derive(Debug)]
 pub(crate) struct Haul {
     shared: Arc<Shared>,
     /// The carrier's.
     bell: Bell,
 }
 
+#[derive(Debug)]
 struct Shared {
     orders: Mutex<Vec<Order>>,
     done: Mutex<Vec<Done>>,
@@ -79,7 +81,7 @@ struct Sending {
     pin: PinEntry,
 }
 
-/// Where haulers begin, before there is a carrier whose bell could be rung.
+/// What a hauler is made of.
 pub(crate) struct Parts {
     pub(crate) segment: Arc<Segment>,
     pub(crate) arena: Arc<Arena>,
@@ -104,9 +106,9 @@ impl Hauler {
         })
     }
 
-    /// The other end. `bell`: the carrier's.
-    pub(crate) fn haul(&self, bell: Bell) -> Haul {
-        Haul { shared: Arc::clone(&self.shared), bell }
+    /// The other end.
+    pub(crate) fn haul(&self) -> io::Result<Haul> {
+        Ok(Haul { shared: Arc::clone(&self.shared), bell: Bell::unheard()? })
     }
 
     fn take_orders(&mut self) {
@@ -306,6 +308,11 @@ impl Bulk for Hauler {
 }
 
 impl Haul {
+    /// Who carries has this bell.
+    pub(crate) fn rings(&mut self, bell: Bell) {
+        self.bell = bell;
+    }
+
     /// They are carried out in this order.
     pub(crate) fn order(&self, order: Order) {
         lock(&self.shared.orders).push(order);

@@ -238,18 +238,18 @@ impl Turn {
 
     /// Its links end, then its pairs: nothing comes from it any more.
     fn end_if_dead(&mut self, number: NodeNumber, state: &NodeState) {
-        if !state.is_dead() || self.calls.is_dead(number) {
+        if self.calls.is_dead(number) {
             return;
         }
+        let why = match state {
+            NodeState::Dead { why } | NodeState::Settled { why, .. } => {
+                format!("{number} died: {why}")
+            }
+            NodeState::Alive | NodeState::Draining => return,
+        };
         self.links_act(); // what came is there before
         self.calls.link(link::Event::Dead { number });
         self.links_act();
-        let why = match state {
-            NodeState::Dead { why } => format!("{number} died: {why}"),
-            NodeState::Settled | NodeState::Alive | NodeState::Draining => {
-                format!("{number} died")
-            }
-        };
         self.calls.end_node(number, why);
     }
 

@@ -91,6 +91,10 @@ impl Daemon {
             Effect::WorkerGone { caller, worker, obituary } => {
                 self.far_worker_gone(caller, worker, obituary);
             }
+            Effect::Haul { order } => match &self.haul {
+                Some(haul) => haul.order(order),
+                None => journal::log(format_args!("there are no other nodes for {order:?}")),
+            },
             Effect::RevokeFar { caller, worker, seqs } => self.revoke_far(caller, worker, seqs),
             Effect::Report { to, request, report } => self.answer_query(to, request, report),
             Effect::Log { text } => journal::log(text),

@@ -69,16 +69,3 @@ impl Node {
         self.far.nodes.iter().find_map(fits)
     }
 }
-
-impl Node {
-    pub(super) fn on_bytes_wanted(
-        &mut self,
-        _: NodeNumber,
-        _: u64,
-        _: hoplo_base::ObjectId,
-        _: u64,
-    ) {
-    }
-    pub(super) fn on_no_bytes(&mut self, _: NodeNumber, _: u64, _: String) {}
-    pub(super) fn on_enough(&mut self, _: NodeNumber, _: u64) {}
-}

@@ -12,6 +12,7 @@ use crate::claims::{self, Epoch};
 use crate::control::{NodeEntry, NodeState};
 use crate::node::Effect;
 use crate::objects;
+use crate::transfer;
 
 impl Node {
     pub(in crate::node) fn on_member(&mut self, entry: NodeEntry, index: u64) {
@@ -93,6 +94,8 @@ impl Node {
         self.fetches_of_dead(node);
         self.names_of_dead(node);
         self.pass_to_objects(objects::Event::NodeGone { node, why: why.to_string() });
+        self.work_off_queue();
+        self.pass_to_transfer(transfer::Event::NodeGone { node });
         self.work_off_queue();
         self.far.passed.died(node, Epoch(epoch));
         self.pass_to_claims(claims::Event::Died { node, epoch: Epoch(epoch) });

@@ -17,6 +17,7 @@
 //! - FAR-3: what arrived in a call is held until the last word of that call has left, or one of the pair is gone.
 
 mod actors;
+mod bytes;
 mod demands;
 mod drain;
 mod functions;
@@ -36,6 +37,7 @@ use hoplo_base::{ActorId, JobId, LeaseId, NodeNumber, ObjectId, ProcessId};
 use super::Node;
 use crate::claims::{Claims, Passing as Passed};
 use crate::control::NodeEntry;
+use crate::transfer::Transfer;
 
 pub use members::settled;
 
@@ -71,6 +73,9 @@ pub(super) struct Far {
     fetches: functions::Fetches,
     names: names::Names,
     drains: drain::Drains,
+    transfer: Transfer,
+    /// The haul is a party of the directory.
+    hauls: bool,
     /// The claims know that this node is a member.
     joined: bool,
 }
@@ -118,8 +123,16 @@ impl Far {
             fetches: functions::Fetches::default(),
             names: names::Names::default(),
             drains: drain::Drains::default(),
+            transfer: Transfer::new(me),
+            hauls: false,
             joined: false,
         }
+    }
+}
+
+impl Far {
+    pub(super) fn check(&self) {
+        self.transfer.check();
     }
 }
 

@@ -1,7 +1,6 @@
 //! Objects of two nodes: what the directory has for others, and what others have for it.
 
 use hoplo_base::{NodeNumber, ObjectId, ProcessId};
-use hoplo_wire::node::ToClient;
 use hoplo_wire::peer::Peer;
 
 use super::Node;
@@ -65,15 +64,13 @@ impl Node {
         }
     }
 
-    // ---- bytes ----
-
-    pub(in crate::node) fn far_haul_told(&mut self, _message: ToClient) {}
-
-    pub(in crate::node) fn far_pull(
-        &mut self,
-        _object: ObjectId,
-        _bytes: u64,
-        _copies: Vec<NodeNumber>,
-    ) {
+    /// A word on a copy that is here. Where nobody will ever say that it may go, it may.
+    pub(in crate::node) fn tell_home(&mut self, object: ObjectId, message: Peer) {
+        let home = object.task.owner.node();
+        if self.far.nodes.contains_key(&home) {
+            self.send_peer(home, message);
+        } else {
+            self.pass_to_objects(objects::Event::Forgotten { object });
+        }
     }
 }

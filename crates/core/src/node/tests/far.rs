@@ -1,5 +1,7 @@
 //! Several nodes, wired to each other without a network: what their deciders make of each other's words.
 
+mod bytes;
+
 use hoplo_wire::node::{ActorState, Obituary};
 
 use super::*;

@@ -217,7 +217,11 @@ fn an_idle_lease_helps_a_far_one_once_it_has_answered() {
     let asked = asked.expect("the idle one takes over");
     reply_far(&mut owner, tasks[0]);
     let effects = revoked_far(&mut owner, &asked, &[]);
-    assert!(effects.iter().any(|it| matches!(it, Effect::Place { worker, .. } if *worker == process(X))));
+    assert!(
+        effects
+            .iter()
+            .any(|it| matches!(it, Effect::Place { worker, .. } if *worker == process(X)))
+    );
 }
 
 /// Two leases, eight tasks of 200 us each behind W, X idle.

@@ -39,7 +39,7 @@ impl Store {
             wake: Bell::unheard().unwrap(),
         };
         let hauler = Hauler::new(parts).unwrap();
-        let haul = hauler.haul(Bell::unheard().unwrap());
+        let haul = hauler.haul().unwrap();
         Self { segment, arena, file, hauler, haul }
     }
 

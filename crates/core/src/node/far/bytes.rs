@@ -1,0 +1,99 @@
+//! Bytes of objects between nodes: the transfers, wired to the directory, to the shell, and to other nodes.
+
+use hoplo_base::{NodeNumber, ObjectId};
+use hoplo_wire::node::{Notice, ToClient};
+use hoplo_wire::peer::Peer;
+
+use super::Node;
+use crate::node::Effect;
+use crate::objects;
+use crate::transfer::{self, Done};
+
+impl Node {
+    pub(super) fn pass_to_transfer(&mut self, event: transfer::Event) {
+        let mut effects = Vec::new();
+        self.far.transfer.handle(event, &mut effects);
+        effects.into_iter().for_each(|effect| self.on_transfer(effect));
+    }
+
+    fn on_transfer(&mut self, effect: transfer::Effect) {
+        use transfer::Effect as From;
+        let from = self.haul();
+        match effect {
+            From::WantRoom { request, bytes, slots } => {
+                self.pass_to_objects(objects::Event::ExtentWanted { from, request, bytes, slots });
+            }
+            From::ReturnRoom { offset, len } => {
+                self.pass_to_objects(objects::Event::ExtentReturned { from, offset, len });
+            }
+            From::AnswerRecall => self.pass_to_objects(objects::Event::ExtentRecalled { from }),
+            From::Seal { object, location } => {
+                let contains = Vec::new();
+                let notice = Notice::Sealed { object, location, contains, holder: from };
+                self.pass_to_objects(objects::Event::Noticed { from, notice });
+            }
+            From::Want { object } => {
+                self.pass_to_objects(objects::Event::Wanted { from, objects: vec![object] });
+            }
+            From::PullFailed { object, why } => {
+                self.pass_to_objects(objects::Event::PullFailed { object, why });
+            }
+            From::PullDenied { object, failure } => {
+                self.pass_to_objects(objects::Event::PullDenied { object, failure });
+            }
+            From::Order(order) => self.out.push(Effect::Haul { order }),
+            From::Fetch { to, ticket, object, offset } => {
+                self.send_peer(to, Peer::FetchBytes { ticket, object, offset });
+            }
+            From::NoBytes { to, ticket, why } => self.send_peer(to, Peer::NoBytes { ticket, why }),
+            From::Enough { to, ticket } => self.send_peer(to, Peer::Enough { ticket }),
+        }
+    }
+
+    /// A node that never hauls has no party for it.
+    fn join_haul(&mut self) {
+        if !std::mem::replace(&mut self.far.hauls, true) {
+            let process = self.haul();
+            self.pass_to_objects(objects::Event::ProcessJoined { process, slots: 0 });
+        }
+    }
+
+    /// The directory has this for the haul.
+    pub(in crate::node) fn far_haul_told(&mut self, message: ToClient) {
+        self.pass_to_transfer(transfer::Event::told(message));
+    }
+
+    pub(in crate::node) fn far_pull(
+        &mut self,
+        object: ObjectId,
+        bytes: u64,
+        mut copies: Vec<NodeNumber>,
+    ) {
+        self.join_haul();
+        copies.retain(|node| self.far.nodes.contains_key(node));
+        self.pass_to_transfer(transfer::Event::Begin { object, bytes, copies });
+    }
+
+    pub(in crate::node) fn on_hauled(&mut self, done: Done) {
+        self.pass_to_transfer(transfer::Event::Done(done));
+    }
+
+    pub(super) fn on_bytes_wanted(
+        &mut self,
+        from: NodeNumber,
+        ticket: u64,
+        object: ObjectId,
+        offset: u64,
+    ) {
+        self.join_haul();
+        self.pass_to_transfer(transfer::Event::Asked { from, ticket, object, offset });
+    }
+
+    pub(super) fn on_no_bytes(&mut self, from: NodeNumber, ticket: u64, why: String) {
+        self.pass_to_transfer(transfer::Event::NoBytes { from, ticket, why });
+    }
+
+    pub(super) fn on_enough(&mut self, from: NodeNumber, ticket: u64) {
+        self.pass_to_transfer(transfer::Event::Enough { from, ticket });
+    }
+}

@@ -1,0 +1,220 @@
+//! Stored objects of two nodes: who is told where they are, and which bytes move.
+
+use hoplo_base::limits::SLOTS_GRANT;
+use hoplo_wire::peer::Peer;
+use hoplo_wire::{FailureKind, Location, Value};
+
+use super::*;
+use crate::transfer::{Done, Order};
+
+const OBJECT_BYTES: u64 = 100_000;
+
+impl Nodes {
+    /// A process of node `at` has written an object of its own, or for `holder`.
+    fn seals(
+        &mut self,
+        at: usize,
+        from: ProcessId,
+        object: ObjectId,
+        holder: ProcessId,
+    ) -> Location {
+        let slots = SLOTS_GRANT;
+        self.says(at, from, ToNode::ExtentWant { request: 1, bytes: OBJECT_BYTES, slots });
+        let granted = self.shells[at].told(from, |message| match message {
+            ToClient::ExtentGranted { offset, slots, .. } => Some((*offset, slots[0])),
+            _ => None,
+        });
+        let (offset, slot) = granted.expect("there is room");
+        let location = Location { slot, generation: 1, offset, len: OBJECT_BYTES };
+        let contains = vec![];
+        let sealed = Notice::Sealed { object, location, contains, holder };
+        self.says(at, from, ToNode::Notices(vec![sealed]));
+        location
+    }
+
+    fn notices(&mut self, at: usize, from: ProcessId, notice: Notice) {
+        self.says(at, from, ToNode::Notices(vec![notice]));
+    }
+
+    fn wants(&mut self, at: usize, from: ProcessId, object: ObjectId) {
+        self.says(at, from, ToNode::Want { objects: vec![object] });
+    }
+
+    fn order(&mut self, at: usize) -> Option<Order> {
+        self.shells[at].take(|effect| match effect {
+            Effect::Haul { order } => Some(order.clone()),
+            _ => None,
+        })
+    }
+
+    fn hauled(&mut self, at: usize, done: Done) {
+        self.shells[at].hears(Event::Hauled { done });
+        self.pump();
+    }
+
+    /// Node `to` is receiving from node `from`: all of it arrives. Where it was read.
+    fn moves(&mut self, from: usize, to: usize) -> Location {
+        let receive = self.order(to);
+        let Some(Order::Receive { ticket, from: source, place, written: 0 }) = receive else {
+            panic!("{receive:?}")
+        };
+        assert_eq!((source, place.len), (number(from), OBJECT_BYTES));
+        let send = self.order(from);
+        let Some(Order::Send { to: whom, ticket: asked, location, offset: 0 }) = send else {
+            panic!("{send:?}")
+        };
+        assert_eq!((whom, asked), (number(to), ticket));
+        self.hauled(from, Done::Sent { to: whom, ticket });
+        self.hauled(to, Done::Received { ticket, generation: 1 });
+        location
+    }
+
+    fn ready(&mut self, at: usize, whom: ProcessId) -> Option<Value> {
+        self.shells[at].told(whom, |message| match message {
+            ToClient::Ready { value, .. } => Some(value.clone()),
+            _ => None,
+        })
+    }
+
+    fn knows(&self, at: usize, object: ObjectId) -> bool {
+        self.shells[at].node.objects.knows(object)
+    }
+
+    /// What lies in the arena and nobody needs is given back.
+    fn frees(&mut self, at: usize) {
+        let free = |effect: &Effect| match effect {
+            Effect::Free { ticket, .. } => Some(*ticket),
+            _ => None,
+        };
+        while let Some(ticket) = self.shells[at].take(free) {
+            let result = objects::FreeOutcome::Done;
+            self.shells[at].hears(Event::Freed { ticket, result });
+            self.pump();
+        }
+    }
+}
+
+fn hold(object: ObjectId, process: ProcessId) -> Notice {
+    Notice::Hold { object, process }
+}
+
+fn released(object: ObjectId) -> Notice {
+    Notice::Released { object, tokens: 1 }
+}
+
+#[test]
+fn what_one_node_has_another_reads_and_forgets_with_its_home() {
+    let (mut nodes, driver, _, worker) = Nodes::leased();
+    let object = TaskId { owner: driver, seq: 3 }.object(0);
+    let there = nodes.seals(0, driver, object, driver);
+    nodes.notices(1, worker, hold(object, worker));
+    nodes.wants(1, worker, object);
+    assert_eq!(nodes.moves(0, 1), there);
+    let value = nodes.ready(1, worker);
+    assert!(matches!(value, Some(Value::Stored(it)) if it.len == OBJECT_BYTES), "{value:?}");
+    // The copy stays for others as long as the object lives.
+    nodes.notices(1, worker, released(object));
+    assert!(nodes.knows(1, object) && nodes.knows(0, object));
+    nodes.notices(0, driver, released(object));
+    assert!(!nodes.knows(0, object) && !nodes.knows(1, object));
+    nodes.frees(0);
+    nodes.frees(1);
+    let totals = nodes.shells[1].node.objects.totals();
+    assert_eq!(totals.granted_bytes, 0, "all room of the haul came back");
+    assert!(nodes.shells.iter().all(|shell| shell.node.is_quiet()));
+}
+
+#[test]
+fn a_result_that_was_made_elsewhere_is_read_at_home() {
+    let (mut nodes, driver, _, worker) = Nodes::leased();
+    let object = TaskId { owner: driver, seq: 3 }.object(0);
+    nodes.notices(0, driver, hold(object, driver));
+    let there = nodes.seals(1, worker, object, driver);
+    nodes.wants(0, driver, object);
+    assert_eq!(nodes.moves(1, 0), there);
+    let value = nodes.ready(0, driver);
+    assert!(matches!(value, Some(Value::Stored(it)) if it.len == OBJECT_BYTES), "{value:?}");
+    nodes.notices(0, driver, released(object));
+    nodes.pump();
+    assert!(!nodes.knows(0, object) && !nodes.knows(1, object));
+}
+
+#[test]
+fn when_the_node_with_the_only_copy_dies_who_waits_hears_that_it_is_lost() {
+    let (mut nodes, driver, _, worker) = Nodes::leased();
+    let object = TaskId { owner: driver, seq: 3 }.object(0);
+    nodes.notices(0, driver, hold(object, driver));
+    nodes.seals(1, worker, object, driver);
+    nodes.wants(0, driver, object);
+    let Some(Order::Receive { ticket, .. }) = nodes.order(0) else { panic!("it is being fetched") };
+    nodes.dies(1);
+    assert_eq!(nodes.order(0), Some(Order::StopReceive { ticket }));
+    nodes.hauled(0, Done::Stopped { ticket, written: 64, why: "stopped".to_string() });
+    let value = nodes.ready(0, driver);
+    let Some(Value::Failed(failure)) = value else { panic!("{value:?}") };
+    assert_eq!(failure.kind, FailureKind::ObjectLost);
+    assert!(failure.text().contains("died"), "{}", failure.text());
+}
+
+#[test]
+fn a_third_node_reads_from_whom_has_it() {
+    let mut nodes = Nodes::new(3);
+    let owner = nodes.shells[0].driver();
+    let [middle, reader] = [1, 2].map(|at| nodes.shells[at].driver());
+    let object = TaskId { owner, seq: 3 }.object(0);
+    nodes.seals(0, owner, object, owner);
+    nodes.notices(1, middle, hold(object, middle));
+    nodes.wants(1, middle, object);
+    nodes.moves(0, 1);
+    nodes.notices(2, reader, hold(object, reader));
+    nodes.wants(2, reader, object);
+    let receive = nodes.order(2);
+    let Some(Order::Receive { ticket, from, .. }) = receive else { panic!("{receive:?}") };
+    let first = (0..2).find(|at| number(*at) == from).expect("one that has it");
+    // That copy cannot be sent: the other one is.
+    let Some(Order::Send { to, .. }) = nodes.order(first) else { panic!("it is asked") };
+    let why = "it cannot be read".to_string();
+    nodes.hauled(first, Done::SendFailed { to, ticket, moved: false, why });
+    assert_eq!(nodes.order(2), Some(Order::StopReceive { ticket }));
+    nodes.hauled(2, Done::Stopped { ticket, written: 0, why: String::new() });
+    nodes.moves(1 - first, 2);
+    assert!(matches!(nodes.ready(2, reader), Some(Value::Stored(_))));
+    // All let go: nobody keeps a copy.
+    for (at, process) in [(2, reader), (1, middle), (0, owner)] {
+        nodes.notices(at, process, released(object));
+    }
+    assert!((0..3).all(|at| !nodes.knows(at, object)));
+}
+
+#[test]
+fn a_copy_of_a_dead_home_goes_when_nobody_uses_it() {
+    let (mut nodes, driver, _, worker) = Nodes::leased();
+    let object = TaskId { owner: driver, seq: 3 }.object(0);
+    nodes.seals(0, driver, object, driver);
+    nodes.notices(1, worker, hold(object, worker));
+    nodes.wants(1, worker, object);
+    let Some(Order::Receive { ticket, .. }) = nodes.order(1) else { panic!("it is being fetched") };
+    nodes.dies(0);
+    // Its last bytes had arrived.
+    assert_eq!(nodes.order(1), Some(Order::StopReceive { ticket }));
+    nodes.hauled(1, Done::Received { ticket, generation: 1 });
+    assert!(matches!(nodes.ready(1, worker), Some(Value::Stored(_))));
+    nodes.notices(1, worker, released(object));
+    assert!(!nodes.knows(1, object));
+}
+
+#[test]
+fn who_asks_for_bytes_that_are_not_here_is_told_so() {
+    let (mut nodes, driver, ..) = Nodes::leased();
+    let object = TaskId { owner: driver, seq: 3 }.object(0);
+    let message = Box::new(Peer::FetchBytes { ticket: 9, object, offset: 0 });
+    nodes.shells[0].hears(Event::Peer { from: number(1), cover: 0, message });
+    let told = nodes.shells[0].take(|effect| match effect {
+        Effect::SendPeer { message, .. } => match &**message {
+            Peer::NoBytes { ticket: 9, why } => Some(why.clone()),
+            _ => None,
+        },
+        _ => None,
+    });
+    assert!(told.is_some_and(|why| why.contains("is not at node")));
+}
