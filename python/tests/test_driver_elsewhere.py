@@ -140,3 +140,23 @@ def test_a_task_of_a_program_without_a_node_runs_on_the_cluster(machines):  # no
     )
     done = program(second, address, text, f", _token_file={str(token)!r}")
     assert done.stdout.split() == ["True"]
+
+
+# ------------------------------------------------------------------------------ another Python
+
+
+def test_a_node_of_another_python_is_refused_with_both_named(machines, tmp_path):  # noqa: F811
+    first, second = machines(), machines()
+    address, token = started(first)
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\necho 3.1\n")
+    other.chmod(0o755)
+    told = ["--token-file", str(token), "--python", str(other)]
+    done = second.hoplo("start", "--address", address, *told, check=False)
+    assert done.returncode == 1
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert f"run Python 3.1, and those of the cluster's head Python {version}" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    states = sorted(first.nodes().values())
+    assert states == ["ALIVE", "DEAD"]
+    assert all("hoplo.python" not in row["Labels"] for row in first.status()["nodes"])

@@ -937,3 +937,6 @@ pub const DRAIN_LOOK: Duration = Duration::from_millis(100);
 
 /// `hoplo drain` waits so long after the node's time is over: for its workers to end, or for the verdict that it is dead.
 pub const DRAIN_SHOWN: Duration = Duration::from_secs(30);
+
+/// Rows of nodes that are dead for long and of no use to anybody, but to people who ask why they died.
+pub const NODES_SETTLED_KEPT: usize = 1000;

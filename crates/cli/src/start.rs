@@ -14,7 +14,7 @@ use hoplo_base::limits::{CERTIFICATE_RENEWED, HEAD_ENDS};
 use hoplo_base::resources::{AMOUNT_MAX, CPU, GPU, MEMORY};
 use hoplo_folders::{Base, HeadError, Places, SessionFolder, Wait};
 use hoplo_net::token::{Token, VARIABLE};
-use hoplo_node::{Join, Listen, Options, Place, hello_of_tool, zygote_command};
+use hoplo_node::{Join, Listen, Options, Place, hello_of_tool, python_version, zygote_command};
 use rustix::fs::{Access, access};
 
 use crate::tool::{Closed, Tool, find_session};
@@ -217,6 +217,7 @@ fn options(args: NodeArgs, cluster: &ClusterArgs) -> Result<Options> {
         Some(python) => program(&python)?,
         None => python_beside(&std::env::current_exe()?),
     };
+    let in_cluster = cluster.head || cluster.address.is_some();
     Ok(Options {
         base: Places::of_environment(),
         session_dir: args.session_dir.map(std::path::absolute).transpose()?,
@@ -233,6 +234,7 @@ fn options(args: NodeArgs, cluster: &ClusterArgs) -> Result<Options> {
         labels: args.labels.unwrap_or_default(),
         object_store_memory: args.object_store_memory,
         zygote: zygote_command(&python),
+        python: in_cluster.then(|| python_version(&python)).flatten(),
         descriptors_of_workers: None,
     })
 }

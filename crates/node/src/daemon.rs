@@ -56,7 +56,7 @@ use crate::poll::{Poller, Ready, Source};
 use crate::store::Store;
 use crate::stream::Amount;
 use crate::zygote::Zygote;
-use crate::{journal, machine};
+use crate::{journal, machine, python};
 
 use clients::Connections;
 use control::{Control, free_disk};
@@ -207,6 +207,9 @@ impl Daemon {
             (None, Some(founded)) => founded.address().to_string(),
             (None, None) => String::new(),
         };
+        let python = options.python.as_ref();
+        let mut labels = options.labels.clone();
+        labels.extend(python.map(|version| (python::LABEL.to_string(), version.clone())));
         let row = |node| {
             let (hostname, session_dir) = (hostname.clone(), session_dir.clone());
             NodeEntry {
@@ -214,7 +217,7 @@ impl Daemon {
                 head: joined.is_none(),
                 hostname,
                 resources: resources.clone(),
-                labels: options.labels.clone(),
+                labels: labels.clone(),
                 store_bytes: objects.capacity_bytes,
                 session_dir,
                 pid: std::process::id(),
@@ -226,7 +229,15 @@ impl Daemon {
             Some(joined) => {
                 let far = Far::open(&joined.cluster, &row(joined.node));
                 let far = far.map_err(StartError::NotTaken)?;
-                (Control::of_joined(far), Rows::default(), joined.node)
+                let mut control = Control::of_joined(far);
+                if let Some(why) = python.and_then(|ours| control.other_python(ours)) {
+                    control.leave(joined.node, &why);
+                    // It is declared dead, if it cannot say so itself.
+                    let _ = control.close();
+                    session.close(goes_on);
+                    return Err(StartError::Python(why));
+                }
+                (control, Rows::default(), joined.node)
             }
             None => {
                 let (kept, loss) = (options.head, options.accept_loss);

@@ -15,6 +15,7 @@ mod machine;
 mod options;
 mod output;
 mod poll;
+mod python;
 mod spill;
 mod store;
 mod stream;
@@ -40,6 +41,7 @@ pub use error::StartError;
 pub use hoplo_folders as folders;
 pub use joining::{Join, Listen};
 pub use options::{Options, zygote_command};
+pub use python::version as python_version;
 
 /// What a process of its own gives the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

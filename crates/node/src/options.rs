@@ -43,6 +43,8 @@ pub struct Options {
     pub object_store_memory: Option<u64>,
     /// The zygote's program and arguments; the number of its descriptor is appended.
     pub zygote: Vec<String>,
+    /// Of the Python that runs workers, such as 3.12, if it is known.
+    pub python: Option<String>,
     /// The soft limit on open files that workers get, if not the daemon's own.
     pub descriptors_of_workers: Option<u64>,
 }
@@ -65,6 +67,7 @@ impl Default for Options {
             labels: BTreeMap::new(),
             object_store_memory: None,
             zygote: zygote_command(Path::new("python3")),
+            python: None,
             descriptors_of_workers: None,
         }
     }

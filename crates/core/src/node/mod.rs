@@ -85,7 +85,7 @@ use crate::objects::{self, ObjectDirectory};
 use crate::sched::{LocalScheduler, WorkerPool};
 
 pub use event::{Answer, Effect, Event, Passing, Question};
-pub use far::settled;
+pub use far::{outlived, settled};
 pub use jobs::Job;
 pub use kv::KEYS_MAX;
 pub use process::{Birth, Kind, Process, Stage};

@@ -12,7 +12,7 @@
 //! thread syncs it behind. A write that the store refuses (its disk is full) is told to who asked, if
 //! somebody did, and else to `daemon.log`. What a new daemon makes of an old one's rows: `hoplo_core::node`.
 
-use hoplo_base::limits::LOST_TASKS_MAX;
+use hoplo_base::limits::{LOST_TASKS_MAX, NODES_SETTLED_KEPT};
 use hoplo_base::{AnyId, Instant, NodeNumber, Size};
 use hoplo_control::embedded::{Embedded, EmbeddedOptions};
 use hoplo_control::net::head::{Founded, Head};
@@ -22,7 +22,7 @@ use hoplo_core::control::{
     CasError, ControlStore, Entry, Key, MemoryStore, NodeEntry, NodeState, Row, Table, TaskEntry,
     TaskState, store,
 };
-use hoplo_core::node::{Answer, KEYS_MAX, Question, Rows, settled};
+use hoplo_core::node::{Answer, KEYS_MAX, Question, Rows, outlived, settled};
 use hoplo_net::hub::Intake;
 use hoplo_wire::control::{Change, Refusal};
 use serde_json::{Value, json};
@@ -36,6 +36,7 @@ use crate::daemon::Daemon;
 use crate::error::StartError;
 use crate::journal;
 use crate::machine::{self, FullDisk};
+use crate::python;
 use hoplo_folders::OwnSessionFolder;
 
 #[derive(Debug)]
@@ -189,6 +190,9 @@ impl Control {
                 self.note_refusal(Some(refusal));
                 return;
             }
+        }
+        for node in outlived(&self.nodes(), NODES_SETTLED_KEPT) {
+            self.forget(node_key(node));
         }
     }
 
@@ -377,6 +381,13 @@ impl Control {
             (Answer::Found(Ok(_)), Err(refusal)) => Answer::Found(Err(refusal)),
             (answer, Ok(()) | Err(_)) => answer,
         })
+    }
+
+    /// Why a node whose workers run that Python cannot be one of this cluster.
+    pub(crate) fn other_python(&self, ours: &str) -> Option<String> {
+        let nodes = self.nodes();
+        let head = nodes.iter().find(|entry| entry.head && !entry.state.is_dead())?;
+        head.labels.get(python::LABEL).and_then(|heads| python::refusal(ours, heads))
     }
 
     /// This node ends in order: nobody has to find that out.

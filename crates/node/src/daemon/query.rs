@@ -12,7 +12,7 @@ use hoplo_wire::node::{ActorState, ToClient};
 use serde_json::{Value, json};
 
 use crate::daemon::Daemon;
-use crate::machine;
+use crate::{machine, python};
 
 impl Daemon {
     pub(crate) fn answer_query(&mut self, to: ProcessId, request: u64, report: Report) {
@@ -238,6 +238,8 @@ fn node_json(node: &NodeEntry) -> Value {
     let mut resources = resources_json(&node.resources);
     resources["object_store_memory"] = json!(node.store_bytes as f64);
     let (host, port) = node.address.rsplit_once(':').unwrap_or(("127.0.0.1", ""));
+    let labels = node.labels.iter().filter(|(name, _)| *name != python::LABEL);
+    let labels: BTreeMap<_, _> = labels.collect();
     let why = match &node.state {
         NodeState::Dead { why } | NodeState::Settled { why, .. } => Some(why),
         NodeState::Alive | NodeState::Draining => None,
@@ -252,7 +254,7 @@ fn node_json(node: &NodeEntry) -> Value {
         "NodeManagerPort": port.parse::<u16>().ok(),
         "NodeManagerHostname": node.hostname,
         "Resources": resources,
-        "Labels": node.labels,
+        "Labels": labels,
         "session_dir": node.session_dir,
         "pid": node.pid,
     })

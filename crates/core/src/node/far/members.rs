@@ -176,3 +176,18 @@ pub fn settled(entry: NodeEntry, died: u64) -> Option<NodeEntry> {
         NodeState::Alive | NodeState::Draining | NodeState::Settled { .. } => None,
     }
 }
+
+/// Nodes whose rows nobody needs: of those that are settled the last `keep` stay, and so does the highest number, after which the next
+/// node's is given.
+pub fn outlived(nodes: &[NodeEntry], keep: usize) -> Vec<NodeNumber> {
+    let highest = nodes.iter().map(|entry| entry.node).max();
+    let died = |entry: &NodeEntry| match entry.state {
+        NodeState::Settled { died, .. } => Some((died, entry.node)),
+        NodeState::Alive | NodeState::Draining | NodeState::Dead { .. } => None,
+    };
+    let mut settled: Vec<_> = nodes.iter().filter_map(died).collect();
+    settled.sort_unstable();
+    settled.truncate(settled.len().saturating_sub(keep));
+    let old = settled.into_iter().map(|(_, node)| node);
+    old.filter(|node| Some(*node) != highest).collect()
+}

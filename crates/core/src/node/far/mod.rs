@@ -39,7 +39,7 @@ use crate::claims::{Claims, Passing as Passed};
 use crate::control::NodeEntry;
 use crate::transfer::Transfer;
 
-pub use members::settled;
+pub use members::{outlived, settled};
 
 #[derive(Debug)]
 pub(super) struct Far {

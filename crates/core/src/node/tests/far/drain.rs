@@ -243,3 +243,14 @@ fn when_its_time_is_over_a_node_leaves_and_says_what_it_did_not_wait_for() {
     let Some(ActorState::Dead { failure }) = last else { panic!("{last:?}") };
     assert!(failure.text().contains("it was drained"), "{}", failure.text());
 }
+
+#[test]
+fn rows_of_nodes_that_died_long_ago_went_but_for_the_number_that_the_next_one_follows() {
+    let settled = |died| NodeState::Settled { why: String::new(), died };
+    let states = [NodeState::Alive, settled(9), settled(3), settled(5), settled(4)];
+    let nodes: Vec<NodeEntry> =
+        states.into_iter().enumerate().map(|(at, state)| node_entry(at, state)).collect();
+    assert_eq!(crate::node::outlived(&nodes, 1), [number(2), number(3)]);
+    assert_eq!(crate::node::outlived(&nodes, 2), [number(2)]);
+    assert_eq!(crate::node::outlived(&nodes, 4), []);
+}
