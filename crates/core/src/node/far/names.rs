@@ -241,17 +241,25 @@ impl Node {
         found.filter(|(_, ask)| ask.at != At::Head).map(|(number, _)| *number)
     }
 
-    /// The home's answer. The process has the token of what was found.
+    /// The home's answer.
     pub(super) fn on_found(&mut self, number: u64, found: Option<ActorFound>) {
         let ask = &self.far.names.asked[&number];
         let (to, request) = (ask.process, ask.request);
         let lives = found.as_ref().is_some_and(|found| found.dead.is_none());
         match (&ask.creation, ask.at) {
             (_, At::Home(actor)) if !lives => return self.ask_again(number, actor),
-            (None, _) => self.send(to, ToClient::ActorFound { request, found }),
+            (None, _) => {
+                if let Some(found) = found.as_ref().filter(|_| lives) {
+                    self.give_token(found.actor.handle(), to);
+                }
+                self.send(to, ToClient::ActorFound { request, found });
+            }
             (Some(creation), _) => {
                 let result = match found.filter(|_| creation.get_if_exists) {
-                    Some(found) => Ok(ActorCreated::Existing(found)),
+                    Some(found) => {
+                        self.give_token(found.actor.handle(), to);
+                        Ok(ActorCreated::Existing(found))
+                    }
                     None => Err(name_is_taken(&ask.name)),
                 };
                 self.send(to, ToClient::ActorCreated { request, result });

@@ -124,12 +124,11 @@ impl Node {
                 self.deal(to, from);
             }
             ToClient::ActorFound { request, found } => {
-                if let Some(found) = found.as_ref().filter(|found| found.dead.is_none()) {
-                    self.give_token(found.actor.handle(), to);
-                }
+                // Else it was given up, and whoever asked has heard so.
                 if let Some(ask) = self.name_asked(to, *request) {
-                    return self.on_found(ask, found.clone());
+                    self.on_found(ask, found.clone());
                 }
+                return;
             }
             _ => {}
         }

@@ -213,3 +213,15 @@ fn a_name_that_only_the_head_believes_in_is_found_out_by_who_wants_it() {
         assert!(nodes.asked_nothing_more());
     }
 }
+
+#[test]
+fn who_is_refused_a_name_kept_the_actor_of_another_node_alive() {
+    let (mut nodes, first, second) = three();
+    nodes.named(1, first, false, false);
+    nodes.named(2, second, false, false);
+    assert!(nodes.created(2, second).unwrap().is_err());
+    let object = actor_of(first).handle();
+    assert!(!nodes.shells[2].node.objects.knows(object), "it holds nothing");
+    nodes.says(1, first, ToNode::Notices(vec![Notice::Released { object, tokens: 1 }]));
+    assert_eq!(nodes.looked_up(2, second), Some(None), "nobody reached it");
+}
