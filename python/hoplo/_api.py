@@ -35,7 +35,7 @@ class InitConfig(NamedTuple):
     address: str | None
     """None: a node of our own; "auto": the one that runs on this machine; else where to join."""
     cluster: str | None
-    """Where the head of a cluster listens: a node of it on this machine, else one of our own that joins."""
+    """Where the head of a cluster listens: its node on this machine, else one of our own joins."""
     token_file: str | None
     """The file with the token to join with; None: HOPLO_TOKEN, or ~/.hoplo/token."""
     num_cpus: float | None
@@ -171,7 +171,8 @@ def init(
     `hoplo start --head` left on this machine. The path of a session's folder joins that node.
     "HOST:PORT" joins the cluster of the head that listens there: the node of it that runs on this
     machine, or, if there is none, one without CPUs that ends with this program. For that it needs a
-    token: `_token_file`, HOPLO_TOKEN or ~/.hoplo/token. None is the address in HOPLO_ADDRESS, or "local" if that is not set.
+    token: `_token_file`, HOPLO_TOKEN or ~/.hoplo/token. None is the address in HOPLO_ADDRESS, or
+    "local" if that is not set.
 
     `num_cpus`, `num_gpus` and `resources` say how many units of each the node has; `memory` and
     `object_store_memory` are in bytes. What is not given is what the machine has. They and `labels`

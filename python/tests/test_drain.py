@@ -146,7 +146,7 @@ def test_at_its_deadline_a_node_leaves_whatever_it_has(machines):  # noqa: F811
         "try:\n"
         "    hoplo.get(a.ready.remote())\n"
         "except hoplo.exceptions.ActorDiedError as error:\n"
-        "    print('drained' in str(error), flush=True)\n"
+        "    print('its node was drained' in str(error), flush=True)\n"
     )
     with begin(first, text) as driver:
         assert driver.stdout.readline() == "ready\n"

@@ -1,4 +1,4 @@
-"""`hoplo.init(address="HOST:PORT")`: programs on machines of a cluster, and on machines without a node."""
+"""`hoplo.init(address="HOST:PORT")`: on machines of a cluster, and on those without a node."""
 
 import subprocess
 import sys
@@ -70,12 +70,12 @@ def test_a_token_of_another_cluster_is_refused(machines):  # noqa: F811
     address, _ = started(first)
     _, token = started(second)
     done = program(third, address, more=f", _token_file={str(token)!r}", check=False)
-    assert "is of another cluster" in refusal(done)
+    assert "give the token of that cluster" in refusal(done)
 
 
 def test_where_nobody_listens_that_is_said(machines):  # noqa: F811
     first, second = machines(), machines()
-    address, token = started(first)
+    address, _ = started(first)
     first.hoplo("stop")
     token_text = "hoplo1." + "0" * 10
     done = program(second, address, check=False, HOPLO_TOKEN=token_text)

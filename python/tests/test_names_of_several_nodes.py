@@ -31,7 +31,7 @@ def program(machine, text, **more):
     )
 
 
-def pair(machines):
+def pair(machines):  # noqa: F811
     first, second = machines(), machines()
     joined(second, *started(first))
     return first, second

@@ -89,9 +89,7 @@ mod tests {
 
     #[test]
     fn a_node_is_found_by_its_id_or_a_host_that_it_has_for_itself() {
-        let row = |id: &str, host: &str, alive: bool| {
-            serde_json::json!({ "NodeID": id, "NodeManagerHostname": host, "Alive": alive, "Head": false })
-        };
+        let row = |id: &str, host: &str, alive: bool| serde_json::json!({ "NodeID": id, "NodeManagerHostname": host, "Alive": alive, "Head": false });
         let nodes = Value::Array(vec![
             row("00000a", "one", true),
             row("00000b", "two", true),

@@ -92,7 +92,9 @@ impl SessionFolder {
     pub(crate) fn has_remains(&self) -> bool {
         let names = self.0.names().unwrap_or_default();
         names.is_empty()
-            || names.iter().any(|name| [SOCKET, LOCK, SPILL, TLS, CLUSTER].iter().any(|of| name == of))
+            || names
+                .iter()
+                .any(|name| [SOCKET, LOCK, SPILL, TLS, CLUSTER].iter().any(|of| name == of))
     }
 
     /// Removes everything but logs and the control store, and the folder too if there are none.

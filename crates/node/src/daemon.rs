@@ -161,7 +161,8 @@ impl Daemon {
         let claim = |base: &Base| base.claim_head(&crate::hello_of_tool());
         let head = base.as_ref().filter(|_| options.head).map(claim).transpose()?;
         // The first node of a machine that joins a cluster is the one that programs find there.
-        let free = |base: &&Base| options.join.is_some() && !options.of_driver && base.current().is_none();
+        let free =
+            |base: &&Base| options.join.is_some() && !options.of_driver && base.current().is_none();
         let first = base.as_ref().filter(free).and_then(|base| claim(base).ok());
         let left = base.as_ref().filter(|_| options.head).and_then(Base::left);
         let left = left.as_ref().map(SessionFolder::path);

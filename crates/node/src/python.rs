@@ -13,7 +13,8 @@ pub fn version(python: &Path) -> Option<String> {
     command.args(["-I", "-S", "-c", program]).stdin(Stdio::null()).stderr(Stdio::null());
     let said = command.output().ok().filter(|said| said.status.success())?;
     let text = String::from_utf8(said.stdout).ok()?.trim().to_string();
-    let is_one = text.split('.').count() == 2 && text.chars().all(|c| c.is_ascii_digit() || c == '.');
+    let is_one =
+        text.split('.').count() == 2 && text.chars().all(|c| c.is_ascii_digit() || c == '.');
     is_one.then_some(text)
 }
 

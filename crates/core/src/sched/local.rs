@@ -598,7 +598,12 @@ impl LocalScheduler {
         self.claims.range(first..=last).next().map(|(claimant, _)| *claimant)
     }
 
-    pub(super) fn drop_claim(&mut self, now: Instant, claimant: Claimant, effects: &mut Vec<Effect>) {
+    pub(super) fn drop_claim(
+        &mut self,
+        now: Instant,
+        claimant: Claimant,
+        effects: &mut Vec<Effect>,
+    ) {
         let Some(claim) = self.claims.get(&claimant) else { return };
         // What was kept for it may be for others.
         self.may_grant |= self.feasible(&claim.shape.resources);

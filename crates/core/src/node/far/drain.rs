@@ -60,10 +60,17 @@ impl Node {
 
     fn to_drain(&self, whom: &str) -> Result<NodeNumber, String> {
         match self.far.head {
-            None => return Err("this node is alone: there is nothing to drain it to; `hoplo stop` ends it".to_string()),
+            None => {
+                return Err(
+                    "this node is alone: there is nothing to drain it to; `hoplo stop` ends it"
+                        .to_string(),
+                );
+            }
             Some(head) if head != self.me() => {
                 let head = self.node_name(head);
-                return Err(format!("the head drains nodes: run `hoplo drain` on its machine, {head}"));
+                return Err(format!(
+                    "the head drains nodes: run `hoplo drain` on its machine, {head}"
+                ));
             }
             Some(_) => {}
         }
@@ -74,7 +81,8 @@ impl Node {
         if let Some((_, why)) = self.far.dead.iter().find(|(node, _)| hex(**node) == whom) {
             return Err(format!("{whom} is dead already: {why}"));
         }
-        let named = self.far.nodes.values().filter(|it| hex(it.node) == whom || it.hostname == whom);
+        let named =
+            self.far.nodes.values().filter(|it| hex(it.node) == whom || it.hostname == whom);
         let named: Vec<_> = named.collect();
         let [entry] = named[..] else {
             let all = if named.is_empty() { self.far.nodes.values().collect() } else { named };

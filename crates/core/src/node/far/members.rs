@@ -43,7 +43,10 @@ impl Node {
             if !self.far.joined {
                 self.far.joined = true;
                 self.far.passed.joined(node);
-                self.pass_to_claims(claims::Event::Joined { node, epoch: Epoch(index) });
+                // A head that was started again wrote its row before it declared its predecessor dead, and hears of both in the
+                // other order: nothing of that one ever reached it.
+                let epoch = Epoch(index.max(self.far.died_last));
+                self.pass_to_claims(claims::Event::Joined { node, epoch });
             }
             if new_head {
                 self.names_at_new_head();
@@ -72,6 +75,7 @@ impl Node {
         if node == self.me() || self.far.dead.contains_key(&node) {
             return; // its own shell knows what to do when this node is declared dead
         }
+        self.far.died_last = self.far.died_last.max(epoch);
         self.far.dead.insert(node, why.to_string());
         self.far.nodes.remove(&node);
         self.far.covers.remove(&node);

@@ -47,6 +47,8 @@ pub(super) struct Far {
     nodes: BTreeMap<NodeNumber, NodeEntry>,
     /// Why each is dead that this node heard of.
     dead: BTreeMap<NodeNumber, String>,
+    /// The latest death that was heard of, as an entry of the store.
+    died_last: u64,
     head: Option<NodeNumber>,
     claims: Claims,
     /// Of a head: who has passed which death.
@@ -107,6 +109,7 @@ impl Far {
         Self {
             nodes: BTreeMap::new(),
             dead: BTreeMap::new(),
+            died_last: 0,
             head: None,
             claims: Claims::new(me),
             passed: Passed::default(),

@@ -195,7 +195,8 @@ impl Node {
     /// The creation goes on, as long as somebody wants the actor.
     fn got_name(&mut self, number: u64, creator_is_there: bool) {
         let ask = &self.far.names.asked[&number];
-        let spec = ask.creation.as_ref().map(|creation| (creation.spec.actor, creation.spec.detached));
+        let spec =
+            ask.creation.as_ref().map(|creation| (creation.spec.actor, creation.spec.detached));
         match spec {
             Some((actor, false)) if !creator_is_there => {
                 self.free_name(ask.name.clone(), actor);
@@ -352,7 +353,8 @@ impl Node {
         take: Option<ActorId>,
     ) {
         if take.is_some_and(|actor| actor.0.owner.node() != from) {
-            return self.log(format!("{from} wants the name {:?} for an actor of another home", name.1));
+            return self
+                .log(format!("{from} wants the name {:?} for an actor of another home", name.1));
         }
         let has = self.actors.named(&name).or_else(|| self.far.names.taken.get(&name).copied());
         let has = has.or(take);

@@ -11,7 +11,10 @@ pub(super) enum Subject {
     Everywhere(Everywhere),
     Why(Wanted),
     /// A node is to leave.
-    Drain { whom: String, within: Duration },
+    Drain {
+        whom: String,
+        within: Duration,
+    },
 }
 
 /// What the daemon knows alone.
@@ -71,7 +74,8 @@ impl Subject {
             "workers" => Self::Here(Here::Workers),
             "control" => Self::Here(Here::Control(argument)),
             "drain" => {
-                let parted = argument.rsplit_once(' ').and_then(|(whom, ms)| Some((whom, ms.parse().ok()?)));
+                let parted =
+                    argument.rsplit_once(' ').and_then(|(whom, ms)| Some((whom, ms.parse().ok()?)));
                 let (whom, ms) = parted.ok_or("drain is asked with a node and milliseconds")?;
                 Self::Drain { whom: whom.to_string(), within: Duration::from_millis(ms) }
             }
