@@ -419,9 +419,9 @@ def remote(*targets: Any, **options: Any) -> Any:
     Written as `@hoplo.remote`, or with options as `@hoplo.remote(num_cpus=2)`. For tasks these are
     `num_cpus`, `num_gpus`, `memory` (bytes), `resources`, `num_returns`, `max_retries`,
     `retry_exceptions`, `max_calls`, `name`, `runtime_env`, `scheduling_strategy`, `label_selector`,
-    `accelerator_type`. For actors they are the resources, `runtime_env` and the last three as well,
-    and `name`, `namespace`, `get_if_exists`, `lifetime`, `max_restarts`, `max_task_retries`,
-    `max_concurrency`, `concurrency_groups`, `max_pending_calls`.
+    `fallback_strategy`, `accelerator_type`. For actors they are the resources, `runtime_env` and
+    the last four as well, and `name`, `namespace`, `get_if_exists`, `lifetime`, `max_restarts`,
+    `max_task_retries`, `max_concurrency`, `concurrency_groups`, `max_pending_calls`.
 
     Raises TypeError for an option that does not exist, TypeError or ValueError for a wrong value,
     and ValueError for an `async def` function.

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from . import _strategy
 from . import runtime_env as _runtime_env
 
 STREAMING: Final = -1
@@ -44,10 +45,8 @@ class TaskOptions(NamedTuple):
     """What lists and logs call the task; empty: the function's name."""
     runtime_env: str | None
     """Canonical JSON, see `hoplo.runtime_env`; None: that of the caller."""
-    scheduling_strategy: str
-    """Canonical JSON: "DEFAULT", "SPREAD", or an object for a node affinity."""
-    label_selector: Mapping[str, str]
-    """Labels that the node must have."""
+    where: _strategy.Where
+    """On which nodes it may run."""
     accelerator_type: str | None
     backpressure: int
     """Values of a generator that may wait unread before it is paused; -1: any number."""
@@ -83,10 +82,8 @@ class ActorOptions(NamedTuple):
     get_if_exists: bool
     runtime_env: str | None
     """Canonical JSON, see `hoplo.runtime_env`; None: that of the caller."""
-    scheduling_strategy: str
-    """Canonical JSON: "DEFAULT", "SPREAD", or an object for a node affinity."""
-    label_selector: Mapping[str, str]
-    """Labels that the node must have."""
+    where: _strategy.Where
+    """On which nodes it may run."""
     accelerator_type: str | None
     enable_task_events: bool
     given: Mapping[str, Any]
@@ -123,8 +120,7 @@ def task_options(given: Mapping[str, Any], *, is_generator: bool = False) -> Tas
         max_calls=max_calls,
         name=value["name"] or "",
         runtime_env=value["runtime_env"],
-        scheduling_strategy=value["scheduling_strategy"] or '"DEFAULT"',
-        label_selector=value["label_selector"] or {},
+        where=_strategy.where(value),
         accelerator_type=value["accelerator_type"],
         backpressure=_or(value["_generator_backpressure_num_objects"], -1),
         enable_task_events=_or(value["enable_task_events"], True),
@@ -154,8 +150,7 @@ def actor_options(given: Mapping[str, Any]) -> ActorOptions:
         detached=value["lifetime"] == "detached",
         get_if_exists=value["get_if_exists"] or False,
         runtime_env=value["runtime_env"],
-        scheduling_strategy=value["scheduling_strategy"] or '"DEFAULT"',
-        label_selector=value["label_selector"] or {},
+        where=_strategy.where(value),
         accelerator_type=value["accelerator_type"],
         enable_task_events=_or(value["enable_task_events"], True),
         given=dict(given),
@@ -400,26 +395,6 @@ def _concurrency_groups(name: str, value: object) -> dict[str, int]:
     }
 
 
-def _scheduling_strategy(name: str, value: object) -> str:
-    """Canonical JSON of "DEFAULT", "SPREAD" or an object that has `to_json()`-able fields."""
-    import json
-
-    if isinstance(value, str):
-        if value not in ("DEFAULT", "SPREAD"):
-            raise ValueError(
-                f"{name} must be 'DEFAULT', 'SPREAD' or a strategy of "
-                f"hoplo.util.scheduling_strategies, not {value!r}"
-            )
-        return json.dumps(value)
-    fields = getattr(value, "_fields_for_scheduler", None)
-    if fields is None:
-        raise TypeError(
-            f"{name} must be 'DEFAULT', 'SPREAD' or a strategy of "
-            f"hoplo.util.scheduling_strategies, not {type(value).__name__}"
-        )
-    return json.dumps(fields(), sort_keys=True)
-
-
 def _env(name: str, value: object) -> str | None:
     return _runtime_env.normalized(value, name)
 
@@ -436,10 +411,11 @@ _COMMON: Final[Mapping[str, Check]] = {
     "memory": memory_bytes,
     "resources": custom_resources,
     "accelerator_type": text,
-    "label_selector": string_map,
+    "label_selector": _strategy.selector,
+    "fallback_strategy": _strategy.fallbacks,
     "name": text,
     "runtime_env": _env,
-    "scheduling_strategy": _scheduling_strategy,
+    "scheduling_strategy": _strategy.strategy,
     "enable_task_events": boolean,
     "_metadata": _metadata,
     "_labels": string_map,

@@ -133,7 +133,7 @@ def test_scheduling_strategies_are_accepted(strategy):
         node_id = hoplo.get_runtime_context().get_node_id()
         strategy = NodeAffinitySchedulingStrategy(node_id, soft=False)
     elif strategy == "soft":
-        strategy = NodeAffinitySchedulingStrategy("ab" * 16, soft=True)
+        strategy = NodeAffinitySchedulingStrategy("0000ab", soft=True)
     assert hoplo.get(pid.options(scheduling_strategy=strategy).remote(), timeout=10)
 
 

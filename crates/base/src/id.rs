@@ -44,6 +44,17 @@ impl NodeNumber {
         self.0
     }
 
+    /// As users see it: six digits.
+    pub fn hex(self) -> String {
+        format!("{:06x}", self.0)
+    }
+
+    /// What [`hex`](Self::hex) wrote. `None` if it is nothing of the kind.
+    pub fn of_hex(text: &str) -> Option<Self> {
+        let digits = text.len() == 6 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        u32::from_str_radix(text, 16).ok().filter(|number| digits && *number > 0).map(Self)
+    }
+
     fn of_bits(bits: u64) -> Self {
         Self((bits >> (64 - Self::BITS)) as u32)
     }

@@ -194,6 +194,27 @@ pub const CLAIM_STUCK_AFTER: Duration = Duration::from_millis(500);
 /// Of actors that wait for the same so many are told at once why they wait, and so many hear when that changes.
 pub const LINE_TOLD_MAX: usize = 256;
 
+/// A demand that its own node has not met after so long is looked at for other nodes, too.
+pub const BROKER_PATIENCE: Duration = Duration::from_millis(5);
+
+/// Who was told that no node has room asks again after so long at first, and then after twice as long each time.
+pub const SEEK_PAUSE_MIN: Duration = Duration::from_millis(50);
+pub const SEEK_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// A question to the global scheduler that was not answered for so long is asked again: its head may be another one.
+pub const SEEK_LOST_AFTER: Duration = Duration::from_secs(2);
+
+/// What a node was asked for and has not granted for so long may be asked of another one that has room.
+pub const PART_PATIENCE: Duration = Duration::from_millis(200);
+
+/// What the global scheduler gave away of a node counts until a report of that node that is so much younger ...
+pub const PLEDGE_SETTLES: Duration = Duration::from_millis(10);
+/// ... and at most so long.
+pub const PLEDGE_MAX: Duration = Duration::from_millis(200);
+
+/// Unmet wants of one node that the global scheduler remembers.
+pub const WANTS_STANDING_MAX: usize = 1024;
+
 /// A worker that waits in `get` for longer than this lends its CPU to the scheduler.
 pub const BLOCKED_AFTER: Duration = Duration::from_millis(1);
 
@@ -432,6 +453,7 @@ pub const STORY_LINE_BYTES_MAX: usize = 240;
 pub const STORY_LINES_MAX: usize = 4096;
 
 const _: () = assert!(INLINE_BYTES_MAX + 20 * INLINE_REFS_MAX + 4096 <= RING_BYTES / 2);
+const _: () = assert!(SEEK_PAUSE_MAX.as_millis() < SEEK_LOST_AFTER.as_millis());
 const _: () = assert!(INLINE_BYTES_MAX + 20 * INLINE_REFS_MAX < REPLY_BYTES_MAX);
 const _: () = assert!(CALL_INLINE_BYTES_MAX + 4096 <= RING_BYTES / 2);
 const _: () = assert!(WHY_RUNNING_PATIENCE.as_millis() < INSPECT_PATIENCE.as_millis());
@@ -940,3 +962,6 @@ pub const DRAIN_SHOWN: Duration = Duration::from_secs(30);
 
 /// Rows of nodes that are dead for long and of no use to anybody, but to people who ask why they died.
 pub const NODES_SETTLED_KEPT: usize = 1000;
+
+/// A change of a node's load is told so much later, with what came meanwhile.
+pub const LOAD_GATHERED: Duration = Duration::from_millis(2);

@@ -295,7 +295,11 @@ impl Daemon {
         };
         let mut daemon = Self {
             now,
-            node: Node::new(config, now),
+            node: {
+                let mut node = Node::new(config, now);
+                node.scheduler.set_labels(options.labels.clone());
+                node
+            },
             queue: VecDeque::new(),
             effects: Vec::new(),
             sweep_wanted: false,

@@ -9,7 +9,7 @@ mod fake;
 mod player;
 
 use hoplo_base::ResourceSet;
-use hoplo_wire::node::{RuntimeEnv, Shape, ToClient, ToNode};
+use hoplo_wire::node::{Shape, ToClient, ToNode};
 
 use player::{Node, Player, eventually};
 
@@ -28,7 +28,7 @@ fn drivers_and_workers_that_come_and_go_leave_no_descriptors() {
 fn come_and_go(node: &Node) {
     let mut driver = node.driver();
     let resources = ResourceSet::from_units([("CPU", 1.0)]).unwrap();
-    let shape = Shape { resources, env: RuntimeEnv::default() };
+    let shape = Shape::of(resources);
     driver.send(&ToNode::LeaseDemand { key: 1, shape, wanted: 1 });
     driver.wait("a lease", |message| match message {
         ToClient::LeaseGranted { worker, .. } => Some(worker),

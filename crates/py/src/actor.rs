@@ -83,8 +83,9 @@ impl ActorTemplate {
         let class = self.exported.export(py, &session, Some(&self.class))?;
         let interface = self.interface(options)?;
         let env: Option<String> = options.getattr("runtime_env")?.extract()?;
+        let place = options::Where::read(&options.getattr("where")?)?;
         let placement = options::resources(&options.getattr("placement_resources")?)?;
-        let shape = options::shape(py, &session, &placement, env.as_deref())?;
+        let shape = options::shape(py, &session, &placement, env.as_deref(), &place)?;
         let args = encode_args(&session, args, Some(kwargs), &Extras::default())?;
         let max_restarts = options::retries(options.getattr("max_restarts")?.extract()?);
         let call = CallOptions {

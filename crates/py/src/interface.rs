@@ -220,7 +220,7 @@ impl Method {
 /// Methods run where their actor is.
 fn no_shape() -> Arc<Shape> {
     let resources = hoplo_base::ResourceSet::new();
-    Arc::new(Shape { resources, env: hoplo_wire::node::RuntimeEnv::default() })
+    Arc::new(Shape::of(resources))
 }
 
 pub(crate) fn unknown_method(class_name: &str) -> PyErr {

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hoplo_base::ResourceSet;
 use hoplo_base::limits::RUNTIME_ENV_BYTES_MAX;
+use hoplo_base::{NodeNumber, ResourceSet};
 use hoplo_wire::call::{CALL_BACKPRESSURE, CALL_RETRY_ANY, CALL_RETRY_LISTED, CALL_STREAMING};
-use hoplo_wire::node::{RuntimeEnv, Shape};
+use hoplo_wire::node::{Condition, LabelSelector, RuntimeEnv, Shape, Strategy};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -72,12 +72,54 @@ pub(crate) fn resources(mapping: &Bound<'_, PyAny>) -> PyResult<ResourceSet> {
         .map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
+/// `hoplo._strategy.Where`: on which nodes something may run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Where {
+    strategy: Strategy,
+    labels: Vec<LabelSelector>,
+}
+
+/// As `hoplo._strategy` writes it: a label's name, what is said of it, and of which values.
+type Term = (String, String, Vec<String>);
+
+impl Where {
+    pub(crate) fn read(value: &Bound<'_, PyAny>) -> PyResult<Where> {
+        let kind: String = value.getattr("kind")?.extract()?;
+        let unknown =
+            |what: &str| PyValueError::new_err(format!("hoplo knows no {what:?} of nodes"));
+        let strategy = match kind.as_str() {
+            "DEFAULT" => Strategy::Default,
+            "SPREAD" => Strategy::Spread,
+            "NODE" => {
+                let id: String = value.getattr("node")?.extract()?;
+                let node = NodeNumber::of_hex(&id).ok_or_else(|| unknown(&id))?;
+                Strategy::Node { node, soft: value.getattr("soft")?.extract()? }
+            }
+            other => return Err(unknown(other)),
+        };
+        let selectors: Vec<Vec<Term>> = value.getattr("selectors")?.extract()?;
+        let condition = |(key, said, values): Term| match said.as_str() {
+            "in" => Ok((key, Condition::In(values))),
+            "not in" => Ok((key, Condition::NotIn(values))),
+            "exists" => Ok((key, Condition::Exists)),
+            "absent" => Ok((key, Condition::Absent)),
+            other => Err(unknown(other)),
+        };
+        let selector = |terms: Vec<Term>| {
+            terms.into_iter().map(condition).collect::<PyResult<_>>().map(LabelSelector)
+        };
+        let labels = selectors.into_iter().map(selector).collect::<PyResult<_>>()?;
+        Ok(Where { strategy, labels })
+    }
+}
+
 /// The shape of a task or actor made here: its own environment over the one that this code runs in.
 pub(crate) fn shape(
     py: Python<'_>,
     session: &Session,
     resources: &ResourceSet,
     env: Option<&str>,
+    place: &Where,
 ) -> PyResult<Arc<Shape>> {
     let outer = current::runtime_env(session);
     let env = match env {
@@ -85,7 +127,8 @@ pub(crate) fn shape(
         Some(json) => merged(outer, runtime_env(py, json)?),
     };
     check_size(&env)?;
-    Ok(Arc::new(Shape { resources: resources.clone(), env }))
+    let Where { strategy, labels } = place.clone();
+    Ok(Arc::new(Shape { resources: resources.clone(), env, strategy, labels }))
 }
 
 /// What one asks for was checked alone; with what its caller and its job ask for it may be too much.

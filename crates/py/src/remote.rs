@@ -19,7 +19,7 @@ use crate::args::{Extras, encode_args};
 use crate::context;
 use crate::exported::{Exported, short_name};
 use crate::interface::Arity;
-use crate::options::{self, Results, RetryExceptions};
+use crate::options::{self, Results, RetryExceptions, Where};
 use crate::python::{self, Import};
 use crate::refs::ObjectRef;
 use crate::session::{self, Session};
@@ -62,6 +62,7 @@ struct Parsed {
     extras: Extras,
     name: Arc<str>,
     env: Option<String>,
+    place: Where,
 }
 
 impl Parsed {
@@ -83,6 +84,7 @@ impl Parsed {
                 .map_or_else(|| Arc::clone(function_name), |name| shown(name).into()),
             extras: Extras { group: None, name: given_name, retry_types: retry.types },
             env: options.getattr("runtime_env")?.extract()?,
+            place: Where::read(&options.getattr("where")?)?,
         })
     }
 }
@@ -132,7 +134,13 @@ impl RemoteFunction {
         let options = Arc::new(CallOptions {
             function: self.exported.export(py, session, self.function.as_ref())?,
             name: Arc::clone(&parsed.name),
-            shape: options::shape(py, session, &parsed.resources, parsed.env.as_deref())?,
+            shape: options::shape(
+                py,
+                session,
+                &parsed.resources,
+                parsed.env.as_deref(),
+                &parsed.place,
+            )?,
             returns: parsed.results.returns(),
             flags: parsed.results.flags() | parsed.retry_flags,
             max_retries: parsed.max_retries,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hoplo_base::{FunctionId, ObjectId, ResourceSet};
 use hoplo_core::session::CallOptions;
 use hoplo_wire::call::{CALL_RETRY_ANY, CALL_STREAMING};
-use hoplo_wire::node::{RuntimeEnv, Shape};
+use hoplo_wire::node::Shape;
 
 use crate::faults::Plan;
 use crate::rng::Rng;
@@ -282,7 +282,7 @@ fn larger_shape(rng: &mut Rng, cpus: f64, depth: u8, plan: &Plan) -> Shape {
 
 fn shape_of(units: &[(&str, f64)]) -> Shape {
     let resources = ResourceSet::from_units(units.iter().copied()).expect("finite amounts");
-    Shape { resources, env: RuntimeEnv::default() }
+    Shape::of(resources)
 }
 
 /// Arguments as they travel: the program, and refs inside.

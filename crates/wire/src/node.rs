@@ -11,6 +11,7 @@ mod actors;
 mod codec;
 mod objects;
 mod processes;
+mod strategy;
 mod to_client;
 mod to_node;
 
@@ -22,6 +23,9 @@ pub use actors::{ActorCreated, ActorFound, ActorSpec, ActorState};
 pub use codec::{NodeCodecError, decode, encode, encode_body};
 pub use objects::{Lineage, Notice, SharedState};
 pub use processes::{JobConfig, Role, RuntimeEnv, Shape, Welcome};
+pub use strategy::{
+    Condition, LabelSelector, NODE_ID_LABEL, NODE_ID_LABEL_OF_RAY, Strategy, Unmet,
+};
 pub use to_client::ToClient;
 pub use to_node::ToNode;
 

@@ -165,7 +165,8 @@ pub enum Peer {
         manner: StopManner,
         reason: String,
     },
-    /// To the head: where could so many leases of this shape be had? Answered by `Where`.
+    /// To the head: where could so many leases of this shape be had? Answered by `Where`, once at once, and again whenever there
+    /// is room for what is left of it. It replaces what was asked under this number; `wanted` 0 takes it back, unanswered.
     Seek {
         seek: u64,
         shape: Shape,
@@ -270,7 +271,9 @@ pub enum StopManner {
 pub enum Found {
     /// So many are to be asked for there; together at most what was wanted.
     Nodes(Vec<(NodeNumber, u32)>),
-    /// No node has room now: wait where you are, and ask again.
+    /// No node has room now: so many may wait at which node. Further answers come to the same `seek` as there is room.
+    Queue(Vec<(NodeNumber, u32)>),
+    /// No node has room now, and none is better to wait at. Further answers as with `Queue`.
     Later,
     /// No node could ever; what is missing at the nearest one.
     Never { why: String },

@@ -9,9 +9,7 @@ use hoplo_base::{FunctionId, JobId, NodeNumber, ProcessId, ResourceSet, TaskId};
 use hoplo_client::{CallOptions, Client, Hooks, RunningCall};
 use hoplo_folders::Wait;
 use hoplo_shm::{Arena, Segment, fds};
-use hoplo_wire::node::{
-    JobConfig, Role, RuntimeEnv, Shape, ToClient, ToNode, Welcome, decode, encode,
-};
+use hoplo_wire::node::{JobConfig, Role, Shape, ToClient, ToNode, Welcome, decode, encode};
 
 const ARENA_BYTES: u64 = 64 << 20;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -26,7 +24,7 @@ pub fn call_options(resources: ResourceSet, max_retries: i32) -> Arc<CallOptions
     Arc::new(CallOptions {
         function: FunctionId([1; 16]),
         name: Arc::from("f"),
-        shape: Arc::new(Shape { resources, env: RuntimeEnv::default() }),
+        shape: Arc::new(Shape::of(resources)),
         returns: 1,
         flags: 0,
         max_retries,

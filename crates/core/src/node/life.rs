@@ -16,8 +16,8 @@ use super::{Effect, Node, Timer};
 use crate::actors::life::{self, Manner};
 use crate::objects;
 use crate::sched::claim::Claimant;
-use crate::sched::local;
 use crate::sched::workers;
+use crate::sched::{broker, local};
 
 const SIGKILL: i32 = 9;
 
@@ -243,6 +243,9 @@ impl Node {
                 self.pass_to_objects(objects::Event::ProcessGone { process: id, obituary });
                 self.pass_to_pool(workers::Event::Gone { process: id });
             }
+        }
+        if !self.far_is_alone() {
+            self.pass_to_broker(broker::Event::ProcessGone { process: id });
         }
         self.pass_to_scheduler(local::Event::ProcessGone { process: id });
         let gone = life::Event::ProcessGone { process: id, obituary: obituary.clone() };

@@ -11,7 +11,7 @@ use super::{Effect, Node};
 use crate::actors::life;
 use crate::control::rows::actor_key;
 use crate::objects;
-use crate::sched::claim::Stuck;
+use crate::sched::claim::{Claimant, Stuck};
 use crate::sched::{local, workers};
 
 impl Node {
@@ -31,13 +31,16 @@ impl Node {
                 self.stop_process(worker, life::Manner::Exit, reason);
             }
             From::Grant { process, key, lease, worker, gpus } => {
+                if !self.is_far(process.node()) {
+                    self.granted_at(Claimant::Demand { process, key }, self.me());
+                }
                 self.send(process, ToClient::LeaseGranted { lease, key, worker, gpus });
                 self.confine(worker);
             }
             From::PlaceActor { actor, incarnation, worker, gpus } => {
                 match self.is_far(actor.0.owner.node()) {
                     true => self.placed_for_home(actor, incarnation, worker, gpus),
-                    false => self.actor_placed(actor, incarnation, worker, gpus),
+                    false => self.actor_placed(self.me(), actor, incarnation, worker, gpus),
                 }
                 self.confine(worker);
             }
@@ -46,20 +49,24 @@ impl Node {
                 self.send(process, ToClient::LeaseIdleWanted { key });
             }
             From::TellStuck { process, key, stuck } => {
+                if !self.is_far(process.node()) {
+                    return self.stuck_here(Claimant::Demand { process, key }, stuck);
+                }
                 let (reason, infeasible) = self.told(stuck);
                 self.send(process, ToClient::LeaseStuck { key, reason, infeasible });
             }
             From::TellActorStuck { actor, stuck } => {
-                let (reason, infeasible) = self.told(stuck);
                 let home = actor.0.owner.node();
-                if self.is_far(home) {
-                    self.send_peer(home, Peer::ActorStuck { actor, reason, infeasible });
-                } else {
-                    self.pass_to_actors(life::Event::PlacementStuck { actor, reason, infeasible });
+                if !self.is_far(home) {
+                    return self.stuck_here(self.claim_of(actor), stuck);
                 }
+                let (reason, infeasible) = self.told(stuck);
+                self.send_peer(home, Peer::ActorStuck { actor, reason, infeasible });
             }
-            moves @ From::Moves { .. } => self.claim_moves(moves),
             From::FailDemand { process, key, failure } => {
+                if !self.is_far(process.node()) {
+                    self.failed_at(Claimant::Demand { process, key }, self.me());
+                }
                 self.send(process, ToClient::LeaseFailed { key, failure });
             }
             From::FailActor { actor, incarnation, failure } => {
@@ -67,7 +74,7 @@ impl Node {
                 if self.is_far(home) {
                     self.send_peer(home, Peer::ActorNotPlaced { actor, incarnation, failure });
                 } else {
-                    self.actor_not_placed(actor, incarnation, failure);
+                    self.actor_not_placed(self.me(), actor, incarnation, failure);
                 }
             }
             From::TellBlocked { holder, worker } => {
@@ -76,7 +83,7 @@ impl Node {
         }
     }
 
-    fn told(&self, stuck: Option<Stuck>) -> (Option<String>, bool) {
+    pub(super) fn told(&self, stuck: Option<Stuck>) -> (Option<String>, bool) {
         let infeasible = stuck.as_ref().is_some_and(|stuck| stuck.infeasible);
         (stuck.map(|stuck| self.in_words(&stuck.reason)), infeasible)
     }
@@ -218,6 +225,9 @@ impl Node {
     /// Where the words come back from a process, they are a text as any other.
     pub(super) fn in_words(&self, reason: &Reason) -> String {
         reason.in_words(|id| {
+            if id == self.haul() {
+                return "the haul (copies from other nodes)".to_string();
+            }
             let Some(process) = self.processes.get(&id) else { return id.to_string() };
             let kind = match process.kind {
                 Kind::Driver => "driver",

@@ -82,6 +82,7 @@ use hoplo_wire::node::{Counters, DeathCause, Obituary, ToClient};
 use crate::actors::ActorTable;
 use crate::control::Entry;
 use crate::objects::{self, ObjectDirectory};
+use crate::sched::place::Place;
 use crate::sched::{LocalScheduler, WorkerPool};
 
 pub use event::{Answer, Effect, Event, Passing, Question};
@@ -166,6 +167,8 @@ enum Asked {
 impl Node {
     pub fn new(config: Config, now: Instant) -> Self {
         let (node, resources) = (config.node, config.resources.clone());
+        // Its labels come with its row.
+        let here = Place { node, labels: BTreeMap::new(), total: resources.clone() };
         let floor = resources.units(hoplo_base::resources::CPU).ceil().max(1.0) as usize;
         Self {
             now,
@@ -184,7 +187,7 @@ impl Node {
             jobs: BTreeMap::new(),
             jobs_begun: 0,
             functions: Functions::default(),
-            far: Far::new(node),
+            far: Far::new(here),
             asked: BTreeMap::new(),
             last_ask: 0,
             queries: Queries::default(),
@@ -258,6 +261,7 @@ impl Node {
             Event::Tick => self.on_tick(),
         }
         self.work_off_queue();
+        self.watch_load();
         self.ask_for_sweep();
         effects.append(&mut self.out);
     }

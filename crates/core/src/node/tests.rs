@@ -6,8 +6,8 @@ use hoplo_base::{
 };
 use hoplo_wire::call::{CallHeader, CallKind};
 use hoplo_wire::node::{
-    ActorSpec, DeathCause, KvOperation, Lineage, Notice, Role, RuntimeEnv, Shape, SharedState,
-    Tell, ToClient, ToNode,
+    ActorSpec, DeathCause, KvOperation, Lineage, Notice, Role, Shape, SharedState, Tell, ToClient,
+    ToNode,
 };
 use hoplo_wire::{FailureKind, PROTOCOL_VERSION, Reason};
 
@@ -102,7 +102,7 @@ impl Shell {
     /// A worker that is being forked.
     fn starting(&mut self, driver: ProcessId) -> ProcessId {
         let resources = ResourceSet::from_units([("CPU", 1.0)]).unwrap();
-        let shape = Shape { resources, env: RuntimeEnv::default() };
+        let shape = Shape::of(resources);
         self.says(driver, ToNode::LeaseDemand { key: 1, shape, wanted: 1 });
         self.forked().expect("a demand needs a worker")
     }
@@ -131,7 +131,7 @@ impl Shell {
             name: name.to_string(),
             namespace: String::new(),
             detached: false,
-            shape: Shape { resources, env: RuntimeEnv::default() },
+            shape: Shape::of(resources),
             held: ResourceSet::new(),
             max_restarts: 0,
             frame: vec![],
@@ -396,7 +396,7 @@ fn shares_a_pending_task(shell: &mut Shell, owner: ProcessId, function: Function
     };
     let frame = header.encode(0, 0, 0).to_vec();
     let resources = ResourceSet::from_units([("CPU", 1.0)]).unwrap();
-    let shape = Shape { resources, env: RuntimeEnv::default() };
+    let shape = Shape::of(resources);
     let lineage = Some(Lineage { task, shape, frame, contains: vec![], retries: 3 });
     let (object, state) = (task.object(0), SharedState::Pending { lineage });
     shell.says(owner, ToNode::Export { function, bytes: vec![1, 2], contains: vec![] });

@@ -23,6 +23,8 @@ pub(super) enum Timer {
     Drain,
     /// Nobody said who has the name that was asked for.
     Name(u64),
+    /// This node's load has changed.
+    Load,
     /// Who did not answer by then is late.
     Query(u64),
     /// Those that are left are killed, and the node ends.
@@ -38,6 +40,7 @@ impl Node {
             self.scheduler.next_deadline(),
             self.pool.next_deadline(),
             self.objects.next_deadline(),
+            self.sched_deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -56,11 +59,13 @@ impl Node {
                 Timer::Functions => self.look_at_functions(),
                 Timer::Drain => self.look_whether_drained(),
                 Timer::Name(ask) => self.give_name_up(ask),
+                Timer::Load => self.tell_load(),
                 Timer::Query(round) => self.end_round(round),
                 Timer::Stop => self.out.push(Effect::Stopped),
             }
             self.work_off_queue();
         }
+        self.sched_tick();
         let now = self.now;
         let due = |deadline: Option<Instant>| deadline.is_some_and(|at| at <= now);
         if due(self.scheduler.next_deadline()) {

@@ -71,11 +71,18 @@ pub(super) struct Claim {
     pub(super) asked_idle: bool,
     /// Of an actor its line has it.
     pub(super) word: Word,
+    /// Why it may not run here, whatever is free.
+    pub(super) barred: Option<Box<str>>,
 }
 
 impl Claim {
     pub(super) fn unmet(&self) -> u32 {
         self.wanted - self.reserved
+    }
+
+    /// It could get something here.
+    pub(super) fn is_open(&self) -> bool {
+        self.unmet() > 0 && self.barred.is_none()
     }
 }
 

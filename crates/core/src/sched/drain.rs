@@ -1,13 +1,13 @@
 //! A node that is to leave: nothing is granted any more, and what was granted is called back.
 
-use hoplo_base::{Instant, NodeNumber, ResourceSet};
+use hoplo_base::{Instant, NodeNumber};
 
 use super::claim::{Claim, Claimant};
 use super::local::{Effect, LocalScheduler};
 
 impl LocalScheduler {
-    /// Claims of this node's processes and of actors that are at home here are handed back. Those of other nodes stay until who
-    /// made them takes them back, as it does when it hears that this node drains.
+    /// Claims of this node's processes and of actors that are at home here wait without a worker, so that the broker can move them.
+    /// Those of other nodes stay until who made them takes them back, as it does when it hears that this node drains.
     pub(super) fn on_drains(&mut self, now: Instant, effects: &mut Vec<Effect>) {
         self.closed = true;
         let here = self.node;
@@ -15,8 +15,14 @@ impl LocalScheduler {
         for claimant in own.copied().collect::<Vec<_>>() {
             let Claim { job, shape, held, wanted, .. } = self.claims[&claimant].clone();
             self.drop_claim(now, claimant, effects);
-            if wanted > 0 {
-                effects.push(Effect::Moves { claimant, job, shape, held, wanted });
+            match claimant {
+                Claimant::Demand { .. } if wanted == 0 => {}
+                Claimant::Demand { .. } => {
+                    self.on_demanded(now, claimant, job, shape, wanted, effects);
+                }
+                Claimant::Actor { .. } => {
+                    self.on_actor_waits(now, claimant, job, shape, held, effects);
+                }
             }
         }
         for (id, lease) in &mut self.leases {
@@ -27,11 +33,6 @@ impl LocalScheduler {
                 effects.push(Effect::Recall { process, lease: *id });
             }
         }
-    }
-
-    /// It has the resources, and does not drain.
-    pub fn could_run(&self, wanted: &ResourceSet) -> bool {
-        !self.closed && self.total.covers(wanted)
     }
 }
 

@@ -54,10 +54,6 @@ impl Gpus {
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.free.len()
-    }
-
     /// Parts that are taken, over all ids.
     pub(crate) fn taken(&self) -> u64 {
         self.free.iter().map(|free| PARTS - free).sum()

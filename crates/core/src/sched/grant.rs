@@ -55,7 +55,7 @@ impl LocalScheduler {
         let mut has = BTreeSet::new();
         has.extend(self.leases.values().map(|lease| lease.claimant));
         let poor = |(claimant, claim): &(Claimant, &Claim)| {
-            claim.unmet() > 0 && !has.contains(claimant) && self.feasible(&claim.shape.resources)
+            claim.is_open() && !has.contains(claimant) && self.feasible(&claim.shape.resources)
         };
         let demands = self.demands().filter(poor).map(|(claimant, _)| claimant);
         let poor: Vec<Claimant> = self.heads().chain(demands).collect();
@@ -95,7 +95,7 @@ impl LocalScheduler {
         let mut processes = Vec::new();
         for (claimant, claim) in self.demands() {
             let Claimant::Demand { process, .. } = claimant else { continue };
-            if claim.unmet() > 0 && processes.last() != Some(&process) {
+            if claim.is_open() && processes.last() != Some(&process) {
                 processes.push(process);
             }
         }
@@ -114,7 +114,7 @@ impl LocalScheduler {
                     process,
                     key: u32::MAX,
                 };
-                let waiting = self.claims.range(range).filter(|(_, claim)| claim.unmet() > 0);
+                let waiting = self.claims.range(range).filter(|(_, claim)| claim.is_open());
                 waiting.map(|(id, claim)| (claim.turn, *id)).collect()
             }
         };
@@ -128,7 +128,7 @@ impl LocalScheduler {
             Claimant::Demand { .. } => false, // It hears at the end of this event.
         };
         let claim = self.claims.get_mut(&claimant).expect("it was just looked up");
-        assert!(claim.unmet() > 0);
+        assert!(claim.is_open());
         claim.reserved += 1;
         let mut held = ResourceSet::new();
         for (name, parts) in claim.held.iter() {

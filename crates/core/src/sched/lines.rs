@@ -9,14 +9,14 @@
 //! first `LINE_TOLD_MAX` hear of it: they are the next ones. The others have heard a reason, and `hoplo why` asks anew.
 //!
 //! # Invariants
-//! - SCHED-6: an actor is in the line of its resources exactly while it waits without a lease; no line is empty.
+//! - SCHED-6: an actor is in the line of its resources, and of what bars it here, exactly while it waits without a lease; no line is empty.
 //! - SCHED-7: members of a line that came later have waited for less.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use hoplo_base::Instant;
 use hoplo_base::limits::{CLAIM_STUCK_AFTER, LINE_TOLD_MAX};
-use hoplo_base::{Instant, ResourceSet};
 use hoplo_wire::Reason;
 
 use super::claim::{Claimant, Line, Word};
@@ -28,8 +28,9 @@ impl LocalScheduler {
         let claim = &self.claims[&claimant];
         let (turn, since) = (claim.turn, claim.since);
         let resources = claim.shape.resources.clone();
-        let feasible = self.feasible(&resources);
-        let line = self.lines.entry(resources).or_insert_with(|| Line {
+        let feasible = claim.barred.is_none() && self.feasible(&resources);
+        let lines = self.lines.entry(claim.barred.clone()).or_default();
+        let line = lines.entry(resources).or_insert_with(|| Line {
             feasible,
             members: BTreeMap::new(),
             word: Word::none(now),
@@ -46,13 +47,19 @@ impl LocalScheduler {
     pub(super) fn leave_line(&mut self, now: Instant, claimant: Claimant) -> bool {
         let claim = &self.claims[&claimant];
         let (turn, resources) = (claim.turn, &claim.shape.resources);
-        let line = self.lines.get_mut(resources).expect("SCHED-6");
+        let lines = self.lines.get_mut(&claim.barred).expect("SCHED-6");
+        let line = lines.get_mut(resources).expect("SCHED-6");
         let left = line.members.remove(&turn);
         assert_eq!(left, Some(claimant), "SCHED-6");
         let was_told = turn < line.told_before && line.word.said.is_some();
         let next = line.members.first_key_value().map(|(next, member)| (*next, *member));
         match next {
-            None => drop(self.lines.remove(resources)),
+            None => {
+                lines.remove(resources);
+                if lines.is_empty() {
+                    self.lines.remove(&claim.barred);
+                }
+            }
             // Time alone may make an elder of the one that is the first now.
             Some((next, member)) if next > turn && line.feasible => {
                 self.arm_grant(now, self.claims[&member].since);
@@ -64,14 +71,15 @@ impl LocalScheduler {
 
     /// The first of each line that the node could meet.
     pub(super) fn heads(&self) -> impl Iterator<Item = Claimant> {
-        let lines = self.lines.values().filter(|line| line.feasible);
+        let lines = self.lines.get(&None).into_iter().flat_map(BTreeMap::values);
+        let lines = lines.filter(|line| line.feasible);
         lines.map(|line| *line.members.first_key_value().expect("SCHED-6: no line is empty").1)
     }
 
     /// The member of its line that came next.
     pub(super) fn behind(&self, claimant: Claimant) -> Option<Claimant> {
         let claim = &self.claims[&claimant];
-        let members = &self.lines[&claim.shape.resources].members;
+        let members = &self.lines[&claim.barred][&claim.shape.resources].members;
         members.range(claim.turn + 1..).next().map(|(_, member)| *member)
     }
 
@@ -83,8 +91,8 @@ impl LocalScheduler {
         effects: &mut Vec<Effect>,
     ) {
         let mut lines = std::mem::take(&mut self.lines);
-        for (resources, line) in &mut lines {
-            if let Some(at) = self.tell_line(now, resources, line, users, effects) {
+        for line in lines.values_mut().flat_map(BTreeMap::values_mut) {
+            if let Some(at) = self.tell_line(now, line, users, effects) {
                 self.arm(at);
             }
         }
@@ -95,12 +103,12 @@ impl LocalScheduler {
     fn tell_line(
         &self,
         now: Instant,
-        resources: &ResourceSet,
         line: &mut Line,
         users: &mut BTreeMap<String, Reason>,
         effects: &mut Vec<Effect>,
     ) -> Option<Instant> {
-        let first = *line.members.first_key_value().expect("SCHED-6: no line is empty").0;
+        let (first, member) = line.members.first_key_value().expect("SCHED-6: no line is empty");
+        let (first, member) = (*first, *member);
         if first >= line.told_before {
             line.word.said = None; // All that heard it are gone.
         }
@@ -116,7 +124,7 @@ impl LocalScheduler {
             Some(_) => line.word.stale_at(self.changes).is_some_and(|at| at <= now),
         };
         if look {
-            let stuck = Some(self.why_stuck(resources, users));
+            let stuck = Some(self.why_stuck(&self.claims[&member], users));
             let changed = line.word.said.is_some() && line.word.said != stuck;
             line.word = Word { said: stuck, looked_at: now, looked: self.changes };
             if changed {
@@ -136,14 +144,18 @@ impl LocalScheduler {
     /// Asserts SCHED-6 and SCHED-7.
     pub(super) fn check_lines(&self) {
         let mut in_lines = 0;
-        for (resources, line) in &self.lines {
+        let lines = self.lines.iter();
+        let lines = lines.flat_map(|(barred, lines)| lines.iter().map(move |it| (barred, it)));
+        for (barred, (resources, line)) in lines {
             assert!(!line.members.is_empty(), "SCHED-6: {resources}");
-            assert_eq!(line.feasible, self.feasible(resources), "SCHED-6: {resources}");
+            let feasible = barred.is_none() && self.feasible(resources);
+            assert_eq!(line.feasible, feasible, "SCHED-6: {resources}");
             let mut before = Instant::ZERO;
             for (turn, claimant) in &line.members {
                 let claim = &self.claims[claimant];
                 assert_eq!((claim.turn, claim.unmet()), (*turn, 1), "SCHED-6: {claimant:?}");
                 assert_eq!(claim.shape.resources, *resources, "SCHED-6: {claimant:?}");
+                assert_eq!(claim.barred, *barred, "SCHED-6: {claimant:?}");
                 assert!(claim.since >= before, "SCHED-7: {claimant:?}");
                 before = claim.since;
             }

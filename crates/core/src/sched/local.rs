@@ -43,10 +43,12 @@ use hoplo_base::limits::{LEASE_DEMAND_MAX, LEASES_FREE_MAX};
 use hoplo_base::resources::{CPU, GPU, PARTS};
 use hoplo_base::{ActorId, Instant, JobId, LeaseId, NodeNumber, ProcessId, ResourceSet};
 use hoplo_wire::Failure;
-use hoplo_wire::node::{RuntimeEnv, Shape};
+use hoplo_wire::node::{RuntimeEnv, Shape, Strategy};
+use hoplo_wire::peer::Load;
 
 use super::claim::{Claim, Claimant, Lease, Line, Stuck, Word};
 use super::gpus::Gpus;
+use super::place;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -163,14 +165,6 @@ pub enum Effect {
         incarnation: u32,
         failure: Failure,
     },
-    /// Of this node, which drains: it is to wait elsewhere.
-    Moves {
-        claimant: Claimant,
-        job: JobId,
-        shape: Shape,
-        held: ResourceSet,
-        wanted: u32,
-    },
     TellBlocked {
         holder: ProcessId,
         worker: ProcessId,
@@ -186,8 +180,10 @@ pub struct LocalScheduler {
     /// It drains: nothing is granted.
     pub(super) closed: bool,
     pub(super) claims: BTreeMap<Claimant, Claim>,
-    /// Actors that wait, by what they want.
-    pub(super) lines: BTreeMap<ResourceSet, Line>,
+    /// Of this node.
+    pub(super) labels: BTreeMap<String, String>,
+    /// Actors that wait, by what bars them here and by what they want.
+    pub(super) lines: BTreeMap<Option<Box<str>>, BTreeMap<ResourceSet, Line>>,
     pub(super) leases: BTreeMap<LeaseId, Lease>,
     pub(super) by_worker: BTreeMap<ProcessId, LeaseId>,
     pub(super) node: NodeNumber,
@@ -216,6 +212,7 @@ impl LocalScheduler {
             gpus,
             closed: false,
             claims: BTreeMap::new(),
+            labels: BTreeMap::new(),
             lines: BTreeMap::new(),
             leases: BTreeMap::new(),
             by_worker: BTreeMap::new(),
@@ -230,6 +227,12 @@ impl LocalScheduler {
             #[cfg(test)]
             looks: Default::default(),
         }
+    }
+
+    /// Those of its node. Before the first event.
+    pub fn set_labels(&mut self, labels: BTreeMap<String, String>) {
+        assert!(self.changes == 0, "what bars a claim is looked up once");
+        self.labels = labels;
     }
 
     pub fn handle(&mut self, now: Instant, event: Event, effects: &mut Vec<Effect>) {
@@ -308,6 +311,33 @@ impl LocalScheduler {
         unmet.map(|(claimant, claim)| (*claimant, claim.unmet(), &claim.shape))
     }
 
+    /// All claims that want something, those included that wait for their worker.
+    pub fn claims(&self) -> impl Iterator<Item = (Claimant, JobId, &Shape, &ResourceSet, u32)> {
+        let wanted = self.claims.iter().filter(|(_, claim)| claim.wanted > 0);
+        wanted.map(|(id, claim)| (*id, claim.job, &claim.shape, &claim.held, claim.wanted))
+    }
+
+    /// Leases of this claim that wait for their worker.
+    pub fn reserved(&self, claimant: Claimant) -> u32 {
+        self.claims.get(&claimant).map_or(0, |claim| claim.reserved)
+    }
+
+    /// Grows whenever the load may have changed.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// For the global scheduler.
+    pub fn load(&self) -> Load {
+        let mut waiting: BTreeMap<&ResourceSet, u32> = BTreeMap::new();
+        for (_, unmet, shape) in self.waiting() {
+            let count = waiting.entry(&shape.resources).or_default();
+            *count = count.saturating_add(unmet);
+        }
+        let waiting = waiting.into_iter().map(|(wanted, count)| (wanted.clone(), count)).collect();
+        Load { total: self.total.clone(), available: self.available(), waiting }
+    }
+
     /// Why this claim has not got all it wants; `None` if it has.
     pub fn explain(&self, claimant: Claimant) -> Option<Stuck> {
         let claim = self.claims.get(&claimant)?;
@@ -315,7 +345,7 @@ impl LocalScheduler {
             let reason = "a worker for it is starting".into();
             return Some(Stuck { reason, infeasible: false });
         }
-        (claim.unmet() > 0).then(|| self.why_stuck(&claim.shape.resources, &mut BTreeMap::new()))
+        (claim.unmet() > 0).then(|| self.why_stuck(claim, &mut BTreeMap::new()))
     }
 
     pub fn explain_actor(&self, actor: ActorId) -> Option<Stuck> {
@@ -351,7 +381,7 @@ impl LocalScheduler {
         self.check_lines();
     }
 
-    fn on_demanded(
+    pub(super) fn on_demanded(
         &mut self,
         now: Instant,
         claimant: Claimant,
@@ -362,9 +392,12 @@ impl LocalScheduler {
     ) {
         let wanted = wanted.min(LEASE_DEMAND_MAX);
         // One that does not fit waits like the others, until it has waited for long.
-        self.may_grant |= self.fits(&shape.resources);
-        if self.feasible(&shape.resources) {
-            self.arm_grant(now, now);
+        let barred = self.barred(&shape);
+        if barred.is_none() {
+            self.may_grant |= self.fits(&shape.resources);
+            if self.feasible(&shape.resources) {
+                self.arm_grant(now, now);
+            }
         }
         let turn = self.turn();
         let claim = self.claims.entry(claimant).or_insert_with(|| Claim {
@@ -377,6 +410,7 @@ impl LocalScheduler {
             turn,
             asked_idle: false,
             word: Word::none(now),
+            barred: None,
         });
         if claim.wanted == 0 || claim.shape != shape {
             claim.since = now;
@@ -385,6 +419,7 @@ impl LocalScheduler {
         // What was kept for it may be for others.
         self.may_grant |= wanted < claim.wanted || claim.shape != shape;
         claim.shape = shape;
+        claim.barred = barred;
         claim.wanted = wanted;
         let surplus = claim.reserved.saturating_sub(wanted);
         claim.wanted += surplus; // Until the leases are cancelled below: SCHED-4.
@@ -396,7 +431,7 @@ impl LocalScheduler {
         }
     }
 
-    fn on_actor_waits(
+    pub(super) fn on_actor_waits(
         &mut self,
         now: Instant,
         claimant: Claimant,
@@ -406,7 +441,8 @@ impl LocalScheduler {
         effects: &mut Vec<Effect>,
     ) {
         self.drop_claim(now, claimant, effects); // Its last word counts.
-        self.may_grant |= self.fits(&shape.resources);
+        let barred = self.barred(&shape);
+        self.may_grant |= barred.is_none() && self.fits(&shape.resources);
         let (turn, word) = (self.turn(), Word::none(now));
         let claim = Claim {
             job,
@@ -418,6 +454,7 @@ impl LocalScheduler {
             turn,
             asked_idle: false,
             word,
+            barred,
         };
         self.claims.insert(claimant, claim);
         self.join_line(now, claimant);
@@ -559,6 +596,12 @@ impl LocalScheduler {
                 effects.push(Effect::KillWorker { worker, owner });
             }
         }
+    }
+
+    fn barred(&self, shape: &Shape) -> Option<Box<str>> {
+        let anywhere = shape.labels.is_empty() && shape.strategy == Strategy::Default;
+        let why = (!anywhere).then(|| place::barred(shape, self.node, &self.labels));
+        why.flatten().map(String::into_boxed_str)
     }
 
     pub(super) fn feasible(&self, wanted: &ResourceSet) -> bool {

@@ -24,7 +24,7 @@ pub(in crate::sched) fn set(units: &[(&str, f64)]) -> ResourceSet {
 }
 
 pub(in crate::sched) fn shape(units: &[(&str, f64)]) -> Shape {
-    Shape { resources: set(units), env: RuntimeEnv::default() }
+    Shape::of(set(units))
 }
 
 /// A scheduler whose workers start at once: the `n`-th worker is `process(100 + n)`.
@@ -148,7 +148,7 @@ fn a_huge_amount_is_infeasible_and_does_not_overflow() {
     let mut node = Node::new(&[("CPU", 2.0)]);
     let mut resources = ResourceSet::new();
     resources.set_parts("CPU", u64::MAX);
-    let shape = Shape { resources, env: RuntimeEnv::default() };
+    let shape = Shape::of(resources);
     let event = Event::Demanded { process: process(1), job: JOB, key: 0, shape, wanted: u32::MAX };
     assert!(matches!(&node.handle(event)[..], [Effect::TellStuck { .. }]));
 }

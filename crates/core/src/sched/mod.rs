@@ -1,14 +1,22 @@
 //! Who runs where on one node: resources (`local`), and the processes that do the work (`workers`).
 
+pub mod broker;
 pub mod claim;
 mod drain;
+pub mod global;
 mod gpus;
 mod grant;
 mod lines;
 pub mod local;
+pub mod place;
 mod recall;
 mod stuck;
 pub mod workers;
 
+pub use broker::Broker;
+pub use global::GlobalScheduler;
 pub use local::LocalScheduler;
 pub use workers::WorkerPool;
+
+#[cfg(test)]
+mod world_tests;

@@ -11,7 +11,7 @@ use super::local::{Effect, LocalScheduler};
 impl LocalScheduler {
     /// Asks those that wait for what leases of their own take to give back those of them that are idle.
     pub(super) fn want_idle(&mut self, effects: &mut Vec<Effect>) {
-        let unasked = self.demands().filter(|(_, claim)| claim.unmet() > 0 && !claim.asked_idle);
+        let unasked = self.demands().filter(|(_, claim)| claim.is_open() && !claim.asked_idle);
         let mut unasked = unasked.peekable();
         if unasked.peek().is_none() {
             return;
@@ -45,7 +45,7 @@ impl LocalScheduler {
         // To an actor that needs nothing, nothing that is recalled would help.
         let heads = self.heads().filter(|head| !self.claims[head].shape.resources.is_empty());
         let heads: Vec<Claimant> = heads.collect();
-        let demands = self.demands().filter(|(_, claim)| claim.unmet() > 0);
+        let demands = self.demands().filter(|(_, claim)| claim.is_open());
         let demands: Vec<Claimant> = demands.map(|(claimant, _)| claimant).collect();
         if heads.is_empty() && demands.is_empty() {
             return;

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use hoplo_base::Instant;
 use hoplo_base::limits::CLAIM_STUCK_AFTER;
-use hoplo_base::resources::{Amount, GPU};
-use hoplo_base::{Instant, ResourceSet, shown};
+use hoplo_base::resources::Amount;
 use hoplo_wire::Reason;
 
 use super::claim::{Claim, Claimant, Stuck};
 use super::local::{Effect, LocalScheduler};
+use super::place::lacks_resource;
 
 impl LocalScheduler {
     /// Tells those that got nothing for a while why, and those that were told when that changes.
@@ -46,7 +47,7 @@ impl LocalScheduler {
         for claimant in looks {
             let claim = &self.claims[&claimant];
             let stuck = self.stuck_at(claim).filter(|at| *at <= now);
-            let stuck = stuck.map(|_| self.why_stuck(&claim.shape.resources, &mut users));
+            let stuck = stuck.map(|_| self.why_stuck(claim, &mut users));
             let changes = self.changes;
             let claim = self.claims.get_mut(&claimant).expect("it was just looked up");
             (claim.word.looked, claim.word.looked_at) = (changes, now);
@@ -62,35 +63,23 @@ impl LocalScheduler {
 
     /// From when on this claim is said to be stuck, if it gets nothing until then.
     fn stuck_at(&self, claim: &Claim) -> Option<Instant> {
-        let feasible = self.feasible(&claim.shape.resources);
+        let feasible = claim.barred.is_none() && self.feasible(&claim.shape.resources);
         let at = if feasible { claim.since + CLAIM_STUCK_AFTER } else { claim.since };
         (claim.unmet() > 0).then_some(at)
     }
 
     /// `users` holds what was found for other claims at this moment.
-    pub(super) fn why_stuck(
-        &self,
-        wanted: &ResourceSet,
-        users: &mut BTreeMap<String, Reason>,
-    ) -> Stuck {
+    pub(super) fn why_stuck(&self, claim: &Claim, users: &mut BTreeMap<String, Reason>) -> Stuck {
         #[cfg(test)]
         self.looks.update(|looks| looks + 1);
         if self.closed {
             let reason = "its node is being drained, and no other one could take it".into();
             return Stuck { reason, infeasible: false };
         }
-        if let Some((name, needs, has)) = self.total.lacks(wanted) {
-            return Stuck {
-                reason: format!("needs {} {needs}, node has {has}", shown(name)).into(),
-                infeasible: true,
-            };
-        }
-        if !self.gpus.could_take(wanted.parts(GPU)) {
-            let (needs, has) = (wanted.units(GPU), self.gpus.len());
-            return Stuck {
-                reason: format!("needs GPU {needs}, node has {has}").into(),
-                infeasible: true,
-            };
+        let wanted = &claim.shape.resources;
+        let barred = claim.barred.as_deref().map(str::to_string);
+        if let Some(reason) = barred.or_else(|| lacks_resource(&self.total, wanted)) {
+            return Stuck { reason: reason.into(), infeasible: true };
         }
         let reason = match self.short(wanted).next() {
             None if wanted.is_empty() => "too many tasks that need no resources run".into(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hoplo_base::{ActorId, Instant, NodeNumber, ResourceSet, limits};
 use hoplo_wire::Value;
-use hoplo_wire::node::{RuntimeEnv, Shape};
+use hoplo_wire::node::Shape;
 use hoplo_wire::reply::Returned;
 
 use super::*;
@@ -44,7 +44,7 @@ fn become_actor() -> BecomeActor {
         name: String::new(),
         namespace: String::new(),
         detached: false,
-        shape: Shape { resources: ResourceSet::new(), env: RuntimeEnv::default() },
+        shape: Shape::default(),
         held: ResourceSet::new(),
         max_restarts: 0,
         frame: vec![],

@@ -154,16 +154,23 @@ impl Process {
 
 impl Two {
     fn new(name: &str) -> Self {
+        Self::by_way_of(name, str::to_string)
+    }
+
+    /// The near node finds the far one at another address.
+    fn by_way_of(name: &str, way: impl FnOnce(&str) -> String) -> Self {
         let dir = std::env::temp_dir().join(format!("hoplo-carry-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         // Nobody listens there: the two only lack a head.
         Cluster::of_head(&dir, "127.0.0.1:9").unwrap();
         let (near, far) = (Side::start(&dir, 0), Side::start(&dir, 1));
-        for (one, other) in [(&near, &far), (&far, &near)] {
-            for (index, of) in [one, other].into_iter().enumerate() {
-                let entry = of.row(NodeState::Alive);
-                one.carrier.tell(Told::Row { entry, version: 1, index: index as u64 + 1 });
-            }
+        let mut there = far.row(NodeState::Alive);
+        there.address = way(&there.address);
+        near.carrier.tell(Told::Row { entry: there, version: 1, index: 1 });
+        // The far one does not dial: it has no address of the near one.
+        for side in [&near, &far] {
+            let entry = side.row(NodeState::Alive);
+            side.carrier.tell(Told::Row { entry, version: 1, index: 2 });
         }
         Self { near, far, _folder: Folder(dir) }
     }
@@ -319,6 +326,73 @@ fn ten_thousand_calls_and_large_ones_arrive_once_and_in_order() {
     }
     let arrived: Vec<u64> = two.far.passed.iter().filter_map(|frame| frame.arrived).collect();
     assert_eq!(arrived, (1..=100).collect::<Vec<u64>>());
+}
+
+/// Passes bytes between whoever connects and `to`, and breaks each of the first connections after so many bytes.
+fn breaking(to: &str, after: &[usize]) -> (String, Arc<AtomicU32>) {
+    use std::io::{Read, Write};
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (to, mut after, broken) = (to.to_string(), after.to_vec(), Arc::new(AtomicU32::new(0)));
+    let count = Arc::clone(&broken);
+    std::thread::spawn(move || {
+        for ours in listener.incoming() {
+            let (Ok(ours), Ok(theirs)) = (ours, TcpStream::connect(&to)) else { return };
+            let last = if after.is_empty() { usize::MAX } else { after.remove(0) };
+            let ways =
+                [(ours.try_clone(), theirs.try_clone(), last), (Ok(theirs), Ok(ours), usize::MAX)];
+            for (from, into, mut left) in ways {
+                let (mut from, mut into, count) =
+                    (from.unwrap(), into.unwrap(), Arc::clone(&count));
+                std::thread::spawn(move || {
+                    let mut buffer = [0; 4096];
+                    while let Ok(bytes @ 1..) = from.read(&mut buffer) {
+                        let passed = bytes.min(left);
+                        left -= passed;
+                        if into.write_all(&buffer[..passed]).is_err() {
+                            break;
+                        }
+                        if left == 0 {
+                            count.fetch_add(1, Ordering::AcqRel);
+                            break;
+                        }
+                    }
+                    let _ = from.shutdown(Shutdown::Both);
+                    let _ = into.shutdown(Shutdown::Both);
+                });
+            }
+        }
+    });
+    (address, broken)
+}
+
+#[test]
+fn a_connection_that_breaks_costs_no_call() {
+    let mut breaks = None;
+    let mut two = Two::by_way_of("broken", |address| {
+        let (address, broken) = breaking(address, &[20_000, 50_003, 9_999, 30_001]);
+        breaks = Some(broken);
+        address
+    });
+    let (caller, mut callers, worker, mut workers) = two.connect(1);
+    let calls = 3_000;
+    let frames = (1..=calls).map(|seq| {
+        let named = if seq % 100 == 7 { vec![task(&caller, seq).object(3)] } else { vec![] };
+        call(task(&caller, seq), &seq.to_le_bytes(), &named)
+    });
+    let (stop, frames) = (AtomicBool::new(false), &frames.collect::<Vec<_>>());
+    let (replies, taken) = std::thread::scope(|scope| {
+        let worker = scope.spawn(|| echo(&worker, &mut workers, &stop));
+        let all = scope.spawn(move || call_all(&caller, &mut callers, frames));
+        two.until(|_| all.is_finished());
+        stop.store(true, Ordering::Release);
+        (all.join().unwrap(), worker.join().unwrap())
+    });
+    let order: Vec<u64> = (1..=calls).collect();
+    assert_eq!(taken, order);
+    assert_eq!(replies.iter().map(|(tag, _)| *tag).collect::<Vec<_>>(), order);
+    assert_eq!(breaks.unwrap().load(Ordering::Acquire), 4);
 }
 
 fn write_calls(caller: &Process, end: &mut CallerEnd, seqs: impl Iterator<Item = u64>) {

@@ -129,6 +129,8 @@ impl Daemon {
                 "holders": holders.collect::<Vec<_>>(),
                 "containers": row.containers,
                 "waiting": row.waiting.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "copies": row.copies.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "kept": row.kept,
             })
         });
         rows.collect()

@@ -15,7 +15,7 @@ use hoplo_folders::Places;
 use hoplo_shm::fds;
 use hoplo_wire::FailureKind;
 use hoplo_wire::node::{
-    ActorSpec, ActorState, DeathCause, KvOperation, Role, RuntimeEnv, Shape, ToClient, ToNode,
+    ActorSpec, ActorState, DeathCause, KvOperation, Role, Shape, ToClient, ToNode,
 };
 
 use fake::Order;
@@ -23,7 +23,7 @@ use player::{Node, Player, eventually};
 
 fn shape(units: &[(&str, f64)]) -> Shape {
     let resources = ResourceSet::from_units(units.iter().copied()).unwrap();
-    Shape { resources, env: RuntimeEnv::default() }
+    Shape::of(resources)
 }
 
 fn lease(driver: &mut Player, units: &[(&str, f64)]) -> (hoplo_base::LeaseId, ProcessId) {

@@ -130,7 +130,7 @@ impl Player {
     }
 
     pub(crate) fn hello(&mut self, role: Role) {
-        let descriptors = if role == Role::Tool { 0 } else { 3 };
+        let descriptors = if role == Role::Tool { 0 } else { 4 };
         self.say_hello(role.clone());
         if role == Role::Driver {
             self.send(&ToNode::Job(Box::new(job())));

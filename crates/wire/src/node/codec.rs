@@ -36,8 +36,8 @@ pub fn decode<'a, M: Deserialize<'a>>(body: &'a [u8]) -> Result<M, NodeCodecErro
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::node::{RuntimeEnv, Shape, ToNode};
-    use hoplo_base::ResourceSet;
+    use crate::node::{Condition, LabelSelector, Shape, Strategy, ToNode};
+    use hoplo_base::{NodeNumber, ResourceSet};
 
     #[test]
     fn messages_survive_and_rubbish_is_an_error() {
@@ -45,7 +45,9 @@ mod tests {
             key: 3,
             shape: Shape {
                 resources: ResourceSet::from_units([("CPU", 0.5)]).unwrap(),
-                env: RuntimeEnv::default(),
+                strategy: Strategy::Node { node: NodeNumber::alone(3), soft: true },
+                labels: vec![LabelSelector(vec![("zone".into(), Condition::Exists)])],
+                ..Shape::default()
             },
             wanted: 7,
         };

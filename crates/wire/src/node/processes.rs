@@ -5,11 +5,23 @@ use std::collections::BTreeMap;
 use hoplo_base::{JobId, NodeNumber, ProcessId, ResourceSet};
 use serde::{Deserialize, Serialize};
 
-/// What a task needs: tasks of equal shape share leases.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+use super::strategy::{LabelSelector, Strategy};
+
+/// What a task needs, and where it may run: tasks of equal shape share leases.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Shape {
     pub resources: ResourceSet,
     pub env: RuntimeEnv,
+    pub strategy: Strategy,
+    /// Selectors in order of preference: it runs where the first one is met that any node meets. Empty: anywhere.
+    pub labels: Vec<LabelSelector>,
+}
+
+impl Shape {
+    /// So much, anywhere.
+    pub fn of(resources: ResourceSet) -> Self {
+        Self { resources, ..Self::default() }
+    }
 }
 
 /// The parts of a runtime environment that are set in a forked worker.

@@ -39,7 +39,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hoplo_base::{ActorId, Instant, JobId, ProcessId, ResourceSet};
-use hoplo_wire::node::{ActorFound, ActorSpec, RuntimeEnv, Shape};
+use hoplo_wire::node::{ActorFound, ActorSpec, Shape};
 use hoplo_wire::{Failure, FailureKind, Reason};
 
 pub use event::{Effect, Event, Manner};
@@ -144,7 +144,7 @@ impl ActorTable {
             name,
             namespace,
             detached: former.detached,
-            shape: Shape { resources: ResourceSet::default(), env: RuntimeEnv::default() },
+            shape: Shape::default(),
             held: ResourceSet::default(),
             max_restarts: -1,
             frame: Vec::new(),

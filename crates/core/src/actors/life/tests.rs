@@ -19,7 +19,7 @@ fn spec(seq: u64, name: &str, max_restarts: i32) -> Box<ActorSpec> {
         name: name.to_string(),
         namespace: "n".to_string(),
         detached: false,
-        shape: Shape { resources: ResourceSet::new(), env: RuntimeEnv::default() },
+        shape: Shape::default(),
         held: ResourceSet::new(),
         max_restarts,
         frame: vec![1],

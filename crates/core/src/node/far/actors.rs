@@ -8,6 +8,7 @@ use hoplo_wire::{Failure, FailureKind};
 use super::{Hosted, Node};
 use crate::actors::life::{self, Manner};
 use crate::objects;
+use crate::sched::claim::Claimant;
 
 impl Node {
     /// The home gives a worker of ours an actor of its.
@@ -48,22 +49,24 @@ impl Node {
 
     pub(in crate::node) fn actor_placed(
         &mut self,
+        node: NodeNumber,
         actor: ActorId,
         incarnation: u32,
         worker: ProcessId,
         gpus: Vec<u32>,
     ) {
-        self.placement_ended(actor);
+        self.granted_at(Claimant::Actor { actor, incarnation }, node);
         self.pass_to_actors(life::Event::Placed { actor, incarnation, worker, gpus });
     }
 
     pub(in crate::node) fn actor_not_placed(
         &mut self,
+        node: NodeNumber,
         actor: ActorId,
         incarnation: u32,
         failure: Failure,
     ) {
-        self.placement_ended(actor);
+        self.failed_at(Claimant::Actor { actor, incarnation }, node);
         self.pass_to_actors(life::Event::PlacementFailed { actor, incarnation, failure });
     }
 

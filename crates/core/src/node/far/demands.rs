@@ -1,11 +1,26 @@
-//! Where demands and actors go.
+//! Where demands and actors go: the broker of this node, and on a head the global scheduler, wired to their schedulers.
+//!
+//! ```text
+//!   LeaseDemand, Place --> Broker --Ask--> our local scheduler, or another node's (Peer::Demand, PlaceActor)
+//!                            |  ^                                    |
+//!                        Seek|  |Found            Grant, PlaceActor, Stuck, Failed: back to the broker of who asked
+//!                            v  |
+//!                    global scheduler of the head <--Load-- every node, when its load has changed
+//! ```
+//! While there is no other node the broker is passed by.
 
+use hoplo_base::limits::LOAD_GATHERED;
 use hoplo_base::{ActorId, JobId, NodeNumber, ProcessId, ResourceSet};
-use hoplo_wire::node::Shape;
-use hoplo_wire::peer::Peer;
+use hoplo_wire::node::{Shape, ToClient};
+use hoplo_wire::peer::{Found, Load, Peer};
 
 use super::Node;
-use crate::sched::local;
+use crate::actors::life;
+use crate::control::{NodeEntry, NodeState};
+use crate::node::Timer;
+use crate::sched::claim::{Claimant, Stuck};
+use crate::sched::place::Place;
+use crate::sched::{GlobalScheduler, broker, global, local};
 
 impl Node {
     pub(in crate::node) fn on_demand(
@@ -16,16 +31,12 @@ impl Node {
         shape: Shape,
         wanted: u32,
     ) {
-        match self.elsewhere(&shape) {
-            None => {
-                self.pass_to_scheduler(local::Event::Demanded { process, job, key, shape, wanted })
-            }
-            Some(node) => {
-                self.deal(process, node);
-                self.tell_job(node, job);
-                self.send_peer(node, Peer::Demand { process, job, key, shape, wanted });
-            }
+        if self.far.broker.is_alone() {
+            let demanded = local::Event::Demanded { process, job, key, shape, wanted };
+            return self.pass_to_scheduler(demanded);
         }
+        let (claimant, held) = (Claimant::Demand { process, key }, ResourceSet::new());
+        self.pass_to_broker(broker::Event::Demanded { claimant, job, shape, held, wanted });
     }
 
     pub(in crate::node) fn place_actor(
@@ -36,36 +47,267 @@ impl Node {
         shape: Shape,
         held: ResourceSet,
     ) {
-        match self.elsewhere(&shape) {
-            None => self.pass_to_scheduler(local::Event::ActorWaits {
-                actor,
-                incarnation,
-                job,
-                shape,
-                held,
-            }),
-            Some(node) => {
-                self.tell_job(node, job);
-                let message = Peer::PlaceActor { actor, incarnation, job, shape, held };
-                self.send_peer(node, message);
+        if self.far.broker.is_alone() {
+            let waits = local::Event::ActorWaits { actor, incarnation, job, shape, held };
+            return self.pass_to_scheduler(waits);
+        }
+        let (claimant, wanted) = (Claimant::Actor { actor, incarnation }, 1);
+        self.pass_to_broker(broker::Event::Demanded { claimant, job, shape, held, wanted });
+    }
+
+    pub(in crate::node) fn unplace_actor(&mut self, actor: ActorId) {
+        if self.far.broker.is_alone() {
+            return self.pass_to_scheduler(local::Event::ActorGaveUp { actor });
+        }
+        self.pass_to_broker(broker::Event::GaveUp { actor });
+    }
+
+    // ---- what schedulers say, ours and those of other nodes ----
+
+    /// `node` granted a lease, or placed an actor, for a process or actor that is at home here.
+    pub(in crate::node) fn granted_at(&mut self, claimant: Claimant, node: NodeNumber) {
+        if !self.far.broker.is_alone() {
+            self.pass_to_broker(broker::Event::Granted { claimant, node });
+        }
+    }
+
+    /// It can make no worker for it. Who wants it is told by the caller.
+    pub(in crate::node) fn failed_at(&mut self, claimant: Claimant, node: NodeNumber) {
+        if !self.far.broker.is_alone() {
+            self.pass_to_broker(broker::Event::Failed { claimant, node });
+        }
+    }
+
+    /// Our local scheduler says why it waits here.
+    pub(in crate::node) fn stuck_here(&mut self, claimant: Claimant, stuck: Option<Stuck>) {
+        if self.far.broker.is_alone() {
+            return self.tell_stuck(claimant, stuck);
+        }
+        let node = self.me();
+        self.pass_to_broker(broker::Event::Stuck { claimant, node, stuck });
+    }
+
+    /// Another node's does.
+    pub(super) fn stuck_there(
+        &mut self,
+        node: NodeNumber,
+        claimant: Claimant,
+        reason: Option<String>,
+        infeasible: bool,
+    ) {
+        let stuck = reason.map(|reason| Stuck { reason: reason.into(), infeasible });
+        self.pass_to_broker(broker::Event::Stuck { claimant, node, stuck });
+    }
+
+    pub(super) fn actor_stuck_there(
+        &mut self,
+        node: NodeNumber,
+        actor: ActorId,
+        reason: Option<String>,
+        infeasible: bool,
+    ) {
+        if let Some(claimant) = self.far.broker.claim_of(actor) {
+            self.stuck_there(node, claimant, reason, infeasible);
+        }
+    }
+
+    pub(in crate::node) fn claim_of(&self, actor: ActorId) -> Claimant {
+        let claimed = self.far.broker.claim_of(actor);
+        claimed.unwrap_or(Claimant::Actor { actor, incarnation: 0 })
+    }
+
+    fn tell_stuck(&mut self, claimant: Claimant, stuck: Option<Stuck>) {
+        let (reason, infeasible) = self.told(stuck);
+        match claimant {
+            Claimant::Demand { process, key } => {
+                self.send(process, ToClient::LeaseStuck { key, reason, infeasible });
+            }
+            Claimant::Actor { actor, .. } => {
+                self.pass_to_actors(life::Event::PlacementStuck { actor, reason, infeasible });
             }
         }
     }
 
-    pub(in crate::node) fn unplace_actor(&mut self, actor: ActorId) {
-        self.pass_to_scheduler(local::Event::ActorGaveUp { actor });
+    // ---- the broker ----
+
+    /// There is no other node, and nothing is left from when there was.
+    pub(in crate::node) fn far_is_alone(&self) -> bool {
+        self.far.broker.is_alone()
     }
 
-    pub(super) fn placement_ended(&mut self, _actor: ActorId) {}
-
-    fn elsewhere(&self, shape: &Shape) -> Option<NodeNumber> {
-        if self.far.nodes.is_empty() || self.scheduler.could_run(&shape.resources) {
-            return None;
+    pub(in crate::node) fn pass_to_broker(&mut self, event: broker::Event) {
+        let mut effects = Vec::new();
+        self.far.broker.handle(self.now, event, &mut effects);
+        for effect in effects {
+            self.on_broker(effect);
         }
-        let fits = |(node, entry): (&NodeNumber, &crate::control::NodeEntry)| {
-            let lives = entry.state == crate::control::NodeState::Alive;
-            (lives && entry.resources.covers(&shape.resources)).then_some(*node)
+    }
+
+    fn on_broker(&mut self, effect: broker::Effect) {
+        use broker::Effect as From;
+        match effect {
+            From::Ask { node, claimant, job, shape, held, wanted } => match claimant {
+                Claimant::Demand { process, key } => {
+                    self.ask_for_leases(node, process, job, key, shape, wanted);
+                }
+                Claimant::Actor { actor, incarnation } if node == self.me() => {
+                    let waits = local::Event::ActorWaits { actor, incarnation, job, shape, held };
+                    self.pass_to_scheduler(waits);
+                }
+                Claimant::Actor { actor, incarnation } => {
+                    self.tell_job(node, job);
+                    let message = Peer::PlaceActor { actor, incarnation, job, shape, held };
+                    self.send_peer(node, message);
+                }
+            },
+            From::GiveUp { node, actor } if node == self.me() => {
+                self.pass_to_scheduler(local::Event::ActorGaveUp { actor });
+            }
+            From::GiveUp { node, actor } => self.send_peer(node, Peer::UnplaceActor { actor }),
+            From::Seek { seek, shape, wanted } => match self.far.head {
+                Some(head) if head == self.me() => self.on_sought(head, seek, shape, wanted),
+                Some(head) => self.send_peer(head, Peer::Seek { seek, shape, wanted }),
+                // It asks again.
+                None => {}
+            },
+            From::Look { claimant } => {
+                // What was passed to the scheduler before is in its numbers.
+                self.work_off_queue();
+                let reserved = self.scheduler.reserved(claimant);
+                self.pass_to_broker(broker::Event::Looked { claimant, reserved });
+            }
+            From::Tell { claimant, stuck } => self.tell_stuck(claimant, stuck),
+            From::Recite => self.recite(),
+        }
+    }
+
+    fn ask_for_leases(
+        &mut self,
+        node: NodeNumber,
+        process: ProcessId,
+        job: JobId,
+        key: u32,
+        shape: Shape,
+        wanted: u32,
+    ) {
+        if node == self.me() {
+            let demanded = local::Event::Demanded { process, job, key, shape, wanted };
+            return self.pass_to_scheduler(demanded);
+        }
+        self.deal(process, node);
+        self.tell_job(node, job);
+        self.send_peer(node, Peer::Demand { process, job, key, shape, wanted });
+    }
+
+    /// What waited here when the first other node came.
+    fn recite(&mut self) {
+        let me = self.me();
+        let at_home = |claimant: &Claimant| match claimant {
+            Claimant::Demand { process, .. } => process.node() == me,
+            Claimant::Actor { actor, .. } => actor.0.owner.node() == me,
         };
-        self.far.nodes.iter().find_map(fits)
+        let claims = self.scheduler.claims().filter(|claim| at_home(&claim.0));
+        let events: Vec<broker::Event> = claims
+            .map(|(claimant, job, shape, held, wanted)| {
+                let (shape, held) = (shape.clone(), held.clone());
+                broker::Event::WaitsHere { claimant, job, shape, held, wanted }
+            })
+            .collect();
+        events.into_iter().for_each(|event| self.pass_to_broker(event));
+    }
+
+    pub(super) fn on_found(&mut self, seek: u64, found: Found) {
+        self.pass_to_broker(broker::Event::Found { seek, found });
+    }
+
+    // ---- who may be asked ----
+
+    /// A row says that a node lives, and whether it takes anything.
+    pub(super) fn offers(&mut self, entry: &NodeEntry) {
+        let node = entry.node;
+        let (labels, total) = (entry.labels.clone(), entry.resources.clone());
+        let place = Place { node, labels, total };
+        if node == self.me() && entry.head && self.far.global.is_none() {
+            self.far.global = Some(GlobalScheduler::new(u64::from(node.number())));
+        }
+        if entry.state == NodeState::Draining {
+            self.pass_to_broker(broker::Event::Drains { node });
+            return self.pass_to_global(global::Event::Drains { node });
+        }
+        self.pass_to_broker(broker::Event::Joined { place: place.clone() });
+        self.pass_to_global(global::Event::Joined { place });
+        self.load_changed();
+    }
+
+    pub(super) fn offers_no_more(&mut self, node: NodeNumber) {
+        self.pass_to_broker(broker::Event::Gone { node });
+        self.pass_to_global(global::Event::Gone { node });
+    }
+
+    // ---- the global scheduler, on a head ----
+
+    pub(in crate::node) fn pass_to_global(&mut self, event: global::Event) {
+        let Some(global) = &mut self.far.global else { return };
+        let mut effects = Vec::new();
+        global.handle(self.now, event, &mut effects);
+        for global::Effect::Answer { asker, seek, found } in effects {
+            match asker == self.config.node {
+                true => self.on_found(seek, found),
+                false => self.send_peer(asker, Peer::Where { seek, found }),
+            }
+        }
+    }
+
+    pub(super) fn on_sought(&mut self, asker: NodeNumber, seek: u64, shape: Shape, wanted: u32) {
+        self.pass_to_global(global::Event::Sought { asker, seek, shape, wanted });
+    }
+
+    pub(super) fn on_load(&mut self, node: NodeNumber, load: Load) {
+        self.pass_to_global(global::Event::Reported { node, load });
+    }
+
+    // ---- our load ----
+
+    /// After events: is told in a moment, if it has changed and there is somebody to tell.
+    pub(in crate::node) fn watch_load(&mut self) {
+        if self.far.head.is_some() && self.far.load_seen != self.scheduler.changes() {
+            self.far.load_seen = self.scheduler.changes();
+            self.load_changed();
+        }
+    }
+
+    fn load_changed(&mut self) {
+        if !std::mem::replace(&mut self.far.load_timer, true) {
+            self.after(LOAD_GATHERED, Timer::Load);
+        }
+    }
+
+    pub(in crate::node) fn tell_load(&mut self) {
+        self.far.load_timer = false;
+        let Some(head) = self.far.head else { return };
+        let load = self.scheduler.load();
+        if self.far.load_told.as_ref() == Some(&(head, load.clone())) {
+            return;
+        }
+        self.far.load_told = Some((head, load.clone()));
+        match head == self.me() {
+            true => self.on_load(head, load),
+            false => self.send_peer(head, Peer::Load(Box::new(load))),
+        }
+    }
+
+    pub(in crate::node) fn sched_deadline(&self) -> Option<hoplo_base::Instant> {
+        let global = self.far.global.as_ref().and_then(GlobalScheduler::next_deadline);
+        self.far.broker.next_deadline().into_iter().chain(global).min()
+    }
+
+    pub(in crate::node) fn sched_tick(&mut self) {
+        if self.far.broker.next_deadline().is_some_and(|at| at <= self.now) {
+            self.pass_to_broker(broker::Event::Tick);
+        }
+        let global = self.far.global.as_ref().and_then(GlobalScheduler::next_deadline);
+        if global.is_some_and(|at| at <= self.now) {
+            self.pass_to_global(global::Event::Tick);
+        }
     }
 }

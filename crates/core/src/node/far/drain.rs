@@ -125,17 +125,6 @@ impl Node {
         }
     }
 
-    /// What the closed scheduler hands back: it waits elsewhere, or here for somewhere else.
-    pub(in crate::node) fn claim_moves(&mut self, claimed: local::Effect) {
-        let local::Effect::Moves { claimant, job, shape, held, wanted } = claimed else { return };
-        match claimant {
-            Claimant::Demand { process, key } => self.on_demand(process, job, key, shape, wanted),
-            Claimant::Actor { actor, incarnation } => {
-                self.place_actor(actor, incarnation, job, shape, held);
-            }
-        }
-    }
-
     pub(in crate::node) fn look_whether_drained(&mut self) {
         let Some(until) = self.far.drains.until.filter(|_| !self.stopping) else { return };
         let kept_by = self.kept_by();

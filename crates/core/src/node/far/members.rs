@@ -6,7 +6,7 @@ use hoplo_base::{JobId, NodeNumber, ProcessId};
 use hoplo_wire::node::{DeathCause, Obituary, ToClient};
 use hoplo_wire::peer::Peer;
 
-use super::{Node, Stranger};
+use super::{Leased, Node, Stranger};
 use crate::actors::life;
 use crate::claims::{self, Epoch};
 use crate::control::{NodeEntry, NodeState};
@@ -39,25 +39,15 @@ impl Node {
         if new_head {
             self.far.head = Some(node);
         }
-        if node == self.me() {
-            if !self.far.joined {
-                self.far.joined = true;
-                self.far.passed.joined(node);
-                // A head that was started again wrote its row before it declared its predecessor dead, and hears of both in the
-                // other order: nothing of that one ever reached it.
-                let epoch = Epoch(index.max(self.far.died_last));
-                self.pass_to_claims(claims::Event::Joined { node, epoch });
+        let (is_me, drained) = (node == self.me(), self.drains());
+        let (known, drained) = match is_me {
+            true => (std::mem::replace(&mut self.far.joined, true), drained),
+            false => {
+                let before = self.far.nodes.insert(node, entry.clone()).map(|it| it.state);
+                (before.is_some(), before == Some(NodeState::Draining))
             }
-            if new_head {
-                self.names_at_new_head();
-            }
-            if drains && !self.drains() {
-                self.on_draining(node);
-            }
-            return;
-        }
-        let before = self.far.nodes.insert(node, entry).map(|entry| entry.state);
-        if before.is_none() {
+        };
+        if !known {
             self.far.passed.joined(node);
             self.pass_to_claims(claims::Event::Joined { node, epoch: Epoch(index) });
             self.names_at_new_node(node);
@@ -65,7 +55,8 @@ impl Node {
         if new_head {
             self.names_at_new_head();
         }
-        if drains && before != Some(NodeState::Draining) {
+        self.offers(&entry);
+        if drains && !drained {
             self.on_draining(node);
         }
     }
@@ -75,7 +66,6 @@ impl Node {
         if node == self.me() || self.far.dead.contains_key(&node) {
             return; // its own shell knows what to do when this node is declared dead
         }
-        self.far.died_last = self.far.died_last.max(epoch);
         self.far.dead.insert(node, why.to_string());
         self.far.nodes.remove(&node);
         self.far.covers.remove(&node);
@@ -83,6 +73,7 @@ impl Node {
             self.far.head = None;
         }
         let obituary = of_dead_node(node, why);
+        self.offers_no_more(node);
         let strangers = self.far.strangers.keys().filter(|process| process.node() == node);
         for process in strangers.copied().collect::<Vec<_>>() {
             self.stranger_gone(process, &obituary);
@@ -127,8 +118,10 @@ impl Node {
 
     /// Leases on it end; who holds one and has no channel to it hears so here.
     pub(super) fn far_worker_gone(&mut self, worker: ProcessId, obituary: &Obituary) {
-        let ended = self.far.leases.extract_if(.., |_, leased| leased.worker == worker);
-        for (_, leased) in ended.collect::<Vec<_>>() {
+        let ended = self.far.leases.values().filter(|leased| leased.worker == worker);
+        let ended: Vec<Leased> = ended.copied().collect();
+        self.far.leases.retain(|_, leased| leased.worker != worker);
+        for leased in ended {
             if !self.far.channels.contains(&(leased.holder, worker)) {
                 let (process, obituary, unstarted) = (worker, obituary.clone(), Vec::new());
                 let gone = ToClient::ProcessGone { process, obituary, unstarted };

@@ -34,9 +34,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::{ActorId, JobId, LeaseId, NodeNumber, ObjectId, ProcessId};
 
+use hoplo_wire::peer::Load;
+
 use super::Node;
 use crate::claims::{Claims, Passing as Passed};
 use crate::control::NodeEntry;
+use crate::sched::place::Place;
+use crate::sched::{Broker, GlobalScheduler};
 use crate::transfer::Transfer;
 
 pub use members::{outlived, settled};
@@ -47,8 +51,6 @@ pub(super) struct Far {
     nodes: BTreeMap<NodeNumber, NodeEntry>,
     /// Why each is dead that this node heard of.
     dead: BTreeMap<NodeNumber, String>,
-    /// The latest death that was heard of, as an entry of the store.
-    died_last: u64,
     head: Option<NodeNumber>,
     claims: Claims,
     /// Of a head: who has passed which death.
@@ -78,6 +80,14 @@ pub(super) struct Far {
     transfer: Transfer,
     /// The haul is a party of the directory.
     hauls: bool,
+    broker: Broker,
+    /// Of a head.
+    global: Option<GlobalScheduler>,
+    /// `LocalScheduler::changes` when the load was looked at last.
+    load_seen: u64,
+    load_timer: bool,
+    /// To which head what was told.
+    load_told: Option<(NodeNumber, Load)>,
     /// The claims know that this node is a member.
     joined: bool,
 }
@@ -105,11 +115,11 @@ struct Leased {
 }
 
 impl Far {
-    pub(super) fn new(me: NodeNumber) -> Self {
+    pub(super) fn new(here: Place) -> Self {
+        let me = here.node;
         Self {
             nodes: BTreeMap::new(),
             dead: BTreeMap::new(),
-            died_last: 0,
             head: None,
             claims: Claims::new(me),
             passed: Passed::default(),
@@ -128,6 +138,11 @@ impl Far {
             drains: drain::Drains::default(),
             transfer: Transfer::new(me),
             hauls: false,
+            broker: Broker::new(here),
+            global: None,
+            load_seen: 0,
+            load_timer: false,
+            load_told: None,
             joined: false,
         }
     }

@@ -243,7 +243,7 @@ impl Node {
     }
 
     /// The home's answer.
-    pub(super) fn on_found(&mut self, number: u64, found: Option<ActorFound>) {
+    pub(super) fn on_actor_found(&mut self, number: u64, found: Option<ActorFound>) {
         let ask = &self.far.names.asked[&number];
         let (to, request) = (ask.process, ask.request);
         let lives = found.as_ref().is_some_and(|found| found.dead.is_none());

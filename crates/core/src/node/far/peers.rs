@@ -83,13 +83,13 @@ impl Node {
                 self.pass_to_scheduler(local::Event::ActorGaveUp { actor });
             }
             Peer::ActorPlaced { actor, incarnation, worker, gpus } => {
-                self.actor_placed(actor, incarnation, worker, gpus);
+                self.actor_placed(from, actor, incarnation, worker, gpus);
             }
             Peer::ActorNotPlaced { actor, incarnation, failure } => {
-                self.actor_not_placed(actor, incarnation, failure);
+                self.actor_not_placed(from, actor, incarnation, failure);
             }
             Peer::ActorStuck { actor, reason, infeasible } => {
-                self.pass_to_actors(life::Event::PlacementStuck { actor, reason, infeasible });
+                self.actor_stuck_there(from, actor, reason, infeasible);
             }
             Peer::RunActor { worker, spec, incarnation, gpus } => {
                 self.on_run_actor(worker, spec, incarnation, gpus);
@@ -105,7 +105,9 @@ impl Node {
                 };
                 self.stop_process(worker, manner, reason);
             }
-            Peer::Seek { .. } | Peer::Where { .. } | Peer::Load(_) => {}
+            Peer::Seek { seek, shape, wanted } => self.on_sought(from, seek, shape, wanted),
+            Peer::Where { seek, found } => self.on_found(seek, found),
+            Peer::Load(load) => self.on_load(from, *load),
             Peer::Name { ask, namespace, name, take } => {
                 self.on_name(from, ask, (namespace, name), take);
             }

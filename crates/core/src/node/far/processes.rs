@@ -63,9 +63,10 @@ impl Node {
 
     /// A process of ours is buried: nodes that it dealt with, and those that deal with it, hear so.
     pub(in crate::node) fn gone_to_others(&mut self, id: ProcessId, obituary: &Obituary) {
-        let own =
-            self.far.channels.extract_if((id, ProcessId(0))..=(id, ProcessId(u64::MAX)), |_| true);
-        for (caller, worker) in own.collect::<Vec<_>>() {
+        let own = (id, ProcessId(0))..=(id, ProcessId(u64::MAX));
+        let own: Vec<(ProcessId, ProcessId)> = self.far.channels.range(own).copied().collect();
+        for (caller, worker) in own {
+            self.far.channels.remove(&(caller, worker));
             self.no_reply_comes(caller, worker);
             self.out.push(Effect::CloseFar { caller, worker });
         }

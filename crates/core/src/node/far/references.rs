@@ -153,7 +153,8 @@ impl Node {
                 self.give_token(*object, *caller);
             }
             self.reply_came(*caller, *worker, named);
-        } else if self.processes.contains_key(worker) && !named.is_empty() {
+        // One that is the last of its call has nowhere to go any more: only its cover counts.
+        } else if self.processes.contains_key(worker) && !named.is_empty() && !frame.is_last {
             let objects = named.clone();
             self.far.calls.insert((*caller, *worker, *tag), objects.clone());
             self.pass_to_objects(objects::Event::NodeHeld { objects });

@@ -8,6 +8,7 @@ use super::Node;
 use crate::claims;
 use crate::node::Effect;
 use crate::objects;
+use crate::sched::claim::Claimant;
 
 impl Node {
     /// Of a process of ours: where this is decided, if not here.
@@ -115,18 +116,27 @@ impl Node {
     /// What a far node has for a process of ours. It brings the tokens that a daemon gives.
     pub(super) fn deliver(&mut self, from: NodeNumber, to: ProcessId, message: ToClient) {
         match &message {
-            ToClient::LeaseGranted { lease, worker, .. } => {
+            ToClient::LeaseGranted { lease, worker, key, .. } => {
                 if !self.processes.contains_key(&to) {
                     return; // its node hears, or heard, that it is gone
                 }
                 let leased = super::Leased { holder: to, worker: *worker };
                 self.far.leases.insert(*lease, leased);
                 self.deal(to, from);
+                self.granted_at(Claimant::Demand { process: to, key: *key }, from);
+            }
+            ToClient::LeaseFailed { key, .. } => {
+                self.failed_at(Claimant::Demand { process: to, key: *key }, from);
+            }
+            // One part of what it waits for does: the broker knows the others.
+            ToClient::LeaseStuck { key, reason, infeasible } => {
+                let claimant = Claimant::Demand { process: to, key: *key };
+                return self.stuck_there(from, claimant, reason.clone(), *infeasible);
             }
             ToClient::ActorFound { request, found } => {
                 // Else it was given up, and whoever asked has heard so.
                 if let Some(ask) = self.name_asked(to, *request) {
-                    self.on_found(ask, found.clone());
+                    self.on_actor_found(ask, found.clone());
                 }
                 return;
             }

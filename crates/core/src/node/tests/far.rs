@@ -1,6 +1,7 @@
 //! Several nodes, wired to each other without a network: what their deciders make of each other's words.
 
 mod bytes;
+mod bytes_model;
 
 use hoplo_wire::node::{ActorState, Obituary};
 
@@ -62,6 +63,15 @@ impl Nodes {
     fn row(&mut self, at: usize, state: NodeState) {
         let everybody: Vec<usize> = (0..self.shells.len()).collect();
         self.tells_row(&everybody, at, state);
+    }
+
+    fn joins(&mut self) {
+        let at = self.shells.len();
+        self.shells.push(shell(at));
+        for other in 0..at {
+            self.tells_row(&[at], other, NodeState::Alive);
+        }
+        self.row(at, NodeState::Alive);
     }
 
     /// A head takes the place of the one that is dead.
@@ -133,7 +143,7 @@ impl Nodes {
     }
 
     fn demand(&mut self, driver: ProcessId, count: f64) {
-        let shape = Shape { resources: cpus(count), env: RuntimeEnv::default() };
+        let shape = Shape::of(cpus(count));
         self.says(0, driver, ToNode::LeaseDemand { key: 1, shape, wanted: 1 });
     }
 
@@ -189,7 +199,7 @@ impl Nodes {
             name: String::new(),
             namespace: String::new(),
             detached: false,
-            shape: Shape { resources: cpus(count), env: RuntimeEnv::default() },
+            shape: Shape::of(cpus(count)),
             held: ResourceSet::new(),
             max_restarts: 0,
             frame: vec![],

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use hoplo_base::{FunctionId, Instant, JobId, NodeNumber, ObjectId, ProcessId, TaskId};
 use hoplo_wire::call::{CallHeader, CallKind, encode_refs};
-use hoplo_wire::node::{Lineage, Notice, RuntimeEnv, Shape, SharedState, ToClient};
+use hoplo_wire::node::{Lineage, Notice, Shape, SharedState, ToClient};
 use hoplo_wire::object::RefArgument;
 use hoplo_wire::{Location, Value};
 
@@ -58,7 +58,7 @@ fn lineage(object: ObjectId, refs: &[ObjectId]) -> Lineage {
     let refs: Vec<_> =
         refs.iter().map(|object| RefArgument { object: *object, value: inline() }).collect();
     encode_refs(&refs, &mut frame);
-    let shape = Shape { resources: Default::default(), env: RuntimeEnv::default() };
+    let shape = Shape::default();
     let contains = refs.iter().map(|argument| argument.object).collect();
     Lineage { task: object.task, shape, frame, contains, retries: 3 }
 }

@@ -34,8 +34,7 @@ fn a_frame_for_another_node_names_no_place_and_what_may_be_reached() {
     let refs = vec![large, holder];
     let call = Call { refs: refs.clone(), nested: vec![nested], ..call(options()) };
     let (task, _) = owner.submit(call.clone());
-    let (plain, _) = owner.submit(Call { refs: vec![], nested: vec![], ..call.clone() });
-    let (near, _) = owner.submit(call);
+    let (plain, _) = owner.submit(Call { refs: vec![], nested: vec![], ..call });
     let worker = ProcessId::new(NodeNumber::alone(2), W, W as u16);
     owner.handle(Event::LeaseGranted { lease: LeaseId(1), key: 0, worker, gpus: vec![] });
     let whole = frame_of(&mut owner, task);
@@ -49,7 +48,10 @@ fn a_frame_for_another_node_names_no_place_and_what_may_be_reached() {
     let whole = frame_of(&mut owner, plain);
     assert_eq!(split_trailer(&whole).unwrap().1, []);
     // A near worker reads it where it lies.
-    owner.granted(2, X);
+    let mut owner = Owner::new();
+    let large = owner.put_stored(3, &[]);
+    let (near, _) = owner.submit(with_refs(&[large]));
+    owner.granted(1, X);
     let frame = frame_of(&mut owner, near);
     assert_eq!(CallView::parse(&frame).unwrap().refs().unwrap()[0].1.to_value(), stored(3));
 }

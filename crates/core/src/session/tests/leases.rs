@@ -286,7 +286,7 @@ fn who_left_gave_back_a_worker_that_takes_no_more_calls() {
 fn narrow(owner: &mut Owner) -> (TaskId, Vec<Effect>) {
     let mut options = options();
     let resources = ResourceSet::from_units([("CPU", 0.5)]).unwrap();
-    options.shape = Arc::new(Shape { resources, env: RuntimeEnv::default() });
+    options.shape = Arc::new(Shape::of(resources));
     owner.submit(call(options))
 }
 

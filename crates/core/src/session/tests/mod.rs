@@ -14,7 +14,7 @@ use hoplo_base::{
     ActorId, FunctionId, Instant, JobId, LeaseId, NodeNumber, ObjectId, ProcessId, ResourceSet,
     TaskId,
 };
-use hoplo_wire::node::{DeathCause, Notice, Obituary, RuntimeEnv, Shape, ToNode};
+use hoplo_wire::node::{DeathCause, Notice, Obituary, Shape, ToNode};
 use hoplo_wire::reply::{ReplyHeader, ReplyKind, ReplyView, Returned, encode_returned};
 use hoplo_wire::{Failure, FailureKind, Location, Value};
 
@@ -55,7 +55,7 @@ fn returned(value: Value) -> Returned {
 
 fn shape() -> Shape {
     let resources = ResourceSet::from_units([("CPU", 1.0)]).unwrap();
-    Shape { resources, env: RuntimeEnv::default() }
+    Shape::of(resources)
 }
 
 fn options() -> CallOptions {

@@ -41,6 +41,16 @@ impl Nodes {
         })
     }
 
+    /// Brokers look again.
+    fn time_passes(&mut self) {
+        for _ in 0..20 {
+            for at in 0..self.shells.len() {
+                self.shells[at].waits(Duration::from_millis(100));
+            }
+            self.pump();
+        }
+    }
+
     fn hex(at: usize) -> String {
         format!("{:06x}", number(at).number())
     }
@@ -61,7 +71,7 @@ impl Nodes {
             name: String::new(),
             namespace: String::new(),
             detached: false,
-            shape: Shape { resources: cpus(2.0), env: RuntimeEnv::default() },
+            shape: Shape::of(cpus(2.0)),
             held: cpus(2.0),
             max_restarts,
             frame: vec![],
@@ -168,11 +178,12 @@ fn what_is_wanted_while_a_node_drains_goes_to_another_one() {
 fn a_driver_of_the_node_gets_what_it_wants_elsewhere_and_what_waited_there_moves() {
     let mut nodes = Nodes::new(3);
     let driver = nodes.shells[1].driver();
-    let shape = Shape { resources: cpus(2.0), env: RuntimeEnv::default() };
+    let shape = Shape::of(cpus(2.0));
     nodes.says(1, driver, ToNode::LeaseDemand { key: 1, shape, wanted: 1 });
     // Its worker is being made there.
     assert!(nodes.shells[1].forked().is_some());
     nodes.drain(0, &Nodes::hex(1)).unwrap();
+    nodes.time_passes();
     nodes.forks(2);
     let granted = nodes.shells[1].told(driver, |message| match message {
         ToClient::LeaseGranted { lease, .. } => Some(lease.node()),
@@ -188,9 +199,10 @@ fn a_driver_of_the_node_gets_what_it_wants_elsewhere_and_what_waited_there_moves
 #[test]
 fn an_actor_that_may_restart_moves_without_a_restart_and_one_that_may_not_keeps_the_node() {
     for max_restarts in [1, 0] {
-        let mut nodes = Nodes::new(3);
+        let mut nodes = Nodes::new(2);
         let driver = nodes.shells[0].driver();
         let (actor, worker) = nodes.alive_on_second(driver, max_restarts);
+        nodes.joins();
         nodes.drain(0, &Nodes::hex(1)).unwrap();
         if max_restarts == 0 {
             assert_eq!(nodes.exit(1, worker), None);
@@ -203,11 +215,13 @@ fn an_actor_that_may_restart_moves_without_a_restart_and_one_that_may_not_keeps_
         nodes.ends(1, worker);
         assert_eq!(nodes.stops(1).as_deref(), Some("it was drained"));
         nodes.dies(1);
+        nodes.time_passes();
         let again = nodes.forks(2);
         let (incarnation, result) = (1, Ok(()));
         nodes.says(2, again, ToNode::ActorStarted { actor, incarnation, result });
         // The restart that it has is left: it dies once more and comes back.
         nodes.ends(2, again);
+        nodes.time_passes();
         let third = nodes.forks(2);
         let (incarnation, result) = (2, Ok(()));
         nodes.says(2, third, ToNode::ActorStarted { actor, incarnation, result });

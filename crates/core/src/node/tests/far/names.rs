@@ -23,7 +23,7 @@ impl Nodes {
             name: NAME.to_string(),
             namespace: String::new(),
             detached,
-            shape: Shape { resources: cpus(1.0), env: RuntimeEnv::default() },
+            shape: Shape::of(cpus(1.0)),
             held: ResourceSet::new(),
             max_restarts: 0,
             frame: vec![],

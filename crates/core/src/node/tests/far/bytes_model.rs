@@ -1,0 +1,431 @@
+//! Stored objects over several nodes, at random: words and bytes arrive late, copies cannot be sent, a node dies. Whoever holds an
+//! object can read it as long as somebody has its bytes; what nobody holds is gone everywhere, with its copies and their room.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use hoplo_wire::peer::Peer;
+use hoplo_wire::{FailureKind, Location, Value};
+
+use super::*;
+use crate::objects::FreeOutcome;
+use crate::transfer::{Done, Order, Place};
+
+const NODES: usize = 3;
+const BYTES: u64 = 5000;
+
+struct World {
+    nodes: Nodes,
+    rng: u64,
+    drivers: Vec<ProcessId>,
+    links: BTreeMap<(usize, usize), VecDeque<Word>>,
+    /// By the node that receives, and its ticket: from where, and whether it was told to stop.
+    receives: BTreeMap<(usize, u64), (usize, Place, bool)>,
+    /// By the node that sends, who asked, and its ticket.
+    sends: BTreeSet<(usize, usize, u64)>,
+    /// Free slots and the next place of what each driver writes.
+    room: Vec<(VecDeque<u32>, u64)>,
+    /// To each driver.
+    granted: Vec<u64>,
+    objects: BTreeMap<ObjectId, Thing>,
+    dead: Option<usize>,
+    seq: u64,
+    /// Copies may fail to be sent.
+    bad: bool,
+    story: Vec<String>,
+}
+
+/// Of a decider: its cover and what it says.
+type Word = (u64, Box<Peer>);
+
+struct Thing {
+    owner: usize,
+    maker: usize,
+    holders: BTreeSet<usize>,
+    waiting: BTreeSet<usize>,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut nodes = Nodes::new(NODES);
+        let drivers: Vec<ProcessId> = (0..NODES).map(|at| nodes.shells[at].driver()).collect();
+        let mut room = Vec::new();
+        for (at, driver) in drivers.iter().enumerate() {
+            let want = ToNode::ExtentWant { request: 1, bytes: 1 << 20, slots: 64 };
+            nodes.says(at, *driver, want);
+            let granted = nodes.shells[at].told(*driver, |message| match message {
+                ToClient::ExtentGranted { offset, slots, .. } => {
+                    Some((slots.iter().copied().collect(), *offset))
+                }
+                _ => None,
+            });
+            room.push(granted.expect("there is room"));
+        }
+        let granted = |shell: &Shell| shell.node.objects.totals().granted_bytes;
+        let granted = nodes.shells.iter().map(granted).collect();
+        Self {
+            granted,
+            nodes,
+            rng: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            drivers,
+            links: BTreeMap::new(),
+            receives: BTreeMap::new(),
+            sends: BTreeSet::new(),
+            room,
+            objects: BTreeMap::new(),
+            dead: None,
+            seq: 0,
+            bad: true,
+            story: Vec::new(),
+        }
+    }
+
+    fn random(&mut self, below: usize) -> usize {
+        self.rng ^= self.rng << 13;
+        self.rng ^= self.rng >> 7;
+        self.rng ^= self.rng << 17;
+        (self.rng >> 33) as usize % below.max(1)
+    }
+
+    fn pick<T: Copy>(&mut self, from: impl Iterator<Item = T>) -> Option<T> {
+        let all: Vec<T> = from.collect();
+        let nth = self.random(all.len());
+        all.get(nth).copied()
+    }
+
+    fn lives(&self, at: usize) -> bool {
+        self.dead != Some(at)
+    }
+
+    fn hears(&mut self, at: usize, event: Event) {
+        self.story.push(format!("{at} hears {event:?}"));
+        self.nodes.shells[at].hears(event);
+        self.collect(at);
+    }
+
+    fn notice(&mut self, at: usize, notice: Notice) {
+        let message = ToNode::Notices(vec![notice]);
+        self.hears(at, Event::Heard { from: self.drivers[at], message });
+    }
+
+    fn index_of(node: NodeNumber) -> usize {
+        (0..NODES).find(|at| number(*at) == node).expect("one of ours")
+    }
+
+    /// What a node asked for is begun; words wait in the links.
+    fn collect(&mut self, at: usize) {
+        let mut frees = Vec::new();
+        let mut sweeps = false;
+        let mut settled = None;
+        for effect in std::mem::take(&mut self.nodes.shells[at].effects) {
+            match effect {
+                Effect::SendPeer { to, cover, message } => {
+                    let to = Self::index_of(to);
+                    self.links.entry((at, to)).or_default().push_back((cover, message));
+                }
+                Effect::Sweep => sweeps = true,
+                Effect::Settle { epoch } => settled = Some(epoch),
+                Effect::Free { ticket, .. } => frees.push(ticket),
+                Effect::Haul { order: Order::Receive { ticket, from, place, written } } => {
+                    assert!(written < place.len);
+                    let from = Self::index_of(from);
+                    self.receives.insert((at, ticket), (from, place, false));
+                }
+                Effect::Haul { order: Order::StopReceive { ticket } } => {
+                    if let Some(receive) = self.receives.get_mut(&(at, ticket)) {
+                        receive.2 = true;
+                    }
+                }
+                Effect::Haul { order: Order::Send { to, ticket, .. } } => {
+                    self.sends.insert((at, Self::index_of(to), ticket));
+                }
+                Effect::Haul { order: Order::StopSend { to, ticket } } => {
+                    self.sends.remove(&(at, Self::index_of(to), ticket));
+                }
+                Effect::Send { to, message } => self.told(at, to, message),
+                Effect::Log { text } => assert!(!text.contains("protocol"), "{text}"),
+                _ => {}
+            }
+        }
+        for ticket in frees {
+            let pinned = self.bad && self.random(4) == 0;
+            let result = if pinned { FreeOutcome::Pinned } else { FreeOutcome::Done };
+            self.hears(at, Event::Freed { ticket, result });
+        }
+        if let (Some(died), Some(dead)) = (settled, self.dead) {
+            self.row(dead, NodeState::Settled { why: "it fell".to_string(), died });
+        }
+        if sweeps {
+            self.hears(at, Event::SweepBegins);
+            self.hears(at, Event::Swept);
+        }
+    }
+
+    fn told(&mut self, at: usize, to: ProcessId, message: ToClient) {
+        assert_eq!(to, self.drivers[at]);
+        match message {
+            ToClient::Ready { object, value, .. } => {
+                let thing = self.objects.get_mut(&object).unwrap();
+                assert!(thing.waiting.remove(&at), "it asked");
+                if let Value::Failed(failure) = value {
+                    let excused = self.dead.is_some() && failure.kind == FailureKind::ObjectLost;
+                    assert!(excused, "{at} holds {object}: {}", failure.text());
+                    let concerned = !self.lives_of(thing_nodes(&self.objects[&object]));
+                    assert!(concerned, "{at} lost {object}, whose nodes live: {}", failure.text());
+                }
+            }
+            ToClient::Unreadable { object, failure } => {
+                assert!(self.bad || self.dead.is_some(), "{at} and {object}: {}", failure.text());
+                assert!(self.objects.get_mut(&object).unwrap().waiting.remove(&at), "it asked");
+            }
+            ToClient::Reclaimed { location, .. } => self.room[at].0.push_back(location.slot),
+            _ => {}
+        }
+    }
+
+    fn lives_of(&self, nodes: [usize; 2]) -> bool {
+        nodes.iter().all(|at| self.lives(*at))
+    }
+
+    fn make(&mut self, owner: usize, maker: usize) {
+        if self.objects.len() > 12 || !self.lives(owner) || !self.lives(maker) {
+            return;
+        }
+        let Some(slot) = self.room[maker].0.pop_front() else { return };
+        self.seq += 1;
+        let object = TaskId { owner: self.drivers[owner], seq: self.seq }.object(0);
+        let offset = self.room[maker].1;
+        self.room[maker].1 += BYTES.next_multiple_of(64);
+        // Its owner holds it before its maker tells of it: in one process they are one word.
+        let holder = self.drivers[owner];
+        if owner != maker {
+            self.notice(owner, Notice::Hold { object, process: holder });
+        }
+        let location = Location { slot, generation: 1, offset, len: BYTES };
+        self.notice(maker, Notice::Sealed { object, location, contains: vec![], holder });
+        let holders = BTreeSet::from([owner]);
+        let thing = Thing { owner, maker, holders, waiting: BTreeSet::new() };
+        self.objects.insert(object, thing);
+        if owner != maker {
+            // A reply would come behind the word that tells the home.
+            while self.deliver((maker, owner)) {}
+        }
+    }
+
+    fn deliver(&mut self, link: (usize, usize)) -> bool {
+        let Some((cover, message)) = self.links.get_mut(&link).and_then(VecDeque::pop_front) else {
+            return false;
+        };
+        if self.lives(link.1) && self.lives(link.0) {
+            let from = number(link.0);
+            self.hears(link.1, Event::Peer { from, cover, message });
+        }
+        true
+    }
+
+    /// One attempt ends, well or not.
+    fn haul(&mut self, well: bool) -> bool {
+        let done = self.receives.iter().map(|(key, receive)| (*key, *receive));
+        let can = |((at, ticket), (from, _, stops)): &((usize, u64), (usize, Place, bool))| {
+            *stops || self.sends.contains(&(*from, *at, *ticket)) || self.dead == Some(*from)
+        };
+        let all: Vec<_> = done.filter(can).collect();
+        let Some(((at, ticket), (from, place, stops))) = self.pick(all.into_iter()) else {
+            return false;
+        };
+        self.receives.remove(&(at, ticket));
+        let sends = self.sends.remove(&(from, at, ticket));
+        let why = "a test".to_string();
+        if !self.lives(at) {
+            return true;
+        }
+        if sends && self.lives(from) && (well || self.random(2) == 0) {
+            self.hears(from, Event::Hauled { done: Done::Sent { to: number(at), ticket } });
+            self.hears(at, Event::Hauled { done: Done::Received { ticket, generation: 1 } });
+        } else if sends && self.lives(from) && !stops {
+            let to = number(at);
+            let done = Done::SendFailed { to, ticket, moved: false, why };
+            self.receives.insert((at, ticket), (from, place, stops));
+            self.hears(from, Event::Hauled { done });
+        } else {
+            let written = self.random(BYTES as usize) as u64;
+            self.hears(at, Event::Hauled { done: Done::Stopped { ticket, written, why } });
+        }
+        true
+    }
+
+    fn want(&mut self, at: usize, object: ObjectId) {
+        let thing = self.objects.get_mut(&object).unwrap();
+        if !thing.holders.contains(&at) || !thing.waiting.insert(at) {
+            return;
+        }
+        let message = ToNode::Want { objects: vec![object] };
+        self.hears(at, Event::Heard { from: self.drivers[at], message });
+    }
+
+    fn release(&mut self, at: usize, object: ObjectId) {
+        let thing = self.objects.get_mut(&object).unwrap();
+        if !thing.waiting.contains(&at) && thing.holders.remove(&at) {
+            self.notice(at, Notice::Released { object, tokens: 1 });
+        }
+    }
+
+    /// Until nothing is under way.
+    fn drain(&mut self) {
+        loop {
+            let links: Vec<(usize, usize)> = self.links.keys().copied().collect();
+            let mut moved = false;
+            for link in links {
+                moved |= self.deliver(link);
+            }
+            if !moved && !self.haul(true) {
+                return;
+            }
+        }
+    }
+
+    fn die(&mut self, at: usize) {
+        if self.dead.is_some() {
+            return;
+        }
+        // What it said before is heard; what others said to it is not.
+        for to in 0..NODES {
+            while self.deliver((at, to)) {}
+        }
+        self.dead = Some(at);
+        self.story.push(format!("{at} dies"));
+        self.objects.retain(|_, thing| {
+            thing.holders.remove(&at);
+            thing.waiting.remove(&at);
+            !thing.holders.is_empty()
+        });
+        self.row(at, NodeState::Dead { why: "it fell".to_string() });
+        self.sends.retain(|(from, to, _)| *from != at && *to != at);
+    }
+
+    /// All who live hear it.
+    fn row(&mut self, dead: usize, state: NodeState) {
+        self.nodes.index += 1;
+        let index = self.nodes.index;
+        for other in self.living() {
+            let entry = Box::new(node_entry(dead, state.clone()));
+            self.hears(other, Event::Member { entry, index });
+        }
+    }
+
+    fn step(&mut self) {
+        let at = self.random(NODES);
+        let other = self.random(NODES);
+        let object = self.pick(self.objects.keys().copied().collect::<Vec<_>>().into_iter());
+        match self.random(20) {
+            0 | 1 => self.make(at, other),
+            2..=4 => {
+                let Some(object) = object.filter(|_| self.lives(at)) else { return };
+                let thing = &self.objects[&object];
+                if !thing.holders.is_empty()
+                    && self.lives(thing.owner)
+                    && thing.holders.contains(&thing.owner)
+                    && self.objects.get_mut(&object).unwrap().holders.insert(at)
+                {
+                    let process = self.drivers[at];
+                    self.notice(at, Notice::Hold { object, process });
+                }
+            }
+            5..=8 => {
+                if let Some(object) = object.filter(|_| self.lives(at)) {
+                    self.want(at, object);
+                }
+            }
+            9 => {
+                if let Some(object) = object.filter(|_| self.lives(at)) {
+                    if self.objects[&object].owner == at {
+                        self.drain(); // so that all who hold it are known at its home
+                    }
+                    if self.objects.contains_key(&object) {
+                        self.release(at, object);
+                    }
+                }
+            }
+            10..=15 => {
+                let links = self.links.iter().filter(|(_, queue)| !queue.is_empty());
+                let links: Vec<(usize, usize)> = links.map(|(link, _)| *link).collect();
+                if let Some(link) = self.pick(links.into_iter()) {
+                    self.deliver(link);
+                }
+            }
+            16..=18 => {
+                self.haul(false);
+            }
+            _ => {
+                if self.random(40) == 0 {
+                    self.die(1 + other % (NODES - 1));
+                }
+            }
+        }
+    }
+
+    fn living(&self) -> Vec<usize> {
+        (0..NODES).filter(|at| self.lives(*at)).collect()
+    }
+
+    fn finish(&mut self) {
+        self.drain();
+        self.bad = false;
+        // Who holds something can read it now.
+        for object in self.objects.keys().copied().collect::<Vec<_>>() {
+            for at in self.living() {
+                self.want(at, object);
+            }
+        }
+        self.drain();
+        let waits = self.objects.iter().find(|(_, thing)| !thing.waiting.is_empty());
+        assert!(waits.is_none(), "{:?} is waited for", waits.map(|(object, _)| object));
+        for object in self.objects.keys().copied().collect::<Vec<_>>() {
+            for at in self.living() {
+                self.release(at, object);
+            }
+        }
+        for _ in 0..3 {
+            self.drain();
+            for at in self.living() {
+                let shell = &mut self.nodes.shells[at];
+                shell.now = shell.now + std::time::Duration::from_secs(1);
+                self.hears(at, Event::Tick);
+            }
+        }
+        for at in self.living() {
+            let objects = &self.nodes.shells[at].node.objects;
+            let left: Vec<_> = objects.listing().collect();
+            assert!(left.is_empty(), "node {at} keeps {left:#?}");
+            let granted = objects.totals().granted_bytes;
+            assert_eq!(
+                granted, self.granted[at],
+                "node {at}: all but its driver's extent came back"
+            );
+        }
+    }
+}
+
+/// Those with which it may get lost.
+fn thing_nodes(thing: &Thing) -> [usize; 2] {
+    [thing.owner, thing.maker]
+}
+
+fn run(seed: u64) {
+    let mut world = World::new(seed);
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        for _ in 0..400 {
+            world.step();
+        }
+        world.finish();
+    }));
+    if let Err(panic) = result {
+        let story = world.story.len().saturating_sub(60);
+        eprintln!("seed {seed}:\n{}", world.story[story..].join("\n"));
+        std::panic::resume_unwind(panic);
+    }
+}
+
+#[test]
+fn whoever_holds_an_object_can_read_it_and_what_nobody_holds_is_gone_everywhere() {
+    (0..60).for_each(run);
+}
