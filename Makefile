@@ -10,6 +10,8 @@
 #   make bench   every benchmark beside its rivals, in bench/RESULTS.md (rivals in .bench-venv);
 #                with RUNS=3, three times; how much of our goals each run reached: docs/internals/goals.md
 #   make bench-control  the control store beside its paper's figures (RUNS too)
+#   make bench-cluster  several nodes in network namespaces (root), beside Ray and bare connections
+#   make demo-cluster   a head and three nodes: trains, sorts, moves a gigabyte; shows who runs what
 #   make format  rewrite the sources the way `make test` wants them
 #   make clean   remove what the above made, but for Rust's cache
 
@@ -42,7 +44,8 @@ PYTHON_SOURCES := $(shell find python/hoplo -type f \( -name '*.py' -o -name '*.
 WHEEL_SOURCES := $(RUST_SOURCES) $(PYTHON_SOURCES) setup.py pyproject.toml LICENSE $(wildcard README.md)
 LINTED := python examples setup.py $(wildcard bench docs tests)
 
-.PHONY: build demo test dev format clean check-tools bench bench-rivals bench-control \
+.PHONY: build demo demo-cluster test dev format clean check-tools bench bench-rivals bench-control \
+        bench-cluster \
         test-format test-lint test-types test-rust test-loom test-sim test-instructions test-python test-soak \
         test-cluster soak soak-rust soak-sim soak-programs record-instructions
 
@@ -92,6 +95,10 @@ $(VENV)/.wheel: $(WHEEL_SOURCES) $(VENV)/.build-tools
 demo: build $(VENV)/.demo
 	@$(VENV_PYTHON) examples/train_policy.py
 
+# Network namespaces where it may make them (root), else addresses of loopback.
+demo-cluster: build $(VENV)/.demo
+	@$(VENV_PYTHON) tests/cluster/demo.py $(DEMO_FLAGS)
+
 # ---------------------------------------------------------------------------- test
 
 test: test-format test-lint test-types test-rust test-loom test-sim test-instructions test-python test-soak \
@@ -138,8 +145,9 @@ test-python: build $(VENV)/.dev
 test-soak: build $(VENV)/.dev
 	@$(VENV_PYTHON) tests/soak --seconds 30 --round-seconds 10 --seed 1
 
-# Control nodes as processes: killed, stopped, cut off. What cannot be done here (no root, no etcd) is skipped by name.
-test-cluster: check-tools $(VENV)/.dev
+# Control nodes and whole clusters as processes: killed, stopped, cut off. What cannot be done here (no root, no etcd)
+# is skipped by name.
+test-cluster: build $(VENV)/.dev
 	$(CARGO) build --locked --quiet --release -p hoplo-cli
 	$(CARGO) build --locked --quiet --release -p hoplo-sim --example check_history
 	$(VENV_PYTHON) -m pytest $(PYTEST_FLAGS) tests/cluster
@@ -177,6 +185,7 @@ soak-programs: build $(VENV)/.dev
 BENCH := .bench-venv
 BENCH_PIP := $(BENCH)/bin/python -m pip --quiet --disable-pip-version-check --no-input
 BENCH_FLAGS ?=
+DEMO_FLAGS ?=
 RUNS ?= 1
 
 bench-rivals: $(BENCH)/.rivals
@@ -197,6 +206,14 @@ bench: build bench-rivals
 # The control store against its paper's figures: about 20 minutes, most of them kills.
 bench-control: build $(VENV)/.dev
 	@$(VENV_PYTHON) bench/run_all.py --control --runs $(RUNS) $(BENCH_FLAGS)
+
+# Several nodes, in network namespaces: as root. The wheel, as a user has it, beside Ray.
+bench-cluster: build bench-rivals
+	@$(BENCH_PIP) uninstall --yes hoplo
+	@rm -f $(BENCH)/lib/python3*/site-packages/hoplo-dev.pth $(BENCH)/bin/hoplo
+	@$(BENCH_PIP) install --no-deps dist/hoplo-*.whl
+	@$(CARGO) build --locked --quiet --release -p hoplo-net --example bare
+	@$(BENCH)/bin/python bench/run_all.py --cluster --runs $(RUNS) $(BENCH_FLAGS)
 
 # ---------------------------------------------------------------------------- develop
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from harness import CONTROL, number
+from harness import CLUSTER, CONTROL, number
 
 
 def page(reports: list[dict[str, Any]], runs: list[list[dict[str, Any]]]) -> list[str]:
@@ -12,7 +12,8 @@ def page(reports: list[dict[str, Any]], runs: list[list[dict[str, Any]]]) -> lis
         "# Goals",
         "",
         "How fast our own plan wants hoplo to be, and how much of that it reached: 1 or more is",
-        "reached. Written by `make bench` and `make bench-control` from the same runs as",
+        "reached. Written by `make bench`, `make bench-control` and `make bench-cluster` from the",
+        "same runs as",
         "[the benchmarks](../../bench/RESULTS.md), where machine and noise are told.",
         "",
         f"**{reached} of {judged} goals reached{' in the last run' if repeated else ''}.**",
@@ -41,7 +42,12 @@ def several(runs: list[dict[str, Any]]) -> list[str]:
             ratios.setdefault(key, [None] * len(runs))[at] = goal["ratio"]
     always = sum(all(is_reached(ratio) for ratio in found) for found in ratios.values())
     dates = ", ".join(f"{run['date']} ({run['seconds'] / 60:.0f} min)" for run in runs)
-    of = " of the control store" if runs[0]["goals"][0]["question"] in CONTROL else ""
+    question = runs[0]["goals"][0]["question"]
+    names = {
+        **dict.fromkeys(CONTROL, "the control store"),
+        **dict.fromkeys(CLUSTER, "several nodes"),
+    }
+    of = f" of {names[question]}" if question in names else ""
     lines = [
         f"## {len(runs)} whole runs{of}, one after the other",
         "",

@@ -36,7 +36,10 @@ from processes import family  # noqa: E402
 RESULTS = HERE / "results" / ("quick" if "--quick" in sys.argv else ".")
 """A quick run's numbers mean nothing: they replace no others."""
 
-LIMITS = ("ring", "ring, one core", "2 rings", "memcpy", "memcpy, 2 threads", "fork", "local")
+LIMITS = (
+    *("ring", "ring, one core", "2 rings", "memcpy", "memcpy, 2 threads", "fork", "local"),
+    *("tcp", "tls", "optimum"),
+)
 """Columns that are not rivals but what the machine can do."""
 
 ORDER = [
@@ -60,6 +63,9 @@ CONTROL = [
     "control_commit",
 ]
 """Of the control store: `make bench-control`, since their rivals are the paper's figures."""
+
+CLUSTER = ["cluster"]
+"""Of several nodes: `make bench-cluster`, since it needs root."""
 
 ROUND_SECONDS_MIN = 0.15
 """A system's turn in a round goes on for so long: what takes 3 ms would be a throw of dice."""
@@ -166,19 +172,30 @@ class PlayerError(Exception):
     """The player's own words on why there is no value."""
 
 
+@dataclass(frozen=True)
+class Seat:
+    """A player that runs elsewhere: what its command line begins with, and more variables."""
+
+    command: Sequence[str]
+    prefix: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
 class Player:
     """A process of `players/`, told by a pipe what to do: one line of JSON each way."""
 
-    def __init__(self, name: str, command: Sequence[str]) -> None:
+    def __init__(self, name: str, command: Sequence[str] | Seat) -> None:
         self.name = name
         self._log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
+        seat = command if isinstance(command, Seat) else Seat(command)
         environment = os.environ | {
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
             "PYTHONPATH": str(HERE / "players"),
+            **seat.environment,
         }
         self._process = subprocess.Popen(
-            [sys.executable, *command],
+            [*seat.prefix, sys.executable, *seat.command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -237,9 +254,9 @@ class Player:
 class Question:
     """The rows of one program: runs them, shows them, keeps them."""
 
-    def __init__(self, name: str, title: str, players: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, name: str, title: str, players: Mapping[str, Sequence[str] | Seat]) -> None:
         self.name, self.title = name, title
-        self._commands = dict(players)
+        self._commands: dict[str, Sequence[str] | Seat] = dict(players)
         self._players: dict[str, Player] = {}
         self.rows: list[Row] = []
         self.facts: dict[str, Any] = {}
@@ -264,6 +281,10 @@ class Question:
         if player is None or player.dead:
             player = self._players[name] = Player(name, self._commands[name])
         return player
+
+    def seat(self, name: str, seat: Seat) -> None:
+        """A player that is known only now."""
+        self._commands[name] = seat
 
     def close_players(self) -> None:
         for player in self._players.values():

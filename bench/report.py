@@ -10,7 +10,7 @@ from typing import Any
 
 import goals
 import overview
-from harness import CONTROL, HERE, LIMITS, NOT_INSTALLED, ORDER, RESULTS, number
+from harness import CLUSTER, CONTROL, HERE, LIMITS, NOT_INSTALLED, ORDER, RESULTS, number
 
 OWN = ("one submitter", "1 MiB", "hoplo, 2 threads")
 """Columns that are hoplo again, in another way."""
@@ -20,6 +20,9 @@ RUNS = RESULTS / "runs.json"
 
 CONTROL_RUNS = RESULTS / "runs_control.json"
 """Those of `run_all.py --control`."""
+
+CLUSTER_RUNS = RESULTS / "runs_cluster.json"
+"""Those of `run_all.py --cluster`."""
 
 LOWER_IS_BETTER = ("s", "ms", "us", "bytes", "MB", "% core", "")
 
@@ -36,12 +39,14 @@ PUBLISHED = (
 def main() -> None:
     reports = [
         json.loads(path.read_text())
-        for name in ORDER + CONTROL
+        for name in ORDER + CONTROL + CLUSTER
         if (path := RESULTS / f"{name}.json").exists()
     ]
     if not reports:
         raise SystemExit("no results: run `make bench` first")
-    runs = [json.loads(path.read_text()) for path in (RUNS, CONTROL_RUNS) if path.exists()]
+    runs = [
+        json.loads(path.read_text()) for path in (RUNS, CONTROL_RUNS, CLUSTER_RUNS) if path.exists()
+    ]
     quick = "--quick" in sys.argv
     overview.draw(reports, RESULTS / "overview.png")
     write((RESULTS if quick else HERE) / "RESULTS.md", document(reports))
@@ -65,7 +70,9 @@ def document(reports: list[dict[str, Any]]) -> list[str]:
         "*Bare* is what this machine does with no system at all: a ring in shared memory between",
         "two Python processes, a copy in memory, the same work in one process, a fork. (That",
         "ring sleeps whenever it waits. hoplo looks for a moment before it sleeps, so one call at",
-        "a time is faster.) To run it: `make bench`; of the control store: `make bench-control`.",
+        "a time is faster.) Between nodes it is one connection with nothing around it. To run it:",
+        "`make bench`; of the control store `make bench-control`, of several nodes",
+        "`make bench-cluster`.",
         "",
         *absent(reports),
         *lacking(reports),
@@ -79,7 +86,7 @@ def document(reports: list[dict[str, Any]]) -> list[str]:
 
 def setting(reports: list[dict[str, Any]]) -> list[str]:
     # The rivals are where these run; the control store has its own Python.
-    last = [report for report in reports if report["question"] not in CONTROL][-1:] or reports
+    last = [report for report in reports if report["question"] in ORDER][-1:] or reports
     machine, versions = last[-1]["machine"], last[-1]["versions"]
     commits = dict.fromkeys(report["commit"] for report in reports)
     lines = [
@@ -122,7 +129,7 @@ def absent(reports: list[dict[str, Any]]) -> list[str]:
 
 def lacking(reports: list[dict[str, Any]]) -> list[str]:
     """Rivals that were not there: a goal that needs one is not reached."""
-    rivals = [report["versions"] for report in reports if report["question"] not in CONTROL]
+    rivals = [report["versions"] for report in reports if report["question"] in ORDER]
     names = sorted({n for found in rivals for n, v in found.items() if v == NOT_INSTALLED})
     return [f"**Not installed, so without figures: {', '.join(names)}.**", ""] * bool(names)
 

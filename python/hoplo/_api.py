@@ -64,6 +64,8 @@ class InitConfig(NamedTuple):
     argv0: str
     preload: tuple[str, ...]
     """Modules that the zygote should import, since this program uses them."""
+    python_version: str
+    """Of this program, such as "3.12"."""
 
 
 class Context(Mapping[str, Any]):
@@ -289,6 +291,7 @@ def _config(
         cwd=None if folder is None else _texts.sent(folder),
         argv0=(sys.argv[0] if sys.argv else "").encode(errors="replace").decode(),
         preload=tuple(name for name in _WORTH_PRELOADING if name in sys.modules),
+        python_version=_texts.PYTHON,
     )
 
 
@@ -618,7 +621,8 @@ def cluster_resources() -> dict[str, float]:
 def available_resources() -> dict[str, float]:
     """The part of `cluster_resources()` that no task or actor holds now.
 
-    A resource of which nothing is left is missing.
+    A resource of which nothing is left is missing. Each node of the cluster is asked: one that does
+    not answer within a second is left out, and named on stderr.
 
     >>> with hoplo.init(num_cpus=2):
     ...     hoplo.available_resources()["CPU"]
@@ -658,7 +662,7 @@ def get_runtime_context() -> RuntimeContext:
 def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, Any]] | None:
     """The tasks that ran lately, as Chrome trace events: a list of dicts, times in microseconds.
 
-    Of each process that called tasks, the last 10,000 are told.
+    Of each process that called tasks, on whatever node, the last 10,000 are told.
 
     With `filename` they are written to that file as JSON, and None is returned. Open the file in
     chrome://tracing or ui.perfetto.dev.

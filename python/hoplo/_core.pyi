@@ -47,8 +47,14 @@ _T = TypeVar("_T")
 
 __version__: str
 RUNTIME_ENV_BYTES_MAX: int
-FAILURE_PAYLOAD_BYTES_MAX: int
 """What a `runtime_env` may take as canonical JSON."""
+PACKAGE_BYTES_MAX: int
+PACKAGE_BYTES_WARNED: int
+PACKAGE_FILES_MAX: int
+PACKAGES_BYTES_MAX: int
+INLINE_BYTES_MAX: int
+"""Values up to this size travel in messages; larger ones lie in the object store."""
+FAILURE_PAYLOAD_BYTES_MAX: int
 
 # ------------------------------------------------------------------------------- objects
 
@@ -338,6 +344,7 @@ def runtime_context() -> dict[str, Any]:
     Keys: job_id, node_id, worker_id, worker_mode ("driver" or "worker"), namespace, task_id,
     task_name, task_function_name, actor_id, actor_name (None or hexadecimal or plain text),
     attempt (int), reconstructed (bool), assigned_resources (dict), runtime_env (JSON text or None),
+    placement_group_id (None or hexadecimal), captures (whether children run in that group),
     address, session_dir. In an async actor the current call is the one that
     `hoplo._worker.current_call` holds.
     """
@@ -348,12 +355,25 @@ def current_actor() -> ActorHandle:
 def query(kind: str, arg: str | None = None) -> str:
     """JSON text from the daemon.
 
-    kind: nodes, cluster_resources, available_resources, tasks, actors, objects, workers, control,
-    why, timeline, summary, status. "nodes" has the fields of `hoplo.nodes`; "timeline" is a list of
-    runs: name, task, process, started_ns, ran_ns, failed; "summary" is of this job and holds
+    kind: nodes, cluster_resources, available_resources, tasks, actors, objects, workers,
+    placement_groups, control, why, timeline, summary, status. "nodes" has the fields of
+    `hoplo.nodes`; "timeline" is a list of runs: name, task, process, started_ns, ran_ns, failed;
+    "summary" is of this job and holds
     tasks_finished, method_calls_finished, objects_stored, bytes_stored.
     """
 
+def create_group(
+    name: str,
+    detached: bool,
+    strategy: str,
+    bundles: list[tuple[dict[str, float], dict[str, str]]],
+) -> tuple[str, str | None]:
+    """Makes a placement group: its id, and why no node could ever hold it, or None."""
+
+def wait_group(group: str, timeout: float | None = None) -> str | None:
+    """Waits until it is created or removed: "CREATED", "REMOVED", or None when the time is over."""
+
+def remove_group(group: str) -> None: ...
 def kv_put(key: bytes, value: bytes, overwrite: bool = True) -> bool:
     """Stores a value in the control store; True when the key was new."""
 
@@ -372,6 +392,18 @@ def note_print(is_open: bool) -> None:
 
 def adopt_orphans() -> None:
     """Descendants whose parents end become children of this process, from now on."""
+
+def _packs() -> bool:
+    """Whether environments that leave this process must name packages."""
+
+def _session_number() -> int:
+    """Distinguishes the sessions of this process."""
+
+def _export_package(content: memoryview) -> str:
+    """Makes a package known to the processes of the job; its hash, by which they fetch it."""
+
+def _fetch_package(hash: str) -> bytes | memoryview:
+    """The bytes of a package."""
 
 def worker_main(fd: int, runtime_env: str | None = None) -> int:
     """Serves tasks from the daemon at the other end of `fd` until it closes; the exit status.

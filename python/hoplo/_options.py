@@ -7,10 +7,11 @@ construction, and `given` keeps what the user wrote, for `.options()` to change 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from . import _strategy
+from . import _placement, _strategy
 from . import runtime_env as _runtime_env
 
 STREAMING: Final = -1
@@ -51,6 +52,8 @@ class TaskOptions(NamedTuple):
     backpressure: int
     """Values of a generator that may wait unread before it is paused; -1: any number."""
     enable_task_events: bool
+    group: _placement.Group
+    """In which placement group."""
     given: Mapping[str, Any]
     """The options as the user wrote them, decorator and `.options()` together."""
 
@@ -86,6 +89,8 @@ class ActorOptions(NamedTuple):
     """On which nodes it may run."""
     accelerator_type: str | None
     enable_task_events: bool
+    group: _placement.Group
+    """In which placement group."""
     given: Mapping[str, Any]
     """The options as the user wrote them, decorator and `.options()` together."""
 
@@ -104,7 +109,8 @@ class MethodOptions(NamedTuple):
 
 def task_options(given: Mapping[str, Any], *, is_generator: bool = False) -> TaskOptions:
     """Parses options of a remote function. Raises TypeError or ValueError with the remedy."""
-    value = _checked(given, _TASK, "a task")
+    value = _checked(_placement.others(given), _TASK, "a task")
+    resources = _resources(value, default_cpus=1.0)
     max_calls = value["max_calls"]
     if max_calls is None:
         # Libraries keep GPU memory for as long as their process lives: each task gets a fresh one.
@@ -113,7 +119,7 @@ def task_options(given: Mapping[str, Any], *, is_generator: bool = False) -> Tas
     if num_returns is None:
         num_returns = STREAMING if is_generator else 1
     return TaskOptions(
-        resources=_resources(value, default_cpus=1.0),
+        resources=resources,
         num_returns=num_returns,
         max_retries=3 if value["max_retries"] is None else value["max_retries"],
         retry_exceptions=value["retry_exceptions"] or False,
@@ -124,22 +130,24 @@ def task_options(given: Mapping[str, Any], *, is_generator: bool = False) -> Tas
         accelerator_type=value["accelerator_type"],
         backpressure=_or(value["_generator_backpressure_num_objects"], -1),
         enable_task_events=_or(value["enable_task_events"], True),
+        group=_placement.group(given, resources),
         given=dict(given),
     )
 
 
 def actor_options(given: Mapping[str, Any]) -> ActorOptions:
     """Parses options of an actor class. Raises TypeError or ValueError with the remedy."""
-    value = _checked(given, _ACTOR, "an actor")
+    value = _checked(_placement.others(given), _ACTOR, "an actor")
     if value["get_if_exists"] and value["name"] is None:
         raise ValueError("get_if_exists=True needs a name: write name='...' beside it")
     # An actor that asked for nothing is placed like a task, and holds nothing while it lives. How
     # much memory it may use says nothing about CPUs.
     asked = any(value[name] is not None for name in ("num_cpus", "num_gpus", "resources"))
     resources = _resources(value, default_cpus=1.0 if asked else 0.0)
+    placement_resources = resources if asked else {**resources, "CPU": 1.0}
     return ActorOptions(
         resources=resources,
-        placement_resources=resources if asked else {**resources, "CPU": 1.0},
+        placement_resources=placement_resources,
         max_restarts=value["max_restarts"] or 0,
         max_task_retries=value["max_task_retries"] or 0,
         max_concurrency=value["max_concurrency"] or 0,
@@ -153,6 +161,7 @@ def actor_options(given: Mapping[str, Any]) -> ActorOptions:
         where=_strategy.where(value),
         accelerator_type=value["accelerator_type"],
         enable_task_events=_or(value["enable_task_events"], True),
+        group=_placement.group(given, placement_resources),
         given=dict(given),
     )
 
@@ -279,11 +288,23 @@ def custom_resources(name: str, value: object) -> dict[str, float]:
         if not isinstance(key, str) or not key:
             raise TypeError(f"{name} must have names as its keys, not {key!r}")
         text(f"{name}: the name of a resource", key)
+        if is_of_group(key):
+            raise ValueError(
+                f"{name} must not hold {key!r}, which is of a placement group: give a "
+                f"PlacementGroupSchedulingStrategy"
+            )
         if key in _OWN_OPTION:
             raise ValueError(f"{name} must not hold {key!r}: use {_OWN_OPTION[key]}= for it")
         parsed[key] = quantity(f"{name}[{key!r}]", number)
     return parsed
 
+
+def is_of_group(resource: str) -> bool:
+    """Whether a node has that resource of a placement group."""
+    return _OF_GROUP.search(resource) is not None
+
+
+_OF_GROUP: Final = re.compile(r"._group_([0-9]+_)?[0-9a-f]{16}\Z")
 
 _OWN_OPTION: Final = {
     "CPU": "num_cpus",

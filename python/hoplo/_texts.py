@@ -7,6 +7,10 @@ byte. What has UTF-8 goes as it is.
 from __future__ import annotations
 
 import os
+import sys
+
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+"""What one Python pickles, another one of the same two numbers reads."""
 
 
 def sent(text: str) -> str:

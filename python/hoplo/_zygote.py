@@ -5,7 +5,8 @@ socket. Each message is a little-endian u32 length and that many bytes of JSON, 
 
     daemon                                                 zygote
     {"op":"fork","id":1,"env":{},"cwd":"/w",          ->
-     "sys_path":[],"argv0":"x.py","runtime_env":null}
+     "sys_path":[],"argv0":"x.py","python":"3.12",
+     "clustered":true,"runtime_env":null}
       with 3 descriptors: worker socket, stdout, stderr
                                                       <-   {"op":"forked","id":1,"pid":4242}
                                                        or  {"op":"failed","id":1,"error":"..."}
@@ -16,8 +17,11 @@ socket. Each message is a little-endian u32 length and that many bytes of JSON, 
      the zygote when they have, and nothing is left of what they started
 
 `env` holds variables to set, or with null to unset; `runtime_env` is the object, or the canonical
-JSON text, of `hoplo.runtime_env`, applied on top: one that cannot be made is refused. A status is
-an exit code, or minus a signal.
+JSON text, of `hoplo.runtime_env`, applied on top: one that cannot be made is refused. Folders and
+modules of one that names packages are left to the worker (see `_packages`). `python` is the
+version of the driver, and workers of another one are refused. In a cluster the driver's folder may
+be on its machine only: then the first worker that misses it says so. A status is an exit code, or
+minus a signal.
 
 What a worker starts ends with it. A worker leads a process group, and adopts those of its
 descendants whose parents end; when it ends itself, the zygote kills the group and adopts the rest.
@@ -48,13 +52,14 @@ from typing import Any, NoReturn
 import cloudpickle  # noqa: F401 - every worker needs it
 
 import hoplo  # noqa: F401 - likewise
-from hoplo import _core, _texts, _worker
+from hoplo import _core, _packages, _texts, _worker
 
 _IMPORTED_WHEN_IDLE = ["hoplo._serialization", "hoplo._errors"]
 _LENGTH = struct.Struct("<I")
 _MESSAGE_BYTES_MAX = 1 << 20
 _DESCRIPTORS = 3
 _EXIT_GRACE_SECONDS = 1.0
+_MISSED_MAX = 1000
 
 
 class Zygote:
@@ -65,6 +70,7 @@ class Zygote:
         self._bytes = bytearray()
         self._descriptors: list[int] = []
         self._workers: set[int] = set()
+        self._missed: set[str] = set()
         self._child_ended, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -134,6 +140,7 @@ class Zygote:
             if len(descriptors) != _DESCRIPTORS:
                 raise ValueError(f"a fork takes {_DESCRIPTORS} descriptors, not {len(descriptors)}")
             world = World(request)
+            self._note_what_is_missing(request, world)
             pid = os.fork()
         except Exception as error:
             # Whatever is wrong with one request: the next one finds this process alive.
@@ -147,6 +154,21 @@ class Zygote:
             self._send({"op": "forked", "id": request["id"], "pid": pid})
         for descriptor in descriptors:
             os.close(descriptor)
+
+    def _note_what_is_missing(self, request: Mapping[str, Any], world: World) -> None:
+        """The first worker that does not find the driver's folder here is to say so."""
+        folder = world.driver_folder
+        if not request.get("clustered") or world.has_folder or folder in self._missed:
+            return
+        if folder and not os.path.isdir(folder):
+            if len(self._missed) < _MISSED_MAX:
+                self._missed.add(folder)
+            world.warning = (
+                f"hoplo: the program's folder {folder} is not on this machine "
+                f"({socket.gethostname()}): workers start in {os.getcwd()}, and do not find "
+                f"modules that lie beside the program. Send it with "
+                f"hoplo.init(runtime_env={{'working_dir': '.'}})\n"
+            )
 
     def _report_exits(self) -> None:
         ended = self._reap()
@@ -234,6 +256,14 @@ class World:
         own = request.get("runtime_env") or {}
         if isinstance(own, str):
             own = json.loads(own)
+        python = request.get("python") or _texts.PYTHON
+        if python != _texts.PYTHON:
+            raise BadEnvironment(
+                f"runtime_env: the program runs on Python {python}, and workers of this node "
+                f"({socket.gethostname()}) on Python {_texts.PYTHON}, which cannot read what it "
+                f"pickles: start the node with Python {python}, or the program with {_texts.PYTHON}"
+            )
+        self.warning = ""
         self.runtime_env = json.dumps({name: part for name, part in own.items() if part})
         received = _texts.received
         variables = own.get("env_vars", {}).items()
@@ -242,10 +272,14 @@ class World:
             **{received(name): received(value) for name, value in variables},
         }
         working_dir = received(own.get("working_dir") or "") or None
-        self.folder: str | None = working_dir or received(request.get("cwd", "")) or None
+        added = [received(entry) for entry in own.get("py_modules", ())]
+        self.has_folder = working_dir is not None
+        self.driver_folder = received(request.get("cwd", ""))
+        if any(map(_packages.Package.of, [*added, working_dir or ""])):
+            working_dir, added = None, []  # the worker's to apply, when it has unpacked them
+        self.folder: str | None = working_dir or self.driver_folder or None
         if working_dir is not None and not os.path.isdir(working_dir):
             raise BadEnvironment(f"runtime_env: working_dir {working_dir!r} is not a folder")
-        added = [received(entry) for entry in own.get("py_modules", ())]
         for entry in added:
             if not os.path.exists(entry):
                 raise BadEnvironment(f"runtime_env: py_modules {entry!r} does not exist")
@@ -326,6 +360,8 @@ def _arrange_world(world: World) -> None:
             os.chdir(world.folder)
         except OSError:
             pass  # the driver's folder is gone: its program did not need it either
+    if world.warning:
+        sys.stderr.write(world.warning)
     sys.path[:] = world.sys_path
     sys.argv[:] = [world.argv0]
     sys.modules["__main__"] = types.ModuleType("__main__")

@@ -185,7 +185,15 @@ class ActorClass(Generic[_T]):
         return (self._class,)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (make, (self._class, self._options.given))
+        given = self._options.given
+        if given.get("runtime_env") and _core._packs():
+            from . import _packages
+
+            assert self._options.runtime_env is not None
+            given = _packages.portable_given(
+                given, _packages.packed(self._options.runtime_env, True)
+            )
+        return (make, (self._class, given))
 
     def __repr__(self) -> str:
         return f"ActorClass({self.__qualname__})"

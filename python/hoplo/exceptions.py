@@ -9,8 +9,10 @@
     |-- ActorError
     |   |-- ActorDiedError           the actor is gone for good
     |   |-- ActorUnavailableError    the actor cannot be reached now, and may come back
-    |   `-- ActorUnschedulableError  no node can ever hold the actor
+    |   |-- ActorUnschedulableError  no node can ever hold the actor
+    |   `-- ActorPlacementGroupRemoved   the placement group that it was to live in is no more
     |-- TaskUnschedulableError       no node can ever run the task
+    |-- TaskPlacementGroupRemoved    the placement group that the task was to run in is no more
     |-- PendingCallsLimitExceeded    as many calls are unfinished as `max_pending_calls` allows
     |-- ObjectLostError              no copy of the object is left
     |   `-- OwnerDiedError           ... because its caller ended before it was made
@@ -36,6 +38,7 @@ from __future__ import annotations
 __all__ = [
     "ActorDiedError",
     "ActorError",
+    "ActorPlacementGroupRemoved",
     "ActorUnavailableError",
     "ActorUnschedulableError",
     "ConnectionFailedError",
@@ -54,6 +57,7 @@ __all__ = [
     "SerializationError",
     "TaskCancelledError",
     "TaskError",
+    "TaskPlacementGroupRemoved",
     "TaskUnschedulableError",
     "WorkerCrashedError",
     "WorkerStartError",
@@ -208,6 +212,20 @@ class TaskUnschedulableError(HoploError):
     """The task's `scheduling_strategy` names a node that cannot run it, ever.
 
     Not raised yet: on one machine a task that asks for too much stays pending, with a warning.
+    """
+
+
+class TaskPlacementGroupRemoved(HoploError):
+    """The placement group that the task was to run in was removed, or ended with its job.
+
+    Make another group, or run the task outside of groups.
+    """
+
+
+class ActorPlacementGroupRemoved(ActorError):
+    """The placement group that the actor was to live in was removed, or ended with its job.
+
+    Make another group, or create the actor outside of groups.
     """
 
 

@@ -67,14 +67,23 @@ class RuntimeContext:
         asked = _asked()
         if asked["actor_id"] or asked["worker_mode"] == "driver":
             return dict(asked["assigned_resources"])
-        # A task's come with its worker's lease: the daemon knows.
-        workers = json.loads(_core.query("workers"))
+        # A task's come with its worker's lease: the daemon of this node knows.
+        workers = json.loads(_core.query("workers", "here"))
         mine = [row["resources"] for row in workers if row["pid"] == os.getpid()]
         return dict(mine[0] or {}) if mine else {}
 
     def get_accelerator_ids(self) -> dict[str, list[str]]:
         """The GPUs that the task or actor may use, under "GPU"."""
         return {"GPU": [str(gpu) for gpu in _core.gpu_ids()]}
+
+    def get_placement_group_id(self) -> str | None:
+        """The placement group that this code runs in; None outside of groups."""
+        return _text("placement_group_id")
+
+    @property
+    def should_capture_child_tasks_in_placement_group(self) -> bool:
+        """Whether what this code submits runs in the same placement group."""
+        return bool(_asked()["captures"])
 
     def get_runtime_env_string(self) -> str:
         """The runtime environment as JSON."""

@@ -17,13 +17,12 @@ __all__ = ["RuntimeEnv"]
 
 # Linux starts no program with a longer one: `NAME=value` and a zero, at 32 pages.
 _VARIABLE_BYTES_MAX = 128 * 1024 - 1
-_FIELDS = ("env_vars", "working_dir", "py_modules")
+_FIELDS = ("env_vars", "working_dir", "py_modules", "excludes")
 _LATER = frozenset(
     {
         "conda",
         "config",
         "container",
-        "excludes",
         "image_uri",
         "java_jars",
         "mpi",
@@ -42,8 +41,9 @@ class RuntimeEnv(dict[str, Any]):
     """A checked `runtime_env`. A plain dict with the same keys does as well.
 
     `env_vars` are set in the worker's environment; `working_dir` is the folder it runs in, and is
-    importable from; `py_modules` are packages, modules or `.whl`/`.zip` files made importable. On
-    one machine folders are used where they are, not copied.
+    importable from; `py_modules` are packages, modules or `.whl`/`.zip` files made importable. A
+    node alone uses folders where they are. In a cluster they are packed, without what `excludes`
+    and `.gitignore` leave out, and each node unpacks them once.
 
     >>> RuntimeEnv(env_vars={"LEVEL": "debug"})
     {'env_vars': {'LEVEL': 'debug'}}
@@ -55,6 +55,7 @@ class RuntimeEnv(dict[str, Any]):
         env_vars: Mapping[str, str] | None = None,
         working_dir: str | os.PathLike[str] | None = None,
         py_modules: list[Any] | None = None,
+        excludes: list[str] | None = None,
         **unknown: Any,
     ) -> None:
         super().__init__()
@@ -66,10 +67,23 @@ class RuntimeEnv(dict[str, Any]):
             self["working_dir"] = _working_dir(working_dir)
         if py_modules:
             self["py_modules"] = _py_modules(py_modules)
+        if excludes:
+            self["excludes"] = _excludes(excludes)
 
     def to_json(self) -> str:
-        """The same text for the same environment: workers are kept by it. `read` reads it."""
-        return json.dumps(_each_text(self, _texts.sent), sort_keys=True, separators=(",", ":"))
+        """The same text for the same environment: workers are kept by it. `read` reads it.
+
+        There `py_modules` are what goes in front of `sys.path`, so that each module can be imported
+        by its name, and `modules` what `hoplo._packages` packs for that.
+        """
+        fields = dict(self)
+        modules = fields.get("py_modules")
+        if modules is not None:
+            entries = list(dict.fromkeys(map(_entry_of, modules)))
+            fields["py_modules"] = entries
+            if entries != modules:
+                fields["modules"] = modules
+        return json.dumps(_each_text(fields, _texts.sent), sort_keys=True, separators=(",", ":"))
 
 
 def read(text: str) -> dict[str, Any]:
@@ -177,15 +191,44 @@ def _bytes(where: str, text: str) -> int:
         ) from None
 
 
+def _excludes(value: object) -> list[str]:
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        raise TypeError(
+            "runtime_env['excludes'] must be a list of patterns as in .gitignore, such as "
+            "['/data/', '*.bin']"
+        )
+    for pattern in value:
+        if "\0" in pattern:
+            raise ValueError(
+                f"runtime_env['excludes']: no path has a zero byte, as {pattern!r} has"
+            )
+        _bytes("runtime_env['excludes']", pattern)
+    return list(value)
+
+
 def _working_dir(value: object) -> str:
+    if _is_package(value):
+        return str(value)
     path = _local_path(value, "working_dir")
-    if not path.is_dir():
-        raise ValueError(f"runtime_env['working_dir'] must be an existing folder: {path} is not")
-    return str(path)
+    scheme = "file://" if isinstance(value, str) and value.startswith("file://") else ""
+    if path.is_dir():
+        return str(path)
+    if path.is_file() and path.suffix == ".zip":
+        return f"{scheme}{path}"
+    raise ValueError(
+        f"runtime_env['working_dir'] must be an existing folder: {path} is not, and is no .zip file"
+    )
+
+
+def _entry_of(module: str) -> str:
+    """Where a module is imported from."""
+    if _is_package(module) or module.endswith((".whl", ".zip", ".egg")):
+        return module
+    return os.path.dirname(module)
 
 
 def _py_modules(value: object) -> list[str]:
-    """What to put in front of `sys.path`, so that each module can be imported by its name."""
+    """The file or folder of each module, or the archive that it is in."""
     if not isinstance(value, list | tuple):
         raise TypeError(
             f"runtime_env['py_modules'] must be a list of paths or modules, "
@@ -193,8 +236,11 @@ def _py_modules(value: object) -> list[str]:
         )
     from pathlib import Path
 
-    entries: list[str] = []
+    modules: list[str] = []
     for module in value:
+        if _is_package(module):
+            modules.append(str(module))
+            continue
         if isinstance(module, types.ModuleType):
             file = getattr(module, "__file__", None)
             if file is None:
@@ -205,15 +251,22 @@ def _py_modules(value: object) -> list[str]:
             path = Path(file).resolve()
             # A package's folder stands for it; of a nested one, the folder of the outermost.
             ups = module.__name__.count(".") + (1 if path.name.startswith("__init__.") else 0)
-            entry = path.parents[ups]
+            path = path.parents[ups - 1] if ups else path
         else:
             path = _local_path(module, "py_modules")
             if not path.exists():
                 raise ValueError(f"runtime_env['py_modules']: {path} does not exist")
-            entry = path if path.suffix in (".whl", ".zip", ".egg") else path.parent
-        if str(entry) not in entries:
-            entries.append(str(entry))
-    return entries
+        modules.append(str(path))
+    return list(dict.fromkeys(modules))
+
+
+def _is_package(value: object) -> bool:
+    """What a worker's own environment names: it is passed on as it is."""
+    if not isinstance(value, str) or not value.startswith("pkg:"):
+        return False
+    from ._packages import Package
+
+    return Package.of(value) is not None
 
 
 def _local_path(value: object, field: str) -> Path:
@@ -225,6 +278,17 @@ def _local_path(value: object, field: str) -> Path:
     if "\0" in text:
         raise ValueError(f"runtime_env[{field!r}]: no path has a zero byte, as {text!r} has")
     _bytes(f"runtime_env[{field!r}]", text)
-    if "://" in text:
-        raise ValueError(f"runtime_env[{field!r}]: {text!r} is not a local path; URIs come later")
+    if text.startswith("file://"):
+        from urllib.parse import unquote
+
+        text = unquote(text.removeprefix("file://"))
+        if not text.startswith("/"):
+            raise ValueError(
+                f"runtime_env[{field!r}]: file://{text} names another machine: write file:///path"
+            )
+    elif "://" in text:
+        raise ValueError(
+            f"runtime_env[{field!r}]: {text!r} is not a local path; of URIs only file:// works, "
+            f"and other URIs come later. Download it, and give its path"
+        )
     return Path(text).expanduser().resolve()

@@ -22,6 +22,7 @@ def run(name, *arguments, timeout=100, **options):
 
 def test_every_example_has_a_test():
     tested = {"quickstart", "map_reduce", "parameter_server", "async_actor", "train_policy"}
+    tested |= {"distributed_sort", "move_a_gigabyte"}
     assert {path.stem for path in EXAMPLES.glob("*.py")} == tested
 
 
@@ -58,6 +59,16 @@ def test_async_actor():
     assert len(re.findall(r"page \d after [\d.]+ s", out)) == 3
     assert "100 permits" in out
     assert "waiting now:" in out
+
+
+def test_distributed_sort():
+    out = run("distributed_sort.py", "0.8").stdout
+    assert "sorted 800,000 numbers, 6 MB, in " in out
+    assert re.search(r"node \w+ holds 8 of 8 partitions", out)
+
+
+def test_move_a_gigabyte():
+    assert "read 192 MB on one node, so nothing moved: " in run("move_a_gigabyte.py", "200").stdout
 
 
 @pytest.mark.timeout(180)

@@ -62,7 +62,7 @@ def package(tmp_path):
         ({"working_dir": "/a\0b"}, ValueError, r"\['working_dir'\]: no path has a zero byte"),
         ({"working_dir": "/nowhere"}, ValueError, "existing folder: /nowhere is not"),
         ({"working_dir": 3}, TypeError, "must hold paths"),
-        ({"working_dir": "s3://bucket"}, ValueError, "URIs come later"),
+        ({"working_dir": "s3://bucket"}, ValueError, "other URIs come later"),
         ({"py_modules": "mymodule"}, TypeError, "must be a list"),
         ({"py_modules": ["/nowhere"]}, ValueError, "/nowhere does not exist"),
         ({"py_modules": [3]}, TypeError, "must hold paths"),
@@ -176,6 +176,14 @@ def test_how_environments_merge():
     assert merged(None, inner) == inner
     assert merged(outer, None) == outer
     assert merged(None, None) is None
+
+
+def test_an_environment_made_of_another_one_is_the_same(package):
+    env = RuntimeEnv(py_modules=[package, package.parent / "mymodule.py"], excludes=["*.bin"])
+    again = RuntimeEnv(**env)
+    assert again == env
+    assert again.to_json() == env.to_json()
+    assert f'"py_modules":["{package.parent}"]' in env.to_json()
 
 
 # ------------------------------------------------------------------------------------ files

@@ -1,7 +1,11 @@
-"""Control nodes as processes on this machine, and clients whose histories are judged.
+"""Control nodes as processes on this machine, and clients whose histories are judged; clusters.
 
 Programs come from HOPLO_BIN and HOPLO_CHECK_HISTORY, else from the target folder (`make
 test-cluster` builds them). Nothing sleeps for a time: it waits for a condition, with a deadline.
+
+Of whole clusters there are two kinds: a `far` (far.py) is machines that are folders, with the test
+as a driver; a `lab` (lab.py) is machines in network namespaces. Their `hoplo` is the one beside
+this Python.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,6 +27,8 @@ from typing import Any
 import pytest
 
 TREE = Path(__file__).resolve().parents[2]
+# Behind this folder, which has a conftest of its own: gates, and notes that remote code leaves.
+sys.path.append(str(TREE / "python" / "tests"))
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", TREE / "target"))
 HOPLO = Path(os.environ.get("HOPLO_BIN", TARGET / "release" / "hoplo"))
 CHECK = Path(
@@ -311,3 +318,63 @@ def etcd(tmp_path: Path) -> Iterator[Etcd]:
     etcd.start()
     yield etcd
     etcd.kill()
+
+
+# ------------------------------------------------------------------------------- whole clusters
+
+
+@pytest.fixture(scope="module")
+def shared_far() -> Iterator[Any]:
+    """A head and two nodes, two CPUs each, that the tests of a module share."""
+    from far import cluster
+
+    with cluster() as far:
+        yield far
+
+
+@pytest.fixture
+def far(shared_far: Any) -> Any:
+    """The shared one, with this process as its driver: a test before may have had another one."""
+    shared_far.connect()
+    return shared_far
+
+
+@pytest.fixture
+def make_far() -> Iterator[Any]:
+    """One for the test alone: `make_far(nodes, ...)`."""
+    from far import cluster
+
+    with contextlib.ExitStack() as stack:
+        yield lambda *args, **options: stack.enter_context(cluster(*args, **options))
+
+
+@pytest.fixture
+def make_lab() -> Iterator[Any]:
+    """Machines in network namespaces: `make_lab(nodes=3, ...)`."""
+    import lab
+
+    if why := lab.why_not():
+        pytest.skip(why)
+    with contextlib.ExitStack() as stack:
+        yield lambda *args, **options: stack.enter_context(lab.Lab(*args, **options))
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Any]:
+    """A gate that tasks can be made to wait at; open at the end of the test at the latest."""
+    from gate import Gate
+
+    folder = tmp_path / "gate"
+    folder.mkdir()
+    gate = Gate(str(folder))
+    yield gate
+    gate.open()
+    gate.close()
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Any:
+    """Lines that any process of this machine may add: who ran, how often, in which order."""
+    from processes import Notes
+
+    return Notes(tmp_path / "notes")

@@ -117,6 +117,10 @@ pub struct JobId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LeaseId(pub u64);
 
+/// A placement group: the node of who created it, and its count there (40 bits).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct GroupId(pub u64);
+
 /// What a node counts.
 macro_rules! counted {
     ($id:ident) => {
@@ -141,6 +145,22 @@ const COUNT_MAX: u64 = (1 << 40) - 1;
 
 counted!(JobId);
 counted!(LeaseId);
+counted!(GroupId);
+
+impl GroupId {
+    pub const HEX_DIGITS: usize = 16;
+
+    /// What `PlacementGroup.id` shows, and what the names of its resources end with.
+    pub fn hex(self) -> String {
+        format!("{:016x}", self.0)
+    }
+
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let digits = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        let is_hex = text.len() == Self::HEX_DIGITS && text.bytes().all(digits);
+        is_hex.then(|| u64::from_str_radix(text, 16).ok()).flatten().map(Self)
+    }
+}
 
 /// The `seq`-th task or put of process `owner`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -254,6 +274,12 @@ impl fmt::Display for JobId {
 impl fmt::Display for LeaseId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "lease:{:x}{}", self.count(), self.node().suffix())
+    }
+}
+
+impl fmt::Display for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "group:{:x}{}", self.count(), self.node().suffix())
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Nothing here does I/O, reads a clock or draws random numbers.
 
+pub mod bundles;
 pub mod id;
 pub mod limits;
 pub mod map;
@@ -12,8 +13,8 @@ pub mod slack;
 pub mod time;
 
 pub use id::{
-    ActorId, AnyId, FunctionId, IdParseError, JobId, LeaseId, NodeId, NodeNumber, ObjectId,
-    ProcessId, ShortTask, TaskId,
+    ActorId, AnyId, FunctionId, GroupId, IdParseError, JobId, LeaseId, NodeId, NodeNumber,
+    ObjectId, ProcessId, ShortTask, TaskId,
 };
 pub use map::{Map, Set};
 pub use resources::{ResourceError, ResourceSet};

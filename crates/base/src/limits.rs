@@ -260,6 +260,18 @@ pub const PINS_PER_PROCESS_MAX: usize = 8192;
 /// A `runtime_env` as canonical JSON, merged with those of the job and of the caller.
 pub const RUNTIME_ENV_BYTES_MAX: usize = 256 * 1024;
 
+/// What a folder or module of a `runtime_env` may take, packed for other nodes.
+pub const PACKAGE_BYTES_MAX: u64 = 500_000_000;
+
+/// A larger package is sent, and the program is warned.
+pub const PACKAGE_BYTES_WARNED: u64 = 100_000_000;
+
+/// Files and folders in one package.
+pub const PACKAGE_FILES_MAX: usize = 250_000;
+
+/// What unpacked packages take on one node. Above that those go that no worker uses.
+pub const PACKAGES_BYTES_MAX: u64 = 10_000_000_000;
+
 /// What the zygote is told of one worker: its runtime environment, `sys.path`, folder.
 pub const ZYGOTE_MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
@@ -365,6 +377,9 @@ pub const RETIRE_GRACE: Duration = Duration::from_secs(5);
 /// How long processes have to tell what they know: one that is stuck is left out of the answer.
 pub const INSPECT_PATIENCE: Duration = Duration::from_secs(1);
 
+/// How long they have where another node asks: what the others of that node told is there before that one stops to wait.
+pub const INSPECT_PATIENCE_FAR: Duration = Duration::from_millis(700);
+
 /// The same over all rounds of one `hoplo why`: who is slow in every round is not waited for in each.
 pub const WHY_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -400,6 +415,19 @@ pub const FAMILY_PERIOD: Duration = Duration::from_secs(1);
 /// Obituaries that are kept for those who ask too late.
 pub const GRAVES_MAX: usize = 1024;
 
+/// Placement groups that a head has at a time,
+pub const GROUPS_MAX: usize = 10_000;
+/// the bundles that one of them may have,
+pub const GROUP_BUNDLES_MAX: usize = 1024;
+/// and groups that are no more, kept for listings and for who asks late.
+pub const GROUPS_REMEMBERED_MAX: usize = 1000;
+
+/// Those who wait for one group at a time: threads of all processes.
+pub const GROUP_WATCHERS_MAX: usize = 10_000;
+
+/// Groups for which room is looked for whenever a node has something else than it had: those that wait longest.
+pub const GROUPS_TRIED_MAX: usize = 100;
+
 /// Dead actors that nobody can reach, kept for listings,
 pub const ACTORS_REMEMBERED_MAX: usize = 1000;
 
@@ -418,7 +446,15 @@ pub const QUERIES_OPEN_MAX: usize = 256;
 /// and those among them of one asker, so that there is room for others.
 pub const QUERIES_OF_ONE_MAX: usize = 16;
 
-/// What processes told in answer to all of them.
+/// The same for another node, whose tools and programs are many.
+pub const QUERIES_OF_NODE_MAX: usize = 64;
+
+/// What a node tells another one in answer to one of them, and how much of that goes into one message: others have something
+/// to say meanwhile.
+pub const FAR_ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+pub const FAR_ANSWER_PART_BYTES: usize = 256 * 1024;
+
+/// What processes and other nodes told in answer to all of them.
 pub const QUERIES_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// Interfaces of actors that a process keeps: handles come in numbers, and each has its actor's inside.
@@ -456,7 +492,8 @@ const _: () = assert!(INLINE_BYTES_MAX + 20 * INLINE_REFS_MAX + 4096 <= RING_BYT
 const _: () = assert!(SEEK_PAUSE_MAX.as_millis() < SEEK_LOST_AFTER.as_millis());
 const _: () = assert!(INLINE_BYTES_MAX + 20 * INLINE_REFS_MAX < REPLY_BYTES_MAX);
 const _: () = assert!(CALL_INLINE_BYTES_MAX + 4096 <= RING_BYTES / 2);
-const _: () = assert!(WHY_RUNNING_PATIENCE.as_millis() < INSPECT_PATIENCE.as_millis());
+const _: () = assert!(WHY_RUNNING_PATIENCE.as_millis() < INSPECT_PATIENCE_FAR.as_millis());
+const _: () = assert!(INSPECT_PATIENCE_FAR.as_millis() < INSPECT_PATIENCE.as_millis());
 // What the id names, and what that waits for, is always asked.
 const _: () = assert!(2 * INSPECT_PATIENCE.as_millis() <= WHY_PATIENCE.as_millis());
 const _: () = assert!(WHY_PATIENCE.as_millis() < QUERY_PATIENCE.as_millis());
@@ -472,6 +509,8 @@ const _: () = assert!(
 const _: () = assert!(PROCESSES_MAX <= 1 << 16);
 const _: () = assert!(TABLE_LOOKED_AT_EVERY * 4 <= TABLE_ROOM_KEPT / TABLE_ROOM_SHARE);
 const _: () = assert!(JOB_BYTES_MAX + 16 * SLOTS_GRANT as usize + 64 * 1024 <= WELCOME_BYTES_MAX);
+const _: () = assert!(PACKAGE_BYTES_WARNED < PACKAGE_BYTES_MAX);
+const _: () = assert!(PACKAGE_BYTES_MAX < PACKAGES_BYTES_MAX);
 const _: () = assert!(2 * RUNTIME_ENV_BYTES_MAX <= ZYGOTE_MESSAGE_BYTES_MAX);
 const _: () = assert!(EXTENT_BYTES_MIN.is_multiple_of(4096) && OBJECT_ALIGN == 64);
 
@@ -923,6 +962,8 @@ const _: () = assert!(
 const _: () = assert!(PROCESS_MESSAGE_BYTES_MAX < NODE_UNFINISHED_BYTES_MAX);
 const _: () = assert!(QUERIES_BYTES_MAX <= NODE_MESSAGE_BYTES_MAX / 2);
 const _: () = assert!(QUERIES_OF_ONE_MAX * 8 <= QUERIES_OPEN_MAX);
+const _: () = assert!(QUERIES_OF_NODE_MAX * 2 <= QUERIES_OPEN_MAX);
+const _: () = assert!(FAR_ANSWER_PART_BYTES * 2 <= LINK_TALK_WINDOW_BYTES / 4);
 const _: () = assert!(CONTROL_CLIENT_FRAME_BYTES_MAX <= CONTROL_FRAME_BYTES_MAX);
 const _: () = assert!(CONTROL_CLIENT_FRAME_BYTES_MAX * 4 <= NET_UNFINISHED_BYTES_MAX);
 const _: () = assert!(NET_STRANGERS_OF_ADDRESS_MAX < NET_STRANGERS_MAX);

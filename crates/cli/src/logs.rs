@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::mem::MaybeUninit;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use hoplo_base::AnyId;
+use hoplo_base::{AnyId, shown};
 use hoplo_folders::{Folder, FolderError, SessionFolder};
 use rustix::fs::{OFlags, inotify};
 use serde_json::Value;
@@ -85,7 +85,8 @@ impl Of {
         let id: AnyId = of.parse().with_context(|| {
             format!("{of:?} is neither a worker's pid nor an actor's id nor the name of a log file")
         })?;
-        let actors = Tool::connect(session)?.query("actors", "")?;
+        let mut tool = Tool::connect(session)?;
+        let actors = tool.query("actors", "")?;
         let named = |row: &&Value| {
             let actor: Option<AnyId> = row["actor_id"].as_str().and_then(|hex| hex.parse().ok());
             matches!(actor, Some(AnyId::Task(task)) if id.names_task(task))
@@ -95,6 +96,19 @@ impl Of {
         let pid = row["pid"].as_u64().with_context(|| {
             format!("{of} has no process now ({}): give the pid of its worker", row["state"])
         })?;
+        let nodes = tool.query("nodes", "")?;
+        let node = nodes.as_array().into_iter().flatten();
+        let mut node = node.filter(|node| node["NodeID"] == row["node"]);
+        if let Some(folder) = node.next().and_then(|node| node["session_dir"].as_str())
+            && Path::new(folder) != session.path()
+        {
+            bail!(
+                "{of} is on node {}: what it printed is in the logs of that one. Ask there: hoplo logs {pid} --session \
+                 {}",
+                row["node"].as_str().unwrap_or_default(),
+                shown(folder)
+            );
+        }
         Ok(Self::Worker(pid))
     }
 

@@ -43,7 +43,7 @@ enum Command {
     /// Have a node leave its cluster: what runs there ends or goes elsewhere first
     Drain(drain::DrainArgs),
     /// Show a node's resources, jobs and objects, and what waits for resources
-    Status(show::Target),
+    Status(show::StatusArgs),
     /// Say what a ref, task or actor waits for
     Why(show::WhyArgs),
     /// Show what workers printed
@@ -68,7 +68,7 @@ fn main() -> ExitCode {
         Command::Start(args) => start::start(&args),
         Command::Stop(args) => start::stop(&args),
         Command::Drain(args) => drain::drain(&args),
-        Command::Status(target) => show::status(&target),
+        Command::Status(args) => show::status(&args),
         Command::Why(args) => show::why(&args),
         Command::Logs(args) => logs::logs(&args),
         Command::List(args) => show::list(&args),

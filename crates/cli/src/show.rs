@@ -1,7 +1,8 @@
 //! Looking into a node: `hoplo status`, `hoplo why`, `hoplo list`.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -11,6 +12,21 @@ use serde_json::Value;
 
 use crate::table;
 use crate::tool::Tool;
+
+/// Of `status --watch`.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+
+/// The terminal's cursor goes to the first column of the first line, and what follows is blank.
+const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
+
+#[derive(Args)]
+pub(crate) struct StatusArgs {
+    /// Show it again each second, until Ctrl-C
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    target: Target,
+}
 
 #[derive(Args)]
 pub(crate) struct Target {
@@ -32,7 +48,7 @@ pub(crate) struct WhyArgs {
 
 #[derive(Args)]
 pub(crate) struct ListArgs {
-    /// What to list: tasks that are not finished, actors, objects, or worker processes
+    /// What to list: tasks that are not finished, actors, objects, worker processes, or placement groups
     what: What,
     #[command(flatten)]
     target: Target,
@@ -44,20 +60,41 @@ enum What {
     Actors,
     Objects,
     Workers,
+    PlacementGroups,
 }
 
-pub(crate) fn status(target: &Target) -> Result<()> {
-    let status = Tool::find(target.session.as_deref())?.query("status", "")?;
-    if target.json {
-        return print_json(&status);
+pub(crate) fn status(args: &StatusArgs) -> Result<()> {
+    let mut tool = Tool::find(args.target.session.as_deref())?;
+    loop {
+        let (status, missing) = tool.ask("status", "")?;
+        let mut text = Vec::new();
+        if args.watch && std::io::stdout().is_terminal() {
+            text.extend(CLEAR);
+        }
+        if args.target.json {
+            warn(&missing);
+            writeln!(text, "{status:#}")?;
+        } else {
+            write_status(&mut text, &status, &missing)?;
+        }
+        let mut out = std::io::stdout().lock();
+        out.write_all(&text)?;
+        out.flush()?;
+        if !args.watch {
+            return Ok(());
+        }
+        drop(out);
+        std::thread::sleep(WATCH_EVERY);
     }
-    let mut out = std::io::stdout().lock();
+}
+
+fn write_status(out: &mut Vec<u8>, status: &Value, missing: &[String]) -> Result<()> {
     writeln!(out, "hoplo {}, daemon pid {}", text(&status["version"]), text(&status["pid"]))?;
     writeln!(out, "session  {}", text(&status["session_dir"]))?;
     let nodes = rows(&status["nodes"]);
     // Of a node by itself there is nothing to say.
     for node in nodes.iter().filter(|_| nodes.len() > 1) {
-        let here = if node["NodeID"] == status["node"] { " (here)" } else { "" };
+        let here = here(&node["NodeID"], status);
         let (id, state) = (text(&node["NodeID"]), text(&node["State"]).to_lowercase());
         let (host, address) =
             (text(&node["NodeManagerHostname"]), text(&node["NodeManagerAddress"]));
@@ -67,7 +104,35 @@ pub(crate) fn status(target: &Target) -> Result<()> {
             None => writeln!(out, ", CPU {}", node["Resources"]["CPU"].as_f64().unwrap_or(0.0))?,
         }
     }
-    writeln!(out, "workers  {}, actors {}", text(&status["workers"]), text(&status["actors"]))?;
+    for line in missing {
+        writeln!(out, "missing  {}", shown(line))?;
+    }
+    let others = rows(&status["others"]);
+    if others.is_empty() && missing.is_empty() {
+        return write_node(out, "", status);
+    }
+    let mut all: Vec<&Value> = std::iter::once(status).chain(others).collect();
+    all.sort_by_key(|of_node| text(&of_node["node"]));
+    for of_node in all {
+        let id = text(&of_node["node"]);
+        let row = nodes.iter().find(|node| node["NodeID"] == of_node["node"]);
+        let host = row.map_or_else(String::new, |row| text(&row["NodeManagerHostname"]));
+        let (here, pid) = (here(&of_node["node"], status), text(&of_node["pid"]));
+        writeln!(out)?;
+        writeln!(out, "{id}{here}, {}, daemon pid {pid}", shown(&host))?;
+        write_node(out, "  ", of_node)?;
+    }
+    Ok(())
+}
+
+fn here(node: &Value, status: &Value) -> &'static str {
+    if *node == status["node"] { " (here)" } else { "" }
+}
+
+/// What one node has, what of it is in use, and what waits there and why.
+fn write_node(out: &mut Vec<u8>, indent: &str, status: &Value) -> Result<()> {
+    let (workers, actors) = (text(&status["workers"]), text(&status["actors"]));
+    writeln!(out, "{indent}workers  {workers}, actors {actors}")?;
     for (name, total) in status["resources"].as_object().into_iter().flatten() {
         let total = total.as_f64().unwrap_or(0.0);
         let used = total - status["available"][name].as_f64().unwrap_or(0.0);
@@ -76,7 +141,7 @@ pub(crate) fn status(target: &Target) -> Result<()> {
             _ => amount.to_string(),
         };
         let named = shown(name);
-        write!(out, "{named:<8} {} of {} reserved", amount(used), amount(total))?;
+        write!(out, "{indent}{named:<8} {} of {} reserved", amount(used), amount(total))?;
         match name.as_str() {
             "memory" => {
                 let in_use = Size(status["memory_in_use"].as_u64().unwrap_or_default());
@@ -85,15 +150,22 @@ pub(crate) fn status(target: &Target) -> Result<()> {
             _ => writeln!(out)?,
         }
     }
+    let groups = &status["placement_groups"];
+    if (&groups["created"], &groups["waiting"]) != (&Value::from(0), &Value::from(0)) {
+        let (created, waiting) = (text(&groups["created"]), text(&groups["waiting"]));
+        let reserved = text(&groups["reserved"]);
+        let reserved = shown(&reserved);
+        writeln!(out, "groups   {created} placed ({reserved}), {waiting} waiting")?;
+    }
     let tasks = status["tasks"].as_object().into_iter().flatten();
     let tasks: Vec<_> = tasks.map(|(stage, count)| format!("{} {stage}", text(count))).collect();
     let tasks = if tasks.is_empty() { "none".to_string() } else { tasks.join(", ") };
-    writeln!(out, "tasks    {tasks}")?;
+    writeln!(out, "{indent}tasks    {}", shown(&tasks))?;
     let store = &status["store"];
     let bytes = |name: &str| Size(store[name].as_f64().unwrap_or(0.0) as u64);
     write!(
         out,
-        "objects  {} in {}, of {}; {} spilled, {} on disk",
+        "{indent}objects  {} in {}, of {}; {} spilled, {} on disk",
         text(&store["objects"]),
         bytes("stored"),
         bytes("capacity"),
@@ -106,12 +178,13 @@ pub(crate) fn status(target: &Target) -> Result<()> {
     }
     for job in rows(&status["jobs"]) {
         let (id, pid) = (text(&job["job"]), text(&job["pid"]));
-        writeln!(out, "{id:<8} pid {pid}: {}", shown(&text(&job["entrypoint"])))?;
+        writeln!(out, "{indent}{id:<8} pid {pid}: {}", shown(&text(&job["entrypoint"])))?;
     }
     for one in rows(&status["waiting"]) {
         let reason = if one["reason"].is_null() { String::new() } else { text(&one["reason"]) };
         let (who, count, needs) = (text(&one["who"]), text(&one["count"]), text(&one["needs"]));
-        writeln!(out, "wanted   {who}: {count} more workers with ({needs}): {}", shown(&reason))?;
+        let reason = shown(&reason);
+        writeln!(out, "{indent}wanted   {who}: {count} more workers with ({needs}): {reason}")?;
     }
     Ok(())
 }
@@ -172,6 +245,18 @@ pub(crate) fn list(args: &ListArgs) -> Result<()> {
                 ("hex", "object_id"),
             ],
         ),
+        What::PlacementGroups => (
+            "placement_groups",
+            &[
+                ("id", "id"),
+                ("name", "name"),
+                ("state", "state"),
+                ("strategy", "strategy"),
+                ("bundles", "needs"),
+                ("job", "job"),
+                ("reason", "reason"),
+            ],
+        ),
         What::Workers => (
             "workers",
             &[
@@ -185,9 +270,16 @@ pub(crate) fn list(args: &ListArgs) -> Result<()> {
             ],
         ),
     };
-    let answer = Tool::find(args.target.session.as_deref())?.query(kind, "")?;
+    let mut tool = Tool::find(args.target.session.as_deref())?;
+    let answer = tool.query(kind, "")?;
     if args.target.json {
         return print_json(&answer);
+    }
+    let mut columns = columns.to_vec();
+    let nodes = tool.query("nodes", "")?;
+    // Of a node by itself there is nothing to say.
+    if rows(&nodes).iter().filter(|node| node["Alive"] == true).count() > 1 {
+        columns.insert(1, ("node", "node"));
     }
     let cell = |row: &Value, key: &str| match (key, row[key].as_f64()) {
         ("size" | "memory", Some(bytes)) => Size(bytes as u64).to_string(),
@@ -195,7 +287,7 @@ pub(crate) fn list(args: &ListArgs) -> Result<()> {
     };
     let (listed, more) = match args.what {
         What::Tasks => (&answer["tasks"], answer["more"].as_u64().unwrap_or_default()),
-        What::Actors | What::Objects | What::Workers => (&answer, 0),
+        What::Actors | What::Objects | What::Workers | What::PlacementGroups => (&answer, 0),
     };
     let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
     let rows: Vec<Vec<String>> = rows(listed)
@@ -212,6 +304,13 @@ pub(crate) fn list(args: &ListArgs) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// What is missing in an answer.
+pub(crate) fn warn(missing: &[String]) {
+    for line in missing {
+        eprintln!("hoplo: {}", shown(line));
+    }
 }
 
 fn print_json(value: &Value) -> Result<()> {

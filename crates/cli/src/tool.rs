@@ -57,13 +57,21 @@ impl Tool {
         }
     }
 
+    /// Says on stderr what is missing in the answer.
     pub(crate) fn query(&mut self, kind: &str, argument: &str) -> Result<Value> {
+        let (answer, missing) = self.ask(kind, argument)?;
+        crate::show::warn(&missing);
+        Ok(answer)
+    }
+
+    /// The answer, and what is missing in it: nodes that did not answer, a sentence each.
+    pub(crate) fn ask(&mut self, kind: &str, argument: &str) -> Result<(Value, Vec<String>)> {
         let question = ToNode::question(kind, argument).map_err(anyhow::Error::msg)?;
         self.send(&question(1))?;
         loop {
-            if let ToClient::Answer { result, .. } = self.receive()? {
+            if let ToClient::Answer { result, missing, .. } = self.receive()? {
                 let json = result.map_err(anyhow::Error::msg)?;
-                return Ok(serde_json::from_str(&json)?);
+                return Ok((serde_json::from_str(&json)?, missing));
             }
         }
     }

@@ -120,7 +120,10 @@ impl Client {
         let question = ToNode::question(kind, argument)?;
         let answer = self.ask(Some(timeout), gives_up, question);
         match answer {
-            Some(ToClient::Answer { result, .. }) => result,
+            Some(ToClient::Answer { result, missing, .. }) => {
+                missing.iter().for_each(|line| self.hooks.warn(line));
+                result
+            }
             _ if self.gone.get().is_some() => Err(self.died().text()),
             _ => Err(format!("the node daemon did not answer within {timeout:?}")),
         }
@@ -155,19 +158,36 @@ impl Client {
         gives_up: GivesUp<'_>,
         message: impl FnOnce(u64) -> ToNode,
     ) -> Option<ToClient> {
+        self.ask_until(timeout, gives_up, message, |_| None)
+    }
+
+    /// The same; without an answer the daemon is told `given_up`.
+    pub(crate) fn ask_until(
+        &self,
+        timeout: Option<Duration>,
+        gives_up: GivesUp<'_>,
+        message: impl FnOnce(u64) -> ToNode,
+        given_up: impl FnOnce(u64) -> Option<ToNode>,
+    ) -> Option<ToClient> {
         let (request, receiver): (u64, Receiver<ToClient>) = self.requests.lock().open();
-        {
-            let mut core = self.core.lock();
-            let core = &mut *core;
-            core.session.flush(&mut core.effects);
-            self.carry_out(core);
-            core.writer.send(&message(request));
-        }
+        self.say(&message(request));
         let answer = answer_of(&receiver, timeout, gives_up);
         if answer.is_none() {
             self.requests.lock().forget(request);
+            if let Some(message) = given_up(request) {
+                self.say(&message);
+            }
         }
         answer
+    }
+
+    /// Behind all that was decided before.
+    pub(crate) fn say(&self, message: &ToNode) {
+        let mut core = self.core.lock();
+        let core = &mut *core;
+        core.session.flush(&mut core.effects);
+        self.carry_out(core);
+        core.writer.send(message);
     }
 
     pub(crate) fn died(&self) -> Failure {

@@ -190,6 +190,8 @@ impl Client {
             | ToClient::ExtentDenied { request, .. }
             | ToClient::ActorCreated { request, .. }
             | ToClient::ActorFound { request, .. }
+            | ToClient::GroupCreated { request, .. }
+            | ToClient::GroupState { request, .. }
             | ToClient::KvAnswer { request, .. }
             | ToClient::Answer { request, .. } => self.answer(request, message),
             ToClient::ExtentRecall { bytes } => {

@@ -12,6 +12,7 @@
 //!     logs/         worker-<pid>.out, worker-<pid>.err
 //!     control/      of a head: the control store, which outlives it
 //!     spill/        the file with the objects that are not in memory
+//!     packages/     what workers unpacked of their runtime environments; they make it, in a folder of ours
 //!     hoplo-session     of one that the user named: that it is ours (`mark`)
 //! ```
 //! A directory whose lock nobody holds is of a dead daemon: whoever starts next removes what it left. But the

@@ -9,6 +9,8 @@ pub(crate) const LOCK: &str = "lock";
 pub(crate) const LOGS: &str = "logs";
 /// Of a folder that a user named for a session.
 pub(crate) const MARK: &str = "hoplo-session";
+/// What workers unpacked of runtime environments.
+pub(crate) const PACKAGES: &str = "packages";
 pub(crate) const SOCKET: &str = "sock";
 pub(crate) const SPILL: &str = "spill";
 pub(crate) const TLS: &str = "tls";

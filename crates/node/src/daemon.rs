@@ -21,6 +21,7 @@ mod effects;
 mod far;
 mod far_calls;
 mod jobs;
+mod parts;
 mod query;
 mod why;
 mod workers;
@@ -284,22 +285,23 @@ impl Daemon {
         if let Some(network) = control.network() {
             poller.add(network, Source::Store)?;
         }
+        let clustered = carrier.is_some();
         let config = Config {
             node,
             resources,
             objects,
             session_dir,
             keeps_rows: control.keeps_rows(),
+            clustered,
             slots_resting: hoplo_base::limits::SLOTS_RESTING,
             processes_max: descriptors.processes_max(),
         };
+        let mut node = Node::new(config, now);
+        node.set_labels(options.labels.clone());
+        node.scheduler.set_labels(options.labels.clone());
         let mut daemon = Self {
             now,
-            node: {
-                let mut node = Node::new(config, now);
-                node.scheduler.set_labels(options.labels.clone());
-                node
-            },
+            node,
             queue: VecDeque::new(),
             effects: Vec::new(),
             sweep_wanted: false,
@@ -309,7 +311,7 @@ impl Daemon {
             signals: None,
             scratch: vec![0; 128 * 1024],
             connections: Connections::default(),
-            zygote: Zygote::new(options.zygote, options.descriptors_of_workers),
+            zygote: Zygote::new(options.zygote, options.descriptors_of_workers, clustered),
             workers: BTreeMap::new(),
             lives: BTreeMap::new(),
             outputs: BTreeMap::new(),

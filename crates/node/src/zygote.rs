@@ -71,6 +71,12 @@ enum ToZygote<'a> {
         #[serde(skip_serializing_if = "<[String]>::is_empty")]
         sys_path: &'a [String],
         argv0: &'a str,
+        /// The driver's, such as `3.12`.
+        #[serde(skip_serializing_if = "str::is_empty")]
+        python: &'a str,
+        /// Folders of the driver may be missing here, and the worker says so.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        clustered: bool,
         runtime_env: &'a RuntimeEnv,
     },
     Preload {
@@ -85,6 +91,8 @@ pub(crate) struct Zygote {
     folder: PathBuf,
     /// Soft limit on its open files, and its workers'.
     descriptors: Option<u64>,
+    /// Its workers may be of jobs of other nodes.
+    clustered: bool,
     running: Option<Running>,
     /// Forks that the running zygote was asked for and did not answer.
     asked: BTreeSet<u64>,
@@ -109,10 +117,11 @@ struct Running {
 
 impl Zygote {
     /// `command` gets the number of its descriptor as last argument.
-    pub(crate) fn new(command: Vec<String>, descriptors: Option<u64>) -> Self {
+    pub(crate) fn new(command: Vec<String>, descriptors: Option<u64>, clustered: bool) -> Self {
         Self {
             command,
             descriptors,
+            clustered,
             folder: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
             running: None,
             asked: BTreeSet::new(),
@@ -158,6 +167,8 @@ impl Zygote {
             cwd: &config.cwd,
             sys_path: &config.sys_path,
             argv0,
+            python: &config.python,
+            clustered: self.clustered,
             runtime_env: env,
         });
         if json.len() > ZYGOTE_MESSAGE_BYTES_MAX {
@@ -351,11 +362,13 @@ mod tests {
             cwd: "/w",
             sys_path: &modules,
             argv0: "x.py",
+            python: "",
+            clustered: false,
             runtime_env: &env,
         };
         assert_eq!(
             String::from_utf8(encode(&fork)).unwrap(),
-            r#"{"op":"fork","id":3,"env":{},"cwd":"/w","sys_path":["numpy"],"argv0":"x.py","runtime_env":{"env_vars":{},"working_dir":null,"py_modules":[]}}"#
+            r#"{"op":"fork","id":3,"env":{},"cwd":"/w","sys_path":["numpy"],"argv0":"x.py","runtime_env":{"env_vars":{},"working_dir":null,"py_modules":[],"group":null}}"#
         );
         let exited: FromZygote =
             serde_json::from_str(r#"{"op":"exited","pid":4242,"status":-9}"#).unwrap();
@@ -367,7 +380,7 @@ mod tests {
     fn mute() -> (Zygote, Poller) {
         let command = ["/bin/sh", "-c", "exec sleep 1000"].map(str::to_string);
         let (mut zygote, poller) =
-            (Zygote::new(command.to_vec(), Some(512)), Poller::new().unwrap());
+            (Zygote::new(command.to_vec(), Some(512), false), Poller::new().unwrap());
         zygote.start(&poller).unwrap();
         (zygote, poller)
     }

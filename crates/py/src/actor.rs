@@ -23,6 +23,7 @@ use crate::errors;
 use crate::exported::{Exported, short_name};
 use crate::interface::{Interface, Method};
 use crate::options;
+use crate::placement::Place;
 use crate::python::{self, Import};
 use crate::refs::note_or_keep;
 use crate::remote::{certainly_fits, results};
@@ -85,7 +86,9 @@ impl ActorTemplate {
         let env: Option<String> = options.getattr("runtime_env")?.extract()?;
         let place = options::Where::read(&options.getattr("where")?)?;
         let placement = options::resources(&options.getattr("placement_resources")?)?;
-        let shape = options::shape(py, &session, &placement, env.as_deref(), &place)?;
+        let group = Place::read(options)?;
+        let shape = options::shape(py, &session, &placement, env.as_deref(), &place, group)?;
+        let held = options::resources(&options.getattr("resources")?)?;
         let args = encode_args(&session, args, Some(kwargs), &Extras::default())?;
         let max_restarts = options::retries(options.getattr("max_restarts")?.extract()?);
         let call = CallOptions {
@@ -109,7 +112,7 @@ impl ActorTemplate {
             detached: options.getattr("detached")?.extract()?,
             get_if_exists: options.getattr("get_if_exists")?.extract()?,
             shape: (*shape).clone(),
-            held: options::resources(&options.getattr("resources")?)?,
+            held: group.named(&session, held),
             max_restarts,
             max_pending_calls: interface.max_pending_calls,
             handle: interface.bytes.as_bytes(py).to_vec(),

@@ -83,6 +83,9 @@ pub(crate) fn runtime_context(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     context.set_item("assigned_resources", resources)?;
     let env = options::runtime_env_json(py, &current::runtime_env(&session))?;
     context.set_item("runtime_env", env)?;
+    let inside = current::runtime_env(&session).group;
+    context.set_item("placement_group_id", inside.map(|inside| inside.group.hex()))?;
+    context.set_item("captures", inside.is_some_and(|inside| inside.capture))?;
     context.set_item("address", &session.address)?;
     context.set_item("session_dir", &welcome.session_dir)?;
     Ok(context)

@@ -153,7 +153,7 @@ pub(crate) fn set_gpus(gpus: &[u32]) {
 pub(crate) fn runtime_env(session: &Session) -> RuntimeEnv {
     match actor() {
         Some(actor) => actor.spec.shape.env.clone(),
-        None => session.env.clone(),
+        None => session.env.lock().clone(),
     }
 }
 

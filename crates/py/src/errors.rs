@@ -31,7 +31,9 @@ pub(crate) fn raised(py: Python<'_>, failure: &Failure, task: Option<TaskId>) ->
         | FailureKind::OutOfDisk
         | FailureKind::OwnerDied
         | FailureKind::NotSent
-        | FailureKind::WorkerStart => {
+        | FailureKind::WorkerStart
+        | FailureKind::TaskGroupRemoved
+        | FailureKind::ActorGroupRemoved => {
             let cause = Some(&*failure.cause).filter(|cause| !cause.is_empty());
             exception(py, failure.kind.exception(), &failure.text(), task.map(hex), cause)
         }

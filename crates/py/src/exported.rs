@@ -18,6 +18,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::errors;
 use crate::get;
+use crate::packages;
 use crate::python::{self, Import};
 use crate::session::{self, Session};
 use crate::values::{self, Contained};
@@ -108,16 +109,28 @@ impl Exported {
             pickle = stub.cast_into::<PyBytes>()?;
             _stored = Some(reference);
         }
-        let bytes = pickle.as_bytes();
-        count(session, &self.name, bytes.len())?;
-        session.make_room(py)?;
-        if bytes.len() < DETACHED_BYTES_MIN {
-            session.client.export(function, bytes, contains.ids());
-        } else {
-            py.detach(|| session.client.export(function, bytes, contains.ids()));
-        }
+        send(py, session, &self.name, function, pickle.as_bytes(), &contains)?;
         Ok(function)
     }
+}
+
+/// Makes a pickle known to the processes of the job.
+pub(crate) fn send(
+    py: Python<'_>,
+    session: &Session,
+    name: &Arc<str>,
+    key: FunctionId,
+    pickle: &[u8],
+    contains: &Contained,
+) -> PyResult<()> {
+    count(session, name, pickle.len())?;
+    session.make_room(py)?;
+    if pickle.len() < DETACHED_BYTES_MIN {
+        session.client.export(key, pickle, contains.ids());
+    } else {
+        py.detach(|| session.client.export(key, pickle, contains.ids()));
+    }
+    Ok(())
 }
 
 /// What this process exported in its session.
@@ -163,6 +176,15 @@ fn loaded_from(target: &Bound<'_, PyAny>) -> Option<(u32, FunctionId)> {
     LOADED.lock().as_ref()?.get(&(target.as_ptr() as usize)).copied()
 }
 
+/// What was exported under `key`, if anything was.
+pub(crate) fn pickle_of(
+    py: Python<'_>,
+    session: &Session,
+    key: FunctionId,
+) -> PyResult<Option<Vec<u8>>> {
+    python::interruptible(py, |gives_up| session.client.fetch_function(key, gives_up))
+}
+
 /// Unpickles what was exported under `key`.
 pub(crate) fn fetch<'py>(
     py: Python<'py>,
@@ -175,8 +197,7 @@ pub(crate) fn fetch<'py>(
     if let Some(known) = fetched.get_item(&name)? {
         return Ok(known);
     }
-    let bytes = python::interruptible(py, |gives_up| session.client.fetch_function(key, gives_up))?;
-    let bytes = bytes.ok_or_else(|| {
+    let bytes = pickle_of(py, session, key)?.ok_or_else(|| {
         PyRuntimeError::new_err(format!("{key} was never exported in this session"))
     })?;
     let target = values::load(&PyBytes::new(py, &bytes), None).map_err(|error| {
@@ -185,7 +206,8 @@ pub(crate) fn fetch<'py>(
             "DeserializationError",
             &format!(
                 "a function or class arrived and cannot be unpickled here: {error}. A module that \
-                 it needs must be importable in workers; see runtime_env={{'py_modules': [...]}}"
+                 it needs must be importable in workers; see runtime_env={{'py_modules': [...]}}{}",
+                packages::why_missing(py, &error)
             ),
         );
         made.set_cause(py, Some(error));

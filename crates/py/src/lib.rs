@@ -10,6 +10,7 @@
 //! running          what they wait for, told to `hoplo why`
 //! actor_call, event_loop, coroutines       those of threaded and async actors
 //! session, start, fork, hooks, ask       init, shutdown, and the rest of a process's session
+//! placement        placement groups, and where a task or actor asks to be
 //! orphans          whose children those are whose parent is gone
 //! errors, python                   exceptions and imports
 //! ```
@@ -42,6 +43,8 @@ mod leaving;
 mod lines;
 mod options;
 mod orphans;
+mod packages;
+mod placement;
 mod python;
 mod refs;
 mod remote;
@@ -87,6 +90,10 @@ mod _core {
     #[pymodule_export]
     use super::orphans::adopt_orphans;
     #[pymodule_export]
+    use super::packages::{_export_package, _fetch_package, _packs, _session_number};
+    #[pymodule_export]
+    use super::placement::{create_group, remove_group, wait_group};
+    #[pymodule_export]
     use super::refs::{_holds_ref, _restore_ref, ObjectRef};
     #[pymodule_export]
     use super::remote::{_restore_function, RemoteFunction};
@@ -105,6 +112,11 @@ mod _core {
     fn set_up(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add("RUNTIME_ENV_BYTES_MAX", hoplo_base::limits::RUNTIME_ENV_BYTES_MAX)?;
+        module.add("PACKAGE_BYTES_MAX", hoplo_base::limits::PACKAGE_BYTES_MAX)?;
+        module.add("PACKAGE_BYTES_WARNED", hoplo_base::limits::PACKAGE_BYTES_WARNED)?;
+        module.add("PACKAGE_FILES_MAX", hoplo_base::limits::PACKAGE_FILES_MAX)?;
+        module.add("PACKAGES_BYTES_MAX", hoplo_base::limits::PACKAGES_BYTES_MAX)?;
+        module.add("INLINE_BYTES_MAX", hoplo_base::limits::INLINE_BYTES_MAX)?;
         module.add("FAILURE_PAYLOAD_BYTES_MAX", hoplo_base::limits::FAILURE_PAYLOAD_BYTES_MAX)?;
         module.delattr("__all__")?; // says no more than the stub
         awaiting::register();

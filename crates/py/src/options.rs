@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hoplo_base::limits::RUNTIME_ENV_BYTES_MAX;
-use hoplo_base::{NodeNumber, ResourceSet};
+use hoplo_base::{GroupId, NodeNumber, ResourceSet};
 use hoplo_wire::call::{CALL_BACKPRESSURE, CALL_RETRY_ANY, CALL_RETRY_LISTED, CALL_STREAMING};
-use hoplo_wire::node::{Condition, LabelSelector, RuntimeEnv, Shape, Strategy};
+use hoplo_wire::node::{Condition, Inside, LabelSelector, RuntimeEnv, Shape, Strategy};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMapping};
 
 use crate::current;
+use crate::packages;
+use crate::placement::Place;
 use crate::python::Import;
 use crate::session::Session;
 
@@ -120,15 +122,18 @@ pub(crate) fn shape(
     resources: &ResourceSet,
     env: Option<&str>,
     place: &Where,
+    group: Place,
 ) -> PyResult<Arc<Shape>> {
     let outer = current::runtime_env(session);
-    let env = match env {
+    let mut env = match env {
         None => outer,
-        Some(json) => merged(outer, runtime_env(py, json)?),
+        Some(json) => merged(outer, packages::runtime_env(py, session, json)?),
     };
     check_size(&env)?;
+    env.group = group.inside(session);
+    let resources = group.named(session, resources.clone());
     let Where { strategy, labels } = place.clone();
-    Ok(Arc::new(Shape { resources: resources.clone(), env, strategy, labels }))
+    Ok(Arc::new(Shape { resources, env, strategy, labels }))
 }
 
 /// What one asks for was checked alone; with what its caller and its job ask for it may be too much.
@@ -158,6 +163,11 @@ pub(crate) fn runtime_env(py: Python<'_>, json: &str) -> PyResult<RuntimeEnv> {
     }
     if let Some(modules) = fields.get_item("py_modules")? {
         env.py_modules = modules.extract()?;
+    }
+    // Of a worker; users cannot name it.
+    if let Some(group) = fields.get_item("group")? {
+        let capture = group.get_item("capture")?.extract()?;
+        env.group = Some(Inside { group: GroupId(group.get_item("group")?.extract()?), capture });
     }
     Ok(env)
 }
@@ -189,7 +199,8 @@ fn merged(outer: RuntimeEnv, inner: RuntimeEnv) -> RuntimeEnv {
     let mut env_vars = outer.env_vars;
     env_vars.extend(inner.env_vars);
     let py_modules = if inner.py_modules.is_empty() { outer.py_modules } else { inner.py_modules };
-    RuntimeEnv { env_vars, working_dir: inner.working_dir.or(outer.working_dir), py_modules }
+    let working_dir = inner.working_dir.or(outer.working_dir);
+    RuntimeEnv { env_vars, working_dir, py_modules, group: outer.group }
 }
 
 /// An `int` option whose -1 is for ever.

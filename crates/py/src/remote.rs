@@ -20,6 +20,8 @@ use crate::context;
 use crate::exported::{Exported, short_name};
 use crate::interface::Arity;
 use crate::options::{self, Results, RetryExceptions, Where};
+use crate::packages;
+use crate::placement::Place;
 use crate::python::{self, Import};
 use crate::refs::ObjectRef;
 use crate::session::{self, Session};
@@ -63,6 +65,7 @@ struct Parsed {
     name: Arc<str>,
     env: Option<String>,
     place: Where,
+    group: Place,
 }
 
 impl Parsed {
@@ -85,6 +88,7 @@ impl Parsed {
             extras: Extras { group: None, name: given_name, retry_types: retry.types },
             env: options.getattr("runtime_env")?.extract()?,
             place: Where::read(&options.getattr("where")?)?,
+            group: Place::read(options)?,
         })
     }
 }
@@ -140,6 +144,7 @@ impl RemoteFunction {
                 &parsed.resources,
                 parsed.env.as_deref(),
                 &parsed.place,
+                parsed.group,
             )?,
             returns: parsed.results.returns(),
             flags: parsed.results.flags() | parsed.retry_flags,
@@ -265,14 +270,18 @@ impl RemoteFunction {
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         static RESTORE: Import = Import::new("hoplo._core", "_restore_function");
         let (py, this) = (slf.py(), slf.get());
+        let mut options = this.options.bind(py).clone();
+        if this.parsed.env.is_some() {
+            options = packages::portable(&options)?;
+        }
         let Some(key) = this.exported.key() else {
             let function = this.target(py)?;
-            let made = (function, &this.options, this.arity);
+            let made = (function, &options, this.arity);
             return Ok((slf.get_type(), made).into_pyobject(py)?.into_any());
         };
         let names = NAMES.map(|name| slf.getattr(name).ok());
         let key = PyBytes::new(py, &key.0);
-        let made = (key, &*this.exported.name, &this.options, this.arity, names.to_vec());
+        let made = (key, &*this.exported.name, &options, this.arity, names.to_vec());
         Ok((RESTORE.get(py)?, made).into_pyobject(py)?.into_any())
     }
 

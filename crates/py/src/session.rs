@@ -28,6 +28,8 @@ use pyo3::prelude::*;
 
 use crate::python::{self, Import};
 
+const PACK: &str = "HOPLO_PACK";
+
 /// A live connection to a node.
 pub(crate) struct Session {
     pub(crate) client: Arc<Client>,
@@ -41,7 +43,9 @@ pub(crate) struct Session {
     /// Where names of actors are looked up.
     pub(crate) namespace: String,
     /// In a driver the job's own, in a worker what it was made with.
-    pub(crate) env: RuntimeEnv,
+    pub(crate) env: Mutex<RuntimeEnv>,
+    /// Folders of environments go as packages: other nodes do not have them.
+    pub(crate) packs: bool,
     closed: AtomicBool,
     /// The daemon that this process started, to be waited for.
     pub(crate) daemon: Mutex<Option<std::process::Child>>,
@@ -61,6 +65,9 @@ static NUMBER: AtomicU32 = AtomicU32::new(1);
 impl Session {
     pub(crate) fn new(client: Arc<Client>, is_worker: bool, job: JobConfig) -> Session {
         let address = format!("{}/sock", client.welcome().session_dir);
+        // The variable is for tests, on a node alone.
+        let packs =
+            client.welcome().clustered || std::env::var_os(PACK).is_some_and(|it| it == "1");
         Session {
             client,
             epoch: EPOCH.load(Ordering::Relaxed),
@@ -68,7 +75,8 @@ impl Session {
             is_worker,
             address,
             namespace: job.namespace,
-            env: job.env,
+            env: Mutex::new(job.env),
+            packs,
             closed: AtomicBool::new(false),
             daemon: Mutex::new(None),
         }

@@ -26,6 +26,7 @@ use rustix::fs::MemfdFlags;
 use crate::errors;
 use crate::hooks::{self, DriverHooks};
 use crate::options;
+use crate::packages;
 use crate::session::{self, Session};
 
 /// The fields of `hoplo._api.InitConfig`.
@@ -50,6 +51,7 @@ pub(crate) struct InitConfig<'py> {
     cwd: Option<String>,
     argv0: String,
     preload: Vec<String>,
+    python_version: String,
 }
 
 /// Starts or joins a node.
@@ -104,6 +106,12 @@ pub(crate) fn init<'py>(py: Python<'py>, config: InitConfig<'py>) -> PyResult<Bo
     info.set_item("namespace", &session.namespace)?;
     info.set_item("node_ip_address", "127.0.0.1")?;
     session::enter(Arc::new(session));
+    if let Some(json) = &config.runtime_env
+        && let Err(error) = packages::enter_job(py, json)
+    {
+        shutdown(py);
+        return Err(error);
+    }
     Ok(info)
 }
 
@@ -308,6 +316,7 @@ fn job_config(py: Python<'_>, config: &InitConfig<'_>) -> PyResult<JobConfig> {
         log_to_driver: config.log_to_driver,
         preload: config.preload.clone(),
         entrypoint: config.argv0.clone(),
+        python: config.python_version.clone(),
         env,
     })
 }

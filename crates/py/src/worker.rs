@@ -43,6 +43,7 @@ use crate::interface::{Interface, unknown_method, unnamed};
 use crate::leaving::{self, After, Outlook};
 use crate::lines;
 use crate::options;
+use crate::packages::Packages;
 use crate::python::Import;
 use crate::running;
 use crate::session::{self, Session};
@@ -70,7 +71,8 @@ pub(crate) fn worker_main(py: Python<'_>, fd: i32, runtime_env: Option<&str>) ->
     let session = Arc::new(Session::new(client, true, job));
     session::enter(Arc::clone(&session));
     let gpus = Gpus::of_node(py, &session)?;
-    let mut worker = Worker { session, functions: Map::default(), actor: None, gpus };
+    let packages = Packages::of(runtime_env);
+    let mut worker = Worker { session, functions: Map::default(), actor: None, gpus, packages };
     let status = worker.serve(py)?;
     if !worker.session.is_ours() {
         return Ok(status); // a forked child of a task: the rest is its parent's
@@ -89,6 +91,8 @@ struct Worker {
     functions: Map<FunctionId, Function>,
     actor: Option<Actor>,
     gpus: Gpus,
+    /// Packages that the environment names, until they are unpacked.
+    packages: Packages,
 }
 
 struct Function {
@@ -184,7 +188,7 @@ impl Worker {
         }
         let function = match self.function(py, call.header.function) {
             Ok(function) => function,
-            Err(error) => return call.fail(py, Fault::Raised(error)),
+            Err(fault) => return call.fail(py, fault),
         };
         let target = function.target.clone_ref(py);
         call.name = Arc::clone(&function.name);
@@ -211,9 +215,10 @@ impl Worker {
         after
     }
 
-    fn function(&mut self, py: Python<'_>, id: FunctionId) -> PyResult<&mut Function> {
+    fn function(&mut self, py: Python<'_>, id: FunctionId) -> Result<&mut Function, Fault> {
         // Not an entry: the borrow would reach over the fetch.
         if !self.functions.contains_key(&id) {
+            self.packages.unpack(py, &self.session).map_err(Fault::Argument)?;
             let target = exported::fetch(py, &self.session, id)?;
             let name = target
                 .getattr(intern!(py, "__qualname__"))
@@ -297,6 +302,10 @@ impl Worker {
         let actor = spec.actor;
         scratch::end();
         self.session.client.set_title(&spec.class_name);
+        if let Err(failure) = self.packages.unpack(py, &self.session) {
+            self.session.client.actor_started(actor, incarnation, Err(failure));
+            return After::Exit(0);
+        }
         let started = self.gpus.grant(py, gpus.to_vec()).map_err(ArgsError::from).and_then(|()| {
             let interface = Interface::read(&PyBytes::new(py, &spec.handle))?;
             let known = ActorSelf { spec, incarnation, is_async: interface.is_async };

@@ -62,6 +62,7 @@ impl Daemon {
             objects,
             session_dir: "/session".to_string(),
             keeps_rows: plan.keeps_rows,
+            clustered: false,
             slots_resting: plan.slots_resting,
             processes_max: hoplo_base::limits::PROCESSES_MAX,
         };
@@ -341,7 +342,8 @@ impl Cluster {
             return;
         }
         self.notes_answer(to, request, told_by(report));
-        self.send(to, ToClient::Answer { request, result: Ok(format!("{report:?}")) });
+        let (result, missing) = (Ok(format!("{report:?}")), Vec::new());
+        self.send(to, ToClient::Answer { request, result, missing });
     }
 
     // ---- effects ----
@@ -421,9 +423,12 @@ impl Cluster {
                 assert!(violations == 0, "{text}\n{}", self.story.about(&[]));
             }
             Effect::Note { line } => self.note(|| format!("  {line}")),
-            Effect::Report { to, request, report } => self.reports_to(to, request, &report),
+            Effect::Report { to, request, report, others: _ } => {
+                self.reports_to(to, request, &report);
+            }
             Effect::Stopped => self.daemon.stopped = true,
             Effect::SendPeer { .. }
+            | Effect::ReportPart { .. }
             | Effect::Settle { .. }
             | Effect::Go { .. }
             | Effect::OpenFar { .. }

@@ -9,6 +9,7 @@
 
 mod actors;
 mod codec;
+mod groups;
 mod objects;
 mod processes;
 mod strategy;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::obituary::{DeathCause, Obituary};
 pub use actors::{ActorCreated, ActorFound, ActorSpec, ActorState};
 pub use codec::{NodeCodecError, decode, encode, encode_body};
+pub use groups::{BundleSpec, GroupSpec, GroupState, GroupStrategy, Inside};
 pub use objects::{Lineage, Notice, SharedState};
 pub use processes::{JobConfig, Role, RuntimeEnv, Shape, Welcome};
 pub use strategy::{

@@ -79,6 +79,10 @@ pub enum FailureKind {
     NotSent = 14,
     /// No worker could be started for it, whatever its runtime environment is.
     WorkerStart = 15,
+    /// The placement group that the task was to run in is no more.
+    TaskGroupRemoved = 16,
+    /// The placement group that the actor was to live in is no more.
+    ActorGroupRemoved = 17,
 }
 
 impl FailureKind {
@@ -100,6 +104,8 @@ impl FailureKind {
             OwnerDied,
             NotSent,
             WorkerStart,
+            TaskGroupRemoved,
+            ActorGroupRemoved,
         ]
         .into_iter()
         .find(|kind| *kind as u8 == byte)
@@ -123,6 +129,8 @@ impl FailureKind {
             FailureKind::OwnerDied => "OwnerDiedError",
             FailureKind::NotSent => "HoploError",
             FailureKind::WorkerStart => "WorkerStartError",
+            FailureKind::TaskGroupRemoved => "TaskPlacementGroupRemoved",
+            FailureKind::ActorGroupRemoved => "ActorPlacementGroupRemoved",
         }
     }
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::node::{ActorSpec, JobConfig, Obituary, Shape, ToClient, ToNode};
 use crate::object::Failure;
+use crate::why::{Question, Told};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Peer {
@@ -208,7 +209,10 @@ pub enum Peer {
     Passed {
         epoch: u64,
     },
-    /// A question for people, answered by `Answer`: kinds as in `ToNode::Query`.
+
+    // ---- questions of people ----
+    /// What do you know, and your processes? Kinds as in `ToNode::Query`. Answered by `Answer`, for the receiver alone: nobody
+    /// passes it on.
     Query {
         request: u64,
         kind: String,
@@ -217,6 +221,26 @@ pub enum Peer {
     Answer {
         request: u64,
         result: Result<String, String>,
+        /// The text is long, and goes on in the next one.
+        more: bool,
+    },
+    /// A round of `why`, for the receiver's processes and tables. Answered by `Explained`, or by an `Answer` that says why not.
+    Explain {
+        request: u64,
+        question: Question,
+        /// Processes of the receiver that did not answer in a round before: they are not asked.
+        late: Vec<ProcessId>,
+        /// Processes of the receiver that were named: who are they?
+        named: Vec<ProcessId>,
+    },
+    Explained {
+        request: u64,
+        told: Told,
+        /// Who did not answer in this round.
+        late: Vec<ProcessId>,
+        /// What tells processes of the sender apart for people, like `worker, pid 77`: those that were asked for, and those that
+        /// the answer names.
+        names: Vec<(ProcessId, String)>,
     },
 }
 

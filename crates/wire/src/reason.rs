@@ -49,6 +49,14 @@ impl Reason {
         self.parts.iter().map(word).collect()
     }
 
+    /// Those that it names.
+    pub fn processes(&self) -> impl Iterator<Item = ProcessId> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Text(_) => None,
+            Part::Process(process) => Some(*process),
+        })
+    }
+
     /// What it takes in memory.
     pub fn bytes(&self) -> usize {
         let of_part = |part: &Part| match part {

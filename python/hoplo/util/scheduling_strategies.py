@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from .. import _options, _strategy
 from .._strategy import Where
+from .placement_group import PlacementGroupSchedulingStrategy
 
 __all__ = [
     "DoesNotExist",
@@ -15,6 +16,7 @@ __all__ = [
     "NodeAffinitySchedulingStrategy",
     "NodeLabelSchedulingStrategy",
     "NotIn",
+    "PlacementGroupSchedulingStrategy",
 ]
 
 

@@ -103,6 +103,7 @@ impl Daemon {
             config: JobConfig::default(),
             slots: Vec::new(),
             resources: ResourceSet::new(),
+            clustered: false,
         });
         // Any file does for that of spilled objects: nothing is read from it.
         let with = [self.segment.as_fd(), self.arena.as_fd(), self.segment.as_fd()];

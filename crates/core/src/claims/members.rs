@@ -13,6 +13,8 @@ pub(super) struct Members {
     alive: BTreeSet<NodeNumber>,
     dead: BTreeMap<NodeNumber, Estate>,
     epoch: Epoch,
+    /// Of the last death: they are heard of in order.
+    died: Epoch,
     all_passed: Epoch,
 }
 
@@ -29,15 +31,17 @@ struct Estate {
 impl Members {
     pub(super) fn new(me: NodeNumber) -> Self {
         let (alive, dead) = (BTreeSet::new(), BTreeMap::new());
-        Self { me, alive, dead, epoch: Epoch::default(), all_passed: Epoch::default() }
+        let (epoch, died, all_passed) = Default::default();
+        Self { me, alive, dead, epoch, died, all_passed }
     }
 
     pub(super) fn me(&self) -> NodeNumber {
         self.me
     }
 
+    /// Its row may be younger than a death that was heard of before: rows change after they are made.
     pub(super) fn joined(&mut self, node: NodeNumber, epoch: Epoch) {
-        self.enter(epoch);
+        self.epoch = self.epoch.max(epoch);
         assert!(!self.dead.contains_key(&node), "{node} is dead: no number is given twice");
         self.alive.insert(node);
         for estate in self.dead.values_mut().filter(|estate| estate.heir.is_none()) {
@@ -48,7 +52,8 @@ impl Members {
 
     /// Returns the dead nodes that have a new heir by this.
     pub(super) fn died(&mut self, node: NodeNumber, epoch: Epoch) -> BTreeSet<NodeNumber> {
-        self.enter(epoch);
+        assert!(epoch > self.died, "{epoch:?} comes after {:?}", self.died);
+        (self.died, self.epoch) = (epoch, self.epoch.max(epoch));
         assert!(node != self.me, "the dead decide nothing");
         assert!(!self.dead.contains_key(&node), "{node} died before");
         self.alive.remove(&node);
@@ -84,11 +89,6 @@ impl Members {
     /// Whether all nodes have announced what they hold of what this one is, or was, home of (NREF-5).
     pub(super) fn is_announced(&self, home: NodeNumber) -> bool {
         self.dead.get(&home).is_none_or(|estate| estate.since <= self.all_passed)
-    }
-
-    fn enter(&mut self, epoch: Epoch) {
-        assert!(epoch > self.epoch, "{epoch:?} comes after {:?}", self.epoch);
-        self.epoch = epoch;
     }
 
     fn heir(&self, dead: NodeNumber) -> Option<NodeNumber> {

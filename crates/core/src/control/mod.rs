@@ -10,8 +10,8 @@ pub mod tables;
 
 pub use hoplo_wire::control::{Key, Row, Table};
 pub use rows::{
-    ActorEntry, ActorPhase, Entry, EventEntry, FunctionEntry, JobEntry, NodeEntry, NodeState,
-    RowError, TaskEntry, TaskState, TokenEntry,
+    ActorEntry, ActorPhase, Entry, EventEntry, FunctionEntry, GroupEntry, JobEntry, NodeEntry,
+    NodeState, RowError, TaskEntry, TaskState, TokenEntry,
 };
 pub use store::{CasError, ControlStore, MemoryStore};
 pub use tables::{Page, Tables};

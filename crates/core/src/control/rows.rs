@@ -9,9 +9,9 @@ use std::fmt;
 
 use hoplo_base::limits::CONTROL_VALUE_BYTES_MAX;
 use hoplo_base::{
-    ActorId, FunctionId, JobId, NodeNumber, ObjectId, ProcessId, ResourceSet, TaskId,
+    ActorId, FunctionId, GroupId, JobId, NodeNumber, ObjectId, ProcessId, ResourceSet, TaskId,
 };
-use hoplo_wire::node::{ActorState, JobConfig, Lineage, NodeCodecError};
+use hoplo_wire::node::{ActorState, GroupSpec, JobConfig, Lineage, NodeCodecError};
 use serde::{Deserialize, Serialize};
 
 use hoplo_wire::Failure;
@@ -72,8 +72,9 @@ pub fn validate(key: &Key, value: &[u8]) -> Result<(), Refusal> {
         Table::Function => decode::<FunctionEntry>(value).err(),
         Table::Task => decode::<TaskEntry>(value).err(),
         Table::Actor => decode::<ActorEntry>(value).err(),
+        Table::PlacementGroup => decode::<GroupEntry>(value).err(),
         // Nothing of this program writes them yet.
-        Table::Object | Table::PlacementGroup => Some(RowError::Unused),
+        Table::Object => Some(RowError::Unused),
         Table::Event => decode::<EventEntry>(value).err(),
         Table::Token => decode::<TokenEntry>(value).err(),
     };
@@ -197,6 +198,18 @@ pub struct ActorEntry {
     pub lost: bool,
 }
 
+/// A placement group that is not removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GroupEntry {
+    pub group: GroupId,
+    pub job: JobId,
+    pub spec: GroupSpec,
+    /// All its bundles are placed.
+    pub created: bool,
+    /// The node of each bundle that is placed.
+    pub placed: BTreeMap<u32, NodeNumber>,
+}
+
 /// A pickled function or class, or a part of one that is larger than a value may be: its other parts
 /// are written before part 0, so who finds that one finds all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -279,6 +292,14 @@ impl Entry for ActorEntry {
 
     fn key_bytes(&self) -> Vec<u8> {
         actor_key(self.actor).bytes
+    }
+}
+
+impl Entry for GroupEntry {
+    const TABLE: Table = Table::PlacementGroup;
+
+    fn key_bytes(&self) -> Vec<u8> {
+        group_key(self.group).bytes
     }
 }
 
@@ -377,6 +398,10 @@ pub fn token_key(token: TokenId) -> Key {
 
 pub fn actor_key(actor: ActorId) -> Key {
     Key { table: Table::Actor, bytes: actor.0.to_bytes().to_vec() }
+}
+
+pub fn group_key(group: GroupId) -> Key {
+    Key { table: Table::PlacementGroup, bytes: group.0.to_be_bytes().to_vec() }
 }
 
 pub fn task_key(task: TaskId) -> Key {

@@ -10,7 +10,7 @@ use hoplo_wire::node::{DeathCause, JobConfig, Obituary, RuntimeEnv, ToClient, To
 use hoplo_wire::peer::Peer;
 
 use super::process::Kind;
-use super::queries::Report;
+use super::queries::{Others, Report};
 use crate::control::NodeEntry;
 use crate::objects::{FreeOutcome, SpillOutcome, SpillPlace};
 use crate::transfer;
@@ -146,6 +146,12 @@ pub enum Event {
         worker: ProcessId,
         seqs: Vec<u64>,
         kept: Vec<u64>,
+    },
+    /// The answer to `ReportPart`.
+    Written {
+        node: NodeNumber,
+        request: u64,
+        result: Result<String, String>,
     },
     /// The shell did this of what `Haul` told it.
     Hauled {
@@ -354,9 +360,16 @@ pub enum Effect {
     Unconfine {
         process: ProcessId,
     },
-    /// Write this as JSON and send it as the `Answer` to that request.
+    /// Write this as JSON, with what other nodes told, and send it as the `Answer` to that request.
     Report {
         to: ProcessId,
+        request: u64,
+        report: Report,
+        others: Others,
+    },
+    /// Write what this node alone has for it as JSON, for another node: answered by `Written`.
+    ReportPart {
+        node: NodeNumber,
         request: u64,
         report: Report,
     },

@@ -125,6 +125,7 @@ impl Node {
             config: config.map(|config| (*config).clone()).unwrap_or_default(),
             slots,
             resources: self.scheduler.total().clone(),
+            clustered: self.config.clustered,
         };
         self.send(id, ToClient::Welcome(welcome));
     }

@@ -10,7 +10,7 @@ use hoplo_wire::node::JobConfig;
 use super::{Effect, Node};
 use crate::actors::life;
 use crate::control::JobEntry;
-use crate::sched::workers;
+use crate::sched::{groups, workers};
 
 #[derive(Debug)]
 pub struct Job {
@@ -52,6 +52,7 @@ impl Node {
         self.save(&entry);
         self.pass_to_actors(life::Event::JobEnded { job: id });
         self.pass_to_pool(workers::Event::JobEnded { job: id });
+        self.pass_to_groups(groups::Event::JobEnded { job: id });
         self.drop_functions_of_ended(id);
         self.fetches_of_ended(id);
         self.tell_job_ended(id);

@@ -16,8 +16,7 @@ use super::{Effect, Node, Timer};
 use crate::actors::life::{self, Manner};
 use crate::objects;
 use crate::sched::claim::Claimant;
-use crate::sched::workers;
-use crate::sched::{broker, local};
+use crate::sched::{broker, groups, local, workers};
 
 const SIGKILL: i32 = 9;
 
@@ -248,6 +247,7 @@ impl Node {
             self.pass_to_broker(broker::Event::ProcessGone { process: id });
         }
         self.pass_to_scheduler(local::Event::ProcessGone { process: id });
+        self.pass_to_groups(groups::Event::ProcessGone { process: id });
         let gone = life::Event::ProcessGone { process: id, obituary: obituary.clone() };
         self.pass_to_actors(gone);
         if kind == Kind::Driver {

@@ -1,5 +1,6 @@
 //! What the machines decide, carried out or handed on: one function a machine, one arm an effect.
 
+use hoplo_base::ProcessId;
 use hoplo_wire::node::{ActorState, Notice, ToClient};
 use hoplo_wire::peer::Peer;
 use hoplo_wire::{Failure, Reason};
@@ -80,6 +81,10 @@ impl Node {
             From::TellBlocked { holder, worker } => {
                 self.send(holder, ToClient::WorkerBlocked { worker });
             }
+            From::AnswerBundles { group, attempt, refused } => {
+                self.on_bundles_answered(group, attempt, refused);
+            }
+            From::EndWorker { worker, group } => self.end_worker_of_group(worker, group),
         }
     }
 
@@ -106,6 +111,11 @@ impl Node {
         use life::Effect as From;
         match effect {
             From::Place { actor, incarnation, job, shape, held } => {
+                if let Some(gone) = self.group_is_gone(&shape.resources) {
+                    let failure = gone.of_actors;
+                    let failed = life::Event::PlacementFailed { actor, incarnation, failure };
+                    return self.pass_to_actors(failed);
+                }
                 self.place_actor(actor, incarnation, job, shape, held);
             }
             From::Unplace { actor } => self.unplace_actor(actor),
@@ -224,20 +234,32 @@ impl Node {
     /// For people, here and nowhere else: each process that is known is told apart, as `process:3 (driver, pid 77)`.
     /// Where the words come back from a process, they are a text as any other.
     pub(super) fn in_words(&self, reason: &Reason) -> String {
-        reason.in_words(|id| {
-            if id == self.haul() {
-                return "the haul (copies from other nodes)".to_string();
-            }
-            let Some(process) = self.processes.get(&id) else { return id.to_string() };
-            let kind = match process.kind {
-                Kind::Driver => "driver",
-                Kind::Worker => "worker",
-                Kind::Tool => "tool",
-            };
-            match process.known_pid() {
-                Some(pid) => format!("{id} ({kind}, pid {pid})"),
-                None => format!("{id} ({kind})"),
-            }
+        reason.in_words(|id| self.name_of(id, None))
+    }
+
+    /// `told`: what its node calls it, if that is another one.
+    pub(super) fn name_of(&self, id: ProcessId, told: Option<&str>) -> String {
+        let host = self.host_of(id.node());
+        let ours = self.own_name(id);
+        let told = ours.as_deref().or(told);
+        let words: Vec<&str> = told.into_iter().chain(host).collect();
+        if words.is_empty() { id.to_string() } else { format!("{id} ({})", words.join(", ")) }
+    }
+
+    /// Of a process of this node.
+    pub(super) fn own_name(&self, id: ProcessId) -> Option<String> {
+        if id == self.haul() {
+            return Some("the haul: copies from other nodes".to_string());
+        }
+        let process = self.processes.get(&id)?;
+        let kind = match process.kind {
+            Kind::Driver => "driver",
+            Kind::Worker => "worker",
+            Kind::Tool => "tool",
+        };
+        Some(match process.known_pid() {
+            Some(pid) => format!("{kind}, pid {pid}"),
+            None => kind.to_string(),
         })
     }
 }

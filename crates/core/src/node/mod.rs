@@ -56,6 +56,7 @@
 mod event;
 mod far;
 mod functions;
+mod groups;
 mod hello;
 mod jobs;
 mod kv;
@@ -90,11 +91,12 @@ pub use far::{outlived, settled};
 pub use jobs::Job;
 pub use kv::KEYS_MAX;
 pub use process::{Birth, Kind, Process, Stage};
-pub use queries::{Everywhere, Here, OpenRound, Report};
+pub use queries::{Asker, Everywhere, Here, OpenRound, Others, Report};
 pub use recall::Rows;
 
 use far::Far;
 use functions::Functions;
+use groups::GroupDesk;
 use lineage::Escaped;
 use memory::MemoryWatch;
 use queries::Queries;
@@ -113,6 +115,8 @@ pub struct Config {
     pub session_dir: String,
     /// Rows outlive this daemon: tasks that others depend on get one.
     pub keeps_rows: bool,
+    /// It is a head or has joined one.
+    pub clustered: bool,
     /// So many slots rest before one is taken again.
     pub slots_resting: usize,
     /// Processes at a time; no more than there are places in the segment.
@@ -142,6 +146,7 @@ pub struct Node {
     /// In this life.
     jobs_begun: u64,
     functions: Functions,
+    groups: GroupDesk,
     far: Far,
     /// Questions to the control store that are not answered, and what each is for.
     asked: BTreeMap<u64, Asked>,
@@ -187,6 +192,7 @@ impl Node {
             jobs: BTreeMap::new(),
             jobs_begun: 0,
             functions: Functions::default(),
+            groups: GroupDesk::default(),
             far: Far::new(here),
             asked: BTreeMap::new(),
             last_ask: 0,
@@ -256,6 +262,7 @@ impl Node {
             Event::CallsRevoked { caller, worker, seqs, kept } => {
                 self.send(caller, ToClient::Revoked { worker, seqs, kept });
             }
+            Event::Written { node, request, result } => self.answer_node(node, request, result),
             Event::Hauled { done } => self.on_hauled(done),
             Event::Stop { why } => self.begin_stop(&why),
             Event::Tick => self.on_tick(),
@@ -317,6 +324,7 @@ impl Node {
         self.scheduler.check();
         self.pool.check();
         self.actors.check();
+        self.groups.machine.check();
         self.far.check();
         self.check_processes();
         self.check_queries();

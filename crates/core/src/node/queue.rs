@@ -7,7 +7,7 @@ use hoplo_base::limits::STORY_LINE_BYTES_MAX;
 use super::{Effect, Node};
 use crate::actors::life as actor_life;
 use crate::objects;
-use crate::sched::{local, workers};
+use crate::sched::{groups, local, workers};
 
 /// What one machine has for another, or for itself.
 #[derive(Debug)]
@@ -16,6 +16,7 @@ pub(super) enum Work {
     Pool(workers::Event),
     Actors(actor_life::Event),
     Objects(objects::Event),
+    Groups(groups::Event),
     /// Nobody is awaited any more, or nobody asks.
     EndRound(u64),
 }
@@ -23,7 +24,7 @@ pub(super) enum Work {
 impl Node {
     /// Until no machine has anything for another one.
     pub(super) fn work_off_queue(&mut self) {
-        while let Some(work) = self.queue.pop_front() {
+        while let Some(work) = self.next_work() {
             match work {
                 Work::Scheduler(event) => {
                     self.note(&event);
@@ -48,9 +49,22 @@ impl Node {
                     self.objects.handle(self.now, event, &mut effects);
                     effects.into_iter().for_each(|effect| self.on_objects(effect));
                 }
+                Work::Groups(event) => {
+                    self.note(&event);
+                    let mut effects = Vec::new();
+                    self.groups.machine.handle(event, &mut effects);
+                    effects.into_iter().for_each(|effect| self.on_groups(effect));
+                }
                 Work::EndRound(round) => self.end_round(round),
             }
         }
+    }
+
+    fn next_work(&mut self) -> Option<Work> {
+        if self.queue.is_empty() {
+            self.tell_groups();
+        }
+        self.queue.pop_front()
     }
 
     pub(super) fn pass_to_scheduler(&mut self, event: local::Event) {

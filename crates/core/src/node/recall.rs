@@ -3,7 +3,7 @@
 //! With a head's daemon go its workers and all its objects. So a new one finds rows of what ran there: actors become
 //! dead and tasks lost, with the reason, and jobs ended. Kv rows stay as they are; functions stay that a lost actor or
 //! task of their job might be looked at with. What is at home on another node that lives is that node's (the number in
-//! its id says where it is at home), and stays as it is.
+//! its id says where it is at home), and stays as it is. Detached placement groups are placed again, others ended with their job.
 
 use std::collections::BTreeSet;
 
@@ -15,8 +15,8 @@ use hoplo_wire::{Failure, FailureKind};
 use super::{Effect, Node};
 use crate::actors::life::{ActorRow, Former};
 use crate::control::{
-    ActorEntry, ActorPhase, ControlStore, Entry, EventEntry, FunctionEntry, JobEntry, NodeEntry,
-    NodeState, TaskEntry, TaskState, store,
+    ActorEntry, ActorPhase, ControlStore, Entry, EventEntry, FunctionEntry, GroupEntry, JobEntry,
+    NodeEntry, NodeState, TaskEntry, TaskState, store,
 };
 
 /// All that is in the tables. What does not parse was written by another program; it stays as it is.
@@ -26,6 +26,7 @@ pub struct Rows {
     pub jobs: Vec<JobEntry>,
     pub actors: Vec<ActorEntry>,
     pub tasks: Vec<TaskEntry>,
+    pub groups: Vec<GroupEntry>,
     /// Every row of a function, by the job that it is of.
     pub functions: Vec<(JobId, Key)>,
 }
@@ -52,6 +53,7 @@ impl Rows {
             jobs: store::entries(store),
             actors: store::entries(store),
             tasks: store::entries(store),
+            groups: store::entries(store),
             functions,
         }
     }
@@ -100,6 +102,8 @@ impl Node {
         let actors = self.recall_actors(ours, &mut kept);
         let ours = rows.tasks.into_iter().filter(|row| !others.have(row.task.owner.node()));
         let tasks = self.recall_tasks(ours, &mut kept);
+        let ours = rows.groups.into_iter().filter(|row| !others.have(row.group.node()));
+        self.recall_groups(ours);
         for (job, key) in rows.functions {
             if !kept.contains(&job) {
                 self.out.push(Effect::Forget { key });
@@ -214,7 +218,8 @@ pub(super) fn actor_entry(row: ActorRow) -> ActorEntry {
 mod tests {
     use std::collections::BTreeMap;
 
-    use hoplo_base::{Instant, ProcessId, ResourceSet, TaskId};
+    use hoplo_base::{GroupId, Instant, ProcessId, ResourceSet, TaskId};
+    use hoplo_wire::node::{BundleSpec, GroupSpec, GroupStrategy};
 
     use super::*;
     use crate::control::Row;
@@ -280,6 +285,7 @@ mod tests {
             objects: objects::Config::new(64 << 20),
             session_dir: "/s".to_string(),
             keeps_rows: true,
+            clustered: false,
             slots_resting: 0,
             processes_max: 8,
         };
@@ -305,6 +311,7 @@ mod tests {
             actors: vec![actor_row(HEAD()), actor_row(there)],
             tasks: vec![task_row(HEAD()), task_row(there)],
             functions: vec![function(2)],
+            groups: vec![],
         };
         let ours = [
             node_row(HEAD(), true).key(),
@@ -317,6 +324,36 @@ mod tests {
         assert_eq!(written[..4], ours);
         assert!(written[4..].iter().all(|key| key.table == Table::Event), "{written:?}");
         assert_eq!(deleted, []);
+    }
+
+    fn group_row(home: NodeNumber, detached: bool) -> GroupEntry {
+        let bundle = BundleSpec {
+            resources: ResourceSet::from_units([("CPU", 1.0)]).unwrap(),
+            ..BundleSpec::default()
+        };
+        let spec = GroupSpec {
+            name: "kept".to_string(),
+            namespace: String::new(),
+            detached,
+            strategy: GroupStrategy::Pack,
+            bundles: vec![bundle],
+        };
+        let group = GroupId::new(home, 1);
+        GroupEntry { group, job: JobId(1), spec, created: true, placed: [(0, home)].into() }
+    }
+
+    #[test]
+    fn a_detached_group_of_an_earlier_head_waits_for_its_bundles_again_and_others_are_gone() {
+        let other = HEAD().next_given();
+        let groups = vec![group_row(HEAD(), true), group_row(other, false)];
+        let rows = Rows { nodes: vec![node_row(HEAD(), true)], groups, ..Rows::default() };
+        let (written, deleted) = recalled(rows);
+        assert_eq!(deleted, [group_row(other, false).key()]);
+        let key = group_row(HEAD(), true).key();
+        let value = written.into_iter().find(|(other, _)| *other == key).unwrap().1;
+        let row = Row { value, version: 1, index: 1, finished: false };
+        let now = GroupEntry { created: false, placed: BTreeMap::new(), ..group_row(HEAD(), true) };
+        assert_eq!(GroupEntry::from_row(&row), Ok(now));
     }
 
     #[test]

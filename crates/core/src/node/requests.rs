@@ -5,15 +5,14 @@ use hoplo_wire::Reason;
 use hoplo_wire::node::{Tell, ToClient, ToNode};
 
 use super::process::{Kind, Stage};
-use super::queries::Word;
+use super::queries::{Asker, Word};
 use super::sweeps::Deferred;
 use super::{Effect, Node};
 use crate::actors::life::{self, Manner};
 use crate::control::FunctionEntry;
 use crate::objects;
 use crate::sched::claim::Claimant;
-use crate::sched::local;
-use crate::sched::workers;
+use crate::sched::{groups, local, workers};
 
 impl Node {
     pub(super) fn on_heard(&mut self, from: ProcessId, message: ToNode) {
@@ -35,7 +34,7 @@ impl Node {
         }
         match message {
             ToNode::Query { request, kind, argument } => {
-                self.on_query(from, request, &kind, argument);
+                self.on_query(Asker::Process(from), request, &kind, argument);
             }
             ToNode::Kv { request, namespace, operation } => {
                 self.on_kv(from, request, &namespace, operation);
@@ -45,6 +44,10 @@ impl Node {
             _ if kind == Kind::Tool => self.violation(from, "is a tool, which may only query"),
 
             ToNode::LeaseDemand { key, shape, wanted } => {
+                if let Some(gone) = self.group_is_gone(&shape.resources) {
+                    let failure = gone.of_tasks;
+                    return self.send(from, ToClient::LeaseFailed { key, failure });
+                }
                 self.on_demand(from, job, key, shape, wanted);
             }
             ToNode::LeaseReturn { lease } => {
@@ -96,6 +99,17 @@ impl Node {
             }
             ToNode::ActorExit { actor } => {
                 self.pass_to_actors(life::Event::Left { worker: from, actor });
+            }
+
+            ToNode::GroupCreate { request, spec } => self.create_group(from, job, request, spec),
+            ToNode::GroupRemove { group } => {
+                self.pass_to_groups(groups::Event::RemoveAsked { group });
+            }
+            ToNode::GroupWatch { request, group } => {
+                self.pass_to_groups(groups::Event::Watched { from, request, group });
+            }
+            ToNode::GroupUnwatch { request, group: _ } => {
+                self.pass_to_groups(groups::Event::Unwatched { from, request });
             }
 
             ToNode::Tell { to, message } => self.tell(from, to, message),

@@ -12,6 +12,7 @@ use hoplo_wire::node::{
 use hoplo_wire::{FailureKind, PROTOCOL_VERSION, Reason};
 
 mod far;
+mod groups;
 mod queries;
 mod reach;
 
@@ -47,6 +48,7 @@ impl Shell {
             objects: objects::Config::new(64 << 20),
             session_dir: String::new(),
             keeps_rows: false,
+            clustered: false,
             slots_resting: SLOTS_RESTING,
             processes_max: hoplo_base::limits::PROCESSES_MAX,
         };

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use hoplo_base::bundles::is_cpu;
 use hoplo_base::limits::CLAIM_STUCK_AFTER;
-use hoplo_base::resources::CPU;
-use hoplo_base::{ActorId, Instant, JobId, ProcessId, ResourceSet};
+use hoplo_base::{ActorId, GroupId, Instant, JobId, ProcessId, ResourceSet};
 use hoplo_wire::Reason;
 use hoplo_wire::node::Shape;
 
@@ -34,6 +34,8 @@ pub struct Lease {
     pub recalled: bool,
     /// Its CPU is lent.
     pub blocked: bool,
+    /// The bundle of a placement group that it lies in.
+    pub bundle: Option<(GroupId, u32)>,
     /// Of an actor: what it keeps once started.
     pub(super) held: ResourceSet,
 }
@@ -41,16 +43,19 @@ pub struct Lease {
 impl Lease {
     /// What it takes of the node now.
     pub(super) fn in_use(&self) -> ResourceSet {
-        let mut resources = self.resources.clone();
-        if self.blocked {
-            resources.set_parts(CPU, 0);
+        if !self.blocked {
+            return self.resources.clone();
+        }
+        let mut resources = ResourceSet::new();
+        for (name, parts) in self.resources.iter().filter(|(name, _)| !is_cpu(name)) {
+            resources.set_parts(name, parts);
         }
         resources
     }
 
     /// The same of one resource.
     pub(super) fn parts_in_use(&self, name: &str) -> u64 {
-        if self.blocked && name == CPU { 0 } else { self.resources.parts(name) }
+        if self.blocked && is_cpu(name) { 0 } else { self.resources.parts(name) }
     }
 }
 

@@ -2,29 +2,35 @@
 
 use hoplo_base::resources::PARTS;
 
-/// Free parts of each GPU, by id.
+/// Free parts of each GPU, by id: of a node, or of one bundle of a placement group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Gpus {
     free: Vec<u64>,
+    /// What there is of each when nobody has any.
+    whole: Vec<u64>,
 }
 
 impl Gpus {
     pub(crate) fn new(count: usize) -> Self {
-        Self { free: vec![PARTS; count] }
+        Self { free: vec![PARTS; count], whole: vec![PARTS; count] }
     }
 
-    /// Whether an empty node could give so many parts.
+    /// What was taken of a node's, to be given out again.
+    pub(crate) fn part(ids: &[u32], parts: u64) -> Self {
+        let mut whole = vec![0; ids.iter().max().map_or(0, |last| *last as usize + 1)];
+        for id in ids {
+            whole[*id as usize] = parts.min(PARTS);
+        }
+        Self { free: whole.clone(), whole }
+    }
+
+    /// Whether it could give so many parts when nobody has any.
     pub(crate) fn could_take(&self, parts: u64) -> bool {
-        parts.div_ceil(PARTS) <= self.free.len() as u64
+        fits(&self.whole, parts)
     }
 
     pub(crate) fn can_take(&self, parts: u64) -> bool {
-        if parts >= PARTS {
-            let whole = self.free.iter().filter(|free| **free == PARTS).count() as u64;
-            parts.div_ceil(PARTS) <= whole
-        } else {
-            parts == 0 || self.free.iter().any(|free| *free >= parts)
-        }
+        fits(&self.free, parts)
     }
 
     /// The ids that give `parts` now; the caller has checked `can_take`. A fraction goes where
@@ -50,13 +56,22 @@ impl Gpus {
         for id in ids {
             let free = &mut self.free[*id as usize];
             *free += parts.min(PARTS);
-            assert!(*free <= PARTS, "GPU {id} was given back twice");
+            assert!(*free <= self.whole[*id as usize], "GPU {id} was given back twice");
         }
     }
 
     /// Parts that are taken, over all ids.
     pub(crate) fn taken(&self) -> u64 {
-        self.free.iter().map(|free| PARTS - free).sum()
+        self.whole.iter().zip(&self.free).map(|(whole, free)| whole - free).sum()
+    }
+}
+
+fn fits(free: &[u64], parts: u64) -> bool {
+    if parts >= PARTS {
+        let whole = free.iter().filter(|free| **free == PARTS).count() as u64;
+        parts.div_ceil(PARTS) <= whole
+    } else {
+        parts == 0 || free.iter().any(|free| *free >= parts)
     }
 }
 
@@ -79,5 +94,18 @@ mod tests {
         assert_eq!(gpus.taken(), 2 * PARTS);
         assert!(!gpus.could_take(3 * PARTS));
         assert_eq!(Gpus::new(0).take(0), [0u32; 0]);
+    }
+
+    #[test]
+    fn a_part_gives_out_its_own_gpus_and_no_others() {
+        let mut two = Gpus::part(&[1, 3], 2 * PARTS);
+        assert!(two.could_take(2 * PARTS) && !two.could_take(3 * PARTS));
+        assert_eq!((two.take(PARTS), two.take(PARTS)), (vec![1], vec![3]));
+        assert!(!two.can_take(1));
+        two.give(&[3], PARTS);
+        assert_eq!(two.taken(), PARTS);
+        let mut half = Gpus::part(&[2], PARTS / 2);
+        assert!(!half.could_take(PARTS) && half.could_take(PARTS / 2));
+        assert_eq!(half.take(PARTS / 4), [2]);
     }
 }

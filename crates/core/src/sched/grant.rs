@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use hoplo_base::bundles::{Asked, InGroup, is_gpu};
 use hoplo_base::limits::{LEASE_KEEP_PERIOD, LEASE_QUANTUM};
 use hoplo_base::resources::GPU;
-use hoplo_base::{Instant, LeaseId, ProcessId, ResourceSet};
+use hoplo_base::{GroupId, Instant, LeaseId, ProcessId, ResourceSet};
 
 use super::claim::{Claim, Claimant, Lease};
 use super::local::{Effect, LocalScheduler};
@@ -134,11 +135,19 @@ impl LocalScheduler {
         for (name, parts) in claim.held.iter() {
             held.set_parts(name, parts.min(claim.shape.resources.parts(name)));
         }
-        let resources = claim.shape.resources.clone();
+        let (job, env) = (claim.job, claim.shape.env.clone());
+        let mut resources = claim.shape.resources.clone();
         let id = LeaseId::new(self.node, self.next_lease);
         self.next_lease += 1;
+        let bundle = self.settle(&mut resources, &mut held);
         self.used.add(&resources);
-        let gpus = self.gpus.take(resources.parts(GPU));
+        let gpus = match bundle {
+            None => self.gpus.take(resources.parts(GPU)),
+            Some(bundle) => {
+                let of_gpus = resources.iter().find(|(name, _)| is_gpu(name));
+                self.bundles.take_gpus(bundle, of_gpus.map_or(0, |(_, parts)| parts))
+            }
+        };
         let lease = Lease {
             claimant,
             gpus: gpus.clone(),
@@ -147,13 +156,14 @@ impl LocalScheduler {
             granted_at: now,
             recalled: false,
             blocked: false,
+            bundle,
             held,
         };
         self.leases.insert(id, lease);
         effects.push(Effect::AcquireWorker {
             lease: id,
-            job: claim.job,
-            env: claim.shape.env.clone(),
+            job,
+            env,
             gpus,
             prefer: match claimant {
                 Claimant::Demand { process, .. } => Some(process),
@@ -163,5 +173,22 @@ impl LocalScheduler {
         if was_told {
             effects.push(tell_stuck(claimant, None));
         }
+    }
+    /// What asks for a bundle of a placement group is put into one.
+    fn settle(
+        &self,
+        resources: &mut ResourceSet,
+        held: &mut ResourceSet,
+    ) -> Option<(GroupId, u32)> {
+        if self.bundles.is_empty() {
+            return None;
+        }
+        let Asked::InGroup(asked) = Asked::of(resources) else { return None };
+        let (bundle, named) = self.bundle_for(&asked).expect("the caller saw that it fits");
+        *resources = named;
+        if let Asked::InGroup(kept) = Asked::of(held) {
+            *held = InGroup { index: Some(bundle.1), ..kept }.named();
+        }
+        Some(bundle)
     }
 }

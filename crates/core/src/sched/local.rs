@@ -29,23 +29,25 @@
 //! taken back even if it is in use: more than all are in use until something returns.
 //!
 //! # Invariants
-//! - SCHED-1: what is in use is the sum over the leases, without the CPU of blocked ones.
+//! - SCHED-1: what is in use is the sum over the leases, without the CPU of blocked ones, and over the bundles.
 //! - SCHED-2: of nothing but CPU more is in use than the node has.
 //! - SCHED-3: a worker has at most one lease, and a lease at most one worker.
 //! - SCHED-4: a claim's reserved count is the number of its leases without a worker, and is not above
 //!   what it wants.
-//! - SCHED-5: the GPU ids of the leases add up to what is taken of the GPUs.
-//! - SCHED-6 and SCHED-7 are in `lines`.
+//! - SCHED-5: the GPU ids of the leases that are in no bundle, and of the bundles, add up to what is taken of the GPUs.
+//! - SCHED-6 and SCHED-7 are in `lines`, SCHED-8 and SCHED-9 in `bundles`.
 
 use std::collections::BTreeMap;
 
+use hoplo_base::bundles::{self, Asked, is_gpu};
 use hoplo_base::limits::{LEASE_DEMAND_MAX, LEASES_FREE_MAX};
-use hoplo_base::resources::{CPU, GPU, PARTS};
-use hoplo_base::{ActorId, Instant, JobId, LeaseId, NodeNumber, ProcessId, ResourceSet};
-use hoplo_wire::Failure;
+use hoplo_base::resources::{GPU, PARTS};
+use hoplo_base::{ActorId, GroupId, Instant, JobId, LeaseId, NodeNumber, ProcessId, ResourceSet};
 use hoplo_wire::node::{RuntimeEnv, Shape, Strategy};
 use hoplo_wire::peer::Load;
+use hoplo_wire::{Failure, Reason};
 
+use super::bundles::{Bundles, GroupFailures};
 use super::claim::{Claim, Claimant, Lease, Line, Stuck, Word};
 use super::gpus::Gpus;
 use super::place;
@@ -99,6 +101,30 @@ pub enum Event {
     },
     /// The node is to leave: for good.
     Drains,
+    /// Of a placement group: answered by `AnswerBundles`.
+    BundlesAsked {
+        group: GroupId,
+        attempt: u32,
+        bundles: Vec<(u32, ResourceSet)>,
+    },
+    /// All nodes have what was asked of them.
+    BundlesCommitted {
+        group: GroupId,
+        attempt: u32,
+    },
+    BundlesReleased {
+        group: GroupId,
+        attempt: u32,
+    },
+    /// Why it is not placed; `None`: it is.
+    GroupWaits {
+        group: GroupId,
+        reason: Option<Reason>,
+    },
+    GroupEnded {
+        group: GroupId,
+        failures: Box<GroupFailures>,
+    },
     Tick,
 }
 
@@ -169,6 +195,17 @@ pub enum Effect {
         holder: ProcessId,
         worker: ProcessId,
     },
+    /// `refused`: why nothing was prepared.
+    AnswerBundles {
+        group: GroupId,
+        attempt: u32,
+        refused: Option<Reason>,
+    },
+    /// What it runs lies in a bundle of a group that is no more.
+    EndWorker {
+        worker: ProcessId,
+        group: GroupId,
+    },
 }
 
 #[derive(Debug)]
@@ -179,6 +216,7 @@ pub struct LocalScheduler {
     pub(super) gpus: Gpus,
     /// It drains: nothing is granted.
     pub(super) closed: bool,
+    pub(super) bundles: Bundles,
     pub(super) claims: BTreeMap<Claimant, Claim>,
     /// Of this node.
     pub(super) labels: BTreeMap<String, String>,
@@ -211,6 +249,7 @@ impl LocalScheduler {
             used: ResourceSet::new(),
             gpus,
             closed: false,
+            bundles: Bundles::default(),
             claims: BTreeMap::new(),
             labels: BTreeMap::new(),
             lines: BTreeMap::new(),
@@ -265,6 +304,17 @@ impl LocalScheduler {
             Event::Unblocked { worker } => self.on_unblocked(worker),
             Event::ProcessGone { process } => self.on_process_gone(now, process, effects),
             Event::Drains => self.on_drains(now, effects),
+            Event::BundlesAsked { group, attempt, bundles } => {
+                self.on_bundles_asked(group, attempt, bundles, effects);
+            }
+            Event::BundlesCommitted { group, attempt } => {
+                self.on_bundles_committed(group, attempt);
+            }
+            Event::BundlesReleased { group, attempt } => self.on_bundles_released(group, attempt),
+            Event::GroupWaits { group, reason } => self.on_group_waits(group, reason, effects),
+            Event::GroupEnded { group, failures } => {
+                self.on_group_ended(now, group, &failures, effects);
+            }
             Event::Tick => {}
         }
         if self.may_grant || self.grant_at.is_some_and(|at| at <= now) {
@@ -281,8 +331,18 @@ impl LocalScheduler {
         self.deadline
     }
 
+    /// With what bundles of placement groups add.
     pub fn total(&self) -> &ResourceSet {
         &self.total
+    }
+
+    /// Without that.
+    pub fn total_of_node(&self) -> ResourceSet {
+        bundles::plain(&self.total)
+    }
+
+    pub fn available_of_node(&self) -> ResourceSet {
+        bundles::plain(&self.available())
     }
 
     pub fn available(&self) -> ResourceSet {
@@ -359,16 +419,16 @@ impl LocalScheduler {
         let mut reserved: BTreeMap<Claimant, u32> = BTreeMap::new();
         for (id, lease) in &self.leases {
             used.add(&lease.in_use());
-            gpu_parts += lease.gpus.len() as u64 * lease.resources.parts(GPU).min(PARTS);
+            if lease.bundle.is_none() {
+                gpu_parts += lease.gpus.len() as u64 * lease.resources.parts(GPU).min(PARTS);
+            }
             match lease.worker {
                 Some(worker) => assert_eq!(self.by_worker.get(&worker), Some(id), "SCHED-3"),
                 None => *reserved.entry(lease.claimant).or_default() += 1,
             }
         }
+        self.check_bundles(&mut used, &mut gpu_parts);
         assert_eq!(self.used, used, "SCHED-1");
-        for (name, parts) in self.used.iter().filter(|(name, _)| *name != CPU) {
-            assert!(parts <= self.total.parts(name), "SCHED-2: {name}");
-        }
         let with_worker = self.leases.values().filter(|lease| lease.worker.is_some()).count();
         assert_eq!(self.by_worker.len(), with_worker, "SCHED-3");
         for (claimant, claim) in &self.claims {
@@ -476,7 +536,9 @@ impl LocalScheduler {
         let lease = self.leases.get_mut(id).expect("SCHED-3");
         let mut keeps = lease.held.clone();
         // GPU ids were told to the process: they cannot change while it lives.
-        keeps.set_parts(GPU, lease.resources.parts(GPU));
+        for (name, parts) in lease.resources.iter().filter(|(name, _)| is_gpu(name)) {
+            keeps.set_parts(name, parts);
+        }
         self.used.subtract(&lease.in_use());
         lease.resources = keeps;
         self.used.add(&lease.in_use());
@@ -605,6 +667,13 @@ impl LocalScheduler {
     }
 
     pub(super) fn feasible(&self, wanted: &ResourceSet) -> bool {
+        if !self.bundles.is_empty() {
+            match Asked::of(wanted) {
+                Asked::Plain => {}
+                Asked::InGroup(asked) => return self.bundle_could(&asked),
+                Asked::Mixed => return false,
+            }
+        }
         self.total.covers(wanted) && self.gpus.could_take(wanted.parts(GPU))
     }
 
@@ -617,6 +686,13 @@ impl LocalScheduler {
         if wanted.is_empty() {
             let free = self.leases.values().filter(|lease| lease.resources.is_empty());
             return free.count() < LEASES_FREE_MAX;
+        }
+        if !self.bundles.is_empty() {
+            match Asked::of(wanted) {
+                Asked::Plain => {}
+                Asked::InGroup(asked) => return self.bundle_for(&asked).is_some(),
+                Asked::Mixed => return false,
+            }
         }
         self.short(wanted).next().is_none()
     }
@@ -676,7 +752,15 @@ impl LocalScheduler {
         }
         self.used.subtract(&lease.in_use());
         self.may_grant = true;
-        self.gpus.give(&lease.gpus, lease.resources.parts(GPU));
+        match lease.bundle {
+            None => self.gpus.give(&lease.gpus, lease.resources.parts(GPU)),
+            Some(bundle) => {
+                let of_gpus = lease.resources.iter().find(|(name, _)| is_gpu(name));
+                let parts = of_gpus.map_or(0, |(_, parts)| parts);
+                self.bundles.give_gpus(bundle, &lease.gpus, parts);
+                self.free_if_unused(bundle);
+            }
+        }
         if let Some(worker) = lease.worker {
             self.by_worker.remove(&worker);
         }

@@ -1,11 +1,13 @@
 //! Who runs where on one node: resources (`local`), and the processes that do the work (`workers`).
 
 pub mod broker;
+pub mod bundles;
 pub mod claim;
 mod drain;
 pub mod global;
 mod gpus;
 mod grant;
+pub mod groups;
 mod lines;
 pub mod local;
 pub mod place;

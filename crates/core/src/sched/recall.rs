@@ -101,7 +101,7 @@ impl LocalScheduler {
 }
 
 /// It can be recalled.
-fn is_candidate(lease: &Lease) -> bool {
+pub(super) fn is_candidate(lease: &Lease) -> bool {
     let of_a_process = matches!(lease.claimant, Claimant::Demand { .. });
     of_a_process && lease.worker.is_some() && !lease.blocked && !lease.recalled
 }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use hoplo_base::Instant;
+use hoplo_base::bundles::{Asked, GroupName};
 use hoplo_base::limits::CLAIM_STUCK_AFTER;
 use hoplo_base::resources::Amount;
+use hoplo_base::{Instant, ResourceSet};
 use hoplo_wire::Reason;
 
 use super::claim::{Claim, Claimant, Stuck};
@@ -77,8 +78,31 @@ impl LocalScheduler {
             return Stuck { reason, infeasible: false };
         }
         let wanted = &claim.shape.resources;
-        let barred = claim.barred.as_deref().map(str::to_string);
-        if let Some(reason) = barred.or_else(|| lacks_resource(&self.total, wanted)) {
+        match &claim.barred {
+            Some(why) => Stuck { reason: why.to_string().into(), infeasible: true },
+            None => self.why_short(wanted, users),
+        }
+    }
+
+    /// The same of resources, wherever they may be.
+    pub(super) fn why_short(
+        &self,
+        wanted: &ResourceSet,
+        users: &mut BTreeMap<String, Reason>,
+    ) -> Stuck {
+        match Asked::of(wanted) {
+            Asked::Plain => {}
+            Asked::InGroup(asked) => {
+                if let Some(stuck) = self.why_stuck_in_group(&asked) {
+                    return stuck;
+                }
+            }
+            Asked::Mixed => {
+                let reason = "asks for bundles of several placement groups at once".into();
+                return Stuck { reason, infeasible: true };
+            }
+        }
+        if let Some(reason) = lacks_resource(&self.total, wanted) {
             return Stuck { reason: reason.into(), infeasible: true };
         }
         let reason = match self.short(wanted).next() {
@@ -87,7 +111,14 @@ impl LocalScheduler {
             Some(name) => {
                 let users = users.entry(name.to_string()).or_insert_with(|| self.users(name));
                 let (used, total) = (self.used.amount(name), self.total.amount(name));
-                Reason::from(format!("{name}: {used} of {total} in use by ")).and(users.clone())
+                let named = match GroupName::parse(name) {
+                    None => name.to_string(),
+                    Some(GroupName { base, group, index: None }) => format!("{base} of {group}"),
+                    Some(GroupName { base, group, index: Some(index) }) => {
+                        format!("{base} of bundle {index} of {group}")
+                    }
+                };
+                Reason::from(format!("{named}: {used} of {total} in use by ")).and(users.clone())
             }
         };
         Stuck { reason, infeasible: false }
@@ -105,6 +136,9 @@ impl LocalScheduler {
                 };
                 *users.entry(user).or_default() += parts;
             }
+        }
+        for (group, parts) in self.bundles_with(name) {
+            *users.entry(group.to_string().into()).or_default() += parts;
         }
         let mut users: Vec<_> = users.into_iter().collect();
         users.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));

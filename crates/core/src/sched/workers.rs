@@ -122,6 +122,13 @@ struct Kind {
     gpus: Vec<u32>,
 }
 
+impl Kind {
+    /// The floor is not for those: they hold memory of GPUs, or only tasks of one placement group can use them.
+    fn is_special(&self) -> bool {
+        !self.gpus.is_empty() || self.env.group.is_some()
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerState {
     Idle {
@@ -240,8 +247,8 @@ impl WorkerPool {
 
     pub fn next_deadline(&self) -> Option<Instant> {
         let is_spare = self.idle().count() > self.floor;
-        let has_gpus = |id: &ProcessId| !self.workers[id].kind.gpus.is_empty();
-        let reapable = self.idle().filter(|(_, id)| is_spare || has_gpus(id));
+        let special = |id: &ProcessId| self.workers[id].kind.is_special();
+        let reapable = self.idle().filter(|(_, id)| is_spare || special(id));
         reapable.map(|(since, _)| since + WORKER_IDLE).min()
     }
 
@@ -388,8 +395,7 @@ impl WorkerPool {
                 "its job ended"
             } else if excess > 0 {
                 "too many idle workers"
-            } else if (spare > 0 || !worker.kind.gpus.is_empty()) && now.since(since) >= WORKER_IDLE
-            {
+            } else if (spare > 0 || worker.kind.is_special()) && now.since(since) >= WORKER_IDLE {
                 "idle"
             } else {
                 continue;

@@ -96,7 +96,12 @@ impl Daemon {
                 None => journal::log(format_args!("there are no other nodes for {order:?}")),
             },
             Effect::RevokeFar { caller, worker, seqs } => self.revoke_far(caller, worker, seqs),
-            Effect::Report { to, request, report } => self.answer_query(to, request, report),
+            Effect::Report { to, request, report, others } => {
+                self.answer_query(to, request, report, others);
+            }
+            Effect::ReportPart { node, request, report } => {
+                self.write_part(node, request, report);
+            }
             Effect::Log { text } => journal::log(text),
             Effect::Note { line } => journal::note(self.now, line),
             Effect::Stopping { why } => {

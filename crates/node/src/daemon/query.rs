@@ -3,42 +3,85 @@
 
 use std::collections::BTreeMap;
 
-use hoplo_base::{ProcessId, ResourceSet};
+use hoplo_base::bundles::{Asked, InGroup, MARK};
+use hoplo_base::{NodeNumber, ProcessId, ResourceSet};
 use hoplo_core::actors::life::ActorRow;
 use hoplo_core::control::{ActorPhase, NodeEntry, NodeState};
-use hoplo_core::node::{Everywhere, Here, Kind, Process, Report};
+use hoplo_core::node::{Event, Everywhere, Here, Kind, Others, Process, Report};
 use hoplo_core::sched::claim::Claimant;
+use hoplo_core::sched::groups::{GroupRow, Phase};
 use hoplo_wire::node::{ActorState, ToClient};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::daemon::Daemon;
+use crate::daemon::parts::{self, Whole};
 use crate::{machine, python};
 
 impl Daemon {
-    pub(crate) fn answer_query(&mut self, to: ProcessId, request: u64, report: Report) {
-        let result = match report {
+    pub(crate) fn answer_query(
+        &mut self,
+        to: ProcessId,
+        request: u64,
+        report: Report,
+        others: Others,
+    ) {
+        let whole = Whole::of(&report);
+        let Others { told, mut missing } = others;
+        let mut parts = Vec::new();
+        for (node, json) in told {
+            match serde_json::from_str(&json) {
+                Ok(part) => parts.push((self.node.node_name(node), part)),
+                Err(error) => missing.push(format!("{node} answered what is no JSON: {error}")),
+            }
+        }
+        let result = self.part(report).map(|own| whole.made(own, parts).to_string());
+        self.send_with(to, &ToClient::Answer { request, result, missing }, None);
+    }
+
+    /// For another node, which puts the parts together.
+    pub(crate) fn write_part(&mut self, node: NodeNumber, request: u64, report: Report) {
+        let result = self.part(report).map(|mut part| {
+            // Everybody has the node table.
+            if let Some(status) = part.as_object_mut() {
+                status.remove("nodes");
+            }
+            part.to_string()
+        });
+        self.answer(Event::Written { node, request, result });
+    }
+
+    /// What this node has.
+    fn part(&mut self, report: Report) -> Result<Value, String> {
+        match report {
             Report::Here(here) => self.here(here),
             Report::Everywhere { subject, told } => Ok(self.everywhere(subject, told)),
             Report::Drain { node } => self.control.drain(node).map(|()| Value::Null),
             Report::Why { lines, remembered } => Ok(json!(self.remembered(lines, remembered))),
-        };
-        let result = result.map(|value| value.to_string());
-        self.send_with(to, &ToClient::Answer { request, result }, None);
+        }
     }
 
     fn here(&mut self, here: Here) -> Result<Value, String> {
         Ok(match here {
             Here::Nodes => self.nodes(),
-            Here::ClusterResources => {
-                self.with_store(self.node.scheduler.total(), |totals| totals.capacity_bytes)
-            }
+            Here::ClusterResources => self.cluster_resources(),
             Here::AvailableResources => self
-                .with_store(&self.node.scheduler.available(), |totals| {
+                .with_store(&self.node.scheduler.available_of_node(), |totals| {
                     totals.capacity_bytes.saturating_sub(totals.stored_bytes)
                 }),
-            Here::Actors => self.node.actors.rows().map(|row| self.actor_json(&row)).collect(),
+            Here::Actors => {
+                let rows: Vec<Value> =
+                    self.node.actors.rows().map(|row| self.actor_json(&row)).collect();
+                let hosted = self.node.hosted().filter_map(|(worker, actor)| {
+                    let pid = self.node.process(worker)?.known_pid()?;
+                    Some((actor.hex(), json!(pid)))
+                });
+                json!({ "rows": rows, "hosted": hosted.collect::<Map<_, _>>() })
+            }
             Here::Objects => self.objects_json(),
             Here::Control(question) => self.ask_control(&question)?,
+            Here::PlacementGroups => {
+                self.node.groups().rows().map(|row| group_json(&row)).collect()
+            }
             Here::Workers => self
                 .node
                 .processes()
@@ -55,19 +98,39 @@ impl Daemon {
         match subject {
             Everywhere::Status => self.status(&told.collect::<Vec<_>>()),
             Everywhere::Summary => self.summary(),
-            Everywhere::Tasks => tasks_of_all(self.lost_tasks_json(), told),
+            Everywhere::Tasks => {
+                let mut tasks = parts::tasks(std::iter::once(self.lost_tasks_json()).chain(told));
+                self.name_node(&mut tasks["tasks"]);
+                tasks
+            }
             Everywhere::Timeline => {
-                let mut rows = Vec::new();
-                for value in told {
-                    match value {
-                        Value::Array(more) => rows.extend(more),
-                        Value::Null => {}
-                        one => rows.push(one),
-                    }
-                }
-                Value::Array(rows)
+                let mut rows = parts::rows(told);
+                self.name_node(&mut rows);
+                rows
             }
         }
+    }
+
+    /// Rows of processes say nothing of their node.
+    fn name_node(&self, rows: &mut Value) {
+        let node = Value::String(self.node_id());
+        for row in rows.as_array_mut().into_iter().flatten() {
+            if let Some(row) = row.as_object_mut() {
+                row.insert("node".to_string(), node.clone());
+            }
+        }
+    }
+
+    fn node_id(&self) -> String {
+        node_id(self.node.config().node)
+    }
+
+    /// What the nodes that live have: their rows say it, so that nobody has to be asked.
+    fn cluster_resources(&self) -> Value {
+        let total = self.node.scheduler.total_of_node();
+        let own = self.with_store(&total, |totals| totals.capacity_bytes);
+        let others = self.node.other_nodes().map(|node| node_resources(node));
+        parts::sum(std::iter::once(own).chain(others))
     }
 
     /// Those that are there, and those that are not any more; of this head only its present life.
@@ -91,6 +154,7 @@ impl Daemon {
 
     fn actor_json(&self, row: &ActorRow) -> Value {
         let process = row.worker.and_then(|worker| self.node.process(worker));
+        let node = row.worker.map_or(self.node.config().node, |worker| worker.node());
         let reason = match &row.state {
             ActorState::Pending { reason, .. } => Some(reason.clone()),
             ActorState::Restarting { cause, .. } => Some(cause.clone()),
@@ -111,11 +175,13 @@ impl Daemon {
             "restarts": row.incarnation,
             "state": ActorPhase::of(&row.state).to_string(),
             "pid": process.and_then(Process::known_pid),
+            "node": node_id(node),
             "reason": reason,
         })
     }
 
     fn objects_json(&self) -> Value {
+        let node = self.node_id();
         let rows = self.node.objects.listing().map(|row| {
             let holders = row.holders.iter().map(
                 |(process, tokens)| json!({ "process": process.to_string(), "tokens": tokens }),
@@ -131,6 +197,7 @@ impl Daemon {
                 "waiting": row.waiting.iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "copies": row.copies.iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "kept": row.kept,
+                "node": node,
             })
         });
         rows.collect()
@@ -152,12 +219,14 @@ impl Daemon {
         json!({
             "id": process.id.to_string(),
             "pid": process.known_pid(),
+            "node": self.node_id(),
             "kind": if process.kind == Kind::Driver { "driver" } else { "worker" },
             "state": state,
             "job": process.job.to_string(),
             "title": process.title,
             "works_for": works_for,
-            "resources": lease.map(|lease| resources_json(&lease.resources)),
+            "resources": lease.map(|lease| resources_json(&own_names(&lease.resources))),
+            "bundle": lease.and_then(|lease| lease.bundle).map(|(group, index)| format!("{index} of {group}")),
             "memory": process.known_pid().and_then(machine::own_bytes),
             "age_s": self.now.since(process.since).as_secs_f64(),
         })
@@ -174,7 +243,7 @@ impl Daemon {
             json!({
                 "who": who,
                 "count": count,
-                "needs": shape.resources.to_string(),
+                "needs": needs(&shape.resources),
                 "reason": stuck.as_ref().map(|stuck| stuck.reason.to_string()),
                 "infeasible": stuck.is_some_and(|stuck| stuck.infeasible),
             })
@@ -195,10 +264,11 @@ impl Daemon {
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
             "session_dir": self.session.path(),
-            "node": format!("{:06x}", self.node.config().node.number()),
+            "node": self.node_id(),
             "nodes": self.nodes(),
-            "resources": resources_json(self.node.scheduler.total()),
-            "available": resources_json(&self.node.scheduler.available()),
+            "resources": resources_json(&self.node.scheduler.total_of_node()),
+            "available": resources_json(&self.node.scheduler.available_of_node()),
+            "placement_groups": self.groups_in_short(),
             "workers": workers.count(),
             "zygote_pid": self.zygote.pid(),
             "actors": self.node.actors.rows().filter(|row| !matches!(row.state, ActorState::Dead { .. })).count(),
@@ -221,6 +291,23 @@ impl Daemon {
         })
     }
 
+    /// How many there are that are not removed, and what those that are created have reserved.
+    fn groups_in_short(&self) -> Value {
+        let (mut created, mut waiting) = (0, 0);
+        let mut reserved = ResourceSet::new();
+        for row in self.node.groups().rows() {
+            match row.phase {
+                Phase::Created => {
+                    created += 1;
+                    row.spec.bundles.iter().for_each(|bundle| reserved.add(&bundle.resources));
+                }
+                Phase::Pending | Phase::Rescheduling => waiting += 1,
+                Phase::Removed { .. } => {}
+            }
+        }
+        json!({ "created": created, "waiting": waiting, "reserved": reserved.to_string() })
+    }
+
     fn summary(&self) -> Value {
         let counters = self.node.counters();
         let totals = self.node.objects.totals();
@@ -235,10 +322,18 @@ impl Daemon {
     }
 }
 
-/// Rows of the tasks that were lost and of those of all processes, and how many more there are.
-fn node_json(node: &NodeEntry) -> Value {
+fn node_id(node: NodeNumber) -> String {
+    format!("{:06x}", node.number())
+}
+
+fn node_resources(node: &NodeEntry) -> Value {
     let mut resources = resources_json(&node.resources);
     resources["object_store_memory"] = json!(node.store_bytes as f64);
+    resources
+}
+
+fn node_json(node: &NodeEntry) -> Value {
+    let resources = node_resources(node);
     let (host, port) = node.address.rsplit_once(':').unwrap_or(("127.0.0.1", ""));
     let labels = node.labels.iter().filter(|(name, _)| *name != python::LABEL);
     let labels: BTreeMap<_, _> = labels.collect();
@@ -247,7 +342,7 @@ fn node_json(node: &NodeEntry) -> Value {
         NodeState::Alive | NodeState::Draining => None,
     };
     json!({
-        "NodeID": format!("{:06x}", node.node.number()),
+        "NodeID": node_id(node.node),
         "Alive": !node.state.is_dead(),
         "State": node.state.to_string(),
         "Reason": why,
@@ -262,15 +357,54 @@ fn node_json(node: &NodeEntry) -> Value {
     })
 }
 
-fn tasks_of_all(lost: Value, told: impl Iterator<Item = Value>) -> Value {
-    let (mut rows, mut more) = (Vec::new(), 0u64);
-    for mut part in std::iter::once(lost).chain(told) {
-        more = more.saturating_add(part.get("more").and_then(Value::as_u64).unwrap_or_default());
-        if let Some(Value::Array(tasks)) = part.get_mut("tasks").map(Value::take) {
-            rows.extend(tasks);
+fn group_json(row: &GroupRow<'_>) -> Value {
+    let bundles = row.spec.bundles.iter().enumerate();
+    let nodes: Vec<_> = (0..row.spec.bundles.len() as u32)
+        .map(|index| row.placed.get(&index).map(|node| format!("{:06x}", node.number())))
+        .collect();
+    let why = match row.phase {
+        Phase::Removed { why } => Some(why.as_str()),
+        Phase::Pending | Phase::Created | Phase::Rescheduling => row.waits,
+    };
+    json!({
+        "placement_group_id": row.group.hex(),
+        "id": row.group.to_string(),
+        "name": row.spec.name,
+        "namespace": row.spec.namespace,
+        "job": row.job.to_string(),
+        "detached": row.spec.detached,
+        "strategy": row.spec.strategy.name(),
+        "state": row.phase.name(),
+        "bundles": bundles.clone().map(|(_, bundle)| resources_json(&bundle.resources)).collect::<Vec<_>>(),
+        "labels": bundles.map(|(_, bundle)| json!(bundle.labels)).collect::<Vec<_>>(),
+        "nodes": nodes,
+        "needs": row.spec.bundles.iter().map(|bundle| format!("({})", bundle.resources)).collect::<Vec<_>>().join(", "),
+        "reason": why,
+        "infeasible": row.infeasible,
+    })
+}
+
+/// What is asked for, by the names that people gave it.
+fn needs(wanted: &ResourceSet) -> String {
+    match Asked::of(wanted) {
+        Asked::Plain | Asked::Mixed => wanted.to_string(),
+        Asked::InGroup(InGroup { group, index, .. }) => {
+            let which =
+                index.map_or_else(|| "any bundle".to_string(), |index| format!("bundle {index}"));
+            format!("{} in {which} of {group}", own_names(wanted))
         }
     }
-    json!({ "tasks": rows, "more": more })
+}
+
+/// Without the names and the mark of placement groups.
+fn own_names(resources: &ResourceSet) -> ResourceSet {
+    match Asked::of(resources) {
+        Asked::Plain | Asked::Mixed => resources.clone(),
+        Asked::InGroup(InGroup { mut resources, .. }) => {
+            resources.set_parts(MARK, 0);
+            resources
+        }
+    }
 }
 
 /// Unfinished tasks of all processes by stage: those that `tasks` lists.

@@ -187,7 +187,7 @@ impl Player {
         let (kind, argument) = (kind.to_string(), argument.to_string());
         self.send(&ToNode::Query { request: 5, kind, argument });
         let json = self.wait("an answer", |message| match message {
-            ToClient::Answer { request: 5, result } => Some(result.unwrap()),
+            ToClient::Answer { request: 5, result, missing: _ } => Some(result.unwrap()),
             _ => None,
         });
         serde_json::from_str(&json).unwrap()

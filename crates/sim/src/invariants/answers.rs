@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::limits::{INSPECT_PATIENCE, QUERIES_OF_ONE_MAX, WHY_PATIENCE};
 use hoplo_base::{Instant, ProcessId};
-use hoplo_core::node::Report;
+use hoplo_core::node::{Asker, Report};
 use hoplo_wire::node::{ToClient, ToNode};
 
 use crate::cluster::Cluster;
@@ -60,7 +60,8 @@ impl Cluster {
         };
         let round = self.daemon.node.rounds().find(|round| round.number == *number);
         let round = round.expect("a round that asks is open");
-        let open = self.questions.answers.open.get_mut(&(round.asker, round.request));
+        let Asker::Process(asker) = round.asker else { panic!("this node is alone: {round:?}") };
+        let open = self.questions.answers.open.get_mut(&(asker, round.request));
         let open = open.expect("who asks is not answered");
         if open.round != *number {
             open.round = *number;
@@ -81,7 +82,7 @@ impl Cluster {
 
     /// A question is refused, for whatever reason.
     pub fn notes_refusal(&mut self, to: ProcessId) {
-        let rounds = self.daemon.node.rounds().filter(|round| round.asker == to);
+        let rounds = self.daemon.node.rounds().filter(|round| round.asker == Asker::Process(to));
         if rounds.count() == QUERIES_OF_ONE_MAX {
             self.count("questions of one who asks too many");
         }
@@ -109,7 +110,8 @@ impl Cluster {
             let name = || format!("question {request} of {asker}");
             assert!(self.now <= open.until, "{} has no answer in time", name());
             let mut rounds = self.daemon.node.rounds();
-            let round = rounds.find(|it| it.asker == *asker && it.request == *request);
+            let round =
+                rounds.find(|it| it.asker == Asker::Process(*asker) && it.request == *request);
             let Some(round) = round else {
                 panic!(
                     "{} waits for nobody and has no answer\n{}",

@@ -96,7 +96,9 @@ impl Cluster {
             | FailureKind::RuntimeEnv
             | FailureKind::PendingCallsLimit
             | FailureKind::NodeDied
-            | FailureKind::NotSent => false,
+            | FailureKind::NotSent
+            | FailureKind::TaskGroupRemoved
+            | FailureKind::ActorGroupRemoved => false,
         }
     }
 

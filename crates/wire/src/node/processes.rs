@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use hoplo_base::{JobId, NodeNumber, ProcessId, ResourceSet};
 use serde::{Deserialize, Serialize};
 
+use super::Inside;
 use super::strategy::{LabelSelector, Strategy};
 
 /// What a task needs, and where it may run: tasks of equal shape share leases.
@@ -24,7 +25,8 @@ impl Shape {
     }
 }
 
-/// The parts of a runtime environment that are set in a forked worker.
+/// The parts of a runtime environment that are set in a worker. In a cluster `pkg:HASH:name` stands in place of a
+/// path, for a package (see `python/hoplo/_packages.py`): its worker unpacks it, when it runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RuntimeEnv {
     pub env_vars: BTreeMap<String, String>,
@@ -32,6 +34,8 @@ pub struct RuntimeEnv {
     pub working_dir: Option<String>,
     /// Absolute paths to import from.
     pub py_modules: Vec<String>,
+    /// The placement group that the worker's code runs in.
+    pub group: Option<Inside>,
 }
 
 /// What a driver tells about its program; workers of the job take it over.
@@ -46,7 +50,9 @@ pub struct JobConfig {
     pub preload: Vec<String>,
     /// What the program was started as, for `hoplo status`.
     pub entrypoint: String,
-    /// The job's own environment; a task's or actor's is laid over it by the client.
+    /// Of its program, such as `3.12`: what it pickles is for workers of the same one. Empty: any.
+    pub python: String,
+    /// The job's own environment, with paths as its driver named them; a task's or actor's is laid over it by the client.
     pub env: RuntimeEnv,
 }
 
@@ -73,4 +79,6 @@ pub struct Welcome {
     pub slots: Vec<u32>,
     /// What the node has in all.
     pub resources: ResourceSet,
+    /// It is a head or has joined one: workers may run where the folders of this machine are not.
+    pub clustered: bool,
 }

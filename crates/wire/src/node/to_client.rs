@@ -1,9 +1,11 @@
 //! What a daemon says to a process.
 
-use hoplo_base::{ActorId, FunctionId, LeaseId, ObjectId, ProcessId};
+use hoplo_base::{ActorId, FunctionId, GroupId, LeaseId, ObjectId, ProcessId};
 use serde::{Deserialize, Serialize};
 
-use super::{ActorCreated, ActorFound, ActorSpec, ActorState, Lineage, Obituary, Tell, Welcome};
+use super::{
+    ActorCreated, ActorFound, ActorSpec, ActorState, GroupState, Lineage, Obituary, Tell, Welcome,
+};
 use crate::object::{Failure, Location, Value};
 use crate::why::Question;
 
@@ -139,6 +141,16 @@ pub enum ToClient {
         gpus: Vec<u32>,
     },
 
+    /// With it why no node that is there now could ever hold it. Err: its name is taken, or it can be of no use.
+    GroupCreated {
+        request: u64,
+        result: Result<(GroupId, Option<String>), String>,
+    },
+    GroupState {
+        request: u64,
+        state: GroupState,
+    },
+
     Told {
         from: ProcessId,
         message: Tell,
@@ -153,6 +165,8 @@ pub enum ToClient {
     Answer {
         request: u64,
         result: Result<String, String>,
+        /// What is not in it: nodes that were asked and did not answer, a sentence each.
+        missing: Vec<String>,
     },
     /// Tell what you know (kinds as in `Query`): answered by `Inspected`.
     Inspect {

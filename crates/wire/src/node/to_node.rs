@@ -1,10 +1,10 @@
 //! What a process says to its daemon.
 
 use hoplo_base::limits::TOOL_MESSAGE_BYTES_MAX;
-use hoplo_base::{ActorId, FunctionId, LeaseId, ObjectId, ProcessId};
+use hoplo_base::{ActorId, FunctionId, GroupId, LeaseId, ObjectId, ProcessId};
 use serde::{Deserialize, Serialize};
 
-use super::{ActorSpec, Counters, JobConfig, KvOperation, Notice, Role, Shape, Tell};
+use super::{ActorSpec, Counters, GroupSpec, JobConfig, KvOperation, Notice, Role, Shape, Tell};
 use crate::object::Failure;
 use crate::reason::Reason;
 use crate::why::Told;
@@ -99,6 +99,25 @@ pub enum ToNode {
     /// From the actor's worker: it leaves on its own will (`exit_actor`); not restarted.
     ActorExit {
         actor: ActorId,
+    },
+
+    /// Answered by `GroupCreated`.
+    GroupCreate {
+        request: u64,
+        spec: Box<GroupSpec>,
+    },
+    GroupRemove {
+        group: GroupId,
+    },
+    /// Answered by `GroupState` once it is created, or removed.
+    GroupWatch {
+        request: u64,
+        group: GroupId,
+    },
+    /// I wait no more for that answer.
+    GroupUnwatch {
+        request: u64,
+        group: GroupId,
     },
 
     Tell {

@@ -13,14 +13,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hoplo_base::limits::{DRAIN_LOOK, DRAIN_WITHIN};
-use hoplo_base::{Instant, NodeNumber, ProcessId};
-use hoplo_wire::node::{ActorState, ToClient};
+use hoplo_base::{Instant, NodeNumber};
+use hoplo_wire::node::ActorState;
 use hoplo_wire::peer::Peer;
 
 use super::Node;
 use crate::actors::life;
 use crate::control::NodeState;
-use crate::node::queries::Report;
+use crate::node::queries::{Asker, Others, Report};
 use crate::node::{Kind, Timer};
 use crate::sched::claim::Claimant;
 use crate::sched::local;
@@ -44,17 +44,21 @@ impl Node {
     /// `argument`: a node, and how many milliseconds it has.
     pub(in crate::node) fn on_drain_wanted(
         &mut self,
-        asker: ProcessId,
+        asker: Asker,
         request: u64,
         whom: &str,
         within: Duration,
     ) {
-        match self.to_drain(whom) {
+        let wanted = match asker {
+            Asker::Process(_) => self.to_drain(whom),
+            Asker::Node(_) => Err("\"drain\" is no question to another node".to_string()),
+        };
+        match wanted {
             Ok(node) => {
                 self.far.drains.within.insert(node, within);
-                self.report(asker, request, Report::Drain { node });
+                self.report(asker, request, Report::Drain { node }, Others::default());
             }
-            Err(why) => self.send(asker, ToClient::Answer { request, result: Err(why) }),
+            Err(why) => self.deny(asker, request, why),
         }
     }
 

@@ -9,7 +9,7 @@ use hoplo_wire::peer::Peer;
 use super::Node;
 use crate::actors::life;
 use crate::node::{Effect, Job};
-use crate::sched::workers;
+use crate::sched::{groups, workers};
 
 impl Node {
     /// Before anything of the job goes there.
@@ -74,6 +74,7 @@ impl Node {
         self.far.told.remove(&id);
         self.pass_to_actors(life::Event::JobEnded { job: id });
         self.pass_to_pool(workers::Event::JobEnded { job: id });
+        self.pass_to_groups(groups::Event::JobEnded { job: id });
         self.drop_functions_of_ended(id);
         self.fetches_of_ended(id);
     }

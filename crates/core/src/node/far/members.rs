@@ -66,7 +66,11 @@ impl Node {
         if node == self.me() || self.far.dead.contains_key(&node) {
             return; // its own shell knows what to do when this node is declared dead
         }
+        // Deaths come in the order of the table. If one did not, it would be passed a little late, and no daemon falls for it.
+        let epoch = epoch.max(self.far.last_death + 1);
+        self.far.last_death = epoch;
         self.far.dead.insert(node, why.to_string());
+        self.node_gone_in_queries(node, why);
         self.far.nodes.remove(&node);
         self.far.covers.remove(&node);
         if self.far.head == Some(node) {
@@ -146,7 +150,8 @@ impl Node {
         }
     }
 
-    pub(in crate::node) fn node_name(&self, node: NodeNumber) -> String {
+    /// For people.
+    pub fn node_name(&self, node: NodeNumber) -> String {
         match self.far.nodes.get(&node) {
             Some(entry) => format!("{node} ({})", entry.hostname),
             None => node.to_string(),

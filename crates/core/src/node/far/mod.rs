@@ -88,6 +88,8 @@ pub(super) struct Far {
     load_timer: bool,
     /// To which head what was told.
     load_told: Option<(NodeNumber, Load)>,
+    /// The entry of the store that told it.
+    last_death: u64,
     /// The claims know that this node is a member.
     joined: bool,
 }
@@ -143,6 +145,7 @@ impl Far {
             load_seen: 0,
             load_timer: false,
             load_told: None,
+            last_death: 0,
             joined: false,
         }
     }
@@ -166,6 +169,19 @@ impl Node {
     /// Other nodes of the cluster that live, as the node table says.
     pub fn other_nodes(&self) -> impl Iterator<Item = &NodeEntry> {
         self.far.nodes.values()
+    }
+
+    /// Workers of this node that are actors of other homes.
+    pub fn hosted(&self) -> impl Iterator<Item = (ProcessId, ActorId)> {
+        self.far.hosted.iter().map(|(worker, hosted)| (*worker, hosted.actor))
+    }
+
+    pub(super) fn is_other_node(&self, node: NodeNumber) -> bool {
+        self.far.nodes.contains_key(&node)
+    }
+
+    pub(super) fn host_of(&self, node: NodeNumber) -> Option<&str> {
+        self.far.nodes.get(&node).map(|entry| entry.hostname.as_str())
     }
 
     /// Nothing of any ref is under way between this node and others.

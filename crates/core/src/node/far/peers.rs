@@ -7,8 +7,9 @@ use hoplo_wire::peer::{Peer, StopManner};
 use super::Node;
 use super::routing::named;
 use crate::actors::life::{self, Manner};
+use crate::node::Asker;
 use crate::objects;
-use crate::sched::local;
+use crate::sched::{groups, local};
 
 impl Node {
     /// `cover`: under which the sender holds what the message names.
@@ -117,7 +118,18 @@ impl Node {
                 self.begin_drain(std::time::Duration::from_millis(within_ms));
             }
             Peer::Passed { epoch } => self.on_passed(from, epoch),
-            Peer::Query { .. } | Peer::Answer { .. } => {}
+            Peer::Query { request, kind, argument } => {
+                self.on_query(Asker::Node(from), request, &kind, argument);
+            }
+            Peer::Answer { request, result, more } => {
+                self.on_node_answer(from, request, result, more);
+            }
+            Peer::Explain { request, question, late, named } => {
+                self.on_part_of_why(from, request, question, late, named);
+            }
+            Peer::Explained { request, told, late, names } => {
+                self.on_node_explained(from, request, told, late, names);
+            }
         }
     }
 
@@ -147,6 +159,16 @@ impl Node {
             }
             ToNode::ActorLookup { request, namespace, name } => {
                 self.on_far_lookup(from, request, (namespace, name));
+            }
+            ToNode::GroupCreate { request, spec } => self.create_group(from, job, request, spec),
+            ToNode::GroupRemove { group } => {
+                self.pass_to_groups(groups::Event::RemoveAsked { group });
+            }
+            ToNode::GroupWatch { request, group } => {
+                self.pass_to_groups(groups::Event::Watched { from, request, group });
+            }
+            ToNode::GroupUnwatch { request, group: _ } => {
+                self.pass_to_groups(groups::Event::Unwatched { from, request });
             }
             other => {
                 self.violations += 1;

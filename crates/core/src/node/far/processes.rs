@@ -10,8 +10,7 @@ use super::members::of_dead_node;
 use super::{Node, Stranger};
 use crate::actors::life;
 use crate::node::Effect;
-use crate::sched::local;
-use crate::sched::workers;
+use crate::sched::{groups, local, workers};
 
 impl Node {
     /// A process of ours made a channel for its calls to a far worker.
@@ -120,6 +119,7 @@ impl Node {
             self.send(worker, ToClient::ProcessGone { process, obituary, unstarted });
         }
         self.pass_to_scheduler(local::Event::ProcessGone { process });
+        self.pass_to_groups(groups::Event::ProcessGone { process });
         let obituary = obituary.clone();
         self.pass_to_actors(life::Event::ProcessGone { process, obituary });
     }

@@ -1,7 +1,7 @@
 //! Who hears what: messages of our processes about what is at home elsewhere go there, and are decided there.
 
 use hoplo_base::{JobId, NodeNumber, ObjectId, ProcessId};
-use hoplo_wire::node::{Notice, ToClient, ToNode};
+use hoplo_wire::node::{GroupState, Notice, ToClient, ToNode};
 use hoplo_wire::peer::Peer;
 
 use super::Node;
@@ -23,6 +23,9 @@ impl Node {
             | ToNode::ActorKill { actor, .. }
             | ToNode::ActorStarted { actor, .. }
             | ToNode::ActorExit { actor } => actor.0.owner.node(),
+            ToNode::GroupRemove { group }
+            | ToNode::GroupWatch { group, .. }
+            | ToNode::GroupUnwatch { group, .. } => self.planner_of(*group),
             ToNode::Hello { .. }
             | ToNode::Job(_)
             | ToNode::LeaseDemand { .. }
@@ -39,6 +42,7 @@ impl Node {
             | ToNode::Fetch { .. }
             | ToNode::ActorCreate { .. }
             | ToNode::ActorLookup { .. }
+            | ToNode::GroupCreate { .. }
             | ToNode::RevokeFar { .. }
             | ToNode::Kv { .. }
             | ToNode::Query { .. }
@@ -73,6 +77,11 @@ impl Node {
             ToNode::ActorWatch { actor } => {
                 let state = self.lost_actor(*actor, node);
                 self.send(from, ToClient::ActorState { actor: *actor, state });
+            }
+            ToNode::GroupWatch { request, group } => {
+                let why = format!("its node ({}) is not there", group.node());
+                let state = GroupState::Removed { why };
+                self.send(from, ToClient::GroupState { request: *request, state });
             }
             // Whoever it is about is gone, and that is told otherwise.
             _ => {}

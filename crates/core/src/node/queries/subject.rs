@@ -15,9 +15,11 @@ pub(super) enum Subject {
         whom: String,
         within: Duration,
     },
+    /// Of another node: what it remembers of this.
+    Memory(AnyId),
 }
 
-/// What the daemon knows alone.
+/// What the daemons know alone, each of its own node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Here {
     Nodes,
@@ -26,6 +28,7 @@ pub enum Here {
     Actors,
     Objects,
     Workers,
+    PlacementGroups,
     /// A question to the control store.
     Control(String),
 }
@@ -72,6 +75,7 @@ impl Subject {
             "actors" => Self::Here(Here::Actors),
             "objects" => Self::Here(Here::Objects),
             "workers" => Self::Here(Here::Workers),
+            "placement_groups" => Self::Here(Here::PlacementGroups),
             "control" => Self::Here(Here::Control(argument)),
             "drain" => {
                 let parted =
@@ -88,8 +92,24 @@ impl Subject {
                 let id = argument.parse::<AnyId>().map_err(|error| error.to_string())?;
                 Self::Why(Wanted { id, text: argument, remembers: kind == "why" })
             }
+            "memory" => Self::Memory(argument.parse::<AnyId>().map_err(|error| error.to_string())?),
             _ => return Err(format!("there is no query {kind:?}")),
         })
+    }
+}
+
+impl Here {
+    /// What other nodes are asked by; absent: what this node says is all.
+    pub(super) fn kind(&self) -> Option<&'static str> {
+        match self {
+            Self::AvailableResources => Some("available_resources"),
+            Self::Actors => Some("actors"),
+            Self::Objects => Some("objects"),
+            Self::Workers => Some("workers"),
+            Self::PlacementGroups => Some("placement_groups"),
+            // The node table is everywhere, and each node's row says what it has.
+            Self::Nodes | Self::ClusterResources | Self::Control(_) => None,
+        }
     }
 }
 

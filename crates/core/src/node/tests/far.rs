@@ -11,11 +11,14 @@ use crate::node::Passing;
 
 mod drain;
 mod names;
+mod queries;
 
 pub(super) struct Nodes {
     shells: Vec<Shell>,
     index: u64,
     head: usize,
+    /// What goes to it is lost.
+    stuck: Option<usize>,
 }
 
 fn shell(at: usize) -> Shell {
@@ -52,7 +55,8 @@ pub(super) fn node_entry(at: usize, state: NodeState) -> NodeEntry {
 impl Nodes {
     /// Node n has n + 1 CPUs; the first one is the head.
     fn new(count: usize) -> Self {
-        let mut nodes = Self { shells: (0..count).map(shell).collect(), index: 10, head: 0 };
+        let shells = (0..count).map(shell).collect();
+        let mut nodes = Self { shells, index: 10, head: 0, stuck: None };
         for at in 0..count {
             nodes.row(at, NodeState::Alive);
         }
@@ -118,6 +122,9 @@ impl Nodes {
                 if let Some((to, cover, message)) = peer {
                     moved = true;
                     let to = (0..).find(|at| number(*at) == to).unwrap();
+                    if self.stuck == Some(to) {
+                        continue;
+                    }
                     self.shells[to].hears(Event::Peer { from: number(at), cover, message });
                     continue;
                 }

@@ -7,11 +7,11 @@ use hoplo_base::limits::{
 use hoplo_wire::Reason;
 use hoplo_wire::why::{Link, Question, Thing, Told};
 
-use super::super::{Everywhere, Here, Report};
+use super::super::{Everywhere, Here, Others, Report};
 use super::*;
 
 impl Shell {
-    fn tool(&mut self) -> ProcessId {
+    pub(super) fn tool(&mut self) -> ProcessId {
         self.strangers += 1;
         let stranger = self.strangers;
         self.hears(Event::Knocked { stranger, pid: 9, message: hello(Role::Tool) });
@@ -22,20 +22,20 @@ impl Shell {
         accepted.expect("a tool is welcome")
     }
 
-    fn asks(&mut self, from: ProcessId, request: u64, kind: &str, argument: &str) {
+    pub(super) fn asks(&mut self, from: ProcessId, request: u64, kind: &str, argument: &str) {
         let (kind, argument) = (kind.to_string(), argument.to_string());
         self.says(from, ToNode::Query { request, kind, argument });
     }
 
     /// The round in which a process is asked, by `Inspect` or `Explain`.
-    fn inspected(&mut self, process: ProcessId) -> Option<u64> {
+    pub(super) fn inspected(&mut self, process: ProcessId) -> Option<u64> {
         self.told(process, |message| match message {
             ToClient::Inspect { request, .. } | ToClient::Explain { request, .. } => Some(*request),
             _ => None,
         })
     }
 
-    fn question(&mut self, process: ProcessId) -> Option<(u64, Question)> {
+    pub(super) fn question(&mut self, process: ProcessId) -> Option<(u64, Question)> {
         self.told(process, |message| match message {
             ToClient::Explain { request, question } => Some((*request, question.clone())),
             _ => None,
@@ -43,17 +43,25 @@ impl Shell {
     }
 
     fn report(&mut self, asker: ProcessId, request: u64) -> Option<Report> {
+        self.whole_report(asker, request).map(|(report, _)| report)
+    }
+
+    pub(super) fn whole_report(
+        &mut self,
+        asker: ProcessId,
+        request: u64,
+    ) -> Option<(Report, Others)> {
         self.take(|effect| match effect {
-            Effect::Report { to, request: number, report }
+            Effect::Report { to, request: number, report, others }
                 if (*to, *number) == (asker, request) =>
             {
-                Some(report.clone())
+                Some((report.clone(), others.clone()))
             }
             _ => None,
         })
     }
 
-    fn refusal(&mut self, asker: ProcessId) -> Option<String> {
+    pub(super) fn refusal(&mut self, asker: ProcessId) -> Option<String> {
         self.told(asker, |message| match message {
             ToClient::Answer { result: Err(why), .. } => Some(why.clone()),
             _ => None,
@@ -66,12 +74,12 @@ impl Shell {
         }
     }
 
-    fn is_told(&mut self, from: ProcessId, request: u64) {
+    pub(super) fn is_told(&mut self, from: ProcessId, request: u64) {
         self.says(from, ToNode::Inspected { request, json: format!("\"{from}\"") });
     }
 
     /// No `Report` and no refusal goes to anybody.
-    fn is_silent(&self) -> bool {
+    pub(super) fn is_silent(&self) -> bool {
         let answers = |effect: &Effect| {
             let refusal = matches!(effect, Effect::Send { message: ToClient::Answer { .. }, .. });
             refusal || matches!(effect, Effect::Report { .. })

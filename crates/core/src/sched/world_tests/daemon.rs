@@ -241,7 +241,9 @@ impl Daemon {
             | From::WantIdle { .. }
             | From::FailDemand { .. }
             | From::FailActor { .. }
-            | From::TellBlocked { .. } => {}
+            | From::TellBlocked { .. }
+            | From::AnswerBundles { .. }
+            | From::EndWorker { .. } => {}
         }
     }
 

@@ -16,7 +16,7 @@ impl Nodes {
         let (kind, argument) = ("drain".to_string(), format!("{whom} {}", WITHIN.as_millis()));
         self.says(at, asker, ToNode::Query { request: 3, kind, argument });
         let refused = self.shells[at].told(asker, |message| match message {
-            ToClient::Answer { request: 3, result } => Some(result.clone()),
+            ToClient::Answer { request: 3, result, .. } => Some(result.clone()),
             _ => None,
         });
         if let Some(result) = refused {

@@ -1,0 +1,54 @@
+//! Placement groups: made, waited for and removed by the daemon.
+
+use std::time::Duration;
+
+use hoplo_base::GroupId;
+use hoplo_base::limits::ASK_PATIENCE;
+use hoplo_wire::Failure;
+use hoplo_wire::node::{GroupSpec, GroupState, ToClient, ToNode};
+
+use crate::ask::GivesUp;
+use crate::client::Client;
+
+/// Why a placement group was not made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GroupError {
+    /// Its name is taken, or nobody can want it: the text says what to do.
+    Refused(String),
+    NodeDied(Failure),
+}
+
+impl Client {
+    /// With why no node that is there now could ever hold it, if none could. Waits for the daemon (no GIL).
+    pub fn create_group(
+        &self,
+        spec: GroupSpec,
+        gives_up: GivesUp<'_>,
+    ) -> Result<(GroupId, Option<String>), GroupError> {
+        let spec = Box::new(spec);
+        let message = |request| ToNode::GroupCreate { request, spec };
+        match self.ask(Some(ASK_PATIENCE), gives_up, message) {
+            Some(ToClient::GroupCreated { result, .. }) => result.map_err(GroupError::Refused),
+            _ => Err(GroupError::NodeDied(self.died())),
+        }
+    }
+
+    /// Until it is created, or removed. `None`: it is neither within that time. Waits for the daemon (no GIL).
+    pub fn wait_group(
+        &self,
+        group: GroupId,
+        timeout: Option<Duration>,
+        gives_up: GivesUp<'_>,
+    ) -> Result<Option<GroupState>, Failure> {
+        let watch = |request| ToNode::GroupWatch { request, group };
+        let unwatch = |request| Some(ToNode::GroupUnwatch { request, group });
+        match self.ask_until(timeout, gives_up, watch, unwatch) {
+            Some(ToClient::GroupState { state, .. }) => Ok(Some(state)),
+            _ => self.gone.get().map_or(Ok(None), |failure| Err(failure.clone())),
+        }
+    }
+
+    pub fn remove_group(&self, group: GroupId) {
+        self.say(&ToNode::GroupRemove { group });
+    }
+}

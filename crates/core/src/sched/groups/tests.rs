@@ -1,0 +1,447 @@
+use std::collections::BTreeMap;
+
+use hoplo_base::{GroupId, JobId, NodeNumber, ProcessId, ResourceSet};
+use hoplo_wire::node::{BundleSpec, GroupSpec, GroupState, GroupStrategy};
+use proptest::prelude::*;
+
+use super::*;
+
+fn node(number: u32) -> NodeNumber {
+    NodeNumber::alone(number)
+}
+
+fn group(count: u64) -> GroupId {
+    GroupId::new(node(0), count)
+}
+
+fn process(count: u32) -> ProcessId {
+    ProcessId::new(node(0), count, count as u16)
+}
+
+fn cpus(amount: f64) -> ResourceSet {
+    ResourceSet::from_units([("CPU", amount)]).unwrap()
+}
+
+fn spec(strategy: GroupStrategy, bundles: &[f64]) -> GroupSpec {
+    let bundle = |amount: &f64| BundleSpec { resources: cpus(*amount), labels: BTreeMap::new() };
+    GroupSpec {
+        name: String::new(),
+        namespace: "here".into(),
+        detached: false,
+        strategy,
+        bundles: bundles.iter().map(bundle).collect(),
+    }
+}
+
+/// The groups, and nodes that do what they are asked.
+#[derive(Default)]
+struct World {
+    groups: Groups,
+    /// What each has, and what is free.
+    nodes: BTreeMap<NodeNumber, (ResourceSet, ResourceSet)>,
+    /// What is on its way to each node, and answers back.
+    orders: Vec<Effect>,
+    prepared: BTreeMap<(GroupId, u32), (NodeNumber, u32, bool, ResourceSet)>,
+    said: Vec<Effect>,
+}
+
+impl World {
+    fn with(free: &[f64]) -> Self {
+        let mut world = Self::default();
+        for (at, amount) in free.iter().enumerate() {
+            world.nodes.insert(node(at as u32), (cpus(*amount), cpus(*amount)));
+            world.sees(node(at as u32));
+        }
+        world
+    }
+
+    fn hears(&mut self, event: Event) {
+        let mut effects = Vec::new();
+        self.groups.handle(event, &mut effects);
+        self.groups.check();
+        for effect in effects {
+            match effect {
+                Effect::Prepare { .. }
+                | Effect::Commit { .. }
+                | Effect::Release { .. }
+                | Effect::End { .. } => self.orders.push(effect),
+                other => self.said.push(other),
+            }
+        }
+    }
+
+    fn sees(&mut self, at: NodeNumber) {
+        let (total, free) = self.nodes[&at].clone();
+        self.hears(Event::NodeSeen {
+            node: at,
+            view: NodeView { total, free, labels: BTreeMap::new() },
+        });
+    }
+
+    fn asks(&mut self, count: u64, spec: GroupSpec) {
+        let event = Event::Asked {
+            from: process(1),
+            request: count,
+            group: group(count),
+            job: JobId(1),
+            spec: Box::new(spec),
+        };
+        self.hears(event);
+    }
+
+    fn free(&mut self, key: (GroupId, u32)) {
+        let (at, _, _, resources) = self.prepared.remove(&key).unwrap();
+        if let Some((_, free)) = self.nodes.get_mut(&at) {
+            free.add(&resources);
+        }
+    }
+
+    /// Carries out the first order.
+    fn obeys(&mut self) -> bool {
+        if self.orders.is_empty() {
+            return false;
+        }
+        match self.orders.remove(0) {
+            Effect::Prepare { node: at, group, attempt, bundles } => {
+                let Some((_, free)) = self.nodes.get_mut(&at) else { return true };
+                let mut sum = ResourceSet::new();
+                bundles.iter().for_each(|(_, resources)| sum.add(resources));
+                let fits = free.covers(&sum);
+                if fits {
+                    free.subtract(&sum);
+                    for (index, resources) in bundles {
+                        let other =
+                            self.prepared.insert((group, index), (at, attempt, false, resources));
+                        assert!(other.is_none(), "bundle {index} of {group} is on two nodes");
+                    }
+                }
+                let refused = (!fits).then(|| "it is full".to_string());
+                self.hears(Event::Answered { node: at, group, attempt, refused });
+                self.sees(at);
+            }
+            Effect::Commit { node: at, group: of, attempt } => {
+                for ((group, _), (there, made, committed, _)) in &mut self.prepared {
+                    *committed |= (*group, *there, *made) == (of, at, attempt);
+                }
+            }
+            Effect::Release { node: at, group: of, attempt } => {
+                let gone =
+                    self.prepared.iter().filter(|((group, _), (there, made, committed, _))| {
+                        (*group, *there, *made) == (of, at, attempt) && !committed
+                    });
+                let gone: Vec<_> = gone.map(|(key, _)| *key).collect();
+                gone.into_iter().for_each(|key| self.free(key));
+                if self.nodes.contains_key(&at) {
+                    self.sees(at);
+                }
+            }
+            Effect::End { node: at, group: of, .. } => {
+                let gone = self
+                    .prepared
+                    .iter()
+                    .filter(|((group, _), (there, ..))| *group == of && *there == at);
+                let gone: Vec<_> = gone.map(|(key, _)| *key).collect();
+                gone.into_iter().for_each(|key| self.free(key));
+                if self.nodes.contains_key(&at) {
+                    self.sees(at);
+                }
+            }
+            other => panic!("{other:?} is no order"),
+        }
+        true
+    }
+
+    fn settles(&mut self) {
+        for _ in 0..10_000 {
+            if !self.obeys() {
+                return;
+            }
+        }
+        panic!("it spins");
+    }
+
+    fn dies(&mut self, at: NodeNumber) {
+        self.nodes.remove(&at);
+        self.prepared.retain(|_, (there, ..)| *there != at);
+        self.orders.retain(|order| match order {
+            Effect::Prepare { node, .. }
+            | Effect::Commit { node, .. }
+            | Effect::Release { node, .. }
+            | Effect::End { node, .. } => *node != at,
+            _ => true,
+        });
+        self.hears(Event::NodeGone { node: at });
+    }
+
+    fn phase(&self, count: u64) -> &'static str {
+        self.groups.row(group(count)).unwrap().phase.name()
+    }
+
+    fn waits(&self, count: u64) -> String {
+        self.groups.row(group(count)).unwrap().waits.unwrap_or_default().to_string()
+    }
+
+    fn answer(&self, request: u64) -> Result<Made, String> {
+        let answer = self.said.iter().find_map(|effect| match effect {
+            Effect::AnswerCreate { request: of, result, .. } if *of == request => {
+                Some(result.clone())
+            }
+            _ => None,
+        });
+        answer.expect("it is answered")
+    }
+
+    fn watched(&self, request: u64) -> Option<GroupState> {
+        self.said.iter().find_map(|effect| match effect {
+            Effect::AnswerWatch { request: of, state, .. } if *of == request => Some(state.clone()),
+            _ => None,
+        })
+    }
+}
+
+#[test]
+fn what_nobody_can_want_is_refused() {
+    let mut world = World::with(&[4.0]);
+    let mut empty = spec(GroupStrategy::Pack, &[1.0]);
+    empty.bundles.push(BundleSpec::default());
+    let mut forged = spec(GroupStrategy::Pack, &[1.0]);
+    forged.bundles[0].resources.set_parts(&hoplo_base::bundles::any_name("CPU", group(9)), 1);
+    let mut torn = spec(GroupStrategy::Pack, &[1.0]);
+    torn.bundles[0].resources.set_parts("GPU", PARTS + PARTS / 2);
+    let cases = [
+        (spec(GroupStrategy::Pack, &[]), "needs a bundle"),
+        (empty, "bundle 1 needs nothing"),
+        (forged, "what placement groups add"),
+        (torn, "several GPUs go whole"),
+        (spec(GroupStrategy::Pack, &[0.1; GROUP_BUNDLES_MAX + 1]), "may have"),
+    ];
+    for (count, (spec, why)) in (1..).zip(cases) {
+        world.asks(count, spec);
+        let refused = world.answer(count).unwrap_err();
+        assert!(refused.contains(why), "{refused}");
+        assert!(world.groups.row(group(count)).is_none());
+    }
+}
+
+#[test]
+fn a_name_is_taken_until_its_group_is_removed() {
+    let mut world = World::with(&[4.0]);
+    let named = GroupSpec { name: "mine".into(), ..spec(GroupStrategy::Pack, &[1.0]) };
+    world.asks(1, named.clone());
+    world.asks(2, named.clone());
+    let refused = world.answer(2).unwrap_err();
+    assert!(refused.contains("\"mine\" is taken by placement group:1"), "{refused}");
+    world.asks(3, GroupSpec { namespace: "elsewhere".into(), ..named.clone() });
+    assert!(world.answer(3).is_ok());
+    world.hears(Event::RemoveAsked { group: group(1) });
+    world.asks(4, named);
+    assert!(world.answer(4).is_ok());
+}
+
+#[test]
+fn a_group_is_created_when_all_nodes_have_their_part() {
+    let mut world = World::with(&[2.0, 2.0]);
+    world.asks(1, spec(GroupStrategy::StrictSpread, &[2.0, 1.0]));
+    world.hears(Event::Watched { from: process(1), request: 10, group: group(1) });
+    assert_eq!(world.phase(1), "PENDING");
+    assert!(world.obeys());
+    assert_eq!((world.phase(1), world.watched(10)), ("PENDING", None));
+    world.settles();
+    assert_eq!((world.phase(1), world.watched(10)), ("CREATED", Some(GroupState::Created)));
+    assert!(world.prepared.values().all(|(_, _, committed, _)| *committed));
+    world.hears(Event::RemoveAsked { group: group(1) });
+    world.settles();
+    assert!(world.prepared.is_empty());
+    assert_eq!(world.phase(1), "REMOVED");
+    world.hears(Event::Watched { from: process(1), request: 11, group: group(1) });
+    assert!(
+        matches!(world.watched(11), Some(GroupState::Removed { why }) if why.contains("remove_placement_group"))
+    );
+}
+
+#[test]
+fn one_refusal_releases_what_others_prepared_and_nothing_is_tried_until_a_node_changes() {
+    let mut world = World::with(&[2.0, 2.0]);
+    // The head does not know yet that node 1 is full.
+    world.nodes.get_mut(&node(1)).unwrap().1 = cpus(0.0);
+    world.asks(1, spec(GroupStrategy::StrictSpread, &[2.0, 2.0]));
+    world.settles();
+    assert_eq!(world.phase(1), "PENDING");
+    assert!(world.prepared.is_empty(), "{:?}", world.prepared);
+    assert_eq!(world.nodes[&node(0)].1, cpus(2.0));
+    world.nodes.get_mut(&node(1)).unwrap().1 = cpus(2.0);
+    world.sees(node(1));
+    world.settles();
+    assert_eq!(world.phase(1), "CREATED");
+}
+
+#[test]
+fn why_it_waits_is_told_to_every_node_and_who_asked_hears_what_can_never_be() {
+    let mut world = World::with(&[2.0, 1.0]);
+    world.asks(1, spec(GroupStrategy::Pack, &[1.0, 4.0]));
+    let never = "bundle 1 needs CPU 4, nearest node has 2".to_string();
+    assert_eq!(world.answer(1).unwrap().never, Some(never.clone()));
+    for at in [node(0), node(1)] {
+        let told = Effect::Waits { node: at, group: group(1), reason: Some(never.clone()) };
+        assert!(world.said.contains(&told));
+    }
+    // A larger node comes.
+    world.nodes.insert(node(2), (cpus(8.0), cpus(8.0)));
+    world.sees(node(2));
+    world.settles();
+    assert_eq!((world.phase(1), world.waits(1)), ("CREATED", String::new()));
+    assert!(world.said.contains(&Effect::Waits { node: node(0), group: group(1), reason: None }));
+    // It can be, later.
+    world.asks(2, spec(GroupStrategy::StrictPack, &[8.0]));
+    assert_eq!(world.answer(2).unwrap().never, None);
+    assert_eq!(world.waits(2), "bundle 0 needs CPU 8, nearest node has 3 free");
+}
+
+#[test]
+fn bundles_of_a_dead_node_are_placed_elsewhere_and_the_others_stay() {
+    let mut world = World::with(&[2.0, 2.0]);
+    world.asks(1, spec(GroupStrategy::StrictSpread, &[2.0, 2.0]));
+    world.settles();
+    let before = world.groups.row(group(1)).unwrap().placed.clone();
+    world.dies(node(1));
+    assert_eq!(world.phase(1), "RESCHEDULING");
+    world.nodes.insert(node(2), (cpus(2.0), cpus(2.0)));
+    world.sees(node(2));
+    world.settles();
+    assert_eq!(world.phase(1), "CREATED");
+    let after = world.groups.row(group(1)).unwrap().placed.clone();
+    for (index, at) in before {
+        assert_eq!(after[&index], if at == node(1) { node(2) } else { at });
+    }
+}
+
+#[test]
+fn a_node_that_dies_while_it_is_asked_releases_the_others() {
+    let mut world = World::with(&[2.0, 2.0]);
+    world.asks(1, spec(GroupStrategy::StrictSpread, &[2.0, 2.0]));
+    assert!(world.obeys());
+    world.dies(node(1));
+    world.settles();
+    assert_eq!(world.phase(1), "PENDING");
+    assert!(world.prepared.is_empty());
+}
+
+#[test]
+fn a_group_ends_with_its_job_unless_it_is_detached() {
+    let mut world = World::with(&[4.0]);
+    world.asks(1, spec(GroupStrategy::Pack, &[1.0]));
+    world.asks(2, GroupSpec { detached: true, ..spec(GroupStrategy::Pack, &[1.0]) });
+    world.asks(3, spec(GroupStrategy::Pack, &[9.0]));
+    world.settles();
+    world.hears(Event::Watched { from: process(1), request: 10, group: group(3) });
+    world.hears(Event::JobEnded { job: JobId(1) });
+    world.settles();
+    assert_eq!([1, 2, 3].map(|count| world.phase(count)), ["REMOVED", "CREATED", "REMOVED"]);
+    assert!(matches!(world.watched(10), Some(GroupState::Removed { .. })));
+    assert_eq!(world.nodes[&node(0)].1, cpus(3.0));
+}
+
+#[test]
+fn who_waits_no_more_is_not_answered() {
+    let mut world = World::with(&[1.0]);
+    world.asks(1, spec(GroupStrategy::Pack, &[2.0]));
+    for request in 10..13 {
+        world.hears(Event::Watched { from: process(request as u32 % 2), request, group: group(1) });
+    }
+    world.hears(Event::Unwatched { from: process(0), request: 10 });
+    world.hears(Event::ProcessGone { process: process(1) });
+    world.hears(Event::RemoveAsked { group: group(1) });
+    assert_eq!([10, 11].map(|request| world.watched(request)), [None, None]);
+    assert!(world.watched(12).is_some());
+}
+
+#[test]
+fn those_that_are_no_more_are_forgotten_in_the_end() {
+    let mut world = World::with(&[1.0]);
+    let count = GROUPS_REMEMBERED_MAX as u64 + 1;
+    for at in 1..=count {
+        world.asks(at, spec(GroupStrategy::Pack, &[1.0]));
+        world.hears(Event::RemoveAsked { group: group(at) });
+    }
+    assert!(world.groups.row(group(1)).is_none());
+    assert!(world.groups.why_gone(group(1)).unwrap().contains("long ago"));
+    assert_eq!(world.phase(count), "REMOVED");
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Ask { strategy: usize, bundles: Vec<u8> },
+    Remove(u64),
+    EndJob,
+    Obey(usize),
+    Die(u32),
+    Come(u32, u8),
+    Use(u32, u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (0..4usize, prop::collection::vec(1..4u8, 1..4))
+            .prop_map(|(strategy, bundles)| Step::Ask { strategy, bundles }),
+        1 => (1..10u64).prop_map(Step::Remove),
+        1 => Just(Step::EndJob),
+        6 => (1..6usize).prop_map(Step::Obey),
+        1 => (0..4u32).prop_map(Step::Die),
+        1 => (0..4u32, 1..5u8).prop_map(|(at, cpus)| Step::Come(at, cpus)),
+        1 => (0..4u32, 0..5u8).prop_map(|(at, cpus)| Step::Use(at, cpus)),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_bundle_is_on_two_nodes_and_a_group_has_all_or_is_asked_again(
+        steps in prop::collection::vec(step(), 1..60)
+    ) {
+        let mut world = World::with(&[4.0, 2.0, 3.0]);
+        let mut made = 0;
+        for step in steps {
+            match step {
+                Step::Ask { strategy, bundles } => {
+                    made += 1;
+                    let bundles: Vec<f64> = bundles.into_iter().map(f64::from).collect();
+                    world.asks(made, spec(GroupStrategy::ALL[strategy], &bundles));
+                }
+                Step::Remove(count) => world.hears(Event::RemoveAsked { group: group(count) }),
+                Step::EndJob => world.hears(Event::JobEnded { job: JobId(1) }),
+                Step::Obey(times) => (0..times).for_each(|_| assert!(world.obeys() || world.orders.is_empty())),
+                Step::Die(at) => world.dies(node(at)),
+                Step::Come(at, amount) => {
+                    if !world.nodes.contains_key(&node(at)) {
+                        let has = cpus(f64::from(amount));
+                        world.nodes.insert(node(at), (has.clone(), has));
+                        world.sees(node(at));
+                    }
+                }
+                // Others take of the node, and the head does not hear of it before the next answer.
+                Step::Use(at, amount) => {
+                    let amount = cpus(f64::from(amount));
+                    if let Some((_, free)) = world.nodes.get_mut(&node(at))
+                        && free.covers(&amount)
+                    {
+                        free.subtract(&amount);
+                    }
+                }
+            }
+        }
+        world.settles();
+        // Nothing is under way: each group has all of its bundles, or none that it could not keep.
+        let mut kept = 0;
+        for row in world.groups.rows() {
+            let here: BTreeMap<u32, NodeNumber> = world.prepared.iter()
+                .filter(|((group, _), _)| *group == row.group)
+                .map(|((_, index), (at, _, committed, _))| {
+                    assert!(*committed, "{} waits and holds what it prepared", row.group);
+                    (*index, *at)
+                })
+                .collect();
+            prop_assert_eq!(&here, row.placed);
+            kept += here.len();
+        }
+        prop_assert_eq!(kept, world.prepared.len());
+    }
+}

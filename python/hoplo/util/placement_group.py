@@ -1,0 +1,315 @@
+"""Placement groups: resources of one or several nodes that are reserved together.
+
+>>> group = placement_group([{"CPU": 1}, {"CPU": 1}])
+>>> group.wait(10)
+True
+>>> in_group = PlacementGroupSchedulingStrategy(group)
+>>> hoplo.get(square.options(scheduling_strategy=in_group).remote(3))
+9
+>>> remove_placement_group(group)
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .. import _core, _options, _placement
+
+__all__ = [
+    "PlacementGroup",
+    "PlacementGroupID",
+    "PlacementGroupSchedulingStrategy",
+    "get_current_placement_group",
+    "get_placement_group",
+    "placement_group",
+    "placement_group_table",
+    "remove_placement_group",
+]
+
+STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementGroupID:
+    """The id of a placement group."""
+
+    _hex: str = ""
+
+    def hex(self) -> str:
+        """Hexadecimal text; empty for that of no group."""
+        return self._hex
+
+    def is_nil(self) -> bool:
+        """Whether it is that of no group."""
+        return not self._hex
+
+    def __str__(self) -> str:
+        return self._hex
+
+
+class PlacementGroup:
+    """Stands for a placement group. Made by `placement_group`; may be sent to tasks and actors.
+
+    >>> group = placement_group([{"CPU": 1}], strategy="STRICT_PACK")
+    >>> group.bundle_specs
+    [{'CPU': 1.0}]
+    >>> remove_placement_group(group)
+    """
+
+    __slots__ = ("_specs", "id")
+
+    id: PlacementGroupID
+
+    def __init__(
+        self,
+        id: PlacementGroupID,
+        bundle_cache: Sequence[Mapping[str, float]] | None = None,
+    ) -> None:
+        self.id = id
+        self._specs = None if bundle_cache is None else [dict(spec) for spec in bundle_cache]
+
+    @staticmethod
+    def empty() -> PlacementGroup:
+        """That of no group: what is "in" it runs anywhere."""
+        return PlacementGroup(PlacementGroupID(), [])
+
+    @property
+    def is_empty(self) -> bool:
+        return self.id.is_nil()
+
+    def ready(self) -> _core.ObjectRef:
+        """A ref that is ready when all bundles are there; its value is the group.
+
+        It fails with `TaskPlacementGroupRemoved` if the group is removed before.
+        """
+        strategy = PlacementGroupSchedulingStrategy(self, 0, False)
+        return _ready().options(scheduling_strategy=strategy).remote(self)
+
+    def wait(self, timeout_seconds: float = 30) -> bool:
+        """Waits until all bundles are there. False if they are not within that time, or the group
+        is removed. -1 waits for as long as it takes."""
+        timeout = None if timeout_seconds < 0 else float(timeout_seconds)
+        return _core.wait_group(self.id.hex(), timeout) == "CREATED"
+
+    @property
+    def bundle_specs(self) -> list[dict[str, float]]:
+        """The resources of each bundle."""
+        if self._specs is None:
+            self._specs = list(_row_of(self.id)["bundles"])
+        return [dict(spec) for spec in self._specs]
+
+    @property
+    def bundle_count(self) -> int:
+        return len(self.bundle_specs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PlacementGroup) and self.id == other.id
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __repr__(self) -> str:
+        return f"PlacementGroup({self.id.hex() or 'empty'})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PlacementGroup, (self.id, self._specs)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementGroupSchedulingStrategy:
+    """Runs the task or actor in a bundle of the group; `None`: in no group, whatever the caller's.
+
+    `placement_group_bundle_index` of -1 is any bundle that has room. With
+    `placement_group_capture_child_tasks` what the task or actor itself submits runs in the group as
+    well; None does as the caller does.
+    """
+
+    placement_group: PlacementGroup | None
+    placement_group_bundle_index: int = -1
+    placement_group_capture_child_tasks: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.placement_group is not None and not isinstance(
+            self.placement_group, PlacementGroup
+        ):
+            raise TypeError(
+                f"placement_group must be a PlacementGroup, not {self.placement_group!r}: make one "
+                f"by hoplo.util.placement_group.placement_group"
+            )
+        _placement._index(self.placement_group_bundle_index)
+        _placement._capture(self.placement_group_capture_child_tasks)
+
+    def _in_group(self) -> tuple[PlacementGroup | None, int, bool | None]:
+        return (
+            self.placement_group,
+            self.placement_group_bundle_index,
+            self.placement_group_capture_child_tasks,
+        )
+
+
+def placement_group(
+    bundles: Sequence[Mapping[str, float]],
+    strategy: str = "PACK",
+    name: str = "",
+    lifetime: str | None = None,
+    _max_cpu_fraction_per_node: float | None = None,
+    _soft_target_node_id: str | None = None,
+    bundle_label_selector: Sequence[Mapping[str, str]] | None = None,
+) -> PlacementGroup:
+    """Reserves all `bundles` together. Returns at once: `ready` and `wait` say when they are there.
+
+    Each bundle is a dict of resources, all on one node. `strategy` says on which: "PACK" on few
+    nodes, "SPREAD" on many, "STRICT_PACK" on one or nowhere, "STRICT_SPREAD" each on its own or
+    nowhere. `bundle_label_selector` has labels for each bundle that its node must have. The group
+    ends with the job, unless `lifetime="detached"`, or by `remove_placement_group`.
+    """
+    for ignored, value in (
+        ("_max_cpu_fraction_per_node", _max_cpu_fraction_per_node),
+        ("_soft_target_node_id", _soft_target_node_id),
+    ):
+        if value is not None:
+            _say(f"placement_group: {ignored} is ignored")
+    if strategy not in STRATEGIES:
+        raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}, not {strategy!r}")
+    if lifetime not in (None, "detached"):
+        raise ValueError(f"lifetime must be None or 'detached', not {lifetime!r}")
+    name = name or ""
+    if name:
+        _options.text("name", name)
+    specs = _bundles(bundles)
+    labels = _labels(bundle_label_selector, len(specs))
+    group, never = _core.create_group(
+        name, lifetime == "detached", strategy, list(zip(specs, labels, strict=True))
+    )
+    if never:
+        _say(
+            f"placement group {name or group} can never be placed as it is: {never}; it stays "
+            f"pending"
+        )
+    return PlacementGroup(PlacementGroupID(group), specs)
+
+
+def remove_placement_group(placement_group: PlacementGroup) -> None:
+    """Gives its resources back, and ends the tasks and actors that run in it."""
+    if not isinstance(placement_group, PlacementGroup):
+        raise TypeError(f"expected a PlacementGroup, not {type(placement_group).__name__}")
+    if not placement_group.is_empty:
+        _core.remove_group(placement_group.id.hex())
+
+
+def get_placement_group(placement_group_name: str) -> PlacementGroup:
+    """The group of that name in the namespace of this job. Raises ValueError if there is none."""
+    if not placement_group_name:
+        raise ValueError("give the name of a placement group")
+    namespace = _core.runtime_context()["namespace"]
+    for row in _rows():
+        named = row["name"] == placement_group_name and row["namespace"] == namespace
+        if named and row["state"] != "REMOVED":
+            return PlacementGroup(PlacementGroupID(row["placement_group_id"]), row["bundles"])
+    raise ValueError(
+        f"there is no placement group {placement_group_name!r} in the namespace {namespace!r}"
+    )
+
+
+def get_current_placement_group() -> PlacementGroup | None:
+    """The group that this code runs in; None in a driver, and outside of groups."""
+    group = _core.runtime_context()["placement_group_id"]
+    return None if group is None else PlacementGroup(PlacementGroupID(group))
+
+
+def placement_group_table(placement_group: PlacementGroup | None = None) -> dict[str, Any]:
+    """What is known of the group; without one, of each group by its id."""
+    if placement_group is not None:
+        return _table(_row_of(placement_group.id))
+    return {row["placement_group_id"]: _table(row) for row in _rows()}
+
+
+def _table(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "placement_group_id": row["placement_group_id"],
+        "name": row["name"],
+        "namespace": row["namespace"],
+        "bundles": dict(enumerate(row["bundles"])),
+        "bundles_to_node_id": {index: node or "" for index, node in enumerate(row["nodes"])},
+        "strategy": row["strategy"],
+        "state": row["state"],
+        "is_detached": row["detached"],
+        "reason": row["reason"],
+        "stats": {},
+    }
+
+
+def _rows() -> list[dict[str, Any]]:
+    return list(json.loads(_core.query("placement_groups")))
+
+
+def _row_of(group: PlacementGroupID) -> dict[str, Any]:
+    for row in _rows():
+        if row["placement_group_id"] == group.hex():
+            return row
+    raise ValueError(f"placement group {group.hex()!r} was removed long ago, or was never here")
+
+
+def _bundles(bundles: object) -> list[dict[str, float]]:
+    if not isinstance(bundles, Sequence) or isinstance(bundles, str | bytes):
+        raise TypeError(f"bundles must be a list of dicts, not {type(bundles).__name__}")
+    if not bundles:
+        raise ValueError("bundles must not be empty: give [{'CPU': 1}, ...]")
+    return [_bundle(index, bundle) for index, bundle in enumerate(bundles)]
+
+
+def _bundle(index: int, bundle: object) -> dict[str, float]:
+    what = f"bundles[{index}]"
+    if not isinstance(bundle, Mapping):
+        raise TypeError(f"{what} must be a dict such as {{'CPU': 1}}, not {type(bundle).__name__}")
+    checks: dict[str, _options.Check] = {"GPU": _options.gpus, "memory": _options.memory_bytes}
+    spec: dict[str, float] = {}
+    for name, amount in bundle.items():
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"{what} must have names of resources as its keys, not {name!r}")
+        _options.text(f"{what}: the name of a resource", name)
+        if name in ("bundle", "object_store_memory") or _options.is_of_group(name):
+            raise ValueError(f"{what}: {name!r} cannot be reserved")
+        number = checks.get(name, _options.quantity)(f"{what}[{name!r}]", amount)
+        if number == 0:
+            raise ValueError(f"{what}[{name!r}] must be above 0: leave out what it does not need")
+        spec[name] = number
+    if not spec:
+        raise ValueError(f"{what} needs nothing: give it an amount, such as {{'CPU': 1}}")
+    return spec
+
+
+def _labels(selector: object, count: int) -> list[dict[str, str]]:
+    if selector is None:
+        return [{} for _ in range(count)]
+    if not isinstance(selector, Sequence) or isinstance(selector, str | bytes):
+        raise TypeError(f"bundle_label_selector must be a list of dicts, not {selector!r}")
+    if len(selector) != count:
+        raise ValueError(
+            f"bundle_label_selector must have one dict for each of the {count} bundles, not "
+            f"{len(selector)}"
+        )
+    return [
+        _options.string_map(f"bundle_label_selector[{index}]", labels)
+        for index, labels in enumerate(selector)
+    ]
+
+
+def _say(line: str) -> None:
+    print(f"hoplo: {line}", file=sys.stderr, flush=True)
+
+
+@functools.cache
+def _ready() -> _core.RemoteFunction:
+    from .. import remote_function
+
+    return remote_function.make(_itself, {"num_cpus": 0, "max_retries": -1, "name": "ready"})
+
+
+def _itself(group: PlacementGroup) -> PlacementGroup:
+    return group

@@ -1,0 +1,226 @@
+"""What the commands and functions that look say of several nodes, and what a stuck one hides."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import HOPLO, command, eventually
+
+NODE = None
+
+# A task that waits for ever for what a task of the other node makes, and an actor over there.
+PROGRAM = """
+import sys, time
+import hoplo
+
+hoplo.init(address="auto")
+
+
+@hoplo.remote(resources={"there": 1})
+def slow():
+    time.sleep(3600)
+
+
+@hoplo.remote
+def reads(value):
+    return value
+
+
+@hoplo.remote(resources={"there": 1})
+class Far:
+    def ready(self):
+        return True
+
+
+far = Far.remote()
+hoplo.get(far.ready.remote())
+made = slow.remote()
+read = reads.remote(made)
+print(read.hex(), flush=True)
+if "late" in sys.argv:
+    try:
+        hoplo.get(read, timeout=12)
+    except hoplo.GetTimeoutError as error:
+        print(str(error).replace("\\n", "|"), flush=True)
+sys.stdin.read()
+"""
+
+JOIN = re.compile(r"hoplo start --address (\S+) --token-file (\S+)")
+
+
+class Cluster:
+    """A head and a node that joined it, with folders as if each had a machine of its own."""
+
+    def __init__(self, folder):
+        self.folders = [folder / "first", folder / "second"]
+        for one in self.folders:
+            one.mkdir(mode=0o700)
+        self.programs = []
+        out = self.hoplo(0, "start", "--head", "--port", "0", "--num-cpus", "1").stdout
+        address, token = JOIN.search(out).groups()
+        self.hoplo(
+            1,
+            "start",
+            "--address",
+            address,
+            "--token-file",
+            token,
+            "--num-cpus",
+            "2",
+            "--resources",
+            '{"there": 2}',
+        )
+        eventually(lambda: [len(self.json(at, "status")["nodes"]) for at in (0, 1)] == [2, 2])
+
+    def environment(self, at):
+        kept = {name: value for name, value in os.environ.items() if name != "HOPLO_TOKEN"}
+        folder = str(self.folders[at])
+        return {**kept, "HOPLO_TMPDIR": folder, "HOME": folder}
+
+    def hoplo(self, at, *arguments, check=True):
+        return command(*arguments, check=check, env=self.environment(at))
+
+    def json(self, at, *arguments):
+        return json.loads(self.hoplo(at, *arguments, "--json").stdout)
+
+    def runs(self, at, *arguments):
+        program = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, *arguments],
+            env=self.environment(at),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.programs.append(program)
+        return program
+
+    def daemon(self, at):
+        return self.json(at, "status")["pid"]
+
+    def ends(self):
+        for program in self.programs:
+            program.stdin.close()
+            program.wait(20)
+            program.stdout.close()
+        for at in (1, 0):
+            self.hoplo(at, "stop", "--all", check=False)
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    made = Cluster(tmp_path)
+    yield made
+    made.ends()
+
+
+def nodes_of(rows):
+    return {row["node"] for row in rows}
+
+
+def test_a_stuck_node_is_named_after_a_second_and_the_rest_is_shown(cluster):
+    daemon = cluster.daemon(1)
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        done = cluster.hoplo(0, "list", "workers")
+        took = time.monotonic() - began
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    # It may be told dead by then: either way it is named, or it is no node any more.
+    assert took < 3, took
+    assert "did not answer within 1 s" in done.stderr or "died" in done.stderr or not done.stderr
+    assert done.stdout.startswith("ID")
+
+
+def test_lists_show_rows_of_both_nodes_and_which_node_each_is_of(cluster):
+    program = cluster.runs(0)
+    assert program.stdout.readline()
+    for at in (0, 1):
+        workers = eventually(lambda at=at: cluster.json(at, "list", "workers"))
+        assert len(nodes_of(workers)) == 2, workers
+        [actor] = cluster.json(at, "list", "actors")
+        assert actor["class_name"] == "Far"
+        there = [row for row in workers if row["pid"] == actor["pid"]]
+        assert [row["node"] for row in there] == [actor["node"]]
+        tasks = cluster.json(at, "list", "tasks")["tasks"]
+        assert {"slow", "reads"} <= {row["name"] for row in tasks}
+    text = cluster.hoplo(0, "list", "workers").stdout
+    assert text.splitlines()[0].split()[:2] == ["ID", "NODE"]
+
+
+def test_status_has_a_block_of_each_node(cluster):
+    text = cluster.hoplo(0, "status").stdout
+    heads = re.findall(r"^[0-9a-f]{6}(?: \(here\))?, \S+, daemon pid \d+$", text, re.M)
+    assert len(heads) == 2, text
+    assert re.search(r"^  CPU      0 of 1 reserved", text, re.M)
+    assert re.search(r"^  CPU      0 of 2 reserved", text, re.M)
+    assert re.search(r"^  there    0 of 2 reserved", text, re.M)
+    status = cluster.json(1, "status")
+    [other] = status["others"]
+    assert (status["resources"]["CPU"], other["resources"]["CPU"]) == (2, 1)
+
+
+def test_status_is_shown_again_until_it_is_interrupted(cluster):
+    watch = subprocess.Popen(
+        [HOPLO, "status", "--watch"],
+        env=cluster.environment(0),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        times = 0
+        for line in watch.stdout:
+            assert "\x1b" not in line, "no terminal is cleared that is none"
+            times += line.startswith("hoplo ")
+            if times == 2:
+                break
+    finally:
+        watch.send_signal(signal.SIGINT)
+        watch.stdout.close()
+        watch.wait(10)
+    assert times == 2
+
+
+def test_resources_are_those_of_all_nodes(cluster):
+    program = (
+        "import hoplo; hoplo.init(address='auto')\n"
+        "print(hoplo.cluster_resources()['CPU'], hoplo.available_resources()['CPU'],"
+        " hoplo.available_resources()['there'])\n"
+    )
+    for at in (0, 1):
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=cluster.environment(at),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert done.stdout.split() == ["3.0", "3.0", "2.0"]
+
+
+def test_why_follows_a_chain_to_the_line_of_code_on_the_other_node(cluster):
+    program = cluster.runs(0)
+    read = program.stdout.readline().strip()
+    for at in (0, 1):
+        lines = eventually(
+            lambda at=at: (
+                found if "in slow at <string>" in (found := cluster.hoplo(at, "why", read).stdout) else ""
+            )
+        ).splitlines()
+        assert re.match(r"obj:\S+ is made by task:\S+ of reads", lines[0])
+        runs = [line for line in lines if "of slow has run for" in line]
+        host = r"\(worker, pid \d+, \S+\)" if at == 0 else r"\(worker, pid \d+\)"
+        assert re.search(host, runs[0]), runs
+
+
+def test_a_get_that_is_late_says_what_it_waits_for_on_the_other_node(cluster):
+    program = cluster.runs(0, "late")
+    program.stdout.readline()
+    text = program.stdout.readline()
+    assert "of slow has run for" in text

@@ -1,0 +1,223 @@
+"""Where tasks and actors go that may go to several nodes, and what waits when none has room."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter as Counts
+from typing import Any
+
+import pytest
+from far import Counter, busy, echo, here, where
+from machines import until
+
+import hoplo
+from hoplo.exceptions import GetTimeoutError, HoploError, TaskCancelledError
+from hoplo.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+
+def flags(**more: Any) -> list[str]:
+    found = []
+    for name in ("labels", "resources"):
+        if name in more:
+            found += [f"--{name}", json.dumps(more[name])]
+    return found
+
+
+@pytest.fixture(scope="module")
+def shared_far() -> Any:
+    """Nodes that differ: one has a licence, two are in zone b, one of them with a label more."""
+    from far import cluster
+
+    each = [
+        flags(labels={"zone": "a"}),
+        flags(labels={"zone": "b", "disk": "ssd"}, resources={"licence": 2}),
+        flags(labels={"zone": "b"}),
+    ]
+    with cluster(flags=each) as far:
+        yield far
+
+
+# ------------------------------------------------------------------------------- it cannot
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"resources": {"unicorn": 1}},
+        {"num_cpus": 3},
+        {"resources": {"licence": 3}},
+        {"label_selector": {"zone": "nowhere"}},
+    ],
+    ids=["no such resource", "too many CPUs", "too much of it", "no such label"],
+)
+def test_what_no_node_can_ever_run_waits_and_says_so(
+    far: Any, options: dict[str, Any], capfd: Any
+) -> None:
+    ref = where.options(**options).remote()
+    [word] = [str(next(iter(v))) if isinstance(v, dict) else "CPU" for v in options.values()]
+    with pytest.raises(GetTimeoutError, match=word):
+        hoplo.get(ref, timeout=1)
+    until(lambda: word in capfd.readouterr().err, what="the driver is warned")
+    # What can run does, meanwhile.
+    assert hoplo.get(echo.remote(1), timeout=20) == 1
+    hoplo.cancel(ref)
+    with pytest.raises(TaskCancelledError):
+        hoplo.get(ref, timeout=20)
+
+
+def test_a_node_that_is_not_there_is_not_replaced_if_the_affinity_is_hard(far: Any) -> None:
+    strategy = NodeAffinitySchedulingStrategy("ffffff", soft=False)
+    ref = where.options(scheduling_strategy=strategy).remote()
+    with pytest.raises(HoploError):
+        hoplo.get(ref, timeout=2)
+    hoplo.cancel(ref)
+
+
+def test_a_node_that_is_not_there_is_replaced_if_the_affinity_is_soft(far: Any) -> None:
+    strategy = NodeAffinitySchedulingStrategy("ffffff", soft=True)
+    ref = where.options(scheduling_strategy=strategy).remote()
+    assert hoplo.get(ref, timeout=20) in far.ids
+
+
+# ------------------------------------------------------------------------------- it can, there
+
+
+def test_a_resource_of_another_node_is_found(far: Any) -> None:
+    refs = [where.options(resources={"licence": 1}).remote() for _ in range(10)]
+    assert set(hoplo.get(refs, timeout=20)) == {far.ids[1]}
+
+
+def test_labels_choose_the_node(far: Any) -> None:
+    for _ in range(5):
+        assert hoplo.get(where.options(label_selector={"zone": "a"}).remote()) == far.ids[0]
+        assert hoplo.get(where.options(label_selector={"disk": "ssd"}).remote()) == far.ids[1]
+        found = hoplo.get(where.options(label_selector={"zone": "b"}).remote(), timeout=20)
+        assert found in far.ids[1:]
+
+
+def test_labels_choose_the_node_of_an_actor(far: Any) -> None:
+    for label, value, number in (("zone", "a", 0), ("disk", "ssd", 1)):
+        actor = Counter.options(label_selector={label: value}, num_cpus=0).remote()
+        assert hoplo.get(actor.where.remote(), timeout=20) == far.ids[number]
+
+
+def test_spread_uses_all_nodes(far: Any) -> None:
+    refs = [busy.options(scheduling_strategy="SPREAD").remote(0.05) for _ in range(30)]
+    counts = Counts(hoplo.get(refs, timeout=30))
+    assert set(counts) == set(far.ids)
+    assert min(counts.values()) >= 4, counts
+
+
+def test_spread_puts_actors_on_all_nodes(far: Any) -> None:
+    made = Counter.options(scheduling_strategy="SPREAD", num_cpus=1)
+    actors = [made.remote() for _ in range(6)]
+    counts = Counts(hoplo.get([actor.where.remote() for actor in actors], timeout=30))
+    assert set(counts.values()) == {2}, counts
+
+
+def test_what_does_not_fit_here_goes_elsewhere(far: Any, gate: Any) -> None:
+    @hoplo.remote(num_cpus=1)
+    def held() -> Any:
+        return gate.wait(here())
+
+    refs = [held.remote() for _ in range(6)]
+    until(lambda: gate.arrived() == 6, what="all six CPUs of the cluster are used")
+    gate.open()
+    assert Counts(hoplo.get(refs, timeout=20)) == dict.fromkeys(far.ids, 2)
+
+
+def test_short_work_that_fits_here_stays_here(far: Any) -> None:
+    places = {hoplo.get(where.remote(), timeout=20) for _ in range(100)}
+    assert places == {far.ids[0]}
+
+
+def test_a_hard_affinity_waits_for_its_node_though_others_are_free(far: Any, gate: Any) -> None:
+    @hoplo.remote(num_cpus=2)
+    def held() -> None:
+        gate.wait()
+
+    holding = held.options(scheduling_strategy=far.on(1)).remote()
+    until(lambda: gate.arrived() == 1)
+    waits = where.options(scheduling_strategy=far.on(1)).remote()
+    assert hoplo.wait([waits], timeout=0.3)[0] == []
+    gate.open()
+    assert hoplo.get([waits, holding], timeout=20) == [far.ids[1], None]
+
+
+def test_resources_in_use_there_are_given_back(far: Any) -> None:
+    def licences() -> float:
+        return hoplo.available_resources().get("licence", 0)
+
+    until(lambda: licences() == 2)
+    made = Counter.options(resources={"licence": 2}, num_cpus=0)
+    actor = made.remote()
+    assert hoplo.get(actor.where.remote(), timeout=20) == far.ids[1]
+    until(lambda: licences() == 0)
+    second = made.remote()
+    waiting = second.add.remote()
+    assert hoplo.wait([waiting], timeout=0.3)[0] == []
+    hoplo.kill(actor)
+    assert hoplo.get(waiting, timeout=20) == 1
+    hoplo.kill(second)
+    until(lambda: licences() == 2)
+
+
+def test_what_the_cluster_has_is_the_sum_of_its_nodes(far: Any) -> None:
+    told = hoplo.cluster_resources()
+    assert told["CPU"] == 6
+    assert told["licence"] == 2
+    until(lambda: hoplo.available_resources()["CPU"] == 6)
+
+
+def test_a_far_task_that_waits_for_another_one_gives_its_cpu_away(far: Any) -> None:
+    """Two CPUs there, and a chain of calls four deep: who waits holds none."""
+
+    @hoplo.remote(num_cpus=1)
+    def deeper(depth: int, strategy: Any) -> int:
+        if depth == 0:
+            return 0
+        call = deeper.options(scheduling_strategy=strategy)
+        return 1 + sum(hoplo.get([call.remote(depth - 1, strategy) for _ in range(2)]))
+
+    strategy = far.on(2)
+    call = deeper.options(scheduling_strategy=strategy)
+    assert hoplo.get(call.remote(3, strategy), timeout=30) == 1 + 2 + 4
+
+
+# ------------------------------------------------------------------------------- nodes that come
+
+
+def test_a_node_that_joins_while_work_waits_gets_it(make_far: Any) -> None:
+    far = make_far(1)
+    refs = [where.options(resources={"crane": 1}).remote() for _ in range(5)]
+    assert hoplo.wait(refs, timeout=0.3)[0] == []
+    number = far.add("--resources", '{"crane": 1}')
+    assert hoplo.get(refs, timeout=20) == [far.ids[number]] * 5
+
+
+def test_an_actor_that_waits_for_a_label_is_made_where_a_node_brings_it(make_far: Any) -> None:
+    far = make_far(1)
+    actor = Counter.options(label_selector={"zone": "new"}, num_cpus=0).remote()
+    place = actor.where.remote()
+    assert hoplo.wait([place], timeout=0.3)[0] == []
+    number = far.add("--labels", '{"zone": "new"}')
+    assert hoplo.get(place, timeout=20) == far.ids[number]
+
+
+def test_a_node_that_joins_under_load_takes_part_of_it(make_far: Any) -> None:
+    far = make_far(1, cpus=1)
+    refs = [busy.options(num_cpus=1).remote(0.1) for _ in range(40)]
+    far.add(cpus=1)
+    counts = Counts(hoplo.get(refs, timeout=30))
+    assert set(counts) == set(far.ids)
+    assert counts[far.ids[1]] >= 5, counts
+
+
+def test_a_node_that_leaves_in_order_is_used_no_more(make_far: Any) -> None:
+    far = make_far(2)
+    assert hoplo.get(where.options(scheduling_strategy=far.on(1)).remote(), timeout=20)
+    far.machines[1].leave()
+    far.killed.add(1)
+    until(lambda: far.machines[0].states() == ["ALIVE", "DEAD"])
+    refs = [where.options(scheduling_strategy="SPREAD").remote() for _ in range(10)]
+    assert set(hoplo.get(refs, timeout=20)) == {far.ids[0]}
