@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +34,10 @@ class InitConfig(NamedTuple):
 
     address: str | None
     """None: a node of our own; "auto": the one that runs on this machine; else where to join."""
+    cluster: str | None
+    """Where the head of a cluster listens: its node on this machine, else one of our own joins."""
+    token_file: str | None
+    """The file with the token to join with; None: HOPLO_TOKEN, or ~/.hoplo/token."""
     num_cpus: float | None
     """None: as many as this process may use."""
     num_gpus: float | None
@@ -159,13 +164,17 @@ def init(
     runtime_env: Mapping[str, Any] | None = None,
     logging_level: int | str | None = None,
     _temp_dir: str | None = None,
+    _token_file: str | None = None,
     **unknown: Any,
 ) -> Context:
     """Starts a node for this program, or joins one that runs. The first API call does it, too.
 
     `address` "local" starts a node that ends with this program. "auto" joins the node that
-    `hoplo start --head` left on this machine. The path of a session's folder joins that node. None
-    is the address in HOPLO_ADDRESS, or "local" if that is not set.
+    `hoplo start --head` left on this machine. The path of a session's folder joins that node.
+    "HOST:PORT" joins the cluster of the head that listens there: the node of it that runs on this
+    machine, or, if there is none, one without CPUs that ends with this program. For that it needs a
+    token: `_token_file`, HOPLO_TOKEN or ~/.hoplo/token. None is the address in HOPLO_ADDRESS, or
+    "local" if that is not set.
 
     `num_cpus`, `num_gpus` and `resources` say how many units of each the node has; `memory` and
     `object_store_memory` are in bytes. What is not given is what the machine has. They and `labels`
@@ -206,6 +215,7 @@ def init(
             log_to_driver=log_to_driver,
             runtime_env=runtime_env,
             temp_dir=_temp_dir,
+            token_file=_token_file,
         )
         _context = Context(_core.init(config))
         atexit.unregister(shutdown)
@@ -228,19 +238,21 @@ def _config(
     log_to_driver: Any,
     runtime_env: Mapping[str, Any] | None,
     temp_dir: Any,
+    token_file: Any,
 ) -> InitConfig:
     """What `init` was given, checked."""
     place = _options.text("address", address)
-    joined: str | None
-    if place == "local":
-        joined = None
-    elif ":" in place and "/" not in place.partition("://")[0] and not os.path.exists(place):
+    joined: str | None = None
+    head = None if os.path.exists(place) else _HEAD_ADDRESS.fullmatch(place)
+    if head is None and _is_address(place):
         raise ValueError(
-            f"init(address={place!r}) names another machine, and hoplo joins nodes of this one "
-            f"only: give 'auto', 'local', or the path of a session's folder"
+            f"init(address={place!r}) is no address of a head: give HOST:PORT as `hoplo start "
+            f"--head` shows it, 'auto', 'local', or the path of a session's folder"
         )
-    else:
-        joined = place
+    if token_file is not None and head is None:
+        raise ValueError("_token_file is for init(address='HOST:PORT'), which joins a cluster")
+    if place != "local":
+        joined = None if head else place
         of_a_new_node = {
             "num_cpus": num_cpus,
             "num_gpus": num_gpus,
@@ -259,6 +271,8 @@ def _config(
     folder = _current_folder()
     return InitConfig(
         address=joined,
+        cluster=head and head[1],
+        token_file=_given(_options.path, "_token_file", token_file),
         num_cpus=_given(_options.quantity, "num_cpus", num_cpus),
         num_gpus=_given(_options.whole_gpus, "num_gpus", num_gpus),
         memory=_given(_options.memory_bytes, "memory", memory),
@@ -279,6 +293,14 @@ def _config(
         preload=tuple(name for name in _WORTH_PRELOADING if name in sys.modules),
         python_version=_texts.PYTHON,
     )
+
+
+_HEAD_ADDRESS = re.compile(r"(?:hoplo://)?((?:\[[0-9A-Fa-f:.]+\]|[^\s/:\[\]]+):[0-9]{1,5})")
+
+
+def _is_address(place: str) -> bool:
+    """Of another machine, in some form."""
+    return ":" in place and "/" not in place.partition("://")[0] and not os.path.exists(place)
 
 
 def initialize_once() -> None:
@@ -342,6 +364,7 @@ _INIT_OPTIONS = (
     "runtime_env",
     "logging_level",
     "_temp_dir",
+    "_token_file",
 )
 _WORTH_PRELOADING = ("numpy",)
 

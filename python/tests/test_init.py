@@ -39,8 +39,8 @@ def square(x):
         ({"address": 3}, TypeError, "address must be a str"),
         ({"address": "auto", "num_cpus": 2}, ValueError, "leave out num_cpus; .* `hoplo start`"),
         # What works with Ray was taken for the path of a file.
-        ({"address": "10.0.0.1:6379"}, ValueError, "hoplo joins nodes of this one only"),
-        ({"address": "ray://head:10001"}, ValueError, "give 'auto', 'local', or the path"),
+        ({"address": "10.0.0.1:port"}, ValueError, "is no address of a head: give HOST:PORT"),
+        ({"address": "ray://head:10001"}, ValueError, "'auto', 'local', or the path"),
         # They were ignored without a word.
         ({"address": "auto", "memory": 2}, ValueError, "leave out memory;"),
         ({"address": "auto", "labels": {"zone": "b"}}, ValueError, "leave out labels;"),

@@ -986,5 +986,23 @@ const _: () = assert!((CONTROL_PAGE_ROWS_MAX as usize) < u32::MAX as usize);
 /// Functions of other nodes' jobs that a daemon keeps, bytes: each is asked for once, while there is room.
 pub const FAR_FUNCTION_BYTES_KEPT: usize = 256 * 1024 * 1024;
 
+/// Who names an actor, or asks for one by its name, hears after so long that the cluster's head did not say who has the
+/// name. It is more than a head takes that is started again, and less than the program waits for its daemon.
+pub const NAME_PATIENCE: Duration = Duration::from_secs(15);
+
+const _: () = assert!(NAME_PATIENCE.as_millis() < ASK_PATIENCE.as_millis());
+
+/// A node that is drained has so long to leave, unless who asked for it said otherwise.
+pub const DRAIN_WITHIN: Duration = Duration::from_secs(600);
+
+/// It looks so often whether anything keeps it.
+pub const DRAIN_LOOK: Duration = Duration::from_millis(100);
+
+/// `hoplo drain` waits so long after the node's time is over: for its workers to end, or for the verdict that it is dead.
+pub const DRAIN_SHOWN: Duration = Duration::from_secs(30);
+
+/// Rows of nodes that are dead for long and of no use to anybody, but to people who ask why they died.
+pub const NODES_SETTLED_KEPT: usize = 1000;
+
 /// A change of a node's load is told so much later, with what came meanwhile.
 pub const LOAD_GATHERED: Duration = Duration::from_millis(2);

@@ -11,6 +11,7 @@ macro_rules! print {
 }
 
 mod control;
+mod drain;
 mod logs;
 mod show;
 mod start;
@@ -39,6 +40,8 @@ enum Command {
     Start(start::StartArgs),
     /// Stop the node that `hoplo start` started
     Stop(start::StopArgs),
+    /// Have a node leave its cluster: what runs there ends or goes elsewhere first
+    Drain(drain::DrainArgs),
     /// Show a node's resources, jobs and objects, and what waits for resources
     Status(show::StatusArgs),
     /// Say what a ref, task or actor waits for
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Start(args) => start::start(&args),
         Command::Stop(args) => start::stop(&args),
+        Command::Drain(args) => drain::drain(&args),
         Command::Status(args) => show::status(&args),
         Command::Why(args) => show::why(&args),
         Command::Logs(args) => logs::logs(&args),

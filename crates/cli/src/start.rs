@@ -14,7 +14,7 @@ use hoplo_base::limits::{CERTIFICATE_RENEWED, HEAD_ENDS};
 use hoplo_base::resources::{AMOUNT_MAX, CPU, GPU, MEMORY};
 use hoplo_folders::{Base, HeadError, Places, SessionFolder, Wait};
 use hoplo_net::token::{Token, VARIABLE};
-use hoplo_node::{Join, Listen, Options, Place, hello_of_tool, zygote_command};
+use hoplo_node::{Join, Listen, Options, Place, hello_of_tool, python_version, zygote_command};
 use rustix::fs::{Access, access};
 
 use crate::tool::{Closed, Tool, find_session};
@@ -173,7 +173,9 @@ pub(crate) fn daemon(args: DaemonArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    let of_driver = driver.is_some();
     let options = options(args.node, &args.cluster).map(|mut options| {
+        options.of_driver = of_driver;
         options.zygote = args.zygote.unwrap_or(options.zygote);
         options
     });
@@ -215,6 +217,7 @@ fn options(args: NodeArgs, cluster: &ClusterArgs) -> Result<Options> {
         Some(python) => program(&python)?,
         None => python_beside(&std::env::current_exe()?),
     };
+    let in_cluster = cluster.head || cluster.address.is_some();
     Ok(Options {
         base: Places::of_environment(),
         session_dir: args.session_dir.map(std::path::absolute).transpose()?,
@@ -222,6 +225,7 @@ fn options(args: NodeArgs, cluster: &ClusterArgs) -> Result<Options> {
         listen: cluster.head.then(|| cluster.listen()).transpose()?,
         join: cluster.address.as_ref().map(|address| cluster.join(address)).transpose()?,
         accept_loss: args.accept_loss,
+        of_driver: false,
         renews: CERTIFICATE_RENEWED,
         num_cpus: args.num_cpus,
         num_gpus: args.num_gpus,
@@ -230,6 +234,7 @@ fn options(args: NodeArgs, cluster: &ClusterArgs) -> Result<Options> {
         labels: args.labels.unwrap_or_default(),
         object_store_memory: args.object_store_memory,
         zygote: zygote_command(&python),
+        python: in_cluster.then(|| python_version(&python)).flatten(),
         descriptors_of_workers: None,
     })
 }

@@ -7,6 +7,7 @@
 //!   session-<microseconds>-<pid>/
 //!     lock          flock'ed by the daemon as long as it lives
 //!     sock          its unix socket
+//!     cluster       of a node of a cluster: where its head listens
 //!     daemon.log    what it has to say
 //!     logs/         worker-<pid>.out, worker-<pid>.err
 //!     control/      of a head: the control store, which outlives it

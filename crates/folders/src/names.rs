@@ -1,5 +1,7 @@
 //! What things are called in a base and in a session's folder: see the crate's picture.
 
+/// Where the head of its cluster listens.
+pub(crate) const CLUSTER: &str = "cluster";
 pub(crate) const CURRENT: &str = "current";
 pub(crate) const HEAD: &str = "head";
 pub(crate) const CONTROL: &str = "control";

@@ -1,11 +1,12 @@
 //! The directory of this daemon's own session.
 
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use hoplo_base::limits::SESSION_LOCK_PATIENCE;
+use rustix::fs::OFlags;
 use rustix::net::SocketFlags;
 
 use crate::base::Base;
@@ -13,7 +14,7 @@ use crate::folder::Folder;
 use crate::head::Head;
 use crate::join;
 use crate::lock::Lock;
-use crate::names::{CONTROL, CURRENT, LOGS, SOCKET, SPILL, TLS};
+use crate::names::{CLUSTER, CONTROL, CURRENT, LOGS, SOCKET, SPILL, TLS};
 use crate::session::SessionFolder;
 use crate::taken::Taken;
 
@@ -85,6 +86,12 @@ impl OwnSessionFolder {
     /// Where its certificate lies, if it joined a cluster.
     pub fn tls(&self) -> PathBuf {
         self.path().join(TLS)
+    }
+
+    /// Programs that want this cluster find the node by it.
+    pub fn is_of_cluster(&self, address: &str) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
+        self.session.folder().file(CLUSTER, flags)?.write_all(address.as_bytes())
     }
 
     /// Removes everything but logs, and the directory too if there are none. With `stays` the control store is

@@ -1,6 +1,7 @@
 //! A session's directory that we look at. The one of our own daemon: `own`.
 
 use std::ffi::OsString;
+use std::io::Read;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +15,10 @@ use crate::join::{self, JoinError, Joined, Wait};
 use crate::lock::Lock;
 use crate::look::look_for;
 use crate::mark::Mark;
-use crate::names::{LOCK, LOGS, MARK, PACKAGES, SOCKET, SPILL, TLS};
+use crate::names::{CLUSTER, LOCK, LOGS, MARK, PACKAGES, SOCKET, SPILL, TLS};
+
+/// Longer than any address.
+const ADDRESS_BYTES_MAX: u64 = 1024;
 
 /// Somebody's session: of a daemon that lives or died.
 #[derive(Debug)]
@@ -59,6 +63,15 @@ impl SessionFolder {
         seen.break_value().unwrap_or(true)
     }
 
+    /// Where the head of its cluster listens, as its node was told; absent of a node that nobody can join, and of one that ends
+    /// with its driver.
+    pub fn cluster(&self) -> Option<String> {
+        let file = self.0.file(CLUSTER, OFlags::RDONLY).ok()?;
+        let mut text = String::new();
+        file.take(ADDRESS_BYTES_MAX).read_to_string(&mut text).ok()?;
+        Some(text)
+    }
+
     /// Its daemon is gone. It is waited for: who calls saw it close its connections.
     pub fn has_ended(&self) -> bool {
         let look =
@@ -79,14 +92,14 @@ impl SessionFolder {
     pub(crate) fn has_remains(&self) -> bool {
         let names = self.0.names().unwrap_or_default();
         names.is_empty()
-            || names
-                .iter()
-                .any(|name| [SOCKET, LOCK, SPILL, TLS, PACKAGES].iter().any(|of| name == of))
+            || names.iter().any(|name| {
+                [SOCKET, LOCK, SPILL, TLS, PACKAGES, CLUSTER].iter().any(|of| name == of)
+            })
     }
 
     /// Removes everything but logs and the control store, and the folder too if there are none.
     pub(crate) fn remove_remains(&self, lock: Lock) {
-        for name in [SOCKET, SPILL, TLS, PACKAGES] {
+        for name in [SOCKET, SPILL, TLS, PACKAGES, CLUSTER] {
             // What cannot be removed now is swept again.
             let _ = self.0.remove(name);
         }

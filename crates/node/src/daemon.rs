@@ -57,7 +57,7 @@ use crate::poll::{Poller, Ready, Source};
 use crate::store::Store;
 use crate::stream::Amount;
 use crate::zygote::Zygote;
-use crate::{journal, machine};
+use crate::{journal, machine, python};
 
 use clients::Connections;
 use control::{Control, free_disk};
@@ -118,6 +118,8 @@ pub struct Daemon {
     pub(crate) far_calls: FarCalls,
     /// Rung by it.
     wake: Bell,
+    /// Once it ends.
+    pub(crate) ends_because: String,
     /// Why it is of its cluster no more under this number.
     fenced: Option<String>,
 }
@@ -160,7 +162,8 @@ impl Daemon {
         let claim = |base: &Base| base.claim_head(&crate::hello_of_tool());
         let head = base.as_ref().filter(|_| options.head).map(claim).transpose()?;
         // The first node of a machine that joins a cluster is the one that programs find there.
-        let free = |base: &&Base| options.join.is_some() && base.current().is_none();
+        let free =
+            |base: &&Base| options.join.is_some() && !options.of_driver && base.current().is_none();
         let first = base.as_ref().filter(free).and_then(|base| claim(base).ok());
         let left = base.as_ref().filter(|_| options.head).and_then(Base::left);
         let left = left.as_ref().map(SessionFolder::path);
@@ -206,6 +209,9 @@ impl Daemon {
             (None, Some(founded)) => founded.address().to_string(),
             (None, None) => String::new(),
         };
+        let python = options.python.as_ref();
+        let mut labels = options.labels.clone();
+        labels.extend(python.map(|version| (python::LABEL.to_string(), version.clone())));
         let row = |node| {
             let (hostname, session_dir) = (hostname.clone(), session_dir.clone());
             NodeEntry {
@@ -213,7 +219,7 @@ impl Daemon {
                 head: joined.is_none(),
                 hostname,
                 resources: resources.clone(),
-                labels: options.labels.clone(),
+                labels: labels.clone(),
                 store_bytes: objects.capacity_bytes,
                 session_dir,
                 pid: std::process::id(),
@@ -225,7 +231,15 @@ impl Daemon {
             Some(joined) => {
                 let far = Far::open(&joined.cluster, &row(joined.node));
                 let far = far.map_err(StartError::NotTaken)?;
-                (Control::of_joined(far), Rows::default(), joined.node)
+                let mut control = Control::of_joined(far);
+                if let Some(why) = python.and_then(|ours| control.other_python(ours)) {
+                    control.leave(joined.node, &why);
+                    // It is declared dead, if it cannot say so itself.
+                    let _ = control.close();
+                    session.close(goes_on);
+                    return Err(StartError::Python(why));
+                }
+                (control, Rows::default(), joined.node)
             }
             None => {
                 let (kept, loss) = (options.head, options.accept_loss);
@@ -236,6 +250,13 @@ impl Daemon {
         };
         if let Some(kept) = control.kept() {
             poller.add(kept.wake(), Source::Archive)?;
+        }
+        let cluster = match (&options.join, &founded) {
+            (Some(join), _) => Some(join.address.clone()),
+            (None, founded) => founded.as_ref().map(|it| it.address().to_string()),
+        };
+        if let Some(cluster) = cluster.filter(|_| !options.of_driver) {
+            session.is_of_cluster(&cluster)?;
         }
         let mut invitation = None;
         let shared_memory = &store;
@@ -314,6 +335,7 @@ impl Daemon {
             haul,
             far_calls: FarCalls::default(),
             wake,
+            ends_because: String::new(),
             fenced: None,
         };
         daemon.node.set_wall_clock(micros());
@@ -596,7 +618,11 @@ impl Daemon {
             }
         }
         drop(self.listener);
-        self.control.leave(self.node.config().node);
+        let why = match self.ends_because.as_str() {
+            drained if self.node.drains() => drained,
+            _ => "it was stopped",
+        };
+        self.control.leave(self.node.config().node, why);
         if let Some(carrier) = self.carrier.take().filter(|_| !self.stays) {
             carrier.tell(Told::Over);
         }

@@ -37,6 +37,9 @@ pub enum StartError {
     /// A certificate or a token cannot be kept.
     #[error("{0}")]
     Identity(#[from] hoplo_net::tls::IdentityError),
+    /// Another one than the cluster's.
+    #[error("{0}")]
+    Python(String),
     /// The cluster's control store did not take this node's row.
     #[error("the cluster's head does not take this node in: {0}")]
     NotTaken(hoplo_core::control::client::CallError),

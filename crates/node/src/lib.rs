@@ -15,6 +15,7 @@ mod machine;
 mod options;
 mod output;
 mod poll;
+mod python;
 mod spill;
 mod store;
 mod stream;
@@ -40,6 +41,7 @@ pub use error::StartError;
 pub use hoplo_folders as folders;
 pub use joining::{Join, Listen};
 pub use options::{Options, zygote_command};
+pub use python::version as python_version;
 
 /// What a process of its own gives the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +101,13 @@ pub fn run(options: Options, driver: Option<OwnedFd>, place: Place) -> ExitCode 
         close_standard_streams();
     }
     let mut ended = daemon.run();
+    // Its driver has lost it.
+    if again.of_driver {
+        return match ended {
+            Ended::Stopped => ExitCode::SUCCESS,
+            Ended::Fenced { .. } => ExitCode::FAILURE,
+        };
+    }
     while let Ended::Fenced { why } = ended {
         match join_again(&again, &why) {
             Some(daemon) => ended = daemon.run(),

@@ -23,6 +23,8 @@ pub struct Options {
     pub head: bool,
     /// Where a head lets other nodes join; absent: nowhere.
     pub listen: Option<Listen>,
+    /// It is of the driver that starts it, and ends with it: no other program is to use it.
+    pub of_driver: bool,
     /// The cluster that it joins.
     pub join: Option<Join>,
     /// It renews its certificate so often.
@@ -41,6 +43,8 @@ pub struct Options {
     pub object_store_memory: Option<u64>,
     /// The zygote's program and arguments; the number of its descriptor is appended.
     pub zygote: Vec<String>,
+    /// Of the Python that runs workers, such as 3.12, if it is known.
+    pub python: Option<String>,
     /// The soft limit on open files that workers get, if not the daemon's own.
     pub descriptors_of_workers: Option<u64>,
 }
@@ -52,6 +56,7 @@ impl Default for Options {
             session_dir: None,
             head: false,
             listen: None,
+            of_driver: false,
             join: None,
             renews: CERTIFICATE_RENEWED,
             accept_loss: false,
@@ -62,6 +67,7 @@ impl Default for Options {
             labels: BTreeMap::new(),
             object_store_memory: None,
             zygote: zygote_command(Path::new("python3")),
+            python: None,
             descriptors_of_workers: None,
         }
     }

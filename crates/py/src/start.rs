@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -15,7 +16,7 @@ use hoplo_base::limits::DAEMON_END_PATIENCE;
 use hoplo_client::Client;
 use hoplo_folders::join::{self, JoinError, Joined};
 use hoplo_folders::life::{first_ends, life};
-use hoplo_folders::{Places, Wait};
+use hoplo_folders::{Places, SessionFolder, Wait};
 use hoplo_wire::node::{JobConfig, Role, RuntimeEnv};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -32,6 +33,8 @@ use crate::session::{self, Session};
 #[derive(FromPyObject)]
 pub(crate) struct InitConfig<'py> {
     address: Option<String>,
+    cluster: Option<String>,
+    token_file: Option<OsString>,
     num_cpus: Option<f64>,
     num_gpus: Option<f64>,
     memory: Option<f64>,
@@ -59,12 +62,17 @@ pub(crate) fn init<'py>(py: Python<'py>, config: InitConfig<'py>) -> PyResult<Bo
     }
     let job = job_config(py, &config)?;
     let mut signals = Signals::default();
-    let (Joined { socket, pid }, daemon) = match &config.address {
+    let joined = match (&config.address, &config.cluster) {
+        (Some(address), _) => Some(join(py, address, &mut signals)?),
+        (None, Some(cluster)) => join_here(py, cluster, &mut signals)?,
+        (None, None) => None,
+    };
+    let (Joined { socket, pid }, daemon) = match joined {
+        Some(joined) => (joined, None),
         None => {
             let (socket, daemon) = start_daemon(py, &config)?;
             (Joined { socket, pid: daemon.child.id() }, Some(daemon))
         }
-        Some(address) => (join(py, address, &mut signals)?, None),
     };
     let hooks = DriverHooks::start().map_err(|error| {
         errors::connection_failed(py, &format!("cannot start a thread: {error}"))
@@ -182,6 +190,13 @@ fn start_daemon(py: Python<'_>, config: &InitConfig<'_>) -> PyResult<(OwnedFd, D
             command.args([flag, &json]);
         }
     }
+    if let Some(cluster) = &config.cluster {
+        // Nothing runs on it but this program.
+        command.args(["--address", cluster, "--num-cpus", "0", "--num-gpus", "0"]);
+    }
+    if let Some(file) = &config.token_file {
+        command.arg("--token-file").arg(file);
+    }
     if let Some(folder) = &config.temp_dir {
         command.env("HOPLO_TMPDIR", folder);
     }
@@ -225,6 +240,43 @@ fn join(py: Python<'_>, address: &str, signals: &mut Signals) -> PyResult<Joined
         (Ok(joined), None) => Ok(joined),
         (Err(text), None) => Err(errors::connection_failed(py, &text)),
     }
+}
+
+/// A node of that cluster which runs on this machine, if one does.
+fn join_here(py: Python<'_>, cluster: &str, signals: &mut Signals) -> PyResult<Option<Joined>> {
+    let found = py.detach(|| {
+        let base = Places::of_environment().find().map_err(|error| error.to_string())?;
+        let wanted: Vec<SocketAddr> = addresses(cluster);
+        let is_of_it = |session: &SessionFolder| {
+            let its = session.cluster();
+            its.is_some_and(|its| {
+                its == cluster || addresses(&its).iter().any(|at| wanted.contains(at))
+            })
+        };
+        let live = base.map(|base| base.live()).unwrap_or_default();
+        Ok(live.into_iter().find(is_of_it))
+    });
+    let session = found.map_err(|text: String| errors::connection_failed(py, &text))?;
+    let Some(session) = session else { return Ok(None) };
+    let joined = py.detach(|| {
+        let mut wanted = || signals.none();
+        session.connect(&mut Wait::for_answer(&mut wanted))
+    });
+    match (joined, signals.raised.take()) {
+        (_, Some(error)) => Err(error),
+        (Ok(joined), None) => Ok(Some(joined)),
+        // It ended just now.
+        (Err(JoinError::Io(_)), None) => Ok(None),
+        (Err(error), None) => {
+            let text = format!("{}: {error}", session.path().display());
+            Err(errors::connection_failed(py, &text))
+        }
+    }
+}
+
+/// Whoever cannot be resolved is found by its name alone.
+fn addresses(named: &str) -> Vec<SocketAddr> {
+    named.to_socket_addrs().map(Iterator::collect).unwrap_or_default()
 }
 
 fn join_head(wait: &mut Wait<'_>) -> Result<Joined, String> {

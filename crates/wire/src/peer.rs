@@ -216,6 +216,10 @@ pub enum Peer {
     },
 
     // ---- members ----
+    /// Of the head: leave, as soon as nothing is lost by it, and at the latest after so long.
+    Drain {
+        within_ms: u64,
+    },
     /// To the head: whatever the dead of this epoch sent to the sender is claimed or refused.
     Passed {
         epoch: u64,

@@ -29,6 +29,10 @@ impl Node {
             Role::Driver if self.stopping => {
                 self.turn_away(stranger, "the node stops".to_string());
             }
+            Role::Driver if self.drains() => {
+                let reason = "this node is being drained: use another one";
+                self.turn_away(stranger, reason.to_string());
+            }
             Role::Driver => self.out.push(Effect::Introduce { stranger, pid }),
             // Who answers is taken for a node that runs. Its connection closes when the node has ended.
             Role::Tool if self.stopping => {}

@@ -308,7 +308,8 @@ impl Node {
         }
         let workers = self.processes.values().filter(of_kind(Kind::Worker)).map(|worker| worker.id);
         for worker in workers.collect::<Vec<_>>() {
-            self.stop_process(worker, Manner::Exit, "the node stops".to_string());
+            let reason = if self.drains() { "its node was drained" } else { "the node stops" };
+            self.stop_process(worker, Manner::Exit, reason.to_string());
         }
         self.after(2 * EXIT_GRACE, Timer::Stop);
         self.stop_when_empty();

@@ -141,6 +141,7 @@ impl Node {
             From::Tell { to, actor, state } => {
                 self.send(to, ToClient::ActorState { actor, state });
             }
+            From::NameFreed { name, actor } => self.free_name(name, actor),
             From::AfterSweep(event) => self.sweeps.defer(Deferred::Actors(*event)),
             From::Hold { object, process } => {
                 // Who asked may be buried by now: it holds nothing.

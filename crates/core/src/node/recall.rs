@@ -93,6 +93,11 @@ impl Node {
             }
         }
         let home = |actor: ActorId| actor.0.owner.node();
+        for row in rows.actors.iter().filter(|row| others.have(home(row.actor))) {
+            if row.state != ActorPhase::Dead && !row.name.is_empty() {
+                self.recall_name((row.namespace.clone(), row.name.clone()), row.actor);
+            }
+        }
         let ours = rows.actors.into_iter().filter(|row| !others.have(home(row.actor)));
         let actors = self.recall_actors(ours, &mut kept);
         let ours = rows.tasks.into_iter().filter(|row| !others.have(row.task.owner.node()));

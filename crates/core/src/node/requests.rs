@@ -84,30 +84,14 @@ impl Node {
             ToNode::Fetch { function } => self.fetch(from, job, function, false),
 
             ToNode::ActorCreate { request, spec, get_if_exists } => {
-                let creator = from;
-                self.pass_to_actors(life::Event::Created {
-                    creator,
-                    job,
-                    request,
-                    spec,
-                    get_if_exists,
-                });
+                self.create_actor(from, job, request, spec, get_if_exists);
             }
-            ToNode::ActorWatch { actor } => {
-                self.pass_to_actors(life::Event::Watched { from, actor, swept: false });
-            }
+            ToNode::ActorWatch { actor } => self.watch_actor(from, actor),
             ToNode::ActorKill { actor, no_restart } => {
                 self.pass_to_actors(life::Event::Killed { actor, no_restart });
             }
             ToNode::ActorLookup { request, namespace, name } => {
-                let swept = false;
-                self.pass_to_actors(life::Event::LookedUp {
-                    from,
-                    request,
-                    namespace,
-                    name,
-                    swept,
-                });
+                self.look_up_actor(from, request, (namespace, name));
             }
             ToNode::ActorStarted { actor, incarnation, result } => {
                 let worker = from;

@@ -19,6 +19,10 @@ pub(super) enum Timer {
     Escaped,
     /// Of jobs that are over, which pending tasks need.
     Functions,
+    /// Whether what keeps this node, which drains, is gone.
+    Drain,
+    /// Nobody said who has the name that was asked for.
+    Name(u64),
     /// This node's load has changed.
     Load,
     /// Who did not answer by then is late.
@@ -53,6 +57,8 @@ impl Node {
                 Timer::Memory => self.measure_limited(),
                 Timer::Escaped => self.look_at_escaped(),
                 Timer::Functions => self.look_at_functions(),
+                Timer::Drain => self.look_whether_drained(),
+                Timer::Name(ask) => self.give_name_up(ask),
                 Timer::Load => self.tell_load(),
                 Timer::Query(round) => self.end_round(round),
                 Timer::Stop => self.out.push(Effect::Stopped),

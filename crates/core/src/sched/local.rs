@@ -99,6 +99,8 @@ pub enum Event {
     ProcessGone {
         process: ProcessId,
     },
+    /// The node is to leave: for good.
+    Drains,
     /// Of a placement group: answered by `AnswerBundles`.
     BundlesAsked {
         group: GroupId,
@@ -212,6 +214,8 @@ pub struct LocalScheduler {
     /// Without the CPU of blocked leases; of CPU it may be more than `total`.
     pub(super) used: ResourceSet,
     pub(super) gpus: Gpus,
+    /// It drains: nothing is granted.
+    pub(super) closed: bool,
     pub(super) bundles: Bundles,
     pub(super) claims: BTreeMap<Claimant, Claim>,
     /// Of this node.
@@ -244,6 +248,7 @@ impl LocalScheduler {
             total,
             used: ResourceSet::new(),
             gpus,
+            closed: false,
             bundles: Bundles::default(),
             claims: BTreeMap::new(),
             labels: BTreeMap::new(),
@@ -298,6 +303,7 @@ impl LocalScheduler {
             Event::Blocked { worker } => self.on_blocked(worker, effects),
             Event::Unblocked { worker } => self.on_unblocked(worker),
             Event::ProcessGone { process } => self.on_process_gone(now, process, effects),
+            Event::Drains => self.on_drains(now, effects),
             Event::BundlesAsked { group, attempt, bundles } => {
                 self.on_bundles_asked(group, attempt, bundles, effects);
             }
@@ -435,7 +441,7 @@ impl LocalScheduler {
         self.check_lines();
     }
 
-    fn on_demanded(
+    pub(super) fn on_demanded(
         &mut self,
         now: Instant,
         claimant: Claimant,
@@ -485,7 +491,7 @@ impl LocalScheduler {
         }
     }
 
-    fn on_actor_waits(
+    pub(super) fn on_actor_waits(
         &mut self,
         now: Instant,
         claimant: Claimant,
@@ -674,6 +680,9 @@ impl LocalScheduler {
     pub(super) fn fits(&self, wanted: &ResourceSet) -> bool {
         #[cfg(test)]
         self.looks.update(|looks| looks + 1);
+        if self.closed {
+            return false;
+        }
         if wanted.is_empty() {
             let free = self.leases.values().filter(|lease| lease.resources.is_empty());
             return free.count() < LEASES_FREE_MAX;

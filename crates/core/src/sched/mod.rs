@@ -3,6 +3,7 @@
 pub mod broker;
 pub mod bundles;
 pub mod claim;
+mod drain;
 pub mod global;
 mod gpus;
 mod grant;

@@ -73,6 +73,10 @@ impl LocalScheduler {
     pub(super) fn why_stuck(&self, claim: &Claim, users: &mut BTreeMap<String, Reason>) -> Stuck {
         #[cfg(test)]
         self.looks.update(|looks| looks + 1);
+        if self.closed {
+            let reason = "its node is being drained, and no other one could take it".into();
+            return Stuck { reason, infeasible: false };
+        }
         let wanted = &claim.shape.resources;
         match &claim.barred {
             Some(why) => Stuck { reason: why.to_string().into(), infeasible: true },

@@ -12,7 +12,7 @@
 //! thread syncs it behind. A write that the store refuses (its disk is full) is told to who asked, if
 //! somebody did, and else to `daemon.log`. What a new daemon makes of an old one's rows: `hoplo_core::node`.
 
-use hoplo_base::limits::LOST_TASKS_MAX;
+use hoplo_base::limits::{LOST_TASKS_MAX, NODES_SETTLED_KEPT};
 use hoplo_base::{AnyId, Instant, NodeNumber, Size};
 use hoplo_control::embedded::{Embedded, EmbeddedOptions};
 use hoplo_control::net::head::{Founded, Head};
@@ -22,7 +22,7 @@ use hoplo_core::control::{
     CasError, ControlStore, Entry, Key, MemoryStore, NodeEntry, NodeState, Row, Table, TaskEntry,
     TaskState, store,
 };
-use hoplo_core::node::{Answer, KEYS_MAX, Question, Rows, settled};
+use hoplo_core::node::{Answer, KEYS_MAX, Question, Rows, outlived, settled};
 use hoplo_net::hub::Intake;
 use hoplo_wire::control::{Change, Refusal};
 use serde_json::{Value, json};
@@ -36,6 +36,7 @@ use crate::daemon::Daemon;
 use crate::error::StartError;
 use crate::journal;
 use crate::machine::{self, FullDisk};
+use crate::python;
 use hoplo_folders::OwnSessionFolder;
 
 #[derive(Debug)]
@@ -147,6 +148,29 @@ impl Control {
         }
     }
 
+    /// Of a head: that node's row says from now on that it drains.
+    pub(crate) fn drain(&mut self, node: NodeNumber) -> Result<(), String> {
+        let store = self.kept_mut().ok_or("the head drains nodes, and this is none")?;
+        let row = store.get(&node_key(node));
+        let entry = row.as_ref().and_then(|row| NodeEntry::from_row(row).ok());
+        let (Some(row), Some(mut entry)) = (row, entry) else {
+            return Err(format!("{node} has no row any more"));
+        };
+        match &entry.state {
+            NodeState::Alive => {}
+            NodeState::Draining => return Err(format!("{node} is being drained already")),
+            NodeState::Dead { why } | NodeState::Settled { why, .. } => {
+                return Err(format!("{node} is dead already: {why}"));
+            }
+        }
+        entry.state = NodeState::Draining;
+        match store.cas(entry.key(), row.version, entry.to_value()) {
+            Ok(_) => self.try_flush().map_err(|refusal| refusal.to_string()),
+            Err(CasError::Conflict { .. }) => Err(format!("{node} changed just now: try again")),
+            Err(CasError::Refused(refusal)) => Err(refusal.to_string()),
+        }
+    }
+
     /// All nodes that live have passed every death up to this entry: the rows of those dead say so.
     pub(crate) fn settle(&mut self, epoch: u64) {
         let Some(store) = self.kept_mut() else { return };
@@ -166,6 +190,9 @@ impl Control {
                 self.note_refusal(Some(refusal));
                 return;
             }
+        }
+        for node in outlived(&self.nodes(), NODES_SETTLED_KEPT) {
+            self.forget(node_key(node));
         }
     }
 
@@ -356,12 +383,19 @@ impl Control {
         })
     }
 
+    /// Why a node whose workers run that Python cannot be one of this cluster.
+    pub(crate) fn other_python(&self, ours: &str) -> Option<String> {
+        let nodes = self.nodes();
+        let head = nodes.iter().find(|entry| entry.head && !entry.state.is_dead())?;
+        head.labels.get(python::LABEL).and_then(|heads| python::refusal(ours, heads))
+    }
+
     /// This node ends in order: nobody has to find that out.
-    pub(crate) fn leave(&mut self, me: NodeNumber) {
+    pub(crate) fn leave(&mut self, me: NodeNumber, why: &str) {
         let Store::Far(far) = &mut self.store else { return };
         let Some(mut entry) = far.nodes().find(|entry| entry.node == me).cloned() else { return };
         if !entry.state.is_dead() {
-            entry.state = NodeState::Dead { why: "it was stopped".to_string() };
+            entry.state = NodeState::Dead { why: why.to_string() };
             far.save(entry.key(), entry.to_value(), false);
         }
     }

@@ -109,6 +109,7 @@ impl Daemon {
                 if self.connections.master.is_none() {
                     journal::log(format_args!("stops: {why}"));
                 }
+                self.ends_because = why;
             }
             Effect::Stopped => self.stopped = true,
         }

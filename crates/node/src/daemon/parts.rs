@@ -43,6 +43,7 @@ impl Whole {
                 Everywhere::Tasks => Self::Tasks,
                 Everywhere::Timeline => Self::Rows,
             },
+            Report::Drain { .. } => Self::Alone,
             Report::Why { .. } => Self::Lines,
         }
     }

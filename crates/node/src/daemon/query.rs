@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::daemon::Daemon;
 use crate::daemon::parts::{self, Whole};
-use crate::machine;
+use crate::{machine, python};
 
 impl Daemon {
     pub(crate) fn answer_query(
@@ -55,6 +55,7 @@ impl Daemon {
         match report {
             Report::Here(here) => self.here(here),
             Report::Everywhere { subject, told } => Ok(self.everywhere(subject, told)),
+            Report::Drain { node } => self.control.drain(node).map(|()| Value::Null),
             Report::Why { lines, remembered } => Ok(json!(self.remembered(lines, remembered))),
         }
     }
@@ -334,6 +335,8 @@ fn node_resources(node: &NodeEntry) -> Value {
 fn node_json(node: &NodeEntry) -> Value {
     let resources = node_resources(node);
     let (host, port) = node.address.rsplit_once(':').unwrap_or(("127.0.0.1", ""));
+    let labels = node.labels.iter().filter(|(name, _)| *name != python::LABEL);
+    let labels: BTreeMap<_, _> = labels.collect();
     let why = match &node.state {
         NodeState::Dead { why } | NodeState::Settled { why, .. } => Some(why),
         NodeState::Alive | NodeState::Draining => None,
@@ -348,7 +351,7 @@ fn node_json(node: &NodeEntry) -> Value {
         "NodeManagerPort": port.parse::<u16>().ok(),
         "NodeManagerHostname": node.hostname,
         "Resources": resources,
-        "Labels": node.labels,
+        "Labels": labels,
         "session_dir": node.session_dir,
         "pid": node.pid,
     })

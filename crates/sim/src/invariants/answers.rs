@@ -153,6 +153,6 @@ pub fn told_by(report: &Report) -> Option<BTreeSet<ProcessId>> {
             assert_eq!(by.len(), told.len(), "somebody is in the answer twice");
             Some(by)
         }
-        Report::Here(_) | Report::Why { .. } => None,
+        Report::Here(_) | Report::Why { .. } | Report::Drain { .. } => None,
     }
 }

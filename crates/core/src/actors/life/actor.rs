@@ -18,9 +18,15 @@ impl Actor {
 
     pub(super) fn restarts_left(&self) -> u32 {
         match u32::try_from(self.spec.max_restarts) {
-            Ok(max) => max.saturating_sub(self.incarnation),
+            Ok(max) => max.saturating_sub(self.incarnation - self.moved),
             Err(_) => u32::MAX,
         }
+    }
+
+    /// It may start again, and what its constructor needs is there.
+    pub(super) fn can_move(&self) -> bool {
+        let has_arguments = self.holds_arguments || self.spec.contains.is_empty();
+        self.spec.max_restarts != 0 && has_arguments && self.cause.is_none() && !self.moving
     }
 
     pub(super) fn worker(&self) -> Option<ProcessId> {

@@ -1,8 +1,10 @@
 //! What happens to actors, and what their table asks the daemon to do.
 
-use hoplo_base::{ActorId, JobId, ObjectId, ProcessId, ResourceSet};
+use hoplo_base::{ActorId, JobId, NodeNumber, ObjectId, ProcessId, ResourceSet};
 use hoplo_wire::Failure;
 use hoplo_wire::node::{ActorCreated, ActorFound, ActorSpec, ActorState, Obituary, Shape};
+
+use super::Name;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -72,6 +74,10 @@ pub enum Event {
     JobEnded {
         job: JobId,
     },
+    /// It is to leave: whoever can start elsewhere does.
+    NodeDrains {
+        node: NodeNumber,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -117,6 +123,11 @@ pub enum Effect {
         to: ProcessId,
         actor: ActorId,
         state: ActorState,
+    },
+    /// It has its name no more: somebody else may take it.
+    NameFreed {
+        name: Name,
+        actor: ActorId,
     },
     /// Handle this again after a sweep (its `swept` is set).
     AfterSweep(Box<Event>),

@@ -24,7 +24,8 @@
 //! - ACT-1: a worker runs at most one actor, and that actor says so.
 //! - ACT-2: every name belongs to an actor that carries it, is not dead and does not leave.
 //! - ACT-3: a dead actor has no worker, no claim for one, and holds no arguments.
-//! - ACT-4: an actor restarts at most `max_restarts` times; its incarnation counts them.
+//! - ACT-4: an actor restarts at most `max_restarts` times; its incarnation counts them, and its moves from nodes that were
+//!   drained.
 
 mod actor;
 mod event;
@@ -42,7 +43,11 @@ use hoplo_wire::node::{ActorFound, ActorSpec, Shape};
 use hoplo_wire::{Failure, FailureKind, Reason};
 
 pub use event::{Effect, Event, Manner};
+pub use on_asked::name_is_taken;
 pub use row::{ActorRow, Former};
+
+/// Namespace and name.
+pub type Name = (String, String);
 
 #[derive(Debug)]
 struct Actor {
@@ -51,6 +56,10 @@ struct Actor {
     creator: Option<ProcessId>,
     job: JobId,
     incarnation: u32,
+    /// Incarnations that cost no restart, since a node was drained.
+    moved: u32,
+    /// Its worker ends because its node is drained.
+    moving: bool,
     stage: Stage,
     /// Why it will be dead once its worker is gone.
     cause: Option<Failure>,
@@ -77,9 +86,9 @@ enum Stage {
 pub struct ActorTable {
     actors: BTreeMap<ActorId, Actor>,
     by_worker: BTreeMap<ProcessId, ActorId>,
-    names: BTreeMap<(String, String), ActorId>,
+    names: BTreeMap<Name, ActorId>,
     /// Names of lost actors that nobody took since.
-    lost_names: BTreeMap<(String, String), ActorId>,
+    lost_names: BTreeMap<Name, ActorId>,
     /// Dead and unreachable, oldest first.
     past: VecDeque<ActorId>,
 }
@@ -113,7 +122,7 @@ impl ActorTable {
             Event::Left { worker, actor } => {
                 if self.by_worker.get(&worker) == Some(&actor) {
                     let text = format!("{} left by exit_actor()", self.title(actor));
-                    self.set_cause(actor, died(text));
+                    self.set_cause(actor, died(text), effects);
                 }
             }
             Event::Killed { actor, no_restart } => self.on_killed(actor, no_restart, effects),
@@ -122,6 +131,7 @@ impl ActorTable {
                 self.on_process_gone(process, &obituary, effects);
             }
             Event::JobEnded { job } => self.on_job_ended(job, effects),
+            Event::NodeDrains { node } => self.on_node_drains(node, effects),
         }
     }
 
@@ -151,6 +161,8 @@ impl ActorTable {
             creator: None,
             job,
             incarnation: former.incarnation,
+            moved: 0,
+            moving: false,
             stage: Stage::Dead { failure: former.failure },
             cause: None,
             restarts_because: None,
@@ -165,6 +177,21 @@ impl ActorTable {
 
     pub fn actor_of(&self, worker: ProcessId) -> Option<ActorId> {
         self.by_worker.get(&worker).copied()
+    }
+
+    /// Who has that name.
+    pub fn named(&self, name: &Name) -> Option<ActorId> {
+        self.names.get(name).copied()
+    }
+
+    /// Every name that an actor has.
+    pub fn names(&self) -> impl Iterator<Item = (&Name, ActorId)> {
+        self.names.iter().map(|(name, id)| (name, *id))
+    }
+
+    /// Somebody took it elsewhere: nobody asks any more who had it.
+    pub fn forget_lost_name(&mut self, name: &Name) {
+        self.lost_names.remove(name);
     }
 
     pub fn row(&self, id: ActorId) -> Option<ActorRow> {
@@ -232,7 +259,8 @@ impl ActorTable {
         for (id, actor) in &self.actors {
             assert!(!actor.is_dead() || !actor.holds_arguments, "ACT-3: {id}");
             let max = actor.spec.max_restarts;
-            assert!(max < 0 || i64::from(actor.incarnation) <= i64::from(max), "ACT-4: {id}");
+            let restarts = actor.incarnation - actor.moved;
+            assert!(max < 0 || i64::from(restarts) <= i64::from(max), "ACT-4: {id}");
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use hoplo_base::{ActorId, JobId, ProcessId};
 use hoplo_wire::node::{ActorCreated, ActorSpec, ActorState};
 
-use super::{Actor, ActorTable, Effect, Event, Stage, died};
+use super::{Actor, ActorTable, Effect, Event, Name, Stage, died};
 
 impl ActorTable {
     pub(super) fn on_created(
@@ -30,12 +30,7 @@ impl ActorTable {
                 effects.push(Effect::Hold { object: existing.handle(), process: creator });
                 answer(effects, Ok(ActorCreated::Existing(found)));
             } else {
-                let text = format!(
-                    "an actor named {:?} exists in namespace {:?}: take another name, \
-                     get_if_exists=True, or hoplo.get_actor({:?})",
-                    spec.name, spec.namespace, spec.name
-                );
-                answer(effects, Err(text));
+                answer(effects, Err(name_is_taken(&key)));
             }
             return;
         }
@@ -59,6 +54,8 @@ impl ActorTable {
             creator: Some(creator),
             job,
             incarnation: 0,
+            moved: 0,
+            moving: false,
             stage: Stage::placing(),
             cause: None,
             restarts_because: None,
@@ -78,7 +75,7 @@ impl ActorTable {
         &mut self,
         from: ProcessId,
         request: u64,
-        key: (String, String),
+        key: Name,
         swept: bool,
         effects: &mut Vec<Effect>,
     ) {
@@ -117,4 +114,12 @@ impl ActorTable {
         };
         effects.push(Effect::Tell { to: from, actor: id, state });
     }
+}
+
+/// To who wanted it for a new actor.
+pub fn name_is_taken((namespace, name): &Name) -> String {
+    format!(
+        "an actor named {name:?} exists in namespace {namespace:?}: take another name, \
+         get_if_exists=True, or hoplo.get_actor({name:?})"
+    )
 }

@@ -1,7 +1,7 @@
 //! How actors end: killed, out of reach, with their worker or their job; and what is kept of the dead.
 
 use hoplo_base::limits::ACTORS_REMEMBERED_MAX;
-use hoplo_base::{ActorId, JobId, ProcessId};
+use hoplo_base::{ActorId, JobId, NodeNumber, ProcessId};
 use hoplo_wire::Failure;
 use hoplo_wire::node::Obituary;
 
@@ -31,7 +31,7 @@ impl ActorTable {
         } else if let Some(worker) = actor.worker() {
             let reason = "no handle of it is left".to_string();
             effects.push(Effect::Stop { worker, manner: Manner::Finish, reason });
-            self.set_cause(id, died(text));
+            self.set_cause(id, died(text), effects);
         } else {
             self.bury(id, died(text), effects);
         }
@@ -52,6 +52,12 @@ impl ActorTable {
         actor.stage = Stage::placing();
         if let Some(failure) = actor.cause.take() {
             self.bury(id, failure, effects);
+        } else if std::mem::take(&mut actor.moving) {
+            actor.incarnation += 1;
+            actor.moved += 1;
+            actor.restarts_because = Some("its node was drained".to_string());
+            effects.push(actor.place());
+            self.changed(id, effects);
         } else if actor.restarts_left() == 0 {
             self.bury(id, died(format!("{title} died: {}", last_words(obituary))), effects);
         } else {
@@ -59,6 +65,20 @@ impl ActorTable {
             actor.restarts_because = Some(obituary.headline());
             effects.push(actor.place());
             self.changed(id, effects);
+        }
+    }
+
+    /// Those that run there and may start again do that elsewhere, once their workers have finished what they have.
+    pub(super) fn on_node_drains(&mut self, node: NodeNumber, effects: &mut Vec<Effect>) {
+        for actor in self.actors.values_mut() {
+            if let Some(worker) = actor.worker()
+                && worker.node() == node
+                && actor.can_move()
+            {
+                actor.moving = true;
+                let reason = "its node is being drained".to_string();
+                effects.push(Effect::Stop { worker, manner: Manner::Finish, reason });
+            }
         }
     }
 
@@ -82,18 +102,19 @@ impl ActorTable {
     }
 
     /// It will be dead for this reason once its worker is gone; the first reason counts.
-    pub(super) fn set_cause(&mut self, id: ActorId, failure: Failure) {
+    pub(super) fn set_cause(&mut self, id: ActorId, failure: Failure, effects: &mut Vec<Effect>) {
         let actor = self.actors.get_mut(&id).expect("the caller looked it up");
         actor.cause.get_or_insert(failure);
-        self.free_name(id);
+        self.free_name(id, effects);
     }
 
     /// Whoever asks for the name from now on does not find this actor, and may take the name.
-    fn free_name(&mut self, id: ActorId) {
+    fn free_name(&mut self, id: ActorId, effects: &mut Vec<Effect>) {
         let spec = &self.actors[&id].spec;
         let key = (spec.namespace.clone(), spec.name.clone());
         if self.names.get(&key) == Some(&id) {
             self.names.remove(&key);
+            effects.push(Effect::NameFreed { name: key, actor: id });
         }
     }
 
@@ -109,7 +130,7 @@ impl ActorTable {
         actor.stage = Stage::Dead { failure };
         actor.spec.frame = Vec::new();
         let (detached, unreachable) = (actor.spec.detached, actor.unreachable);
-        self.free_name(id);
+        self.free_name(id, effects);
         if detached {
             effects.push(Effect::NodeRelease { objects: vec![id.handle()] });
         }

@@ -34,18 +34,31 @@ impl Node {
         if self.far.dead.contains_key(&node) {
             return;
         }
-        if entry.head {
+        let drains = entry.state == NodeState::Draining;
+        let new_head = entry.head && self.far.head != Some(node);
+        if new_head {
             self.far.head = Some(node);
         }
-        let known = match node == self.me() {
-            true => std::mem::replace(&mut self.far.joined, true),
-            false => self.far.nodes.insert(node, entry.clone()).is_some(),
+        let (is_me, drained) = (node == self.me(), self.drains());
+        let (known, drained) = match is_me {
+            true => (std::mem::replace(&mut self.far.joined, true), drained),
+            false => {
+                let before = self.far.nodes.insert(node, entry.clone()).map(|it| it.state);
+                (before.is_some(), before == Some(NodeState::Draining))
+            }
         };
         if !known {
             self.far.passed.joined(node);
             self.pass_to_claims(claims::Event::Joined { node, epoch: Epoch(index) });
+            self.names_at_new_node(node);
+        }
+        if new_head {
+            self.names_at_new_head();
         }
         self.offers(&entry);
+        if drains && !drained {
+            self.on_draining(node);
+        }
     }
 
     /// All that came from it was handed in; nothing comes any more.
@@ -78,6 +91,7 @@ impl Node {
         }
         self.end_jobs_of(node);
         self.fetches_of_dead(node);
+        self.names_of_dead(node);
         self.pass_to_objects(objects::Event::NodeGone { node, why: why.to_string() });
         self.work_off_queue();
         self.pass_to_transfer(transfer::Event::NodeGone { node });
@@ -163,4 +177,19 @@ pub fn settled(entry: NodeEntry, died: u64) -> Option<NodeEntry> {
         }
         NodeState::Alive | NodeState::Draining | NodeState::Settled { .. } => None,
     }
+}
+
+/// Nodes whose rows nobody needs: of those that are settled the last `keep` stay, and so does the highest number, after which the next
+/// node's is given.
+pub fn outlived(nodes: &[NodeEntry], keep: usize) -> Vec<NodeNumber> {
+    let highest = nodes.iter().map(|entry| entry.node).max();
+    let died = |entry: &NodeEntry| match entry.state {
+        NodeState::Settled { died, .. } => Some((died, entry.node)),
+        NodeState::Alive | NodeState::Draining | NodeState::Dead { .. } => None,
+    };
+    let mut settled: Vec<_> = nodes.iter().filter_map(died).collect();
+    settled.sort_unstable();
+    settled.truncate(settled.len().saturating_sub(keep));
+    let old = settled.into_iter().map(|(_, node)| node);
+    old.filter(|node| Some(*node) != highest).collect()
 }

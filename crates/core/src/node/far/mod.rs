@@ -19,9 +19,11 @@
 mod actors;
 mod bytes;
 mod demands;
+mod drain;
 mod functions;
 mod jobs;
 mod members;
+mod names;
 mod objects;
 mod peers;
 mod processes;
@@ -41,7 +43,7 @@ use crate::sched::place::Place;
 use crate::sched::{Broker, GlobalScheduler};
 use crate::transfer::Transfer;
 
-pub use members::settled;
+pub use members::{outlived, settled};
 
 #[derive(Debug)]
 pub(super) struct Far {
@@ -73,6 +75,8 @@ pub(super) struct Far {
     /// Workers of this node that are actors of other homes.
     hosted: BTreeMap<ProcessId, Hosted>,
     fetches: functions::Fetches,
+    names: names::Names,
+    drains: drain::Drains,
     transfer: Transfer,
     /// The haul is a party of the directory.
     hauls: bool,
@@ -132,6 +136,8 @@ impl Far {
             told: BTreeMap::new(),
             hosted: BTreeMap::new(),
             fetches: functions::Fetches::default(),
+            names: names::Names::default(),
+            drains: drain::Drains::default(),
             transfer: Transfer::new(me),
             hauls: false,
             broker: Broker::new(here),

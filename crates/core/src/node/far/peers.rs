@@ -114,7 +114,14 @@ impl Node {
                 let node = from;
                 self.pass_to_groups(groups::Event::Answered { node, group, attempt, refused });
             }
-            Peer::Name { .. } | Peer::Named { .. } | Peer::Unname { .. } => {}
+            Peer::Name { ask, namespace, name, take } => {
+                self.on_name(from, ask, (namespace, name), take);
+            }
+            Peer::Named { ask, actor } => self.on_named(ask, actor),
+            Peer::Unname { namespace, name, actor } => self.on_unname((namespace, name), actor),
+            Peer::Drain { within_ms } => {
+                self.begin_drain(std::time::Duration::from_millis(within_ms));
+            }
             Peer::Passed { epoch } => self.on_passed(from, epoch),
             Peer::Query { request, kind, argument } => {
                 self.on_query(Asker::Node(from), request, &kind, argument);
@@ -156,14 +163,7 @@ impl Node {
                 self.pass_to_actors(life::Event::Left { worker: from, actor });
             }
             ToNode::ActorLookup { request, namespace, name } => {
-                let swept = false;
-                self.pass_to_actors(life::Event::LookedUp {
-                    from,
-                    request,
-                    namespace,
-                    name,
-                    swept,
-                });
+                self.on_far_lookup(from, request, (namespace, name));
             }
             ToNode::GroupCreate { request, spec } => self.create_group(from, job, request, spec),
             ToNode::GroupRemove { group } => {

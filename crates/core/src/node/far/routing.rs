@@ -146,8 +146,12 @@ impl Node {
                 let claimant = Claimant::Demand { process: to, key: *key };
                 return self.stuck_there(from, claimant, reason.clone(), *infeasible);
             }
-            ToClient::ActorFound { found: Some(found), .. } if found.dead.is_none() => {
-                self.give_token(found.actor.handle(), to);
+            ToClient::ActorFound { request, found } => {
+                // Else it was given up, and whoever asked has heard so.
+                if let Some(ask) = self.name_asked(to, *request) {
+                    self.on_actor_found(ask, found.clone());
+                }
+                return;
             }
             _ => {}
         }

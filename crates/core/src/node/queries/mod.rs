@@ -78,6 +78,9 @@ impl Node {
                 let report = Report::Why { lines: self.memories(id), remembered: Some(id) };
                 return self.report(asker, request, report, Others::default());
             }
+            Subject::Drain { whom, within } => {
+                return self.on_drain_wanted(asker, request, &whom, within);
+            }
             Subject::Memory(_) => {
                 return self.deny(asker, request, format!("{kind:?} is a question of nodes only"));
             }
@@ -294,14 +297,20 @@ impl Node {
         self.queries.check();
     }
 
-    fn report(&mut self, asker: Asker, request: u64, report: Report, others: Others) {
+    pub(in crate::node) fn report(
+        &mut self,
+        asker: Asker,
+        request: u64,
+        report: Report,
+        others: Others,
+    ) {
         self.out.push(match asker {
             Asker::Process(to) => Effect::Report { to, request, report, others },
             Asker::Node(node) => Effect::ReportPart { node, request, report },
         });
     }
 
-    fn deny(&mut self, asker: Asker, request: u64, why: String) {
+    pub(in crate::node) fn deny(&mut self, asker: Asker, request: u64, why: String) {
         match asker {
             Asker::Process(process) => {
                 let missing = Vec::new();

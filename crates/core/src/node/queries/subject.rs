@@ -1,6 +1,8 @@
 //! What a question is about, and what its answer is made of.
 
-use hoplo_base::{AnyId, ProcessId};
+use std::time::Duration;
+
+use hoplo_base::{AnyId, NodeNumber, ProcessId};
 
 /// What somebody asks, by the words of `Query`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -8,6 +10,11 @@ pub(super) enum Subject {
     Here(Here),
     Everywhere(Everywhere),
     Why(Wanted),
+    /// A node is to leave.
+    Drain {
+        whom: String,
+        within: Duration,
+    },
     /// Of another node: what it remembers of this.
     Memory(AnyId),
 }
@@ -54,6 +61,8 @@ pub enum Report {
     Everywhere { subject: Everywhere, told: Vec<(ProcessId, String)> },
     /// Lines for people; and what the shell remembers of this id, if it is named.
     Why { lines: Vec<String>, remembered: Option<AnyId> },
+    /// Of a head: once the row of this node says that it drains.
+    Drain { node: NodeNumber },
 }
 
 impl Subject {
@@ -68,6 +77,12 @@ impl Subject {
             "workers" => Self::Here(Here::Workers),
             "placement_groups" => Self::Here(Here::PlacementGroups),
             "control" => Self::Here(Here::Control(argument)),
+            "drain" => {
+                let parted =
+                    argument.rsplit_once(' ').and_then(|(whom, ms)| Some((whom, ms.parse().ok()?)));
+                let (whom, ms) = parted.ok_or("drain is asked with a node and milliseconds")?;
+                Self::Drain { whom: whom.to_string(), within: Duration::from_millis(ms) }
+            }
             "status" => Self::Everywhere(Everywhere::Status),
             "summary" => Self::Everywhere(Everywhere::Summary),
             "tasks" => Self::Everywhere(Everywhere::Tasks),

@@ -9,13 +9,23 @@ use super::*;
 use crate::control::{NodeEntry, NodeState};
 use crate::node::Passing;
 
+mod drain;
+mod names;
 mod queries;
 
 pub(super) struct Nodes {
     shells: Vec<Shell>,
     index: u64,
+    head: usize,
     /// What goes to it is lost.
     stuck: Option<usize>,
+}
+
+fn shell(at: usize) -> Shell {
+    Shell::with(|config| {
+        config.node = number(at);
+        config.resources = cpus(at as f64 + 1.0);
+    })
 }
 
 pub(super) fn number(at: usize) -> NodeNumber {
@@ -45,13 +55,8 @@ pub(super) fn node_entry(at: usize, state: NodeState) -> NodeEntry {
 impl Nodes {
     /// Node n has n + 1 CPUs; the first one is the head.
     fn new(count: usize) -> Self {
-        let shell = |at: usize| {
-            Shell::with(|config| {
-                config.node = number(at);
-                config.resources = cpus(at as f64 + 1.0);
-            })
-        };
-        let mut nodes = Self { shells: (0..count).map(shell).collect(), index: 10, stuck: None };
+        let shells = (0..count).map(shell).collect();
+        let mut nodes = Self { shells, index: 10, head: 0, stuck: None };
         for at in 0..count {
             nodes.row(at, NodeState::Alive);
         }
@@ -60,11 +65,38 @@ impl Nodes {
 
     /// Everybody hears it.
     fn row(&mut self, at: usize, state: NodeState) {
+        let everybody: Vec<usize> = (0..self.shells.len()).collect();
+        self.tells_row(&everybody, at, state);
+    }
+
+    fn joins(&mut self) {
+        let at = self.shells.len();
+        self.shells.push(shell(at));
+        for other in 0..at {
+            self.tells_row(&[at], other, NodeState::Alive);
+        }
+        self.row(at, NodeState::Alive);
+    }
+
+    /// A head takes the place of the one that is dead.
+    fn joins_as_head(&mut self) {
+        let at = self.shells.len();
+        self.shells.push(shell(at));
+        self.head = at;
+        for other in 1..at {
+            self.tells_row(&[at], other, NodeState::Alive);
+        }
+        self.row(at, NodeState::Alive);
+    }
+
+    fn tells_row(&mut self, whom: &[usize], at: usize, state: NodeState) {
         self.index += 1;
-        let entry = node_entry(at, state);
+        let head = at == self.head;
+        let entry = NodeEntry { head, ..node_entry(at, state) };
         let index = self.index;
-        for shell in &mut self.shells {
-            shell.hears(Event::Member { entry: Box::new(entry.clone()), index });
+        for at in whom {
+            let entry = Box::new(entry.clone());
+            self.shells[*at].hears(Event::Member { entry, index });
         }
         self.pump();
     }

@@ -1,0 +1,162 @@
+//! Drain: a node leaves in order.
+//!
+//! ```text
+//!   hoplo drain --> the head: row "draining" --everybody hears it--> others ask it for nothing more, and move their actors
+//!                     \--Peer::Drain, how long--> the node: grants nothing, calls leases back, looks from time to time
+//!                                                   nothing left, or its time is over --> it stops, and its row says why
+//! ```
+//! An actor whose `max_restarts` is not 0 finishes the calls that its worker has and starts elsewhere; that is no restart of those it has.
+//! One that cannot start again keeps the node, as do drivers there, detached actors that are at home there, and refs that others hold of objects
+//! that are at home there. What keeps it when its time is over is lost with it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hoplo_base::limits::{DRAIN_LOOK, DRAIN_WITHIN};
+use hoplo_base::{Instant, NodeNumber};
+use hoplo_wire::node::ActorState;
+use hoplo_wire::peer::Peer;
+
+use super::Node;
+use crate::actors::life;
+use crate::control::NodeState;
+use crate::node::queries::{Asker, Others, Report};
+use crate::node::{Kind, Timer};
+use crate::sched::claim::Claimant;
+use crate::sched::local;
+
+#[derive(Debug, Default)]
+pub(super) struct Drains {
+    /// This node's time is over then.
+    until: Option<Instant>,
+    /// Of a head: how long each node has that it was asked to drain.
+    within: BTreeMap<NodeNumber, Duration>,
+}
+
+impl Node {
+    /// It leaves: who wants to begin something here is to do that elsewhere.
+    pub fn drains(&self) -> bool {
+        self.far.drains.until.is_some()
+    }
+
+    // ---- the head ----
+
+    /// `argument`: a node, and how many milliseconds it has.
+    pub(in crate::node) fn on_drain_wanted(
+        &mut self,
+        asker: Asker,
+        request: u64,
+        whom: &str,
+        within: Duration,
+    ) {
+        let wanted = match asker {
+            Asker::Process(_) => self.to_drain(whom),
+            Asker::Node(_) => Err("\"drain\" is no question to another node".to_string()),
+        };
+        match wanted {
+            Ok(node) => {
+                self.far.drains.within.insert(node, within);
+                self.report(asker, request, Report::Drain { node }, Others::default());
+            }
+            Err(why) => self.deny(asker, request, why),
+        }
+    }
+
+    fn to_drain(&self, whom: &str) -> Result<NodeNumber, String> {
+        match self.far.head {
+            None => {
+                return Err(
+                    "this node is alone: there is nothing to drain it to; `hoplo stop` ends it"
+                        .to_string(),
+                );
+            }
+            Some(head) if head != self.me() => {
+                let head = self.node_name(head);
+                return Err(format!(
+                    "the head drains nodes: run `hoplo drain` on its machine, {head}"
+                ));
+            }
+            Some(_) => {}
+        }
+        let hex = |node: NodeNumber| format!("{:06x}", node.number());
+        if hex(self.me()) == whom {
+            return Err("it is the head, which cannot be drained: `hoplo stop` there ends the whole cluster".to_string());
+        }
+        if let Some((_, why)) = self.far.dead.iter().find(|(node, _)| hex(**node) == whom) {
+            return Err(format!("{whom} is dead already: {why}"));
+        }
+        let named =
+            self.far.nodes.values().filter(|it| hex(it.node) == whom || it.hostname == whom);
+        let named: Vec<_> = named.collect();
+        let [entry] = named[..] else {
+            let all = if named.is_empty() { self.far.nodes.values().collect() } else { named };
+            let all: Vec<String> =
+                all.iter().map(|it| format!("{} ({})", hex(it.node), it.hostname)).collect();
+            return Err(match all.len() {
+                0 => format!("there is no node {whom:?}: the head is the only one"),
+                _ => format!("{whom:?} names no single node: give one of {}", all.join(", ")),
+            });
+        };
+        if entry.state == NodeState::Draining {
+            return Err(format!("{whom} is being drained already"));
+        }
+        Ok(entry.node)
+    }
+
+    // ---- everybody ----
+
+    /// Its row says so.
+    pub(super) fn on_draining(&mut self, node: NodeNumber) {
+        if node == self.me() {
+            self.begin_drain(DRAIN_WITHIN);
+        } else if let Some(within) = self.far.drains.within.remove(&node) {
+            let within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
+            self.send_peer(node, Peer::Drain { within_ms });
+        }
+        self.pass_to_actors(life::Event::NodeDrains { node });
+    }
+
+    // ---- the node that leaves ----
+
+    /// Said again, the time counts from now.
+    pub(super) fn begin_drain(&mut self, within: Duration) {
+        let is_first = self.far.drains.until.is_none();
+        self.far.drains.until = Some(self.now + within);
+        if is_first {
+            self.log("is being drained");
+            self.pass_to_scheduler(local::Event::Drains);
+            self.after(DRAIN_LOOK, Timer::Drain);
+        }
+    }
+
+    pub(in crate::node) fn look_whether_drained(&mut self) {
+        let Some(until) = self.far.drains.until.filter(|_| !self.stopping) else { return };
+        let kept_by = self.kept_by();
+        match kept_by {
+            None => self.begin_stop("it was drained"),
+            Some(what) if until <= self.now => {
+                self.begin_stop(&format!("it was drained, and its time was over before {what}"));
+            }
+            Some(_) => self.after(DRAIN_LOOK, Timer::Drain),
+        }
+    }
+
+    /// Why it cannot leave yet.
+    fn kept_by(&self) -> Option<String> {
+        if let Some((_, lease)) = self.scheduler.leases().next() {
+            return Some(match lease.claimant {
+                Claimant::Actor { actor, .. } => format!("{actor} ended"),
+                Claimant::Demand { process, .. } => format!("tasks of {process} ended"),
+            });
+        }
+        if let Some(driver) = self.processes.values().find(|it| it.kind == Kind::Driver) {
+            return Some(format!("its driver {} left", driver.id));
+        }
+        let mut actors = self.actors.rows();
+        if let Some(row) = actors.find(|row| !matches!(row.state, ActorState::Dead { .. })) {
+            return Some(format!("{}, which is at home there, ended", row.actor));
+        }
+        let crossed = self.far.crossed.len();
+        (crossed > 0).then(|| format!("{crossed} objects of it were out of use elsewhere"))
+    }
+}

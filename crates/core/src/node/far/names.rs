@@ -1,0 +1,445 @@
+//! Names of actors: each is one actor's in the whole cluster.
+//!
+//! ```text
+//!  a creation or lookup here --> this node's table --> the head: whose is it? --> its home's table
+//!                                 has it: at once       nobody's: the creation      "found", or no more:
+//!                                                       goes on here                the head is told, and asked again
+//! ```
+//! The head decides: a name of an actor at home there is in its own table, one of another home in `taken`. A name comes there
+//! before its actor exists, and goes with `Unname`, which everybody may say who knows that the actor does not have it any more:
+//! its home, who was told so by its home, and who heard that its home is dead. A head that starts finds names in the rows of actors, and
+//! nodes tell it theirs. What it still has wrong is found out by the first who asks the home.
+//!
+//! What waits for the head waits up to `NAME_PATIENCE`. A node that never heard of another one decides alone.
+
+use std::collections::BTreeMap;
+
+use hoplo_base::limits::NAME_PATIENCE;
+use hoplo_base::{ActorId, JobId, NodeNumber, ProcessId};
+use hoplo_wire::node::{ActorCreated, ActorFound, ActorSpec, ToClient, ToNode};
+use hoplo_wire::peer::Peer;
+use hoplo_wire::{Failure, FailureKind};
+
+use super::Node;
+use crate::actors::life::{self, Name, name_is_taken};
+use crate::node::Timer;
+use crate::objects;
+
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    /// Of a head: names of actors of other homes.
+    taken: BTreeMap<Name, ActorId>,
+    /// What processes of this node wait for.
+    asked: BTreeMap<u64, Ask>,
+    last: u64,
+}
+
+#[derive(Debug)]
+struct Ask {
+    process: ProcessId,
+    request: u64,
+    name: Name,
+    at: At,
+    /// Absent: a lookup.
+    creation: Option<Creation>,
+}
+
+/// Who is to answer next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    Head,
+    /// The home of that actor, which has the name as far as the head knows.
+    Home(ActorId),
+    /// The head's own table: nobody has the name, but an actor may have been lost that had it.
+    Lost,
+}
+
+#[derive(Debug)]
+struct Creation {
+    job: JobId,
+    spec: Box<ActorSpec>,
+    get_if_exists: bool,
+    /// What was asked meanwhile of the actor that is to be made.
+    watchers: Vec<ProcessId>,
+    lookups: Vec<(ProcessId, u64)>,
+}
+
+// ---- of processes of this node ----
+
+impl Node {
+    pub(in crate::node) fn create_actor(
+        &mut self,
+        creator: ProcessId,
+        job: JobId,
+        request: u64,
+        spec: Box<ActorSpec>,
+        get_if_exists: bool,
+    ) {
+        let name = || (spec.namespace.clone(), spec.name.clone());
+        if spec.name().is_none() || self.decides_alone(&name()) {
+            let created = life::Event::Created { creator, job, request, spec, get_if_exists };
+            return self.pass_to_actors(created);
+        }
+        // Its creator may let go of them.
+        let held = spec.contains.clone();
+        if !held.is_empty() {
+            self.pass_to_objects(objects::Event::NodeHeld { objects: held });
+        }
+        let name = name();
+        let (watchers, lookups) = (Vec::new(), Vec::new());
+        let creation = Creation { job, spec, get_if_exists, watchers, lookups };
+        self.ask_for_name(Ask {
+            process: creator,
+            request,
+            name,
+            at: At::Head,
+            creation: Some(creation),
+        });
+    }
+
+    pub(in crate::node) fn look_up_actor(&mut self, from: ProcessId, request: u64, name: Name) {
+        if self.decides_alone(&name) {
+            return self.look_up_here(from, request, name);
+        }
+        self.ask_for_name(Ask { process: from, request, name, at: At::Head, creation: None });
+    }
+
+    /// It may be one whose creation waits for its name.
+    pub(in crate::node) fn watch_actor(&mut self, from: ProcessId, actor: ActorId) {
+        let mut creations = self.far.names.asked.values_mut().filter_map(|it| it.creation.as_mut());
+        match creations.find(|creation| creation.spec.actor == actor) {
+            Some(creation) => creation.watchers.push(from),
+            None => self.pass_to_actors(life::Event::Watched { from, actor, swept: false }),
+        }
+    }
+
+    /// An actor of ours does not have it any more.
+    pub(in crate::node) fn free_name(&mut self, name: Name, actor: ActorId) {
+        match self.far.head {
+            Some(head) if head == self.me() => self.on_unname(name, actor),
+            Some(head) => {
+                let (namespace, name) = name;
+                self.send_peer(head, Peer::Unname { namespace, name, actor });
+            }
+            // The next one is told which names there are.
+            None => {}
+        }
+    }
+
+    fn look_up_here(&mut self, from: ProcessId, request: u64, (namespace, name): Name) {
+        let swept = false;
+        self.pass_to_actors(life::Event::LookedUp { from, request, namespace, name, swept });
+    }
+
+    /// Nobody else has to be asked about it.
+    fn decides_alone(&self, name: &Name) -> bool {
+        match self.far.head {
+            None if self.far.nodes.is_empty() && self.far.dead.is_empty() => true,
+            Some(head) if head == self.me() && !self.far.names.taken.contains_key(name) => true,
+            None | Some(_) => self.actors.named(name).is_some(),
+        }
+    }
+
+    fn ask_for_name(&mut self, ask: Ask) {
+        self.far.names.last += 1;
+        let number = self.far.names.last;
+        self.far.names.asked.insert(number, ask);
+        self.after(NAME_PATIENCE, Timer::Name(number));
+        self.ask_head(number);
+    }
+
+    /// Without a head it waits for one.
+    fn ask_head(&mut self, number: u64) {
+        let Some(ask) = self.far.names.asked.get_mut(&number) else { return };
+        ask.at = At::Head;
+        let take = ask.creation.as_ref().map(|creation| creation.spec.actor);
+        let name = ask.name.clone();
+        match self.far.head {
+            None => {}
+            Some(head) if head == self.me() => match self.far.names.taken.get(&name).copied() {
+                Some(actor) => self.on_named(number, Some(actor)),
+                None => self.settle_here(number),
+            },
+            Some(head) => {
+                let (namespace, name) = name;
+                self.send_peer(head, Peer::Name { ask: number, namespace, name, take });
+            }
+        }
+    }
+
+    /// The head says who has it.
+    pub(super) fn on_named(&mut self, number: u64, actor: Option<ActorId>) {
+        let me = self.me();
+        let Some(ask) = self.far.names.asked.get_mut(&number) else { return };
+        if ask.at != At::Head {
+            return;
+        }
+        let own = ask.creation.as_ref().map(|creation| creation.spec.actor);
+        let is_there = self.processes.contains_key(&ask.process);
+        match actor {
+            Some(actor) if own == Some(actor) => self.got_name(number, is_there),
+            _ if !is_there => self.drop_ask(number),
+            None => {
+                ask.at = At::Lost;
+                self.ask_on(number);
+            }
+            Some(actor) if actor.0.owner.node() != me => {
+                ask.at = At::Home(actor);
+                self.ask_on(number);
+            }
+            Some(_) if self.actors.named(&ask.name).is_some() => self.settle_here(number),
+            Some(actor) => self.ask_again(number, actor),
+        }
+    }
+
+    /// The creation goes on, as long as somebody wants the actor.
+    fn got_name(&mut self, number: u64, creator_is_there: bool) {
+        let ask = &self.far.names.asked[&number];
+        let spec =
+            ask.creation.as_ref().map(|creation| (creation.spec.actor, creation.spec.detached));
+        match spec {
+            Some((actor, false)) if !creator_is_there => {
+                self.free_name(ask.name.clone(), actor);
+                self.drop_ask(number);
+            }
+            _ => self.settle_here(number),
+        }
+    }
+
+    /// Its home, or the head for one that was lost.
+    fn ask_on(&mut self, number: u64) {
+        let ask = &self.far.names.asked[&number];
+        let (process, request, at) = (ask.process, ask.request, ask.at);
+        let (namespace, name) = ask.name.clone();
+        let whom = match at {
+            At::Head => return,
+            At::Home(actor) => Some(actor.0.owner.node()),
+            At::Lost => self.far.head,
+        };
+        // Without a head: the next one is asked who has it.
+        let Some(node) = whom else { return };
+        if self.far.nodes.contains_key(&node) {
+            self.forward(node, process, ToNode::ActorLookup { request, namespace, name });
+        } else if let At::Home(actor) = at
+            && self.far.dead.contains_key(&node)
+        {
+            self.ask_again(number, actor);
+        }
+        // Else its row is on its way here.
+    }
+
+    /// That actor does not have it, whatever the head says.
+    fn ask_again(&mut self, number: u64, actor: ActorId) {
+        let name = self.far.names.asked[&number].name.clone();
+        self.free_name(name, actor);
+        self.ask_head(number);
+    }
+
+    /// Whether this answer, of another node to a process here, is to a question of ours in that process's name.
+    pub(super) fn name_asked(&self, process: ProcessId, request: u64) -> Option<u64> {
+        let mut asked = self.far.names.asked.iter();
+        let found = asked.find(|(_, ask)| ask.process == process && ask.request == request);
+        found.filter(|(_, ask)| ask.at != At::Head).map(|(number, _)| *number)
+    }
+
+    /// The home's answer.
+    pub(super) fn on_actor_found(&mut self, number: u64, found: Option<ActorFound>) {
+        let ask = &self.far.names.asked[&number];
+        let (to, request) = (ask.process, ask.request);
+        let lives = found.as_ref().is_some_and(|found| found.dead.is_none());
+        match (&ask.creation, ask.at) {
+            (_, At::Home(actor)) if !lives => return self.ask_again(number, actor),
+            (None, _) => {
+                if let Some(found) = found.as_ref().filter(|_| lives) {
+                    self.give_token(found.actor.handle(), to);
+                }
+                self.send(to, ToClient::ActorFound { request, found });
+            }
+            (Some(creation), _) => {
+                let result = match found.filter(|_| creation.get_if_exists) {
+                    Some(found) => {
+                        self.give_token(found.actor.handle(), to);
+                        Ok(ActorCreated::Existing(found))
+                    }
+                    None => Err(name_is_taken(&ask.name)),
+                };
+                self.send(to, ToClient::ActorCreated { request, result });
+            }
+        }
+        self.drop_ask(number);
+    }
+
+    /// The table of this node has the last word.
+    fn settle_here(&mut self, number: u64) {
+        let Some(ask) = self.far.names.asked.remove(&number) else { return };
+        let Ask { process, request, name, creation, .. } = ask;
+        let Some(creation) = creation else {
+            return self.look_up_here(process, request, name);
+        };
+        let Creation { job, spec, get_if_exists, watchers, lookups } = creation;
+        let (creator, held) = (process, spec.contains.clone());
+        let actor = spec.actor;
+        self.pass_to_actors(life::Event::Created { creator, job, request, spec, get_if_exists });
+        self.end_creation(actor, held, watchers, &name, lookups);
+    }
+
+    /// Nothing came of it.
+    fn drop_ask(&mut self, number: u64) {
+        let Some(ask) = self.far.names.asked.remove(&number) else { return };
+        let Some(Creation { spec, watchers, lookups, .. }) = ask.creation else { return };
+        self.end_creation(spec.actor, spec.contains, watchers, &ask.name, lookups);
+    }
+
+    fn end_creation(
+        &mut self,
+        actor: ActorId,
+        held: Vec<hoplo_base::ObjectId>,
+        watchers: Vec<ProcessId>,
+        name: &Name,
+        lookups: Vec<(ProcessId, u64)>,
+    ) {
+        // The actor's table holds them now, if there is an actor.
+        self.work_off_queue();
+        if !held.is_empty() {
+            self.pass_to_objects(objects::Event::NodeReleased { objects: held });
+        }
+        for from in watchers {
+            self.pass_to_actors(life::Event::Watched { from, actor, swept: false });
+        }
+        for (from, request) in lookups {
+            self.look_up_here(from, request, name.clone());
+        }
+    }
+
+    pub(in crate::node) fn give_name_up(&mut self, number: u64) {
+        let Some(ask) = self.far.names.asked.get(&number) else { return };
+        let (to, request, name) = (ask.process, ask.request, ask.name.clone());
+        let own = ask.creation.as_ref().map(|creation| creation.spec.actor);
+        let whom = match ask.at {
+            At::Head | At::Lost => "the cluster's head".to_string(),
+            At::Home(actor) => self.node_name(actor.0.owner.node()),
+        };
+        let why = format!(
+            "{whom} did not say within {NAME_PATIENCE:?} who has the name {:?} in namespace {:?}: try again, and see \
+             `hoplo status` for whether it can be reached",
+            name.1, name.0
+        );
+        match own {
+            Some(actor) => {
+                // It may have been given meanwhile.
+                self.free_name(name, actor);
+                self.send(to, ToClient::ActorCreated { request, result: Err(why) });
+            }
+            None => {
+                let dead = Some(Failure::new(FailureKind::ActorDied, why));
+                let actor = ActorId(hoplo_base::TaskId { owner: to, seq: 0 });
+                let found = Some(ActorFound { actor, handle: Vec::new(), dead });
+                self.send(to, ToClient::ActorFound { request, found });
+            }
+        }
+        self.drop_ask(number);
+    }
+}
+
+// ---- of other nodes ----
+
+impl Node {
+    /// To a head. `ask` 0: told again, after this head was started.
+    pub(super) fn on_name(
+        &mut self,
+        from: NodeNumber,
+        ask: u64,
+        name: Name,
+        take: Option<ActorId>,
+    ) {
+        if take.is_some_and(|actor| actor.0.owner.node() != from) {
+            return self
+                .log(format!("{from} wants the name {:?} for an actor of another home", name.1));
+        }
+        let has = self.actors.named(&name).or_else(|| self.far.names.taken.get(&name).copied());
+        let has = has.or(take);
+        if let Some(actor) = has.filter(|_| has == take) {
+            self.actors.forget_lost_name(&name);
+            self.far.names.taken.insert(name, actor);
+        } else if ask == 0 {
+            let (namespace, name) = &name;
+            self.log(format!(
+                "two actors are named {name:?} in namespace {namespace:?}: the one of {from} is found there only"
+            ));
+        }
+        if ask != 0 {
+            self.send_peer(from, Peer::Named { ask, actor: has });
+        }
+    }
+
+    pub(super) fn on_unname(&mut self, name: Name, actor: ActorId) {
+        if self.far.names.taken.get(&name) == Some(&actor) {
+            self.far.names.taken.remove(&name);
+        }
+    }
+
+    /// A process of another node asks for an actor of this home, or of a head for one that was lost.
+    pub(super) fn on_far_lookup(&mut self, from: ProcessId, request: u64, name: Name) {
+        let asked = self.far.names.asked.values_mut();
+        let mut open = asked.filter(|ask| ask.at == At::Head && ask.name == name);
+        match open.find_map(|ask| ask.creation.as_mut()) {
+            // It may be the one that the head means, and the head's word is on its way here.
+            Some(creation) => creation.lookups.push((from, request)),
+            None => self.look_up_here(from, request, name),
+        }
+    }
+
+    /// An earlier daemon's row of an actor of another home says that it has that name.
+    pub(in crate::node) fn recall_name(&mut self, name: Name, actor: ActorId) {
+        self.far.names.taken.insert(name, actor);
+    }
+
+    /// It is told this node's names, and asked what its predecessor did not answer.
+    pub(super) fn names_at_new_head(&mut self) {
+        let Some(head) = self.far.head else { return };
+        if self.is_far(head) {
+            let names: Vec<(Name, ActorId)> =
+                self.actors.names().map(|(name, id)| (name.clone(), id)).collect();
+            for ((namespace, name), actor) in names {
+                self.send_peer(head, Peer::Name { ask: 0, namespace, name, take: Some(actor) });
+            }
+        }
+        let waiting = self.far.names.asked.iter().filter(|(_, ask)| ask.at == At::Head);
+        for number in waiting.map(|(number, _)| *number).collect::<Vec<_>>() {
+            self.ask_head(number);
+        }
+    }
+
+    /// The home of an actor that somebody asks for, perhaps.
+    pub(super) fn names_at_new_node(&mut self, node: NodeNumber) {
+        for number in self.asked_of(node) {
+            self.ask_on(number);
+        }
+    }
+
+    pub(super) fn names_of_dead(&mut self, node: NodeNumber) {
+        self.far.names.taken.retain(|_, actor| actor.0.owner.node() != node);
+        for number in self.asked_of(node) {
+            self.ask_on(number);
+        }
+        if self.far.head.is_none() {
+            for ask in self.far.names.asked.values_mut().filter(|ask| ask.at == At::Lost) {
+                ask.at = At::Head;
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(in crate::node) fn waits_for_no_name(&self) -> bool {
+        self.far.names.asked.is_empty()
+    }
+
+    fn asked_of(&self, node: NodeNumber) -> Vec<u64> {
+        let of_it = |ask: &Ask| match ask.at {
+            At::Home(actor) => actor.0.owner.node() == node,
+            At::Head | At::Lost => false,
+        };
+        let asked = self.far.names.asked.iter().filter(|(_, ask)| of_it(ask));
+        asked.map(|(number, _)| *number).collect()
+    }
+}

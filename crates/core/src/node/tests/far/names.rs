@@ -1,0 +1,227 @@
+//! Names of actors in a cluster of a head and two nodes.
+
+use hoplo_base::limits::NAME_PATIENCE;
+use hoplo_wire::node::{ActorCreated, ActorFound};
+
+use super::*;
+
+const NAME: &str = "counter";
+
+impl Nodes {
+    fn named(&mut self, at: usize, creator: ProcessId, detached: bool, get_if_exists: bool) -> u64 {
+        self.asks_for(at, creator, detached, get_if_exists);
+        self.pump();
+        REQUEST
+    }
+
+    /// Nobody hears it yet.
+    fn asks_for(&mut self, at: usize, creator: ProcessId, detached: bool, get_if_exists: bool) {
+        let actor = actor_of(creator);
+        let spec = Box::new(ActorSpec {
+            actor,
+            class_name: "Counter".to_string(),
+            name: NAME.to_string(),
+            namespace: String::new(),
+            detached,
+            shape: Shape::of(cpus(1.0)),
+            held: ResourceSet::new(),
+            max_restarts: 0,
+            frame: vec![],
+            contains: vec![],
+            handle: vec![7],
+        });
+        let create = ToNode::ActorCreate { request: REQUEST, spec, get_if_exists };
+        self.shells[at].says(creator, create);
+        self.shells[at].says(creator, ToNode::ActorWatch { actor });
+    }
+
+    fn created(&mut self, at: usize, creator: ProcessId) -> Option<Result<ActorCreated, String>> {
+        self.shells[at].told(creator, |message| match message {
+            ToClient::ActorCreated { request: REQUEST, result } => Some(result.clone()),
+            _ => None,
+        })
+    }
+
+    fn looked_up(&mut self, at: usize, from: ProcessId) -> Option<Option<ActorFound>> {
+        let (namespace, name) = (String::new(), NAME.to_string());
+        self.says(at, from, ToNode::ActorLookup { request: 5, namespace, name });
+        self.found(at, from)
+    }
+
+    fn found(&mut self, at: usize, from: ProcessId) -> Option<Option<ActorFound>> {
+        self.shells[at].told(from, |message| match message {
+            ToClient::ActorFound { request: 5, found } => Some(found.clone()),
+            _ => None,
+        })
+    }
+
+    /// The head's daemon is started again on its store: it has another number.
+    fn head_dies(&mut self) {
+        self.dies(0);
+    }
+
+    fn asked_nothing_more(&self) -> bool {
+        self.shells.iter().all(|shell| shell.node.waits_for_no_name())
+    }
+}
+
+const REQUEST: u64 = 4;
+
+fn actor_of(creator: ProcessId) -> ActorId {
+    ActorId(TaskId { owner: creator, seq: 9 })
+}
+
+/// A head, two nodes, and a driver at each of the two.
+fn three() -> (Nodes, ProcessId, ProcessId) {
+    let mut nodes = Nodes::new(3);
+    let first = nodes.shells[1].driver();
+    let second = nodes.shells[2].driver();
+    (nodes, first, second)
+}
+
+#[test]
+fn of_two_who_name_an_actor_at_once_on_two_nodes_one_wins_and_the_other_hears_who() {
+    let (mut nodes, first, second) = three();
+    nodes.asks_for(1, first, false, false);
+    nodes.asks_for(2, second, false, true);
+    assert_eq!((nodes.created(1, first), nodes.created(2, second)), (None, None), "they wait");
+    nodes.pump();
+    assert_eq!(nodes.created(1, first), Some(Ok(ActorCreated::New)));
+    let Some(Ok(ActorCreated::Existing(found))) = nodes.created(2, second) else {
+        panic!("it gets the one that exists");
+    };
+    assert_eq!((found.actor, &found.handle[..]), (actor_of(first), &[7][..]));
+    assert!(nodes.shells[2].node.objects.knows(found.actor.handle()), "it holds it");
+    // Who wants just its own is refused, at any node, also at the head.
+    let third = nodes.shells[0].driver();
+    for (at, creator) in [(2, second), (0, third), (1, first)] {
+        nodes.named(at, creator, false, false);
+        let refused = nodes.created(at, creator).expect("it is answered").unwrap_err();
+        assert!(refused.contains("an actor named \"counter\" exists"), "{refused}");
+    }
+    assert!(nodes.asked_nothing_more());
+}
+
+#[test]
+fn an_actor_is_found_by_its_name_from_every_node_and_nobody_finds_what_nobody_named() {
+    let (mut nodes, first, second) = three();
+    let third = nodes.shells[0].driver();
+    for (at, from) in [(0, third), (1, first), (2, second)] {
+        assert_eq!(nodes.looked_up(at, from), Some(None), "{at}");
+    }
+    nodes.named(0, third, false, false);
+    assert_eq!(nodes.created(0, third), Some(Ok(ActorCreated::New)));
+    for (at, from) in [(1, first), (2, second), (0, third)] {
+        let found = nodes.looked_up(at, from).flatten().map(|found| found.actor);
+        assert_eq!(found, Some(actor_of(third)), "{at}");
+    }
+    assert!(nodes.asked_nothing_more());
+}
+
+#[test]
+fn a_detached_actor_keeps_its_name_when_its_driver_leaves_and_another_one_does_not() {
+    for detached in [true, false] {
+        let (mut nodes, first, second) = three();
+        nodes.named(1, first, detached, false);
+        nodes.shells[1].hears(Event::Closed { process: first });
+        nodes.pump();
+        assert_eq!(nodes.looked_up(2, second).flatten().is_some(), detached);
+        nodes.named(2, second, false, false);
+        assert_eq!(nodes.created(2, second).unwrap().is_err(), detached);
+    }
+}
+
+#[test]
+fn a_name_is_free_when_its_actor_was_killed_from_another_node() {
+    let (mut nodes, first, second) = three();
+    nodes.named(1, first, false, false);
+    let actor = actor_of(first);
+    nodes.says(2, second, ToNode::ActorKill { actor, no_restart: true });
+    assert_eq!(nodes.looked_up(2, second), Some(None));
+    nodes.named(2, second, false, false);
+    assert_eq!(nodes.created(2, second), Some(Ok(ActorCreated::New)));
+}
+
+#[test]
+fn a_name_is_free_when_its_home_is_dead_even_if_who_asks_heard_it_first() {
+    let (mut nodes, first, second) = three();
+    nodes.named(1, first, true, false);
+    nodes.dies(1);
+    assert_eq!(nodes.looked_up(2, second), Some(None));
+    nodes.named(2, second, true, false);
+    assert_eq!(nodes.created(2, second), Some(Ok(ActorCreated::New)));
+
+    let (mut nodes, first, second) = three();
+    nodes.named(1, first, true, false);
+    nodes.tells_row(&[2], 1, NodeState::Dead { why: "it fell".to_string() });
+    assert_eq!(nodes.looked_up(2, second), Some(None));
+    assert!(nodes.asked_nothing_more());
+}
+
+#[test]
+fn who_leaves_while_the_head_decides_takes_no_name() {
+    let (mut nodes, first, second) = three();
+    nodes.asks_for(1, first, false, false);
+    nodes.shells[1].hears(Event::Closed { process: first });
+    nodes.pump();
+    nodes.named(2, second, false, false);
+    assert_eq!(nodes.created(2, second), Some(Ok(ActorCreated::New)));
+    assert!(nodes.asked_nothing_more());
+}
+
+#[test]
+fn without_a_head_who_asks_for_a_name_hears_so_after_a_while() {
+    let (mut nodes, first, second) = three();
+    nodes.head_dies();
+    nodes.named(1, first, false, false);
+    assert_eq!(nodes.created(1, first), None);
+    assert_eq!(nodes.looked_up(2, second), None);
+    nodes.shells[1].waits(NAME_PATIENCE);
+    nodes.shells[2].waits(NAME_PATIENCE);
+    let refused = nodes.created(1, first).expect("it hears").unwrap_err();
+    assert!(refused.contains("did not say"), "{refused}");
+    let found = nodes.found(2, second).flatten().and_then(|found| found.dead);
+    assert!(found.is_some_and(|failure| failure.text().contains("did not say")));
+    assert!(nodes.asked_nothing_more());
+}
+
+#[test]
+fn a_new_head_is_told_the_names_there_are_and_what_waited_is_decided() {
+    let (mut nodes, first, second) = three();
+    nodes.named(1, first, true, false);
+    assert_eq!(nodes.created(1, first), Some(Ok(ActorCreated::New)));
+    nodes.head_dies();
+    nodes.named(2, second, false, true);
+    assert_eq!(nodes.created(2, second), None, "there is no head");
+    nodes.joins_as_head();
+    let Some(Ok(ActorCreated::Existing(found))) = nodes.created(2, second) else {
+        panic!("it is answered by the new head");
+    };
+    assert_eq!(found.actor, actor_of(first));
+}
+
+#[test]
+fn a_name_that_only_the_head_believes_in_is_found_out_by_who_wants_it() {
+    for at in [1, 2] {
+        let (mut nodes, first, second) = three();
+        let owner = if at == 1 { first } else { second };
+        // As a row says that was not changed before the head read it.
+        let gone = ActorId(TaskId { owner, seq: 55 });
+        nodes.shells[0].node.recall_name((String::new(), NAME.to_string()), gone);
+        nodes.named(2, second, false, false);
+        assert_eq!(nodes.created(2, second), Some(Ok(ActorCreated::New)), "of node {at}");
+        assert!(nodes.asked_nothing_more());
+    }
+}
+
+#[test]
+fn who_is_refused_a_name_kept_the_actor_of_another_node_alive() {
+    let (mut nodes, first, second) = three();
+    nodes.named(1, first, false, false);
+    nodes.named(2, second, false, false);
+    assert!(nodes.created(2, second).unwrap().is_err());
+    let object = actor_of(first).handle();
+    assert!(!nodes.shells[2].node.objects.knows(object), "it holds nothing");
+    nodes.says(1, first, ToNode::Notices(vec![Notice::Released { object, tokens: 1 }]));
+    assert_eq!(nodes.looked_up(2, second), Some(None), "nobody reached it");
+}
