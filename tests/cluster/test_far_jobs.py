@@ -27,9 +27,11 @@ strategies = [NodeAffinitySchedulingStrategy(node) for node in sys.argv[1:]]
 WORKS = (
     BEGINS
     + """
+notes = os.environ["NOTES"]  # of this program: workers elsewhere have the environment of their node
+
 @hoplo.remote
 def sleeps():
-    open(os.path.join(os.environ["NOTES"], str(os.getpid())), "w").close()
+    open(os.path.join(notes, str(os.getpid())), "w").close()
     forever()
 
 actors = [Counter.options(scheduling_strategy=s, num_cpus=0).remote() for s in strategies]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hoplo_base::{JobId, NodeNumber, ProcessId};
+use hoplo_base::{ActorId, JobId, NodeNumber, ProcessId};
 use hoplo_wire::node::{DeathCause, Obituary, ToClient};
 use hoplo_wire::peer::Peer;
 
@@ -12,6 +12,8 @@ use crate::claims::{self, Epoch};
 use crate::control::{NodeEntry, NodeState};
 use crate::node::Effect;
 use crate::objects;
+use crate::sched::claim::Claimant;
+use crate::sched::local;
 use crate::transfer;
 
 impl Node {
@@ -90,6 +92,7 @@ impl Node {
             dealt.remove(&node);
         }
         self.end_jobs_of(node);
+        self.end_actors_of(node);
         self.fetches_of_dead(node);
         self.names_of_dead(node);
         self.pass_to_objects(objects::Event::NodeGone { node, why: why.to_string() });
@@ -117,6 +120,23 @@ impl Node {
         let workers: Vec<ProcessId> = leases.map(|leased| leased.worker).collect();
         for worker in workers {
             self.far_worker_gone(worker, obituary);
+        }
+    }
+
+    /// Actors of a dead home: nobody else knows how they are, or will end them.
+    fn end_actors_of(&mut self, home: NodeNumber) {
+        let of_home = |actor: ActorId| actor.0.owner.node() == home;
+        let hosted = self.far.hosted.iter().filter(|(_, hosted)| of_home(hosted.actor));
+        for worker in hosted.map(|(worker, _)| *worker).collect::<Vec<_>>() {
+            let reason = format!("the home node of its actor ({home}) died");
+            self.stop_process(worker, life::Manner::Exit, reason);
+        }
+        let waiting = self.scheduler.claims().filter_map(|(claimant, ..)| match claimant {
+            Claimant::Actor { actor, .. } => Some(actor).filter(|actor| of_home(*actor)),
+            Claimant::Demand { .. } => None,
+        });
+        for actor in waiting.collect::<Vec<_>>() {
+            self.pass_to_scheduler(local::Event::ActorGaveUp { actor });
         }
     }
 
