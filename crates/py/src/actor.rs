@@ -23,7 +23,7 @@ use crate::errors;
 use crate::exported::{Exported, short_name};
 use crate::interface::{Interface, Method};
 use crate::options;
-use crate::placement::Place;
+use crate::place::Place;
 use crate::python::{self, Import};
 use crate::refs::note_or_keep;
 use crate::remote::{certainly_fits, results};

@@ -10,12 +10,12 @@ use hoplo_base::FunctionId;
 use hoplo_wire::node::RuntimeEnv;
 use hoplo_wire::{Failure, FailureKind};
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyModuleNotFoundError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::environments;
 use crate::exported;
-use crate::options;
 use crate::python::Import;
 use crate::session::{self, Session};
 use crate::values::{self, Contained};
@@ -24,10 +24,10 @@ use crate::values::{self, Contained};
 pub(crate) fn runtime_env(py: Python<'_>, session: &Session, json: &str) -> PyResult<RuntimeEnv> {
     static PACKED: Import = Import::new("hoplo._packages", "packed");
     if !json.contains("\"working_dir\"") && !json.contains("\"py_modules\"") {
-        return options::runtime_env(py, json);
+        return environments::runtime_env(py, json);
     }
     let packed: String = PACKED.get(py)?.call1((json, session.packs))?.extract()?;
-    options::runtime_env(py, &packed)
+    environments::runtime_env(py, &packed)
 }
 
 /// The job's own, in its driver: everything made there inherits it.
@@ -45,20 +45,6 @@ pub(crate) fn portable<'py>(options: &Bound<'py, PyAny>) -> PyResult<Bound<'py, 
         return Ok(options.clone());
     }
     PORTABLE.get(options.py())?.call1((options,))
-}
-
-/// What to add where something cannot be unpickled, because of a module that is on another machine.
-pub(crate) fn why_missing(py: Python<'_>, error: &PyErr) -> String {
-    let session = session::live().filter(|session| session.is_worker && session.packs);
-    let Some(session) = session.filter(|_| error.is_instance_of::<PyModuleNotFoundError>(py))
-    else {
-        return String::new();
-    };
-    format!(
-        ". This worker runs on node {:06x}, and modules that lie beside the program are on the program's machine only: \
-         send them with hoplo.init(runtime_env={{'working_dir': '.'}})",
-        session.client.welcome().node.number()
-    )
 }
 
 /// The packages that a worker's environment names.

@@ -21,7 +21,7 @@ use crate::exported::{Exported, short_name};
 use crate::interface::Arity;
 use crate::options::{self, Results, RetryExceptions, Where};
 use crate::packages;
-use crate::placement::Place;
+use crate::place::Place;
 use crate::python::{self, Import};
 use crate::refs::ObjectRef;
 use crate::session::{self, Session};
