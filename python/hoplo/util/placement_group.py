@@ -167,6 +167,11 @@ def placement_group(
     nodes, "SPREAD" on many, "STRICT_PACK" on one or nowhere, "STRICT_SPREAD" each on its own or
     nowhere. `bundle_label_selector` has labels for each bundle that its node must have. The group
     ends with the job, unless `lifetime="detached"`, or by `remove_placement_group`.
+
+    >>> group = placement_group([{"CPU": 1}, {"CPU": 1}], strategy="STRICT_PACK")
+    >>> group.wait(10)
+    True
+    >>> remove_placement_group(group)
     """
     for ignored, value in (
         ("_max_cpu_fraction_per_node", _max_cpu_fraction_per_node),
@@ -195,7 +200,13 @@ def placement_group(
 
 
 def remove_placement_group(placement_group: PlacementGroup) -> None:
-    """Gives its resources back, and ends the tasks and actors that run in it."""
+    """Gives its resources back, and ends the tasks and actors that run in it.
+
+    >>> group = placement_group([{"CPU": 1}])
+    >>> remove_placement_group(group)
+    >>> group.wait(10)
+    False
+    """
     if not isinstance(placement_group, PlacementGroup):
         raise TypeError(f"expected a PlacementGroup, not {type(placement_group).__name__}")
     if not placement_group.is_empty:
@@ -203,7 +214,13 @@ def remove_placement_group(placement_group: PlacementGroup) -> None:
 
 
 def get_placement_group(placement_group_name: str) -> PlacementGroup:
-    """The group of that name in the namespace of this job. Raises ValueError if there is none."""
+    """The group of that name in the namespace of this job. Raises ValueError if there is none.
+
+    >>> group = placement_group([{"CPU": 1}], name="pair")
+    >>> get_placement_group("pair") == group
+    True
+    >>> remove_placement_group(group)
+    """
     if not placement_group_name:
         raise ValueError("give the name of a placement group")
     namespace = _core.runtime_context()["namespace"]
@@ -217,13 +234,32 @@ def get_placement_group(placement_group_name: str) -> PlacementGroup:
 
 
 def get_current_placement_group() -> PlacementGroup | None:
-    """The group that this code runs in; None in a driver, and outside of groups."""
+    """The group that this code runs in; None in a driver, and outside of groups.
+
+    >>> @hoplo.remote
+    ... def mine():
+    ...     return get_current_placement_group()
+    >>> group = placement_group([{"CPU": 1}])
+    >>> in_group = PlacementGroupSchedulingStrategy(group)
+    >>> hoplo.get(mine.options(scheduling_strategy=in_group).remote()) == group
+    True
+    >>> remove_placement_group(group)
+    """
     group = _core.runtime_context()["placement_group_id"]
     return None if group is None else PlacementGroup(PlacementGroupID(group))
 
 
 def placement_group_table(placement_group: PlacementGroup | None = None) -> dict[str, Any]:
-    """What is known of the group; without one, of each group by its id."""
+    """What is known of the group; without one, of each group by its id.
+
+    >>> group = placement_group([{"CPU": 1}], strategy="SPREAD")
+    >>> group.wait(10)
+    True
+    >>> row = placement_group_table(group)
+    >>> row["state"], row["strategy"], row["bundles"]
+    ('CREATED', 'SPREAD', {0: {'CPU': 1.0}})
+    >>> remove_placement_group(group)
+    """
     if placement_group is not None:
         return _table(_row_of(placement_group.id))
     return {row["placement_group_id"]: _table(row) for row in _rows()}
