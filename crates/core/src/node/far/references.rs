@@ -52,6 +52,10 @@ impl Node {
 
     /// FAR-2: what is at home here is held from its first crossing on.
     pub(super) fn cross(&mut self, objects: &[ObjectId]) {
+        #[cfg(test)]
+        if self.is_sabotaged(super::Sabotage::NoCrossing) {
+            return;
+        }
         for object in objects {
             let home = object.task.owner.node();
             if home == self.me() && self.far.crossed.insert(*object) {
@@ -97,6 +101,10 @@ impl Node {
 
     /// What was told of a foreign object contains these: told before anybody here reads it.
     pub(super) fn on_contents(&mut self, container: ObjectId, contents: &[ObjectId]) {
+        #[cfg(test)]
+        if self.is_sabotaged(super::Sabotage::NoContents) {
+            return;
+        }
         if !contents.is_empty() {
             let contents = contents.into();
             self.pass_to_claims(claims::Event::Contains { container, contents });
@@ -155,6 +163,10 @@ impl Node {
             self.reply_came(*caller, *worker, named);
         // One that is the last of its call has nowhere to go any more: only its cover counts.
         } else if self.processes.contains_key(worker) && !named.is_empty() && !frame.is_last {
+            #[cfg(test)]
+            if self.is_sabotaged(super::Sabotage::NoHold) {
+                return self.arrived(from, cover, named.clone());
+            }
             let objects = named.clone();
             self.far.calls.insert((*caller, *worker, *tag), objects.clone());
             self.pass_to_objects(objects::Event::NodeHeld { objects });
@@ -164,6 +176,10 @@ impl Node {
 
     /// FAR-3
     fn call_over(&mut self, caller: ProcessId, worker: ProcessId, tag: u64) {
+        #[cfg(test)]
+        if self.is_sabotaged(super::Sabotage::NoEnd) {
+            return;
+        }
         if let Some(objects) = self.far.calls.remove(&(caller, worker, tag)) {
             self.pass_to_objects(objects::Event::NodeReleased { objects });
         }

@@ -12,6 +12,7 @@ use super::far::{node_entry, number};
 use super::*;
 use crate::control::NodeState;
 use crate::node::Passing;
+use crate::node::far::Sabotage;
 
 struct World {
     rng: u64,
@@ -488,7 +489,14 @@ impl World {
 const SEEDS: u64 = 80;
 
 fn runs(seed: u64, deaths: usize) {
+    runs_with(seed, deaths, None);
+}
+
+fn runs_with(seed: u64, deaths: usize, sabotage: Option<Sabotage>) {
     let mut world = World::new(seed, 3);
+    for shell in &mut world.shells {
+        shell.node.far.sabotage = sabotage;
+    }
     for step in 0..300 {
         world.step();
         if deaths > 0 && step == 120 {
@@ -510,4 +518,23 @@ fn what_is_reached_stays_though_a_node_dies_and_nothing_is_left_of_the_rest() {
     for seed in 1..=SEEDS {
         runs(seed, 1);
     }
+}
+
+#[test]
+fn each_rule_that_is_taken_away_is_missed() {
+    std::panic::set_hook(Box::new(|_| {})); // what is found is a panic each
+    let rules = [
+        Sabotage::NoCover,
+        Sabotage::NoHold,
+        Sabotage::NoCrossing,
+        Sabotage::NoContents,
+        Sabotage::NoEnd,
+    ];
+    let missed = rules.map(|rule| {
+        let found = (1..=SEEDS)
+            .find(|seed| std::panic::catch_unwind(|| runs_with(*seed, 0, Some(rule))).is_err());
+        (rule, found)
+    });
+    let _ = std::panic::take_hook();
+    assert!(missed.iter().all(|(_, found)| found.is_some()), "{missed:?}");
 }
