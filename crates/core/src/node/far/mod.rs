@@ -102,12 +102,8 @@ pub(super) struct Far {
 pub(super) enum Sabotage {
     /// What leaves is not covered (NREF-2).
     NoCover,
-    /// What came in a call is not held (FAR-3).
-    NoHold,
     /// What crosses is not held at its home (FAR-2).
     NoCrossing,
-    /// The claims do not hear what containers contain (NREF-6).
-    NoContents,
     /// The last word of a call lets nothing go (FAR-3).
     NoEnd,
 }

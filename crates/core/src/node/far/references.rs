@@ -101,10 +101,6 @@ impl Node {
 
     /// What was told of a foreign object contains these: told before anybody here reads it.
     pub(super) fn on_contents(&mut self, container: ObjectId, contents: &[ObjectId]) {
-        #[cfg(test)]
-        if self.is_sabotaged(super::Sabotage::NoContents) {
-            return;
-        }
         if !contents.is_empty() {
             let contents = contents.into();
             self.pass_to_claims(claims::Event::Contains { container, contents });
@@ -163,10 +159,6 @@ impl Node {
             self.reply_came(*caller, *worker, named);
         // One that is the last of its call has nowhere to go any more: only its cover counts.
         } else if self.processes.contains_key(worker) && !named.is_empty() && !frame.is_last {
-            #[cfg(test)]
-            if self.is_sabotaged(super::Sabotage::NoHold) {
-                return self.arrived(from, cover, named.clone());
-            }
             let objects = named.clone();
             self.far.calls.insert((*caller, *worker, *tag), objects.clone());
             self.pass_to_objects(objects::Event::NodeHeld { objects });
