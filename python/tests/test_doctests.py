@@ -36,6 +36,7 @@ MODULES = [
     "hoplo.util.inspect",
     "hoplo.util.iter",
     "hoplo.util.multiprocessing",
+    "hoplo.util.placement_group",
     "hoplo.util.progress",
     "hoplo.util.queue",
     "hoplo.util.scheduling_strategies",

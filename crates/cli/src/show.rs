@@ -11,7 +11,7 @@ use hoplo_base::{Size, shown};
 use serde_json::Value;
 
 use crate::table;
-use crate::tool::Tool;
+use crate::tool::{Tool, warn};
 
 /// Of `status --watch`.
 const WATCH_EVERY: Duration = Duration::from_secs(1);
@@ -304,13 +304,6 @@ pub(crate) fn list(args: &ListArgs) -> Result<()> {
         );
     }
     Ok(())
-}
-
-/// What is missing in an answer.
-pub(crate) fn warn(missing: &[String]) {
-    for line in missing {
-        eprintln!("hoplo: {}", shown(line));
-    }
 }
 
 fn print_json(value: &Value) -> Result<()> {

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use hoplo_base::limits;
+use hoplo_base::{limits, shown};
 use hoplo_folders::join::Silent;
 use hoplo_folders::{Places, SessionFolder, Wait};
 use hoplo_node::hello_of_tool;
@@ -60,7 +60,7 @@ impl Tool {
     /// Says on stderr what is missing in the answer.
     pub(crate) fn query(&mut self, kind: &str, argument: &str) -> Result<Value> {
         let (answer, missing) = self.ask(kind, argument)?;
-        crate::show::warn(&missing);
+        warn(&missing);
         Ok(answer)
     }
 
@@ -119,6 +119,13 @@ impl Tool {
             }
             _ => anyhow::Error::from(error).context("the node daemon cannot be asked"),
         }
+    }
+}
+
+/// Says on stderr what is missing in an answer.
+pub(crate) fn warn(missing: &[String]) {
+    for line in missing {
+        eprintln!("hoplo: {}", shown(line));
     }
 }
 

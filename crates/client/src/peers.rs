@@ -7,11 +7,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use hoplo_base::{ProcessId, Set, limits};
+use hoplo_base::{Set, limits};
 use hoplo_core::session::SessionMachine;
 use hoplo_shm::{
-    CallerEnd, Channel, ChannelError, Consumer, Kept, Position, ProcessSlot, Producer, Urgency,
-    WriteError,
+    CallerEnd, Channel, ChannelError, Consumer, Kept, Position, Producer, Urgency, WriteError,
 };
 use hoplo_wire::reply::{REPLY_RETIRING, ReplyHeader, ReplyKind, Returned, encode_returned};
 
@@ -67,10 +66,6 @@ pub(crate) struct Replies {
 
 /// A caller that sleeps leniently is woken for a reply at most this often while more are to come.
 const BATCH: Duration = Duration::from_micros(200);
-
-pub(crate) fn slot_of(process: ProcessId) -> ProcessSlot {
-    ProcessSlot::new(process.slot() as u32).expect("the daemon numbers processes below the limit")
-}
 
 impl Outbound {
     pub(crate) fn create(whom: Whom) -> Result<(Self, OwnedFd), ChannelError> {

@@ -7,8 +7,6 @@ use std::sync::Arc;
 use hoplo_base::{NodeNumber, ProcessId};
 use hoplo_shm::{Kept, ProcessSlot, Segment, Urgency};
 
-use crate::peers::slot_of;
-
 pub(crate) struct Ringer {
     segment: Arc<Segment>,
     node: NodeNumber,
@@ -21,6 +19,10 @@ pub(crate) struct Ringer {
 pub(crate) struct Whom {
     slot: ProcessSlot,
     pub(crate) is_far: bool,
+}
+
+pub(crate) fn slot_of(process: ProcessId) -> ProcessSlot {
+    ProcessSlot::new(process.slot() as u32).expect("the daemon numbers processes below the limit")
 }
 
 impl Ringer {

@@ -14,7 +14,8 @@ use hoplo_wire::{Failure, Reason};
 use parking_lot::Mutex;
 
 use crate::client::Client;
-use crate::peers::{Inbound, Replies, slot_of};
+use crate::peers::{Inbound, Replies};
+use crate::ringer::slot_of;
 use crate::spin::spin;
 use crate::work::Machine;
 use crate::{IncomingCall, Waited, Work};

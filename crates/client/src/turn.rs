@@ -7,7 +7,7 @@ use hoplo_shm::{SleepKind, Slept, Urgency};
 
 use crate::Work;
 use crate::client::Client;
-use crate::peers::slot_of;
+use crate::ringer::slot_of;
 use crate::spin::spin;
 use crate::work::Nudge;
 

@@ -17,7 +17,7 @@ use crate::Waited;
 use crate::client::Client;
 use crate::effects::channel_broken;
 use crate::guarded::{Core, Progress, call_all};
-use crate::peers::slot_of;
+use crate::ringer::slot_of;
 use crate::spin::spin;
 use crate::work::Machine;
 

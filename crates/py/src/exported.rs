@@ -18,7 +18,7 @@ use pyo3::types::{PyBytes, PyDict};
 
 use crate::errors;
 use crate::get;
-use crate::packages;
+use crate::missing;
 use crate::python::{self, Import};
 use crate::session::{self, Session};
 use crate::values::{self, Contained};
@@ -207,7 +207,7 @@ pub(crate) fn fetch<'py>(
             &format!(
                 "a function or class arrived and cannot be unpickled here: {error}. A module that \
                  it needs must be importable in workers; see runtime_env={{'py_modules': [...]}}{}",
-                packages::why_missing(py, &error)
+                missing::why_missing(py, &error)
             ),
         );
         made.set_cause(py, Some(error));

@@ -3,20 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hoplo_base::limits::RUNTIME_ENV_BYTES_MAX;
 use hoplo_base::{GroupId, NodeNumber, ResourceSet};
 use hoplo_wire::call::{CALL_BACKPRESSURE, CALL_RETRY_ANY, CALL_RETRY_LISTED, CALL_STREAMING};
-use hoplo_wire::node::{Condition, Inside, LabelSelector, RuntimeEnv, Shape, Strategy};
+use hoplo_wire::node::{Condition, Inside, LabelSelector, RuntimeEnv, Strategy};
 use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMapping};
 
-use crate::current;
-use crate::packages;
-use crate::placement::Place;
 use crate::python::Import;
-use crate::session::Session;
 
 /// How many results, and how they come. What tasks and methods have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,8 +72,8 @@ pub(crate) fn resources(mapping: &Bound<'_, PyAny>) -> PyResult<ResourceSet> {
 /// `hoplo._strategy.Where`: on which nodes something may run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Where {
-    strategy: Strategy,
-    labels: Vec<LabelSelector>,
+    pub(crate) strategy: Strategy,
+    pub(crate) labels: Vec<LabelSelector>,
 }
 
 /// As `hoplo._strategy` writes it: a label's name, what is said of it, and of which values.
@@ -113,41 +108,6 @@ impl Where {
         let labels = selectors.into_iter().map(selector).collect::<PyResult<_>>()?;
         Ok(Where { strategy, labels })
     }
-}
-
-/// The shape of a task or actor made here: its own environment over the one that this code runs in.
-pub(crate) fn shape(
-    py: Python<'_>,
-    session: &Session,
-    resources: &ResourceSet,
-    env: Option<&str>,
-    place: &Where,
-    group: Place,
-) -> PyResult<Arc<Shape>> {
-    let outer = current::runtime_env(session);
-    let mut env = match env {
-        None => outer,
-        Some(json) => merged(outer, packages::runtime_env(py, session, json)?),
-    };
-    check_size(&env)?;
-    env.group = group.inside(session);
-    let resources = group.named(session, resources.clone());
-    let Where { strategy, labels } = place.clone();
-    Ok(Arc::new(Shape { resources, env, strategy, labels }))
-}
-
-/// What one asks for was checked alone; with what its caller and its job ask for it may be too much.
-fn check_size(env: &RuntimeEnv) -> PyResult<()> {
-    let variables = env.env_vars.iter().map(|(name, value)| name.len() + value.len());
-    let modules = env.py_modules.iter().map(String::len);
-    let bytes: usize = variables.chain(modules).sum();
-    if bytes > RUNTIME_ENV_BYTES_MAX {
-        return Err(PyValueError::new_err(format!(
-            "runtime_env, merged with that of the job and of the caller, takes {bytes} bytes, and may take \
-             {RUNTIME_ENV_BYTES_MAX}: put large values into a file, or pass them as arguments"
-        )));
-    }
-    Ok(())
 }
 
 /// Parses the canonical JSON of `hoplo.runtime_env`.
@@ -192,15 +152,6 @@ pub(crate) fn runtime_env_json(py: Python<'_>, env: &RuntimeEnv) -> PyResult<Opt
     style.set_item(intern!(py, "sort_keys"), true)?;
     style.set_item(intern!(py, "separators"), (",", ":"))?;
     DUMPS.get(py)?.call((fields,), Some(&style))?.extract().map(Some)
-}
-
-/// The variables of both, the inner ones winning; any other field is the inner one's where it has it.
-fn merged(outer: RuntimeEnv, inner: RuntimeEnv) -> RuntimeEnv {
-    let mut env_vars = outer.env_vars;
-    env_vars.extend(inner.env_vars);
-    let py_modules = if inner.py_modules.is_empty() { outer.py_modules } else { inner.py_modules };
-    let working_dir = inner.working_dir.or(outer.working_dir);
-    RuntimeEnv { env_vars, working_dir, py_modules, group: outer.group }
 }
 
 /// An `int` option whose -1 is for ever.

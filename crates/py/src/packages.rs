@@ -10,7 +10,7 @@ use hoplo_base::FunctionId;
 use hoplo_wire::node::RuntimeEnv;
 use hoplo_wire::{Failure, FailureKind};
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyModuleNotFoundError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -45,20 +45,6 @@ pub(crate) fn portable<'py>(options: &Bound<'py, PyAny>) -> PyResult<Bound<'py, 
         return Ok(options.clone());
     }
     PORTABLE.get(options.py())?.call1((options,))
-}
-
-/// What to add where something cannot be unpickled, because of a module that is on another machine.
-pub(crate) fn why_missing(py: Python<'_>, error: &PyErr) -> String {
-    let session = session::live().filter(|session| session.is_worker && session.packs);
-    let Some(session) = session.filter(|_| error.is_instance_of::<PyModuleNotFoundError>(py))
-    else {
-        return String::new();
-    };
-    format!(
-        ". This worker runs on node {:06x}, and modules that lie beside the program are on the program's machine only: \
-         send them with hoplo.init(runtime_env={{'working_dir': '.'}})",
-        session.client.welcome().node.number()
-    )
 }
 
 /// The packages that a worker's environment names.

@@ -25,6 +25,7 @@ use crate::placement::Place;
 use crate::python::{self, Import};
 use crate::refs::ObjectRef;
 use crate::session::{self, Session};
+use crate::shape;
 use crate::stream::ObjectRefGenerator;
 
 pub(crate) fn certainly_fits(
@@ -138,7 +139,7 @@ impl RemoteFunction {
         let options = Arc::new(CallOptions {
             function: self.exported.export(py, session, self.function.as_ref())?,
             name: Arc::clone(&parsed.name),
-            shape: options::shape(
+            shape: shape::shape(
                 py,
                 session,
                 &parsed.resources,

@@ -16,7 +16,7 @@ use super::{Effect, Node};
 use crate::actors::life;
 use crate::control::GroupEntry;
 use crate::control::rows::group_key;
-use crate::sched::bundles::GroupFailures;
+use crate::sched::bundle::GroupFailures;
 use crate::sched::groups::{self, Groups, NodeView, Phase};
 use crate::sched::local;
 

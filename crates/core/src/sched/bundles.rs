@@ -20,79 +20,12 @@ use std::collections::BTreeMap;
 use hoplo_base::bundles::{Asked, GroupName, InGroup, is_cpu, is_gpu};
 use hoplo_base::resources::GPU;
 use hoplo_base::{GroupId, Instant, ResourceSet, shown};
-use hoplo_wire::{Failure, Reason};
+use hoplo_wire::Reason;
 
+use super::bundle::{Bundle, GroupFailures, Stage};
 use super::claim::{Claimant, Stuck};
 use super::gpus::Gpus;
 use super::local::{Effect, LocalScheduler};
-use super::recall::is_candidate;
-
-#[derive(Debug, Default)]
-pub(super) struct Bundles {
-    here: BTreeMap<(GroupId, u32), Bundle>,
-    /// Why groups are not placed.
-    waiting: BTreeMap<GroupId, Reason>,
-}
-
-#[derive(Debug)]
-struct Bundle {
-    /// What it takes of the node.
-    resources: ResourceSet,
-    gpu_ids: Vec<u32>,
-    /// The same, as it is given out.
-    gpus: Gpus,
-    /// Which try to place its group made it.
-    attempt: u32,
-    stage: Stage,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Prepared,
-    Committed,
-    Leaving,
-}
-
-impl Bundle {
-    /// What it adds to the node.
-    fn adds(&self, (group, index): (GroupId, u32)) -> ResourceSet {
-        InGroup::of_bundle(group, index, self.resources.clone()).named()
-    }
-
-    fn is_here(&self) -> bool {
-        match self.stage {
-            Stage::Committed | Stage::Leaving => true,
-            Stage::Prepared => false,
-        }
-    }
-}
-
-impl Bundles {
-    pub(super) fn is_empty(&self) -> bool {
-        self.here.is_empty()
-    }
-
-    fn of(&self, group: GroupId) -> impl Iterator<Item = (u32, &Bundle)> {
-        let all = self.here.range((group, 0)..=(group, u32::MAX));
-        all.map(|((_, index), bundle)| (*index, bundle))
-    }
-
-    /// Of those that give something, the one that was asked for, or each.
-    fn open(&self, asked: &InGroup) -> impl Iterator<Item = (u32, &Bundle)> {
-        let wanted = asked.index;
-        self.of(asked.group).filter(move |(index, bundle)| {
-            bundle.stage == Stage::Committed && wanted.is_none_or(|wanted| wanted == *index)
-        })
-    }
-
-    pub(super) fn take_gpus(&mut self, key: (GroupId, u32), parts: u64) -> Vec<u32> {
-        self.here.get_mut(&key).expect("SCHED-9").gpus.take(parts)
-    }
-
-    pub(super) fn give_gpus(&mut self, key: (GroupId, u32), ids: &[u32], parts: u64) {
-        self.here.get_mut(&key).expect("SCHED-9").gpus.give(ids, parts);
-    }
-}
 
 impl LocalScheduler {
     /// All or none.
@@ -168,7 +101,7 @@ impl LocalScheduler {
     fn recall_once(&mut self, effects: &mut Vec<Effect>) {
         for (id, lease) in &mut self.leases {
             let Claimant::Demand { process, .. } = lease.claimant else { continue };
-            if lease.bundle.is_none() && is_candidate(lease) {
+            if lease.bundle.is_none() && lease.may_be_recalled() {
                 lease.recalled = true;
                 effects.push(Effect::Recall { process, lease: *id });
             }
@@ -263,7 +196,7 @@ impl LocalScheduler {
 
     /// Whether a bundle here could if nobody else had anything of it.
     pub(super) fn bundle_could(&self, asked: &InGroup) -> bool {
-        self.bundles.open(asked).any(|(index, bundle)| could_hold(bundle, asked, index))
+        self.bundles.open(asked).any(|(index, bundle)| bundle.could_hold(asked, index))
     }
 
     pub(super) fn why_stuck_in_group(&self, asked: &InGroup) -> Option<Stuck> {
@@ -282,7 +215,7 @@ impl LocalScheduler {
         }
         let mut nearest = None;
         for (index, bundle) in open {
-            if could_hold(bundle, asked, index) {
+            if bundle.could_hold(asked, index) {
                 return None; // It waits for others.
             }
             nearest.get_or_insert((index, bundle));
@@ -345,18 +278,6 @@ impl LocalScheduler {
             assert!(parts <= self.total.parts(name), "SCHED-2: {name}");
         }
     }
-}
-
-fn could_hold(bundle: &Bundle, asked: &InGroup, index: u32) -> bool {
-    let adds = InGroup::of_bundle(asked.group, index, bundle.resources.clone()).resources;
-    adds.covers(&asked.resources) && bundle.gpus.could_take(asked.resources.parts(GPU))
-}
-
-/// What those hear that waited for a group which is no more.
-#[derive(Clone, Debug, PartialEq)]
-pub struct GroupFailures {
-    pub of_tasks: Failure,
-    pub of_actors: Failure,
 }
 
 #[cfg(test)]

@@ -57,6 +57,11 @@ impl Lease {
     pub(super) fn parts_in_use(&self, name: &str) -> u64 {
         if self.blocked && is_cpu(name) { 0 } else { self.resources.parts(name) }
     }
+
+    pub(super) fn may_be_recalled(&self) -> bool {
+        let of_a_process = matches!(self.claimant, Claimant::Demand { .. });
+        of_a_process && self.worker.is_some() && !self.blocked && !self.recalled
+    }
 }
 
 #[derive(Clone, Debug)]

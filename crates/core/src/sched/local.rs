@@ -47,7 +47,7 @@ use hoplo_wire::node::{RuntimeEnv, Shape, Strategy};
 use hoplo_wire::peer::Load;
 use hoplo_wire::{Failure, Reason};
 
-use super::bundles::{Bundles, GroupFailures};
+use super::bundle::{Bundles, GroupFailures};
 use super::claim::{Claim, Claimant, Lease, Line, Stuck, Word};
 use super::gpus::Gpus;
 use super::place;

@@ -1,7 +1,8 @@
 //! Who runs where on one node: resources (`local`), and the processes that do the work (`workers`).
 
 pub mod broker;
-pub mod bundles;
+pub mod bundle;
+mod bundles;
 pub mod claim;
 mod drain;
 pub mod global;

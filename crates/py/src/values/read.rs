@@ -10,7 +10,7 @@ use pyo3::types::PyList;
 use super::pickled::{self, Layout};
 use super::{PICKLE, PlainReader, StoredBytes};
 use crate::errors;
-use crate::packages;
+use crate::missing;
 
 /// The value of a ready object; its arrays read the object's memory. `Err` for what failed.
 pub(crate) fn read_content<'py>(py: Python<'py>, content: &Content) -> PyResult<Bound<'py, PyAny>> {
@@ -98,7 +98,7 @@ fn unreadable(py: Python<'_>, error: PyErr) -> PyErr {
         &format!(
             "a value arrived and cannot be unpickled here: {error}. A module that it needs must \
              be importable in this process; see runtime_env={{'py_modules': [...]}}{}",
-            packages::why_missing(py, &error)
+            missing::why_missing(py, &error)
         ),
     );
     made.set_cause(py, Some(error));
