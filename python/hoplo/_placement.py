@@ -29,7 +29,7 @@ def others(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def group(given: Mapping[str, Any], resources: Mapping[str, float]) -> Group:
     """What the options say of placement groups. Raises where no bundle could ever do."""
-    strategy = given.get(_STRATEGY)
+    strategy: Any = given.get(_STRATEGY)
     old = [name for name in _OLD_STYLE if name in given]
     if _is_strategy(strategy):
         if old:

@@ -30,7 +30,7 @@ ELSEWHERE = {
 ELSEWHERE |= {"test_it"}
 """Names of the kernel's, of Rust's and of examples."""
 BUILT = {"hoplo_control_certificate_seconds", "counted_put_small", "every_seed"}
-BUILT |= {"CPU_group_1_", "bundle_group_", "bundle_group_1_"}
+BUILT |= {"CPU_group_", "CPU_group_1_", "bundle_group_", "bundle_group_1_"}
 """Names that programs put together, and beginnings of names."""
 
 COMMENT = re.compile(r"^\s*//[/!]?(.*)")

@@ -216,7 +216,9 @@ def test_why_follows_a_chain_to_the_line_of_code_on_the_other_node(cluster):
     for at in (0, 1):
         lines = eventually(
             lambda at=at: (
-                found if "in slow at <string>" in (found := cluster.hoplo(at, "why", read).stdout) else ""
+                found
+                if "in slow at <string>" in (found := cluster.hoplo(at, "why", read).stdout)
+                else ""
             )
         ).splitlines()
         assert re.match(r"obj:\S+ is made by task:\S+ of reads", lines[0])

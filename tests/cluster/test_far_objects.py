@@ -161,7 +161,7 @@ def test_what_was_spilled_is_read_from_elsewhere(small: Any) -> None:
     """The first ones went to disk when the others came."""
     made = [makes.options(scheduling_strategy=small.on(1)).remote(20 * MIB) for _ in range(6)]
     hoplo.wait(made, num_returns=len(made), timeout=60)
-    until(lambda: "0 spilled" not in small.machines[1].hoplo("status").stdout)
+    until(lambda: small.machines[1].status()["store"]["spilled_objects"] > 0)
     for ref in made:
         assert np.array_equal(hoplo.get(ref, timeout=60), pattern(20 * MIB))
 

@@ -712,7 +712,7 @@ pub const WISHES_MAX: usize = 1024;
 /// Bytes on the way to another daemon that it did not acknowledge, by socket: who has more to say waits. A frame counts with
 /// `LINK_FRAME_OVERHEAD`, and no frame is longer than a quarter of the window.
 pub const LINK_TALK_WINDOW_BYTES: usize = 4 * 1024 * 1024;
-pub const LINK_BULK_WINDOW_BYTES: usize = 16 * 1024 * 1024;
+pub const LINK_BULK_WINDOW_BYTES: usize = 4 * 1024 * 1024;
 
 /// What a frame takes besides its bytes while it is held.
 pub const LINK_FRAME_OVERHEAD: usize = 64;

@@ -122,7 +122,7 @@ impl Tool {
     }
 }
 
-/// What is missing in an answer.
+/// Says on stderr what is missing in an answer.
 pub(crate) fn warn(missing: &[String]) {
     for line in missing {
         eprintln!("hoplo: {}", shown(line));

@@ -21,7 +21,6 @@ pub(crate) struct Whom {
     pub(crate) is_far: bool,
 }
 
-/// That of a process of this node.
 pub(crate) fn slot_of(process: ProcessId) -> ProcessSlot {
     ProcessSlot::new(process.slot() as u32).expect("the daemon numbers processes below the limit")
 }

@@ -33,7 +33,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use hoplo_base::limits::{TABLE_ROOM_KEPT, TURN_BYTES_MAX};
+use hoplo_base::limits::{RETURN_MEMORY_AFTER, TABLE_ROOM_KEPT, TURN_BYTES_MAX};
 use hoplo_base::{Instant, JobId, ProcessId};
 use hoplo_control::net::head::Founded;
 use hoplo_core::control::{Entry, NodeEntry, NodeState};
@@ -195,6 +195,9 @@ impl Daemon {
         let wake = poller.bell(Source::Carrier)?;
         let mut carrier = None;
         let mut haul = None;
+        if joined.is_some() || founded.is_some() {
+            heap::keep_free();
+        }
         if let Some(Joined { node, cluster, ip, .. }) = &joined {
             let part = Part::Member { ip: *ip };
             let hauler = Hauler::new(store.haul_parts(wake.clone())?)?;
@@ -436,7 +439,13 @@ impl Daemon {
     fn hear_carrier(&mut self) {
         self.wake.silence();
         let words = self.carrier.as_ref().map(Carrier::words).unwrap_or_default();
-        for done in self.haul.as_ref().map(Haul::done).unwrap_or_default() {
+        let hauled = self.haul.as_ref().map(Haul::done).unwrap_or_default();
+        let returns = |(_, timer): &(Instant, Timer)| *timer == Timer::ReturnMemory;
+        if !hauled.is_empty() && !self.timers.iter().any(returns) {
+            // What moved bytes is kept for the next ones, for a while.
+            self.after(RETURN_MEMORY_AFTER, Timer::ReturnMemory);
+        }
+        for done in hauled {
             self.handle(Event::Hauled { done });
         }
         for word in words {

@@ -23,11 +23,12 @@ use crate::errors;
 use crate::exported::{Exported, short_name};
 use crate::interface::{Interface, Method};
 use crate::options;
-use crate::place::Place;
+use crate::placement::Place;
 use crate::python::{self, Import};
 use crate::refs::note_or_keep;
 use crate::remote::{certainly_fits, results};
 use crate::session::{self, Session};
+use crate::shape;
 
 /// One counted reference to an actor's handle.
 pub(crate) struct Held {
@@ -87,7 +88,7 @@ impl ActorTemplate {
         let place = options::Where::read(&options.getattr("where")?)?;
         let placement = options::resources(&options.getattr("placement_resources")?)?;
         let group = Place::read(options)?;
-        let shape = options::shape(py, &session, &placement, env.as_deref(), &place, group)?;
+        let shape = shape::shape(py, &session, &placement, env.as_deref(), &place, group)?;
         let held = options::resources(&options.getattr("resources")?)?;
         let args = encode_args(&session, args, Some(kwargs), &Extras::default())?;
         let max_restarts = options::retries(options.getattr("max_restarts")?.extract()?);

@@ -7,8 +7,8 @@ use pyo3::types::PyDict;
 
 use crate::actor_call::ActorCall;
 use crate::current::{self, Running};
-use crate::environments;
 use crate::errors;
+use crate::options;
 use crate::python::{self, Import};
 use crate::session;
 
@@ -81,7 +81,7 @@ pub(crate) fn runtime_context(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         }
     }
     context.set_item("assigned_resources", resources)?;
-    let env = environments::runtime_env_json(py, &current::runtime_env(&session))?;
+    let env = options::runtime_env_json(py, &current::runtime_env(&session))?;
     context.set_item("runtime_env", env)?;
     let inside = current::runtime_env(&session).group;
     context.set_item("placement_group_id", inside.map(|inside| inside.group.hex()))?;

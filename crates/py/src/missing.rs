@@ -1,4 +1,4 @@
-//! Modules that are on another machine only.
+//! Modules that are on another machine.
 
 use pyo3::exceptions::PyModuleNotFoundError;
 use pyo3::prelude::*;

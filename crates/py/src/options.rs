@@ -1,20 +1,17 @@
 //! The parsed options of `hoplo._options`, as the client wants them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hoplo_base::{NodeNumber, ResourceSet};
+use hoplo_base::{GroupId, NodeNumber, ResourceSet};
 use hoplo_wire::call::{CALL_BACKPRESSURE, CALL_RETRY_ANY, CALL_RETRY_LISTED, CALL_STREAMING};
-use hoplo_wire::node::{Condition, LabelSelector, Shape, Strategy};
+use hoplo_wire::node::{Condition, Inside, LabelSelector, RuntimeEnv, Strategy};
 use pyo3::exceptions::PyValueError;
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyMapping};
+use pyo3::types::{PyBytes, PyDict, PyMapping};
 
-use crate::current;
-use crate::environments::{check_size, merged};
-use crate::packages;
-use crate::place::Place;
 use crate::python::Import;
-use crate::session::Session;
 
 /// How many results, and how they come. What tasks and methods have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,8 +72,8 @@ pub(crate) fn resources(mapping: &Bound<'_, PyAny>) -> PyResult<ResourceSet> {
 /// `hoplo._strategy.Where`: on which nodes something may run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Where {
-    strategy: Strategy,
-    labels: Vec<LabelSelector>,
+    pub(crate) strategy: Strategy,
+    pub(crate) labels: Vec<LabelSelector>,
 }
 
 /// As `hoplo._strategy` writes it: a label's name, what is said of it, and of which values.
@@ -113,25 +110,48 @@ impl Where {
     }
 }
 
-/// The shape of a task or actor made here: its own environment over the one that this code runs in.
-pub(crate) fn shape(
-    py: Python<'_>,
-    session: &Session,
-    resources: &ResourceSet,
-    env: Option<&str>,
-    place: &Where,
-    group: Place,
-) -> PyResult<Arc<Shape>> {
-    let outer = current::runtime_env(session);
-    let mut env = match env {
-        None => outer,
-        Some(json) => merged(outer, packages::runtime_env(py, session, json)?),
-    };
-    check_size(&env)?;
-    env.group = group.inside(session);
-    let resources = group.named(session, resources.clone());
-    let Where { strategy, labels } = place.clone();
-    Ok(Arc::new(Shape { resources, env, strategy, labels }))
+/// Parses the canonical JSON of `hoplo.runtime_env`.
+pub(crate) fn runtime_env(py: Python<'_>, json: &str) -> PyResult<RuntimeEnv> {
+    static LOADS: Import = Import::new("json", "loads");
+    let fields = LOADS.get(py)?.call1((json,))?.cast_into::<PyDict>()?;
+    let mut env = RuntimeEnv::default();
+    if let Some(variables) = fields.get_item("env_vars")? {
+        env.env_vars = variables.extract::<BTreeMap<String, String>>()?;
+    }
+    if let Some(folder) = fields.get_item("working_dir")? {
+        env.working_dir = Some(folder.extract()?);
+    }
+    if let Some(modules) = fields.get_item("py_modules")? {
+        env.py_modules = modules.extract()?;
+    }
+    // Of a worker; users cannot name it.
+    if let Some(group) = fields.get_item("group")? {
+        let capture = group.get_item("capture")?.extract()?;
+        env.group = Some(Inside { group: GroupId(group.get_item("group")?.extract()?), capture });
+    }
+    Ok(env)
+}
+
+/// The canonical JSON; `None` for the environment that asks for nothing.
+pub(crate) fn runtime_env_json(py: Python<'_>, env: &RuntimeEnv) -> PyResult<Option<String>> {
+    static DUMPS: Import = Import::new("json", "dumps");
+    let fields = PyDict::new(py);
+    if !env.env_vars.is_empty() {
+        fields.set_item("env_vars", &env.env_vars)?;
+    }
+    if let Some(folder) = &env.working_dir {
+        fields.set_item("working_dir", folder)?;
+    }
+    if !env.py_modules.is_empty() {
+        fields.set_item("py_modules", &env.py_modules)?;
+    }
+    if fields.is_empty() {
+        return Ok(None);
+    }
+    let style = PyDict::new(py);
+    style.set_item(intern!(py, "sort_keys"), true)?;
+    style.set_item(intern!(py, "separators"), (",", ":"))?;
+    DUMPS.get(py)?.call((fields,), Some(&style))?.extract().map(Some)
 }
 
 /// An `int` option whose -1 is for ever.

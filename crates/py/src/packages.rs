@@ -14,8 +14,8 @@ use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::environments;
 use crate::exported;
+use crate::options;
 use crate::python::Import;
 use crate::session::{self, Session};
 use crate::values::{self, Contained};
@@ -24,10 +24,10 @@ use crate::values::{self, Contained};
 pub(crate) fn runtime_env(py: Python<'_>, session: &Session, json: &str) -> PyResult<RuntimeEnv> {
     static PACKED: Import = Import::new("hoplo._packages", "packed");
     if !json.contains("\"working_dir\"") && !json.contains("\"py_modules\"") {
-        return environments::runtime_env(py, json);
+        return options::runtime_env(py, json);
     }
     let packed: String = PACKED.get(py)?.call1((json, session.packs))?.extract()?;
-    environments::runtime_env(py, &packed)
+    options::runtime_env(py, &packed)
 }
 
 /// The job's own, in its driver: everything made there inherits it.

@@ -21,10 +21,11 @@ use crate::exported::{Exported, short_name};
 use crate::interface::Arity;
 use crate::options::{self, Results, RetryExceptions, Where};
 use crate::packages;
-use crate::place::Place;
+use crate::placement::Place;
 use crate::python::{self, Import};
 use crate::refs::ObjectRef;
 use crate::session::{self, Session};
+use crate::shape;
 use crate::stream::ObjectRefGenerator;
 
 pub(crate) fn certainly_fits(
@@ -138,7 +139,7 @@ impl RemoteFunction {
         let options = Arc::new(CallOptions {
             function: self.exported.export(py, session, self.function.as_ref())?,
             name: Arc::clone(&parsed.name),
-            shape: options::shape(
+            shape: shape::shape(
                 py,
                 session,
                 &parsed.resources,

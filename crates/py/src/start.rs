@@ -23,9 +23,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rustix::fs::MemfdFlags;
 
-use crate::environments;
 use crate::errors;
 use crate::hooks::{self, DriverHooks};
+use crate::options;
 use crate::packages;
 use crate::session::{self, Session};
 
@@ -303,7 +303,7 @@ fn join_at(path: &Path, wait: &mut Wait<'_>) -> Result<Joined, String> {
 
 fn job_config(py: Python<'_>, config: &InitConfig<'_>) -> PyResult<JobConfig> {
     let env = match &config.runtime_env {
-        Some(json) => environments::runtime_env(py, json)?,
+        Some(json) => options::runtime_env(py, json)?,
         None => RuntimeEnv::default(),
     };
     if config.namespace.as_ref().is_some_and(|name| name.contains('\0')) {

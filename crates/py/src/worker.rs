@@ -33,7 +33,6 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use crate::args::{self, ArgsError};
 use crate::calls::{Fault, Invocation};
 use crate::current::{self, ActorSelf};
-use crate::environments;
 use crate::errors;
 use crate::event_loop::{End, Inlet, Turn};
 use crate::exits::{actor_left, exit_status, is_actor_exit};
@@ -43,6 +42,7 @@ use crate::hooks;
 use crate::interface::{Interface, unknown_method, unnamed};
 use crate::leaving::{self, After, Outlook};
 use crate::lines;
+use crate::options;
 use crate::packages::Packages;
 use crate::python::Import;
 use crate::running;
@@ -66,10 +66,8 @@ pub(crate) fn worker_main(py: Python<'_>, fd: i32, runtime_env: Option<&str>) ->
         .map_err(|error| errors::connect_error(py, &error))?;
     let mut job = client.welcome().config.clone();
     // What this process was forked with is the job's and, over it, that of what it runs.
-    job.env = runtime_env
-        .map(|json| environments::runtime_env(py, json))
-        .transpose()?
-        .unwrap_or_default();
+    job.env =
+        runtime_env.map(|json| options::runtime_env(py, json)).transpose()?.unwrap_or_default();
     let session = Arc::new(Session::new(client, true, job));
     session::enter(Arc::clone(&session));
     let gpus = Gpus::of_node(py, &session)?;

@@ -3,6 +3,7 @@
 >>> group = placement_group([{"CPU": 1}, {"CPU": 1}])
 >>> group.wait(10)
 True
+>>> from hoplo.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 >>> in_group = PlacementGroupSchedulingStrategy(group)
 >>> hoplo.get(square.options(scheduling_strategy=in_group).remote(3))
 9
@@ -82,13 +83,15 @@ class PlacementGroup:
     def is_empty(self) -> bool:
         return self.id.is_nil()
 
-    def ready(self) -> _core.ObjectRef:
+    def ready(self) -> _core.ObjectRef[PlacementGroup]:
         """A ref that is ready when all bundles are there; its value is the group.
 
         It fails with `TaskPlacementGroupRemoved` if the group is removed before.
         """
         strategy = PlacementGroupSchedulingStrategy(self, 0, False)
-        return _ready().options(scheduling_strategy=strategy).remote(self)
+        ref: _core.ObjectRef[PlacementGroup]
+        ref = _ready().options(scheduling_strategy=strategy).remote(self)
+        return ref
 
     def wait(self, timeout_seconds: float = 30) -> bool:
         """Waits until all bundles are there. False if they are not within that time, or the group
@@ -168,8 +171,8 @@ def placement_group(
     nowhere. `bundle_label_selector` has labels for each bundle that its node must have. The group
     ends with the job, unless `lifetime="detached"`, or by `remove_placement_group`.
 
-    >>> group = placement_group([{"CPU": 1}, {"CPU": 1}], strategy="STRICT_PACK")
-    >>> group.wait(10)
+    >>> group = placement_group([{"CPU": 1}, {"CPU": 1}], strategy="PACK", name="pair")
+    >>> hoplo.get(group.ready(), timeout=10) == group
     True
     >>> remove_placement_group(group)
     """
@@ -204,8 +207,8 @@ def remove_placement_group(placement_group: PlacementGroup) -> None:
 
     >>> group = placement_group([{"CPU": 1}])
     >>> remove_placement_group(group)
-    >>> group.wait(10)
-    False
+    >>> placement_group_table(group)["state"]
+    'REMOVED'
     """
     if not isinstance(placement_group, PlacementGroup):
         raise TypeError(f"expected a PlacementGroup, not {type(placement_group).__name__}")
@@ -216,8 +219,8 @@ def remove_placement_group(placement_group: PlacementGroup) -> None:
 def get_placement_group(placement_group_name: str) -> PlacementGroup:
     """The group of that name in the namespace of this job. Raises ValueError if there is none.
 
-    >>> group = placement_group([{"CPU": 1}], name="pair")
-    >>> get_placement_group("pair") == group
+    >>> group = placement_group([{"CPU": 1}], name="for later")
+    >>> get_placement_group("for later") == group
     True
     >>> remove_placement_group(group)
     """
@@ -236,14 +239,8 @@ def get_placement_group(placement_group_name: str) -> PlacementGroup:
 def get_current_placement_group() -> PlacementGroup | None:
     """The group that this code runs in; None in a driver, and outside of groups.
 
-    >>> @hoplo.remote
-    ... def mine():
-    ...     return get_current_placement_group()
-    >>> group = placement_group([{"CPU": 1}])
-    >>> in_group = PlacementGroupSchedulingStrategy(group)
-    >>> hoplo.get(mine.options(scheduling_strategy=in_group).remote()) == group
+    >>> get_current_placement_group() is None
     True
-    >>> remove_placement_group(group)
     """
     group = _core.runtime_context()["placement_group_id"]
     return None if group is None else PlacementGroup(PlacementGroupID(group))
@@ -252,12 +249,12 @@ def get_current_placement_group() -> PlacementGroup | None:
 def placement_group_table(placement_group: PlacementGroup | None = None) -> dict[str, Any]:
     """What is known of the group; without one, of each group by its id.
 
-    >>> group = placement_group([{"CPU": 1}], strategy="SPREAD")
+    >>> group = placement_group([{"CPU": 1}, {"CPU": 0.5}])
     >>> group.wait(10)
     True
-    >>> row = placement_group_table(group)
-    >>> row["state"], row["strategy"], row["bundles"]
-    ('CREATED', 'SPREAD', {0: {'CPU': 1.0}})
+    >>> table = placement_group_table(group)
+    >>> table["state"], table["bundles"]
+    ('CREATED', {0: {'CPU': 1.0}, 1: {'CPU': 0.5}})
     >>> remove_placement_group(group)
     """
     if placement_group is not None:

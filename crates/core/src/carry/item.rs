@@ -59,7 +59,7 @@ pub struct Frame {
 #[derive(Clone, Debug)]
 pub enum Bytes {
     Own(Vec<u8>),
-    Part { whole: Arc<[u8]>, start: u32, len: u32 },
+    Part { whole: Arc<Vec<u8>>, start: u32, len: u32 },
 }
 
 impl Deref for Bytes {
@@ -144,7 +144,7 @@ impl Item {
     }
 
     /// All items that lie in what came together.
-    pub fn parse_all(whole: &Arc<[u8]>, items: &mut Vec<Item>) -> Result<(), Malformed> {
+    pub fn parse_all(whole: &Arc<Vec<u8>>, items: &mut Vec<Item>) -> Result<(), Malformed> {
         let mut reader = Reader::new(whole, "item of a link");
         while !reader.is_empty() {
             items.push(Item::parse(whole, &mut reader)?);
@@ -152,7 +152,7 @@ impl Item {
         Ok(())
     }
 
-    fn parse(whole: &Arc<[u8]>, reader: &mut Reader<'_>) -> Result<Item, Malformed> {
+    fn parse(whole: &Arc<Vec<u8>>, reader: &mut Reader<'_>) -> Result<Item, Malformed> {
         let kind = reader.u8()?;
         if matches!(kind, PEER | PEER_MORE) {
             let cover = reader.u64()?;
@@ -212,7 +212,7 @@ impl Frame {
         put_sized(&self.bytes, out);
     }
 
-    fn parse(pair: Pair, whole: &Arc<[u8]>, reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+    fn parse(pair: Pair, whole: &Arc<Vec<u8>>, reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (flags, tag) = (reader.u8()?, reader.u64()?);
         let (mut cover, mut named) = (0, Vec::new());
         if flags & NAMES != 0 {
@@ -244,7 +244,7 @@ fn all(reader: &mut Reader<'_>) -> Result<Vec<u64>, Malformed> {
     (0..count).map(|_| reader.u64()).collect()
 }
 
-fn sized(whole: &Arc<[u8]>, reader: &mut Reader<'_>) -> Result<Bytes, Malformed> {
+fn sized(whole: &Arc<Vec<u8>>, reader: &mut Reader<'_>) -> Result<Bytes, Malformed> {
     let len = reader.sized()?.len();
     let start = whole.len() - reader.rest().len() - len;
     Ok(Bytes::Part { whole: Arc::clone(whole), start: start as u32, len: len as u32 })

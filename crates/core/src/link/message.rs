@@ -16,7 +16,8 @@ impl Load for Vec<u8> {
     }
 }
 
-impl Load for Arc<[u8]> {
+/// Made once, and neither copied nor cut.
+impl Load for Arc<Vec<u8>> {
     fn bytes(&self) -> usize {
         self.len()
     }

@@ -1,4 +1,4 @@
-//! What is kept of the bundles of a node; their rules are in `bundles`.
+//! A bundle of a placement group that a node has, and the table of them. What becomes of them is in `bundles`.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ impl Bundle {
         }
     }
 
-    /// What it was made of is enough for it.
+    /// Whether it could give that if nobody else had anything of it; `index`: its own.
     pub(super) fn could_hold(&self, asked: &InGroup, index: u32) -> bool {
         let adds = InGroup::of_bundle(asked.group, index, self.resources.clone()).resources;
         adds.covers(&asked.resources) && self.gpus.could_take(asked.resources.parts(GPU))

@@ -101,7 +101,7 @@ impl LocalScheduler {
     fn recall_once(&mut self, effects: &mut Vec<Effect>) {
         for (id, lease) in &mut self.leases {
             let Claimant::Demand { process, .. } = lease.claimant else { continue };
-            if lease.bundle.is_none() && lease.can_be_recalled() {
+            if lease.bundle.is_none() && lease.may_be_recalled() {
                 lease.recalled = true;
                 effects.push(Effect::Recall { process, lease: *id });
             }

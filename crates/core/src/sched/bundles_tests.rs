@@ -7,7 +7,7 @@ use hoplo_wire::node::Shape;
 use hoplo_wire::{Failure, FailureKind};
 use proptest::prelude::*;
 
-use super::GroupFailures;
+use crate::sched::bundle::GroupFailures;
 use crate::sched::claim::Claimant;
 use crate::sched::local::{Effect, Event, LocalScheduler};
 

@@ -58,7 +58,7 @@ impl Lease {
         if self.blocked && is_cpu(name) { 0 } else { self.resources.parts(name) }
     }
 
-    pub(super) fn can_be_recalled(&self) -> bool {
+    pub(super) fn may_be_recalled(&self) -> bool {
         let of_a_process = matches!(self.claimant, Claimant::Demand { .. });
         of_a_process && self.worker.is_some() && !self.blocked && !self.recalled
     }

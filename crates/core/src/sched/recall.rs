@@ -17,7 +17,7 @@ impl LocalScheduler {
             return;
         }
         let mut has: BTreeMap<ProcessId, Vec<&Lease>> = BTreeMap::new();
-        for lease in self.leases.values().filter(|lease| lease.can_be_recalled()) {
+        for lease in self.leases.values().filter(|lease| lease.may_be_recalled()) {
             if let Claimant::Demand { process, .. } = lease.claimant {
                 has.entry(process).or_default().push(lease);
             }
@@ -50,7 +50,7 @@ impl LocalScheduler {
         if heads.is_empty() && demands.is_empty() {
             return;
         }
-        let candidates = self.leases.values().filter(|lease| lease.can_be_recalled());
+        let candidates = self.leases.values().filter(|lease| lease.may_be_recalled());
         let Some(oldest) = candidates.map(|lease| lease.granted_at).min() else { return };
         // Hundreds may wait while all who could give something have had it for a moment only.
         if oldest + LEASE_QUANTUM > now && heads.is_empty() {
@@ -166,7 +166,7 @@ impl<'a> RecallBook<'a> {
             if let Claimant::Demand { .. } = lease.claimant {
                 book.keeps.add(lease.claimant, 1);
             }
-            if lease.can_be_recalled() {
+            if lease.may_be_recalled() {
                 book.candidates.push((lease.granted_at, id));
             }
         }

@@ -60,7 +60,7 @@ impl<'a> Chunk<'a> {
         out.extend_from_slice(self.bytes);
     }
 
-    pub(super) fn parse(frame: &'a Arc<[u8]>) -> Option<Self> {
+    pub(super) fn parse(frame: &'a Arc<Vec<u8>>) -> Option<Self> {
         let (ticket, rest) = frame.split_first_chunk()?;
         let (offset, bytes) = rest.split_first_chunk()?;
         let (ticket, offset) = (u64::from_le_bytes(*ticket), u64::from_le_bytes(*offset));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hoplo_base::limits::NODE_MESSAGE_BYTES_MAX;
+use hoplo_base::limits::{BULK_CHUNK_BYTES, NODE_MESSAGE_BYTES_MAX};
 use hoplo_base::{Instant, NodeNumber};
 use hoplo_core::carry::{Carry, Effect, Event, Item, Pair};
 use hoplo_core::link::{self, LostWhy, SendError, Socket};
@@ -18,9 +18,9 @@ use super::{Told, Word};
 use crate::clock::clock;
 use crate::journal;
 
-pub(super) type Links = link::Links<Arc<[u8]>>;
-pub(super) type LinkEffect = link::Effect<Arc<[u8]>>;
-pub(super) type LinkEvent = link::Event<Arc<[u8]>>;
+pub(super) type Links = link::Links<Arc<Vec<u8>>>;
+pub(super) type LinkEffect = link::Effect<Arc<Vec<u8>>>;
+pub(super) type LinkEvent = link::Event<Arc<Vec<u8>>>;
 
 pub(super) struct Calls {
     me: NodeNumber,
@@ -35,7 +35,7 @@ pub(super) struct Calls {
     dead: BTreeSet<NodeNumber>,
     bulk: Box<dyn Bulk>,
     /// Chunks that found no room.
-    chunks: BTreeMap<NodeNumber, Arc<[u8]>>,
+    chunks: BTreeMap<NodeNumber, Arc<Vec<u8>>>,
     /// Rings to look at, and whether to look at all.
     hot: BTreeSet<Pair>,
     look_at_all: bool,
@@ -251,11 +251,11 @@ impl Calls {
             let chunk = match self.chunks.remove(&node) {
                 Some(chunk) => chunk,
                 None => {
-                    let mut chunk = Vec::new();
+                    let mut chunk = Vec::with_capacity(BULK_CHUNK_BYTES + 16);
                     if !self.bulk.next(node, &mut chunk) {
                         return;
                     }
-                    Arc::from(chunk)
+                    Arc::new(chunk)
                 }
             };
             match self.links.send(clock(), node, Socket::Bulk, chunk, &mut self.link_effects) {
@@ -272,7 +272,7 @@ impl Calls {
 
     // ---- links ----
 
-    pub(super) fn on_deliver(&mut self, from: NodeNumber, socket: Socket, frame: &Arc<[u8]>) {
+    pub(super) fn on_deliver(&mut self, from: NodeNumber, socket: Socket, frame: &Arc<Vec<u8>>) {
         match socket {
             Socket::Bulk => match Chunk::parse(frame) {
                 Some(chunk) => self.bulk.arrived(from, chunk),
@@ -335,7 +335,7 @@ impl Calls {
         &mut self,
         peer: NodeNumber,
         why: LostWhy,
-        talk: &link::Unacknowledged<Arc<[u8]>>,
+        talk: &link::Unacknowledged<Arc<Vec<u8>>>,
     ) {
         let calls = talk.never_sent.iter().flat_map(calls_in);
         self.unsent.entry(peer).or_default().extend(calls);

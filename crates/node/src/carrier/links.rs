@@ -36,7 +36,11 @@ impl Turn {
         }
     }
 
-    pub(super) fn link_says(&mut self, connection: Connection, message: link::Message<Arc<[u8]>>) {
+    pub(super) fn link_says(
+        &mut self,
+        connection: Connection,
+        message: link::Message<Arc<Vec<u8>>>,
+    ) {
         self.calls.link(Event::Received { connection, message });
         self.links_act();
     }

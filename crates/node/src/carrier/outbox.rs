@@ -11,7 +11,7 @@ use hoplo_wire::peer::Peer;
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     pack: Vec<u8>,
-    waiting: VecDeque<Arc<[u8]>>,
+    waiting: VecDeque<Arc<Vec<u8>>>,
 }
 
 impl Outbox {
@@ -36,17 +36,17 @@ impl Outbox {
     /// What was gathered is a frame now.
     pub(super) fn close_pack(&mut self) {
         if !self.pack.is_empty() {
-            self.waiting.push_back(Arc::from(&self.pack[..]));
+            self.waiting.push_back(Arc::new(self.pack.clone()));
             self.pack.clear();
             self.pack.shrink_to(4 * CARRY_PACK_BYTES);
         }
     }
 
-    pub(super) fn pop(&mut self) -> Option<Arc<[u8]>> {
+    pub(super) fn pop(&mut self) -> Option<Arc<Vec<u8>>> {
         self.waiting.pop_front()
     }
 
-    pub(super) fn put_back(&mut self, frame: Arc<[u8]>) {
+    pub(super) fn put_back(&mut self, frame: Arc<Vec<u8>>) {
         self.waiting.push_front(frame);
     }
 
@@ -56,14 +56,14 @@ impl Outbox {
     }
 
     /// What was never given to the link.
-    pub(super) fn into_frames(mut self) -> VecDeque<Arc<[u8]>> {
+    pub(super) fn into_frames(mut self) -> VecDeque<Arc<Vec<u8>>> {
         self.close_pack();
         self.waiting
     }
 }
 
 /// The calls that lie in a frame.
-pub(super) fn calls_in(frame: &Arc<[u8]>) -> Vec<(Pair, u64)> {
+pub(super) fn calls_in(frame: &Arc<Vec<u8>>) -> Vec<(Pair, u64)> {
     let mut items = Vec::new();
     Item::parse_all(frame, &mut items).expect("it is our own");
     let calls = items.into_iter().filter_map(|item| match item {

@@ -25,7 +25,7 @@ pub(super) struct Between;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Said {
     Member(Message),
-    Link(link::Message<Arc<[u8]>>),
+    Link(link::Message<Arc<Vec<u8>>>),
 }
 
 /// The longest message of a node that was let in: a frame of the bulk socket.
@@ -114,7 +114,7 @@ type Greeting = (u32, NodeNumber, NodeNumber, bool, u64, u64, Option<u64>, u64, 
 /// `link::Refusal`: its kind, and what some have.
 type Refused = (u8, Option<NodeNumber>, u64);
 
-fn encode_link(message: &link::Message<Arc<[u8]>>, out: &mut Vec<u8>) {
+fn encode_link(message: &link::Message<Arc<Vec<u8>>>, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0, 0, 0, 0, LINK]);
     match message {
@@ -146,7 +146,7 @@ fn encode_link(message: &link::Message<Arc<[u8]>>, out: &mut Vec<u8>) {
     out[start..start + 4].copy_from_slice(&len.to_le_bytes());
 }
 
-fn decode_link(body: &[u8]) -> Result<link::Message<Arc<[u8]>>, String> {
+fn decode_link(body: &[u8]) -> Result<link::Message<Arc<Vec<u8>>>, String> {
     let cut = || "a message of a link is cut".to_string();
     let (kind, body) = body.split_first().ok_or_else(cut)?;
     let number = |bytes: &[u8]| bytes.first_chunk().map(|it| u64::from_le_bytes(*it));
@@ -154,7 +154,7 @@ fn decode_link(body: &[u8]) -> Result<link::Message<Arc<[u8]>>, String> {
         FRAME => {
             let (count, rest) = (number(body).ok_or_else(cut)?, &body[8..]);
             let upto = number(rest).ok_or_else(cut)?;
-            Ok(link::Message::Frame { count, upto, frame: Arc::from(&rest[8..]) })
+            Ok(link::Message::Frame { count, upto, frame: Arc::new(rest[8..].to_vec()) })
         }
         ACK => Ok(link::Message::Ack { upto: number(body).ok_or_else(cut)? }),
         HELLO => Ok(link::Message::Hello(of_greeting(body)?)),
@@ -253,7 +253,7 @@ mod tests {
             link::Refusal::Crossed,
             link::Refusal::Nonsense("the other node says so"),
         ];
-        let frame: Arc<[u8]> = Arc::from(&b"frame"[..]);
+        let frame: Arc<Vec<u8>> = Arc::new(b"frame".to_vec());
         let mut messages = vec![
             link::Message::Hello(hello.clone()),
             link::Message::Welcome(hello),

@@ -322,7 +322,7 @@ fn ten_thousand_calls_and_large_ones_arrive_once_and_in_order() {
     for side in [&two.near, &two.far] {
         assert_eq!(side.passed.len(), 200);
         assert_eq!(side.passed.iter().filter(|frame| frame.is_last && frame.is_reply).count(), 100);
-        assert!(side.passed.iter().all(|frame| frame.is_reply != !frame.named.is_empty()));
+        assert!(side.passed.iter().all(|frame| frame.is_reply == frame.named.is_empty()));
     }
     let arrived: Vec<u64> = two.far.passed.iter().filter_map(|frame| frame.arrived).collect();
     assert_eq!(arrived, (1..=100).collect::<Vec<u64>>());
@@ -510,7 +510,7 @@ fn how_fast() {
         let (done, worker_stops) = (&done, &stop);
         scope.spawn(move || {
             let one = call(task(&caller, 1), b"x", &[]);
-            call_all(&caller, &mut callers, &[one.clone()]);
+            call_all(&caller, &mut callers, std::slice::from_ref(&one));
             let mut times = Vec::new();
             for _ in 0..rounds {
                 let start = Instant::now();

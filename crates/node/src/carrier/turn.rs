@@ -297,7 +297,7 @@ impl Turn {
         }
     }
 
-    fn on_link(&mut self, link: LinkId, message: link::Message<Arc<[u8]>>) {
+    fn on_link(&mut self, link: LinkId, message: link::Message<Arc<Vec<u8>>>) {
         match (self.links.get(&link), message) {
             (None, _) => {}
             (Some(End::Link(connection)), message) => self.link_says(*connection, message),

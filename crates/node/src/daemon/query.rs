@@ -129,7 +129,7 @@ impl Daemon {
     fn cluster_resources(&self) -> Value {
         let total = self.node.scheduler.total_of_node();
         let own = self.with_store(&total, |totals| totals.capacity_bytes);
-        let others = self.node.other_nodes().map(|node| node_resources(node));
+        let others = self.node.other_nodes().map(node_resources);
         parts::sum(std::iter::once(own).chain(others))
     }
 
@@ -358,7 +358,7 @@ fn node_json(node: &NodeEntry) -> Value {
 }
 
 fn group_json(row: &GroupRow<'_>) -> Value {
-    let bundles = row.spec.bundles.iter().enumerate();
+    let bundles = row.spec.bundles.iter();
     let nodes: Vec<_> = (0..row.spec.bundles.len() as u32)
         .map(|index| row.placed.get(&index).map(|node| format!("{:06x}", node.number())))
         .collect();
@@ -375,8 +375,8 @@ fn group_json(row: &GroupRow<'_>) -> Value {
         "detached": row.spec.detached,
         "strategy": row.spec.strategy.name(),
         "state": row.phase.name(),
-        "bundles": bundles.clone().map(|(_, bundle)| resources_json(&bundle.resources)).collect::<Vec<_>>(),
-        "labels": bundles.map(|(_, bundle)| json!(bundle.labels)).collect::<Vec<_>>(),
+        "bundles": bundles.clone().map(|bundle| resources_json(&bundle.resources)).collect::<Vec<_>>(),
+        "labels": bundles.map(|bundle| json!(bundle.labels)).collect::<Vec<_>>(),
         "nodes": nodes,
         "needs": row.spec.bundles.iter().map(|bundle| format!("({})", bundle.resources)).collect::<Vec<_>>().join(", "),
         "reason": why,

@@ -92,6 +92,20 @@ pub(super) struct Far {
     last_death: u64,
     /// The claims know that this node is a member.
     joined: bool,
+    #[cfg(test)]
+    pub(super) sabotage: Option<Sabotage>,
+}
+
+/// A rule that is taken away, so that a test sees what it is good for.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sabotage {
+    /// What leaves is not covered (NREF-2).
+    NoCover,
+    /// What crosses is not held at its home (FAR-2).
+    NoCrossing,
+    /// The last word of a call lets nothing go (FAR-3).
+    NoEnd,
 }
 
 /// A process of another node that this one does something for.
@@ -147,6 +161,8 @@ impl Far {
             load_told: None,
             last_death: 0,
             joined: false,
+            #[cfg(test)]
+            sabotage: None,
         }
     }
 }
@@ -193,5 +209,10 @@ impl Node {
     #[cfg(test)]
     pub(super) fn what_is_left(&self) -> String {
         format!("{:?} {:?} {:?}", self.far.calls, self.far.crossed, self.far.claims)
+    }
+
+    #[cfg(test)]
+    fn is_sabotaged(&self, rule: Sabotage) -> bool {
+        self.far.sabotage == Some(rule)
     }
 }

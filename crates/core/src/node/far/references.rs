@@ -52,6 +52,10 @@ impl Node {
 
     /// FAR-2: what is at home here is held from its first crossing on.
     pub(super) fn cross(&mut self, objects: &[ObjectId]) {
+        #[cfg(test)]
+        if self.is_sabotaged(super::Sabotage::NoCrossing) {
+            return;
+        }
         for object in objects {
             let home = object.task.owner.node();
             if home == self.me() && self.far.crossed.insert(*object) {
@@ -164,6 +168,10 @@ impl Node {
 
     /// FAR-3
     fn call_over(&mut self, caller: ProcessId, worker: ProcessId, tag: u64) {
+        #[cfg(test)]
+        if self.is_sabotaged(super::Sabotage::NoEnd) {
+            return;
+        }
         if let Some(objects) = self.far.calls.remove(&(caller, worker, tag)) {
             self.pass_to_objects(objects::Event::NodeReleased { objects });
         }

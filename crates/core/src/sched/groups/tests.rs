@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use hoplo_base::{GroupId, JobId, NodeNumber, ProcessId, ResourceSet};
 use hoplo_wire::node::{BundleSpec, GroupSpec, GroupState, GroupStrategy};
@@ -411,9 +412,9 @@ proptest! {
                 Step::Obey(times) => (0..times).for_each(|_| assert!(world.obeys() || world.orders.is_empty())),
                 Step::Die(at) => world.dies(node(at)),
                 Step::Come(at, amount) => {
-                    if !world.nodes.contains_key(&node(at)) {
+                    if let Entry::Vacant(free) = world.nodes.entry(node(at)) {
                         let has = cpus(f64::from(amount));
-                        world.nodes.insert(node(at), (has.clone(), has));
+                        free.insert((has.clone(), has));
                         world.sees(node(at));
                     }
                 }

@@ -78,7 +78,7 @@ impl Store {
     }
 
     /// The next frame for that node.
-    fn frame(&mut self, to: NodeNumber) -> Option<Arc<[u8]>> {
+    fn frame(&mut self, to: NodeNumber) -> Option<Arc<Vec<u8>>> {
         let mut out = Vec::new();
         self.hauler.next(to, &mut out).then(|| out.into())
     }

@@ -343,8 +343,9 @@ fn a_deadlock_over_two_nodes_is_found() {
 
 #[test]
 fn a_node_that_is_stuck_delays_a_chain_once_and_what_is_known_elsewhere_is_told() {
-    let mut nodes = Nodes::new(3);
+    let mut nodes = Nodes::new(2);
     let (driver, worker, task) = placed_far(&mut nodes);
+    nodes.joins();
     let tool = nodes.shells[0].tool();
     let placed = Thing::Placed(worker, task);
     let of_driver = vec![waits(Thing::Task(task), "it was placed", &[placed])];
