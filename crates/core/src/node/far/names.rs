@@ -10,7 +10,7 @@
 //! its home, who was told so by its home, and who heard that its home is dead. A head that starts finds names in the rows of actors, and
 //! nodes tell it theirs. What it still has wrong is found out by the first who asks the home.
 //!
-//! What waits for the head waits up to `NAME_PATIENCE`. A node that never heard of another one decides alone.
+//! What waits for the head waits up to `NAME_PATIENCE`. A node that is in no cluster decides alone.
 
 use std::collections::BTreeMap;
 
@@ -134,7 +134,13 @@ impl Node {
     /// Nobody else has to be asked about it.
     fn decides_alone(&self, name: &Name) -> bool {
         match self.far.head {
-            None if self.far.nodes.is_empty() && self.far.dead.is_empty() => true,
+            // Who has just joined does not know the others yet, and waits for the head.
+            None if !self.config.clustered
+                && self.far.nodes.is_empty()
+                && self.far.dead.is_empty() =>
+            {
+                true
+            }
             Some(head) if head == self.me() && !self.far.names.taken.contains_key(name) => true,
             None | Some(_) => self.actors.named(name).is_some(),
         }
