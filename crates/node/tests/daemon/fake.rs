@@ -86,7 +86,7 @@ pub(crate) fn worker() {
     let mut player = Player::on(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
     player.patient();
     player.hello(Role::Worker);
-    let _store = [player.take_fd(), player.take_fd(), player.take_fd()];
+    let _of_welcome = [player.take_fd(), player.take_fd(), player.take_fd(), player.take_fd()];
     let mut obedient = true;
     loop {
         while let Some(message) = player.take_message() {
