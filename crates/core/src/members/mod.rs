@@ -38,8 +38,8 @@
 //! **Bounds.** At most 256 nodes are probed at the same time, by three probes each; when more fall silent at once, the others wait for their
 //! turn. Each node is probed by one round at a time.
 //!
-//! A heartbeat carries the node's load, too: that goes past this machine, to the global scheduler. The shells will be the control nodes'
-//! network thread (this machine) and the daemon's carrier (`standing`); nothing calls them yet.
+//! A heartbeat carries the node's load, too: that goes past this machine, to the global scheduler. The daemon's carrier runs both: the head's
+//! this machine, every other node's `standing`.
 //!
 //! # Invariants
 //! - MEMB-1: who gave a sign of life by any way in the last 700 ms is not declared dead, unless its address refuses.
