@@ -60,7 +60,7 @@ def test_the_documented_tree_is_the_tree():
     stack: list[tuple[int, str]] = []
     seen = {}
     for line in exceptions.__doc__.splitlines():
-        found = re.match(r"    ([| `-]*)([A-Z]\w+Error|\w+Exceeded)\b(.*)", line)
+        found = re.match(r"    ([| `-]*)([A-Z]\w+Error|\w+Exceeded|\w+GroupRemoved)\b(.*)", line)
         if found:
             depth = len(found[1])
             while stack and stack[-1][0] >= depth:

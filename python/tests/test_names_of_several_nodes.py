@@ -20,15 +20,16 @@ class Counter:
 """
 
 
-def program(machine, text, **more):
-    return subprocess.run(
+def program(machine, text, *, check=False):
+    done = subprocess.run(
         [sys.executable, "-c", COUNTER + text],
         env=machine.environment(),
         capture_output=True,
         text=True,
         timeout=90,
-        **more,
     )
+    assert not check or done.returncode == 0, done.stderr
+    return done
 
 
 def pair(machines):  # noqa: F811

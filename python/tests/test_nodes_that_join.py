@@ -119,7 +119,7 @@ def test_a_program_uses_the_node_that_joined(machines):
         timeout=60,
         check=True,
     )
-    assert done.stdout.split() == ["42", "2.0", "2"]
+    assert done.stdout.split() == ["42", "3.0", "2"]
 
 
 def test_machines_that_share_a_home_need_no_flag(machines):

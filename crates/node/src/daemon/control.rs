@@ -390,13 +390,15 @@ impl Control {
         head.labels.get(python::LABEL).and_then(|heads| python::refusal(ours, heads))
     }
 
-    /// This node ends in order: nobody has to find that out.
+    /// This node ends in order: nobody has to find that out. Its row says so before its connections end: who sees those end
+    /// first takes it for a death, and gives it a reason of its own.
     pub(crate) fn leave(&mut self, me: NodeNumber, why: &str) {
         let Store::Far(far) = &mut self.store else { return };
         let Some(mut entry) = far.nodes().find(|entry| entry.node == me).cloned() else { return };
         if !entry.state.is_dead() {
             entry.state = NodeState::Dead { why: why.to_string() };
             far.save(entry.key(), entry.to_value(), false);
+            far.wait_for_saves(CLOSES_WITHIN);
         }
     }
 
@@ -409,8 +411,8 @@ impl Control {
                 drop(head);
                 store.close()
             }
-            Store::Far(far) => {
-                far.close(CLOSES_WITHIN);
+            Store::Far(mut far) => {
+                far.wait_for_saves(CLOSES_WITHIN);
                 Ok(())
             }
         }

@@ -211,7 +211,7 @@ impl Far {
     }
 
     /// What is under way is written, if that is possible in this time.
-    pub(crate) fn close(mut self, within: Duration) {
+    pub(crate) fn wait_for_saves(&mut self, within: Duration) {
         let until = Instant::now() + within;
         while self.underway.values().any(|what| matches!(what, For::Save)) && Instant::now() < until
         {

@@ -12,7 +12,7 @@ use hoplo_wire::node::{Role, Tell, ToClient, ToNode};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use serde_json::{Value, json};
 
-use crate::player::Player;
+use crate::player::{Player, WELCOME_DESCRIPTORS};
 
 /// What a driver can tell a fake worker to do; travels as the count of `Tell::Consumed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,8 @@ pub(crate) fn worker() {
     let mut player = Player::on(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
     player.patient();
     player.hello(Role::Worker);
-    let _of_welcome = [player.take_fd(), player.take_fd(), player.take_fd(), player.take_fd()];
+    // What comes with a message of later is the first then.
+    let _of_the_welcome = [(); WELCOME_DESCRIPTORS].map(|()| player.take_fd());
     let mut obedient = true;
     loop {
         while let Some(message) = player.take_message() {

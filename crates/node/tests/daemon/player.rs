@@ -25,6 +25,9 @@ use crate::fake::Order;
 /// A condition that does not come within this time does not come at all.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// What a client gets with its welcome: the three of the store, and the carrier's bell.
+pub(crate) const WELCOME_DESCRIPTORS: usize = 4;
+
 pub(crate) struct Node {
     base: PathBuf,
     session: PathBuf,
@@ -130,7 +133,7 @@ impl Player {
     }
 
     pub(crate) fn hello(&mut self, role: Role) {
-        let descriptors = if role == Role::Tool { 0 } else { 4 };
+        let descriptors = if role == Role::Tool { 0 } else { WELCOME_DESCRIPTORS };
         self.say_hello(role.clone());
         if role == Role::Driver {
             self.send(&ToNode::Job(Box::new(job())));
