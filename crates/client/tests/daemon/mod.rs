@@ -105,8 +105,9 @@ impl Daemon {
             resources: ResourceSet::new(),
             clustered: false,
         });
-        // Any file does for that of spilled objects: nothing is read from it.
-        let with = [self.segment.as_fd(), self.arena.as_fd(), self.segment.as_fd()];
+        // Any file does for that of spilled objects and for what wakes the carrier: nobody uses them.
+        let any = self.segment.as_fd();
+        let with = [self.segment.as_fd(), self.arena.as_fd(), any, any];
         self.say(process, &welcome, &with);
     }
 
