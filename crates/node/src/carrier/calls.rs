@@ -120,10 +120,12 @@ impl Calls {
         moved
     }
 
-    /// A frame lies there that may be taken, or came and is to be written.
-    pub(super) fn has_work(&self) -> bool {
+    /// A frame lies there that may be taken, or came and is to be written. The next turn looks for it: that a process rang may have
+    /// been spent on a turn in which what waited for the link was in the way.
+    pub(super) fn has_work(&mut self) -> bool {
         let takes = |pair| self.carry.takes(pair) && !self.is_stuck(pair);
-        !self.hot.is_empty() || self.look_at_all || self.rings.has_some(takes)
+        self.look_at_all = self.look_at_all || self.rings.has_some(takes);
+        self.look_at_all || !self.hot.is_empty()
     }
 
     /// Its link takes no more: room is told.
