@@ -101,11 +101,11 @@ pub(super) struct Far {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sabotage {
     /// What leaves is not covered (NREF-2).
-    NoCover,
+    Cover,
     /// What crosses is not held at its home (FAR-2).
-    NoCrossing,
+    Crossing,
     /// The last word of a call lets nothing go (FAR-3).
-    NoEnd,
+    End,
 }
 
 /// A process of another node that this one does something for.

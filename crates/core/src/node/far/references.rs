@@ -53,7 +53,7 @@ impl Node {
     /// FAR-2: what is at home here is held from its first crossing on.
     pub(super) fn cross(&mut self, objects: &[ObjectId]) {
         #[cfg(test)]
-        if self.is_sabotaged(super::Sabotage::NoCrossing) {
+        if self.is_sabotaged(super::Sabotage::Crossing) {
             return;
         }
         for object in objects {
@@ -169,7 +169,7 @@ impl Node {
     /// FAR-3
     fn call_over(&mut self, caller: ProcessId, worker: ProcessId, tag: u64) {
         #[cfg(test)]
-        if self.is_sabotaged(super::Sabotage::NoEnd) {
+        if self.is_sabotaged(super::Sabotage::End) {
             return;
         }
         if let Some(objects) = self.far.calls.remove(&(caller, worker, tag)) {

@@ -113,7 +113,7 @@ impl Node {
             return 0;
         }
         #[cfg(test)]
-        if self.is_sabotaged(super::Sabotage::NoCover) {
+        if self.is_sabotaged(super::Sabotage::Cover) {
             return 0;
         }
         let last = self.far.covers.entry(to).or_insert(0);

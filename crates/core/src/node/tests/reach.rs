@@ -530,7 +530,7 @@ fn what_is_reached_stays_though_a_node_dies_and_nothing_is_left_of_the_rest() {
 #[test]
 fn each_rule_that_is_taken_away_is_missed() {
     std::panic::set_hook(Box::new(|_| {})); // what is found is a panic each
-    let rules = [Sabotage::NoCover, Sabotage::NoCrossing, Sabotage::NoEnd];
+    let rules = [Sabotage::Cover, Sabotage::Crossing, Sabotage::End];
     let missed = rules.map(|rule| {
         let found = (1..=SEEDS)
             .find(|seed| std::panic::catch_unwind(|| runs_with(*seed, 0, Some(rule))).is_err());
