@@ -126,9 +126,33 @@ def test_what_does_not_fit_here_goes_elsewhere(far: Any, gate: Any) -> None:
     assert Counts(hoplo.get(refs, timeout=20)) == dict.fromkeys(far.ids, 2)
 
 
+def all_idle(far: Any) -> None:
+    def free() -> bool:
+        return hoplo.available_resources().get("CPU", 0) == 2 * len(far.ids)
+
+    until(free, what="what ran before has given all CPUs back")
+
+
 def test_short_work_that_fits_here_stays_here(far: Any) -> None:
+    all_idle(far)
     places = {hoplo.get(where.remote(), timeout=20) for _ in range(100)}
     assert places == {far.ids[0]}
+
+
+def test_short_work_comes_home_when_there_is_room_again(far: Any, gate: Any) -> None:
+    """A loop of single calls stayed at a worker elsewhere that it got while its node was full."""
+    all_idle(far)
+
+    @hoplo.remote(num_cpus=2)
+    def held() -> None:
+        gate.wait()
+
+    holding = held.options(scheduling_strategy=far.on(0)).remote()
+    until(lambda: gate.arrived() == 1)
+    assert hoplo.get(where.remote(), timeout=20) in far.ids[1:]
+    gate.open()
+    hoplo.get(holding, timeout=20)
+    until(lambda: hoplo.get(where.remote(), timeout=20) == far.ids[0], what="it comes home")
 
 
 def test_a_hard_affinity_waits_for_its_node_though_others_are_free(far: Any, gate: Any) -> None:

@@ -180,6 +180,10 @@ pub const LEASE_STALL: Duration = Duration::from_millis(5);
 /// An idle lease goes back after this time even when nobody else asks.
 pub const LEASE_IDLE: Duration = Duration::from_millis(500);
 
+/// A lease of another node that is this old goes back when it falls idle. A loop of single calls that went elsewhere because its own
+/// node was full is at home again after that time; one whose node stays full pays `BROKER_PATIENCE` for asking.
+pub const FAR_LEASE_TERM: Duration = Duration::from_secs(1);
+
 /// A lease that others wait for is given back after this time of use: processes do not take turns at each call. One that
 /// is idle goes at once when its own holder waits for another shape that it could serve.
 pub const LEASE_QUANTUM: Duration = Duration::from_millis(50);

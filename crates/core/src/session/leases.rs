@@ -7,13 +7,16 @@
 //!
 //! A lease whose queue is empty stays for a while: the next call may come. It goes at once when another shape of this
 //! process lacks what it takes, as the daemon says.
+//!
+//! A worker of this node comes before one of another node: of equal work it gets the call. A lease of another node that is
+//! idle after `FAR_LEASE_TERM` goes back, so that the next call asks at home first: there may be room by now.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hoplo_base::{ActorId, FunctionId, Instant, LeaseId, ProcessId, ResourceSet, limits};
 use hoplo_wire::Failure;
-use hoplo_wire::node::{Shape, ToNode};
+use hoplo_wire::node::{Shape, Strategy, ToNode};
 
 use super::call::Stage;
 use super::{Effect, SessionMachine};
@@ -23,7 +26,7 @@ pub(super) struct ShapeState {
     pub shape: Arc<Shape>,
     /// Tasks without a place; some may be finished (cancelled) or placed meanwhile: they are skipped.
     pub queue: VecDeque<u64>,
-    /// In the order of their grants.
+    /// Those of this node first, else in the order of their grants.
     pub leases: Vec<Lease>,
     /// What the daemon was told last, less what it granted.
     pub asked: u32,
@@ -38,6 +41,7 @@ pub(super) struct Lease {
     pub id: LeaseId,
     pub worker: ProcessId,
     pub gpus: Vec<u32>,
+    pub granted_at: Instant,
     /// In ring order.
     pub in_flight: VecDeque<u64>,
     /// Nanoseconds of work in flight, by our guess.
@@ -60,6 +64,8 @@ pub(super) enum Wanted {
     Nobody,
     /// When it falls idle, shapes of ours that lack what it takes may have it.
     Ourselves,
+    /// It is of another node and was here for long: when it falls idle it goes back.
+    Home,
     /// The daemon recalled it: nothing more is placed.
     Others,
 }
@@ -176,15 +182,31 @@ impl SessionMachine {
         &mut self.shapes[at.key as usize].leases[at.at as usize]
     }
 
+    fn insert_lease(&mut self, key: u32, lease: Lease) -> LeaseAt {
+        let here = self.me.node();
+        let leases = &mut self.shapes[key as usize].leases;
+        let near = || leases.iter().take_while(|lease| lease.worker.node() == here).count();
+        let at = if lease.worker.node() == here { near() } else { leases.len() };
+        leases.insert(at, lease);
+        let at = LeaseAt { key, at: at as u32 };
+        self.note_places(at);
+        at
+    }
+
     pub(super) fn remove_lease(&mut self, at: LeaseAt) -> Lease {
-        let leases = &mut self.shapes[at.key as usize].leases;
-        let lease = leases.remove(at.at as usize);
+        let lease = self.shapes[at.key as usize].leases.remove(at.at as usize);
         self.workers.remove(&lease.worker);
-        for (index, moved) in leases.iter().enumerate().skip(at.at as usize) {
-            self.workers.insert(moved.worker, LeaseAt { key: at.key, at: index as u32 });
-        }
+        self.note_places(at);
         self.reasons -= u64::from(lease.is_reason());
         lease
+    }
+
+    /// The leases from this one on have moved.
+    fn note_places(&mut self, from: LeaseAt) {
+        let leases = self.shapes[from.key as usize].leases.iter();
+        for (index, moved) in leases.enumerate().skip(from.at as usize) {
+            self.workers.insert(moved.worker, LeaseAt { key: from.key, at: index as u32 });
+        }
     }
 
     fn tell_demand(&mut self, key: u32, effects: &mut Vec<Effect>) {
@@ -229,6 +251,7 @@ impl SessionMachine {
             id,
             worker,
             gpus,
+            granted_at: now,
             in_flight: VecDeque::new(),
             expected_ns: 0,
             wanted: Wanted::Ourselves, // None of them was looked at yet.
@@ -238,10 +261,8 @@ impl SessionMachine {
             overdue: false,
         };
         lease.look_in_time(&mut self.lease_look);
-        let at = LeaseAt { key, at: state.leases.len() as u32 };
-        state.leases.push(lease);
-        let old = self.workers.insert(worker, at);
-        assert!(old.is_none(), "SES-1: {worker} is leased to us twice");
+        assert!(!self.workers.contains_key(&worker), "SES-1: {worker} is leased to us twice");
+        let at = self.insert_lease(key, lease);
         self.pump(now, key, effects);
         self.steal(key, effects);
         self.return_if_done(now, at, effects);
@@ -403,11 +424,20 @@ impl SessionMachine {
         if lease.wanted == Wanted::Nobody || lease.retiring || !lease.in_flight.is_empty() {
             return false;
         }
-        if lease.wanted == Wanted::Ourselves {
-            return self.give_to_ourselves(now, at, effects);
+        match lease.wanted {
+            Wanted::Nobody => unreachable!("it was just looked at"),
+            Wanted::Ourselves => return self.give_to_ourselves(now, at, effects),
+            Wanted::Home => {
+                self.pump(now, at.key, effects);
+                if self.lease(at).in_flight.is_empty() {
+                    self.give_back(at, effects);
+                }
+            }
+            Wanted::Others => {
+                self.give_back(at, effects);
+                self.pump(now, at.key, effects);
+            }
         }
-        self.give_back(at, effects);
-        self.pump(now, at.key, effects);
         true
     }
 
@@ -510,7 +540,13 @@ impl SessionMachine {
         let workers: Vec<ProcessId> = self.all_leases().map(|lease| lease.worker).collect();
         for worker in workers {
             let at = self.workers[&worker];
-            let lease = &mut self.shapes[at.key as usize].leases[at.at as usize];
+            let state = &mut self.shapes[at.key as usize];
+            let lease = &mut state.leases[at.at as usize];
+            let far = worker.node() != self.me.node() && state.shape.strategy == Strategy::Default;
+            let old = now.since(lease.granted_at) >= limits::FAR_LEASE_TERM;
+            if far && old && lease.wanted == Wanted::Nobody {
+                lease.wanted = Wanted::Home;
+            }
             let since = now.since(lease.progress_at);
             if lease.in_flight.is_empty() {
                 if since >= limits::LEASE_IDLE && !lease.retiring {

@@ -186,6 +186,37 @@ fn a_far_call_is_cancelled_when_the_answer_comes() {
 }
 
 #[test]
+fn calls_went_on_at_a_far_worker_though_one_at_home_was_idle() {
+    let mut owner = quick_far();
+    owner.granted(2, X);
+    for _ in 0..3 {
+        let task = owner.task();
+        assert!(owner.runs_at(task, process(X)), "a worker of this node comes first");
+        owner.reply(X, task, &[returned(inline(b""))]);
+    }
+    // Whoever is placed elsewhere is still found there.
+    let (at_home, away) = (owner.task(), owner.task());
+    assert!(owner.runs_at(away, far(W)));
+    reply_far(&mut owner, away);
+    owner.reply(X, at_home, &[returned(inline(b""))]);
+}
+
+#[test]
+fn a_loop_of_single_calls_stayed_at_a_far_worker_for_ever() {
+    let mut owner = quick_far();
+    let mut returned = Vec::new();
+    for _ in 0..6 {
+        owner.later(limits::LEASE_IDLE / 2);
+        let task = owner.task();
+        returned = reply_far(&mut owner, task);
+        if !returned.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(returned, [returns(1)], "the next call asks at home first");
+}
+
+#[test]
 fn an_answer_that_comes_after_the_worker_died_changes_nothing() {
     let mut owner = quick_far();
     let (started, queued) = (owner.task(), owner.task());

@@ -18,6 +18,7 @@ use hoplo_wire::node::{DeathCause, Notice, Obituary, Shape, ToNode};
 use hoplo_wire::reply::{ReplyHeader, ReplyKind, ReplyView, Returned, encode_returned};
 use hoplo_wire::{Failure, FailureKind, Location, Value};
 
+use super::call::Stage;
 use super::{Call, CallOptions, CreateActor, Effect, Event, SessionMachine};
 
 /// A session and its clock.
@@ -127,6 +128,10 @@ impl Owner {
     /// A plain task that waits for a lease.
     fn task(&mut self) -> TaskId {
         self.submit(call(options())).0
+    }
+
+    fn runs_at(&self, task: TaskId, worker: ProcessId) -> bool {
+        self.session.tasks[&task.seq].stage == Stage::Placed { worker }
     }
 
     fn granted(&mut self, lease: u64, worker: u32) -> Vec<Effect> {
