@@ -101,11 +101,30 @@ def test_labels_choose_the_node_of_an_actor(far: Any) -> None:
         assert hoplo.get(actor.where.remote(), timeout=20) == far.ids[number]
 
 
+def all_idle(far: Any) -> None:
+    def free() -> bool:
+        return hoplo.available_resources().get("CPU", 0) == 2 * len(far.ids)
+
+    until(free, what="what ran before has given all CPUs back")
+
+
 def test_spread_uses_all_nodes(far: Any) -> None:
     refs = [busy.options(scheduling_strategy="SPREAD").remote(0.05) for _ in range(30)]
     counts = Counts(hoplo.get(refs, timeout=30))
     assert set(counts) == set(far.ids)
     assert min(counts.values()) >= 4, counts
+
+
+def test_spread_uses_all_nodes_for_tiny_tasks(far: Any) -> None:
+    """The first worker that came did all of them before the others were there."""
+    spread = where.options(scheduling_strategy="SPREAD")
+
+    def even() -> bool:
+        all_idle(far)
+        counts = Counts(hoplo.get([spread.remote() for _ in range(400)], timeout=30))
+        return set(counts) == set(far.ids) and min(counts.values()) >= 20
+
+    until(even, what="each node does some of 400 tiny tasks")
 
 
 def test_spread_puts_actors_on_all_nodes(far: Any) -> None:
@@ -124,13 +143,6 @@ def test_what_does_not_fit_here_goes_elsewhere(far: Any, gate: Any) -> None:
     until(lambda: gate.arrived() == 6, what="all six CPUs of the cluster are used")
     gate.open()
     assert Counts(hoplo.get(refs, timeout=20)) == dict.fromkeys(far.ids, 2)
-
-
-def all_idle(far: Any) -> None:
-    def free() -> bool:
-        return hoplo.available_resources().get("CPU", 0) == 2 * len(far.ids)
-
-    until(free, what="what ran before has given all CPUs back")
 
 
 def test_short_work_that_fits_here_stays_here(far: Any) -> None:

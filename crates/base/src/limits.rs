@@ -198,6 +198,10 @@ pub const CLAIM_STUCK_AFTER: Duration = Duration::from_millis(500);
 /// Of actors that wait for the same so many are told at once why they wait, and so many hear when that changes.
 pub const LINE_TOLD_MAX: usize = 256;
 
+/// Work of a shape that spreads is held back for workers that are still to come, but no longer than that. The first worker of a
+/// node takes 100 to 200 ms on a busy machine.
+pub const SPREAD_PATIENCE: Duration = Duration::from_millis(500);
+
 /// A demand that its own node has not met after so long is looked at for other nodes, too.
 pub const BROKER_PATIENCE: Duration = Duration::from_millis(5);
 

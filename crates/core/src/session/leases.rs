@@ -8,6 +8,8 @@
 //! A lease whose queue is empty stays for a while: the next call may come. It goes at once when another shape of this
 //! process lacks what it takes, as the daemon says.
 //!
+//! Of a shape that spreads, tasks go round (`spread`).
+//!
 //! A worker of this node comes before one of another node: of equal work it gets the call. A lease of another node that is
 //! idle after `FAR_LEASE_TERM` goes back, so that the next call asks at home first: there may be room by now.
 
@@ -19,6 +21,7 @@ use hoplo_wire::Failure;
 use hoplo_wire::node::{Shape, Strategy, ToNode};
 
 use super::call::Stage;
+use super::spread::Spread;
 use super::{Effect, SessionMachine};
 
 #[derive(Debug)]
@@ -34,6 +37,8 @@ pub(super) struct ShapeState {
     pub lacks: ResourceSet,
     /// Why the daemon grants nothing, and whether it never can.
     pub stuck: Option<(String, bool)>,
+    /// Of a shape that spreads.
+    pub spread: Option<Spread>,
 }
 
 #[derive(Debug)]
@@ -46,6 +51,8 @@ pub(super) struct Lease {
     pub in_flight: VecDeque<u64>,
     /// Nanoseconds of work in flight, by our guess.
     pub expected_ns: u64,
+    /// Of a shape that spreads: tasks that it got.
+    pub placed: u64,
     pub wanted: Wanted,
     /// Its worker waits in `get`, or runs far longer than guessed: nothing more is placed until it replies.
     pub held_up: bool,
@@ -118,6 +125,7 @@ impl SessionMachine {
             asked: 0,
             lacks: ResourceSet::new(),
             stuck: None,
+            spread: (shape.strategy == Strategy::Spread).then(Spread::default),
         });
         key
     }
@@ -148,9 +156,15 @@ impl SessionMachine {
                 state.queue.pop_front();
                 continue;
             };
-            // The one with the least work.
-            let open = state.leases.iter_mut().filter(|lease| lease.has_room());
-            let Some(lease) = open.min_by_key(|lease| lease.expected_ns) else { break };
+            let lease = match &state.spread {
+                Some(spread) => spread.next(&mut state.leases, state.queue.len()),
+                // The one with the least work.
+                None => {
+                    let open = state.leases.iter_mut().filter(|lease| lease.has_room());
+                    open.min_by_key(|lease| lease.expected_ns)
+                }
+            };
+            let Some(lease) = lease else { break };
             state.queue.pop_front();
             let pace = self.paces.get(&task.call.options.function);
             let guess = pace.map_or(PIPELINE_NS, |pace| pace.0 + CALL_OVERHEAD_NS);
@@ -159,11 +173,12 @@ impl SessionMachine {
             }
             lease.in_flight.push_back(seq);
             lease.expected_ns += guess;
+            lease.placed += 1;
             lease.look_in_time(&mut self.lease_look);
             let worker = lease.worker;
             self.place(now, seq, worker, effects);
         }
-        self.tell_demand(key, effects);
+        self.tell_demand(now, key, effects);
     }
 
     pub(super) fn all_leases(&self) -> impl Iterator<Item = &Lease> {
@@ -209,12 +224,13 @@ impl SessionMachine {
         }
     }
 
-    fn tell_demand(&mut self, key: u32, effects: &mut Vec<Effect>) {
+    fn tell_demand(&mut self, now: Instant, key: u32, effects: &mut Vec<Effect>) {
         let state = &self.shapes[key as usize];
         let mut wanted = state.queue.len();
         if wanted == 0 {
+            let wider = state.could_be_wider();
             let behind = |lease: &Lease| {
-                let heavy = lease.held_up || lease.expected_ns > PIPELINE_NS / 2;
+                let heavy = lease.held_up || wider || lease.expected_ns > PIPELINE_NS / 2;
                 if heavy { lease.in_flight.len().saturating_sub(1) } else { 0 }
             };
             wanted = state.leases.iter().map(behind).sum();
@@ -225,10 +241,16 @@ impl SessionMachine {
         let none = wanted == 0 && asked > 0;
         if more || none {
             let shape = (*state.shape).clone();
-            self.shapes[key as usize].asked = wanted;
+            let state = &mut self.shapes[key as usize];
+            state.asked = wanted;
             if none {
-                self.shapes[key as usize].lacks = ResourceSet::new();
-                self.shapes[key as usize].stuck = None;
+                state.lacks = ResourceSet::new();
+                state.stuck = None;
+                state.end_hold(now);
+            } else if asked > 0 {
+                state.asks_for_more();
+            } else if let Some(until) = state.hold_back(now) {
+                self.lease_look = Some(self.lease_look.map_or(until, |at| at.min(until)));
             }
             effects.push(Effect::Node(ToNode::LeaseDemand { key, shape, wanted }));
         }
@@ -254,6 +276,7 @@ impl SessionMachine {
             granted_at: now,
             in_flight: VecDeque::new(),
             expected_ns: 0,
+            placed: state.joins_round(),
             wanted: Wanted::Ourselves, // None of them was looked at yet.
             held_up: false,
             retiring: false,
@@ -263,6 +286,7 @@ impl SessionMachine {
         lease.look_in_time(&mut self.lease_look);
         assert!(!self.workers.contains_key(&worker), "SES-1: {worker} is leased to us twice");
         let at = self.insert_lease(key, lease);
+        self.shapes[key as usize].end_hold(now);
         self.pump(now, key, effects);
         self.steal(key, effects);
         self.return_if_done(now, at, effects);
@@ -533,10 +557,12 @@ impl SessionMachine {
 
     /// What `lease_look` is a lower bound of.
     pub(super) fn lease_deadline(&self) -> Option<Instant> {
-        self.all_leases().filter_map(Lease::due).min()
+        let holds = self.shapes.iter().filter_map(ShapeState::hold_ends);
+        self.all_leases().filter_map(Lease::due).chain(holds).min()
     }
 
     pub(super) fn tick_leases(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+        self.end_holds(now, effects);
         let workers: Vec<ProcessId> = self.all_leases().map(|lease| lease.worker).collect();
         for worker in workers {
             let at = self.workers[&worker];
@@ -607,7 +633,7 @@ impl Lease {
         }
     }
 
-    fn has_room(&self) -> bool {
+    pub(super) fn has_room(&self) -> bool {
         self.wanted != Wanted::Others
             && !self.held_up
             && !self.retiring

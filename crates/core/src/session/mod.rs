@@ -45,6 +45,7 @@ mod leases;
 mod mentions;
 mod refs;
 mod results;
+mod spread;
 mod streams;
 mod tasks;
 #[cfg(test)]
@@ -92,6 +93,11 @@ pub enum Event {
         key: u32,
         reason: Option<String>,
         infeasible: bool,
+    },
+    LeasesComing {
+        key: u32,
+        wanted: u32,
+        count: u32,
     },
     /// No worker can be made for this shape: what waits for it fails.
     LeaseFailed {
@@ -296,6 +302,9 @@ impl SessionMachine {
             Event::LeaseStuck { key, reason, infeasible } => {
                 self.lease_stuck(key, reason, infeasible, effects);
             }
+            Event::LeasesComing { key, wanted, count } => {
+                self.leases_coming(now, key, wanted, count, effects);
+            }
             Event::LeaseFailed { key, failure } => self.lease_failed(now, key, &failure, effects),
             Event::WorkerBlocked { worker } => self.worker_blocked(now, worker, effects),
             Event::ProcessGone { process, obituary, unstarted } => {
@@ -481,6 +490,7 @@ impl SessionMachine {
             state.queue.clear();
             state.leases.clear();
             state.asked = 0;
+            state.spread = None;
         }
         self.lease_look = None;
         self.memory_look = None;

@@ -42,6 +42,9 @@ impl Cluster {
             ToClient::LeaseStuck { key, reason, infeasible } => {
                 Event::LeaseStuck { key, reason, infeasible }
             }
+            ToClient::LeasesComing { key, wanted, count } => {
+                Event::LeasesComing { key, wanted, count }
+            }
             ToClient::LeaseFailed { key, failure } => Event::LeaseFailed { key, failure },
             ToClient::WorkerBlocked { worker } => Event::WorkerBlocked { worker },
             ToClient::ProcessGone { process, obituary, .. } => {

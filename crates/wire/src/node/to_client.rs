@@ -41,6 +41,13 @@ pub enum ToClient {
         reason: Option<String>,
         infeasible: bool,
     },
+    /// Of a shape that spreads: of the leases that are wanted and not granted room was found for `count`, and for more there is none
+    /// now. Said once after each `LeaseDemand` that asks for more.
+    LeasesComing {
+        key: u32,
+        wanted: u32,
+        count: u32,
+    },
     /// No worker can be made for this shape (its environment cannot be set up, forks fail): what
     /// waits for it fails with `failure`. Its demand counts as 0 until it is told again.
     LeaseFailed {

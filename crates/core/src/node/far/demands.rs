@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use hoplo_base::limits::LOAD_GATHERED;
 use hoplo_base::{ActorId, JobId, NodeNumber, ProcessId, ResourceSet};
-use hoplo_wire::node::{Shape, ToClient};
+use hoplo_wire::node::{Shape, Strategy, ToClient};
 use hoplo_wire::peer::{Found, Load, Peer};
 
 use super::Node;
@@ -33,7 +33,8 @@ impl Node {
         shape: Shape,
         wanted: u32,
     ) {
-        if self.far.broker.is_alone() {
+        // Who spreads hears from the broker how many will come.
+        if self.far.broker.is_alone() && shape.strategy != Strategy::Spread {
             let demanded = local::Event::Demanded { process, job, key, shape, wanted };
             return self.pass_to_scheduler(demanded);
         }
@@ -179,6 +180,12 @@ impl Node {
                 self.pass_to_broker(broker::Event::Looked { claimant, reserved });
             }
             From::Tell { claimant, stuck } => self.tell_stuck(claimant, stuck),
+            From::Coming { claimant, wanted, count } => match claimant {
+                Claimant::Demand { process, key } => {
+                    self.send(process, ToClient::LeasesComing { key, wanted, count });
+                }
+                Claimant::Actor { .. } => {} // it is one
+            },
             From::Recite => self.recite(),
         }
     }

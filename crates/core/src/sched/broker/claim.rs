@@ -56,6 +56,10 @@ pub(super) struct Claim {
     pub(super) due: Option<Instant>,
     /// What who waits was told last.
     pub(super) told: Option<Stuck>,
+    /// Leases for which room was found and that are not granted.
+    pub(super) coming: u32,
+    /// Who waits was told how many are coming, of what is wanted.
+    pub(super) counted: bool,
 }
 
 /// Leases asked for at one node.
@@ -98,6 +102,8 @@ impl Claim {
             pause: None,
             due: None,
             told: None,
+            coming: 0,
+            counted: false,
         }
     }
 

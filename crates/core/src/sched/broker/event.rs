@@ -93,6 +93,8 @@ pub enum Effect {
     Look { claimant: Claimant },
     /// To the process, or to the actor's table.
     Tell { claimant: Claimant, stuck: Option<Stuck> },
+    /// To the process: of a shape that spreads, room was found for `count` of the leases that are wanted and not granted.
+    Coming { claimant: Claimant, wanted: u32, count: u32 },
     /// Answered by a `WaitsHere` for each claim of the local scheduler that is of this node.
     Recite,
 }

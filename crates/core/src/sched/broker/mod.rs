@@ -20,6 +20,9 @@
 //! **Moving.** Into room go first the rest, then what waits here without a worker, then what other nodes have not
 //! granted for `PART_PATIENCE`. To wait elsewhere (`Queue`) goes only what is beyond one round here, and one round a node.
 //!
+//! **Spreading.** Of a shape that spreads the process is told for how many leases room was found (`Coming`), so that it keeps
+//! work for those that are still to come.
+//!
 //! **Withdrawing.** When a demand falls, what is beyond one round here goes first, then what was asked for longest ago
 //! elsewhere. An absolute number that crossed a grant may be too high at that node; so who was asked twice is told 0 at the end.
 //!
@@ -209,7 +212,11 @@ impl Broker {
         let known = self.claims.get(&claimant);
         if known.is_none() && (self.places.len() <= 1 || wanted == 0) {
             let node = self.here;
+            let spreads = shape.strategy == Strategy::Spread;
             effects.push(Effect::Ask { node, claimant, job, shape, held, wanted });
+            if spreads && wanted > 0 {
+                effects.push(Effect::Coming { claimant, wanted, count: 0 });
+            }
             return;
         }
         if wanted == 0 {
@@ -222,8 +229,19 @@ impl Broker {
             self.begin(now, claimant, job, shape, held);
         }
         let claim = self.claims.get_mut(&claimant).expect("it was just looked up");
+        let more = wanted > claim.wanted;
+        claim.counted &= !more;
         claim.wanted = wanted;
+        let pauses = claim.pause.is_some();
+        if pauses {
+            self.tell_coming(claimant, effects); // there was no room a moment ago
+        }
         self.fit(now, claimant, effects);
+        let claim = &self.claims[&claimant];
+        let spreads = self.mode(&claim.shape) == Mode::Spread;
+        if spreads && more && !pauses && claim.seeking == Seeking::Rests {
+            self.arm(claimant, now);
+        }
     }
 
     /// Of the time when there was nobody else.
@@ -273,6 +291,7 @@ impl Broker {
     ) {
         let Some(claim) = self.claims.get_mut(&claimant) else { return };
         claim.wanted -= 1;
+        claim.coming = claim.coming.saturating_sub(1);
         if let Some(part) = claim.parts.get_mut(&node) {
             // That node counts it as well.
             part.sent = part.sent.saturating_sub(1);

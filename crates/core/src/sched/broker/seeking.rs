@@ -2,6 +2,7 @@
 
 use hoplo_base::Instant;
 use hoplo_base::limits::{PART_PATIENCE, SEEK_LOST_AFTER, SEEK_PAUSE_MAX, SEEK_PAUSE_MIN};
+use hoplo_wire::node::Strategy;
 use hoplo_wire::peer::Found;
 
 use super::super::claim::{Claimant, Stuck};
@@ -95,11 +96,16 @@ impl Broker {
                     taken += self.move_into(now, claimant, node, count, reserved);
                 }
                 self.not_infeasible(claimant, effects);
-                self.fit(now, claimant, effects);
                 let claim = self.claims.get_mut(&claimant).expect("it was just looked up");
+                claim.coming += taken;
+                if taken == 0 || claim.rest() == 0 {
+                    self.tell_coming(claimant, effects);
+                }
+                self.fit(now, claimant, effects);
                 if taken == 0 {
                     return self.pause(now, claimant);
                 }
+                let claim = self.claims.get_mut(&claimant).expect("it was just looked up");
                 // What is left may have room as well, or is told where to wait.
                 claim.pause = None;
                 let here = self.here;
@@ -108,6 +114,7 @@ impl Broker {
                 self.arm(claimant, at);
             }
             Found::Queue(places) => {
+                self.tell_coming(claimant, effects);
                 for (node, count) in places {
                     self.queue_at(now, claimant, node, count);
                 }
@@ -116,16 +123,28 @@ impl Broker {
                 self.pause(now, claimant);
             }
             Found::Later => {
+                self.tell_coming(claimant, effects);
                 self.not_infeasible(claimant, effects);
                 self.pause(now, claimant);
             }
             Found::Never { why } => {
+                self.tell_coming(claimant, effects);
                 if self.claims[&claimant].asked() == 0 {
                     let stuck = Stuck { reason: why.into(), infeasible: true };
                     self.tell(claimant, Some(stuck), effects);
                 }
                 self.pause(now, claimant);
             }
+        }
+    }
+
+    /// All that there is for it now was found.
+    pub(super) fn tell_coming(&mut self, claimant: Claimant, effects: &mut Vec<Effect>) {
+        let claim = self.claims.get_mut(&claimant).expect("it is sought");
+        if claim.shape.strategy == Strategy::Spread && !claim.counted {
+            claim.counted = true;
+            let (wanted, count) = (claim.wanted, claim.coming);
+            effects.push(Effect::Coming { claimant, wanted, count });
         }
     }
 

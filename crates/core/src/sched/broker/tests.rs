@@ -80,6 +80,7 @@ fn words(effect: &Effect) -> String {
         Effect::GiveUp { node, .. } => format!("give up at {}", number(*node)),
         Effect::Seek { wanted, .. } => format!("seek {wanted}"),
         Effect::Look { .. } => "look".to_string(),
+        Effect::Coming { wanted, count, .. } => format!("{count} of {wanted} are coming"),
         Effect::Tell { stuck: None, .. } => "goes on".to_string(),
         Effect::Tell { stuck: Some(stuck), .. } => stuck.reason.in_words(|id| id.to_string()),
         Effect::Recite => "recite".to_string(),
@@ -97,7 +98,7 @@ fn alone_it_hands_everything_on_and_knows_nothing() {
     assert!(daemon.broker.is_alone());
     assert_eq!(
         daemon.want(MS(9), Shape { strategy: Strategy::Spread, ..cpu() }, 2),
-        ["ask 0 for 2"]
+        ["ask 0 for 2", "0 of 2 are coming"]
     );
     let stuck = Some(Stuck { reason: "needs GPU 1".into(), infeasible: true });
     let told = Event::Stuck { claimant: demand(), node: node(0), stuck };
@@ -182,7 +183,8 @@ fn what_a_node_does_not_grant_goes_to_one_that_has_room() {
     assert_eq!(daemon.found(MS(50), rooms(&[(2, 1)])), ["ask 0 for 0", "ask 2 for 1"]);
     let mut daemon = Daemon::with(&[1.0, 1.0]);
     daemon.want(MS(0), Shape { strategy: Strategy::Spread, ..cpu() }, 1);
-    assert_eq!(daemon.found(MS(6), Found::Queue(vec![(node(1), 1)])), ["ask 1 for 1"]);
+    let queued = daemon.found(MS(6), Found::Queue(vec![(node(1), 1)]));
+    assert_eq!(queued, ["0 of 1 are coming", "ask 1 for 1"]);
     assert_eq!(daemon.found(MS(100), rooms(&[(2, 1)])), [""; 0]);
     assert_eq!(daemon.found(MS(206), rooms(&[(2, 1)])), ["ask 1 for 0", "ask 2 for 1"]);
 }
@@ -195,6 +197,35 @@ fn spread_asks_nobody_before_the_head_has_answered() {
     assert_eq!(daemon.broker.waiting().map(|it| it.1).sum::<u32>(), 4);
     let asks = daemon.found(MS(1), rooms(&[(0, 1), (1, 1)]));
     assert_eq!(asks, ["ask 0 for 1", "ask 1 for 1", "seek 3"]);
+}
+
+#[test]
+fn who_spreads_hears_once_how_many_are_coming_when_all_room_is_found() {
+    let mut daemon = Daemon::with(&[1.0, 1.0]);
+    let spread = Shape { strategy: Strategy::Spread, ..cpu() };
+    daemon.want(MS(0), spread.clone(), 8);
+    daemon.found(MS(1), rooms(&[(0, 1), (1, 1), (2, 1)]));
+    daemon.tell(MS(2), Event::Granted { claimant: demand(), node: node(0) });
+    assert_eq!(daemon.found(MS(3), Found::Later), ["2 of 7 are coming"]);
+    assert_eq!(daemon.found(MS(50), Found::Later), [""; 0]);
+    // More is wanted: there was no room a moment ago.
+    assert_eq!(daemon.want(MS(51), spread.clone(), 20), ["2 of 20 are coming"]);
+    assert_eq!(daemon.found(MS(52), Found::Later), [""; 0]);
+    // All of it was met: so many, and nobody is asked again.
+    let mut daemon = Daemon::with(&[1.0, 1.0]);
+    daemon.reserved = 1;
+    daemon.want(MS(0), spread, 2);
+    let asks = daemon.found(MS(1), rooms(&[(0, 1), (1, 1)]));
+    assert_eq!(asks, ["2 of 2 are coming", "ask 0 for 1", "ask 1 for 1"]);
+}
+
+#[test]
+fn what_was_wanted_after_all_was_found_was_sought_200_ms_later() {
+    let mut daemon = Daemon::with(&[1.0, 1.0]);
+    let spread = Shape { strategy: Strategy::Spread, ..cpu() };
+    assert_eq!(daemon.want(MS(0), spread.clone(), 1), ["seek 1"]);
+    assert_eq!(daemon.found(MS(1), rooms(&[(1, 1)])), ["1 of 1 are coming", "ask 1 for 1"]);
+    assert_eq!(daemon.want(MS(2), spread, 4), ["seek 3"]);
 }
 
 #[test]

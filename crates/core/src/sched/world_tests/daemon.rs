@@ -193,6 +193,7 @@ impl Daemon {
                 self.ask_broker(now, broker::Event::Looked { claimant, reserved }, out);
             }
             From::Tell { claimant, stuck } => out.push(Out::Tell { claimant, stuck }),
+            From::Coming { .. } => {} // changes which task a process places, and no lease
             From::Recite => {
                 let claims: Vec<_> = self.scheduler.claims().collect();
                 let events = claims.into_iter().filter(|it| self.home(it.0) == self.node);

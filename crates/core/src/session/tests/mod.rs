@@ -4,6 +4,7 @@ mod actors;
 mod arguments;
 mod leases;
 mod references;
+mod spread;
 mod streams;
 mod tasks;
 
