@@ -1,143 +1,60 @@
-"""What several nodes cost: calls, objects, nodes that join, beside Ray and a bare connection.
+"""What several nodes cost: calls, objects, nodes that come and go, beside Ray and bare connections.
 
 Each node is in a network namespace of its own (tests/cluster/lab.py), with one CPU, on this
 machine. So all of them share its cores: what is measured is the cost of hoplo's way, not the speed
 of a network. Beside each row: Ray in the same namespaces, and a connection between the same two of
 them with nothing around it, TCP and TLS 1.3 (crates/net/examples/bare.rs). hoplo encrypts and Ray
-does not. Broadcasts run on links of 200 Mbit/s each way, where the network is what is scarce.
+does not. On links of 200 Mbit/s each way the network is what is scarce.
 
-Needs root. HOPLO_BARE names the program that `make bench-cluster` builds.
+Rows are asked in *stages*. Each has places of its own (cluster_places.py), and what fails in one
+leaves the others alone. Needs root. HOPLO_BARE names the program that `make bench-cluster` builds.
 """
 
 from __future__ import annotations
 
 import json
-import os
+import signal
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Iterable
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import overview
+from cluster_places import ALONE, BARE, BARE_PROGRAM, HOPLO, RAY, Place
 from harness import (
-    HERE,
-    NOT_INSTALLED,
+    RESULTS,
     Cell,
     Goal,
     PlayerError,
     Question,
     Row,
-    Seat,
     at_least,
     at_most,
     row,
     times,
-    versions,
 )
-
-sys.path.insert(0, str(HERE.parent / "tests" / "cluster"))
-from lab import Lab, why_not
+from lab import why_not
 from machines import until
-
-sys.path.insert(0, str(HERE / "players"))
 from processes import memory_mb
-from ray_machines import RayMachines
 
-HOPLO, RAY, BARE = "hoplo", "ray", "bare"
 MIB = 1 << 20
-PLAYS = str(HERE / "players" / "play_cluster.py")
-PORT = 7000
-PROGRAM = os.environ.get("HOPLO_BARE") or str(
-    Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent / "target")) / "release/examples/bare"
-)
 RATE = 200e6
-"""Bits a second of each link, each way, in the rows of broadcasts."""
+"""Bits a second of each link, each way, where the network is to be scarce."""
 
+SILENCE_SECONDS = 0.75
 IDLE_SECONDS = 10
 
 if why := why_not():
     sys.exit(f"bench/cluster.py: {why}")
-if not Path(PROGRAM).exists():
-    sys.exit(f"bench/cluster.py: {PROGRAM} is missing: run `make bench-cluster`")
+if not Path(BARE_PROGRAM).exists():
+    sys.exit(f"bench/cluster.py: {BARE_PROGRAM} is missing: run `make bench-cluster`")
 
 question = Question("cluster", "Several nodes", {})
 QUICK = question.options.quick
-
-
-class Place:
-    """A lab with a cluster of each system on its first nodes, and the bare programs."""
-
-    def __init__(self, nodes: int, spare: int = 0, rate: float | None = None) -> None:
-        self.lab = Lab(nodes=nodes + spare, rate=rate)
-        self.nodes = nodes
-        self.ray: RayMachines | None = None
-        self.bare: subprocess.Popen[str] | None = None
-        head = self.lab[1]
-        self.joining = head.head()
-        for number in range(2, nodes + 1):
-            self.lab[number].join(self.joining)
-        until(lambda: len(head.nodes()) == nodes)
-
-    def seat_hoplo(self) -> None:
-        environment = self.lab[1].environment(**self._join_of_hoplo())
-        question.seat(HOPLO, Seat([PLAYS, HOPLO], self.lab[1].prefix, environment))
-
-    def _join_of_hoplo(self) -> dict[str, str]:
-        if len(self.lab.machines) == self.nodes:
-            return {}
-        from machines import HOPLO as PROGRAM_OF_HOPLO
-
-        late = self.lab.machines[-1]
-        own = {"HOPLO_TMPDIR": str(late.folder), "HOME": str(late.home)}
-        start = [
-            *(*late.prefix, PROGRAM_OF_HOPLO, "start", "--address", self.joining.address),
-            *("--token-file", str(self.joining.token), "--num-cpus", "1"),
-            *("--python", sys.executable, "--resources", "RESOURCES"),
-        ]
-        leave = [*late.prefix, PROGRAM_OF_HOPLO, "stop"]
-        return {
-            "BENCH_JOIN": json.dumps({"line": start, "environment": own}),
-            "BENCH_LEAVE": json.dumps({"line": leave, "environment": own}),
-        }
-
-    def seat_ray(self) -> None:
-        if RAY in question.options.without or versions()[RAY] == NOT_INSTALLED:
-            return
-        self.ray = RayMachines(self.lab)
-        for number in range(1, self.nodes + 1):
-            self.ray.start(number)
-        more = self.ray.environment()
-        if len(self.lab.machines) > self.nodes:
-            late = len(self.lab.machines)
-            start, leave = self.ray.line(late, "RESOURCES"), self.ray.leave_line(late)
-            more["BENCH_JOIN"] = json.dumps({"line": start, "environment": {}})
-            more["BENCH_LEAVE"] = json.dumps({"line": leave, "environment": {}})
-        question.seat(RAY, Seat([PLAYS, RAY], self.ray.prefix(1), more))
-
-    def seat_bare(self) -> None:
-        certificate = str(self.lab.folder / "certificate.pem")
-        address = self.lab.address(2)
-        self.bare = subprocess.Popen(
-            [*self.lab[2].prefix, PROGRAM, "serve", address, str(PORT), certificate],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self.bare.stdout is not None
-        if self.bare.stdout.readline() != "ready\n":
-            raise RuntimeError(f"{PROGRAM} does not serve")
-        told = [PROGRAM, address, str(PORT), certificate]
-        question.seat(BARE, Seat(["play_bare.py", *told], self.lab[1].prefix))
-
-    def close(self) -> None:
-        question.close_players()
-        if self.bare is not None:
-            self.bare.kill()
-            self.bare.wait()
-        if self.ray is not None:
-            self.ray.close()
-        self.lab.end()
 
 
 def bare(measure: str, count: int) -> dict[str, Cell]:
@@ -145,117 +62,52 @@ def bare(measure: str, count: int) -> dict[str, Cell]:
     return {over: Cell(BARE, f"{over}.{measure}", count) for over in ("tcp", "tls")}
 
 
-def cpu_seconds(pids: Iterable[int]) -> float:
-    """Of all their threads that live, to the nanosecond."""
-    total = 0
-    for pid in pids:
-        for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-            try:
-                total += int(path.read_text().split()[0])
-            except (OSError, ValueError, IndexError):
-                continue  # it has ended
-    return total / 1e9
+def alone(count: int) -> dict[str, Cell]:
+    return {system: Cell(system + ALONE, "head", count) for system in (HOPLO, RAY)}
 
 
-def data_packets(machine: Any) -> int:
-    """That it has sent over TCP, acknowledgements that hold nothing not counted."""
-    lines = machine.command("cat", "/proc/net/netstat").stdout.splitlines()
-    names, numbers = [line.split() for line in lines if line.startswith("TcpExt:")][:2]
-    return int(dict(zip(names, numbers, strict=True))["TCPOrigDataSent"])
-
-
-# ------------------------------------------------------------------------------- an idle node
-
-
-def idle(place: Place) -> None:
-    """Of a node that joined and that nobody uses: daemon and all that it started."""
-    names = {
-        "memory of an idle node": ("MB", at_most(30, "MB")),
-        "CPU of an idle node": ("% core", at_most(0.1, "% core")),
-        "messages that an idle node sends in a second": ("", at_most(10, "/s")),
-    }
-    rows = {name: Row(name, unit, {}, [goal]) for name, (unit, goal) in names.items()}
-    if not wanted(list(rows.values())):
-        return
-    memory, cpu, messages = rows.values()
-    messages.note = "packets of TCP with bytes in them"
-    memory.note = "shared pages counted once"
-    machine = place.lab[3]
-    seconds = 2 if QUICK else IDLE_SECONDS
-    # What starting has left to do is done.
-    began = time.monotonic()
-    until(lambda: time.monotonic() - began > (0.5 if QUICK else 3))
-    for _ in range(1 if QUICK else 3):
-        pids = machine.processes()
-        used, sent, began = cpu_seconds(pids), data_packets(machine), time.monotonic()
-        until(lambda began=began: time.monotonic() - began > seconds, seconds + 5)
-        took = time.monotonic() - began
-        cpu.values.setdefault(HOPLO, []).append(100 * (cpu_seconds(pids) - used) / took)
-        more = data_packets(machine) - sent
-        messages.values.setdefault(HOPLO, []).append(more / took)
-        memory.values.setdefault(HOPLO, []).append(sum(memory_mb(pid, "Pss:") for pid in pids))
-    for asked in rows.values():
-        if not question.options.only or question.options.only in asked.name:
-            question.add(asked)
-
-
-def cpu_of_a_get(place: Place) -> None:
-    """CPU time of everything in the lab for a GB that a driver gets from another node."""
-    asked = Row("CPU time for a GB, get of 100 MiB", "s", {}, [at_most(1.0, "s")])
-    if question.options.only and question.options.only not in asked.name:
-        return
-    asked.note = "of all processes of the lab, putting not counted; bare: of the two threads"
-    count = 2 if QUICK else 10
-    gigabytes = count * 100 * MIB / 1e9
-    for over in ("tcp", "tls"):
-        try:
-            told = {"measure": f"{over}.stream.100MiB", "count": count}
-            player = question.player(BARE)
-            player.ask({"do": "open", **told})
-            for _ in range(1 if QUICK else 5):
-                answer = player.ask({"do": "run", **told})
-                asked.values.setdefault(over, []).append(answer["cpu_s"] / gigabytes)
-            player.ask({"do": "close", **told})
-        except PlayerError as error:
-            asked.missing[over] = str(error)
-    for system in [HOPLO, *([RAY] if place.ray else [])]:
-        try:
-            asked.values[system] = cpu_of(place, system, count, gigabytes)
-        except PlayerError as error:
-            asked.missing[system] = str(error)
-    question.add(asked)
-
-
-def cpu_of(place: Place, system: str, count: int, gigabytes: float) -> list[float]:
-    """What getting takes: that of making and getting, less that of making alone."""
-    player, found = question.player(system), []
-    for _ in range(1 if QUICK else 5):
-        spent = {}
-        for measure in ("make.100MiB", "get.100MiB"):
-            told = {"measure": measure, "count": count}
-            player.ask({"do": "open", **told})
-            player.ask({"do": "run", **told})
-            before = cpu_seconds(place.lab.processes())
-            player.ask({"do": "run", **told})
-            spent[measure] = cpu_seconds(place.lab.processes()) - before
-            player.ask({"do": "close", **told})
-        found.append((spent["get.100MiB"] - spent["make.100MiB"]) / gigabytes)
-    return found
+def near_optimum(factor: float) -> Goal:
+    """The bare connection moves what one link must carry at least."""
+    return Goal(f"<= {factor:g}x tcp", factor, ("tcp",), at_most=True)
 
 
 # ------------------------------------------------------------------------------- the rows
 
 ECHO, ECHO_64 = bare("echo.1", 2000), bare("echo.65536", 300)
 
-CALLS = [
+NODES = [
+    row(
+        "a head starts: from the command to the end of a first task",
+        "s",
+        "head",
+        alone(1),
+        goals=[at_most(0.5, "s")],
+        rounds=5,
+        warm_up=False,
+        note="of a driver that has imported what it needs",
+    ),
     row(
         "node joins: from the command to the end of a task that waits for it",
         "s",
         "join",
         {HOPLO: 1, RAY: 1},
         goals=[at_most(0.5, "s")],
-        rounds=3,
+        rounds=5,
+        warm_up=False,
     ),
+    row(
+        "a node falls silent: until it is declared dead",
+        "s",
+        "silence",
+        {HOPLO: 5, RAY: 1},
+        goals=[at_most(SILENCE_SECONDS, "s")],
+        rounds=1,
+        warm_up=False,
+        note="its cable is pulled and nobody is told; seen by a driver at the head",
+    ),
+]
+
+CALLS = [
     row(
         "call to an actor on another node, one at a time",
         "/s",
@@ -352,13 +204,47 @@ OBJECTS = [
         rounds=5,
     ),
     row(
-        "shuffle of 72 MiB over 3 nodes",
-        "GB/s",
+        "shuffle: each of 3 nodes has 8 MiB for every other, which a task reads",
+        "/s",
         "shuffle",
-        {HOPLO: 1, RAY: 1},
+        {HOPLO: 5, RAY: 5},
+        goals=[times(3, RAY)],
         rounds=5,
-        note="6 tasks make 6 parts each, 6 others read a part of each; two thirds move",
     ),
+]
+
+CPU = [
+    (
+        Row(f"CPU time for a GB, {what}", "s", {}, [at_most(1.0, "s")]),
+        measure,
+        beside,
+        mib,
+    )
+    for what, measure, beside, mib in (
+        ("get of a fresh 1 MiB", "get.1MiB", "make.1MiB", 1),
+        ("get of a fresh 100 MiB", "get.100MiB", "make.100MiB", 100),
+        ("put of 10 MiB here, read by a task there", "task.10MiB", "put.10MiB", 10),
+    )
+]
+"""Each with what is measured, what that does beside, and MiB."""
+CPU[0][0].note = (
+    "of all processes of the lab; what making and putting take is taken off."
+    " Bare: of the two threads that move it"
+)
+
+STRIPES = {f"{n} stream{'s' * (n > 1)}": n for n in (1, 2, 4, 8)}
+
+STRIPED = [
+    row(
+        "get of a fresh 256 MiB over loopback",
+        "GB/s",
+        "get.256MiB",
+        {HOPLO: 1, **{name: Cell(BARE, f"tls.striped.{n}", 256) for name, n in STRIPES.items()}},
+        size=256 * MIB,
+        goals=[times(0.8, *STRIPES)],
+        rounds=5,
+        note="bare: 256 MiB in equal parts over so many TLS connections at once",
+    )
 ]
 
 LOCALITY = [
@@ -379,51 +265,236 @@ LOCALITY = [
     for switch in ("on", "off")
 ]
 
-
-def optimum(factor: float) -> Goal:
-    return Goal(f"<= {factor:g}x tcp", factor, ("tcp",), at_most=True)
-
-
-BROADCASTS = [
+SLOW = [
     row(
         f"broadcast of 64 MiB to {nodes} nodes at 200 Mbit/s",
         "s",
         f"broadcast.{nodes}",
         {HOPLO: 1, RAY: 1, **bare("stream.64MiB", 1)},
-        goals=[optimum(1.10)],
+        goals=[near_optimum(1.10)],
         rounds=3,
         note="bare: to one node; at the nominal rate that is 2.68 s",
     )
     for nodes in (2, 4)
+] + [
+    row(
+        "shuffle: each of 3 nodes has 8 MiB for every other, at 200 Mbit/s",
+        "s",
+        "shuffle",
+        {HOPLO: 1, RAY: 1, **bare("stream.16MiB", 1)},
+        goals=[near_optimum(1.15)],
+        rounds=3,
+        note="bare: what one node has to send, to one node; at the nominal rate that is 0.67 s",
+    )
 ]
 
+IDLE = [
+    Row("memory of an idle node", "MB", {}, [at_most(30, "MB")], note="shared pages counted once"),
+    Row("CPU of an idle node", "% core", {}, [at_most(0.1, "% core")]),
+    Row(
+        "messages that an idle node sends in a second",
+        "",
+        {},
+        [at_most(10, "/s")],
+        note="packets of TCP with bytes in them; of Ray those between its own processes, too",
+    ),
+]
 
-def wanted(rows: list[Row]) -> bool:
-    return any(question.options.only in asked.name for asked in rows)
+SHOWN = [
+    ("cluster", name, text)
+    for name, text in (
+        ("call to an actor on another node, one at a time", "a method call, one at a time"),
+        ("1,000 calls to an actor on another node, then get all", "1,000 method calls"),
+        ("an actor on node 2 calls one on node 3, 1,000 calls", "1,000 between two other nodes"),
+        ("task on another node, one at a time", "a task and its result, one at a time"),
+        ("1,000 tasks on another node, then get all", "1,000 tasks on another node"),
+        ("1,000 tasks spread over 3 nodes, then get all", "1,000 tasks spread over 3 nodes"),
+        ("call with 64 KiB there and back, one at a time", "a call with 64 KiB there and back"),
+        ("create an actor on another node, call it, kill it", "create an actor, call it, kill it"),
+        ("placement group of 3 bundles on 3 nodes: make, wait, remove", "a placement group"),
+    )
+]
+"""What the picture shows."""
+
+# ------------------------------------------------------------------------------- how they are asked
+
+failures: list[str] = []
+
+
+def stage(rows: list[Row], ask: Callable[[list[Row]], None]) -> None:
+    """Whatever befalls it: its rows are in the table, and the other stages are asked."""
+    rows = [asked for asked in rows if question.wants(asked)]
+    if not rows:
+        return
+    try:
+        ask(rows)
+    except Exception as error:
+        traceback.print_exc()
+        failures.append(rows[0].name)
+        for asked in rows:
+            if not any(asked is known for known in question.rows):
+                asked.missing[HOPLO] = f"{type(error).__name__}: {error}"
+                question.add(asked)
+
+
+@contextmanager
+def place(systems: Iterable[str] = (HOPLO, RAY, BARE), **how: Any) -> Iterator[Place]:
+    made = Place(question, **how)
+    try:
+        for system in systems:
+            {HOPLO: made.seat_hoplo, RAY: made.seat_ray, BARE: made.seat_bare}[system]()
+        yield made
+    finally:
+        made.close()
+
+
+def at(**how: Any) -> Callable[[list[Row]], None]:
+    """Asks rows in one place. What failed may have broken it, so the rest has a new one."""
+
+    def ask(rows: list[Row]) -> None:
+        left = list(rows)
+        while left:
+            with place(**how):
+                while left:
+                    asked = left.pop(0)
+                    question.ask([asked])
+                    if has_failed(asked):
+                        break
+
+    return ask
+
+
+def has_failed(asked: Row) -> bool:
+    return any(not why.startswith("skipped") for why in asked.missing.values())
+
+
+@contextmanager
+def noting(asked: Row, column: str) -> Iterator[None]:
+    """Why it has no value."""
+    try:
+        yield
+    except PlayerError as error:
+        asked.missing[column] = str(error)
+
+
+@contextmanager
+def playing(system: str, measure: str, count: int) -> Iterator[Callable[[], Any]]:
+    """A measure that is open: each call is one round."""
+    player, told = question.player(system), {"measure": measure, "count": count}
+    player.ask({"do": "open", **told})
+    yield lambda: player.ask({"do": "run", **told})
+    player.ask({"do": "close", **told})
+
+
+def rounds(most: int = 5) -> range:
+    return range(1 if QUICK else most)
+
+
+# ------------------------------------------------------------------------------- what processes use
+
+
+def cpu_seconds(pids: Iterable[int]) -> float:
+    """Of all their threads that live, to the nanosecond."""
+    total = 0
+    for pid in pids:
+        for path in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+            try:
+                total += int(path.read_text().split()[0])
+            except (OSError, ValueError, IndexError):
+                continue  # it has ended
+    return total / 1e9
+
+
+def data_packets(machine: Any) -> int:
+    """That it has sent over TCP, acknowledgements that hold nothing not counted."""
+    lines = machine.command("cat", "/proc/net/netstat").stdout.splitlines()
+    names, numbers = [line.split() for line in lines if line.startswith("TcpExt:")][:2]
+    return int(dict(zip(names, numbers, strict=True))["TCPOrigDataSent"])
+
+
+def ask_cpu(wanted: list[Row]) -> None:
+    with place(nodes=3) as where:
+        for asked, measure, beside, mib in CPU:
+            if not any(asked is one for one in wanted):
+                continue
+            count = max(2, (200 if QUICK else 1000) // mib)
+            gigabytes = count * mib * MIB / 1e9
+            for over in ("tcp", "tls"):
+                with noting(asked, over), playing(BARE, f"{over}.stream.{mib}MiB", count) as run:
+                    spent = [run()["cpu_s"] for _ in rounds()]
+                    asked.values[over] = [seconds / gigabytes for seconds in spent]
+            for system in (HOPLO, RAY):
+                with noting(asked, system):
+                    found = [
+                        spent_on(where, system, measure, count)
+                        - spent_on(where, system, beside, count)
+                        for _ in rounds()
+                    ]
+                    asked.values[system] = [seconds / gigabytes for seconds in found]
+            question.add(asked)
+
+
+def spent_on(where: Place, system: str, measure: str, count: int) -> float:
+    """CPU seconds of everything in the lab in a round, which is not its first."""
+    with playing(system, measure, count) as run:
+        run()
+        before = cpu_seconds(where.lab.processes())
+        run()
+        return cpu_seconds(where.lab.processes()) - before
+
+
+def ask_idle(wanted: list[Row]) -> None:
+    """Of a node that joined and that nobody uses: all that its system started there."""
+    for system in (HOPLO, RAY):
+        with place([system], nodes=3) as where:
+            if system == RAY and where.ray is None:
+                continue
+            # What starting has left to do is done.
+            wait(0.5 if QUICK else 3)
+            for _ in rounds(3):
+                found = use_of_idle(where, 2 if QUICK else IDLE_SECONDS)
+                for asked, value in zip(IDLE, found, strict=True):
+                    asked.values.setdefault(system, []).append(value)
+    for asked in wanted:
+        question.add(asked)
+
+
+def use_of_idle(where: Place, seconds: float) -> tuple[float, float, float]:
+    """Of the third node: memory, share of a core, messages a second."""
+    machine = where.lab[3]
+    pids = where.lab.processes(3)
+    used, sent, began = cpu_seconds(pids), data_packets(machine), time.monotonic()
+    wait(seconds)
+    took = time.monotonic() - began
+    share = 100 * (cpu_seconds(pids) - used) / took
+    messages = (data_packets(machine) - sent) / took
+    return sum(memory_mb(pid, "Pss:") for pid in pids), share, messages
+
+
+def wait(seconds: float) -> None:
+    began = time.monotonic()
+    until(lambda: time.monotonic() - began > seconds, seconds + 5)
+
+
+# ------------------------------------------------------------------------------- all of it
 
 
 def main() -> None:
-    place = Place(nodes=3, spare=1)
-    try:
-        idle(place)
-        place.seat_hoplo()
-        place.seat_ray()
-        place.seat_bare()
-        question.ask([*CALLS, *OBJECTS, *LOCALITY])
-        cpu_of_a_get(place)
-    finally:
-        place.close()
-    if wanted(BROADCASTS):
-        place = Place(nodes=5, rate=RATE)
-        try:
-            place.seat_hoplo()
-            place.seat_ray()
-            place.seat_bare()
-            question.ask(BROADCASTS)
-        finally:
-            place.close()
+    # Told to end, it takes its machines away first.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench/cluster.py: told to end"))
+    stage(IDLE, ask_idle)
+    stage(NODES, at(nodes=3, late=True))
+    stage([*CALLS, *OBJECTS, *LOCALITY], at(nodes=3))
+    stage([asked for asked, *_ in CPU], ask_cpu)
+    stage(STRIPED, at(systems=(HOPLO, BARE), nodes=2, loopback=True))
+    stage(SLOW, at(nodes=5, rate=RATE))
     facts()
     question.finish()
+    if not question.options.only:
+        report = json.loads((RESULTS / "cluster.json").read_text())
+        overview.draw([report], RESULTS / "cluster.png", SHOWN)
+    if failures:
+        sys.exit(f"bench/cluster.py: something failed in the stages of: {'; '.join(failures)}")
 
 
 def facts() -> None:

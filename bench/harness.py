@@ -38,7 +38,7 @@ RESULTS = HERE / "results" / ("quick" if "--quick" in sys.argv else ".")
 
 LIMITS = (
     *("ring", "ring, one core", "2 rings", "memcpy", "memcpy, 2 threads", "fork", "local"),
-    *("tcp", "tls", "optimum"),
+    *("tcp", "tls", "optimum", "1 stream", "2 streams", "4 streams", "8 streams"),
 )
 """Columns that are not rivals but what the machine can do."""
 
@@ -134,6 +134,8 @@ class Row:
     size: int = 1
     """Bytes of one thing, for kind GB/s."""
     rounds: int = 7
+    warm_up: bool = True
+    """Without: the first round counts as well."""
     note: str = ""
     values: dict[str, list[float]] = field(default_factory=dict)
     rounds_medians: dict[str, list[float]] = field(default_factory=dict)
@@ -267,16 +269,20 @@ class Question:
     def ask(self, rows: Sequence[Row]) -> None:
         """Measures rows one after the other, their columns in turn."""
         for asked in rows:
-            if self.options.only and self.options.only not in asked.name:
-                continue
-            self._measure(asked)
-            self.add(asked)
+            if self.wants(asked):
+                self._measure(asked)
+                self.add(asked)
+
+    def wants(self, asked: Row) -> bool:
+        return self.options.only in asked.name
 
     def add(self, asked: Row) -> None:
         self.rows.append(asked)
         show(asked)
 
     def player(self, name: str) -> Player:
+        if name not in self._commands:
+            raise PlayerError(f"skipped: {name} is not here")
         player = self._players.get(name)
         if player is None or player.dead:
             player = self._players[name] = Player(name, self._commands[name])
@@ -285,6 +291,11 @@ class Question:
     def seat(self, name: str, seat: Seat) -> None:
         """A player that is known only now."""
         self._commands[name] = seat
+
+    def clear_seats(self) -> None:
+        """None of its players is there any more."""
+        self.close_players()
+        self._commands.clear()
 
     def close_players(self) -> None:
         for player in self._players.values():
@@ -322,7 +333,8 @@ class Question:
             cell = columns[column]
             try:
                 self._play(cell, "open")
-                self._play(cell, "run", max(1, self._count(cell) // 2))
+                if asked.warm_up:
+                    self._play(cell, "run", max(1, self._count(cell) // 2))
             except PlayerError as error:
                 asked.missing[column] = str(error)
                 del columns[column]

@@ -1,11 +1,15 @@
-"""The first picture of RESULTS.md: hoplo, its rivals and the bare machine on one log scale."""
+"""Pictures of RESULTS.md: hoplo, its rivals and the bare machine on one log scale."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from harness import LIMITS
 
-SHOWN = (
+Shown = tuple[str, str, str]
+"""Question, row, and what the picture calls it; all of them are rates."""
+
+SHOWN: Sequence[Shown] = (
     ("tasks", "task, submit + get, one at a time", "a task and its result, one at a time"),
     ("tasks", "1,000 tasks, then get all", "1,000 tasks, then all results"),
     ("tasks", "chain of 100 dependent tasks", "a chain of 100 tasks"),
@@ -15,11 +19,10 @@ SHOWN = (
     ("objects", "put of 100 KiB", "put of 100 KiB"),
     ("objects", "task with 10 MiB in and out, by ref", "a task with 10 MiB in and 10 MiB out"),
 )
-"""Question, row, and what the picture calls it; all of them are rates."""
 
 
-def draw(reports: list[dict[str, Any]], path: Path) -> None:
-    """Draws each system's median of each shown row; a row that was not measured is left out."""
+def draw(reports: list[dict[str, Any]], path: Path, rows: Sequence[Shown] = SHOWN) -> None:
+    """Draws each system's median of each of these rows; one that was not measured is left out."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -27,8 +30,10 @@ def draw(reports: list[dict[str, Any]], path: Path) -> None:
 
     found = {(report["question"], row["name"]): row for report in reports for row in report["rows"]}
     shown = [
-        (found[question, name], text) for question, name, text in SHOWN if (question, name) in found
+        (found[question, name], text) for question, name, text in rows if (question, name) in found
     ]
+    if not shown:
+        return
     series = {
         "hoplo": ("o", "#d62728", 110),
         "Ray": ("s", "#1f77b4", 60),
@@ -42,6 +47,8 @@ def draw(reports: list[dict[str, Any]], path: Path) -> None:
             places[name][1].append(height)
     figure, axes = pyplot.subplots(figsize=(9, 0.55 * len(shown) + 1.4))
     for name, (marker, colour, size) in series.items():
+        if not places[name][0]:
+            continue
         axes.scatter(*places[name], marker=marker, c=colour, s=size, label=name, zorder=3)
     axes.set_xscale("log")
     axes.set_yticks(range(len(shown)), [text for _, text in reversed(shown)])

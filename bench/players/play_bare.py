@@ -17,11 +17,18 @@ MIB = 1 << 20
 play = Player()
 
 
-def measured(over: str, what: str, nbytes: int, count: int) -> dict[str, float]:
+def measured(over: str, what: str, nbytes: int, count: int, streams: int = 1) -> dict[str, float]:
+    """With several streams: so much over each at once, until the last one has ended."""
     line = [BARE, "measure", HOST, PORT, CERTIFICATE, over, what, str(nbytes), str(count)]
-    done = subprocess.run(line, check=True, capture_output=True, text=True)
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    running = [subprocess.Popen(line, stdout=subprocess.PIPE) for _ in range(streams)]
+    said = [one.communicate()[0] for one in running]
+    if any(one.returncode for one in running):
+        raise RuntimeError(f"{' '.join(line)} failed")
+    found = [json.loads(text) for text in said]
+    return {
+        "seconds": max(one["seconds"] for one in found),
+        "cpu_s": sum(one["cpu_s"] for one in found),
+    }
 
 
 for _over in ("tcp", "tls"):
@@ -31,12 +38,19 @@ for _over in ("tcp", "tls"):
         def _(over=_over, nbytes=_nbytes):
             yield lambda count: measured(over, "echo", nbytes, count)
 
-    for _size in (1, 10, 64, 100):
+    for _size in (1, 10, 16, 64, 100):
 
         @play.measure(f"{_over}.stream.{_size}MiB")
         def _(over=_over, size=_size):
             """`count` things of that size as one stream; with the CPU time at both ends."""
             yield lambda count: measured(over, "stream", count * size * MIB, 1)
+
+    for _streams in (1, 2, 4, 8):
+
+        @play.measure(f"{_over}.striped.{_streams}")
+        def _(over=_over, streams=_streams):
+            """`count` MiB in equal parts over so many streams."""
+            yield lambda count: measured(over, "stream", count * MIB // streams, 1, streams)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
-"""hoplo or Ray, from the head of a cluster whose nodes are 10.199.0.1, .2, .3 and so on.
+"""hoplo or Ray, from the head of a cluster: all but the module is word for word the same.
 
-Its argument: which of them. The cluster runs already. All but the module is word for word the same.
+Its arguments: which of them, and what the addresses of the nodes begin with ("10.199.0."). The
+cluster runs already. Without addresses there is none, and it starts one of its own.
+BENCH_COMMANDS says how a late node starts, is cut off and so on: by name, JSON of a line and of
+variables. RESOURCES in a line is what the node says that it has.
 """
 
 from __future__ import annotations
@@ -11,19 +14,24 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from player import Player, Skipped
+from player import Player, Run, Skipped
 
-SYSTEM = sys.argv[1]
+SYSTEM, PREFIX = sys.argv[1], (sys.argv[2:] or [""])[0]
+COMMANDS = json.loads(os.environ.get("BENCH_COMMANDS", "{}"))
+LATE = 4
+"""The node that a row starts by itself, and cuts off."""
+
 api: Any = importlib.import_module(SYSTEM)
 KIB, MIB = 1 << 10, 1 << 20
 play = Player()
 
 
 def address(number: int) -> str:
-    return f"10.199.0.{number}"
+    return f"{PREFIX}{number}"
 
 
 def node(number: int) -> str:
@@ -42,6 +50,45 @@ def on(number: int) -> Any:
     """The strategy that sends something to that node and no other."""
     strategies = importlib.import_module(f"{SYSTEM}.util.scheduling_strategies")
     return strategies.NodeAffinitySchedulingStrategy(node(number), soft=False)
+
+
+def command(name: str, resources: dict[str, float] | None = None) -> None:
+    if name not in COMMANDS:
+        raise Skipped(f"nothing says how to {name}")
+    line = [word.replace("RESOURCES", json.dumps(resources or {})) for word in COMMANDS[name][0]]
+    # Its output goes nowhere: a daemon would keep a pipe open.
+    nowhere = subprocess.DEVNULL
+    variables = {**os.environ, **COMMANDS[name][1]}
+    subprocess.run(line, env=variables, check=True, stdin=nowhere, stdout=nowhere, stderr=nowhere)
+
+
+# ------------------------------------------------------------------------------- what is timed
+
+
+def repeated(once: Callable[[], object]) -> Run:
+    """One after the other."""
+
+    def run(count):
+        for _ in range(count):
+            once()
+
+    return run
+
+
+def using(make: Callable[[int], Any], use: Callable[[Any], object], at_once: int = 1) -> Run:
+    """Makes so many things, then uses them: only that is timed. Then they go."""
+
+    def run(count):
+        seconds = 0.0
+        for first in range(0, count, at_once):
+            made = make(min(at_once, count - first))
+            start = time.perf_counter()
+            use(made)
+            seconds += time.perf_counter() - start
+            del made
+        return seconds
+
+    return run
 
 
 def here() -> str:
@@ -69,6 +116,11 @@ def pause():
 def touch(array):
     """Reads one byte of each page: all of it is here."""
     return int(array[:: 4 * KIB].sum())
+
+
+@api.remote
+def touch_all(*arrays):
+    return sum(int(array[:: 4 * KIB].sum()) for array in arrays)
 
 
 @api.remote
@@ -138,12 +190,7 @@ def far_task(task, number):
 @play.measure("actor.one")
 def _():
     actor = far_actor(Counter, 2)
-
-    def run(count):
-        for _ in range(count):
-            api.get(actor.add.remote())
-
-    yield run
+    yield repeated(lambda: api.get(actor.add.remote()))
     api.kill(actor)
 
 
@@ -167,36 +214,30 @@ def _():
 def _():
     actor, payload = far_actor(Counter, 2), b"x" * (64 * KIB)
 
-    def run(count):
-        for _ in range(count):
-            assert len(api.get(actor.echo.remote(payload))) == 64 * KIB
+    def once():
+        assert len(api.get(actor.echo.remote(payload))) == 64 * KIB
 
-    yield run
+    yield repeated(once)
     api.kill(actor)
 
 
 @play.measure("actor.create")
 def _():
-    far_actor(Counter, 2)
+    api.kill(far_actor(Counter, 2))
+    strategy = on(2)
 
-    def run(count):
-        for _ in range(count):
-            actor = Counter.options(scheduling_strategy=on(2)).remote()
-            api.get(actor.add.remote())
-            api.kill(actor)
+    def once():
+        actor = Counter.options(scheduling_strategy=strategy).remote()
+        api.get(actor.add.remote())
+        api.kill(actor)
 
-    yield run
+    yield repeated(once)
 
 
 @play.measure("task.one")
 def _():
     task = far_task(nothing, 2)
-
-    def run(count):
-        for _ in range(count):
-            api.get(task.remote())
-
-    yield run
+    yield repeated(lambda: api.get(task.remote()))
 
 
 @play.measure("task.batch")
@@ -221,86 +262,66 @@ def _():
     except ImportError:
         raise Skipped(f"this {SYSTEM} has no placement groups") from None
 
-    def run(count):
-        for _ in range(count):
-            group = groups.placement_group([{"CPU": 1}] * 3, strategy="STRICT_SPREAD")
-            api.get(group.ready())
-            groups.remove_placement_group(group)
+    def once():
+        group = groups.placement_group([{"CPU": 1}] * 3, strategy="STRICT_SPREAD")
+        api.get(group.ready())
+        groups.remove_placement_group(group)
 
-    yield run
+    yield repeated(once)
 
 
 # ------------------------------------------------------------------------------- objects
 
 
-def _getting(nbytes):
+def get_each(refs):
+    for ref in refs:
+        assert api.get(ref).nbytes >= MIB
+
+
+def _getting(nbytes, use):
+    """Fresh objects of another node; with `make` that only makes them, what getting does beside."""
     maker = far_actor(Maker, 2)
     at_once = max(1, 256 * MIB // nbytes)
-
-    def run(count):
-        seconds = 0.0
-        for first in range(0, count, at_once):
-            refs = api.get(maker.put.remote(nbytes, min(at_once, count - first)))
-            start = time.perf_counter()
-            for ref in refs:
-                assert api.get(ref).nbytes == nbytes
-            seconds += time.perf_counter() - start
-            del refs, ref
-        return seconds
-
-    yield run
+    yield using(lambda count: api.get(maker.put.remote(nbytes, count)), use, at_once)
     api.kill(maker)
 
 
-@play.measure("make.100MiB")
-def _():
-    """What `get.100MiB` does beside getting."""
-    maker = far_actor(Maker, 2)
+for _size in (1, 100, 256):
 
-    def run(count):
-        for first in range(0, count, 2):
-            api.get(maker.put.remote(100 * MIB, min(2, count - first)))
+    @play.measure(f"get.{_size}MiB")
+    def _(size=_size):
+        yield from _getting(size * MIB, get_each)
 
-    yield run
-    api.kill(maker)
+    @play.measure(f"make.{_size}MiB")
+    def _(size=_size):
+        yield from _getting(size * MIB, len)
 
 
-@play.measure("get.1MiB")
-def _():
-    yield from _getting(MIB)
-
-
-@play.measure("get.100MiB")
-def _():
-    yield from _getting(100 * MIB)
+def _putting(use):
+    array = np.ones(10 * MIB, np.uint8)
+    yield repeated(lambda: use(api.put(array)))
 
 
 @play.measure("task.10MiB")
 def _():
-    task, array = far_task(touch, 2), np.ones(10 * MIB, np.uint8)
+    task = far_task(touch, 2)
 
-    def run(count):
-        for _ in range(count):
-            assert api.get(task.remote(api.put(array))) == 10 * MIB // (4 * KIB)
+    def read(ref):
+        assert api.get(task.remote(ref)) == 10 * MIB // (4 * KIB)
 
-    yield run
+    yield from _putting(read)
+
+
+@play.measure("put.10MiB")
+def _():
+    """What `task.10MiB` does beside the task."""
+    yield from _putting(lambda ref: None)
 
 
 def _broadcasting(nodes):
     tasks = [far_task(touch, number) for number in range(2, nodes + 2)]
     array = np.ones(64 * MIB, np.uint8)
-
-    def run(count):
-        seconds = 0.0
-        for _ in range(count):
-            ref = api.put(array)
-            start = time.perf_counter()
-            api.get([task.remote(ref) for task in tasks])
-            seconds += time.perf_counter() - start
-            del ref
-        return seconds
-
-    yield run
+    yield using(lambda _: api.put(array), lambda ref: api.get([it.remote(ref) for it in tasks]))
 
 
 @play.measure("broadcast.2")
@@ -313,36 +334,24 @@ def _():
     yield from _broadcasting(4)
 
 
-PARTS = 6
-
-
-@api.remote(num_returns=PARTS)
-def split(seed, nbytes):
-    part = np.full(nbytes // PARTS, seed, np.uint8)
-    return tuple(part.copy() for _ in range(PARTS))
-
-
-@api.remote
-def merge(*parts):
-    return sum(int(part[0]) for part in parts), sum(part.nbytes for part in parts)
-
-
 @play.measure("shuffle")
 def _():
-    """Each of 6 tasks makes 6 parts, each of 6 others reads one part of each: nodes in turn."""
-    splits = [far_task(split, 1 + number % 3) for number in range(PARTS)]
-    merges = [far_task(merge, 1 + number % 3) for number in range(PARTS)]
-    nbytes = 12 * MIB
+    """Every node has 8 MiB for every other node, which a task there reads."""
+    numbers, nbytes = (1, 2, 3), 8 * MIB
+    makers = [far_actor(Maker, number) for number in numbers]
+    tasks = [far_task(touch_all, number) for number in numbers]
 
-    def run(count):
-        for _ in range(count):
-            rows = [task.remote(seed, nbytes) for seed, task in enumerate(splits)]
-            merged = [task.remote(*(row[part] for row in rows)) for part, task in enumerate(merges)]
-            found = api.get(merged)
-            assert {total for total, _ in found} == {sum(range(PARTS))}
-        return {"count": count * PARTS * (nbytes // PARTS) * PARTS}
+    def make(_):
+        made = api.get([maker.put.remote(nbytes, len(numbers)) for maker in makers])
+        return [[row[to] for row in made if row is not made[to]] for to in range(len(numbers))]
 
-    yield run
+    def use(parts):
+        for read in api.get([task.remote(*part) for task, part in zip(tasks, parts, strict=True)]):
+            assert read == (len(numbers) - 1) * nbytes // (4 * KIB)
+
+    yield using(make, use)
+    for maker in makers:
+        api.kill(maker)
 
 
 # ------------------------------------------------------------------------------- locality
@@ -356,22 +365,18 @@ def _near_or_far(nbytes, strategy):
     at_once = max(1, min(50, 128 * MIB // nbytes))
     api.get([nothing.options(scheduling_strategy=on(n)).remote() for n in (1, 2)])
 
-    def run(count):
-        seconds = 0.0
-        for first in range(0, count, at_once):
-            wanted = min(at_once, count - first)
-            there = int(random.binomial(wanted, 0.5))
-            refs = api.get(makers[0].put.remote(nbytes, wanted - there))
-            refs += api.get(makers[1].put.remote(nbytes, there))
-            random.shuffle(refs)
-            start = time.perf_counter()
-            for ref in refs:
-                assert api.get(task.remote(ref)) == nbytes
-            seconds += time.perf_counter() - start
-            del refs, ref
-        return seconds
+    def make(count):
+        there = int(random.binomial(count, 0.5))
+        refs = api.get(makers[0].put.remote(nbytes, count - there))
+        refs += api.get(makers[1].put.remote(nbytes, there))
+        random.shuffle(refs)
+        return refs
 
-    yield run
+    def use(refs):
+        for ref in refs:
+            assert api.get(task.remote(ref)) == nbytes
+
+    yield using(make, use, at_once)
     for maker in makers:
         api.kill(maker)
 
@@ -384,54 +389,107 @@ for _size in (100_000, 1_000_000, 10_000_000, 100_000_000):
             yield from _near_or_far(size, strategy)
 
 
-# ------------------------------------------------------------------------------- nodes that join
+# ------------------------------------------------------------------- nodes that come and go
 
 
-@play.measure("join")
+@play.measure("head")
 def _():
-    """From the command at another machine to the end of a task that waits for that node."""
-    join = json.loads(os.environ.get("BENCH_JOIN", "null"))
-    leave = json.loads(os.environ.get("BENCH_LEAVE", "null"))
-    if not join:
-        raise Skipped("nothing says how a node joins")
+    """From the command to the end of a first task. This process has imported all it needs."""
 
     def run(count):
         seconds = 0.0
         for _ in range(count):
-            name = f"late-{time.monotonic_ns()}"
-            ref = where.options(resources={name: 1}).remote()
-            line = [word.replace("RESOURCES", json.dumps({name: 1})) for word in join["line"]]
             start = time.perf_counter()
-            # Its output goes nowhere: a daemon would keep a pipe open.
-            subprocess.run(
-                line,
-                env={**os.environ, **join["environment"]},
-                check=True,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            ready, _ = api.wait([ref], timeout=60)
+            command("head")
+            connect()
+            api.get(nothing.remote())
             seconds += time.perf_counter() - start
-            subprocess.run(
-                leave["line"],
-                env={**os.environ, **leave["environment"]},
-                check=False,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            if not ready:
-                api.cancel(ref)
-                raise Skipped(f"{SYSTEM} gave a node that joined none of the work that waited")
+            api.shutdown()
+            command("leave")
         return seconds
 
     yield run
 
 
-if __name__ == "__main__":
+@play.measure("join")
+def _():
+    """From the command at another machine to the end of a task that waits for that node."""
+
+    def make(_):
+        name = f"late-{time.monotonic_ns()}"
+        return name, where.options(resources={name: 1}).remote()
+
+    def use(made):
+        name, ref = made
+        command("join", {name: 1})
+        ready, _ = api.wait([ref], timeout=60)
+        if not ready:
+            api.cancel(ref)
+            raise Skipped(f"{SYSTEM} gave a node that joined none of the work that waited")
+
+    once = using(make, use)
+
+    def run(count):
+        seconds = 0.0
+        for _ in range(count):
+            try:
+                seconds += once(1)
+            finally:
+                command("leave")
+        return seconds
+
+    yield run
+
+
+@play.measure("silence")
+def _():
+    """From when the cable of a node is pulled until the head takes it for dead."""
+
+    def run(count):
+        seconds = 0.0
+        for _ in range(count):
+            command("join")
+            late = until(lambda: node(LATE), 60)
+            start = time.perf_counter()
+            command("cut")
+            try:
+                until(lambda late=late: not is_alive(late), 100)
+                seconds += time.perf_counter() - start
+            finally:
+                command("heal")
+                command("leave")
+        return seconds
+
+    yield run
+
+
+def is_alive(node_id):
+    return any(row["NodeID"] == node_id and row["Alive"] for row in api.nodes())
+
+
+def until(condition, seconds):
+    """Its first true value; a node that is not there yet is none."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            if found := condition():
+                return found
+        except Skipped:
+            pass
+        time.sleep(0.001)
+    raise Skipped(f"not within {seconds} s")
+
+
+def connect():
+    """To the cluster of this machine."""
     if SYSTEM == "ray":
-        api.init(address=f"{address(1)}:6379", log_to_driver=False, logging_level="ERROR")
+        here = address(1) if PREFIX else os.environ["BENCH_ADDRESS"]
+        api.init(address=f"{here}:6379", log_to_driver=False, logging_level="ERROR")
     else:
         api.init(address="auto")
+
+
+if __name__ == "__main__":
+    if PREFIX:
+        connect()
     play.serve(api.shutdown)

@@ -61,11 +61,12 @@ class RayMachines:
     def environment(self) -> dict[str, str]:
         return {**VARIABLES, "TMPDIR": "/tmp"}
 
-    def line(self, number: int, resources: str = "{}") -> list[str]:
-        """What starts a node there; the first is the head."""
-        where = ["--head", "--port=6379", "--include-dashboard=false", f"--temp-dir={self.folder}"]
-        if number > 1:
-            where = [f"--address={self.lab.address(1)}:6379"]
+    def line(self, number: int, head: bool = False, resources: str = "{}") -> list[str]:
+        """What starts a node there: a head, or one that joins that of the first machine."""
+        where = [f"--address={self.lab.address(1)}:6379"]
+        if head:
+            port = "--port=6379"
+            where = ["--head", port, "--include-dashboard=false", f"--temp-dir={self.folder}"]
         flags = [
             f"--node-ip-address={self.lab.address(number)}",
             "--num-cpus=1",
@@ -78,7 +79,7 @@ class RayMachines:
     def start(self, number: int) -> None:
         # Not captured: what stays would keep the pipe.
         subprocess.run(
-            self.line(number),
+            self.line(number, head=number == 1),
             env={**os.environ, **self.environment()},
             check=True,
             stdin=subprocess.DEVNULL,
@@ -88,14 +89,15 @@ class RayMachines:
         )
 
     def leave_line(self, number: int) -> list[str]:
-        """What ends the Ray of that machine, and of no other."""
+        """What ends the Ray of that machine: what sees its mounts, but for who runs this."""
         code = (
             "import os, sys\n"
-            "mine = os.stat(f'/proc/{sys.argv[1]}/ns/net').st_ino\n"
-            "for pid in filter(str.isdigit, os.listdir('/proc')):\n"
+            "mine = os.stat(f'/proc/{sys.argv[1]}/ns/mnt').st_ino\n"
+            "kept = {int(sys.argv[1]), os.getpid(), os.getppid()}\n"
+            "for pid in {int(name) for name in os.listdir('/proc') if name.isdigit()} - kept:\n"
             "    try:\n"
-            "        if os.stat(f'/proc/{pid}/ns/net').st_ino == mine and pid != sys.argv[1]:\n"
-            "            os.kill(int(pid), 9)\n"
+            "        if os.stat(f'/proc/{pid}/ns/mnt').st_ino == mine:\n"
+            "            os.kill(pid, 9)\n"
             "    except OSError:\n"
             "        pass\n"
         )

@@ -131,10 +131,17 @@ class Lab:
 
     def cut(self, number: int) -> None:
         """Its cable is pulled, somewhere behind the first switch: neither end is told."""
-        _ip("-n", self._bridge, "link", "set", f"port{number}", "nomaster")
+        _run(self.cut_line(number))
 
     def heal(self, number: int) -> None:
-        _ip("-n", self._bridge, "link", "set", f"port{number}", "master", "bridge")
+        _run(self.heal_line(number))
+
+    def cut_line(self, number: int) -> list[str]:
+        """The command that cuts it, for who must do it at once."""
+        return ["ip", "-n", self._bridge, "link", "set", f"port{number}", "nomaster"]
+
+    def heal_line(self, number: int) -> list[str]:
+        return ["ip", "-n", self._bridge, "link", "set", f"port{number}", "master", "bridge"]
 
     @contextlib.contextmanager
     def without(self, number: int) -> Iterator[None]:
@@ -168,9 +175,9 @@ class Lab:
             "tx_packets": stats["rx"]["packets"],
         }
 
-    def processes(self) -> set[int]:
-        """All that run in its namespaces."""
-        return _inside(self._made)
+    def processes(self, *numbers: int) -> set[int]:
+        """All that run in its namespaces, or at these machines."""
+        return _inside([self.namespace(number) for number in numbers] or self._made)
 
     # ------------------------------------------------------------------- making and ending
 
@@ -321,7 +328,11 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _ip(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    return _run(["ip", *arguments], check)
+
+
+def _run(line: list[str], check: bool = True) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
     if check and done.returncode != 0:
-        raise NoLab(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
+        raise NoLab(f"{' '.join(line)}: {done.stderr.strip()}")
     return done
