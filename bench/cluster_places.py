@@ -60,7 +60,7 @@ class Place:
     def _inside(self, number: int) -> Machine:
         folder = self.lab.folder / f"loopback-{number}"
         folder.mkdir(mode=0o700)
-        return Machine(folder, folder, self.lab[1].prefix, f"{LOOPBACK}{number}")
+        return Machine(folder, folder, self.lab[1].prefix)
 
     def seat_hoplo(self) -> None:
         head, *others = self.machines
@@ -83,6 +83,8 @@ class Place:
             self.question.seat(
                 HOPLO + ALONE, Seat([PLAYS, HOPLO], late.prefix, late.environment(**more))
             )
+        if self.prefix == LOOPBACK:
+            more["BENCH_NODES"] = json.dumps([machine.node_id for machine in self.machines])
         seat = Seat([PLAYS, HOPLO, self.prefix], head.prefix, head.environment(**more))
         self.question.seat(HOPLO, seat)
 
@@ -115,7 +117,7 @@ class Place:
 
     def seat_bare(self) -> None:
         certificate = str(self.lab.folder / "certificate.pem")
-        address, prefix = f"{self.prefix}2", self.machines[1].prefix
+        address, prefix = f"{self.prefix}{len(self.lab.machines[:2])}", self.machines[1].prefix
         self.bare = subprocess.Popen(
             [*prefix, BARE_PROGRAM, "serve", address, str(BARE_PORT), certificate],
             stdout=subprocess.PIPE,

@@ -327,7 +327,7 @@ class Question:
         columns = {
             column: cell
             for column, cell in asked.cells.items()
-            if cell.player not in self.options.without
+            if cell.player.partition(",")[0] not in self.options.without
         }
         for column in list(columns):
             cell = columns[column]

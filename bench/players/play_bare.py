@@ -49,8 +49,8 @@ for _over in ("tcp", "tls"):
 
         @play.measure(f"{_over}.striped.{_streams}")
         def _(over=_over, streams=_streams):
-            """`count` MiB in equal parts over so many streams."""
-            yield lambda count: measured(over, "stream", count * MIB // streams, 1, streams)
+            """`count` times 256 MiB in equal parts over so many streams."""
+            yield lambda count: measured(over, "stream", count * 256 * MIB // streams, 1, streams)
 
 
 if __name__ == "__main__":
