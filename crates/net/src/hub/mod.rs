@@ -280,20 +280,23 @@ impl<P: Protocol> Hub<P> {
         self.opens_by.first().map(|(by, _)| *by).into_iter().chain(self.opens_again()).min()
     }
 
-    /// Sends what is to be sent, waits until something happens (or `until`), and tells it.
+    /// Sends what is to be sent, waits until something happens (or `until`), and tells it. True: the bell was rung. It is silent now,
+    /// so what it was rung for is for the caller to do before it waits again.
     pub fn turn(
         &mut self,
         until: Option<Instant>,
         happenings: &mut Vec<Happening<P>>,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
         self.flush();
         self.watch_door(Instant::now());
         let until = until.into_iter().chain(self.due()).min();
         let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
         let mut ready = std::mem::take(&mut self.ready);
         self.poller.wait(timeout, &mut ready)?;
+        let mut rung = false;
         for event in ready.drain(..) {
             if event.token == RUNG {
+                rung = true;
                 self.bell.silence();
                 self.take_in(Instant::now());
                 continue;
@@ -307,7 +310,7 @@ impl<P: Protocol> Hub<P> {
         self.expire();
         let ended = self.ended.drain(..);
         happenings.extend(ended.map(|(link, why)| Happening::Closed { link, why }));
-        Ok(())
+        Ok(rung)
     }
 
     /// Sends what the sockets take.

@@ -61,7 +61,7 @@ fn number(at: u32) -> NodeNumber {
 }
 
 impl Side {
-    fn start(folder: &std::path::Path, at: u32) -> Self {
+    fn start(folder: &std::path::Path, at: u32, bulk: Box<dyn Bulk>) -> Self {
         let number = number(at);
         let name = format!("{:x}", number.number());
         let path = folder.join("cluster.json");
@@ -73,7 +73,6 @@ impl Side {
         let poller = Poller::new().unwrap();
         let wake = poller.bell(1).unwrap();
         let part = Part::Member { ip: "127.0.0.1".parse().unwrap() };
-        let bulk = Box::new(NoBulk);
         let started =
             Carrier::start(&cluster, number, name, part, wake.clone(), Arc::clone(&segment), bulk);
         let carrier = started.unwrap().0;
@@ -154,16 +153,21 @@ impl Process {
 
 impl Two {
     fn new(name: &str) -> Self {
-        Self::by_way_of(name, str::to_string)
+        Self::made(name, str::to_string, Box::new(NoBulk))
     }
 
     /// The near node finds the far one at another address.
     fn by_way_of(name: &str, way: impl FnOnce(&str) -> String) -> Self {
+        Self::made(name, way, Box::new(NoBulk))
+    }
+
+    /// The near node hauls this.
+    fn made(name: &str, way: impl FnOnce(&str) -> String, bulk: Box<dyn Bulk>) -> Self {
         let dir = std::env::temp_dir().join(format!("hoplo-carry-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         // Nobody listens there: the two only lack a head.
         Cluster::of_head(&dir, "127.0.0.1:9").unwrap();
-        let (near, far) = (Side::start(&dir, 0), Side::start(&dir, 1));
+        let (near, far) = (Side::start(&dir, 0, bulk), Side::start(&dir, 1, Box::new(NoBulk)));
         let mut there = far.row(NodeState::Alive);
         there.address = way(&there.address);
         near.carrier.tell(Told::Row { entry: there, version: 1, index: 1 });
@@ -460,6 +464,44 @@ fn a_sweep_hears_what_lies_in_rings() {
     two.near.carrier.tell(Told::Drain { n: 4 });
     two.until(|two| two.near.heard.contains(&Word::Drained { n: 4 }));
     assert_eq!(two.near.passed.len(), 1);
+}
+
+/// Has something new each time that it was asked, and rings for it.
+struct RingsAgain {
+    bell: Arc<Mutex<Option<Bell>>>,
+    asked: Arc<AtomicU32>,
+}
+
+impl Bulk for RingsAgain {
+    fn arrived(&mut self, _: NodeNumber, _: bulk::Chunk<'_>) {}
+
+    fn waiting(&mut self) -> Vec<NodeNumber> {
+        if let Some(bell) = &*lock(&self.bell) {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            bell.ring();
+        }
+        Vec::new()
+    }
+
+    fn next(&mut self, _: NodeNumber, _: &mut Vec<u8>) -> bool {
+        false
+    }
+
+    fn lost(&mut self, _: NodeNumber) {}
+}
+
+/// It was heard and forgotten, and the next timer woke the carrier: 20 ms later, as long as a link was in use.
+#[test]
+fn a_ring_for_the_haul_is_not_lost_while_the_carrier_looks() {
+    const RINGS: u32 = 10_000;
+    let (bell, asked) = (Arc::default(), Arc::default());
+    let bulk = RingsAgain { bell: Arc::clone(&bell), asked: Arc::clone(&asked) };
+    let mut two = Two::made("rings", str::to_string, Box::new(bulk));
+    // Only who has callers looks before it sleeps.
+    let _ends = two.connect(1);
+    *lock(&bell) = Some(two.near.carrier.bell().clone());
+    two.near.carrier.bell().ring();
+    two.until(|_| asked.load(Ordering::Relaxed) > RINGS);
 }
 
 #[test]

@@ -175,8 +175,9 @@ impl Turn {
         let bell = segment.doorbell(super::slot());
         let (hub, seen) = (&mut self.hub, bell.rings());
         let came = self.spins.spin(|| {
-            hub.turn(Some(now), happenings).expect("epoll waits");
-            !happenings.is_empty() || bell.rings() != seen || self.shared.has_told()
+            // Rung: there may be something to haul, too.
+            let rung = hub.turn(Some(now), happenings).expect("epoll waits");
+            rung || !happenings.is_empty() || bell.rings() != seen || self.shared.has_told()
         });
         if came {
             return;
