@@ -343,6 +343,9 @@ pub const SPILLS_MAX: usize = 16;
 /// Objects that are being fetched from other nodes at once; each has room.
 pub const PULLS_MAX: usize = 16;
 
+/// Nodes that one is told to fetch an object from.
+pub const SOURCES_MAX: usize = 3;
+
 /// Objects that one other node may be fetching from here at once.
 pub const SERVES_MAX: usize = 2 * PULLS_MAX;
 

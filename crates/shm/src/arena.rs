@@ -83,7 +83,7 @@ impl Arena {
         Ok(Arc::new(Arena { fd, capacity, reading, writing, claims: Mutex::default() }))
     }
 
-    /// The bytes of a sealed object that the caller has pinned (ARENA-3).
+    /// The bytes of a sealed object that the caller has pinned, or that it wrote itself (ARENA-3).
     pub fn read(&self, offset: u64, len: u64) -> Result<&[u8], OutOfBounds> {
         self.check(offset, len)?;
         // SAFETY: in bounds; nobody writes it meanwhile (ARENA-3).

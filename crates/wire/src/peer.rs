@@ -93,15 +93,21 @@ pub enum Peer {
     Copied {
         object: ObjectId,
     },
+    /// To the home: the sender was told where the bytes are, and they are not on their way to it (any more).
+    NotCopied {
+        object: ObjectId,
+    },
     /// Of the home: nobody needs the copy any more.
     Forget {
         object: ObjectId,
     },
-    /// Send its bytes from `offset` on, over the bulk socket, as chunks under this ticket of the asker's.
+    /// Send its bytes from `offset` on, over the bulk socket, as chunks under this ticket of the asker's. `turn`: as the home told
+    /// the asker.
     FetchBytes {
         ticket: u64,
         object: ObjectId,
         offset: u64,
+        turn: u64,
     },
     /// Not (or no more): it is not here, or cannot be read now.
     NoBytes {
@@ -291,10 +297,12 @@ pub enum Claims {
 pub enum FarValue {
     Inline(Arc<[u8]>),
     Failed(Failure),
-    /// All its bytes are at each of these nodes.
+    /// Its bytes are at these nodes, the best one to fetch them from first. That one may be fetching them itself; the others have
+    /// all of them. `turn` counts up with each such answer of the home.
     Stored {
         bytes: u64,
-        copies: Vec<NodeNumber>,
+        turn: u64,
+        sources: Vec<NodeNumber>,
     },
 }
 

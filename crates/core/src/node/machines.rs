@@ -214,11 +214,14 @@ impl Node {
             From::Foreign { object } => self.on_foreign(object, true),
             From::Unforeign { object } => self.on_foreign(object, false),
             From::AskHome { object } => self.ask_home(object),
-            From::Pull { object, bytes, copies } => self.far_pull(object, bytes, copies),
+            From::Pull { object, bytes, turn, sources } => {
+                self.far_pull(object, bytes, turn, sources);
+            }
             From::TellHome { object, bytes, contains, maker, holder } => {
                 self.tell_home(object, Peer::Sealed { object, bytes, contains, maker, holder });
             }
             From::TellCopied { object } => self.tell_home(object, Peer::Copied { object }),
+            From::TellNotCopied { object } => self.tell_home(object, Peer::NotCopied { object }),
             From::TellNode { node, object, value, contains } => {
                 self.send_peer(node, Peer::Value { object, value, contains });
             }

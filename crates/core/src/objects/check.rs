@@ -129,11 +129,17 @@ impl ObjectDirectory {
         assert!(copies_fit, "OBJ-14: {object} is {}\n{}", record.state.name(), story());
         let ours = record.copies().chain(record.far_waiting()).any(|node| node == self.node);
         assert!(!ours, "OBJ-14: {object}");
-        let told = self.far_value(object).is_some();
-        assert!(!told || record.far_waiting().next().is_none(), "OBJ-5: {object}\n{}", story());
-        let named =
-            record.abroad.as_ref().is_none_or(|it| !it.copies.is_empty() || !it.waiting.is_empty());
-        assert!(named, "OBJ-14: {object}");
+        let told = |node| self.far_value(object, node).is_some();
+        assert!(!record.far_waiting().any(told), "OBJ-5: {object}\n{}", story());
+        let Some(abroad) = &record.abroad else { return };
+        assert!(!abroad.is_empty(), "OBJ-14: {object}");
+        let stored = at_home && record.state.is_stored();
+        assert!(stored || abroad.fetching.is_empty(), "OBJ-14: {object}\n{}", story());
+        for (node, fetching) in &abroad.fetching {
+            let ours = *node == self.node && !record.state.is_pulling();
+            assert!(!ours && !abroad.copies.contains(node), "OBJ-14: {object}\n{}", story());
+            assert!(fetching.turn <= self.turns && fetching.from != *node, "OBJ-14: {object}");
+        }
     }
 
     fn check_places(&self) {

@@ -104,6 +104,11 @@ pub enum Event {
         node: NodeNumber,
         object: ObjectId,
     },
+    /// That node was told from where to fetch it, and does not (any more).
+    FarNotCopied {
+        node: NodeNumber,
+        object: ObjectId,
+    },
 
     // ---- of what is at home elsewhere ----
     /// The home's answer to `Effect::AskHome`.
@@ -123,7 +128,7 @@ pub enum Event {
     },
 
     // ---- of both ----
-    /// Each of the copies that `Effect::Pull` named was tried in vain. (After a pull that did well the haul says
+    /// Each of the nodes that `Effect::Pull` named was tried in vain. (After a pull that did well the haul says
     /// `Notice::Sealed`, and nothing else of that object.)
     PullFailed {
         object: ObjectId,
@@ -232,12 +237,13 @@ pub enum Effect {
     AskHome {
         object: ObjectId,
     },
-    /// Fetch its bytes from one of these nodes: answered by `Notice::Sealed` of the haul, `PullFailed` or `PullDenied`. One
-    /// pull of an object is under way at a time.
+    /// Fetch its bytes from one of these nodes, the first one if it can be: answered by `Notice::Sealed` of the haul, `PullFailed`
+    /// or `PullDenied`. One pull of an object is under way at a time. `turn`: of the home's answer that named them.
     Pull {
         object: ObjectId,
         bytes: u64,
-        copies: Vec<NodeNumber>,
+        turn: u64,
+        sources: Vec<NodeNumber>,
     },
     /// To its home: `maker`, a worker of this node, made it for `holder`, and its bytes stay here until `Forgotten`.
     TellHome {
@@ -249,6 +255,10 @@ pub enum Effect {
     },
     /// To its home: its bytes are here as well, and stay until `Forgotten`.
     TellCopied {
+        object: ObjectId,
+    },
+    /// To its home, which told from where to fetch it: that is not done (any more).
+    TellNotCopied {
         object: ObjectId,
     },
     /// The answer to `FarWanted`.

@@ -71,7 +71,8 @@
 //! - OBJ-11: what went with replies is kept for joined callers only.
 //! - OBJ-12: who was asked for room has joined, and owes none when it has answered every time.
 //! - OBJ-13: what is at home elsewhere and supported is claimed; what is kept for its home has its bytes here.
-//! - OBJ-14: copies are known of stored values only; nodes wait at the home only. No node that it names is this one.
+//! - OBJ-14: copies are known of stored values only; nodes wait and fetch at the home only. No node that has a copy or waits is
+//!   this one.
 
 mod check;
 mod config;
@@ -143,6 +144,8 @@ pub struct ObjectDirectory {
     disk: Disk,
     /// Counts uses.
     uses: u64,
+    /// Counts what was told of from where to fetch.
+    turns: u64,
     /// By ticket.
     moves: BTreeMap<u64, Move>,
     /// Moves that found a reader, and when to try again.
@@ -204,6 +207,7 @@ impl ObjectDirectory {
             mapped: BTreeMap::new(),
             disk: Disk::default(),
             uses: 0,
+            turns: 0,
             moves: BTreeMap::new(),
             pinned: BTreeSet::new(),
             tickets: 0,
@@ -270,6 +274,7 @@ impl ObjectDirectory {
                 self.on_far_sealed(node, object, bytes, contains, effects);
             }
             Event::FarCopied { node, object } => self.on_far_copied(node, object, effects),
+            Event::FarNotCopied { node, object } => self.on_far_not_copied(node, object),
             Event::ValueTold { object, value, contains } => {
                 self.on_value_told(object, value, contains, effects);
             }

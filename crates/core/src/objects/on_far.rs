@@ -7,14 +7,27 @@
 //! ```
 //! Each copy that another node said it has is told to be forgotten: when the record ends, or at once where it is not needed.
 //! A node that waits for a value supports it as a process does; what it gets then is covered by the message that tells it.
+//!
+//! # From where bytes are fetched
+//! Who asks for a stored value is told nodes to fetch it from, and is **fetching** from then on, until it says that it has a copy
+//! (`FarCopied`) or will have none (`FarNotCopied`). A node that is fetching can be named to the next one, which gets what has come so
+//! far and then what comes (`crates/core/src/transfer`). So those who ask at the same time form a chain, and each link carries the
+//! object once. The first source is
+//! 1. of the nodes that have all bytes, one that was not named to anybody who is still fetching; else
+//! 2. of those that are fetching, the one that was told first of those that were not named to anybody; else
+//! 3. of the nodes that have all bytes, the one that was named least often.
+//!
+//! The others, for when that one fails, have all bytes. Who asks again is told such nodes only. Each answer has a **turn**, which counts
+//! up: what is fetched in one turn is sent on in later turns only (XFER-8), so nobody waits for itself, whatever is said late or twice.
 
 use hoplo_base::{NodeNumber, ObjectId};
+use hoplo_base::limits::SOURCES_MAX;
 use hoplo_wire::peer::FarValue;
 use hoplo_wire::{Failure, FailureKind};
 
 use super::ObjectDirectory;
 use super::event::Effect;
-use super::record::State;
+use super::record::{Fetching, Record, State};
 use super::references::is_handle;
 
 impl ObjectDirectory {
@@ -49,6 +62,9 @@ impl ObjectDirectory {
         self.note(object, "sealed at another node", None);
         if is_handle(object) || !self.record(object).state.is_open() {
             // Its task ran twice: the first value stays. Whoever hears of this one asks here.
+            if let Some(record) = self.records.get_mut(&object) {
+                record.end_fetching(node);
+            }
             if !self.records.get(&object).is_some_and(|it| it.copies().any(|copy| copy == node)) {
                 effects.push(Effect::ForgetCopy { node, object });
             }
@@ -58,7 +74,7 @@ impl ObjectDirectory {
         match &state {
             State::Elsewhere { .. } => {
                 let record = self.records.get_mut(&object).expect("it was just there");
-                record.abroad().copies.insert(node);
+                record.add_copy(node);
             }
             _nothing => effects.push(Effect::ForgetCopy { node, object }),
         }
@@ -73,11 +89,15 @@ impl ObjectDirectory {
         effects: &mut Vec<Effect>,
     ) {
         match self.records.get_mut(&object) {
-            Some(record) if record.state.is_stored() => {
-                record.abroad().copies.insert(node);
-            }
+            Some(record) if record.state.is_stored() => record.add_copy(node),
             // It ended while the copy was made.
             Some(_) | None => effects.push(Effect::ForgetCopy { node, object }),
+        }
+    }
+
+    pub(super) fn on_far_not_copied(&mut self, node: NodeNumber, object: ObjectId) {
+        if let Some(record) = self.records.get_mut(&object) {
+            record.end_fetching(node);
         }
     }
 
@@ -87,37 +107,75 @@ impl ObjectDirectory {
         if record.far_waiting().next().is_none() {
             return;
         }
-        let Some(value) = self.far_value(object) else { return };
-        let record = self.records.get_mut(&object).expect("it was just there");
-        let nodes = std::mem::take(&mut record.abroad().waiting);
-        record.tidy();
-        let contains = record.contains.clone();
-        for node in nodes {
-            let (value, contains) = (value.clone(), contains.clone());
+        for node in record.far_waiting().collect::<Vec<_>>() {
+            let Some(value) = self.far_value(object, node) else { break };
+            let record = self.records.get_mut(&object).expect("it was just there");
+            let abroad = record.abroad();
+            abroad.waiting.remove(&node);
+            if let FarValue::Stored { bytes: 1.., turn, sources } = &value {
+                self.turns = *turn;
+                abroad.fetching.insert(node, Fetching { turn: *turn, from: sources[0] });
+            }
+            record.tidy();
+            let contains = record.contains.clone();
             effects.push(Effect::TellNode { node, object, value, contains });
         }
         self.touch(object);
     }
 
+    /// From where a node may fetch what is at home here, the best one first; none if no node has all bytes.
+    fn sources(&self, object: ObjectId, record: &Record, node: NodeNumber) -> Vec<NodeNumber> {
+        let here = record.state.is_here().then_some(self.node);
+        let mut sources: Vec<NodeNumber> =
+            here.into_iter().chain(record.copies()).filter(|copy| *copy != node).collect();
+        let Some(abroad) = record.abroad.as_ref().filter(|_| !sources.is_empty()) else {
+            return sources;
+        };
+        // Those who ask for other objects begin with other nodes.
+        let spread = object.task.seq.wrapping_add(u64::from(object.index));
+        let spread = spread.wrapping_add(u64::from(node.number())) % sources.len() as u64;
+        sources.rotate_left(spread as usize);
+        sources.sort_by_key(|source| abroad.load(*source));
+        let asks_again = abroad.fetching.contains_key(&node);
+        if !asks_again && abroad.load(sources[0]) > 0 {
+            let idle = abroad.fetching.iter().filter(|(fetching, _)| abroad.load(**fetching) == 0);
+            let furthest = idle.min_by_key(|(_, fetching)| fetching.turn);
+            sources.splice(0..0, furthest.map(|(fetching, _)| *fetching));
+        }
+        sources.truncate(SOURCES_MAX);
+        sources
+    }
+
+    /// From where this node fetches what is at home here and lies elsewhere, and its turn.
+    pub(super) fn fetch_home(&mut self, object: ObjectId) -> (u64, Vec<NodeNumber>) {
+        let record = &self.records[&object];
+        let sources = self.sources(object, record, self.node);
+        self.turns += 1;
+        let (turn, node) = (self.turns, self.node);
+        let record = self.records.get_mut(&object).expect("it was just there");
+        if let Some(from) = sources.first().copied() {
+            record.abroad().fetching.insert(node, Fetching { turn, from });
+        }
+        (turn, sources)
+    }
+
     /// What another node is told of the value, once there is one.
-    pub(super) fn far_value(&self, object: ObjectId) -> Option<FarValue> {
+    pub(super) fn far_value(&self, object: ObjectId, node: NodeNumber) -> Option<FarValue> {
         let record = self.records.get(&object)?;
         match &record.state {
             State::Inline(bytes) => Some(FarValue::Inline(bytes.clone())),
             State::Failed(failure) => Some(FarValue::Failed(failure.clone())),
-            State::Elsewhere { bytes, .. } => {
-                let copies: Vec<NodeNumber> = record.copies().collect();
-                // Without any it is decided when the pull that is under way has ended.
-                (!copies.is_empty()).then_some(FarValue::Stored { bytes: *bytes, copies })
-            }
-            State::Stored { .. }
+            State::Elsewhere { .. }
+            | State::Stored { .. }
             | State::Spilling { .. }
             | State::Spilled { .. }
             | State::Restoring { .. }
             | State::Mapped { .. }
             | State::Closing { .. } => {
-                let copies = std::iter::once(self.node).chain(record.copies()).collect();
-                Some(FarValue::Stored { bytes: record.state.len(), copies })
+                let sources = self.sources(object, record, node);
+                let (bytes, turn) = (record.state.len(), self.turns + 1);
+                // Without any it is decided when the pull that is under way has ended.
+                (!sources.is_empty()).then_some(FarValue::Stored { bytes, turn, sources })
             }
             State::Unknown { .. }
             | State::Handle
@@ -146,6 +204,7 @@ impl ObjectDirectory {
         let record = self.records.get_mut(&object).expect("the caller has seen the record");
         if let Some(abroad) = &mut record.abroad {
             abroad.copies.clear();
+            abroad.fetching.clear();
         }
         record.tidy();
         let failure = Failure::new(FailureKind::ObjectLost, text);
@@ -158,7 +217,10 @@ impl ObjectDirectory {
             let was_home = object.task.owner.node() == dead;
             let mut named = false;
             if let Some(abroad) = &mut record.abroad {
-                named = abroad.copies.remove(&dead) | abroad.waiting.remove(&dead);
+                let copies = abroad.copies.len();
+                abroad.copies.retain(|node| *node != dead);
+                abroad.fetching.remove(&dead);
+                named = abroad.waiting.remove(&dead) || abroad.copies.len() < copies;
             }
             record.tidy();
             // Nobody will say that its copy may go: it goes when it is not used here.

@@ -37,7 +37,6 @@ impl ObjectDirectory {
         if record.waiting.is_empty() {
             return;
         }
-        let copies = record.abroad.as_ref().map(|abroad| &abroad.copies);
         match &mut record.state {
             State::Foreign { asked: asked @ false, .. } => {
                 *asked = true;
@@ -45,8 +44,14 @@ impl ObjectDirectory {
             }
             State::Elsewhere { bytes, pulling: pulling @ false, .. } => {
                 *pulling = true;
-                let copies = copies.into_iter().flatten().copied().collect();
-                effects.push(Effect::Pull { object, bytes: *bytes, copies });
+                let bytes = *bytes;
+                let (turn, sources) = if object.task.owner.node() == self.node {
+                    self.fetch_home(object)
+                } else {
+                    let turn = record.abroad.as_ref().map_or(0, |abroad| abroad.turn);
+                    (turn, record.copies().collect())
+                };
+                effects.push(Effect::Pull { object, bytes, turn, sources });
             }
             State::Foreign { asked: true, .. }
             | State::Elsewhere { pulling: true, .. }
@@ -72,29 +77,31 @@ impl ObjectDirectory {
         contains: Vec<ObjectId>,
         effects: &mut Vec<Effect>,
     ) {
+        let is_to_fetch = matches!(value, FarValue::Stored { bytes: 1.., .. });
+        self.take_value(object, value, contains, effects);
+        let fetches = self.records.get(&object).is_some_and(|it| it.state.is_pulling());
+        if is_to_fetch && !fetches {
+            effects.push(Effect::TellNotCopied { object });
+        }
+    }
+
+    fn take_value(
+        &mut self,
+        object: ObjectId,
+        value: FarValue,
+        contains: Vec<ObjectId>,
+        effects: &mut Vec<Effect>,
+    ) {
         // A worker of this node may have made it meanwhile, and nobody may use it any more.
         let Some(record) = self.records.get_mut(&object) else { return };
-        let again = match record.state {
-            State::Foreign { again, .. } => again,
-            State::Unknown { .. }
-            | State::Handle
-            | State::Elsewhere { .. }
-            | State::Pending { .. }
-            | State::Orphaned { .. }
-            | State::Inline(_)
-            | State::Failed(_)
-            | State::Stored { .. }
-            | State::Spilling { .. }
-            | State::Spilled { .. }
-            | State::Restoring { .. }
-            | State::Mapped { .. }
-            | State::Closing { .. } => return,
-        };
+        let State::Foreign { again, .. } = record.state else { return };
         let state = match value {
             FarValue::Inline(bytes) => State::Inline(bytes),
             FarValue::Failed(failure) => State::Failed(failure),
-            FarValue::Stored { bytes, copies } => {
-                record.abroad().copies = copies.into_iter().filter(|it| *it != self.node).collect();
+            FarValue::Stored { bytes, turn, sources } => {
+                let abroad = record.abroad();
+                abroad.copies = sources.into_iter().filter(|it| *it != self.node).collect();
+                abroad.turn = turn;
                 match elsewhere(bytes) {
                     State::Elsewhere { bytes, pulling, .. } => {
                         State::Elsewhere { bytes, pulling, again }
@@ -140,9 +147,14 @@ impl ObjectDirectory {
         );
         let Some(record) = wanted else {
             self.free(object, location, place, effects);
+            if !at_home {
+                effects.push(Effect::TellNotCopied { object });
+            }
             return self.touch(object);
         };
-        if !at_home {
+        if at_home {
+            record.end_fetching(self.node);
+        } else {
             record.kept = true;
             record.abroad = None;
             effects.push(Effect::TellCopied { object });
@@ -163,12 +175,11 @@ impl ObjectDirectory {
         effects: &mut Vec<Effect>,
     ) {
         let at_home = self.is_at_home(object);
-        let Some(record) = self.records.get_mut(&object) else { return };
+        let Some(record) = self.records.get_mut(&object).filter(|it| it.state.is_pulling()) else {
+            return self.not_copied(object, effects);
+        };
         let has_copies = record.copies().next().is_some();
         let State::Elsewhere { pulling, again, .. } = &mut record.state else { return };
-        if !*pulling {
-            return;
-        }
         *pulling = false;
         let first = !std::mem::replace(again, true);
         if at_home && !has_copies {
@@ -180,12 +191,14 @@ impl ObjectDirectory {
             record.abroad = None;
             record.state = State::Foreign { asked: false, again: first };
         }
-        if first {
+        if first && !record.waiting.is_empty() {
+            // Its home hears that it was in vain by being asked again.
             return self.fetch_if_wanted(object, effects);
         }
         if let State::Elsewhere { again, .. } = &mut record.state {
             *again = false;
         }
+        self.not_copied(object, effects);
         let text = format!("{object} cannot be fetched from the nodes that have it: {why}");
         let refusal = Refusal { kind: FailureKind::ObjectLost, reason: text.into() };
         self.refuse(object, &refusal, effects);
@@ -199,6 +212,7 @@ impl ObjectDirectory {
         effects: &mut Vec<Effect>,
     ) {
         let at_home = self.is_at_home(object);
+        self.not_copied(object, effects);
         let Some(record) = self.records.get_mut(&object) else { return };
         let has_copies = record.copies().next().is_some();
         let State::Elsewhere { pulling: pulling @ true, .. } = &mut record.state else { return };
@@ -212,6 +226,15 @@ impl ObjectDirectory {
         }
         let refusal = Refusal { kind: failure.kind, reason: failure.text().into() };
         self.refuse(object, &refusal, effects);
+    }
+
+    /// Its home names this node to nobody any more.
+    fn not_copied(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
+        if !self.is_at_home(object) {
+            effects.push(Effect::TellNotCopied { object });
+        } else if let Some(record) = self.records.get_mut(&object) {
+            record.end_fetching(self.node);
+        }
     }
 
     pub(super) fn on_forgotten(&mut self, object: ObjectId) {
@@ -257,10 +280,12 @@ impl ObjectDirectory {
         self.candidates.remove(&object);
     }
 
-    /// The haul is to send it to another node: it is told where it lies, or that it is not here.
+    /// The haul is to send it to another node: it is told where it lies, or that it is not here. Its home may have named this node to
+    /// another one, which asks before its word is here: then it is told when it comes.
     pub(super) fn on_served(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
-        let is_here = self.records.get(&object).is_some_and(|it| it.state.is_here());
-        if !is_here {
+        let comes = |state: &State| matches!(state, State::Foreign { asked: true, .. });
+        let is_here = |state: &State| state.is_here() || comes(state);
+        if !self.records.get(&object).is_some_and(|it| is_here(&it.state)) {
             let text = format!("{object} is not at node {}", self.node.number());
             let refusal = Refusal { kind: FailureKind::ObjectLost, reason: text.into() };
             return effects.push(Effect::Refuse { to: self.haul, object, refusal });

@@ -34,10 +34,22 @@ pub(super) struct Record {
 /// What other nodes have to do with an object; most have nothing.
 #[derive(Debug, Default)]
 pub(super) struct Abroad {
-    /// Those that have all its bytes, as far as is known.
-    pub(super) copies: BTreeSet<NodeNumber>,
+    /// At its home: those that have all its bytes. Elsewhere: from where its home said that it can be fetched, the best one first.
+    pub(super) copies: Vec<NodeNumber>,
+    /// Elsewhere: the turn in which its home said so.
+    pub(super) turn: u64,
     /// At its home: those to tell when there is a value.
     pub(super) waiting: BTreeSet<NodeNumber>,
+    /// At its home: those that were told from where to fetch its bytes, and do not have all of them yet.
+    pub(super) fetching: BTreeMap<NodeNumber, Fetching>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fetching {
+    /// When it was told: it counts up.
+    pub(super) turn: u64,
+    /// The first one that it was told.
+    pub(super) from: NodeNumber,
 }
 
 #[derive(Debug)]
@@ -154,7 +166,24 @@ impl Record {
 
     /// Nodes that it names no more take no memory.
     pub(super) fn tidy(&mut self) {
-        self.abroad.take_if(|abroad| abroad.copies.is_empty() && abroad.waiting.is_empty());
+        self.abroad.take_if(|abroad| abroad.is_empty());
+    }
+
+    /// That node has all its bytes.
+    pub(super) fn add_copy(&mut self, node: NodeNumber) {
+        let abroad = self.abroad();
+        abroad.fetching.remove(&node);
+        if !abroad.copies.contains(&node) {
+            abroad.copies.push(node);
+        }
+    }
+
+    /// That node fetches it no more.
+    pub(super) fn end_fetching(&mut self, node: NodeNumber) {
+        if let Some(abroad) = &mut self.abroad {
+            abroad.fetching.remove(&node);
+        }
+        self.tidy();
     }
 
     pub(super) fn holders(&self) -> impl Iterator<Item = ProcessId> {
@@ -165,6 +194,17 @@ impl Record {
         self.tokens.contains_key(&process)
             || self.waiting.contains(&process)
             || self.state.owner() == Some(process)
+    }
+}
+
+impl Abroad {
+    pub(super) fn is_empty(&self) -> bool {
+        self.copies.is_empty() && self.waiting.is_empty() && self.fetching.is_empty()
+    }
+
+    /// How many fetch from that node, as far as its home told them to.
+    pub(super) fn load(&self, node: NodeNumber) -> usize {
+        self.fetching.values().filter(|fetching| fetching.from == node).count()
     }
 }
 
@@ -247,6 +287,11 @@ impl State {
             | State::Inline(_)
             | State::Failed(_) => false,
         }
+    }
+
+    /// Its bytes are on their way, or wait for room.
+    pub(super) fn is_pulling(&self) -> bool {
+        matches!(self, State::Elsewhere { pulling: true, .. })
     }
 
     /// Its bytes are in the store of this node, or of others.

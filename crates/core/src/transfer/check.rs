@@ -7,6 +7,7 @@ use hoplo_base::{NodeNumber, ObjectId};
 
 use super::Transfer;
 use super::on_pull::Stage;
+use super::on_serve::Stage as Serving;
 
 impl Transfer {
     /// Panics with the invariant that does not hold.
@@ -24,10 +25,10 @@ impl Transfer {
                 Stage::Receiving { room, ticket, from, written } => {
                     assert!(tickets.insert((*ticket, *object)), "XFER-1: {object}");
                     assert!(room.place.len == pull.bytes, "XFER-3: {object}");
-                    assert!(*written < pull.bytes && !pull.copies.contains(from), "XFER-1");
+                    assert!(*written < pull.bytes && !pull.sources.contains(from), "XFER-1");
                     slots.push(room.place.slot);
                 }
-                Stage::Stopping { room, ticket } => {
+                Stage::Stopping { room, ticket } | Stage::Clearing { room, ticket } => {
                     assert!(tickets.insert((*ticket, *object)), "XFER-1: {object}");
                     slots.push(room.place.slot);
                 }
@@ -44,6 +45,24 @@ impl Transfer {
         slots.sort_unstable();
         slots.dedup();
         assert_eq!(slots.len(), count, "XFER-6");
+        for serve in self.serves.values() {
+            match serve.stage {
+                Serving::Asking | Serving::Sending => {}
+                Serving::Waiting | Serving::Relaying => {
+                    let pull = self.pulls.get(&serve.object).expect("XFER-8: it is being pulled");
+                    assert!(pull.turn < serve.turn, "XFER-8: {} {}", pull.turn, serve.turn);
+                    let relays = match &pull.stage {
+                        Stage::AskingRoom { .. } => serve.stage == Serving::Waiting,
+                        Stage::Receiving { room, .. } => {
+                            !room.in_file && serve.stage == Serving::Relaying
+                        }
+                        Stage::Stopping { room, .. } => !room.in_file,
+                        Stage::Queued | Stage::Clearing { .. } => false,
+                    };
+                    assert!(relays, "XFER-8: {serve:?} of {pull:?}");
+                }
+            }
+        }
         let askers: BTreeSet<NodeNumber> = self.serves.keys().map(|(node, _)| *node).collect();
         for node in askers {
             let serves = self.serves.range((node, 0)..=(node, u64::MAX)).count();

@@ -20,7 +20,8 @@ pub enum Event {
     Begin {
         object: ObjectId,
         bytes: u64,
-        copies: Vec<NodeNumber>,
+        turn: u64,
+        sources: Vec<NodeNumber>,
     },
     /// What the directory says to the haul (`Event::told`).
     Granted {
@@ -62,6 +63,7 @@ pub enum Event {
         ticket: u64,
         object: ObjectId,
         offset: u64,
+        turn: u64,
     },
     /// `Peer::NoBytes`.
     NoBytes {
@@ -124,6 +126,7 @@ pub enum Effect {
         ticket: u64,
         object: ObjectId,
         offset: u64,
+        turn: u64,
     },
     /// `Peer::NoBytes`.
     NoBytes {
@@ -158,9 +161,22 @@ pub enum Order {
         location: Location,
         offset: u64,
     },
+    /// Send what has come to this place, from `offset` on, and then what comes; when all is there, pin it and go on.
+    Relay {
+        to: NodeNumber,
+        ticket: u64,
+        place: Place,
+        offset: u64,
+    },
+    /// Of a `Send` or a `Relay`.
     StopSend {
         to: NodeNumber,
         ticket: u64,
+    },
+    /// Nothing more comes to this place: relay nothing of it any more.
+    Clear {
+        ticket: u64,
+        slot: u32,
     },
 }
 
@@ -182,12 +198,16 @@ pub enum Done {
         to: NodeNumber,
         ticket: u64,
     },
-    /// `moved`: it is not there any more; the directory knows where it is.
+    /// `moved`: it is not there (any more), or is not on its way there now; no byte of it was sent.
     SendFailed {
         to: NodeNumber,
         ticket: u64,
         moved: bool,
         why: String,
+    },
+    /// Nobody reads there.
+    Cleared {
+        ticket: u64,
     },
 }
 
@@ -206,6 +226,12 @@ impl Event {
             ToClient::ExtentRecall { bytes: _ } => Event::RoomAsked,
             ToClient::Ready { object, value: Value::Stored(location), contains: _ } => {
                 Event::Ready { object, location }
+            }
+            ToClient::Ready { object, value: Value::Failed(failure), contains: _ } => {
+                Event::Unreadable { object, why: failure.text() }
+            }
+            ToClient::Ready { object, value: Value::Inline(_), contains: _ } => {
+                Event::Unreadable { object, why: "it is not stored".to_string() }
             }
             ToClient::Unreadable { object, failure } => {
                 Event::Unreadable { object, why: failure.text() }

@@ -5,33 +5,47 @@
 //!                                           |                    |     ^
 //!                                           | denied             |     | another copy goes on where this one ended
 //!                                           v                    v     |
-//!                                     (PullDenied)            Stopping -+--no copy is left--> (PullFailed)
+//!                                     (PullDenied)            Stopping -+--no source is left--> Clearing --> (PullFailed)
 //!
-//!   serve:  Asking --the directory says where it lies--> Sending --Sent--> (done)
-//!             ^                                             |
-//!             +---------------- it moved -------------------+
+//!   serve:  Asking --the directory says where it lies-----> Sending --Sent--> (done)
+//!             |  ^                                             |  ^
+//!             |  +---------------- it moved -------------------+  | all of it is here
+//!             |                                                   |
+//!             +--it is being pulled--> Waiting --Receiving--> Relaying
 //! ```
-//! The directory says what to pull, and from which nodes. Here it gets room as any writer does, in the name of the **haul**, the
+//! The directory says what to pull, and from which nodes (`crates/core/src/objects/on_far.rs`). Here it gets room as any writer does, in the name of the **haul**, the
 //! daemon's own party (`crates/core/src/objects/on_foreign.rs`). The shell moves the bytes: what arrives it writes to its place, what
 //! is asked for it pins and sends. It does so for a **ticket**: one attempt to get one object from one node.
+//!
+//! # Relays
+//! What is being pulled is sent on while it comes: who asks for it gets what is here, and then what arrives, never a byte above the
+//! mark up to which all is written. So those who want one object at the same time form a chain.
+//! - The source of a pull is replaced by the next one; who is relayed to waits meanwhile, and goes on behind what it has.
+//! - A pull that fails is the end of its relays: each asker hears it (`NoBytes`), and goes on with its next source. The room goes back
+//!   when nobody reads there (`Clear`).
+//! - A pull that is whole is sealed and pinned for its relays in one step, before the directory hears of it. So it may be
+//!   freed or spilled like any object that is being sent.
+//! - Only a pull that is under way is relayed, so nobody waits for one that waits for a place; nor one in the spill file.
 //!
 //! # What the shell promises
 //! - `Order::Receive` is answered once: by `Received`, when all bytes are written and the slot is sealed, or by `Stopped`, and then it
 //!   writes there no more. It stops by itself when what comes cannot be right or its link was lost, and when it is told to
 //!   (`StopReceive`, to which nothing else is an answer: it may come after `Received`).
-//! - `Order::Send` is answered once, by `Sent` or `SendFailed`, or it is taken back by `StopSend`.
+//! - `Order::Send` and `Order::Relay` are answered once, by `Sent` or `SendFailed`, or taken back by `StopSend` or `Clear`.
 //!
 //! # Invariants
 //! - XFER-1: a ticket is one attempt: one object, one source. Each byte of an attempt is written once, in order; the next attempt goes
 //!   on behind them.
 //! - XFER-2: an object is pulled once at a time.
 //! - XFER-3: nothing is fetched before there is room for all of it.
-//! - XFER-4: room is given back only when the shell writes there no more.
+//! - XFER-4: room is given back only when the shell writes there no more, and reads nothing there that somebody expects.
 //! - XFER-5: what is under way is bounded: pulls here (`PULLS_MAX`), what one node is sent (`SERVES_MAX`), and in bytes by the window of
 //!   the bulk socket.
 //! - XFER-6: a slot is in the pool, or of one pull; none is in both.
 //! - XFER-7: each `Begin` has one end: `Seal`, `PullFailed` or `PullDenied`. One that comes while its object is being pulled has the end of
 //!   that pull.
+//! - XFER-8: what is pulled in one turn is relayed to who asks in a later turn only. So along a chain turns fall, and nobody waits for
+//!   itself.
 //!
 //! Nothing here waits for a time.
 
@@ -81,7 +95,9 @@ impl Transfer {
 
     pub fn handle(&mut self, event: Event, effects: &mut Vec<Effect>) {
         match event {
-            Event::Begin { object, bytes, copies } => self.on_begin(object, bytes, copies, effects),
+            Event::Begin { object, bytes, turn, sources } => {
+                self.on_begin(object, bytes, turn, sources, effects);
+            }
             Event::Granted { request, offset, len, slots } => {
                 self.on_granted(request, offset, len, slots, effects);
             }
@@ -94,8 +110,8 @@ impl Transfer {
             Event::RoomAsked => effects.push(Effect::AnswerRecall),
             Event::Done(done) => self.on_done(done, effects),
             Event::NoBytes { from, ticket, why } => self.on_no_bytes(from, ticket, why, effects),
-            Event::Asked { from, ticket, object, offset } => {
-                self.on_asked(from, ticket, object, offset, effects);
+            Event::Asked { from, ticket, object, offset, turn } => {
+                self.on_asked(from, ticket, Serve::new(object, offset, turn), effects);
             }
             Event::Ready { object, location } => self.on_ready(object, location, effects),
             Event::Unreadable { object, why } => self.on_unreadable(object, &why, effects),
@@ -117,6 +133,7 @@ impl Transfer {
             Done::SendFailed { to, ticket, moved, why } => {
                 self.on_send_failed(to, ticket, moved, why, effects);
             }
+            Done::Cleared { ticket } => self.on_cleared(ticket, effects),
         }
     }
 

@@ -5,6 +5,7 @@ use hoplo_base::{NodeNumber, ObjectId};
 use hoplo_wire::{Failure, Location};
 
 use super::Transfer;
+use super::on_serve::Stage as Serving;
 use super::event::{Effect, Order, Place};
 
 /// Extents start and end at multiples of this.
@@ -13,8 +14,10 @@ const PAGE: u64 = 4096;
 #[derive(Debug)]
 pub(super) struct Pull {
     pub(super) bytes: u64,
-    /// Nodes that have it and were not tried.
-    pub(super) copies: Vec<NodeNumber>,
+    /// In which its sources were told.
+    pub(super) turn: u64,
+    /// Nodes that were not tried, the best one first.
+    pub(super) sources: Vec<NodeNumber>,
     pub(super) stage: Stage,
     /// Why the last attempt failed.
     why: String,
@@ -38,6 +41,11 @@ pub(super) enum Stage {
         room: Room,
         ticket: u64,
     },
+    /// No source is left, and the shell was told to relay it no more.
+    Clearing {
+        room: Room,
+        ticket: u64,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +64,7 @@ impl Pull {
                 format!("is being fetched from node {from} (from byte {written} on)")
             }
             Stage::Stopping { .. } => "is about to be fetched from another node".to_string(),
+            Stage::Clearing { .. } => "could not be fetched".to_string(),
         }
     }
 }
@@ -65,18 +74,23 @@ impl Transfer {
         &mut self,
         object: ObjectId,
         bytes: u64,
-        copies: Vec<NodeNumber>,
+        turn: u64,
+        sources: Vec<NodeNumber>,
         effects: &mut Vec<Effect>,
     ) {
         if self.pulls.contains_key(&object) {
             // Who wanted it first let go of it (XFER-7).
             return;
         }
-        let copies = copies.into_iter().filter(|node| *node != self.me).collect();
+        let sources = sources.into_iter().filter(|node| *node != self.me).collect();
         let why = "no node is known to have it".to_string();
-        self.pulls.insert(object, Pull { bytes, copies, stage: Stage::Queued, why });
+        self.pulls.insert(object, Pull { bytes, turn, sources, stage: Stage::Queued, why });
         self.queue.push_back(object);
         self.begin_next(effects);
+        // Those who asked before it was known here.
+        for (to, ticket) in self.serves_in(object, &[Serving::Asking]) {
+            self.find(to, ticket, effects);
+        }
     }
 
     /// As many as may be under way ask for room.
@@ -85,7 +99,7 @@ impl Transfer {
             let Some(object) = self.queue.pop_front() else { return };
             let pull = &self.pulls[&object];
             let bytes = pull.bytes;
-            if pull.copies.is_empty() || bytes == 0 {
+            if pull.sources.is_empty() || bytes == 0 {
                 let pull = self.pulls.remove(&object).expect("it was just there");
                 effects.push(Effect::PullFailed { object, why: pull.why });
                 continue;
@@ -138,41 +152,51 @@ impl Transfer {
 
     pub(super) fn on_denied(&mut self, request: u64, failure: Failure, effects: &mut Vec<Effect>) {
         let object = self.tickets.remove(&request).expect("who is denied room asked for it");
+        self.end_relays(object, "it has no room for it", effects);
         self.pulls.remove(&object).expect("it asked");
         effects.push(Effect::PullDenied { object, failure });
         self.begin_next(effects);
     }
 
-    /// The next of its copies goes on behind what is written; without one the pull has failed.
+    /// The next of its sources goes on behind what is written; without one the pull has failed.
     fn try_next(&mut self, object: ObjectId, room: Room, written: u64, effects: &mut Vec<Effect>) {
-        let Some(from) = self.best_copy(object) else {
-            let pull = self.pulls.remove(&object).expect("the caller has seen it");
-            self.return_room(room, effects);
-            effects.push(Effect::PullFailed { object, why: pull.why });
-            return self.begin_next(effects);
-        };
+        if self.pulls[&object].sources.is_empty() {
+            let relays = !self.serves_in(object, &[Serving::Relaying]).is_empty();
+            self.end_relays(object, "it could not be fetched there either", effects);
+            if !relays {
+                return self.fail(object, room, effects);
+            }
+            let ticket = self.next_ticket(object);
+            self.pull_mut(object).stage = Stage::Clearing { room, ticket };
+            let slot = room.place.slot;
+            return effects.push(Effect::Order(Order::Clear { ticket, slot }));
+        }
         let ticket = self.next_ticket(object);
         let pull = self.pull_mut(object);
-        pull.copies.retain(|node| *node != from);
+        let (from, turn) = (pull.sources.remove(0), pull.turn);
+        pull.sources.retain(|node| *node != from);
         pull.stage = Stage::Receiving { room, ticket, from, written };
         effects.push(Effect::Order(Order::Receive { ticket, from, place: room.place, written }));
-        effects.push(Effect::Fetch { to: from, ticket, object, offset: written });
+        effects.push(Effect::Fetch { to: from, ticket, object, offset: written, turn });
+        for (to, ticket) in self.serves_in(object, &[Serving::Waiting]) {
+            self.find(to, ticket, effects);
+        }
     }
 
-    /// The node that sends us least; of several one that other nodes do not choose as well.
-    fn best_copy(&self, object: ObjectId) -> Option<NodeNumber> {
-        let copies = &self.pulls[&object].copies;
-        let busy = |node: NodeNumber| {
-            let sends =
-                |pull: &&Pull| matches!(pull.stage, Stage::Receiving { from, .. } if from == node);
-            self.pulls.values().filter(sends).count()
+    /// Nobody writes or reads in its room.
+    fn fail(&mut self, object: ObjectId, room: Room, effects: &mut Vec<Effect>) {
+        let pull = self.pulls.remove(&object).expect("the caller has seen it");
+        self.return_room(room, effects);
+        effects.push(Effect::PullFailed { object, why: pull.why });
+        self.begin_next(effects);
+    }
+
+    pub(super) fn on_cleared(&mut self, ticket: u64, effects: &mut Vec<Effect>) {
+        let object = self.tickets.remove(&ticket).expect("only what was begun is cleared");
+        let Stage::Clearing { room, .. } = self.pulls[&object].stage else {
+            panic!("{object} is {:?}", self.pulls[&object].stage);
         };
-        let least = copies.iter().map(|node| busy(*node)).min()?;
-        let best: Vec<NodeNumber> =
-            copies.iter().copied().filter(|node| busy(*node) == least).collect();
-        let spread = object.task.seq.wrapping_add(u64::from(object.index));
-        let spread = spread.wrapping_add(u64::from(self.me.number())) as usize;
-        Some(best[spread % best.len()])
+        self.fail(object, room, effects);
     }
 
     pub(super) fn on_received(&mut self, ticket: u64, generation: u32, effects: &mut Vec<Effect>) {
@@ -184,6 +208,12 @@ impl Transfer {
         let Place { slot, offset, len } = room.place;
         let location = Location { slot, generation, offset, len };
         effects.push(Effect::Seal { object, location });
+        for key in self.serves_in(object, &[Serving::Relaying]) {
+            self.serves.get_mut(&key).expect("it was just there").stage = Serving::Sending;
+        }
+        for (to, ticket) in self.serves_in(object, &[Serving::Waiting]) {
+            self.find(to, ticket, effects);
+        }
         self.begin_next(effects);
     }
 
@@ -203,7 +233,9 @@ impl Transfer {
                 room
             }
             Stage::Stopping { room, .. } => room,
-            Stage::Queued | Stage::AskingRoom { .. } => panic!("XFER-1: ticket {ticket}"),
+            Stage::Queued | Stage::AskingRoom { .. } | Stage::Clearing { .. } => {
+                panic!("XFER-1: ticket {ticket}")
+            }
         };
         self.try_next(object, room, written, effects);
     }
@@ -227,7 +259,7 @@ impl Transfer {
     pub(super) fn lose_sources(&mut self, dead: NodeNumber, effects: &mut Vec<Effect>) {
         let mut stops = Vec::new();
         for (object, pull) in &mut self.pulls {
-            pull.copies.retain(|node| *node != dead);
+            pull.sources.retain(|node| *node != dead);
             if matches!(pull.stage, Stage::Receiving { from, .. } if from == dead) {
                 stops.push(*object);
             }

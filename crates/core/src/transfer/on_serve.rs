@@ -6,13 +6,16 @@ use hoplo_wire::Location;
 
 use super::Transfer;
 use super::event::{Effect, Order};
+use super::on_pull::Stage as Pulling;
 
 #[derive(Debug)]
 pub(super) struct Serve {
     pub(super) object: ObjectId,
     pub(super) offset: u64,
+    /// In which its asker was told to ask here.
+    pub(super) turn: u64,
     pub(super) stage: Stage,
-    /// How often the directory was asked where it lies.
+    /// How often it was looked for.
     tries: u32,
 }
 
@@ -20,8 +23,18 @@ pub(super) struct Serve {
 pub(super) enum Stage {
     /// The directory says where it lies.
     Asking,
+    /// It is being pulled, and does not come right now.
+    Waiting,
+    /// The shell sends what has come of it.
+    Relaying,
     /// The shell has it pinned, or is about to.
     Sending,
+}
+
+impl Serve {
+    pub(super) fn new(object: ObjectId, offset: u64, turn: u64) -> Self {
+        Self { object, offset, turn, stage: Stage::Asking, tries: 0 }
+    }
 }
 
 impl Transfer {
@@ -29,8 +42,7 @@ impl Transfer {
         &mut self,
         from: NodeNumber,
         ticket: u64,
-        object: ObjectId,
-        offset: u64,
+        serve: Serve,
         effects: &mut Vec<Effect>,
     ) {
         let refuse = |why: &str| Effect::NoBytes { to: from, ticket, why: why.to_string() };
@@ -40,16 +52,46 @@ impl Transfer {
         if self.serves.range((from, 0)..=(from, u64::MAX)).count() >= SERVES_MAX {
             return effects.push(refuse("too much is asked for at once"));
         }
-        let serve = Serve { object, offset, stage: Stage::Asking, tries: 0 };
         self.serves.insert((from, ticket), serve);
-        self.ask(from, ticket, effects);
+        self.find(from, ticket, effects);
+    }
+
+    /// It is sent as it comes, if it is being pulled; else the directory is asked where it lies.
+    pub(super) fn find(&mut self, to: NodeNumber, ticket: u64, effects: &mut Vec<Effect>) {
+        let serve = &self.serves[&(to, ticket)];
+        let (object, offset) = (serve.object, serve.offset);
+        let Some(pull) = self.pulls.get(&object) else { return self.ask(to, ticket, effects) };
+        let stage = match &pull.stage {
+            _any if offset >= pull.bytes => Err("it has not so many bytes"),
+            // XFER-8
+            _any if serve.turn <= pull.turn => Err("it does not have all of it yet"),
+            Pulling::Queued => Err("other objects are fetched there first"),
+            Pulling::Receiving { room, .. } | Pulling::Stopping { room, .. } if room.in_file => {
+                Err("it is being written to the disk there")
+            }
+            Pulling::AskingRoom { .. } | Pulling::Stopping { .. } => Ok(Stage::Waiting),
+            Pulling::Receiving { room, .. } => {
+                let place = room.place;
+                effects.push(Effect::Order(Order::Relay { to, ticket, place, offset }));
+                Ok(Stage::Relaying)
+            }
+            Pulling::Clearing { .. } => Err("it could not be fetched there either"),
+        };
+        match stage {
+            Ok(stage) => {
+                let serve = self.serves.get_mut(&(to, ticket)).expect("it was just there");
+                serve.stage = stage;
+                serve.tries += 1;
+            }
+            Err(why) => self.refuse(to, ticket, why, effects),
+        }
     }
 
     /// Asks the directory once for all who wait for its word on the object.
     fn ask(&mut self, to: NodeNumber, ticket: u64, effects: &mut Vec<Effect>) {
         let object = self.serves[&(to, ticket)].object;
-        let is_asked = |serve: &&Serve| serve.object == object && serve.stage == Stage::Asking;
-        let others = self.serves.values().filter(is_asked).filter(|serve| serve.tries > 0).count();
+        let asking = self.serves_in(object, &[Stage::Asking]);
+        let others = asking.iter().filter(|key| self.serves[*key].tries > 0).count();
         let serve = self.serves.get_mut(&(to, ticket)).expect("it was just there");
         serve.stage = Stage::Asking;
         serve.tries += 1;
@@ -58,9 +100,21 @@ impl Transfer {
         }
     }
 
-    fn asking(&self, object: ObjectId) -> Vec<(NodeNumber, u64)> {
-        let is_asked = |serve: &Serve| serve.object == object && serve.stage == Stage::Asking;
-        self.serves.iter().filter(|(_, serve)| is_asked(serve)).map(|(key, _)| *key).collect()
+    fn refuse(&mut self, to: NodeNumber, ticket: u64, why: &str, effects: &mut Vec<Effect>) {
+        self.serves.remove(&(to, ticket));
+        effects.push(Effect::NoBytes { to, ticket, why: why.to_string() });
+    }
+
+    /// The pull that they wait for has no source or no room. (The shell is told by `Clear`.)
+    pub(super) fn end_relays(&mut self, object: ObjectId, why: &str, effects: &mut Vec<Effect>) {
+        for (to, ticket) in self.serves_in(object, &[Stage::Waiting, Stage::Relaying]) {
+            self.refuse(to, ticket, why, effects);
+        }
+    }
+
+    pub(super) fn serves_in(&self, object: ObjectId, stages: &[Stage]) -> Vec<(NodeNumber, u64)> {
+        let is_one = |serve: &Serve| serve.object == object && stages.contains(&serve.stage);
+        self.serves.iter().filter(|(_, serve)| is_one(serve)).map(|(key, _)| *key).collect()
     }
 
     pub(super) fn on_ready(
@@ -69,13 +123,12 @@ impl Transfer {
         location: Location,
         effects: &mut Vec<Effect>,
     ) {
-        for (to, ticket) in self.asking(object) {
+        for (to, ticket) in self.serves_in(object, &[Stage::Asking]) {
             let serve = self.serves.get_mut(&(to, ticket)).expect("it was just there");
             let offset = serve.offset;
             if offset >= location.len {
                 let why = format!("it has {} bytes, and none from byte {offset} on", location.len);
-                self.serves.remove(&(to, ticket));
-                effects.push(Effect::NoBytes { to, ticket, why });
+                self.refuse(to, ticket, &why, effects);
                 continue;
             }
             serve.stage = Stage::Sending;
@@ -84,9 +137,8 @@ impl Transfer {
     }
 
     pub(super) fn on_unreadable(&mut self, object: ObjectId, why: &str, effects: &mut Vec<Effect>) {
-        for (to, ticket) in self.asking(object) {
-            self.serves.remove(&(to, ticket));
-            effects.push(Effect::NoBytes { to, ticket, why: why.to_string() });
+        for (to, ticket) in self.serves_in(object, &[Stage::Asking]) {
+            self.refuse(to, ticket, why, effects);
         }
     }
 
@@ -105,15 +157,14 @@ impl Transfer {
     ) {
         let Some(serve) = self.serves.get(&(to, ticket)) else { return };
         if moved && serve.tries < SERVE_TRIES_MAX {
-            return self.ask(to, ticket, effects);
+            return self.find(to, ticket, effects);
         }
-        self.serves.remove(&(to, ticket));
-        effects.push(Effect::NoBytes { to, ticket, why });
+        self.refuse(to, ticket, &why, effects);
     }
 
     pub(super) fn on_enough(&mut self, from: NodeNumber, ticket: u64, effects: &mut Vec<Effect>) {
         let Some(serve) = self.serves.remove(&(from, ticket)) else { return };
-        if serve.stage == Stage::Sending {
+        if matches!(serve.stage, Stage::Sending | Stage::Relaying) {
             effects.push(Effect::Order(Order::StopSend { to: from, ticket }));
         }
     }

@@ -8,12 +8,13 @@ use hoplo_wire::node::ToClient;
 use hoplo_wire::{Failure, FailureKind, Location, Value};
 use proptest::prelude::*;
 
-use super::on_pull::Stage;
 use super::*;
 
 const ME: NodeNumber = NodeNumber::alone(1);
 const HOME: NodeNumber = NodeNumber::alone(2);
 const OTHER: NodeNumber = NodeNumber::alone(3);
+/// Of what is pulled here.
+const TURN: u64 = 10;
 
 fn object(seq: u64) -> ObjectId {
     TaskId { owner: ProcessId::new(HOME, 1, 1), seq }.object(0)
@@ -33,22 +34,23 @@ impl Bench {
         effects
     }
 
-    fn begin(&mut self, seq: u64, bytes: u64, copies: &[NodeNumber]) -> Vec<Effect> {
-        self.feed(Event::Begin { object: object(seq), bytes, copies: copies.to_vec() })
+    fn begin(&mut self, seq: u64, bytes: u64, sources: &[NodeNumber]) -> Vec<Effect> {
+        let sources = sources.to_vec();
+        self.feed(Event::Begin { object: object(seq), bytes, turn: TURN, sources })
     }
 
     /// A pull that has a page at 0 and slot 7. Its ticket is 2.
-    fn receiving(copies: &[NodeNumber]) -> Self {
+    fn receiving(sources: &[NodeNumber]) -> Self {
         let mut bench = Self::new();
         let wants = Effect::WantRoom { request: 1, bytes: 100, slots: 1 };
-        assert_eq!(bench.begin(1, 100, copies), [wants]);
+        assert_eq!(bench.begin(1, 100, sources), [wants]);
         let effects = bench.feed(granted(1, 0, 4096, &[7]));
         assert_eq!(effects.len(), 2, "{effects:?}");
         bench
     }
 
     fn asked(&mut self, ticket: u64, offset: u64) -> Vec<Effect> {
-        self.feed(Event::Asked { from: OTHER, ticket, object: object(1), offset })
+        self.feed(Event::Asked { from: OTHER, ticket, object: object(1), offset, turn: TURN + 1 })
     }
 }
 
@@ -58,7 +60,7 @@ fn granted(request: u64, offset: u64, len: u64, slots: &[u32]) -> Event {
 
 fn attempt(ticket: u64, from: NodeNumber, place: Place, written: u64) -> [Effect; 2] {
     let begin = Effect::Order(Order::Receive { ticket, from, place, written });
-    [begin, Effect::Fetch { to: from, ticket, object: object(1), offset: written }]
+    [begin, Effect::Fetch { to: from, ticket, object: object(1), offset: written, turn: TURN }]
 }
 
 fn stopped(ticket: u64, written: u64) -> Event {
@@ -75,7 +77,7 @@ const LOCATION: Location = Location { slot: 3, generation: 5, offset: 640, len: 
 // ---- pulls ----
 
 #[test]
-fn when_no_copy_is_left_the_room_goes_back_and_the_pull_has_failed() {
+fn when_no_source_is_left_the_room_goes_back_and_the_pull_has_failed() {
     let mut bench = Bench::receiving(&[HOME]);
     assert_eq!(bench.feed(no_bytes(HOME, 2)), [Effect::Order(Order::StopReceive { ticket: 2 })]);
     assert_eq!(bench.feed(no_bytes(HOME, 2)), [], "it is stopping");
@@ -89,7 +91,7 @@ fn when_no_copy_is_left_the_room_goes_back_and_the_pull_has_failed() {
 }
 
 #[test]
-fn without_copies_no_room_is_asked_for() {
+fn without_sources_no_room_is_asked_for() {
     let effects = Bench::new().begin(1, 100, &[ME]);
     assert!(matches!(&effects[..], [Effect::PullFailed { .. }]), "{effects:?}");
 }
@@ -104,10 +106,9 @@ fn who_is_denied_room_is_not_fetched() {
 }
 
 #[test]
-fn another_copy_goes_on_where_the_first_one_ended() {
+fn another_source_goes_on_where_the_first_one_ended() {
     let mut bench = Bench::receiving(&[HOME, OTHER]);
-    let Stage::Receiving { from: first, .. } = bench.0.pulls[&object(1)].stage else { panic!() };
-    let second = if first == HOME { OTHER } else { HOME };
+    let (first, second) = (HOME, OTHER);
     let effects = bench.feed(stopped(2, 64));
     let mut expected = vec![Effect::Enough { to: first, ticket: 2 }];
     expected.extend(attempt(3, second, PLACE, 64));
@@ -169,22 +170,6 @@ fn of_many_pulls_some_wait_and_none_is_begun_twice() {
     let failure = Failure::new(FailureKind::StoreFull, "full");
     let effects = bench.feed(Event::Denied { request: 3, failure });
     assert!(matches!(&effects[1..], [Effect::WantRoom { bytes: 100, .. }]), "{effects:?}");
-}
-
-#[test]
-fn the_copy_that_sends_us_least_is_taken() {
-    let mut bench = Bench::new();
-    let mut from = BTreeMap::new();
-    for seq in 1..=6 {
-        bench.begin(seq, 100, &[HOME, OTHER]);
-        let request = bench.0.last_ticket;
-        bench.feed(granted(request, seq * 4096, 4096, &[seq as u32]));
-        let Stage::Receiving { from: source, .. } = bench.0.pulls[&object(seq)].stage else {
-            panic!("it has room")
-        };
-        *from.entry(source).or_insert(0) += 1;
-    }
-    assert_eq!(from, BTreeMap::from([(HOME, 3), (OTHER, 3)]));
 }
 
 #[test]
@@ -255,6 +240,103 @@ fn who_has_enough_or_died_is_sent_nothing_more() {
     assert!(bench.0.serves.is_empty());
 }
 
+// ---- relays ----
+
+fn relay(ticket: u64, offset: u64) -> Effect {
+    Effect::Order(Order::Relay { to: OTHER, ticket, place: PLACE, offset })
+}
+
+fn refused(effects: &[Effect], ticket: u64) -> bool {
+    effects.iter().any(|effect| matches!(effect, Effect::NoBytes { ticket: it, .. } if *it == ticket))
+}
+
+#[test]
+fn what_is_being_pulled_is_sent_on_as_it_comes() {
+    let mut bench = Bench::receiving(&[HOME]);
+    assert_eq!(bench.asked(1, 64), [relay(1, 64)]);
+    bench.feed(Event::Done(Done::Received { ticket: 2, generation: 1 }));
+    let stop = Effect::Order(Order::StopSend { to: OTHER, ticket: 1 });
+    assert_eq!(bench.feed(Event::Enough { from: OTHER, ticket: 1 }), [stop]);
+}
+
+#[test]
+fn nobody_waits_for_itself() {
+    let mut bench = Bench::receiving(&[HOME]);
+    for turn in [TURN, TURN - 1] {
+        let ticket = turn;
+        let asked = Event::Asked { from: OTHER, ticket, object: object(1), offset: 0, turn };
+        assert!(refused(&bench.feed(asked), ticket), "XFER-8");
+    }
+    assert!(refused(&bench.asked(1, 100), 1), "it has not so many bytes");
+}
+
+#[test]
+fn who_asks_before_there_is_room_or_before_the_pull_waits_for_it() {
+    let mut bench = Bench::new();
+    assert_eq!(bench.asked(1, 0), [Effect::Want { object: object(1) }]);
+    bench.begin(1, 100, &[HOME]);
+    assert_eq!(bench.asked(2, 0), []);
+    let effects = bench.feed(granted(1, 0, 4096, &[7]));
+    assert_eq!(effects[2..], [relay(1, 0), relay(2, 0)]);
+    let value = Value::Stored(LOCATION);
+    let ready = ToClient::Ready { object: object(1), value, contains: Vec::new() };
+    assert_eq!(bench.feed(Event::told(ready)), [], "the first one was found otherwise");
+}
+
+#[test]
+fn nobody_waits_for_a_pull_that_waits_for_a_place() {
+    let mut bench = Bench::new();
+    (2..2 + PULLS_MAX as u64).for_each(|seq| drop(bench.begin(seq, 100, &[HOME])));
+    bench.asked(1, 0);
+    assert!(refused(&bench.begin(1, 100, &[HOME]), 1));
+    assert!(refused(&bench.asked(2, 0), 2));
+}
+
+#[test]
+fn a_relay_waits_while_the_source_is_replaced() {
+    let mut bench = Bench::receiving(&[HOME, OTHER]);
+    bench.feed(no_bytes(HOME, 2));
+    assert_eq!(bench.asked(1, 0), [], "it is stopping");
+    let effects = bench.feed(stopped(2, 64));
+    assert_eq!(effects[0..2], attempt(3, OTHER, PLACE, 64));
+    assert_eq!(effects[2..], [relay(1, 0)]);
+    // The shell had stopped by itself when this order came.
+    let why = "it does not come here now".to_string();
+    let failed = Done::SendFailed { to: OTHER, ticket: 1, moved: true, why };
+    assert_eq!(bench.feed(Event::Done(failed)), [relay(1, 0)]);
+}
+
+#[test]
+fn a_pull_that_fails_is_the_end_of_its_relays_and_its_room_goes_back_when_nobody_reads_there() {
+    let mut bench = Bench::receiving(&[HOME]);
+    bench.asked(1, 0);
+    bench.feed(no_bytes(HOME, 2));
+    let effects = bench.feed(stopped(2, 64));
+    assert!(refused(&effects, 1), "{effects:?}");
+    assert_eq!(effects[1..], [Effect::Order(Order::Clear { ticket: 3, slot: 7 })]);
+    assert!(refused(&bench.asked(2, 0), 2));
+    let effects = bench.feed(Event::Done(Done::Cleared { ticket: 3 }));
+    assert_eq!(effects[0], Effect::ReturnRoom { offset: 0, len: 4096 }, "XFER-4");
+    assert!(matches!(&effects[1..], [Effect::PullFailed { .. }]), "{effects:?}");
+}
+
+#[test]
+fn what_is_written_to_the_file_or_has_no_room_is_not_relayed() {
+    let mut bench = Bench::new();
+    bench.begin(1, 100, &[HOME]);
+    bench.asked(1, 0);
+    let offset = 1 << 30;
+    let effects = bench.feed(Event::FileGranted { request: 1, offset, len: 100, slot: 9 });
+    assert!(refused(&effects, 1), "{effects:?}");
+    assert!(refused(&bench.asked(2, 0), 2));
+
+    let mut bench = Bench::new();
+    bench.begin(1, 100, &[HOME]);
+    bench.asked(1, 0);
+    let failure = Failure::new(FailureKind::StoreFull, "full");
+    assert!(refused(&bench.feed(Event::Denied { request: 1, failure }), 1));
+}
+
 // ---- random ----
 
 /// What the shell does with one ticket.
@@ -273,6 +355,10 @@ struct World {
     rooms: BTreeMap<u64, u64>,
     /// By object: how many pulls began less those that came to an end.
     open: BTreeMap<ObjectId, i64>,
+    /// By the asker's ticket: where the shell reads what is still coming.
+    relays: BTreeMap<u64, Place>,
+    clears: Vec<(u64, u32)>,
+    asks: u64,
     sealed: BTreeMap<u64, (ObjectId, Location)>,
     /// By slot of a place: bytes that were written, in order.
     next_offset: u64,
@@ -295,6 +381,10 @@ impl World {
                         at < offset + len && offset < at + bytes
                     });
                     assert!(!writes, "XFER-4: {offset}");
+                    let reads = self.relays.values().any(|place| {
+                        place.offset < offset + len && offset < place.offset + place.len
+                    });
+                    assert!(!reads, "XFER-4: {offset} is relayed");
                     let (start, had) =
                         self.rooms.range(..=offset).next_back().expect("it was granted");
                     let (start, end) = (*start, *start + *had);
@@ -329,7 +419,15 @@ impl World {
                 Effect::Fetch { ticket, offset, .. } => {
                     assert_eq!(self.shell[&ticket].written, offset, "XFER-1");
                 }
-                Effect::Enough { .. } => {}
+                Effect::Enough { .. } | Effect::Want { .. } | Effect::NoBytes { .. } => {}
+                Effect::Order(Order::Relay { ticket, place, .. }) => {
+                    assert!(self.shell.values().any(|attempt| attempt.place == place), "XFER-8");
+                    self.relays.insert(ticket, place);
+                }
+                Effect::Order(Order::StopSend { ticket, .. }) => {
+                    self.relays.remove(&ticket);
+                }
+                Effect::Order(Order::Clear { ticket, slot }) => self.clears.push((ticket, slot)),
                 other => panic!("{other:?}"),
             }
         }
@@ -338,25 +436,31 @@ impl World {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Begin { seq: u64, pages: u64, copies: u8 },
+    Begin { seq: u64, pages: u64, sources: u8 },
     Grant { nth: usize, how: u8 },
     Write { nth: usize, bytes: u64 },
     Stop { nth: usize },
     NoBytes { nth: usize, from: u32 },
     Gone { node: u32 },
     Reclaim { nth: usize },
+    Ask { seq: u64, turn: u64 },
+    Enough { nth: usize },
+    Clear { nth: usize },
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let nth = 0..64usize;
     prop_oneof![
-        3 => (1..40u64, 1..5u64, 0..8u8).prop_map(|(seq, pages, copies)| Step::Begin { seq, pages, copies }),
+        3 => (1..40u64, 1..5u64, 0..8u8).prop_map(|(seq, pages, sources)| Step::Begin { seq, pages, sources }),
         3 => (nth.clone(), 0..6u8).prop_map(|(nth, how)| Step::Grant { nth, how }),
         4 => (nth.clone(), 1..20_000u64).prop_map(|(nth, bytes)| Step::Write { nth, bytes }),
         2 => nth.clone().prop_map(|nth| Step::Stop { nth }),
         1 => (nth.clone(), 2..5u32).prop_map(|(nth, from)| Step::NoBytes { nth, from }),
         1 => (2..5u32).prop_map(|node| Step::Gone { node }),
-        2 => nth.prop_map(|nth| Step::Reclaim { nth }),
+        2 => nth.clone().prop_map(|nth| Step::Reclaim { nth }),
+        3 => (1..40u64, TURN..TURN + 3).prop_map(|(seq, turn)| Step::Ask { seq, turn }),
+        1 => nth.clone().prop_map(|nth| Step::Enough { nth }),
+        2 => nth.prop_map(|nth| Step::Clear { nth }),
     ]
 }
 
@@ -364,17 +468,17 @@ fn run(bench: &mut Bench, world: &mut World, step: Step) {
     let ticket_of =
         |world: &World, nth: usize| world.shell.keys().nth(nth % world.shell.len().max(1)).copied();
     let event = match step {
-        Step::Begin { seq, pages, copies } => {
+        Step::Begin { seq, pages, sources } => {
             let object = object(seq);
             if world.sealed.values().any(|(sealed, _)| *sealed == object) {
                 return;
             }
             *world.open.entry(object).or_default() += 1;
-            let copies = (0..3).filter(|bit| copies & (1 << bit) != 0);
-            let copies = copies.map(|bit| NodeNumber::alone(2 + bit)).collect();
+            let sources = (0..3).filter(|bit| sources & (1 << bit) != 0);
+            let sources = sources.map(|bit| NodeNumber::alone(2 + bit)).collect();
             // Whoever asks again asks for as many bytes.
             let bytes = bench.0.pulls.get(&object).map_or(pages * 4096 - seq, |pull| pull.bytes);
-            Event::Begin { object, bytes, copies }
+            Event::Begin { object, bytes, turn: TURN, sources }
         }
         Step::Grant { nth, how } => {
             if world.requests.is_empty() {
@@ -412,7 +516,10 @@ fn run(bench: &mut Bench, world: &mut World, step: Step) {
             if attempt.written < attempt.place.len {
                 return;
             }
+            let place = attempt.place;
             world.shell.remove(&ticket);
+            // They are pinned now.
+            world.relays.retain(|_, reads| *reads != place);
             Event::Done(Done::Received { ticket, generation: 1 })
         }
         Step::Stop { nth } => {
@@ -425,6 +532,25 @@ fn run(bench: &mut Bench, world: &mut World, step: Step) {
             no_bytes(NodeNumber::alone(from), ticket)
         }
         Step::Gone { node } => Event::NodeGone { node: NodeNumber::alone(node) },
+        Step::Ask { seq, turn } => {
+            world.asks += 1;
+            let (ticket, from) = (world.asks, NodeNumber::alone(9));
+            Event::Asked { from, ticket, object: object(seq), offset: 0, turn }
+        }
+        Step::Enough { nth } => {
+            let asked = bench.0.serves.keys().nth(nth % bench.0.serves.len().max(1)).copied();
+            let Some((from, ticket)) = asked else { return };
+            Event::Enough { from, ticket }
+        }
+        Step::Clear { nth } => {
+            if world.clears.is_empty() {
+                return;
+            }
+            let nth = nth % world.clears.len();
+            let (ticket, slot) = world.clears.swap_remove(nth);
+            world.relays.retain(|_, reads| reads.slot != slot);
+            Event::Done(Done::Cleared { ticket })
+        }
         Step::Reclaim { nth } => {
             let nth = nth % world.sealed.len().max(1);
             let Some(offset) = world.sealed.keys().nth(nth).copied() else { return };
@@ -452,6 +578,7 @@ proptest! {
         // The world does its part for all that is under way.
         for _ in 0..1000 {
             run(&mut bench, &mut world, Step::Grant { nth: 0, how: 2 });
+            run(&mut bench, &mut world, Step::Clear { nth: 0 });
             if world.shell.values().any(|attempt| attempt.told_to_stop) {
                 let nth = world.shell.values().position(|attempt| attempt.told_to_stop).unwrap();
                 run(&mut bench, &mut world, Step::Stop { nth });

@@ -11,7 +11,9 @@
 //! - HAUL-1: an order to receive is answered once, and after that nothing is written there.
 //! - HAUL-2: what is sent is pinned, in the row of slot 0, until its last byte is in a frame. Views of it end before the pin.
 //! - HAUL-3: bytes of an attempt are written in order, from its own source, and never beyond its object.
-//! - HAUL-4: of several objects for one node a chunk of each is sent in turn.
+//! - HAUL-4: of several objects for one node a chunk of each is sent in turn, of those that have one.
+//! - HAUL-5: what is still arriving is relayed below its mark only. When it is whole, it is sealed and pinned for its relays at once, so
+//!   nobody frees it in between.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -74,11 +76,17 @@ enum Room {
 
 struct Sending {
     ticket: u64,
-    /// Absent: it lies in the arena.
-    view: Option<FileView>,
-    location: Location,
+    place: Place,
     next: u64,
-    pin: PinEntry,
+    held: Held,
+}
+
+/// Why what is sent stays where it is.
+enum Held {
+    /// `view`: absent if it lies in the arena.
+    Pinned { view: Option<FileView>, pin: PinEntry },
+    /// It is still arriving, in the arena.
+    Arriving,
 }
 
 /// What a hauler is made of.
@@ -123,6 +131,13 @@ impl Hauler {
                 }
                 Order::Send { to, ticket, location, offset } => {
                     self.send(to, ticket, location, offset);
+                }
+                Order::Relay { to, ticket, place, offset } => {
+                    self.relay(to, ticket, place, offset);
+                }
+                Order::Clear { ticket, slot } => {
+                    self.take_relays(slot);
+                    self.say(Done::Cleared { ticket });
                 }
                 Order::StopSend { to, ticket } => {
                     let Some(queue) = self.sending.get_mut(&to) else { continue };
@@ -206,6 +221,11 @@ impl Hauler {
         drop(room);
         let word = self.segment.object(slot).expect("the directory has slots of ours");
         let generation = word.seal().0;
+        // HAUL-5
+        for (to, sending) in self.take_relays(slot) {
+            let Sending { ticket, place: Place { offset, len, .. }, next, .. } = sending;
+            self.send(to, ticket, Location { slot, generation, offset, len }, next);
+        }
         self.say(Done::Received { ticket, generation });
     }
 
@@ -216,6 +236,46 @@ impl Hauler {
             Ok(sending) => self.sending.entry(to).or_default().push_back(sending),
             Err((moved, why)) => self.say(Done::SendFailed { to, ticket, moved, why }),
         }
+    }
+
+    fn relay(&mut self, to: NodeNumber, ticket: u64, place: Place, next: u64) {
+        if self.mark(place.slot).is_none() {
+            let why = "it does not come here now".to_string();
+            return self.say(Done::SendFailed { to, ticket, moved: true, why });
+        }
+        let sending = Sending { ticket, place, next, held: Held::Arriving };
+        self.sending.entry(to).or_default().push_back(sending);
+    }
+
+    /// Up to where all of what comes there is written.
+    fn mark(&self, slot: u32) -> Option<u64> {
+        self.receiving.values().find(|it| it.slot == slot).map(|it| it.written)
+    }
+
+    fn take_relays(&mut self, slot: u32) -> Vec<(NodeNumber, Sending)> {
+        let mut taken = Vec::new();
+        for (to, queue) in &mut self.sending {
+            let is_one =
+                |it: &mut Sending| matches!(it.held, Held::Arriving) && it.place.slot == slot;
+            while let Some(at) = queue.iter_mut().position(|it| is_one(it)) {
+                taken.extend(queue.remove(at).map(|sending| (*to, sending)));
+            }
+        }
+        self.sending.retain(|_, queue| !queue.is_empty());
+        taken
+    }
+
+    /// Whose turn it is, and how many bytes it may send.
+    fn turn(&self, to: NodeNumber) -> Option<(usize, u64)> {
+        let queue = self.sending.get(&to)?;
+        queue.iter().enumerate().find_map(|(at, sending)| {
+            let end = match &sending.held {
+                Held::Pinned { .. } => sending.place.len,
+                Held::Arriving => self.mark(sending.place.slot).unwrap_or(0),
+            };
+            let bytes = end.saturating_sub(sending.next).min(BULK_CHUNK_BYTES as u64);
+            (bytes > 0).then_some((at, bytes))
+        })
     }
 
     /// HAUL-2.
@@ -230,13 +290,16 @@ impl Hauler {
             PinError::Stale { .. } | PinError::Closing { .. } => (true, error.to_string()),
             PinError::TableFull => (false, "too many objects are being sent".to_string()),
         })?;
-        let Location { offset, len, .. } = location;
+        let Location { slot, offset, len, .. } = location;
         let view = match offset.checked_sub(self.arena.capacity()) {
             None => self.arena.read(offset, len).map(|_| None).map_err(|it| it.to_string()),
             Some(at) => self.file.view(at, len).map(Some).map_err(|it| it.to_string()),
         };
         match view {
-            Ok(view) => Ok(Sending { ticket, view, location, next, pin }),
+            Ok(view) => {
+                let place = Place { slot, offset, len };
+                Ok(Sending { ticket, place, next, held: Held::Pinned { view, pin } })
+            }
             Err(why) => {
                 self.pins.unpin(pin);
                 Err((false, format!("it cannot be read: {why}")))
@@ -245,9 +308,13 @@ impl Hauler {
     }
 
     fn unpin(&mut self, sending: Sending) {
-        let Sending { view, pin, .. } = sending;
-        drop(view);
-        self.pins.unpin(pin);
+        match sending.held {
+            Held::Pinned { view, pin } => {
+                drop(view);
+                self.pins.unpin(pin);
+            }
+            Held::Arriving => {}
+        }
     }
 
     fn tidy(&mut self, to: NodeNumber) {
@@ -265,19 +332,23 @@ impl Bulk for Hauler {
 
     fn waiting(&mut self) -> Vec<NodeNumber> {
         self.take_orders();
-        self.sending.keys().copied().collect()
+        self.sending.keys().copied().filter(|node| self.turn(*node).is_some()).collect()
     }
 
     fn next(&mut self, to: NodeNumber, out: &mut Vec<u8>) -> bool {
         self.take_orders();
-        let Some(queue) = self.sending.get_mut(&to) else { return false };
-        let mut sending = queue.pop_front().expect("no queue is empty");
-        let Location { offset, len, .. } = sending.location;
-        let bytes = (len - sending.next).min(BULK_CHUNK_BYTES as u64);
-        let piece = match &sending.view {
-            Some(view) => &view[sending.next as usize..(sending.next + bytes) as usize],
-            None => (self.arena.read(offset + sending.next, bytes))
-                .expect("all of it lies in the arena"),
+        let Some((at, bytes)) = self.turn(to) else { return false };
+        let queue = self.sending.get_mut(&to).expect("somebody has a turn");
+        let mut sending = queue.remove(at).expect("it is there");
+        let Place { offset, len, .. } = sending.place;
+        let piece = match &sending.held {
+            Held::Pinned { view: Some(view), .. } => {
+                &view[sending.next as usize..(sending.next + bytes) as usize]
+            }
+            Held::Pinned { view: None, .. } | Held::Arriving => {
+                (self.arena.read(offset + sending.next, bytes))
+                    .expect("all of it lies in the arena")
+            }
         };
         let ticket = sending.ticket;
         Chunk { ticket, offset: sending.next, bytes: piece }.encode(out);

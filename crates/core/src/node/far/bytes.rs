@@ -42,8 +42,8 @@ impl Node {
                 self.pass_to_objects(objects::Event::PullDenied { object, failure });
             }
             From::Order(order) => self.out.push(Effect::Haul { order }),
-            From::Fetch { to, ticket, object, offset } => {
-                self.send_peer(to, Peer::FetchBytes { ticket, object, offset });
+            From::Fetch { to, ticket, object, offset, turn } => {
+                self.send_peer(to, Peer::FetchBytes { ticket, object, offset, turn });
             }
             From::NoBytes { to, ticket, why } => self.send_peer(to, Peer::NoBytes { ticket, why }),
             From::Enough { to, ticket } => self.send_peer(to, Peer::Enough { ticket }),
@@ -67,11 +67,12 @@ impl Node {
         &mut self,
         object: ObjectId,
         bytes: u64,
-        mut copies: Vec<NodeNumber>,
+        turn: u64,
+        mut sources: Vec<NodeNumber>,
     ) {
         self.join_haul();
-        copies.retain(|node| self.far.nodes.contains_key(node));
-        self.pass_to_transfer(transfer::Event::Begin { object, bytes, copies });
+        sources.retain(|node| self.far.nodes.contains_key(node));
+        self.pass_to_transfer(transfer::Event::Begin { object, bytes, turn, sources });
     }
 
     pub(in crate::node) fn on_hauled(&mut self, done: Done) {
@@ -84,9 +85,10 @@ impl Node {
         ticket: u64,
         object: ObjectId,
         offset: u64,
+        turn: u64,
     ) {
         self.join_haul();
-        self.pass_to_transfer(transfer::Event::Asked { from, ticket, object, offset });
+        self.pass_to_transfer(transfer::Event::Asked { from, ticket, object, offset, turn });
     }
 
     pub(super) fn on_no_bytes(&mut self, from: NodeNumber, ticket: u64, why: String) {

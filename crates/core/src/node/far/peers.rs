@@ -65,9 +65,14 @@ impl Node {
                     self.pass_to_objects(objects::Event::FarCopied { node: from, object });
                 }
             }
+            Peer::NotCopied { object } => {
+                if self.is_home(from, object) {
+                    self.pass_to_objects(objects::Event::FarNotCopied { node: from, object });
+                }
+            }
             Peer::Forget { object } => self.pass_to_objects(objects::Event::Forgotten { object }),
-            Peer::FetchBytes { ticket, object, offset } => {
-                self.on_bytes_wanted(from, ticket, object, offset);
+            Peer::FetchBytes { ticket, object, offset, turn } => {
+                self.on_bytes_wanted(from, ticket, object, offset, turn);
             }
             Peer::NoBytes { ticket, why } => self.on_no_bytes(from, ticket, why),
             Peer::Enough { ticket } => self.on_enough(from, ticket),

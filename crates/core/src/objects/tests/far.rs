@@ -18,8 +18,12 @@ fn home(seq: u64) -> ObjectId {
     object(A, seq)
 }
 
-fn stored(bytes: u64, copies: &[NodeNumber]) -> FarValue {
-    FarValue::Stored { bytes, copies: copies.to_vec() }
+fn stored(bytes: u64, sources: &[NodeNumber]) -> FarValue {
+    stored_in(1, bytes, sources)
+}
+
+fn stored_in(turn: u64, bytes: u64, sources: &[NodeNumber]) -> FarValue {
+    FarValue::Stored { bytes, turn, sources: sources.to_vec() }
 }
 
 fn told(object: ObjectId, value: FarValue, contains: &[ObjectId]) -> Event {
@@ -30,8 +34,12 @@ fn tell(node: NodeNumber, object: ObjectId, value: FarValue, contains: &[ObjectI
     Effect::TellNode { node, object, value, contains: contains.to_vec() }
 }
 
-fn pull(object: ObjectId, bytes: u64, copies: &[NodeNumber]) -> Effect {
-    Effect::Pull { object, bytes, copies: copies.to_vec() }
+fn pull(object: ObjectId, bytes: u64, sources: &[NodeNumber]) -> Effect {
+    pull_in(1, object, bytes, sources)
+}
+
+fn pull_in(turn: u64, object: ObjectId, bytes: u64, sources: &[NodeNumber]) -> Effect {
+    Effect::Pull { object, bytes, turn, sources: sources.to_vec() }
 }
 
 fn gone(node: NodeNumber) -> Event {
@@ -227,7 +235,8 @@ fn a_value_is_not_fetched_before_somebody_waits_for_it() {
     bench.want(B, object);
     bench.feed(Event::ProcessGone { process: B, obituary: String::new() });
     assert_eq!(bench.notice(C, hold(object, C)), []);
-    assert_eq!(bench.feed(told(object, stored(100, &[THERE]), &[])), []);
+    let effects = bench.feed(told(object, stored(100, &[THERE]), &[]));
+    assert_eq!(effects, [Effect::TellNotCopied { object }], "others are not sent here");
     assert_eq!(bench.state(object), Some("elsewhere"));
     assert_eq!(bench.want(C, object), [pull(object, 100, &[THERE])]);
 }
@@ -242,7 +251,8 @@ fn what_was_pulled_and_is_not_wanted_any_more_is_freed() {
     assert_eq!(bench.sweep(), [Effect::Unforeign { object }]);
     assert_eq!(bench.state(object), None);
     let effects = bench.notice(haul, sealed(object, location, &[], haul));
-    assert_eq!(effects, [Effect::Free { ticket: 1, object, location }]);
+    let free = Effect::Free { ticket: 1, object, location };
+    assert_eq!(effects, [free, Effect::TellNotCopied { object }]);
     assert_eq!(bench.state(object), None);
 }
 
@@ -255,8 +265,9 @@ fn when_all_copies_fail_the_home_is_asked_again_once_and_then_who_waits_is_told(
     assert_eq!(bench.feed(failed()), [Effect::AskHome { object }]);
     let again = bench.feed(told(object, stored(100, &[THERE]), &[]));
     assert_eq!(again, [pull(object, 100, &[THERE])]);
-    assert_refused(&bench.feed(failed()), B, FailureKind::ObjectLost);
-    assert_eq!(bench.feed(failed()), []);
+    let effects = bench.feed(failed());
+    assert_eq!(effects[0], Effect::TellNotCopied { object });
+    assert_refused(&effects[1..], B, FailureKind::ObjectLost);
     // It is not its value: who asks again is answered anew.
     assert_eq!(bench.want(B, object), [Effect::AskHome { object }]);
 }
@@ -268,7 +279,8 @@ fn without_room_who_waits_is_refused_and_may_ask_again() {
     bench.feed(told(object, stored(100, &[THERE]), &[]));
     let failure = hoplo_wire::Failure::new(FailureKind::OutOfDisk, "the disk is full");
     let denied = bench.feed(Event::PullDenied { object, failure });
-    assert_refused(&denied, B, FailureKind::OutOfDisk);
+    assert_eq!(denied[0], Effect::TellNotCopied { object });
+    assert_refused(&denied[1..], B, FailureKind::OutOfDisk);
     assert_eq!(bench.want(B, object), [pull(object, 100, &[THERE])]);
 }
 
@@ -387,15 +399,94 @@ fn what_a_process_here_holds_is_adopted_though_another_node_waits() {
     );
 }
 
+/// Asks for it in the name of a node: what that is told.
+fn sources(bench: &mut Bench, node: NodeNumber, object: ObjectId) -> Vec<NodeNumber> {
+    let effects = bench.feed(Event::FarWanted { node, object });
+    let [Effect::TellNode { node: to, value: FarValue::Stored { bytes: 100, sources, .. }, .. }] =
+        &effects[..]
+    else {
+        panic!("{effects:?}")
+    };
+    assert_eq!(*to, node);
+    sources.clone()
+}
+
+const R1: NodeNumber = NodeNumber::alone(11);
+const R2: NodeNumber = NodeNumber::alone(12);
+const R3: NodeNumber = NodeNumber::alone(13);
+const R4: NodeNumber = NodeNumber::alone(14);
+
 #[test]
-fn where_a_stored_value_lies_is_told_this_node_first() {
+fn those_who_fetch_at_the_same_time_form_a_chain() {
     let (mut bench, object) = (Bench::new(), home(1));
     bench.seal(object, 100, &[]);
-    let effects = bench.feed(Event::FarWanted { node: YONDER, object });
-    assert_eq!(effects, [tell(YONDER, object, stored(100, &[HERE]), &[])]);
-    assert_eq!(bench.feed(Event::FarCopied { node: YONDER, object }), []);
-    let effects = bench.feed(Event::FarWanted { node: THERE, object });
-    assert_eq!(effects, [tell(THERE, object, stored(100, &[HERE, YONDER]), &[])]);
+    assert_eq!(sources(&mut bench, R1, object), [HERE]);
+    assert_eq!(sources(&mut bench, R2, object), [R1, HERE], "what is behind it has all bytes");
+    assert_eq!(sources(&mut bench, R3, object), [R2, HERE]);
+    // Who has all bytes and sends to nobody is better than who is fetching.
+    bench.feed(Event::FarCopied { node: R3, object });
+    assert_eq!(sources(&mut bench, R4, object), [R3, HERE]);
+}
+
+#[test]
+fn each_node_is_told_in_a_turn_of_its_own() {
+    let (mut bench, object) = (Bench::new(), home(1));
+    bench.seal(object, 100, &[]);
+    for (turn, node, from) in [(1, R1, &[HERE][..]), (2, R2, &[R1, HERE]), (3, R1, &[HERE])] {
+        let effects = bench.feed(Event::FarWanted { node, object });
+        assert_eq!(effects, [tell(node, object, stored_in(turn, 100, from), &[])]);
+    }
+}
+
+#[test]
+fn who_asks_again_is_told_those_that_have_all_bytes() {
+    let (mut bench, object) = (Bench::new(), home(1));
+    bench.seal(object, 100, &[]);
+    sources(&mut bench, R1, object);
+    sources(&mut bench, R2, object);
+    sources(&mut bench, R3, object);
+    assert_eq!(sources(&mut bench, R2, object), [HERE], "R3 may wait for it");
+}
+
+#[test]
+fn nobody_is_sent_to_a_node_that_fetches_no_more() {
+    for end in [
+        |node, object| Event::FarNotCopied { node, object },
+        |node, _| Event::NodeGone { node, why: "it was silent".to_string() },
+    ] {
+        let (mut bench, object) = (Bench::new(), home(1));
+        bench.seal(object, 100, &[]);
+        sources(&mut bench, R1, object);
+        bench.feed(end(R1, object));
+        assert_eq!(sources(&mut bench, R2, object), [HERE]);
+        sources(&mut bench, R3, object);
+        bench.feed(end(R3, object));
+        assert_eq!(sources(&mut bench, R4, object), [R2, HERE]);
+    }
+}
+
+#[test]
+fn of_those_that_have_all_bytes_each_is_named_first_in_turn() {
+    let (mut bench, object) = (Bench::new(), home(1));
+    bench.seal(object, 100, &[]);
+    bench.feed(Event::FarCopied { node: YONDER, object });
+    let [first, second] = [R1, R2].map(|node| sources(&mut bench, node, object)[0]);
+    assert_eq!(BTreeSet::from([first, second]), BTreeSet::from([HERE, YONDER]));
+    assert_eq!(sources(&mut bench, R3, object)[0], R1);
+}
+
+#[test]
+fn what_the_haul_asks_for_before_the_word_of_its_home_is_here_is_told_when_it_comes() {
+    let (mut bench, haul, location) = Bench::with_haul();
+    let object = foreign(1);
+    bench.want(B, object);
+    assert_eq!(bench.want(haul, object), []);
+    let effects = bench.feed(told(object, stored(100, &[THERE]), &[]));
+    assert_eq!(effects, [pull(object, 100, &[THERE])]);
+    let effects = bench.notice(haul, sealed(object, location, &[], haul));
+    let answers = [B, haul].map(|to| ready(to, object, Value::Stored(location), &[]));
+    assert_eq!(effects[0], Effect::TellCopied { object });
+    assert!(answers.iter().all(|answer| effects.contains(answer)), "{effects:?}");
 }
 
 #[test]
@@ -422,7 +513,7 @@ fn a_far_result_is_pulled_for_who_waits_at_its_home() {
     let expected = [
         Effect::Foreign { object: inner },
         tell(YONDER, object, stored(100, &[THERE]), &[inner]),
-        pull(object, 100, &[THERE]),
+        pull_in(2, object, 100, &[YONDER, THERE]),
     ];
     assert_eq!(effects, expected);
     let effects = bench.notice(haul, sealed(object, location, &[], haul));
@@ -481,7 +572,7 @@ fn a_pull_from_a_node_that_died_may_have_come_to_its_end() {
         assert_eq!(bench.feed(Event::FarWanted { node: YONDER, object }), []);
         if ends_well {
             let effects = bench.notice(haul, sealed(object, location, &[], haul));
-            let told = tell(YONDER, object, stored(100, &[HERE]), &[]);
+            let told = tell(YONDER, object, stored_in(2, 100, &[HERE]), &[]);
             assert_eq!(effects, [ready(B, object, Value::Stored(location), &[]), told]);
         } else {
             let effects = bench.feed(Event::PullFailed { object, why: "dead".to_string() });
@@ -497,7 +588,7 @@ fn at_home_a_pull_is_tried_twice_before_who_waits_is_refused() {
     let failed = || Event::PullFailed { object, why: "not there".to_string() };
     bench.want(B, object);
     assert_eq!(bench.feed(far_sealed(THERE, object, &[])), [pull(object, 100, &[THERE])]);
-    assert_eq!(bench.feed(failed()), [pull(object, 100, &[THERE])]);
+    assert_eq!(bench.feed(failed()), [pull_in(2, object, 100, &[THERE])]);
     assert_refused(&bench.feed(failed()), B, FailureKind::ObjectLost);
     assert_eq!(bench.state(object), Some("elsewhere"));
 }

@@ -325,6 +325,7 @@ impl World {
                 | Effect::Pull { .. }
                 | Effect::TellHome { .. }
                 | Effect::TellCopied { .. }
+                | Effect::TellNotCopied { .. }
                 | Effect::TellNode { .. }
                 | Effect::ForgetCopy { .. }
                 | Effect::Violation { .. }) => panic!("{other:?} by {told}"),

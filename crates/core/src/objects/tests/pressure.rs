@@ -414,6 +414,7 @@ impl Store {
             | Effect::Pull { .. }
             | Effect::TellHome { .. }
             | Effect::TellCopied { .. }
+            | Effect::TellNotCopied { .. }
             | Effect::TellNode { .. }
             | Effect::ForgetCopy { .. }
             | Effect::Violation { .. } => panic!("{effect:?}"),

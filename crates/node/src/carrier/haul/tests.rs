@@ -249,3 +249,104 @@ fn of_two_objects_a_chunk_of_each_goes_in_turn() {
     assert_eq!(tickets, [1, 2, 1, 2]);
     assert!(here.hauler.pins.is_empty());
 }
+
+// ---- relays ----
+
+const YONDER: NodeNumber = NodeNumber::alone(3);
+const PLACE: Place = Place { slot: 3, offset: 4096, len: 3 * BULK_CHUNK_BYTES as u64 };
+
+/// A store with an object of three chunks, and one that receives it and sends it on to `YONDER`.
+fn relaying() -> (Vec<u8>, Store, Store) {
+    let bytes = some_bytes(3 * BULK_CHUNK_BYTES);
+    let (mut here, location) = Store::holding(&bytes, 0);
+    let mut there = Store::new();
+    here.haul.order(send(9, location, 0));
+    there.haul.order(receive(9, PLACE, 0));
+    there.haul.order(Order::Relay { to: YONDER, ticket: 5, place: PLACE, offset: 0 });
+    assert!(there.hauler.waiting().is_empty() && there.frame(YONDER).is_none(), "nothing is here");
+    pass(&mut here, &mut there);
+    (bytes, here, there)
+}
+
+/// One frame.
+fn pass(here: &mut Store, there: &mut Store) {
+    let frame = here.frame(THERE).unwrap();
+    there.hauler.arrived(HERE, Chunk::parse(&frame).unwrap());
+}
+
+#[test]
+fn what_has_come_is_sent_on_and_what_is_whole_is_pinned_for_it() {
+    let (bytes, mut here, mut there) = relaying();
+    let mut yonder = Store::new();
+    let place = Place { slot: 8, offset: 0, len: PLACE.len };
+    yonder.haul.order(Order::Receive { ticket: 5, from: THERE, place, written: 0 });
+    let mut sent_on = |there: &mut Store| {
+        let frame = there.frame(YONDER).expect("a chunk is there");
+        yonder.hauler.arrived(THERE, Chunk::parse(&frame).unwrap());
+    };
+    assert_eq!(there.hauler.waiting(), [YONDER]);
+    sent_on(&mut there);
+    assert!(there.hauler.waiting().is_empty() && there.frame(YONDER).is_none(), "HAUL-5");
+    pass(&mut here, &mut there);
+    pass(&mut here, &mut there);
+    let generation = there.segment.object(PLACE.slot).unwrap().state().generation.0;
+    assert_eq!(there.haul.done(), [Done::Received { ticket: 9, generation }]);
+    let location = Location { slot: PLACE.slot, generation, offset: PLACE.offset, len: PLACE.len };
+    sent_on(&mut there);
+    assert_eq!(there.close(location), CloseOutcome::Pinned);
+    sent_on(&mut there);
+    assert_eq!(there.close(location), CloseOutcome::Closed);
+    assert_eq!(there.haul.done(), [Done::Sent { to: YONDER, ticket: 5 }]);
+    assert!(yonder.bytes(place) == bytes);
+}
+
+#[test]
+fn a_relay_waits_between_two_sources_and_goes_on_behind_what_it_sent() {
+    let (_, mut here, mut there) = relaying();
+    there.frame(YONDER).unwrap();
+    there.hauler.lost(HERE);
+    assert!(there.frame(YONDER).is_none());
+    let written = BULK_CHUNK_BYTES as u64;
+    assert!(matches!(there.haul.done()[..], [Done::Stopped { ticket: 9, written: it, .. }] if it == written));
+    there.haul.order(receive(10, PLACE, written));
+    assert!(there.frame(YONDER).is_none());
+    here.haul.order(Order::StopSend { to: THERE, ticket: 9 });
+    let location = Location { slot: SLOT, generation: 1, offset: 0, len: PLACE.len };
+    here.haul.order(send(10, location, written));
+    pass(&mut here, &mut there);
+    let frame = there.frame(YONDER).unwrap();
+    assert_eq!(Chunk::parse(&frame).unwrap().offset, written);
+}
+
+#[test]
+fn a_place_that_was_cleared_is_not_read_any_more() {
+    let (_, _, mut there) = relaying();
+    there.haul.order(Order::StopReceive { ticket: 9 });
+    there.haul.order(Order::Clear { ticket: 11, slot: PLACE.slot });
+    assert!(there.frame(YONDER).is_none());
+    let done = there.haul.done();
+    assert!(matches!(&done[..], [Done::Stopped { .. }, Done::Cleared { ticket: 11 }]), "{done:?}");
+}
+
+#[test]
+fn what_does_not_come_is_not_relayed() {
+    let mut store = Store::new();
+    store.haul.order(Order::Relay { to: YONDER, ticket: 5, place: PLACE, offset: 0 });
+    assert!(store.hauler.waiting().is_empty());
+    let done = store.haul.done();
+    assert!(matches!(&done[..], [Done::SendFailed { moved: true, .. }]), "{done:?}");
+}
+
+#[test]
+fn who_waits_for_what_comes_holds_up_nothing_else() {
+    let (_, _, mut there) = relaying();
+    there.frame(YONDER).unwrap();
+    let mut claim = there.arena.claim(2 << 20, 10).unwrap();
+    claim.fill(1);
+    drop(claim);
+    let generation = there.segment.object(20).unwrap().seal().0;
+    let location = Location { slot: 20, generation, offset: 2 << 20, len: 10 };
+    there.haul.order(Order::Send { to: YONDER, ticket: 6, location, offset: 0 });
+    let frame = there.frame(YONDER).unwrap();
+    assert_eq!(Chunk::parse(&frame).unwrap().ticket, 6);
+}

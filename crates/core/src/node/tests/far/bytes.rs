@@ -207,7 +207,7 @@ fn a_copy_of_a_dead_home_goes_when_nobody_uses_it() {
 fn who_asks_for_bytes_that_are_not_here_is_told_so() {
     let (mut nodes, driver, ..) = Nodes::leased();
     let object = TaskId { owner: driver, seq: 3 }.object(0);
-    let message = Box::new(Peer::FetchBytes { ticket: 9, object, offset: 0 });
+    let message = Box::new(Peer::FetchBytes { ticket: 9, object, offset: 0, turn: 1 });
     nodes.shells[0].hears(Event::Peer { from: number(1), cover: 0, message });
     let told = nodes.shells[0].take(|effect| match effect {
         Effect::SendPeer { message, .. } => match &**message {
