@@ -70,7 +70,9 @@ impl Cluster {
     pub fn answered(&mut self, id: ProcessId, message: ToClient) {
         match message {
             ToClient::Function { function, bytes } => {
-                let job = self.daemon.node.job(self.clients[&id].job);
+                let job = self.clients[&id].job;
+                let home = self.host(job.node());
+                let job = home.daemon.node.job(job).filter(|_| !home.dead);
                 let ended = job.is_none_or(|job| job.ended_us.is_some());
                 match bytes {
                     Some(bytes) => assert_eq!(bytes, code(function), "{id}: {function}"),

@@ -189,7 +189,8 @@ impl Cluster {
         }
         if client.must_drain() && !client.draining {
             let range = (id, ProcessId(0))..=(id, ProcessId(u64::MAX));
-            let any = self.channels.range(range).any(|(_, channel)| !channel.replies.is_empty());
+            let any =
+                self.here.channels.range(range).any(|(_, channel)| !channel.replies.is_empty());
             if any {
                 self.client(id).draining = true;
                 let delay = self.rng.delay(Duration::from_micros(500));

@@ -1,25 +1,28 @@
-//! One node in virtual time: a daemon, drivers and workers, and the queue of what happens when.
+//! Nodes in virtual time: their daemons and carriers, drivers and workers, and the queue of what happens when, and where.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use hoplo_base::{Instant, ProcessId};
+use hoplo_base::{Instant, NodeNumber, ProcessId, ResourceSet};
 use hoplo_core::control::MemoryStore;
 use hoplo_core::node::Event;
 
 use crate::asks::Questions;
 use crate::begin::begin;
+use crate::carrier::Carrier;
 use crate::client::Client;
 use crate::counts::Counts;
 use crate::daemon::Daemon;
 use crate::faults::Plan;
+use crate::host::Host;
 use crate::invariants::Books;
 use crate::kernel::Kernel;
 use crate::memory::Memory;
-use crate::network::Channels;
 use crate::rng::Rng;
 use crate::sabotage::Sabotage;
 use crate::story::{Story, shorten};
+use crate::table::{joins, number};
+use crate::wires::Wires;
 
 /// A step of somebody. Every one is atomic, as what happens under one lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,6 +62,17 @@ pub enum Step {
     /// A process answers a question that the daemon passed on, late.
     Tells(ProcessId, u64),
     ToolLeaves(ProcessId),
+    /// The carrier takes what its decider told, and looks at its rings; its words are heard.
+    CarrierTurns,
+    CarrierTicks,
+    DaemonHears,
+    /// Of connections between carriers.
+    Dialled(u64),
+    Arrives(u64, u8),
+    /// Of the node table.
+    HearsRow,
+    Verdict(NodeNumber),
+    LinkFault,
     Fault,
     DriversDone,
 }
@@ -67,17 +81,16 @@ pub struct Cluster {
     pub seed: u64,
     pub now: Instant,
     pub rng: Rng,
-    queue: BTreeSet<(Instant, u64, Step)>,
+    queue: BTreeSet<(Instant, u64, NodeNumber, Step)>,
     next: u64,
     pub plan: Plan,
+    /// The node at which this step happens, and the others.
+    pub here: Box<Host>,
+    pub away: BTreeMap<NodeNumber, Box<Host>>,
+    pub wires: Wires,
+    pub control: MemoryStore,
     pub clients: BTreeMap<ProcessId, Client>,
-    pub channels: Channels,
-    pub memory: Memory,
-    pub daemon: Daemon,
     pub kernel: BTreeMap<ProcessId, Kernel>,
-    /// What the daemon will hear of memory.
-    pub measured: Option<Event>,
-    pub slots_used: BTreeSet<usize>,
     pub counts: Counts,
     pub books: Books,
     pub questions: Questions,
@@ -104,28 +117,58 @@ impl Cluster {
         if let Some(sabotage) = sabotage {
             sabotage.suits(&mut plan);
         }
-        Self { sabotage, ..Self::with(seed, rng, plan, 1, MemoryStore::new()) }
+        Self { sabotage, ..Self::alone(seed, rng, plan, 1, MemoryStore::new()) }
     }
 
-    /// A life of a daemon, with what the control store has of earlier ones.
-    fn with(seed: u64, rng: Rng, plan: Plan, life: u32, mut control: MemoryStore) -> Self {
-        let memory = Memory::new(plan.capacity_bytes);
+    /// Up to eight nodes.
+    pub fn of_nodes(seed: u64, sabotage: Option<Sabotage>) -> Self {
+        let mut rng = Rng::new(seed);
+        let mut plan = Plan::of_nodes(&mut rng);
+        if let Some(sabotage) = sabotage {
+            sabotage.suits(&mut plan);
+        }
+        let hosts = (0..plan.nodes).map(|at| (number(at), joins(&plan, at)));
+        let mut away: BTreeMap<NodeNumber, Box<Host>> = hosts.collect();
+        let here = away.remove(&number(0)).expect("there is a head");
+        let control = MemoryStore::new();
+        let cluster = Self::with(seed, rng, plan, 1, here, control, Counts::default());
+        Self { sabotage, away, ..cluster }
+    }
+
+    /// A life of a daemon without others, with what the control store has of earlier ones.
+    fn alone(seed: u64, rng: Rng, plan: Plan, life: u32, mut control: MemoryStore) -> Self {
         let mut counts = Counts::default();
         let random = seed as u32 + life;
         let beginning = begin(&mut control, plan.keeps_rows, random, &mut counts);
+        let units = [("CPU", plan.cpus as f64), ("GPU", plan.gpus as f64), ("memory", 1e9)];
+        let resources = ResourceSet::from_units(units).expect("finite amounts");
+        let carrier = Carrier::new(beginning.node, &plan);
+        let daemon = Daemon::new(&plan, beginning, resources);
+        let here = Box::new(Host::new(daemon, Memory::new(plan.capacity_bytes), carrier));
+        Self::with(seed, rng, plan, life, here, control, counts)
+    }
+
+    fn with(
+        seed: u64,
+        rng: Rng,
+        plan: Plan,
+        life: u32,
+        here: Box<Host>,
+        control: MemoryStore,
+        counts: Counts,
+    ) -> Self {
         Self {
             seed,
             now: Instant(1_000_000),
             rng,
             queue: BTreeSet::new(),
             next: 0,
+            here,
+            away: BTreeMap::new(),
+            wires: Wires::default(),
+            control,
             clients: BTreeMap::new(),
-            channels: Channels::new(),
-            memory,
-            daemon: Daemon::new(&plan, beginning, control),
             kernel: BTreeMap::new(),
-            measured: None,
-            slots_used: BTreeSet::new(),
             counts,
             books: Books::default(),
             questions: Questions::default(),
@@ -144,11 +187,11 @@ impl Cluster {
         self.live();
         while self.head_is_dead() {
             self.count("daemons that died");
-            let (control, counts) = (self.daemon.control.clone(), self.counts.clone());
+            let (control, counts) = (self.control.clone(), self.counts.clone());
             let mut rng = Rng::new(self.rng.next());
             let mut plan = Plan::new(&mut rng);
             (plan.keeps_rows, plan.head_dies_at) = (true, None);
-            *self = Self::with(self.seed, rng, plan, self.life + 1, control);
+            *self = Self::alone(self.seed, rng, plan, self.life + 1, control);
             self.counts.join(&counts);
             self.live();
         }
@@ -160,17 +203,31 @@ impl Cluster {
     }
 
     fn live(&mut self) {
-        self.recalls();
+        for node in self.living() {
+            self.goes_to(node);
+            self.recalls();
+        }
         for _ in 0..self.plan.drivers {
             let program = self.rng.next();
             let delay = self.rng.delay(Duration::from_millis(3));
-            self.after(delay, Step::Knocks(program));
+            let node = self.some_node();
+            self.at_node(node, self.now + delay, Step::Knocks(program));
         }
+        self.goes_to(self.head());
         self.after(Duration::from_micros(100), Step::Fault);
-        self.after(Duration::from_millis(1), Step::SomebodyAsks);
+        if self.plan.nodes > 1 {
+            self.everybody_joins();
+            self.after(Duration::from_micros(100), Step::LinkFault);
+        } else {
+            self.after(Duration::from_millis(1), Step::SomebodyAsks);
+        }
         let deadline = self.plan.faults_until + HEALS_WITHIN;
-        while let Some((at, _, step)) = self.queue.pop_first() {
+        while let Some((at, _, node, step)) = self.queue.pop_first() {
             self.now = self.now.max(at);
+            if self.host(node).dead {
+                continue;
+            }
+            self.goes_to(node);
             if self.head_is_dead() {
                 return self.note(|| "FAULT: the daemon dies".to_string());
             }
@@ -212,14 +269,38 @@ impl Cluster {
             Step::SomebodyAsks => self.somebody_asks(),
             Step::Tells(process, round) => self.tells_late(process, round),
             Step::ToolLeaves(tool) => self.tool_leaves(tool),
+            Step::CarrierTurns => self.carrier_turns(),
+            Step::CarrierTicks => self.carrier_ticks(),
+            Step::DaemonHears => self.daemon_hears(),
+            Step::Dialled(wire) => self.dialled(wire),
+            Step::Arrives(wire, lane) => self.arrives(wire, lane),
+            Step::HearsRow => self.hears_row(),
+            Step::Verdict(node) => self.is_declared_dead(node),
+            Step::LinkFault => self.link_fault(),
             Step::Fault => self.fault(),
             Step::DriversDone => self.drivers_done(),
         }
     }
 
+    /// At this node.
     pub fn at(&mut self, at: Instant, step: Step) {
+        self.at_node(self.here.number, at, step);
+    }
+
+    pub fn at_node(&mut self, node: NodeNumber, at: Instant, step: Step) {
         self.next += 1;
-        self.queue.insert((at.max(self.now), self.next, step));
+        self.queue.insert((at.max(self.now), self.next, node, step));
+    }
+
+    /// One that lives; without others nothing is drawn.
+    fn some_node(&mut self) -> NodeNumber {
+        match self.plan.nodes {
+            1 => self.here.number,
+            _ => {
+                let living = self.living();
+                living[self.rng.below(living.len() as u64) as usize]
+            }
+        }
     }
 
     pub fn after(&mut self, delay: Duration, step: Step) {
@@ -232,8 +313,16 @@ impl Cluster {
             self.clients.get(driver).is_none_or(|client| !client.alive || client.finished)
         });
         if all && self.drivers.len() == self.plan.drivers as usize {
-            self.after(SETTLES_WITHIN, Step::DriversDone);
+            self.done_soon();
         }
+    }
+
+    fn done_soon(&mut self) {
+        self.at_node(self.head(), self.now + SETTLES_WITHIN, Step::DriversDone);
+    }
+
+    pub fn head(&self) -> NodeNumber {
+        if self.plan.nodes == 1 { self.here.number } else { number(0) }
     }
 
     /// They have dropped everything and time has passed: what is left is a leak. Then they exit.
@@ -244,23 +333,28 @@ impl Cluster {
             // Replies that nobody waits for lie in their rings until the next call: this is it.
             for id in self.clients.keys().copied().collect::<Vec<_>>() {
                 if self.clients[&id].alive {
+                    self.goes_to(id.node());
                     self.drain(id);
                 }
             }
-            self.after(SETTLES_WITHIN, Step::DriversDone);
-            return;
+            return self.done_soon();
         }
         if self.ends_detached() {
-            return self.after(SETTLES_WITHIN, Step::DriversDone);
+            return self.done_soon();
         }
         self.check_leaks();
         self.check_answers();
         if self.plan.stops {
             self.count("orderly stops");
-            return self.happens(Event::Stop { why: "asked for".to_string() });
+            for node in self.living() {
+                self.goes_to(node);
+                self.happens(Event::Stop { why: "asked for".to_string() });
+            }
+            return;
         }
         for driver in self.drivers.clone() {
             if self.clients.get(&driver).is_some_and(|client| client.alive) {
+                self.goes_to(driver.node());
                 self.dies(driver, hoplo_wire::node::DeathCause::Exited { code: 0 });
             }
         }
@@ -280,7 +374,12 @@ impl Cluster {
         for client in self.clients.values().filter(|client| client.alive) {
             text += &client.whats_up();
         }
-        text += &self.daemon.whats_up();
+        for host in self.hosts().filter(|host| !host.dead) {
+            text += &host.daemon.whats_up();
+            if self.plan.nodes > 1 {
+                text += &host.carrier.whats_up();
+            }
+        }
         text
     }
 }

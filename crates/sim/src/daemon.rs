@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use hoplo_base::{Instant, JobId, ProcessId, ResourceSet};
-use hoplo_core::control::{CasError, ControlStore, MemoryStore, Row};
+use hoplo_core::control::{CasError, ControlStore, NodeEntry, Row};
 use hoplo_core::node::{Answer, Config, Effect, Event, KEYS_MAX, Node, Question, Report, Rows};
 use hoplo_core::objects;
 use hoplo_wire::PROTOCOL_VERSION;
@@ -24,9 +24,13 @@ use crate::sabotage::Sabotage;
 pub struct Daemon {
     pub node: Node,
     queue: VecDeque<Event>,
+    /// Channels to and from processes of other nodes.
+    pub far_channels: BTreeSet<(ProcessId, ProcessId)>,
+    pub drains: u64,
+    /// The answer of the carrier that the sweep under way waits for.
+    pub drains_for: Option<u64>,
     /// Connections that neither side has closed.
     pub open: BTreeSet<ProcessId>,
-    pub control: MemoryStore,
     /// What an earlier daemon left, until it is recalled.
     pub rows: Rows,
     /// The control store's answers, in the order of the questions.
@@ -37,6 +41,8 @@ pub struct Daemon {
     /// Who knocks.
     strangers: Vec<Stranger>,
     pub stopped: bool,
+    /// Of the node table, not heard yet.
+    pub news: VecDeque<(NodeEntry, u64)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -52,31 +58,33 @@ pub fn hello(role: Role) -> ToNode {
 }
 
 impl Daemon {
-    pub fn new(plan: &Plan, beginning: Beginning, control: MemoryStore) -> Self {
-        let units = [("CPU", plan.cpus as f64), ("GPU", plan.gpus as f64), ("memory", 1e9)];
+    pub fn new(plan: &Plan, beginning: Beginning, resources: ResourceSet) -> Self {
         let mut objects = objects::Config::new(plan.capacity_bytes);
         objects.spill = plan.spill;
         let config = Config {
             node: beginning.node,
-            resources: ResourceSet::from_units(units).expect("finite amounts"),
+            resources,
             objects,
             session_dir: "/session".to_string(),
             keeps_rows: plan.keeps_rows,
-            clustered: false,
+            clustered: plan.nodes > 1,
             slots_resting: plan.slots_resting,
             processes_max: hoplo_base::limits::PROCESSES_MAX,
         };
         Self {
             node: Node::new(config, Instant::ZERO),
             queue: VecDeque::new(),
+            far_channels: BTreeSet::new(),
+            drains: 0,
+            drains_for: None,
             open: BTreeSet::new(),
-            control,
             rows: beginning.rows,
             answers: VecDeque::new(),
             tick_at: None,
             reads_an_end: false,
             strangers: Vec::new(),
             stopped: false,
+            news: VecDeque::new(),
         }
     }
 
@@ -107,7 +115,7 @@ impl Daemon {
 impl Cluster {
     /// Before it hears anything a daemon makes of what an earlier one left what is true now.
     pub fn recalls(&mut self) {
-        let Daemon { node, rows, .. } = &mut self.daemon;
+        let Daemon { node, rows, .. } = &mut self.here.daemon;
         let mut effects = Vec::new();
         node.recall(std::mem::take(rows), &mut effects);
         effects.into_iter().for_each(|effect| self.carry_out_for_node(effect));
@@ -117,26 +125,26 @@ impl Cluster {
     /// The daemon hears something, and does what follows.
     pub fn happens(&mut self, event: Event) {
         let now = self.now;
-        self.daemon.queue.push_back(event);
+        self.here.daemon.queue.push_back(event);
         let mut effects = Vec::new();
-        while let Some(event) = self.daemon.queue.pop_front() {
-            self.daemon.reads_an_end = matches!(event, Event::Closed { .. });
-            self.daemon.node.handle(now, event, &mut effects);
+        while let Some(event) = self.here.daemon.queue.pop_front() {
+            self.here.daemon.reads_an_end = matches!(event, Event::Closed { .. });
+            self.here.daemon.node.handle(now, event, &mut effects);
             for effect in effects.drain(..) {
                 self.carry_out_for_node(effect);
             }
         }
         self.check_questions();
-        if let Some(at) = self.daemon.node.next_deadline()
-            && self.daemon.tick_at.is_none_or(|set| at < set || set < now)
+        if let Some(at) = self.here.daemon.node.next_deadline()
+            && self.here.daemon.tick_at.is_none_or(|set| at < set || set < now)
         {
-            self.daemon.tick_at = Some(at);
+            self.here.daemon.tick_at = Some(at);
             self.at(at.max(now), Step::DaemonTicks);
         }
     }
 
     pub fn daemon_ticks(&mut self) {
-        self.daemon.tick_at = None;
+        self.here.daemon.tick_at = None;
         self.happens(Event::Tick);
     }
 
@@ -151,21 +159,21 @@ impl Cluster {
 
     /// The number of a new connection.
     pub fn stranger(&mut self, stranger: Stranger) -> u64 {
-        self.daemon.strangers.push(stranger);
-        self.daemon.strangers.len() as u64 - 1
+        self.here.daemon.strangers.push(stranger);
+        self.here.daemon.strangers.len() as u64 - 1
     }
 
     fn accepted(&mut self, stranger: u64, process: ProcessId) {
-        let program = match self.daemon.strangers[stranger as usize] {
+        let program = match self.here.daemon.strangers[stranger as usize] {
             Stranger::Driver(program) => program,
             Stranger::Tool => {
-                self.daemon.open.insert(process);
+                self.here.daemon.open.insert(process);
                 return self.tool_comes(process);
             }
         };
-        let job = self.daemon.node.process(process).expect("it was just accepted").job;
+        let job = self.here.daemon.node.process(process).expect("it was just accepted").job;
         self.clients.insert(process, Client::driver(process, job, program));
-        self.daemon.open.insert(process);
+        self.here.daemon.open.insert(process);
         self.runs(process, 1_000_000 + stranger as u32);
         self.drivers.push(process);
     }
@@ -181,15 +189,15 @@ impl Cluster {
     pub fn daemon_reads(&mut self, from: ProcessId) {
         let some = if self.rng.one_in(4) { 1 } else { usize::MAX };
         self.read_socket(from, some);
-        if self.daemon.open.contains(&from) && !self.written_by(from).is_empty() {
+        if self.here.daemon.open.contains(&from) && !self.written_by(from).is_empty() {
             let delay = self.rng.delay(self.plan.tardiness);
             self.after(delay, Step::DaemonReads(from));
         }
     }
 
-    fn read_socket(&mut self, from: ProcessId, most: usize) {
+    pub fn read_socket(&mut self, from: ProcessId, most: usize) {
         for _ in 0..most {
-            if !self.daemon.open.contains(&from) {
+            if !self.here.daemon.open.contains(&from) {
                 return;
             }
             let Some(message) = self.written_by(from).pop_front() else { return };
@@ -203,16 +211,24 @@ impl Cluster {
     /// All that it wrote, then the end.
     pub fn read_to_the_end(&mut self, process: ProcessId) {
         self.read_socket(process, usize::MAX);
-        if self.daemon.open.remove(&process) {
+        if self.here.daemon.open.remove(&process) {
             self.notes_closed(process);
             self.happens(Event::Closed { process });
         }
     }
 
+    /// One after the other.
     pub fn daemon_sweeps(&mut self) {
         self.count("sweeps");
+        assert!(self.here.daemon.drains_for.is_none(), "a sweep begins in another one");
         self.happens(Event::SweepBegins);
-        let mut open: Vec<ProcessId> = self.daemon.open.iter().copied().collect();
+        if !self.drains_far() {
+            self.finishes_sweep();
+        }
+    }
+
+    pub fn finishes_sweep(&mut self) {
+        let mut open: Vec<ProcessId> = self.here.daemon.open.iter().copied().collect();
         if !open.is_empty() {
             let turn = self.rng.below(open.len() as u64) as usize;
             open.rotate_left(turn);
@@ -225,14 +241,14 @@ impl Cluster {
     }
 
     fn notes_message(&mut self, from: ProcessId, message: &ToNode) {
-        let lease = self.daemon.node.scheduler.lease_on(from);
+        let lease = self.here.daemon.node.scheduler.lease_on(from);
         if *message == ToNode::Blocked && lease.is_some_and(|lease| !lease.blocked) {
             self.count("lent CPUs");
         }
         let ToNode::Notices(notices) = message else { return };
         for notice in notices {
             if let Notice::Sealed { object, .. } = notice
-                && self.daemon.node.objects.is_orphaned(*object)
+                && self.here.daemon.node.objects.is_orphaned(*object)
             {
                 self.count("values told after their owner's end");
             }
@@ -254,9 +270,12 @@ impl Cluster {
         }
     }
 
-    fn send(&mut self, to: ProcessId, message: ToClient) {
+    pub fn send_to(&mut self, to: ProcessId, message: ToClient) {
         self.notes_word(&message);
-        assert!(self.daemon.open.contains(&to), "{to} is sent {message:?} on a closed connection");
+        assert!(
+            self.here.daemon.open.contains(&to),
+            "{to} is sent {message:?} on a closed connection"
+        );
         let tardiness = self.plan.tardiness;
         let down = self.written_to(to);
         down.push_back(message);
@@ -271,7 +290,7 @@ impl Cluster {
     pub fn disk_wrote(&mut self, ticket: u64) {
         let full = self.plan.disk_failures && self.faulty() && self.rng.one_in(3);
         self.count(if full { "full disks" } else { "spills" });
-        let result = self.memory.end_spill(ticket, full);
+        let result = self.here.memory.end_spill(ticket, full);
         self.happens(Event::Spilled { ticket, result });
     }
 
@@ -290,17 +309,17 @@ impl Cluster {
         let fails = self.plan.disk_failures && self.faulty() && self.rng.one_in(2);
         self.count(if fails { "failed reads" } else { "restores" });
         self.books.facts.reads(ticket, fails);
-        let result = self.memory.end_restore(ticket, fails);
+        let result = self.here.memory.end_restore(ticket, fails);
         self.happens(Event::Restored { ticket, result });
     }
 
     pub fn control_answers(&mut self) {
-        let answer = self.daemon.answers.pop_front().expect("one step for each answer");
+        let answer = self.here.daemon.answers.pop_front().expect("one step for each answer");
         self.happens(answer);
     }
 
     fn asked(&mut self, ask: u64, question: Question) {
-        let store = &mut self.daemon.control;
+        let store = &mut self.control;
         let value = |row: Option<Row>| row.map(|row| row.value);
         let writes = !matches!(question, Question::Get { .. } | Question::List { .. });
         let refuses = writes && self.now < self.plan.faults_until && self.plan.control_refuses;
@@ -332,7 +351,7 @@ impl Cluster {
             self.count("refused rows");
         }
         self.count("questions to the control store");
-        self.daemon.answers.push_back(Event::Answered { ask, answer });
+        self.here.daemon.answers.push_back(Event::Answered { ask, answer });
         let delay = self.rng.delay(Duration::from_millis(1));
         self.after(delay, Step::ControlAnswers);
     }
@@ -343,7 +362,7 @@ impl Cluster {
         }
         self.notes_answer(to, request, told_by(report));
         let (result, missing) = (Ok(format!("{report:?}")), Vec::new());
-        self.send(to, ToClient::Answer { request, result, missing });
+        self.send_to(to, ToClient::Answer { request, result, missing });
     }
 
     // ---- effects ----
@@ -356,11 +375,11 @@ impl Cluster {
                     self.notes_answer(to, request, None);
                 }
                 self.notes_passed_on(to, &message);
-                self.send(to, message);
+                self.send_to(to, message);
             }
             Effect::Introduce { stranger, pid } => {
                 let message = ToNode::Job(Box::default());
-                self.daemon.queue.push_back(Event::Told { stranger, pid, message });
+                self.here.daemon.queue.push_back(Event::Told { stranger, pid, message });
             }
             Effect::Accept { stranger, process, kind: _ } => self.accepted(stranger, process),
             Effect::Refuse { stranger, reason } => panic!("driver {stranger} is refused: {reason}"),
@@ -375,16 +394,16 @@ impl Cluster {
                 self.after(delay, Step::DaemonSweeps);
             }
             Effect::Free { ticket, object, location } => {
-                let result = self.memory.free(location, self.daemon.node.live_slots());
+                let result = self.here.memory.free(location, self.here.daemon.node.live_slots());
                 self.note(|| format!("daemon frees {object}: {result:?}"));
-                self.daemon.queue.push_back(Event::Freed { ticket, result });
+                self.here.daemon.queue.push_back(Event::Freed { ticket, result });
             }
             Effect::Spill { ticket, object, location, place } => {
                 self.note(|| format!("daemon spills {object}"));
-                let live = self.daemon.node.live_slots();
-                match self.memory.begin_spill(ticket, location, place, live) {
+                let live = self.here.daemon.node.live_slots();
+                match self.here.memory.begin_spill(ticket, location, place, live) {
                     Some(result) => {
-                        self.daemon.queue.push_back(Event::Spilled { ticket, result });
+                        self.here.daemon.queue.push_back(Event::Spilled { ticket, result });
                     }
                     None => {
                         let delay = self.rng.delay(Duration::from_millis(5));
@@ -394,7 +413,7 @@ impl Cluster {
             }
             Effect::Restore { ticket, object, place, slot } => {
                 self.note(|| format!("daemon restores {object}"));
-                self.memory.begin_restore(ticket, place, slot);
+                self.here.memory.begin_restore(ticket, place, slot);
                 self.books.facts.is_read(ticket, object);
                 let delay = self.rng.delay(Duration::from_millis(5));
                 self.after(delay, Step::DiskRead(ticket));
@@ -404,39 +423,42 @@ impl Cluster {
                 let delay = self.rng.delay(Duration::from_millis(5));
                 self.after(delay, Step::DiskReserved(ticket));
             }
-            Effect::ForgetSpilled { range, end } => self.memory.forget(range, end),
-            Effect::ResetSlots { slots } => self.memory.reset_slots(&slots),
+            Effect::ForgetSpilled { range, end } => self.here.memory.forget(range, end),
+            Effect::ResetSlots { slots } => self.here.memory.reset_slots(&slots),
             Effect::Save { key, value, last } => {
-                let store = &mut self.daemon.control;
+                let store = &mut self.control;
                 let put = if last { store.finish(key, value) } else { store.put(key, value) };
                 put.expect("a store in memory takes all");
                 self.count("rows written");
             }
             Effect::Forget { key } => {
-                self.daemon.control.delete(&key).expect("a store in memory takes all");
+                self.control.delete(&key).expect("a store in memory takes all");
             }
             Effect::Ask { ask, question } => self.asked(ask, question),
             Effect::Measure { processes } => self.measures(&processes),
             Effect::Log { text } => {
                 self.note(|| format!("daemon logs: {text}"));
-                let violations = self.daemon.node.violations();
+                let violations = self.here.daemon.node.violations();
                 assert!(violations == 0, "{text}\n{}", self.story.about(&[]));
             }
             Effect::Note { line } => self.note(|| format!("  {line}")),
             Effect::Report { to, request, report, others: _ } => {
                 self.reports_to(to, request, &report);
             }
-            Effect::Stopped => self.daemon.stopped = true,
+            Effect::Stopped => self.here.daemon.stopped = true,
             Effect::SendPeer { .. }
-            | Effect::ReportPart { .. }
-            | Effect::Settle { .. }
             | Effect::Go { .. }
             | Effect::OpenFar { .. }
             | Effect::ServeFar { .. }
             | Effect::CloseFar { .. }
             | Effect::WorkerGone { .. }
             | Effect::RevokeFar { .. }
-            | Effect::Haul { .. } => panic!("this node is alone: {effect:?}"),
+            | Effect::Haul { .. } => {
+                assert!(self.plan.nodes > 1, "this node is alone: {effect:?}");
+                self.carry_out_far(effect);
+            }
+            Effect::Settle { epoch } => self.settles(epoch),
+            Effect::ReportPart { .. } => panic!("nobody asks other nodes: {effect:?}"),
             Effect::Stopping { .. }
             | Effect::Preload { .. }
             | Effect::Punch { .. }
@@ -448,6 +470,6 @@ impl Cluster {
 
     /// A job that is known, for whoever is told of it.
     pub fn job_of(&self, process: ProcessId) -> JobId {
-        self.daemon.node.process(process).expect("it is not buried").job
+        self.here.daemon.node.process(process).expect("it is not buried").job
     }
 }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use hoplo_base::Instant;
+use hoplo_base::{Instant, NodeNumber, limits};
 
 use crate::cluster::{Cluster, Step};
 use crate::rng::Rng;
+use crate::table::number;
 
 /// Sizes and faults of one seed.
 #[derive(Debug)]
@@ -37,6 +38,20 @@ pub struct Plan {
     pub cancels: bool,
     pub faults_until: Instant,
     pub prints: bool,
+
+    // ---- of several nodes ----
+    pub nodes: u32,
+    /// The longest that a message between nodes takes, mostly.
+    pub latency: Duration,
+    /// Everything takes long between these two.
+    pub slow_link: Option<(NodeNumber, NodeNumber)>,
+    /// Connections break, one fault in so many turns, or nothing arrives for a while; 0 is never.
+    pub breaks: u64,
+    /// A node is killed then, but not the head.
+    pub node_dies_at: Option<Instant>,
+    /// A node hears of changes of the node table so late.
+    pub news_within: Duration,
+    pub bulk_window_bytes: usize,
 }
 
 const FAULT_TURN: Duration = Duration::from_millis(4);
@@ -69,6 +84,42 @@ impl Plan {
             cancels: rng.one_in(2),
             faults_until: Instant(1_000_000) + Duration::from_millis(300),
             prints: std::env::var_os("HOPLO_SIM_PRINT").is_some(),
+            nodes: 1,
+            latency: Duration::ZERO,
+            slow_link: None,
+            breaks: 0,
+            node_dies_at: None,
+            news_within: Duration::ZERO,
+            bulk_window_bytes: limits::LINK_BULK_WINDOW_BYTES,
+        }
+    }
+
+    /// Of up to eight nodes. Questions, refusals of the control store and restarts of the head are tried with one node.
+    pub fn of_nodes(rng: &mut Rng) -> Self {
+        let alone = Self::new(rng);
+        let nodes = [2, 2, 2, 3, 3, 4, 5, 6, 7, 8][rng.below(10) as usize];
+        let latency = [20, 200, 2_000, 10_000][rng.below(4) as usize];
+        let quiet = alone.kills == 0;
+        let any = |rng: &mut Rng| number(rng.below(u64::from(nodes)) as u32);
+        let (one, two) = (any(rng), any(rng));
+        let slow = rng.one_in(3) && one != two;
+        let breaks = if quiet { 0 } else { 2 + rng.below(20) };
+        let dies_at = Instant(10_000_000) + Duration::from_millis(rng.below(280));
+        let dies = !quiet && rng.one_in(4);
+        let news = [1, 5, 50][rng.below(3) as usize];
+        let window = [4_096, 65_536, limits::LINK_BULK_WINDOW_BYTES][rng.below(3) as usize];
+        Self {
+            keeps_rows: true,
+            head_dies_at: None,
+            control_refuses: false,
+            nodes,
+            latency: Duration::from_micros(latency),
+            slow_link: slow.then_some((one.min(two), one.max(two))),
+            breaks,
+            node_dies_at: dies.then_some(dies_at),
+            news_within: Duration::from_millis(news),
+            bulk_window_bytes: window,
+            ..alone
         }
     }
 
@@ -97,15 +148,41 @@ impl Cluster {
             if !victims.is_empty() {
                 let victim = victims[self.rng.below(victims.len() as u64) as usize];
                 if !drivers && self.rng.one_in(8) {
-                    self.after(Duration::ZERO, Step::Hangs(victim));
+                    self.at_node(victim.node(), self.now, Step::Hangs(victim));
                 } else {
                     self.count(if drivers { "kills of drivers" } else { "kills of workers" });
                     self.note(|| format!("FAULT: {victim} is killed"));
-                    self.after(Duration::ZERO, Step::Dies(victim));
+                    self.at_node(victim.node(), self.now, Step::Dies(victim));
                 }
             }
         }
         let delay = self.rng.delay(2 * FAULT_TURN) + Duration::from_micros(50);
         self.after(delay, Step::Fault);
+    }
+    /// Of what is between nodes, and of a whole node.
+    pub fn link_fault(&mut self) {
+        if !self.faulty() {
+            return;
+        }
+        if self.plan.node_dies_at.is_some_and(|at| self.now >= at) {
+            self.plan.node_dies_at = None;
+            let at = 1 + self.rng.below(u64::from(self.plan.nodes) - 1) as u32;
+            self.node_dies(number(at));
+        }
+        if self.rng.one_in(self.plan.breaks) {
+            let at = |rng: &mut Rng, nodes: u32| number(rng.below(u64::from(nodes)) as u32);
+            let one = at(&mut self.rng, self.plan.nodes);
+            let two = at(&mut self.rng, self.plan.nodes);
+            match self.rng.below(3) {
+                _ if one == two => {}
+                0 => {
+                    let time = Duration::from_millis(1 + self.rng.below(80));
+                    self.cuts(one, two, time);
+                }
+                _ => self.breaks(one, two),
+            }
+        }
+        let delay = self.rng.delay(2 * FAULT_TURN) + Duration::from_micros(50);
+        self.after(delay, Step::LinkFault);
     }
 }

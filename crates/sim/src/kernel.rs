@@ -38,7 +38,7 @@ impl Cluster {
         let is_driver = self.clients[&process].is_driver;
         let kernel = Kernel { pid, status: None, watched: false, told: false, is_driver };
         self.kernel.insert(process, kernel);
-        if !self.slots_used.insert(process.slot()) {
+        if !self.here.slots_used.insert(process.slot()) {
             self.count("slots used again");
         }
     }
@@ -63,7 +63,7 @@ impl Cluster {
         let pid = self.kernel.len() as u32 + 1;
         self.note(|| format!("{process} is forked for {job}, pid {pid}"));
         self.clients.insert(process, Client::worker(process, job));
-        self.daemon.open.insert(process);
+        self.here.daemon.open.insert(process);
         self.runs(process, pid);
         let (births, hellos) = (Duration::from_millis(2), Duration::from_millis(5));
         let delay = self.rng.delay(births.max(self.plan.tardiness));
@@ -129,7 +129,7 @@ impl Cluster {
             return;
         }
         let (is_driver, job) = (client.is_driver, client.job);
-        if !self.daemon.node.process(process).is_some_and(|it| it.is_greeted()) {
+        if !self.here.daemon.node.process(process).is_some_and(|it| it.is_greeted()) {
             self.books.facts.fails_to_start(job);
             self.count("deaths before hello");
         }
@@ -166,7 +166,7 @@ impl Cluster {
 
     /// The daemon closed the connection: a process that notices exits.
     pub fn hung_up(&mut self, process: ProcessId) {
-        let open = self.daemon.open.remove(&process);
+        let open = self.here.daemon.open.remove(&process);
         self.notes_closed(process);
         if open && self.clients.get(&process).is_some_and(|client| client.alive) {
             let delay = self.rng.delay(Duration::from_millis(1));
@@ -206,7 +206,7 @@ impl Cluster {
 
     pub fn reports(&mut self, process: ProcessId) {
         let status = self.kernel[&process].status.expect("it is dead");
-        if self.daemon.node.process(process).is_none() {
+        if self.here.daemon.node.process(process).is_none() {
             return self.count("exit statuses that came too late");
         }
         self.read_to_the_end(process);
@@ -219,7 +219,10 @@ impl Cluster {
     }
 
     pub fn examined(&mut self, process: ProcessId) {
-        if let Some(actor) = self.daemon.node.actors.actor_of(process) {
+        let node = &self.here.daemon.node;
+        let hosted = node.hosted().find(|(worker, _)| *worker == process);
+        let actor = node.actors.actor_of(process).or(hosted.map(|(_, actor)| actor));
+        if let Some(actor) = actor {
             self.books.facts.lived_in(actor, process);
         }
         self.happens(Event::Examined { process, last_lines: vec![], verdict: None });
@@ -227,7 +230,8 @@ impl Cluster {
 
     /// Nobody else does: somebody comes and kills what outlives its job. Whether there was something.
     pub fn ends_detached(&mut self) -> bool {
-        let rows = self.daemon.node.actors.rows();
+        let living = self.hosts().filter(|host| !host.dead);
+        let rows = living.flat_map(|host| host.daemon.node.actors.rows());
         let dead = |state: &ActorState| matches!(state, ActorState::Dead { .. });
         let detached = rows.filter(|row| row.detached && !dead(&row.state)).map(|row| row.actor);
         let detached: Vec<ActorId> = detached.collect();
@@ -236,10 +240,12 @@ impl Cluster {
         }
         if !self.drivers.iter().any(|driver| self.clients[driver].alive) {
             self.count("drivers that clean up");
+            self.goes_to(self.head());
             self.knocks(0);
         }
         let alive = self.drivers.iter().copied().find(|driver| self.clients[driver].alive);
         let killer = alive.expect("one came, if there was none");
+        self.goes_to(killer.node());
         self.client(killer).fibers.clear();
         self.client(killer).finished = true;
         for actor in detached {
@@ -256,7 +262,7 @@ impl Cluster {
             let dead = kernel.status.is_some() || kernel.is_driver;
             assert!(dead, "NODE-1: {process} is buried alive");
         }
-        self.memory.wipe(process);
+        self.here.memory.wipe(process);
     }
 
     // ---- meters ----
@@ -268,22 +274,22 @@ impl Cluster {
         let available = if faulty && self.rng.one_in(2) { total / 50 } else { total / 2 };
         let mut used = Vec::new();
         for (process, _) in processes {
-            let limit = self.daemon.node.scheduler.lease_on(*process);
+            let limit = self.here.daemon.node.scheduler.lease_on(*process);
             let limit = limit.map_or(0.0, |lease| lease.resources.units("memory")) as u64;
             let over = faulty && self.rng.one_in(2);
             used.push((*process, if over { limit + 1 } else { limit / 2 }));
         }
-        self.measured = Some(Event::Measured { total, available, used });
+        self.here.measured = Some(Event::Measured { total, available, used });
         let delay = self.rng.delay(Duration::from_micros(200));
         self.after(delay, Step::Measured);
     }
 
     pub fn reports_measures(&mut self) {
-        let measured = self.measured.take().expect("one measure at a time");
+        let measured = self.here.measured.take().expect("one measure at a time");
         if let Event::Measured { total, available, used } = &measured {
             let short = available * 100 / total < MEMORY_AVAILABLE_MIN_PERCENT;
             for (process, used) in used {
-                let limit = self.daemon.node.scheduler.lease_on(*process);
+                let limit = self.here.daemon.node.scheduler.lease_on(*process);
                 let limit = limit.map_or(0.0, |lease| lease.resources.units("memory")) as u64;
                 if short || (limit > 0 && *used > limit) {
                     self.books.facts.uses_too_much(*process);

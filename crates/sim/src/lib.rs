@@ -23,25 +23,33 @@
 
 mod asks;
 mod begin;
+mod carrier;
 mod client;
 mod cluster;
 pub mod control;
 mod counts;
 mod daemon;
+mod far;
 mod faults;
 mod fiber;
+mod haul;
+mod host;
 mod invariants;
 mod kernel;
 mod memory;
 mod network;
 mod rng;
 mod sabotage;
+mod seeds;
 mod story;
+mod table;
+mod wires;
 mod workload;
 
 pub use cluster::Cluster;
 pub use counts::Counts;
 pub use sabotage::Sabotage;
+pub use seeds::{Ran, seeds};
 
 /// What one seed did, for the statistics of a run.
 #[derive(Clone, Debug, Default)]
@@ -49,24 +57,40 @@ pub struct Summary {
     pub counts: Counts,
 }
 
-/// Runs one seed; panics with what does not hold.
+/// Runs one seed of one node; panics with what does not hold.
 pub fn run(seed: u64) -> Summary {
-    let mut cluster = Cluster::new(seed, None);
+    runs(seed, Cluster::new(seed, None), "seeds")
+}
+
+/// Runs one seed of several nodes; panics with what does not hold.
+pub fn run_nodes(seed: u64) -> Summary {
+    runs(seed, Cluster::of_nodes(seed, None), "nodes")
+}
+
+fn runs(seed: u64, mut cluster: Cluster, test: &str) -> Summary {
     let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| cluster.run()));
     if let Err(cause) = tried {
         eprintln!("the latest of seed {seed}:\n{}", cluster.story.about(&[]));
         eprintln!(
             "seed {seed} failed; repeat with\n  HOPLO_SIM_SEEDS=1 HOPLO_SIM_FIRST={seed} \
-             HOPLO_SIM_PRINT=1 cargo test --release -p hoplo-sim -- --nocapture"
+             HOPLO_SIM_PRINT=1 cargo test --release -p hoplo-sim --test {test} -- --nocapture"
         );
         std::panic::resume_unwind(cause);
     }
     cluster.summary()
 }
 
-/// Runs one seed with a broken promise: what the checks say to it, if anything.
+/// Runs one seed of one node with a broken promise: what the checks say to it, if anything.
 pub fn run_sabotaged(seed: u64, sabotage: Sabotage) -> Result<Summary, String> {
-    let mut cluster = Cluster::new(seed, Some(sabotage));
+    sabotaged(Cluster::new(seed, Some(sabotage)))
+}
+
+/// The same of several nodes.
+pub fn run_nodes_sabotaged(seed: u64, sabotage: Sabotage) -> Result<Summary, String> {
+    sabotaged(Cluster::of_nodes(seed, Some(sabotage)))
+}
+
+fn sabotaged(mut cluster: Cluster) -> Result<Summary, String> {
     let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| cluster.run()));
     match tried {
         Ok(()) => Ok(cluster.summary()),

@@ -131,7 +131,10 @@ impl Memory {
     fn close(&mut self, location: Location, live: &[u16]) -> Close {
         let all = (location.slot, ProcessId(0))..=(location.slot, ProcessId(u64::MAX));
         let mut pins = self.pins.range(all);
-        let pinned = pins.any(|((_, process), _)| live.contains(&(process.slot() as u16)));
+        let pinned = pins.any(|((_, process), _)| {
+            let slot = process.slot() as u16;
+            slot == 0 || live.contains(&slot) // slot 0 is the carrier's
+        });
         let word = self.words.entry(location.slot).or_default();
         if *word != (Word::Sealed, location.generation) {
             return Close::Stale;

@@ -1,6 +1,6 @@
 //! Rings as they behave: calls are taken or revoked by one atomic step each, replies lie there until drained.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hoplo_base::ProcessId;
 
@@ -29,6 +29,8 @@ pub struct Outbound {
     pub sent: VecDeque<u64>,
     /// Calls that found the ring full.
     pub overflow: VecDeque<u64>,
+    /// Calls that a worker of another node was asked to give back, and did not answer.
+    pub asked: BTreeSet<u64>,
 }
 
 impl Channel {

@@ -125,13 +125,13 @@ impl Cluster {
 
     /// True: a question that waited for the dead alone goes on waiting.
     pub fn sabotage_keeps_answer(&self) -> bool {
-        self.sabotage == Some(Sabotage::DeadAreAwaited) && self.daemon.reads_an_end
+        self.sabotage == Some(Sabotage::DeadAreAwaited) && self.here.daemon.reads_an_end
     }
 
     /// True: what is read would need room that others hold, and waits.
     pub fn sabotage_waits_for_room(&mut self, ticket: u64) -> bool {
         let waits = self.sabotage == Some(Sabotage::ArgumentsWaitForRoom)
-            && self.memory.pinned_bytes() + self.memory.filling_bytes(ticket)
+            && self.here.memory.pinned_bytes() + self.here.memory.filling_bytes(ticket)
                 > self.plan.capacity_bytes;
         if waits {
             self.after(Duration::from_millis(1), Step::DiskRead(ticket));

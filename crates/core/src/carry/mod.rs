@@ -29,6 +29,7 @@
 mod far;
 mod item;
 mod near;
+mod outbox;
 mod queue;
 
 #[cfg(test)]
@@ -40,6 +41,7 @@ use hoplo_base::{Map, NodeNumber, ObjectId};
 use hoplo_wire::node::Obituary;
 
 pub use item::{Bytes, Frame, Item, Pair};
+pub use outbox::{Outbox, calls_in};
 
 use crate::node::Passing;
 use far::Far;

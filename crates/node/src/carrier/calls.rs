@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use hoplo_base::limits::{BULK_CHUNK_BYTES, NODE_MESSAGE_BYTES_MAX};
 use hoplo_base::{Instant, NodeNumber};
-use hoplo_core::carry::{Carry, Effect, Event, Item, Pair};
+use hoplo_core::carry::{Carry, Effect, Event, Item, Outbox, Pair, calls_in};
 use hoplo_core::link::{self, LostWhy, SendError, Socket};
 use hoplo_shm::Segment;
 use hoplo_wire::node::{DeathCause, Obituary, decode};
 use hoplo_wire::peer::Peer;
 
 use super::bulk::{Bulk, Chunk};
-use super::outbox::{Outbox, calls_in};
 use super::rings::{Broken, Rings};
 use super::{Told, Word};
 use crate::clock::clock;

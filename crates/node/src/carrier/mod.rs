@@ -19,7 +19,6 @@ pub(crate) mod bulk;
 mod calls;
 pub(crate) mod haul;
 mod links;
-mod outbox;
 mod protocol;
 mod rings;
 mod spin;

@@ -63,7 +63,7 @@ impl Cluster {
             self.happens(Event::Knocked { stranger, pid, message: hello(Role::Tool) });
         } else {
             let greeted = |id: ProcessId| {
-                self.daemon.node.process(id).is_some_and(|process| process.is_greeted())
+                self.here.daemon.node.process(id).is_some_and(|process| process.is_greeted())
             };
             let alive = self.clients.values().filter(|client| client.alive);
             let askers: Vec<_> = alive.map(|client| client.id).filter(|id| greeted(*id)).collect();

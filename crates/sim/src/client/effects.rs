@@ -34,7 +34,7 @@ impl Cluster {
                 match effect {
                     Effect::Place { worker, seq } => self.place(id, worker, seq),
                     Effect::Revoke { worker, seqs } => {
-                        let (seqs, kept) = self.revoke(id, worker, &seqs);
+                        let Some((seqs, kept)) = self.revoke(id, worker, &seqs) else { continue };
                         self.count(if seqs.is_empty() {
                             "vain revocations"
                         } else {
@@ -51,8 +51,8 @@ impl Cluster {
                     Effect::Node(message) => self.say(id, message),
                     Effect::FreeStored { object, location } => {
                         let ours = location.offset < self.plan.capacity_bytes;
-                        let live = self.daemon.node.live_slots();
-                        let freed = ours && self.memory.free_private(location, live);
+                        let live = self.here.daemon.node.live_slots();
+                        let freed = ours && self.here.memory.free_private(location, live);
                         self.note(|| format!("{id} frees {object} itself: {freed}"));
                         let now = self.now;
                         let client = self.client(id);
@@ -112,8 +112,8 @@ impl Cluster {
 
     fn place(&mut self, id: ProcessId, worker: ProcessId, seq: u64) {
         self.notes_place(id, worker, seq);
-        if !self.channels.contains_key(&(id, worker)) {
-            self.channels.entry((id, worker)).or_default();
+        if !self.here.channels.contains_key(&(id, worker)) {
+            self.here.channels.entry((id, worker)).or_default();
             self.client(id).outbound.insert(worker, Outbound::default());
             self.say(id, ToNode::Connect { to: worker });
         }
@@ -124,7 +124,7 @@ impl Cluster {
     fn refill(&mut self, id: ProcessId, worker: ProcessId) {
         let depth = self.plan.ring_depth;
         loop {
-            let channel = self.channels.get_mut(&(id, worker)).expect("the caller has it");
+            let channel = self.here.channels.get_mut(&(id, worker)).expect("the caller has it");
             let client = self.clients.get_mut(&id).expect("it lives");
             let outbound = client.outbound.get_mut(&worker).expect("the caller has it");
             if channel.calls.len() >= depth {
@@ -140,17 +140,25 @@ impl Cluster {
             channel.calls.push_back(Call { seq, bytes });
             let connected = channel.connected;
             self.note(|| format!("{id} sends {} to {worker}", TaskId { owner: id, seq }));
-            if connected {
+            if worker.node() != id.node() {
+                self.rings_carrier();
+            } else if connected {
                 self.wake(worker);
             }
         }
     }
 
-    fn revoke(&mut self, id: ProcessId, worker: ProcessId, asked: &[u64]) -> (Vec<u64>, Vec<u64>) {
+    /// What was taken back, and what was begun. `None`: all that is left to say comes later, from another node.
+    fn revoke(
+        &mut self,
+        id: ProcessId,
+        worker: ProcessId,
+        asked: &[u64],
+    ) -> Option<(Vec<u64>, Vec<u64>)> {
         let (mut seqs, mut kept) = (Vec::new(), Vec::new());
         let client = self.clients.get_mut(&id).expect("it lives");
-        let Some(outbound) = client.outbound.get_mut(&worker) else { return (seqs, kept) };
-        let channel = self.channels.get_mut(&(id, worker)).expect("both or none");
+        let Some(outbound) = client.outbound.get_mut(&worker) else { return Some((seqs, kept)) };
+        let channel = self.here.channels.get_mut(&(id, worker)).expect("both or none");
         for seq in asked.iter().rev() {
             if let Some(at) = outbound.overflow.iter().position(|waiting| waiting == seq) {
                 outbound.overflow.remove(at);
@@ -163,7 +171,34 @@ impl Cluster {
             }
         }
         seqs.reverse();
-        (seqs, kept)
+        if worker.node() != id.node() {
+            // They have left the ring: whether the worker took them is answered later.
+            kept.reverse();
+            let mut far = std::mem::take(&mut kept);
+            far.retain(|seq| outbound.asked.insert(*seq));
+            if !far.is_empty() {
+                self.say(id, ToNode::RevokeFar { worker, seqs: far });
+            }
+            if seqs.is_empty() {
+                return None;
+            }
+        }
+        Some((seqs, kept))
+    }
+
+    /// Another node answers.
+    pub fn far_revoked(&mut self, id: ProcessId, worker: ProcessId, seqs: &[u64], kept: &[u64]) {
+        self.count(if seqs.is_empty() {
+            "vain revocations from far workers"
+        } else {
+            "calls that came back from far workers"
+        });
+        self.note(|| format!("{id} gets {seqs:?} back from {worker}, not {kept:?}"));
+        self.notes_revoked(id, worker, seqs);
+        if let Some(outbound) = self.client(id).outbound.get_mut(&worker) {
+            outbound.asked.retain(|seq| !seqs.contains(seq) && !kept.contains(seq));
+            outbound.sent.retain(|seq| !seqs.contains(seq));
+        }
     }
 
     /// Takes every reply that is there.
@@ -172,7 +207,7 @@ impl Cluster {
         let now = self.now;
         let workers: Vec<ProcessId> = self.client(id).outbound.keys().copied().collect();
         for worker in &workers {
-            let channel = self.channels.get_mut(&(id, *worker)).expect("both or none");
+            let channel = self.here.channels.get_mut(&(id, *worker)).expect("both or none");
             let client = self.clients.get_mut(&id).expect("it lives");
             while let Some(bytes) = channel.replies.pop_front() {
                 let reply = ReplyView::parse(&bytes).expect("workers here write well");

@@ -47,15 +47,20 @@ impl Cluster {
             }
             ToClient::LeaseFailed { key, failure } => Event::LeaseFailed { key, failure },
             ToClient::WorkerBlocked { worker } => Event::WorkerBlocked { worker },
-            ToClient::ProcessGone { process, obituary, .. } => {
+            ToClient::ProcessGone { process, obituary, unstarted: far } => {
                 self.client(id).worker.disconnected(process);
-                self.channels.remove(&(process, id));
+                self.here.channels.remove(&(process, id));
                 self.drain(id);
                 let outbound = self.client(id).outbound.remove(&process).unwrap_or_default();
-                let channel = self.channels.remove(&(id, process)).unwrap_or_default();
+                let channel = self.here.channels.remove(&(id, process)).unwrap_or_default();
                 let unread = channel.calls.iter().map(|call| call.seq);
-                let unstarted = unread.chain(outbound.overflow).collect();
+                let unstarted = unread.chain(outbound.overflow).chain(far).collect();
                 Event::ProcessGone { process, obituary, unstarted }
+            }
+            ToClient::Revoked { worker, seqs, kept } => {
+                self.drain(id);
+                self.far_revoked(id, worker, &seqs, &kept);
+                Event::Revoked { worker, seqs, kept }
             }
             ToClient::Ready { object, value, contains } => Event::Ready { object, value, contains },
             ToClient::Unreadable { object, failure } => Event::Unreadable { object, failure },
@@ -91,7 +96,7 @@ impl Cluster {
         match message {
             ToClient::Welcome(welcome) => self.welcomed(id, welcome),
             ToClient::Connected { from } => {
-                if let Some(channel) = self.channels.get_mut(&(from, id)) {
+                if let Some(channel) = self.here.channels.get_mut(&(from, id)) {
                     channel.connected = true;
                     self.client(id).worker.connected(from, ());
                 }

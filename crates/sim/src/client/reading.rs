@@ -39,14 +39,14 @@ impl Cluster {
         location: Location,
         counted: bool,
     ) -> Option<Vec<ObjectId>> {
-        if !self.memory.pin(location, id) {
+        if !self.here.memory.pin(location, id) {
             self.note(|| format!("{id} finds that {object} moved"));
             self.session(id, |session, _, effects| {
                 session.location_stale(object, location, effects);
             });
             return None;
         }
-        let (token, contains) = decode_content(self.memory.content(location));
+        let (token, contains) = decode_content(self.here.memory.content(location));
         self.books.is_value_of(object, token);
         let client = self.client(id);
         if !counted {
@@ -68,9 +68,9 @@ impl Cluster {
             return;
         }
         let (object, location) = self.client(id).views.remove(&view).expect("it is closed once");
-        let (token, _) = decode_content(self.memory.content(location));
+        let (token, _) = decode_content(self.here.memory.content(location));
         self.books.is_value_of(object, token);
-        self.memory.unpin(location, id);
+        self.here.memory.unpin(location, id);
         self.session(id, |session, now, effects| drop_ref(session, now, object, effects));
     }
 

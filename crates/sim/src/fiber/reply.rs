@@ -186,7 +186,7 @@ impl Cluster {
         header: ReplyHeader,
         returned: &[Returned],
     ) {
-        let Some(channel) = self.channels.get_mut(&(call.caller, id)) else { return };
+        let Some(channel) = self.here.channels.get_mut(&(call.caller, id)) else { return };
         let mut bytes = header.encode(returned.len()).to_vec();
         encode_returned(returned, &mut bytes);
         channel.replies.push_back(bytes);
@@ -200,7 +200,10 @@ impl Cluster {
             }
         }
         self.note(|| format!("{id} replies {kind:?} for {task}, attempt {}", call.attempt));
-        self.arm(call.caller);
+        match self.is_far(call.caller) {
+            true => self.rings_carrier(),
+            false => self.arm(call.caller),
+        }
     }
 
     /// All but those of `kept`, each of which stays once.

@@ -56,7 +56,7 @@ impl Cluster {
                 Room::Got(offset, slot) => {
                     let object = self.client(id).session.next_put();
                     let content = encode_content(object, contains, 0);
-                    let generation = self.memory.seal(slot, offset, content);
+                    let generation = self.here.memory.seal(slot, offset, content);
                     let location = Location { slot, generation, offset, len };
                     self.session(id, |session, now, effects| {
                         session.put_stored(now, object, location, contains, effects);
@@ -95,7 +95,7 @@ impl Cluster {
                 Ok(Returned { value: Value::Failed(failure), contains: vec![] })
             }
             Room::Got(offset, slot) => {
-                let generation = self.memory.seal(slot, offset, content);
+                let generation = self.here.memory.seal(slot, offset, content);
                 let location = Location { slot, generation, offset, len };
                 self.session(id, |session, _, _| {
                     let owner = call.caller;

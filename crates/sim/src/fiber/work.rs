@@ -29,7 +29,7 @@ impl Client {
 impl Cluster {
     /// The thread that is to run what was taken.
     pub(super) fn finds_work(&mut self, id: ProcessId) -> Option<u64> {
-        let channels = &mut self.channels;
+        let channels = &mut self.here.channels;
         let client = self.clients.get_mut(&id).expect("processes are never forgotten");
         if client.is_driver || !client.alive {
             return None;

@@ -58,7 +58,7 @@ impl Cluster {
         else {
             return;
         };
-        let round = self.daemon.node.rounds().find(|round| round.number == *number);
+        let round = self.here.daemon.node.rounds().find(|round| round.number == *number);
         let round = round.expect("a round that asks is open");
         let Asker::Process(asker) = round.asker else { panic!("this node is alone: {round:?}") };
         let open = self.questions.answers.open.get_mut(&(asker, round.request));
@@ -82,7 +82,8 @@ impl Cluster {
 
     /// A question is refused, for whatever reason.
     pub fn notes_refusal(&mut self, to: ProcessId) {
-        let rounds = self.daemon.node.rounds().filter(|round| round.asker == Asker::Process(to));
+        let rounds =
+            self.here.daemon.node.rounds().filter(|round| round.asker == Asker::Process(to));
         if rounds.count() == QUERIES_OF_ONE_MAX {
             self.count("questions of one who asks too many");
         }
@@ -109,7 +110,7 @@ impl Cluster {
         for ((asker, request), open) in &self.questions.answers.open {
             let name = || format!("question {request} of {asker}");
             assert!(self.now <= open.until, "{} has no answer in time", name());
-            let mut rounds = self.daemon.node.rounds();
+            let mut rounds = self.here.daemon.node.rounds();
             let round =
                 rounds.find(|it| it.asker == Asker::Process(*asker) && it.request == *request);
             let Some(round) = round else {
@@ -126,7 +127,8 @@ impl Cluster {
                 name()
             );
             assert!(!round.waiting.is_empty(), "{} waits for nobody", name());
-            let gone = round.waiting.iter().find(|process| !self.daemon.open.contains(process));
+            let gone =
+                round.waiting.iter().find(|process| !self.here.daemon.open.contains(process));
             assert!(gone.is_none(), "{} waits for {gone:?}, who is gone", name());
         }
     }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::limits::{RESTARTS_FAILED_MAX, STARTS_FAILED_MAX, WORKERS_UNTAKEN_MAX};
-use hoplo_base::{ActorId, JobId, ObjectId, ProcessId, TaskId};
+use hoplo_base::{ActorId, JobId, NodeNumber, ObjectId, ProcessId, TaskId};
 use hoplo_wire::FailureKind;
 
 #[derive(Debug, Default)]
@@ -39,6 +39,8 @@ pub struct Facts {
     reads: BTreeMap<u64, ObjectId>,
     /// What the disk failed to read.
     pub not_read: BTreeSet<ObjectId>,
+    /// Nodes that were killed.
+    dead_nodes: BTreeSet<NodeNumber>,
 }
 
 /// What a process submitted: a task, a method's call, or a constructor.
@@ -119,6 +121,10 @@ impl Facts {
         if self.died.contains(&worker) {
             self.actors.entry(actor).or_default().died_in.insert(worker);
         }
+    }
+
+    pub fn node_dies(&mut self, node: NodeNumber) {
+        self.dead_nodes.insert(node);
     }
 
     pub fn uses_too_much(&mut self, process: ProcessId) {

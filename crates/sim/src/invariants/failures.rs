@@ -114,7 +114,7 @@ impl Cluster {
 
     fn job_has_ended(&self, job: JobId) -> bool {
         let mut drivers = self.clients.values().filter(|it| it.is_driver && it.job == job);
-        !drivers.any(|driver| driver.alive && self.daemon.open.contains(&driver.id))
+        !drivers.any(|driver| driver.alive && self.is_open(driver.id))
     }
 
     // ---- what the daemon says ----

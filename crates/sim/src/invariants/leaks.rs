@@ -10,14 +10,18 @@ impl Cluster {
             let unfinished = client.session.unfinished();
             assert!(unfinished == 0, "{} has {unfinished} calls:\n{}", client.id, self.whats_up());
         }
-        if let Some(row) = self.daemon.node.objects.listing().next() {
-            let words = [row.object.to_string(), row.object.task.to_string()];
-            panic!(
-                "{} leaks: {row:?}\n{}\n{}",
-                row.object,
-                self.daemon.node.objects.story(row.object).join("\n"),
-                self.story.about(&words)
-            );
+        for host in self.hosts().filter(|host| !host.dead) {
+            let node = &host.daemon.node;
+            if let Some(row) = node.objects.listing().next() {
+                let words = [row.object.to_string(), row.object.task.to_string()];
+                panic!(
+                    "{} leaks at {}: {row:?}\n{}\n{}",
+                    row.object,
+                    host.number,
+                    node.objects.story(row.object).join("\n"),
+                    self.story.about(&words)
+                );
+            }
         }
     }
 
@@ -26,15 +30,20 @@ impl Cluster {
         for client in self.clients.values() {
             assert!(!client.alive, "{} is left behind:\n{}", client.id, self.whats_up());
         }
-        let totals = self.daemon.node.objects.totals();
-        assert!(totals.objects == 0, "objects are left:\n{}", self.whats_up());
-        assert!(totals.granted_bytes == 0, "memory is left: {totals:?}");
-        assert!(totals.violations == 0);
-        assert!(self.memory.on_disk() == 0, "spilled bytes are left");
-        assert!(self.daemon.node.scheduler.leases().next().is_none(), "{}", self.whats_up());
-        assert!(self.daemon.node.scheduler.waiting().next().is_none(), "{}", self.whats_up());
-        self.daemon.node.check();
-        let left: Vec<_> = self.daemon.node.processes().map(|process| process.id).collect();
-        assert!(left.is_empty(), "{left:?} are not buried");
+        for host in self.hosts().filter(|host| !host.dead) {
+            let (node, number) = (&host.daemon.node, host.number);
+            let totals = node.objects.totals();
+            assert!(totals.objects == 0, "objects are left at {number}:\n{}", self.whats_up());
+            assert!(totals.granted_bytes == 0, "memory is left at {number}: {totals:?}");
+            assert!(totals.violations == 0);
+            assert!(host.memory.on_disk() == 0, "spilled bytes are left at {number}");
+            assert!(node.scheduler.leases().next().is_none(), "{}", self.whats_up());
+            assert!(node.scheduler.waiting().next().is_none(), "{}", self.whats_up());
+            node.check();
+            let left: Vec<_> = node.processes().map(|process| process.id).collect();
+            assert!(left.is_empty(), "{left:?} are not buried");
+            assert!(node.is_quiet(), "references are under way at {number}");
+            assert!(host.carrier.is_idle(), "calls are under way:\n{}", self.whats_up());
+        }
     }
 }

@@ -73,10 +73,11 @@ impl Cluster {
     /// After every step.
     pub fn check(&self) {
         if self.steps.is_multiple_of(16) || self.steps < 2000 {
-            self.daemon.node.check_quickly();
+            self.here.daemon.node.check_quickly();
         }
         if self.steps.is_multiple_of(32) {
-            self.daemon.node.check();
+            self.here.daemon.node.check();
+            self.here.carrier.check();
             for client in self.clients.values().filter(|client| client.alive) {
                 client.session.check();
             }

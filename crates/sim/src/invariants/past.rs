@@ -8,11 +8,11 @@ use crate::cluster::Cluster;
 impl Cluster {
     /// A new daemon has begun.
     pub fn check_the_past(&self) {
-        let store = &self.daemon.control;
+        let store = &self.control;
         for job in entries::<JobEntry>(store) {
             assert!(job.ended_us.is_some(), "{} runs without a driver", job.job);
         }
-        let mine = self.daemon.node.config().node;
+        let mine = self.here.daemon.node.config().node;
         for node in entries::<NodeEntry>(store) {
             let lives = !node.head || node.node == mine;
             assert_eq!(!node.state.is_dead(), lives, "{} ({})", node.node, node.hostname);

@@ -1,21 +1,22 @@
-//! What is said to one other node: items gathered into frames of its link, and frames that wait for room.
+//! What is said to one other node: items gathered into frames of its link, and frames that wait for room. The shell has one for each node.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use hoplo_base::limits::{CARRY_PACK_BYTES, CARRY_PIECE_BYTES};
-use hoplo_core::carry::{Bytes, Item, Pair};
 use hoplo_wire::node::encode_body;
 use hoplo_wire::peer::Peer;
 
+use super::{Bytes, Item, Pair};
+
 #[derive(Debug, Default)]
-pub(super) struct Outbox {
+pub struct Outbox {
     pack: Vec<u8>,
     waiting: VecDeque<Arc<Vec<u8>>>,
 }
 
 impl Outbox {
-    pub(super) fn push(&mut self, item: &Item) {
+    pub fn push(&mut self, item: &Item) {
         item.encode(&mut self.pack);
         if self.pack.len() >= CARRY_PACK_BYTES {
             self.close_pack();
@@ -23,7 +24,7 @@ impl Outbox {
     }
 
     /// In pieces that fit a frame.
-    pub(super) fn push_peer(&mut self, cover: u64, message: &Peer) {
+    pub fn push_peer(&mut self, cover: u64, message: &Peer) {
         let mut body = Vec::new();
         encode_body(message, &mut body);
         let mut pieces = body.chunks(CARRY_PIECE_BYTES).peekable();
@@ -34,7 +35,7 @@ impl Outbox {
     }
 
     /// What was gathered is a frame now.
-    pub(super) fn close_pack(&mut self) {
+    pub fn close_pack(&mut self) {
         if !self.pack.is_empty() {
             self.waiting.push_back(Arc::new(self.pack.clone()));
             self.pack.clear();
@@ -42,28 +43,28 @@ impl Outbox {
         }
     }
 
-    pub(super) fn pop(&mut self) -> Option<Arc<Vec<u8>>> {
+    pub fn pop(&mut self) -> Option<Arc<Vec<u8>>> {
         self.waiting.pop_front()
     }
 
-    pub(super) fn put_back(&mut self, frame: Arc<Vec<u8>>) {
+    pub fn put_back(&mut self, frame: Arc<Vec<u8>>) {
         self.waiting.push_front(frame);
     }
 
     /// The link takes no more: nothing is taken out of rings for this node.
-    pub(super) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         !self.waiting.is_empty()
     }
 
     /// What was never given to the link.
-    pub(super) fn into_frames(mut self) -> VecDeque<Arc<Vec<u8>>> {
+    pub fn into_frames(mut self) -> VecDeque<Arc<Vec<u8>>> {
         self.close_pack();
         self.waiting
     }
 }
 
 /// The calls that lie in a frame.
-pub(super) fn calls_in(frame: &Arc<Vec<u8>>) -> Vec<(Pair, u64)> {
+pub fn calls_in(frame: &Arc<Vec<u8>>) -> Vec<(Pair, u64)> {
     let mut items = Vec::new();
     Item::parse_all(frame, &mut items).expect("it is our own");
     let calls = items.into_iter().filter_map(|item| match item {

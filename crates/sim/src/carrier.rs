@@ -1,0 +1,542 @@
+//! The carrier of a node: rings at one side, connections at the other, and the real machines of links and calls between them.
+//!
+//! It is the real shell (`crates/node/src/carrier`) in a model: the decider *tells* it things, it has *words* for the decider, and both
+//! take what the other left at steps of their own.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hoplo_base::{Instant, NodeNumber, ProcessId};
+use hoplo_core::carry::{self, Carry, Item, Outbox, Pair, calls_in};
+use hoplo_core::control::{NodeEntry, NodeState};
+use hoplo_core::link::{self, Connection, Links, SendError, Socket};
+use hoplo_core::node::Passing;
+use hoplo_wire::node::{DeathCause, Obituary, decode};
+use hoplo_wire::peer::Peer;
+use hoplo_wire::reply::ReplyView;
+
+use crate::cluster::{Cluster, Step};
+use crate::faults::Plan;
+use crate::haul::Hauler;
+use crate::network::Call;
+
+type Frame = Arc<Vec<u8>>;
+
+pub struct Carrier {
+    pub carry: Carry,
+    links: Links<Frame>,
+    /// Which connection is which.
+    pub connections: BTreeMap<Connection, u64>,
+    /// So many were dialled by others.
+    pub accepted: u64,
+    /// Ends of rings that are its own.
+    rings: BTreeSet<Pair>,
+    boxes: BTreeMap<NodeNumber, Outbox>,
+    /// Messages of deciders that did not come whole.
+    unfinished: BTreeMap<NodeNumber, Vec<u8>>,
+    dead: BTreeSet<NodeNumber>,
+    pub hauler: Hauler,
+    /// Pieces of objects that found no room.
+    chunks: BTreeMap<NodeNumber, Frame>,
+    link_effects: VecDeque<link::Effect<Frame>>,
+    /// Calls of links that ended, until their end is carried out.
+    unsent: BTreeMap<NodeNumber, Vec<(Pair, u64)>>,
+    /// From the decider, and to it.
+    told: VecDeque<Told>,
+    pub words: VecDeque<Word>,
+    turns: bool,
+    pub hears: bool,
+    tick_at: Option<Instant>,
+}
+
+/// From the deciding thread.
+#[derive(Debug)]
+pub enum Told {
+    Row {
+        entry: Box<NodeEntry>,
+        index: u64,
+    },
+    SendPeer {
+        to: NodeNumber,
+        cover: u64,
+        message: Box<Peer>,
+    },
+    Go {
+        ticket: u64,
+        cover: u64,
+    },
+    /// There is a channel of this pair here.
+    Opened {
+        pair: Pair,
+    },
+    Revoke {
+        pair: Pair,
+        seqs: Vec<u64>,
+    },
+    Close {
+        pair: Pair,
+    },
+    WorkerGone {
+        pair: Pair,
+        obituary: Obituary,
+    },
+    /// Take all that lies in rings: answered by `Drained`.
+    Drain {
+        n: u64,
+    },
+    /// The hauler has orders.
+    Haul,
+}
+
+/// To the deciding thread.
+#[derive(Debug)]
+pub enum Word {
+    Peer { from: NodeNumber, cover: u64, message: Box<Peer> },
+    Member { entry: Box<NodeEntry>, index: u64 },
+    Passing { ticket: u64, frame: Passing },
+    Ended { pair: Pair, unstarted: Vec<u64>, obituary: Obituary },
+    Revoked { pair: Pair, seqs: Vec<u64>, kept: Vec<u64> },
+    Drained { n: u64 },
+    Hauled(hoplo_core::transfer::Done),
+}
+
+/// A thread wakes up within this time.
+const WAKES: Duration = Duration::from_micros(60);
+/// When a process does not empty its ring.
+const RING_ROOM_LOOK: Duration = Duration::from_micros(200);
+
+impl Carrier {
+    pub fn new(me: NodeNumber, plan: &Plan) -> Self {
+        let mut options = link::Options::new(me, link::Token(u64::from(me.number()) << 32));
+        options.bulk_window_bytes = plan.bulk_window_bytes;
+        Self {
+            carry: Carry::new(me),
+            links: Links::new(options),
+            connections: BTreeMap::new(),
+            accepted: 0,
+            rings: BTreeSet::new(),
+            boxes: BTreeMap::new(),
+            unfinished: BTreeMap::new(),
+            dead: BTreeSet::new(),
+            hauler: Hauler::default(),
+            chunks: BTreeMap::new(),
+            link_effects: VecDeque::new(),
+            unsent: BTreeMap::new(),
+            told: VecDeque::new(),
+            words: VecDeque::new(),
+            turns: false,
+            hears: false,
+            tick_at: None,
+        }
+    }
+
+    pub fn check(&self) {
+        self.carry.check();
+        self.links.check();
+    }
+
+    /// Nothing is under way, and no pair is left.
+    pub fn is_idle(&self) -> bool {
+        let unsaid = self.told.is_empty() && self.words.is_empty();
+        unsaid && self.carry.is_empty() && self.rings.is_empty() && self.hauler.is_idle()
+    }
+
+    pub fn whats_up(&self) -> String {
+        let (told, words) = (&self.told, &self.words);
+        format!("  carrier: {} pairs, told {told:?}, words {words:?}\n", self.carry.len())
+    }
+}
+
+impl Cluster {
+    // ---- the decider's side ----
+
+    pub fn tells_carrier(&mut self, told: Told) {
+        self.here.carrier.told.push_back(told);
+        self.rings_carrier();
+    }
+
+    /// Somebody rings: it looks, soon.
+    pub fn rings_carrier(&mut self) {
+        if !std::mem::replace(&mut self.here.carrier.turns, true) {
+            let delay = self.rng.delay(WAKES.max(self.plan.tardiness / 8));
+            self.after(delay, Step::CarrierTurns);
+        }
+    }
+
+    fn word(&mut self, word: Word) {
+        self.here.carrier.words.push_back(word);
+        self.hears_again();
+    }
+
+    /// The decider takes what words there are, soon.
+    pub fn hears_again(&mut self) {
+        let any = !self.here.carrier.words.is_empty();
+        if any && !std::mem::replace(&mut self.here.carrier.hears, true) {
+            let delay = self.rng.delay(WAKES.max(self.plan.tardiness / 8));
+            self.after(delay, Step::DaemonHears);
+        }
+    }
+
+    // ---- its turn ----
+
+    pub fn carrier_turns(&mut self) {
+        self.here.carrier.turns = false;
+        while let Some(told) = self.here.carrier.told.pop_front() {
+            self.carrier_hears(told);
+        }
+        self.turns_rings();
+        self.flushes();
+    }
+
+    pub fn carrier_ticks(&mut self) {
+        self.here.carrier.tick_at = None;
+        self.hears_link(link::Event::Tick);
+    }
+
+    /// Something of a connection, or of the members.
+    pub fn hears_link(&mut self, event: link::Event<Frame>) {
+        let mut effects = Vec::new();
+        self.here.carrier.links.handle(self.now, event, &mut effects);
+        self.here.carrier.link_effects.extend(effects);
+        self.links_act();
+        self.flushes();
+    }
+
+    fn carrier_hears(&mut self, told: Told) {
+        match told {
+            Told::Row { entry, index } => {
+                self.ends_if_dead(&entry);
+                self.word(Word::Member { entry, index });
+            }
+            Told::SendPeer { to, cover, message } => {
+                let carrier = &mut self.here.carrier;
+                if !carrier.dead.contains(&to) {
+                    carrier.boxes.entry(to).or_default().push_peer(cover, &message);
+                }
+            }
+            Told::Go { ticket, cover } => self.carry(carry::Event::Go { ticket, cover }),
+            Told::Opened { pair } => {
+                self.here.carrier.rings.insert(pair);
+                self.carry(carry::Event::Opened { pair });
+            }
+            Told::Revoke { pair, seqs } => self.carry(carry::Event::Revoke { pair, seqs }),
+            Told::Close { pair } => self.carry(carry::Event::Closed { pair }),
+            Told::WorkerGone { pair, obituary } => {
+                self.takes(pair, true);
+                let channel = self.here.channels.get(&(pair.caller, pair.worker));
+                let calls = channel.map(|it| it.calls.iter().map(|call| call.seq).collect());
+                let unread = calls.unwrap_or_default();
+                self.carry(carry::Event::WorkerGone { pair, unread, obituary });
+            }
+            Told::Drain { n } => {
+                for pair in self.here.carrier.rings.clone() {
+                    self.takes(pair, true);
+                }
+                self.word(Word::Drained { n });
+            }
+            Told::Haul => {}
+        }
+    }
+
+    fn ends_if_dead(&mut self, entry: &NodeEntry) {
+        let why = match &entry.state {
+            NodeState::Dead { why } | NodeState::Settled { why, .. } => why,
+            NodeState::Alive | NodeState::Draining => return,
+        };
+        let number = entry.node;
+        if number == self.here.number || self.here.carrier.dead.contains(&number) {
+            return;
+        }
+        let reason = format!("{number} died: {why}");
+        self.hears_link(link::Event::Dead { number });
+        self.ends_node(number, reason);
+    }
+
+    /// Of that node nothing comes any more.
+    fn ends_node(&mut self, node: NodeNumber, reason: String) {
+        let pairs = self.here.carrier.rings.iter().filter(|pair| pair.worker.node() == node);
+        for pair in pairs.copied().collect::<Vec<_>>() {
+            self.puts(pair);
+        }
+        let carrier = &mut self.here.carrier;
+        let mut unsent = carrier.unsent.remove(&node).unwrap_or_default();
+        let frames = carrier.boxes.remove(&node).map(Outbox::into_frames).unwrap_or_default();
+        unsent.extend(frames.iter().flat_map(calls_in));
+        carrier.unfinished.remove(&node);
+        carrier.chunks.remove(&node);
+        carrier.dead.insert(node);
+        self.haul_lost(node);
+        let cause = DeathCause::Stopped { reason };
+        let obituary = Obituary { pid: 0, cause, last_lines: Vec::new() };
+        self.carry(carry::Event::NodeDead { node, unsent, obituary });
+    }
+
+    // ---- rings ----
+
+    fn turns_rings(&mut self) {
+        for pair in self.here.carrier.rings.clone() {
+            self.takes(pair, false);
+            self.puts(pair);
+        }
+    }
+
+    fn is_near(&self, pair: Pair) -> bool {
+        pair.caller.node() == self.here.number
+    }
+
+    /// Takes frames out of the ring of this node's process: as credit goes, or `all`.
+    fn takes(&mut self, pair: Pair, all: bool) {
+        if !self.here.carrier.rings.contains(&pair) {
+            return;
+        }
+        let other = if self.is_near(pair) { pair.worker.node() } else { pair.caller.node() };
+        let stuck = self.here.carrier.boxes.get(&other).is_some_and(Outbox::is_full);
+        if stuck && !all {
+            return;
+        }
+        let near = self.is_near(pair);
+        let mut effects = Vec::new();
+        let here = &mut *self.here;
+        let Some(channel) = here.channels.get_mut(&(pair.caller, pair.worker)) else { return };
+        let carry = &mut here.carrier.carry;
+        while all || carry.takes(pair) {
+            let took = if near {
+                let Some(call) = channel.take() else { break };
+                carry.took_call(pair, call.seq, &call.bytes, &mut effects)
+            } else {
+                let Some(bytes) = channel.replies.pop_front() else { break };
+                let reply = ReplyView::parse(&bytes).expect("workers here write well");
+                let tag = reply.header.seq;
+                carry.took_reply(pair, tag, bytes, &mut effects)
+            };
+            took.expect("processes here write well");
+        }
+        self.carry_acts(effects);
+    }
+
+    /// Writes what came for this node's process.
+    fn puts(&mut self, pair: Pair) {
+        let near = self.is_near(pair);
+        let mut effects = Vec::new();
+        let (mut wrote, mut full) = (false, false);
+        let (depth, here) = (self.plan.ring_depth, &mut *self.here);
+        let carry = &mut here.carrier.carry;
+        while let Some((seq, bytes)) = carry.front(pair) {
+            let bytes = bytes.to_vec();
+            if let Some(channel) = here.channels.get_mut(&(pair.caller, pair.worker)) {
+                full = !near && channel.calls.len() >= depth;
+                if full {
+                    break;
+                }
+                wrote = true;
+                match near {
+                    true => channel.replies.push_back(bytes),
+                    false => channel.calls.push_back(Call { seq, bytes }),
+                }
+            }
+            carry.written(pair, &mut effects);
+        }
+        if full {
+            self.count("rings of far callers that were full");
+            if !std::mem::replace(&mut self.here.carrier.turns, true) {
+                self.after(RING_ROOM_LOOK, Step::CarrierTurns);
+            }
+        }
+        if wrote {
+            match near {
+                true => self.arm(pair.caller),
+                false => self.wake(pair.worker),
+            }
+        }
+        self.carry_acts(effects);
+    }
+
+    // ---- the machine of calls ----
+
+    fn carry(&mut self, event: carry::Event) {
+        let mut effects = Vec::new();
+        self.here.carrier.carry.handle(event, &mut effects);
+        self.carry_acts(effects);
+    }
+
+    fn carry_acts(&mut self, effects: Vec<carry::Effect>) {
+        for effect in effects {
+            match effect {
+                carry::Effect::Send { to, item } => {
+                    let carrier = &mut self.here.carrier;
+                    if !carrier.dead.contains(&to) {
+                        self.notes_item(&item);
+                        self.here.carrier.boxes.entry(to).or_default().push(&item);
+                    }
+                }
+                carry::Effect::Pass { ticket, frame } => self.word(Word::Passing { ticket, frame }),
+                carry::Effect::Look { .. } => self.rings_carrier(),
+                carry::Effect::TakeBack { pair, seqs, mut revoked } => {
+                    let mut kept = Vec::new();
+                    let mut channel = self.here.channels.get_mut(&(pair.caller, pair.worker));
+                    // From the back, so that nothing is started out of order meanwhile.
+                    for seq in seqs.into_iter().rev() {
+                        let back = channel.as_mut().is_some_and(|channel| channel.revoke(seq));
+                        if back { revoked.push(seq) } else { kept.push(seq) }
+                    }
+                    kept.reverse();
+                    self.carry(carry::Event::TakenBack { pair, seqs: revoked, kept });
+                }
+                carry::Effect::Revoked { pair, seqs, kept } => {
+                    self.word(Word::Revoked { pair, seqs, kept });
+                }
+                carry::Effect::Ended { pair, unstarted, obituary } => {
+                    self.word(Word::Ended { pair, unstarted, obituary });
+                }
+                carry::Effect::Drop { pair } => {
+                    self.here.carrier.rings.remove(&pair);
+                }
+                carry::Effect::Nonsense { from, what } => panic!("{from} says nonsense: {what}"),
+            }
+        }
+    }
+
+    fn notes_item(&mut self, item: &Item) {
+        match item {
+            Item::Stray { .. } => self.count("frames that went astray"),
+            Item::Gone { .. } => self.count("ends of far workers"),
+            Item::Call(_) => self.count("far calls"),
+            Item::Reply(frame) if frame.passes => self.count("far replies through the decider"),
+            Item::Reply(_)
+            | Item::Credit { .. }
+            | Item::Revoke { .. }
+            | Item::Revoked { .. }
+            | Item::Closed { .. }
+            | Item::Peer { .. } => {}
+        }
+    }
+
+    // ---- links ----
+
+    /// Gives the links what they take.
+    fn flushes(&mut self) {
+        self.takes_orders();
+        let nodes: Vec<NodeNumber> = self.here.carrier.boxes.keys().copied().collect();
+        for node in nodes {
+            self.flushes_to(node);
+        }
+        for node in self.here.carrier.hauler.waiting() {
+            self.hauls_to(node);
+        }
+        self.links_act();
+        let carrier = &mut self.here.carrier;
+        if let Some(at) = carrier.links.next_deadline()
+            && carrier.tick_at.is_none_or(|set| at < set)
+        {
+            carrier.tick_at = Some(at);
+            self.at(at, Step::CarrierTicks);
+        }
+    }
+
+    fn flushes_to(&mut self, node: NodeNumber) {
+        let (now, carrier) = (self.now, &mut self.here.carrier);
+        let Some(outbox) = carrier.boxes.get_mut(&node) else { return };
+        outbox.close_pack();
+        let mut effects = Vec::new();
+        while let Some(frame) = outbox.pop() {
+            match carrier.links.send(now, node, Socket::Talk, frame, &mut effects) {
+                Ok(()) | Err(SendError::Dead(_)) => {}
+                Err(SendError::Full(frame)) => {
+                    outbox.put_back(frame);
+                    break;
+                }
+                Err(SendError::TooLong(frame)) => panic!("a frame of {} bytes", frame.len()),
+            }
+        }
+        carrier.link_effects.extend(effects);
+    }
+
+    fn hauls_to(&mut self, node: NodeNumber) {
+        loop {
+            let chunk = match self.here.carrier.chunks.remove(&node) {
+                Some(chunk) => chunk,
+                None => match self.next_chunk(node) {
+                    Some(chunk) => Arc::new(chunk),
+                    None => return,
+                },
+            };
+            let (now, carrier) = (self.now, &mut self.here.carrier);
+            let mut effects = Vec::new();
+            let sent = carrier.links.send(now, node, Socket::Bulk, chunk, &mut effects);
+            carrier.link_effects.extend(effects);
+            match sent {
+                Ok(()) => self.count("pieces of objects"),
+                Err(SendError::Full(chunk)) => {
+                    self.here.carrier.chunks.insert(node, chunk);
+                    return self.count("pieces of objects that waited for room");
+                }
+                Err(SendError::Dead(_)) => return self.haul_lost(node),
+                Err(SendError::TooLong(_)) => panic!("a piece is bounded"),
+            }
+        }
+    }
+
+    fn links_act(&mut self) {
+        while let Some(effect) = self.here.carrier.link_effects.pop_front() {
+            match effect {
+                link::Effect::Dial { connection, peer, socket: _ } => self.dials(connection, peer),
+                link::Effect::Write { connection, message } => self.writes(connection, message),
+                link::Effect::Close { connection } => self.hangs_up(connection),
+                link::Effect::Deliver { peer, socket: Socket::Talk, frame } => {
+                    self.delivered(peer, &frame);
+                }
+                link::Effect::Deliver { peer, socket: Socket::Bulk, frame } => {
+                    self.chunk_arrives(peer, &frame);
+                }
+                link::Effect::Room { peer, socket: Socket::Talk } => {
+                    self.flushes_to(peer);
+                    self.rings_carrier();
+                }
+                link::Effect::Room { peer, socket: Socket::Bulk } => self.hauls_to(peer),
+                link::Effect::Lost { peer, why, talk, bulk: _ } => {
+                    assert_eq!(why, link::LostWhy::Dead, "no carrier here forgets a link");
+                    let calls = talk.never_sent.iter().flat_map(calls_in);
+                    self.here.carrier.unsent.entry(peer).or_default().extend(calls);
+                }
+                link::Effect::Trouble { peer, what } => match what {
+                    link::Trouble::Broken | link::Trouble::Refused | link::Trouble::Silent => {
+                        self.count("troubles with links");
+                    }
+                    link::Trouble::AnotherLife { .. }
+                    | link::Trouble::Version { .. }
+                    | link::Trouble::Nonsense(_) => panic!("the link with {peer}: {what:?}"),
+                },
+                link::Effect::Fenced { .. } | link::Effect::Behind { .. } => {}
+            }
+        }
+    }
+
+    fn delivered(&mut self, from: NodeNumber, frame: &Frame) {
+        let mut items = Vec::new();
+        Item::parse_all(frame, &mut items).expect("carriers here write well");
+        for item in items {
+            match item {
+                Item::Peer { cover, more, bytes } => {
+                    let unfinished = self.here.carrier.unfinished.entry(from).or_default();
+                    unfinished.extend_from_slice(&bytes);
+                    if !more {
+                        let whole = std::mem::take(unfinished);
+                        let message = decode::<Peer>(&whole).expect("deciders here write well");
+                        self.word(Word::Peer { from, cover, message: Box::new(message) });
+                    }
+                }
+                item => self.carry(carry::Event::Arrived { from, item }),
+            }
+        }
+    }
+
+    pub fn hauled(&mut self, done: hoplo_core::transfer::Done) {
+        self.word(Word::Hauled(done));
+    }
+
+    /// A process here has a ring to or from another node.
+    pub fn is_far(&self, process: ProcessId) -> bool {
+        process.node() != self.here.number
+    }
+}

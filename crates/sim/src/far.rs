@@ -1,0 +1,116 @@
+//! The decider's side of what is between nodes: its effects for the carrier, and the carrier's words to it (`crates/node/src/daemon/far_calls.rs`).
+
+use hoplo_base::ProcessId;
+use hoplo_core::carry::Pair;
+use hoplo_core::node::{Effect, Event};
+use hoplo_wire::node::ToClient;
+
+use crate::carrier::{Told, Word};
+use crate::cluster::Cluster;
+
+impl Cluster {
+    /// What the node wants of its carrier.
+    pub fn carry_out_far(&mut self, effect: Effect) {
+        match effect {
+            Effect::SendPeer { to, cover, message } => {
+                self.note(|| format!("  to {to} ({cover}): {message:?}"));
+                self.tells_carrier(Told::SendPeer { to, cover, message });
+            }
+            Effect::Go { ticket, cover } => self.tells_carrier(Told::Go { ticket, cover }),
+            Effect::OpenFar { caller, worker } => {
+                self.here.daemon.far_channels.insert((caller, worker));
+                self.tells_carrier(Told::Opened { pair: Pair { caller, worker } });
+            }
+            Effect::ServeFar { caller, worker } => {
+                self.here.daemon.far_channels.insert((caller, worker));
+                self.here.channels.entry((caller, worker)).or_default();
+                self.send_to(worker, ToClient::Connected { from: caller });
+                self.tells_carrier(Told::Opened { pair: Pair { caller, worker } });
+            }
+            Effect::CloseFar { caller, worker } => {
+                self.here.daemon.far_channels.remove(&(caller, worker));
+                self.tells_carrier(Told::Close { pair: Pair { caller, worker } });
+            }
+            Effect::WorkerGone { caller, worker, obituary } => {
+                self.here.daemon.far_channels.remove(&(caller, worker));
+                let pair = Pair { caller, worker };
+                self.tells_carrier(Told::WorkerGone { pair, obituary });
+            }
+            Effect::RevokeFar { caller, worker, seqs } => {
+                self.count("revocations from far workers");
+                self.tells_carrier(Told::Revoke { pair: Pair { caller, worker }, seqs });
+            }
+            Effect::Haul { order } => self.orders(order),
+            other => panic!("that is nothing for a carrier: {other:?}"),
+        }
+    }
+
+    /// Some of what the carrier said, or all.
+    pub fn daemon_hears(&mut self) {
+        self.here.carrier.hears = false;
+        let some = if self.rng.one_in(4) { 1 } else { usize::MAX };
+        for _ in 0..some {
+            let Some(word) = self.here.carrier.words.pop_front() else { return };
+            self.hears_word(word);
+        }
+        self.hears_again();
+    }
+
+    fn hears_word(&mut self, word: Word) {
+        match word {
+            Word::Peer { from, cover, message } => {
+                self.note(|| format!("daemon hears node {from} ({cover}): {message:?}"));
+                self.happens(Event::Peer { from, cover, message });
+            }
+            Word::Member { entry, index } => {
+                self.note(|| format!("daemon hears that {} is {:?}", entry.node, entry.state));
+                self.happens(Event::Member { entry, index });
+            }
+            Word::Passing { ticket, frame } => {
+                if frame.arrived.is_none() {
+                    // REF-1, REF-3: what it said before it wrote the frame.
+                    self.reads_what_lies(if frame.is_reply { frame.worker } else { frame.caller });
+                }
+                self.note(|| format!("daemon lets pass: {frame:?}"));
+                self.happens(Event::Passing { ticket, frame });
+            }
+            Word::Ended { pair: Pair { caller, worker }, unstarted, obituary } => {
+                self.here.daemon.far_channels.remove(&(caller, worker));
+                self.happens(Event::ChannelEnded { caller, worker, unstarted, obituary });
+            }
+            Word::Revoked { pair: Pair { caller, worker }, seqs, kept } => {
+                self.happens(Event::CallsRevoked { caller, worker, seqs, kept });
+            }
+            Word::Drained { n } => {
+                if self.here.daemon.drains_for == Some(n) {
+                    self.here.daemon.drains_for = None;
+                    self.finishes_sweep();
+                }
+            }
+            Word::Hauled(done) => {
+                self.note(|| format!("daemon hears of the haul: {done:?}"));
+                self.happens(Event::Hauled { done });
+            }
+        }
+    }
+
+    fn reads_what_lies(&mut self, process: ProcessId) {
+        if self.here.daemon.open.contains(&process) {
+            self.read_socket(process, usize::MAX);
+        }
+    }
+
+    /// REF-5: what lies in the rings of far channels is part of a sweep. False: there are none.
+    pub fn drains_far(&mut self) -> bool {
+        let daemon = &mut self.here.daemon;
+        if daemon.far_channels.is_empty() {
+            return false;
+        }
+        daemon.drains += 1;
+        let n = daemon.drains;
+        daemon.drains_for = Some(n);
+        self.count("sweeps of far rings");
+        self.tells_carrier(Told::Drain { n });
+        true
+    }
+}

@@ -1,0 +1,228 @@
+//! Connections between carriers: each carries messages in order, late, until one side closes it or it breaks and loses its tail.
+//!
+//! Between two nodes nothing arrives while they are cut off from each other; connections last.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hoplo_base::{Instant, NodeNumber};
+use hoplo_core::link::{Connection, End, Event, Message};
+
+use crate::cluster::{Cluster, Step};
+
+pub type Words = Message<Arc<Vec<u8>>>;
+
+/// All connections that there were, by number.
+#[derive(Debug, Default)]
+pub struct Wires {
+    wires: BTreeMap<u64, Wire>,
+    last: u64,
+    /// Two nodes between which nothing arrives until then.
+    cuts: BTreeMap<(NodeNumber, NodeNumber), Instant>,
+}
+
+#[derive(Debug)]
+struct Wire {
+    /// Who dialled, and whom.
+    nodes: [NodeNumber; 2],
+    names: [Option<Connection>; 2],
+    /// To the second, and to the first.
+    lanes: [Lane; 2],
+    broken: bool,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    packets: VecDeque<Packet>,
+    /// Its first packet is on its way.
+    moves: bool,
+    /// Its reader closed it.
+    unread: bool,
+}
+
+#[derive(Debug)]
+enum Packet {
+    Words(Words),
+    End,
+}
+
+const DIAL: Duration = Duration::from_millis(1);
+
+fn pair(one: NodeNumber, two: NodeNumber) -> (NodeNumber, NodeNumber) {
+    (one.min(two), one.max(two))
+}
+
+impl Cluster {
+    /// The carrier here wants a connection.
+    pub fn dials(&mut self, connection: Connection, peer: NodeNumber) {
+        let wires = &mut self.wires;
+        wires.last += 1;
+        let wire = Wire {
+            nodes: [self.here.number, peer],
+            names: [Some(connection), None],
+            lanes: Default::default(),
+            broken: false,
+        };
+        wires.wires.insert(wires.last, wire);
+        self.here.carrier.connections.insert(connection, wires.last);
+        let (number, delay) = (wires.last, self.rng.delay(DIAL));
+        self.after(delay, Step::Dialled(number));
+    }
+
+    pub fn dialled(&mut self, number: u64) {
+        let Wire { nodes: [me, peer], names: [name, _], .. } = self.wires.wires[&number];
+        if let Some(until) = self.cut_until(me, peer) {
+            return self.at(until, Step::Dialled(number));
+        }
+        let connection = name.expect("who dialled named it");
+        if !self.here.carrier.connections.contains_key(&connection) {
+            return;
+        }
+        if self.host(peer).dead {
+            self.here.carrier.connections.remove(&connection);
+            return self.hears_link(Event::Closed { connection, how: End::Refused });
+        }
+        self.hears_link(Event::Dialed { connection });
+    }
+
+    /// The carrier here writes.
+    pub fn writes(&mut self, connection: Connection, words: Words) {
+        if let Some(number) = self.here.carrier.connections.get(&connection).copied() {
+            self.send_packet(number, Packet::Words(words));
+        }
+    }
+
+    /// The carrier here closes it, once what it wrote is on its way.
+    pub fn hangs_up(&mut self, connection: Connection) {
+        let Some(number) = self.here.carrier.connections.remove(&connection) else { return };
+        let me = self.here.number;
+        let wire = self.wires.wires.get_mut(&number).expect("it was made");
+        let mine = usize::from(wire.nodes[0] == me);
+        wire.lanes[mine].unread = true;
+        wire.lanes[mine].packets.clear();
+        self.send_packet(number, Packet::End);
+    }
+
+    fn send_packet(&mut self, number: u64, packet: Packet) {
+        let me = self.here.number;
+        let wire = self.wires.wires.get_mut(&number).expect("it was made");
+        if wire.broken {
+            return;
+        }
+        let at = usize::from(wire.nodes[1] == me);
+        wire.lanes[at].packets.push_back(packet);
+        self.moves(number, at);
+    }
+
+    /// The next packet of a lane is on its way.
+    fn moves(&mut self, number: u64, at: usize) {
+        let wire = self.wires.wires.get_mut(&number).expect("it was made");
+        let [first, second] = wire.nodes;
+        let lane = &mut wire.lanes[at];
+        if lane.moves || lane.packets.is_empty() {
+            return;
+        }
+        lane.moves = true;
+        let (to, latency) = (if at == 0 { second } else { first }, self.latency(first, second));
+        let delay = self.rng.delay(latency);
+        self.at_node(to, self.now + delay, Step::Arrives(number, at as u8));
+    }
+
+    fn latency(&self, one: NodeNumber, two: NodeNumber) -> Duration {
+        let slow = self.plan.slow_link == Some(pair(one, two));
+        if slow { self.plan.latency * 50 } else { self.plan.latency }
+    }
+
+    /// What comes out of a connection here.
+    pub fn arrives(&mut self, number: u64, at: u8) {
+        let at = usize::from(at);
+        let wire = self.wires.wires.get_mut(&number).expect("it was made");
+        let [one, two] = wire.nodes;
+        if let Some(until) = self.cut_until(one, two) {
+            self.count("messages that waited for a cut link");
+            return self.at(until, Step::Arrives(number, at as u8));
+        }
+        let wire = self.wires.wires.get_mut(&number).expect("it was made");
+        wire.lanes[at].moves = false;
+        let many = 1 + self.rng.below(4);
+        for _ in 0..many {
+            let wire = self.wires.wires.get_mut(&number).expect("it was made");
+            let lane = &mut wire.lanes[at];
+            let Some(packet) = lane.packets.pop_front() else { break };
+            if !lane.unread {
+                self.hears_packet(number, at, packet);
+            }
+        }
+        self.moves(number, at);
+    }
+
+    fn hears_packet(&mut self, number: u64, at: usize, packet: Packet) {
+        let reader = 1 - at;
+        let wire = self.wires.wires.get_mut(&number).expect("it was made");
+        match (packet, wire.names[reader]) {
+            (Packet::Words(Message::Hello(hello)), None) => {
+                let carrier = &mut self.here.carrier;
+                carrier.accepted += 1;
+                let connection = Connection::Accepted(carrier.accepted);
+                wire.names[reader] = Some(connection);
+                carrier.connections.insert(connection, number);
+                self.hears_link(Event::Accepted { connection, hello });
+            }
+            (Packet::Words(message), Some(connection)) => {
+                self.hears_link(Event::Received { connection, message });
+            }
+            (Packet::Words(words), None) => panic!("{words:?} comes before a hello"),
+            (Packet::End, name) => {
+                wire.lanes[at].unread = true;
+                if let Some(connection) = name {
+                    self.here.carrier.connections.remove(&connection);
+                    self.hears_link(Event::Closed { connection, how: End::Broken });
+                }
+            }
+        }
+    }
+
+    // ---- faults ----
+
+    pub fn cut_until(&self, one: NodeNumber, two: NodeNumber) -> Option<Instant> {
+        self.wires.cuts.get(&pair(one, two)).copied().filter(|until| *until > self.now)
+    }
+
+    /// For a while nothing arrives.
+    pub fn cuts(&mut self, one: NodeNumber, two: NodeNumber, time: Duration) {
+        self.count("links that were cut");
+        self.note(|| format!("FAULT: {one} and {two} are cut off from each other for {time:?}"));
+        self.wires.cuts.insert(pair(one, two), self.now + time);
+    }
+
+    /// Each connection between the two ends, and what was last under way is lost.
+    pub fn breaks(&mut self, one: NodeNumber, two: NodeNumber) {
+        self.note(|| format!("FAULT: all that connects {one} and {two} breaks"));
+        self.break_wires(|nodes| pair(nodes[0], nodes[1]) == pair(one, two));
+    }
+
+    /// That node runs no more.
+    pub fn break_all_of(&mut self, node: NodeNumber) {
+        self.break_wires(|nodes| nodes.contains(&node));
+    }
+
+    fn break_wires(&mut self, which: impl Fn([NodeNumber; 2]) -> bool) {
+        let wires = self.wires.wires.iter().filter(|(_, wire)| !wire.broken && which(wire.nodes));
+        for number in wires.map(|(number, _)| *number).collect::<Vec<_>>() {
+            for at in [0, 1] {
+                let wire = self.wires.wires.get_mut(&number).expect("it was listed");
+                wire.broken = true;
+                let lane = &mut wire.lanes[at];
+                let kept = self.rng.below(lane.packets.len() as u64 + 1) as usize;
+                let lost = lane.packets.drain(kept..).filter(|it| matches!(it, Packet::Words(_)));
+                let lost = lost.count();
+                lane.packets.push_back(Packet::End);
+                if lost > 0 {
+                    self.count("connections that lost their tail");
+                }
+                self.moves(number, at);
+            }
+        }
+    }
+}
