@@ -15,7 +15,7 @@ pub(super) struct Far {
     pub(super) received: u64,
     /// Those that are under way.
     calls: Map<u64, Call>,
-    /// The worker or the caller is gone: it is a tombstone until `Closed`.
+    /// The worker is gone: it is a tombstone until `Closed`.
     pub(super) is_over: bool,
 }
 
@@ -23,12 +23,6 @@ pub(super) struct Far {
 struct Call {
     task: TaskId,
     named_refs: bool,
-}
-
-impl Far {
-    pub(super) fn over() -> Self {
-        Self { is_over: true, ..Self::default() }
-    }
 }
 
 impl Carry {

@@ -17,7 +17,8 @@
 //! **The end.** A worker's death comes as `Gone` behind its last reply, and says how many calls had arrived: what was sent after that
 //! the worker never took, and so are those that its node counts. The near half answers `Closed`, the last that it says; until then
 //! the far half stays as a tombstone, so that late calls are not taken for the first ones of a new pair. A call may arrive
-//! before its channel is made; it waits.
+//! before its channel is made; it waits. When a caller is gone, its node says `Closed` before its decider tells the other one, over
+//! the same link: so the far half goes at the decider's word, and `Closed` may even have come before the channel was made.
 //!
 //! # Invariants
 //! - CARRY-4: a frame leaves its ring only while fewer than `CARRY_CREDIT_BYTES` of that pair and direction are on their way: one slow

@@ -119,10 +119,8 @@ impl Carry {
                 let to = self.other_node(pair);
                 effects.push(Effect::Send { to, item: Item::Closed { pair } });
             }
-            super::Side::Far(_) => {
-                // The caller's node says `Closed` behind what it sent before.
-                self.half(pair).side = super::Side::Far(super::Far::over());
-            }
+            // That came here before the decider heard of the caller's end: no call comes any more.
+            super::Side::Far(_) => {}
         }
     }
 }

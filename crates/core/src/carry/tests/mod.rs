@@ -359,6 +359,19 @@ fn a_call_may_come_before_its_channel_and_a_death_before_both() {
     assert!(two.near().carry.is_empty() && two.far().carry.is_empty());
 }
 
+/// It stayed for ever as a tombstone that waited for the `Closed` that had come before.
+#[test]
+fn of_a_channel_that_is_made_after_its_caller_left_nothing_stays() {
+    let (mut two, pair) = (Two::new(0), pair(1));
+    two.near().handle(Event::Opened { pair });
+    two.near().handle(Event::Closed { pair });
+    two.settles();
+    two.far().handle(Event::Opened { pair });
+    two.far().handle(Event::Closed { pair });
+    two.settles();
+    assert!(two.near().carry.is_empty() && two.far().carry.is_empty());
+}
+
 #[test]
 fn of_a_dead_node_what_was_never_sent_never_began() {
     let (mut two, pair) = (Two::new(1), pair(1));
