@@ -141,7 +141,8 @@ impl<'a> ReplyView<'a> {
 }
 
 /// The frame is to leave its node: a location means something there only, so every stored value becomes [`Location::ASK`]. Tells
-/// what the frame names: refs inside values, and values that are stored, which are results of `task`.
+/// what the frame names, once for each token that it brings (REF-4): values that are stored, which are results of `task`, and refs
+/// inside values that are not.
 pub fn leave_node(
     frame: &mut [u8],
     task: TaskId,
@@ -152,12 +153,16 @@ pub fn leave_node(
     let mut stored = Vec::new();
     for at in 0..view.values_count {
         let rest = reader.rest().len();
-        if let ValueView::Stored(_) = ValueView::parse(&mut reader)? {
+        let is_stored = matches!(ValueView::parse(&mut reader)?, ValueView::Stored(_));
+        if is_stored {
             stored.push(frame.len() - rest);
             named.push(task.object(header.index.wrapping_add(at as u32)));
         }
         for _ in 0..reader.count(ObjectId::BYTES)? {
-            named.push(reader.object()?);
+            let inner = reader.object()?;
+            if !is_stored {
+                named.push(inner);
+            }
         }
     }
     let mut ask = Vec::new();
@@ -165,8 +170,6 @@ pub fn leave_node(
     for at in stored {
         frame[at..at + ask.len()].copy_from_slice(&ask);
     }
-    named.sort_unstable();
-    named.dedup();
     Ok(header)
 }
 
@@ -222,16 +225,19 @@ mod tests {
             ReplyHeader { kind, flags: 0, attempt: 0, seq: 4, started_ns: 0, ran_ns: 0, index: 2 };
         let returned = vec![
             Returned { value: Value::Inline((*b"xy").into()), contains: vec![inner, inner] },
-            Returned { value: Value::Stored(place), contains: vec![] },
+            Returned { value: Value::Stored(place), contains: vec![inner] },
+            Returned { value: Value::Inline((*b"z").into()), contains: vec![inner] },
         ];
         let mut frame = header.encode(returned.len()).to_vec();
         encode_returned(&returned, &mut frame);
         let (mut named, len) = (vec![], frame.len());
         assert_eq!(leave_node(&mut frame, task, &mut named), Ok(header));
-        assert_eq!((named, frame.len()), (vec![task.object(3), inner], len));
+        let tokens = vec![inner, inner, task.object(3), inner];
+        assert_eq!((named, frame.len()), (tokens, len), "one for each that the caller counts");
         let values = ReplyView::parse(&frame).unwrap().values();
         let values: Vec<Value> = values.map(|value| value.unwrap().0.to_value()).collect();
-        assert_eq!(values, [returned[0].value.clone(), Value::Stored(Location::ASK)]);
+        let stored = Value::Stored(Location::ASK);
+        assert_eq!(values, [returned[0].value.clone(), stored, returned[2].value.clone()]);
         for len in 0..frame.len() {
             assert!(leave_node(&mut frame[..len].to_vec(), task, &mut vec![]).is_err());
         }

@@ -175,7 +175,7 @@ pub struct Passing {
     pub is_reply: bool,
     /// Absent: it leaves this node. Else its sender's number and cover.
     pub arrived: Option<u64>,
-    /// Each once. Of a reply: what lies in values that are not stored, and values that are.
+    /// Of a call each once. Of a reply once for each token that it brings: values that are stored, and what lies in others.
     pub named: Vec<ObjectId>,
     /// Nothing more comes of this call.
     pub is_last: bool,

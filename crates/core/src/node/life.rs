@@ -255,11 +255,16 @@ impl Node {
         } else {
             self.drop_functions_of_ended(process.job);
         }
+        self.dig_grave(id, obituary);
+        self.stop_when_empty();
+    }
+
+    /// For who asks late.
+    pub(super) fn dig_grave(&mut self, id: ProcessId, obituary: Obituary) {
         self.graves.push_back((id, obituary));
         if self.graves.len() > GRAVES_MAX {
             self.graves.pop_front();
         }
-        self.stop_when_empty();
     }
 
     /// To everyone who has a channel with it, or a lease on it.
@@ -286,11 +291,15 @@ impl Node {
 
     /// How a process ended that is not there any more.
     pub(super) fn obituary_of(&self, id: ProcessId) -> Obituary {
-        let grave = self.graves.iter().rev().find(|(dead, _)| *dead == id);
-        grave.map(|(_, obituary)| obituary.clone()).unwrap_or_else(|| {
+        self.grave_of(id).cloned().unwrap_or_else(|| {
             let reason = "it is not on this node any more".to_string();
             Obituary { pid: 0, cause: DeathCause::Stopped { reason }, last_lines: Vec::new() }
         })
+    }
+
+    pub(super) fn grave_of(&self, id: ProcessId) -> Option<&Obituary> {
+        let grave = self.graves.iter().rev().find(|(dead, _)| *dead == id);
+        grave.map(|(_, obituary)| obituary)
     }
 
     // ---- the end of all ----

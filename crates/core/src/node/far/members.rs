@@ -145,12 +145,17 @@ impl Node {
         let ended = self.far.leases.values().filter(|leased| leased.worker == worker);
         let ended: Vec<Leased> = ended.copied().collect();
         self.far.leases.retain(|_, leased| leased.worker != worker);
+        let mut told = false;
         for leased in ended {
             if !self.far.channels.contains(&(leased.holder, worker)) {
                 let (process, obituary, unstarted) = (worker, obituary.clone(), Vec::new());
                 let gone = ToClient::ProcessGone { process, obituary, unstarted };
                 self.send(leased.holder, gone);
+                told = true;
             }
+        }
+        if told {
+            self.dig_grave(worker, obituary.clone());
         }
     }
 

@@ -16,11 +16,14 @@ impl Node {
     /// A process of ours made a channel for its calls to a far worker.
     pub(in crate::node) fn connect_far(&mut self, caller: ProcessId, worker: ProcessId) {
         let node = worker.node();
-        if !self.far.nodes.contains_key(&node) {
-            let obituary = match self.far.dead.get(&node) {
-                Some(why) => of_dead_node(node, why),
-                None => of_dead_node(node, "it is no node of this cluster"),
-            };
+        let gone = match self.far.dead.get(&node) {
+            // It heard that its worker was gone before it was known to call it: its calls stay in their ring, which tells
+            // that none of them began.
+            _ if self.far.nodes.contains_key(&node) => self.grave_of(worker).cloned(),
+            Some(why) => Some(of_dead_node(node, why)),
+            None => Some(of_dead_node(node, "it is no node of this cluster")),
+        };
+        if let Some(obituary) = gone {
             let unstarted = Vec::new();
             let gone = ToClient::ProcessGone { process: worker, obituary, unstarted };
             return self.send(caller, gone);

@@ -142,7 +142,7 @@ impl Node {
         if !self.far.nodes.contains_key(&to) {
             return 0;
         }
-        let cover = self.cover(to, frame.named.clone());
+        let cover = self.cover(to, each_once(&frame.named));
         if frame.is_reply && frame.is_last {
             self.call_over(frame.caller, frame.worker, frame.tag);
         }
@@ -158,12 +158,19 @@ impl Node {
             }
             self.reply_came(*caller, *worker, named);
         // One that is the last of its call has nowhere to go any more: only its cover counts.
-        } else if self.processes.contains_key(worker) && !named.is_empty() && !frame.is_last {
+        // Neither has one to a worker that was gone when its channel was asked for, even if it is not buried.
+        } else if self.serves(*caller, *worker) && !named.is_empty() && !frame.is_last {
             let objects = named.clone();
             self.far.calls.insert((*caller, *worker, *tag), objects.clone());
             self.pass_to_objects(objects::Event::NodeHeld { objects });
         }
-        self.arrived(from, cover, named.clone());
+        self.arrived(from, cover, each_once(named));
+    }
+
+    /// There is a channel of that far caller to that worker of ours.
+    fn serves(&self, caller: ProcessId, worker: ProcessId) -> bool {
+        let stranger = self.far.strangers.get(&caller);
+        stranger.is_some_and(|stranger| stranger.workers.contains(&worker))
     }
 
     /// FAR-3
@@ -184,6 +191,13 @@ impl Node {
             self.call_over(caller, worker, tag);
         }
     }
+}
+
+fn each_once(named: &[ObjectId]) -> Vec<ObjectId> {
+    let mut objects = named.to_vec();
+    objects.sort_unstable();
+    objects.dedup();
+    objects
 }
 
 fn to_wire(message: Message) -> peer::Claims {

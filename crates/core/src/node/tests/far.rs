@@ -53,6 +53,17 @@ pub(super) fn node_entry(at: usize, state: NodeState) -> NodeEntry {
 }
 
 impl Nodes {
+    /// A frame goes by the decider of a node: under which cover.
+    fn passes(&mut self, at: usize, frame: Passing) -> u64 {
+        self.shells[at].hears(Event::Passing { ticket: 1, frame });
+        let cover = self.shells[at].take(|effect| match effect {
+            Effect::Go { ticket: 1, cover } => Some(*cover),
+            _ => None,
+        });
+        self.pump();
+        cover.expect("it goes on")
+    }
+
     /// Node n has n + 1 CPUs; the first one is the head.
     fn new(count: usize) -> Self {
         let shells = (0..count).map(shell).collect();
@@ -423,24 +434,90 @@ fn what_a_far_call_names_is_held_until_its_last_word_has_left() {
         named: vec![object],
         is_last: false,
     };
-    let passes = |nodes: &mut Nodes, at: usize, frame: Passing| {
-        nodes.shells[at].hears(Event::Passing { ticket: 1, frame });
-        let cover = nodes.shells[at].take(|effect| match effect {
-            Effect::Go { ticket: 1, cover } => Some(*cover),
-            _ => None,
-        });
-        nodes.pump();
-        cover.expect("it goes on")
-    };
-    let cover = passes(&mut nodes, 0, frame.clone());
+    let cover = nodes.passes(0, frame.clone());
     assert_eq!(cover, 1);
-    passes(&mut nodes, 1, Passing { arrived: Some(cover), ..frame.clone() });
+    nodes.passes(1, Passing { arrived: Some(cover), ..frame.clone() });
     // The driver lets go: the far node holds it.
     nodes.says(0, driver, ToNode::Notices(vec![Notice::Released { object, tokens: 1 }]));
     assert!(nodes.shells[0].node.objects.knows(object));
     let reply = Passing { is_reply: true, is_last: true, named: vec![], ..frame };
-    assert_eq!(passes(&mut nodes, 1, reply), 0);
+    assert_eq!(nodes.passes(1, reply), 0);
     nodes.pump();
     assert!(!nodes.shells[0].node.objects.knows(object), "nobody reaches it");
     assert!(nodes.shells.iter().all(|shell| shell.node.is_quiet()));
+}
+
+/// Its caller counted a token for each value, and lost its connection when it gave them back.
+#[test]
+fn a_far_reply_with_a_ref_in_two_values_brings_two_tokens() {
+    let (mut nodes, driver, _, worker) = Nodes::leased();
+    nodes.says(0, driver, ToNode::Connect { to: worker });
+    let object = ObjectId { task: TaskId { owner: driver, seq: 3 }, index: 0 };
+    let value = hoplo_wire::Value::Inline((*b"x").into());
+    let state = SharedState::Value { value, contains: vec![] };
+    nodes.says(0, driver, ToNode::Notices(vec![Notice::Shared { object, state }]));
+    let reply = Passing {
+        caller: driver,
+        worker,
+        tag: 1,
+        is_reply: true,
+        arrived: None,
+        named: vec![object, object],
+        is_last: true,
+    };
+    let cover = nodes.passes(1, reply.clone());
+    nodes.passes(0, Passing { arrived: Some(cover), ..reply });
+    nodes.says(0, driver, ToNode::Notices(vec![Notice::Released { object, tokens: 3 }]));
+    nodes.pump();
+    assert_eq!(nodes.shells[0].node.violations(), 0);
+    assert!(!nodes.shells[0].node.objects.knows(object), "nobody reaches it");
+    assert!(nodes.shells.iter().all(|shell| shell.node.is_quiet()));
+}
+
+/// Its worker was not buried, but had no channel any more that could end: what the call named was held for ever.
+#[test]
+fn a_far_call_to_a_worker_that_hung_up_holds_nothing() {
+    let (mut nodes, driver, _, worker) = Nodes::leased();
+    nodes.shells[1].hears(Event::Closed { process: worker });
+    nodes.says(0, driver, ToNode::Connect { to: worker });
+    let object = ObjectId { task: TaskId { owner: driver, seq: 3 }, index: 0 };
+    let value = hoplo_wire::Value::Inline((*b"x").into());
+    let state = SharedState::Value { value, contains: vec![] };
+    nodes.says(0, driver, ToNode::Notices(vec![Notice::Shared { object, state }]));
+    let frame = Passing {
+        caller: driver,
+        worker,
+        tag: 1,
+        is_reply: false,
+        arrived: None,
+        named: vec![object],
+        is_last: false,
+    };
+    let cover = nodes.passes(0, frame.clone());
+    nodes.passes(1, Passing { arrived: Some(cover), ..frame });
+    nodes.says(0, driver, ToNode::Notices(vec![Notice::Released { object, tokens: 1 }]));
+    nodes.pump();
+    assert!(!nodes.shells[0].node.objects.knows(object), "nobody reaches it");
+    assert!(nodes.shells.iter().all(|shell| shell.node.is_quiet()));
+}
+
+/// Its calls lay in a ring that the carrier emptied after the caller had been told that none of them was away, so they cost a retry.
+#[test]
+fn who_calls_a_far_worker_that_it_was_told_is_gone_keeps_its_calls() {
+    let (mut nodes, driver, _, worker) = Nodes::leased();
+    let cause = DeathCause::Signaled { signal: 9 };
+    let obituary = hoplo_wire::node::Obituary { pid: 7, cause, last_lines: vec![] };
+    let gone = hoplo_wire::peer::Peer::Gone { process: worker, obituary };
+    nodes.shells[0].hears(Event::Peer { from: number(1), cover: 0, message: Box::new(gone) });
+    let told = |nodes: &mut Nodes| {
+        nodes.shells[0].told(driver, |message| match message {
+            ToClient::ProcessGone { process, .. } => Some(*process),
+            _ => None,
+        })
+    };
+    assert_eq!(told(&mut nodes), Some(worker), "it has no channel yet");
+    nodes.shells[0].says(driver, ToNode::Connect { to: worker });
+    let opened = Effect::OpenFar { caller: driver, worker };
+    assert!(nodes.shells[0].take(|effect| (*effect == opened).then_some(())).is_none());
+    assert_eq!(told(&mut nodes), Some(worker));
 }
