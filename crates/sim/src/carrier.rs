@@ -35,6 +35,8 @@ pub struct Carrier {
     boxes: BTreeMap<NodeNumber, Outbox>,
     /// Messages of deciders that did not come whole.
     unfinished: BTreeMap<NodeNumber, Vec<u8>>,
+    /// Nodes whose rows came.
+    pub known: BTreeSet<NodeNumber>,
     dead: BTreeSet<NodeNumber>,
     pub hauler: Hauler,
     /// Pieces of objects that found no room.
@@ -118,6 +120,7 @@ impl Carrier {
             rings: BTreeSet::new(),
             boxes: BTreeMap::new(),
             unfinished: BTreeMap::new(),
+            known: BTreeSet::new(),
             dead: BTreeSet::new(),
             hauler: Hauler::default(),
             chunks: BTreeMap::new(),
@@ -206,6 +209,7 @@ impl Cluster {
     fn carrier_hears(&mut self, told: Told) {
         match told {
             Told::Row { entry, index } => {
+                self.here.carrier.known.insert(entry.node);
                 self.ends_if_dead(&entry);
                 self.word(Word::Member { entry, index });
             }

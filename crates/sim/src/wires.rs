@@ -162,6 +162,11 @@ impl Cluster {
         let wire = self.wires.wires.get_mut(&number).expect("it was made");
         match (packet, wire.names[reader]) {
             (Packet::Words(Message::Hello(hello)), None) => {
+                if !self.here.carrier.known.contains(&hello.from) {
+                    wire.lanes[at].unread = true;
+                    self.count("connections of nodes whose row had not come");
+                    return self.send_packet(number, Packet::End);
+                }
                 let carrier = &mut self.here.carrier;
                 carrier.accepted += 1;
                 let connection = Connection::Accepted(carrier.accepted);

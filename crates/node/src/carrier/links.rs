@@ -19,11 +19,21 @@ impl Turn {
             self.links.remove(&id);
             return self.hub.refuse(id, &why);
         }
+        if !self.lives(node) {
+            // CARRY-8. It dials again.
+            self.links.remove(&id);
+            return self.hub.close(id);
+        }
         self.accepted += 1;
         let connection = Connection::Accepted(self.accepted);
         self.links.insert(id, End::Link(connection));
         self.connections.insert(connection, id);
         self.calls.link(Event::Accepted { connection, hello });
+    }
+
+    /// As the decider was told.
+    fn lives(&self, node: NodeNumber) -> bool {
+        self.nodes.get(&node).is_some_and(|entry| !entry.address.is_empty())
     }
 
     pub(super) fn link_dialled(&mut self, id: LinkId, connection: Connection, node: NodeNumber) {

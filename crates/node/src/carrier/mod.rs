@@ -14,6 +14,7 @@
 //! - CARRY-1: whoever speaks as a node has that node's certificate, or a control node's (`protocol`).
 //! - CARRY-2: only a control node is believed what it says of a verdict, or asked to probe for.
 //! - CARRY-3: a tick comes after everything that had arrived: a silence is none while words of it lie in a socket.
+//! - CARRY-8: of a node nothing is heard before its row, which says where it is: the decider would not answer it (FAR-1).
 
 pub(crate) mod bulk;
 mod calls;

@@ -20,6 +20,8 @@ use super::*;
 /// For what comes about at once on any machine.
 const SOON: Duration = Duration::from_secs(60);
 
+const NOWHERE: &str = "127.0.0.1:9";
+
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -163,20 +165,33 @@ impl Two {
 
     /// The near node hauls this.
     fn made(name: &str, way: impl FnOnce(&str) -> String, bulk: Box<dyn Bulk>) -> Self {
+        let two = Self::strangers(name, way, bulk);
+        two.near_is_known();
+        two
+    }
+
+    /// The far node does not know of the near one.
+    fn strangers(name: &str, way: impl FnOnce(&str) -> String, bulk: Box<dyn Bulk>) -> Self {
         let dir = std::env::temp_dir().join(format!("hoplo-carry-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         // Nobody listens there: the two only lack a head.
-        Cluster::of_head(&dir, "127.0.0.1:9").unwrap();
+        Cluster::of_head(&dir, NOWHERE).unwrap();
         let (near, far) = (Side::start(&dir, 0, bulk), Side::start(&dir, 1, Box::new(NoBulk)));
         let mut there = far.row(NodeState::Alive);
         there.address = way(&there.address);
         near.carrier.tell(Told::Row { entry: there, version: 1, index: 1 });
-        // The far one does not dial: it has no address of the near one.
         for side in [&near, &far] {
             let entry = side.row(NodeState::Alive);
             side.carrier.tell(Told::Row { entry, version: 1, index: 2 });
         }
         Self { near, far, _folder: Folder(dir) }
+    }
+
+    /// But not where it is: the far one dials in vain.
+    fn near_is_known(&self) {
+        let mut entry = self.near.row(NodeState::Alive);
+        entry.address = NOWHERE.to_string();
+        self.far.carrier.tell(Told::Row { entry, version: 1, index: 3 });
     }
 
     /// A caller's end and a worker's end, with the two carriers between.
@@ -332,17 +347,21 @@ fn ten_thousand_calls_and_large_ones_arrive_once_and_in_order() {
     assert_eq!(arrived, (1..=100).collect::<Vec<u64>>());
 }
 
-/// Passes bytes between whoever connects and `to`, and breaks each of the first connections after so many bytes.
-fn breaking(to: &str, after: &[usize]) -> (String, Arc<AtomicU32>) {
+/// Passes bytes between whoever connects and `to`, and breaks each of the first connections after so many bytes: where, how many
+/// broke, and how many there were.
+fn breaking(to: &str, after: &[usize]) -> (String, Arc<AtomicU32>, Arc<AtomicU32>) {
     use std::io::{Read, Write};
     use std::net::{Shutdown, TcpListener, TcpStream};
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (to, mut after, broken) = (to.to_string(), after.to_vec(), Arc::new(AtomicU32::new(0)));
     let count = Arc::clone(&broken);
+    let dials = Arc::new(AtomicU32::new(0));
+    let dialled = Arc::clone(&dials);
     std::thread::spawn(move || {
         for ours in listener.incoming() {
             let (Ok(ours), Ok(theirs)) = (ours, TcpStream::connect(&to)) else { return };
+            dialled.fetch_add(1, Ordering::AcqRel);
             let last = if after.is_empty() { usize::MAX } else { after.remove(0) };
             let ways =
                 [(ours.try_clone(), theirs.try_clone(), last), (Ok(theirs), Ok(ours), usize::MAX)];
@@ -368,14 +387,14 @@ fn breaking(to: &str, after: &[usize]) -> (String, Arc<AtomicU32>) {
             }
         }
     });
-    (address, broken)
+    (address, broken, dials)
 }
 
 #[test]
 fn a_connection_that_breaks_costs_no_call() {
     let mut breaks = None;
     let mut two = Two::by_way_of("broken", |address| {
-        let (address, broken) = breaking(address, &[20_000, 50_003, 9_999, 30_001]);
+        let (address, broken, _) = breaking(address, &[20_000, 50_003, 9_999, 30_001]);
         breaks = Some(broken);
         address
     });
@@ -537,6 +556,29 @@ fn what_deciders_say_arrives_whole_and_in_order_before_a_death_is_told() {
     let at = two.near.heard.iter().position(ended).expect("its end was told");
     assert!(at < two.near.heard.iter().position(|word| *word == member).unwrap());
     let _ = callers.calls.try_write(1, &[b"nobody takes it"]);
+}
+
+/// The decider does not answer whom it does not know: a name that was asked for was not given.
+#[test]
+fn a_node_is_not_heard_before_its_row_has_come() {
+    let mut dials = None;
+    let by_way_of = |address: &str| {
+        let (address, _, dialled) = breaking(address, &[]);
+        dials = Some(dialled);
+        address
+    };
+    let mut two = Two::strangers("row", by_way_of, Box::new(NoBulk));
+    let dials = dials.unwrap();
+    let (to, message) = (two.far.number, Box::new(Peer::Enough { ticket: 1 }));
+    two.near.carrier.tell(Told::SendPeer { to, cover: 1, message });
+    let heard = |two: &Two, what: fn(&Word) -> bool| two.far.heard.iter().position(what);
+    let peer = |word: &Word| matches!(word, Word::Peer { .. });
+    two.until(|two| dials.load(Ordering::Acquire) > 1 || heard(two, peer).is_some());
+    assert_eq!(heard(&two, peer), None);
+    two.near_is_known();
+    two.until(|two| heard(two, peer).is_some());
+    let row = heard(&two, |word| matches!(word, Word::Member { index: 3, .. }));
+    assert!(row < heard(&two, peer), "{:?}", two.far.heard);
 }
 
 #[test]
