@@ -20,6 +20,8 @@ impl Node {
     pub(in crate::node) fn on_member(&mut self, entry: NodeEntry, index: u64) {
         let node = entry.node;
         match entry.state.clone() {
+            // Its own shell knows what to do when this node is declared dead.
+            NodeState::Dead { .. } | NodeState::Settled { .. } if node == self.me() => {}
             // It has a number, and did not say yet where it is.
             NodeState::Alive | NodeState::Draining if entry.address.is_empty() => {}
             NodeState::Alive | NodeState::Draining => self.on_alive(entry, index),
@@ -65,8 +67,8 @@ impl Node {
 
     /// All that came from it was handed in; nothing comes any more.
     fn on_dead(&mut self, node: NodeNumber, why: &str, epoch: u64) {
-        if node == self.me() || self.far.dead.contains_key(&node) {
-            return; // its own shell knows what to do when this node is declared dead
+        if self.far.dead.contains_key(&node) {
+            return;
         }
         // Deaths come in the order of the table. If one did not, it would be passed a little late, and no daemon falls for it.
         let epoch = epoch.max(self.far.last_death + 1);

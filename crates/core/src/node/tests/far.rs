@@ -317,6 +317,15 @@ fn a_node_that_dies_takes_its_workers_along_and_who_leased_them_hears_why() {
     assert_eq!(nodes.shells[1].node.scheduler.leases().count(), 0);
 }
 
+/// It was cut off for so long that all others had passed its death.
+#[test]
+fn a_node_that_heard_late_that_its_own_death_was_settled_panicked() {
+    let (mut nodes, _, _, worker) = Nodes::leased();
+    let settled = NodeState::Settled { why: "it was silent".to_string(), died: nodes.index + 1 };
+    nodes.tells_row(&[1], 1, settled);
+    assert!(nodes.shells[1].node.scheduler.lease_on(worker).is_some(), "its shell ends it");
+}
+
 #[test]
 fn an_actor_lives_on_another_node_and_its_home_knows_how_it_is() {
     let mut nodes = Nodes::new(2);
