@@ -20,8 +20,8 @@
 //! The others, for when that one fails, have all bytes. Who asks again is told such nodes only. Each answer has a **turn**, which counts
 //! up: what is fetched in one turn is sent on in later turns only (XFER-8), so nobody waits for itself, whatever is said late or twice.
 
-use hoplo_base::{NodeNumber, ObjectId};
 use hoplo_base::limits::SOURCES_MAX;
+use hoplo_base::{NodeNumber, ObjectId};
 use hoplo_wire::peer::FarValue;
 use hoplo_wire::{Failure, FailureKind};
 

@@ -5,8 +5,8 @@ use hoplo_base::{NodeNumber, ObjectId};
 use hoplo_wire::{Failure, Location};
 
 use super::Transfer;
-use super::on_serve::Stage as Serving;
 use super::event::{Effect, Order, Place};
+use super::on_serve::Stage as Serving;
 
 /// Extents start and end at multiples of this.
 const PAGE: u64 = 4096;

@@ -247,7 +247,9 @@ fn relay(ticket: u64, offset: u64) -> Effect {
 }
 
 fn refused(effects: &[Effect], ticket: u64) -> bool {
-    effects.iter().any(|effect| matches!(effect, Effect::NoBytes { ticket: it, .. } if *it == ticket))
+    effects
+        .iter()
+        .any(|effect| matches!(effect, Effect::NoBytes { ticket: it, .. } if *it == ticket))
 }
 
 #[test]
