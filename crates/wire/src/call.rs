@@ -21,7 +21,7 @@
 use hoplo_base::{FunctionId, JobId, ObjectId, TaskId};
 
 use crate::bytes::{Malformed, Reader, part};
-use crate::object::{RefArgument, ValueView};
+use crate::object::{RefArgument, ValueView, ask_at};
 
 pub const CALL_HEADER_BYTES: usize = 64;
 
@@ -116,6 +116,23 @@ pub fn split_trailer(frame: &[u8]) -> Result<(&[u8], Vec<ObjectId>), Malformed> 
     Ok((frame, named.collect()))
 }
 
+/// The frame is to leave its node without having been made for another one (an actor's constructor): a location means something
+/// there only, so every stored value becomes `Location::ASK`.
+pub fn leave_node(frame: &mut [u8]) -> Result<(), Malformed> {
+    let view = CallView::parse(frame)?;
+    let mut reader = view.refs;
+    let mut stored = Vec::new();
+    for _ in 0..view.refs_count {
+        reader.object()?;
+        let rest = reader.rest().len();
+        if let ValueView::Stored(_) = ValueView::parse(&mut reader)? {
+            stored.push(frame.len() - rest);
+        }
+    }
+    ask_at(&stored, frame);
+    Ok(())
+}
+
 /// The task of a call frame.
 pub fn task_of(frame: &[u8]) -> Result<TaskId, Malformed> {
     let mut reader = Reader::new(frame, "call frame");
@@ -200,6 +217,20 @@ mod tests {
         out.extend_from_slice(&1u32.to_le_bytes());
         encode_refs(&refs, &mut out);
         out
+    }
+
+    #[test]
+    fn what_leaves_its_node_names_no_place_there() {
+        let (mut there, here) = (frame(), frame());
+        assert_eq!(leave_node(&mut there), Ok(()));
+        let (there, here) = (CallView::parse(&there).unwrap(), CallView::parse(&here).unwrap());
+        assert_eq!((there.header, there.args), (here.header, here.args));
+        let (there, mut here) = (there.refs().unwrap(), here.refs().unwrap());
+        here[1].1 = ValueView::Stored(Location::ASK);
+        assert_eq!(there, here);
+        for len in 0..frame().len() {
+            assert!(leave_node(&mut frame()[..len]).is_err());
+        }
     }
 
     #[test]

@@ -36,6 +36,15 @@ impl Location {
     pub const ARGUMENT_BYTES: usize = ObjectId::BYTES + STORED_BYTES;
 }
 
+/// Stored values that lie at these places of a frame have no location any more.
+pub(crate) fn ask_at(stored: &[usize], frame: &mut [u8]) {
+    let mut ask = Vec::new();
+    Value::Stored(Location::ASK).encode(&mut ask);
+    for at in stored {
+        frame[*at..][..ask.len()].copy_from_slice(&ask);
+    }
+}
+
 /// Why there is no value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {

@@ -11,7 +11,7 @@
 use hoplo_base::{ObjectId, TaskId};
 
 use crate::bytes::{Malformed, Reader, part};
-use crate::object::{Location, Value, ValueView};
+use crate::object::{Value, ValueView, ask_at};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -140,7 +140,7 @@ impl<'a> ReplyView<'a> {
     }
 }
 
-/// The frame is to leave its node: a location means something there only, so every stored value becomes [`Location::ASK`]. Tells
+/// The frame is to leave its node: a location means something there only, so every stored value becomes `Location::ASK`. Tells
 /// what the frame names, once for each token that it brings (REF-4): values that are stored, which are results of `task`, and refs
 /// inside values that are not.
 pub fn leave_node(
@@ -165,18 +165,14 @@ pub fn leave_node(
             }
         }
     }
-    let mut ask = Vec::new();
-    Value::Stored(Location::ASK).encode(&mut ask);
-    for at in stored {
-        frame[at..at + ask.len()].copy_from_slice(&ask);
-    }
+    ask_at(&stored, frame);
     Ok(header)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::object::{Failure, FailureKind};
+    use crate::object::{Failure, FailureKind, Location};
     use hoplo_base::{NodeNumber, ProcessId, TaskId};
 
     #[test]

@@ -16,6 +16,8 @@ pub struct Passing {
     alive: BTreeSet<NodeNumber>,
     /// By death: who lived then and has not passed it yet. Nothing for what all have passed.
     awaited: BTreeMap<Epoch, BTreeSet<NodeNumber>>,
+    /// The last that each who lives said it passed. It may have heard of that death before us.
+    said: BTreeMap<NodeNumber, Epoch>,
 }
 
 impl Passing {
@@ -25,9 +27,12 @@ impl Passing {
 
     pub fn died(&mut self, node: NodeNumber, epoch: Epoch) {
         self.alive.remove(&node);
+        self.said.remove(&node);
         let last = self.awaited.last_key_value().map(|(epoch, _)| *epoch);
         assert!(last.is_none_or(|last| last < epoch), "{epoch:?} comes after {last:?}");
-        self.awaited.insert(epoch, self.alive.clone());
+        let passed = |node: &NodeNumber| self.said.get(node).is_some_and(|said| *said >= epoch);
+        let awaited = self.alive.iter().copied().filter(|node| !passed(node)).collect();
+        self.awaited.insert(epoch, awaited);
     }
 
     /// Returns the latest epoch that all have passed, if it is a new one: then the dead until then are settled.
@@ -35,6 +40,8 @@ impl Passing {
         if !self.alive.contains(&node) {
             return None; // it said so before it died, and nobody counts on it
         }
+        let said = self.said.entry(node).or_insert(epoch);
+        *said = epoch.max(*said);
         for (_, awaited) in self.awaited.range_mut(..=epoch) {
             awaited.remove(&node);
         }

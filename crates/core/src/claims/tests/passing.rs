@@ -50,3 +50,14 @@ fn who_joined_after_a_death_is_not_waited_for() {
     passing.passed(number(2), Epoch(5));
     assert_eq!(passing.passed(number(3), Epoch(5)), Some(Epoch(5)));
 }
+
+/// It was waited for it for ever, and what the dead had claimed stayed.
+#[test]
+fn who_passed_a_death_before_it_was_heard_of_here_is_not_waited_for() {
+    let mut passing = three_alive();
+    assert_eq!(passing.passed(number(1), Epoch(6)), None);
+    assert_eq!(passing.passed(number(2), Epoch(6)), None);
+    passing.died(number(3), Epoch(6));
+    passing.joined(number(4));
+    assert_eq!(passing.passed(number(2), Epoch(6)), Some(Epoch(6)));
+}

@@ -1,6 +1,7 @@
 //! Actors that live elsewhere than at home. The home's table decides; the node where it lives has a worker for it.
 
 use hoplo_base::{ActorId, NodeNumber, ProcessId};
+use hoplo_wire::call::leave_node;
 use hoplo_wire::node::{ActorSpec, ActorState, ToClient};
 use hoplo_wire::peer::{Peer, StopManner};
 use hoplo_wire::{Failure, FailureKind};
@@ -83,10 +84,14 @@ impl Node {
     pub(in crate::node) fn run_far(
         &mut self,
         worker: ProcessId,
-        spec: Box<ActorSpec>,
+        mut spec: Box<ActorSpec>,
         incarnation: u32,
         gpus: Vec<u32>,
     ) {
+        if let Err(error) = leave_node(&mut spec.frame) {
+            // Its worker cannot read it either, and says so.
+            self.log(format!("the constructor's call of {} cannot be read: {error}", spec.actor));
+        }
         self.send_peer(worker.node(), Peer::RunActor { worker, spec, incarnation, gpus });
     }
 

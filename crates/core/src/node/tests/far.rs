@@ -3,7 +3,10 @@
 mod bytes;
 mod bytes_model;
 
+use hoplo_wire::Location;
+use hoplo_wire::call::{CallView, encode_refs};
 use hoplo_wire::node::{ActorState, Obituary};
+use hoplo_wire::object::{RefArgument, ValueView};
 
 use super::*;
 use crate::control::{NodeEntry, NodeState};
@@ -30,6 +33,17 @@ fn shell(at: usize) -> Shell {
 
 pub(super) fn number(at: usize) -> NodeNumber {
     (0..at).fold(NodeNumber::first_given(0), |number, _| number.next_given())
+}
+
+/// The call of a constructor with an argument that lies in the store of its home.
+fn constructor(actor: ActorId) -> Vec<u8> {
+    let (task, function, job) = (actor.0, FunctionId([1; 16]), JobId(0));
+    let (kind, flags, returns, attempt, max_calls) = (CallKind::Create, 0, 0, 0, 0);
+    let header = CallHeader { kind, flags, returns, task, attempt, max_calls, function, job };
+    let mut frame = header.encode(1, 0, 0).to_vec();
+    let value = hoplo_wire::Value::Stored(Location { slot: 1, generation: 2, offset: 0, len: 3 });
+    encode_refs(&[RefArgument { object: task.object(7), value }], &mut frame);
+    frame
 }
 
 fn cpus(count: f64) -> ResourceSet {
@@ -220,7 +234,7 @@ impl Nodes {
             shape: Shape::of(cpus(count)),
             held: ResourceSet::new(),
             max_restarts: 0,
-            frame: vec![],
+            frame: constructor(actor),
             contains,
             handle: vec![],
         };
@@ -334,10 +348,14 @@ fn an_actor_lives_on_another_node_and_its_home_knows_how_it_is() {
     assert!(matches!(nodes.state_told(driver), Some(ActorState::Pending { .. })));
     let worker = nodes.forks(1);
     let run = nodes.shells[1].told(worker, |message| match message {
-        ToClient::RunActor { spec, incarnation: 0, .. } => Some(spec.actor),
+        ToClient::RunActor { spec, incarnation: 0, .. } => Some(spec.clone()),
         _ => None,
     });
-    assert_eq!(run, Some(actor));
+    let run = run.expect("it is told");
+    assert_eq!(run.actor, actor);
+    // It read whatever lay at the same place of its own store.
+    let refs = CallView::parse(&run.frame).unwrap().refs().unwrap();
+    assert_eq!(refs, [(actor.0.object(7), ValueView::Stored(Location::ASK))]);
     let (incarnation, result) = (0, Ok(()));
     nodes.says(1, worker, ToNode::ActorStarted { actor, incarnation, result });
     nodes.state_told(driver); // Starting is pending, too
