@@ -484,7 +484,9 @@ impl Cluster {
     fn links_act(&mut self) {
         while let Some(effect) = self.here.carrier.link_effects.pop_front() {
             match effect {
-                link::Effect::Dial { connection, peer, socket: _ } => self.dials(connection, peer),
+                link::Effect::Dial { connection, peer, socket } => {
+                    self.dials(connection, peer, socket);
+                }
                 link::Effect::Write { connection, message } => self.writes(connection, message),
                 link::Effect::Close { connection } => self.hangs_up(connection),
                 link::Effect::Deliver { peer, socket: Socket::Talk, frame } => {

@@ -77,7 +77,60 @@ impl Counts {
     ];
 
     /// The same of several nodes.
-    pub const OF_NODES: &[&'static str] = &[];
+    pub const OF_NODES: &[&'static str] = &[
+        // Faults.
+        "kills of workers",
+        "kills of drivers",
+        "kills of nodes",
+        "workers that hang",
+        "deaths before a reply",
+        "links that were cut",
+        "messages that waited for a cut link",
+        "connections that lost their tail",
+        "troubles with links",
+        "connections of nodes whose row had not come",
+        "rows that were told twice",
+        // Paths.
+        "frames that were sent again",
+        "far calls",
+        "far replies through the decider",
+        "sweeps of far rings",
+        "frames that went astray",
+        "ends of far workers",
+        "rings of far callers that were full",
+        "revocations from far workers",
+        "calls that came back from far workers",
+        "vain revocations from far workers",
+        "actors that live elsewhere",
+        "objects that were pulled",
+        "pieces of objects that waited for room",
+        "pieces of pulls that were over",
+        "objects that moved before they were sent",
+        "pulls that stopped",
+        "nodes that were declared dead",
+        "deaths that all had passed",
+        "adoptions",
+        "retries",
+        "restarts of actors",
+        "leases recalled",
+        "steals",
+        "functions fetched",
+        "actors found by name",
+        "names that were taken",
+        "detached actors",
+        "spills",
+        "restores",
+        "lent CPUs",
+        "orderly stops",
+        // Failures that were read, by what Python raises.
+        "TaskError",
+        "TaskCancelledError",
+        "WorkerCrashedError",
+        "ActorDiedError",
+        "ActorUnavailableError",
+        "OwnerDiedError",
+        "ObjectLostError",
+    ];
 
     pub fn add(&mut self, what: &'static str) {
         *self.0.entry(what).or_default() += 1;

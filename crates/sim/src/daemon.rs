@@ -152,6 +152,9 @@ impl Cluster {
 
     /// A driver connects.
     pub fn knocks(&mut self, program: u64) {
+        if !self.everybody_is_known() {
+            return self.after(Duration::from_millis(1), Step::Knocks(program));
+        }
         let stranger = self.stranger(Stranger::Driver(program));
         let message = hello(Role::Driver);
         self.happens(Event::Knocked { stranger, pid: 1_000_000 + stranger as u32, message });
@@ -308,7 +311,7 @@ impl Cluster {
         }
         let fails = self.plan.disk_failures && self.faulty() && self.rng.one_in(2);
         self.count(if fails { "failed reads" } else { "restores" });
-        self.books.facts.reads(ticket, fails);
+        self.books.facts.reads(self.here.number, ticket, fails);
         let result = self.here.memory.end_restore(ticket, fails);
         self.happens(Event::Restored { ticket, result });
     }
@@ -414,7 +417,7 @@ impl Cluster {
             Effect::Restore { ticket, object, place, slot } => {
                 self.note(|| format!("daemon restores {object}"));
                 self.here.memory.begin_restore(ticket, place, slot);
-                self.books.facts.is_read(ticket, object);
+                self.books.facts.is_read(self.here.number, ticket, object);
                 let delay = self.rng.delay(Duration::from_millis(5));
                 self.after(delay, Step::DiskRead(ticket));
             }

@@ -57,6 +57,7 @@ impl Cluster {
     }
 
     fn hears_word(&mut self, word: Word) {
+        let Some(word) = self.sabotage_word(word) else { return };
         match word {
             Word::Peer { from, cover, message } => {
                 self.note(|| format!("daemon hears node {from} ({cover}): {message:?}"));

@@ -103,7 +103,7 @@ impl Plan {
         let any = |rng: &mut Rng| number(rng.below(u64::from(nodes)) as u32);
         let (one, two) = (any(rng), any(rng));
         let slow = rng.one_in(3) && one != two;
-        let breaks = if quiet { 0 } else { 2 + rng.below(20) };
+        let breaks = if rng.one_in(4) { 0 } else { 2 + rng.below(20) };
         let dies_at = Instant(10_000_000) + Duration::from_millis(rng.below(280));
         let dies = !quiet && rng.one_in(4);
         let news = [1, 5, 50][rng.below(3) as usize];
@@ -161,15 +161,16 @@ impl Cluster {
     }
     /// Of what is between nodes, and of a whole node.
     pub fn link_fault(&mut self) {
-        if !self.faulty() {
+        if self.now >= self.plan.faults_until {
             return;
         }
-        if self.plan.node_dies_at.is_some_and(|at| self.now >= at) {
+        let all_came = self.drivers.len() >= self.plan.drivers as usize;
+        if all_came && self.plan.node_dies_at.is_some_and(|at| self.now >= at) {
             self.plan.node_dies_at = None;
             let at = 1 + self.rng.below(u64::from(self.plan.nodes) - 1) as u32;
             self.node_dies(number(at));
         }
-        if self.rng.one_in(self.plan.breaks) {
+        if self.plan.breaks > 0 && self.rng.one_in(self.plan.breaks) {
             let at = |rng: &mut Rng, nodes: u32| number(rng.below(u64::from(nodes)) as u32);
             let one = at(&mut self.rng, self.plan.nodes);
             let two = at(&mut self.rng, self.plan.nodes);

@@ -127,6 +127,9 @@ impl Cluster {
 
     pub fn chunk_arrives(&mut self, from: NodeNumber, chunk: &[u8]) {
         self.takes_orders();
+        if self.sabotage_loses_piece() {
+            return;
+        }
         let number = |at: usize| {
             let bytes = chunk[8 * at..][..8].try_into().expect("eight bytes");
             u64::from_le_bytes(bytes)
@@ -139,7 +142,9 @@ impl Cluster {
         if receiving.from != from {
             return;
         }
-        assert_eq!(offset, receiving.written, "HAUL-3: pieces of {ticket} from {from}");
+        if offset != receiving.written {
+            return self.stops_receiving(ticket, "a piece is missing");
+        }
         receiving.written += len;
         let Place { slot, offset, len } = receiving.place;
         if receiving.written == len {

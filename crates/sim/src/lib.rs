@@ -1,4 +1,4 @@
-//! Clusters of the real machines in virtual time.
+//! Nodes of the real machines in virtual time.
 //!
 //! One seed gives everything: how many drivers and CPUs, how slow sockets are read, which programs run
 //! (`workload`), what is killed and when (`faults`). In the first phase safety must hold under
@@ -10,14 +10,27 @@
 //! A daemon begins as the real one does (`begin`): its number comes from its control store.
 //! Beside the programs, processes and tools ask the daemon at random times why something waits and what there is (`asks`).
 //!
+//! # Several nodes
+//! `run_nodes` has up to eight of them (`host`), each with a daemon, a store and a carrier of its own. A step happens at one of them. The links
+//! and the calls between nodes are the real machines (`hoplo_core::link`, `hoplo_core::carry`); decider and carrier are two threads, so
+//! each takes at steps of its own what the other left (`carrier`, `far`). Connections are a model, late, cut and broken (`wires`), and so are the
+//! haul (`haul`) and the head's node table with its verdicts (`table`). The first node is the head; its composite has the global
+//! scheduler and the names. A node that is killed takes along what ran there and what was at home there; the others go on, and
+//! nothing of it stays with them.
+//!
+//! Not simulated with several nodes: questions (`asks`), restarts of the head, refusals of the control store, draining, placement groups,
+//! labels, nodes that join while programs run, one-way cuts, nodes that pause past their verdict (the judge itself is tried in
+//! `crates/core/src/members`), talk windows that are full, frames of a link in bytes. Programs begin when each node has heard of all
+//! others: what is at home at a node whose row has not come yet is taken for lost (`ask_home`), and that is not tried.
+//!
 //! `sabotage` breaks promises on purpose, to see that the checks can fail.
 //!
 //! What happened is counted (`counts`): a run over many seeds in which some fault or path never occurs fails.
 //!
-//! `cargo test --release -p hoplo-sim` runs a few hundred seeds. More, or one:
+//! `cargo test --release -p hoplo-sim` runs a few hundred seeds of one node (`tests/seeds.rs`) and of several (`tests/nodes.rs`). More, or one:
 //! ```text
-//! HOPLO_SIM_SEEDS=100000 HOPLO_SIM_FIRST=1000 cargo test --release -p hoplo-sim
-//! HOPLO_SIM_SEEDS=1 HOPLO_SIM_FIRST=77 HOPLO_SIM_PRINT=1 cargo test --release -p hoplo-sim -- --nocapture
+//! HOPLO_SIM_SEEDS=100000 HOPLO_SIM_FIRST=1000 cargo test --release -p hoplo-sim --test nodes
+//! HOPLO_SIM_SEEDS=1 HOPLO_SIM_FIRST=77 HOPLO_SIM_PRINT=1 cargo test --release -p hoplo-sim --test nodes -- --nocapture
 //! ```
 //! A failure prints its seed, the command that repeats it, and what touched the failing id.
 

@@ -7,8 +7,10 @@ use std::time::Duration;
 use hoplo_base::TaskId;
 use hoplo_core::session::Event;
 use hoplo_wire::node::{ActorState, DeathCause, Obituary, ToClient, ToNode};
+use hoplo_wire::peer::{Claims, Peer};
 use hoplo_wire::{Failure, FailureKind, Value};
 
+use crate::carrier::Word;
 use crate::cluster::{Cluster, Step};
 use crate::faults::Plan;
 
@@ -41,6 +43,24 @@ pub enum Sabotage {
     RestartIsTakenForDeath,
     /// Room that was granted is said to be denied, since the disk is full.
     GrantIsTakenForDenial,
+
+    // ---- of several nodes ----
+    /// What leaves a node and names refs has no cover (NREF-2).
+    CoversAreSkipped,
+    /// What came in a far call is not held for it (FAR-3).
+    CallsHoldNothing,
+    /// Who claims a container does not learn what lies in it, so that it does not wait for claims of that (NREF-6).
+    ContentsAreHidden,
+    /// A node that crossed refs of its own lets go of them as soon as somebody claims them (FAR-2, NREF-1).
+    ClaimsAreForgotten,
+    /// What a link sends again does not arrive.
+    ResendsAreLost,
+    /// Nobody hears of the end of a far worker.
+    GoneIsSkipped,
+    /// Which calls a far worker never took is not told.
+    UnstartedAreForgotten,
+    /// A piece of an object is lost at times.
+    PiecesAreLost,
 }
 
 impl Sabotage {
@@ -78,11 +98,74 @@ impl Sabotage {
                 plan.head_dies_at = None;
             }
             Self::NothingIsLent | Self::WaitIsTakenForDeath => plan.head_dies_at = None,
+            Self::CoversAreSkipped
+            | Self::CallsHoldNothing
+            | Self::ContentsAreHidden
+            | Self::ClaimsAreForgotten => {
+                // Words by way of a third node are faster, and nobody is killed, who might have what is missed.
+                (plan.kills, plan.node_dies_at) = (0, None);
+                plan.nodes = plan.nodes.max(3);
+                plan.breaks = plan.breaks.clamp(2, 4);
+            }
+            Self::ResendsAreLost => {
+                plan.breaks = plan.breaks.clamp(2, 3);
+                plan.node_dies_at = None;
+            }
+            Self::GoneIsSkipped | Self::UnstartedAreForgotten => {
+                plan.kills = plan.kills.clamp(2, 4);
+                plan.node_dies_at = None;
+            }
+            Self::PiecesAreLost => plan.node_dies_at = None,
         }
     }
 }
 
 impl Cluster {
+    /// What a decider hears of its carrier instead; `None`: nothing.
+    pub fn sabotage_word(&mut self, word: Word) -> Option<Word> {
+        match (self.sabotage, word) {
+            (Some(Sabotage::CoversAreSkipped), Word::Passing { ticket, mut frame }) => {
+                if frame.arrived.is_none() {
+                    frame.named.clear();
+                }
+                Some(Word::Passing { ticket, frame })
+            }
+            (Some(Sabotage::CallsHoldNothing), Word::Passing { ticket, mut frame }) => {
+                // As if nothing more came of the call.
+                frame.is_last |= frame.arrived.is_some() && !frame.is_reply;
+                Some(Word::Passing { ticket, frame })
+            }
+            (Some(Sabotage::ContentsAreHidden), Word::Peer { from, cover, mut message }) => {
+                match &mut *message {
+                    Peer::Claims { message: Claims::Claimed { contents, .. }, .. } => {
+                        *contents = None;
+                    }
+                    Peer::Value { contains, .. } => contains.clear(),
+                    _ => {}
+                }
+                Some(Word::Peer { from, cover, message })
+            }
+            (Some(Sabotage::ClaimsAreForgotten), Word::Peer { from, cover, mut message }) => {
+                if let Peer::Claims { message: claims, .. } = &mut *message
+                    && let Claims::Claim { object } = *claims
+                {
+                    *claims = Claims::Release { object };
+                }
+                Some(Word::Peer { from, cover, message })
+            }
+            (Some(Sabotage::GoneIsSkipped), Word::Ended { .. }) => None,
+            (Some(Sabotage::UnstartedAreForgotten), Word::Ended { pair, obituary, .. }) => {
+                Some(Word::Ended { pair, unstarted: Vec::new(), obituary })
+            }
+            (_, word) => Some(word),
+        }
+    }
+
+    /// True: a piece of an object does not arrive.
+    pub fn sabotage_loses_piece(&mut self) -> bool {
+        self.sabotage == Some(Sabotage::PiecesAreLost) && self.rng.one_in(4)
+    }
+
     /// Whether a message to the daemon gets lost.
     pub fn sabotage_loses(&self, message: &ToNode) -> bool {
         let lends = matches!(message, ToNode::Blocked | ToNode::Unblocked);

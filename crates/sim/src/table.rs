@@ -60,6 +60,16 @@ impl Cluster {
         }
     }
 
+    /// Each node has heard of all others, so nobody is told of something at home at a node that it does not know.
+    pub fn everybody_is_known(&self) -> bool {
+        let living = self.living();
+        let knows = |node: NodeNumber, other: NodeNumber| {
+            let mut known = self.host(node).daemon.node.other_nodes();
+            node == other || known.any(|entry| entry.node == other)
+        };
+        self.plan.nodes == 1 || living.iter().all(|one| living.iter().all(|it| knows(*one, *it)))
+    }
+
     fn row_changes(&mut self, entry: NodeEntry) {
         self.control.put(entry.key(), entry.to_value()).expect("a store in memory takes all");
         let index = self.control.get(&entry.key()).expect("it was just written").index;

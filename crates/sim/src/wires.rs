@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hoplo_base::{Instant, NodeNumber};
-use hoplo_core::link::{Connection, End, Event, Message};
+use hoplo_core::link::{Connection, End, Event, Message, Socket};
 
 use crate::cluster::{Cluster, Step};
+use crate::sabotage::Sabotage;
 
 pub type Words = Message<Arc<Vec<u8>>>;
 
@@ -20,6 +21,8 @@ pub struct Wires {
     last: u64,
     /// Two nodes between which nothing arrives until then.
     cuts: BTreeMap<(NodeNumber, NodeNumber), Instant>,
+    /// The last frame of each that was written to any connection, by writer, reader and socket.
+    written: BTreeMap<(NodeNumber, NodeNumber, Socket), u64>,
 }
 
 #[derive(Debug)]
@@ -29,6 +32,7 @@ struct Wire {
     names: [Option<Connection>; 2],
     /// To the second, and to the first.
     lanes: [Lane; 2],
+    socket: Socket,
     broken: bool,
 }
 
@@ -55,13 +59,14 @@ fn pair(one: NodeNumber, two: NodeNumber) -> (NodeNumber, NodeNumber) {
 
 impl Cluster {
     /// The carrier here wants a connection.
-    pub fn dials(&mut self, connection: Connection, peer: NodeNumber) {
+    pub fn dials(&mut self, connection: Connection, peer: NodeNumber, socket: Socket) {
         let wires = &mut self.wires;
         wires.last += 1;
         let wire = Wire {
             nodes: [self.here.number, peer],
             names: [Some(connection), None],
             lanes: Default::default(),
+            socket,
             broken: false,
         };
         wires.wires.insert(wires.last, wire);
@@ -88,9 +93,22 @@ impl Cluster {
 
     /// The carrier here writes.
     pub fn writes(&mut self, connection: Connection, words: Words) {
-        if let Some(number) = self.here.carrier.connections.get(&connection).copied() {
-            self.send_packet(number, Packet::Words(words));
+        let Some(number) = self.here.carrier.connections.get(&connection).copied() else { return };
+        if let Message::Frame { count, .. } = &words {
+            let Wire { nodes: [first, second], socket, .. } = self.wires.wires[&number];
+            let me = self.here.number;
+            let peer = if me == first { second } else { first };
+            let last = self.wires.written.entry((me, peer, socket)).or_default();
+            let again = *count <= *last;
+            *last = (*last).max(*count);
+            if again {
+                self.count("frames that were sent again");
+            }
+            if again && self.sabotage == Some(Sabotage::ResendsAreLost) {
+                return;
+            }
         }
+        self.send_packet(number, Packet::Words(words));
     }
 
     /// The carrier here closes it, once what it wrote is on its way.

@@ -9,10 +9,11 @@ use std::time::Duration;
 use hoplo_base::{FunctionId, ObjectId, ResourceSet};
 use hoplo_core::session::CallOptions;
 use hoplo_wire::call::{CALL_RETRY_ANY, CALL_STREAMING};
-use hoplo_wire::node::Shape;
+use hoplo_wire::node::{Shape, Strategy};
 
 use crate::faults::Plan;
 use crate::rng::Rng;
+use crate::table::number;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -150,9 +151,9 @@ fn op(rng: &mut Rng, role: Role, depth: u8, plan: &Plan) -> Op {
             20 if submits && role != Role::Constructor => {
                 let restarts = [0, 1, 3, -1][rng.below(4) as usize];
                 let name = (waits && rng.one_in(3)).then(|| name(rng));
-                Op::Create(Box::new(method(rng, Role::Constructor)), restarts, name)
+                Op::Create(Box::new(method(rng, Role::Constructor, plan)), restarts, name)
             }
-            21..=23 if submits => Op::Call(Box::new(method(rng, Role::Method)), pick),
+            21..=23 if submits => Op::Call(Box::new(method(rng, Role::Method, plan)), pick),
             24 => Op::DropHandle(pick),
             25 if rng.one_in(3) => Op::Kill { pick, no_restart: rng.one_in(2) },
             26..=27 if waits => Op::Take(pick),
@@ -214,8 +215,11 @@ fn submission(rng: &mut Rng, depth: u8, plan: &Plan) -> Submission {
         flags |= CALL_STREAMING;
     }
     let class = rng.below(3) as u8;
-    let shape = larger_shape(rng, cpus, depth, plan);
+    let mut shape = larger_shape(rng, cpus, depth, plan);
     let holds = shape.resources.units("GPU") > 0.0;
+    if plan.nodes > 1 {
+        shape.strategy = strategy(rng, plan);
+    }
     let options = CallOptions {
         function: FunctionId([class; 16]),
         name: Arc::from(format!("f{class}")),
@@ -241,13 +245,17 @@ fn submission(rng: &mut Rng, depth: u8, plan: &Plan) -> Submission {
     }
 }
 
-fn method(rng: &mut Rng, role: Role) -> Submission {
+fn method(rng: &mut Rng, role: Role, plan: &Plan) -> Submission {
     let constructor = role == Role::Constructor;
     let stream = !constructor && rng.one_in(8);
+    let mut where_it_lives = shape(0.0);
+    if constructor && plan.nodes > 1 {
+        where_it_lives.strategy = strategy(rng, plan);
+    }
     let options = CallOptions {
         function: FunctionId([99; 16]),
         name: Arc::from(if constructor { "A" } else { "A.m" }),
-        shape: Arc::new(shape(0.0)),
+        shape: Arc::new(where_it_lives),
         returns: if constructor || stream { 0 } else { [1, 1, 0, 2][rng.below(4) as usize] },
         flags: if stream { CALL_STREAMING } else { 0 },
         max_retries: [0, 0, 1, -1][rng.below(4) as usize],
@@ -262,6 +270,15 @@ fn method(rng: &mut Rng, role: Role) -> Submission {
         nested: [0, 1, 2][rng.below(3) as usize],
         handles: usize::from(!constructor && rng.one_in(6)),
         options: Arc::new(options),
+    }
+}
+
+/// Only what may run elsewhere, too: nodes die.
+fn strategy(rng: &mut Rng, plan: &Plan) -> Strategy {
+    match rng.below(4) {
+        0 | 1 => Strategy::Spread,
+        2 => Strategy::Node { node: number(rng.below(plan.nodes.into()) as u32), soft: true },
+        _ => Strategy::Default,
     }
 }
 

@@ -3,7 +3,7 @@
 use hoplo_base::{ActorId, ProcessId, TaskId};
 use hoplo_core::session::{Call as SessionCall, CreateActor, Event, StreamNext};
 use hoplo_wire::call::CALL_STREAMING;
-use hoplo_wire::node::ToNode;
+use hoplo_wire::node::{Shape, ToNode};
 
 use super::{Fiber, Flow, Wait, ids};
 use crate::cluster::Cluster;
@@ -198,13 +198,14 @@ impl Cluster {
             call.refs.clear();
         }
         let detached = name.is_some_and(|name| name.detached);
+        let strategy = submission.options.shape.strategy.clone();
         let mut create = CreateActor {
             class_name: "A".to_string(),
             name: name.map(|name| name.name.clone()).unwrap_or_default(),
             namespace: String::new(),
             detached,
             get_if_exists: name.is_some_and(|name| name.get_if_exists),
-            shape: shape(1.0),
+            shape: Shape { strategy, ..shape(1.0) },
             held: hoplo_base::ResourceSet::new(),
             max_restarts: restarts,
             handle: vec![],

@@ -56,6 +56,9 @@ impl Cluster {
             }
             Next::BecomeActor(BecomeActor { spec, incarnation, .. }) => {
                 let actor = spec.actor;
+                if self.is_far(actor.0.owner) {
+                    self.count("actors that live elsewhere");
+                }
                 let concurrency = if actor.0.seq.is_multiple_of(2) { 3 } else { 1 };
                 let instance = Instance { actor, kept: vec![], constructed: false, concurrency };
                 self.client(id).actor = Some(instance);

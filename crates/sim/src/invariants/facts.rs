@@ -35,8 +35,8 @@ pub struct Facts {
     failed_starts: BTreeMap<JobId, u32>,
     /// Disk space that was refused, and not told to whoever wants it.
     pub refused_reserves: u32,
-    /// What is being read from the disk, by ticket.
-    reads: BTreeMap<u64, ObjectId>,
+    /// What is being read from the disk, by node and ticket.
+    reads: BTreeMap<(NodeNumber, u64), ObjectId>,
     /// What the disk failed to read.
     pub not_read: BTreeSet<ObjectId>,
     /// Nodes that were killed.
@@ -127,6 +127,11 @@ impl Facts {
         self.dead_nodes.insert(node);
     }
 
+    /// What it had is lost, and what was sent there.
+    pub fn some_node_died(&self) -> bool {
+        !self.dead_nodes.is_empty()
+    }
+
     pub fn uses_too_much(&mut self, process: ProcessId) {
         self.used_too_much.insert(process);
     }
@@ -135,12 +140,12 @@ impl Facts {
         *self.failed_starts.entry(job).or_default() += 1;
     }
 
-    pub fn is_read(&mut self, ticket: u64, object: ObjectId) {
-        self.reads.insert(ticket, object);
+    pub fn is_read(&mut self, node: NodeNumber, ticket: u64, object: ObjectId) {
+        self.reads.insert((node, ticket), object);
     }
 
-    pub fn reads(&mut self, ticket: u64, fails: bool) {
-        let object = self.reads.remove(&ticket).expect("it was begun");
+    pub fn reads(&mut self, node: NodeNumber, ticket: u64, fails: bool) {
+        let object = self.reads.remove(&(node, ticket)).expect("it was begun");
         if fails {
             self.not_read.insert(object);
         }

@@ -128,7 +128,8 @@ impl Cluster {
             ToClient::Unreadable { object, failure } => {
                 self.count("failed reads that were told");
                 let disk = self.books.facts.not_read.contains(object);
-                assert!(disk, "{object} is unreadable for {id}, and no disk failed");
+                let no_room = self.has_no_room_for_a_copy(failure.kind);
+                assert!(disk || no_room, "{object} is unreadable for {id}, and no disk failed");
                 self.books.told.unreadable.insert((id, *object));
                 self.books.told.unread.entry(*object).or_default().push(failure.clone());
             }
@@ -150,7 +151,10 @@ impl Cluster {
         let owner_died = self.books.facts.died.contains(&object.task.owner);
         let lost = match failure.kind {
             FailureKind::ObjectLost => self.was_lost_with_somebody(object),
-            FailureKind::OwnerDied => owner_died && !self.books.stored.contains(&object),
+            FailureKind::OwnerDied => {
+                let kept = self.books.stored.contains(&object);
+                owner_died && (!kept || self.books.facts.some_node_died())
+            }
             _ => false,
         };
         if lost {
@@ -164,7 +168,7 @@ impl Cluster {
     /// loses nothing.
     fn was_lost_with_somebody(&self, object: ObjectId) -> bool {
         let owner_died = self.books.facts.died.contains(&object.task.owner);
-        owner_died || self.books.lost_with.contains(&object)
+        owner_died || self.books.lost_with.contains(&object) || self.books.facts.some_node_died()
     }
 
     /// What is to be made in the place of a dead owner is not there.
@@ -174,6 +178,17 @@ impl Cluster {
             let story = self.story.about(&words);
             panic!("{id} is to make {object}, though its maker stored it and replied\n{story}");
         }
+    }
+
+    /// Of what is at another node there is no copy here without room.
+    fn has_no_room_for_a_copy(&self, kind: FailureKind) -> bool {
+        let refused = self.books.facts.refused_reserves > 0;
+        let full = match kind {
+            FailureKind::StoreFull => !self.plan.spill,
+            FailureKind::OutOfDisk => refused,
+            _ => self.books.facts.some_node_died(),
+        };
+        self.plan.nodes > 1 && full
     }
 
     /// No room: only where nothing is spilled, or the disk refused this much.

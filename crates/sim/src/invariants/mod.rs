@@ -7,6 +7,7 @@ mod failures;
 mod leaks;
 mod order;
 mod past;
+mod reach;
 mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -74,6 +75,9 @@ impl Cluster {
     pub fn check(&self) {
         if self.steps.is_multiple_of(16) || self.steps < 2000 {
             self.here.daemon.node.check_quickly();
+        }
+        if self.plan.nodes > 1 && self.steps.is_multiple_of(64) {
+            self.check_reach();
         }
         if self.steps.is_multiple_of(32) {
             self.here.daemon.node.check();

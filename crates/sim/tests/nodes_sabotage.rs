@@ -1,0 +1,60 @@
+//! Each broken promise between nodes is found: the checks of the simulation of several nodes can fail.
+
+use hoplo_sim::{Sabotage, run_nodes_sabotaged};
+
+/// Within so many seeds the sabotage shows as one of these; it may show as something else before.
+fn shows(sabotage: Sabotage, seeds: u64, signs: &[&str]) {
+    let mut others = Vec::new();
+    for seed in 1..=seeds {
+        if let Err(what) = run_nodes_sabotaged(seed, sabotage) {
+            if signs.iter().any(|sign| what.contains(sign)) {
+                return println!("{sabotage:?} shows in seed {seed}");
+            }
+            others.push((seed, what.chars().take(200).collect::<String>()));
+        }
+    }
+    panic!("{sabotage:?} was not found in {seeds} seeds, but shows as: {others:?}");
+}
+
+const GONE: &[&str] = &["is gone at its home", "failed for no reason: ObjectLost"];
+
+#[test]
+fn what_crosses_without_a_cover_is_missed() {
+    shows(Sabotage::CoversAreSkipped, 500, GONE);
+}
+
+#[test]
+fn what_a_far_call_brings_and_nobody_holds_is_missed() {
+    shows(Sabotage::CallsHoldNothing, 500, GONE);
+}
+
+#[test]
+fn containers_that_are_released_before_what_was_read_out_of_them_is_claimed_are_missed() {
+    shows(Sabotage::ContentsAreHidden, 500, GONE);
+}
+
+#[test]
+fn what_goes_though_another_node_claims_it_is_missed() {
+    shows(Sabotage::ClaimsAreForgotten, 500, GONE);
+}
+
+#[test]
+fn frames_that_are_not_sent_again_are_missed() {
+    shows(Sabotage::ResendsAreLost, 100, &["a frame is missing", "does not heal"]);
+}
+
+#[test]
+fn a_far_worker_whose_end_is_not_told_is_missed() {
+    shows(Sabotage::GoneIsSkipped, 100, &["does not heal", " calls:"]);
+}
+
+#[test]
+fn a_crash_that_is_told_for_a_call_that_no_far_worker_took_is_found() {
+    let told = ["failed for no reason: WorkerCrashed", "failed for no reason: ActorUnavailable"];
+    shows(Sabotage::UnstartedAreForgotten, 500, &[told[0], told[1], "starts in"]);
+}
+
+#[test]
+fn pieces_of_objects_that_are_lost_are_missed() {
+    shows(Sabotage::PiecesAreLost, 100, &["does not heal", " calls:", "is unreadable"]);
+}
