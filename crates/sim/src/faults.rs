@@ -94,7 +94,7 @@ impl Plan {
         }
     }
 
-    /// Of up to eight nodes. Questions, refusals of the control store and restarts of the head are tried with one node.
+    /// Of up to eight nodes. What is left out is tried with one node.
     pub fn of_nodes(rng: &mut Rng) -> Self {
         let alone = Self::new(rng);
         let nodes = [2, 2, 2, 3, 3, 4, 5, 6, 7, 8][rng.below(10) as usize];
@@ -109,6 +109,7 @@ impl Plan {
         let news = [1, 5, 50][rng.below(3) as usize];
         let window = [4_096, 65_536, limits::LINK_BULK_WINDOW_BYTES][rng.below(3) as usize];
         Self {
+            spill: true,
             keeps_rows: true,
             head_dies_at: None,
             control_refuses: false,

@@ -18,7 +18,7 @@
 //! scheduler and the names. A node that is killed takes along what ran there and what was at home there; the others go on, and
 //! nothing of it stays with them.
 //!
-//! Not simulated with several nodes: questions (`asks`), restarts of the head, refusals of the control store, draining, placement groups,
+//! Not simulated with several nodes: questions (`asks`), restarts of the head, refusals of the control store, stores that do not spill, draining, placement groups,
 //! labels, nodes that join while programs run, one-way cuts, nodes that pause past their verdict (the judge itself is tried in
 //! `crates/core/src/members`), talk windows that are full, frames of a link in bytes. Programs begin when each node has heard of all
 //! others: what is at home at a node whose row has not come yet is taken for lost (`ask_home`), and that is not tried.

@@ -49,9 +49,9 @@ pub enum Sabotage {
     CoversAreSkipped,
     /// What came in a far call is not held for it (FAR-3).
     CallsHoldNothing,
-    /// Who claims a container does not learn what lies in it, so that it does not wait for claims of that (NREF-6).
-    ContentsAreHidden,
-    /// A node that crossed refs of its own lets go of them as soon as somebody claims them (FAR-2, NREF-1).
+    /// A container is released though what was read out of it is not claimed yet (NREF-6).
+    ContentsAreForgotten,
+    /// Who claims something is taken for one that releases it (NREF-1).
     ClaimsAreForgotten,
     /// What a link sends again does not arrive.
     ResendsAreLost,
@@ -100,7 +100,7 @@ impl Sabotage {
             Self::NothingIsLent | Self::WaitIsTakenForDeath => plan.head_dies_at = None,
             Self::CoversAreSkipped
             | Self::CallsHoldNothing
-            | Self::ContentsAreHidden
+            | Self::ContentsAreForgotten
             | Self::ClaimsAreForgotten => {
                 // Words by way of a third node are faster, and nobody is killed, who might have what is missed.
                 (plan.kills, plan.node_dies_at) = (0, None);
@@ -134,16 +134,6 @@ impl Cluster {
                 // As if nothing more came of the call.
                 frame.is_last |= frame.arrived.is_some() && !frame.is_reply;
                 Some(Word::Passing { ticket, frame })
-            }
-            (Some(Sabotage::ContentsAreHidden), Word::Peer { from, cover, mut message }) => {
-                match &mut *message {
-                    Peer::Claims { message: Claims::Claimed { contents, .. }, .. } => {
-                        *contents = None;
-                    }
-                    Peer::Value { contains, .. } => contains.clear(),
-                    _ => {}
-                }
-                Some(Word::Peer { from, cover, message })
             }
             (Some(Sabotage::ClaimsAreForgotten), Word::Peer { from, cover, mut message }) => {
                 if let Peer::Claims { message: claims, .. } = &mut *message

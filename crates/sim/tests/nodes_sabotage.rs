@@ -30,12 +30,12 @@ fn what_a_far_call_brings_and_nobody_holds_is_missed() {
 
 #[test]
 fn containers_that_are_released_before_what_was_read_out_of_them_is_claimed_are_missed() {
-    shows(Sabotage::ContentsAreHidden, 500, GONE);
+    shows(Sabotage::ContentsAreForgotten, 500, GONE);
 }
 
 #[test]
-fn what_goes_though_another_node_claims_it_is_missed() {
-    shows(Sabotage::ClaimsAreForgotten, 500, GONE);
+fn a_claim_that_is_forgotten_is_found() {
+    shows(Sabotage::ClaimsAreForgotten, 50, &["which it had not claimed"]);
 }
 
 #[test]

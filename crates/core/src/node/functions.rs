@@ -162,7 +162,14 @@ impl Node {
         });
         let function = asker.function;
         match asker.for_whom {
-            For::Process(process) => self.send(process, ToClient::Function { function, bytes }),
+            For::Process(process) => {
+                let job = self.processes.get(&process).map(|process| process.job);
+                // It was another job's, and its rows went with that one.
+                let asks_on = |job| bytes.is_none() && self.fetch_far(process, job, function);
+                if !job.is_some_and(asks_on) {
+                    self.send(process, ToClient::Function { function, bytes });
+                }
+            }
             For::Node(node) => self.send_peer(node, Peer::Function { function, bytes }),
             For::Row(_) => self.far_function_found(function, bytes),
         }

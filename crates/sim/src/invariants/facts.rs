@@ -183,7 +183,9 @@ impl Facts {
 
     /// A worker died in the midst of it, or one after the other before they took it, and no retry is left.
     pub fn crashed(&self, task: TaskId) -> bool {
-        self.is_used_up(task) && (self.breaks(task).next().is_some() || self.is_untaken(task))
+        self.was_with_dead_node(task)
+            || self.is_used_up(task)
+                && (self.breaks(task).next().is_some() || self.is_untaken(task))
     }
 
     /// The same, and one of them used too much memory.
@@ -203,7 +205,7 @@ impl Facts {
         let broke_off = self.breaks(task).any(|worker| actor.died_in.contains(&worker));
         let often = actor.died_in.len() > RESTARTS_FAILED_MAX as usize;
         let no_more = self.is_used_up(task) || self.is_cancelled(task);
-        (broke_off && no_more) || (often && call.max_retries >= 0)
+        self.was_with_dead_node(task) || (broke_off && no_more) || (often && call.max_retries >= 0)
     }
 
     /// Of the actor whose method it calls: killed for good, or all its restarts are used up.
@@ -227,6 +229,13 @@ impl Facts {
 
     pub fn starts_fail(&self, job: JobId) -> bool {
         self.failed_starts.get(&job).is_some_and(|failed| *failed >= STARTS_FAILED_MAX)
+    }
+
+    /// It may have begun there, or have been on its way: that costs a retry.
+    fn was_with_dead_node(&self, task: TaskId) -> bool {
+        let limited = self.calls.get(&task).is_some_and(|call| call.max_retries >= 0);
+        let mut placed = self.placed.get(&task).into_iter().flatten();
+        limited && placed.any(|worker| self.dead_nodes.contains(&worker.node()))
     }
 
     fn breaks(&self, task: TaskId) -> impl Iterator<Item = ProcessId> {

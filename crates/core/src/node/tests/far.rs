@@ -444,6 +444,40 @@ fn a_function_is_asked_for_at_the_node_that_calls_it_and_once() {
     assert_eq!(fetched(&mut nodes), (false, Some(bytes.clone())));
 }
 
+/// Its worker heard that it was never exported.
+#[test]
+fn a_function_whose_rows_went_with_another_job_is_asked_for_elsewhere() {
+    let (mut nodes, driver, _, worker) = Nodes::leased();
+    let (function, bytes) = (FunctionId([7; 16]), vec![1, 2, 3]);
+    let export = || ToNode::Export { function, bytes: bytes.clone(), contains: vec![] };
+    nodes.says(0, driver, export());
+    // The driver of another job, at the worker's node, has the same one.
+    let other = nodes.shells[1].driver();
+    nodes.says(1, other, export());
+    let asked = |nodes: &mut Nodes, at: usize| {
+        nodes.shells[at].take(|effect| match effect {
+            Effect::Ask { ask, .. } => Some(*ask),
+            _ => None,
+        })
+    };
+    nodes.says(1, worker, ToNode::Fetch { function });
+    let ask = asked(&mut nodes, 1).expect("it was exported here");
+    let answer = Answer::Rows(Ok(vec![None]));
+    nodes.shells[1].hears(Event::Answered { ask, answer });
+    nodes.pump();
+    let ask = asked(&mut nodes, 0).expect("it was exported there as well");
+    let job = nodes.shells[0].node.process(driver).unwrap().job;
+    let entry = crate::control::FunctionEntry::whole(job, function, bytes.clone(), vec![]);
+    let answer = Answer::Rows(Ok(vec![Some(entry.to_value())]));
+    nodes.shells[0].hears(Event::Answered { ask, answer });
+    nodes.pump();
+    let told = nodes.shells[1].told(worker, |message| match message {
+        ToClient::Function { bytes, .. } => Some(bytes.clone()),
+        _ => None,
+    });
+    assert_eq!(told, Some(Some(bytes)));
+}
+
 #[test]
 fn what_a_far_call_names_is_held_until_its_last_word_has_left() {
     let (mut nodes, driver, _, worker) = Nodes::leased();
