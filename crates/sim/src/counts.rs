@@ -107,6 +107,7 @@ impl Counts {
         "pieces of pulls that were over",
         "objects that moved before they were sent",
         "pulls that stopped",
+        "objects that were relayed",
         "nodes that were declared dead",
         "deaths that all had passed",
         "adoptions",

@@ -18,6 +18,9 @@ pub struct Hauler {
     orders: VecDeque<Order>,
     /// By ticket.
     receiving: BTreeMap<u64, Receiving>,
+    /// What came to a slot last.
+    contents: BTreeMap<u32, Vec<u8>>,
+    /// None is empty.
     sending: BTreeMap<NodeNumber, VecDeque<Sending>>,
 }
 
@@ -28,12 +31,13 @@ struct Receiving {
     written: u64,
 }
 
-/// It is pinned.
 #[derive(Debug)]
 struct Sending {
     ticket: u64,
-    location: Location,
+    place: Place,
     next: u64,
+    /// Absent: it is still arriving, and relayed.
+    pinned: Option<Location>,
 }
 
 impl Hauler {
@@ -41,8 +45,38 @@ impl Hauler {
         self.orders.is_empty() && self.receiving.is_empty() && self.sending.is_empty()
     }
 
+    /// Nodes for which it has a piece.
     pub fn waiting(&self) -> Vec<NodeNumber> {
-        self.sending.keys().copied().collect()
+        self.sending.keys().copied().filter(|node| self.turn(*node).is_some()).collect()
+    }
+
+    /// Up to where all of what comes there is written.
+    fn mark(&self, slot: u32) -> Option<u64> {
+        self.receiving.values().find(|it| it.place.slot == slot).map(|it| it.written)
+    }
+
+    /// Whose turn it is, and how many bytes it may send.
+    fn turn(&self, to: NodeNumber) -> Option<(usize, u64)> {
+        self.sending.get(&to)?.iter().enumerate().find_map(|(at, sending)| {
+            let end = match sending.pinned {
+                Some(_) => sending.place.len,
+                None => self.mark(sending.place.slot).unwrap_or(0),
+            };
+            let bytes = end.saturating_sub(sending.next).min(BULK_CHUNK_BYTES as u64);
+            (bytes > 0).then_some((at, bytes))
+        })
+    }
+
+    fn take_relays(&mut self, slot: u32) -> Vec<(NodeNumber, Sending)> {
+        let mut taken = Vec::new();
+        for (to, queue) in &mut self.sending {
+            let is_one = |it: &Sending| it.pinned.is_none() && it.place.slot == slot;
+            while let Some(at) = queue.iter().position(is_one) {
+                taken.extend(queue.remove(at).map(|sending| (*to, sending)));
+            }
+        }
+        self.sending.retain(|_, queue| !queue.is_empty());
+        taken
     }
 }
 
@@ -63,28 +97,51 @@ impl Cluster {
                 Order::StopReceive { ticket } => {
                     self.stops_receiving(ticket, "it was told to stop")
                 }
-                Order::Send { to, ticket, location, offset: next } => {
-                    if self.here.memory.pin(location, haul(self.here.number)) {
-                        let queue = self.here.carrier.hauler.sending.entry(to).or_default();
-                        queue.push_back(Sending { ticket, location, next });
+                Order::Send { to, ticket, location, offset } => {
+                    self.sends(to, ticket, location, offset);
+                }
+                Order::Relay { to, ticket, place, offset: next } => {
+                    if hauler.mark(place.slot).is_some() {
+                        let sending = Sending { ticket, place, next, pinned: None };
+                        hauler.sending.entry(to).or_default().push_back(sending);
+                        self.count("objects that were relayed");
                     } else {
-                        self.count("objects that moved before they were sent");
-                        let why = "it moved".to_string();
+                        let why = "it does not come here now".to_string();
                         self.hauled(Done::SendFailed { to, ticket, moved: true, why });
                     }
                 }
+                Order::Clear { ticket, slot } => {
+                    hauler.take_relays(slot);
+                    self.hauled(Done::Cleared { ticket });
+                }
                 Order::StopSend { to, ticket } => {
-                    let queue = hauler.sending.get_mut(&to);
-                    let at = queue.and_then(|queue| {
+                    let sending = hauler.sending.get_mut(&to).and_then(|queue| {
                         let at = queue.iter().position(|sending| sending.ticket == ticket)?;
                         queue.remove(at)
                     });
-                    if let Some(sending) = at {
-                        self.here.memory.unpin(sending.location, haul(self.here.number));
-                    }
+                    self.unpins(sending);
                     self.tidy_sending(to);
                 }
             }
+        }
+    }
+
+    fn sends(&mut self, to: NodeNumber, ticket: u64, location: Location, next: u64) {
+        if self.here.memory.pin(location, haul(self.here.number)) {
+            let Location { slot, offset, len, .. } = location;
+            let (place, pinned) = (Place { slot, offset, len }, Some(location));
+            let queue = self.here.carrier.hauler.sending.entry(to).or_default();
+            queue.push_back(Sending { ticket, place, next, pinned });
+        } else {
+            self.count("objects that moved before they were sent");
+            let why = "it moved".to_string();
+            self.hauled(Done::SendFailed { to, ticket, moved: true, why });
+        }
+    }
+
+    fn unpins(&mut self, sending: Option<Sending>) {
+        if let Some(location) = sending.and_then(|sending| sending.pinned) {
+            self.here.memory.unpin(location, haul(self.here.number));
         }
     }
 
@@ -107,20 +164,25 @@ impl Cluster {
     pub fn next_chunk(&mut self, to: NodeNumber) -> Option<Vec<u8>> {
         self.takes_orders();
         let here = &mut *self.here;
-        let queue = here.carrier.hauler.sending.get_mut(&to)?;
-        let mut sending = queue.pop_front().expect("no queue is empty");
-        let len = (sending.location.len - sending.next).min(BULK_CHUNK_BYTES as u64);
+        let hauler = &mut here.carrier.hauler;
+        let (at, len) = hauler.turn(to)?;
+        let queue = hauler.sending.get_mut(&to).expect("somebody has a turn");
+        let mut sending = queue.remove(at).expect("it is there");
         let mut chunk = sending.ticket.to_le_bytes().to_vec();
         chunk.extend(sending.next.to_le_bytes());
         chunk.extend(len.to_le_bytes());
-        chunk.extend_from_slice(here.memory.content(sending.location));
+        chunk.extend_from_slice(match sending.pinned {
+            Some(location) => here.memory.content(location),
+            None => &hauler.contents[&sending.place.slot][..],
+        });
         sending.next += len;
-        if sending.next < sending.location.len {
+        if sending.next < sending.place.len {
             queue.push_back(sending);
         } else {
-            here.memory.unpin(sending.location, haul(here.number));
+            let ticket = sending.ticket;
+            self.unpins(Some(sending));
             self.tidy_sending(to);
-            self.hauled(Done::Sent { to, ticket: sending.ticket });
+            self.hauled(Done::Sent { to, ticket });
         }
         Some(chunk)
     }
@@ -135,8 +197,8 @@ impl Cluster {
             u64::from_le_bytes(bytes)
         };
         let (ticket, offset, len) = (number(0), number(1), number(2));
-        let here = &mut *self.here;
-        let Some(receiving) = here.carrier.hauler.receiving.get_mut(&ticket) else {
+        let hauler = &mut self.here.carrier.hauler;
+        let Some(receiving) = hauler.receiving.get_mut(&ticket) else {
             return self.count("pieces of pulls that were over");
         };
         if receiving.from != from {
@@ -146,13 +208,26 @@ impl Cluster {
             return self.stops_receiving(ticket, "a piece is missing");
         }
         receiving.written += len;
-        let Place { slot, offset, len } = receiving.place;
-        if receiving.written == len {
-            here.carrier.hauler.receiving.remove(&ticket);
-            let generation = here.memory.seal(slot, offset, chunk[24..].to_vec());
-            self.count("objects that were pulled");
-            self.hauled(Done::Received { ticket, generation });
+        let place = receiving.place;
+        hauler.contents.insert(place.slot, chunk[24..].to_vec());
+        if receiving.written == place.len {
+            self.seals(ticket, place);
         }
+    }
+
+    /// HAUL-5: it is pinned for its relays at once.
+    fn seals(&mut self, ticket: u64, place: Place) {
+        let Place { slot, offset, len } = place;
+        let hauler = &mut self.here.carrier.hauler;
+        hauler.receiving.remove(&ticket);
+        let content = hauler.contents.remove(&slot).expect("it came");
+        let relays = hauler.take_relays(slot);
+        let generation = self.here.memory.seal(slot, offset, content);
+        for (to, Sending { ticket, next, .. }) in relays {
+            self.sends(to, ticket, Location { slot, generation, offset, len }, next);
+        }
+        self.count("objects that were pulled");
+        self.hauled(Done::Received { ticket, generation });
     }
 
     /// Nothing comes from that node, or goes there.
@@ -165,8 +240,8 @@ impl Cluster {
             self.stops_receiving(ticket, &why);
         }
         for sending in self.here.carrier.hauler.sending.remove(&node).into_iter().flatten() {
-            self.here.memory.unpin(sending.location, haul(self.here.number));
             let (ticket, why) = (sending.ticket, why.clone());
+            self.unpins(Some(sending));
             self.hauled(Done::SendFailed { to: node, ticket, moved: false, why });
         }
     }
