@@ -346,6 +346,12 @@ pub const PULLS_MAX: usize = 16;
 /// Nodes that one is told to fetch an object from.
 pub const SOURCES_MAX: usize = 3;
 
+/// How often it is looked how fast bytes come, if they could come from another node as well.
+pub const PULL_LOOK: Duration = Duration::from_millis(100);
+
+/// Looks in a row that find less than half of the best one before another node is taken.
+pub const PULL_SLOW_LOOKS: u32 = 2;
+
 /// Objects that one other node may be fetching from here at once.
 pub const SERVES_MAX: usize = 2 * PULLS_MAX;
 

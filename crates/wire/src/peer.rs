@@ -114,6 +114,15 @@ pub enum Peer {
         ticket: u64,
         why: String,
     },
+    /// Bytes of that ticket come slowly, or not at all. Answered by `NoBytes` if that is because of the receiver, so that others
+    /// may do better; or by `Waits`.
+    Slow {
+        ticket: u64,
+    },
+    /// The sender sends what comes to it, and has no more of it now.
+    Waits {
+        ticket: u64,
+    },
     /// The asker needs no more of that ticket.
     Enough {
         ticket: u64,

@@ -193,7 +193,7 @@ impl Node {
             jobs_begun: 0,
             functions: Functions::default(),
             groups: GroupDesk::default(),
-            far: Far::new(here),
+            far: Far::new(here, now),
             asked: BTreeMap::new(),
             last_ask: 0,
             queries: Queries::default(),

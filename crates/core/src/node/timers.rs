@@ -40,6 +40,7 @@ impl Node {
             self.scheduler.next_deadline(),
             self.pool.next_deadline(),
             self.objects.next_deadline(),
+            self.transfer_deadline(),
             self.sched_deadline(),
         ];
         deadlines.into_iter().flatten().min()
@@ -76,6 +77,9 @@ impl Node {
         }
         if due(self.objects.next_deadline()) {
             self.pass_to_objects(objects::Event::Tick);
+        }
+        if due(self.transfer_deadline()) {
+            self.transfer_tick();
         }
     }
 

@@ -76,6 +76,18 @@ pub enum Event {
         from: NodeNumber,
         ticket: u64,
     },
+    /// `Peer::Slow`.
+    Slow {
+        from: NodeNumber,
+        ticket: u64,
+    },
+    /// `Peer::Waits`.
+    Waits {
+        from: NodeNumber,
+        ticket: u64,
+    },
+    /// `next_deadline` has come (earlier does no harm).
+    Tick,
     /// It is dead, and all that came from it was handed in.
     NodeGone {
         node: NodeNumber,
@@ -139,6 +151,16 @@ pub enum Effect {
         to: NodeNumber,
         ticket: u64,
     },
+    /// `Peer::Slow`.
+    Slow {
+        to: NodeNumber,
+        ticket: u64,
+    },
+    /// `Peer::Waits`.
+    Waits {
+        to: NodeNumber,
+        ticket: u64,
+    },
 }
 
 /// For the shell. What is sent has the number of its asker's attempt.
@@ -152,6 +174,10 @@ pub enum Order {
         written: u64,
     },
     StopReceive {
+        ticket: u64,
+    },
+    /// How much of it is there? `Done::Seen`, unless it has ended.
+    Look {
         ticket: u64,
     },
     /// Pin it, and send its bytes from `offset` on.
@@ -170,6 +196,11 @@ pub enum Order {
     },
     /// Of a `Send` or a `Relay`.
     StopSend {
+        to: NodeNumber,
+        ticket: u64,
+    },
+    /// Does it wait for what comes here? `Done::Behind`, unless it has ended.
+    LookBehind {
         to: NodeNumber,
         ticket: u64,
     },
@@ -208,6 +239,17 @@ pub enum Done {
     /// Nobody reads there.
     Cleared {
         ticket: u64,
+    },
+    /// So much of it is written.
+    Seen {
+        ticket: u64,
+        written: u64,
+    },
+    /// So many bytes are here and were not sent.
+    Behind {
+        to: NodeNumber,
+        ticket: u64,
+        bytes: u64,
     },
 }
 

@@ -7,6 +7,7 @@ use hoplo_wire::{Failure, Location};
 use super::Transfer;
 use super::event::{Effect, Order, Place};
 use super::on_serve::Stage as Serving;
+use super::watch::Watch;
 
 /// Extents start and end at multiples of this.
 const PAGE: u64 = 4096;
@@ -19,6 +20,7 @@ pub(super) struct Pull {
     /// Nodes that were not tried, the best one first.
     pub(super) sources: Vec<NodeNumber>,
     pub(super) stage: Stage,
+    pub(super) watch: Watch,
     /// Why the last attempt failed.
     why: String,
 }
@@ -84,7 +86,8 @@ impl Transfer {
         }
         let sources = sources.into_iter().filter(|node| *node != self.me).collect();
         let why = "no node is known to have it".to_string();
-        self.pulls.insert(object, Pull { bytes, turn, sources, stage: Stage::Queued, why });
+        let (stage, watch) = (Stage::Queued, Watch::default());
+        self.pulls.insert(object, Pull { bytes, turn, sources, stage, watch, why });
         self.queue.push_back(object);
         self.begin_next(effects);
         // Those who asked before it was known here.
@@ -176,6 +179,7 @@ impl Transfer {
         let (from, turn) = (pull.sources.remove(0), pull.turn);
         pull.sources.retain(|node| *node != from);
         pull.stage = Stage::Receiving { room, ticket, from, written };
+        pull.watch.begin(written);
         effects.push(Effect::Order(Order::Receive { ticket, from, place: room.place, written }));
         effects.push(Effect::Fetch { to: from, ticket, object, offset: written, turn });
         for (to, ticket) in self.serves_in(object, &[Serving::Waiting]) {
@@ -270,7 +274,7 @@ impl Transfer {
     }
 
     /// Its attempt is over as soon as the shell has stopped.
-    fn stop(&mut self, object: ObjectId, why: String, effects: &mut Vec<Effect>) {
+    pub(super) fn stop(&mut self, object: ObjectId, why: String, effects: &mut Vec<Effect>) {
         let pull = self.pull_mut(object);
         let Stage::Receiving { room, ticket, .. } = pull.stage else {
             panic!("{object} is {:?}", pull.stage);

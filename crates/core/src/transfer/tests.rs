@@ -8,6 +8,7 @@ use hoplo_wire::node::ToClient;
 use hoplo_wire::{Failure, FailureKind, Location, Value};
 use proptest::prelude::*;
 
+use super::on_pull::Stage;
 use super::*;
 
 const ME: NodeNumber = NodeNumber::alone(1);
@@ -24,12 +25,12 @@ struct Bench(Transfer);
 
 impl Bench {
     fn new() -> Self {
-        Self(Transfer::new(ME))
+        Self(Transfer::new(ME, Instant::ZERO))
     }
 
     fn feed(&mut self, event: Event) -> Vec<Effect> {
         let mut effects = Vec::new();
-        self.0.handle(event, &mut effects);
+        self.0.handle(self.0.now, event, &mut effects);
         self.0.check();
         effects
     }
@@ -339,6 +340,64 @@ fn what_is_written_to_the_file_or_has_no_room_is_not_relayed() {
     assert!(refused(&bench.feed(Event::Denied { request: 1, failure }), 1));
 }
 
+// ---- slow sources ----
+
+impl Bench {
+    /// When it is looked next, so much is there.
+    fn seen(&mut self, written: u64) -> Vec<Effect> {
+        let Stage::Receiving { ticket, .. } = self.0.pulls[&object(1)].stage else { panic!() };
+        self.0.now = self.0.next_deadline().expect("it is watched");
+        assert_eq!(self.feed(Event::Tick), [Effect::Order(Order::Look { ticket })]);
+        self.feed(Event::Done(Done::Seen { ticket, written }))
+    }
+}
+
+#[test]
+fn a_source_that_is_slow_is_told_and_one_that_does_not_answer_is_replaced() {
+    let mut bench = Bench::receiving(&[HOME, OTHER]);
+    for written in [20, 30, 50, 55] {
+        assert_eq!(bench.seen(written), [], "{written}");
+    }
+    assert_eq!(bench.seen(60), [Effect::Slow { to: HOME, ticket: 2 }]);
+    assert_eq!(bench.seen(60), []);
+    let enough = Effect::Enough { to: HOME, ticket: 2 };
+    assert_eq!(bench.seen(60), [enough, Effect::Order(Order::StopReceive { ticket: 2 })]);
+    assert_eq!(bench.feed(stopped(2, 60)), attempt(3, OTHER, PLACE, 60));
+    assert_eq!(bench.0.next_deadline(), None, "there is no other one");
+}
+
+#[test]
+fn a_source_that_waits_itself_stays_for_as_long_as_it_says_so() {
+    let mut bench = Bench::receiving(&[HOME, OTHER]);
+    let slow = [Effect::Slow { to: HOME, ticket: 2 }];
+    for _ in 0..10 {
+        if bench.seen(10) == slow {
+            bench.feed(Event::Waits { from: HOME, ticket: 2 });
+        }
+    }
+    let Stage::Receiving { ticket: 2, .. } = bench.0.pulls[&object(1)].stage else { panic!() };
+}
+
+#[test]
+fn who_has_bytes_and_does_not_get_rid_of_them_sends_the_asker_elsewhere() {
+    let mut bench = Bench::receiving(&[HOME]);
+    bench.asked(1, 0);
+    let look = Effect::Order(Order::LookBehind { to: OTHER, ticket: 1 });
+    assert_eq!(bench.feed(Event::Slow { from: OTHER, ticket: 1 }), [look]);
+    let behind = |bytes| Event::Done(Done::Behind { to: OTHER, ticket: 1, bytes });
+    assert_eq!(bench.feed(behind(10)), [Effect::Waits { to: OTHER, ticket: 1 }]);
+    let effects = bench.feed(behind(1 << 20));
+    assert_eq!(effects[0], Effect::Order(Order::StopSend { to: OTHER, ticket: 1 }));
+    assert!(refused(&effects, 1));
+    assert_eq!(bench.feed(behind(1 << 20)), []);
+
+    // Who has all of it waits for nobody.
+    let mut bench = Bench::new();
+    bench.asked(1, 0);
+    bench.feed(Event::Ready { object: object(1), location: LOCATION });
+    assert!(refused(&bench.feed(Event::Slow { from: OTHER, ticket: 1 }), 1));
+}
+
 // ---- random ----
 
 /// What the shell does with one ticket.
@@ -429,6 +488,7 @@ impl World {
                 Effect::Order(Order::StopSend { ticket, .. }) => {
                     self.relays.remove(&ticket);
                 }
+                Effect::Order(Order::Look { .. }) | Effect::Slow { .. } => {}
                 Effect::Order(Order::Clear { ticket, slot }) => self.clears.push((ticket, slot)),
                 other => panic!("{other:?}"),
             }
@@ -446,6 +506,7 @@ enum Step {
     Gone { node: u32 },
     Reclaim { nth: usize },
     Ask { seq: u64, turn: u64 },
+    Look { nth: usize },
     Enough { nth: usize },
     Clear { nth: usize },
 }
@@ -462,6 +523,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => nth.clone().prop_map(|nth| Step::Reclaim { nth }),
         3 => (1..40u64, TURN..TURN + 3).prop_map(|(seq, turn)| Step::Ask { seq, turn }),
         1 => nth.clone().prop_map(|nth| Step::Enough { nth }),
+        3 => nth.clone().prop_map(|nth| Step::Look { nth }),
         2 => nth.prop_map(|nth| Step::Clear { nth }),
     ]
 }
@@ -538,6 +600,13 @@ fn run(bench: &mut Bench, world: &mut World, step: Step) {
             world.asks += 1;
             let (ticket, from) = (world.asks, NodeNumber::alone(9));
             Event::Asked { from, ticket, object: object(seq), offset: 0, turn }
+        }
+        Step::Look { nth } => {
+            bench.0.now = bench.0.next_deadline().unwrap_or(bench.0.now);
+            let effects = bench.feed(Event::Tick);
+            world.take(effects);
+            let Some(ticket) = ticket_of(world, nth) else { return };
+            Event::Done(Done::Seen { ticket, written: world.shell[&ticket].written })
         }
         Step::Enough { nth } => {
             let asked = bench.0.serves.keys().nth(nth % bench.0.serves.len().max(1)).copied();

@@ -129,6 +129,12 @@ impl Hauler {
                 Order::StopReceive { ticket } => {
                     self.stop_receiving(ticket, "it was told to stop");
                 }
+                Order::Look { ticket } => {
+                    if let Some(receiving) = self.receiving.get(&ticket) {
+                        self.say(Done::Seen { ticket, written: receiving.written });
+                    }
+                }
+                Order::LookBehind { to, ticket } => self.look_behind(to, ticket),
                 Order::Send { to, ticket, location, offset } => {
                     self.send(to, ticket, location, offset);
                 }
@@ -247,6 +253,22 @@ impl Hauler {
         self.sending.entry(to).or_default().push_back(sending);
     }
 
+    fn look_behind(&self, to: NodeNumber, ticket: u64) {
+        let queue = self.sending.get(&to).into_iter().flatten();
+        for sending in queue.filter(|sending| sending.ticket == ticket) {
+            let bytes = self.end(sending).saturating_sub(sending.next);
+            self.say(Done::Behind { to, ticket, bytes });
+        }
+    }
+
+    /// Up to where it may be sent.
+    fn end(&self, sending: &Sending) -> u64 {
+        match &sending.held {
+            Held::Pinned { .. } => sending.place.len,
+            Held::Arriving => self.mark(sending.place.slot).unwrap_or(0),
+        }
+    }
+
     /// Up to where all of what comes there is written.
     fn mark(&self, slot: u32) -> Option<u64> {
         self.receiving.values().find(|it| it.slot == slot).map(|it| it.written)
@@ -269,11 +291,7 @@ impl Hauler {
     fn turn(&self, to: NodeNumber) -> Option<(usize, u64)> {
         let queue = self.sending.get(&to)?;
         queue.iter().enumerate().find_map(|(at, sending)| {
-            let end = match &sending.held {
-                Held::Pinned { .. } => sending.place.len,
-                Held::Arriving => self.mark(sending.place.slot).unwrap_or(0),
-            };
-            let bytes = end.saturating_sub(sending.next).min(BULK_CHUNK_BYTES as u64);
+            let bytes = self.end(sending).saturating_sub(sending.next).min(BULK_CHUNK_BYTES as u64);
             (bytes > 0).then_some((at, bytes))
         })
     }
@@ -328,6 +346,10 @@ impl Bulk for Hauler {
     fn arrived(&mut self, from: NodeNumber, chunk: Chunk<'_>) {
         self.take_orders();
         self.write(from, chunk);
+    }
+
+    fn is_asked(&self) -> bool {
+        !lock(&self.shared.orders).is_empty()
     }
 
     fn waiting(&mut self) -> Vec<NodeNumber> {

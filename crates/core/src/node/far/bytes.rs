@@ -1,6 +1,6 @@
 //! Bytes of objects between nodes: the transfers, wired to the directory, to the shell, and to other nodes.
 
-use hoplo_base::{NodeNumber, ObjectId};
+use hoplo_base::{Instant, NodeNumber, ObjectId};
 use hoplo_wire::node::{Notice, ToClient};
 use hoplo_wire::peer::Peer;
 
@@ -12,7 +12,7 @@ use crate::transfer::{self, Done};
 impl Node {
     pub(super) fn pass_to_transfer(&mut self, event: transfer::Event) {
         let mut effects = Vec::new();
-        self.far.transfer.handle(event, &mut effects);
+        self.far.transfer.handle(self.now, event, &mut effects);
         effects.into_iter().for_each(|effect| self.on_transfer(effect));
     }
 
@@ -33,7 +33,9 @@ impl Node {
                 self.pass_to_objects(objects::Event::Noticed { from, notice });
             }
             From::Want { object } => {
-                self.pass_to_objects(objects::Event::Wanted { from, objects: vec![object] });
+                let need = objects::Need::Bytes;
+                let wanted = objects::Event::Wanted { from, objects: vec![object], need };
+                self.pass_to_objects(wanted);
             }
             From::PullFailed { object, why } => {
                 self.pass_to_objects(objects::Event::PullFailed { object, why });
@@ -47,6 +49,8 @@ impl Node {
             }
             From::NoBytes { to, ticket, why } => self.send_peer(to, Peer::NoBytes { ticket, why }),
             From::Enough { to, ticket } => self.send_peer(to, Peer::Enough { ticket }),
+            From::Slow { to, ticket } => self.send_peer(to, Peer::Slow { ticket }),
+            From::Waits { to, ticket } => self.send_peer(to, Peer::Waits { ticket }),
         }
     }
 
@@ -89,6 +93,22 @@ impl Node {
     ) {
         self.join_haul();
         self.pass_to_transfer(transfer::Event::Asked { from, ticket, object, offset, turn });
+    }
+
+    pub(in crate::node) fn transfer_deadline(&self) -> Option<Instant> {
+        self.far.transfer.next_deadline()
+    }
+
+    pub(in crate::node) fn transfer_tick(&mut self) {
+        self.pass_to_transfer(transfer::Event::Tick);
+    }
+
+    pub(super) fn on_slow(&mut self, from: NodeNumber, ticket: u64) {
+        self.pass_to_transfer(transfer::Event::Slow { from, ticket });
+    }
+
+    pub(super) fn on_waits(&mut self, from: NodeNumber, ticket: u64) {
+        self.pass_to_transfer(transfer::Event::Waits { from, ticket });
     }
 
     pub(super) fn on_no_bytes(&mut self, from: NodeNumber, ticket: u64, why: String) {

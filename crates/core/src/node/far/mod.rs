@@ -32,7 +32,7 @@ mod routing;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hoplo_base::{ActorId, JobId, LeaseId, NodeNumber, ObjectId, ProcessId};
+use hoplo_base::{ActorId, Instant, JobId, LeaseId, NodeNumber, ObjectId, ProcessId};
 
 use hoplo_wire::peer::Load;
 
@@ -131,7 +131,7 @@ struct Leased {
 }
 
 impl Far {
-    pub(super) fn new(here: Place) -> Self {
+    pub(super) fn new(here: Place, now: Instant) -> Self {
         let me = here.node;
         Self {
             nodes: BTreeMap::new(),
@@ -152,7 +152,7 @@ impl Far {
             fetches: functions::Fetches::default(),
             names: names::Names::default(),
             drains: drain::Drains::default(),
-            transfer: Transfer::new(me),
+            transfer: Transfer::new(me, now),
             hauls: false,
             broker: Broker::new(here),
             global: None,

@@ -76,6 +76,8 @@ impl Node {
             }
             Peer::NoBytes { ticket, why } => self.on_no_bytes(from, ticket, why),
             Peer::Enough { ticket } => self.on_enough(from, ticket),
+            Peer::Slow { ticket } => self.on_slow(from, ticket),
+            Peer::Waits { ticket } => self.on_waits(from, ticket),
 
             Peer::Demand { process, job, key, shape, wanted } => {
                 self.stranger(process).job = job;

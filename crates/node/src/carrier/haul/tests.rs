@@ -307,7 +307,9 @@ fn a_relay_waits_between_two_sources_and_goes_on_behind_what_it_sent() {
     there.hauler.lost(HERE);
     assert!(there.frame(YONDER).is_none());
     let written = BULK_CHUNK_BYTES as u64;
-    assert!(matches!(there.haul.done()[..], [Done::Stopped { ticket: 9, written: it, .. }] if it == written));
+    assert!(
+        matches!(there.haul.done()[..], [Done::Stopped { ticket: 9, written: it, .. }] if it == written)
+    );
     there.haul.order(receive(10, PLACE, written));
     assert!(there.frame(YONDER).is_none());
     here.haul.order(Order::StopSend { to: THERE, ticket: 9 });
@@ -349,4 +351,14 @@ fn who_waits_for_what_comes_holds_up_nothing_else() {
     there.haul.order(Order::Send { to: YONDER, ticket: 6, location, offset: 0 });
     let frame = there.frame(YONDER).unwrap();
     assert_eq!(Chunk::parse(&frame).unwrap().ticket, 6);
+}
+
+#[test]
+fn an_order_is_seen_before_it_is_carried_out() {
+    let (mut here, location) = Store::holding(&some_bytes(10), 0);
+    assert!(!here.hauler.is_asked());
+    here.haul.order(send(1, location, 0));
+    assert!(here.hauler.is_asked(), "its ring may have been spent by a look at the sockets");
+    assert_eq!(here.hauler.waiting(), [THERE]);
+    assert!(!here.hauler.is_asked());
 }
