@@ -34,7 +34,7 @@ from ._core import ActorHandle, ObjectRef, ObjectRefGenerator, __version__, get,
 from .actor import ActorClass, exit_actor, method
 
 if TYPE_CHECKING:
-    from . import runtime_env, util
+    from . import experimental, runtime_env, util
 
 __all__ = [
     "ActorClass",
@@ -48,6 +48,7 @@ __all__ = [
     "empty",
     "exceptions",
     "exit_actor",
+    "experimental",
     "get",
     "get_actor",
     "get_gpu_ids",
@@ -69,7 +70,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Imports what few programs use only when they do."""
-    if name in ("util", "runtime_context"):
+    if name in ("experimental", "util", "runtime_context"):
         from importlib import import_module
 
         return import_module(f"hoplo.{name}")

@@ -141,7 +141,7 @@ def test_an_example_in_a_docstring_works(example: doctest.DocTest) -> None:
 def test_everything_public_has_an_example() -> None:
     shown = {test.name.rpartition(".")[2] for test in EXAMPLES}
     public = {*hoplo.__all__, *util.__all__, "RuntimeEnv", "Pool", "NodeAffinitySchedulingStrategy"}
-    modules = {"exceptions", "runtime_env", "util", "__version__"}
+    modules = {"exceptions", "experimental", "runtime_env", "util", "__version__"}
     assert public - modules - shown == set()
 
 

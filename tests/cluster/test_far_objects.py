@@ -222,3 +222,87 @@ def test_a_link_that_breaks_while_bytes_move_costs_nothing(make_lab: Any) -> Non
     assert program.heard() == 50_000_000
     program.end()
     assert lab[1].states() == ["ALIVE", "ALIVE"]
+
+
+# ------------------------------------------------------------------------------- where they are
+
+
+def locations(refs: list[Any]) -> list[Any]:
+    found = hoplo.experimental.object_locations(refs)
+    return [found[ref] for ref in refs]
+
+
+def nodes_of(far: Any, ref: Any) -> set[int]:
+    [found] = locations([ref])
+    return {far.number(node) for node in found["node_ids"]}
+
+
+def test_where_objects_are_is_known(far: Any) -> None:
+    made = makes.options(scheduling_strategy=far.on(1)).remote(2 * MIB)
+    put, small = hoplo.put(pattern(MIB)), hoplo.put(1)
+    hoplo.wait([made], fetch_local=False, timeout=30)
+    assert (nodes_of(far, made), nodes_of(far, put)) == ({1}, {0})
+    assert hoplo.get(is_right.options(scheduling_strategy=far.on(2)).remote(put), timeout=30)
+    until(lambda: nodes_of(far, put) == {0, 2})
+    hoplo.get(made, timeout=30)
+    until(lambda: nodes_of(far, made) == {0, 1})
+    sizes = [found["object_size"] for found in locations([made, put, small])]
+    assert sizes[0] >= 2 * MIB and MIB <= sizes[1] < 2 * MIB and sizes[2] is None
+    assert locations([small])[0]["node_ids"] == []
+    with pytest.raises(TypeError, match="list of refs"):
+        hoplo.experimental.object_locations(made)
+
+
+def test_what_went_to_disk_is_known(small: Any) -> None:
+    made = [makes.options(scheduling_strategy=small.on(1)).remote(20 * MIB) for _ in range(6)]
+    hoplo.wait(made, num_returns=len(made), timeout=60, fetch_local=False)
+    until(lambda: any(found["did_spill"] for found in locations(made)))
+
+
+def test_wait_fetches_unless_it_is_told_not_to(far: Any) -> None:
+    ref = makes.options(scheduling_strategy=far.on(1)).remote(4 * MIB)
+    assert hoplo.wait([ref], timeout=30, fetch_local=False) == ([ref], [])
+    assert nodes_of(far, ref) == {1}
+    assert hoplo.wait([ref], timeout=30) == ([ref], [])
+    assert nodes_of(far, ref) == {0, 1}
+
+
+def test_wait_for_some_of_many_fetches_them(far: Any) -> None:
+    refs = [makes.options(scheduling_strategy=far.on(1 + n % 2)).remote(MIB) for n in range(6)]
+    ready, rest = hoplo.wait(refs, num_returns=4, timeout=30)
+    assert len(ready) == 4 and len(rest) == 2
+    assert all(0 in nodes_of(far, ref) for ref in ready)
+
+
+def test_a_borrower_waits_for_a_word_or_for_the_bytes(far: Any) -> None:
+    """It did not make the object, and is told of it by the object's home only."""
+
+    @hoplo.remote
+    def waits(boxed: list[Any], fetch_local: bool) -> Any:
+        ready, _ = hoplo.wait(boxed, timeout=30, fetch_local=fetch_local)
+        here = hoplo.get_runtime_context().get_node_id()
+        [found] = hoplo.experimental.object_locations(boxed).values()
+        return len(ready), here in found["node_ids"]
+
+    ref = hoplo.put(pattern(4 * MIB))
+    there = waits.options(scheduling_strategy=far.on(1))
+    assert hoplo.get(there.remote([ref], False), timeout=60) == (1, False)
+    assert hoplo.get(there.remote([ref], True), timeout=60) == (1, True)
+
+
+def test_a_borrower_waits_for_what_is_not_made_yet(far: Any, gate: Any) -> None:
+    @hoplo.remote
+    def made_later(gate: Any) -> Any:
+        gate.wait()
+        return pattern(4 * MIB)
+
+    @hoplo.remote
+    def waits(boxed: list[Any], gate: Any) -> Any:
+        before = hoplo.wait(boxed, timeout=0, fetch_local=False)[0]
+        gate.open()
+        after = hoplo.wait(boxed, timeout=30, fetch_local=False)[0]
+        return len(before), len(after), hoplo.get(boxed[0], timeout=30).nbytes
+
+    ref = made_later.options(scheduling_strategy=far.on(2)).remote(gate)
+    there = waits.options(scheduling_strategy=far.on(1))
+    assert hoplo.get(there.remote([ref], gate), timeout=60) == (0, 1, 4 * MIB)

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use hoplo_base::{Instant as Time, ObjectId, TaskId, limits};
-use hoplo_core::session::{Event, StreamLook};
+use hoplo_core::session::{Effect, Event, SessionMachine, StreamLook};
 use hoplo_shm::{SleepKind, Slept, Urgency};
 use hoplo_wire::reply::{ReplyKind, ReplyView};
 
@@ -27,9 +27,46 @@ impl Client {
     /// Drains replies and waits until `wanted` of the objects are ready (readable with `read`, except
     /// under pressure: then wait again). Duplicates count once each time they are listed.
     pub fn wait(&self, objects: &[ObjectId], wanted: usize, deadline: Option<Instant>) -> Waited {
+        self.wait_for(objects, wanted, deadline, SessionMachine::want, |_| {})
+    }
+
+    /// As `wait`, but an object whose bytes are at another node is fetched, and is not ready before.
+    pub fn wait_here(
+        &self,
+        objects: &[ObjectId],
+        wanted: usize,
+        deadline: Option<Instant>,
+    ) -> Waited {
+        let mut far_values = 0; // whatever of them was far when so many were told is being fetched
+        self.wait_for(objects, wanted, deadline, SessionMachine::want, |core| {
+            if std::mem::replace(&mut far_values, core.session.far_values()) < far_values {
+                core.session.want_here(objects, &mut core.effects);
+            }
+        })
+    }
+
+    /// As `wait`, but nothing is fetched: an object is ready as soon as it has a value, wherever that is.
+    pub fn wait_word(
+        &self,
+        objects: &[ObjectId],
+        wanted: usize,
+        deadline: Option<Instant>,
+    ) -> Waited {
+        self.wait_for(objects, wanted, deadline, SessionMachine::want_word, |_| {})
+    }
+
+    fn wait_for(
+        &self,
+        objects: &[ObjectId],
+        wanted: usize,
+        deadline: Option<Instant>,
+        ask: impl Fn(&mut SessionMachine, &[ObjectId], &mut Vec<Effect>),
+        mut before: impl FnMut(&mut Core),
+    ) -> Waited {
         let wanted = wanted.min(objects.len());
         let mut seen = 0; // all before this index are ready
-        self.wait_until(deadline, wanted == 1, objects, |core| {
+        self.wait_until(deadline, wanted == 1, (objects, ask), |core| {
+            before(core);
             if wanted == objects.len() {
                 while seen < wanted && core.session.is_ready(objects[seen]) {
                     seen += 1;
@@ -51,7 +88,8 @@ impl Client {
     pub fn wait_all(&self, objects: &[ObjectId], deadline: Option<Instant>) -> Waited {
         let mut seen = 0; // all before this index are ready
         let mut failures = 0; // at most so many had failed when all were looked at
-        self.wait_until(deadline, objects.len() == 1, objects, |core| {
+        let asked = (objects, SessionMachine::want);
+        self.wait_until(deadline, objects.len() == 1, asked, |core| {
             let session = &core.session;
             while seen < objects.len() && session.is_ready(objects[seen]) {
                 seen += 1;
@@ -78,9 +116,23 @@ impl Client {
         objects.iter().map(|object| broken || core.session.is_ready(*object)).collect()
     }
 
+    /// As `ready`, but what is at another node is not, and is fetched.
+    pub fn ready_here(&self, objects: &[ObjectId]) -> Vec<bool> {
+        let mut core = self.core.lock();
+        self.drain(&mut core);
+        if core.session.far_values() > 0 {
+            let core = &mut *core;
+            core.session.want_here(objects, &mut core.effects);
+            self.carry_out(core);
+        }
+        drop(core);
+        self.ready(objects)
+    }
+
     /// Waits until `stream_next` is not `Pending`.
     pub fn stream_wait(&self, task: TaskId, deadline: Option<Instant>) -> Waited {
-        self.wait_until(deadline, true, &[], |core| core.stream_moved(task))
+        let nothing = (&[][..], SessionMachine::want);
+        self.wait_until(deadline, true, nothing, |core| core.stream_moved(task))
     }
 
     /// `one`: a single reply ends it, so that it pays to look for a moment; replies to many calls come in
@@ -89,7 +141,7 @@ impl Client {
         &self,
         deadline: Option<Instant>,
         one: bool,
-        objects: &[ObjectId],
+        (objects, ask): (&[ObjectId], impl Fn(&mut SessionMachine, &[ObjectId], &mut Vec<Effect>)),
         mut done: impl FnMut(&mut Core) -> bool,
     ) -> Waited {
         let mut core = self.core.lock();
@@ -100,7 +152,7 @@ impl Client {
         }
         {
             let core = &mut *core;
-            core.session.want(objects, &mut core.effects);
+            ask(&mut core.session, objects, &mut core.effects);
             self.carry_out(core);
         }
         core.waiters += 1;

@@ -11,7 +11,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
-use crate::fetch::{one, put_large, timed_out, until, value_of, wait_for};
+use crate::fetch::{one, put_large, timed_out, until, value_of};
 use crate::python::Import;
 use crate::refs::{ObjectRef, not_a_ref};
 use crate::session::{self, Session};
@@ -88,7 +88,6 @@ pub(crate) fn wait<'py>(
     timeout: Option<f64>,
     fetch_local: bool,
 ) -> PyResult<(Bound<'py, PyList>, Bound<'py, PyList>)> {
-    let _ = fetch_local; // an object that is ready on this node is here
     let py = refs.py();
     let session = session::current(py)?;
     let Some(refs) = sequence(refs) else { return Err(not_a_ref(refs, "wait")) };
@@ -98,12 +97,18 @@ pub(crate) fn wait<'py>(
     } else {
         let ids = ids_of(&session, &refs, "wait")?;
         each_once(&ids)?;
-        let ready = session.client.ready(&ids);
+        let client = &session.client;
+        let look = || if fetch_local { client.ready_here(&ids) } else { client.ready(&ids) };
+        let ready = look();
         if ready.iter().filter(|ready| **ready).count() >= num_returns {
             ready
         } else {
-            wait_for(py, &session, &ids, num_returns, deadline)?;
-            session.client.ready(&ids)
+            let only = num_returns == ids.len() && deadline.is_none();
+            until(py, &session, ("wait", &ids, only), || match fetch_local {
+                true => client.wait_here(&ids, num_returns, deadline),
+                false => client.wait_word(&ids, num_returns, deadline),
+            })?;
+            look()
         }
     };
     let (mut ready, mut rest) = (Vec::with_capacity(num_returns.min(refs.len())), Vec::new());

@@ -75,7 +75,12 @@ impl Node {
                 }
             }
             ToNode::Want { objects } => {
-                self.pass_to_objects(objects::Event::Wanted { from, objects })
+                let need = objects::Need::Bytes;
+                self.pass_to_objects(objects::Event::Wanted { from, objects, need });
+            }
+            ToNode::WantWord { objects } => {
+                let need = objects::Need::Word;
+                self.pass_to_objects(objects::Event::Wanted { from, objects, need });
             }
 
             ToNode::Export { function, bytes, contains } => {

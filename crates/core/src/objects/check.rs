@@ -8,7 +8,7 @@ use hoplo_wire::Location;
 use super::ObjectDirectory;
 use super::on_move::{Fate, MoveKind};
 use super::on_room::Asker;
-use super::record::{Record, State};
+use super::record::{Need, Record, State};
 use super::references::is_handle;
 
 impl ObjectDirectory {
@@ -53,7 +53,7 @@ impl ObjectDirectory {
             let candidate = self.candidates.contains(object);
             assert!(record.is_candidate() == candidate, "OBJ-2: {object}\n{}", story());
             self.check_far(*object, record);
-            let concerned = record.tokens.keys().chain(&record.waiting).copied();
+            let concerned = record.tokens.keys().chain(record.waiting.keys()).copied();
             for process in concerned.chain(record.state.owner()) {
                 let known = self.processes.get(&process).is_some_and(|it| it.contains(object));
                 assert!(known, "OBJ-3: {object} and {process}\n{}", story());
@@ -63,6 +63,9 @@ impl ObjectDirectory {
             assert!(record.containers == counted, "OBJ-4: {object}: {counted}\n{}", story());
             let readable = record.state.value().is_some();
             assert!(!readable || record.waiting.is_empty(), "OBJ-5: {object}\n{}", story());
+            let told =
+                !record.state.is_stored() || !record.waiting.values().any(|it| *it == Need::Word);
+            assert!(told, "OBJ-5: {object}\n{}", story());
             let handle = matches!(record.state, State::Handle);
             assert!(handle == is_handle(*object), "OBJ-6: {object}");
             let undecided = match &record.state {
@@ -112,7 +115,7 @@ impl ObjectDirectory {
         let copies_fit = match &record.state {
             State::Foreign { .. } => !at_home && !has_copies,
             State::Elsewhere { pulling, .. } => {
-                let fetched = *pulling || record.waiting.is_empty();
+                let fetched = *pulling || !record.is_to_read();
                 fetched && (has_copies || *pulling || !at_home)
             }
             State::Stored { .. }

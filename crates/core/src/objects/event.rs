@@ -7,6 +7,8 @@ use hoplo_wire::node::{Notice, ToClient};
 use hoplo_wire::peer::FarValue;
 use hoplo_wire::{Failure, FailureKind, Location, Reason};
 
+use super::record::Need;
+
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// A driver or worker has an entry in the metadata segment (tools do not join). Answered by
@@ -27,10 +29,11 @@ pub enum Event {
         from: ProcessId,
         notice: Notice,
     },
-    /// `ToNode::Want`.
+    /// `ToNode::Want`, `ToNode::WantWord`.
     Wanted {
         from: ProcessId,
         objects: Vec<ObjectId>,
+        need: Need,
     },
     /// `ToNode::ExtentWant`.
     ExtentWanted {

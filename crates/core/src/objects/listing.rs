@@ -63,7 +63,37 @@ pub struct Totals {
     pub violations: u64,
 }
 
+/// Where the bytes of a stored object are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObjectPlace {
+    pub bytes: u64,
+    /// In this node's store.
+    pub is_here: bool,
+    /// There, in the spill file.
+    pub is_spilled: bool,
+}
+
 impl ObjectDirectory {
+    /// Of an object that is stored, as far as is known here.
+    pub fn place_of(&self, object: ObjectId) -> Option<ObjectPlace> {
+        let state = &self.records.get(&object)?.state;
+        let is_spilled = match state {
+            State::Spilled { .. }
+            | State::Restoring { .. }
+            | State::Mapped { .. }
+            | State::Closing { .. } => true,
+            State::Elsewhere { .. } | State::Stored { .. } | State::Spilling { .. } => false,
+            State::Unknown { .. }
+            | State::Handle
+            | State::Foreign { .. }
+            | State::Pending { .. }
+            | State::Orphaned { .. }
+            | State::Inline(_)
+            | State::Failed(_) => return None,
+        };
+        Some(ObjectPlace { bytes: state.len(), is_here: state.is_here(), is_spilled })
+    }
+
     /// Every shared object, in order of its id.
     pub fn listing(&self) -> impl Iterator<Item = ObjectRow> {
         self.records.iter().map(|(object, record)| ObjectRow {
@@ -75,7 +105,7 @@ impl ObjectDirectory {
             containers: record.containers,
             node_holds: record.node_holds,
             contains: record.contains.clone(),
-            waiting: record.waiting.iter().copied().collect(),
+            waiting: record.waiting.keys().copied().collect(),
             copies: record.copies().collect(),
             waiting_nodes: record.far_waiting().collect(),
             kept: record.kept,
@@ -276,7 +306,7 @@ fn explain_support(record: &Record) -> Reason {
         told.push("held by the node (a function, an actor's arguments)".into());
     }
     if !record.waiting.is_empty() {
-        let waiting = record.waiting.iter().copied().map(Reason::from);
+        let waiting = record.waiting.keys().copied().map(Reason::from);
         told.push(Reason::from("waited for by ").and(Reason::joined(waiting, ", ")));
     }
     if record.far_waiting().next().is_some() {

@@ -61,7 +61,7 @@
 //! - OBJ-2: every record is supported, or a candidate to go, or kept for its home and not claimed; only one of them.
 //! - OBJ-3: tokens, waits and owners name joined processes, and each process's index is exact.
 //! - OBJ-4: `containers` is how often a record occurs in `contains` of records.
-//! - OBJ-5: who waits, waits for something that cannot be read at once.
+//! - OBJ-5: who waits, waits for something that cannot be read at once; or, for a word only, for what has no value.
 //! - OBJ-6: the handle of an actor is a `Handle`, and nothing else is.
 //! - OBJ-7: each tenant of the arena is one stored object, or one move, and the other way round; each place
 //!   that is taken in the spill file is one object's, one move's, or one process's room.
@@ -104,7 +104,8 @@ use hoplo_base::{Instant, NodeNumber, ObjectId, ProcessId, slack};
 
 pub use config::{Config, PAGE};
 pub use event::{Effect, Event, FreeOutcome, Refusal, SpillOutcome, SpillPlace};
-pub use listing::{ObjectRow, Totals};
+pub use listing::{ObjectPlace, ObjectRow, Totals};
+pub use record::Need;
 
 use disk::Disk;
 use memory::Memory;
@@ -241,9 +242,9 @@ impl ObjectDirectory {
                     self.on_notice(from, notice, effects);
                 }
             }
-            Event::Wanted { from, objects } => {
+            Event::Wanted { from, objects, need } => {
                 if self.is_joined(from, effects) {
-                    self.on_wanted(from, objects, effects);
+                    self.on_wanted(from, objects, need, effects);
                 }
             }
             Event::ExtentWanted { from, request, bytes, slots } => {

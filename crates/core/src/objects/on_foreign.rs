@@ -28,7 +28,7 @@ use hoplo_wire::{Failure, FailureKind, Location};
 use super::ObjectDirectory;
 use super::event::{Effect, Refusal, SpillPlace};
 use super::on_far::elsewhere;
-use super::record::State;
+use super::record::{Need, State};
 
 impl ObjectDirectory {
     /// If somebody waits for what is not here: its home is asked for it, or its bytes are fetched; once.
@@ -37,12 +37,13 @@ impl ObjectDirectory {
         if record.waiting.is_empty() {
             return;
         }
+        let is_to_read = record.is_to_read();
         match &mut record.state {
             State::Foreign { asked: asked @ false, .. } => {
                 *asked = true;
                 effects.push(Effect::AskHome { object });
             }
-            State::Elsewhere { bytes, pulling: pulling @ false, .. } => {
+            State::Elsewhere { bytes, pulling: pulling @ false, .. } if is_to_read => {
                 *pulling = true;
                 let bytes = *bytes;
                 let (turn, sources) = if object.task.owner.node() == self.node {
@@ -54,7 +55,7 @@ impl ObjectDirectory {
                 effects.push(Effect::Pull { object, bytes, turn, sources });
             }
             State::Foreign { asked: true, .. }
-            | State::Elsewhere { pulling: true, .. }
+            | State::Elsewhere { .. }
             | State::Unknown { .. }
             | State::Handle
             | State::Pending { .. }
@@ -296,7 +297,7 @@ impl ObjectDirectory {
             let message = ToClient::Ready { object, value, contains: Vec::new() };
             return effects.push(Effect::Send { to: self.haul, message });
         }
-        record.waiting.insert(self.haul);
+        record.waits_for(self.haul, Need::Bytes);
         self.index(object, self.haul);
         self.touch(object);
         self.restore_if_wanted(object, effects);

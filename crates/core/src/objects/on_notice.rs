@@ -112,7 +112,7 @@ impl ObjectDirectory {
         let Some(record) = self.records.get(&object) else {
             return Err(format!("freed {object}, which has no record"));
         };
-        let mut processes = record.tokens.keys().chain(&record.waiting);
+        let mut processes = record.tokens.keys().chain(record.waiting.keys());
         let others = processes.any(|process| *process != from);
         let abroad = record.kept || record.abroad.is_some();
         if others || abroad || record.containers + record.node_holds > 0 {

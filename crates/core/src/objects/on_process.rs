@@ -82,7 +82,7 @@ impl ObjectDirectory {
             return;
         }
         // The one that joined first: where it is the driver, it is there as long as the job.
-        let Some(heir) = record.holders().min().or(record.waiting.first().copied()) else {
+        let Some(heir) = record.holders().min().or(record.waiting.keys().next().copied()) else {
             return self.give_up_far(object, effects);
         };
         let lineage = lineage.clone();

@@ -5,7 +5,7 @@ use hoplo_base::{ObjectId, ProcessId};
 use super::ObjectDirectory;
 use super::event::{Effect, Refusal};
 use super::on_room::{Asker, Request};
-use super::record::State;
+use super::record::{Need, State};
 use super::references::is_handle;
 
 impl ObjectDirectory {
@@ -13,6 +13,7 @@ impl ObjectDirectory {
         &mut self,
         from: ProcessId,
         objects: Vec<ObjectId>,
+        need: Need,
         effects: &mut Vec<Effect>,
     ) {
         if from == self.haul {
@@ -23,7 +24,7 @@ impl ObjectDirectory {
                 self.violation(from, format!("wants {object}, an actor's handle"), effects);
                 continue;
             }
-            self.record(object).waiting.insert(from);
+            self.record(object).waits_for(from, need);
             self.index(object, from);
             self.touch(object);
             self.use_now(object);
@@ -62,7 +63,7 @@ impl ObjectDirectory {
     /// If it is on disk and somebody waits: makes it readable there, or asks for the slot that it needs.
     pub(super) fn restore_if_wanted(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
         let Some(record) = self.records.get_mut(&object) else { return };
-        if record.waiting.is_empty() {
+        if !record.is_to_read() {
             return;
         }
         let State::Spilled { queued: queued @ false, .. } = &mut record.state else { return };
@@ -84,7 +85,7 @@ impl ObjectDirectory {
         effects: &mut Vec<Effect>,
     ) {
         let record = self.records.get_mut(&object).expect("the caller has seen the record");
-        for to in std::mem::take(&mut record.waiting) {
+        for to in std::mem::take(&mut record.waiting).into_keys() {
             self.index(object, to);
             effects.push(Effect::Refuse { to, object, refusal: refusal.clone() });
         }

@@ -20,8 +20,8 @@ pub(super) struct Record {
     pub(super) containers: u64,
     /// The refs in its value; while it is pending, those in its lineage.
     pub(super) contains: Vec<ObjectId>,
-    /// Processes to tell when it can be read.
-    pub(super) waiting: BTreeSet<ProcessId>,
+    /// Processes to tell when there is a value, and what they need of it.
+    pub(super) waiting: BTreeMap<ProcessId, Need>,
     /// Sweeps that were asked for when a message about it was last handled.
     pub(super) touched: u64,
     /// At home elsewhere: `Foreign` was said of it, and no `Unforeign` since.
@@ -29,6 +29,15 @@ pub(super) struct Record {
     /// At home elsewhere: the home knows that its bytes are here, and has not said `Forgotten`.
     pub(super) kept: bool,
     pub(super) abroad: Option<Box<Abroad>>,
+}
+
+/// What who waits for an object needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// To hear that there is a value, wherever its bytes are.
+    Word,
+    /// To read it here.
+    Bytes,
 }
 
 /// What other nodes have to do with an object; most have nothing.
@@ -127,7 +136,7 @@ impl Record {
             node_holds: 0,
             containers: 0,
             contains: Vec::new(),
-            waiting: BTreeSet::new(),
+            waiting: BTreeMap::new(),
             touched,
             claimed: false,
             kept: false,
@@ -148,6 +157,16 @@ impl Record {
     /// no more.
     pub(super) fn is_candidate(&self) -> bool {
         !self.is_supported() && (self.claimed || !self.kept)
+    }
+
+    /// Somebody waits for its bytes.
+    pub(super) fn is_to_read(&self) -> bool {
+        self.waiting.values().any(|need| *need == Need::Bytes)
+    }
+
+    pub(super) fn waits_for(&mut self, process: ProcessId, need: Need) {
+        let entry = self.waiting.entry(process).or_insert(need);
+        *entry = need.max(*entry);
     }
 
     /// Other nodes that have all its bytes.
@@ -192,7 +211,7 @@ impl Record {
 
     pub(super) fn concerns(&self, process: ProcessId) -> bool {
         self.tokens.contains_key(&process)
-            || self.waiting.contains(&process)
+            || self.waiting.contains_key(&process)
             || self.state.owner() == Some(process)
     }
 }

@@ -2,12 +2,12 @@
 
 use hoplo_base::{ActorId, ObjectId, ProcessId};
 use hoplo_wire::node::ToClient;
-use hoplo_wire::{Failure, FailureKind};
+use hoplo_wire::{Failure, FailureKind, Location, Value};
 
 use super::ObjectDirectory;
 use super::event::Effect;
 use super::on_move::Fate;
-use super::record::{Record, State};
+use super::record::{Need, Record, State};
 
 impl ObjectDirectory {
     /// The record, made if nobody told about the object yet.
@@ -224,7 +224,7 @@ impl ObjectDirectory {
         self.candidates.remove(&object);
         self.undecided.remove(&object);
         for process in
-            record.tokens.keys().chain(&record.waiting).copied().chain(record.state.owner())
+            record.tokens.keys().chain(record.waiting.keys()).copied().chain(record.state.owner())
         {
             if let Some(known) = self.processes.get_mut(&process) {
                 known.remove(&object);
@@ -280,9 +280,19 @@ impl ObjectDirectory {
     /// Tells everyone who waits, if there is a value.
     pub(super) fn answer(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
         let Some(record) = self.records.get_mut(&object) else { return };
-        let Some(value) = record.state.value() else { return };
+        let waiting: Vec<ProcessId> = match &record.state {
+            state if state.value().is_some() => {
+                std::mem::take(&mut record.waiting).into_keys().collect()
+            }
+            state if state.is_stored() && !record.waiting.is_empty() => {
+                let told = record.waiting.extract_if(.., |_, need| *need == Need::Word);
+                told.map(|(process, _)| process).collect()
+            }
+            _not_yet => return,
+        };
+        let value = record.state.value().unwrap_or(Value::Stored(Location::ASK));
         let contains = record.contains.clone();
-        for to in std::mem::take(&mut record.waiting) {
+        for to in waiting {
             self.index(object, to);
             let (value, contains) = (value.clone(), contains.clone());
             let message = ToClient::Ready { object, value, contains };

@@ -250,6 +250,8 @@ pub struct SessionMachine {
     counters: Counters,
     node_died: Option<Failure>,
     failures: u64,
+    /// How often a value was told whose bytes may be at another node.
+    far_values: u64,
     is_actor: bool,
     /// Scratch for the refs part of frames.
     scratch: Vec<u8>,
@@ -287,6 +289,7 @@ impl SessionMachine {
             counters: Counters::default(),
             node_died: None,
             failures: 0,
+            far_values: 0,
             is_actor: false,
             scratch: Vec::new(),
         }

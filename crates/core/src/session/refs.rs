@@ -275,8 +275,34 @@ impl SessionMachine {
         self.value(object).is_some()
     }
 
+    /// How often a value was told whose bytes may be at another node: while it stays the same, nothing new is to be fetched.
+    pub fn far_values(&self) -> u64 {
+        self.far_values
+    }
+
     /// Somebody waits for these: what no task of ours will make is asked of the daemon.
     pub fn want(&mut self, objects: &[ObjectId], effects: &mut Vec<Effect>) {
+        self.ask(objects, |objects| ToNode::Want { objects }, effects);
+    }
+
+    /// Somebody waits until these have a value, here or elsewhere.
+    pub fn want_word(&mut self, objects: &[ObjectId], effects: &mut Vec<Effect>) {
+        self.ask(objects, |objects| ToNode::WantWord { objects }, effects);
+    }
+
+    /// Of these, what has its value at another node is not ready any more, and is fetched.
+    pub fn want_here(&mut self, objects: &[ObjectId], effects: &mut Vec<Effect>) {
+        for object in objects {
+            self.location_stale(*object, Location::ASK, effects);
+        }
+    }
+
+    fn ask(
+        &mut self,
+        objects: &[ObjectId],
+        message: impl Fn(Vec<ObjectId>) -> ToNode,
+        effects: &mut Vec<Effect>,
+    ) {
         let mut wanted = Vec::new();
         for object in objects {
             let unasked = |entry: &&Entry| {
@@ -301,7 +327,7 @@ impl SessionMachine {
         if !wanted.is_empty() {
             self.flush(effects);
             for part in wanted.chunks(MESSAGE_REFS_MAX) {
-                effects.push(Effect::Node(ToNode::Want { objects: part.to_vec() }));
+                effects.push(Effect::Node(message(part.to_vec())));
             }
         }
     }

@@ -23,9 +23,6 @@ pub(crate) trait Bulk: Send {
     /// It came from that node.
     fn arrived(&mut self, from: NodeNumber, chunk: Chunk<'_>);
 
-    /// Something was asked of it, and it did not look yet: whoever looks for what rang has to look here as well.
-    fn is_asked(&self) -> bool;
-
     /// Nodes for which it has pieces.
     fn waiting(&mut self) -> Vec<NodeNumber>;
 
@@ -43,10 +40,6 @@ pub(crate) struct NoBulk;
 #[cfg(test)]
 impl Bulk for NoBulk {
     fn arrived(&mut self, _: NodeNumber, _: Chunk<'_>) {}
-
-    fn is_asked(&self) -> bool {
-        false
-    }
 
     fn waiting(&mut self) -> Vec<NodeNumber> {
         Vec::new()

@@ -348,10 +348,6 @@ impl Bulk for Hauler {
         self.write(from, chunk);
     }
 
-    fn is_asked(&self) -> bool {
-        !lock(&self.shared.orders).is_empty()
-    }
-
     fn waiting(&mut self) -> Vec<NodeNumber> {
         self.take_orders();
         self.sending.keys().copied().filter(|node| self.turn(*node).is_some()).collect()

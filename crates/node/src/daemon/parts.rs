@@ -35,7 +35,9 @@ impl Whole {
         match report {
             Report::Here(Here::AvailableResources) => Self::Sum,
             Report::Here(Here::Actors) => Self::Actors,
-            Report::Here(Here::Objects | Here::Workers | Here::PlacementGroups) => Self::Rows,
+            Report::Here(
+                Here::Objects | Here::Locations(_) | Here::Workers | Here::PlacementGroups,
+            ) => Self::Rows,
             Report::Here(Here::Nodes | Here::ClusterResources | Here::Control(_)) => Self::Alone,
             Report::Everywhere { subject, .. } => match subject {
                 Everywhere::Status => Self::Status,

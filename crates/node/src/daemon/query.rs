@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use hoplo_base::bundles::{Asked, InGroup, MARK};
-use hoplo_base::{NodeNumber, ProcessId, ResourceSet};
+use hoplo_base::{NodeNumber, ObjectId, ProcessId, ResourceSet};
 use hoplo_core::actors::life::ActorRow;
 use hoplo_core::control::{ActorPhase, NodeEntry, NodeState};
 use hoplo_core::node::{Event, Everywhere, Here, Kind, Others, Process, Report};
@@ -78,6 +78,7 @@ impl Daemon {
                 json!({ "rows": rows, "hosted": hosted.collect::<Map<_, _>>() })
             }
             Here::Objects => self.objects_json(),
+            Here::Locations(objects) => self.locations_json(&objects),
             Here::Control(question) => self.ask_control(&question)?,
             Here::PlacementGroups => {
                 self.node.groups().rows().map(|row| group_json(&row)).collect()
@@ -201,6 +202,22 @@ impl Daemon {
             })
         });
         rows.collect()
+    }
+
+    /// A row for each that is known here.
+    fn locations_json(&self, objects: &[ObjectId]) -> Value {
+        let node = self.node_id();
+        let places = objects.iter().filter_map(|object| {
+            let place = self.node.objects.place_of(*object)?;
+            Some(json!({
+                "object_id": object.hex(),
+                "size": place.bytes,
+                "is_here": place.is_here,
+                "is_spilled": place.is_spilled,
+                "node": node,
+            }))
+        });
+        places.collect()
     }
 
     fn process_json(&self, process: &Process) -> Value {

@@ -62,6 +62,11 @@ pub enum ToNode {
     Want {
         objects: Vec<ObjectId>,
     },
+    /// Tell me (`Ready`) when each of these has a value. Where its bytes would have to be fetched first, the location is
+    /// `Location::ASK`.
+    WantWord {
+        objects: Vec<ObjectId>,
+    },
 
     Export {
         function: FunctionId,

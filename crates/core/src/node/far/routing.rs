@@ -40,6 +40,7 @@ impl Node {
             | ToNode::ExtentRecalled
             | ToNode::Notices(_)
             | ToNode::Want { .. }
+            | ToNode::WantWord { .. }
             | ToNode::Export { .. }
             | ToNode::Fetch { .. }
             | ToNode::ActorCreate { .. }

@@ -33,8 +33,10 @@ impl Node {
     /// Those that were asked.
     pub(super) fn ask_nodes(&mut self, request: u64, topic: &Topic) -> BTreeSet<NodeNumber> {
         let message = |node: NodeNumber| match topic {
-            Topic::Here(here) => here.kind().map(|kind| query(request, kind)),
-            Topic::Everywhere { subject, .. } => Some(query(request, subject.kind())),
+            Topic::Here(here) => here.kind().map(|kind| query(request, kind, here.argument())),
+            Topic::Everywhere { subject, .. } => {
+                Some(query(request, subject.kind(), String::new()))
+            }
             Topic::Why { inquiry, .. } => inquiry.for_node(request, node),
             Topic::Memory { inquiry, .. } => inquiry.memory_of_node(request, node),
             Topic::Part { .. } => None,
@@ -196,8 +198,8 @@ impl Node {
     }
 }
 
-fn query(request: u64, kind: &str) -> Peer {
-    Peer::Query { request, kind: kind.to_string(), argument: String::new() }
+fn query(request: u64, kind: &str, argument: String) -> Peer {
+    Peer::Query { request, kind: kind.to_string(), argument }
 }
 
 fn too_long(bytes: usize) -> String {

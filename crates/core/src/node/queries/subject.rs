@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hoplo_base::{AnyId, NodeNumber, ProcessId};
+use hoplo_base::{AnyId, NodeNumber, ObjectId, ProcessId};
 
 /// What somebody asks, by the words of `Query`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +27,8 @@ pub enum Here {
     AvailableResources,
     Actors,
     Objects,
+    /// Where the bytes of these are.
+    Locations(Vec<ObjectId>),
     Workers,
     PlacementGroups,
     /// A question to the control store.
@@ -74,6 +76,7 @@ impl Subject {
             "available_resources" => Self::Here(Here::AvailableResources),
             "actors" => Self::Here(Here::Actors),
             "objects" => Self::Here(Here::Objects),
+            "locations" => Self::Here(Here::Locations(objects_of(&argument)?)),
             "workers" => Self::Here(Here::Workers),
             "placement_groups" => Self::Here(Here::PlacementGroups),
             "control" => Self::Here(Here::Control(argument)),
@@ -105,12 +108,41 @@ impl Here {
             Self::AvailableResources => Some("available_resources"),
             Self::Actors => Some("actors"),
             Self::Objects => Some("objects"),
+            Self::Locations(_) => Some("locations"),
             Self::Workers => Some("workers"),
             Self::PlacementGroups => Some("placement_groups"),
             // The node table is everywhere, and each node's row says what it has.
             Self::Nodes | Self::ClusterResources | Self::Control(_) => None,
         }
     }
+
+    /// What they are asked besides.
+    pub(super) fn argument(&self) -> String {
+        match self {
+            Self::Locations(objects) => {
+                let ids: Vec<String> = objects.iter().map(|object| object.hex()).collect();
+                ids.join(",")
+            }
+            Self::Nodes
+            | Self::ClusterResources
+            | Self::AvailableResources
+            | Self::Actors
+            | Self::Objects
+            | Self::Workers
+            | Self::PlacementGroups
+            | Self::Control(_) => String::new(),
+        }
+    }
+}
+
+/// Whole ids, with commas between them.
+fn objects_of(argument: &str) -> Result<Vec<ObjectId>, String> {
+    let one = |text: &str| match text.parse::<AnyId>() {
+        Ok(AnyId::Object(object)) => Ok(object),
+        Ok(_) => Err(format!("{text:?} is no object's whole id")),
+        Err(error) => Err(error.to_string()),
+    };
+    argument.split(',').filter(|text| !text.is_empty()).map(one).collect()
 }
 
 impl Everywhere {

@@ -621,3 +621,45 @@ fn the_haul_is_told_where_an_object_lies_or_that_it_is_not_here() {
     bench.use_first(B, other);
     assert_refused(&bench.want(haul, other), haul, FailureKind::ObjectLost);
 }
+
+// ---- a word, without the bytes ----
+
+impl Bench {
+    fn want_word(&mut self, from: ProcessId, object: ObjectId) -> Vec<Effect> {
+        self.feed(Event::Wanted { from, objects: vec![object], need: Need::Word })
+    }
+}
+
+fn word(to: ProcessId, object: ObjectId) -> Effect {
+    ready(to, object, Value::Stored(Location::ASK), &[])
+}
+
+#[test]
+fn who_needs_a_word_only_hears_it_and_nothing_is_fetched() {
+    let (mut bench, object) = (Bench::new(), foreign(1));
+    let asks = [Effect::Foreign { object }, Effect::AskHome { object }];
+    assert_eq!(bench.want_word(B, object), asks);
+    let effects = bench.feed(told(object, stored(100, &[THERE]), &[]));
+    assert_eq!(effects, [word(B, object), Effect::TellNotCopied { object }]);
+    assert_eq!(bench.want_word(C, object), [word(C, object)]);
+    assert_eq!(bench.want(B, object), [pull(object, 100, &[THERE])]);
+    assert_eq!(bench.want_word(C, object), [word(C, object)], "while it is on its way, too");
+    // The one that asked for both has both when the bytes are here.
+    let (mut bench, object) = (Bench::new(), home(1));
+    bench.notice(A, pending(object, None));
+    bench.want_word(B, object);
+    bench.want(B, object);
+    bench.want_word(B, object);
+    assert_eq!(bench.feed(far_sealed(THERE, object, &[])), [pull(object, 100, &[THERE])]);
+}
+
+#[test]
+fn of_a_value_that_is_here_the_word_says_where() {
+    let (mut bench, object) = (Bench::new(), home(1));
+    bench.notice(A, pending(object, None));
+    assert_eq!(bench.want_word(B, object), []);
+    let location = bench.place(100);
+    let effects = bench.notice(A, sealed(object, location, &[], A));
+    assert_eq!(effects, [ready(B, object, Value::Stored(location), &[])]);
+    assert_eq!(bench.want_word(C, object), [ready(C, object, Value::Stored(location), &[])]);
+}

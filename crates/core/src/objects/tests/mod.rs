@@ -112,7 +112,7 @@ impl Bench {
     }
 
     fn want(&mut self, from: ProcessId, object: ObjectId) -> Vec<Effect> {
-        self.feed(Event::Wanted { from, objects: vec![object] })
+        self.feed(Event::Wanted { from, objects: vec![object], need: Need::Bytes })
     }
 
     fn extent(&mut self, from: ProcessId, request: u64, bytes: u64) -> ToClient {

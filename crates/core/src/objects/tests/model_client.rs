@@ -236,7 +236,8 @@ impl World {
             self.tell_what_changed(at);
         } else if thing.told {
             self.clients[at].gets.push(object);
-            let event = Event::Wanted { from: process(at as u64), objects: vec![object] };
+            let objects = vec![object];
+            let event = Event::Wanted { from: process(at as u64), objects, need: Need::Bytes };
             self.sockets[at].push_back(event);
         } else if let Some(contains) = thing.contains.clone() {
             self.clients[at].refs.extend(contains);

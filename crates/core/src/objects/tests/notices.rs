@@ -9,7 +9,7 @@ fn who_has_not_joined_is_not_heard() {
     let object = object(stranger, 1);
     for event in [
         Event::Noticed { from: stranger, notice: hold(object, stranger) },
-        Event::Wanted { from: stranger, objects: vec![object] },
+        Event::Wanted { from: stranger, objects: vec![object], need: Need::Bytes },
         Event::ExtentWanted { from: stranger, request: 1, bytes: 1, slots: 1 },
         Event::ExtentReturned { from: stranger, offset: 0, len: PAGE },
     ] {

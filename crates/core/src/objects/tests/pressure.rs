@@ -156,7 +156,8 @@ impl Store {
             }
             44..54 => {
                 if let Some(object) = held(a) {
-                    let event = Event::Wanted { from: process, objects: vec![object] };
+                    let event =
+                        Event::Wanted { from: process, objects: vec![object], need: Need::Bytes };
                     self.writers[at].socket.push_back(event);
                 }
             }

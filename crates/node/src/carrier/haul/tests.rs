@@ -352,13 +352,3 @@ fn who_waits_for_what_comes_holds_up_nothing_else() {
     let frame = there.frame(YONDER).unwrap();
     assert_eq!(Chunk::parse(&frame).unwrap().ticket, 6);
 }
-
-#[test]
-fn an_order_is_seen_before_it_is_carried_out() {
-    let (mut here, location) = Store::holding(&some_bytes(10), 0);
-    assert!(!here.hauler.is_asked());
-    here.haul.order(send(1, location, 0));
-    assert!(here.hauler.is_asked(), "its ring may have been spent by a look at the sockets");
-    assert_eq!(here.hauler.waiting(), [THERE]);
-    assert!(!here.hauler.is_asked());
-}
