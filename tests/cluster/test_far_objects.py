@@ -306,3 +306,17 @@ def test_a_borrower_waits_for_what_is_not_made_yet(far: Any, gate: Any) -> None:
     ref = made_later.options(scheduling_strategy=far.on(2)).remote(gate)
     there = waits.options(scheduling_strategy=far.on(1))
     assert hoplo.get(there.remote([ref], gate), timeout=60) == (0, 1, 4 * MIB)
+
+
+# ------------------------------------------------------------------------------- copies
+
+
+def test_copies_go_first_when_memory_is_short_and_nothing_is_written(small: Any) -> None:
+    """Their home still has them: they are fetched again when somebody reads them again."""
+    refs = [hoplo.put(pattern(20 * MIB)) for _ in range(6)]
+    task = is_right.options(scheduling_strategy=small.on(1))
+    for ref in [*refs, *refs]:
+        assert hoplo.get(task.remote(ref), timeout=60)
+    store = small.machines[1].status()["store"]
+    assert store["evictions"] >= 6 and store["spills"] == 0, store
+    until(lambda: sum(1 in nodes_of(small, ref) for ref in refs) <= STORE // (20 * MIB))

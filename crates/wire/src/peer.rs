@@ -93,7 +93,7 @@ pub enum Peer {
     Copied {
         object: ObjectId,
     },
-    /// To the home: the sender was told where the bytes are, and they are not on their way to it (any more).
+    /// To the home: the sender was told where the bytes are, and they are not on their way to it (any more); or its copy is gone.
     NotCopied {
         object: ObjectId,
     },

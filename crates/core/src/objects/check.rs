@@ -109,6 +109,7 @@ impl ObjectDirectory {
             assert!(claimed, "OBJ-13: {object} is used and not claimed\n{}", story());
             assert!(record.far_waiting().next().is_none(), "OBJ-14: {object}\n{}", story());
         }
+        assert!(!record.secondary || record.state.is_here(), "OBJ-15: {object}\n{}", story());
         let kept_here = !record.kept || record.state.is_here();
         assert!(kept_here, "OBJ-13: {object} is kept, and {}\n{}", record.state.name(), story());
         let has_copies = record.copies().next().is_some();
@@ -187,9 +188,9 @@ impl ObjectDirectory {
         assert!(used == self.lru && mapped == self.mapped, "OBJ-8");
         for moving in self.moves.values() {
             let location = match moving.kind {
-                MoveKind::Free { location, place: None } | MoveKind::Spill { location, .. } => {
-                    location
-                }
+                MoveKind::Free { location, place: None }
+                | MoveKind::Spill { location, .. }
+                | MoveKind::Evict { location } => location,
                 MoveKind::Free { place: Some(_), .. }
                 | MoveKind::Restore { .. }
                 | MoveKind::Close { .. } => continue,
@@ -228,7 +229,7 @@ impl ObjectDirectory {
         }
         for moving in self.moves.values() {
             match &moving.kind {
-                MoveKind::Free { place: None, .. } => {}
+                MoveKind::Free { place: None, .. } | MoveKind::Evict { .. } => {}
                 MoveKind::Free { place: Some(place), .. }
                 | MoveKind::Spill { place, .. }
                 | MoveKind::Restore { place, .. }

@@ -107,7 +107,7 @@ pub enum Event {
         node: NodeNumber,
         object: ObjectId,
     },
-    /// That node was told from where to fetch it, and does not (any more).
+    /// That node was told from where to fetch it, and does not (any more); or its copy is gone.
     FarNotCopied {
         node: NodeNumber,
         object: ObjectId,
@@ -260,7 +260,7 @@ pub enum Effect {
     TellCopied {
         object: ObjectId,
     },
-    /// To its home, which told from where to fetch it: that is not done (any more).
+    /// To its home, which told from where to fetch it: that is not done (any more). Or its copy is gone.
     TellNotCopied {
         object: ObjectId,
     },

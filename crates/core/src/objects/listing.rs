@@ -59,6 +59,8 @@ pub struct Totals {
     pub requests_waiting: u64,
     /// Since the start.
     pub spills: u64,
+    /// Secondary copies that went.
+    pub evictions: u64,
     pub restores: u64,
     pub violations: u64,
 }
@@ -127,6 +129,7 @@ impl ObjectDirectory {
             disk_bytes: self.disk.taken_bytes(),
             requests_waiting: self.requests.len() as u64,
             spills: self.spills,
+            evictions: self.evictions,
             restores: self.restores,
             violations: self.violations,
             ..Totals::default()

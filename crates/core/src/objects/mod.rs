@@ -71,6 +71,7 @@
 //! - OBJ-11: what went with replies is kept for joined callers only.
 //! - OBJ-12: who was asked for room has joined, and owes none when it has answered every time.
 //! - OBJ-13: what is at home elsewhere and supported is claimed; what is kept for its home has its bytes here.
+//! - OBJ-15: a secondary copy is in the store of this node, and was fetched from another one; no node died since.
 //! - OBJ-14: copies are known of stored values only; nodes wait and fetch at the home only. No node that has a copy or waits is
 //!   this one.
 
@@ -165,6 +166,7 @@ pub struct ObjectDirectory {
     spill_failure: Option<String>,
     story: VecDeque<StoryLine>,
     spills: u64,
+    evictions: u64,
     restores: u64,
     violations: u64,
 }
@@ -220,6 +222,7 @@ impl ObjectDirectory {
             spill_failure: None,
             story: VecDeque::new(),
             spills: 0,
+            evictions: 0,
             restores: 0,
             violations: 0,
             config,
@@ -275,7 +278,9 @@ impl ObjectDirectory {
                 self.on_far_sealed(node, object, bytes, contains, effects);
             }
             Event::FarCopied { node, object } => self.on_far_copied(node, object, effects),
-            Event::FarNotCopied { node, object } => self.on_far_not_copied(node, object),
+            Event::FarNotCopied { node, object } => {
+                self.on_far_not_copied(node, object, effects);
+            }
             Event::ValueTold { object, value, contains } => {
                 self.on_value_told(object, value, contains, effects);
             }

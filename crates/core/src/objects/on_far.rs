@@ -95,9 +95,19 @@ impl ObjectDirectory {
         }
     }
 
-    pub(super) fn on_far_not_copied(&mut self, node: NodeNumber, object: ObjectId) {
-        if let Some(record) = self.records.get_mut(&object) {
-            record.end_fetching(node);
+    pub(super) fn on_far_not_copied(
+        &mut self,
+        node: NodeNumber,
+        object: ObjectId,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(record) = self.records.get_mut(&object) else { return };
+        record.end_copy(node);
+        let is_lost = matches!(record.state, State::Elsewhere { pulling: false, .. });
+        if is_lost && record.copies().next().is_none() {
+            // Its copy went, and the one that it was made from died before it knew.
+            let text = format!("{object} is lost: no copy of it is left");
+            self.lose(object, text, effects);
         }
     }
 
@@ -216,6 +226,8 @@ impl ObjectDirectory {
         for (object, record) in &mut self.records {
             let was_home = object.task.owner.node() == dead;
             let mut named = false;
+            // The one that it was fetched from may have been there.
+            record.secondary = false;
             if let Some(abroad) = &mut record.abroad {
                 let copies = abroad.copies.len();
                 abroad.copies.retain(|node| *node != dead);

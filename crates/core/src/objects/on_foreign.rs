@@ -13,6 +13,9 @@
 //!   left says `Unforeign`.
 //! - **Kept**: its home knows that the bytes are here, and may send others here. So they stay until it says `Forgotten`, used here
 //!   or not.
+//! - **Secondary**: the bytes were fetched, and are kept like others. When the arena is full, they go first: nothing is written, and their
+//!   home hears that they are gone. For the node that they were made from keeps its copy, until it dies: so from the death of any
+//!   node on what was fetched before is treated like what was made here (OBJ-15).
 //! - No value is no loss: nothing here decides that a foreign object has none. Its home says it, or its death does.
 //!
 //! What is at home here and lies elsewhere (`on_far`) is pulled in the same way.
@@ -155,7 +158,9 @@ impl ObjectDirectory {
         };
         if at_home {
             record.end_fetching(self.node);
+            record.secondary = true;
         } else {
+            record.secondary = true;
             record.kept = true;
             record.abroad = None;
             effects.push(Effect::TellCopied { object });
@@ -227,6 +232,26 @@ impl ObjectDirectory {
         }
         let refusal = Refusal { kind: failure.kind, reason: failure.text().into() };
         self.refuse(object, &refusal, effects);
+    }
+
+    /// Its secondary copy is gone from this node: who wants it here fetches it again.
+    pub(super) fn forsake(&mut self, object: ObjectId, bytes: u64, effects: &mut Vec<Effect>) {
+        let at_home = self.is_at_home(object);
+        let record = self.records.get_mut(&object).expect("it lives");
+        record.secondary = false;
+        record.kept = false;
+        if at_home {
+            record.state = elsewhere(bytes);
+            if record.copies().next().is_none() {
+                let text = format!("{object} is lost: no copy of it is left");
+                return self.lose(object, text, effects);
+            }
+        } else {
+            record.state = State::Foreign { asked: false, again: false };
+            effects.push(Effect::TellNotCopied { object });
+        }
+        self.touch(object);
+        self.fetch_if_wanted(object, effects);
     }
 
     /// Its home names this node to nobody any more.

@@ -29,6 +29,10 @@ pub(super) enum MoveKind {
         location: Location,
         place: SpillPlace,
     },
+    /// Others have its bytes.
+    Evict {
+        location: Location,
+    },
     /// In the spill file, where it stays.
     Restore {
         place: SpillPlace,
@@ -103,6 +107,7 @@ impl ObjectDirectory {
                 self.pinned.insert((self.now + self.config.pinned_retry, ticket));
             }
             (MoveKind::Close { .. }, result) => self.on_closed(ticket, result, effects),
+            (MoveKind::Evict { .. }, result) => self.on_evicted(ticket, result, effects),
             (MoveKind::Spill { .. } | MoveKind::Restore { .. }, _) => {
                 panic!("ticket {ticket} is {kind:?}, not to free");
             }
@@ -138,6 +143,40 @@ impl ObjectDirectory {
         self.note(object, "spilling", None);
         effects.push(Effect::Spill { ticket, object, location, place });
         true
+    }
+
+    /// The secondary copy goes away.
+    pub(super) fn evict(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
+        let record = &self.records[&object];
+        let State::Stored { location, used, .. } = record.state else {
+            panic!("OBJ-8: {object} is {}, not stored", record.state.name());
+        };
+        assert!(record.secondary, "OBJ-15: nobody else may have {object}");
+        let ticket = self.begin(object, MoveKind::Evict { location });
+        let state = State::Spilling { location, ticket };
+        self.records.get_mut(&object).expect("it was just there").state = state;
+        self.lru.remove(&used);
+        self.note(object, "evicting", None);
+        effects.push(Effect::Free { ticket, object, location });
+    }
+
+    fn on_evicted(&mut self, ticket: u64, result: FreeOutcome, effects: &mut Vec<Effect>) {
+        let Move { object, kind, fate } = self.moves.remove(&ticket).expect("the caller looked");
+        let MoveKind::Evict { location } = kind else {
+            panic!("ticket {ticket} is {kind:?}, not to evict");
+        };
+        match (fate, result) {
+            (Fate::Live, FreeOutcome::Done) => {
+                self.evictions += 1;
+                self.note(object, "evicted", None);
+                self.vacate(object, location, effects);
+                self.forsake(object, location.len, effects);
+            }
+            (Fate::Live, FreeOutcome::Pinned) => self.keep(object, location, effects),
+            (Fate::Doomed, FreeOutcome::Done) => self.vacate(object, location, effects),
+            (Fate::Doomed, FreeOutcome::Pinned) => self.free(object, location, None, effects),
+            (Fate::Vanished, _) => panic!("{object} was fetched: nobody frees it alone"),
+        }
     }
 
     pub(super) fn on_spilled(

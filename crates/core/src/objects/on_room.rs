@@ -2,7 +2,7 @@
 //!
 //! Requests (for extents, for the slots of restores) are served in order. The first one that does not
 //! fit presses: idle memory is recalled from processes (see `on_recall`); when they have answered, the least
-//! recently used objects are spilled, as many as are missing. Where that cannot be enough, because the others
+//! recently used objects are spilled, as many as are missing; before them, those that were fetched from other nodes go, and nothing is written. Where that cannot be enough, because the others
 //! are being read, because the request is larger than the store, or because the disk took no object, the request
 //! gets **room in the spill file** instead (see `on_file`). So it is denied only when the disk is full.
 //!
@@ -214,7 +214,8 @@ impl ObjectDirectory {
             return Pressed::Wait(awaited);
         }
         if !self.config.spill {
-            return self.wait_or_deny();
+            let evicts = self.spill_lru(missing, effects);
+            return if evicts { Pressed::Wait(None) } else { self.wait_or_deny() };
         }
         if let Some(reason) = self.spill_failure.take() {
             return self.turn_to_file(
@@ -305,7 +306,7 @@ impl ObjectDirectory {
         self.reserve(process, request, bytes, why, effects);
     }
 
-    /// Starts spills for what is missing. False if that would not be enough, or would change nothing:
+    /// Starts evictions and spills for what is missing. False if that would not be enough, or would change nothing:
     /// then nothing is spilled.
     fn spill_lru(&mut self, missing: u64, effects: &mut Vec<Effect>) -> bool {
         let waits: BTreeSet<u64> = self.pinned.iter().map(|(_, ticket)| *ticket).collect();
@@ -313,6 +314,7 @@ impl ObjectDirectory {
         let mut spills = 0;
         for (ticket, moving) in &self.moves {
             match &moving.kind {
+                MoveKind::Evict { location } => coming_bytes += location.len,
                 MoveKind::Spill { location, .. } => {
                     coming_bytes += location.len;
                     spills += 1;
@@ -325,7 +327,11 @@ impl ObjectDirectory {
         }
         let mut candidates = Vec::new();
         let mut enough_bytes = coming_bytes;
-        for object in self.lru.values().copied() {
+        // What others have goes first, and is not written.
+        let is_secondary = |object: &ObjectId| self.records[object].secondary;
+        let secondary = self.lru.values().copied().filter(is_secondary);
+        let primary = self.lru.values().copied().filter(|object| !is_secondary(object));
+        for object in secondary.chain(primary.filter(|_| self.config.spill)) {
             if enough_bytes >= missing {
                 break;
             }
@@ -338,6 +344,10 @@ impl ObjectDirectory {
             return false;
         }
         for object in candidates {
+            if self.records[&object].secondary {
+                self.evict(object, effects);
+                continue;
+            }
             if spills >= SPILLS_MAX || !self.spill(object, effects) {
                 break;
             }

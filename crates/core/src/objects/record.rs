@@ -28,6 +28,8 @@ pub(super) struct Record {
     pub(super) claimed: bool,
     /// At home elsewhere: the home knows that its bytes are here, and has not said `Forgotten`.
     pub(super) kept: bool,
+    /// Its bytes were fetched from another node, and no node died since: they can be fetched again.
+    pub(super) secondary: bool,
     pub(super) abroad: Option<Box<Abroad>>,
 }
 
@@ -100,6 +102,7 @@ pub(super) enum State {
         used: u64,
         rests_until: Instant,
     },
+    /// On its way out of the arena: to the spill file, or, if it is secondary, away.
     Spilling {
         location: Location,
         ticket: u64,
@@ -140,6 +143,7 @@ impl Record {
             touched,
             claimed: false,
             kept: false,
+            secondary: false,
             abroad: None,
         }
     }
@@ -195,6 +199,14 @@ impl Record {
         if !abroad.copies.contains(&node) {
             abroad.copies.push(node);
         }
+    }
+
+    /// That node does not have it, and does not fetch it.
+    pub(super) fn end_copy(&mut self, node: NodeNumber) {
+        if let Some(abroad) = &mut self.abroad {
+            abroad.copies.retain(|copy| *copy != node);
+        }
+        self.end_fetching(node);
     }
 
     /// That node fetches it no more.

@@ -334,6 +334,7 @@ impl Daemon {
             "objects_stored": counters.objects_stored,
             "bytes_stored": counters.bytes_stored,
             "spills": totals.spills,
+            "evictions": totals.evictions,
             "restores": totals.restores,
         })
     }

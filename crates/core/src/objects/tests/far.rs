@@ -663,3 +663,117 @@ fn of_a_value_that_is_here_the_word_says_where() {
     assert_eq!(effects, [ready(B, object, Value::Stored(location), &[])]);
     assert_eq!(bench.want_word(C, object), [ready(C, object, Value::Stored(location), &[])]);
 }
+
+// ---- secondary copies, and no room ----
+
+/// A full store: A's own object, which nobody used for longest, and one that was fetched and is held by B.
+struct Full {
+    bench: Bench,
+    haul: ProcessId,
+    own: ObjectId,
+    fetched: ObjectId,
+    location: Location,
+}
+
+const FETCHED_BYTES: u64 = 4 << 20;
+
+impl Full {
+    fn new(fetched: ObjectId, spill: bool) -> Self {
+        let mut bench = Bench::with(Config { spill, ..Config::new(12 << 20) });
+        let (haul, own) = (haul(HERE), home(7));
+        bench.seal(own, 8 << 20, &[]);
+        bench.feed(Event::ProcessJoined { process: haul, slots: 0 });
+        let wants = Event::ExtentWanted { from: haul, request: 1, bytes: FETCHED_BYTES, slots: 1 };
+        let granted = bench.feed(wants);
+        let [Effect::Send { message: ToClient::ExtentGranted { offset, slots, .. }, .. }] =
+            &granted[..]
+        else {
+            panic!("{granted:?}")
+        };
+        let (slot, offset) = (slots[0], *offset);
+        let location = Location { slot, generation: 1, offset, len: FETCHED_BYTES };
+        bench.notice(B, hold(fetched, B));
+        bench.want(B, fetched);
+        if fetched.task.owner.node() == HERE {
+            let bytes = FETCHED_BYTES;
+            bench.feed(Event::FarSealed { node: THERE, object: fetched, bytes, contains: vec![] });
+        } else {
+            bench.feed(told(fetched, stored(FETCHED_BYTES, &[THERE]), &[]));
+        }
+        bench.notice(haul, sealed(fetched, location, &[], haul));
+        assert_eq!(bench.state(fetched), Some("stored"));
+        Self { bench, haul, own, fetched, location }
+    }
+
+    fn press(&mut self) -> Vec<Effect> {
+        self.bench.feed(Event::ExtentWanted { from: C, request: 2, bytes: 1 << 20, slots: 0 })
+    }
+
+    fn free(&self) -> Effect {
+        Effect::Free { ticket: 1, object: self.fetched, location: self.location }
+    }
+
+    fn freed(&mut self, result: FreeOutcome) -> Vec<Effect> {
+        self.bench.feed(Event::Freed { ticket: 1, result })
+    }
+}
+
+#[test]
+fn what_was_fetched_goes_first_and_is_not_written_and_its_home_is_told() {
+    for spill in [true, false] {
+        let mut full = Full::new(foreign(1), spill);
+        assert_eq!(full.press(), [full.free()]);
+        let effects = full.freed(FreeOutcome::Done);
+        let (object, haul) = (full.fetched, full.haul);
+        assert_eq!(effects[0], reclaimed(haul, object, full.location));
+        assert_eq!(effects.last(), Some(&Effect::TellNotCopied { object }));
+        assert_eq!(full.bench.state(full.own), Some("stored"));
+        // Who wants it again has it fetched again.
+        assert_eq!(full.bench.want(B, object), [Effect::AskHome { object }]);
+    }
+}
+
+#[test]
+fn what_is_read_stays_though_it_was_fetched() {
+    let mut full = Full::new(foreign(1), true);
+    full.press();
+    assert_eq!(full.bench.want(B, full.fetched), [], "it is decided soon");
+    let effects = full.freed(FreeOutcome::Pinned);
+    let value = Value::Stored(full.location);
+    assert_eq!(effects[0], ready(B, full.fetched, value, &[]));
+    assert!(matches!(effects[1], Effect::Spill { object, .. } if object == full.own));
+}
+
+#[test]
+fn at_home_what_was_fetched_can_be_fetched_again() {
+    let mut full = Full::new(home(1), true);
+    assert_eq!(full.press(), [full.free()]);
+    full.freed(FreeOutcome::Done);
+    assert_eq!(full.bench.state(full.fetched), Some("elsewhere"));
+    let effects = full.bench.want(B, full.fetched);
+    assert!(
+        matches!(&effects[..], [Effect::Pull { sources, .. }] if *sources == [THERE]),
+        "{effects:?}"
+    );
+}
+
+#[test]
+fn when_a_node_died_what_was_fetched_may_be_the_only_copy() {
+    let mut full = Full::new(foreign(1), true);
+    full.bench.feed(gone(YONDER));
+    let effects = full.press();
+    let [Effect::Spill { .. }] = &effects[..] else { panic!("OBJ-15: {effects:?}") };
+}
+
+#[test]
+fn a_copy_that_goes_is_named_no_more_and_with_the_last_one_the_object_is_lost() {
+    let (mut bench, object) = (Bench::new(), home(1));
+    bench.notice(B, hold(object, B));
+    bench.feed(far_sealed(THERE, object, &[]));
+    bench.feed(Event::FarCopied { node: YONDER, object });
+    bench.feed(Event::FarNotCopied { node: THERE, object });
+    assert_eq!(sources(&mut bench, R1, object), [YONDER]);
+    bench.feed(Event::FarNotCopied { node: R1, object });
+    bench.feed(Event::FarNotCopied { node: YONDER, object });
+    assert_failure(&bench.want(B, object), B, FailureKind::ObjectLost, "no copy of it is left");
+}

@@ -1,4 +1,4 @@
-//! Stored objects over several nodes, at random: words and bytes arrive late, copies cannot be sent, a node dies. Whoever holds an
+//! Stored objects over several nodes, at random: words and bytes arrive late, copies cannot be sent, a store is full, a node dies. Whoever holds an
 //! object can read it as long as somebody has its bytes; what nobody holds is gone everywhere, with its copies and their room.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -7,7 +7,7 @@ use hoplo_wire::peer::Peer;
 use hoplo_wire::{FailureKind, Location, Value};
 
 use super::*;
-use crate::objects::FreeOutcome;
+use crate::objects::{FreeOutcome, SpillOutcome};
 use crate::transfer::{Done, Order, Place};
 
 const NODES: usize = 4;
@@ -104,6 +104,17 @@ impl World {
         self.collect(at);
     }
 
+    fn says(&mut self, at: usize, message: ToNode) {
+        self.hears(at, Event::Heard { from: self.drivers[at], message });
+    }
+
+    /// A driver wants more room than is free, and gives it back at once.
+    fn press(&mut self, at: usize) {
+        let totals = self.nodes.shells[at].node.objects.totals();
+        let bytes = (totals.capacity_bytes - totals.granted_bytes).next_multiple_of(4096) + 4096;
+        self.says(at, ToNode::ExtentWant { request: 2, bytes, slots: 0 });
+    }
+
     fn notice(&mut self, at: usize, notice: Notice) {
         let message = ToNode::Notices(vec![notice]);
         self.hears(at, Event::Heard { from: self.drivers[at], message });
@@ -117,6 +128,7 @@ impl World {
     fn collect(&mut self, at: usize) {
         let mut frees = Vec::new();
         let mut done = Vec::new();
+        let mut room = Vec::new();
         let mut sweeps = false;
         let mut settled = None;
         for effect in std::mem::take(&mut self.nodes.shells[at].effects) {
@@ -126,6 +138,12 @@ impl World {
                     self.links.entry((at, to)).or_default().push_back((cover, message));
                 }
                 Effect::Sweep => sweeps = true,
+                Effect::Spill { ticket, .. } => {
+                    room.push(Event::Spilled { ticket, result: SpillOutcome::Pinned });
+                }
+                Effect::Reserve { ticket, .. } => {
+                    room.push(Event::Reserved { ticket, result: Ok(()) });
+                }
                 Effect::Settle { epoch } => settled = Some(epoch),
                 Effect::Free { ticket, .. } => frees.push(ticket),
                 Effect::Haul { order: Order::Receive { ticket, from, place, written } } => {
@@ -163,6 +181,9 @@ impl World {
                 _ => {}
             }
         }
+        for event in room {
+            self.hears(at, event);
+        }
         for done in done {
             self.hears(at, Event::Hauled { done });
         }
@@ -198,6 +219,13 @@ impl World {
                 assert!(self.objects.get_mut(&object).unwrap().waiting.remove(&at), "it asked");
             }
             ToClient::Reclaimed { location, .. } => self.room[at].0.push_back(location.slot),
+            ToClient::ExtentRecall { .. } => self.says(at, ToNode::ExtentRecalled),
+            ToClient::ExtentGranted { offset, len, .. } => {
+                self.says(at, ToNode::ExtentReturn { offset, len });
+            }
+            ToClient::FileGranted { offset, len, slot: _, .. } => {
+                self.says(at, ToNode::ExtentReturn { offset, len });
+            }
             _ => {}
         }
     }
@@ -377,9 +405,10 @@ impl World {
                     self.deliver(link);
                 }
             }
-            16..=18 => {
+            16..=17 => {
                 self.haul(false);
             }
+            18 if self.lives(at) => self.press(at),
             _ => {
                 if self.random(40) == 0 {
                     self.die(1 + other % (NODES - 1));
@@ -435,8 +464,8 @@ fn thing_nodes(thing: &Thing) -> [usize; 2] {
     [thing.owner, thing.maker]
 }
 
-/// How often something was sent on before it was whole.
-fn run(seed: u64) -> usize {
+/// How often something was sent on before it was whole, and how many copies went for want of room.
+fn run(seed: u64) -> [usize; 2] {
     let mut world = World::new(seed);
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         for _ in 0..400 {
@@ -449,11 +478,16 @@ fn run(seed: u64) -> usize {
         eprintln!("seed {seed}:\n{}", world.story[story..].join("\n"));
         std::panic::resume_unwind(panic);
     }
-    world.relayed
+    let evicted = |shell: &Shell| shell.node.objects.totals().evictions as usize;
+    [world.relayed, world.nodes.shells.iter().map(evicted).sum()]
 }
 
 #[test]
 fn whoever_holds_an_object_can_read_it_and_what_nobody_holds_is_gone_everywhere() {
-    let relayed: usize = (0..100).map(run).sum();
-    assert!(relayed > 100, "{relayed}");
+    let (mut relayed, mut evicted) = (0, 0);
+    for [more_relayed, more_evicted] in (0..100).map(run) {
+        relayed += more_relayed;
+        evicted += more_evicted;
+    }
+    assert!(relayed > 100 && evicted > 100, "{relayed} {evicted}");
 }
