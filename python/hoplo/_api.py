@@ -539,9 +539,9 @@ def wait(
 
     Returns two lists, both in the order of `refs`: the ready ones, `num_returns` at most, and the
     others. A ref whose task failed is ready. A generator of refs is ready when its next ref is, or
-    when it has ended. Raises ValueError for a ref that is given twice. An object is ready when it is
-    on this node: its bytes are fetched if they are elsewhere. With `fetch_local=False` nothing is
-    fetched, and it is ready as soon as some node has it.
+    when it has ended. Raises ValueError for a ref that is given twice. An object is ready when it
+    is on this node: its bytes are fetched if they are elsewhere. With `fetch_local=False` nothing
+    is fetched, and it is ready as soon as some node has it.
 
     >>> ready, waiting = hoplo.wait([square.remote(i) for i in range(4)], num_returns=2)
     >>> len(ready), len(waiting)

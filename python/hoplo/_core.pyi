@@ -356,9 +356,9 @@ def query(kind: str, arg: str | None = None) -> str:
     """JSON text from the daemon.
 
     kind: nodes, cluster_resources, available_resources, tasks, actors, objects, locations (of the
-    objects whose hexadecimal ids are in `arg`), workers, placement_groups, control, why, timeline, summary, status. "nodes" has the fields of
-    `hoplo.nodes`; "timeline" is a list of runs: name, task, process, started_ns, ran_ns, failed;
-    "summary" is of this job and holds
+    objects whose hexadecimal ids are in `arg`), workers, placement_groups, control, why, timeline,
+    summary, status. "nodes" has the fields of `hoplo.nodes`; "timeline" is a list of runs: name,
+    task, process, started_ns, ran_ns, failed; "summary" is of this job and holds
     tasks_finished, method_calls_finished, objects_stored, bytes_stored.
     """
 

@@ -54,5 +54,5 @@ def object_locations(refs: Sequence[Any]) -> dict[Any, Location]:
 
 
 def get_object_locations(refs: Sequence[Any], timeout_ms: int = -1) -> dict[Any, Location]:
-    """`object_locations`, as Ray calls it. Nodes have a second to answer, whatever `timeout_ms` is."""
+    """`object_locations`, as Ray calls it. Nodes have a second to answer, whatever `timeout_ms`."""
     return object_locations(refs)
