@@ -320,5 +320,5 @@ def test_copies_go_first_when_memory_is_short_and_nothing_is_written(small: Any)
         assert hoplo.get(task.remote(ref), timeout=60)
     store = small.machines[1].status()["store"]
     assert store["evictions"] >= 6
-    assert store["spills"] == 0
+    assert store["spilled_objects"] == 0
     until(lambda: sum(1 in nodes_of(small, ref) for ref in refs) <= STORE // (20 * MIB))

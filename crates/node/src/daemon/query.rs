@@ -299,6 +299,7 @@ impl Daemon {
                 "objects": totals.stored_objects,
                 "spilled": totals.spilled_bytes,
                 "spilled_objects": totals.spilled_objects,
+                "evictions": totals.evictions,
                 "read_on_disk": totals.mapped_bytes,
                 "disk": totals.disk_bytes,
                 "in_memory": self.store.touched_bytes(),
@@ -334,7 +335,6 @@ impl Daemon {
             "objects_stored": counters.objects_stored,
             "bytes_stored": counters.bytes_stored,
             "spills": totals.spills,
-            "evictions": totals.evictions,
             "restores": totals.restores,
         })
     }
