@@ -761,6 +761,10 @@ pub const LINK_IDLE: Duration = Duration::from_secs(60);
 /// What an open link without anything under way may take in the machine that holds it.
 pub const LINK_IDLE_BYTES_MAX: usize = 4 * 1024;
 
+/// A node tells control nodes so often that it lives. With what its client of the store says each second, an idle node sends no more
+/// than 10 messages a second.
+pub const MEMBER_BEAT: Duration = Duration::from_millis(120);
+
 /// A node of which a judge heard nothing for so long is probed, directly and through two others.
 pub const MEMBER_SILENT: Duration = Duration::from_millis(400);
 
@@ -818,7 +822,8 @@ const _: () = assert!(BULK_CHUNK_BYTES + 4096 <= LINK_BULK_WINDOW_BYTES / 4);
 const _: () = assert!(MEMBER_SILENT.as_millis() + MEMBER_PROBE_WITHIN.as_millis() <= 700);
 // To ask a witness, and to hear it, takes time as well.
 const _: () = assert!(MEMBER_WITNESS_WITHIN.as_millis() + 100 <= MEMBER_PROBE_WITHIN.as_millis());
-const _: () = assert!(HEARTBEAT.as_millis() * 3 < MEMBER_SILENT.as_millis());
+const _: () = assert!(MEMBER_BEAT.as_millis() * 3 < MEMBER_SILENT.as_millis());
+const _: () = assert!(1000 / MEMBER_BEAT.as_millis() < 9);
 const _: () = assert!(LINK_REDIAL_LAST.as_millis() * 2 < MEMBER_UNHEARD.as_millis());
 const _: () = assert!(LINK_REDIAL_LAST.as_millis() < NET_OPENS_WITHIN.as_millis());
 // Who finds no coordinator dials again with its next heartbeat.

@@ -1,6 +1,7 @@
 //! What is said to one other node: items gathered into frames of its link, and frames that wait for room. The shell has one for each node.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::sync::Arc;
 
 use hoplo_base::limits::{CARRY_PACK_BYTES, CARRY_PIECE_BYTES};
@@ -34,13 +35,19 @@ impl Outbox {
         }
     }
 
-    /// What was gathered is a frame now.
+    /// What was gathered is a frame now. A long one is moved: to copy it takes longer than to make room for the next.
     pub fn close_pack(&mut self) {
-        if !self.pack.is_empty() {
-            self.waiting.push_back(Arc::new(self.pack.clone()));
-            self.pack.clear();
-            self.pack.shrink_to(4 * CARRY_PACK_BYTES);
+        if self.pack.is_empty() {
+            return;
         }
+        let pack = if self.pack.len() >= CARRY_PACK_BYTES {
+            mem::replace(&mut self.pack, Vec::with_capacity(CARRY_PACK_BYTES))
+        } else {
+            let pack = self.pack.clone();
+            self.pack.clear();
+            pack
+        };
+        self.waiting.push_back(Arc::new(pack));
     }
 
     pub fn pop(&mut self) -> Option<Arc<Vec<u8>>> {

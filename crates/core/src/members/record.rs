@@ -90,7 +90,7 @@ impl Record {
     pub(super) fn is_fresh(&self, now: Instant) -> bool {
         match self.heard {
             Heard::Never { .. } => false,
-            Heard::At(at) => now.since(at) <= limits::HEARTBEAT * 2,
+            Heard::At(at) => now.since(at) <= limits::MEMBER_BEAT * 2,
         }
     }
 

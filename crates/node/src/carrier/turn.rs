@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hoplo_base::limits::{
-    HEARTBEAT, LINK_REDIAL_FIRST, LINK_REDIAL_LAST, MEMBER_PROBE_WITHIN, MEMBER_WITNESS_WITHIN,
+    LINK_REDIAL_FIRST, LINK_REDIAL_LAST, MEMBER_BEAT, MEMBER_PROBE_WITHIN, MEMBER_WITNESS_WITHIN,
 };
 use hoplo_base::{NodeNumber, limits};
 use hoplo_core::control::{NodeEntry, NodeState};
@@ -546,7 +546,7 @@ impl Turn {
             }
         }
         if *beats_at <= now {
-            *beats_at = now + HEARTBEAT;
+            *beats_at = now + MEMBER_BEAT;
             let open = control.iter().filter(|it| it.open).filter_map(|it| it.link);
             open.for_each(|link| self.hub.send(link, &Said::Member(Message::Heartbeat { epoch })));
         }
@@ -561,4 +561,4 @@ fn of_wire(found: member::Found) -> Found {
     }
 }
 
-const _: () = assert!(limits::HEARTBEAT.as_millis() < HEARD_EVERY.as_millis());
+const _: () = assert!(limits::MEMBER_BEAT.as_millis() < HEARD_EVERY.as_millis());

@@ -198,7 +198,7 @@ impl World {
                         let beat = Event::Heartbeat { from: of, epoch: 1 };
                         self.later(way, Coming::ToJudge(beat));
                     }
-                    self.later(limits::HEARTBEAT, Coming::Beat(of));
+                    self.later(limits::MEMBER_BEAT, Coming::Beat(of));
                 }
             }
             Coming::ToJudge(event) if self.now < self.paused_until => {
