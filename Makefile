@@ -207,7 +207,8 @@ bench: build bench-rivals
 bench-control: build $(VENV)/.dev
 	@$(VENV_PYTHON) bench/run_all.py --control --runs $(RUNS) $(BENCH_FLAGS)
 
-# Several nodes, in network namespaces: as root. The wheel, as a user has it, beside Ray.
+# Several nodes, in network namespaces: as root. The wheel, as a user has it, beside Ray: about a quarter of an hour,
+# half of which Ray takes (BENCH_FLAGS="--without ray"). Of one row, without a page: $(BENCH)/bin/python bench/cluster.py --only "64 KiB".
 bench-cluster: build bench-rivals
 	@$(BENCH_PIP) uninstall --yes hoplo
 	@rm -f $(BENCH)/lib/python3*/site-packages/hoplo-dev.pth $(BENCH)/bin/hoplo

@@ -417,7 +417,7 @@ def ask_cpu(wanted: list[Row]) -> None:
         for asked, measure, beside, mib in CPU:
             if not any(asked is one for one in wanted):
                 continue
-            count = max(2, (200 if QUICK else 1000) // mib)
+            count = max(2, (200 if QUICK else 500) // mib)
             gigabytes = count * mib * MIB / 1e9
             for over in ("tcp", "tls"):
                 with noting(asked, over), playing(BARE, f"{over}.stream.{mib}MiB", count) as run:

@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from harness import CLUSTER, CONTROL, number
+from harness import CLUSTER, CONTROL, HERE, number
+
+WHY = HERE / "goals_cluster.md"
+"""The arithmetic of several nodes, written by hand: the last section."""
 
 
 def page(reports: list[dict[str, Any]], runs: list[list[dict[str, Any]]]) -> list[str]:
@@ -20,6 +23,7 @@ def page(reports: list[dict[str, Any]], runs: list[list[dict[str, Any]]]) -> lis
         "",
         *(line for each in runs for line in several(each)),
         *last(reports),
+        *WHY.read_text().splitlines(),
     ]
 
 

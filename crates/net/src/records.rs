@@ -49,8 +49,8 @@ enum Over {
     Failed,
 }
 
-/// What is sealed at a time: some records, which a socket takes at once as a rule.
-const PIECE_BYTES: usize = 64 * 1024;
+/// What is sealed at a time: five records, which a socket takes at once as a rule. A frame of 64 KiB and what is around it goes in one.
+const PIECE_BYTES: usize = 5 * 16 * 1024;
 /// Above the longest record (16 KiB and a bit), and any message of a handshake between members of a cluster.
 const KEPT_BYTES_MAX: usize = 32 * 1024;
 

@@ -146,7 +146,8 @@ enum Stage {
     Open,
 }
 
-const SCRATCH_BYTES: usize = 64 * 1024;
+/// What is read at a time: a piece as TLS sends it, with room to spare, so that it comes in one.
+const SCRATCH_BYTES: usize = 96 * 1024;
 const EVENTS_MAX: usize = 256;
 /// The token of the bell.
 const RUNG: u64 = u64::MAX;
