@@ -169,10 +169,19 @@ CALLS = [
     row(
         "placement group of 3 bundles on 3 nodes: make, wait, remove",
         "/s",
-        "group",
+        "group.wait",
         {HOPLO: 100, RAY: 10},
         goals=[at_least(300, "/s")],
         rounds=5,
+    ),
+    row(
+        "placement group of 3 bundles on 3 nodes: make, get ready(), remove",
+        "/s",
+        "group.ready",
+        {HOPLO: 30, RAY: 5},
+        goals=[at_least(300, "/s")],
+        rounds=3,
+        note="ready() is a task in the group, whose process ends with the group",
     ),
 ]
 

@@ -260,8 +260,7 @@ def _():
     yield lambda count: api.get([task.remote() for _ in range(count)])
 
 
-@play.measure("group")
-def _():
+def _grouping(wait):
     try:
         groups = importlib.import_module(f"{SYSTEM}.util.placement_group")
     except ImportError:
@@ -269,10 +268,20 @@ def _():
 
     def once():
         group = groups.placement_group([{"CPU": 1}] * 3, strategy="STRICT_SPREAD")
-        api.get(group.ready())
+        assert wait(group)
         groups.remove_placement_group(group)
 
     yield repeated(once)
+
+
+@play.measure("group.wait")
+def _():
+    yield from _grouping(lambda group: group.wait(30))
+
+
+@play.measure("group.ready")
+def _():
+    yield from _grouping(lambda group: api.get(group.ready()))
 
 
 # ------------------------------------------------------------------------------- objects
