@@ -358,16 +358,16 @@ def place(systems: Iterable[str] = (HOPLO, RAY, BARE), **how: Any) -> Iterator[P
 
 
 def at(**how: Any) -> Callable[[list[Row]], None]:
-    """Asks rows in one place. What failed may have broken it, so the rest has a new one."""
+    """Asks rows in one place; if one has broken it, the rest in a new one."""
 
     def ask(rows: list[Row]) -> None:
         left = list(rows)
         while left:
-            with place(**how):
+            with place(**how) as where:
                 while left:
                     asked = left.pop(0)
                     question.ask([asked])
-                    if has_failed(asked):
+                    if has_failed(asked) or not where.is_whole():
                         break
 
     return ask

@@ -129,6 +129,10 @@ class Place:
         told = [BARE_PROGRAM, address, str(BARE_PORT), certificate]
         self.question.seat(BARE, Seat(["play_bare.py", *told], self.machines[0].prefix))
 
+    def is_whole(self) -> bool:
+        """Whether all nodes of hoplo that it began with live."""
+        return self.machines[0].states().count("ALIVE") >= len(self.machines)
+
     def close(self) -> None:
         self.question.clear_seats()
         if self.bare is not None:
