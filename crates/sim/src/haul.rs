@@ -58,13 +58,22 @@ impl Hauler {
     /// Whose turn it is, and how many bytes it may send.
     fn turn(&self, to: NodeNumber) -> Option<(usize, u64)> {
         self.sending.get(&to)?.iter().enumerate().find_map(|(at, sending)| {
-            let end = match sending.pinned {
-                Some(_) => sending.place.len,
-                None => self.mark(sending.place.slot).unwrap_or(0),
-            };
-            let bytes = end.saturating_sub(sending.next).min(BULK_CHUNK_BYTES as u64);
+            let bytes = self.unsent(sending).min(BULK_CHUNK_BYTES as u64);
             (bytes > 0).then_some((at, bytes))
         })
+    }
+
+    fn unsent(&self, sending: &Sending) -> u64 {
+        let end = match sending.pinned {
+            Some(_) => sending.place.len,
+            None => self.mark(sending.place.slot).unwrap_or(0),
+        };
+        end.saturating_sub(sending.next)
+    }
+
+    fn behind(&self, to: NodeNumber, ticket: u64) -> Option<u64> {
+        let sending = self.sending.get(&to)?.iter().find(|sending| sending.ticket == ticket)?;
+        Some(self.unsent(sending))
     }
 
     fn take_relays(&mut self, slot: u32) -> Vec<(NodeNumber, Sending)> {
@@ -96,6 +105,16 @@ impl Cluster {
                 }
                 Order::StopReceive { ticket } => {
                     self.stops_receiving(ticket, "it was told to stop")
+                }
+                Order::Look { ticket } => {
+                    if let Some(written) = hauler.receiving.get(&ticket).map(|it| it.written) {
+                        self.hauled(Done::Seen { ticket, written });
+                    }
+                }
+                Order::LookBehind { to, ticket } => {
+                    if let Some(bytes) = hauler.behind(to, ticket) {
+                        self.hauled(Done::Behind { to, ticket, bytes });
+                    }
                 }
                 Order::Send { to, ticket, location, offset } => {
                     self.sends(to, ticket, location, offset);
