@@ -192,9 +192,10 @@ impl Record {
         self.abroad.take_if(|abroad| abroad.is_empty());
     }
 
-    /// That node has all its bytes.
+    /// That node has all its bytes, whatever it asked before.
     pub(super) fn add_copy(&mut self, node: NodeNumber) {
         let abroad = self.abroad();
+        abroad.waiting.remove(&node);
         abroad.fetching.remove(&node);
         if !abroad.copies.contains(&node) {
             abroad.copies.push(node);

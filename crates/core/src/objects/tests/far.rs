@@ -257,6 +257,18 @@ fn what_was_pulled_and_is_not_wanted_any_more_is_freed() {
 }
 
 #[test]
+fn a_node_that_asked_and_then_made_it_was_sent_to_fetch_it() {
+    let (mut bench, haul, location) = Bench::with_haul();
+    let object = home(1);
+    bench.notice(A, pending(object, None));
+    assert_eq!(bench.feed(Event::FarWanted { node: THERE, object }), []);
+    assert_eq!(bench.feed(far_sealed(THERE, object, &[])), []);
+    assert_eq!(bench.want(B, object), [pull(object, 100, &[THERE])]);
+    let effects = bench.notice(haul, sealed(object, location, &[], haul));
+    assert_eq!(effects, [ready(B, object, Value::Stored(location), &[])]);
+}
+
+#[test]
 fn when_all_copies_fail_the_home_is_asked_again_once_and_then_who_waits_is_told() {
     let (mut bench, object) = (Bench::new(), foreign(1));
     let failed = || Event::PullFailed { object, why: "not there".to_string() };
