@@ -181,8 +181,6 @@ def test_nodes_come_and_go_while_tasks_run(make_far: Any) -> None:
 
 
 def test_a_node_that_is_cut_off_for_300_ms_goes_on_with_its_calls(make_lab: Any) -> None:
-    lab = make_lab(nodes=2)
-    lab.cluster()
     source = """
     from far import Counter
     from hoplo.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -197,15 +195,29 @@ def test_a_node_that_is_cut_off_for_300_ms_goes_on_with_its_calls(make_lab: Any)
     say(hoplo.get(refs) == list(range(2, 1002)))
     """
     path = os.path.dirname(os.path.abspath(__file__))
-    program = lab[1].program(source, PYTHONPATH=path)
-    assert program.heard() == 1
-    with lab.without(2):
-        program.tell()
-        assert program.heard() == "called"
-        time.sleep(0.3)  # the length of the cut is what is tried
-    assert program.heard() is True
-    program.end()
-    assert lab[1].states() == ["ALIVE", "ALIVE"]
+
+    def cut_off() -> float:
+        """How long it really was, on this machine."""
+        lab = make_lab(nodes=2)
+        lab.cluster()
+        program = lab[1].program(source, PYTHONPATH=path)
+        assert program.heard() == 1
+        began = time.monotonic()
+        with lab.without(2):
+            program.tell()
+            assert program.heard() == "called"
+            time.sleep(0.3)  # the length of the cut is what is tried
+        lasted = time.monotonic() - began
+        if lasted < 0.4:
+            assert program.heard() is True
+            program.end()
+            assert lab[1].states() == ["ALIVE", "ALIVE"]
+        return lasted
+
+    lasted = [cut_off()]
+    while lasted[-1] >= 0.4 and len(lasted) < 10:
+        lasted.append(cut_off())  # too long, which proves nothing
+    assert min(lasted) < 0.4, f"this machine is too busy to cut a link for 0.3 s: {lasted}"
 
 
 def test_a_node_that_is_cut_off_for_long_runs_nothing_twice_at_a_time(
