@@ -118,7 +118,8 @@ impl ObjectDirectory {
             return;
         }
         for node in record.far_waiting().collect::<Vec<_>>() {
-            let Some(value) = self.far_value(object, node) else { break };
+            // Of what one node alone has, there is something to tell to the others.
+            let Some(value) = self.far_value(object, node) else { continue };
             let record = self.records.get_mut(&object).expect("it was just there");
             let abroad = record.abroad();
             abroad.waiting.remove(&node);

@@ -279,7 +279,7 @@ impl Hauler {
         for (to, queue) in &mut self.sending {
             let is_one =
                 |it: &mut Sending| matches!(it.held, Held::Arriving) && it.place.slot == slot;
-            while let Some(at) = queue.iter_mut().position(|it| is_one(it)) {
+            while let Some(at) = queue.iter_mut().position(&is_one) {
                 taken.extend(queue.remove(at).map(|sending| (*to, sending)));
             }
         }

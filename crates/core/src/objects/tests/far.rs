@@ -370,6 +370,22 @@ fn a_node_that_waits_keeps_the_object_and_is_told_its_value() {
     assert_eq!(bench.state(object), None);
 }
 
+/// Nobody behind it was told, for ever.
+#[test]
+fn a_node_that_made_what_it_waits_for_keeps_no_other_one_waiting() {
+    let (mut bench, object) = (Bench::new(), home(1));
+    bench.notice(A, pending(object, None));
+    assert_eq!(bench.feed(Event::FarWanted { node: THERE, object }), []);
+    assert_eq!(bench.feed(Event::FarWanted { node: YONDER, object }), []);
+    let contains = vec![];
+    let effects = bench.feed(Event::FarSealed { node: THERE, object, bytes: 100, contains });
+    let told = |whom| {
+        let tells = |it: &Effect| matches!(it, Effect::TellNode { node, .. } if *node == whom);
+        effects.iter().any(tells)
+    };
+    assert!(told(YONDER) && !told(THERE), "{effects:?}");
+}
+
 #[test]
 fn a_node_that_wants_what_nobody_tells_of_hears_after_a_sweep_that_it_is_lost() {
     let (mut bench, object) = (Bench::new(), home(1));
