@@ -129,9 +129,6 @@ impl Cluster {
         }
         let hosts = (0..plan.nodes).map(|at| (number(at), joins(&plan, at)));
         let mut away: BTreeMap<NodeNumber, Box<Host>> = hosts.collect();
-        if sabotage == Some(Sabotage::ContentsAreForgotten) {
-            away.values_mut().for_each(|host| host.daemon.node.forget_contents());
-        }
         let here = away.remove(&number(0)).expect("there is a head");
         let control = MemoryStore::new();
         let cluster = Self::with(seed, rng, plan, 1, here, control, Counts::default());

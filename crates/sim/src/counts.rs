@@ -90,6 +90,7 @@ impl Counts {
         "troubles with links",
         "connections of nodes whose row had not come",
         "rows that were told twice",
+        "words on references that came twice",
         // Paths.
         "frames that were sent again",
         "far calls",

@@ -4,6 +4,7 @@ use hoplo_base::ProcessId;
 use hoplo_core::carry::Pair;
 use hoplo_core::node::{Effect, Event};
 use hoplo_wire::node::ToClient;
+use hoplo_wire::peer::Peer;
 
 use crate::carrier::{Told, Word};
 use crate::cluster::Cluster;
@@ -61,6 +62,11 @@ impl Cluster {
         match word {
             Word::Peer { from, cover, message } => {
                 self.note(|| format!("daemon hears node {from} ({cover}): {message:?}"));
+                if matches!(*message, Peer::Claims { .. }) && self.rng.one_in(16) {
+                    self.count("words on references that came twice");
+                    let message = message.clone();
+                    self.happens(Event::Peer { from, cover, message });
+                }
                 self.happens(Event::Peer { from, cover, message });
             }
             Word::Member { entry, index } => {

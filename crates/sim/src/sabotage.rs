@@ -49,8 +49,6 @@ pub enum Sabotage {
     CoversAreSkipped,
     /// What came in a far call is not held for it (FAR-3).
     CallsHoldNothing,
-    /// A container is released though what was read out of it is not claimed yet (NREF-6).
-    ContentsAreForgotten,
     /// Who claims something is taken for one that releases it (NREF-1).
     ClaimsAreForgotten,
     /// What a link sends again does not arrive.
@@ -98,10 +96,7 @@ impl Sabotage {
                 plan.head_dies_at = None;
             }
             Self::NothingIsLent | Self::WaitIsTakenForDeath => plan.head_dies_at = None,
-            Self::CoversAreSkipped
-            | Self::CallsHoldNothing
-            | Self::ContentsAreForgotten
-            | Self::ClaimsAreForgotten => {
+            Self::CoversAreSkipped | Self::CallsHoldNothing | Self::ClaimsAreForgotten => {
                 // Words by way of a third node are faster, and nobody is killed, who might have what is missed.
                 (plan.kills, plan.node_dies_at) = (0, None);
                 plan.nodes = plan.nodes.max(3);

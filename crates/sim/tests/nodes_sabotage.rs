@@ -29,11 +29,6 @@ fn what_a_far_call_brings_and_nobody_holds_is_missed() {
 }
 
 #[test]
-fn containers_that_are_released_before_what_was_read_out_of_them_is_claimed_are_missed() {
-    shows(Sabotage::ContentsAreForgotten, 500, GONE);
-}
-
-#[test]
 fn a_claim_that_is_forgotten_is_found() {
     shows(Sabotage::ClaimsAreForgotten, 50, &["which it had not claimed"]);
 }

@@ -111,9 +111,6 @@ pub struct Claims {
     sweep_under_way: bool,
     /// Swept containers that NREF-6 keeps.
     deferred: BTreeSet<ObjectId>,
-    /// NREF-6 is taken away.
-    #[cfg(feature = "sabotage")]
-    pub forgets_contents: bool,
 }
 
 /// Between one life of a node and ours.
@@ -157,8 +154,6 @@ impl Claims {
             sweeping: BTreeSet::new(),
             sweep_under_way: false,
             deferred: BTreeSet::new(),
-            #[cfg(feature = "sabotage")]
-            forgets_contents: false,
         }
     }
 

@@ -124,10 +124,6 @@ impl Claims {
 
     /// Something was read out of it, and only it supports that at the home of what was read (NREF-6).
     pub(super) fn has_open_contents(&self, object: ObjectId) -> bool {
-        #[cfg(feature = "sabotage")]
-        if self.forgets_contents {
-            return false;
-        }
         let contents = self.entries[&object].contents.as_deref().unwrap_or_default();
         !self.is_in_charge(object) && contents.iter().any(|inner| self.is_open(*inner))
     }

@@ -205,12 +205,6 @@ impl Node {
         self.far.claims.is_empty() && self.far.calls.is_empty() && self.far.crossed.is_empty()
     }
 
-    /// NREF-6 is taken away.
-    #[cfg(feature = "sabotage")]
-    pub fn forget_contents(&mut self) {
-        self.far.claims.forgets_contents = true;
-    }
-
     /// What [`Self::is_quiet`] looks at, for a failed test.
     #[cfg(test)]
     pub(super) fn what_is_left(&self) -> String {

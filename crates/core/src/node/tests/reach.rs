@@ -526,7 +526,7 @@ fn what_is_reached_stays_though_a_node_dies_and_nothing_is_left_of_the_rest() {
 }
 
 /// That what came in a call is held (FAR-3), and NREF-6, need longer chains than are met here: 1,600 seeds do not miss them. The
-/// model check of the claims does.
+/// simulation of several nodes misses the first (`crates/sim/tests/nodes_sabotage.rs`), the model check of the claims the other.
 #[test]
 fn each_rule_that_is_taken_away_is_missed() {
     std::panic::set_hook(Box::new(|_| {})); // what is found is a panic each
