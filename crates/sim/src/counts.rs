@@ -105,7 +105,6 @@ impl Counts {
         "actors that live elsewhere",
         "objects that were pulled",
         "pieces of objects that waited for room",
-        "pieces of pulls that were over",
         "objects that moved before they were sent",
         "pulls that stopped",
         "objects that were relayed",

@@ -107,7 +107,7 @@ impl Plan {
         let dies_at = Instant(10_000_000) + Duration::from_millis(rng.below(280));
         let dies = !quiet && rng.one_in(4);
         let news = [1, 5, 50][rng.below(3) as usize];
-        let window = [4_096, 65_536, limits::LINK_BULK_WINDOW_BYTES][rng.below(3) as usize];
+        let window = [640, 65_536, limits::LINK_BULK_WINDOW_BYTES][rng.below(3) as usize];
         Self {
             spill: true,
             keeps_rows: true,
