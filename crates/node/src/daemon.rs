@@ -392,6 +392,9 @@ impl Daemon {
         // What was begun before there was a loop.
         self.control.flush();
         self.tell_carrier(self.control.node_rows());
+        // Those that it read when it joined: the first turn may come late.
+        let changes = self.control.take_changes();
+        self.tell_carrier(changes);
         if let Err(error) = self.zygote.start(&self.poller) {
             // The first task tries again, and hears why.
             journal::log(format_args!("the zygote does not start: {error}"));
