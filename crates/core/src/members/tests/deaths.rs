@@ -1,5 +1,7 @@
 //! Who died, and how soon that is true.
 
+use hoplo_base::limits::MEMBER_BEAT;
+
 use super::super::{Event, NodeState, Why};
 use super::{JUDGE, Life, TOLD_WITHIN, World, ms, number, row};
 
@@ -136,7 +138,7 @@ fn a_heartbeat_that_came_after_the_probe_began_outweighs_a_refusal() {
     // A firewall, a restart of its listener: for one probe nobody listens.
     let ticket = *world.open.last().unwrap();
     world.air.retain(|_, it| !matches!(it, super::Coming::ToJudge(Event::Probed { .. })));
-    world.pass(ms(110));
+    world.pass(MEMBER_BEAT + ms(10));
     let found = super::super::Found::Refused;
     world.event(Event::Probed { ticket, found });
     world.pass(ms(2000));
