@@ -76,13 +76,20 @@ pub(super) enum End {
     Link(Connection),
 }
 
+#[derive(Clone)]
 struct Probing {
     ticket: u64,
     target: NodeNumber,
     /// The control node that wants to know, if this one does not.
     asked_by: Option<LinkId>,
     until: Instant,
+    address: String,
+    /// When another connection is tried: the kernel repeats what it dialled with after a second, and that may have been lost on a
+    /// link that works again.
+    again: Instant,
 }
+
+const PROBE_DIALS_AGAIN: Duration = Duration::from_millis(80);
 
 /// When a process does not drain its ring.
 const RING_ROOM_LOOK: Duration = Duration::from_micros(200);
@@ -399,16 +406,31 @@ impl Turn {
 
     fn probe(&mut self, ticket: u64, target: NodeNumber, address: &str, asked_by: Option<LinkId>) {
         let within = if asked_by.is_some() { MEMBER_WITNESS_WITHIN } else { MEMBER_PROBE_WITHIN };
-        let link = self.hub.dial(address);
         let until = Instant::now() + within;
-        self.links.insert(link, End::Probe);
-        self.probes.insert(link, Probing { ticket, target, asked_by, until });
+        let address = address.to_string();
+        self.dial_probe(Probing { ticket, target, asked_by, until, address, again: until });
     }
 
+    fn dial_probe(&mut self, probing: Probing) {
+        let link = self.hub.dial(&probing.address);
+        let again = Instant::now() + PROBE_DIALS_AGAIN;
+        self.links.insert(link, End::Probe);
+        self.probes.insert(link, Probing { again, ..probing });
+    }
+
+    /// Of all connections for the same probe the first word counts.
     fn found(&mut self, link: LinkId, found: member::Found) {
-        self.hub.close(link);
-        self.links.remove(&link);
-        let Some(Probing { ticket, asked_by, .. }) = self.probes.remove(&link) else { return };
+        let Some(Probing { ticket, asked_by, .. }) = self.probes.get(&link).cloned() else {
+            return;
+        };
+        let same = |it: &Probing| (it.ticket, it.asked_by) == (ticket, asked_by);
+        let links: Vec<LinkId> =
+            self.probes.iter().filter(|(_, it)| same(it)).map(|(link, _)| *link).collect();
+        for link in links {
+            self.probes.remove(&link);
+            self.links.remove(&link);
+            self.hub.close(link);
+        }
         match asked_by {
             Some(asker) => self.hub.send(asker, &Said::Member(Message::Looked { ticket, found })),
             None => self.judge(Event::Probed { ticket, found: of_wire(found) }),
@@ -495,7 +517,7 @@ impl Turn {
     // ---- time ----
 
     fn due(&self) -> Option<Instant> {
-        let probes = self.probes.values().map(|probing| probing.until);
+        let probes = self.probes.values().map(|probing| probing.until.min(probing.again));
         let machine = match &self.part {
             Part::Judge { judge, .. } => judge.next_deadline(),
             Part::Member { standing, .. } => standing.next_deadline(),
@@ -520,6 +542,14 @@ impl Turn {
         for link in late.map(|(link, _)| *link).collect::<Vec<_>>() {
             self.found(link, member::Found::Silent);
         }
+        let again = self.probes.values_mut().filter(|probing| probing.again <= now);
+        let again: Vec<Probing> = again
+            .map(|probing| {
+                probing.again = probing.until;
+                probing.clone()
+            })
+            .collect();
+        again.into_iter().for_each(|probing| self.dial_probe(probing));
         self.beat(now);
         match &self.part {
             Part::Judge { judge, .. } => {
