@@ -1,5 +1,7 @@
 //! Who may still reach an object: tokens, containment, sweeps, and the end of a record.
 
+use std::collections::BTreeMap;
+
 use hoplo_base::{ActorId, ObjectId, ProcessId};
 use hoplo_wire::node::ToClient;
 use hoplo_wire::{Failure, FailureKind, Location, Value};
@@ -285,8 +287,10 @@ impl ObjectDirectory {
                 std::mem::take(&mut record.waiting).into_keys().collect()
             }
             state if state.is_stored() && !record.waiting.is_empty() => {
-                let told = record.waiting.extract_if(.., |_, need| *need == Need::Word);
-                told.map(|(process, _)| process).collect()
+                let all = std::mem::take(&mut record.waiting).into_iter();
+                let (told, waiting) = all.partition::<BTreeMap<_, _>, _>(|(_, it)| *it == Need::Word);
+                record.waiting = waiting;
+                told.into_keys().collect()
             }
             _not_yet => return,
         };
