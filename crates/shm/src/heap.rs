@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn what_is_sent_lies_in_memory_that_is_used_again() {
         keep_free();
-        let piece = vec![7; BULK_CHUNK_BYTES + 64];
+        let piece = vec![7_u8; BULK_CHUNK_BYTES + 64];
         let mut outbox = Vec::new();
         let mut round = || {
             while outbox.len() < LINK_BULK_WINDOW_BYTES {
