@@ -15,10 +15,10 @@ NODE = None
 
 # A task that waits for ever for what a task of the other node makes, and an actor over there.
 PROGRAM = """
-import sys, time
+import os, sys, time
 import hoplo
 
-hoplo.init(address="auto")
+hoplo.init(address="auto", log_to_driver=False)
 
 
 @hoplo.remote(resources={"there": 1})
@@ -34,20 +34,27 @@ def reads(value):
 @hoplo.remote(resources={"there": 1})
 class Far:
     def ready(self):
+        print("it is ready", flush=True)
         return True
 
+    def says(self, line):
+        print(line, flush=True)
 
-far = Far.remote()
+
+far = Far.options(name="speaker").remote()
 hoplo.get(far.ready.remote())
 made = slow.remote()
 read = reads.remote(made)
+if "wants more" in sys.argv:
+    more = slow.remote()
 print(read.hex(), flush=True)
 if "late" in sys.argv:
     try:
         hoplo.get(read, timeout=12)
     except hoplo.exceptions.GetTimeoutError as error:
         print(str(error).replace("\\n", "|"), flush=True)
-sys.stdin.read()
+for line in sys.stdin:
+    hoplo.get(far.says.remote(line.strip()))
 """
 
 JOIN = re.compile(r"hoplo start --address (\S+) --token-file (\S+)")
@@ -232,3 +239,104 @@ def test_a_get_that_is_late_says_what_it_waits_for_on_the_other_node(cluster):
     program.stdout.readline()
     text = program.stdout.readline()
     assert "of slow has run for" in text
+
+
+def test_logs_of_another_node_are_read_from_any_node(cluster):
+    program = cluster.runs(0)
+    assert program.stdout.readline()
+    [actor] = cluster.json(0, "list", "actors")
+    for at in (0, 1):
+        # By its name, its id, its worker's pid, and its file.
+        file = f"worker-{actor['pid']}.out"
+        for of in ("speaker", actor["id"], str(actor["pid"]), file):
+            told = eventually(
+                lambda at=at, of=of: cluster.hoplo(at, "logs", of, check=False).stdout
+            )
+            assert told == "it is ready\n", (at, of, told)
+        told = cluster.hoplo(at, "logs").stdout
+        assert f"==> {actor['node']} {file} <==\nit is ready\n" in told
+        # Of one node only.
+        alone = cluster.hoplo(at, "logs", "--node", actor["node"]).stdout
+        assert f"==> {file} <==\nit is ready\n" in alone
+        listed = cluster.hoplo(at, "logs", "--list").stdout
+        assert listed.splitlines()[0].split() == ["NODE", "FILE", "SIZE"]
+        assert re.search(rf"^{actor['node']} +{re.escape(file)} +12 ", listed, re.M), listed
+    done = cluster.hoplo(0, "logs", "--node", "nowhere", check=False)
+    assert done.returncode == 1
+    assert "there is no node" in done.stderr
+
+
+def test_logs_of_another_node_are_followed_line_by_line_and_their_ends_are_shown(cluster):
+    program = cluster.runs(0)
+    assert program.stdout.readline()
+    # More than one answer takes, with characters of several bytes on the way.
+    lines = [f"{number} {'grün' * 100}" for number in range(800)]
+    for line in lines:
+        program.stdin.write(line + "\n")
+    program.stdin.write("the end\n")
+    program.stdin.flush()
+    eventually(
+        lambda: cluster.hoplo(0, "logs", "speaker", "--tail", "1").stdout == "the end\n", timeout=30
+    )
+    told = cluster.hoplo(0, "logs", "speaker").stdout.splitlines()
+    assert told == ["it is ready", *lines, "the end"]
+    follow = subprocess.Popen(
+        [HOPLO, "logs", "speaker", "--follow", "--tail", "2"],
+        env=cluster.environment(0),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert follow.stdout.readline() == lines[-1] + "\n"
+        assert follow.stdout.readline() == "the end\n"
+        for word in ("one more", "and another"):
+            program.stdin.write(word + "\n")
+            program.stdin.flush()
+            assert follow.stdout.readline() == word + "\n"
+    finally:
+        follow.send_signal(signal.SIGINT)
+        follow.stdout.close()
+        follow.wait(10)
+
+
+def test_logs_are_shown_without_a_stuck_node_which_is_named(cluster):
+    daemon = cluster.daemon(1)
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        done = cluster.hoplo(0, "logs")
+        took = time.monotonic() - began
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    assert took < 3, took
+    assert "did not answer within 1 s" in done.stderr or "died" in done.stderr
+    assert done.returncode == 0
+    eventually(lambda: cluster.alive(0) == 2 and cluster.alive(1) == 2, timeout=30)
+
+
+def test_status_is_watched_over_several_nodes(cluster):
+    """Each look shows what each node has and uses, and what waits there and why."""
+    watch = subprocess.Popen(
+        [HOPLO, "status", "--watch"],
+        env=cluster.environment(0),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    seen = {"blocks": 0, "idle": False, "used": False, "waits": False}
+    try:
+        program = None
+        for line in watch.stdout:
+            seen["blocks"] += bool(re.match(r"[0-9a-f]{6}(?: \(here\))?, \S+, daemon pid", line))
+            seen["idle"] |= line.startswith("  there    0 of 2 reserved")
+            seen["used"] |= line.startswith("  there    2 of 2 reserved")
+            seen["waits"] |= bool(re.match(r" *wanted .* more workers with .*: \S", line))
+            if seen["idle"] and program is None:
+                program = cluster.runs(0, "wants more")
+            if all(seen.values()) and seen["blocks"] >= 4:
+                break
+    finally:
+        watch.send_signal(signal.SIGINT)
+        watch.stdout.close()
+        watch.wait(10)
+    assert seen["blocks"] >= 4
+    assert all(seen.values()), seen

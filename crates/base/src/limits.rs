@@ -471,6 +471,16 @@ pub const QUERIES_OF_NODE_MAX: usize = 64;
 pub const FAR_ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 pub const FAR_ANSWER_PART_BYTES: usize = 256 * 1024;
 
+/// What a node tells of its logs in one answer: its daemon reads no more at once, and no more of it travels at once. As JSON a byte may
+/// take six.
+pub const LOGS_ANSWER_BYTES: u64 = 256 * 1024;
+
+/// `hoplo logs --tail` looks for the last lines in so much of a file's end.
+pub const LOGS_TAIL_BYTES: u64 = 256 * 1024;
+
+/// How often `hoplo logs --follow` asks other nodes.
+pub const LOGS_ASKED_EVERY: Duration = Duration::from_millis(250);
+
 /// What processes and other nodes told in answer to all of them.
 pub const QUERIES_BYTES_MAX: usize = 256 * 1024 * 1024;
 
@@ -592,8 +602,10 @@ pub const CONTROL_CLIENT_RESEND_LAST: Duration = Duration::from_secs(2);
 pub const CONTROL_CLIENT_RETRY_FIRST: Duration = Duration::from_millis(1);
 pub const CONTROL_CLIENT_RETRY_LAST: Duration = Duration::from_millis(100);
 
-/// A client asks the coordinators without cause so often; and with cause no more often than that.
+/// A client asks the coordinators without cause so often; of chains of one replica each more rarely; and with cause no more often than
+/// the last of these.
 pub const CONTROL_CLIENT_ASKS: Duration = Duration::from_secs(1);
+pub const CONTROL_CLIENT_ASKS_ALONE: Duration = Duration::from_secs(5);
 pub const CONTROL_CLIENT_ASKS_SOON: Duration = Duration::from_millis(10);
 
 /// What a client has to say to a coordinator that it cannot reach yet; more is dropped, and said again later.
@@ -765,6 +777,9 @@ pub const LINK_IDLE_BYTES_MAX: usize = 4 * 1024;
 /// than 10 messages a second.
 pub const MEMBER_BEAT: Duration = Duration::from_millis(120);
 
+/// It hears so often that it is heard.
+pub const MEMBER_HEARD: Duration = Duration::from_secs(3);
+
 /// A node of which a judge heard nothing for so long is probed, directly and through two others.
 pub const MEMBER_SILENT: Duration = Duration::from_millis(400);
 
@@ -799,6 +814,8 @@ pub const NODE_ALONE: Duration = Duration::from_secs(30);
 pub const NODE_LATE: Duration = Duration::from_secs(1);
 
 const _: () = assert!(HEARTBEAT.as_millis() * 3 < HEARTBEAT_MISSED.as_millis());
+const _: () = assert!(MEMBER_BEAT.as_millis() < NODE_LATE.as_millis());
+const _: () = assert!(MEMBER_HEARD.as_millis() * 5 < NODE_ALONE.as_millis());
 const _: () = assert!(ACTING_RENEW.as_millis() * 3 < ACTING_LEASE.as_millis());
 const _: () = assert!(ACTING_RENEW.as_millis() * 2 <= ACTING_SILENT.as_millis());
 const _: () = assert!(CONFIG_WATCH.as_millis() < ACTING_RENEW.as_millis());
@@ -982,6 +999,7 @@ const _: () = assert!(
     CONTROL_BATCH_BYTES_MAX + CONTROL_BATCH_OPS_MAX * 64 + 4096 <= CONTROL_CLIENT_FRAME_BYTES_MAX
 );
 const _: () = assert!(PROCESS_MESSAGE_BYTES_MAX < NODE_UNFINISHED_BYTES_MAX);
+const _: () = assert!(LOGS_ANSWER_BYTES as usize * 6 < FAR_ANSWER_BYTES_MAX);
 const _: () = assert!(QUERIES_BYTES_MAX <= NODE_MESSAGE_BYTES_MAX / 2);
 const _: () = assert!(QUERIES_OF_ONE_MAX * 8 <= QUERIES_OPEN_MAX);
 const _: () = assert!(QUERIES_OF_NODE_MAX * 2 <= QUERIES_OPEN_MAX);

@@ -57,6 +57,10 @@ impl OwnSessionFolder {
         self.session.path()
     }
 
+    pub fn folder(&self) -> &Folder {
+        self.session.folder()
+    }
+
     pub fn listen(&self) -> io::Result<OwnedFd> {
         let socket = join::stream_socket(SocketFlags::NONBLOCK)?;
         let folder = self.session.folder();

@@ -11,6 +11,7 @@ mod descriptors;
 mod error;
 mod joining;
 mod journal;
+pub mod logs;
 mod machine;
 mod options;
 mod output;

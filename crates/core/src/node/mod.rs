@@ -91,7 +91,7 @@ pub use far::{outlived, settled};
 pub use jobs::Job;
 pub use kv::KEYS_MAX;
 pub use process::{Birth, Kind, Process, Stage};
-pub use queries::{Asker, Everywhere, Here, OpenRound, Others, Report};
+pub use queries::{Asker, Everywhere, Here, Logs, OpenRound, Others, Report};
 pub use recall::Rows;
 
 use far::Far;

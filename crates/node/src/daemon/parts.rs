@@ -4,6 +4,7 @@
 //! |---|---|
 //! | available_resources, summary | sums, by name |
 //! | actors, objects, workers, timeline | all rows; each says its node |
+//! | logs | what each node told |
 //! | tasks | all rows, and how many more there are |
 //! | why | this node's lines, then what others remember of the thing |
 //! | status | this node's, with those of `others` |
@@ -36,7 +37,11 @@ impl Whole {
             Report::Here(Here::AvailableResources) => Self::Sum,
             Report::Here(Here::Actors) => Self::Actors,
             Report::Here(
-                Here::Objects | Here::Locations(_) | Here::Workers | Here::PlacementGroups,
+                Here::Objects
+                | Here::Locations(_)
+                | Here::Workers
+                | Here::PlacementGroups
+                | Here::Logs(_),
             ) => Self::Rows,
             Report::Here(Here::Nodes | Here::ClusterResources | Here::Control(_)) => Self::Alone,
             Report::Everywhere { subject, .. } => match subject {

@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::daemon::Daemon;
 use crate::daemon::parts::{self, Whole};
+use crate::logs::Logs;
 use crate::{machine, python};
 
 impl Daemon {
@@ -79,6 +80,10 @@ impl Daemon {
             }
             Here::Objects => self.objects_json(),
             Here::Locations(objects) => self.locations_json(&objects),
+            Here::Logs(logs) => {
+                let told = Logs::of(self.session.folder()).map_err(|error| error.to_string())?;
+                json!(told.told(&self.node_id(), &logs.wanted)?)
+            }
             Here::Control(question) => self.ask_control(&question)?,
             Here::PlacementGroups => {
                 self.node.groups().rows().map(|row| group_json(&row)).collect()

@@ -50,7 +50,7 @@ use subject::Subject;
 
 pub use round::{Asker, OpenRound, Others};
 pub(super) use round::{Queries, Word};
-pub use subject::{Everywhere, Here, Report};
+pub use subject::{Everywhere, Here, Logs, Report};
 
 /// Argument of a question about what daemons know alone: of this node only.
 const HERE: &str = "here";

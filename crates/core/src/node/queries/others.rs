@@ -33,7 +33,10 @@ impl Node {
     /// Those that were asked.
     pub(super) fn ask_nodes(&mut self, request: u64, topic: &Topic) -> BTreeSet<NodeNumber> {
         let message = |node: NodeNumber| match topic {
-            Topic::Here(here) => here.kind().map(|kind| query(request, kind, here.argument())),
+            Topic::Here(here) => {
+                let kind = here.kind().filter(|_| here.is_for(node));
+                kind.map(|kind| query(request, kind, here.argument()))
+            }
             Topic::Everywhere { subject, .. } => {
                 Some(query(request, subject.kind(), String::new()))
             }

@@ -1,8 +1,13 @@
 //! What a question is about, and what its answer is made of.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use hoplo_base::{AnyId, NodeNumber, ObjectId, ProcessId};
+use hoplo_base::limits::FAR_ANSWER_PART_BYTES;
+use hoplo_base::{AnyId, NodeNumber, ObjectId, ProcessId, Size};
+
+/// Of a question about logs: it goes to all nodes.
+const ALL: &str = "all";
 
 /// What somebody asks, by the words of `Query`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +36,18 @@ pub enum Here {
     Locations(Vec<ObjectId>),
     Workers,
     PlacementGroups,
+    Logs(Logs),
     /// A question to the control store.
     Control(String),
+}
+
+/// What workers printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Logs {
+    /// The numbers of the other nodes that are asked; absent: all.
+    pub nodes: Option<BTreeSet<u32>>,
+    /// What of it: the shells read it.
+    pub wanted: String,
 }
 
 /// What every process knows a part of.
@@ -79,6 +94,7 @@ impl Subject {
             "locations" => Self::Here(Here::Locations(objects_of(&argument)?)),
             "workers" => Self::Here(Here::Workers),
             "placement_groups" => Self::Here(Here::PlacementGroups),
+            "logs" => Self::Here(Here::Logs(Logs::parse(&argument)?)),
             "control" => Self::Here(Here::Control(argument)),
             "drain" => {
                 let parted =
@@ -111,8 +127,26 @@ impl Here {
             Self::Locations(_) => Some("locations"),
             Self::Workers => Some("workers"),
             Self::PlacementGroups => Some("placement_groups"),
+            Self::Logs(_) => Some("logs"),
             // The node table is everywhere, and each node's row says what it has.
             Self::Nodes | Self::ClusterResources | Self::Control(_) => None,
+        }
+    }
+
+    /// This other node is asked.
+    pub(super) fn is_for(&self, node: NodeNumber) -> bool {
+        match self {
+            Self::Logs(Logs { nodes: Some(nodes), .. }) => nodes.contains(&node.number()),
+            Self::Logs(Logs { nodes: None, .. })
+            | Self::Nodes
+            | Self::ClusterResources
+            | Self::AvailableResources
+            | Self::Actors
+            | Self::Objects
+            | Self::Locations(_)
+            | Self::Workers
+            | Self::PlacementGroups
+            | Self::Control(_) => true,
         }
     }
 
@@ -123,6 +157,8 @@ impl Here {
                 let ids: Vec<String> = objects.iter().map(|object| object.hex()).collect();
                 ids.join(",")
             }
+            // Each for itself.
+            Self::Logs(logs) => format!("{ALL} {}", logs.wanted),
             Self::Nodes
             | Self::ClusterResources
             | Self::AvailableResources
@@ -143,6 +179,27 @@ fn objects_of(argument: &str) -> Result<Vec<ObjectId>, String> {
         Err(error) => Err(error.to_string()),
     };
     argument.split(',').filter(|text| !text.is_empty()).map(one).collect()
+}
+
+impl Logs {
+    /// `all WANTED`, or the numbers of nodes with commas between them: `00001a,00001b WANTED`.
+    fn parse(argument: &str) -> Result<Self, String> {
+        let (nodes, wanted) = argument
+            .split_once(' ')
+            .ok_or("logs are asked with `all` or nodes, and with what is wanted of them")?;
+        if wanted.len() > FAR_ANSWER_PART_BYTES {
+            let (bytes, max) = (Size(wanted.len() as u64), Size(FAR_ANSWER_PART_BYTES as u64));
+            return Err(format!("a question about logs has {bytes}, and may have {max}"));
+        }
+        let number = |hex: &str| {
+            u32::from_str_radix(hex, 16).map_err(|_| format!("{hex:?} is no node's number"))
+        };
+        let nodes = match nodes {
+            ALL => None,
+            named => Some(named.split(',').map(number).collect::<Result<_, _>>()?),
+        };
+        Ok(Self { nodes, wanted: wanted.to_string() })
+    }
 }
 
 impl Everywhere {

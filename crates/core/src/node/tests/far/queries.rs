@@ -11,7 +11,7 @@ use hoplo_wire::peer::Peer;
 use hoplo_wire::why::{Link, Question as WhyQuestion, Thing, Told};
 
 use super::*;
-use crate::node::{Asker, Here, Others, Report};
+use crate::node::{Asker, Here, Logs, Others, Report};
 
 impl Nodes {
     fn asks(&mut self, at: usize, from: ProcessId, request: u64, kind: &str, argument: &str) {
@@ -138,6 +138,27 @@ fn what_daemons_know_alone_is_asked_of_all_of_them_and_the_node_table_of_nobody(
         nodes.asks(0, tool, request as u64, kind, "");
         assert_eq!(nodes.others(0, tool, request as u64), Some(Others::default()), "{kind}");
     }
+}
+
+#[test]
+fn logs_are_asked_of_all_nodes_or_of_those_that_are_named() {
+    let mut nodes = Nodes::new(3);
+    let tool = nodes.shells[0].tool();
+    nodes.asks(0, tool, 1, "logs", "all which");
+    assert_eq!(told(&nodes.others(0, tool, 1).unwrap()).len(), 2);
+    // Who is not asked holds up nobody.
+    nodes.stuck = Some(1);
+    let named = format!("{:06x} which", number(2).number());
+    nodes.asks(0, tool, 2, "logs", &named);
+    let (report, others) = nodes.shells[0].whole_report(tool, 2).unwrap();
+    let logs = Logs { nodes: Some([number(2).number()].into()), wanted: "which".to_string() };
+    assert_eq!(report, Report::Here(Here::Logs(logs)));
+    assert_eq!((told(&others), others.missing.len()), (vec![(number(2), "\"part 2\"")], 0));
+    nodes.asks(0, tool, 3, "logs", "all which");
+    assert_eq!(nodes.others(0, tool, 3), None);
+    nodes.waits(INSPECT_PATIENCE);
+    let others = nodes.others(0, tool, 3).unwrap();
+    assert_eq!((told(&others).len(), others.missing.len()), (1, 1));
 }
 
 #[test]
