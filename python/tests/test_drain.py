@@ -158,3 +158,130 @@ def test_at_its_deadline_a_node_leaves_whatever_it_has(machines):  # noqa: F811
         driver.stdin.flush()
         assert driver.stdout.readline() == "True\n"
         driver.stdin.close()
+
+
+# ------------------------------------------------------------------------------ nothing is lost
+
+
+def test_a_result_whose_only_copy_is_there_survives(machines):  # noqa: F811
+    first, second = machines(), machines()
+    joined(second, *started(first))
+    text = (
+        "import numpy\n"
+        "@hoplo.remote(num_cpus=2, max_retries=0)\n"
+        "def large(seed):\n"
+        "    return numpy.full(500_000, seed)\n"
+        "made = [large.remote(seed) for seed in range(4)]\n"
+        "hoplo.wait(made, num_returns=4, fetch_local=False)\n"
+        "held = hoplo.put([made[3]])\n"
+        "del made[3]\n"
+        "print('made', flush=True)\n"
+        "input()\n"
+        "for seed, ref in enumerate(made + hoplo.get(held)):\n"
+        "    assert (hoplo.get(ref) == seed).all() and len(hoplo.get(ref)) == 500_000\n"
+        "print('all there', flush=True)\n"
+    )
+    with begin(first, text) as driver:
+        assert driver.stdout.readline() == "made\n"
+        out = first.hoplo("drain", node_of(first, 2.0)).stdout
+        assert "it was drained" in out
+        assert "its time was over" not in out
+        driver.stdin.write("\n")
+        driver.stdin.flush()
+        assert driver.stdout.readline() == "all there\n"
+        driver.stdin.close()
+
+
+def test_bundles_are_ready_elsewhere_while_the_node_drains(machines, tmp_path):  # noqa: F811
+    first, second, third = machines(), machines(), machines()
+    address, token = started(first)
+    joined(second, address, token, "--resources", '{"disk": 1}')
+    text = (
+        "import os\n"
+        "from hoplo.util.placement_group import placement_group, placement_group_table\n"
+        "from hoplo.util.scheduling_strategies import PlacementGroupSchedulingStrategy\n"
+        "group = placement_group([{'CPU': 1}, {'CPU': 1, 'disk': 1}], strategy='STRICT_SPREAD')\n"
+        "hoplo.get(group.ready())\n"
+        "@hoplo.remote(num_cpus=1, max_retries=0)\n"
+        "def where(gate):\n"
+        "    while gate and not os.path.exists(gate):\n"
+        "        time.sleep(0.01)\n"
+        "    return hoplo.get_runtime_context().get_node_id()\n"
+        "there = PlacementGroupSchedulingStrategy(group, 1)\n"
+        "def on(gate=None):\n"
+        "    return where.options(scheduling_strategy=there).remote(gate)\n"
+        "print(hoplo.get(on()), flush=True)\n"
+        f"runs = on({str(tmp_path / 'gate')!r})\n"
+        "time.sleep(0.5)\n"
+        "print('runs', flush=True)\n"
+        "input()\n"
+        "print(hoplo.get(on(), timeout=30), flush=True)\n"
+        "print(placement_group_table(group)['state'], flush=True)\n"
+        "print(len(hoplo.wait([runs], timeout=0)[0]), flush=True)\n"
+        "input()\n"
+        "print(hoplo.get(runs), flush=True)\n"
+        "print(hoplo.get(on()), flush=True)\n"
+    )
+    with begin(first, text) as driver:
+        was = driver.stdout.readline().strip()
+        assert was == node_of(first, 2.0)
+        assert driver.stdout.readline() == "runs\n"
+        joined_as = ["--address", address, "--token-file", str(token), "--num-cpus", "3"]
+        third.hoplo("start", *joined_as, "--resources", '{"disk": 1}')
+        new = node_of(first, 3.0)
+        first.hoplo("drain", was, "--no-wait")
+        driver.stdin.write("\n")
+        driver.stdin.flush()
+        told = [driver.stdout.readline().strip() for _ in range(3)]
+        assert told == [new, "CREATED", "0"], "what runs there goes on meanwhile"
+        assert first.nodes()[was] == "DRAINING"
+        (tmp_path / "gate").touch()
+        assert eventually(lambda: reason(first, was) == "it was drained")
+        driver.stdin.write("\n")
+        driver.stdin.flush()
+        assert driver.stdout.readline().strip() == was, "it finished where it ran"
+        assert driver.stdout.readline().strip() == new
+        driver.stdin.close()
+
+
+def test_while_tasks_run_none_fails_and_none_spends_a_retry(machines):  # noqa: F811
+    first, second, third = machines(), machines(), machines()
+    address, token = started(first)
+    joined(second, address, token)
+    third.hoplo("start", "--address", address, "--token-file", str(token), "--num-cpus", "3")
+    text = (
+        "import numpy\n"
+        "@hoplo.remote(num_cpus=1, max_retries=0)\n"
+        "def work(number, size):\n"
+        "    time.sleep(0.01)\n"
+        "    node = hoplo.get_runtime_context().get_node_id()\n"
+        "    return number, node, numpy.zeros(size)\n"
+        "refs, nodes, runs = [], set(), True\n"
+        "import threading\n"
+        "def submit():\n"
+        "    while runs:\n"
+        "        refs.append(work.remote(len(refs), 30_000 if len(refs) % 10 == 0 else 1))\n"
+        "        time.sleep(0.002)\n"
+        "thread = threading.Thread(target=submit)\n"
+        "thread.start()\n"
+        "while len(refs) < 600:\n"
+        "    time.sleep(0.01)\n"
+        "print('work', flush=True)\n"
+        "input()\n"
+        "runs = False\n"
+        "thread.join()\n"
+        "for number, (same, node, _) in enumerate(hoplo.get(refs)):\n"
+        "    assert same == number\n"
+        "    nodes.add(node)\n"
+        "print(*nodes, flush=True)\n"
+    )
+    with begin(first, text) as driver:
+        assert driver.stdout.readline() == "work\n"
+        node = node_of(first, 2.0)
+        out = first.hoplo("drain", node, "--deadline", "60").stdout
+        assert "it was drained" in out
+        assert "its time was over" not in out
+        driver.stdin.write("\n")
+        driver.stdin.flush()
+        assert node in driver.stdout.readline().split(), "it had worked there"
+        driver.stdin.close()

@@ -133,6 +133,9 @@ impl ObjectDirectory {
         assert!(copies_fit, "OBJ-14: {object} is {}\n{}", record.state.name(), story());
         let ours = record.copies().chain(record.far_waiting()).any(|node| node == self.node);
         assert!(!ours, "OBJ-14: {object}");
+        let leaving = record.copies().any(|node| self.draining.contains(&node));
+        let needed = !at_home || !self.outlives_drains(record);
+        assert!(!leaving || needed, "OBJ-16: {object}\n{}", story());
         let told = |node| self.far_value(object, node).is_some();
         assert!(!record.far_waiting().any(told), "OBJ-5: {object}\n{}", story());
         let Some(abroad) = &record.abroad else { return };

@@ -113,6 +113,11 @@ pub enum Event {
         object: ObjectId,
     },
 
+    /// That node is about to leave: what is at home here has its bytes elsewhere before.
+    NodeDrains {
+        node: NodeNumber,
+    },
+
     // ---- of what is at home elsewhere ----
     /// The home's answer to `Effect::AskHome`.
     ValueTold {

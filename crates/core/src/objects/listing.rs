@@ -114,6 +114,11 @@ impl ObjectDirectory {
         })
     }
 
+    /// Copies that are here for homes elsewhere. O(records).
+    pub fn kept_for_homes(&self) -> usize {
+        self.records.values().filter(|record| record.kept).count()
+    }
+
     /// Who joined and is not gone, in order.
     pub fn processes(&self) -> impl Iterator<Item = ProcessId> {
         self.processes.keys().copied()

@@ -74,6 +74,7 @@
 //! - OBJ-15: a secondary copy is in the store of this node, and was fetched from another one; no node died since.
 //! - OBJ-14: copies are known of stored values only; nodes wait and fetch at the home only. No node that has a copy or waits is
 //!   this one.
+//! - OBJ-16: what is at home here has no copy at a node that drains, unless it would be lost without it.
 
 mod check;
 mod config;
@@ -129,6 +130,8 @@ pub struct ObjectDirectory {
     records_most: usize,
     /// Live processes, each with the objects that it has tokens of, waits for or owns (pending).
     processes: BTreeMap<ProcessId, BTreeSet<ObjectId>>,
+    /// Nodes that are about to leave.
+    draining: BTreeSet<NodeNumber>,
     /// What workers (first) gave callers (second) with replies.
     replies: BTreeMap<(ProcessId, ProcessId), Given>,
     sweeps: Sweeps,
@@ -200,6 +203,7 @@ impl ObjectDirectory {
             records: BTreeMap::new(),
             records_most: 0,
             processes: BTreeMap::new(),
+            draining: BTreeSet::new(),
             replies: BTreeMap::new(),
             sweeps: Sweeps::default(),
             candidates: BTreeSet::new(),
@@ -288,6 +292,7 @@ impl ObjectDirectory {
             Event::Lost { object, why } => self.on_lost(object, why, effects),
             Event::PullFailed { object, why } => self.on_pull_failed(object, &why, effects),
             Event::PullDenied { object, failure } => self.on_pull_denied(object, &failure, effects),
+            Event::NodeDrains { node } => self.on_node_drains(node, effects),
             Event::NodeGone { node, why } => self.on_node_gone(node, &why, effects),
         }
         self.serve_requests(effects);

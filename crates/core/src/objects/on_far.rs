@@ -6,6 +6,7 @@
 //!                                                 +--no copy is left--> Failed
 //! ```
 //! Each copy that another node said it has is told to be forgotten: when the record ends, or at once where it is not needed.
+//! A node that drains keeps no copy: the last one is pulled here first.
 //! A node that waits for a value supports it as a process does; what it gets then is covered by the message that tells it.
 //!
 //! # From where bytes are fetched
@@ -27,6 +28,7 @@ use hoplo_wire::{Failure, FailureKind};
 
 use super::ObjectDirectory;
 use super::event::Effect;
+use super::on_move::MoveKind;
 use super::record::{Fetching, Record, State};
 use super::references::is_handle;
 
@@ -80,6 +82,7 @@ impl ObjectDirectory {
         }
         self.fulfil(object, state, contains, effects);
         self.touch(object);
+        self.leave_draining(object, effects);
     }
 
     pub(super) fn on_far_copied(
@@ -93,6 +96,7 @@ impl ObjectDirectory {
             // It ended while the copy was made.
             Some(_) | None => effects.push(Effect::ForgetCopy { node, object }),
         }
+        self.leave_draining(object, effects);
     }
 
     pub(super) fn on_far_not_copied(
@@ -109,6 +113,7 @@ impl ObjectDirectory {
             let text = format!("{object} is lost: no copy of it is left");
             self.lose(object, text, effects);
         }
+        self.leave_draining(object, effects);
     }
 
     /// Tells the nodes that wait, if there is something to tell.
@@ -222,7 +227,68 @@ impl ObjectDirectory {
         self.settle(object, State::Failed(failure), Vec::new(), effects);
     }
 
+    pub(super) fn on_node_drains(&mut self, node: NodeNumber, effects: &mut Vec<Effect>) {
+        self.draining.insert(node);
+        let there = self.records.iter().filter(|(_, it)| it.copies().any(|copy| copy == node));
+        for object in there.map(|(object, _)| *object).collect::<Vec<_>>() {
+            self.leave_draining(object, effects);
+        }
+    }
+
+    /// Of what is at home here: nodes that drain may forget their copies, once it stays without them. If it would not, it is fetched.
+    pub(super) fn leave_draining(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
+        if self.draining.is_empty() || !self.is_at_home(object) {
+            return;
+        }
+        let Some(record) = self.records.get(&object) else { return };
+        let (leaving, staying): (Vec<NodeNumber>, Vec<NodeNumber>) =
+            record.copies().partition(|node| self.draining.contains(node));
+        if leaving.is_empty() {
+            return;
+        }
+        if !self.outlives_drains(record) {
+            return self.pull(object, effects);
+        }
+        let maker_stays = self.maker_stays(record);
+        let record = self.records.get_mut(&object).expect("it was just there");
+        record.abroad().copies = staying;
+        // Nobody else keeps it when memory is short.
+        record.secondary &= maker_stays;
+        record.tidy();
+        let forget = leaving.into_iter().map(|node| Effect::ForgetCopy { node, object });
+        effects.extend(forget);
+    }
+
+    /// It does not need the copies at nodes that drain.
+    pub(super) fn outlives_drains(&self, record: &Record) -> bool {
+        let is_evicted = match record.state {
+            State::Spilling { ticket, .. } => {
+                self.moves.get(&ticket).is_some_and(|it| matches!(it.kind, MoveKind::Evict { .. }))
+            }
+            State::Unknown { .. }
+            | State::Handle
+            | State::Foreign { .. }
+            | State::Elsewhere { .. }
+            | State::Pending { .. }
+            | State::Orphaned { .. }
+            | State::Inline(_)
+            | State::Failed(_)
+            | State::Stored { .. }
+            | State::Spilled { .. }
+            | State::Restoring { .. }
+            | State::Mapped { .. }
+            | State::Closing { .. } => false,
+        };
+        (record.state.is_here() && !is_evicted) || self.maker_stays(record)
+    }
+
+    /// The first copy was made where it is. The others are secondary, and may go (OBJ-15).
+    fn maker_stays(&self, record: &Record) -> bool {
+        record.copies().next().is_some_and(|maker| !self.draining.contains(&maker))
+    }
+
     pub(super) fn on_node_gone(&mut self, dead: NodeNumber, why: &str, effects: &mut Vec<Effect>) {
+        self.draining.remove(&dead);
         let mut concerned = Vec::new();
         for (object, record) in &mut self.records {
             let was_home = object.task.owner.node() == dead;
@@ -280,6 +346,7 @@ impl ObjectDirectory {
                 | State::Closing { .. } => {}
             }
             self.touch(object);
+            self.leave_draining(object, effects);
         }
     }
 }

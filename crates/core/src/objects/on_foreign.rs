@@ -46,17 +46,7 @@ impl ObjectDirectory {
                 *asked = true;
                 effects.push(Effect::AskHome { object });
             }
-            State::Elsewhere { bytes, pulling: pulling @ false, .. } if is_to_read => {
-                *pulling = true;
-                let bytes = *bytes;
-                let (turn, sources) = if object.task.owner.node() == self.node {
-                    self.fetch_home(object)
-                } else {
-                    let turn = record.abroad.as_ref().map_or(0, |abroad| abroad.turn);
-                    (turn, record.copies().collect())
-                };
-                effects.push(Effect::Pull { object, bytes, turn, sources });
-            }
+            State::Elsewhere { .. } if is_to_read => self.pull(object, effects),
             State::Foreign { asked: true, .. }
             | State::Elsewhere { .. }
             | State::Unknown { .. }
@@ -72,6 +62,23 @@ impl ObjectDirectory {
             | State::Mapped { .. }
             | State::Closing { .. } => {}
         }
+    }
+
+    /// Its bytes are elsewhere: they are fetched, unless they are on their way.
+    pub(super) fn pull(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
+        let record = self.records.get_mut(&object).expect("the caller has seen the record");
+        let State::Elsewhere { bytes, pulling: pulling @ false, .. } = &mut record.state else {
+            return;
+        };
+        *pulling = true;
+        let bytes = *bytes;
+        let (turn, sources) = if object.task.owner.node() == self.node {
+            self.fetch_home(object)
+        } else {
+            let turn = record.abroad.as_ref().map_or(0, |abroad| abroad.turn);
+            (turn, record.copies().collect())
+        };
+        effects.push(Effect::Pull { object, bytes, turn, sources });
     }
 
     pub(super) fn on_value_told(
@@ -172,6 +179,7 @@ impl ObjectDirectory {
         self.records.get_mut(&object).expect("it was just there").state = state;
         self.answer(object, effects);
         self.answer_nodes(object, effects);
+        self.leave_draining(object, effects);
     }
 
     pub(super) fn on_pull_failed(
@@ -201,7 +209,14 @@ impl ObjectDirectory {
             // Its home hears that it was in vain by being asked again.
             return self.fetch_if_wanted(object, effects);
         }
-        if let State::Elsewhere { again, .. } = &mut record.state {
+        if first {
+            self.leave_draining(object, effects);
+        }
+        let record = self.records.get_mut(&object).expect("it was just there");
+        if let State::Elsewhere { pulling, again, .. } = &mut record.state {
+            if *pulling {
+                return;
+            }
             *again = false;
         }
         self.not_copied(object, effects);
@@ -252,6 +267,7 @@ impl ObjectDirectory {
         }
         self.touch(object);
         self.fetch_if_wanted(object, effects);
+        self.leave_draining(object, effects);
     }
 
     /// Its home names this node to nobody any more.

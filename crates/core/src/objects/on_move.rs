@@ -172,7 +172,10 @@ impl ObjectDirectory {
                 self.vacate(object, location, effects);
                 self.forsake(object, location.len, effects);
             }
-            (Fate::Live, FreeOutcome::Pinned) => self.keep(object, location, effects),
+            (Fate::Live, FreeOutcome::Pinned) => {
+                self.keep(object, location, effects);
+                self.leave_draining(object, effects);
+            }
             (Fate::Doomed, FreeOutcome::Done) => self.vacate(object, location, effects),
             (Fate::Doomed, FreeOutcome::Pinned) => self.free(object, location, None, effects),
             (Fate::Vanished, _) => panic!("{object} was fetched: nobody frees it alone"),

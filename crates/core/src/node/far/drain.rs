@@ -5,8 +5,9 @@
 //!                     \--Peer::Drain, how long--> the node: grants nothing, calls leases back, looks from time to time
 //!                                                   nothing left, or its time is over --> it stops, and its row says why
 //! ```
+//! Homes fetch what this node has the last copy of (`objects/on_far`), and the head plans its bundles anew on other nodes (`sched/groups`).
 //! An actor whose `max_restarts` is not 0 finishes the calls that its worker has and starts elsewhere; that is no restart of those it has.
-//! One that cannot start again keeps the node, as do drivers there, detached actors that are at home there, and refs that others hold of objects
+//! An actor that cannot start again keeps the node, as do drivers there, detached actors that are at home there, and refs that others hold of objects
 //! that are at home there. What keeps it when its time is over is lost with it.
 
 use std::collections::BTreeMap;
@@ -22,8 +23,9 @@ use crate::actors::life;
 use crate::control::NodeState;
 use crate::node::queries::{Asker, Others, Report};
 use crate::node::{Kind, Timer};
+use crate::objects;
 use crate::sched::claim::Claimant;
-use crate::sched::local;
+use crate::sched::{groups, local};
 
 #[derive(Debug, Default)]
 pub(super) struct Drains {
@@ -113,6 +115,10 @@ impl Node {
             let within_ms = u64::try_from(within.as_millis()).unwrap_or(u64::MAX);
             self.send_peer(node, Peer::Drain { within_ms });
         }
+        if node != self.me() {
+            self.pass_to_objects(objects::Event::NodeDrains { node });
+            self.pass_to_groups(groups::Event::NodeDrains { node });
+        }
         self.pass_to_actors(life::Event::NodeDrains { node });
     }
 
@@ -155,6 +161,11 @@ impl Node {
         let mut actors = self.actors.rows();
         if let Some(row) = actors.find(|row| !matches!(row.state, ActorState::Dead { .. })) {
             return Some(format!("{}, which is at home there, ended", row.actor));
+        }
+        // Their homes fetch the last copies, and say of each when it may go.
+        let kept = self.objects.kept_for_homes();
+        if kept > 0 {
+            return Some(format!("{kept} objects on it were copied to their homes"));
         }
         let crossed = self.far.crossed.len();
         (crossed > 0).then(|| format!("{crossed} objects of it were out of use elsewhere"))

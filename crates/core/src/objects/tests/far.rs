@@ -556,6 +556,52 @@ fn a_far_result_is_pulled_for_who_waits_at_its_home() {
 }
 
 #[test]
+fn the_last_copy_at_a_node_that_drains_is_fetched_and_then_forgotten_there() {
+    let (mut bench, haul, location) = Bench::with_haul();
+    let (last, kept) = (home(1), home(2));
+    let forget = |node, object| Effect::ForgetCopy { node, object };
+    bench.notice(A, pending(last, None));
+    bench.feed(far_sealed(THERE, last, &[]));
+    bench.notice(A, pending(kept, None));
+    bench.feed(far_sealed(YONDER, kept, &[]));
+    assert_eq!(bench.feed(Event::FarCopied { node: THERE, object: kept }), []);
+    // Nobody waits for any of them.
+    let effects = bench.feed(Event::NodeDrains { node: THERE });
+    assert_eq!(effects, [pull(last, 100, &[THERE]), forget(THERE, kept)]);
+    let effects = bench.notice(haul, sealed(last, location, &[], haul));
+    assert_eq!(effects, [forget(THERE, last)]);
+    assert_eq!(bench.feed(gone(THERE)), []);
+    assert_eq!(bench.want(B, last), [ready(B, last, Value::Stored(location), &[])]);
+}
+
+#[test]
+fn what_a_node_that_drains_makes_or_copies_does_not_stay_there() {
+    let (mut bench, object) = (Bench::new(), home(1));
+    bench.feed(Event::NodeDrains { node: THERE });
+    bench.notice(A, pending(object, None));
+    let effects = bench.feed(far_sealed(THERE, object, &[]));
+    assert_eq!(effects, [pull(object, 100, &[THERE])]);
+    // That copy may go when memory is short.
+    assert_eq!(bench.feed(Event::FarCopied { node: YONDER, object }), []);
+    let stored = home(2);
+    bench.seal(stored, 100, &[]);
+    let copied = bench.feed(Event::FarCopied { node: THERE, object: stored });
+    assert_eq!(copied, [Effect::ForgetCopy { node: THERE, object: stored }]);
+}
+
+#[test]
+fn a_last_copy_that_could_not_be_fetched_from_a_node_that_drains_is_asked_for_once_more() {
+    let (mut bench, object) = (Bench::new(), home(1));
+    bench.notice(A, pending(object, None));
+    bench.feed(far_sealed(THERE, object, &[]));
+    let drains = bench.feed(Event::NodeDrains { node: THERE });
+    assert_eq!(drains, [pull(object, 100, &[THERE])]);
+    let failed = || Event::PullFailed { object, why: "no answer".to_string() };
+    assert_eq!(bench.feed(failed()), [pull_in(2, object, 100, &[THERE])]);
+    assert_eq!(bench.feed(failed()), []);
+}
+
+#[test]
 fn a_far_result_that_nobody_uses_is_forgotten_after_a_sweep() {
     let (mut bench, object) = (Bench::new(), home(1));
     assert_eq!(bench.feed(far_sealed(THERE, object, &[])), []);
@@ -804,4 +850,24 @@ fn a_copy_that_goes_is_named_no_more_and_with_the_last_one_the_object_is_lost() 
     bench.feed(Event::FarNotCopied { node: R1, object });
     bench.feed(Event::FarNotCopied { node: YONDER, object });
     assert_failure(&bench.want(B, object), B, FailureKind::ObjectLost, "no copy of it is left");
+}
+
+#[test]
+fn what_came_from_a_node_that_drains_is_not_given_away_when_memory_is_short() {
+    let mut full = Full::new(home(1), true);
+    let object = full.fetched;
+    let effects = full.bench.feed(Event::NodeDrains { node: THERE });
+    assert_eq!(effects, [Effect::ForgetCopy { node: THERE, object }]);
+    let effects = full.press();
+    assert!(!effects.contains(&full.free()), "OBJ-15: {effects:?}");
+}
+
+#[test]
+fn a_copy_that_just_goes_when_its_maker_drains_is_fetched_again() {
+    let mut full = Full::new(home(1), true);
+    assert_eq!(full.press(), [full.free()]);
+    assert_eq!(full.bench.feed(Event::NodeDrains { node: THERE }), []);
+    let effects = full.freed(FreeOutcome::Done);
+    let fetched = |effect: &Effect| matches!(effect, Effect::Pull { object, sources, .. } if *object == full.fetched && *sources == [THERE]);
+    assert!(effects.iter().any(fetched), "{effects:?}");
 }

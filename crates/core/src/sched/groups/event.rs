@@ -45,6 +45,10 @@ pub enum Event {
         node: NodeNumber,
         view: NodeView,
     },
+    /// It is about to leave.
+    NodeDrains {
+        node: NodeNumber,
+    },
     NodeGone {
         node: NodeNumber,
     },

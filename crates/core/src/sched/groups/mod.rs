@@ -3,8 +3,8 @@
 //! ```text
 //!   asked --> Pending --room for all--> planned: Prepare to each node --all have it--> Commit: Created
 //!                ^                          |                                            |
-//!                +---- one refuses: Release +                    a node of it dies: Rescheduling, its bundles
-//!                                                                are planned anew, the others stay
+//!                +---- one refuses: Release +                    a node of it dies or drains: Rescheduling,
+//!                                                                its bundles are planned anew, the others stay
 //!   removed, job ended: End to all nodes --> Removed
 //! ```
 //! A plan is made of what nodes said last, less what plans under way take. It may be wrong: then a node
@@ -20,7 +20,7 @@
 //! - GRP-2: a group is `Created` just when all its bundles are at nodes; a removed one has none, and no plan.
 //! - GRP-3: the bundles of a strict group are at, or planned for, one node, or each another one.
 //! - GRP-4: a name of a namespace is that of one group that is not removed.
-//! - GRP-5: a plan asks known nodes only.
+//! - GRP-5: groups have bundles, and plans, at known nodes that do not drain only.
 
 mod event;
 mod plan;
@@ -46,6 +46,8 @@ pub struct Groups {
     waiting: BTreeMap<u64, GroupId>,
     names: BTreeMap<(String, String), GroupId>,
     nodes: BTreeMap<NodeNumber, Known>,
+    /// Those that are about to leave.
+    draining: BTreeSet<NodeNumber>,
     watches: BTreeMap<(ProcessId, u64), GroupId>,
     /// Removed ones, the first one longest.
     past: VecDeque<GroupId>,
@@ -116,7 +118,15 @@ impl Groups {
                 theirs.into_iter().for_each(|watch| self.unwatch(watch));
             }
             Event::NodeSeen { node, view } => self.on_node_seen(node, view, effects),
-            Event::NodeGone { node } => self.on_node_gone(node, effects),
+            Event::NodeDrains { node } => {
+                self.draining.insert(node);
+                self.leave(node, effects);
+            }
+            Event::NodeGone { node } => {
+                self.draining.remove(&node);
+                self.nodes.remove(&node);
+                self.leave(node, effects);
+            }
             Event::Answered { node, group, attempt, refused } => {
                 self.on_answered(node, group, attempt, refused, effects);
             }
@@ -171,7 +181,8 @@ impl Groups {
                 GroupStrategy::StrictSpread => assert_eq!(distinct.len(), all.len(), "GRP-3: {id}"),
                 GroupStrategy::Pack | GroupStrategy::Spread => {}
             }
-            assert!(distinct.iter().all(|node| self.nodes.contains_key(node)), "GRP-5: {id}");
+            let stays = |node: &NodeNumber| self.staying().any(|(known, _)| known == node);
+            assert!(distinct.iter().all(stays), "GRP-5: {id}");
             let whole = group.placed.len() == group.spec.bundles.len();
             match &group.phase {
                 Phase::Created => assert!(whole && group.plan.is_none(), "GRP-2: {id}"),
@@ -350,8 +361,9 @@ impl Groups {
         self.try_all(other, effects);
     }
 
-    fn on_node_gone(&mut self, node: NodeNumber, effects: &mut Vec<Effect>) {
-        self.nodes.remove(&node);
+    /// No group has a bundle there any more, and what it had there is planned anew. What a node that drains still has of them ends
+    /// with it.
+    fn leave(&mut self, node: NodeNumber, effects: &mut Vec<Effect>) {
         let ids: Vec<GroupId> = self.groups.keys().copied().collect();
         for id in ids {
             let group = self.groups.get_mut(&id).expect("it was just listed");
@@ -497,7 +509,7 @@ impl Groups {
 
     /// What can be planned with; `all`: if nodes that refused are taken at their word.
     fn room(&self, all: bool) -> Room {
-        let usable = self.nodes.iter().filter(|(_, known)| all || !known.refused);
+        let usable = self.staying().filter(|(_, known)| all || !known.refused);
         let mut room: Room = usable
             .map(|(node, known)| {
                 let spot =
@@ -521,7 +533,12 @@ impl Groups {
             free: known.view.total.clone(),
             labels: known.view.labels.clone(),
         };
-        self.nodes.iter().map(|(node, known)| (*node, spot(known))).collect()
+        self.staying().map(|(node, known)| (*node, spot(known))).collect()
+    }
+
+    /// Nodes that do not drain.
+    fn staying(&self) -> impl Iterator<Item = (&NodeNumber, &Known)> {
+        self.nodes.iter().filter(|(node, _)| !self.draining.contains(node))
     }
 }
 

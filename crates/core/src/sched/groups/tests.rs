@@ -317,6 +317,43 @@ fn bundles_of_a_dead_node_are_placed_elsewhere_and_the_others_stay() {
 }
 
 #[test]
+fn bundles_of_a_node_that_drains_are_placed_elsewhere_before_it_leaves() {
+    let mut world = World::with(&[2.0, 2.0]);
+    world.asks(1, spec(GroupStrategy::StrictSpread, &[2.0, 2.0]));
+    world.settles();
+    // What it has of them ends with it.
+    world.prepared.retain(|_, (there, ..)| *there != node(1));
+    world.hears(Event::NodeDrains { node: node(1) });
+    assert_eq!(world.phase(1), "RESCHEDULING");
+    // It has room, and is not asked.
+    world.nodes.get_mut(&node(1)).unwrap().1 = cpus(2.0);
+    world.sees(node(1));
+    world.settles();
+    assert_eq!(world.phase(1), "RESCHEDULING");
+    world.nodes.insert(node(2), (cpus(2.0), cpus(2.0)));
+    world.sees(node(2));
+    world.settles();
+    assert_eq!(world.phase(1), "CREATED");
+    let placed = world.groups.row(group(1)).unwrap().placed.values().copied();
+    assert_eq!(placed.collect::<BTreeSet<_>>(), BTreeSet::from([node(0), node(2)]));
+    // A group that ends has nothing left where it was.
+    world.hears(Event::RemoveAsked { group: group(1) });
+    let ends = |order: &Effect| matches!(order, Effect::End { node: at, .. } if *at == node(1));
+    assert!(world.orders.iter().any(ends));
+}
+
+#[test]
+fn a_node_that_drains_while_it_is_asked_releases_what_it_prepared() {
+    let mut world = World::with(&[2.0, 2.0]);
+    world.asks(1, spec(GroupStrategy::StrictSpread, &[2.0, 2.0]));
+    assert!(world.obeys());
+    world.hears(Event::NodeDrains { node: node(1) });
+    world.settles();
+    assert_eq!(world.phase(1), "PENDING");
+    assert!(world.prepared.is_empty());
+}
+
+#[test]
 fn a_node_that_dies_while_it_is_asked_releases_the_others() {
     let mut world = World::with(&[2.0, 2.0]);
     world.asks(1, spec(GroupStrategy::StrictSpread, &[2.0, 2.0]));

@@ -11,7 +11,7 @@ const OBJECT_BYTES: u64 = 100_000;
 
 impl Nodes {
     /// A process of node `at` has written an object of its own, or for `holder`.
-    fn seals(
+    pub(super) fn seals(
         &mut self,
         at: usize,
         from: ProcessId,
@@ -32,11 +32,11 @@ impl Nodes {
         location
     }
 
-    fn notices(&mut self, at: usize, from: ProcessId, notice: Notice) {
+    pub(super) fn notices(&mut self, at: usize, from: ProcessId, notice: Notice) {
         self.says(at, from, ToNode::Notices(vec![notice]));
     }
 
-    fn wants(&mut self, at: usize, from: ProcessId, object: ObjectId) {
+    pub(super) fn wants(&mut self, at: usize, from: ProcessId, object: ObjectId) {
         self.says(at, from, ToNode::Want { objects: vec![object] });
     }
 
@@ -53,7 +53,7 @@ impl Nodes {
     }
 
     /// Node `to` is receiving from node `from`: all of it arrives. Where it was read.
-    fn moves(&mut self, from: usize, to: usize) -> Location {
+    pub(super) fn moves(&mut self, from: usize, to: usize) -> Location {
         let receive = self.order(to);
         let Some(Order::Receive { ticket, from: source, place, written: 0 }) = receive else {
             panic!("{receive:?}")
@@ -69,7 +69,7 @@ impl Nodes {
         location
     }
 
-    fn ready(&mut self, at: usize, whom: ProcessId) -> Option<Value> {
+    pub(super) fn ready(&mut self, at: usize, whom: ProcessId) -> Option<Value> {
         self.shells[at].told(whom, |message| match message {
             ToClient::Ready { value, .. } => Some(value.clone()),
             _ => None,

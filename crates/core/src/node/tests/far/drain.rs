@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use hoplo_base::limits::DRAIN_LOOK;
+use hoplo_wire::Value;
+use hoplo_wire::node::{BundleSpec, GroupSpec, GroupStrategy};
 
 use super::*;
 use crate::node::Report;
+use crate::sched::groups::Phase;
 
 const WITHIN: Duration = Duration::from_secs(60);
 
@@ -53,6 +56,13 @@ impl Nodes {
 
     fn hex(at: usize) -> String {
         format!("{:06x}", number(at).number())
+    }
+
+    /// Where the first bundle of the first group is, if that is created.
+    fn bundle_at(&self) -> Option<usize> {
+        let row = self.shells[0].node.groups().rows().next()?;
+        let at = row.placed.get(&0).filter(|_| *row.phase == Phase::Created)?;
+        (0..self.shells.len()).find(|it| number(*it) == *at)
     }
 
     fn exit(&mut self, at: usize, worker: ProcessId) -> Option<bool> {
@@ -267,4 +277,43 @@ fn rows_of_nodes_that_died_long_ago_went_but_for_the_number_that_the_next_one_fo
     assert_eq!(crate::node::outlived(&nodes, 1), [number(2), number(3)]);
     assert_eq!(crate::node::outlived(&nodes, 2), [number(2)]);
     assert_eq!(crate::node::outlived(&nodes, 4), []);
+}
+
+#[test]
+fn a_node_with_the_last_copy_of_a_result_stays_until_its_home_has_one() {
+    let (mut nodes, driver, lease, worker) = Nodes::leased();
+    let object = TaskId { owner: driver, seq: 3 }.object(0);
+    nodes.notices(0, driver, Notice::Hold { object, process: driver });
+    nodes.seals(1, worker, object, driver);
+    nodes.drain(0, &Nodes::hex(1)).unwrap();
+    nodes.says(0, driver, ToNode::LeaseReturn { lease });
+    assert_eq!(nodes.stops(1), None, "its bytes are on their way");
+    nodes.moves(1, 0);
+    assert_eq!(nodes.stops(1).as_deref(), Some("it was drained"));
+    nodes.dies(1);
+    nodes.wants(0, driver, object);
+    let value = nodes.ready(0, driver);
+    assert!(matches!(value, Some(Value::Stored(_))), "{value:?}");
+}
+
+#[test]
+fn bundles_of_a_node_that_drains_are_reserved_on_another_one_before_it_leaves() {
+    let mut nodes = Nodes::new(3);
+    let driver = nodes.shells[0].driver();
+    let bundle = BundleSpec { resources: cpus(2.0), ..BundleSpec::default() };
+    let spec = GroupSpec {
+        name: String::new(),
+        namespace: String::new(),
+        detached: false,
+        strategy: GroupStrategy::Pack,
+        bundles: vec![bundle],
+    };
+    nodes.says(0, driver, ToNode::GroupCreate { request: 5, spec: Box::new(spec) });
+    nodes.time_passes();
+    let was = nodes.bundle_at().expect("there is room");
+    nodes.drain(0, &Nodes::hex(was)).unwrap();
+    nodes.pump();
+    let then = nodes.bundle_at().expect("another node has room");
+    assert_ne!(then, was);
+    assert_eq!(nodes.stops(was).as_deref(), Some("it was drained"));
 }
