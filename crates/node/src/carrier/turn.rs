@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hoplo_base::NodeNumber;
 use hoplo_base::limits::{
-    LINK_REDIAL_FIRST, LINK_REDIAL_LAST, MEMBER_BEAT, MEMBER_PROBE_WITHIN, MEMBER_WITNESS_WITHIN,
+    LINK_REDIAL_FIRST, LINK_REDIAL_LAST, MEMBER_BEAT, MEMBER_HEARD, MEMBER_PROBE_WITHIN,
+    MEMBER_WITNESS_WITHIN,
 };
-use hoplo_base::{NodeNumber, limits};
 use hoplo_core::control::{NodeEntry, NodeState};
 use hoplo_core::link::{self, Connection};
 use hoplo_core::members::standing::{self, Standing};
@@ -93,8 +94,6 @@ const PROBE_DIALS_AGAIN: Duration = Duration::from_millis(80);
 
 /// When a process does not drain its ring.
 const RING_ROOM_LOOK: Duration = Duration::from_micros(200);
-/// Nodes hear so often that they are heard.
-const HEARD_EVERY: Duration = Duration::from_secs(1);
 /// Turns that only take what has arrived, before time passes.
 const READS_MAX: usize = 64;
 
@@ -366,7 +365,7 @@ impl Turn {
         if let Part::Judge { heard, .. } = &mut self.part {
             let now = Instant::now();
             let last = heard.get(&node);
-            if last.is_none_or(|at| now.saturating_duration_since(*at) >= HEARD_EVERY) {
+            if last.is_none_or(|at| now.saturating_duration_since(*at) >= MEMBER_HEARD) {
                 heard.insert(node, now);
                 self.hub.send(link, &Said::Member(Message::Heard));
             }
@@ -579,6 +578,8 @@ impl Turn {
             *beats_at = now + MEMBER_BEAT;
             let open = control.iter().filter(|it| it.open).filter_map(|it| it.link);
             open.for_each(|link| self.hub.send(link, &Said::Member(Message::Heartbeat { epoch })));
+            // So this thread does not wake once more for it (`NODE_LATE`).
+            self.stand(standing::Event::Tick);
         }
     }
 }
@@ -590,5 +591,3 @@ fn of_wire(found: member::Found) -> Found {
         member::Found::Silent => Found::Silent,
     }
 }
-
-const _: () = assert!(limits::MEMBER_BEAT.as_millis() < HEARD_EVERY.as_millis());

@@ -210,7 +210,14 @@ impl Client {
 
     /// For anything newer than what is known.
     pub(super) fn ask(&mut self, now: Instant, effects: &mut Vec<Effect>) {
-        self.ask_at = now + limits::CONTROL_CLIENT_ASKS;
+        // Where each chain is one replica nobody takes over from another, and who is lost is missed by its connection.
+        let mut chains = self.shards.iter().map(|shard| &shard.chain.members);
+        let can_move = self.shards.is_empty() || chains.any(|members| members.len() > 1);
+        self.ask_at = now
+            + match can_move {
+                true => limits::CONTROL_CLIENT_ASKS,
+                false => limits::CONTROL_CLIENT_ASKS_ALONE,
+            };
         let known = self.shards.iter().map(|shard| shard.chain.epoch.0).sum();
         self.tell_all(&ToCoordinator::WantConfig { known }, effects);
     }

@@ -41,3 +41,22 @@ fn another_clusters_configuration_is_not_taken() {
     assert_eq!(world.client.config().unwrap().shards[0].epoch, Epoch(1));
     assert_eq!(world.take(), []);
 }
+
+#[test]
+fn a_configuration_of_chains_of_one_replica_is_asked_for_more_rarely() {
+    for (members, asks) in [(&[1, 2][..], 10), (&[1], 2)] {
+        let mut world = World::with(vec![chain(0, 1, members)]);
+        let mut asked = 0;
+        for _ in 0..10 {
+            world.after(limits::CONTROL_CLIENT_ASKS);
+            let to_first = |effect: &Effect| match effect {
+                Effect::Tell { address, message: ToCoordinator::WantConfig { .. } } => {
+                    address == "host:1"
+                }
+                _ => false,
+            };
+            asked += world.take().iter().filter(|effect| to_first(effect)).count();
+        }
+        assert_eq!(asked, asks, "{members:?}");
+    }
+}
