@@ -349,3 +349,24 @@ def test_a_wrong_command(machines, arguments, words):
     assert done.returncode != 0
     assert words in done.stderr
     assert "panicked" not in done.stderr
+
+
+def test_a_node_that_cannot_join_again_is_stopped(machines):
+    """It has no session meanwhile, and was not found."""
+    first, second = machines(), machines()
+    address, token = started(first)
+    joined(second, address, token)
+    daemon = second.status()["pid"]
+    for line in re.findall(r"^([0-9a-f]{16}) ", first.hoplo("token", "list").stdout, re.M):
+        first.hoplo("token", "revoke", line)
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        assert eventually(lambda: list(first.nodes().values()).count("DEAD") == 1)
+    finally:
+        os.kill(daemon, signal.SIGCONT)
+    assert eventually(lambda: list(second.folder.glob("again-*")))
+    assert second.hoplo("status", check=False).returncode == 1
+    out = second.hoplo("stop").stdout
+    assert out == f"stopped process {daemon}, which was joining its cluster again\n"
+    assert not alive(daemon)
+    assert not list(second.folder.glob("again-*"))

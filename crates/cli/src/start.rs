@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use hoplo_base::limits::{CERTIFICATE_RENEWED, HEAD_ENDS};
+use hoplo_base::limits::{CERTIFICATE_RENEWED, CLOSE_PATIENCE, HEAD_ENDS, JOIN_WITHIN};
 use hoplo_base::resources::{AMOUNT_MAX, CPU, GPU, MEMORY};
+use hoplo_folders::life::{first_ends, life};
 use hoplo_folders::{Base, HeadError, Places, SessionFolder, Wait};
 use hoplo_net::token::{Token, VARIABLE};
 use hoplo_node::{Join, Listen, Options, Place, hello_of_tool, python_version, zygote_command};
@@ -136,6 +137,13 @@ pub(crate) fn stop(args: &StopArgs) -> Result<()> {
     let base = Places::of_environment().find()?;
     let base = base.as_ref();
     let live = || base.map(Base::live).unwrap_or_default();
+    // Before the sessions are looked for: one that has joined by then has one.
+    let again = base.filter(|_| args.session.is_none()).map(Base::joining_again);
+    let again = again.unwrap_or_default();
+    for pid in &again {
+        end(*pid)?;
+        println!("stopped process {pid}, which was joining its cluster again");
+    }
     let mut sessions: Vec<SessionFolder> = match &args.session {
         Some(session) => vec![find_session(Some(session))?],
         None if args.all => live(),
@@ -156,13 +164,25 @@ pub(crate) fn stop(args: &StopArgs) -> Result<()> {
         base.forget(left, &hello_of_tool()).with_context(|| left.path().display().to_string())?;
         println!("ended the cluster of a head that died: {}", left.path().display());
     }
-    if sessions.is_empty() && left.is_none() {
+    if sessions.is_empty() && left.is_none() && again.is_empty() {
         if !args.all && !live().is_empty() {
             bail!("no head runs here; --all stops the nodes that programs started for themselves");
         }
         bail!("no node of yours runs here");
     }
     Ok(())
+}
+
+/// A daemon that cannot be asked.
+fn end(pid: u32) -> Result<()> {
+    // It ended by itself.
+    let Ok(life) = life(pid) else { return Ok(()) };
+    let _ = rustix::process::pidfd_send_signal(&life, rustix::process::Signal::TERM);
+    let until = Instant::now() + JOIN_WITHIN + CLOSE_PATIENCE;
+    match first_ends(&[life], until)?[..] {
+        [true] => Ok(()),
+        _ => bail!("process {pid} does not end: kill -KILL {pid} ends it"),
+    }
 }
 
 pub(crate) fn daemon(args: DaemonArgs) -> ExitCode {

@@ -4,6 +4,7 @@
 //! base/                           0700, ours
 //!   current -> session-...        the head that `hoplo start --head` left
 //!   head                          flock'ed by the head's daemon as long as it lives; its pid
+//!   again-<pid>                   flock'ed by a daemon that joins its cluster again, while it has no session
 //!   session-<microseconds>-<pid>/
 //!     lock          flock'ed by the daemon as long as it lives
 //!     sock          its unix socket
@@ -44,6 +45,7 @@
 //! - FOLDER-8: a folder that a user names for a session is taken if it is new, empty, or of an earlier session; what we
 //!   did not make stays (`taken`).
 
+mod again;
 mod base;
 mod folder;
 mod head;
@@ -57,6 +59,7 @@ mod own;
 mod session;
 mod taken;
 
+pub use again::JoinsAgain;
 pub use base::{Base, Places};
 pub use folder::{Folder, FolderError};
 pub use head::{Head, HeadError};

@@ -219,6 +219,19 @@ fn a_sweep_removed_files_behind_links() {
 }
 
 #[test]
+fn who_joins_again_is_found_while_it_does_and_what_a_dead_one_left_is_removed() {
+    let room = Room::new("again");
+    fs::write(room.0.join("again-77"), "").unwrap();
+    fs::write(room.0.join("again-x"), "").unwrap();
+    let mine = JoinsAgain::begin(room.base()).unwrap();
+    assert_eq!(room.base().joining_again(), [std::process::id()]);
+    assert_eq!(names(&room.0), [format!("again-{}", std::process::id()), "again-x".into()]);
+    drop(mine);
+    assert_eq!(room.base().joining_again(), [0; 0]);
+    assert_eq!(names(&room.0), ["again-x"]);
+}
+
+#[test]
 fn a_fifo_in_the_place_of_a_file_stopped_everybody() {
     let room = Room::new("fifo");
     for (number, name) in [(1, "lock"), (2, "sock")] {

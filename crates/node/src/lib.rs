@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use hoplo_base::limits::{JOINS_AGAIN, JOINS_AGAIN_WITHIN};
-use hoplo_folders::{FolderError, HeadError};
+use hoplo_folders::{FolderError, HeadError, JoinsAgain};
 use hoplo_wire::PROTOCOL_VERSION;
 use hoplo_wire::node::{Role, ToNode, encode};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -134,11 +134,17 @@ fn join_again(options: &Options, why: &str) -> Option<Daemon> {
         // Fails for signals that nobody can handle.
         let _ = signal_hook::flag::register(signal, Arc::clone(&stopped));
     }
+    // `hoplo stop` finds it.
+    let _found = options.base.make().map_err(Into::into).and_then(JoinsAgain::begin);
     let until = Instant::now() + JOINS_AGAIN_WITHIN;
     while Instant::now() < until && !stopped.load(Ordering::Relaxed) {
         match prepare(options.clone()) {
             Ok(daemon) => {
                 journal::log(format_args!("joined again under a new number, since: {why}"));
+                if stopped.load(Ordering::Relaxed) {
+                    // Meanwhile: now it can end in order.
+                    let _ = signal_hook::low_level::raise(SIGTERM);
+                }
                 return Some(daemon);
             }
             Err(error) => {
