@@ -66,6 +66,8 @@ class InitConfig(NamedTuple):
     """Modules that the zygote should import, since this program uses them."""
     python_version: str
     """Of this program, such as "3.12"."""
+    locality: bool
+    """Whether tasks go where their large arguments lie; see `HOPLO_LOCALITY`."""
 
 
 class Context(Mapping[str, Any]):
@@ -292,7 +294,16 @@ def _config(
         argv0=(sys.argv[0] if sys.argv else "").encode(errors="replace").decode(),
         preload=tuple(name for name in _WORTH_PRELOADING if name in sys.modules),
         python_version=_texts.PYTHON,
+        locality=_switch("HOPLO_LOCALITY"),
     )
+
+
+def _switch(variable: str) -> bool:
+    """An environment variable that switches something off."""
+    value = os.environ.get(variable, "on")
+    if value not in ("on", "off"):
+        raise ValueError(f"the environment variable {variable} is {value!r}: set it to on or off")
+    return value == "on"
 
 
 _HEAD_ADDRESS = re.compile(r"(?:hoplo://)?((?:\[[0-9A-Fa-f:.]+\]|[^\s/:\[\]]+):[0-9]{1,5})")

@@ -19,6 +19,8 @@ pub struct NodeNumber(u32);
 impl NodeNumber {
     const BITS: u32 = 24;
     const GIVEN_MAX: u32 = (1 << (Self::BITS - 1)) - 1;
+    /// None comes before it.
+    pub const FIRST: Self = Self(1);
 
     /// For a daemon that no other one will ever hear of.
     pub const fn alone(random: u32) -> Self {
@@ -42,6 +44,11 @@ impl NodeNumber {
 
     pub fn number(self) -> u32 {
         self.0
+    }
+
+    /// The node whose [`number`](Self::number) this is. `None`: no node can have it.
+    pub fn of_number(number: u32) -> Option<Self> {
+        (1..1 << Self::BITS).contains(&number).then_some(Self(number))
     }
 
     /// As users see it: six digits.

@@ -205,6 +205,15 @@ pub const SPREAD_PATIENCE: Duration = Duration::from_millis(500);
 /// A demand that its own node has not met after so long is looked at for other nodes, too.
 pub const BROKER_PATIENCE: Duration = Duration::from_millis(5);
 
+/// An argument of so many bytes draws its task to the node where they lie.
+pub const NEAR_BYTES_MIN: u64 = 1_000_000;
+
+/// A task waits for room at that node as long as its arguments would take to another one at this rate, a second (1 Gbit/s),
+pub const NEAR_BYTES_MOVED: u64 = 125_000_000;
+
+/// and the first of several also for as long as a worker may take to start there.
+pub const NEAR_WORKER_STARTS: Duration = Duration::from_millis(50);
+
 /// Who was told that no node has room asks again after so long at first, and then after twice as long each time.
 pub const SEEK_PAUSE_MIN: Duration = Duration::from_millis(50);
 pub const SEEK_PAUSE_MAX: Duration = Duration::from_secs(1);

@@ -177,6 +177,11 @@ impl Client {
         self.with(|session, now, effects| session.escape(now, object, effects));
     }
 
+    /// Tasks that this process submits run where they would if no argument lay anywhere.
+    pub fn ignore_where_arguments_lie(&self) {
+        self.with(|session, _, _| session.ignore_where_arguments_lie());
+    }
+
     // ---- reading ----
 
     /// The content if it is ready and readable here now; never waits. For a borrowed or spilled
@@ -192,10 +197,10 @@ impl Client {
                 self.failure_told(object);
                 Some(Content::Failed(failure))
             }
-            Value::Stored(Location::ASK) => {
-                // It came from another node: only the daemon knows where it lies here.
+            Value::Stored(location) if location.known().is_none() => {
+                // It lies at another node: the daemon is to fetch it.
                 self.with(|session, _, effects| {
-                    session.location_stale(object, Location::ASK, effects);
+                    session.location_stale(object, location, effects);
                 });
                 None
             }

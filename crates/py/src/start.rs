@@ -52,6 +52,7 @@ pub(crate) struct InitConfig<'py> {
     argv0: String,
     preload: Vec<String>,
     python_version: String,
+    locality: bool,
 }
 
 /// Starts or joins a node.
@@ -95,6 +96,9 @@ pub(crate) fn init<'py>(py: Python<'py>, config: InitConfig<'py>) -> PyResult<Bo
             return Err(signals.raised.unwrap_or_else(|| errors::connection_failed(py, &text)));
         }
     };
+    if !config.locality {
+        client.ignore_where_arguments_lie();
+    }
     let session = Session::new(client, false, job);
     *session.daemon.lock() = daemon.map(|daemon| daemon.child);
     let welcome = session.client.welcome();

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use hoplo_base::ObjectId;
 use hoplo_base::limits::FAILURE_TEXT_BYTES_MAX;
+use hoplo_base::{NodeNumber, ObjectId};
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::{Malformed, Reader, put_sized};
 
 /// Where a sealed object lies in the store of the node that says so, and the state word that guards it. It means nothing on
-/// another node and is never sent to one: there an object is its id, and [`Location::ASK`].
+/// another node and is never sent to one: there an object is its id, and [`Location::elsewhere`] or [`Location::ASK`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Location {
     /// Index of the state word in the metadata segment.
@@ -27,9 +27,19 @@ impl Location {
     /// In a call frame: the object is known to the daemon, which says where (or what) it is.
     pub const ASK: Location = Location { slot: u32::MAX, generation: 0, offset: 0, len: 0 };
 
+    /// So many bytes in the store of that node. To read them, the daemon is to be asked, as with `ASK`.
+    pub fn elsewhere(node: NodeNumber, len: u64) -> Location {
+        Location { generation: node.number(), len, ..Location::ASK }
+    }
+
     /// `None`: the daemon is to be asked.
     pub fn known(self) -> Option<Location> {
-        (self != Location::ASK).then_some(self)
+        (self.slot != Location::ASK.slot).then_some(self)
+    }
+
+    /// The node that it names, if it is one of [`elsewhere`](Location::elsewhere).
+    pub fn other_node(self) -> Option<NodeNumber> {
+        NodeNumber::of_number(self.generation).filter(|_| self.known().is_none())
     }
 
     /// What an argument of a call that lies in the store takes in the frame: its id, a tag, this.

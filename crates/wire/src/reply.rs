@@ -8,10 +8,10 @@
 //! 36  values x (value, count u32 x contained object id)
 //! ```
 
-use hoplo_base::{ObjectId, TaskId};
+use hoplo_base::{NodeNumber, ObjectId, TaskId};
 
 use crate::bytes::{Malformed, Reader, part};
-use crate::object::{Value, ValueView, ask_at};
+use crate::object::{Location, Value, ValueView};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -140,11 +140,12 @@ impl<'a> ReplyView<'a> {
     }
 }
 
-/// The frame is to leave its node: a location means something there only, so every stored value becomes `Location::ASK`. Tells
-/// what the frame names, once for each token that it brings (REF-4): values that are stored, which are results of `task`, and refs
-/// inside values that are not.
+/// The frame is to leave `node`: a location means something there only, so every stored value becomes [`Location::elsewhere`].
+/// Tells what the frame names, once for each token that it brings (REF-4): values that are stored, which are results of `task`,
+/// and refs inside values that are not.
 pub fn leave_node(
     frame: &mut [u8],
+    node: NodeNumber,
     task: TaskId,
     named: &mut Vec<ObjectId>,
 ) -> Result<ReplyHeader, Malformed> {
@@ -153,27 +154,32 @@ pub fn leave_node(
     let mut stored = Vec::new();
     for at in 0..view.values_count {
         let rest = reader.rest().len();
-        let is_stored = matches!(ValueView::parse(&mut reader)?, ValueView::Stored(_));
-        if is_stored {
-            stored.push(frame.len() - rest);
+        let value = ValueView::parse(&mut reader)?;
+        if let ValueView::Stored(location) = value {
+            stored.push((frame.len() - rest, location.len));
             named.push(task.object(header.index.wrapping_add(at as u32)));
         }
         for _ in 0..reader.count(ObjectId::BYTES)? {
             let inner = reader.object()?;
-            if !is_stored {
+            if !matches!(value, ValueView::Stored(_)) {
                 named.push(inner);
             }
         }
     }
-    ask_at(&stored, frame);
+    let mut there = Vec::new();
+    for (at, len) in stored {
+        there.clear();
+        Value::Stored(Location::elsewhere(node, len)).encode(&mut there);
+        frame[at..at + there.len()].copy_from_slice(&there);
+    }
     Ok(header)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::object::{Failure, FailureKind, Location};
-    use hoplo_base::{NodeNumber, ProcessId, TaskId};
+    use crate::object::{Failure, FailureKind};
+    use hoplo_base::ProcessId;
 
     #[test]
     fn a_reply_survives_its_frame_and_no_cut_of_it_panics() {
@@ -212,8 +218,10 @@ mod tests {
             }
         }
     }
+
     #[test]
     fn what_leaves_its_node_names_no_place_there() {
+        const NODE: NodeNumber = NodeNumber::alone(7);
         let task = TaskId { owner: ProcessId::new(NodeNumber::alone(1), 2, 3), seq: 4 };
         let place = Location { slot: 1, generation: 2, offset: 64, len: 5 };
         let (inner, kind) = (task.object(77), ReplyKind::Finished);
@@ -227,15 +235,15 @@ mod tests {
         let mut frame = header.encode(returned.len()).to_vec();
         encode_returned(&returned, &mut frame);
         let (mut named, len) = (vec![], frame.len());
-        assert_eq!(leave_node(&mut frame, task, &mut named), Ok(header));
+        let there = Value::Stored(Location::elsewhere(NODE, place.len));
+        assert_eq!(leave_node(&mut frame, NODE, task, &mut named), Ok(header));
         let tokens = vec![inner, inner, task.object(3), inner];
         assert_eq!((named, frame.len()), (tokens, len), "one for each that the caller counts");
         let values = ReplyView::parse(&frame).unwrap().values();
         let values: Vec<Value> = values.map(|value| value.unwrap().0.to_value()).collect();
-        let stored = Value::Stored(Location::ASK);
-        assert_eq!(values, [returned[0].value.clone(), stored, returned[2].value.clone()]);
+        assert_eq!(values, [returned[0].value.clone(), there, returned[2].value.clone()]);
         for len in 0..frame.len() {
-            assert!(leave_node(&mut frame[..len].to_vec(), task, &mut vec![]).is_err());
+            assert!(leave_node(&mut frame[..len].to_vec(), NODE, task, &mut vec![]).is_err());
         }
     }
 }

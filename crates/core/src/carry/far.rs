@@ -58,7 +58,7 @@ impl Carry {
         let Side::Far(far) = &mut half.side else { unreachable!("the worker is here") };
         let call = far.calls.get(&tag).copied().ok_or(unknown)?;
         let mut named = Vec::new();
-        let header = leave_node(&mut bytes, call.task, &mut named)?;
+        let header = leave_node(&mut bytes, pair.worker.node(), call.task, &mut named)?;
         let is_last = match header.kind {
             ReplyKind::Finished | ReplyKind::StreamEnd => true,
             ReplyKind::Item | ReplyKind::Part => false,

@@ -294,7 +294,9 @@ impl ObjectDirectory {
             }
             _not_yet => return,
         };
-        let value = record.state.value().unwrap_or(Value::Stored(Location::ASK));
+        let record = &self.records[&object];
+        let value = record.state.value();
+        let value = value.unwrap_or_else(|| Value::Stored(self.other_place(record)));
         let contains = record.contains.clone();
         for to in waiting {
             self.index(object, to);
@@ -303,6 +305,19 @@ impl ObjectDirectory {
             effects.push(Effect::Send { to, message });
         }
         self.touch(object);
+    }
+
+    /// Of a stored value that cannot be read here at once: the node that has its bytes.
+    fn other_place(&self, record: &Record) -> Location {
+        let node = match record.state.is_here() {
+            true => Some(self.node),
+            // The first ones may be fetching it themselves.
+            false => record.copies().last(),
+        };
+        match node {
+            Some(node) => Location::elsewhere(node, record.state.len()),
+            None => Location::ASK,
+        }
     }
 
     pub(super) fn violation(

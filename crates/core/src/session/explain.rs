@@ -11,6 +11,7 @@ use crate::why::{Chain, Link, Thing};
 use super::SessionMachine;
 use super::actors::Status;
 use super::call::Stage;
+use super::near::Near;
 use super::refs::State;
 
 /// A line of `hoplo list tasks`.
@@ -126,11 +127,11 @@ impl SessionMachine {
                 | Status::Dead { .. } => (vec![Thing::Actor(actor)], true),
             };
         }
-        let Some(key) = self.shape_keys.get(&task.call.options.shape) else {
+        let Some(state) = self.queue_of(id.seq) else {
             return (Vec::new(), false);
         };
         // Another worker may come free or be leased.
-        let leases = self.shapes[*key as usize].leases.iter().take(WHY_THINGS_MAX);
+        let leases = state.leases.iter().take(WHY_THINGS_MAX);
         (leases.map(|lease| Thing::Placed(lease.worker, id)).collect(), false)
     }
 
@@ -198,20 +199,19 @@ impl SessionMachine {
                 }
             }
             Stage::Queued => {
-                let state = self.shape_keys.get(&task.call.options.shape);
-                let state = state.map(|key| &self.shapes[*key as usize]);
-                match state {
-                    Some(state) => match &state.stuck {
-                        Some((reason, _)) => format!("queued: {reason}").into(),
-                        None if state.leases.is_empty() => {
-                            "queued: a worker is being leased".into()
-                        }
-                        None => {
-                            let workers = state.leases.len();
-                            format!("queued: all {workers} leased workers are busy").into()
-                        }
-                    },
-                    None => "queued".into(),
+                let Some(state) = self.queue_of(seq) else { return "queued".into() };
+                let there =
+                    |near: &Near| format!(" for node {}, where its arguments lie", near.node.hex());
+                let there = state.near.as_ref().map_or(String::new(), there);
+                match &state.stuck {
+                    Some((reason, _)) => format!("queued{there}: {reason}").into(),
+                    None if state.leases.is_empty() => {
+                        format!("queued{there}: a worker is being leased").into()
+                    }
+                    None => {
+                        let workers = state.leases.len();
+                        format!("queued{there}: all {workers} leased workers are busy").into()
+                    }
                 }
             }
             Stage::Placed { worker } => Reason::from("running, or next in line, in ").and(worker),

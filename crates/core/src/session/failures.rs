@@ -137,7 +137,7 @@ impl SessionMachine {
                 let key = record.actor.is_none().then(|| self.key_of(task.seq));
                 let failure = self.cancelled_failure(task.seq);
                 self.fail_task(now, task.seq, &failure, effects);
-                if let Some(key) = key {
+                for key in key.map_or(Vec::new(), |key| self.queues_of(key)) {
                     self.pump(now, key, effects); // the demand may be over
                 }
             }

@@ -21,6 +21,7 @@ use hoplo_wire::Failure;
 use hoplo_wire::node::{Shape, Strategy, ToNode};
 
 use super::call::Stage;
+use super::near::{Locality, Near};
 use super::spread::Spread;
 use super::{Effect, SessionMachine};
 
@@ -39,6 +40,8 @@ pub(super) struct ShapeState {
     pub stuck: Option<(String, bool)>,
     /// Of a shape that spreads.
     pub spread: Option<Spread>,
+    /// Its tasks are those of another shape with arguments at one node.
+    pub near: Option<Near>,
 }
 
 #[derive(Debug)]
@@ -118,26 +121,18 @@ impl SessionMachine {
     fn new_shape(&mut self, shape: &Arc<Shape>) -> u32 {
         let key = self.shapes.len() as u32;
         self.shape_keys.insert(shape.clone(), key);
-        self.shapes.push(ShapeState {
-            shape: shape.clone(),
-            queue: VecDeque::new(),
-            leases: Vec::new(),
-            asked: 0,
-            lacks: ResourceSet::new(),
-            stuck: None,
-            spread: (shape.strategy == Strategy::Spread).then(Spread::default),
-        });
+        self.shapes.push(ShapeState::new(shape, None));
         key
     }
 
     pub(super) fn enqueue(&mut self, now: Instant, seq: u64, effects: &mut Vec<Effect>) {
-        let key = self.key_of(seq);
+        let key = self.queue_for(now, seq);
         self.shapes[key as usize].queue.push_back(seq);
         self.pump(now, key, effects);
     }
 
     pub(super) fn enqueue_first(&mut self, now: Instant, seq: u64, effects: &mut Vec<Effect>) {
-        let key = self.key_of(seq);
+        let key = self.queue_for(now, seq);
         self.shapes[key as usize].queue.push_front(seq);
         self.pump(now, key, effects);
     }
@@ -145,6 +140,11 @@ impl SessionMachine {
     pub(super) fn key_of(&mut self, seq: u64) -> u32 {
         let options = self.tasks[&seq].call.options.clone();
         self.shape_key(&options.shape)
+    }
+
+    fn queue_for(&mut self, now: Instant, seq: u64) -> u32 {
+        let key = self.key_of(seq);
+        if self.locality == Locality::Used { self.near_key(now, seq, key) } else { key }
     }
 
     /// Places what has room, then tells the daemon what more could be used.
@@ -213,6 +213,9 @@ impl SessionMachine {
         self.workers.remove(&lease.worker);
         self.note_places(at);
         self.reasons -= u64::from(lease.is_reason());
+        if let Some(near) = &mut self.shapes[at.key as usize].near {
+            near.moved(lease.progress_at);
+        }
         lease
     }
 
@@ -253,6 +256,9 @@ impl SessionMachine {
                 self.lease_look = Some(self.lease_look.map_or(until, |at| at.min(until)));
             }
             effects.push(Effect::Node(ToNode::LeaseDemand { key, shape, wanted }));
+        }
+        if self.shapes[key as usize].near.is_some() {
+            self.look_at_first(key);
         }
     }
 
@@ -558,7 +564,8 @@ impl SessionMachine {
     /// What `lease_look` is a lower bound of.
     pub(super) fn lease_deadline(&self) -> Option<Instant> {
         let holds = self.shapes.iter().filter_map(ShapeState::hold_ends);
-        self.all_leases().filter_map(Lease::due).chain(holds).min()
+        let leases = self.all_leases().filter_map(Lease::due);
+        leases.chain(holds).chain(self.patience_deadline()).min()
     }
 
     pub(super) fn tick_leases(&mut self, now: Instant, effects: &mut Vec<Effect>) {
@@ -594,6 +601,19 @@ impl SessionMachine {
 }
 
 impl ShapeState {
+    pub(super) fn new(shape: &Arc<Shape>, near: Option<Near>) -> Self {
+        Self {
+            shape: shape.clone(),
+            queue: VecDeque::new(),
+            leases: Vec::new(),
+            asked: 0,
+            lacks: ResourceSet::new(),
+            stuck: None,
+            spread: (shape.strategy == Strategy::Spread).then(Spread::default),
+            near,
+        }
+    }
+
     fn lacks_some(&self, takes: &ResourceSet) -> bool {
         self.lacks.iter().any(|(name, _)| takes.parts(name) > 0)
     }

@@ -43,6 +43,7 @@ mod failures;
 mod frames;
 mod leases;
 mod mentions;
+mod near;
 mod refs;
 mod results;
 mod spread;
@@ -55,7 +56,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use hoplo_base::{
-    ActorId, FunctionId, Instant, JobId, LeaseId, Map, ObjectId, ProcessId, Set, TaskId, limits,
+    ActorId, FunctionId, Instant, JobId, LeaseId, Map, NodeNumber, ObjectId, ProcessId, Set,
+    TaskId, limits,
 };
 use hoplo_wire::node::{ActorState, Counters, Lineage, Notice, Obituary, Shape, ToNode};
 use hoplo_wire::{Failure, FailureKind, Location, Value};
@@ -70,6 +72,7 @@ pub use streams::{StreamLook, StreamNext};
 use actors::Actor;
 use call::Stage;
 use leases::{LeaseAt, Pace, ShapeState};
+use near::Locality;
 use refs::{Entry, State, Waiter};
 use results::Origin;
 use tasks::Task;
@@ -215,6 +218,9 @@ pub struct SessionMachine {
     objects: Map<ObjectId, Entry>,
     shapes: Vec<ShapeState>,
     shape_keys: BTreeMap<Arc<Shape>, u32>,
+    /// Near shapes, by the key of the shape and the node.
+    near_keys: BTreeMap<(u32, NodeNumber), u32>,
+    locality: Locality,
     /// Where the lease of each worker is.
     workers: Map<ProcessId, LeaseAt>,
     paces: Map<FunctionId, Pace>,
@@ -267,6 +273,8 @@ impl SessionMachine {
             objects: Map::default(),
             shapes: Vec::new(),
             shape_keys: BTreeMap::new(),
+            near_keys: BTreeMap::new(),
+            locality: Locality::Unneeded,
             workers: Map::default(),
             paces: Map::default(),
             lease_look: None,
@@ -426,6 +434,7 @@ impl SessionMachine {
                 );
             }
         }
+        self.check_near();
         let mut keys: Vec<_> = self.objects.keys().copied().collect();
         keys.sort_unstable();
         for object in keys {
@@ -458,6 +467,7 @@ impl SessionMachine {
         if !self.notices.is_empty() && now >= self.notices_since + NOTICES_DELAY {
             self.flush(effects);
         }
+        self.tick_near(now, effects);
         self.tick_leases(now, effects);
         if self.memory_look.take_if(|look| *look <= now).is_some() {
             effects.push(Effect::ReturnMemory);

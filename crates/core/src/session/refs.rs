@@ -293,7 +293,11 @@ impl SessionMachine {
     /// Of these, what has its value at another node is not ready any more, and is fetched.
     pub fn want_here(&mut self, objects: &[ObjectId], effects: &mut Vec<Effect>) {
         for object in objects {
-            self.location_stale(*object, Location::ASK, effects);
+            if let Some(Value::Stored(location)) = self.value(*object)
+                && location.known().is_none()
+            {
+                self.location_stale(*object, *location, effects);
+            }
         }
     }
 
@@ -352,6 +356,7 @@ impl SessionMachine {
             if entry.knowledge == Knowledge::Sealed {
                 entry.knowledge = Knowledge::Shared; // it will come back in a place of the daemon's
             }
+            self.place_changed();
             self.want(&[object], effects);
         }
     }

@@ -3,7 +3,7 @@
 use hoplo_base::{Instant, ObjectId, ProcessId};
 use hoplo_wire::node::Notice;
 use hoplo_wire::reply::ReplyView;
-use hoplo_wire::{Failure, Location, Malformed, Value};
+use hoplo_wire::{Failure, Malformed, Value};
 
 use super::call::Values;
 use super::refs::{Entry, Knowledge, State, Waiter};
@@ -119,11 +119,16 @@ impl SessionMachine {
         let fulfil = (own && origin != Origin::Node && shared && pending && !stored)
             .then(|| (value.clone(), contains.clone()));
         entry.contains = contains.into();
-        if stored && value == Value::Stored(Location::ASK) {
+        if let Value::Stored(location) = value
+            && location.known().is_none()
+        {
             self.far_values += 1;
         }
         entry.state = State::Ready(value);
         let waiters = std::mem::take(&mut entry.waiters);
+        if stored {
+            self.saw_stored(object);
+        }
         if let Some((value, contains)) = fulfil {
             self.mention_all(now, &contains, effects);
             self.notice(now, Notice::Fulfilled { object, value, contains }, effects);

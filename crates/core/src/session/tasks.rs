@@ -124,7 +124,8 @@ impl SessionMachine {
         let task = self.tasks.get_mut(&seq).expect("it was just made");
         if !task.call.refs.is_empty() {
             let refs = std::mem::take(&mut task.call.refs);
-            self.want(&refs, effects);
+            // They may be read at another node: nothing is fetched.
+            self.want_word(&refs, effects);
             let mut missing = 0;
             let mut failed = None;
             for object in &refs {

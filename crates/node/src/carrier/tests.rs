@@ -468,7 +468,7 @@ fn a_worker_that_dies_leaves_its_replies_and_what_it_never_took() {
     let frame = callers.replies.next().unwrap().unwrap();
     let view = ReplyView::parse(frame.bytes()).unwrap();
     let value = view.values().next().unwrap().unwrap().0.to_value();
-    assert_eq!(value, Value::Stored(Location::ASK));
+    assert_eq!(value, Value::Stored(Location::elsewhere(to.node(), place.len)));
     let named = vec![task(&caller, 1).object(0)];
     assert!(two.near.passed.iter().any(|it| it.is_reply && it.named == named));
 }

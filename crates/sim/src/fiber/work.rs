@@ -2,10 +2,10 @@
 
 use hoplo_base::ProcessId;
 use hoplo_core::worker::{BecomeActor, Found, Leave, Next};
+use hoplo_wire::Failure;
 use hoplo_wire::call::{CALL_BACKPRESSURE, CallView};
 use hoplo_wire::node::{DeathCause, ToNode};
 use hoplo_wire::object::ValueView;
-use hoplo_wire::{Failure, Location};
 
 use super::{Fiber, Incoming};
 use crate::client::{Client, Instance};
@@ -133,7 +133,7 @@ impl Cluster {
                     self.is_accounted_for(object, &failure);
                     fiber.failure.get_or_insert(failure);
                 }
-                ValueView::Stored(Location::ASK) => {
+                ValueView::Stored(location) if location.known().is_none() => {
                     self.client(id).session.add_ref(object);
                     fiber.args.push_back((object, None));
                 }

@@ -63,7 +63,7 @@ pub enum ToNode {
         objects: Vec<ObjectId>,
     },
     /// Tell me (`Ready`) when each of these has a value. Where its bytes would have to be fetched first, the location is
-    /// `Location::ASK`.
+    /// `Location::elsewhere`, or `Location::ASK` if no node is known that has them.
     WantWord {
         objects: Vec<ObjectId>,
     },

@@ -247,7 +247,7 @@ fn a_call_that_names_refs_waits_for_both_deciders_and_what_follows_waits_behind_
 }
 
 #[test]
-fn a_stored_result_is_named_by_its_call_and_has_no_place_elsewhere() {
+fn a_stored_result_is_named_by_its_call_and_elsewhere_only_its_node_is_told() {
     let (mut two, pair) = (Two::new(1), pair(1));
     two.near().calls(pair, 7, 0, &[]);
     two.settles();
@@ -260,7 +260,7 @@ fn a_stored_result_is_named_by_its_call_and_has_no_place_elsewhere() {
     let frame = two.near().carry.front(pair).unwrap().1.to_vec();
     let view = hoplo_wire::reply::ReplyView::parse(&frame).unwrap();
     let value = view.values().next().unwrap().unwrap().0.to_value();
-    assert_eq!(value, Value::Stored(Location::ASK));
+    assert_eq!(value, Value::Stored(Location::elsewhere(pair.worker.node(), place.len)));
 }
 
 #[test]

@@ -698,14 +698,8 @@ fn the_haul_is_told_where_an_object_lies_or_that_it_is_not_here() {
 
 // ---- a word, without the bytes ----
 
-impl Bench {
-    fn want_word(&mut self, from: ProcessId, object: ObjectId) -> Vec<Effect> {
-        self.feed(Event::Wanted { from, objects: vec![object], need: Need::Word })
-    }
-}
-
 fn word(to: ProcessId, object: ObjectId) -> Effect {
-    ready(to, object, Value::Stored(Location::ASK), &[])
+    ready(to, object, Value::Stored(Location::elsewhere(THERE, 100)), &[])
 }
 
 #[test]
@@ -725,6 +719,14 @@ fn who_needs_a_word_only_hears_it_and_nothing_is_fetched() {
     bench.want(B, object);
     bench.want_word(B, object);
     assert_eq!(bench.feed(far_sealed(THERE, object, &[])), [pull(object, 100, &[THERE])]);
+}
+
+#[test]
+fn at_home_who_asks_is_told_where_a_far_worker_made_it() {
+    let (mut bench, object) = (Bench::new(), home(1));
+    bench.notice(A, pending(object, None));
+    assert_eq!(bench.want_word(B, object), []);
+    assert_eq!(bench.feed(far_sealed(THERE, object, &[])), [word(B, object)]);
 }
 
 #[test]

@@ -111,6 +111,10 @@ impl Bench {
         self.feed(Event::Noticed { from, notice })
     }
 
+    fn want_word(&mut self, from: ProcessId, object: ObjectId) -> Vec<Effect> {
+        self.feed(Event::Wanted { from, objects: vec![object], need: Need::Word })
+    }
+
     fn want(&mut self, from: ProcessId, object: ObjectId) -> Vec<Effect> {
         self.feed(Event::Wanted { from, objects: vec![object], need: Need::Bytes })
     }

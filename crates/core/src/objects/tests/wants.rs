@@ -144,6 +144,15 @@ fn a_spilled_object_is_read_where_it_is_however_full_the_memory_is() {
 }
 
 #[test]
+fn who_only_asks_where_it_is_does_not_bring_it_back_from_disk() {
+    let object = object(A, 1);
+    let (mut bench, _) = with_spilled(object, Config::new(8 * MIB));
+    let here = Value::Stored(Location::elsewhere(bench.directory.node, 6 * MIB));
+    assert_eq!(bench.want_word(C, object), [ready(C, object, here, &[])]);
+    assert_eq!(bench.state(object), Some("spilled"));
+}
+
+#[test]
 fn what_cannot_be_read_back_is_refused_to_who_waits_and_may_be_tried_again() {
     let object = object(A, 1);
     let (mut bench, place) = with_spilled(object, Config::new(8 * MIB));

@@ -3,6 +3,7 @@
 mod actors;
 mod arguments;
 mod leases;
+mod near;
 mod references;
 mod spread;
 mod streams;

@@ -354,7 +354,7 @@ fn what_cannot_be_read_now_fails_who_waits_and_never_becomes_the_objects_value()
     assert_eq!(want(&mut owner), asks);
     unreadable(&mut owner);
     let (task, effects) = owner.submit(with_refs(&[object]));
-    assert_eq!(effects, asks);
+    assert_eq!(effects, [Effect::Node(ToNode::WantWord { objects: vec![object] })]);
     owner.handle(Event::Ready { object, value: stored(2), contains: vec![] });
     assert_eq!(owner.session.value(object), Some(&stored(2)));
     assert!(!owner.session.is_ready(task.object(0)));

@@ -43,6 +43,8 @@ struct Thing {
     maker: usize,
     holders: BTreeSet<usize>,
     waiting: BTreeSet<usize>,
+    /// Those of them that only ask where it is.
+    asking: BTreeSet<usize>,
 }
 
 impl World {
@@ -207,6 +209,10 @@ impl World {
             ToClient::Ready { object, value, .. } => {
                 let thing = self.objects.get_mut(&object).unwrap();
                 assert!(thing.waiting.remove(&at), "it asked");
+                let asks = thing.asking.remove(&at);
+                if let Value::Stored(location) = value {
+                    assert!(asks || location.known().is_some(), "{at} is to read {object} here");
+                }
                 if let Value::Failed(failure) = value {
                     let excused = self.dead.is_some() && failure.kind == FailureKind::ObjectLost;
                     assert!(excused, "{at} holds {object}: {}", failure.text());
@@ -216,7 +222,8 @@ impl World {
             }
             ToClient::Unreadable { object, failure } => {
                 assert!(self.bad || self.dead.is_some(), "{at} and {object}: {}", failure.text());
-                assert!(self.objects.get_mut(&object).unwrap().waiting.remove(&at), "it asked");
+                let thing = self.objects.get_mut(&object).unwrap();
+                assert!(thing.waiting.remove(&at) && !thing.asking.contains(&at), "it reads");
             }
             ToClient::Reclaimed { location, .. } => self.room[at].0.push_back(location.slot),
             ToClient::ExtentRecall { .. } => self.says(at, ToNode::ExtentRecalled),
@@ -251,7 +258,8 @@ impl World {
         let location = Location { slot, generation: 1, offset, len: BYTES };
         self.notice(maker, Notice::Sealed { object, location, contains: vec![], holder });
         let holders = BTreeSet::from([owner]);
-        let thing = Thing { owner, maker, holders, waiting: BTreeSet::new() };
+        let (waiting, asking) = (BTreeSet::new(), BTreeSet::new());
+        let thing = Thing { owner, maker, holders, waiting, asking };
         self.objects.insert(object, thing);
         if owner != maker {
             // A reply would come behind the word that tells the home.
@@ -306,12 +314,18 @@ impl World {
         true
     }
 
-    fn want(&mut self, at: usize, object: ObjectId) {
+    fn want(&mut self, at: usize, object: ObjectId, asks: bool) {
         let thing = self.objects.get_mut(&object).unwrap();
         if !thing.holders.contains(&at) || !thing.waiting.insert(at) {
             return;
         }
-        let message = ToNode::Want { objects: vec![object] };
+        let objects = vec![object];
+        let message = if asks {
+            thing.asking.insert(at);
+            ToNode::WantWord { objects }
+        } else {
+            ToNode::Want { objects }
+        };
         self.hears(at, Event::Heard { from: self.drivers[at], message });
     }
 
@@ -349,6 +363,7 @@ impl World {
         self.objects.retain(|_, thing| {
             thing.holders.remove(&at);
             thing.waiting.remove(&at);
+            thing.asking.remove(&at);
             !thing.holders.is_empty()
         });
         self.row(at, NodeState::Dead { why: "it fell".to_string() });
@@ -385,7 +400,8 @@ impl World {
             }
             5..=8 => {
                 if let Some(object) = object.filter(|_| self.lives(at)) {
-                    self.want(at, object);
+                    let asks = self.random(3) == 0;
+                    self.want(at, object, asks);
                 }
             }
             9 => {
@@ -427,7 +443,7 @@ impl World {
         // Who holds something can read it now.
         for object in self.objects.keys().copied().collect::<Vec<_>>() {
             for at in self.living() {
-                self.want(at, object);
+                self.want(at, object, false);
             }
         }
         self.drain();
