@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter as Counts
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from far import Counter, busy, echo, here, where
-from machines import until
+from far import MIB, Counter, busy, count_bytes, echo, here, ones, where
+from machines import CommandError, until
 
 import hoplo
 from hoplo.exceptions import GetTimeoutError, HoploError, TaskCancelledError
@@ -218,6 +220,117 @@ def test_a_far_task_that_waits_for_another_one_gives_its_cpu_away(far: Any) -> N
     strategy = far.on(2)
     call = deeper.options(scheduling_strategy=strategy)
     assert hoplo.get(call.remote(3, strategy), timeout=30) == 1 + 2 + 4
+
+
+# ------------------------------------------------------------------------------- large arguments
+
+
+@hoplo.remote
+def boxed(nbytes: int) -> list[Any]:
+    """A ref that its reader borrows."""
+    return [hoplo.put(np.ones(nbytes, np.uint8))]
+
+
+def made_at(far: Any, number: int, nbytes: int) -> Any:
+    ref = ones.options(scheduling_strategy=far.on(number)).remote(nbytes)
+    assert hoplo.wait([ref], timeout=20, fetch_local=False)[0]
+    return ref
+
+
+@pytest.mark.parametrize("borrowed", [False, True], ids=["own", "borrowed"])
+def test_a_task_runs_where_its_large_argument_lies(far: Any, borrowed: bool) -> None:
+    for number in (1, 2, 0):
+        if borrowed:
+            made = boxed.options(scheduling_strategy=far.on(number)).remote(16 * MIB)
+            [ref] = hoplo.get(made, timeout=20)
+        else:
+            ref = made_at(far, number, 16 * MIB)
+        for _ in range(3):
+            assert far.number(hoplo.get(where.remote(ref), timeout=20)) == number
+        stored = [row for row in far.objects() if row["state"] in ("stored", "mapped")]
+        nodes = {row["node"] for row in stored if row["object_id"] == ref.hex()}
+        assert nodes == {far.ids[number]}, "nobody fetched it"
+
+
+def test_the_largest_part_of_several_arguments_draws_a_task(far: Any) -> None:
+    little = [made_at(far, 0, 900_000) for _ in range(9)]
+    one, two = made_at(far, 1, 8 * MIB), made_at(far, 2, 16 * MIB)
+    assert hoplo.get(where.remote(one, two, *little), timeout=20) == far.ids[2]
+    other = made_at(far, 1, 16 * MIB)
+    assert hoplo.get(where.remote(one, two, other), timeout=20) == far.ids[1]
+    here = hoplo.put(np.ones(48 * MIB, np.uint8))
+    assert hoplo.get(where.remote(one, two, other, here), timeout=20) == far.ids[0]
+    assert hoplo.get(where.remote(*little), timeout=20) == far.ids[0]
+
+
+def test_a_task_whose_argument_lies_at_a_full_node_runs_elsewhere_after_a_while(
+    far: Any, gate: Any
+) -> None:
+    ref = made_at(far, 1, 16 * MIB)
+
+    @hoplo.remote(num_cpus=2)
+    def held() -> None:
+        gate.wait()
+
+    holding = held.options(scheduling_strategy=far.on(1)).remote()
+    until(lambda: gate.arrived() == 1)
+    refs = [where.remote(ref) for _ in range(5)]
+    assert set(hoplo.get(refs, timeout=20)) <= {far.ids[0], far.ids[2]}
+    gate.open()
+    hoplo.get(holding, timeout=20)
+
+
+def test_what_the_user_says_about_the_place_comes_before_large_arguments(far: Any) -> None:
+    ref = made_at(far, 1, 16 * MIB)
+    for strategy in (far.on(2), far.on(0), far.on(2, soft=True)):
+        told = where.options(scheduling_strategy=strategy).remote(ref)
+        assert hoplo.get(told, timeout=20) == hoplo.get(
+            where.options(scheduling_strategy=strategy).remote(), timeout=20
+        )
+    assert hoplo.get(where.options(label_selector={"zone": "a"}).remote(ref)) == far.ids[0]
+
+    @hoplo.remote
+    def spread(_: Any) -> str:
+        return str(hoplo.get(busy.options(num_cpus=0).remote(0.05)) and here())
+
+    refs = [spread.options(scheduling_strategy="SPREAD").remote(ref) for _ in range(30)]
+    assert set(hoplo.get(refs, timeout=30)) == set(far.ids)
+
+
+UNDRAWN = """
+from far import here, ones, where
+from hoplo.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+hoplo.init(address="auto")
+there = NodeAffinitySchedulingStrategy(sys.argv[1], soft=False)
+ref = ones.options(scheduling_strategy=there).remote(16 << 20)
+hoplo.wait([ref], fetch_local=False)
+say(hoplo.get(where.remote(ref)) == here())
+"""
+
+
+def test_a_program_can_switch_off_that_arguments_draw_its_tasks(far: Any) -> None:
+    path = str(Path(__file__).parent)
+
+    def runs_here(switch: str) -> bool:
+        variables = {"PYTHONPATH": path, "HOPLO_LOCALITY": switch}
+        return bool(far.machines[0].run(UNDRAWN, far.ids[1], **variables))
+
+    assert [runs_here(switch) for switch in ("on", "off")] == [False, True]
+    with pytest.raises(CommandError, match="HOPLO_LOCALITY is 'maybe': set it to on or off"):
+        runs_here("maybe")
+
+
+def test_a_task_whose_argument_lay_at_a_dead_node_runs_elsewhere(make_far: Any) -> None:
+    far = make_far(3)
+    ref = made_at(far, 1, 16 * MIB)
+    # The driver knows of the place where it was made alone.
+    copied = count_bytes.options(scheduling_strategy=far.on(2)).remote(ref)
+    assert hoplo.get(copied, timeout=20) == 16 * MIB
+    assert hoplo.get(where.remote(ref), timeout=20) == far.ids[1]
+    far.kill_node(1)
+    found = hoplo.get([where.remote(ref), count_bytes.remote(ref)], timeout=20)
+    assert found[0] != far.ids[1]
+    assert found[1] == 16 * MIB
 
 
 # ------------------------------------------------------------------------------- nodes that come
