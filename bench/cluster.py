@@ -4,7 +4,8 @@ Each node is in a network namespace of its own (tests/cluster/lab.py), with one 
 machine. So all of them share its cores: what is measured is the cost of hoplo's way, not the speed
 of a network. Beside each row: Ray in the same namespaces, and a connection between the same two of
 them with nothing around it, TCP and TLS 1.3 (crates/net/examples/bare.rs). hoplo encrypts and Ray
-does not. On links of 200 Mbit/s each way the network is what is scarce.
+does not. Broadcasts run on links of 200 Mbit/s each way, and tasks that are drawn to their
+arguments on links of 1 Gbit/s, where the network is what is scarce.
 
 Rows are asked in *stages*. Each has places of its own (cluster_places.py), and what fails in one
 leaves the others alone. Needs root. HOPLO_BARE names the program that `make bench-cluster` builds.
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import overview
-from cluster_places import ALONE, BARE, BARE_PROGRAM, HOPLO, RAY, Place
+from cluster_places import ALONE, BARE, BARE_PROGRAM, HOPLO, RAY, UNDRAWN, Place
 from harness import (
     RESULTS,
     Cell,
@@ -43,7 +44,9 @@ from processes import memory_mb
 
 MIB = 1 << 20
 RATE = 200e6
-"""Bits a second of each link, each way, where the network is to be scarce."""
+"""Bits a second of each link, each way, where the network is to be scarce,"""
+RATE_OF_LOCALITY = 1e9
+"""and where it is to be like most."""
 
 SILENCE_SECONDS = 0.75
 IDLE_SECONDS = 10
@@ -261,9 +264,10 @@ LOCALITY = [
         f"task with an argument of {name} on one of 2 nodes, locality {switch}",
         "ms",
         f"locality.{size}.{switch}",
-        {HOPLO: count, RAY: max(10, count // 10)},
+        {HOPLO: Cell(player, f"locality.{size}.on", count), RAY: max(10, count // 10)},
         rounds=1,
-        note="the mean of one after the other; off: SPREAD (OSDI'18, figure 8a)",
+        note="the mean of one after the other, links of 1 Gbit/s; off: hoplo by HOPLO_LOCALITY, "
+        "Ray by SPREAD (OSDI'18, figure 8a)",
     )
     for size, name, count in (
         (100_000, "100 KB", 1000),
@@ -271,7 +275,7 @@ LOCALITY = [
         (10_000_000, "10 MB", 300),
         (100_000_000, "100 MB", 30),
     )
-    for switch in ("on", "off")
+    for switch, player in (("on", HOPLO), ("off", UNDRAWN))
 ]
 
 SLOW = [
@@ -493,7 +497,8 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench/cluster.py: told to end"))
     stage(IDLE, ask_idle)
     stage(NODES, at(nodes=3, late=True))
-    stage([*CALLS, *OBJECTS, *LOCALITY], at(nodes=3))
+    stage([*CALLS, *OBJECTS], at(nodes=3))
+    stage(LOCALITY, at(systems=(HOPLO, RAY), nodes=2, rate=RATE_OF_LOCALITY))
     stage([asked for asked, *_ in CPU], ask_cpu)
     stage(STRIPED, at(systems=(HOPLO, BARE), nodes=2, loopback=True))
     stage(SLOW, at(nodes=5, rate=RATE))

@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from harness import HERE, NOT_INSTALLED, Question, Seat, versions
@@ -25,6 +26,9 @@ from ray_machines import RayMachines
 HOPLO, RAY, BARE = "hoplo", "ray", "bare"
 ALONE = ", alone"
 """Behind the name of a player that starts a head of its own, on the last machine."""
+
+UNDRAWN = "hoplo, locality off"
+"""A program of hoplo whose tasks are not drawn to their arguments."""
 
 PLAYS = str(HERE / "players" / "play_cluster.py")
 BARE_PORT = 7000
@@ -87,6 +91,8 @@ class Place:
             more["BENCH_NODES"] = json.dumps([machine.node_id for machine in self.machines])
         seat = Seat([PLAYS, HOPLO, self.prefix], head.prefix, head.environment(**more))
         self.question.seat(HOPLO, seat)
+        undrawn = head.environment(**more, HOPLO_LOCALITY="off")
+        self.question.seat(UNDRAWN, replace(seat, environment=undrawn))
 
     def seat_ray(self) -> None:
         """Without Ray its rows are empty, and say why."""
