@@ -19,7 +19,9 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use crate::names::{CONTROL, LOCK, LOGS};
-use crate::{Base, Folder, FolderError, HeadError, OwnSessionFolder, Places, SessionFolder, Wait};
+use crate::{
+    Base, Folder, FolderError, HeadError, JoinsAgain, OwnSessionFolder, Places, SessionFolder, Wait,
+};
 
 /// A folder that goes with its test; its name is too long for a socket's address.
 struct Room(PathBuf);
