@@ -121,7 +121,8 @@ impl Cluster {
                 self.dies(id, DeathCause::Signaled { signal: 9 });
                 return Flow::Gone;
             }
-            if self.rng.one_in(2) {
+            // A far caller gets its tokens when the reply arrives: until then only the worker holds what it returns.
+            if self.rng.one_in(2) && !self.is_far(call.caller) {
                 self.drop_locals(id, fiber, &[]);
             }
             // Where other threads run beside it, one of them may want its turn meanwhile.
