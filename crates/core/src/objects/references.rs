@@ -288,7 +288,8 @@ impl ObjectDirectory {
             }
             state if state.is_stored() && !record.waiting.is_empty() => {
                 let all = std::mem::take(&mut record.waiting).into_iter();
-                let (told, waiting) = all.partition::<BTreeMap<_, _>, _>(|(_, it)| *it == Need::Word);
+                let (told, waiting) =
+                    all.partition::<BTreeMap<_, _>, _>(|(_, it)| *it == Need::Word);
                 record.waiting = waiting;
                 told.into_keys().collect()
             }
