@@ -5,20 +5,19 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::{Counts, Summary};
 
-/// So many seeds see every fault and every rare path.
-const EVERYTHING_HAPPENS_IN: u64 = 500;
-
 /// What became of them.
 #[derive(Debug)]
 pub struct Ran {
     count: u64,
+    usual: u64,
     pub counts: Counts,
     pub failed: bool,
 }
 
 impl Ran {
+    /// The usual count of seeds sees every fault and every rare path.
     pub fn shows_everything(&self) -> bool {
-        self.count >= EVERYTHING_HAPPENS_IN
+        self.count >= self.usual
     }
 }
 
@@ -26,10 +25,10 @@ fn variable(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// As many as `HOPLO_SIM_SEEDS` says, from `HOPLO_SIM_FIRST` on, until one fails.
-pub fn seeds(run: fn(u64) -> Summary) -> Ran {
+/// As many as usual, or as `HOPLO_SIM_SEEDS` says, from `HOPLO_SIM_FIRST` on, until one fails.
+pub fn seeds(run: fn(u64) -> Summary, usual: u64) -> Ran {
     let first = variable("HOPLO_SIM_FIRST", 1);
-    let count = variable("HOPLO_SIM_SEEDS", 500);
+    let count = variable("HOPLO_SIM_SEEDS", usual);
     let next = AtomicU64::new(first);
     let failed = AtomicBool::new(false);
     let counts = Mutex::new(Counts::default());
@@ -51,5 +50,5 @@ pub fn seeds(run: fn(u64) -> Summary) -> Ran {
     });
     let counts = counts.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("{count} seeds:\n{counts}");
-    Ran { count, counts, failed: failed.into_inner() }
+    Ran { count, usual, counts, failed: failed.into_inner() }
 }

@@ -118,6 +118,9 @@ impl Node {
             }
             self.calls_over(process, worker);
             self.out.push(Effect::CloseFar { caller: process, worker });
+            if self.far.channels.contains(&(worker, process)) {
+                continue; // it calls back: it hears this behind the last reply to it (CARRY-6)
+            }
             let (obituary, unstarted) = (obituary.clone(), Vec::new());
             self.send(worker, ToClient::ProcessGone { process, obituary, unstarted });
         }

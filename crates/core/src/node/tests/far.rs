@@ -312,6 +312,16 @@ fn who_has_a_channel_hears_it_behind_the_last_reply() {
     assert_eq!(told, Some(vec![3]));
 }
 
+/// A worker that was called by who it calls lost the reply that was on its way.
+#[test]
+fn who_calls_back_hears_of_its_callers_end_behind_the_last_reply() {
+    let (mut nodes, driver, _, worker) = Nodes::leased();
+    nodes.says(0, driver, ToNode::Connect { to: worker });
+    nodes.says(1, worker, ToNode::Connect { to: driver });
+    nodes.ends(1, worker);
+    assert_eq!(nodes.gone(0, driver), None, "replies may be on their way");
+}
+
 #[test]
 fn a_node_that_dies_takes_its_workers_along_and_who_leased_them_hears_why() {
     let (mut nodes, driver, _, worker) = Nodes::leased();
