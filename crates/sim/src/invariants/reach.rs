@@ -1,7 +1,7 @@
 //! What somebody reaches is there: each object that a living process uses is known at its home, as long as that lives.
 //!
 //! A process that made an object and told nobody of it knows it alone. So what is looked for is known to the directory of its
-//! home, or to its owner, or lies in its owner's socket. It is looked at until the first process is killed: with that one
+//! home, or to its owner, or lies in the socket of its owner, or of the worker that made it. It is looked at until the first process is killed: with that one
 //! may go what others reach (`failures` judges it then).
 
 use hoplo_base::ObjectId;
@@ -35,7 +35,9 @@ impl Cluster {
     fn knows_its_own(&self, object: ObjectId) -> bool {
         let Some(owner) = self.clients.get(&object.task.owner) else { return false };
         let mut known = owner.session.known_objects();
-        owner.alive && known.any(|known| known == object) || owner.tells_of(object)
+        let near = |client: &&Client| client.id.node() == owner.id.node();
+        owner.alive && known.any(|known| known == object)
+            || self.clients.values().filter(near).any(|client| client.tells_of(object))
     }
 }
 
