@@ -19,13 +19,18 @@ LEFT: dict[str, list[set[str]]] = {
     "sim": [
         {
             "asks",
+            "carrier",
             "client",
             "cluster",
             "daemon",
             "faults",
             "fiber",
+            "haul",
+            "host",
             "invariants",
             "kernel",
+            "table",
+            "wires",
             "workload",
         },
         {

@@ -24,6 +24,7 @@ ELSEWHERE = {
     "CLOCK_MONOTONIC",
     "FUTEX_WAIT_BITSET",
     "FUTEX_WAKE_BITSET",
+    "MADV_POPULATE_WRITE",
     "StorageFull",
     "epoll_wait",
 }

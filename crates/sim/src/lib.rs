@@ -29,7 +29,7 @@
 //!
 //! What happened is counted (`counts`): a run over many seeds in which some fault or path never occurs fails.
 //!
-//! `cargo test --release -p hoplo-sim` runs a few hundred seeds of one node (`tests/seeds.rs`) and of several (`tests/nodes.rs`). More, or one:
+//! `cargo test --release -p hoplo-sim` runs a few hundred seeds of one node (`crates/sim/tests/seeds.rs`) and of several (`crates/sim/tests/nodes.rs`). More, or one:
 //! ```text
 //! HOPLO_SIM_SEEDS=100000 HOPLO_SIM_FIRST=1000 cargo test --release -p hoplo-sim --test nodes
 //! HOPLO_SIM_SEEDS=1 HOPLO_SIM_FIRST=77 HOPLO_SIM_PRINT=1 cargo test --release -p hoplo-sim --test nodes -- --nocapture

@@ -6,9 +6,10 @@ use hoplo_base::ObjectId;
 use hoplo_wire::Location;
 
 use super::ObjectDirectory;
+use super::event::Need;
 use super::on_move::{Fate, MoveKind};
 use super::on_room::Asker;
-use super::record::{Need, Record, State};
+use super::record::{Record, State};
 use super::references::is_handle;
 
 impl ObjectDirectory {

@@ -7,7 +7,14 @@ use hoplo_wire::node::{Notice, ToClient};
 use hoplo_wire::peer::FarValue;
 use hoplo_wire::{Failure, FailureKind, Location, Reason};
 
-use super::record::Need;
+/// What who waits for an object needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// To hear that there is a value, wherever its bytes are.
+    Word,
+    /// To read it here.
+    Bytes,
+}
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {

@@ -105,9 +105,9 @@ use hoplo_base::limits::STORY_LINES_MAX;
 use hoplo_base::{Instant, NodeNumber, ObjectId, ProcessId, slack};
 
 pub use config::{Config, PAGE};
+pub use event::Need;
 pub use event::{Effect, Event, FreeOutcome, Refusal, SpillOutcome, SpillPlace};
 pub use listing::{ObjectPlace, ObjectRow, Totals};
-pub use record::Need;
 
 use disk::Disk;
 use memory::Memory;

@@ -29,9 +29,10 @@ use hoplo_wire::peer::FarValue;
 use hoplo_wire::{Failure, FailureKind, Location};
 
 use super::ObjectDirectory;
+use super::event::Need;
 use super::event::{Effect, Refusal, SpillPlace};
 use super::on_far::elsewhere;
-use super::record::{Need, State};
+use super::record::State;
 
 impl ObjectDirectory {
     /// If somebody waits for what is not here: its home is asked for it, or its bytes are fetched; once.

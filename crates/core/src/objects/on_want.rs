@@ -3,9 +3,10 @@
 use hoplo_base::{ObjectId, ProcessId};
 
 use super::ObjectDirectory;
+use super::event::Need;
 use super::event::{Effect, Refusal};
 use super::on_room::{Asker, Request};
-use super::record::{Need, State};
+use super::record::State;
 use super::references::is_handle;
 
 impl ObjectDirectory {

@@ -7,7 +7,7 @@ use hoplo_base::{Instant, NodeNumber, ObjectId, ProcessId};
 use hoplo_wire::node::Lineage;
 use hoplo_wire::{Failure, FailureKind, Location, Value};
 
-use super::event::SpillPlace;
+use super::event::{Need, SpillPlace};
 
 #[derive(Debug)]
 pub(super) struct Record {
@@ -31,15 +31,6 @@ pub(super) struct Record {
     /// Its bytes were fetched from another node, and no node died since: they can be fetched again.
     pub(super) secondary: bool,
     pub(super) abroad: Option<Box<Abroad>>,
-}
-
-/// What who waits for an object needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Need {
-    /// To hear that there is a value, wherever its bytes are.
-    Word,
-    /// To read it here.
-    Bytes,
 }
 
 /// What other nodes have to do with an object; most have nothing.

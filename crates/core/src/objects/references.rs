@@ -8,8 +8,9 @@ use hoplo_wire::{Failure, FailureKind, Location, Value};
 
 use super::ObjectDirectory;
 use super::event::Effect;
+use super::event::Need;
 use super::on_move::Fate;
-use super::record::{Need, Record, State};
+use super::record::{Record, State};
 
 impl ObjectDirectory {
     /// The record, made if nobody told about the object yet.

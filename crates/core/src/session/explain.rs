@@ -11,8 +11,8 @@ use crate::why::{Chain, Link, Thing};
 use super::SessionMachine;
 use super::actors::Status;
 use super::call::Stage;
-use super::near::Near;
 use super::refs::State;
+use super::shapes::Near;
 
 /// A line of `hoplo list tasks`.
 #[derive(Clone, Debug, PartialEq, Eq)]

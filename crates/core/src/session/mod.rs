@@ -46,6 +46,7 @@ mod mentions;
 mod near;
 mod refs;
 mod results;
+mod shapes;
 mod spread;
 mod streams;
 mod tasks;
@@ -71,10 +72,10 @@ pub use streams::{StreamLook, StreamNext};
 
 use actors::Actor;
 use call::Stage;
-use leases::{LeaseAt, Pace, ShapeState};
-use near::Locality;
+use leases::Pace;
 use refs::{Entry, State, Waiter};
 use results::Origin;
+use shapes::{LeaseAt, Locality, ShapeState};
 use tasks::Task;
 
 /// What the daemon or the shell reports.

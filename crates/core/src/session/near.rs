@@ -37,29 +37,9 @@ use hoplo_wire::node::{Shape, Strategy};
 use hoplo_wire::{Location, Value};
 
 use super::call::Stage;
-use super::leases::ShapeState;
 use super::refs::State;
+use super::shapes::{Locality, Near, ShapeState};
 use super::{Effect, SessionMachine};
-
-/// Whether tasks go where their arguments lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Locality {
-    /// Never: the user said so.
-    Off,
-    /// Nothing large is known to lie at another node.
-    Unneeded,
-    Used,
-}
-
-/// What makes a shape a near one.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Near {
-    /// Key of the shape that its tasks have.
-    shape: u32,
-    pub(super) node: NodeNumber,
-    /// From when on the first of the queue waits, if nothing moves. Ahead of now while a worker may be starting there.
-    since: Instant,
-}
 
 impl Near {
     /// A worker that served the queue is gone: until then it made progress.

@@ -19,22 +19,8 @@
 use hoplo_base::Instant;
 use hoplo_base::limits::SPREAD_PATIENCE;
 
-use super::leases::{Lease, ShapeState};
+use super::shapes::{Hold, Lease, ShapeState, Spread};
 use super::{Effect, SessionMachine};
-
-#[derive(Debug, Default)]
-pub(super) struct Spread {
-    hold: Option<Hold>,
-    /// So many leases there were when no more could be had.
-    width: Option<usize>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Hold {
-    /// Leases that will be granted; `None` before that is told.
-    coming: Option<u32>,
-    until: Instant,
-}
 
 impl Spread {
     /// Who gets the next task, while so many wait for a worker.

@@ -6,8 +6,8 @@ use hoplo_base::limits::{PULLS_MAX, SERVES_MAX};
 use hoplo_base::{NodeNumber, ObjectId};
 
 use super::Transfer;
-use super::on_pull::Stage;
-use super::on_serve::Stage as Serving;
+use super::pull::Stage;
+use super::serve::Stage as Serving;
 
 impl Transfer {
     /// Panics with the invariant that does not hold.

@@ -55,8 +55,11 @@
 
 mod check;
 mod event;
+mod on_look;
 mod on_pull;
 mod on_serve;
+mod pull;
+mod serve;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -67,8 +70,8 @@ use hoplo_base::{Instant, NodeNumber, ObjectId};
 
 pub use event::{Done, Effect, Event, Order, Place};
 
-use on_pull::Pull;
-use on_serve::Serve;
+use pull::Pull;
+use serve::Serve;
 
 #[derive(Debug)]
 pub struct Transfer {

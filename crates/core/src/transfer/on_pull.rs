@@ -6,70 +6,12 @@ use hoplo_wire::{Failure, Location};
 
 use super::Transfer;
 use super::event::{Effect, Order, Place};
-use super::on_serve::Stage as Serving;
+use super::pull::{Pull, Room, Stage};
+use super::serve::Stage as Serving;
 use super::watch::Watch;
 
 /// Extents start and end at multiples of this.
 const PAGE: u64 = 4096;
-
-#[derive(Debug)]
-pub(super) struct Pull {
-    pub(super) bytes: u64,
-    /// In which its sources were told.
-    pub(super) turn: u64,
-    /// Nodes that were not tried, the best one first.
-    pub(super) sources: Vec<NodeNumber>,
-    pub(super) stage: Stage,
-    pub(super) watch: Watch,
-    /// Why the last attempt failed.
-    why: String,
-}
-
-#[derive(Debug)]
-pub(super) enum Stage {
-    Queued,
-    AskingRoom {
-        request: u64,
-    },
-    Receiving {
-        room: Room,
-        ticket: u64,
-        from: NodeNumber,
-        /// When it began.
-        written: u64,
-    },
-    /// The shell was told to stop; so much was written when it began.
-    Stopping {
-        room: Room,
-        ticket: u64,
-    },
-    /// No source is left, and the shell was told to relay it no more.
-    Clearing {
-        room: Room,
-        ticket: u64,
-    },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Room {
-    pub(super) place: Place,
-    pub(super) in_file: bool,
-}
-
-impl Pull {
-    pub(super) fn explain(&self) -> String {
-        match &self.stage {
-            Stage::Queued => format!("waits, since {PULLS_MAX} other objects are being fetched"),
-            Stage::AskingRoom { .. } => "waits for room in the object store".to_string(),
-            Stage::Receiving { from, written, .. } => {
-                let from = from.number();
-                format!("is being fetched from node {from} (from byte {written} on)")
-            }
-            Stage::Stopping { .. } => "is about to be fetched from another node".to_string(),
-            Stage::Clearing { .. } => "could not be fetched".to_string(),
-        }
-    }
-}
 
 impl Transfer {
     pub(super) fn on_begin(

@@ -6,36 +6,8 @@ use hoplo_wire::Location;
 
 use super::Transfer;
 use super::event::{Effect, Order};
-use super::on_pull::Stage as Pulling;
-
-#[derive(Debug)]
-pub(super) struct Serve {
-    pub(super) object: ObjectId,
-    pub(super) offset: u64,
-    /// In which its asker was told to ask here.
-    pub(super) turn: u64,
-    pub(super) stage: Stage,
-    /// How often it was looked for.
-    tries: u32,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// The directory says where it lies.
-    Asking,
-    /// It is being pulled, and does not come right now.
-    Waiting,
-    /// The shell sends what has come of it.
-    Relaying,
-    /// The shell has it pinned, or is about to.
-    Sending,
-}
-
-impl Serve {
-    pub(super) fn new(object: ObjectId, offset: u64, turn: u64) -> Self {
-        Self { object, offset, turn, stage: Stage::Asking, tries: 0 }
-    }
-}
+use super::pull::Stage as Pulling;
+use super::serve::{Serve, Stage};
 
 impl Transfer {
     pub(super) fn on_asked(

@@ -8,7 +8,7 @@ use hoplo_wire::node::ToClient;
 use hoplo_wire::{Failure, FailureKind, Location, Value};
 use proptest::prelude::*;
 
-use super::on_pull::Stage;
+use super::pull::Stage;
 use super::*;
 
 const ME: NodeNumber = NodeNumber::alone(1);

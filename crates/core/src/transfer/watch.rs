@@ -1,12 +1,6 @@
-//! How fast bytes come, and who is to blame if they do not.
+//! How fast the bytes of a pull come.
 
-use hoplo_base::NodeNumber;
-use hoplo_base::limits::{BULK_CHUNK_BYTES, PULL_LOOK, PULL_SLOW_LOOKS};
-
-use super::Transfer;
-use super::event::{Effect, Order};
-use super::on_pull::{Pull, Stage};
-use super::on_serve::Stage as Serving;
+use hoplo_base::limits::PULL_SLOW_LOOKS;
 
 /// Of one pull.
 #[derive(Debug, Default)]
@@ -16,9 +10,9 @@ pub(super) struct Watch {
     /// The most that came between two looks, from any source.
     best: u64,
     /// Looks in a row that found less than half of that.
-    slow: u32,
+    pub(super) slow: u32,
     /// The source was told.
-    told: bool,
+    pub(super) told: bool,
 }
 
 impl Watch {
@@ -28,7 +22,7 @@ impl Watch {
     }
 
     /// Whether it is slow for so long that something is to be done.
-    fn look(&mut self, written: u64) -> bool {
+    pub(super) fn look(&mut self, written: u64) -> bool {
         let came = written.saturating_sub(self.seen);
         self.seen = written;
         let is_slow = came == 0 || came < self.best / 2;
@@ -36,95 +30,5 @@ impl Watch {
         self.slow = if is_slow { self.slow + 1 } else { 0 };
         self.told &= is_slow;
         self.slow >= PULL_SLOW_LOOKS
-    }
-}
-
-impl Pull {
-    /// Another source could be taken.
-    fn is_watched(&self) -> bool {
-        matches!(self.stage, Stage::Receiving { .. }) && !self.sources.is_empty()
-    }
-}
-
-impl Transfer {
-    pub(super) fn plan_look(&mut self) {
-        if !self.pulls.values().any(Pull::is_watched) {
-            self.look_at = None;
-        } else if self.look_at.is_none() {
-            self.look_at = Some(self.now + PULL_LOOK);
-        }
-    }
-
-    pub(super) fn look(&mut self, effects: &mut Vec<Effect>) {
-        if self.look_at.is_none_or(|at| self.now < at) {
-            return;
-        }
-        self.look_at = None;
-        for pull in self.pulls.values().filter(|pull| pull.is_watched()) {
-            if let Stage::Receiving { ticket, .. } = pull.stage {
-                effects.push(Effect::Order(Order::Look { ticket }));
-            }
-        }
-    }
-
-    pub(super) fn on_seen(&mut self, ticket: u64, written: u64, effects: &mut Vec<Effect>) {
-        // It may have come to its end meanwhile.
-        let Some(object) = self.tickets.get(&ticket).copied() else { return };
-        let pull = self.pulls.get_mut(&object).expect("XFER-2: who has a ticket has a pull");
-        let Stage::Receiving { from, .. } = pull.stage else { return };
-        if !pull.watch.look(written) || pull.sources.is_empty() {
-            return;
-        }
-        pull.watch.slow = 0;
-        if std::mem::replace(&mut pull.watch.told, true) {
-            let why = format!("node {} sends nothing, or too slowly", from.number());
-            effects.push(Effect::Enough { to: from, ticket });
-            return self.stop(object, why, effects);
-        }
-        effects.push(Effect::Slow { to: from, ticket });
-    }
-
-    pub(super) fn on_waits(&mut self, from: NodeNumber, ticket: u64) {
-        let Some(object) = self.tickets.get(&ticket).copied() else { return };
-        let pull = self.pulls.get_mut(&object).expect("XFER-2: who has a ticket has a pull");
-        if matches!(pull.stage, Stage::Receiving { from: source, .. } if source == from) {
-            pull.watch.told = false;
-        }
-    }
-
-    /// Who asked here finds it slow.
-    pub(super) fn on_slow(&mut self, from: NodeNumber, ticket: u64, effects: &mut Vec<Effect>) {
-        let Some(serve) = self.serves.get(&(from, ticket)) else { return };
-        match serve.stage {
-            Serving::Relaying => {
-                effects.push(Effect::Order(Order::LookBehind { to: from, ticket }));
-            }
-            Serving::Sending => self.dismiss(from, ticket, effects),
-            // Its word, or room, does not come.
-            Serving::Asking | Serving::Waiting => self.dismiss(from, ticket, effects),
-        }
-    }
-
-    pub(super) fn on_behind(
-        &mut self,
-        to: NodeNumber,
-        ticket: u64,
-        bytes: u64,
-        effects: &mut Vec<Effect>,
-    ) {
-        if !self.serves.contains_key(&(to, ticket)) {
-            return;
-        }
-        if bytes > BULK_CHUNK_BYTES as u64 {
-            return self.dismiss(to, ticket, effects);
-        }
-        effects.push(Effect::Waits { to, ticket });
-    }
-
-    /// It may find a faster one.
-    fn dismiss(&mut self, to: NodeNumber, ticket: u64, effects: &mut Vec<Effect>) {
-        self.on_enough(to, ticket, effects);
-        let why = "it is sent too slowly".to_string();
-        effects.push(Effect::NoBytes { to, ticket, why });
     }
 }
