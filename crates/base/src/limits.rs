@@ -795,6 +795,10 @@ pub const MEMBER_SILENT: Duration = Duration::from_millis(400);
 /// Who does not answer such a probe in this time was not found: a node that is silent is dead after both times.
 pub const MEMBER_PROBE_WITHIN: Duration = Duration::from_millis(300);
 
+/// A probe dials again so often: the kernel repeats what it dialled with after a second, and that may have been lost on a link that
+/// works again.
+pub const MEMBER_PROBE_DIALS: Duration = Duration::from_millis(80);
+
 /// Who probes a node for a judge says after this time that it found nothing.
 pub const MEMBER_WITNESS_WITHIN: Duration = Duration::from_millis(200);
 
@@ -846,6 +850,7 @@ const _: () = assert!(RING_BYTES <= CARRY_PIECE_BYTES && RING_BYTES / 2 < CARRY_
 const _: () = assert!(BULK_CHUNK_BYTES + 4096 <= LINK_BULK_WINDOW_BYTES / 4);
 // A silent node is told dead within 0.75 s; what is left is for the turn of the judge and the store.
 const _: () = assert!(MEMBER_SILENT.as_millis() + MEMBER_PROBE_WITHIN.as_millis() <= 700);
+const _: () = assert!(MEMBER_PROBE_DIALS.as_millis() * 2 < MEMBER_WITNESS_WITHIN.as_millis());
 // To ask a witness, and to hear it, takes time as well.
 const _: () = assert!(MEMBER_WITNESS_WITHIN.as_millis() + 100 <= MEMBER_PROBE_WITHIN.as_millis());
 const _: () = assert!(MEMBER_BEAT.as_millis() * 3 < MEMBER_SILENT.as_millis());

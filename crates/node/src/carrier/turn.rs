@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use hoplo_base::NodeNumber;
 use hoplo_base::limits::{
-    LINK_REDIAL_FIRST, LINK_REDIAL_LAST, MEMBER_BEAT, MEMBER_HEARD, MEMBER_PROBE_WITHIN,
-    MEMBER_WITNESS_WITHIN,
+    LINK_REDIAL_FIRST, LINK_REDIAL_LAST, MEMBER_BEAT, MEMBER_HEARD, MEMBER_PROBE_DIALS,
+    MEMBER_PROBE_WITHIN, MEMBER_WITNESS_WITHIN,
 };
 use hoplo_core::control::{NodeEntry, NodeState};
 use hoplo_core::link::{self, Connection};
@@ -85,12 +85,9 @@ struct Probing {
     asked_by: Option<LinkId>,
     until: Instant,
     address: String,
-    /// When another connection is tried: the kernel repeats what it dialled with after a second, and that may have been lost on a
-    /// link that works again.
+    /// When another connection is tried.
     again: Instant,
 }
-
-const PROBE_DIALS_AGAIN: Duration = Duration::from_millis(80);
 
 /// When a process does not drain its ring.
 const RING_ROOM_LOOK: Duration = Duration::from_micros(200);
@@ -412,7 +409,7 @@ impl Turn {
 
     fn dial_probe(&mut self, probing: Probing) {
         let link = self.hub.dial(&probing.address);
-        let again = Instant::now() + PROBE_DIALS_AGAIN;
+        let again = Instant::now() + MEMBER_PROBE_DIALS;
         self.links.insert(link, End::Probe);
         self.probes.insert(link, Probing { again, ..probing });
     }
