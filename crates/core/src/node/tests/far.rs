@@ -78,6 +78,24 @@ impl Nodes {
         cover.expect("it goes on")
     }
 
+    /// A driver at node 0 shares a small value of its own and names it in a call: that, and the call's frame.
+    fn calls_with_a_value(&mut self, driver: ProcessId, worker: ProcessId) -> (ObjectId, Passing) {
+        let object = ObjectId { task: TaskId { owner: driver, seq: 3 }, index: 0 };
+        let value = hoplo_wire::Value::Inline((*b"x").into());
+        let state = SharedState::Value { value, contains: vec![] };
+        self.says(0, driver, ToNode::Notices(vec![Notice::Shared { object, state }]));
+        let frame = Passing {
+            caller: driver,
+            worker,
+            tag: 1,
+            is_reply: false,
+            arrived: None,
+            named: vec![object],
+            is_last: false,
+        };
+        (object, frame)
+    }
+
     /// Node n has n + 1 CPUs; the first one is the head.
     fn new(count: usize) -> Self {
         let shells = (0..count).map(shell).collect();
@@ -492,19 +510,7 @@ fn a_function_whose_rows_went_with_another_job_is_asked_for_elsewhere() {
 fn what_a_far_call_names_is_held_until_its_last_word_has_left() {
     let (mut nodes, driver, _, worker) = Nodes::leased();
     nodes.says(0, driver, ToNode::Connect { to: worker });
-    let object = ObjectId { task: TaskId { owner: driver, seq: 3 }, index: 0 };
-    let value = hoplo_wire::Value::Inline((*b"x").into());
-    let state = SharedState::Value { value, contains: vec![] };
-    nodes.says(0, driver, ToNode::Notices(vec![Notice::Shared { object, state }]));
-    let frame = Passing {
-        caller: driver,
-        worker,
-        tag: 1,
-        is_reply: false,
-        arrived: None,
-        named: vec![object],
-        is_last: false,
-    };
+    let (object, frame) = nodes.calls_with_a_value(driver, worker);
     let cover = nodes.passes(0, frame.clone());
     assert_eq!(cover, 1);
     nodes.passes(1, Passing { arrived: Some(cover), ..frame.clone() });
@@ -551,19 +557,7 @@ fn a_far_call_to_a_worker_that_hung_up_holds_nothing() {
     let (mut nodes, driver, _, worker) = Nodes::leased();
     nodes.shells[1].hears(Event::Closed { process: worker });
     nodes.says(0, driver, ToNode::Connect { to: worker });
-    let object = ObjectId { task: TaskId { owner: driver, seq: 3 }, index: 0 };
-    let value = hoplo_wire::Value::Inline((*b"x").into());
-    let state = SharedState::Value { value, contains: vec![] };
-    nodes.says(0, driver, ToNode::Notices(vec![Notice::Shared { object, state }]));
-    let frame = Passing {
-        caller: driver,
-        worker,
-        tag: 1,
-        is_reply: false,
-        arrived: None,
-        named: vec![object],
-        is_last: false,
-    };
+    let (object, frame) = nodes.calls_with_a_value(driver, worker);
     let cover = nodes.passes(0, frame.clone());
     nodes.passes(1, Passing { arrived: Some(cover), ..frame });
     nodes.says(0, driver, ToNode::Notices(vec![Notice::Released { object, tokens: 1 }]));
