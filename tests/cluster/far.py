@@ -104,6 +104,7 @@ class Far:
             # The head last: whose head has stopped stops as well.
             for machine in reversed(self.machines):
                 machine.end()
+                assert machine.accusations()[:3] == []
             for number, machine in enumerate(self.machines):
                 if number not in self.killed:
                     until(lambda m=machine: not m.processes(), 10, f"all of node {number} ended")

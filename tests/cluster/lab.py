@@ -237,11 +237,13 @@ class Lab:
         with _undisturbed():
             for program in (program for machine in self.machines for program in machine.programs):
                 program.kill()
+            accused = [line for machine in self.machines for line in machine.accusations()]
             _take_away(self._made, self.folder)
             for program in (program for machine in self.machines for program in machine.programs):
                 program.clear()
             self._ended = True
             atexit.unregister(self.end)
+        assert accused[:3] == []
 
 
 # ------------------------------------------------------------------------------- left-overs

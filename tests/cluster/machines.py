@@ -308,6 +308,12 @@ class Machine:
         with contextlib.suppress(CommandError, subprocess.TimeoutExpired):
             self.hoplo("stop", "--all", seconds=20, check=False)
 
+    def accusations(self) -> list[str]:
+        """Lines in which its daemons say that another node broke a protocol."""
+        logs = sorted(self.folder.rglob("daemon.log"))
+        lines = (line for log in logs for line in log.read_text().splitlines())
+        return [line for line in lines if "broke the protocol of references" in line]
+
     def clear(self) -> None:
         """Whatever is left is killed, stopped processes too."""
         for program in self.programs:

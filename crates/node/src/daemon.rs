@@ -441,7 +441,7 @@ impl Daemon {
 
     fn hear_carrier(&mut self) {
         self.wake.silence();
-        let words = self.carrier.as_ref().map(Carrier::words).unwrap_or_default();
+        let words = self.carrier.as_ref().map_or(0, Carrier::words_waiting);
         let hauled = self.haul.as_ref().map(Haul::done).unwrap_or_default();
         let returns = |(_, timer): &(Instant, Timer)| *timer == Timer::ReturnMemory;
         if !hauled.is_empty() && !self.timers.iter().any(returns) {
@@ -451,7 +451,8 @@ impl Daemon {
         for done in hauled {
             self.handle(Event::Hauled { done });
         }
-        for word in words {
+        for _ in 0..words {
+            let Some(word) = self.carrier.as_ref().and_then(Carrier::word) else { break };
             match word {
                 Word::Verdict { ticket, number, expected, why } => {
                     let why = why.to_string();

@@ -28,6 +28,7 @@ mod turn;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -148,7 +149,7 @@ pub(crate) enum Word {
 
 pub(crate) struct Shared {
     told: Mutex<Vec<Told>>,
-    words: Mutex<Vec<Word>>,
+    words: Mutex<VecDeque<Word>>,
     ends: AtomicBool,
     /// The deciding thread's.
     wake: Bell,
@@ -210,8 +211,14 @@ impl Carrier {
         self.bell.ring();
     }
 
-    pub(crate) fn words(&self) -> Vec<Word> {
-        std::mem::take(&mut *lock(&self.shared.words))
+    pub(crate) fn words_waiting(&self) -> usize {
+        lock(&self.shared.words).len()
+    }
+
+    /// The oldest one. They are taken one at a time, since a sweep, which one of them may end, takes those behind it: if somebody
+    /// had taken several, these would overtake the rest of them.
+    pub(crate) fn word(&self) -> Option<Word> {
+        lock(&self.shared.words).pop_front()
     }
 }
 
@@ -234,13 +241,13 @@ impl std::fmt::Debug for Carrier {
 
 impl Shared {
     fn say(&self, word: Word) {
-        lock(&self.words).push(word);
+        lock(&self.words).push_back(word);
         self.wake.ring();
     }
 
     fn say_all(&self, words: &mut Vec<Word>) {
         if !words.is_empty() {
-            lock(&self.words).append(words);
+            lock(&self.words).extend(words.drain(..));
             self.wake.ring();
         }
     }

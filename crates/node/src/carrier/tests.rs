@@ -108,7 +108,7 @@ impl Side {
         let mut ready = Vec::new();
         self.poller.wait(Some(timeout), &mut ready).unwrap();
         self.wake.silence();
-        for word in self.carrier.words() {
+        while let Some(word) = self.carrier.word() {
             match word {
                 Word::Passing { ticket, frame } => {
                     let covered = frame.arrived.is_none() && !frame.named.is_empty();
