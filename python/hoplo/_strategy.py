@@ -147,10 +147,11 @@ def _term(name: str, key: str, text: str) -> Term:
     rest = text[1:] if negated else text
     several = re.fullmatch(r"in\((.*)\)", rest, re.DOTALL)
     values = [part.strip() for part in several[1].split(",")] if several else [rest]
-    if not all(values):
+    # No label has brackets in it: who wrote one meant a list, and mistyped it.
+    if not all(values) or any(set(value) & set("()!") for value in values):
         raise ValueError(
-            f"{name}[{key!r}] must be 'a', '!a', 'in(a,b)' or '!in(a,b)', without empty values, "
-            f"not {_options.shown(text)}"
+            f"{name}[{key!r}] must be 'a', '!a', 'in(a,b)' or '!in(a,b)', its values not empty and "
+            f"without ( ) !, not {_options.shown(text)}"
         )
     if len(values) > TERMS_MAX:
         raise ValueError(f"{name}[{key!r}] must have {TERMS_MAX} values or less")

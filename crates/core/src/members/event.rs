@@ -94,14 +94,22 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Why::Refused => write!(f, "its daemon is gone: nobody listens at its address"),
-            Why::Silent { milliseconds, witnesses } => write!(
-                f,
-                "it was silent for {milliseconds} ms; {witnesses} other nodes did not reach it either"
-            ),
+            Why::Silent { milliseconds, witnesses } => {
+                write!(f, "it was silent for {milliseconds} ms{}", reached_by(*witnesses))
+            }
             Why::Unheard { milliseconds, witnesses } => write!(
                 f,
-                "it did not come to this control node in {milliseconds} ms; {witnesses} other nodes did not reach it either"
+                "it did not come to this control node in {milliseconds} ms{}",
+                reached_by(*witnesses)
             ),
         }
+    }
+}
+
+fn reached_by(witnesses: usize) -> String {
+    match witnesses {
+        0 => String::new(),
+        1 => "; another node did not reach it either".to_string(),
+        _ => format!("; {witnesses} other nodes did not reach it either"),
     }
 }

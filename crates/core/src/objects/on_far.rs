@@ -316,14 +316,14 @@ impl ObjectDirectory {
             match &mut record.state {
                 State::Foreign { .. } | State::Elsewhere { pulling: false, .. } if was_home => {
                     let text =
-                        format!("{object} is lost: its home node {} died: {why}", dead.number());
+                        format!("{object} is lost: its home node {} died: {why}", dead.hex());
                     self.lose(object, text, effects);
                 }
                 // What is under way may come to its end; else it is decided then.
                 State::Elsewhere { pulling: false, .. } if !has_copies && at_home => {
                     let text = format!(
                         "{object} is lost: the only copy of it was on node {}, which died: {why}",
-                        dead.number()
+                        dead.hex()
                     );
                     self.lose(object, text, effects);
                 }

@@ -380,12 +380,12 @@ impl GlobalScheduler {
             let of = |selector| (known.place.lacks(shape, selector), known.place.node);
             selectors(shape).iter().map(of)
         });
-        match lacks.min_by_key(|((count, _), node)| (*count, *node)) {
-            Some(((_, Some(why)), node)) if self.nodes.len() > 1 => {
+        match lacks.min_by_key(|((count, missing, _), node)| (*count, *missing, *node)) {
+            Some(((.., Some(why)), node)) if self.nodes.len() > 1 => {
                 format!("{why} (node {}, the nearest of {})", node.hex(), self.nodes.len())
             }
-            Some(((_, Some(why)), _)) => why,
-            Some(((_, None), _)) | None => "no node takes work".to_string(),
+            Some(((.., Some(why)), _)) => why,
+            Some(((.., None), _)) | None => "no node takes work".to_string(),
         }
     }
 

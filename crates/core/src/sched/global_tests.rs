@@ -130,6 +130,13 @@ fn draining_and_dead_nodes_get_nothing() {
 }
 
 #[test]
+fn of_nodes_that_miss_the_same_the_one_that_misses_least_of_it_is_the_nearest() {
+    let mut head = Head::of(&[1.0, 3.0, 2.0]);
+    let why = format!("needs CPU 64, node has 3 (node {}, the nearest of 3)", node(1).hex());
+    assert_eq!(head.seek(MS(0), 1, cpu(64.0), 1), Found::Never { why });
+}
+
+#[test]
 fn what_misses_least_is_the_nearest() {
     let mut head = Head::of(&[1.0, 1.0]);
     let labels = BTreeMap::from([("zone".to_string(), "a".to_string())]);

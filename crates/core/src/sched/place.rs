@@ -35,18 +35,23 @@ impl Place {
         if self.covers(wanted) { rooms(&self.total, wanted, free_of_charge) } else { 0 }
     }
 
-    /// What it lacks for the shape: how much of it, and in words.
-    pub(super) fn lacks(&self, shape: &Shape, selector: &LabelSelector) -> (usize, Option<String>) {
+    /// What it lacks for the shape: how many things, how much of them in thousandths of what is needed, and in words.
+    pub(super) fn lacks(&self, shape: &Shape, selector: &LabelSelector) -> Lack {
         let unmet: Vec<_> = selector.unmet(self.node, &self.labels).collect();
-        let short = |(name, parts): &(&str, u64)| self.total.parts(name) < *parts;
-        let short = shape.resources.iter().filter(short).count();
+        let missing = shape.resources.iter().map(|(name, parts)| {
+            parts.saturating_sub(self.total.parts(name)).saturating_mul(1_000).div_ceil(parts)
+        });
+        let missing: Vec<u64> = missing.filter(|missing| *missing > 0).collect();
         let mut why = unmet.first().map(|unmet| format!("needs label {unmet}"));
         if why.is_none() {
             why = lacks_resource(&self.total, &shape.resources);
         }
-        (unmet.len() + short, why)
+        (unmet.len() + missing.len(), missing.iter().sum(), why)
     }
 }
+
+/// See [`Place::lacks`].
+pub(super) type Lack = (usize, u64, Option<String>);
 
 /// How many leases of `wanted` fit into `free`.
 pub(super) fn rooms(free: &ResourceSet, wanted: &ResourceSet, free_of_charge: u32) -> u32 {

@@ -261,7 +261,7 @@ impl SessionMachine {
         {
             let waiting = state.queue.front().and_then(|seq| self.tasks.get(seq));
             let name = waiting.map_or("a task", |task| &*task.call.options.name);
-            let line = format!("{name} can never run on this node: {reason}; it stays pending");
+            let line = format!("{name} can run nowhere yet: {reason}; it stays pending");
             effects.push(Effect::Warn { line });
         }
         state.stuck = reason.map(|reason| (reason, infeasible));

@@ -39,7 +39,7 @@ impl Transfer {
         }
         pull.watch.slow = 0;
         if std::mem::replace(&mut pull.watch.told, true) {
-            let why = format!("node {} sends nothing, or too slowly", from.number());
+            let why = format!("node {} sends nothing, or too slowly", from.hex());
             effects.push(Effect::Enough { to: from, ticket });
             return self.stop(object, why, effects);
         }

@@ -197,7 +197,7 @@ impl Transfer {
         let Some(object) = self.tickets.get(&ticket).copied() else { return };
         if matches!(self.pulls[&object].stage, Stage::Receiving { from: source, .. } if source == from)
         {
-            let why = format!("node {}: {why}", from.number());
+            let why = format!("node {}: {why}", from.hex());
             self.stop(object, why, effects);
         }
     }
@@ -211,7 +211,7 @@ impl Transfer {
             }
         }
         for object in stops {
-            self.stop(object, format!("node {} died", dead.number()), effects);
+            self.stop(object, format!("node {} died", dead.hex()), effects);
         }
     }
 

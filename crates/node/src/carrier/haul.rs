@@ -203,7 +203,7 @@ impl Hauler {
         if offset != receiving.written || bytes.len() as u64 > left {
             let why = format!(
                 "node {} sent {} bytes from byte {offset} on, and those from byte {} on were expected, {left} at most",
-                from.number(),
+                from.hex(),
                 bytes.len(),
                 receiving.written
             );
@@ -383,7 +383,7 @@ impl Bulk for Hauler {
 
     fn lost(&mut self, node: NodeNumber) {
         self.take_orders();
-        let why = format!("the link with node {} was lost", node.number());
+        let why = format!("the link with node {} was lost", node.hex());
         let from_it = self.receiving.iter().filter(|(_, receiving)| receiving.from == node);
         for ticket in from_it.map(|(ticket, _)| *ticket).collect::<Vec<_>>() {
             self.stop_receiving(ticket, &why);

@@ -630,7 +630,7 @@ fn with_the_only_copy_an_object_is_lost_and_a_retry_makes_it_again() {
     bench.feed(far_sealed(THERE, object, &[]));
     assert_eq!(bench.feed(gone(THERE)), []);
     let effects = bench.want(B, object);
-    assert_failure(&effects, B, FailureKind::ObjectLost, &format!("node {}", THERE.number()));
+    assert_failure(&effects, B, FailureKind::ObjectLost, &format!("node {}", THERE.hex()));
     assert_eq!(bench.feed(far_sealed(YONDER, object, &[])), []);
     assert_eq!(bench.want(B, object), [pull(object, 100, &[YONDER])]);
 }
