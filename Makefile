@@ -146,11 +146,12 @@ test-soak: build $(VENV)/.dev
 	@$(VENV_PYTHON) tests/soak --seconds 30 --round-seconds 10 --seed 1
 
 # Control nodes and whole clusters as processes: killed, stopped, cut off. What cannot be done here (no root, no etcd)
-# is skipped by name.
+# is skipped by name. Then the tests of one node once more, with all work on another node than the driver's.
 test-cluster: build $(VENV)/.dev
 	$(CARGO) build --locked --quiet --release -p hoplo-cli
 	$(CARGO) build --locked --quiet --release -p hoplo-sim --example check_history
 	$(VENV_PYTHON) -m pytest $(PYTEST_FLAGS) tests/cluster
+	HOPLO_TESTS_ELSEWHERE=1 $(VENV_PYTHON) -m pytest $(PYTEST_FLAGS) python/tests
 
 # ---------------------------------------------------------------------------- soak
 

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import elsewhere
 import pytest
 from gate import Gate
 
@@ -42,11 +43,17 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in ("HOPLO_ADDRESS", "HOPLO_TOKEN"):
         os.environ.pop(name, None)
     config.addinivalue_line("markers", "slow: takes more than a few seconds")
+    config.addinivalue_line("markers", "near: means one node; see elsewhere.py")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     shutil.rmtree(os.environ.pop("HOPLO_TMPDIR"), ignore_errors=True)
     shutil.rmtree(os.environ["HOME"], ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if elsewhere.wanted():
+        items[:] = [item for item in items if elsewhere.concerns(item)]
 
 
 # ------------------------------------------------------------------------------------ waiting
@@ -172,11 +179,15 @@ def node(request: pytest.FixtureRequest) -> Iterator[Any]:
     if options is None:
         yield None
         return
-    context = hoplo.init(**options)
-    yield context
-    hoplo.shutdown()
-    gc.collect()
-    assert_nothing_left()
+    if elsewhere.wanted():
+        with elsewhere.nodes(options) as context:
+            yield context
+    else:
+        context = hoplo.init(**options)
+        yield context
+        hoplo.shutdown()
+        gc.collect()
+        assert_nothing_left()
 
 
 @pytest.fixture

@@ -181,6 +181,7 @@ def test_a_class_from_main_and_one_defined_again():
     assert hoplo.get([first.say.remote(), second.say.remote()]) == ["first", "second"]
 
 
+@pytest.mark.near
 def test_environment_variables_of_an_actor(tmp_path):
     @hoplo.remote(runtime_env={"env_vars": {"HOPLO_LEVEL": "high"}})
     class Reader:

@@ -199,6 +199,7 @@ def test_an_unpicklable_class_is_told_when_it_is_created():
         Guilty.remote()
 
 
+@pytest.mark.near
 def test_a_handle_is_listed_like_an_object():
     counter = Counter.remote()
     assert hoplo.get(counter.get.remote()) == 0

@@ -249,6 +249,7 @@ class AsyncActor:
         return self.cancelled
 
 
+@pytest.mark.near
 def test_a_queued_call_of_an_actor_is_cancelled(gate):
     actor = Actor.remote()
     running, queued, after = actor.hold.remote(gate), actor.quick.remote(), actor.quick.remote()

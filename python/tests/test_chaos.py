@@ -194,6 +194,7 @@ def test_streams(seed):
             assert i == 99
 
 
+@pytest.mark.near
 def test_the_daemon_counted_no_breach():
     import json
 

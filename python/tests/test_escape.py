@@ -73,6 +73,7 @@ def test_a_value_that_was_nested_twice():
     assert hoplo.get(hoplo.get(ref)["deep"])[-1] == 7
 
 
+@pytest.mark.near
 def test_a_pending_task_of_a_dead_owner_is_taken_over(gate, tmp_path):
     notes = Notes(tmp_path / "runs")
 
@@ -115,6 +116,7 @@ def test_a_queued_task_of_a_dead_owner_is_taken_over(gate):
     hoplo.get(blockers)
 
 
+@pytest.mark.near
 def test_a_chain_of_pending_tasks_is_taken_over(gate):
     @hoplo.remote
     def first():
@@ -199,6 +201,7 @@ def test_a_dead_borrower_lets_go(gate):
     eventually(lambda: not objects_left(), what="the store is empty")
 
 
+@pytest.mark.near
 def test_nobody_left_who_could_reach_it_and_it_goes():
     @hoplo.remote
     class Owner:

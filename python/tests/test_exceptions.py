@@ -187,6 +187,7 @@ def test_system_errors_know_their_task():
 # ------------------------------------------------------------------------------- environments
 
 
+@pytest.mark.near
 def test_an_environment_that_cannot_be_made_fails_the_task(tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()

@@ -29,6 +29,7 @@ def test_more_gpus_than_there_are():
         hoplo.get(seen.options(num_gpus=3).remote(), timeout=0.3)
 
 
+@pytest.mark.near
 def test_the_node_has_what_init_said():
     assert hoplo.cluster_resources()["GPU"] == 2
     assert hoplo.get_gpu_ids() == [0, 1]

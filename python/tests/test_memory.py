@@ -99,6 +99,7 @@ def test_a_result_in_the_store_is_not_the_tasks_memory():
     assert hoplo.get(make.remote(30)) == 20
 
 
+@pytest.mark.near
 def test_memory_is_a_resource(gate):
     @hoplo.remote(memory=1024 * MIB)
     def hold():
@@ -114,6 +115,7 @@ def test_memory_is_a_resource(gate):
     assert hoplo.get(refs) == ["done"] * 3
 
 
+@pytest.mark.near
 def test_actors_with_memory_and_nothing_else_held_a_cpu_each():
     @hoplo.remote(memory=100 * MIB)
     class Small:

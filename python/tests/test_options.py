@@ -117,6 +117,7 @@ def test_a_task_without_cpus_runs_when_all_are_taken(gate):
     hoplo.get(refs)
 
 
+@pytest.mark.near
 def test_resources_that_the_node_has():
     assert hoplo.cluster_resources()["CPU"] == 4
     assert hoplo.cluster_resources()["disk"] == 2
@@ -127,6 +128,7 @@ def test_resources_that_the_node_has():
     assert node["NodeID"] == hoplo.get_runtime_context().get_node_id()
 
 
+@pytest.mark.near
 @pytest.mark.parametrize("strategy", ["DEFAULT", "SPREAD", "here", "soft"])  # one node: accepted
 def test_scheduling_strategies_are_accepted(strategy):
     if strategy == "here":

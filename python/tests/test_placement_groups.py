@@ -156,6 +156,7 @@ def test_a_name_is_that_of_one_group():
 # ------------------------------------------------------------------------------------ what it is
 
 
+@pytest.mark.near
 @pytest.mark.parametrize("strategy", ["PACK", "SPREAD", "STRICT_PACK"])
 def test_a_group_is_reserved_at_once_and_given_back(strategy):
     group = placement_group([{"CPU": 1}, {"CPU": 2, "disk": 1}], strategy=strategy)
@@ -246,6 +247,7 @@ def test_tasks_run_in_their_group_and_take_nothing_else():
     assert get_current_placement_group() is None
 
 
+@pytest.mark.near
 def test_a_bundle_runs_so_many_tasks_as_it_has_room_for(gate):
     group = placement_group([{"CPU": 1}])
     refs = [passes.options(scheduling_strategy=inside(group)).remote(gate) for _ in range(2)]

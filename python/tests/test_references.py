@@ -5,6 +5,7 @@ import json
 import pickle
 
 import numpy as np
+import pytest
 from conftest import alive, eventually
 
 import hoplo
@@ -186,6 +187,7 @@ def test_objects_survive_the_worker_that_made_them():
     assert hoplo.get(keep.remote([large, small])) == [large, small]
 
 
+@pytest.mark.near
 def test_a_pending_task_survives_its_owner(gate):
     @hoplo.remote
     def late():

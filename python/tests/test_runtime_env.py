@@ -97,6 +97,7 @@ def test_variables_of_the_job():
     assert "JOB" not in os.environ
 
 
+@pytest.mark.near
 def test_values_and_folders_that_are_no_utf8_were_refused(tmp_path):
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/odd-\xff")
     os.mkdir(folder)
@@ -189,6 +190,7 @@ def test_an_environment_made_of_another_one_is_the_same(package):
 # ------------------------------------------------------------------------------------ files
 
 
+@pytest.mark.near
 def test_working_dir(tmp_path, package):
     folder = package.parent
 

@@ -57,6 +57,7 @@ def test_what_the_node_meets_runs(options):
     assert hoplo.get(actor.work.remote(), timeout=10) == 2
 
 
+@pytest.mark.near
 @pytest.mark.parametrize("key", ["hoplo.io/node-id", "ray.io/node-id"])
 def test_the_id_of_a_node_is_a_label(key):
     assert hoplo.get(work.options(label_selector={key: here()}).remote(), timeout=10) == 1

@@ -199,6 +199,7 @@ def test_a_timeout_of_a_program_that_polls_asks_nobody(gate):
     hoplo.get(ref)
 
 
+@pytest.mark.near
 def test_a_process_is_named_twice(gate):
     """The reason that a process was told came back to the daemon with names, and got them again."""
 
