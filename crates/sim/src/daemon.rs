@@ -26,6 +26,8 @@ pub struct Daemon {
     queue: VecDeque<Event>,
     /// Channels to and from processes of other nodes.
     pub far_channels: BTreeSet<(ProcessId, ProcessId)>,
+    /// A worker of one has died since the last drain.
+    pub far_left: bool,
     pub drains: u64,
     /// The answer of the carrier that the sweep under way waits for.
     pub drains_for: Option<u64>,
@@ -75,6 +77,7 @@ impl Daemon {
             node: Node::new(config, Instant::ZERO),
             queue: VecDeque::new(),
             far_channels: BTreeSet::new(),
+            far_left: false,
             drains: 0,
             drains_for: None,
             open: BTreeSet::new(),
@@ -203,7 +206,8 @@ impl Cluster {
             if !self.here.daemon.open.contains(&from) {
                 return;
             }
-            let Some(message) = self.written_by(from).pop_front() else { return };
+            let Some(mut message) = self.written_by(from).pop_front() else { return };
+            self.sabotage_reads(&mut message);
             self.note(|| format!("daemon hears {from}: {message:?}"));
             self.notes_message(from, &message);
             self.notes_question(from, &message);

@@ -33,7 +33,8 @@ impl Cluster {
                 self.tells_carrier(Told::Close { pair: Pair { caller, worker } });
             }
             Effect::WorkerGone { caller, worker, obituary } => {
-                self.here.daemon.far_channels.remove(&(caller, worker));
+                let daemon = &mut self.here.daemon;
+                daemon.far_left |= daemon.far_channels.remove(&(caller, worker));
                 let pair = Pair { caller, worker };
                 self.tells_carrier(Told::WorkerGone { pair, obituary });
             }
@@ -110,9 +111,10 @@ impl Cluster {
     /// REF-5: what lies in the rings of far channels is part of a sweep. False: there are none.
     pub fn drains_far(&mut self) -> bool {
         let daemon = &mut self.here.daemon;
-        if daemon.far_channels.is_empty() {
+        if daemon.far_channels.is_empty() && !std::mem::take(&mut daemon.far_left) {
             return false;
         }
+        daemon.far_left = false;
         daemon.drains += 1;
         let n = daemon.drains;
         daemon.drains_for = Some(n);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hoplo_base::TaskId;
 use hoplo_core::session::Event;
-use hoplo_wire::node::{ActorState, DeathCause, Obituary, ToClient, ToNode};
+use hoplo_wire::node::{ActorState, DeathCause, Notice, Obituary, ToClient, ToNode};
 use hoplo_wire::peer::{Claims, Peer};
 use hoplo_wire::{Failure, FailureKind, Value};
 
@@ -49,6 +49,8 @@ pub enum Sabotage {
     CoversAreSkipped,
     /// What came in a far call is not held for it (FAR-3).
     CallsHoldNothing,
+    /// What a worker returns to a far caller is not held until its reply has left (FAR-4).
+    RepliesHoldNothing,
     /// Who claims something is taken for one that releases it (NREF-1).
     ClaimsAreForgotten,
     /// What a link sends again does not arrive.
@@ -96,7 +98,10 @@ impl Sabotage {
                 plan.head_dies_at = None;
             }
             Self::NothingIsLent | Self::WaitIsTakenForDeath => plan.head_dies_at = None,
-            Self::CoversAreSkipped | Self::CallsHoldNothing | Self::ClaimsAreForgotten => {
+            Self::CoversAreSkipped
+            | Self::CallsHoldNothing
+            | Self::RepliesHoldNothing
+            | Self::ClaimsAreForgotten => {
                 // Words by way of a third node are faster, and nobody is killed, who might have what is missed.
                 (plan.kills, plan.node_dies_at) = (0, None);
                 plan.nodes = plan.nodes.max(3);
@@ -149,6 +154,17 @@ impl Cluster {
     /// True: a piece of an object does not arrive.
     pub fn sabotage_loses_piece(&mut self) -> bool {
         self.sabotage == Some(Sabotage::PiecesAreLost) && self.rng.one_in(4)
+    }
+
+    /// What the daemon reads of it.
+    pub fn sabotage_reads(&self, message: &mut ToNode) {
+        if self.sabotage == Some(Sabotage::RepliesHoldNothing)
+            && let ToNode::Notices(notices) = message
+        {
+            let for_far =
+                |it: &Notice| matches!(it, Notice::Hold { process, .. } if self.is_far(*process));
+            notices.retain(|notice| !for_far(notice));
+        }
     }
 
     /// Whether a message to the daemon gets lost.

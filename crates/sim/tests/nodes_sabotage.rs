@@ -29,6 +29,11 @@ fn what_a_far_call_brings_and_nobody_holds_is_missed() {
 }
 
 #[test]
+fn what_is_returned_to_a_far_caller_and_nobody_holds_is_missed() {
+    shows(Sabotage::RepliesHoldNothing, 500, GONE);
+}
+
+#[test]
 fn a_claim_that_is_forgotten_is_found() {
     shows(Sabotage::ClaimsAreForgotten, 50, &["which it had not claimed"]);
 }

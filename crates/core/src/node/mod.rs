@@ -316,6 +316,7 @@ impl Node {
     /// Asserts every machine's invariants, and those of the module's doc.
     pub fn check(&self) {
         self.check_quickly();
+        self.check_far_replies();
         self.objects.check();
     }
 

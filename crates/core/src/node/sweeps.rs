@@ -44,9 +44,27 @@ pub(super) enum Deferred {
         job: JobId,
         function: FunctionId,
     },
+    /// The worker is dead, and the carrier was told so: it has handed over its last replies when it has taken all that lies in rings.
+    Replies {
+        worker: ProcessId,
+        caller: ProcessId,
+    },
 }
 
 impl Sweeps {
+    /// Of dead workers, whose last replies may not have left.
+    pub(super) fn ended_replies(&self) -> impl Iterator<Item = (ProcessId, ProcessId)> {
+        let batches = std::iter::once(&self.wanted).chain(&self.under_way);
+        batches.flat_map(|batch| &batch.deferred).filter_map(|deferred| match deferred {
+            Deferred::Replies { worker, caller } => Some((*worker, *caller)),
+            Deferred::Actors(_)
+            | Deferred::Fetch { .. }
+            | Deferred::Tell { .. }
+            | Deferred::Claims
+            | Deferred::FarFetch { .. } => None,
+        })
+    }
+
     pub(super) fn defer(&mut self, deferred: Deferred) {
         self.wanted.deferred.push(deferred);
     }
@@ -79,6 +97,7 @@ impl Node {
                 Deferred::FarFetch { node, job, function } => {
                     self.fetch_for_node(node, job, function, true);
                 }
+                Deferred::Replies { worker, caller } => self.replies_ended(caller, worker),
             }
             self.work_off_queue();
         }

@@ -11,6 +11,7 @@ use super::on_move::{Fate, MoveKind};
 use super::on_room::Asker;
 use super::record::{Record, State};
 use super::references::is_handle;
+use super::replies::Given;
 
 impl ObjectDirectory {
     /// Panics with the invariant that does not hold, and the story of the object.
@@ -24,8 +25,12 @@ impl ObjectDirectory {
         let busy = !self.candidates.is_empty() || !self.undecided.is_empty();
         let under_way = self.sweeps.asked - self.sweeps.done;
         assert!(under_way <= 1 && (under_way == 1 || !busy), "OBJ-10: {:?}", self.sweeps);
-        for (worker, caller) in self.replies.keys() {
-            assert!(self.processes.contains_key(caller), "OBJ-11: {worker} gave {caller}");
+        for ((worker, caller), given) in &self.replies {
+            let fits = match given {
+                Given::Near { .. } => self.processes.contains_key(caller),
+                Given::Far(_) => caller.node() != self.node,
+            };
+            assert!(fits, "OBJ-11: {worker} gave {caller}");
         }
         for (process, recall) in &self.recalls {
             let joined = self.processes.contains_key(process);

@@ -67,6 +67,23 @@ pub enum Event {
     NodeReleased {
         objects: Vec<ObjectId>,
     },
+    /// A process of another node may call this worker from now on, and get replies.
+    ServesFar {
+        worker: ProcessId,
+        caller: ProcessId,
+    },
+    /// One of these replies leaves. It names these, once for each token, in the order in which the worker told of them; and
+    /// they are covered.
+    FarReplyLeft {
+        worker: ProcessId,
+        caller: ProcessId,
+        named: Vec<ObjectId>,
+    },
+    /// No reply of that worker to that caller leaves any more.
+    FarRepliesEnded {
+        worker: ProcessId,
+        caller: ProcessId,
+    },
     /// Every socket was read until it would block, once, and what was read was handled; all of it
     /// after `Effect::Sweep` of this number was emitted.
     Swept {

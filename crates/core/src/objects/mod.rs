@@ -68,7 +68,7 @@
 //! - OBJ-8: the orders of use have exactly the stored and the mapped objects.
 //! - OBJ-9: requests are from joined processes; a spilled object that is queued has a request.
 //! - OBJ-10: where a record is a candidate or undecided, a sweep is under way; at most one is.
-//! - OBJ-11: what went with replies is kept for joined callers only.
+//! - OBJ-11: what went with replies is kept for joined callers, and for far ones that have a channel to a worker here.
 //! - OBJ-12: who was asked for room has joined, and owes none when it has answered every time.
 //! - OBJ-13: what is at home elsewhere and supported is claimed; what is kept for its home has its bytes here.
 //! - OBJ-15: a secondary copy is in the store of this node, and was fetched from another one; no node died since.
@@ -271,6 +271,11 @@ impl ObjectDirectory {
             }
             Event::NodeHeld { objects } => self.node_hold(&objects),
             Event::NodeReleased { objects } => self.node_release(&objects),
+            Event::ServesFar { worker, caller } => self.on_serves_far(worker, caller),
+            Event::FarReplyLeft { worker, caller, named } => {
+                self.on_far_reply_left(worker, caller, &named);
+            }
+            Event::FarRepliesEnded { worker, caller } => self.on_far_replies_ended(worker, caller),
             Event::Swept { sweep } => self.on_swept(sweep, effects),
             Event::Freed { ticket, result } => self.on_freed(ticket, result, effects),
             Event::Spilled { ticket, result } => self.on_spilled(ticket, result, effects),

@@ -19,7 +19,7 @@ impl ObjectDirectory {
                 // What the haul brought is supported by who wants it.
                 if sealed.is_ok() && from != self.haul {
                     self.add_tokens(object, holder, 1);
-                    self.goes_with_reply(from, holder, object);
+                    self.goes_with_reply(from, holder, object, true);
                 }
                 sealed
             }
@@ -30,7 +30,7 @@ impl ObjectDirectory {
             }
             Notice::Hold { object, process } => {
                 self.add_tokens(object, process, 1);
-                self.goes_with_reply(from, process, object);
+                self.goes_with_reply(from, process, object, false);
                 self.adopt(object, effects);
                 Ok(())
             }

@@ -20,6 +20,8 @@ use crate::stream::Amount;
 #[derive(Debug, Default)]
 pub(crate) struct FarCalls {
     channels: BTreeSet<(ProcessId, ProcessId)>,
+    /// A worker of one has died since the last drain: what it wrote may lie there.
+    left: bool,
     drains: u64,
     /// The drain that the sweep under way waits for.
     pub(crate) drains_for: Option<u64>,
@@ -97,7 +99,7 @@ impl Daemon {
         worker: ProcessId,
         obituary: Obituary,
     ) {
-        self.far_calls.channels.remove(&(caller, worker));
+        self.far_calls.left |= self.far_calls.channels.remove(&(caller, worker));
         self.tell(Told::WorkerGone { caller, worker, obituary });
     }
 
@@ -138,9 +140,11 @@ impl Daemon {
     /// REF-5: what lies in the rings of far channels is part of it. It goes on when the carrier has said what that names.
     pub(crate) fn sweep(&mut self) {
         self.handle(Event::SweepBegins);
-        if self.far_calls.channels.is_empty() || self.carrier.is_none() {
+        let nothing = self.far_calls.channels.is_empty() && !self.far_calls.left;
+        if nothing || self.carrier.is_none() {
             return self.finish_sweep();
         }
+        self.far_calls.left = false;
         self.far_calls.drains += 1;
         let n = self.far_calls.drains;
         self.far_calls.drains_for = Some(n);

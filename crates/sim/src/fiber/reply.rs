@@ -121,8 +121,8 @@ impl Cluster {
                 self.dies(id, DeathCause::Signaled { signal: 9 });
                 return Flow::Gone;
             }
-            // A far caller gets its tokens when the reply arrives: until then only the worker holds what it returns.
-            if self.rng.one_in(2) && !self.is_far(call.caller) {
+            // Its caller has what it returns, or, if it is far, the node holds it (REF-4).
+            if self.rng.one_in(2) {
                 self.drop_locals(id, fiber, &[]);
             }
             // Where other threads run beside it, one of them may want its turn meanwhile.

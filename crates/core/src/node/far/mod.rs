@@ -15,6 +15,9 @@
 //! - FAR-2: what leaves and names refs is covered before it leaves; an object of this home is held from its first crossing until the
 //!   claims free it (`crossed`).
 //! - FAR-3: what arrived in a call is held until the last word of that call has left, or one of the pair is gone.
+//! - FAR-4: what a worker told it returns to a far caller is held until the reply has left and is covered, until the worker is dead and
+//!   all its replies have left, or until the caller is gone (`core/objects/replies`). So for each far caller that has a channel to a
+//!   worker here, and for none else, the directory knows what is to be held.
 
 mod actors;
 mod bytes;
@@ -174,6 +177,18 @@ impl Far {
 }
 
 impl Node {
+    /// FAR-4: whose replies hold something.
+    pub(super) fn check_far_replies(&self) {
+        let served = self.far.strangers.iter().flat_map(|(caller, stranger)| {
+            stranger.workers.iter().map(|worker| (*worker, *caller))
+        });
+        let mut pairs: BTreeSet<(ProcessId, ProcessId)> = served.collect();
+        let held: BTreeSet<_> = self.objects.far_replies().collect();
+        assert!(pairs.is_subset(&held), "FAR-4: of {pairs:?} only {held:?} hold");
+        pairs.extend(self.sweeps.ended_replies());
+        assert!(held.is_subset(&pairs), "FAR-4: {held:?} hold for ever, of {pairs:?}");
+    }
+
     pub(super) fn me(&self) -> NodeNumber {
         self.config.node
     }

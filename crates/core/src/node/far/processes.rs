@@ -10,6 +10,7 @@ use super::members::of_dead_node;
 use super::{Node, Stranger};
 use crate::actors::life;
 use crate::node::Effect;
+use crate::node::sweeps::Deferred;
 use crate::sched::{groups, local, workers};
 
 impl Node {
@@ -45,6 +46,7 @@ impl Node {
         };
         target.peers.insert(caller);
         self.stranger(caller).workers.insert(worker);
+        self.replies_begin(caller, worker);
         self.out.push(Effect::ServeFar { caller, worker });
         self.pass_to_pool(workers::Event::Connected { worker, peer: caller });
     }
@@ -100,6 +102,8 @@ impl Node {
         }
         self.calls_over(caller, worker);
         self.out.push(Effect::WorkerGone { caller, worker, obituary: obituary.clone() });
+        // FAR-4: what it wrote lies in its ring, and passes before a sweep from now on ends.
+        self.sweeps.defer(Deferred::Replies { worker, caller });
     }
 
     /// A process of another node is gone: a caller, a worker, or both.
@@ -117,6 +121,7 @@ impl Node {
                 worker.peers.remove(&process);
             }
             self.calls_over(process, worker);
+            self.replies_ended(process, worker);
             self.out.push(Effect::CloseFar { caller: process, worker });
             if self.far.channels.contains(&(worker, process)) {
                 continue; // it calls back: it hears this behind the last reply to it (CARRY-6)

@@ -143,6 +143,10 @@ impl Node {
             return 0;
         }
         let cover = self.cover(to, each_once(&frame.named));
+        if frame.is_reply && !frame.named.is_empty() {
+            let Passing { caller, worker, named, .. } = frame.clone();
+            self.pass_to_objects(objects::Event::FarReplyLeft { worker, caller, named });
+        }
         if frame.is_reply && frame.is_last {
             self.call_over(frame.caller, frame.worker, frame.tag);
         }
@@ -171,6 +175,15 @@ impl Node {
     fn serves(&self, caller: ProcessId, worker: ProcessId) -> bool {
         let stranger = self.far.strangers.get(&caller);
         stranger.is_some_and(|stranger| stranger.workers.contains(&worker))
+    }
+
+    /// FAR-4: from now on what the worker tells for that caller is held.
+    pub(super) fn replies_begin(&mut self, caller: ProcessId, worker: ProcessId) {
+        self.pass_to_objects(objects::Event::ServesFar { worker, caller });
+    }
+
+    pub(in crate::node) fn replies_ended(&mut self, caller: ProcessId, worker: ProcessId) {
+        self.pass_to_objects(objects::Event::FarRepliesEnded { worker, caller });
     }
 
     /// FAR-3

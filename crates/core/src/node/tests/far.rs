@@ -15,6 +15,7 @@ use crate::node::Passing;
 mod drain;
 mod names;
 mod queries;
+mod replies;
 
 pub(super) struct Nodes {
     shells: Vec<Shell>,
