@@ -99,6 +99,8 @@ pub struct Cluster {
     pub steps: u64,
     /// How often all replies were drained at the end.
     drained: u32,
+    /// All that was dropped is gone then.
+    done_at: Instant,
     /// Counts daemons with this control store.
     pub life: u32,
     pub sabotage: Option<Sabotage>,
@@ -176,6 +178,7 @@ impl Cluster {
             drivers: Vec::new(),
             steps: 0,
             drained: 0,
+            done_at: Instant::ZERO,
             life,
             sabotage: None,
             plan,
@@ -318,6 +321,7 @@ impl Cluster {
     }
 
     fn done_soon(&mut self) {
+        self.done_at = self.now + SETTLES_WITHIN;
         self.at_node(self.head(), self.now + SETTLES_WITHIN, Step::DriversDone);
     }
 
@@ -327,6 +331,10 @@ impl Cluster {
 
     /// They have dropped everything and time has passed: what is left is a leak. Then they exit.
     fn drivers_done(&mut self) {
+        // Drivers end more than once (by themselves, killed, with their node): the last time counts.
+        if self.now < self.done_at {
+            return;
+        }
         let unfinished = self.clients.values().any(|it| it.alive && it.session.unfinished() > 0);
         if self.drained < 1 || (unfinished && self.drained < 20) {
             self.drained += 1;

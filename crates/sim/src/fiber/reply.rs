@@ -125,9 +125,15 @@ impl Cluster {
             if self.rng.one_in(2) {
                 self.drop_locals(id, fiber, &[]);
             }
-            // Where other threads run beside it, one of them may want its turn meanwhile.
+            // Where other threads run beside it, one of them may want its turn meanwhile. And what a far caller gets may go
+            // meanwhile, if nobody holds it.
             let beside = !self.client(id).fibers.is_empty();
-            let most = if beside { Duration::from_millis(4) } else { Duration::from_micros(200) };
+            let far = self.is_far(call.caller);
+            let most = match beside {
+                true => Duration::from_millis(4),
+                false if far => Duration::from_millis(10),
+                false => Duration::from_micros(200),
+            };
             if beside || self.rng.one_in(4) {
                 fiber.reply = Some(reply);
                 return Flow::Sleep(self.rng.delay(most));
@@ -192,7 +198,10 @@ impl Cluster {
         encode_returned(returned, &mut bytes);
         channel.replies.push_back(bytes);
         let (kind, task) = (header.kind, call.task);
-        if self.clients[&call.caller].alive && matches!(kind, ReplyKind::Finished | ReplyKind::Part)
+        // Of a far worker the home hears it over the link: until then nobody there can know of the value.
+        if !self.is_far(call.caller)
+            && self.clients[&call.caller].alive
+            && matches!(kind, ReplyKind::Finished | ReplyKind::Part)
         {
             for (at, one) in returned.iter().enumerate() {
                 if matches!(one.value, Value::Stored(_)) {

@@ -34,8 +34,8 @@ pub struct Books {
     pub adoptions: u64,
     /// What the dead knew when they died.
     lost_with: BTreeSet<ObjectId>,
-    /// Results in the store whose caller lived when their reply was written: they are never lost, or made
-    /// again, because somebody goes.
+    /// Results in the store whose caller lived when their reply was written, or, of a far worker, when their home heard of them:
+    /// they are never lost, or made again, because somebody goes.
     stored: BTreeSet<ObjectId>,
     /// Calls that were taken back, and from whom.
     revoked: BTreeMap<(ProcessId, u64), ProcessId>,
@@ -43,7 +43,7 @@ pub struct Books {
 }
 
 impl Books {
-    /// A worker told the daemon of this result, and has replied.
+    /// A worker told the daemon of this result, and has replied; or its home heard of it.
     pub fn stored(&mut self, object: ObjectId) {
         self.stored.insert(object);
     }
