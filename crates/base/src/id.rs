@@ -38,6 +38,17 @@ impl NodeNumber {
         Self(1 + self.0 % Self::GIVEN_MAX)
     }
 
+    /// A store gives it after that one, as one of the next `many`.
+    pub fn follows(self, earlier: Self, many: u32) -> bool {
+        let ahead = (self.0 + Self::GIVEN_MAX - earlier.0) % Self::GIVEN_MAX;
+        self.is_given() && earlier.is_given() && (1..=many).contains(&ahead)
+    }
+
+    /// Of two that one store gives: this one comes later.
+    pub fn is_later_than(self, other: Self) -> bool {
+        self.follows(other, Self::GIVEN_MAX / 2)
+    }
+
     pub fn is_given(self) -> bool {
         (1..=Self::GIVEN_MAX).contains(&self.0)
     }

@@ -82,6 +82,10 @@ pub const WRITER_BYTES_KEPT: usize = 1024 * 1024;
 /// Descriptors that came to a node daemon before the message that speaks of them.
 pub const DESCRIPTORS_WAITING_MAX: usize = 64;
 
+/// A node of which this one did not hear yet is taken for one that joins if it has one of the next so many numbers: more rows are
+/// never on their way at once (the subscription of the node table has credit for 1000).
+pub const NODES_AHEAD_MAX: u32 = 1024;
+
 /// Connections to a node daemon that did not say yet who they are. One more, and the oldest is closed,
 pub const NODE_STRANGERS_MAX: usize = 256;
 

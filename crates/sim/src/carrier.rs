@@ -518,6 +518,14 @@ impl Cluster {
         }
     }
 
+    /// Nobody knows where that node is.
+    pub fn closed_at_once(&mut self, connection: Connection) {
+        let mut effects = Vec::new();
+        let closed = link::Event::Closed { connection, how: link::End::Broken };
+        self.here.carrier.links.handle(self.now, closed, &mut effects);
+        self.here.carrier.link_effects.extend(effects);
+    }
+
     fn delivered(&mut self, from: NodeNumber, frame: &Frame) {
         let mut items = Vec::new();
         Item::parse_all(frame, &mut items).expect("carriers here write well");

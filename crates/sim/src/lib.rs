@@ -21,7 +21,7 @@
 //! Not simulated with several nodes: questions (`asks`), restarts of the head, refusals of the control store, stores that do not spill, draining, placement groups,
 //! labels, nodes that join while programs run, one-way cuts, nodes that pause past their verdict (the judge itself is tried in
 //! `crates/core/src/members`), talk windows that are full, frames of a link in bytes. Programs begin when each node has heard of all
-//! others: what is at home at a node whose row has not come yet is taken for lost (`ask_home`). That NREF-6 is
+//! others: what reaches a node that has not heard of a third one is tried in `crates/core/src/node/tests/far` alone. That NREF-6 is
 //! taken away is not missed in 500 seeds; the model check of references misses it.
 //!
 //! `sabotage` breaks promises on purpose, to see that the checks can fail.

@@ -60,6 +60,10 @@ fn pair(one: NodeNumber, two: NodeNumber) -> (NodeNumber, NodeNumber) {
 impl Cluster {
     /// The carrier here wants a connection.
     pub fn dials(&mut self, connection: Connection, peer: NodeNumber, socket: Socket) {
+        if !self.here.carrier.known.contains(&peer) {
+            self.count("nodes that were dialled before their row came");
+            return self.closed_at_once(connection);
+        }
         let wires = &mut self.wires;
         wires.last += 1;
         let wire = Wire {

@@ -58,7 +58,7 @@ impl Node {
         let mut next: VecDeque<NodeNumber> = VecDeque::new();
         let callers = self.far.strangers.iter().filter(|(_, stranger)| stranger.job == job);
         for node in callers.map(|(caller, _)| caller.node()).chain([job.node()]) {
-            if self.far.nodes.contains_key(&node) && !next.contains(&node) {
+            if self.is_sent_to(node) && !next.contains(&node) {
                 next.push_back(node);
             }
         }

@@ -16,8 +16,7 @@ impl Node {
     pub(in crate::node) fn tell_job(&mut self, node: NodeNumber, job: JobId) {
         let Some(known) = self.jobs.get(&job).filter(|_| job.node() != node) else { return };
         let (driver, config) = (known.driver, Box::new((*known.config).clone()));
-        if self.far.nodes.contains_key(&node) && self.far.told.entry(job).or_default().insert(node)
-        {
+        if self.is_sent_to(node) && self.far.told.entry(job).or_default().insert(node) {
             self.send_peer(node, Peer::Job { job, driver, config });
         }
     }

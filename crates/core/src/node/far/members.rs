@@ -19,11 +19,16 @@ use crate::transfer;
 impl Node {
     pub(in crate::node) fn on_member(&mut self, entry: NodeEntry, index: u64) {
         let node = entry.node;
+        if self.far.latest.is_none_or(|latest| node.is_later_than(latest)) {
+            self.far.latest = Some(node);
+        }
         match entry.state.clone() {
             // Its own shell knows what to do when this node is declared dead.
             NodeState::Dead { .. } | NodeState::Settled { .. } if node == self.me() => {}
             // It has a number, and did not say yet where it is.
-            NodeState::Alive | NodeState::Draining if entry.address.is_empty() => {}
+            NodeState::Alive | NodeState::Draining if entry.address.is_empty() => {
+                self.far.unplaced.insert(node);
+            }
             NodeState::Alive | NodeState::Draining => self.on_alive(entry, index),
             NodeState::Dead { why } => self.on_dead(node, &why, index),
             NodeState::Settled { why, died } => {
@@ -38,6 +43,7 @@ impl Node {
         if self.far.dead.contains_key(&node) {
             return;
         }
+        self.far.unplaced.remove(&node);
         let drains = entry.state == NodeState::Draining;
         let new_head = entry.head && self.far.head != Some(node);
         if new_head {
@@ -73,6 +79,7 @@ impl Node {
         // Deaths come in the order of the table. If one did not, it would be passed a little late, and no daemon falls for it.
         let epoch = epoch.max(self.far.last_death + 1);
         self.far.last_death = epoch;
+        self.far.unplaced.remove(&node);
         self.far.dead.insert(node, why.to_string());
         self.node_gone_in_queries(node, why);
         self.far.nodes.remove(&node);

@@ -11,7 +11,8 @@
 //! its end.
 //!
 //! # Invariants
-//! - FAR-1: nothing is sent to a node that is not known to live, and nothing of a dead one is heard.
+//! - FAR-1: nothing is sent to a node that is dead, or that the node table cannot have; and nothing of a dead one is heard. What is for
+//!   a node whose row is on its way here (`comes`) waits in the carrier, which reaches nobody without a row.
 //! - FAR-2: what leaves and names refs is covered before it leaves; an object of this home is held from its first crossing until the
 //!   claims free it (`crossed`).
 //! - FAR-3: what arrived in a call is held until the last word of that call has left, or one of the pair is gone.
@@ -35,6 +36,7 @@ mod routing;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hoplo_base::limits::NODES_AHEAD_MAX;
 use hoplo_base::{ActorId, Instant, JobId, LeaseId, NodeNumber, ObjectId, ProcessId};
 
 use hoplo_wire::peer::Load;
@@ -52,6 +54,11 @@ pub use members::{outlived, settled};
 pub(super) struct Far {
     /// Those that live, but for this one.
     nodes: BTreeMap<NodeNumber, NodeEntry>,
+    /// The last number that the table gave, as far as this node heard. Rows are made in the order of their numbers, and each node hears
+    /// all changes of them in order: so of an earlier one this node has heard, or never will.
+    latest: Option<NodeNumber>,
+    /// They have a number, and did not say yet where they are.
+    unplaced: BTreeSet<NodeNumber>,
     /// Why each is dead that this node heard of.
     dead: BTreeMap<NodeNumber, String>,
     head: Option<NodeNumber>,
@@ -62,6 +69,8 @@ pub(super) struct Far {
     covers: BTreeMap<NodeNumber, u64>,
     /// FAR-2.
     crossed: BTreeSet<ObjectId>,
+    /// Used here, and of no home that could be claimed from.
+    homeless: BTreeSet<ObjectId>,
     /// FAR-3: caller, worker, tag.
     calls: BTreeMap<(ProcessId, ProcessId, u64), Vec<ObjectId>>,
     /// Results that far workers made for callers of this node, and whose replies did not come yet.
@@ -138,12 +147,15 @@ impl Far {
         let me = here.node;
         Self {
             nodes: BTreeMap::new(),
+            latest: None,
+            unplaced: BTreeSet::new(),
             dead: BTreeMap::new(),
             head: None,
             claims: Claims::new(me),
             passed: Passed::default(),
             covers: BTreeMap::new(),
             crossed: BTreeSet::new(),
+            homeless: BTreeSet::new(),
             calls: BTreeMap::new(),
             awaited: BTreeMap::new(),
             strangers: BTreeMap::new(),
@@ -200,6 +212,21 @@ impl Node {
     /// Other nodes of the cluster that live, as the node table says.
     pub fn other_nodes(&self) -> impl Iterator<Item = &NodeEntry> {
         self.far.nodes.values()
+    }
+
+    /// FAR-1: what is sent to it arrives there, or it is declared dead.
+    pub(super) fn is_sent_to(&self, node: NodeNumber) -> bool {
+        self.far.nodes.contains_key(&node) || self.comes(node)
+    }
+
+    /// Somebody named it, and its row is on its way here. A number that no row can have is none of this cluster: a
+    /// ref of another one, or of a node that was forgotten long ago.
+    fn comes(&self, node: NodeNumber) -> bool {
+        if !self.config.clustered || node == self.me() || self.far.dead.contains_key(&node) {
+            return false;
+        }
+        let follows = |latest| node.follows(latest, NODES_AHEAD_MAX);
+        self.far.unplaced.contains(&node) || self.far.latest.map_or(node.is_given(), follows)
     }
 
     /// Workers of this node that are actors of other homes.

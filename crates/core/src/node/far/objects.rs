@@ -25,7 +25,7 @@ impl Node {
     /// Its home is to tell its value.
     pub(in crate::node) fn ask_home(&mut self, object: ObjectId) {
         let home = object.task.owner.node();
-        if self.far.nodes.contains_key(&home) {
+        if self.is_sent_to(home) {
             return self.send_peer(home, Peer::Want { objects: vec![object] });
         }
         let why = match self.far.dead.get(&home) {
@@ -67,7 +67,7 @@ impl Node {
     /// A word on a copy that is here. Where nobody will ever say that it may go, it may.
     pub(in crate::node) fn tell_home(&mut self, object: ObjectId, message: Peer) {
         let home = object.task.owner.node();
-        if self.far.nodes.contains_key(&home) {
+        if self.is_sent_to(home) {
             self.send_peer(home, message);
         } else {
             self.pass_to_objects(objects::Event::Forgotten { object });

@@ -20,7 +20,7 @@ impl Node {
         let gone = match self.far.dead.get(&node) {
             // It heard that its worker was gone before it was known to call it: its calls stay in their ring, which tells
             // that none of them began.
-            _ if self.far.nodes.contains_key(&node) => self.grave_of(worker).cloned(),
+            _ if self.is_sent_to(node) => self.grave_of(worker).cloned(),
             Some(why) => Some(of_dead_node(node, why)),
             None => Some(of_dead_node(node, "it is no node of this cluster")),
         };

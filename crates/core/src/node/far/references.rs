@@ -93,6 +93,13 @@ impl Node {
 
     /// The directory uses an object of another home, or does not any more.
     pub(in crate::node) fn on_foreign(&mut self, object: ObjectId, used: bool) {
+        if used && !self.may_be(object) {
+            self.far.homeless.insert(object);
+            return;
+        }
+        if !used && self.far.homeless.remove(&object) {
+            return;
+        }
         self.pass_to_claims(match used {
             true => claims::Event::Held { object },
             false => claims::Event::Dropped { object },
@@ -101,8 +108,9 @@ impl Node {
 
     /// What was told of a foreign object contains these: told before anybody here reads it.
     pub(super) fn on_contents(&mut self, container: ObjectId, contents: &[ObjectId]) {
+        let contents = contents.iter().copied().filter(|inner| self.may_be(*inner));
+        let contents: Box<[ObjectId]> = contents.collect();
         if !contents.is_empty() {
-            let contents = contents.into();
             self.pass_to_claims(claims::Event::Contains { container, contents });
         }
     }
@@ -119,6 +127,13 @@ impl Node {
             let objects = named.into();
             self.pass_to_claims(claims::Event::Arrived { from, frame: cover, objects });
         }
+    }
+
+    /// Its home was, is or will be a node of this cluster. What is not has nobody who could answer a claim: an open one would
+    /// keep its covers, and every later death from being passed, for ever.
+    pub(super) fn may_be(&self, object: ObjectId) -> bool {
+        let home = object.task.owner.node();
+        home == self.me() || self.far.dead.contains_key(&home) || self.is_sent_to(home)
     }
 
     // ---- frames ----
@@ -139,7 +154,7 @@ impl Node {
         let to = if frame.is_reply { frame.caller.node() } else { frame.worker.node() };
         // What its sender told before is known now, and what it told of results is on its way.
         self.work_off_queue();
-        if !self.far.nodes.contains_key(&to) {
+        if !self.is_sent_to(to) {
             return 0;
         }
         let cover = self.cover(to, each_once(&frame.named));

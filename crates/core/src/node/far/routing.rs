@@ -58,7 +58,7 @@ impl Node {
 
     /// A process of ours speaks of what is at home at `node`.
     pub(in crate::node) fn forward(&mut self, node: NodeNumber, from: ProcessId, message: ToNode) {
-        if !self.far.nodes.contains_key(&node) {
+        if !self.is_sent_to(node) {
             return self.not_forwarded(node, from, &message);
         }
         if let ToNode::LeaseReturn { lease } = &message {
@@ -100,7 +100,7 @@ impl Node {
 
     /// FAR-1, FAR-2.
     pub(in crate::node) fn send_peer(&mut self, to: NodeNumber, message: Peer) {
-        if !self.far.nodes.contains_key(&to) {
+        if !self.is_sent_to(to) {
             return;
         }
         let named = named(&message);
@@ -109,7 +109,8 @@ impl Node {
     }
 
     /// 0: it names nothing.
-    pub(super) fn cover(&mut self, to: NodeNumber, named: Vec<ObjectId>) -> u64 {
+    pub(super) fn cover(&mut self, to: NodeNumber, mut named: Vec<ObjectId>) -> u64 {
+        named.retain(|object| self.may_be(*object));
         if named.is_empty() {
             return 0;
         }

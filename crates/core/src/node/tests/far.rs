@@ -16,6 +16,7 @@ mod drain;
 mod names;
 mod queries;
 mod replies;
+mod unheard;
 
 pub(super) struct Nodes {
     shells: Vec<Shell>,
@@ -27,7 +28,7 @@ pub(super) struct Nodes {
 
 fn shell(at: usize) -> Shell {
     Shell::with(|config| {
-        config.node = number(at);
+        (config.node, config.clustered) = (number(at), true);
         config.resources = cpus(at as f64 + 1.0);
     })
 }
