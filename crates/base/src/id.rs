@@ -433,6 +433,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn numbers_follow_each_other_also_where_they_begin_anew() {
+        let last = NodeNumber::first_given(NodeNumber::GIVEN_MAX - 1);
+        let next = last.next_given();
+        assert_eq!(next, NodeNumber::FIRST);
+        assert!(next.follows(last, 1) && next.is_later_than(last) && !last.is_later_than(next));
+        assert!(!next.next_given().follows(last, 1) && next.next_given().follows(last, 2));
+        assert!(!last.follows(last, 9) && !NodeNumber::alone(1).follows(last, 9));
+    }
+
+    #[test]
     fn ids_survive_bytes_hex_and_their_short_form() {
         let node = NodeNumber::alone(0xabcdef);
         let task = TaskId { owner: ProcessId::new(node, 3, 17), seq: 0x1f };

@@ -138,6 +138,7 @@ fn the_last_reply_of_a_dead_worker_still_holds_what_it_names() {
     let swept = |effect: &Effect| (*effect == Effect::Sweep).then_some(());
     assert!(it.nodes.shells[1].take(swept).is_some(), "it is asked for");
     it.nodes.shells[1].hears(Event::SweepBegins);
+    assert!(it.is_held(object), "its worker's end alone tells nothing of its replies");
     let reply = it.reply(vec![object]);
     it.nodes.shells[1].hears(Event::Passing { ticket: 1, frame: reply.clone() });
     let cover = it.nodes.shells[1].take(|effect| match effect {
