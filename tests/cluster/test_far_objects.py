@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,29 @@ def test_a_shuffle(far: Any) -> None:
     results = hoplo.get(merged, timeout=60)
     assert [kinds for kinds, _ in results] == [{0}, {1}, {2}]
     assert sum(count for _, count in results) == 6 * 300_000
+
+
+def test_an_argument_that_does_not_come_holds_up_no_other(make_far: Any) -> None:
+    """They were fetched one after the other, so in a shuffle one node sent to two and another to nobody."""
+    far = make_far(flags=[(), (), ()])
+
+    @hoplo.remote
+    def lengths(*arrays: Any) -> list[int]:
+        return [len(array) for array in arrays]
+
+    refs = [makes.options(scheduling_strategy=far.on(number)).remote(MIB) for number in (1, 2)]
+    hoplo.wait(refs, num_returns=2, timeout=30, fetch_local=False)
+    here = lengths.options(scheduling_strategy=far.on(0))
+    assert hoplo.get(here.remote(), timeout=30) == []
+    silent = far.machines[1].pid
+    os.kill(silent, signal.SIGSTOP)
+    try:
+        reading = here.remote(*refs)
+        until(lambda: nodes_of(far, refs[1]) == {0, 2})
+        assert nodes_of(far, refs[0]) != {0, 1}
+    finally:
+        os.kill(silent, signal.SIGCONT)
+    del reading  # if this took long, a node that is silent is dead, and what it has is lost
 
 
 # ------------------------------------------------------------------------------- no room

@@ -281,6 +281,14 @@ impl Client {
         Content::Failed(Failure::new(FailureKind::StoreFull, text))
     }
 
+    /// Whoever reads these next waits for them: they are asked for at once, and each is counted once.
+    pub fn want(&self, objects: &[ObjectId]) {
+        self.with(|session, _, effects| {
+            objects.iter().for_each(|object| session.add_ref(*object));
+            session.want(objects, effects);
+        });
+    }
+
     /// A failure that is no value is told once: who reads after this asks again, and so do we for those who
     /// wait at this moment.
     #[cold]

@@ -267,7 +267,27 @@ pub(crate) fn decode_args<'py>(
     if extras.packed {
         return decode_packed(py, session, refs.first());
     }
-    decode_values(py, session, &mut reader, &refs)
+    let far = fetch_far(session, &refs);
+    let values = decode_values(py, session, &mut reader, &refs);
+    far.into_iter().for_each(|id| session.drop_ref(id));
+    values
+}
+
+/// Asks at once for all arguments that lie at other nodes, so that they come together: one after the other each node
+/// would send to one only. Those that it returns have one reference more.
+fn fetch_far(session: &Session, refs: &[(ObjectId, ValueView<'_>)]) -> Vec<ObjectId> {
+    if refs.len() < 2 {
+        return Vec::new();
+    }
+    let far = refs.iter().filter_map(|(id, value)| match value {
+        ValueView::Stored(location) => location.known().is_none().then_some(*id),
+        ValueView::Inline(_) | ValueView::Failed { .. } => None,
+    });
+    let far: Vec<ObjectId> = far.collect();
+    if !far.is_empty() {
+        session.client.want(&far);
+    }
+    far
 }
 
 #[cold]
