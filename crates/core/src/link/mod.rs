@@ -198,6 +198,16 @@ impl<F: Load> Links<F> {
         self.due.first().map(|(at, _)| *at)
     }
 
+    /// The connection that carries a socket of that peer, once there is one.
+    pub fn connection(&self, peer: NodeNumber, socket: Socket) -> Option<Connection> {
+        self.pairs.get(&peer).and_then(|pair| pair.connection(socket))
+    }
+
+    /// What the peer did not acknowledge, with what each frame takes besides its bytes.
+    pub fn held_bytes(&self, peer: NodeNumber, socket: Socket) -> usize {
+        self.pairs.get(&peer).map_or(0, |pair| pair.held_bytes(socket))
+    }
+
     /// How it stands with a peer, for people.
     pub fn explain(&self, peer: NodeNumber) -> String {
         match self.pairs.get(&peer) {

@@ -178,6 +178,17 @@ impl<F: Load> Pair<F> {
         }
     }
 
+    pub(super) fn connection(&self, socket: Socket) -> Option<Connection> {
+        match self.sides[socket.index()].line {
+            Line::Up { connection, .. } => Some(connection),
+            Line::Closed | Line::Waiting { .. } | Line::Dialing { .. } => None,
+        }
+    }
+
+    pub(super) fn held_bytes(&self, socket: Socket) -> usize {
+        self.sides[socket.index()].stream.held_bytes()
+    }
+
     pub(super) fn connections(&self) -> usize {
         let of = |side: &Side<F>| {
             usize::from(side.line.connection().is_some()) + usize::from(side.spare.is_some())

@@ -47,6 +47,8 @@
 //! - XFER-8: what is pulled in one turn is relayed to who asks in a later turn only. So along a chain turns fall, and nobody waits for
 //!   itself.
 //!
+//! What is to be sent to several nodes goes in the order of the `Uplink` (XFER-9 to XFER-11).
+//!
 //! # A source that is slow
 //! While there is another source, it is looked every 100 ms how much has come. When twice in a row that was less than half of the best
 //! look of this pull, the source is told (`Slow`). One that has bytes and does not get rid of them says `NoBytes`, and the next one goes
@@ -62,6 +64,7 @@ mod pull;
 mod serve;
 #[cfg(test)]
 mod tests;
+mod uplink;
 mod watch;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -69,6 +72,7 @@ use std::collections::{BTreeMap, VecDeque};
 use hoplo_base::{Instant, NodeNumber, ObjectId};
 
 pub use event::{Done, Effect, Event, Order, Place};
+pub use uplink::Uplink;
 
 use pull::Pull;
 use serve::Serve;

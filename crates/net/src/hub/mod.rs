@@ -102,6 +102,8 @@ pub struct Hub<P: Protocol> {
     next: u64,
     /// Links that have something to send.
     dirty: Vec<LinkId>,
+    /// A socket took what it had had no room for.
+    drained: bool,
     /// Ended, and not told yet.
     ended: Vec<(LinkId, Gone)>,
     ready: Vec<Ready>,
@@ -167,6 +169,7 @@ impl<P: Protocol> Hub<P> {
             opens_by: BTreeSet::new(),
             next: 0,
             dirty: Vec::new(),
+            drained: false,
             ended: Vec::new(),
             ready: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES],
@@ -220,6 +223,16 @@ impl<P: Protocol> Hub<P> {
         let Some(open) = self.links.get_mut(&id) else { return };
         open.link.push::<P>(frame);
         self.mark_dirty(id);
+    }
+
+    /// Bytes of what was sent that wait for the socket.
+    pub fn unsent_bytes(&self, id: LinkId) -> usize {
+        self.links.get(&id).map_or(0, |open| open.link.unsent_bytes())
+    }
+
+    /// Whether a socket took, since this was asked last, what it had had no room for: it takes more.
+    pub fn has_drained(&mut self) -> bool {
+        std::mem::take(&mut self.drained)
     }
 
     fn mark_dirty(&mut self, id: LinkId) {
@@ -332,6 +345,7 @@ impl<P: Protocol> Hub<P> {
         match open.link.flush() {
             Ok(all) => {
                 if open.writing == all {
+                    self.drained |= all;
                     open.writing = !all;
                     self.poller.watch_writing(&open.link, id.0, !all);
                 }

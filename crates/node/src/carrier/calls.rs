@@ -6,7 +6,8 @@ use std::sync::Arc;
 use hoplo_base::limits::{BULK_CHUNK_BYTES, NODE_MESSAGE_BYTES_MAX};
 use hoplo_base::{Instant, NodeNumber};
 use hoplo_core::carry::{Carry, Effect, Event, Item, Outbox, Pair, calls_in};
-use hoplo_core::link::{self, LostWhy, SendError, Socket};
+use hoplo_core::link::{self, Connection, LostWhy, SendError, Socket};
+use hoplo_core::transfer::Uplink;
 use hoplo_shm::Segment;
 use hoplo_wire::node::{DeathCause, Obituary, decode};
 use hoplo_wire::peer::Peer;
@@ -33,8 +34,11 @@ pub(super) struct Calls {
     unfinished: BTreeMap<NodeNumber, Vec<u8>>,
     dead: BTreeSet<NodeNumber>,
     bulk: Box<dyn Bulk>,
+    uplink: Uplink,
     /// Chunks that found no room.
     chunks: BTreeMap<NodeNumber, Arc<Vec<u8>>>,
+    /// The sockets may take more than the last turn gave them.
+    pub(super) hauls_on: bool,
     /// Rings to look at, and whether to look at all.
     hot: BTreeSet<Pair>,
     look_at_all: bool,
@@ -67,6 +71,8 @@ impl Calls {
             unfinished: BTreeMap::new(),
             dead: BTreeSet::new(),
             bulk,
+            uplink: Uplink::new(me),
+            hauls_on: false,
             chunks: BTreeMap::new(),
             hot: BTreeSet::new(),
             look_at_all: false,
@@ -124,7 +130,7 @@ impl Calls {
     pub(super) fn has_work(&mut self) -> bool {
         let takes = |pair| self.carry.takes(pair) && !self.is_stuck(pair);
         self.look_at_all = self.look_at_all || self.rings.has_some(takes);
-        self.look_at_all || !self.hot.is_empty()
+        self.look_at_all || self.hauls_on || !self.hot.is_empty()
     }
 
     /// Its link takes no more: room is told.
@@ -221,7 +227,6 @@ impl Calls {
         for node in std::mem::take(&mut self.dirty) {
             self.flush_to(node);
         }
-        self.haul();
     }
 
     fn flush_to(&mut self, node: NodeNumber) {
@@ -241,33 +246,31 @@ impl Calls {
 
     // ---- the bulk socket ----
 
-    fn haul(&mut self) {
-        for node in self.bulk.waiting() {
-            self.haul_to(node);
+    /// One piece for the node whose turn it is, if there is one. `unsent`: bytes that wait for the socket of a connection.
+    pub(super) fn haul(&mut self, unsent: impl Fn(Connection) -> usize) -> bool {
+        // Who has one that found no room waits for some.
+        let waiting = self.bulk.waiting().into_iter().filter(|it| !self.chunks.contains_key(it));
+        let links = &self.links;
+        let next = self.uplink.next(waiting.map(|node| {
+            let connection = links.connection(node, Socket::Bulk);
+            (node, connection.map_or_else(|| links.held_bytes(node, Socket::Bulk), &unsent))
+        }));
+        let Some(node) = next else { return false };
+        let mut chunk = Vec::with_capacity(BULK_CHUNK_BYTES + 16);
+        if self.bulk.next(node, &mut chunk) {
+            self.haul_to(node, Arc::new(chunk));
         }
+        true
     }
 
-    fn haul_to(&mut self, node: NodeNumber) {
-        loop {
-            let chunk = match self.chunks.remove(&node) {
-                Some(chunk) => chunk,
-                None => {
-                    let mut chunk = Vec::with_capacity(BULK_CHUNK_BYTES + 16);
-                    if !self.bulk.next(node, &mut chunk) {
-                        return;
-                    }
-                    Arc::new(chunk)
-                }
-            };
-            match self.links.send(clock(), node, Socket::Bulk, chunk, &mut self.link_effects) {
-                Ok(()) => {}
-                Err(SendError::Full(chunk)) => {
-                    self.chunks.insert(node, chunk);
-                    return;
-                }
-                Err(SendError::Dead(_)) => return self.bulk.lost(node),
-                Err(SendError::TooLong(_)) => unreachable!("a piece is bounded"),
+    fn haul_to(&mut self, node: NodeNumber, chunk: Arc<Vec<u8>>) {
+        match self.links.send(clock(), node, Socket::Bulk, chunk, &mut self.link_effects) {
+            Ok(()) => {}
+            Err(SendError::Full(chunk)) => {
+                self.chunks.insert(node, chunk);
             }
+            Err(SendError::Dead(_)) => self.bulk.lost(node),
+            Err(SendError::TooLong(_)) => unreachable!("a piece is bounded"),
         }
     }
 
@@ -328,7 +331,11 @@ impl Calls {
                 self.dirty.insert(peer);
                 self.look_at_all = true;
             }
-            Socket::Bulk => self.haul_to(peer),
+            Socket::Bulk => {
+                if let Some(chunk) = self.chunks.remove(&peer) {
+                    self.haul_to(peer, chunk);
+                }
+            }
         }
     }
 

@@ -91,6 +91,8 @@ struct Probing {
 
 /// When a process does not drain its ring.
 const RING_ROOM_LOOK: Duration = Duration::from_micros(200);
+/// Pieces of objects before what came meanwhile is heard.
+const HAULS_A_TURN: usize = 4;
 /// Turns that only take what has arrived, before time passes.
 const READS_MAX: usize = 64;
 
@@ -180,7 +182,11 @@ impl Turn {
         let came = self.spins.spin(|| {
             // Rung: there may be something to haul, too.
             let rung = hub.turn(Some(now), happenings).expect("epoll waits");
-            rung || !happenings.is_empty() || bell.rings() != seen || self.shared.has_told()
+            let drained = hub.has_drained();
+            rung || drained
+                || !happenings.is_empty()
+                || bell.rings() != seen
+                || self.shared.has_told()
         });
         if came {
             return;
@@ -203,7 +209,23 @@ impl Turn {
         self.calls.flush();
         self.links_act();
         self.hub.flush();
+        self.haul();
         self.shared.say_all(&mut self.calls.words);
+    }
+
+    /// Pieces of objects, one after the other while the sockets take them.
+    fn haul(&mut self) {
+        self.hub.has_drained(); // whose socket took all is asked now
+        for _ in 0..HAULS_A_TURN {
+            let Self { hub, connections, calls, .. } = self;
+            let unsent = |it| connections.get(&it).map_or(0, |id| hub.unsent_bytes(*id));
+            self.calls.hauls_on = calls.haul(unsent);
+            if !self.calls.hauls_on {
+                return;
+            }
+            self.links_act();
+            self.hub.flush();
+        }
     }
 
     fn hear_decider(&mut self) {
