@@ -129,7 +129,7 @@ def test_a_shuffle(far: Any) -> None:
 
 
 def test_an_argument_that_does_not_come_holds_up_no_other(make_far: Any) -> None:
-    """They were fetched one after the other, so in a shuffle one node sent to two and another to nobody."""
+    """Fetched one by one, in a shuffle one node sent to two and another one to nobody."""
     far = make_far(flags=[(), (), ()])
 
     @hoplo.remote
