@@ -1,10 +1,10 @@
 //! What the daemon says, on the thread that reads its socket.
 
 use hoplo_base::limits;
-use hoplo_core::session::{Event, TaskLine};
+use hoplo_core::session::{Event, PROMISED, TaskLine};
 use hoplo_core::worker::BecomeActor;
 use hoplo_shm::Urgency;
-use hoplo_wire::node::{ActorCreated, Tell, ToClient, ToNode};
+use hoplo_wire::node::{ActorCreated, GroupState, Tell, ToClient, ToNode};
 use hoplo_wire::{Failure, FailureKind, Reason};
 use serde_json::{Value, json};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -159,6 +159,11 @@ impl Client {
             ToClient::Ready { object, value, contains } => Event::Ready { object, value, contains },
             ToClient::Unreadable { object, failure } => Event::Unreadable { object, failure },
             ToClient::ActorState { actor, state } => Event::ActorState { actor, state },
+            ToClient::GroupState { request, state } if request >= PROMISED => {
+                Event::GroupState { request, state }
+            }
+            // `wait_group` tells only whether it is there.
+            ToClient::GroupState { state: GroupState::Waits { .. }, .. } => return,
             ToClient::Adopt { lineage, objects } => {
                 Event::Adopt { lineage: Box::new(lineage), objects }
             }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use hoplo_base::GroupId;
 use hoplo_base::limits::ASK_PATIENCE;
+use hoplo_base::{GroupId, ObjectId};
 use hoplo_wire::Failure;
 use hoplo_wire::node::{GroupSpec, GroupState, ToClient, ToNode};
 
@@ -46,6 +46,17 @@ impl Client {
             Some(ToClient::GroupState { state, .. }) => Ok(Some(state)),
             _ => self.gone.get().map_or(Ok(None), |failure| Err(failure.clone())),
         }
+    }
+
+    /// An object that gets `value` once the group is created. The caller owns one reference.
+    pub fn group_ready(&self, group: GroupId, value: Vec<u8>) -> ObjectId {
+        let mut core = self.core.lock();
+        let core = &mut *core;
+        let (now, parent) = (self.now(), core.running);
+        let object = core.session.group_ready(now, group, value, parent, &mut core.effects);
+        self.carry_out(core);
+        self.arm(core);
+        object
     }
 
     pub fn remove_group(&self, group: GroupId) {

@@ -94,7 +94,7 @@ mod _core {
     #[pymodule_export]
     use super::packages::{_export_package, _fetch_package, _packs, _session_number};
     #[pymodule_export]
-    use super::placement::{create_group, remove_group, wait_group};
+    use super::placement::{create_group, group_ready, remove_group, wait_group};
     #[pymodule_export]
     use super::refs::{_holds_ref, _restore_ref, ObjectRef};
     #[pymodule_export]

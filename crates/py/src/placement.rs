@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hoplo_base::bundles::InGroup;
+use hoplo_base::limits::INLINE_BYTES_MAX;
 use hoplo_base::{GroupId, ResourceSet};
 use hoplo_client::{GivesUp, GroupError};
 use hoplo_wire::node::{BundleSpec, GroupSpec, GroupState, GroupStrategy, Inside};
@@ -13,7 +14,9 @@ use crate::current;
 use crate::errors;
 use crate::options;
 use crate::python;
+use crate::refs::ObjectRef;
 use crate::session::{self, Session};
+use crate::values::{self, Contained, Encoded};
 
 /// The `group` of parsed options: in which placement group, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,10 +127,27 @@ pub(crate) fn wait_group(
         session.client.wait_group(group, timeout, gives_up)
     })?;
     let state = state.map_err(|failure| errors::raised(py, &failure, None))?;
-    Ok(state.map(|state| match state {
-        GroupState::Created => "CREATED",
-        GroupState::Removed { .. } => "REMOVED",
+    Ok(state.and_then(|state| match state {
+        GroupState::Waits { .. } => None,
+        GroupState::Created => Some("CREATED"),
+        GroupState::Removed { .. } => Some("REMOVED"),
     }))
+}
+
+/// A ref that is ready, with `value`, once the group is created; None if that is more than goes without the store.
+#[pyfunction]
+pub(crate) fn group_ready<'py>(
+    py: Python<'py>,
+    group: &str,
+    value: &Bound<'py, PyAny>,
+) -> PyResult<Option<Bound<'py, ObjectRef>>> {
+    let session = session::current(py)?;
+    let group = group_id(group)?;
+    let mut bytes = Vec::new();
+    let encoded = values::encode(value, INLINE_BYTES_MAX, &mut bytes, &mut Contained::default())?;
+    let Encoded::Inline = encoded else { return Ok(None) };
+    let object = session.client.group_ready(group, bytes);
+    ObjectRef::owning(py, session, object).map(Some)
 }
 
 #[pyfunction]

@@ -12,7 +12,6 @@ True
 
 from __future__ import annotations
 
-import functools
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -86,12 +85,15 @@ class PlacementGroup:
     def ready(self) -> _core.ObjectRef[PlacementGroup]:
         """A ref that is ready when all bundles are there; its value is the group.
 
-        It fails with `TaskPlacementGroupRemoved` if the group is removed before.
+        No worker runs for it. It fails with `TaskPlacementGroupRemoved` if the group is removed.
         """
-        strategy = PlacementGroupSchedulingStrategy(self, 0, False)
-        ref: _core.ObjectRef[PlacementGroup]
-        ref = _ready().options(scheduling_strategy=strategy).remote(self)
-        return ref
+        if self.is_empty:
+            return _core.put(self)
+        for value in (self, PlacementGroup(self.id)):  # without its bundles it is small
+            ref = _core.group_ready(self.id.hex(), value)
+            if ref is not None:
+                return ref
+        raise AssertionError("an id is no large value")
 
     def wait(self, timeout_seconds: float = 30) -> bool:
         """Waits until all bundles are there. False if they are not within that time, or the group
@@ -335,14 +337,3 @@ def _labels(selector: object, count: int) -> list[dict[str, str]]:
 
 def _say(line: str) -> None:
     print(f"hoplo: {line}", file=sys.stderr, flush=True)
-
-
-@functools.cache
-def _ready() -> _core.RemoteFunction:
-    from .. import remote_function
-
-    return remote_function.make(_itself, {"num_cpus": 0, "max_retries": -1, "name": "ready"})
-
-
-def _itself(group: PlacementGroup) -> PlacementGroup:
-    return group

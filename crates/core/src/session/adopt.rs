@@ -10,6 +10,7 @@ use hoplo_wire::object::ValueView;
 use hoplo_wire::{Failure, FailureKind, Value};
 
 use super::call::Values;
+use super::promises::READY;
 use super::refs::{Knowledge, State};
 use super::results::Origin;
 use super::{Call, CallOptions, Effect, SessionMachine};
@@ -107,7 +108,10 @@ impl SessionMachine {
         // The records of what it makes hold them only until the first of these has its value.
         self.report_borrowed(now, effects);
         self.flush(effects);
-        self.admit(now, task.seq, effects);
+        match view.header.function {
+            READY => self.promise(now, task.seq, effects),
+            _ => self.admit(now, task.seq, effects),
+        }
     }
 
     fn adoption_failed(

@@ -15,7 +15,11 @@ pub(super) type Values = SmallVec<[(Value, Vec<ObjectId>); 1]>;
 pub(super) enum Stage {
     Waiting,
     Queued,
-    Placed { worker: ProcessId },
+    Placed {
+        worker: ProcessId,
+    },
+    /// The daemon's word ends it.
+    Promised,
     Limbo,
 }
 
@@ -23,7 +27,7 @@ impl Stage {
     /// For people.
     pub fn name(self) -> &'static str {
         match self {
-            Stage::Waiting => "waiting",
+            Stage::Waiting | Stage::Promised => "waiting",
             Stage::Queued => "queued",
             Stage::Placed { .. } => "running",
             Stage::Limbo => "worker lost",

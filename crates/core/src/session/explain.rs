@@ -103,7 +103,7 @@ impl SessionMachine {
             }
             Stage::Queued => self.queued_behind(id),
             Stage::Placed { worker } => (vec![Thing::Placed(worker, id)], true),
-            Stage::Limbo => (Vec::new(), false),
+            Stage::Promised | Stage::Limbo => (Vec::new(), false),
         };
         Link { of: Thing::Task(id), says, waits_for, only }
     }
@@ -215,6 +215,7 @@ impl SessionMachine {
                 }
             }
             Stage::Placed { worker } => Reason::from("running, or next in line, in ").and(worker),
+            Stage::Promised => self.why_promised(seq).into(),
             Stage::Limbo => "waiting to hear how its worker ended".into(),
         }
     }

@@ -105,7 +105,7 @@ impl SessionMachine {
         self.after_revocation(now, worker, true, effects);
     }
 
-    fn cancelled_failure(&self, seq: u64) -> Failure {
+    pub(super) fn cancelled_failure(&self, seq: u64) -> Failure {
         let id = TaskId { owner: self.me, seq };
         cancelled(&self.tasks[&seq].call.options.name, id)
     }
@@ -133,6 +133,7 @@ impl SessionMachine {
                 let failure = self.cancelled_failure(task.seq);
                 self.fail_task(now, task.seq, &failure, effects);
             }
+            Stage::Promised => self.cancel_promise(now, task.seq, effects),
             Stage::Queued => {
                 let key = record.actor.is_none().then(|| self.key_of(task.seq));
                 let failure = self.cancelled_failure(task.seq);

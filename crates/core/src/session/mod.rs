@@ -44,6 +44,7 @@ mod frames;
 mod leases;
 mod mentions;
 mod near;
+mod promises;
 mod refs;
 mod results;
 mod shapes;
@@ -60,19 +61,23 @@ use hoplo_base::{
     ActorId, FunctionId, Instant, JobId, LeaseId, Map, NodeNumber, ObjectId, ProcessId, Set,
     TaskId, limits,
 };
-use hoplo_wire::node::{ActorState, Counters, Lineage, Notice, Obituary, Shape, ToNode};
+use hoplo_wire::node::{
+    ActorState, Counters, GroupState, Lineage, Notice, Obituary, Shape, ToNode,
+};
 use hoplo_wire::{Failure, FailureKind, Location, Value};
 
 pub use actors::CreateActor;
 pub use call::{Call, CallOptions, SubmitError};
 pub use explain::TaskLine;
 pub use frames::Frame;
+pub use promises::PROMISED;
 pub use refs::brings_tokens;
 pub use streams::{StreamLook, StreamNext};
 
 use actors::Actor;
 use call::Stage;
 use leases::Pace;
+use promises::Promises;
 use refs::{Entry, State, Waiter};
 use results::Origin;
 use shapes::{LeaseAt, Locality, ShapeState};
@@ -147,6 +152,11 @@ pub enum Event {
     Adopt {
         lineage: Box<Lineage>,
         objects: Vec<ObjectId>,
+    },
+    /// To a watch with a number from `PROMISED` on.
+    GroupState {
+        request: u64,
+        state: GroupState,
     },
     /// Asked by the user here, or by a process that borrows the ref.
     Cancel {
@@ -232,6 +242,7 @@ pub struct SessionMachine {
     /// The latest shape that was looked up: nearly always the next one's, too.
     shape_known: Option<(Arc<Shape>, u32)>,
     actors: BTreeMap<ActorId, Actor>,
+    promises: Promises,
     /// Why actors can never start here, each with the one whose line said so: actors of a kind make one line.
     warned: BTreeMap<String, ActorId>,
     /// Not yet told to the daemon.
@@ -282,6 +293,7 @@ impl SessionMachine {
             memory_look: None,
             shape_known: None,
             actors: BTreeMap::new(),
+            promises: Promises::default(),
             warned: BTreeMap::new(),
             notices: Vec::new(),
             notices_refs: 0,
@@ -337,6 +349,9 @@ impl SessionMachine {
             }
             Event::ActorState { actor, state } => self.actor_state(now, actor, state, effects),
             Event::Adopt { lineage, objects } => self.adopt(now, &lineage, &objects, effects),
+            Event::GroupState { request, state } => {
+                self.group_state(now, request, state, effects);
+            }
             Event::Cancel { task, force, recursive } => {
                 self.cancel(now, task, force, recursive, effects);
             }
@@ -509,6 +524,7 @@ impl SessionMachine {
         self.lease_look = None;
         self.memory_look = None;
         self.workers.clear();
+        self.forget_promises();
         for actor in self.actors.values_mut() {
             actor.give_up(failure.clone());
         }

@@ -52,6 +52,7 @@ impl Task {
     pub fn is_reason(&self) -> bool {
         match self.stage {
             Stage::Waiting | Stage::Queued | Stage::Limbo => true,
+            Stage::Promised => false,
             Stage::Placed { .. } => {
                 self.shared || !self.call.refs.is_empty() || !self.call.nested.is_empty()
             }

@@ -63,6 +63,8 @@ impl GroupSpec {
 /// What those hear who wait for a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum GroupState {
+    /// It is not placed yet: why. Another state follows.
+    Waits { why: String },
     /// All its bundles are there.
     Created,
     /// It was removed, with its job or by `remove_placement_group`, or is not known.

@@ -114,7 +114,7 @@ pub enum ToNode {
     GroupRemove {
         group: GroupId,
     },
-    /// Answered by `GroupState` once it is created, or removed.
+    /// Answered by `GroupState` once it is created, or removed; before, by what it waits for, each time that this is something else.
     GroupWatch {
         request: u64,
         group: GroupId,

@@ -99,7 +99,7 @@ fn who_waits_in_vain_hears_why_and_the_group_is_placed_when_there_is_room() {
     });
     let says = "placement group:1 waits: bundle 0 needs CPU 2, nearest node has 1 free";
     assert_eq!(told, Some((says.to_string(), false)));
-    assert_eq!(shell.state(driver), None);
+    assert_eq!(shell.state(driver), Some(GroupState::Waits { why: says.to_string() }));
     // The lease is asked back, and with it there is room.
     let recalled = shell.told(driver, |message| match message {
         ToClient::LeaseRecall { lease } => Some(*lease),

@@ -27,7 +27,7 @@ pub enum Event {
     JobEnded {
         job: JobId,
     },
-    /// Answered by `AnswerWatch`, now or later.
+    /// Answered by `AnswerWatch`, now and later, until it is created or removed.
     Watched {
         from: ProcessId,
         request: u64,

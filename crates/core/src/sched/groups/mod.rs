@@ -68,6 +68,14 @@ struct Group {
     watchers: BTreeSet<(ProcessId, u64)>,
 }
 
+impl Group {
+    /// What those hear who wait for it, if it is known what it waits for.
+    fn waiting(&self, id: GroupId) -> Option<GroupState> {
+        let reason = &self.waits.as_ref()?.reason;
+        Some(GroupState::Waits { why: format!("placement {id} waits: {reason}") })
+    }
+}
+
 /// A try under way.
 #[derive(Debug)]
 struct Plan {
@@ -343,6 +351,9 @@ impl Groups {
         {
             group.watchers.insert((from, request));
             self.watches.insert((from, request), id);
+            if let Some(state) = group.waiting(id) {
+                effects.push(Effect::AnswerWatch { to: from, request, state });
+            }
         }
     }
 
@@ -496,6 +507,13 @@ impl Groups {
         if group.waits != waits {
             let reason = waits.as_ref().map(|waits| waits.reason.clone());
             group.waits = waits;
+            if let Some(state) = group.waiting(id) {
+                let answer = |watch: &(ProcessId, u64)| {
+                    let (to, request) = *watch;
+                    Effect::AnswerWatch { to, request, state: state.clone() }
+                };
+                effects.extend(group.watchers.iter().map(answer));
+            }
             for node in self.nodes.keys() {
                 effects.push(Effect::Waits { node: *node, group: id, reason: reason.clone() });
             }

@@ -192,8 +192,9 @@ impl World {
         answer.expect("it is answered")
     }
 
+    /// What it heard last.
     fn watched(&self, request: u64) -> Option<GroupState> {
-        self.said.iter().find_map(|effect| match effect {
+        self.said.iter().rev().find_map(|effect| match effect {
             Effect::AnswerWatch { request: of, state, .. } if *of == request => Some(state.clone()),
             _ => None,
         })
@@ -389,8 +390,32 @@ fn who_waits_no_more_is_not_answered() {
     world.hears(Event::Unwatched { from: process(0), request: 10 });
     world.hears(Event::ProcessGone { process: process(1) });
     world.hears(Event::RemoveAsked { group: group(1) });
-    assert_eq!([10, 11].map(|request| world.watched(request)), [None, None]);
-    assert!(world.watched(12).is_some());
+    for request in [10, 11] {
+        assert!(matches!(world.watched(request), Some(GroupState::Waits { .. })), "{request}");
+    }
+    assert!(matches!(world.watched(12), Some(GroupState::Removed { .. })));
+}
+
+#[test]
+fn who_waits_hears_for_what_each_time_that_it_is_something_else() {
+    let mut world = World::with(&[2.0]);
+    world.asks(1, spec(GroupStrategy::Pack, &[2.0]));
+    world.hears(Event::Watched { from: process(1), request: 10, group: group(1) });
+    assert_eq!(world.watched(10), None, "it is being placed");
+    world.asks(2, spec(GroupStrategy::Pack, &[2.0]));
+    world.hears(Event::Watched { from: process(1), request: 11, group: group(2) });
+    world.settles();
+    assert_eq!(world.watched(10), Some(GroupState::Created));
+    let waits =
+        |why: &str| Some(GroupState::Waits { why: format!("placement group:2 waits: {why}") });
+    assert_eq!(world.watched(11), waits("bundle 0 needs CPU 2, nearest node has 0 free"));
+    world.nodes.insert(node(0), (cpus(1.0), cpus(0.0)));
+    world.sees(node(0));
+    assert_eq!(world.watched(11), waits("bundle 0 needs CPU 2, nearest node has 1"));
+    let said = |effect: &&Effect| matches!(effect, Effect::AnswerWatch { request: 11, .. });
+    let times = world.said.iter().filter(said).count();
+    world.sees(node(0));
+    assert_eq!(world.said.iter().filter(said).count(), times, "it is the same");
 }
 
 #[test]

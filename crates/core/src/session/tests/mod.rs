@@ -4,6 +4,7 @@ mod actors;
 mod arguments;
 mod leases;
 mod near;
+mod promises;
 mod references;
 mod spread;
 mod streams;
