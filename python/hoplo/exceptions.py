@@ -9,9 +9,9 @@
     |-- ActorError
     |   |-- ActorDiedError           the actor is gone for good
     |   |-- ActorUnavailableError    the actor cannot be reached now, and may come back
-    |   |-- ActorUnschedulableError  no node can ever hold the actor
+    |   |-- ActorUnschedulableError  the node that it had to live on is no more
     |   `-- ActorPlacementGroupRemoved   the placement group that it was to live in is no more
-    |-- TaskUnschedulableError       no node can ever run the task
+    |-- TaskUnschedulableError       the node that it had to run on is no more
     |-- TaskPlacementGroupRemoved    the placement group that the task was to run in is no more
     |-- PendingCallsLimitExceeded    as many calls are unfinished as `max_pending_calls` allows
     |-- ObjectLostError              no copy of the object is left
@@ -202,16 +202,16 @@ class ActorUnavailableError(ActorError):
 
 
 class ActorUnschedulableError(ActorError):
-    """The actor's `scheduling_strategy` names a node that cannot hold it, ever.
+    """The actor's `NodeAffinitySchedulingStrategy` names a node that is dead, or was never there.
 
-    Not raised yet: on one machine an actor that asks for too much stays pending, with a warning.
+    Name another one, or give `soft=True`. An actor that asks for too much stays pending.
     """
 
 
 class TaskUnschedulableError(HoploError):
-    """The task's `scheduling_strategy` names a node that cannot run it, ever.
+    """The task's `NodeAffinitySchedulingStrategy` names a node that is dead, or was never there.
 
-    Not raised yet: on one machine a task that asks for too much stays pending, with a warning.
+    Name another one, or give `soft=True`. A task that asks for too much stays pending.
     """
 
 

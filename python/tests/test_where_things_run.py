@@ -7,7 +7,7 @@ from conftest import command, eventually
 from processes import listed
 
 import hoplo
-from hoplo.exceptions import GetTimeoutError
+from hoplo.exceptions import ActorUnschedulableError, GetTimeoutError, TaskUnschedulableError
 from hoplo.util.scheduling_strategies import (
     DoesNotExist,
     Exists,
@@ -82,10 +82,6 @@ UNMET = {
         {"scheduling_strategy": NodeLabelSchedulingStrategy({"zone": NotIn("a", "b")})},
         "needs label zone not in (a,b), node has b",
     ),
-    "node": (
-        {"scheduling_strategy": NodeAffinitySchedulingStrategy("0000aa")},
-        "needs node 0000aa, which is not in this cluster",
-    ),
     "fallback": (
         {
             "label_selector": {"zone": "a"},
@@ -108,6 +104,17 @@ def test_what_the_node_does_not_meet_waits_and_says_so_once(options, lack, capfd
     # Others of the same resources go on.
     assert hoplo.get(work.remote(), timeout=10) == 1
     hoplo.cancel(ref)
+
+
+def test_what_must_run_on_a_node_that_never_was_fails_instead_of_waiting_for_ever():
+    nowhere = NodeAffinitySchedulingStrategy("0000aa")
+    lack = "needs node 0000aa, which is not in this cluster; name another node"
+    ref = work.options(scheduling_strategy=nowhere).remote()
+    with pytest.raises(TaskUnschedulableError, match=lack):
+        hoplo.get(ref, timeout=20)
+    actor = Actor.options(scheduling_strategy=nowhere, max_restarts=3).remote()
+    with pytest.raises(ActorUnschedulableError, match=lack):
+        hoplo.get(actor.work.remote(), timeout=20)
 
 
 def test_an_actor_that_may_not_run_here_holds_up_no_other():

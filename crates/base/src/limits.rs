@@ -199,6 +199,9 @@ pub const LEASE_KEEP_PERIOD: Duration = Duration::from_secs(1);
 /// look at all leases, so each claim looks at most this often: hundreds may wait for one another.
 pub const CLAIM_STUCK_AFTER: Duration = Duration::from_millis(500);
 
+/// A claim for a node that nobody here has heard of fails after so long: by then the row of a node that has just joined is here.
+pub const NODE_UNKNOWN_AFTER: Duration = Duration::from_secs(2);
+
 /// Of actors that wait for the same so many are told at once why they wait, and so many hear when that changes.
 pub const LINE_TOLD_MAX: usize = 256;
 

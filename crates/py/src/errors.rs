@@ -33,7 +33,9 @@ pub(crate) fn raised(py: Python<'_>, failure: &Failure, task: Option<TaskId>) ->
         | FailureKind::NotSent
         | FailureKind::WorkerStart
         | FailureKind::TaskGroupRemoved
-        | FailureKind::ActorGroupRemoved => {
+        | FailureKind::ActorGroupRemoved
+        | FailureKind::TaskUnschedulable
+        | FailureKind::ActorUnschedulable => {
             let cause = Some(&*failure.cause).filter(|cause| !cause.is_empty());
             exception(py, failure.kind.exception(), &failure.text(), task.map(hex), cause)
         }

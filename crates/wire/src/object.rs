@@ -102,6 +102,10 @@ pub enum FailureKind {
     TaskGroupRemoved = 16,
     /// The placement group that the actor was to live in is no more.
     ActorGroupRemoved = 17,
+    /// The node that the task had to run on is no more.
+    TaskUnschedulable = 18,
+    /// The node that the actor had to live on is no more.
+    ActorUnschedulable = 19,
 }
 
 impl FailureKind {
@@ -125,6 +129,8 @@ impl FailureKind {
             WorkerStart,
             TaskGroupRemoved,
             ActorGroupRemoved,
+            TaskUnschedulable,
+            ActorUnschedulable,
         ]
         .into_iter()
         .find(|kind| *kind as u8 == byte)
@@ -150,6 +156,8 @@ impl FailureKind {
             FailureKind::WorkerStart => "WorkerStartError",
             FailureKind::TaskGroupRemoved => "TaskPlacementGroupRemoved",
             FailureKind::ActorGroupRemoved => "ActorPlacementGroupRemoved",
+            FailureKind::TaskUnschedulable => "TaskUnschedulableError",
+            FailureKind::ActorUnschedulable => "ActorUnschedulableError",
         }
     }
 }

@@ -98,7 +98,9 @@ impl Cluster {
             | FailureKind::NodeDied
             | FailureKind::NotSent
             | FailureKind::TaskGroupRemoved
-            | FailureKind::ActorGroupRemoved => false,
+            | FailureKind::ActorGroupRemoved
+            | FailureKind::TaskUnschedulable
+            | FailureKind::ActorUnschedulable => false,
         }
     }
 

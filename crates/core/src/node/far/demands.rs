@@ -7,7 +7,7 @@
 //!                            v  |
 //!                    global scheduler of the head <--Load-- every node, when its load has changed
 //! ```
-//! While there is no other node the broker is passed by.
+//! While there is no other node the broker is passed by, but for what must run on another one.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +15,7 @@ use hoplo_base::limits::LOAD_GATHERED;
 use hoplo_base::{ActorId, JobId, NodeNumber, ProcessId, ResourceSet};
 use hoplo_wire::node::{Shape, Strategy, ToClient};
 use hoplo_wire::peer::{Found, Load, Peer};
+use hoplo_wire::{Failure, FailureKind};
 
 use super::Node;
 use crate::actors::life;
@@ -34,7 +35,9 @@ impl Node {
         wanted: u32,
     ) {
         // Who spreads hears from the broker how many will come.
-        if self.far.broker.is_alone() && shape.strategy != Strategy::Spread {
+        let broker = &self.far.broker;
+        let here = shape.strategy != Strategy::Spread && !broker.names_another(&shape);
+        if broker.is_alone() && here {
             let demanded = local::Event::Demanded { process, job, key, shape, wanted };
             return self.pass_to_scheduler(demanded);
         }
@@ -50,7 +53,7 @@ impl Node {
         shape: Shape,
         held: ResourceSet,
     ) {
-        if self.far.broker.is_alone() {
+        if self.far.broker.is_alone() && !self.far.broker.names_another(&shape) {
             let waits = local::Event::ActorWaits { actor, incarnation, job, shape, held };
             return self.pass_to_scheduler(waits);
         }
@@ -180,6 +183,7 @@ impl Node {
                 self.pass_to_broker(broker::Event::Looked { claimant, reserved });
             }
             From::Tell { claimant, stuck } => self.tell_stuck(claimant, stuck),
+            From::Fail { claimant, why } => self.never_placed(claimant, &why),
             From::Coming { claimant, wanted, count } => match claimant {
                 Claimant::Demand { process, key } => {
                     self.send(process, ToClient::LeasesComing { key, wanted, count });
@@ -187,6 +191,24 @@ impl Node {
                 Claimant::Actor { .. } => {} // it is one
             },
             From::Recite => self.recite(),
+        }
+    }
+
+    /// The node that it names is no more.
+    fn never_placed(&mut self, claimant: Claimant, why: &str) {
+        let text = |what: &str| {
+            format!("the {what} {why}; name another node, or let it run elsewhere with soft=True")
+        };
+        match claimant {
+            Claimant::Demand { process, key } => {
+                let failure = Failure::new(FailureKind::TaskUnschedulable, text("task"));
+                self.send(process, ToClient::LeaseFailed { key, failure });
+            }
+            Claimant::Actor { actor, incarnation } => {
+                let failure = Failure::new(FailureKind::ActorUnschedulable, text("actor"));
+                let failed = life::Event::PlacementFailed { actor, incarnation, failure };
+                self.pass_to_actors(failed);
+            }
         }
     }
 

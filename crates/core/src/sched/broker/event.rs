@@ -91,6 +91,8 @@ pub enum Effect {
     Seek { seek: u64, shape: Shape, wanted: u32 },
     /// Answered by `Looked`, before anything else is told.
     Look { claimant: Claimant },
+    /// No node will ever meet it, for the one that it names is no more. The claim is over; the same are told.
+    Fail { claimant: Claimant, why: String },
     /// To the process, or to the actor's table.
     Tell { claimant: Claimant, stuck: Option<Stuck> },
     /// To the process: of a shape that spreads, room was found for `count` of the leases that are wanted and not granted.

@@ -23,6 +23,9 @@
 //! **Spreading.** Of a shape that spreads the process is told for how many leases room was found (`Coming`), so that it keeps
 //! work for those that are still to come.
 //!
+//! **By name.** What must run on one node waits for it as long as it lives or drains. When it is dead, or was not heard of for
+//! `NODE_UNKNOWN_AFTER`, the claim fails: no number is given twice, so it would wait for ever.
+//!
 //! **Withdrawing.** When a demand falls, what is beyond one round here goes first, then what was asked for longest ago
 //! elsewhere. An absolute number that crossed a grant may be too high at that node; so who was asked twice is told 0 at the end.
 //!
@@ -40,7 +43,7 @@ mod seeking;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hoplo_base::limits::{CLAIM_STUCK_AFTER, LEASES_FREE_MAX};
+use hoplo_base::limits::{LEASES_FREE_MAX, NODE_UNKNOWN_AFTER};
 use hoplo_base::{ActorId, Instant, JobId, NodeNumber, ResourceSet};
 use hoplo_wire::node::{LabelSelector, Shape, Strategy};
 
@@ -210,7 +213,8 @@ impl Broker {
         effects: &mut Vec<Effect>,
     ) {
         let known = self.claims.get(&claimant);
-        if known.is_none() && (self.places.len() <= 1 || wanted == 0) {
+        let alone = self.places.len() <= 1 && !self.names_another(&shape);
+        if known.is_none() && (alone || wanted == 0) {
             let node = self.here;
             let spreads = shape.strategy == Strategy::Spread;
             effects.push(Effect::Ask { node, claimant, job, shape, held, wanted });
@@ -388,6 +392,11 @@ impl Broker {
         }
     }
 
+    /// It must run on a node that is not this one. What does so comes by here, also where there is no other node.
+    pub fn names_another(&self, shape: &Shape) -> bool {
+        matches!(shape.strategy, Strategy::Node { node, soft: false } if node != self.here)
+    }
+
     fn could(&self, place: &Place, shape: &Shape) -> bool {
         self.takes(place) && self.selector(shape).is_some_and(|it| place.could(shape, it))
     }
@@ -457,21 +466,20 @@ impl Broker {
         }
     }
 
-    fn why_nowhere(&self, node: NodeNumber) -> Stuck {
+    fn why_nowhere(&self, node: NodeNumber) -> String {
         let what = match self.closed.get(&node) {
             Some(true) => "is dead",
             Some(false) => "takes no more",
             None => "is not in this cluster",
         };
-        let reason = format!("needs node {}, which {what}", node.hex()).into();
-        Stuck { reason, infeasible: true }
+        format!("needs node {}, which {what}", node.hex())
     }
 
-    /// When it is told that it waits for a node that is not there: at once of one that was, else after a while, since
-    /// we may not have heard of it yet.
+    /// When it is told of a node that is not there: at once of one that was, else after a while, since we may not have
+    /// heard of it yet.
     fn nowhere_at(&self, claim: &Claim, node: NodeNumber) -> Instant {
         let known = self.closed.contains_key(&node);
-        if known { claim.since } else { claim.since + CLAIM_STUCK_AFTER }
+        if known { claim.since } else { claim.since + NODE_UNKNOWN_AFTER }
     }
 }
 

@@ -26,7 +26,12 @@ impl Broker {
             Mode::At(_) => {}
             Mode::Nowhere(node) => {
                 let why = self.why_nowhere(node);
-                self.tell(claimant, Some(why), effects);
+                if self.closed.get(&node) == Some(&false) {
+                    let stuck = Stuck { reason: why.into(), infeasible: true };
+                    return self.tell(claimant, Some(stuck), effects);
+                }
+                self.end(claimant, None, effects);
+                effects.push(Effect::Fail { claimant, why });
             }
         }
     }

@@ -1,6 +1,8 @@
 use std::time::Duration;
 
-use hoplo_base::limits::{BROKER_PATIENCE, SEEK_LOST_AFTER, SEEK_PAUSE_MAX, SEEK_PAUSE_MIN};
+use hoplo_base::limits::{
+    BROKER_PATIENCE, NODE_UNKNOWN_AFTER, SEEK_LOST_AFTER, SEEK_PAUSE_MAX, SEEK_PAUSE_MIN,
+};
 use hoplo_base::{ActorId, ProcessId, TaskId};
 use hoplo_wire::peer::Found;
 
@@ -83,6 +85,7 @@ fn words(effect: &Effect) -> String {
         Effect::Coming { wanted, count, .. } => format!("{count} of {wanted} are coming"),
         Effect::Tell { stuck: None, .. } => "goes on".to_string(),
         Effect::Tell { stuck: Some(stuck), .. } => stuck.reason.in_words(|id| id.to_string()),
+        Effect::Fail { why, .. } => format!("fails: {why}"),
         Effect::Recite => "recite".to_string(),
     }
 }
@@ -250,19 +253,40 @@ fn a_node_by_name_is_asked_without_the_head() {
     assert_eq!(daemon.want(MS(0), at(2, false), 50), ["ask 2 for 50"]);
     assert_eq!(daemon.broker.next_deadline(), None);
     let dead = Event::Gone { node: node(2) };
-    let why = format!("needs node {}, which is dead", node(2).hex());
-    assert_eq!(daemon.tell(MS(9), dead), [why]);
-    assert_eq!(daemon.broker.waiting().count(), 1);
-    // It comes again as another one only; but the head may have been wrong about its draining.
+    let drains = Event::Drains { node: node(2) };
+    let why = format!("needs node {}, which takes no more", node(2).hex());
+    assert_eq!(daemon.tell(MS(5), drains), ["ask 2 for 0".to_string(), why]);
+    // The head may have been wrong about that.
     let back = Event::Joined { place: place(2, 1.0) };
-    assert_eq!(daemon.tell(MS(20), back), ["ask 2 for 50"]);
-    assert_eq!(daemon.want(MS(30), cpu(), 0), ["ask 2 for 0"]);
-    // One that was never heard of may be known later.
-    assert_eq!(daemon.want(MS(40), at(7, false), 1), [""; 0]);
-    let why = format!("needs node {}, which is not in this cluster", node(7).hex());
-    assert_eq!(daemon.tell(MS(40) + CLAIM_STUCK_AFTER, Event::Tick), [why]);
+    assert_eq!(daemon.tell(MS(7), back), ["ask 2 for 50"]);
+    let fails = format!("fails: needs node {}, which is dead", node(2).hex());
+    assert_eq!(daemon.tell(MS(9), dead), [fails.as_str()]);
+    assert_eq!(daemon.want(MS(12), at(2, false), 1), [fails.as_str()]);
     // A soft one goes on at home.
-    assert_eq!(daemon.want(MS(900), at(7, true), 1), ["ask 0 for 1"]);
+    assert_eq!(daemon.want(MS(13), at(2, true), 1), ["ask 0 for 1"]);
+    assert_eq!(daemon.want(MS(14), cpu(), 0), ["ask 0 for 0"]);
+    assert_eq!(daemon.broker.next_deadline(), None);
+}
+
+#[test]
+fn a_claim_for_a_node_that_never_was_waited_for_it_for_ever() {
+    let at = |soft| Shape { strategy: Strategy::Node { node: node(7), soft }, ..cpu() };
+    for others in [&[1.0, 1.0][..], &[]] {
+        let mut daemon = Daemon::with(others);
+        // Its row may be on its way.
+        assert_eq!(daemon.want(MS(40), at(false), 1), [""; 0]);
+        assert_eq!(
+            daemon.tell(MS(100), Event::Joined { place: place(7, 1.0) }).last().unwrap(),
+            "ask 7 for 1"
+        );
+        daemon.tell(MS(101), Event::Granted { claimant: demand(), node: node(7) });
+        let mut daemon = Daemon::with(others);
+        daemon.want(MS(40), at(false), 1);
+        let why = format!("fails: needs node {}, which is not in this cluster", node(7).hex());
+        assert_eq!(daemon.tell(MS(40) + NODE_UNKNOWN_AFTER, Event::Tick), [why]);
+        assert_eq!(daemon.broker.next_deadline(), None);
+        assert_eq!(daemon.want(MS(9000), at(true), 1), ["ask 0 for 1"]);
+    }
 }
 
 #[test]

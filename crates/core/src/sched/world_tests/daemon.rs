@@ -193,6 +193,11 @@ impl Daemon {
                 self.ask_broker(now, broker::Event::Looked { claimant, reserved }, out);
             }
             From::Tell { claimant, stuck } => out.push(Out::Tell { claimant, stuck }),
+            // The owner of this world hears of both alike.
+            From::Fail { claimant, why } => {
+                let stuck = Some(Stuck { reason: why.into(), infeasible: true });
+                out.push(Out::Tell { claimant, stuck });
+            }
             From::Coming { .. } => {} // changes which task a process places, and no lease
             From::Recite => {
                 let claims: Vec<_> = self.scheduler.claims().collect();
