@@ -374,7 +374,7 @@ def wait_group(group: str, timeout: float | None = None) -> str | None:
     """Waits until it is created or removed: "CREATED", "REMOVED", or None when the time is over."""
 
 def group_ready(group: str, value: _T) -> ObjectRef[_T] | None:
-    """A ref that is ready, with this value, once the group is created; None: the value is too large."""
+    """A ref that is ready, with this value, once the group is there; None: it is too large."""
 
 def remove_group(group: str) -> None: ...
 def kv_put(key: bytes, value: bytes, overwrite: bool = True) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter as Counts
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,15 @@ from far import MIB, Counter, busy, count_bytes, echo, here, ones, where
 from machines import CommandError, until
 
 import hoplo
-from hoplo.exceptions import GetTimeoutError, HoploError, TaskCancelledError
+from hoplo.exceptions import (
+    ActorUnschedulableError,
+    GetTimeoutError,
+    HoploError,
+    TaskCancelledError,
+    TaskPlacementGroupRemoved,
+    TaskUnschedulableError,
+)
+from hoplo.util.placement_group import placement_group, remove_placement_group
 from hoplo.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 
@@ -370,3 +379,74 @@ def test_a_node_that_leaves_in_order_is_used_no_more(make_far: Any) -> None:
     until(lambda: far.machines[0].states() == ["ALIVE", "DEAD"])
     refs = [where.options(scheduling_strategy="SPREAD").remote() for _ in range(10)]
     assert set(hoplo.get(refs, timeout=20)) == {far.ids[0]}
+
+
+@hoplo.remote(num_cpus=0)
+def get_inside(refs: list[Any]) -> Any:
+    return hoplo.get(refs[0])
+
+
+@hoplo.remote(num_cpus=0)
+def itself(value: Any) -> Any:
+    return value
+
+
+def test_a_ref_that_says_when_a_group_is_there_is_read_on_other_nodes(far: Any) -> None:
+    bundles = [{"CPU": 1}] * 3
+    group = placement_group(bundles, strategy="STRICT_SPREAD")
+    assert hoplo.get(group.ready(), timeout=20) == group
+    waits = placement_group([{"CPU": 2}] * 3, strategy="STRICT_SPREAD")
+    ready = waits.ready()
+    inside = get_inside.options(scheduling_strategy=far.on(1)).remote([ready])
+    given = itself.options(scheduling_strategy=far.on(2)).remote(ready)
+    assert not hoplo.wait([inside, given], timeout=0.2)[0]
+    remove_placement_group(group)
+    assert hoplo.get([ready, inside, given], timeout=20) == [waits] * 3
+    never = placement_group([{"CPU": 99}])
+    inside = get_inside.options(scheduling_strategy=far.on(1)).remote([never.ready()])
+    remove_placement_group(never)
+    with pytest.raises(TaskPlacementGroupRemoved, match="removed by remove_placement_group"):
+        hoplo.get(inside, timeout=20)
+    remove_placement_group(waits)
+
+
+def test_what_must_run_on_a_node_that_died_waited_for_it_for_ever(
+    make_far: Any, notes: Any
+) -> None:
+    far = make_far(nodes=2)
+    hard, soft = far.on(1), far.on(1, soft=True)
+
+    @hoplo.remote(num_cpus=0, max_retries=5)
+    def runs(path: str, place: str) -> str:
+        import processes
+
+        here = hoplo.get_runtime_context().get_node_id()
+        if here == place:
+            processes.Notes(path).add(os.getpid())
+            processes.forever()
+        return here
+
+    running = runs.options(scheduling_strategy=hard).remote(notes.path, far.ids[1])
+    moves = runs.options(scheduling_strategy=soft).remote(notes.path, far.ids[1])
+    actor = Counter.options(scheduling_strategy=hard, num_cpus=0, max_restarts=-1).remote()
+    assert hoplo.get(actor.add.remote(), timeout=20) == 1
+    until(lambda: len(notes.pids()) == 2)
+    far.kill_node(1)
+    assert hoplo.get(moves, timeout=20) == far.ids[0]
+    later = itself.options(scheduling_strategy=hard).remote(1)
+    for ref in (running, later):
+        with pytest.raises(TaskUnschedulableError, match="which is dead; name another node"):
+            hoplo.get(ref, timeout=20)
+    until(lambda: isinstance(failure_of(actor.add.remote()), ActorUnschedulableError))
+    made = Counter.options(scheduling_strategy=hard, num_cpus=0).remote()
+    with pytest.raises(ActorUnschedulableError, match="which is dead; name another node"):
+        hoplo.get(made.add.remote(), timeout=20)
+    assert hoplo.get(itself.options(scheduling_strategy=soft).remote(2), timeout=20) == 2
+
+
+def failure_of(ref: Any) -> Exception | None:
+    try:
+        hoplo.get(ref, timeout=20)
+    except Exception as error:
+        return error
+    return None
