@@ -324,6 +324,7 @@ _ACTOR: Final[Mapping[str, Check]] = {
     "namespace": text,
     "lifetime": _lifetime,
     "get_if_exists": boolean,
+    "allow_out_of_order_execution": boolean,  # no effect: calls keep their order
 }
 _METHOD: Final[Mapping[str, Check]] = {
     "num_returns": _num_returns,

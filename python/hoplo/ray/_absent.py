@@ -1,0 +1,127 @@
+"""What Ray has and hoplo has not: one table, read by the facade's modules and by `hoplo.doctor`.
+
+A name that is in no module of the facade is looked up here, by its full name in Ray or by that of
+the module around it. What is found says what to use in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, NoReturn
+
+FACADE = "hoplo.ray"
+
+ABSENT: dict[str, str] = {
+    "ray.ClientBuilder": "init(address='HOST:PORT') joins a cluster from any machine",
+    "ray.Language": "hoplo runs Python only",
+    "ray._private": "that is Ray's inside; hoplo.get_runtime_context() and `hoplo list` tell much",
+    "ray._private.services": "util.get_node_ip_address() tells the address",
+    "ray._raylet": "that is Ray's inside; ids and refs are names of `ray` itself",
+    "ray.air": "hoplo has no libraries on top: call their trainers inside tasks and actors",
+    "ray.autoscaler": "a cluster has the nodes that `hoplo start --address HEAD` adds",
+    "ray.client": "init(address='HOST:PORT') joins a cluster from any machine",
+    "ray.cluster_utils": "start nodes by `hoplo start`, each with a --temp-dir of its own",
+    "ray.cpp_function": "hoplo runs Python only; call C++ by ctypes or pybind11 inside a task",
+    "ray.cross_language": "hoplo runs Python only",
+    "ray.dag": "call .remote() with refs as arguments: that makes the same graph",
+    "ray.dashboard": "`hoplo status`, `hoplo list` and `hoplo logs` show what runs",
+    "ray.data": "hoplo has no datasets: util.map_unordered over chunks does much of it",
+    "ray.experimental.channel": "pass refs, or stream values from a generator task",
+    "ray.experimental.compiled_dag_ref": "call .remote() with refs as arguments",
+    "ray.experimental.rdt": "arrays go through the object store",
+    "ray.experimental.set_resource": "give resources to init() or `hoplo start`",
+    "ray.experimental.shuffle": "the example distributed_sort.py shuffles by tasks",
+    "ray.experimental.state": "`hoplo list tasks|actors|objects|workers`",
+    "ray.internal": "an object goes when nothing refers to it: drop its refs",
+    "ray.java_actor_class": "hoplo runs Python only",
+    "ray.java_function": "hoplo runs Python only",
+    "ray.job_submission": "start the program on a node, with init(address='auto')",
+    "ray.llm": "hoplo has no libraries on top: run the engine inside actors",
+    "ray.rllib": "hoplo has no libraries on top; the example train_policy.py trains with actors",
+    "ray.scripts": "the command is `hoplo`",
+    "ray.serve": "hoplo has no server: run one, such as uvicorn, inside actors",
+    "ray.train": "hoplo has no trainers: one actor for each worker, in a placement group",
+    "ray.tune": "hoplo has no tuner: util.map_unordered over the trials runs them",
+    "ray.util.client": "init(address='HOST:PORT') joins a cluster from any machine",
+    "ray.util.client_connect": "init(address='HOST:PORT') joins a cluster from any machine",
+    "ray.util.collective": "torch.distributed works inside actors",
+    "ray.util.connect": "init(address='HOST:PORT') joins a cluster from any machine",
+    "ray.util.dask": "Dask's own schedulers run in one process; f.map and refs do across them",
+    "ray.util.debugpy": "`hoplo why` says where code stands; debugpy works inside a task",
+    "ray.util.disconnect": "shutdown() leaves a cluster",
+    "ray.util.horovod": "torch.distributed works inside actors",
+    "ray.util.lightgbm": "call lightgbm inside tasks and actors",
+    "ray.util.metrics": "hoplo has no metrics yet: count in an actor, or log",
+    "ray.util.pdb": "`hoplo why` says where code stands; debugpy works inside a task",
+    "ray.util.ray_debugpy": "`hoplo why` says where code stands; debugpy works inside a task",
+    "ray.util.rpdb": "`hoplo why` says where code stands; debugpy works inside a task",
+    "ray.util.sgd": "torch.distributed works inside actors",
+    "ray.util.spark": "hoplo runs on its own nodes: `hoplo start`",
+    "ray.util.state": "`hoplo list tasks|actors|objects|workers`, and hoplo.util.job_summary",
+    "ray.util.tpu": "name TPUs as resources: init(resources={'TPU': 4})",
+    "ray.util.tracing": "timeline() tells what ran when",
+    "ray.util.xgboost": "call xgboost inside tasks and actors",
+    "ray.workflow": "hoplo has no durable workflows: store results, and call .remote() with refs",
+}
+
+OPTIONS: dict[str, str] = {
+    "enable_tensor_transport": "arrays and tensors go through the object store",
+    "tensor_transport": "arrays and tensors go through the object store",
+    "_tensor_transport": "arrays and tensors go through the object store",
+}
+"""Of `remote`, `options`, `method` and `put`."""
+
+METHODS: dict[str, str] = {
+    "bind": "call .remote() with refs as arguments: that makes the same graph",
+    "experimental_compile": "call .remote() with refs as arguments",
+}
+"""Of remote functions, actor classes and methods."""
+
+
+def remedy(name: str) -> str | None:
+    """What to use in place of `name`, such as `ray.data.Dataset`; None if the table has it not."""
+    while name:
+        if name in ABSENT:
+            return ABSENT[name]
+        name = name.rpartition(".")[0]
+    return None
+
+
+def told(name: str) -> str | None:
+    """The message about `name`; None if the table has it not."""
+    found = remedy(name)
+    return found and f"{name} is not in hoplo; {found}"
+
+
+def as_ray(module: str) -> str:
+    """What a program that says `import ray` calls a module of the facade."""
+    return module.removeprefix("hoplo.")
+
+
+def absent(module: str, known: list[str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a module of the facade: its modules, and errors that name a remedy."""
+
+    def __getattr__(name: str) -> Any:  # noqa: N807
+        full = f"{as_ray(module)}.{name}"
+        if not name.startswith("__"):
+            try:
+                return import_module(f"{module}.{name}")
+            except ModuleNotFoundError as error:
+                if error.name not in (None, f"{module}.{name}"):
+                    raise  # of a library that the module needs
+        _refuse(full, known)
+
+    return __getattr__
+
+
+def _refuse(full: str, known: list[str]) -> NoReturn:
+    import difflib
+
+    module, _, name = full.rpartition(".")
+    text = None if name.startswith("__") else told(full)
+    if text is None:
+        near = difflib.get_close_matches(name, known, n=1)
+        text = f"module {module!r} of hoplo has no attribute {name!r}"
+        text += f"; did you mean {near[0]!r}?" if near else ""
+    raise AttributeError(text)

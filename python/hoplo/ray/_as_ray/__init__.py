@@ -1,0 +1,1 @@
+"""A folder for `sys.path`, in which `ray` is this facade."""

@@ -1,0 +1,152 @@
+"""Ids as types. They are the hexadecimal text that hoplo uses everywhere, with Ray's methods."""
+
+from __future__ import annotations
+
+import os
+from typing import ClassVar, Self
+
+__all__ = [
+    "ActorClassID",
+    "ActorID",
+    "BaseID",
+    "ClusterID",
+    "FunctionID",
+    "JobID",
+    "NodeID",
+    "ObjectID",
+    "TaskID",
+    "UniqueID",
+    "WorkerID",
+]
+
+
+class BaseID(str):
+    """An id. It is made of its bytes, or of hexadecimal text.
+
+    Raises ValueError when there are more or fewer bytes than `size()`.
+
+    >>> ActorID.nil().is_nil(), len(JobID.from_random().binary())
+    (True, 8)
+    """
+
+    __slots__ = ()
+    _size: ClassVar[int] = 16
+
+    def __new__(cls, id: bytes | str) -> Self:
+        if not isinstance(id, bytes | str):
+            raise TypeError(f"{cls.__name__} is made of bytes, not {type(id).__name__}")
+        try:
+            data = id if isinstance(id, bytes) else bytes.fromhex(id[:])
+        except ValueError:
+            raise ValueError(f"{cls.__name__} needs hexadecimal digits, not {id[:]!r}") from None
+        if len(data) != cls._size:
+            raise ValueError(f"{cls.__name__} has {cls._size} bytes, not {len(data)}")
+        return super().__new__(cls, data.hex())
+
+    @classmethod
+    def size(cls) -> int:
+        """How many bytes an id of this kind has."""
+        return cls._size
+
+    @classmethod
+    def nil(cls) -> Self:
+        """The id of nothing."""
+        return cls(b"\xff" * cls._size)
+
+    @classmethod
+    def from_random(cls) -> Self:
+        return cls(os.urandom(cls._size))
+
+    @classmethod
+    def from_hex(cls, text: str) -> Self:
+        return cls(text)
+
+    @classmethod
+    def from_binary(cls, data: bytes) -> Self:
+        return cls(data)
+
+    def is_nil(self) -> bool:
+        return self == self.nil()
+
+    def hex(self) -> str:
+        """The id as hexadecimal text."""
+        return self[:]
+
+    def binary(self) -> bytes:
+        """The id as bytes."""
+        return bytes.fromhex(self[:])
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self[:]})"
+
+    __str__ = __repr__
+
+    def __format__(self, format_spec: str) -> str:
+        return format(repr(self), format_spec)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.binary(),)
+
+
+class UniqueID(BaseID):
+    """An id of no kind of its own."""
+
+    __slots__ = ()
+
+
+class ActorID(BaseID):
+    """Of an actor: `handle._actor_id`."""
+
+    __slots__ = ()
+
+
+class TaskID(BaseID):
+    """Of a task or a call of a method: `ref.task_id()`."""
+
+    __slots__ = ()
+
+
+class JobID(BaseID):
+    """Of a driver and all that it started."""
+
+    __slots__ = ()
+    _size = 8
+
+
+class NodeID(UniqueID):
+    """Of a node, as `nodes()` shows it."""
+
+    __slots__ = ()
+    _size = 3
+
+
+class WorkerID(UniqueID):
+    """Of a process."""
+
+    __slots__ = ()
+    _size = 8
+
+
+class ObjectID(BaseID):
+    """Of an object: `ref.binary()`. It is no ref, and keeps nothing alive."""
+
+    __slots__ = ()
+    _size = 20
+
+
+class FunctionID(UniqueID):
+    """Of nothing in hoplo; for annotations."""
+
+    __slots__ = ()
+
+
+class ActorClassID(UniqueID):
+    """Of nothing in hoplo; for annotations."""
+
+    __slots__ = ()
+
+
+class ClusterID(UniqueID):
+    """Of nothing in hoplo; for annotations."""
+
+    __slots__ = ()

@@ -1,0 +1,66 @@
+"""What refs, handles and functions answer as well, once a program imports Ray's names.
+
+Their classes are made in Rust, and have hoplo's methods. These are added to them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, NoReturn
+
+from hoplo import _core
+from hoplo.actor import ActorClass
+from hoplo.exceptions import TaskError
+
+from ._absent import METHODS
+from ._ids import ActorID, JobID, TaskID
+
+_task_id_of = _core.ObjectRef.task_id
+_stream_task_id_of = _core.ObjectRefGenerator.task_id
+_actor_id_of: Any = vars(_core.ActorHandle)["_actor_id"]
+
+
+def install() -> None:
+    """Adds them. Done again, it changes nothing."""
+    refs: dict[str, object] = {
+        "as_future": _as_future,
+        "is_nil": lambda ref: ref.hex() == "ff" * 20,
+        "job_id": lambda ref: _job_of(ref.task_id()),
+        "task_id": lambda ref: TaskID(_task_id_of(ref)),
+        "size": classmethod(lambda cls: 20),
+    }
+    for name, value in refs.items():
+        setattr(_core.ObjectRef, name, value)
+    _set(_core.ObjectRefGenerator, "task_id", lambda refs: TaskID(_stream_task_id_of(refs)))
+    _set(_core.ActorHandle, "_actor_id", property(_actor_id))
+    _set(_core.ActorHandle, "_ray_actor_id", property(_actor_id))
+    _set(TaskError, "as_instanceof_cause", lambda error: error)
+    for kind in (_core.RemoteFunction, _core.ActorMethod, ActorClass):
+        for name in METHODS:
+            _set(kind, name, _refusing(name))
+
+
+def _set(kind: type, name: str, value: object) -> None:
+    setattr(kind, name, value)
+
+
+def _as_future(ref: _core.ObjectRef[Any]) -> asyncio.Future[Any]:
+    """An asyncio future of the value, in the event loop that runs."""
+    return asyncio.wrap_future(ref.future())
+
+
+def _actor_id(handle: _core.ActorHandle) -> ActorID:
+    return ActorID(_actor_id_of.__get__(handle))
+
+
+def _job_of(task_id: str) -> JobID:
+    """This process's job: a program sees refs of its own job only, but for detached actors'."""
+    return JobID(_core.runtime_context()["job_id"])
+
+
+def _refusing(name: str) -> object:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise NotImplementedError(f"{name}() is not in hoplo; {METHODS[name]}")
+
+    refuse.__name__ = name
+    return refuse

@@ -1,0 +1,61 @@
+"""Small questions: which actors have names, which address this machine has."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hoplo import _core
+from hoplo._api import initialize_once
+
+__all__ = ["get_node_ip_address", "list_named_actors", "log_once"]
+
+_logged: set[str] = set()
+
+
+def list_named_actors(all_namespaces: bool = False) -> list[Any]:
+    """The names of the actors of this job's namespace that have one, and live.
+
+    With `all_namespaces` a list of dicts with "namespace" and "name", of all namespaces.
+
+    >>> first = Counter.options(name="first").remote()
+    >>> "first" in list_named_actors()
+    True
+    """
+    if not isinstance(all_namespaces, bool):
+        raise TypeError(f"all_namespaces must be True or False, not {all_namespaces!r}")
+    initialize_once()
+    here = _core.runtime_context()["namespace"]
+    named = [
+        row
+        for row in json.loads(_core.query("actors"))
+        if row["name"] is not None and row["state"] != "DEAD"
+    ]
+    if all_namespaces:
+        return [{"namespace": row["namespace"], "name": row["name"]} for row in named]
+    return [row["name"] for row in named if row["namespace"] == here]
+
+
+def get_node_ip_address() -> str:
+    """The address by which others of the cluster reach this node.
+
+    >>> get_node_ip_address().count(".")
+    3
+    """
+    initialize_once()
+    here = _core.runtime_context()["node_id"]
+    for node in json.loads(_core.query("nodes")):
+        if node["NodeID"] == here:
+            return str(node["NodeManagerAddress"])
+    return "127.0.0.1"
+
+
+def log_once(key: str) -> bool:
+    """True the first time that this process asks with `key`, False afterwards.
+
+    >>> log_once("a warning"), log_once("a warning")
+    (True, False)
+    """
+    is_new = key not in _logged
+    _logged.add(key)
+    return is_new
