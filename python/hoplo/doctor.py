@@ -95,6 +95,11 @@ class _Reader(ast.NodeVisitor):
             self._say(node.lineno, f".{node.attr}()", NOT_THERE, _absent.METHODS[node.attr])
         self.generic_visit(node)
 
+    def visit_Name(self, node: ast.Name) -> None:
+        name = self._name_of(node)
+        if name is not None and isinstance(node.ctx, ast.Load):
+            self._found(node.lineno, name)
+
     def visit_Call(self, node: ast.Call) -> None:
         called = self._name_of(node.func)
         if called == "ray.init":
@@ -208,7 +213,7 @@ _OF_REMOTE |= {*_placement._OLD_STYLE}
 
 
 def main(arguments: list[str]) -> int:
-    """Prints a report about each program. The status: 1 if something is not there, 2 if one cannot be read."""
+    """Prints a report about each program. The status: 1: something is not there; 2: unreadable."""
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: python -m hoplo.doctor program.py ...", file=sys.stderr)
         return 0 if arguments else 2

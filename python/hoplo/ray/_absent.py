@@ -15,8 +15,7 @@ FACADE = "hoplo.ray"
 ABSENT: dict[str, str] = {
     "ray.ClientBuilder": "init(address='HOST:PORT') joins a cluster from any machine",
     "ray.Language": "hoplo runs Python only",
-    "ray._private": "that is Ray's inside; hoplo.get_runtime_context() and `hoplo list` tell much",
-    "ray._private.services": "util.get_node_ip_address() tells the address",
+    "ray._private": "that is Ray's inside; util and the runtime context tell much",
     "ray._raylet": "that is Ray's inside; ids and refs are names of `ray` itself",
     "ray.air": "hoplo has no libraries on top: call their trainers inside tasks and actors",
     "ray.autoscaler": "a cluster has the nodes that `hoplo start --address HEAD` adds",

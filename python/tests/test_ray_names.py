@@ -1,0 +1,321 @@
+"""Names of Ray's that hoplo has not, and what is said of them: where they are imported or used."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import importlib
+import pickle
+import re
+
+import pytest
+from conftest import TREE, eventually
+
+import hoplo
+import hoplo.ray as ray
+from hoplo import doctor
+from hoplo.ray import _absent, _init
+
+FACADE = TREE / "python" / "hoplo" / "ray"
+
+
+@pytest.mark.parametrize("name", sorted(_absent.ABSENT))
+def test_what_hoplo_has_not_says_so_with_its_name_and_a_remedy(name: str) -> None:
+    module, _, last = name.rpartition(".")
+    said = re.escape(f"{name} is not in hoplo; {_absent.ABSENT[name]}")
+    with pytest.raises(ImportError, match=said):
+        importlib.import_module(f"hoplo.{name}")
+    with pytest.raises(ImportError, match=said):
+        exec(f"from hoplo.{module} import {last}")
+    if _absent.remedy(module) is None:
+        with pytest.raises(AttributeError, match=said):
+            getattr(importlib.import_module(f"hoplo.{module}"), last)
+
+
+def test_what_lies_inside_of_it_names_the_whole() -> None:
+    with pytest.raises(ImportError, match=r"ray\.rllib is not in hoplo"):
+        importlib.import_module("hoplo.ray.rllib.algorithms.ppo")
+
+
+def test_programs_that_try_first_hear_no_error() -> None:
+    assert not hasattr(ray, "data")
+    assert getattr(ray, "serve", None) is None
+    try:
+        from hoplo.ray import tune
+    except ImportError:
+        tune = None
+    assert tune is None
+
+
+def test_a_name_of_nobodys_gets_the_nearest_one() -> None:
+    with pytest.raises(AttributeError, match="did you mean 'remote'"):
+        ray.remot
+    with pytest.raises(AttributeError, match=r"no attribute 'zzz'$"):
+        ray.zzz
+    with pytest.raises(ImportError):
+        from hoplo.ray.exceptions import Nothing  # noqa: F401
+
+
+def test_a_module_of_nobodys_is_just_not_there() -> None:
+    with pytest.raises(ModuleNotFoundError, match="No module named"):
+        importlib.import_module("hoplo.ray.nothing")
+    with pytest.raises(ModuleNotFoundError, match="No module named 'ray'"):
+        importlib.import_module("ray")  # nobody asked for the alias here
+
+
+def test_one_module_has_all_of_its_names() -> None:
+    theirs = importlib.import_module("hoplo.ray.util.queue")
+    assert theirs is importlib.import_module("hoplo.util.queue")
+    assert theirs.__name__ == theirs.__spec__.name == "hoplo.util.queue"
+    assert importlib.reload(theirs) is theirs
+
+
+@pytest.mark.parametrize("call", ["bind", "experimental_compile"])
+def test_graphs_that_are_compiled_say_what_to_call(call: str) -> None:
+    @ray.remote
+    def f() -> None:
+        pass
+
+    @ray.remote
+    class A:
+        def m(self) -> None:
+            pass
+
+    for target in (f, A, A.remote().m):
+        with pytest.raises(NotImplementedError, match=r"call \.remote\(\) with refs"):
+            getattr(target, call)(1)
+
+
+def test_options_that_hoplo_has_not_are_refused_by_name() -> None:
+    with pytest.raises(TypeError, match=r"remote\(tensor_transport=\) is not in hoplo; arrays"):
+        ray.remote(tensor_transport="nccl")
+    with pytest.raises(TypeError, match=r"put\(_tensor_transport=\) is not in hoplo"):
+        ray.put(1, _tensor_transport="nixl")
+    with pytest.raises(TypeError, match="_owner must be an actor's handle, not int"):
+        ray.put(1, _owner=3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="init has no option 'num_cpu'; did you mean 'num_cpus'"):
+        ray.init(num_cpu=2)
+    with pytest.raises(TypeError, match="job_config must be a JobConfig"):
+        ray.init(job_config={})
+
+
+def test_calls_out_of_order_are_accepted() -> None:
+    @ray.remote(allow_out_of_order_execution=True)
+    class A:
+        def m(self) -> int:
+            return 1
+
+    assert ray.get(A.remote().m.remote()) == 1
+    with pytest.raises(TypeError, match="allow_out_of_order_execution must be True or False"):
+        A.options(allow_out_of_order_execution=1)
+
+
+def test_an_object_lives_whoever_owns_it() -> None:
+    @ray.remote
+    class A:
+        pass
+
+    ref = ray.put([1], _owner=A.remote())
+    assert ray.get(ref) == [1]
+
+
+def test_get_of_a_generator_gives_it_back() -> None:
+    @ray.remote
+    def f():
+        yield 1
+
+    refs = f.remote()
+    assert ray.get(refs) is refs
+    assert ray.get(next(refs)) == 1
+
+
+def test_as_future_is_one_of_the_loop() -> None:
+    async def value() -> int:
+        future = ray.put(3).as_future()  # type: ignore[attr-defined]
+        assert isinstance(future, asyncio.Future)
+        return await future
+
+    assert asyncio.run(value()) == 3
+
+
+def test_ids_are_made_of_bytes_or_digits_only() -> None:
+    assert ray.ActorID(b"\x01" * 16).hex() == "01" * 16
+    assert ray.ActorID("01" * 16).binary() == b"\x01" * 16
+    with pytest.raises(ValueError, match="ActorID has 16 bytes, not 2"):
+        ray.ActorID(b"ab")
+    with pytest.raises(ValueError, match="needs hexadecimal digits, not 'xyz'"):
+        ray.TaskID.from_hex("xyz")
+    with pytest.raises(TypeError, match="made of bytes, not int"):
+        ray.TaskID(3)  # type: ignore[arg-type]
+    assert ray.JobID.nil() != ray.JobID.from_random()
+    assert pickle.loads(pickle.dumps(ray.NodeID.nil())) == ray.NodeID.nil()
+
+
+def test_ids_are_the_text_that_hoplo_uses() -> None:
+    context = ray.get_runtime_context()
+    assert context.node_id == hoplo.nodes()[0]["NodeID"]
+    assert context.job_id == hoplo.get_runtime_context().get_job_id()
+    assert ray.WorkerID(context.get_worker_id()) == context.get_worker_id()
+    ref = hoplo.put(1)
+    assert ref.hex() == ray.ObjectID(ref.binary())
+    assert not ref.is_nil()  # type: ignore[attr-defined]
+
+
+def test_every_exception_of_rays_is_an_exception_here() -> None:
+    for name in ray.exceptions.__all__:
+        assert issubclass(getattr(ray.exceptions, name), Exception)
+    own = set(hoplo.exceptions.__all__) & set(ray.exceptions.__all__)
+    assert "ActorDiedError" in own
+    for name in own:
+        assert getattr(ray.exceptions, name) is getattr(hoplo.exceptions, name)
+
+
+def test_named_actors_are_listed_while_they_live() -> None:
+    @ray.remote
+    class A:
+        pass
+
+    actor = A.options(name="listed", namespace="elsewhere").remote()
+    ray.get(actor.__ray_ready__.remote())
+    assert "listed" not in ray.util.list_named_actors()
+    everywhere = ray.util.list_named_actors(all_namespaces=True)
+    assert {"namespace": "elsewhere", "name": "listed"} in everywhere
+    ended = actor.__ray_terminate__.remote()
+    with pytest.raises(ray.exceptions.RayActorError):
+        ray.get(ended)
+
+    def is_gone() -> bool:
+        return {"namespace": "elsewhere", "name": "listed"} not in ray.util.list_named_actors(True)
+
+    eventually(is_gone)
+    with pytest.raises(TypeError, match="all_namespaces must be True or False"):
+        ray.util.list_named_actors("x")  # type: ignore[arg-type]
+
+
+def test_a_group_of_actors_is_called_together() -> None:
+    class Doubler:
+        def __init__(self, factor: int) -> None:
+            self.factor = factor
+
+        def double(self, x: int) -> int:
+            return self.factor * x
+
+    group = ray.util.ActorGroup(Doubler, 3, num_cpus_per_actor=0, init_args=[2])
+    assert (len(group), ray.get(group.double.remote(4))) == (3, [8, 8, 8])
+    group.remove_actors([0])
+    assert ray.get(group.double.remote(1)) == [2, 2]
+    with pytest.raises(RuntimeError, match="call shutdown"):
+        group.start()
+    with pytest.raises(AttributeError, match="no method 'triple'"):
+        group.triple
+    group.shutdown()
+    assert len(group) == 0
+    with pytest.raises(ValueError, match="num_actors must be 1 or more"):
+        ray.util.ActorGroup(Doubler, 0)
+
+
+def test_serializers_are_checked_and_taken_back() -> None:
+    with pytest.raises(TypeError, match="takes a class"):
+        ray.util.register_serializer(3, serializer=str, deserializer=int)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="deserializer must be a function"):
+        ray.util.register_serializer(set, serializer=str, deserializer=3)  # type: ignore[arg-type]
+    ray.util.deregister_serializer(frozenset)
+
+
+# ------------------------------------------------------------------------------- the doctor
+
+
+def test_the_doctor_finds_each_use_by_its_line() -> None:
+    source = (
+        "import ray as r\n"
+        "import ray.util.queue as q\n"
+        "from ray import tune\n"
+        "from ray.util import ActorPool as Pool\n"
+        "r.init(include_dashboard=True, runtime_env={'pip': ['x'], 'env_vars': {}}, nope=1)\n"
+        "@r.remote(tensor_transport='nccl')\n"
+        "def f(): pass\n"
+        "f.bind(1), f.options(num_gpus=1, blah=2), q.Queue(), q.Nope, Pool([])\n"
+        "r.get(f.remote()), tune.run(f), r.ObjectRef.nil()\n"
+    )
+    found = {(use.line, use.name, use.state) for use in doctor.uses_of(source)}
+    there, without, missing = doctor.THERE, doctor.NO_EFFECT, doctor.NOT_THERE
+    assert found == {
+        (1, "ray", there),
+        (2, "ray.util.queue", there),
+        (3, "ray.tune", missing),
+        (4, "ray.util.ActorPool", there),
+        (5, "ray.init", there),
+        (5, "init(include_dashboard=)", without),
+        (5, "runtime_env['pip']", missing),
+        (5, "init(nope=)", missing),
+        (6, "ray.remote", there),
+        (6, "remote(tensor_transport=)", missing),
+        (8, ".bind()", missing),
+        (8, "options(blah=)", missing),
+        (8, "ray.util.queue.Queue", there),
+        (8, "ray.util.queue.Nope", missing),
+        (8, "ray.util.ActorPool", there),
+        (9, "ray.get", there),
+        (9, "ray.tune", missing),
+        (9, "ray.ObjectRef.nil", missing),
+    }
+
+
+def test_the_doctor_looks_at_nothing_but_ray() -> None:
+    source = "import numpy, raya\nfrom . import ray\nx = object()\nx.ray.data\nnumpy.ray\n"
+    assert doctor.uses_of(source) == []
+
+
+@pytest.mark.parametrize(
+    "program", sorted((TREE / "python/tests/ray_programs").glob("*.py")), ids=lambda p: p.stem
+)
+def test_the_doctor_finds_that_our_programs_run(program) -> None:
+    uses = doctor.uses_of(program.read_text())
+    assert uses
+    assert [use for use in uses if use.state == doctor.NOT_THERE] == []
+
+
+def test_the_doctor_tells_programs_apart_by_its_status(tmp_path, capsys) -> None:
+    good, bad, none = tmp_path / "good.py", tmp_path / "bad.py", tmp_path / "none.py"
+    good.write_text("import ray\nray.init()\n")
+    bad.write_text("import ray.data\nimport ray.data\n")
+    none.write_text("print(1)\n")
+    assert doctor.main([str(good), str(none)]) == 0
+    said = capsys.readouterr().out
+    assert "0 not there, 0 no effect, 2 there" in said
+    assert f"run it: python -m hoplo.ray {good}" in said
+    assert f"{none}: uses nothing of Ray" in said
+    assert doctor.main([str(good), str(bad)]) == 1
+    assert "not there  ray.data  (lines 1, 2): hoplo has no datasets" in capsys.readouterr().out
+    bad.write_text("import ray (\n")
+    assert doctor.main([str(bad)]) == 2
+    assert doctor.main([str(tmp_path / "missing.py")]) == 2
+    assert doctor.main([]) == 2
+    assert "bad.py:1:" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------- the table
+
+
+def test_nothing_is_said_to_be_missing_that_is_there() -> None:
+    for name in _absent.ABSENT:
+        module, _, last = name.rpartition(".")
+        if _absent.remedy(module) is None:
+            assert not hasattr(importlib.import_module(f"hoplo.{module}"), last), name
+
+
+def test_no_option_of_init_is_said_to_have_no_effect_that_has_one() -> None:
+    assert not set(_init.WITHOUT_EFFECT) & set(hoplo._api._INIT_OPTIONS)
+
+
+def test_public_functions_of_the_facade_have_docstrings() -> None:
+    for path in FACADE.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        assert ast.get_docstring(tree), path
+        for node in tree.body:
+            named = isinstance(node, ast.FunctionDef | ast.ClassDef)
+            overloaded = named and any(
+                isinstance(d, ast.Name) and d.id == "overload" for d in node.decorator_list
+            )
+            if named and not node.name.startswith("_") and not overloaded:
+                assert ast.get_docstring(node), f"{path}: {node.name}"
