@@ -27,7 +27,19 @@ MODULES = [
     "hoplo",
     "hoplo._api",
     "hoplo.actor",
+    "hoplo.doctor",
     "hoplo.exceptions",
+    "hoplo.ray",
+    "hoplo.ray._calls",
+    "hoplo.ray._ids",
+    "hoplo.ray._init",
+    "hoplo.ray.job_config",
+    "hoplo.ray.runtime_context",
+    "hoplo.ray.util.actor_group",
+    "hoplo.ray.util.annotations",
+    "hoplo.ray.util.check_serialize",
+    "hoplo.ray.util.named",
+    "hoplo.ray.util.serialization",
     "hoplo.remote_function",
     "hoplo.runtime_context",
     "hoplo.runtime_env",
@@ -47,7 +59,7 @@ try:
 except ImportError:
     pass
 else:
-    MODULES.append("hoplo.util.joblib")
+    MODULES += ["hoplo.util.joblib", "hoplo.ray.util.joblib"]
 
 GIVEN = """
 import hoplo
@@ -111,6 +123,7 @@ def all_examples() -> list[doctest.DocTest]:
 
 
 EXAMPLES = all_examples()
+STARTS = ("init", "shutdown", "ray.init", "ray.shutdown")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -124,7 +137,7 @@ def nothing_stays(node: object) -> Iterator[None]:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda test: test.name)
 def test_an_example_in_a_docstring_works(example: doctest.DocTest) -> None:
     source = "".join(part.source for part in example.examples)
-    starts = "hoplo.init(" in source or "hoplo.shutdown(" in source
+    starts = any(f"hoplo.{call}(" in source for call in STARTS)
     if starts:
         hoplo.shutdown()
     elif not hoplo.is_initialized():

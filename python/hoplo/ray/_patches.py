@@ -26,12 +26,12 @@ def install() -> None:
         "as_future": _as_future,
         "is_nil": lambda ref: ref.hex() == "ff" * 20,
         "job_id": lambda ref: _job_of(ref.task_id()),
-        "task_id": lambda ref: TaskID(_task_id_of(ref)),
+        "task_id": _task_id,
         "size": classmethod(lambda cls: 20),
     }
     for name, value in refs.items():
         setattr(_core.ObjectRef, name, value)
-    _set(_core.ObjectRefGenerator, "task_id", lambda refs: TaskID(_stream_task_id_of(refs)))
+    _set(_core.ObjectRefGenerator, "task_id", _stream_task_id)
     _set(_core.ActorHandle, "_actor_id", property(_actor_id))
     _set(_core.ActorHandle, "_ray_actor_id", property(_actor_id))
     _set(TaskError, "as_instanceof_cause", lambda error: error)
@@ -47,6 +47,18 @@ def _set(kind: type, name: str, value: object) -> None:
 def _as_future(ref: _core.ObjectRef[Any]) -> asyncio.Future[Any]:
     """An asyncio future of the value, in the event loop that runs."""
     return asyncio.wrap_future(ref.future())
+
+
+def _task_id(ref: _core.ObjectRef[Any]) -> TaskID:
+    return TaskID(_task_id_of(ref))
+
+
+def _stream_task_id(refs: _core.ObjectRefGenerator[Any]) -> TaskID:
+    return TaskID(_stream_task_id_of(refs))
+
+
+_task_id.__doc__ = _task_id_of.__doc__
+_stream_task_id.__doc__ = _stream_task_id_of.__doc__
 
 
 def _actor_id(handle: _core.ActorHandle) -> ActorID:
