@@ -203,10 +203,22 @@ class ActorRuntime:
         return [] if self._coroutines is None else self._coroutines.event_loops()
 
     def stop(self) -> None:
-        """Cancels what runs in the event loop. Threads end with the process."""
+        """Cancels what runs in the event loop. Threads end with the process.
+
+        Then the instance's `__ray_shutdown__` runs, if its class has one. What it raises is
+        printed: nobody waits for it.
+        """
         calls = self._threads or self._coroutines
         if calls is not None:
             calls.stop()
+        ends = getattr(type(self.instance), "__ray_shutdown__", None)
+        if ends is not None:
+            try:
+                ends(self.instance)
+            except Exception:
+                import traceback
+
+                traceback.print_exc()
 
 
 class _Threads:

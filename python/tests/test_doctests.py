@@ -26,6 +26,7 @@ NODE = None
 MODULES = [
     "hoplo",
     "hoplo._api",
+    "hoplo._dynamic",
     "hoplo.actor",
     "hoplo.doctor",
     "hoplo.exceptions",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import asyncio
 import importlib
+import os
 import pickle
 import re
 
 import pytest
 from conftest import TREE, eventually
+from processes import Notes, alive
 
 import hoplo
 import hoplo.ray as ray
@@ -220,6 +222,41 @@ def test_serializers_are_checked_and_taken_back() -> None:
     with pytest.raises(TypeError, match="deserializer must be a function"):
         ray.util.register_serializer(set, serializer=str, deserializer=3)  # type: ignore[arg-type]
     ray.util.deregister_serializer(frozenset)
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("way", ["dropped", "terminated", "left", "killed"])
+def test_an_actor_that_ends_in_order_runs_its_shutdown_method(way, is_async, tmp_path) -> None:
+    notes = Notes(tmp_path / "notes")
+
+    class A:
+        def __ray_shutdown__(self) -> None:
+            notes.add("shut")
+            raise ValueError("nobody hears of it")
+
+        def pid(self) -> int:
+            return os.getpid()
+
+        def leave(self) -> None:
+            ray.actor.exit_actor()
+
+        if is_async:
+
+            async def wait(self) -> None:
+                pass
+
+    actor = ray.remote(A).remote()
+    pid = ray.get(actor.pid.remote())
+    if way == "terminated":
+        actor.__ray_terminate__.remote()
+    elif way == "left":
+        actor.leave.remote()
+    elif way == "killed":
+        ray.kill(actor)
+    else:
+        del actor
+    eventually(lambda: not alive(pid))
+    assert notes.lines() == ([] if way == "killed" else ["shut"])
 
 
 # ------------------------------------------------------------------------------- the doctor

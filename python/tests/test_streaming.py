@@ -83,11 +83,50 @@ def test_every_value_in_order(n):
     assert [hoplo.get(ref) for ref in count.remote(n)] == list(range(n))
 
 
-def test_num_returns_streaming_and_dynamic():
+def test_num_returns_streaming():
     stream = count.options(num_returns="streaming").remote(3)
     assert isinstance(stream, hoplo.ObjectRefGenerator)
     assert hoplo.get(list(stream)) == [0, 1, 2]
-    assert hoplo.get(list(count.options(num_returns="dynamic").remote(3))) == [0, 1, 2]
+
+
+def test_num_returns_dynamic_gives_one_ref_whose_value_holds_a_ref_for_each_item():
+    ref = count.options(num_returns="dynamic").remote(3)
+    assert isinstance(ref, hoplo.ObjectRef)
+    refs = hoplo.get(ref)
+    assert len(refs) == 3
+    assert [hoplo.get(one) for one in refs] == [hoplo.get(one) for one in refs] == [0, 1, 2]
+    again = count.options(num_returns="dynamic").options(num_returns="streaming").remote(2)
+    assert hoplo.get(list(again)) == [0, 1]
+
+
+def test_the_refs_of_a_dynamic_task_can_be_sent_to_others():
+    @hoplo.remote
+    def total(refs):
+        return sum(hoplo.get(list(refs)))
+
+    assert hoplo.get(total.remote(count.options(num_returns="dynamic").remote(4))) == 6
+
+
+def test_what_a_dynamic_task_yielded_before_its_error_is_kept():
+    @hoplo.remote(num_returns="dynamic")
+    def breaks(after):
+        yield from range(after)
+        raise KeyError("enough")
+
+    *good, bad = hoplo.get(breaks.remote(2))
+    assert hoplo.get(good) == [0, 1]
+    with pytest.raises(KeyError, match="enough"):
+        hoplo.get(bad)
+    with pytest.raises(KeyError, match="enough"):
+        hoplo.get(breaks.remote(0))
+
+
+def test_dynamic_is_for_functions_that_yield():
+    with pytest.raises(ValueError, match=r"for functions that yield, and .*plain does not"):
+
+        @hoplo.remote(num_returns="dynamic")
+        def plain():
+            return 1
 
 
 def test_values_come_before_the_task_ends(gate):
