@@ -32,6 +32,7 @@ from hoplo import (
     nodes,
     timeline,
 )
+from hoplo._dynamic import DynamicRefs
 from hoplo.util.placement_group import PlacementGroupID
 
 from . import _finder, _patches
@@ -98,7 +99,7 @@ SCRIPT_MODE = 0
 WORKER_MODE = 1
 LOCAL_MODE = 2
 
-DynamicObjectRefGenerator = ObjectRefGenerator
+DynamicObjectRefGenerator = DynamicRefs
 
 _finder.install()
 _patches.install()

@@ -50,6 +50,7 @@ ABSENT: dict[str, str] = {
     "ray.util.debugpy": "`hoplo why` says where code stands; debugpy works inside a task",
     "ray.util.disconnect": "shutdown() leaves a cluster",
     "ray.util.horovod": "torch.distributed works inside actors",
+    "ray.util.iter.from_actors": "from_items and from_iterators make the actors themselves",
     "ray.util.lightgbm": "call lightgbm inside tasks and actors",
     "ray.util.metrics": "hoplo has no metrics yet: count in an actor, or log",
     "ray.util.pdb": "`hoplo why` says where code stands; debugpy works inside a task",

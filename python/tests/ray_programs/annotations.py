@@ -27,6 +27,6 @@ def show(ref: ObjectRef[int], actor: ActorHandle) -> None:
 
 
 show(f.remote(), A.remote())
-print(gather([f.remote()]), f.__name__)
+print(gather([f.remote()]))
 # > True True True
-# > [1] f
+# > [1]

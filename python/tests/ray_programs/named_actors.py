@@ -24,5 +24,5 @@ except ValueError:
     print("no toys")
 # > books
 # > True True
-# > ['books'] [{'namespace': 'shop', 'name': 'books'}]
+# > ['books'] [{'name': 'books', 'namespace': 'shop'}]
 # > no toys

@@ -10,13 +10,13 @@ def licensed():
     return ray.get_runtime_context().get_assigned_resources()
 
 
-print(ray.get(licensed.remote()))
+print(sorted(ray.get(licensed.remote()).items()))
 total = ray.cluster_resources()
 print(total["CPU"], total["license"], "memory" in total, "object_store_memory" in total)
 print(ray.is_initialized())
 ray.shutdown()
 print(ray.is_initialized())
-# > {'CPU': 0.5, 'license': 1.0}
+# > [('CPU', 0.5), ('license', 1.0)]
 # > 3.0 2.0 True True
 # > True
 # > False

@@ -8,7 +8,8 @@ from ray.exceptions import GetTimeoutError, TaskCancelledError
 
 @ray.remote
 def sleeps():
-    time.sleep(300)
+    for _ in range(3000):
+        time.sleep(0.1)
 
 
 ref = sleeps.remote()

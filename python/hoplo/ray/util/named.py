@@ -16,7 +16,7 @@ _logged: set[str] = set()
 def list_named_actors(all_namespaces: bool = False) -> list[Any]:
     """The names of the actors of this job's namespace that have one, and live.
 
-    With `all_namespaces` a list of dicts with "namespace" and "name", of all namespaces.
+    With `all_namespaces` a list of dicts with "name" and "namespace", of all namespaces.
 
     >>> first = Counter.options(name="first").remote()
     >>> "first" in list_named_actors()
@@ -32,7 +32,7 @@ def list_named_actors(all_namespaces: bool = False) -> list[Any]:
         if row["name"] is not None and row["state"] != "DEAD"
     ]
     if all_namespaces:
-        return [{"namespace": row["namespace"], "name": row["name"]} for row in named]
+        return [{"name": row["name"], "namespace": row["namespace"]} for row in named]
     return [row["name"] for row in named if row["namespace"] == here]
 
 
