@@ -42,7 +42,7 @@ export PROPTEST_DISABLE_FAILURE_PERSISTENCE := 1
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -type f \( -name '*.rs' -o -name '*.toml' \))
 PYTHON_SOURCES := $(shell find python/hoplo -type f \( -name '*.py' -o -name '*.pyi' -o -name py.typed \))
 WHEEL_SOURCES := $(RUST_SOURCES) $(PYTHON_SOURCES) setup.py pyproject.toml LICENSE $(wildcard README.md)
-LINTED := python examples setup.py $(wildcard bench docs tests)
+LINTED := python examples alias setup.py $(wildcard bench docs tests)
 
 .PHONY: build demo demo-cluster test dev format clean check-tools bench bench-rivals bench-control \
         bench-cluster \

@@ -79,6 +79,10 @@ def prepare() -> None:
     """Makes this process a worker. The Rust loop calls it once, in the main thread."""
     signal.signal(signal.SIGINT, _on_interrupt)
     threading.excepthook = _unless_the_actor_leaves(threading.excepthook)
+    if "HOPLO_LOGGING" in os.environ:
+        from . import _logging
+
+        _logging.configure_worker()
 
 
 def _on_interrupt(_signal: int, _frame: object) -> None:

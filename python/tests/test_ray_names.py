@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import importlib
+import logging
 import os
 import pickle
 import re
@@ -15,8 +16,9 @@ from processes import Notes, alive
 
 import hoplo
 import hoplo.ray as ray
-from hoplo import doctor
+from hoplo import _logging, doctor
 from hoplo.ray import _absent, _init
+from hoplo.ray.util.local_iter import LocalIterator
 
 FACADE = TREE / "python" / "hoplo" / "ray"
 
@@ -214,6 +216,53 @@ def test_a_group_of_actors_is_called_together() -> None:
     assert len(group) == 0
     with pytest.raises(ValueError, match="num_actors must be 1 or more"):
         ray.util.ActorGroup(Doubler, 0)
+
+
+def test_a_logging_config_is_checked() -> None:
+    with pytest.raises(ValueError, match="encoding must be 'TEXT' or 'JSON', not 'XML'"):
+        ray.LoggingConfig(encoding="XML")
+    with pytest.raises(ValueError, match="log_level must be one of"):
+        ray.LoggingConfig(log_level="LOUD")
+    with pytest.raises(ValueError, match="a log record has no attribute 'nope'"):
+        ray.LoggingConfig(additional_log_standard_attrs=["nope"])
+    with pytest.raises(TypeError, match="logging_config must be a LoggingConfig, not dict"):
+        ray.init(logging_config={})
+
+
+def test_a_record_as_text_says_where_it_is_of() -> None:
+    record = logging.makeLogRecord({"msg": "%s!", "args": ("hear",), "levelname": "INFO"})
+    text = _logging._Text(ray.LoggingConfig()).format(record)
+    assert " -- hear! job_id=" in text
+    assert " task_id=" not in text  # this is the driver
+
+
+def test_parallel_iterators_are_checked() -> None:
+    it = ray.util.iter.from_range(3)
+    with pytest.raises(ValueError, match="num_shards must be 1 or more"):
+        ray.util.iter.from_items([1], num_shards=0)
+    with pytest.raises(TypeError, match="read gather_sync"):
+        iter(it)
+    with pytest.raises(ValueError, match="there is no shard 2: there are 2"):
+        it.select_shards([2])
+    with pytest.raises(NotImplementedError, match=r"repartition\(\) is not in hoplo"):
+        it.repartition(3)
+    with pytest.raises(ZeroDivisionError):
+        it.for_each(lambda x: 1 // x).take(1)
+    assert list(ray.util.iter.from_items([], repeat=True).gather_sync()) == []
+
+
+def test_local_iterators_join_and_part() -> None:
+    def numbers(n: int) -> LocalIterator:
+        return LocalIterator(lambda: range(n), "numbers")
+
+    assert list(numbers(3).union(numbers(2))) == [0, 0, 1, 1, 2]
+    assert list(numbers(3).union(numbers(2), round_robin_weights=[2, 1])) == [0, 1, 0, 2, 1]
+    with pytest.raises(ValueError, match="give 2 weights"):
+        numbers(1).union(numbers(1), round_robin_weights=[1])
+    first, second = numbers(3).duplicate(2)
+    assert (list(first), list(second)) == ([0, 1, 2], [0, 1, 2])
+    assert sorted(numbers(9).shuffle(3, seed=1)) == list(range(9))
+    assert list(numbers(9).shuffle(3, seed=1)) == list(numbers(9).shuffle(3, seed=1))
 
 
 def test_serializers_are_checked_and_taken_back() -> None:

@@ -6,6 +6,7 @@ compared with Ray itself. Each runs by `python -m hoplo.ray`, and unchanged.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -160,3 +161,63 @@ def test_an_address_of_rays_client_says_how_to_join(tmp_path: Path) -> None:
     done = run("-m", "hoplo.ray", "-c", code, folder=tmp_path)
     assert done.returncode == 1
     assert "hoplo has no client of ray://; init(address='HOST:PORT') joins" in done.stderr
+
+
+def test_records_of_logging_say_which_task_they_are_of_in_all_processes(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import logging, ray\n"
+        "config = ray.LoggingConfig(encoding='JSON', log_level='INFO',\n"
+        "                           additional_log_standard_attrs=['name'])\n"
+        "ray.init(num_cpus=1, logging_config=config, runtime_env={'env_vars': {'A': 'b'}})\n"
+        "@ray.remote\n"
+        "def f():\n"
+        "    logging.getLogger('mine').info('in a %s', 'task')\n"
+        "    logging.debug('not shown')\n"
+        "ref = f.remote()\n"
+        "ray.get(ref)\n"
+        "logging.getLogger('mine').warning('in the driver')\n"
+        "print(ref.task_id().hex(), ray.get_runtime_context().get_job_id())\n"
+    )
+    done = run("-m", "hoplo.ray", "program.py", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    task, job = done.stdout.splitlines()[-1].split()
+    both = done.stdout + done.stderr
+    records = [
+        json.loads(line[line.index("{") :]) for line in both.splitlines() if '"levelname"' in line
+    ]
+    by_text = {record["message"]: record for record in records}
+    assert set(by_text) == {"in a task", "in the driver"}
+    inside, outside = by_text["in a task"], by_text["in the driver"]
+    assert (inside["task_id"], inside["task_name"], inside["job_id"]) == (task, "f", job)
+    assert (inside["levelname"], inside["name"], inside["lineno"]) == ("INFO", "mine", 7)
+    assert (outside["job_id"], outside.get("task_id"), outside["levelname"]) == (
+        job,
+        None,
+        "WARNING",
+    )
+
+
+def test_a_bar_in_a_task_prints_whole_lines(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import ray\n"
+        "from ray.experimental import tqdm_ray\n"
+        "@ray.remote\n"
+        "def f():\n"
+        "    return sum(tqdm_ray.tqdm(range(4), desc='adding'))\n"
+        "print(ray.get(f.remote()))\n"
+        "bar = tqdm_ray.tqdm(desc='later', total=2, flush_interval_s=0)\n"
+        "bar.update()\n"
+        "bar.set_description('sooner')\n"
+        "bar.update()\n"
+        "bar.close()\n"
+        "bar.close()\n"
+    )
+    done = run("-m", "hoplo.ray", "program.py", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = (done.stdout + done.stderr).splitlines()
+    assert "6" in lines
+    assert [line for line in lines if "adding  [####" in line and " 4/4 " in line]
+    bars = [
+        line.split()[0] + line[line.index("] ") :].split()[2] for line in lines if "er  [" in line
+    ]
+    assert bars == ["later1/2", "sooner2/2"]

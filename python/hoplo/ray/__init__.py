@@ -33,6 +33,7 @@ from hoplo import (
     timeline,
 )
 from hoplo._dynamic import DynamicRefs
+from hoplo._logging import LoggingConfig
 from hoplo.util.placement_group import PlacementGroupID
 
 from . import _finder, _patches
@@ -63,6 +64,7 @@ __all__ = [
     "DynamicObjectRefGenerator",
     "FunctionID",
     "JobID",
+    "LoggingConfig",
     "NodeID",
     "ObjectID",
     "ObjectRef",

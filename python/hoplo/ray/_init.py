@@ -9,6 +9,7 @@ from typing import Any
 
 import hoplo
 from hoplo import _api, _options
+from hoplo._logging import LoggingConfig
 
 from .job_config import JobConfig
 
@@ -57,8 +58,9 @@ def init(address: str | None = None, **options: Any) -> _api.Context:
     """`hoplo.init`, which takes Ray's other options as well.
 
     Those without a meaning here, and variables that begin with RAY_, are named once on stderr.
-    `job_config` gives the namespace and the runtime environment. Raises TypeError for an option
-    that neither knows.
+    `job_config` gives the namespace and the runtime environment; `logging_config` says how records
+    of `logging` look in all processes of the job. Raises TypeError for an option that neither
+    knows.
 
     >>> with hoplo.ray.init(num_cpus=2, include_dashboard=False) as context:
     ...     hoplo.ray.cluster_resources()["CPU"]
@@ -67,6 +69,7 @@ def init(address: str | None = None, **options: Any) -> _api.Context:
     take_variables()
     without = {name: options.pop(name) for name in WITHOUT_EFFECT if name in options}
     _take_job_config(options)
+    logging_config = _take_logging_config(options)
     if "_memory" in options:
         options.setdefault("memory", options.pop("_memory"))
     if isinstance(options.get("logging_level"), str):
@@ -80,7 +83,10 @@ def init(address: str | None = None, **options: Any) -> _api.Context:
         )
     _options.refuse_unknown(options, (*_api._INIT_OPTIONS, *WITHOUT_EFFECT), "init")
     _say_what_has_no_effect(without)
-    return hoplo.init(address, **options)
+    context = hoplo.init(address, **options)
+    if logging_config is not None:
+        logging_config.apply()
+    return context
 
 
 def shutdown(*, wait_for_processes: bool = False, _exiting_interpreter: bool = False) -> None:
@@ -110,6 +116,19 @@ def _take_job_config(options: dict[str, Any]) -> None:
     for name, value in given.items():
         if value and options.get(name) is None:
             options[name] = value
+
+
+def _take_logging_config(options: dict[str, Any]) -> LoggingConfig | None:
+    """It goes into the job's environment, so that workers have it, too."""
+    config = options.pop("logging_config", None)
+    if config is None:
+        return None
+    if not isinstance(config, LoggingConfig):
+        raise TypeError(f"logging_config must be a LoggingConfig, not {type(config).__name__}")
+    env = dict(options.get("runtime_env") or {})
+    env["env_vars"] = {**env.get("env_vars", {}), **config.to_variable()}
+    options["runtime_env"] = env
+    return config
 
 
 def _say_what_has_no_effect(options: Mapping[str, Any]) -> None:
