@@ -79,10 +79,20 @@ def prepare() -> None:
     """Makes this process a worker. The Rust loop calls it once, in the main thread."""
     signal.signal(signal.SIGINT, _on_interrupt)
     threading.excepthook = _unless_the_actor_leaves(threading.excepthook)
+    _import_ray_from_here()
     if "HOPLO_LOGGING" in os.environ:
         from . import _logging
 
         _logging.configure_worker()
+
+
+def _import_ray_from_here() -> None:
+    """For a program of `python -m hoplo.ray` on another node, where hoplo lies in another folder."""
+    alias = os.path.join("hoplo", "ray", "_as_ray")
+    if any(entry.endswith(alias) for entry in sys.path):
+        own = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), alias)
+        if own not in sys.path:
+            sys.path.append(own)
 
 
 def _on_interrupt(_signal: int, _frame: object) -> None:

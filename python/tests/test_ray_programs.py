@@ -93,6 +93,18 @@ def test_workers_import_ray_as_the_program_does(tmp_path: Path) -> None:
     assert (done.stdout, done.returncode) == ("True True\n", 0), done.stderr
 
 
+def test_workers_whose_hoplo_lies_elsewhere_import_ray_from_there(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.path.insert(1, '/another/node/hoplo/ray/_as_ray')\n"
+        "import hoplo\n"
+        "@hoplo.remote\n"
+        "def f():\n    import ray\n    return ray.__name__\n"
+        "print(hoplo.get(f.remote()))"
+    )
+    done = run("-c", code, folder=tmp_path)
+    assert done.stdout == "hoplo.ray\n", done.stderr
+
+
 def test_arguments_and_the_main_module_are_the_programs_own(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(
         "import sys, ray, __main__\nX = 5\n@ray.remote\ndef f():\n    return X\n"

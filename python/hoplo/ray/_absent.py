@@ -14,6 +14,7 @@ FACADE = "hoplo.ray"
 
 ABSENT: dict[str, str] = {
     "ray.ClientBuilder": "init(address='HOST:PORT') joins a cluster from any machine",
+    "ray.ClientContext": "init(address='HOST:PORT') joins a cluster from any machine",
     "ray.Language": "hoplo runs Python only",
     "ray._private": "that is Ray's inside; util and the runtime context tell much",
     "ray._raylet": "that is Ray's inside; ids and refs are names of `ray` itself",
@@ -38,6 +39,7 @@ ABSENT: dict[str, str] = {
     "ray.job_submission": "start the program on a node, with init(address='auto')",
     "ray.llm": "hoplo has no libraries on top: run the engine inside actors",
     "ray.rllib": "hoplo has no libraries on top; the example train_policy.py trains with actors",
+    "ray.runtime_env.RuntimeEnvConfig": "an environment is ready at once: there is nothing to set",
     "ray.scripts": "the command is `hoplo`",
     "ray.serve": "hoplo has no server: run one, such as uvicorn, inside actors",
     "ray.train": "hoplo has no trainers: one actor for each worker, in a placement group",
@@ -49,10 +51,14 @@ ABSENT: dict[str, str] = {
     "ray.util.dask": "Dask's own schedulers run in one process; f.map and refs do across them",
     "ray.util.debugpy": "`hoplo why` says where code stands; debugpy works inside a task",
     "ray.util.disconnect": "shutdown() leaves a cluster",
+    "ray.util.disable_log_once_globally": "log_once says each thing once in a process",
+    "ray.util.enable_periodic_logging": "log_once says each thing once in a process",
+    "ray.util.get_node_instance_id": "nodes() tells the id, the host and the labels of each node",
     "ray.util.horovod": "torch.distributed works inside actors",
     "ray.util.iter.from_actors": "from_items and from_iterators make the actors themselves",
     "ray.util.lightgbm": "call lightgbm inside tasks and actors",
     "ray.util.metrics": "hoplo has no metrics yet: count in an actor, or log",
+    "ray.util.multiprocessing.JoinableQueue": "util.queue.Queue is for all processes",
     "ray.util.pdb": "`hoplo why` says where code stands; debugpy works inside a task",
     "ray.util.ray_debugpy": "`hoplo why` says where code stands; debugpy works inside a task",
     "ray.util.rpdb": "`hoplo why` says where code stands; debugpy works inside a task",
@@ -62,8 +68,25 @@ ABSENT: dict[str, str] = {
     "ray.util.tpu": "name TPUs as resources: init(resources={'TPU': 4})",
     "ray.util.tracing": "timeline() tells what ran when",
     "ray.util.xgboost": "call xgboost inside tasks and actors",
+    "ray.widgets": "print what you want to see",
     "ray.workflow": "hoplo has no durable workflows: store results, and call .remote() with refs",
 }
+
+for _name in (
+    "CommunicatorMetadata",
+    "RDTManager",
+    "TensorTransportManager",
+    "TensorTransportMetadata",
+    "deregister_nixl_memory",
+    "register_nixl_memory",
+    "register_nixl_memory_pool",
+    "register_tensor_transport",
+    "set_nixl_cuda_stream",
+    "set_target_device_for_ref",
+    "set_target_for_ref",
+    "wait_tensor_freed",
+):
+    ABSENT[f"ray.experimental.{_name}"] = "arrays and tensors go through the object store"
 
 OPTIONS: dict[str, str] = {
     "enable_tensor_transport": "arrays and tensors go through the object store",

@@ -18,8 +18,13 @@ from types import ModuleType
 from ._absent import FACADE, as_ray, told
 
 PREFIXES = ("ray.", f"{FACADE}.")
-ELSEWHERE = {"cloudpickle": "cloudpickle"}
-"""Modules of Ray's that are other projects'."""
+ELSEWHERE = {
+    "cloudpickle": "cloudpickle",
+    "experimental.locations": "hoplo.experimental",
+    "util.debug": "hoplo.ray.util.named",
+    "util.helpers": "hoplo.util.iter",
+}
+"""Modules of Ray's that have another name here, or are another project's."""
 
 
 class Finder(MetaPathFinder):
