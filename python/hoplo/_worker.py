@@ -87,7 +87,7 @@ def prepare() -> None:
 
 
 def _import_ray_from_here() -> None:
-    """For a program of `python -m hoplo.ray` on another node, where hoplo lies in another folder."""
+    """For a program of `python -m hoplo.ray` on a node whose hoplo lies in another folder."""
     alias = os.path.join("hoplo", "ray", "_as_ray")
     if any(entry.endswith(alias) for entry in sys.path):
         own = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), alias)

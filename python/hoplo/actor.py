@@ -329,8 +329,4 @@ OWN_METHODS: Mapping[str, Callable[..., Any]] = {
     "__hoplo_terminate__": _terminate,
     "__hoplo_ready__": _ready,
     "__hoplo_call__": _call,
-    # As Ray calls them.
-    "__ray_terminate__": _terminate,
-    "__ray_ready__": _ready,
-    "__ray_call__": _call,
 }

@@ -173,6 +173,16 @@ def test_every_exception_of_rays_is_an_exception_here() -> None:
         assert getattr(ray.exceptions, name) is getattr(hoplo.exceptions, name)
 
 
+def test_names_of_rays_make_no_handle_larger() -> None:
+    @ray.remote
+    class A:
+        pass
+
+    actor = A.remote()
+    assert ray.get(actor.__ray_ready__.remote()) is True
+    assert b"__ray_" not in hoplo._core._encode(actor)
+
+
 def test_named_actors_are_listed_while_they_live() -> None:
     @ray.remote
     class A:

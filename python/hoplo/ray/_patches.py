@@ -6,6 +6,7 @@ Their classes are made in Rust, and have hoplo's methods. These are added to the
 from __future__ import annotations
 
 import asyncio
+from operator import attrgetter
 from typing import Any, NoReturn
 
 from hoplo import _core
@@ -34,6 +35,9 @@ def install() -> None:
     _set(_core.ObjectRefGenerator, "task_id", _stream_task_id)
     _set(_core.ActorHandle, "_actor_id", property(_actor_id))
     _set(_core.ActorHandle, "_ray_actor_id", property(_actor_id))
+    for name in ("terminate", "ready", "call"):
+        # Not methods of each actor: every handle that travels would name them.
+        _set(_core.ActorHandle, f"__ray_{name}__", property(attrgetter(f"__hoplo_{name}__")))
     _set(TaskError, "as_instanceof_cause", lambda error: error)
     for kind in (_core.RemoteFunction, _core.ActorMethod, ActorClass):
         for name in METHODS:
