@@ -189,6 +189,8 @@ def looked_up(line: int, name: str) -> Iterator[Use]:
     here: object = import_module("hoplo.ray")
     known = "ray"
     for part in name.split(".")[1:]:
+        # `ray.util.placement_group` is a function, and a module around it.
+        here = sys.modules.get(f"hoplo.{known}", here)
         if not isinstance(here, ModuleType | type):
             break
         try:

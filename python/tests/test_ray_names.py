@@ -73,6 +73,13 @@ def test_one_module_has_all_of_its_names() -> None:
     assert theirs.__name__ == theirs.__spec__.name == "hoplo.util.queue"
 
 
+def test_a_module_takes_no_functions_place() -> None:
+    importlib.import_module("hoplo.ray.util.placement_group")
+    assert ray.util.placement_group is hoplo.util.placement_group
+    group = importlib.import_module("hoplo.ray.util.placement_group").PlacementGroup
+    assert group is type(hoplo.util.placement_group([{"CPU": 1}]))
+
+
 @pytest.mark.parametrize("call", ["bind", "experimental_compile"])
 def test_graphs_that_are_compiled_say_what_to_call(call: str) -> None:
     @ray.remote
@@ -181,6 +188,20 @@ def test_names_of_rays_make_no_handle_larger() -> None:
     actor = A.remote()
     assert ray.get(actor.__ray_ready__.remote()) is True
     assert b"__ray_" not in hoplo._core._encode(actor)
+
+
+def test_an_error_of_a_task_has_its_traceback_under_rays_name() -> None:
+    @ray.remote
+    def fails() -> None:
+        raise KeyError("here")
+
+    with pytest.raises(ray.exceptions.RayTaskError) as caught:
+        ray.get(fails.remote())
+    error = caught.value
+    assert 'raise KeyError("here")' in error.traceback_str  # type: ignore[attr-defined]
+    assert error.as_instanceof_cause() is error  # type: ignore[attr-defined]
+    with pytest.raises(KeyError):
+        raise error.as_instanceof_cause()  # type: ignore[attr-defined]
 
 
 def test_named_actors_are_listed_while_they_live() -> None:
@@ -331,6 +352,7 @@ def test_the_doctor_finds_each_use_by_its_line() -> None:
         "def f(): pass\n"
         "f.bind(1), f.options(num_gpus=1, blah=2), q.Queue(), q.Nope, Pool([])\n"
         "r.get(f.remote()), tune.run(f), r.ObjectRef.nil()\n"
+        "from ray.util.placement_group import PlacementGroup as G, nothing\n"
     )
     found = {(use.line, use.name, use.state) for use in doctor.uses_of(source)}
     there, without, missing = doctor.THERE, doctor.NO_EFFECT, doctor.NOT_THERE
@@ -353,6 +375,8 @@ def test_the_doctor_finds_each_use_by_its_line() -> None:
         (9, "ray.get", there),
         (9, "ray.tune", missing),
         (9, "ray.ObjectRef.nil", missing),
+        (10, "ray.util.placement_group.PlacementGroup", there),
+        (10, "ray.util.placement_group.nothing", missing),
     }
 
 

@@ -27,6 +27,13 @@ ELSEWHERE = {
 """Modules of Ray's that have another name here, or are another project's."""
 
 
+HIDDEN = {"util.placement_group": "hoplo.util.placement_group"}
+"""Modules whose name in the module around them is that of a function.
+
+They are known before anybody imports them: an import would put the module in the function's place.
+"""
+
+
 class Finder(MetaPathFinder):
     """Finds modules of Ray's among ours."""
 
@@ -58,15 +65,27 @@ class _Alias(Loader):
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._alias = name
         self._spec: ModuleSpec | None = None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
+        self._alias = spec.name
         module = import_module(self._name)
         self._spec = module.__spec__
         return module
 
     def exec_module(self, module: ModuleType) -> None:
         module.__spec__ = self._spec  # the import gave it the alias's
+        know_hidden(self._alias)
+
+
+def know_hidden(package: str) -> None:
+    """Makes the hidden modules of a package known, whose name is `ray.X` or that of the facade."""
+    for rest, target in HIDDEN.items():
+        for prefix in PREFIXES:
+            name = f"{prefix}{rest}"
+            if name.rpartition(".")[0] == package:
+                sys.modules[name] = import_module(target)
 
 
 def install() -> None:

@@ -39,6 +39,7 @@ def install() -> None:
         # Not methods of each actor: every handle that travels would name them.
         _set(_core.ActorHandle, f"__ray_{name}__", property(attrgetter(f"__hoplo_{name}__")))
     _set(TaskError, "as_instanceof_cause", lambda error: error)
+    _set(TaskError, "traceback_str", property(attrgetter("traceback_text")))
     for kind in (_core.RemoteFunction, _core.ActorMethod, ActorClass):
         for name in METHODS:
             _set(kind, name, _refusing(name))

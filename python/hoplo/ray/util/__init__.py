@@ -14,6 +14,7 @@ from hoplo.util import (
 )
 
 from .._absent import absent
+from .._finder import know_hidden
 from .actor_group import ActorGroup
 from .check_serialize import inspect_serializability
 from .named import get_node_ip_address, list_named_actors, log_once
@@ -36,5 +37,7 @@ __all__ = [
     "register_serializer",
     "remove_placement_group",
 ]
+
+know_hidden(__name__)
 
 __getattr__ = absent(__name__, __all__)
