@@ -184,7 +184,6 @@ CALLS = [
         {HOPLO: 30, RAY: 5},
         goals=[at_least(300, "/s")],
         rounds=3,
-        note="ready() is a task in the group, whose process ends with the group",
     ),
 ]
 
