@@ -1,4 +1,4 @@
-"""`python -m hoplo.doctor program.py`: what a program uses of Ray, and what of it hoplo has.
+"""`hoplo doctor program.py`, or `python -m hoplo.doctor`: what a program uses of Ray, and what of it hoplo has.
 
 It reads the program and runs nothing of it. It follows the names that `import ray` and `from ray
 ... import` bind, and looks each of them up where the facade `hoplo.ray` does: what it finds there
@@ -217,7 +217,7 @@ _OF_REMOTE |= {*_placement._OLD_STYLE}
 def main(arguments: list[str]) -> int:
     """Prints a report about each program. The status: 1: something is not there; 2: unreadable."""
     if not arguments or arguments[0] in ("-h", "--help"):
-        print("usage: python -m hoplo.doctor program.py ...", file=sys.stderr)
+        print("usage: hoplo doctor program.py ...", file=sys.stderr)
         return 0 if arguments else 2
     status = 0
     for file in arguments:

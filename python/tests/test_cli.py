@@ -411,3 +411,17 @@ class Actor:
 print(hoplo.get([hoplo.remote(lambda: {number}).remote(), Actor.remote().method.remote()]))
 """
         assert run_driver(other).stdout == f"[{number}, {number}]\n"
+
+
+def test_the_doctor_says_what_of_a_program_for_ray_is_not_there(tmp_path):
+    good, bad = tmp_path / "good.py", tmp_path / "bad.py"
+    good.write_text("import ray\nray.get(ray.put(1))\n")
+    bad.write_text("import ray\nfrom ray.util.state import list_tasks\n")
+    assert command("doctor", str(good)).returncode == 0
+    done = command("doctor", str(good), str(bad), check=False)
+    assert done.returncode == 1
+    assert "ray.util.state" in done.stdout
+    missing = command("doctor", str(tmp_path / "none.py"), check=False)
+    assert missing.returncode == 2
+    assert "none.py" in missing.stderr
+    assert command("doctor", check=False).returncode == 2

@@ -11,6 +11,7 @@ macro_rules! print {
 }
 
 mod control;
+mod doctor;
 mod drain;
 mod logs;
 mod show;
@@ -50,6 +51,8 @@ enum Command {
     Logs(logs::LogsArgs),
     /// List tasks, actors, objects or workers
     List(show::ListArgs),
+    /// Say what programs written for Ray use, and what of it is not there
+    Doctor(doctor::DoctorArgs),
     /// Run the control nodes of a cluster, and look at its control store
     #[command(subcommand)]
     Control(control::ControlCommand),
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Command::Why(args) => show::why(&args),
         Command::Logs(args) => logs::logs(&args),
         Command::List(args) => show::list(&args),
+        Command::Doctor(args) => doctor::doctor(&args),
         Command::Control(command) => control::run(&command),
         Command::Token(command) => token::run(&command),
         Command::Version => {

@@ -285,7 +285,7 @@ fn program(python: &Path) -> Result<PathBuf> {
 }
 
 /// The Python of the environment that this program was installed into.
-fn python_beside(program: &Path) -> PathBuf {
+pub(crate) fn python_beside(program: &Path) -> PathBuf {
     let beside = program.with_file_name("python");
     if beside.exists() { beside } else { PathBuf::from("python3") }
 }
