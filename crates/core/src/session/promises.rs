@@ -16,7 +16,7 @@ use super::results::Origin;
 use super::{Call, CallOptions, Effect, SessionMachine};
 
 /// The function of a promise: no pickle has this hash.
-pub(super) const READY: FunctionId = FunctionId([0; 16]);
+pub(super) const READY: FunctionId = FunctionId([0xff; 16]);
 
 /// Watches of this machine have numbers from here on, those of its shell below.
 pub const PROMISED: u64 = 1 << 63;
