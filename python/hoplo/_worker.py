@@ -162,8 +162,8 @@ class ActorRuntime:
             self._threads = _Threads(self.method, limits)
         if not self.inline:
             signal.signal(signal.SIGTERM, _on_terminate)
-        if self._threads is not None:
-            # The main thread sleeps for work. That of an async actor is woken by its event loop.
+        if not self.inline:
+            # The main thread sleeps for work, that of an async actor in its event loop.
             reader, writer = os.pipe2(os.O_CLOEXEC)
             os.set_blocking(writer, False)
             signal.set_wakeup_fd(writer, warn_on_full_buffer=False)

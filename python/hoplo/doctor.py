@@ -1,4 +1,4 @@
-"""`hoplo doctor program.py`, or `python -m hoplo.doctor`: what a program uses of Ray, and what of it hoplo has.
+"""`hoplo doctor program.py`: what a program uses of Ray, and what of it hoplo has.
 
 It reads the program and runs nothing of it. It follows the names that `import ray` and `from ray
 ... import` bind, and looks each of them up where the facade `hoplo.ray` does: what it finds there

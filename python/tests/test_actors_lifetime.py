@@ -235,6 +235,39 @@ def test_system_exit_ends_it_too():
     eventually(lambda: not alive(pid))
 
 
+def test_a_signal_that_another_thread_took_waited_for_the_next_call(gate):
+    """An async actor sleeps in its event loop; Python handles signals in that thread only."""
+
+    @hoplo.remote
+    class Async:
+        async def pid(self):
+            return os.getpid()
+
+        async def work(self):
+            import asyncio
+            import threading
+
+            def run():
+                asleep = 0
+                while asleep < 100:  # looks in a row: the main thread waits for more than the GIL
+                    with open(f"/proc/self/task/{os.getpid()}/stat") as file:
+                        asleep = (
+                            asleep + 1 if file.read().rpartition(")")[2].split()[0] == "S" else 0
+                        )
+                signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+                return gate.wait("done")
+
+            return await asyncio.to_thread(run)
+
+    actor = Async.remote()
+    pid = hoplo.get(actor.pid.remote())
+    running = actor.work.remote()
+    eventually(lambda: gate.arrived() == 1)
+    eventually(lambda: not catches(pid, signal.SIGTERM))
+    gate.open()
+    assert hoplo.get(running, timeout=20) == "done"
+
+
 @pytest.mark.parametrize("kind", ["threads", "async"])
 def test_sigterm_killed_an_actor_under_the_calls_that_ran(gate, kind):
     @hoplo.remote(max_concurrency=2)
