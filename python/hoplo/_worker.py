@@ -162,7 +162,6 @@ class ActorRuntime:
             self._threads = _Threads(self.method, limits)
         if not self.inline:
             signal.signal(signal.SIGTERM, _on_terminate)
-        if not self.inline:
             # The main thread sleeps for work, that of an async actor in its event loop.
             reader, writer = os.pipe2(os.O_CLOEXEC)
             os.set_blocking(writer, False)

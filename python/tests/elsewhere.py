@@ -14,8 +14,7 @@ import contextlib
 import json
 import os
 import shutil
-import subprocess
-import sysconfig
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +22,10 @@ from typing import Any
 
 import hoplo
 
-HOPLO = os.path.join(sysconfig.get_path("scripts"), "hoplo")
+# A machine that is a folder, as tests of clusters have it.
+sys.path.append(str(Path(__file__).resolve().parents[2] / "tests" / "cluster"))
+from machines import Machine
+
 # What `init` calls it, and `hoplo start`.
 AMOUNTS = ("num_cpus", "num_gpus", "memory", "object_store_memory")
 TABLES = ("resources", "labels")
@@ -38,15 +40,6 @@ def concerns(item: Any) -> bool:
     return not alone and item.get_closest_marker("near") is None
 
 
-def _hoplo(folder: Path, *arguments: str) -> str:
-    folder.mkdir(mode=0o700, exist_ok=True)
-    variables = {**os.environ, "HOPLO_TMPDIR": str(folder)}
-    done = subprocess.run(
-        [HOPLO, *arguments], capture_output=True, text=True, timeout=30, check=True, env=variables
-    )
-    return done.stdout
-
-
 def _flags(options: dict[str, Any]) -> Iterator[str]:
     for name in AMOUNTS:
         if name in options:
@@ -59,20 +52,18 @@ def _flags(options: dict[str, Any]) -> Iterator[str]:
 @contextlib.contextmanager
 def nodes(options: dict[str, Any]) -> Iterator[Any]:
     """The context that `init` gave, of a driver beside whom nothing can run."""
-    near = Path(os.environ["HOPLO_TMPDIR"])
-    far = Path(tempfile.mkdtemp(prefix="hoplo-far-"))
+    folder = Path(tempfile.mkdtemp(prefix="hoplo-far-"))
+    home = Path(os.environ["HOME"])
+    near = Machine(Path(os.environ["HOPLO_TMPDIR"]), home, host="127.0.0.1", cpus=0)
+    far = Machine(folder, home)
     store = str(options.get("object_store_memory", 512 << 20))
-    flags = ("--num-cpus", "0", "--num-gpus", "0", "--memory", "1", "--object-store-memory", store)
-    said = _hoplo(near, "start", "--head", "--host", "127.0.0.1", "--port", "0", *flags)
-    join = next(line for line in said.splitlines() if line.startswith("Join it")).split()
-    begin = join[join.index("--address") :]
     try:
-        _hoplo(far, "start", *begin, *_flags({"num_cpus": 4, "num_gpus": 0, **options}))
+        joining = near.head("--num-gpus", "0", "--memory", "1", "--object-store-memory", store)
+        far.join(joining, *_flags({"num_cpus": 4, "num_gpus": 0, **options}))
         rest = {name: options[name] for name in options if name not in (*AMOUNTS, *TABLES)}
-        session = next(line for line in said.splitlines() if str(near) in line).split()[-1]
-        yield hoplo.init(address=session, **rest)
+        yield hoplo.init(address=str(near.session), **rest)
     finally:
         hoplo.shutdown()
-        _hoplo(far, "stop")
-        _hoplo(near, "stop")
-        shutil.rmtree(far, ignore_errors=True)
+        far.leave()
+        near.leave()
+        shutil.rmtree(folder, ignore_errors=True)
