@@ -264,7 +264,7 @@ pub const STARTS_KILLED_MAX: u32 = 20;
 
 /// Workers in a row that may die before they take a call that lies in their ring, and no other of its caller. Each more
 /// costs the call a retry.
-pub const WORKERS_UNTAKEN_MAX: u32 = 8;
+pub const WORKERS_UNTAKEN_MAX: u8 = 8;
 
 /// Restarts of an actor in a row that may fail before it costs the calls that wait for them.
 pub const RESTARTS_FAILED_MAX: u32 = 3;

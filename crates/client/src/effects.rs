@@ -74,11 +74,12 @@ impl Client {
         if std::mem::take(&mut core.freed) {
             self.trim(core); // only now: it flushes, and earlier notices of this batch go first
         }
-        for worker in rung.drain(..) {
-            if let Some(peer) = core.peers.get(&worker) {
+        for worker in &rung {
+            if let Some(peer) = core.peers.get(worker) {
                 peer.wake(&self.ringer);
             }
         }
+        rung.clear();
         core.carrying = Carrying { effects, rung };
     }
 

@@ -37,6 +37,7 @@ impl Ringer {
         Whom { slot, is_far }
     }
 
+    #[inline]
     pub(crate) fn ring(&self, whom: Whom, urgency: Urgency) {
         let bell = self.segment.doorbell(whom.slot);
         if whom.is_far {

@@ -29,7 +29,7 @@ fn come_and_go(node: &Node) {
     let mut driver = node.driver();
     let resources = ResourceSet::from_units([("CPU", 1.0)]).unwrap();
     let shape = Shape::of(resources);
-    driver.send(&ToNode::LeaseDemand { key: 1, shape, wanted: 1 });
+    driver.send(&ToNode::LeaseDemand { key: 1, shape: shape.into(), wanted: 1 });
     driver.wait("a lease", |message| match message {
         ToClient::LeaseGranted { worker, .. } => Some(worker),
         _ => None,

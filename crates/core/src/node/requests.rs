@@ -1,5 +1,7 @@
 //! What processes ask for: each message becomes an event for a machine, or is answered here.
 
+use std::sync::Arc;
+
 use hoplo_base::ProcessId;
 use hoplo_wire::Reason;
 use hoplo_wire::node::{Tell, ToClient, ToNode};
@@ -48,7 +50,7 @@ impl Node {
                     let failure = gone.of_tasks;
                     return self.send(from, ToClient::LeaseFailed { key, failure });
                 }
-                self.on_demand(from, job, key, shape, wanted);
+                self.on_demand(from, job, key, Arc::unwrap_or_clone(shape), wanted);
             }
             ToNode::LeaseReturn { lease } => {
                 self.pass_to_scheduler(local::Event::Returned { process: from, lease });

@@ -105,7 +105,7 @@ impl Shell {
     fn starting(&mut self, driver: ProcessId) -> ProcessId {
         let resources = ResourceSet::from_units([("CPU", 1.0)]).unwrap();
         let shape = Shape::of(resources);
-        self.says(driver, ToNode::LeaseDemand { key: 1, shape, wanted: 1 });
+        self.says(driver, ToNode::LeaseDemand { key: 1, shape: shape.into(), wanted: 1 });
         self.forked().expect("a demand needs a worker")
     }
 
@@ -399,7 +399,7 @@ fn shares_a_pending_task(shell: &mut Shell, owner: ProcessId, function: Function
     let frame = header.encode(0, 0, 0).to_vec();
     let resources = ResourceSet::from_units([("CPU", 1.0)]).unwrap();
     let shape = Shape::of(resources);
-    let lineage = Some(Lineage { task, shape, frame, contains: vec![], retries: 3 });
+    let lineage = Some(Lineage { task, shape: shape.into(), frame, contains: vec![], retries: 3 });
     let (object, state) = (task.object(0), SharedState::Pending { lineage });
     shell.says(owner, ToNode::Export { function, bytes: vec![1, 2], contains: vec![] });
     shell.says(owner, ToNode::Notices(vec![Notice::Shared { object, state }]));

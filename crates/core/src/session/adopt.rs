@@ -43,7 +43,7 @@ impl SessionMachine {
         for part in [frame.args, &frame.extra, frame.refs] {
             bytes.extend_from_slice(part);
         }
-        Some(Lineage { task, shape: (*options.shape).clone(), frame: bytes, contains, retries })
+        Some(Lineage { task, shape: options.shape.clone(), frame: bytes, contains, retries })
     }
 
     /// The owner of the task is dead: this process runs it for all who hold its objects.
@@ -62,7 +62,7 @@ impl SessionMachine {
         let options = CallOptions {
             function: view.header.function,
             name: Arc::from(format!("{} (its owner died)", lineage.task)),
-            shape: Arc::new(lineage.shape.clone()),
+            shape: lineage.shape.clone(),
             returns: view.header.returns,
             flags: view.header.flags,
             max_retries: lineage.retries,

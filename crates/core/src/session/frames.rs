@@ -61,10 +61,15 @@ impl SessionMachine {
     }
 
     pub(super) fn frame_of_kind(&mut self, seq: u64, kind: Option<CallKind>) -> Frame<'_> {
+        self.scratch.clear();
         let me = self.me.node();
-        let is_far =
-            matches!(self.tasks[&seq].stage, Stage::Placed { worker } if worker.node() != me);
-        self.encode_frame_refs(seq, is_far);
+        let task = &self.tasks[&seq];
+        let is_far = matches!(task.stage, Stage::Placed { worker } if worker.node() != me);
+        if is_far {
+            self.encode_far_refs(seq);
+        } else if !task.call.refs.is_empty() {
+            self.encode_refs(seq);
+        }
         let task = &self.tasks[&seq];
         let options = &task.call.options;
         let mut extra = Vec::new();
@@ -98,15 +103,7 @@ impl SessionMachine {
     }
 
     /// The refs part of a frame, in `scratch`.
-    fn encode_frame_refs(&mut self, seq: u64, is_far: bool) {
-        self.scratch.clear();
-        if is_far {
-            return self.encode_far_refs(seq);
-        }
-        let task = &self.tasks[&seq];
-        if task.call.refs.is_empty() {
-            return;
-        }
+    fn encode_refs(&mut self, seq: u64) {
         let mut scratch = std::mem::take(&mut self.scratch);
         let call = &self.tasks[&seq].call;
         let mut budget = call.inline_budget();

@@ -180,7 +180,7 @@ impl SessionMachine {
         let more = wanted > asked && (asked == 0 || wanted >= 2 * asked);
         let none = wanted == 0 && asked > 0;
         if more || none {
-            let shape = (*state.shape).clone();
+            let shape = state.shape.clone();
             let state = &mut self.shapes[key as usize];
             state.asked = wanted;
             if none {

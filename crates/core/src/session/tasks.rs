@@ -24,7 +24,7 @@ pub(super) struct Task {
     pub creates: Option<Box<CreateActor>>,
     pub attempt: u32,
     /// SES-7: workers in a row that died before they took any call that lay there, with this one.
-    pub untaken: u32,
+    pub untaken: u8,
     /// -1 is no limit.
     pub retries_left: i32,
     /// The task that was running here when it was submitted.

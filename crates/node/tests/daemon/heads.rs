@@ -64,7 +64,7 @@ fn a_killed_head_is_gone_on_with() {
     assert_eq!(kv(&mut driver, put(b"kept")), (None, None));
     let actor = ActorId(TaskId { owner: driver.process(), seq: 1 });
     let create = ActorSpec {
-        shape: shape(&[("CPU", 1.0)]),
+        shape: shape(&[("CPU", 1.0)]).into(),
         detached: true,
         handle: vec![4, 2],
         ..spec(actor, "counter")
@@ -76,7 +76,7 @@ fn a_killed_head_is_gone_on_with() {
     let object = task.object(0);
     let lineage = Lineage {
         task,
-        shape: shape(&[("CPU", 1.0)]),
+        shape: shape(&[("CPU", 1.0)]).into(),
         frame: frame(task),
         contains: vec![],
         retries: 3,

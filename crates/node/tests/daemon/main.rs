@@ -27,7 +27,7 @@ fn shape(units: &[(&str, f64)]) -> Shape {
 }
 
 fn lease(driver: &mut Player, units: &[(&str, f64)]) -> (hoplo_base::LeaseId, ProcessId) {
-    driver.send(&ToNode::LeaseDemand { key: 7, shape: shape(units), wanted: 1 });
+    driver.send(&ToNode::LeaseDemand { key: 7, shape: shape(units).into(), wanted: 1 });
     driver.wait("a lease", |message| match message {
         ToClient::LeaseGranted { lease, key: 7, worker, .. } => Some((lease, worker)),
         _ => None,
@@ -233,7 +233,7 @@ fn a_blocked_worker_lends_its_cpu_to_its_child() {
 fn what_the_node_lacks_is_told() {
     let node = Node::start(|options| options.num_gpus = Some(0.0));
     let mut driver = node.driver();
-    driver.send(&ToNode::LeaseDemand { key: 1, shape: shape(&[("GPU", 1.0)]), wanted: 1 });
+    driver.send(&ToNode::LeaseDemand { key: 1, shape: shape(&[("GPU", 1.0)]).into(), wanted: 1 });
     let reason = driver.wait("the reason", |message| match message {
         ToClient::LeaseStuck { key: 1, reason, infeasible: true } => reason,
         _ => None,
@@ -248,7 +248,7 @@ fn when_no_zygote_lives_the_demand_fails_with_what_it_printed() {
         options.zygote = ["sh", "-c", script].map(str::to_string).to_vec();
     });
     let mut driver = node.driver();
-    driver.send(&ToNode::LeaseDemand { key: 1, shape: shape(&[("CPU", 1.0)]), wanted: 1 });
+    driver.send(&ToNode::LeaseDemand { key: 1, shape: shape(&[("CPU", 1.0)]).into(), wanted: 1 });
     let failure = driver.wait("a failure", |message| match message {
         ToClient::LeaseFailed { key: 1, failure } => Some(failure),
         _ => None,

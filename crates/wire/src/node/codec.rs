@@ -35,6 +35,8 @@ pub fn decode<'a, M: Deserialize<'a>>(body: &'a [u8]) -> Result<M, NodeCodecErro
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::node::{Condition, LabelSelector, Shape, Strategy, ToNode};
     use hoplo_base::{NodeNumber, ResourceSet};
@@ -43,12 +45,12 @@ mod tests {
     fn messages_survive_and_rubbish_is_an_error() {
         let message = ToNode::LeaseDemand {
             key: 3,
-            shape: Shape {
+            shape: Arc::new(Shape {
                 resources: ResourceSet::from_units([("CPU", 0.5)]).unwrap(),
                 strategy: Strategy::Node { node: NodeNumber::alone(3), soft: true },
                 labels: vec![LabelSelector(vec![("zone".into(), Condition::Exists)])],
                 ..Shape::default()
-            },
+            }),
             wanted: 7,
         };
         let mut out = vec![9];

@@ -1,5 +1,7 @@
 //! Facts about objects that processes tell the daemon, and what makes an object.
 
+use std::sync::Arc;
+
 use hoplo_base::{ObjectId, ProcessId, TaskId};
 use serde::{Deserialize, Serialize};
 
@@ -75,7 +77,7 @@ pub enum SharedState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lineage {
     pub task: TaskId,
-    pub shape: Shape,
+    pub shape: Arc<Shape>,
     /// The call frame, refs without values where they are shared themselves.
     pub frame: Vec<u8>,
     /// Every ref in it: top-level, inside arguments, and inside the values of refs that travel in it.

@@ -1,5 +1,7 @@
 //! What a process says to its daemon.
 
+use std::sync::Arc;
+
 use hoplo_base::limits::TOOL_MESSAGE_BYTES_MAX;
 use hoplo_base::{ActorId, FunctionId, GroupId, LeaseId, ObjectId, ProcessId};
 use serde::{Deserialize, Serialize};
@@ -26,7 +28,7 @@ pub enum ToNode {
     /// word on it; each grant lowers it by one).
     LeaseDemand {
         key: u32,
-        shape: Shape,
+        shape: Arc<Shape>,
         wanted: u32,
     },
     LeaseReturn {

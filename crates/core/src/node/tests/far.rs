@@ -196,7 +196,7 @@ impl Nodes {
 
     fn demand(&mut self, driver: ProcessId, count: f64) {
         let shape = Shape::of(cpus(count));
-        self.says(0, driver, ToNode::LeaseDemand { key: 1, shape, wanted: 1 });
+        self.says(0, driver, ToNode::LeaseDemand { key: 1, shape: shape.into(), wanted: 1 });
     }
 
     fn granted(&mut self, driver: ProcessId) -> (hoplo_base::LeaseId, ProcessId) {

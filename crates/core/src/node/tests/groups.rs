@@ -65,7 +65,7 @@ fn a_task_of_a_group_gets_a_worker_that_knows_it_and_fails_when_the_group_is_gon
     assert_eq!(shell.state(driver), Some(GroupState::Created));
     assert!(shell.node.scheduler.available_of_node().parts("CPU") == 0);
 
-    shell.says(driver, ToNode::LeaseDemand { key: 1, shape: shape(group), wanted: 1 });
+    shell.says(driver, ToNode::LeaseDemand { key: 1, shape: shape(group).into(), wanted: 1 });
     let forked = shell.take(|effect| match effect {
         Effect::Fork { process, env, .. } => Some((*process, env.group)),
         _ => None,
@@ -77,7 +77,7 @@ fn a_task_of_a_group_gets_a_worker_that_knows_it_and_fails_when_the_group_is_gon
 
     shell.says(driver, ToNode::GroupRemove { group });
     assert_eq!(shell.killed(), Some((worker, HELLO_PID)));
-    shell.says(driver, ToNode::LeaseDemand { key: 1, shape: shape(group), wanted: 1 });
+    shell.says(driver, ToNode::LeaseDemand { key: 1, shape: shape(group).into(), wanted: 1 });
     assert_eq!(shell.failed(driver).unwrap().kind, FailureKind::TaskGroupRemoved);
     shell.says(driver, ToNode::GroupWatch { request: 7, group });
     assert!(matches!(shell.state(driver), Some(GroupState::Removed { .. })));
@@ -90,7 +90,7 @@ fn who_waits_in_vain_hears_why_and_the_group_is_placed_when_there_is_room() {
     let worker = shell.worker(driver);
     let group = shell.creates(driver, spec(2.0, false)).unwrap();
     shell.says(driver, ToNode::GroupWatch { request: 6, group });
-    shell.says(driver, ToNode::LeaseDemand { key: 2, shape: shape(group), wanted: 1 });
+    shell.says(driver, ToNode::LeaseDemand { key: 2, shape: shape(group).into(), wanted: 1 });
     let told = shell.told(driver, |message| match message {
         ToClient::LeaseStuck { key: 2, reason: Some(reason), infeasible } => {
             Some((reason.clone(), *infeasible))
@@ -149,7 +149,7 @@ fn what_is_no_group_is_said_to_be_none() {
     shell.says(driver, ToNode::GroupUnwatch { request: 1, group: unknown });
     shell.says(driver, ToNode::GroupWatch { request: 6, group: unknown });
     assert!(matches!(shell.state(driver), Some(GroupState::Removed { .. })));
-    shell.says(driver, ToNode::LeaseDemand { key: 1, shape: shape(unknown), wanted: 1 });
+    shell.says(driver, ToNode::LeaseDemand { key: 1, shape: shape(unknown).into(), wanted: 1 });
     assert!(shell.failed(driver).unwrap().text().contains("never here"));
     let refused = shell.creates(driver, spec(0.0, false)).unwrap_err();
     assert!(refused.contains("needs nothing"), "{refused}");

@@ -60,7 +60,7 @@ fn lineage(object: ObjectId, refs: &[ObjectId]) -> Lineage {
     encode_refs(&refs, &mut frame);
     let shape = Shape::default();
     let contains = refs.iter().map(|argument| argument.object).collect();
-    Lineage { task: object.task, shape, frame, contains, retries: 3 }
+    Lineage { task: object.task, shape: shape.into(), frame, contains, retries: 3 }
 }
 
 /// A directory, checked after every event, with A, B and C joined.

@@ -94,7 +94,7 @@ fn died(count: u32) -> Obituary {
 }
 
 fn demand(wanted: u32) -> Effect {
-    Effect::Node(ToNode::LeaseDemand { key: 0, shape: shape(), wanted })
+    Effect::Node(ToNode::LeaseDemand { key: 0, shape: shape().into(), wanted })
 }
 
 fn placed(worker: u32, seq: u64) -> Effect {

@@ -287,7 +287,7 @@ impl Chance {
         for effect in effects {
             match effect {
                 Effect::Node(ToNode::LeaseDemand { key, shape, wanted }) => {
-                    self.wanted.insert(key, (shape.strategy, wanted));
+                    self.wanted.insert(key, (shape.strategy.clone(), wanted));
                 }
                 Effect::Node(ToNode::LeaseReturn { .. }) => {
                     self.rings.retain(|worker, _| self.owner.session.lease_of(*worker).is_some());

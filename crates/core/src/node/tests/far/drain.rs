@@ -189,7 +189,7 @@ fn a_driver_of_the_node_gets_what_it_wants_elsewhere_and_what_waited_there_moves
     let mut nodes = Nodes::new(3);
     let driver = nodes.shells[1].driver();
     let shape = Shape::of(cpus(2.0));
-    nodes.says(1, driver, ToNode::LeaseDemand { key: 1, shape, wanted: 1 });
+    nodes.says(1, driver, ToNode::LeaseDemand { key: 1, shape: shape.into(), wanted: 1 });
     // Its worker is being made there.
     assert!(nodes.shells[1].forked().is_some());
     nodes.drain(0, &Nodes::hex(1)).unwrap();
