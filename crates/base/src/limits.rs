@@ -589,8 +589,12 @@ pub const CONTROL_CLIENT_BATCH_OPS: usize = 1000;
 /// Bytes of updates to one shard that wait for room in the window.
 pub const CONTROL_CLIENT_QUEUE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// A node that joined waits so long for its cluster's control nodes, for each row that it reads or writes.
+/// A node that joined waits so long for its cluster's control nodes when somebody waits for the answer.
 pub const FAR_STORE_WITHIN: Duration = Duration::from_secs(30);
+
+/// A row that nobody waits for is written as soon as a control node is there again, if that is within this time. Until then it counts
+/// towards `CONTROL_CLIENT_QUEUE_BYTES_MAX`.
+pub const FAR_SAVE_WITHIN: Duration = Duration::from_secs(24 * 3600);
 
 /// A node renews its certificate so often: another try or two are left if one fails.
 pub const CERTIFICATE_RENEWED: Duration = Duration::from_secs(8 * 3600);
@@ -1044,7 +1048,8 @@ const _: () = assert!(CONTROL_COLD_FLUSH_BYTES * 4 <= CONTROL_COLD_BYTES_MAX);
 const _: () = assert!(CONTROL_ARCHIVE_OPS <= CONTROL_BATCH_OPS_MAX);
 const _: () = assert!((CONTROL_PAGE_ROWS_MAX as usize) < u32::MAX as usize);
 
-/// Functions of other nodes' jobs that a daemon keeps, bytes: each is asked for once, while there is room.
+/// Functions that a daemon of a cluster keeps, bytes: those of other nodes' jobs are asked for once, while there is room, and its own
+/// are there while no control node is.
 pub const FAR_FUNCTION_BYTES_KEPT: usize = 256 * 1024 * 1024;
 
 /// Who names an actor, or asks for one by its name, hears after so long that the cluster's head did not say who has the

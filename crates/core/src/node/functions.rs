@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use hoplo_base::limits::{JOB_FUNCTION_BYTES_MAX, LINEAGE_DELAY};
 use hoplo_base::{FunctionId, JobId, NodeNumber, ObjectId, ProcessId};
 use hoplo_wire::call::CallView;
-use hoplo_wire::control::{Key, Row};
+use hoplo_wire::control::{Key, Refusal, Row};
 use hoplo_wire::node::{ActorState, ToClient};
 use hoplo_wire::peer::Peer;
 
@@ -64,6 +64,7 @@ impl Asker {
 impl Node {
     pub(super) fn export(&mut self, entry: FunctionEntry) {
         let (job, function, objects) = (entry.job, entry.function, entry.contains.clone());
+        let joined = self.is_joined();
         let functions = self.functions.exported.entry(job).or_default();
         if functions.contains_key(&function) {
             return;
@@ -73,9 +74,13 @@ impl Node {
         if before + bytes > JOB_FUNCTION_BYTES_MAX {
             return self.refuse_export(job, before);
         }
+        let kept = joined.then(|| entry.bytes.clone());
         let parts = entry.split();
         let keys = parts.iter().map(Entry::key).collect();
         functions.insert(function, Exported { keys, contains: objects.clone(), bytes });
+        if let Some(bytes) = kept {
+            self.keep_function(job, function, &bytes);
+        }
         for part in parts {
             self.save(&part);
         }
@@ -108,6 +113,9 @@ impl Node {
         function: FunctionId,
         swept: bool,
     ) {
+        if self.has_kept(process, function) {
+            return;
+        }
         match self.exported_keys(job, function) {
             Some(keys) => {
                 let for_whom = For::Process(process);
@@ -134,10 +142,16 @@ impl Node {
     /// Absent when the store refused a part of it; then its log says why.
     pub(super) fn on_function_answer(&mut self, asker: &Asker, answer: Answer) {
         let Answer::Rows(rows) = answer else { panic!("rows were asked for, not {answer:?}") };
-        let rows = rows.unwrap_or_else(|refusal| {
-            self.log(format!("{} could not be read: {refusal}", asker.function));
-            vec![None]
-        });
+        let rows = match rows {
+            Ok(rows) => rows,
+            Err(refusal) => {
+                self.log(format!("{} could not be read: {refusal}", asker.function));
+                if matches!(refusal, Refusal::Busy(_)) && self.asks_again(asker) {
+                    return;
+                }
+                vec![None]
+            }
+        };
         if let For::Row(job) = asker.for_whom
             && let [Some(first)] = rows.as_slice()
         {
@@ -172,6 +186,24 @@ impl Node {
             }
             For::Node(node) => self.send_peer(node, Peer::Function { function, bytes }),
             For::Row(_) => self.far_function_found(function, bytes),
+        }
+    }
+
+    /// The store did not answer in time: its control node is away, and comes back. Whoever waits, waits on.
+    fn asks_again(&mut self, asker: &Asker) -> bool {
+        let function = asker.function;
+        match asker.for_whom {
+            For::Process(process) => {
+                let job = self.processes.get(&process).map(|process| process.job);
+                job.into_iter().for_each(|job| self.fetch(process, job, function, true));
+                true
+            }
+            For::Row(job) => {
+                self.ask_for_row(job, function);
+                true
+            }
+            // That node asks the store itself.
+            For::Node(_) => false,
         }
     }
 

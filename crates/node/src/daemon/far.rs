@@ -5,9 +5,10 @@
 //!   save, forget --> a call that nobody waits for; what is refused is told, for the log
 //!   the node table --> a subscription --> what every node says of itself, as of a moment ago
 //! ```
-//! Calls of one key reach the store in the order in which they were begun. While no control node answers they wait, up to
-//! `FAR_STORE_WITHIN`; then who asked hears that, and a row that nobody waited for may be lost. So the rows of a node that died may be
-//! behind what it did: who goes on with them has to expect that anyway, since it may have died before it could say.
+//! Calls of one key reach the store in the order in which they were begun. While no control node answers they wait: for `FAR_STORE_WITHIN`
+//! if somebody asked, who then hears that, and for `FAR_SAVE_WITHIN` if nobody waits for them. So what a node writes while the head is
+//! away is in the tables when it is back. Only if it is more than `CONTROL_CLIENT_QUEUE_BYTES_MAX` rows are lost, and the log says so.
+//! The rows of a node that died may be behind what it did, since it may have died before it could say.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -15,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use hoplo_base::NodeNumber;
-use hoplo_base::limits::FAR_STORE_WITHIN;
+use hoplo_base::limits::{FAR_SAVE_WITHIN, FAR_STORE_WITHIN};
 use hoplo_control::net::cluster::Cluster;
 use hoplo_control::net::driver::{Driver, Outcome};
 use hoplo_core::control::client::{Call, CallError, Done, Event};
@@ -227,7 +228,11 @@ impl Far {
     }
 
     fn start(&mut self, call: Call, what: For) {
-        let call = self.driver.start(call, Instant::now() + FAR_STORE_WITHIN);
+        let within = match what {
+            For::Save => FAR_SAVE_WITHIN,
+            For::Ask(..) | For::Nodes { .. } => FAR_STORE_WITHIN,
+        };
+        let call = self.driver.start(call, Instant::now() + within);
         self.underway.insert(call, what);
     }
 

@@ -43,11 +43,6 @@ impl Node {
         job: JobId,
         function: FunctionId,
     ) -> bool {
-        if let Some((_, bytes)) = self.far.fetches.kept.get(&function) {
-            let bytes = Some(bytes.to_vec());
-            self.send(process, ToClient::Function { function, bytes });
-            return true;
-        }
         if self.far.nodes.is_empty() {
             return false;
         }
@@ -68,18 +63,29 @@ impl Node {
         true
     }
 
+    /// True if it is sent to the process.
+    pub(in crate::node) fn has_kept(&mut self, process: ProcessId, function: FunctionId) -> bool {
+        let kept = self.far.fetches.kept.get(&function);
+        let Some(bytes) = kept.map(|(_, bytes)| bytes.to_vec()) else { return false };
+        self.send(process, ToClient::Function { function, bytes: Some(bytes) });
+        true
+    }
+
     fn ask_next(&mut self, function: FunctionId) {
         let Some(fetch) = self.far.fetches.asked.get_mut(&function) else { return };
         fetch.at = fetch.next.pop_front();
         let job = fetch.job;
         match fetch.at {
             Some(node) => self.send_peer(node, Peer::Fetch { job, function }),
-            None => {
-                let keys = vec![function_key(job, function)];
-                let asked = Asked::Function(functions::Asker::of_row(function, job));
-                self.ask(Question::Get { keys }, asked);
-            }
+            None => self.ask_for_row(job, function),
         }
+    }
+
+    /// Nobody who lives is known to have it: the store has a row of it, or nobody has it.
+    pub(in crate::node) fn ask_for_row(&mut self, job: JobId, function: FunctionId) {
+        let keys = vec![function_key(job, function)];
+        let asked = Asked::Function(functions::Asker::of_row(function, job));
+        self.ask(Question::Get { keys }, asked);
     }
 
     /// The node, or the store, answered.
@@ -97,10 +103,16 @@ impl Node {
         }
     }
 
-    fn keep_function(&mut self, job: JobId, function: FunctionId, bytes: &[u8]) {
+    pub(in crate::node) fn keep_function(
+        &mut self,
+        job: JobId,
+        function: FunctionId,
+        bytes: &[u8],
+    ) {
         let fetches = &mut self.far.fetches;
         let ended = self.jobs.get(&job).is_none_or(|job| job.ended_us.is_some());
-        if ended || fetches.kept_bytes + bytes.len() > FAR_FUNCTION_BYTES_KEPT {
+        let known = fetches.kept.contains_key(&function);
+        if ended || known || fetches.kept_bytes + bytes.len() > FAR_FUNCTION_BYTES_KEPT {
             return;
         }
         fetches.kept_bytes += bytes.len();
@@ -135,11 +147,13 @@ impl Node {
         function: FunctionId,
         swept: bool,
     ) {
-        if let Some(keys) = self.exported_keys(job, function) {
+        let kept = self.far.fetches.kept.get(&function).map(|(_, bytes)| bytes.to_vec());
+        if kept.is_none()
+            && let Some(keys) = self.exported_keys(job, function)
+        {
             let asked = Asked::Function(functions::Asker::of_node(function, node));
             return self.ask(Question::Get { keys }, asked);
         }
-        let kept = self.far.fetches.kept.get(&function).map(|(_, bytes)| bytes.to_vec());
         if kept.is_some() || swept {
             return self.send_peer(node, Peer::Function { function, bytes: kept });
         }
@@ -156,6 +170,13 @@ impl Node {
             }
         }
         again.into_iter().for_each(|function| self.ask_next(function));
+    }
+
+    /// As if there had been no room for them.
+    #[cfg(test)]
+    pub(in crate::node) fn keeps_no_functions(&mut self) {
+        self.far.fetches.kept.clear();
+        self.far.fetches.kept_bytes = 0;
     }
 
     pub(in crate::node) fn fetches_of_ended(&mut self, job: JobId) {

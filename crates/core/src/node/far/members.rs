@@ -184,6 +184,11 @@ impl Node {
         }
     }
 
+    /// To the cluster of a head that is another node.
+    pub(in crate::node) fn is_joined(&self) -> bool {
+        self.config.clustered && self.far.global.is_none()
+    }
+
     /// For people.
     pub fn node_name(&self, node: NodeNumber) -> String {
         match self.far.nodes.get(&node) {

@@ -5,6 +5,7 @@ mod bytes_model;
 
 use hoplo_wire::Location;
 use hoplo_wire::call::{CallView, encode_refs};
+use hoplo_wire::control::Refusal;
 use hoplo_wire::node::{ActorState, Obituary};
 use hoplo_wire::object::{RefArgument, ValueView};
 
@@ -484,6 +485,7 @@ fn a_function_whose_rows_went_with_another_job_is_asked_for_elsewhere() {
     // The driver of another job, at the worker's node, has the same one.
     let other = nodes.shells[1].driver();
     nodes.says(1, other, export());
+    nodes.shells.iter_mut().for_each(|shell| shell.node.keeps_no_functions());
     let asked = |nodes: &mut Nodes, at: usize| {
         nodes.shells[at].take(|effect| match effect {
             Effect::Ask { ask, .. } => Some(*ask),
@@ -506,6 +508,50 @@ fn a_function_whose_rows_went_with_another_job_is_asked_for_elsewhere() {
         _ => None,
     });
     assert_eq!(told, Some(Some(bytes)));
+}
+
+/// It was read from the head's store, so a function that was new while the head was away ran nowhere, and was lost when the write
+/// of its row was given up.
+#[test]
+fn a_function_is_sent_without_the_store_by_the_node_that_exported_it() {
+    let (mut nodes, driver, _, worker) = Nodes::leased();
+    let (function, bytes) = (FunctionId([7; 16]), vec![1, 2, 3]);
+    nodes.says(0, driver, ToNode::Export { function, bytes: bytes.clone(), contains: vec![] });
+    nodes.says(1, worker, ToNode::Fetch { function });
+    nodes.pump();
+    for shell in &mut nodes.shells {
+        let asked = shell.take(|effect| matches!(effect, Effect::Ask { .. }).then_some(()));
+        assert_eq!(asked, None, "the store");
+    }
+    let told = nodes.shells[1].told(worker, |message| match message {
+        ToClient::Function { bytes, .. } => Some(bytes.clone()),
+        _ => None,
+    });
+    assert_eq!(told, Some(Some(bytes)));
+}
+
+/// A worker heard that its function was never exported.
+#[test]
+fn a_store_that_does_not_answer_in_time_is_asked_again_for_a_function() {
+    let (mut nodes, driver, ..) = Nodes::leased();
+    let function = FunctionId([7; 16]);
+    nodes.says(0, driver, ToNode::Export { function, bytes: vec![1], contains: vec![] });
+    nodes.shells.iter_mut().for_each(|shell| shell.node.keeps_no_functions());
+    nodes.says(0, driver, ToNode::Fetch { function });
+    for _ in 0..2 {
+        let asked = nodes.shells[0].take(|effect| match effect {
+            Effect::Ask { ask, .. } => Some(*ask),
+            _ => None,
+        });
+        let ask = asked.expect("it asks the store");
+        let answer = Answer::Rows(Err(Refusal::Busy("the head is away".to_string())));
+        nodes.shells[0].hears(Event::Answered { ask, answer });
+    }
+    let told = nodes.shells[0].told(driver, |message| match message {
+        ToClient::Function { bytes, .. } => Some(bytes.clone()),
+        _ => None,
+    });
+    assert_eq!(told, None);
 }
 
 #[test]
