@@ -29,7 +29,12 @@ impl Client {
         let message = |request| ToNode::GroupCreate { request, spec };
         match self.ask(Some(ASK_PATIENCE), gives_up, message) {
             Some(ToClient::GroupCreated { result, .. }) => result.map_err(GroupError::Refused),
-            _ => Err(GroupError::NodeDied(self.died())),
+            _ if self.gone.get().is_some() => Err(GroupError::NodeDied(self.died())),
+            _ => Err(GroupError::Refused(format!(
+                "the cluster's head did not answer within {} s, so the group may be made later: see `hoplo status` for \
+                 whether the head can be reached, and list_placement_groups() or placement_group_table() afterwards",
+                ASK_PATIENCE.as_secs()
+            ))),
         }
     }
 

@@ -210,6 +210,15 @@ pub enum Peer {
         refused: Option<String>,
     },
 
+    /// First to each new head: what this node has.
+    Held {
+        bundles: Vec<(GroupId, Vec<u32>)>,
+        /// Of its drivers, those that go on.
+        jobs: Vec<JobId>,
+        /// Its processes removed them, and no head has said since that they are gone.
+        removed: Vec<GroupId>,
+    },
+
     // ---- names ----
     /// To the head. Answered by `Named`.
     Name {

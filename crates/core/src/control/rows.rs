@@ -203,6 +203,8 @@ pub struct ActorEntry {
 pub struct GroupEntry {
     pub group: GroupId,
     pub job: JobId,
+    /// Who asked for it, by which request.
+    pub asked: (ProcessId, u64),
     pub spec: GroupSpec,
     /// All its bundles are placed.
     pub created: bool,

@@ -2,7 +2,7 @@
 //!
 //! The machine (`sched::groups`) says what is to be done at which node. What is for this node goes to its scheduler.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::bundles::{group_of, plain};
 use hoplo_base::limits::GROUPS_REMEMBERED_MAX;
@@ -152,6 +152,7 @@ impl Node {
             BundleOrder::End { why } => {
                 let failures = Box::new(failures(group, &why));
                 self.groups.remember(group, why);
+                self.far_group_ended(group);
                 local::Event::GroupEnded { group, failures }
             }
         };
@@ -213,12 +214,20 @@ impl Node {
         );
     }
 
-    /// Of an earlier head: a detached group is placed again, the others ended with their jobs.
-    pub(super) fn recall_groups(&mut self, entries: impl Iterator<Item = GroupEntry>) {
+    /// Of an earlier head. `nodes` lived under it, and have what they had of the groups. `jobs` go on there; a group that is neither of
+    /// such a job nor detached ended with its job.
+    pub(super) fn recall_groups(
+        &mut self,
+        entries: impl Iterator<Item = GroupEntry>,
+        nodes: BTreeSet<NodeNumber>,
+        jobs: &BTreeSet<JobId>,
+    ) {
+        self.pass_to_groups(groups::Event::Awaits { nodes });
         for entry in entries {
-            if entry.spec.detached {
+            if entry.spec.detached || jobs.contains(&entry.job) {
                 let (group, job, spec) = (entry.group, entry.job, Box::new(entry.spec));
-                self.pass_to_groups(groups::Event::Recalled { group, job, spec });
+                let asked = entry.asked;
+                self.pass_to_groups(groups::Event::Recalled { group, job, spec, asked });
             } else {
                 self.out.push(Effect::Forget { key: group_key(entry.group) });
             }
@@ -230,6 +239,7 @@ fn entry(row: groups::GroupRow<'_>) -> GroupEntry {
     GroupEntry {
         group: row.group,
         job: row.job,
+        asked: row.asked,
         spec: row.spec.clone(),
         created: *row.phase == Phase::Created,
         placed: row.placed.clone(),

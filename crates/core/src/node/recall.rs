@@ -3,7 +3,8 @@
 //! With a head's daemon go its workers and all its objects. So a new one finds rows of what ran there: actors become
 //! dead and tasks lost, with the reason, and jobs ended. Kv rows stay as they are; functions stay that a lost actor or
 //! task of their job might be looked at with. What is at home on another node that lives is that node's (the number in
-//! its id says where it is at home), and stays as it is. Detached placement groups are placed again, others ended with their job.
+//! its id says where it is at home), and stays as it is. Placement groups go on that are detached, or whose job does
+//! (`sched::groups::recalled`).
 
 use std::collections::BTreeSet;
 
@@ -83,10 +84,13 @@ impl Node {
                 self.save(&node);
             }
         }
-        let mut kept = BTreeSet::new();
+        let (mut kept, mut going_on) = (BTreeSet::new(), BTreeSet::new());
         for mut job in rows.jobs {
             if others.have(job.node) {
                 kept.insert(job.job);
+                if job.ended_us.is_none() {
+                    going_on.insert(job.job);
+                }
             } else if job.ended_us.is_none() {
                 job.ended_us = Some(self.wall_us);
                 self.save(&job);
@@ -103,7 +107,7 @@ impl Node {
         let ours = rows.tasks.into_iter().filter(|row| !others.have(row.task.owner.node()));
         let tasks = self.recall_tasks(ours, &mut kept);
         let ours = rows.groups.into_iter().filter(|row| !others.have(row.group.node()));
-        self.recall_groups(ours);
+        self.recall_groups(ours, others.0.clone(), &going_on);
         for (job, key) in rows.functions {
             if !kept.contains(&job) {
                 self.out.push(Effect::Forget { key });
@@ -339,7 +343,14 @@ mod tests {
             bundles: vec![bundle],
         };
         let group = GroupId::new(home, 1);
-        GroupEntry { group, job: JobId(1), spec, created: true, placed: [(0, home)].into() }
+        GroupEntry {
+            group,
+            job: JobId(1),
+            asked: (ProcessId(0), 0),
+            spec,
+            created: true,
+            placed: [(0, home)].into(),
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use hoplo_base::ProcessId;
 use hoplo_wire::Reason;
 use hoplo_wire::node::{Tell, ToClient, ToNode};
 
+use super::far::is_of_groups;
 use super::process::{Kind, Stage};
 use super::queries::{Asker, Word};
 use super::sweeps::Deferred;
@@ -31,6 +32,9 @@ impl Node {
     fn on_request(&mut self, from: ProcessId, message: ToNode) {
         let process = &self.processes[&from];
         let (kind, job) = (process.kind, process.job);
+        if self.is_joined() && kind != Kind::Tool && is_of_groups(&message) {
+            return self.ask_planner(from, message);
+        }
         if let Some(node) = self.decided_at(&message).filter(|_| kind != Kind::Tool) {
             return self.forward(node, from, message);
         }

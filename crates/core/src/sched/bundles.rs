@@ -84,6 +84,27 @@ impl LocalScheduler {
         }
     }
 
+    pub(super) fn on_planner_gone(&mut self) {
+        let prepared = self.bundles.here.iter();
+        let prepared = prepared.filter(|(_, bundle)| bundle.stage == Stage::Prepared);
+        for key in prepared.map(|(key, _)| *key).collect::<Vec<_>>() {
+            self.free_bundle(key);
+        }
+        // The next one says anew what waits.
+        self.bundles.waiting.clear();
+    }
+
+    /// Bundles of each group that may be used here.
+    pub fn bundles_held(&self) -> Vec<(GroupId, Vec<u32>)> {
+        let mut held: BTreeMap<GroupId, Vec<u32>> = BTreeMap::new();
+        for ((group, index), bundle) in &self.bundles.here {
+            if bundle.stage == Stage::Committed {
+                held.entry(*group).or_default().push(*index);
+            }
+        }
+        held.into_iter().collect()
+    }
+
     pub(super) fn on_group_waits(
         &mut self,
         group: GroupId,

@@ -112,6 +112,8 @@ pub enum Event {
         group: GroupId,
         attempt: u32,
     },
+    /// Who planned them is dead: what was prepared will not be committed.
+    PlannerGone,
     BundlesReleased {
         group: GroupId,
         attempt: u32,
@@ -310,6 +312,7 @@ impl LocalScheduler {
             Event::BundlesCommitted { group, attempt } => {
                 self.on_bundles_committed(group, attempt);
             }
+            Event::PlannerGone => self.on_planner_gone(),
             Event::BundlesReleased { group, attempt } => self.on_bundles_released(group, attempt),
             Event::GroupWaits { group, reason } => self.on_group_waits(group, reason, effects),
             Event::GroupEnded { group, failures } => {

@@ -64,6 +64,7 @@ impl Node {
         }
         if new_head {
             self.names_at_new_head();
+            self.groups_at_new_head();
         }
         self.offers(&entry);
         if drains && !drained {
@@ -186,7 +187,8 @@ impl Node {
 
     /// To the cluster of a head that is another node.
     pub(in crate::node) fn is_joined(&self) -> bool {
-        self.config.clustered && self.far.global.is_none()
+        let leads = self.far.global.is_some() || self.far.head == Some(self.me());
+        self.config.clustered && !leads
     }
 
     /// For people.

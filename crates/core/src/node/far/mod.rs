@@ -25,6 +25,7 @@ mod bytes;
 mod demands;
 mod drain;
 mod functions;
+mod groups;
 mod jobs;
 mod members;
 mod names;
@@ -48,6 +49,7 @@ use crate::sched::place::Place;
 use crate::sched::{Broker, GlobalScheduler};
 use crate::transfer::Transfer;
 
+pub(super) use groups::is_of_groups;
 pub use members::{outlived, settled};
 
 #[derive(Debug)]
@@ -88,6 +90,7 @@ pub(super) struct Far {
     hosted: BTreeMap<ProcessId, Hosted>,
     fetches: functions::Fetches,
     names: names::Names,
+    group_asks: groups::GroupAsks,
     drains: drain::Drains,
     transfer: Transfer,
     /// The haul is a party of the directory.
@@ -166,6 +169,7 @@ impl Far {
             hosted: BTreeMap::new(),
             fetches: functions::Fetches::default(),
             names: names::Names::default(),
+            group_asks: groups::GroupAsks::default(),
             drains: drain::Drains::default(),
             transfer: Transfer::new(me, now),
             hauls: false,

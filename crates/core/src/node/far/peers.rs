@@ -121,6 +121,10 @@ impl Node {
                 let node = from;
                 self.pass_to_groups(groups::Event::Answered { node, group, attempt, refused });
             }
+            Peer::Held { bundles, jobs, removed } => {
+                let held = groups::Held { bundles, jobs: jobs.into_iter().collect(), removed };
+                self.pass_to_groups(groups::Event::Told { node: from, held });
+            }
             Peer::Name { ask, namespace, name, take } => {
                 self.on_name(from, ask, (namespace, name), take);
             }

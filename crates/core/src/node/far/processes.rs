@@ -75,6 +75,7 @@ impl Node {
             self.out.push(Effect::CloseFar { caller, worker });
         }
         self.far.leases.retain(|_, leased| leased.holder != id);
+        self.far.group_asks.forget(id);
         let mut nodes: BTreeSet<NodeNumber> = self.far.dealt.remove(&id).unwrap_or_default();
         self.let_arguments_go(id);
         if let Some(hosted) = self.far.hosted.remove(&id) {

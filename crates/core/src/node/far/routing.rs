@@ -134,6 +134,7 @@ impl Node {
 
     /// What a far node has for a process of ours. It brings the tokens that a daemon gives.
     pub(super) fn deliver(&mut self, from: NodeNumber, to: ProcessId, message: ToClient) {
+        self.planner_answered(to, &message);
         match &message {
             ToClient::LeaseGranted { lease, worker, key, .. } => {
                 if !self.processes.contains_key(&to) {

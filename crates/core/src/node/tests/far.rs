@@ -14,6 +14,7 @@ use crate::control::{NodeEntry, NodeState};
 use crate::node::Passing;
 
 mod drain;
+mod groups;
 mod names;
 mod queries;
 mod replies;
@@ -514,16 +515,17 @@ fn a_function_whose_rows_went_with_another_job_is_asked_for_elsewhere() {
 /// of its row was given up.
 #[test]
 fn a_function_is_sent_without_the_store_by_the_node_that_exported_it() {
-    let (mut nodes, driver, _, worker) = Nodes::leased();
+    let mut nodes = Nodes::new(2);
+    let driver = nodes.shells[1].driver();
     let (function, bytes) = (FunctionId([7; 16]), vec![1, 2, 3]);
-    nodes.says(0, driver, ToNode::Export { function, bytes: bytes.clone(), contains: vec![] });
-    nodes.says(1, worker, ToNode::Fetch { function });
-    nodes.pump();
-    for shell in &mut nodes.shells {
-        let asked = shell.take(|effect| matches!(effect, Effect::Ask { .. }).then_some(()));
-        assert_eq!(asked, None, "the store");
-    }
-    let told = nodes.shells[1].told(worker, |message| match message {
+    nodes.says(1, driver, ToNode::Export { function, bytes: bytes.clone(), contains: vec![] });
+    nodes.says(1, driver, ToNode::Fetch { function });
+    let asked = nodes.shells[1].take(|effect| {
+        let reads = |question: &Question| matches!(question, Question::Get { .. });
+        matches!(effect, Effect::Ask { question, .. } if reads(question)).then_some(())
+    });
+    assert_eq!(asked, None, "the store");
+    let told = nodes.shells[1].told(driver, |message| match message {
         ToClient::Function { bytes, .. } => Some(bytes.clone()),
         _ => None,
     });

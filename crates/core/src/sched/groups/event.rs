@@ -1,9 +1,11 @@
 //! What the groups hear, and what they have done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::{GroupId, JobId, NodeNumber, ProcessId, ResourceSet};
 use hoplo_wire::node::{GroupSpec, GroupState};
+
+use super::Held;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -15,11 +17,21 @@ pub enum Event {
         job: JobId,
         spec: Box<GroupSpec>,
     },
-    /// A detached one of an earlier head: nothing of it is left.
+    /// Before any `Recalled`: nodes that lived under the earlier head.
+    Awaits {
+        nodes: BTreeSet<NodeNumber>,
+    },
+    /// One of an earlier head.
     Recalled {
         group: GroupId,
         job: JobId,
         spec: Box<GroupSpec>,
+        asked: (ProcessId, u64),
+    },
+    /// The first word of a node to this head.
+    Told {
+        node: NodeNumber,
+        held: Held,
     },
     RemoveAsked {
         group: GroupId,
@@ -134,6 +146,8 @@ pub struct Made {
 pub struct GroupRow<'a> {
     pub group: GroupId,
     pub job: JobId,
+    /// Who asked for it, by which request.
+    pub asked: (ProcessId, u64),
     pub spec: &'a GroupSpec,
     pub phase: &'a Phase,
     pub placed: &'a BTreeMap<u32, NodeNumber>,

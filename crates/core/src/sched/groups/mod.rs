@@ -12,6 +12,8 @@
 //! looked at when a node has something else than it had, those that wait longest first. Whatever they want is not kept for
 //! them: a smaller group that came later may get it.
 //!
+//! Groups of an earlier head are in `recalled`.
+//!
 //! Each try of a group has a number, its *attempt*; an answer to an old one says nothing. Frames to a node are in order, so a
 //! `Release` that follows a `Prepare` undoes it, whatever the node answered.
 //!
@@ -24,6 +26,7 @@
 
 mod event;
 mod plan;
+mod recalled;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -36,8 +39,10 @@ use hoplo_base::{GroupId, JobId, NodeNumber, ProcessId, ResourceSet, shown};
 use hoplo_wire::node::{GroupSpec, GroupState, GroupStrategy};
 
 pub use event::{Effect, Event, GroupRow, Made, NodeView, Phase};
+pub use recalled::Held;
 
 use plan::{Room, Spot};
+use recalled::Recalled;
 
 #[derive(Debug, Default)]
 pub struct Groups {
@@ -51,12 +56,15 @@ pub struct Groups {
     watches: BTreeMap<(ProcessId, u64), GroupId>,
     /// Removed ones, the first one longest.
     past: VecDeque<GroupId>,
+    recalled: Recalled,
     next_turn: u64,
 }
 
 #[derive(Debug)]
 struct Group {
     job: JobId,
+    /// Who asked for it, by which request.
+    asked: (ProcessId, u64),
     spec: GroupSpec,
     phase: Phase,
     placed: BTreeMap<u32, NodeNumber>,
@@ -107,11 +115,11 @@ impl Groups {
             Event::Asked { from, request, group, job, spec } => {
                 self.on_asked(from, request, group, job, *spec, effects);
             }
-            Event::Recalled { group, job, spec } => {
-                self.begin(group, job, *spec, Phase::Rescheduling);
-                effects.push(Effect::Save { group });
-                self.try_all(true, effects);
+            Event::Awaits { nodes } => self.on_awaits(nodes),
+            Event::Recalled { group, job, spec, asked } => {
+                self.on_recalled(group, job, *spec, asked, effects);
             }
+            Event::Told { node, held } => self.on_told(node, held, effects),
             Event::RemoveAsked { group } => {
                 self.remove(group, "it was removed by remove_placement_group()", effects);
             }
@@ -134,6 +142,7 @@ impl Groups {
                 self.draining.remove(&node);
                 self.nodes.remove(&node);
                 self.leave(node, effects);
+                self.has_told(node, effects);
             }
             Event::Answered { node, group, attempt, refused } => {
                 self.on_answered(node, group, attempt, refused, effects);
@@ -155,6 +164,7 @@ impl Groups {
         Some(GroupRow {
             group: id,
             job: group.job,
+            asked: group.asked,
             spec: &group.spec,
             phase: &group.phase,
             placed: &group.placed,
@@ -195,8 +205,8 @@ impl Groups {
             match &group.phase {
                 Phase::Created => assert!(whole && group.plan.is_none(), "GRP-2: {id}"),
                 Phase::Pending | Phase::Rescheduling => {
-                    assert!(!whole, "GRP-2: {id}");
-                    if group.plan.is_none() {
+                    assert!(!whole || self.recalled.has(*id), "GRP-2: {id}");
+                    if group.plan.is_none() && !self.recalled.has(*id) {
                         waiting.insert(group.turn, *id);
                     }
                 }
@@ -226,11 +236,17 @@ impl Groups {
         spec: GroupSpec,
         effects: &mut Vec<Effect>,
     ) {
+        if let Some(group) = self.recalled.made_for((from, request)) {
+            // An earlier head made it, and its answer did not arrive.
+            let result = Ok(Made { group, never: None });
+            return effects.push(Effect::AnswerCreate { to: from, request, result });
+        }
         let refusal = refusal(&spec).or_else(|| self.no_place_for(&spec));
         let result = match refusal {
             Some(why) => Err(why),
             None => {
-                self.begin(group, job, spec, Phase::Pending);
+                self.begin(group, job, spec, (from, request), Phase::Pending);
+                self.wait(group);
                 effects.push(Effect::Save { group });
                 self.try_all(true, effects);
                 let waits = self.groups[&group].waits.clone();
@@ -255,24 +271,33 @@ impl Groups {
         ))
     }
 
-    fn begin(&mut self, id: GroupId, job: JobId, spec: GroupSpec, phase: Phase) {
+    /// It is neither planned nor does it wait.
+    fn begin(
+        &mut self,
+        id: GroupId,
+        job: JobId,
+        spec: GroupSpec,
+        asked: (ProcessId, u64),
+        phase: Phase,
+    ) {
         if let Some(name) = spec.name() {
             self.names.insert((spec.namespace.clone(), name.to_string()), id);
         }
         let group = Group {
             job,
+            asked,
             spec,
             phase,
             placed: BTreeMap::new(),
             attempt: 0,
             plan: None,
-            turn: 0,
+            turn: self.next_turn,
             waits: None,
             watchers: BTreeSet::new(),
         };
         let other = self.groups.insert(id, group);
         assert!(other.is_none(), "GRP-1: {id} is there already");
-        self.wait(id);
+        self.next_turn += 1;
     }
 
     /// It waits for room, behind all others.
@@ -301,6 +326,7 @@ impl Groups {
         group.placed.clear();
         group.waits = None;
         self.waiting.remove(&group.turn);
+        self.recalled.forget(id);
         let attempt = group.attempt;
         if let Some(plan) = group.plan.take() {
             let asked: BTreeSet<NodeNumber> = plan.nodes.into_values().collect();

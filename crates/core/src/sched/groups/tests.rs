@@ -1,5 +1,5 @@
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::{GroupId, JobId, NodeNumber, ProcessId, ResourceSet};
 use hoplo_wire::node::{BundleSpec, GroupSpec, GroupState, GroupStrategy};
@@ -17,6 +17,10 @@ fn group(count: u64) -> GroupId {
 
 fn process(count: u32) -> ProcessId {
     ProcessId::new(node(0), count, count as u16)
+}
+
+fn job() -> JobId {
+    JobId::new(node(0), 1)
 }
 
 fn cpus(amount: f64) -> ResourceSet {
@@ -84,7 +88,7 @@ impl World {
             from: process(1),
             request: count,
             group: group(count),
-            job: JobId(1),
+            job: job(),
             spec: Box::new(spec),
         };
         self.hears(event);
@@ -172,6 +176,42 @@ impl World {
             _ => true,
         });
         self.hears(Event::NodeGone { node: at });
+    }
+
+    /// Another head goes on with what the tables have. Orders that are on their way are lost, and nodes free what was only prepared.
+    fn head_dies(&mut self) {
+        self.orders.clear();
+        let prepared = self.prepared.iter().filter(|(_, (_, _, committed, _))| !committed);
+        let prepared: Vec<_> = prepared.map(|(key, _)| *key).collect();
+        prepared.into_iter().for_each(|key| self.free(key));
+        let earlier = std::mem::take(&mut self.groups);
+        self.hears(Event::Awaits { nodes: self.nodes.keys().copied().collect() });
+        for row in earlier.rows().filter(|row| !matches!(row.phase, Phase::Removed { .. })) {
+            let (group, job, spec) = (row.group, row.job, Box::new(row.spec.clone()));
+            self.hears(Event::Recalled { group, job, spec, asked: row.asked });
+        }
+    }
+
+    /// To the new head.
+    fn tells(&mut self, at: NodeNumber, held: Held) {
+        let mut bundles: BTreeMap<GroupId, Vec<u32>> = BTreeMap::new();
+        for ((group, index), _) in self.prepared.iter().filter(|(_, (there, ..))| *there == at) {
+            bundles.entry(*group).or_default().push(*index);
+        }
+        let held = Held { bundles: bundles.into_iter().collect(), ..held };
+        self.hears(Event::Told { node: at, held });
+        self.sees(at);
+    }
+
+    fn all_tell(&mut self) {
+        self.all_tell_but(node(u32::MAX >> 8));
+    }
+
+    fn all_tell_but(&mut self, silent: NodeNumber) {
+        let jobs = BTreeSet::from([job()]);
+        for at in self.nodes.keys().copied().filter(|at| *at != silent).collect::<Vec<_>>() {
+            self.tells(at, Held { jobs: jobs.clone(), ..Held::default() });
+        }
     }
 
     fn phase(&self, count: u64) -> &'static str {
@@ -373,7 +413,7 @@ fn a_group_ends_with_its_job_unless_it_is_detached() {
     world.asks(3, spec(GroupStrategy::Pack, &[9.0]));
     world.settles();
     world.hears(Event::Watched { from: process(1), request: 10, group: group(3) });
-    world.hears(Event::JobEnded { job: JobId(1) });
+    world.hears(Event::JobEnded { job: job() });
     world.settles();
     assert_eq!([1, 2, 3].map(|count| world.phase(count)), ["REMOVED", "CREATED", "REMOVED"]);
     assert!(matches!(world.watched(10), Some(GroupState::Removed { .. })));
@@ -418,6 +458,73 @@ fn who_waits_hears_for_what_each_time_that_it_is_something_else() {
     assert_eq!(world.said.iter().filter(said).count(), times, "it is the same");
 }
 
+/// The new head placed it once more, and what nodes had of it before was reserved for ever.
+#[test]
+fn a_group_of_an_earlier_head_keeps_the_bundles_that_nodes_have() {
+    let mut world = World::with(&[2.0, 2.0]);
+    world.asks(1, spec(GroupStrategy::StrictSpread, &[1.0, 2.0]));
+    world.settles();
+    world.head_dies();
+    world.hears(Event::Watched { from: process(1), request: 10, group: group(1) });
+    let jobs = BTreeSet::from([job()]);
+    world.tells(node(0), Held { jobs: jobs.clone(), ..Held::default() });
+    assert_eq!((world.phase(1), world.watched(10)), ("RESCHEDULING", None), "a node did not tell");
+    world.tells(node(1), Held { jobs, ..Held::default() });
+    assert_eq!((world.phase(1), world.watched(10)), ("CREATED", Some(GroupState::Created)));
+    assert_eq!(world.orders, [], "nobody has anything to do");
+}
+
+#[test]
+fn a_group_of_an_earlier_head_gets_anew_just_what_no_node_has() {
+    let mut world = World::with(&[1.0, 1.0, 1.0]);
+    world.asks(1, spec(GroupStrategy::StrictSpread, &[1.0, 1.0]));
+    world.settles();
+    let (lost, stays) = (world.prepared[&(group(1), 0)].0, world.prepared[&(group(1), 1)].0);
+    world.head_dies();
+    world.all_tell_but(lost);
+    assert_eq!(world.orders, []);
+    world.dies(lost);
+    world.settles();
+    assert_eq!(world.phase(1), "CREATED");
+    assert_eq!(world.prepared[&(group(1), 1)].0, stays);
+    assert_ne!(world.prepared[&(group(1), 0)].0, stays);
+}
+
+#[test]
+fn what_ended_while_there_was_no_head_ends_when_nodes_tell() {
+    let mut world = World::with(&[4.0]);
+    (1..=3).for_each(|count| world.asks(count, spec(GroupStrategy::Pack, &[1.0])));
+    let detached = GroupSpec { detached: true, ..spec(GroupStrategy::Pack, &[1.0]) };
+    world.asks(4, detached);
+    world.settles();
+    world.head_dies();
+    world.groups.recalled.forget(group(3)); // It was never written.
+    world.groups.groups.remove(&group(3));
+    // The job ended, and before that removed the first one. A process of it asks for a group that it did not hear of.
+    let removed = vec![group(1)];
+    world.tells(node(0), Held { removed, ..Held::default() });
+    world.settles();
+    assert_eq!((world.phase(1), world.phase(2), world.phase(4)), ("REMOVED", "REMOVED", "CREATED"));
+    assert!(world.groups.why_gone(group(1)).unwrap().contains("remove_placement_group"));
+    assert_eq!(world.prepared.keys().collect::<Vec<_>>(), [&(group(4), 0)]);
+}
+
+#[test]
+fn who_did_not_hear_that_its_group_was_made_gets_that_one_from_the_next_head() {
+    let mut world = World::with(&[4.0]);
+    let named = GroupSpec { name: "mine".into(), ..spec(GroupStrategy::Pack, &[1.0]) };
+    world.asks(1, named.clone());
+    world.head_dies();
+    world.said.clear();
+    let (from, request, job) = (process(1), 1, job());
+    let again = Event::Asked { from, request, group: group(2), job, spec: Box::new(named) };
+    world.hears(again);
+    assert_eq!(world.answer(1), Ok(Made { group: group(1), never: None }));
+    world.all_tell();
+    world.settles();
+    assert_eq!(world.phase(1), "CREATED");
+}
+
 #[test]
 fn those_that_are_no_more_are_forgotten_in_the_end() {
     let mut world = World::with(&[1.0]);
@@ -440,6 +547,7 @@ enum Step {
     Die(u32),
     Come(u32, u8),
     Use(u32, u8),
+    HeadDies,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -452,6 +560,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..4u32).prop_map(Step::Die),
         1 => (0..4u32, 1..5u8).prop_map(|(at, cpus)| Step::Come(at, cpus)),
         1 => (0..4u32, 0..5u8).prop_map(|(at, cpus)| Step::Use(at, cpus)),
+        1 => Just(Step::HeadDies),
     ]
 }
 
@@ -470,9 +579,13 @@ proptest! {
                     world.asks(made, spec(GroupStrategy::ALL[strategy], &bundles));
                 }
                 Step::Remove(count) => world.hears(Event::RemoveAsked { group: group(count) }),
-                Step::EndJob => world.hears(Event::JobEnded { job: JobId(1) }),
+                Step::EndJob => world.hears(Event::JobEnded { job: job() }),
                 Step::Obey(times) => (0..times).for_each(|_| assert!(world.obeys() || world.orders.is_empty())),
                 Step::Die(at) => world.dies(node(at)),
+                Step::HeadDies => {
+                    world.head_dies();
+                    world.all_tell();
+                }
                 Step::Come(at, amount) => {
                     if let Entry::Vacant(free) = world.nodes.entry(node(at)) {
                         let has = cpus(f64::from(amount));

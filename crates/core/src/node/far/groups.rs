@@ -1,0 +1,115 @@
+//! What processes of this node asked of the head's placement groups, and did not hear yet. While there is no head it is kept here. A new
+//! head hears all of it, and before that what this node has: what the earlier head heard last may not be in the tables.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hoplo_base::limits::GROUPS_REMEMBERED_MAX;
+use hoplo_base::{GroupId, JobId, ProcessId};
+use hoplo_wire::node::{GroupSpec, GroupState, ToClient, ToNode};
+use hoplo_wire::peer::Peer;
+
+use super::Node;
+use crate::sched::local;
+
+#[derive(Debug, Default)]
+pub(super) struct GroupAsks {
+    creations: BTreeMap<(ProcessId, u64), Box<GroupSpec>>,
+    watches: BTreeMap<(ProcessId, u64), GroupId>,
+    /// Until the head says that they are gone.
+    removed: BTreeSet<GroupId>,
+}
+
+impl GroupAsks {
+    /// This process is gone. What it removed stays so.
+    pub(super) fn forget(&mut self, process: ProcessId) {
+        self.creations.retain(|(from, _), _| *from != process);
+        self.watches.retain(|(from, _), _| *from != process);
+    }
+}
+
+/// About a group, which a head decides.
+pub(in crate::node) fn is_of_groups(message: &ToNode) -> bool {
+    matches!(
+        message,
+        ToNode::GroupCreate { .. }
+            | ToNode::GroupRemove { .. }
+            | ToNode::GroupWatch { .. }
+            | ToNode::GroupUnwatch { .. }
+    )
+}
+
+impl Node {
+    pub(in crate::node) fn ask_planner(&mut self, from: ProcessId, message: ToNode) {
+        let asks = &mut self.far.group_asks;
+        let planner = match &message {
+            ToNode::GroupCreate { request, spec } => {
+                asks.creations.insert((from, *request), spec.clone());
+                self.far.head
+            }
+            ToNode::GroupWatch { request, group } => {
+                asks.watches.insert((from, *request), *group);
+                Some(self.planner_of(*group))
+            }
+            ToNode::GroupUnwatch { request, group } => {
+                asks.watches.remove(&(from, *request));
+                Some(self.planner_of(*group))
+            }
+            ToNode::GroupRemove { group } => {
+                asks.removed.insert(*group);
+                if asks.removed.len() > GROUPS_REMEMBERED_MAX {
+                    asks.removed.pop_first();
+                }
+                Some(self.planner_of(*group))
+            }
+            other => unreachable!("{other:?} is not about a group"),
+        };
+        if let Some(planner) = planner.filter(|planner| self.is_sent_to(*planner)) {
+            self.forward(planner, from, message);
+        }
+    }
+
+    /// The head has a last word for a process of ours.
+    pub(super) fn planner_answered(&mut self, to: ProcessId, message: &ToClient) {
+        let asks = &mut self.far.group_asks;
+        match message {
+            ToClient::GroupCreated { request, .. } => {
+                asks.creations.remove(&(to, *request));
+            }
+            ToClient::GroupState {
+                request,
+                state: GroupState::Created | GroupState::Removed { .. },
+            } => {
+                asks.watches.remove(&(to, *request));
+            }
+            _ => {}
+        }
+    }
+
+    pub(in crate::node) fn far_group_ended(&mut self, group: GroupId) {
+        self.far.group_asks.removed.remove(&group);
+    }
+
+    pub(super) fn groups_at_new_head(&mut self) {
+        let Some(head) = self.far.head.filter(|head| self.is_far(*head)) else { return };
+        self.pass_to_scheduler(local::Event::PlannerGone);
+        let own = |job: &&JobId| job.node() == self.config.node;
+        let going_on = self.jobs.iter().filter(|(_, job)| job.ended_us.is_none());
+        let jobs: Vec<JobId> = going_on.map(|(id, _)| id).filter(own).copied().collect();
+        for job in &jobs {
+            self.tell_job(head, *job);
+        }
+        let bundles = self.scheduler.bundles_held();
+        let removed = self.far.group_asks.removed.iter().copied().collect();
+        self.send_peer(head, Peer::Held { bundles, jobs, removed });
+        let asks = &self.far.group_asks;
+        let creations = asks.creations.iter().map(|((from, request), spec)| {
+            (*from, ToNode::GroupCreate { request: *request, spec: spec.clone() })
+        });
+        let watches = asks.watches.iter().map(|((from, request), group)| {
+            (*from, ToNode::GroupWatch { request: *request, group: *group })
+        });
+        for (from, message) in creations.chain(watches).collect::<Vec<_>>() {
+            self.forward(head, from, message);
+        }
+    }
+}
