@@ -4,6 +4,8 @@
 //!   poll       epoll, and a bell that other threads ring
 //!   address    host:port, or the path of a unix socket
 //!   link       one connection: a non-blocking socket, TLS if it is TCP, frames both ways
+//!   inbox      frames that come; the bytes of long ones go on as they come
+//!   outbox     what is to be sent, some of it from where it lies
 //!   records    TLS of one connection
 //!   door       who may wait there: connections whose peers did not say yet who they are
 //!   hub        all connections of one purpose: listens, or takes what a desk hands on; dials, shakes hands
@@ -26,15 +28,20 @@ mod dates;
 pub mod descriptors;
 mod door;
 pub mod hub;
+mod inbox;
 pub mod join;
 mod link;
 pub mod name;
+mod outbox;
 mod peer;
 pub mod poll;
 mod protocol;
 mod records;
+#[cfg(test)]
+mod testing;
 pub mod tls;
 pub mod token;
 
+pub use inbox::Landing;
 pub use peer::Peer;
-pub use protocol::{Admitted, Malformed, Meaning, NotAdmitted, Protocol, Purpose, Standing};
+pub use protocol::{Admitted, Lent, Malformed, Meaning, NotAdmitted, Protocol, Purpose, Standing};

@@ -3,12 +3,12 @@
 use std::io::{self, IoSlice, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use hoplo_base::limits::FRAMES_BYTES_KEPT;
-use hoplo_wire::frames::{Incoming, TooLong};
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
+use crate::inbox::{FrameError, Inbox, Landing};
 use crate::name::Name;
-use crate::protocol::{Malformed, Protocol};
+use crate::outbox::Outbox;
+use crate::protocol::Protocol;
 use crate::records::Records;
 use crate::tls;
 
@@ -20,11 +20,9 @@ pub struct LinkId(pub(crate) u64);
 pub(crate) struct Link {
     socket: OwnedFd,
     tls: Option<Box<Records>>,
-    inbox: Incoming,
-    /// Frames, before TLS.
-    outbox: Vec<u8>,
-    /// Bytes of the outbox that went on: to the socket, or to TLS, which seals one piece and keeps it until the socket takes it.
-    passed: usize,
+    inbox: Inbox,
+    /// Before TLS. What went on has the socket, or TLS, which seals a piece and keeps it until the socket takes it.
+    outbox: Outbox,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,23 +35,13 @@ pub(crate) enum Filled {
     Closed,
 }
 
-/// The peer does not keep to the framing.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum FrameError {
-    #[error(transparent)]
-    TooLong(#[from] TooLong),
-    #[error(transparent)]
-    Malformed(#[from] Malformed),
-}
-
 impl Link {
     pub(crate) fn new(socket: OwnedFd, tls: Option<Records>, frame_bytes_max: usize) -> Self {
         Self {
             socket,
             tls: tls.map(Box::new),
-            inbox: Incoming::new(frame_bytes_max),
-            outbox: Vec::new(),
-            passed: 0,
+            inbox: Inbox::new(frame_bytes_max),
+            outbox: Outbox::default(),
         }
     }
 
@@ -62,8 +50,14 @@ impl Link {
         self.inbox.allow(frame_bytes_max);
     }
 
-    /// Reads until the socket would block, or about `limit` bytes came.
-    pub(crate) fn fill(&mut self, scratch: &mut [u8], limit: usize) -> io::Result<Filled> {
+    /// Reads until the socket would block, or about `limit` bytes came. `id`: as `landing` knows it.
+    pub(crate) fn fill<P: Protocol>(
+        &mut self,
+        id: LinkId,
+        scratch: &mut [u8],
+        limit: usize,
+        landing: &mut dyn Landing,
+    ) -> io::Result<Filled> {
         let mut total = 0;
         while total < limit {
             let kept = self.tls.as_ref().map_or(0, |tls| tls.kept().len());
@@ -80,10 +74,12 @@ impl Link {
             };
             total += bytes;
             match &mut self.tls {
-                None => self.inbox.add(&scratch[..bytes]),
+                None => self.inbox.add::<P>(id, &scratch[..bytes], landing),
                 Some(tls) => {
                     scratch[..kept].copy_from_slice(tls.kept());
-                    tls.open(&mut scratch[..kept + bytes], &mut self.inbox).map_err(of_tls)?;
+                    let inbox = &mut self.inbox;
+                    let mut take = |plain: &[u8]| inbox.add::<P>(id, plain, landing);
+                    tls.open(&mut scratch[..kept + bytes], &mut take).map_err(of_tls)?;
                 }
             }
             // A short read is as good as an empty one: epoll tells when there is more.
@@ -96,56 +92,39 @@ impl Link {
 
     /// The next whole frame.
     pub(crate) fn take<P: Protocol>(&mut self) -> Result<Option<P::Frame>, FrameError> {
-        let Some(body) = self.inbox.take()? else { return Ok(None) };
-        Ok(Some(P::decode(body)?))
+        self.inbox.take::<P>()
     }
 
     pub(crate) fn push<P: Protocol>(&mut self, frame: &P::Frame) {
-        P::encode(frame, &mut self.outbox);
+        self.outbox.push::<P>(frame);
     }
 
     /// Sends what the socket takes; whether everything is out.
     pub(crate) fn flush(&mut self) -> io::Result<bool> {
+        let Self { socket, tls, outbox, .. } = self;
+        let mut socket = ToSocket(socket);
         loop {
-            let rest = &self.outbox[self.passed..];
-            let passed = match &mut self.tls {
-                Some(tls) if !tls.unsent().is_empty() => {
-                    ToSocket(&self.socket).write(tls.unsent()).map(|bytes| {
-                        tls.sent(bytes);
-                        0
-                    })
-                }
-                _ if rest.is_empty() => break,
-                None => ToSocket(&self.socket).write(rest),
-                Some(tls) => match tls.seal(rest, &mut self.inbox).map_err(of_tls) {
-                    // What TLS does not take yet goes with the end of its handshake.
-                    Ok(0) if tls.unsent().is_empty() => break,
-                    other => other,
-                },
-            };
-            match passed {
-                Ok(bytes) => self.passed += bytes,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.forget_passed();
+            if let Some(tls) = tls
+                && tls.unsent().is_empty()
+                && !outbox.next().is_empty()
+            {
+                seal(tls, outbox)?;
+            }
+            let wire = tls.as_ref().map_or(outbox.next(), |tls| tls.unsent());
+            if wire.is_empty() {
+                // What TLS does not take yet goes with the end of its handshake.
+                return Ok(true);
+            }
+            match (socket.write(wire), &mut *tls) {
+                (Ok(bytes), Some(tls)) => tls.sent(bytes),
+                (Ok(bytes), None) => outbox.passed(bytes),
+                (Err(error), _) if error.kind() == io::ErrorKind::WouldBlock => {
+                    outbox.forget_passed();
                     return Ok(false);
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                (Err(error), _) if error.kind() == io::ErrorKind::Interrupted => {}
+                (Err(error), _) => return Err(error),
             }
-        }
-        if self.passed == self.outbox.len() {
-            self.outbox.clear();
-            self.outbox.shrink_to(FRAMES_BYTES_KEPT);
-            self.passed = 0;
-        }
-        Ok(true)
-    }
-
-    /// Who always has more to say never has said all: what the socket took goes before that. Each byte is moved once at most, since as many went.
-    fn forget_passed(&mut self) {
-        if self.passed > FRAMES_BYTES_KEPT && self.passed > self.outbox.len() / 2 {
-            self.outbox.drain(..self.passed);
-            self.passed = 0;
         }
     }
 
@@ -163,7 +142,18 @@ impl Link {
 
     /// Bytes that wait for the peer to read; but for the piece that TLS has.
     pub(crate) fn unsent_bytes(&self) -> usize {
-        self.outbox.len() - self.passed
+        self.outbox.len()
+    }
+}
+
+/// A piece, of as many parts as it takes.
+fn seal(tls: &mut Records, outbox: &mut Outbox) -> io::Result<()> {
+    loop {
+        let bytes = tls.seal(outbox.next()).map_err(of_tls)?;
+        outbox.passed(bytes);
+        if bytes == 0 || outbox.next().is_empty() {
+            return Ok(());
+        }
     }
 }
 
@@ -197,9 +187,11 @@ fn of_tls(error: rustls::Error) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use hoplo_base::limits::FRAMES_BYTES_KEPT;
     use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
     use super::*;
+    use crate::testing::Plain;
 
     /// A node that sent 64 MiB over a slow link held all of them in the end: its socket never took all that there was.
     #[test]
@@ -212,13 +204,15 @@ mod tests {
         for round in 0..200u8 {
             while link.unsent_bytes() < 2 * FRAMES_BYTES_KEPT {
                 let piece = vec![round; 100_000];
-                link.outbox.extend_from_slice(&piece);
+                link.outbox.push::<Plain>(&piece);
+                sent.extend_from_slice(&(piece.len() as u32).to_le_bytes());
                 sent.extend_from_slice(&piece);
             }
             assert!(!link.flush().unwrap(), "there is always more");
             let (bytes, _) = rustix::net::recv(&far, &mut scratch[..], RecvFlags::empty()).unwrap();
             came.extend_from_slice(&scratch[..bytes]);
-            assert!(link.outbox.len() < 6 * FRAMES_BYTES_KEPT, "{} bytes", link.outbox.len());
+            let kept = link.outbox.own_bytes();
+            assert!(kept < 6 * FRAMES_BYTES_KEPT, "{kept} bytes");
         }
         assert!(sent.len() > 12 * FRAMES_BYTES_KEPT);
         assert!(sent.starts_with(&came));

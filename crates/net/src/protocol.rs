@@ -1,6 +1,7 @@
 //! What a hub has to know of the frames that it carries.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use crate::name::Name;
 
@@ -31,6 +32,9 @@ impl Purpose {
     }
 }
 
+/// Bytes that stay as they are while somebody holds this.
+pub type Lent = Arc<dyn AsRef<[u8]> + Send + Sync>;
+
 /// The frames of one kind of connection.
 pub trait Protocol {
     const PURPOSE: Purpose;
@@ -39,8 +43,26 @@ pub trait Protocol {
     /// Who speaks, and what it understands.
     type Hello: Clone + Debug;
 
-    /// Appends length and body.
+    /// Whether some frames land: their bytes go on as they come ([`crate::Landing`]).
+    const LANDS: bool = false;
+
+    /// Appends length and body, but for what is lent: the length counts it.
     fn encode(frame: &Self::Frame, out: &mut Vec<u8>);
+
+    /// Bytes that follow those of `encode`, sent from where they lie.
+    fn lent(_frame: &Self::Frame) -> Option<Lent> {
+        None
+    }
+
+    /// Of a body that lands, how long its head is, by its first two bytes; at most 44 bytes.
+    fn head_bytes(_body: &[u8]) -> Option<usize> {
+        None
+    }
+
+    /// A frame with this head landed, and had so many bytes behind it.
+    fn landed(head: &[u8], _bytes: u64) -> Result<Self::Frame, Malformed> {
+        Self::decode(head)
+    }
 
     /// A body, without its length.
     fn decode(body: &[u8]) -> Result<Self::Frame, Malformed>;

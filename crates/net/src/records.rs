@@ -2,21 +2,19 @@
 //!
 //! ```text
 //!   socket --> [ a record's beginning, kept | what came ] --opened in place--> frames
-//!   frames --> a piece of them --> sealed --> socket
+//!   frames, and bytes where they lie --> records, until they are a piece --> socket
 //! ```
 //! rustls keeps no bytes that came: its connections with buffers of their own take them in pieces of 4 KiB and move what is left
 //! each time, which takes 0.9 s of a core for a GiB instead of 0.4.
 //!
 //! # Invariants
 //! - TLS-1: what is kept of a record, or of a message of the handshake, that is not whole is bounded.
-//! - TLS-2: at most one piece is sealed and not sent.
+//! - TLS-2: at most two pieces are sealed and not sent.
 //! - TLS-3: after an error nothing is opened and nothing sealed any more; what TLS says about it (an alert) is still sent.
 
 use std::fmt;
 use std::sync::Arc;
 
-use hoplo_base::limits::FRAMES_BYTES_KEPT;
-use hoplo_wire::frames::Incoming;
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::UnbufferedServerConnection;
@@ -30,9 +28,8 @@ pub struct Records {
     side: Side,
     /// Records that are not whole yet.
     kept: Vec<u8>,
-    /// Records for the socket,
-    sealed: Vec<u8>,
-    /// and how much of them it has.
+    /// Records for the socket, and how much of them it has.
+    sealed: Sealed,
     sent: usize,
     /// The peer says nothing any more: it has said so, or something is wrong.
     over: Option<Over>,
@@ -41,6 +38,13 @@ pub struct Records {
 enum Side {
     Client(UnbufferedClientConnection),
     Server(UnbufferedServerConnection),
+}
+
+/// A buffer whose end stays: to make it longer clears what is new, which costs as much as to copy it.
+#[derive(Default)]
+struct Sealed {
+    bytes: Vec<u8>,
+    filled: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +73,7 @@ impl Records {
     }
 
     fn new(side: Side) -> Self {
-        Self { side, kept: Vec::new(), sealed: Vec::new(), sent: 0, over: None }
+        Self { side, kept: Vec::new(), sealed: Sealed::default(), sent: 0, over: None }
     }
 
     /// Bytes in front of those that come next: see `open`.
@@ -78,11 +82,15 @@ impl Records {
     }
 
     /// Takes what was kept and what came behind it, and gives what was inside. An error ends the connection.
-    pub(crate) fn open(&mut self, wire: &mut [u8], inbox: &mut Incoming) -> Result<(), Error> {
+    pub(crate) fn open(
+        &mut self,
+        wire: &mut [u8],
+        take: &mut dyn FnMut(&[u8]),
+    ) -> Result<(), Error> {
         if self.over.is_some() {
             return Ok(());
         }
-        let (used, driven) = self.drive(wire, &[], inbox);
+        let (used, driven) = self.drive(wire, &[], take);
         driven?;
         self.kept.clear();
         if self.over.is_none() {
@@ -95,32 +103,36 @@ impl Records {
         Ok(())
     }
 
-    /// Seals a beginning of these bytes, once everything sealed was sent. How much it took: nothing before the end of the
-    /// handshake.
-    pub(crate) fn seal(&mut self, plain: &[u8], inbox: &mut Incoming) -> Result<usize, Error> {
-        debug_assert!(self.unsent().is_empty());
-        if self.over == Some(Over::Failed) {
+    /// Seals a beginning of these bytes. How much it took: nothing before the end of the handshake, and when a piece is sealed that
+    /// is to be sent first.
+    pub(crate) fn seal(&mut self, plain: &[u8]) -> Result<usize, Error> {
+        debug_assert_eq!(self.sent, 0, "what is sealed is sent before more is");
+        let room = PIECE_BYTES.saturating_sub(self.unsent().len());
+        if self.over == Some(Over::Failed) || room == 0 {
             return Ok(0);
         }
         let piece = &plain[..plain.len().min(PIECE_BYTES)];
         let mut kept = std::mem::take(&mut self.kept);
-        let (used, driven) = self.drive(&mut kept, piece, inbox);
+        let mut came = false;
+        let (used, driven) = self.drive(&mut kept, piece, &mut |_| came = true);
         kept.drain(..used);
         self.kept = kept;
+        if came {
+            self.over = Some(Over::Failed);
+            return Err(Error::General("a record was not opened when it came".to_string()));
+        }
         Ok(if driven? { piece.len() } else { 0 })
     }
 
     /// For the socket.
     pub(crate) fn unsent(&self) -> &[u8] {
-        &self.sealed[self.sent..]
+        &self.sealed.get()[self.sent..]
     }
 
     pub(crate) fn sent(&mut self, bytes: usize) {
         self.sent += bytes;
         if self.unsent().is_empty() {
-            self.sealed.clear();
-            self.sealed.shrink_to(FRAMES_BYTES_KEPT);
-            self.sent = 0;
+            (self.sealed.filled, self.sent) = (0, 0);
         }
     }
 
@@ -137,11 +149,11 @@ impl Records {
         &mut self,
         wire: &mut [u8],
         piece: &[u8],
-        inbox: &mut Incoming,
+        take: &mut dyn FnMut(&[u8]),
     ) -> (usize, Result<bool, Error>) {
         let mut used = 0;
         loop {
-            let step = self.step(&mut wire[used..], piece, inbox);
+            let step = self.step(&mut wire[used..], piece, take);
             used += step.used;
             match step.came {
                 Ok(Came::Records | Came::Data) => {}
@@ -150,9 +162,8 @@ impl Records {
                 Err(error) => {
                     self.over = Some(Over::Failed);
                     // No step more than that: it would read on.
-                    let mut nowhere = Incoming::new(0);
                     while self.has_words() {
-                        self.step(&mut wire[used..], &[], &mut nowhere);
+                        self.step(&mut wire[used..], &[], &mut |_| {});
                     }
                     return (used, Err(error));
                 }
@@ -168,11 +179,11 @@ impl Records {
         }
     }
 
-    fn step(&mut self, wire: &mut [u8], piece: &[u8], inbox: &mut Incoming) -> Step {
+    fn step(&mut self, wire: &mut [u8], piece: &[u8], take: &mut dyn FnMut(&[u8])) -> Step {
         let sealed = &mut self.sealed;
         match &mut self.side {
-            Side::Client(tls) => act(tls.process_tls_records(wire), piece, sealed, inbox),
-            Side::Server(tls) => act(tls.process_tls_records(wire), piece, sealed, inbox),
+            Side::Client(tls) => act(tls.process_tls_records(wire), piece, sealed, take),
+            Side::Server(tls) => act(tls.process_tls_records(wire), piece, sealed, take),
         }
     }
 }
@@ -197,8 +208,8 @@ enum Came {
 fn act<Data>(
     status: UnbufferedStatus<'_, '_, Data>,
     piece: &[u8],
-    sealed: &mut Vec<u8>,
-    inbox: &mut Incoming,
+    sealed: &mut Sealed,
+    take: &mut dyn FnMut(&[u8]),
 ) -> Step {
     let mut used = status.discard;
     let came = status.state.and_then(|state| match state {
@@ -206,12 +217,12 @@ fn act<Data>(
             while let Some(record) = read.next_record() {
                 let record = record?;
                 used += record.discard;
-                inbox.add(record.payload);
+                take(record.payload);
             }
             Ok(Came::Data)
         }
         ConnectionState::EncodeTlsData(mut message) => {
-            append(sealed, |room| {
+            sealed.append(|room| {
                 message.encode(room).map_err(|error| match error {
                     EncodeError::InsufficientSize(more) => Short::Room(more),
                     other => Short::Wrong(Error::General(other.to_string())),
@@ -225,7 +236,7 @@ fn act<Data>(
             Ok(Came::Records)
         }
         ConnectionState::WriteTraffic(mut traffic) if !piece.is_empty() => {
-            append(sealed, |room| {
+            sealed.append(|room| {
                 traffic.encrypt(piece, room).map_err(|error| match error {
                     EncryptError::InsufficientSize(more) => Short::Room(more),
                     EncryptError::EncryptExhausted => Short::Wrong(Error::EncryptError),
@@ -247,26 +258,33 @@ enum Short {
     Wrong(Error),
 }
 
-/// Lets `write` say how much room it needs, and gives it that behind what is there.
-fn append(
-    out: &mut Vec<u8>,
-    mut write: impl FnMut(&mut [u8]) -> Result<usize, Short>,
-) -> Result<(), Error> {
-    let start = out.len();
-    let written = match write(&mut []) {
-        Err(Short::Room(more)) => {
-            out.resize(start + more.required_size, 0);
-            write(&mut out[start..])
+impl Sealed {
+    fn get(&self) -> &[u8] {
+        &self.bytes[..self.filled]
+    }
+
+    /// Lets `write` say how much room it needs, and gives it that behind what is there.
+    fn append(
+        &mut self,
+        mut write: impl FnMut(&mut [u8]) -> Result<usize, Short>,
+    ) -> Result<(), Error> {
+        let written = match write(&mut self.bytes[self.filled..]) {
+            Err(Short::Room(more)) => {
+                self.bytes.resize(self.filled + more.required_size, 0);
+                write(&mut self.bytes[self.filled..])
+            }
+            other => other,
+        };
+        match written {
+            Ok(bytes) => {
+                self.filled += bytes;
+                Ok(())
+            }
+            Err(Short::Room(more)) => {
+                Err(Error::General(format!("{} bytes more", more.required_size)))
+            }
+            Err(Short::Wrong(error)) => Err(error),
         }
-        other => other,
-    };
-    match written {
-        Ok(bytes) => {
-            out.truncate(start + bytes);
-            Ok(())
-        }
-        Err(Short::Room(more)) => Err(Error::General(format!("{} bytes more", more.required_size))),
-        Err(Short::Wrong(error)) => Err(error),
     }
 }
 

@@ -7,14 +7,20 @@ use hoplo_base::limits::NET_UNFINISHED_BYTES_MAX;
 
 use super::{Gone, Happening, Hub, SCRATCH_BYTES, Stage, TURN_BYTES_MAX};
 use crate::door::Origin;
+use crate::inbox::Landing;
 use crate::link::{Filled, LinkId};
 use crate::protocol::{Meaning, NotAdmitted, Protocol, Standing};
 
 impl<P: Protocol> Hub<P> {
-    pub(super) fn read(&mut self, id: LinkId, happenings: &mut Vec<Happening<P>>) {
+    pub(super) fn read(
+        &mut self,
+        id: LinkId,
+        happenings: &mut Vec<Happening<P>>,
+        landing: &mut dyn Landing,
+    ) {
         let Some(open) = self.links.get_mut(&id) else { return };
         let limit = if open.stage == Stage::Open { TURN_BYTES_MAX } else { SCRATCH_BYTES };
-        let filled = open.link.fill(&mut self.scratch, limit);
+        let filled = open.link.fill::<P>(id, &mut self.scratch, limit, landing);
         loop {
             let Some(open) = self.links.get_mut(&id) else { return };
             match open.link.take::<P>() {

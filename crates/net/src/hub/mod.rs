@@ -28,6 +28,7 @@ use crate::address::{self, Address};
 use crate::door::Origin;
 pub use crate::link::LinkId;
 
+use crate::inbox::{Landing, Nowhere};
 use crate::link::Link;
 use crate::name::Name;
 use crate::poll::{Bell, Poller, Ready};
@@ -301,6 +302,16 @@ impl<P: Protocol> Hub<P> {
         until: Option<Instant>,
         happenings: &mut Vec<Happening<P>>,
     ) -> io::Result<bool> {
+        self.turn_landing(until, happenings, &mut Nowhere)
+    }
+
+    /// The same. Bytes of frames that land go to `landing` while it reads, before any of these frames is told.
+    pub fn turn_landing(
+        &mut self,
+        until: Option<Instant>,
+        happenings: &mut Vec<Happening<P>>,
+        landing: &mut dyn Landing,
+    ) -> io::Result<bool> {
         self.flush();
         self.watch_door(Instant::now());
         let until = until.into_iter().chain(self.due()).min();
@@ -317,7 +328,7 @@ impl<P: Protocol> Hub<P> {
             }
             match event.token.checked_sub(LISTENERS) {
                 Some(listener) => self.accept(listener as usize),
-                None => self.serve(LinkId(event.token), event, happenings),
+                None => self.serve(LinkId(event.token), event, happenings, landing),
             }
         }
         self.ready = ready;
@@ -380,7 +391,13 @@ impl<P: Protocol> Hub<P> {
         connected.map_err(|error| gone_dialling(text, &error))
     }
 
-    fn serve(&mut self, id: LinkId, event: Ready, happenings: &mut Vec<Happening<P>>) {
+    fn serve(
+        &mut self,
+        id: LinkId,
+        event: Ready,
+        happenings: &mut Vec<Happening<P>>,
+        landing: &mut dyn Landing,
+    ) {
         let Some(open) = self.links.get_mut(&id) else { return };
         if open.stage == Stage::Connecting {
             if !event.writable && !event.hung_up {
@@ -397,7 +414,7 @@ impl<P: Protocol> Hub<P> {
             open.writing = true;
         }
         if event.readable {
-            self.read(id, happenings);
+            self.read(id, happenings, landing);
         }
         self.flush_one(id);
     }

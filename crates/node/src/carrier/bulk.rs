@@ -3,31 +3,32 @@
 //! ```text
 //!   ticket u64 | offset u64 | bytes
 //! ```
-//! The haul is asked on the carrier's thread, for one piece after the other while the link takes them: so no more lies in memory than the
-//! window has room for. Who has something new to send rings the carrier's bell.
+//! A piece is not copied on its way. It goes from where it lies into the records that are sealed, and what was opened goes to its
+//! place; only then the link says that it arrived. It may be sent again until the other node has acknowledged it: so it stays where it lies until then.
+//!
+//! The haul is asked on the carrier's thread, for one piece after the other while the link takes them. Who has something new to send
+//! rings the carrier's bell.
 
+use std::fmt;
 use std::sync::Arc;
 
 use hoplo_base::NodeNumber;
-use hoplo_base::limits::BULK_CHUNK_BYTES;
-
-/// Bytes of an object. `ticket`: as its asker named the request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Chunk<'a> {
-    pub(crate) ticket: u64,
-    pub(crate) offset: u64,
-    pub(crate) bytes: &'a [u8],
-}
+use hoplo_core::link::Load;
+use hoplo_net::Lent;
 
 pub(crate) trait Bulk: Send {
-    /// It came from that node.
-    fn arrived(&mut self, from: NodeNumber, chunk: Chunk<'_>);
+    /// These bytes of a piece came from that node, and the piece may never be whole. `offset`: of the first of them in the object.
+    /// `ticket`: as this node named its request.
+    fn lands(&mut self, from: NodeNumber, ticket: u64, offset: u64, bytes: &[u8]);
+
+    /// All bytes of it have landed.
+    fn arrived(&mut self, from: NodeNumber, piece: Landed);
 
     /// Nodes for which it has pieces.
     fn waiting(&mut self) -> Vec<NodeNumber>;
 
-    /// The next piece for that node, appended to `out` by `encode`; false if there is none.
-    fn next(&mut self, to: NodeNumber, out: &mut Vec<u8>) -> bool;
+    /// The next piece for that node.
+    fn next(&mut self, to: NodeNumber) -> Option<Piece>;
 
     /// Nothing that was on its way from or to that node arrives any more.
     fn lost(&mut self, node: NodeNumber);
@@ -39,31 +40,80 @@ pub(crate) struct NoBulk;
 
 #[cfg(test)]
 impl Bulk for NoBulk {
-    fn arrived(&mut self, _: NodeNumber, _: Chunk<'_>) {}
+    fn lands(&mut self, _: NodeNumber, _: u64, _: u64, _: &[u8]) {}
+
+    fn arrived(&mut self, _: NodeNumber, _: Landed) {}
 
     fn waiting(&mut self) -> Vec<NodeNumber> {
         Vec::new()
     }
 
-    fn next(&mut self, _: NodeNumber, _: &mut Vec<u8>) -> bool {
-        false
+    fn next(&mut self, _: NodeNumber) -> Option<Piece> {
+        None
     }
 
     fn lost(&mut self, _: NodeNumber) {}
 }
 
-impl<'a> Chunk<'a> {
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        assert!(self.bytes.len() <= BULK_CHUNK_BYTES, "a piece is bounded");
-        out.extend_from_slice(&self.ticket.to_le_bytes());
-        out.extend_from_slice(&self.offset.to_le_bytes());
-        out.extend_from_slice(self.bytes);
-    }
+/// Bytes of an object that go. `ticket`: as its asker named the request.
+#[derive(Clone)]
+pub(crate) struct Piece {
+    pub(crate) ticket: u64,
+    pub(crate) offset: u64,
+    pub(crate) bytes: Lent,
+}
 
-    pub(super) fn parse(frame: &'a Arc<Vec<u8>>) -> Option<Self> {
-        let (ticket, rest) = frame.split_first_chunk()?;
-        let (offset, bytes) = rest.split_first_chunk()?;
-        let (ticket, offset) = (u64::from_le_bytes(*ticket), u64::from_le_bytes(*offset));
-        Some(Self { ticket, offset, bytes })
+/// Bytes of an object that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Landed {
+    pub(crate) ticket: u64,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+}
+
+/// A frame of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Parcel {
+    /// Of the talk socket.
+    Talk(Arc<Vec<u8>>),
+    /// Of the bulk socket: what goes,
+    Piece(Piece),
+    /// and what came.
+    Landed(Landed),
+}
+
+/// Before the bytes of a piece.
+pub(super) const PIECE_HEAD_BYTES: usize = 16;
+
+impl Load for Parcel {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Talk(frame) => frame.len(),
+            Self::Piece(piece) => PIECE_HEAD_BYTES + piece.len(),
+            Self::Landed(landed) => PIECE_HEAD_BYTES + landed.len as usize,
+        }
     }
 }
+
+impl Piece {
+    pub(crate) fn len(&self) -> usize {
+        (*self.bytes).as_ref().len()
+    }
+}
+
+impl fmt::Debug for Piece {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ticket, offset, .. } = self;
+        write!(f, "Piece {{ ticket: {ticket}, offset: {offset}, len: {} }}", self.len())
+    }
+}
+
+impl PartialEq for Piece {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { ticket, offset, bytes } = self;
+        (*ticket, *offset) == (other.ticket, other.offset)
+            && (**bytes).as_ref() == (*other.bytes).as_ref()
+    }
+}
+
+impl Eq for Piece {}

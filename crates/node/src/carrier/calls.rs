@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hoplo_base::limits::{BULK_CHUNK_BYTES, NODE_MESSAGE_BYTES_MAX};
+use hoplo_base::limits::NODE_MESSAGE_BYTES_MAX;
 use hoplo_base::{Instant, NodeNumber};
 use hoplo_core::carry::{Carry, Effect, Event, Item, Outbox, Pair, calls_in};
 use hoplo_core::link::{self, Connection, LostWhy, SendError, Socket};
@@ -12,15 +12,15 @@ use hoplo_shm::Segment;
 use hoplo_wire::node::{DeathCause, Obituary, decode};
 use hoplo_wire::peer::Peer;
 
-use super::bulk::{Bulk, Chunk};
+use super::bulk::{Bulk, Parcel, Piece};
 use super::rings::{Broken, Rings};
 use super::{Told, Word};
 use crate::clock::clock;
 use crate::journal;
 
-pub(super) type Links = link::Links<Arc<Vec<u8>>>;
-pub(super) type LinkEffect = link::Effect<Arc<Vec<u8>>>;
-pub(super) type LinkEvent = link::Event<Arc<Vec<u8>>>;
+pub(super) type Links = link::Links<Parcel>;
+pub(super) type LinkEffect = link::Effect<Parcel>;
+pub(super) type LinkEvent = link::Event<Parcel>;
 
 pub(super) struct Calls {
     me: NodeNumber,
@@ -33,10 +33,10 @@ pub(super) struct Calls {
     /// Messages of deciders that did not come whole.
     unfinished: BTreeMap<NodeNumber, Vec<u8>>,
     dead: BTreeSet<NodeNumber>,
-    bulk: Box<dyn Bulk>,
+    pub(super) bulk: Box<dyn Bulk>,
     uplink: Uplink,
-    /// Chunks that found no room.
-    chunks: BTreeMap<NodeNumber, Arc<Vec<u8>>>,
+    /// Pieces that found no room.
+    pieces: BTreeMap<NodeNumber, Piece>,
     /// The sockets may take more than the last turn gave them.
     pub(super) hauls_on: bool,
     /// Rings to look at, and whether to look at all.
@@ -73,7 +73,7 @@ impl Calls {
             bulk,
             uplink: Uplink::new(me),
             hauls_on: false,
-            chunks: BTreeMap::new(),
+            pieces: BTreeMap::new(),
             hot: BTreeSet::new(),
             look_at_all: false,
             rings_seen: 0,
@@ -233,12 +233,12 @@ impl Calls {
         let Some(outbox) = self.boxes.get_mut(&node) else { return };
         outbox.close_pack();
         while let Some(frame) = outbox.pop() {
+            let frame = Parcel::Talk(frame);
             match self.links.send(clock(), node, Socket::Talk, frame, &mut self.link_effects) {
-                Ok(()) => {}
-                Err(SendError::Full(frame)) => return outbox.put_back(frame),
-                Err(SendError::Dead(_)) => {}
-                Err(SendError::TooLong(frame)) => {
-                    unreachable!("a frame of {} bytes: packs and pieces are bounded", frame.len())
+                Err(SendError::Full(Parcel::Talk(frame))) => return outbox.put_back(frame),
+                Ok(()) | Err(SendError::Dead(_)) => {}
+                Err(SendError::Full(_) | SendError::TooLong(_)) => {
+                    unreachable!("packs are bounded, and what was given comes back")
                 }
             }
         }
@@ -249,55 +249,57 @@ impl Calls {
     /// One piece for the node whose turn it is, if there is one. `unsent`: bytes that wait for the socket of a connection.
     pub(super) fn haul(&mut self, unsent: impl Fn(Connection) -> usize) -> bool {
         // Who has one that found no room waits for some.
-        let waiting = self.bulk.waiting().into_iter().filter(|it| !self.chunks.contains_key(it));
+        let waiting = self.bulk.waiting().into_iter().filter(|it| !self.pieces.contains_key(it));
         let links = &self.links;
         let next = self.uplink.next(waiting.map(|node| {
             let connection = links.connection(node, Socket::Bulk);
             (node, connection.map_or_else(|| links.held_bytes(node, Socket::Bulk), &unsent))
         }));
         let Some(node) = next else { return false };
-        let mut chunk = Vec::with_capacity(BULK_CHUNK_BYTES + 16);
-        if self.bulk.next(node, &mut chunk) {
-            self.haul_to(node, Arc::new(chunk));
+        if let Some(piece) = self.bulk.next(node) {
+            self.haul_to(node, piece);
         }
         true
     }
 
-    fn haul_to(&mut self, node: NodeNumber, chunk: Arc<Vec<u8>>) {
-        match self.links.send(clock(), node, Socket::Bulk, chunk, &mut self.link_effects) {
+    fn haul_to(&mut self, node: NodeNumber, piece: Piece) {
+        let parcel = Parcel::Piece(piece);
+        match self.links.send(clock(), node, Socket::Bulk, parcel, &mut self.link_effects) {
             Ok(()) => {}
-            Err(SendError::Full(chunk)) => {
-                self.chunks.insert(node, chunk);
+            Err(SendError::Full(Parcel::Piece(piece))) => {
+                self.pieces.insert(node, piece);
             }
             Err(SendError::Dead(_)) => self.bulk.lost(node),
-            Err(SendError::TooLong(_)) => unreachable!("a piece is bounded"),
+            Err(SendError::Full(_) | SendError::TooLong(_)) => {
+                unreachable!("a piece is bounded, and what was given comes back")
+            }
         }
     }
 
     // ---- links ----
 
-    pub(super) fn on_deliver(&mut self, from: NodeNumber, socket: Socket, frame: &Arc<Vec<u8>>) {
-        match socket {
-            Socket::Bulk => match Chunk::parse(frame) {
-                Some(chunk) => self.bulk.arrived(from, chunk),
-                None => journal::log(format_args!("{from} sent a piece of no object")),
-            },
-            Socket::Talk => {
-                let mut items = std::mem::take(&mut self.items);
-                if let Err(error) = Item::parse_all(frame, &mut items) {
-                    journal::log(format_args!("{from} speaks nonsense: {error}"));
-                }
-                for item in items.drain(..) {
-                    match item {
-                        Item::Peer { cover, more, bytes } => {
-                            self.on_peer(from, cover, more, &bytes);
-                        }
-                        item => self.carry(Event::Arrived { from, item }),
-                    }
-                }
-                self.items = items;
+    pub(super) fn on_deliver(&mut self, from: NodeNumber, socket: Socket, parcel: Parcel) {
+        match (socket, parcel) {
+            (Socket::Bulk, Parcel::Landed(piece)) => self.bulk.arrived(from, piece),
+            (Socket::Talk, Parcel::Talk(frame)) => self.on_talk(from, &frame),
+            (Socket::Bulk | Socket::Talk, _) => {
+                journal::log(format_args!("{from} sent over one socket what belongs to the other"));
             }
         }
+    }
+
+    fn on_talk(&mut self, from: NodeNumber, frame: &Arc<Vec<u8>>) {
+        let mut items = std::mem::take(&mut self.items);
+        if let Err(error) = Item::parse_all(frame, &mut items) {
+            journal::log(format_args!("{from} speaks nonsense: {error}"));
+        }
+        for item in items.drain(..) {
+            match item {
+                Item::Peer { cover, more, bytes } => self.on_peer(from, cover, more, &bytes),
+                item => self.carry(Event::Arrived { from, item }),
+            }
+        }
+        self.items = items;
     }
 
     fn on_peer(&mut self, from: NodeNumber, cover: u64, more: bool, bytes: &[u8]) {
@@ -332,8 +334,8 @@ impl Calls {
                 self.look_at_all = true;
             }
             Socket::Bulk => {
-                if let Some(chunk) = self.chunks.remove(&peer) {
-                    self.haul_to(peer, chunk);
+                if let Some(piece) = self.pieces.remove(&peer) {
+                    self.haul_to(peer, piece);
                 }
             }
         }
@@ -343,9 +345,13 @@ impl Calls {
         &mut self,
         peer: NodeNumber,
         why: LostWhy,
-        talk: &link::Unacknowledged<Arc<Vec<u8>>>,
+        talk: &link::Unacknowledged<Parcel>,
     ) {
-        let calls = talk.never_sent.iter().flat_map(calls_in);
+        let frames = talk.never_sent.iter().filter_map(|parcel| match parcel {
+            Parcel::Talk(frame) => Some(frame),
+            Parcel::Piece(_) | Parcel::Landed(_) => None,
+        });
+        let calls = frames.flat_map(calls_in);
         self.unsent.entry(peer).or_default().extend(calls);
         match why {
             LostWhy::Dead => {} // whoever said so goes on
@@ -369,7 +375,7 @@ impl Calls {
         unsent.extend(frames.iter().flat_map(calls_in));
         self.dirty.remove(&node);
         self.unfinished.remove(&node);
-        self.chunks.remove(&node);
+        self.pieces.remove(&node);
         self.dead.insert(node);
         self.bulk.lost(node);
         let cause = DeathCause::Stopped { reason: why };

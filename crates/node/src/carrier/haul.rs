@@ -4,13 +4,15 @@
 //!   deciding thread  Haul --Order--> Hauler  carrier's thread: writes what arrives, pins and sends what is asked for
 //!                      ^-----Done------'
 //! ```
-//! What is to move, and where, `hoplo_core::transfer` decides on the deciding thread. Here chunks are copied: from their frame to their
-//! place, and from the store into a frame; nothing else touches them on this machine but TLS.
+//! What is to move, and where, `hoplo_core::transfer` decides on the deciding thread. Here bytes are copied to their place as they were opened. What
+//! is sent is lent to its link where it lies: TLS takes it from there, and takes it again if it has to be sent again.
 //!
 //! # Invariants
 //! - HAUL-1: an order to receive is answered once, and after that nothing is written there.
-//! - HAUL-2: what is sent is pinned, in the row of slot 0, until its last byte is in a frame. Views of it end before the pin.
-//! - HAUL-3: bytes of an attempt are written in order, from its own source, and never beyond its object.
+//! - HAUL-2: what is sent is pinned, in the row of slot 0, until the other node has acknowledged its last byte, or its link is lost. Views
+//!   of it end before the pin.
+//! - HAUL-3: bytes of an attempt are written in order, from its own source, and never beyond its object. A byte counts when its piece has
+//!   arrived. What landed before that may land again, and nobody reads there.
 //! - HAUL-4: of several objects for one node a chunk of each is sent in turn, of those that have one.
 //! - HAUL-5: what is still arriving is relayed below its mark only. When it is whole, it is sealed and pinned for its relays at once, so
 //!   nobody frees it in between.
@@ -23,6 +25,7 @@ use std::{io, mem};
 use hoplo_base::NodeNumber;
 use hoplo_base::limits::BULK_CHUNK_BYTES;
 use hoplo_core::transfer::{Done, Order, Place};
+use hoplo_net::Lent;
 use hoplo_net::poll::Bell;
 use hoplo_shm::{
     Arena, Claim, FileRoom, FileView, Generation, Kept, PinEntry, PinError, PinTable, ProcessSlot,
@@ -30,7 +33,7 @@ use hoplo_shm::{
 };
 use hoplo_wire::Location;
 
-use super::bulk::{Bulk, Chunk};
+use super::bulk::{Bulk, Landed, Piece};
 
 /// The deciding thread's end.
 #[derive(Debug)]
@@ -55,6 +58,8 @@ pub(crate) struct Hauler {
     arena: Arc<Arena>,
     file: SpillFile,
     pins: PinTable,
+    /// Of what is not sent any more.
+    unpinned: Unpinned,
     /// By ticket.
     receiving: BTreeMap<u64, Receiving>,
     /// What each node is sent; none is empty.
@@ -65,7 +70,10 @@ struct Receiving {
     from: NodeNumber,
     slot: u32,
     len: u64,
+    /// So much is there for good,
     written: u64,
+    /// and so much has landed.
+    landed: u64,
     room: Room,
 }
 
@@ -83,11 +91,41 @@ struct Sending {
 
 /// Why what is sent stays where it is.
 enum Held {
-    /// `view`: absent if it lies in the arena.
-    Pinned { view: Option<FileView>, pin: PinEntry },
+    Pinned(Arc<Pinned>),
     /// It is still arriving, in the arena.
     Arriving,
 }
+
+/// An object that is sent, as long as any piece of it is.
+struct Pinned {
+    lies: Lies,
+    /// Absent when it is given back.
+    pin: Option<PinEntry>,
+    unpinned: Unpinned,
+}
+
+enum Lies {
+    Arena {
+        arena: Arc<Arena>,
+        offset: u64,
+    },
+    File(FileView),
+    /// It was given up, before its pin.
+    Nowhere,
+}
+
+/// Pins to be given back: links drop pieces, and the table is the hauler's.
+type Unpinned = Arc<Mutex<Vec<PinEntry>>>;
+
+/// A piece that is sent from where it lies.
+struct Part {
+    of: Arc<Pinned>,
+    offset: u64,
+    len: usize,
+}
+
+/// Shorter ones are copied: so a window of pieces holds few pins.
+const LENT_BYTES_MIN: u64 = 16 * 1024;
 
 /// What a hauler is made of.
 pub(crate) struct Parts {
@@ -106,6 +144,7 @@ impl Hauler {
         Ok(Self {
             shared: Arc::new(shared),
             pins: PinTable::new(Arc::clone(&segment), slot),
+            unpinned: Unpinned::default(),
             segment,
             arena,
             file: SpillFile::new(Kept::new(spill_file)?),
@@ -148,13 +187,18 @@ impl Hauler {
                 Order::StopSend { to, ticket } => {
                     let Some(queue) = self.sending.get_mut(&to) else { continue };
                     let at = queue.iter().position(|sending| sending.ticket == ticket);
-                    if let Some(sending) = at.and_then(|at| queue.remove(at)) {
-                        self.unpin(sending);
-                    }
+                    at.and_then(|at| queue.remove(at));
                     self.tidy(to);
                 }
             }
         }
+        self.unpin();
+    }
+
+    /// What nobody sends any more.
+    fn unpin(&mut self) {
+        let unpinned = mem::take(&mut *lock(&self.unpinned));
+        unpinned.into_iter().for_each(|pin| self.pins.unpin(pin));
     }
 
     fn say(&self, done: Done) {
@@ -172,7 +216,7 @@ impl Hauler {
         };
         match room {
             Ok(room) => {
-                let receiving = Receiving { from, slot, len, written, room };
+                let receiving = Receiving { from, slot, len, written, landed: written, room };
                 self.receiving.insert(ticket, receiving);
             }
             Err(error) => {
@@ -192,32 +236,24 @@ impl Hauler {
     }
 
     /// HAUL-3.
-    fn write(&mut self, from: NodeNumber, chunk: Chunk<'_>) {
-        let Chunk { ticket, offset, bytes } = chunk;
+    fn count(&mut self, from: NodeNumber, piece: Landed) {
+        let Landed { ticket, offset, len } = piece;
         // Of an attempt that is over, or of a node that guesses.
         let Some(receiving) = self.receiving.get_mut(&ticket) else { return };
         if receiving.from != from {
             return;
         }
-        let left = receiving.len - receiving.written;
-        if offset != receiving.written || bytes.len() as u64 > left {
+        let Receiving { written, landed, len: all, .. } = *receiving;
+        let left = all - written;
+        if offset != written || len > left || len > landed - written {
             let why = format!(
-                "node {} sent {} bytes from byte {offset} on, and those from byte {} on were expected, {left} at most",
-                from.hex(),
-                bytes.len(),
-                receiving.written
+                "node {} sent {len} bytes from byte {offset} on, and those from byte {written} on were expected, {left} at most",
+                from.hex()
             );
             return self.stop_receiving(ticket, &why);
         }
-        match &mut receiving.room {
-            Room::Arena(claim) => {
-                let at = offset as usize;
-                claim[at..at + bytes.len()].copy_from_slice(bytes);
-            }
-            Room::File(room) => room.write(offset as usize, bytes),
-        }
-        receiving.written += bytes.len() as u64;
-        if receiving.written == receiving.len {
+        receiving.written += len;
+        if receiving.written == all {
             self.seal(ticket);
         }
     }
@@ -264,7 +300,7 @@ impl Hauler {
     /// Up to where it may be sent.
     fn end(&self, sending: &Sending) -> u64 {
         match &sending.held {
-            Held::Pinned { .. } => sending.place.len,
+            Held::Pinned(_) => sending.place.len,
             Held::Arriving => self.mark(sending.place.slot).unwrap_or(0),
         }
     }
@@ -309,29 +345,25 @@ impl Hauler {
             PinError::TableFull => (false, "too many objects are being sent".to_string()),
         })?;
         let Location { slot, offset, len, .. } = location;
-        let view = match offset.checked_sub(self.arena.capacity()) {
-            None => self.arena.read(offset, len).map(|_| None).map_err(|it| it.to_string()),
-            Some(at) => self.file.view(at, len).map(Some).map_err(|it| it.to_string()),
+        let lies = match offset.checked_sub(self.arena.capacity()) {
+            None => {
+                let arena = Arc::clone(&self.arena);
+                let read = self.arena.read(offset, len).map(|_| ()).map_err(|it| it.to_string());
+                read.map(|()| Lies::Arena { arena, offset })
+            }
+            Some(at) => self.file.view(at, len).map(Lies::File).map_err(|it| it.to_string()),
         };
-        match view {
-            Ok(view) => {
+        match lies {
+            Ok(lies) => {
                 let place = Place { slot, offset, len };
-                Ok(Sending { ticket, place, next, held: Held::Pinned { view, pin } })
+                let unpinned = Arc::clone(&self.unpinned);
+                let pinned = Pinned { lies, pin: Some(pin), unpinned };
+                Ok(Sending { ticket, place, next, held: Held::Pinned(Arc::new(pinned)) })
             }
             Err(why) => {
                 self.pins.unpin(pin);
                 Err((false, format!("it cannot be read: {why}")))
             }
-        }
-    }
-
-    fn unpin(&mut self, sending: Sending) {
-        match sending.held {
-            Held::Pinned { view, pin } => {
-                drop(view);
-                self.pins.unpin(pin);
-            }
-            Held::Arriving => {}
         }
     }
 
@@ -343,9 +375,29 @@ impl Hauler {
 }
 
 impl Bulk for Hauler {
-    fn arrived(&mut self, from: NodeNumber, chunk: Chunk<'_>) {
+    fn lands(&mut self, from: NodeNumber, ticket: u64, offset: u64, bytes: &[u8]) {
+        if !self.receiving.contains_key(&ticket) {
+            self.take_orders();
+        }
+        let Some(receiving) = self.receiving.get_mut(&ticket) else { return };
+        let Receiving { written, landed, len, .. } = *receiving;
+        // HAUL-3. What does not fit is found out when its piece has arrived.
+        let end = offset.checked_add(bytes.len() as u64).filter(|end| *end <= len);
+        let Some(end) = end.filter(|_| receiving.from == from) else { return };
+        if offset < written || offset > landed {
+            return;
+        }
+        let at = offset as usize;
+        match &mut receiving.room {
+            Room::Arena(claim) => claim[at..at + bytes.len()].copy_from_slice(bytes),
+            Room::File(room) => room.write(at, bytes),
+        }
+        receiving.landed = landed.max(end);
+    }
+
+    fn arrived(&mut self, from: NodeNumber, piece: Landed) {
         self.take_orders();
-        self.write(from, chunk);
+        self.count(from, piece);
     }
 
     fn waiting(&mut self) -> Vec<NodeNumber> {
@@ -353,32 +405,30 @@ impl Bulk for Hauler {
         self.sending.keys().copied().filter(|node| self.turn(*node).is_some()).collect()
     }
 
-    fn next(&mut self, to: NodeNumber, out: &mut Vec<u8>) -> bool {
+    fn next(&mut self, to: NodeNumber) -> Option<Piece> {
         self.take_orders();
-        let Some((at, bytes)) = self.turn(to) else { return false };
+        let (at, len) = self.turn(to)?;
         let queue = self.sending.get_mut(&to).expect("somebody has a turn");
         let mut sending = queue.remove(at).expect("it is there");
-        let Place { offset, len, .. } = sending.place;
-        let piece = match &sending.held {
-            Held::Pinned { view: Some(view), .. } => {
-                &view[sending.next as usize..(sending.next + bytes) as usize]
+        let (ticket, offset) = (sending.ticket, sending.next);
+        let bytes: Lent = match &sending.held {
+            Held::Pinned(pinned) if len >= LENT_BYTES_MIN => {
+                Arc::new(Part { of: Arc::clone(pinned), offset, len: len as usize })
             }
-            Held::Pinned { view: None, .. } | Held::Arriving => {
-                (self.arena.read(offset + sending.next, bytes))
-                    .expect("all of it lies in the arena")
+            Held::Pinned(pinned) => Arc::new(pinned.bytes(offset, len as usize).to_vec()),
+            Held::Arriving => {
+                let bytes = self.arena.read(sending.place.offset + offset, len);
+                Arc::new(bytes.expect("all of it lies in the arena").to_vec())
             }
         };
-        let ticket = sending.ticket;
-        Chunk { ticket, offset: sending.next, bytes: piece }.encode(out);
-        sending.next += bytes;
-        if sending.next < len {
+        sending.next += len;
+        if sending.next < sending.place.len {
             queue.push_back(sending);
         } else {
-            self.unpin(sending);
             self.tidy(to);
             self.say(Done::Sent { to, ticket });
         }
-        true
+        Some(Piece { ticket, offset, bytes })
     }
 
     fn lost(&mut self, node: NodeNumber) {
@@ -390,9 +440,35 @@ impl Bulk for Hauler {
         }
         for sending in self.sending.remove(&node).into_iter().flatten() {
             let ticket = sending.ticket;
-            self.unpin(sending);
             self.say(Done::SendFailed { to: node, ticket, moved: false, why: why.clone() });
         }
+        self.unpin();
+    }
+}
+
+impl Pinned {
+    fn bytes(&self, from: u64, len: usize) -> &[u8] {
+        match &self.lies {
+            Lies::Arena { arena, offset } => {
+                arena.read(offset + from, len as u64).expect("all of it lies in the arena")
+            }
+            Lies::File(view) => &view[from as usize..from as usize + len],
+            Lies::Nowhere => unreachable!("nobody reads what is dropped"),
+        }
+    }
+}
+
+/// HAUL-2.
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.lies = Lies::Nowhere;
+        lock(&self.unpinned).extend(self.pin.take());
+    }
+}
+
+impl AsRef<[u8]> for Part {
+    fn as_ref(&self) -> &[u8] {
+        self.of.bytes(self.offset, self.len)
     }
 }
 

@@ -1,12 +1,15 @@
 //! Connections of links: which of the hub's they are, and what `hoplo_core::link` wants of them.
 
+use std::collections::BTreeMap;
+
 use hoplo_base::NodeNumber;
 use hoplo_core::link::{self, Connection, Effect, Event, Trouble};
+use hoplo_net::Landing;
 use hoplo_net::hub::{Gone, LinkId};
-use std::sync::Arc;
 
+use super::bulk::{Bulk, Parcel};
 use super::calls::LinkEffect;
-use super::protocol::Said;
+use super::protocol::{LandingHead, Said};
 use super::turn::{End, Turn};
 use crate::journal;
 
@@ -26,7 +29,7 @@ impl Turn {
         }
         self.accepted += 1;
         let connection = Connection::Accepted(self.accepted);
-        self.links.insert(id, End::Link(connection));
+        self.links.insert(id, End::Link(connection, node));
         self.connections.insert(connection, id);
         self.calls.link(Event::Accepted { connection, hello });
     }
@@ -46,11 +49,7 @@ impl Turn {
         }
     }
 
-    pub(super) fn link_says(
-        &mut self,
-        connection: Connection,
-        message: link::Message<Arc<Vec<u8>>>,
-    ) {
+    pub(super) fn link_says(&mut self, connection: Connection, message: link::Message<Parcel>) {
         self.calls.link(Event::Received { connection, message });
         self.links_act();
     }
@@ -93,7 +92,7 @@ impl Turn {
                     self.hub.close(id);
                 }
             }
-            Effect::Deliver { peer, socket, frame } => self.calls.on_deliver(peer, socket, &frame),
+            Effect::Deliver { peer, socket, frame } => self.calls.on_deliver(peer, socket, frame),
             Effect::Room { peer, socket } => self.calls.on_room(peer, socket),
             Effect::Lost { peer, why, talk, bulk: _ } => self.calls.on_lost(peer, why, &talk),
             Effect::Trouble { peer, what } => match what {
@@ -115,8 +114,24 @@ impl Turn {
             return self.calls.link(Event::Closed { connection, how: link::End::Broken });
         }
         let id = self.hub.dial(address);
-        self.links.insert(id, End::Link(connection));
+        self.links.insert(id, End::Link(connection, peer));
         self.connections.insert(connection, id);
         self.dialled.insert(connection, peer);
+    }
+}
+
+/// Bytes of pieces go from the hub to their places.
+pub(super) struct Ground<'a> {
+    pub(super) links: &'a BTreeMap<LinkId, End>,
+    pub(super) bulk: &'a mut dyn Bulk,
+}
+
+impl Landing for Ground<'_> {
+    fn land(&mut self, link: LinkId, head: &[u8], at: usize, bytes: &[u8]) {
+        // Elsewhere it has no business, and is told so when it is whole.
+        let Some(End::Link(_, node)) = self.links.get(&link) else { return };
+        if let Some(LandingHead { ticket, offset, .. }) = LandingHead::parse(head) {
+            self.bulk.lands(*node, ticket, offset.saturating_add(at as u64), bytes);
+        }
     }
 }

@@ -5,6 +5,7 @@
 //!
 //! ```text
 //!   255 | kind u8 | count u64, upto u64, the frame     a link's frame
+//!                 | count u64, upto u64, ticket u64, offset u64 | bytes    the same, a piece of an object: its bytes land
 //!                 | upto u64                           an acknowledgement
 //!                 | what `postcard` makes of it        hello, welcome, refusal, bye
 //! ```
@@ -15,9 +16,11 @@ use hoplo_base::NodeNumber;
 use hoplo_base::limits::{LINK_BULK_WINDOW_BYTES, LINK_FRAME_OVERHEAD};
 use hoplo_core::link;
 use hoplo_net::name::{Name, Role};
-use hoplo_net::{Admitted, Malformed, Meaning, NotAdmitted, Protocol, Purpose, Standing};
+use hoplo_net::{Admitted, Lent, Malformed, Meaning, NotAdmitted, Protocol, Purpose, Standing};
 use hoplo_wire::member::{Hello, Message, PROTOCOL};
 use hoplo_wire::node::{decode, encode, encode_body};
+
+use super::bulk::{Landed, PIECE_HEAD_BYTES, Parcel};
 
 #[derive(Debug)]
 pub(super) struct Between;
@@ -25,7 +28,7 @@ pub(super) struct Between;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Said {
     Member(Message),
-    Link(link::Message<Arc<Vec<u8>>>),
+    Link(link::Message<Parcel>),
 }
 
 /// The longest message of a node that was let in: a frame of the bulk socket.
@@ -33,6 +36,7 @@ const FRAME_BYTES_MAX: usize = LINK_BULK_WINDOW_BYTES / 4 + LINK_FRAME_OVERHEAD;
 
 impl Protocol for Between {
     const PURPOSE: Purpose = Purpose::Link;
+    const LANDS: bool = true;
 
     type Frame = Said;
     type Hello = Hello;
@@ -50,6 +54,28 @@ impl Protocol for Between {
             Some(_) | None => decode(body).map(Said::Member).map_err(|error| error.to_string()),
         };
         said.map_err(|why| Malformed { bytes: body.len(), why })
+    }
+
+    fn lent(said: &Said) -> Option<Lent> {
+        match said {
+            Said::Link(link::Message::Frame { frame: Parcel::Piece(piece), .. }) => {
+                Some(Arc::clone(&piece.bytes))
+            }
+            Said::Link(_) | Said::Member(_) => None,
+        }
+    }
+
+    fn head_bytes(body: &[u8]) -> Option<usize> {
+        body.starts_with(&[LINK, PIECE]).then_some(LANDING_HEAD_BYTES)
+    }
+
+    fn landed(head: &[u8], bytes: u64) -> Result<Said, Malformed> {
+        let why = || "the head of a piece is cut".to_string();
+        let head =
+            LandingHead::parse(head).ok_or_else(|| Malformed { bytes: head.len(), why: why() })?;
+        let LandingHead { count, upto, ticket, offset } = head;
+        let frame = Parcel::Landed(Landed { ticket, offset, len: bytes });
+        Ok(Said::Link(link::Message::Frame { count, upto, frame }))
     }
 
     fn hello(hello: Hello) -> Said {
@@ -108,21 +134,49 @@ const HELLO: u8 = 2;
 const WELCOME: u8 = 3;
 const REFUSED: u8 = 4;
 const BYE: u8 = 5;
+const PIECE: u8 = 6;
+
+/// What comes before the bytes of a piece.
+const LANDING_HEAD_BYTES: usize = 2 + 16 + PIECE_HEAD_BYTES;
+
+pub(super) struct LandingHead {
+    count: u64,
+    upto: u64,
+    pub(super) ticket: u64,
+    pub(super) offset: u64,
+}
+
+impl LandingHead {
+    pub(super) fn parse(head: &[u8]) -> Option<Self> {
+        let mut numbers = head.strip_prefix(&[LINK, PIECE])?.chunks_exact(8);
+        let mut next = || numbers.next()?.try_into().ok().map(u64::from_le_bytes);
+        Some(Self { count: next()?, upto: next()?, ticket: next()?, offset: next()? })
+    }
+}
 
 /// `link::Hello`, field by field.
 type Greeting = (u32, NodeNumber, NodeNumber, bool, u64, u64, Option<u64>, u64, u64, u64);
 /// `link::Refusal`: its kind, and what some have.
 type Refused = (u8, Option<NodeNumber>, u64);
 
-fn encode_link(message: &link::Message<Arc<Vec<u8>>>, out: &mut Vec<u8>) {
+fn encode_link(message: &link::Message<Parcel>, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0, 0, 0, 0, LINK]);
+    let mut lent = 0;
     match message {
         link::Message::Frame { count, upto, frame } => {
-            out.push(FRAME);
+            out.push(if matches!(frame, Parcel::Talk(_)) { FRAME } else { PIECE });
             out.extend_from_slice(&count.to_le_bytes());
             out.extend_from_slice(&upto.to_le_bytes());
-            out.extend_from_slice(frame);
+            match frame {
+                Parcel::Talk(frame) => out.extend_from_slice(frame),
+                Parcel::Piece(piece) => {
+                    out.extend_from_slice(&piece.ticket.to_le_bytes());
+                    out.extend_from_slice(&piece.offset.to_le_bytes());
+                    lent = piece.len();
+                }
+                Parcel::Landed(_) => unreachable!("it came, and goes nowhere"),
+            }
         }
         link::Message::Ack { upto } => {
             out.push(ACK);
@@ -142,11 +196,12 @@ fn encode_link(message: &link::Message<Arc<Vec<u8>>>, out: &mut Vec<u8>) {
         }
         link::Message::Bye => out.push(BYE),
     }
-    let len = u32::try_from(out.len() - start - 4).expect("a frame is bounded by its window");
+    let len =
+        u32::try_from(out.len() - start - 4 + lent).expect("a frame is bounded by its window");
     out[start..start + 4].copy_from_slice(&len.to_le_bytes());
 }
 
-fn decode_link(body: &[u8]) -> Result<link::Message<Arc<Vec<u8>>>, String> {
+fn decode_link(body: &[u8]) -> Result<link::Message<Parcel>, String> {
     let cut = || "a message of a link is cut".to_string();
     let (kind, body) = body.split_first().ok_or_else(cut)?;
     let number = |bytes: &[u8]| bytes.first_chunk().map(|it| u64::from_le_bytes(*it));
@@ -154,7 +209,8 @@ fn decode_link(body: &[u8]) -> Result<link::Message<Arc<Vec<u8>>>, String> {
         FRAME => {
             let (count, rest) = (number(body).ok_or_else(cut)?, &body[8..]);
             let upto = number(rest).ok_or_else(cut)?;
-            Ok(link::Message::Frame { count, upto, frame: Arc::new(rest[8..].to_vec()) })
+            let frame = Parcel::Talk(Arc::new(rest[8..].to_vec()));
+            Ok(link::Message::Frame { count, upto, frame })
         }
         ACK => Ok(link::Message::Ack { upto: number(body).ok_or_else(cut)? }),
         HELLO => Ok(link::Message::Hello(of_greeting(body)?)),
@@ -228,6 +284,7 @@ mod tests {
     use hoplo_base::NodeNumber;
     use hoplo_wire::control::ClusterId;
 
+    use super::super::bulk::Piece;
     use super::*;
 
     #[test]
@@ -253,7 +310,7 @@ mod tests {
             link::Refusal::Crossed,
             link::Refusal::Nonsense("the other node says so"),
         ];
-        let frame: Arc<Vec<u8>> = Arc::new(b"frame".to_vec());
+        let frame = Parcel::Talk(Arc::new(b"frame".to_vec()));
         let mut messages = vec![
             link::Message::Hello(hello.clone()),
             link::Message::Welcome(hello),
@@ -271,6 +328,21 @@ mod tests {
             for len in 0..body.len() {
                 let _ = Between::decode(&body[..len]);
             }
+        }
+        // A piece: its head, and its bytes from where they lie.
+        let piece = Piece { ticket: 9, offset: 10, bytes: Arc::new(b"of an object".to_vec()) };
+        let frame = link::Message::Frame { count: 1, upto: 2, frame: Parcel::Piece(piece) };
+        let (said, mut bytes) = (Said::Link(frame), Vec::new());
+        Between::encode(&said, &mut bytes);
+        assert_eq!((*Between::lent(&said).unwrap()).as_ref(), b"of an object");
+        let head = &bytes[4..];
+        assert_eq!(u32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize, head.len() + 12);
+        assert_eq!(Between::head_bytes(&head[..2]), Some(head.len()));
+        let frame = Parcel::Landed(Landed { ticket: 9, offset: 10, len: 12 });
+        let landed = Said::Link(link::Message::Frame { count: 1, upto: 2, frame });
+        assert_eq!(Between::landed(head, 12).unwrap(), landed);
+        for len in 0..head.len() {
+            assert!(Between::landed(&head[..len], 12).is_err());
         }
         let (probe, mut bytes) = (Said::Member(Message::Probe { ticket: 255 }), Vec::new());
         Between::encode(&probe, &mut bytes);

@@ -492,7 +492,9 @@ struct RingsAgain {
 }
 
 impl Bulk for RingsAgain {
-    fn arrived(&mut self, _: NodeNumber, _: bulk::Chunk<'_>) {}
+    fn lands(&mut self, _: NodeNumber, _: u64, _: u64, _: &[u8]) {}
+
+    fn arrived(&mut self, _: NodeNumber, _: bulk::Landed) {}
 
     fn waiting(&mut self) -> Vec<NodeNumber> {
         if let Some(bell) = &*lock(&self.bell) {
@@ -502,8 +504,8 @@ impl Bulk for RingsAgain {
         Vec::new()
     }
 
-    fn next(&mut self, _: NodeNumber, _: &mut Vec<u8>) -> bool {
-        false
+    fn next(&mut self, _: NodeNumber) -> Option<bulk::Piece> {
+        None
     }
 
     fn lost(&mut self, _: NodeNumber) {}

@@ -18,7 +18,9 @@ use hoplo_net::name::{Name, Role};
 use hoplo_shm::SleepKind;
 use hoplo_wire::member::{self, Message};
 
+use super::bulk::Parcel;
 use super::calls::Calls;
+use super::links::Ground;
 use super::protocol::{Between, Said};
 use super::spin::Spins;
 use super::{Shared, Told, Word};
@@ -74,7 +76,7 @@ pub(super) enum End {
     Node(NodeNumber),
     Control(usize),
     Probe,
-    Link(Connection),
+    Link(Connection, NodeNumber),
 }
 
 #[derive(Clone)]
@@ -154,7 +156,7 @@ impl Turn {
                 for happening in happenings.drain(..) {
                     self.on_happening(happening);
                 }
-                self.hub.turn(Some(Instant::now()), &mut happenings).expect("epoll waits");
+                self.turn_hub(Some(Instant::now()), &mut happenings);
             }
             for happening in happenings.drain(..) {
                 self.on_happening(happening);
@@ -173,15 +175,16 @@ impl Turn {
         let at_once = self.calls.has_work();
         if at_once || self.calls.is_empty() {
             let until = if at_once { Some(now) } else { self.due() };
-            self.hub.turn(until, happenings).expect("epoll waits");
+            self.turn_hub(until, happenings);
             return;
         }
         let segment = self.calls.rings.segment();
         let bell = segment.doorbell(super::slot());
         let (hub, seen) = (&mut self.hub, bell.rings());
+        let mut ground = Ground { links: &self.links, bulk: &mut *self.calls.bulk };
         let came = self.spins.spin(|| {
             // Rung: there may be something to haul, too.
-            let rung = hub.turn(Some(now), happenings).expect("epoll waits");
+            let rung = hub.turn_landing(Some(now), happenings, &mut ground).expect("epoll waits");
             let drained = hub.has_drained();
             rung || drained
                 || !happenings.is_empty()
@@ -198,8 +201,13 @@ impl Turn {
             if again { now } else { Instant::now() + RING_ROOM_LOOK }
         });
         let until = self.due().into_iter().chain(soon).min();
-        self.hub.turn(until, happenings).expect("epoll waits");
+        self.turn_hub(until, happenings);
         drop(sleeper);
+    }
+
+    fn turn_hub(&mut self, until: Option<Instant>, happenings: &mut Vec<Happening<Between>>) {
+        let mut ground = Ground { links: &self.links, bulk: &mut *self.calls.bulk };
+        self.hub.turn_landing(until, happenings, &mut ground).expect("epoll waits");
     }
 
     /// Rings, links, and what the decider is to hear, until nothing moves.
@@ -318,15 +326,15 @@ impl Turn {
                     self.control_gone(at, false);
                 }
             }
-            Some(End::Link(connection)) => self.link_dialled(link, *connection, node),
+            Some(End::Link(connection, _)) => self.link_dialled(link, *connection, node),
             Some(End::Node(_)) | None => self.hub.close(link),
         }
     }
 
-    fn on_link(&mut self, link: LinkId, message: link::Message<Arc<Vec<u8>>>) {
+    fn on_link(&mut self, link: LinkId, message: link::Message<Parcel>) {
         match (self.links.get(&link), message) {
             (None, _) => {}
-            (Some(End::Link(connection)), message) => self.link_says(*connection, message),
+            (Some(End::Link(connection, _)), message) => self.link_says(*connection, message),
             (Some(End::Node(node)), link::Message::Hello(hello)) => {
                 self.link_comes(link, *node, hello);
             }
@@ -396,7 +404,7 @@ impl Turn {
         let refused = matches!(why, Gone::Refused { .. });
         match self.links.get(&link) {
             None => {}
-            Some(End::Link(connection)) => self.link_closed(link, *connection, why),
+            Some(End::Link(connection, _)) => self.link_closed(link, *connection, why),
             Some(End::Probe) => {
                 let found = if refused { member::Found::Refused } else { member::Found::Silent };
                 self.found(link, found);

@@ -1,7 +1,10 @@
 use hoplo_base::limits::{CERTIFICATE_CLOCKS, CERTIFICATE_JOINED};
 
 use super::*;
+use crate::inbox::Nowhere;
+use crate::link::LinkId;
 use crate::link::{Filled, Link};
+use crate::testing::Plain;
 
 /// What the other end of a connection that was handed on shows.
 fn shown(peer: Peer) -> Result<Name, rustls::Error> {
@@ -12,7 +15,7 @@ fn shown(peer: Peer) -> Result<Name, rustls::Error> {
     let mut link = Link::new(socket, Some(tls), 100);
     loop {
         assert!(link.flush().unwrap());
-        match link.fill(&mut [0; 64 * 1024], 1) {
+        match link.fill::<Plain>(LinkId(0), &mut [0; 64 * 1024], 1, &mut Nowhere) {
             Ok(filled) => assert_ne!(filled, Filled::Closed),
             Err(error) => {
                 let error = error.get_ref().and_then(|it| it.downcast_ref::<rustls::Error>());

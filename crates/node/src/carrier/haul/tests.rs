@@ -77,11 +77,24 @@ impl Store {
         self.segment.object(location.slot).unwrap().close(location.slot, generation, [row])
     }
 
-    /// The next frame for that node.
-    fn frame(&mut self, to: NodeNumber) -> Option<Arc<Vec<u8>>> {
-        let mut out = Vec::new();
-        self.hauler.next(to, &mut out).then(|| out.into())
+    /// The next piece for that node.
+    fn piece(&mut self, to: NodeNumber) -> Option<Piece> {
+        self.hauler.next(to)
     }
+
+    /// From there, cut as records are.
+    fn takes(&mut self, from: NodeNumber, piece: &Piece) {
+        let (bytes, mut offset) = ((*piece.bytes).as_ref(), piece.offset);
+        for record in bytes.chunks(16_384) {
+            self.hauler.lands(from, piece.ticket, offset, record);
+            offset = offset.saturating_add(record.len() as u64);
+        }
+        self.hauler.arrived(from, landed(piece));
+    }
+}
+
+fn landed(piece: &Piece) -> Landed {
+    Landed { ticket: piece.ticket, offset: piece.offset, len: piece.len() as u64 }
 }
 
 fn some_bytes(len: usize) -> Vec<u8> {
@@ -100,8 +113,8 @@ fn send(ticket: u64, location: Location, offset: u64) -> Order {
 fn carry(from: &mut Store, to: &mut Store) -> usize {
     let mut frames = 0;
     assert_eq!(from.hauler.waiting(), [THERE]);
-    while let Some(frame) = from.frame(THERE) {
-        to.hauler.arrived(HERE, Chunk::parse(&frame).unwrap());
+    while let Some(frame) = from.piece(THERE) {
+        to.takes(HERE, &frame);
         frames += 1;
     }
     assert!(from.hauler.waiting().is_empty());
@@ -133,22 +146,81 @@ fn every_byte_arrives_from_arena_and_file_to_arena_and_file() {
 }
 
 #[test]
-fn what_is_being_sent_is_pinned_until_its_last_byte_is_in_a_frame() {
-    let (mut here, location) = Store::holding(&some_bytes(2 * BULK_CHUNK_BYTES), 0);
+fn what_is_sent_is_pinned_until_no_piece_of_it_may_be_sent_again() {
+    let bytes = some_bytes(2 * BULK_CHUNK_BYTES);
+    let (mut here, location) = Store::holding(&bytes, 0);
     here.haul.order(send(1, location, 0));
-    here.frame(THERE).unwrap();
+    let first = here.piece(THERE).unwrap();
     assert_eq!(here.close(location), CloseOutcome::Pinned);
-    here.frame(THERE).unwrap();
+    let last = here.piece(THERE).unwrap();
+    assert_eq!(here.haul.done(), [Done::Sent { to: THERE, ticket: 1 }]);
+    drop(first);
+    assert!(here.hauler.waiting().is_empty());
+    assert_eq!(here.close(location), CloseOutcome::Pinned);
+    assert!((*last.bytes).as_ref() == &bytes[BULK_CHUNK_BYTES..]);
+    drop(last);
+    assert!(here.hauler.waiting().is_empty());
     assert_eq!(here.close(location), CloseOutcome::Closed);
+}
+
+/// It lay nowhere else: an object of 64 bytes in each of many frames would have taken all pins.
+#[test]
+fn a_short_piece_is_copied_and_pins_nothing() {
+    let (mut here, location) = Store::holding(&some_bytes(100), 0);
+    here.haul.order(send(1, location, 0));
+    let piece = here.piece(THERE).unwrap();
+    assert!(here.hauler.waiting().is_empty() && here.hauler.pins.is_empty());
+    assert!((*piece.bytes).as_ref() == some_bytes(100));
+}
+
+#[test]
+fn a_piece_whose_connection_broke_lands_again() {
+    let bytes = some_bytes(BULK_CHUNK_BYTES + 5);
+    let (mut here, location) = Store::holding(&bytes, 0);
+    let mut there = Store::new();
+    let place = Place { slot: 3, offset: 0, len: bytes.len() as u64 };
+    there.haul.order(receive(1, place, 0));
+    here.haul.order(send(1, location, 0));
+    let first = here.piece(THERE).unwrap();
+    there.hauler.lands(HERE, 1, 0, &bytes[..20_000]);
+    there.takes(HERE, &first);
+    let last = here.piece(THERE).unwrap();
+    there.takes(HERE, &last);
+    assert!(matches!(&there.haul.done()[..], [Done::Received { ticket: 1, .. }]));
+    assert!(there.bytes(place) == bytes);
+}
+
+/// What a relay or a reader may have seen does not change any more.
+#[test]
+fn what_has_arrived_is_not_written_again_and_what_has_not_landed_does_not_arrive() {
+    let mut there = Store::new();
+    let place = Place { slot: 3, offset: 0, len: 100 };
+    there.haul.order(receive(1, place, 0));
+    let part = |offset, len| Landed { ticket: 1, offset, len };
+    there.hauler.lands(HERE, 1, 0, &[1; 50]);
+    there.hauler.arrived(HERE, part(0, 40));
+    there.hauler.lands(HERE, 1, 30, &[2; 20]);
+    there.hauler.lands(HERE, 1, 60, &[2; 10]);
+    there.hauler.lands(HERE, 1, 40, &[2; 70]);
+    there.hauler.lands(THERE, 1, 40, &[2; 10]);
+    there.hauler.lands(HERE, 1, u64::MAX, &[2; 10]);
+    assert_eq!(there.bytes(place), [[1; 50], [0; 50]].concat());
+    assert_eq!(there.haul.done(), []);
+    // A piece that said where it would be, and was not there.
+    there.hauler.arrived(HERE, part(40, 20));
+    let done = there.haul.done();
+    assert!(matches!(&done[..], [Done::Stopped { written: 40, .. }]), "{done:?}");
+    there.hauler.lands(HERE, 1, 40, &[2; 10]);
+    assert_eq!(there.bytes(place), [[1; 50], [0; 50]].concat());
 }
 
 #[test]
 fn who_is_told_to_stop_sends_no_more_and_pins_nothing() {
     let (mut here, location) = Store::holding(&some_bytes(2 * BULK_CHUNK_BYTES), 0);
     here.haul.order(send(1, location, 0));
-    here.frame(THERE).unwrap();
+    here.piece(THERE).unwrap();
     here.haul.order(Order::StopSend { to: THERE, ticket: 1 });
-    assert!(here.frame(THERE).is_none() && here.hauler.pins.is_empty());
+    assert!(here.piece(THERE).is_none() && here.hauler.pins.is_empty());
     assert_eq!(here.haul.done(), []);
 }
 
@@ -170,11 +242,11 @@ fn another_node_goes_on_where_the_first_attempt_ended() {
     let place = Place { slot: 3, offset: 0, len: bytes.len() as u64 };
     there.haul.order(receive(1, place, 0));
     here.haul.order(send(1, location, 0));
-    let frame = here.frame(THERE).unwrap();
-    there.hauler.arrived(HERE, Chunk::parse(&frame).unwrap());
+    let frame = here.piece(THERE).unwrap();
+    there.takes(HERE, &frame);
     there.haul.order(Order::StopReceive { ticket: 1 });
-    let late = here.frame(THERE).unwrap();
-    there.hauler.arrived(HERE, Chunk::parse(&late).unwrap());
+    let late = here.piece(THERE).unwrap();
+    there.takes(HERE, &late);
     let done = there.haul.done();
     let written = BULK_CHUNK_BYTES as u64;
     assert!(matches!(&done[..], [Done::Stopped { ticket: 1, written: it, .. }] if *it == written));
@@ -192,11 +264,11 @@ fn a_chunk_out_of_place_or_beyond_the_end_stops_the_attempt_and_one_of_a_strange
     for (offset, len) in [(1, 10), (0, 101), (u64::MAX, 1)] {
         let mut there = Store::new();
         there.haul.order(receive(1, place, 0));
-        let chunk = |ticket| Chunk { ticket, offset, bytes: &[7; 101][..len] };
-        there.hauler.arrived(THERE, chunk(1));
-        there.hauler.arrived(HERE, chunk(2));
+        let piece = |ticket| Piece { ticket, offset, bytes: Shared::new(vec![7; len]) };
+        there.takes(THERE, &piece(1));
+        there.takes(HERE, &piece(2));
         assert_eq!(there.haul.done(), []);
-        there.hauler.arrived(HERE, chunk(1));
+        there.takes(HERE, &piece(1));
         let done = there.haul.done();
         assert!(matches!(&done[..], [Done::Stopped { written: 0, .. }]), "{done:?}");
         assert_eq!(there.bytes(place), [0; 100]);
@@ -243,8 +315,8 @@ fn of_two_objects_a_chunk_of_each_goes_in_turn() {
     here.haul.order(send(1, location, 0));
     here.haul.order(send(2, location, 0));
     let mut tickets = Vec::new();
-    while let Some(frame) = here.frame(THERE) {
-        tickets.push(Chunk::parse(&frame).unwrap().ticket);
+    while let Some(frame) = here.piece(THERE) {
+        tickets.push(frame.ticket);
     }
     assert_eq!(tickets, [1, 2, 1, 2]);
     assert!(here.hauler.pins.is_empty());
@@ -263,15 +335,15 @@ fn relaying() -> (Vec<u8>, Store, Store) {
     here.haul.order(send(9, location, 0));
     there.haul.order(receive(9, PLACE, 0));
     there.haul.order(Order::Relay { to: YONDER, ticket: 5, place: PLACE, offset: 0 });
-    assert!(there.hauler.waiting().is_empty() && there.frame(YONDER).is_none(), "nothing is here");
+    assert!(there.hauler.waiting().is_empty() && there.piece(YONDER).is_none(), "nothing is here");
     pass(&mut here, &mut there);
     (bytes, here, there)
 }
 
 /// One frame.
 fn pass(here: &mut Store, there: &mut Store) {
-    let frame = here.frame(THERE).unwrap();
-    there.hauler.arrived(HERE, Chunk::parse(&frame).unwrap());
+    let frame = here.piece(THERE).unwrap();
+    there.takes(HERE, &frame);
 }
 
 #[test]
@@ -281,12 +353,12 @@ fn what_has_come_is_sent_on_and_what_is_whole_is_pinned_for_it() {
     let place = Place { slot: 8, offset: 0, len: PLACE.len };
     yonder.haul.order(Order::Receive { ticket: 5, from: THERE, place, written: 0 });
     let mut sent_on = |there: &mut Store| {
-        let frame = there.frame(YONDER).expect("a chunk is there");
-        yonder.hauler.arrived(THERE, Chunk::parse(&frame).unwrap());
+        let frame = there.piece(YONDER).expect("a chunk is there");
+        yonder.takes(THERE, &frame);
     };
     assert_eq!(there.hauler.waiting(), [YONDER]);
     sent_on(&mut there);
-    assert!(there.hauler.waiting().is_empty() && there.frame(YONDER).is_none(), "HAUL-5");
+    assert!(there.hauler.waiting().is_empty() && there.piece(YONDER).is_none(), "HAUL-5");
     pass(&mut here, &mut there);
     pass(&mut here, &mut there);
     let generation = there.segment.object(PLACE.slot).unwrap().state().generation.0;
@@ -295,6 +367,7 @@ fn what_has_come_is_sent_on_and_what_is_whole_is_pinned_for_it() {
     sent_on(&mut there);
     assert_eq!(there.close(location), CloseOutcome::Pinned);
     sent_on(&mut there);
+    assert!(there.hauler.waiting().is_empty(), "what was sent is heard of");
     assert_eq!(there.close(location), CloseOutcome::Closed);
     assert_eq!(there.haul.done(), [Done::Sent { to: YONDER, ticket: 5 }]);
     assert!(yonder.bytes(place) == bytes);
@@ -303,21 +376,21 @@ fn what_has_come_is_sent_on_and_what_is_whole_is_pinned_for_it() {
 #[test]
 fn a_relay_waits_between_two_sources_and_goes_on_behind_what_it_sent() {
     let (_, mut here, mut there) = relaying();
-    there.frame(YONDER).unwrap();
+    there.piece(YONDER).unwrap();
     there.hauler.lost(HERE);
-    assert!(there.frame(YONDER).is_none());
+    assert!(there.piece(YONDER).is_none());
     let written = BULK_CHUNK_BYTES as u64;
     assert!(
         matches!(there.haul.done()[..], [Done::Stopped { ticket: 9, written: it, .. }] if it == written)
     );
     there.haul.order(receive(10, PLACE, written));
-    assert!(there.frame(YONDER).is_none());
+    assert!(there.piece(YONDER).is_none());
     here.haul.order(Order::StopSend { to: THERE, ticket: 9 });
     let location = Location { slot: SLOT, generation: 1, offset: 0, len: PLACE.len };
     here.haul.order(send(10, location, written));
     pass(&mut here, &mut there);
-    let frame = there.frame(YONDER).unwrap();
-    assert_eq!(Chunk::parse(&frame).unwrap().offset, written);
+    let frame = there.piece(YONDER).unwrap();
+    assert_eq!(frame.offset, written);
 }
 
 #[test]
@@ -325,7 +398,7 @@ fn a_place_that_was_cleared_is_not_read_any_more() {
     let (_, _, mut there) = relaying();
     there.haul.order(Order::StopReceive { ticket: 9 });
     there.haul.order(Order::Clear { ticket: 11, slot: PLACE.slot });
-    assert!(there.frame(YONDER).is_none());
+    assert!(there.piece(YONDER).is_none());
     let done = there.haul.done();
     assert!(matches!(&done[..], [Done::Stopped { .. }, Done::Cleared { ticket: 11 }]), "{done:?}");
 }
@@ -342,13 +415,13 @@ fn what_does_not_come_is_not_relayed() {
 #[test]
 fn who_waits_for_what_comes_holds_up_nothing_else() {
     let (_, _, mut there) = relaying();
-    there.frame(YONDER).unwrap();
+    there.piece(YONDER).unwrap();
     let mut claim = there.arena.claim(2 << 20, 10).unwrap();
     claim.fill(1);
     drop(claim);
     let generation = there.segment.object(20).unwrap().seal().0;
     let location = Location { slot: 20, generation, offset: 2 << 20, len: 10 };
     there.haul.order(Order::Send { to: YONDER, ticket: 6, location, offset: 0 });
-    let frame = there.frame(YONDER).unwrap();
-    assert_eq!(Chunk::parse(&frame).unwrap().ticket, 6);
+    let frame = there.piece(YONDER).unwrap();
+    assert_eq!(frame.ticket, 6);
 }
