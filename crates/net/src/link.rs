@@ -140,9 +140,9 @@ impl Link {
         tls::holder_of(shown.ok_or("the peer shows no certificate")?).map(Some)
     }
 
-    /// Bytes that wait for the peer to read; but for the piece that TLS has.
+    /// Bytes that wait for the peer to read.
     pub(crate) fn unsent_bytes(&self) -> usize {
-        self.outbox.len()
+        self.outbox.len() + self.tls.as_ref().map_or(0, |tls| tls.unsent().len())
     }
 }
 

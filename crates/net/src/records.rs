@@ -9,12 +9,13 @@
 //!
 //! # Invariants
 //! - TLS-1: what is kept of a record, or of a message of the handshake, that is not whole is bounded.
-//! - TLS-2: at most two pieces are sealed and not sent.
+//! - TLS-2: at most one piece is sealed and not sent.
 //! - TLS-3: after an error nothing is opened and nothing sealed any more; what TLS says about it (an alert) is still sent.
 
 use std::fmt;
 use std::sync::Arc;
 
+use hoplo_base::limits::BULK_CHUNK_BYTES;
 use rustls::client::UnbufferedClientConnection;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::UnbufferedServerConnection;
@@ -53,8 +54,9 @@ enum Over {
     Failed,
 }
 
-/// What is sealed at a time: five records, which a socket takes at once as a rule. A frame of 64 KiB and what is around it goes in one.
-const PIECE_BYTES: usize = 5 * 16 * 1024;
+/// What is sealed and sent at a time: a piece of an object, and what is around it. Each call of the kernel ends with a packet that is
+/// not full, and each packet costs as much as sealing a record does.
+const PIECE_BYTES: usize = BULK_CHUNK_BYTES + 4096;
 /// Above the longest record (16 KiB and a bit), and any message of a handshake between members of a cluster.
 const KEPT_BYTES_MAX: usize = 32 * 1024;
 
@@ -111,7 +113,7 @@ impl Records {
         if self.over == Some(Over::Failed) || room == 0 {
             return Ok(0);
         }
-        let piece = &plain[..plain.len().min(PIECE_BYTES)];
+        let piece = &plain[..plain.len().min(room)];
         let mut kept = std::mem::take(&mut self.kept);
         let mut came = false;
         let (used, driven) = self.drive(&mut kept, piece, &mut |_| came = true);

@@ -149,8 +149,8 @@ enum Stage {
     Open,
 }
 
-/// What is read at a time: a piece as TLS sends it, with room to spare, so that it comes in one.
-const SCRATCH_BYTES: usize = 96 * 1024;
+/// What is read at a time: most of a piece as TLS sends it. More of it would not stay in a cache.
+const SCRATCH_BYTES: usize = 256 * 1024;
 const EVENTS_MAX: usize = 256;
 /// The token of the bell.
 const RUNG: u64 = u64::MAX;
