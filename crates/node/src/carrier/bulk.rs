@@ -24,6 +24,9 @@ pub(crate) trait Bulk: Send {
     /// All bytes of it have landed.
     fn arrived(&mut self, from: NodeNumber, piece: Landed);
 
+    /// Whether pieces were asked for and did not come.
+    fn expects(&self) -> bool;
+
     /// Nodes for which it has pieces.
     fn waiting(&mut self) -> Vec<NodeNumber>;
 
@@ -43,6 +46,10 @@ impl Bulk for NoBulk {
     fn lands(&mut self, _: NodeNumber, _: u64, _: u64, _: &[u8]) {}
 
     fn arrived(&mut self, _: NodeNumber, _: Landed) {}
+
+    fn expects(&self) -> bool {
+        false
+    }
 
     fn waiting(&mut self) -> Vec<NodeNumber> {
         Vec::new()

@@ -400,6 +400,10 @@ impl Bulk for Hauler {
         self.count(from, piece);
     }
 
+    fn expects(&self) -> bool {
+        !self.receiving.is_empty()
+    }
+
     fn waiting(&mut self) -> Vec<NodeNumber> {
         self.take_orders();
         self.sending.keys().copied().filter(|node| self.turn(*node).is_some()).collect()

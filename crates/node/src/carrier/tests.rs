@@ -496,6 +496,10 @@ impl Bulk for RingsAgain {
 
     fn arrived(&mut self, _: NodeNumber, _: bulk::Landed) {}
 
+    fn expects(&self) -> bool {
+        false
+    }
+
     fn waiting(&mut self) -> Vec<NodeNumber> {
         if let Some(bell) = &*lock(&self.bell) {
             self.asked.fetch_add(1, Ordering::Relaxed);

@@ -22,7 +22,7 @@ use super::bulk::Parcel;
 use super::calls::Calls;
 use super::links::Ground;
 use super::protocol::{Between, Said};
-use super::spin::Spins;
+use super::spin::{self, Spins};
 use super::{Shared, Told, Word};
 use crate::clock::clock;
 
@@ -46,6 +46,7 @@ pub(super) struct Turn {
     /// Connections of links that others dialled, so far.
     pub(super) accepted: u64,
     spins: Spins,
+    spins_for_pieces: Spins,
 }
 
 enum Part {
@@ -140,7 +141,8 @@ impl Turn {
             connections: BTreeMap::new(),
             dialled: BTreeMap::new(),
             accepted: 0,
-            spins: Spins::default(),
+            spins: Spins::new(spin::FOR_REPLIES),
+            spins_for_pieces: Spins::new(spin::FOR_PIECES),
         }
     }
 
@@ -168,12 +170,13 @@ impl Turn {
         self.hear_decider();
     }
 
-    /// Until something happens in a socket or a ring, or it is time. Who calls far workers waits for this thread: it looks for a
-    /// moment before it sleeps.
+    /// Until something happens in a socket or a ring, or it is time. Who calls far workers waits for this thread, and so does who waits
+    /// for an object that comes: it looks for a moment before it sleeps.
     fn wait(&mut self, happenings: &mut Vec<Happening<Between>>) {
         let now = Instant::now();
         let at_once = self.calls.has_work();
-        if at_once || self.calls.is_empty() {
+        let hauls = self.calls.bulk.expects();
+        if at_once || (self.calls.is_empty() && !hauls) {
             let until = if at_once { Some(now) } else { self.due() };
             self.turn_hub(until, happenings);
             return;
@@ -182,7 +185,8 @@ impl Turn {
         let bell = segment.doorbell(super::slot());
         let (hub, seen) = (&mut self.hub, bell.rings());
         let mut ground = Ground { links: &self.links, bulk: &mut *self.calls.bulk };
-        let came = self.spins.spin(|| {
+        let spins = if hauls { &mut self.spins_for_pieces } else { &mut self.spins };
+        let came = spins.spin(|| {
             // Rung: there may be something to haul, too.
             let rung = hub.turn_landing(Some(now), happenings, &mut ground).expect("epoll waits");
             let drained = hub.has_drained();

@@ -1,4 +1,4 @@
-//! Two stores in one process, and the frames between them.
+//! Two stores in one process, and the pieces between them.
 
 use std::sync::Arc as Shared;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -171,6 +171,20 @@ fn a_short_piece_is_copied_and_pins_nothing() {
     let piece = here.piece(THERE).unwrap();
     assert!(here.hauler.waiting().is_empty() && here.hauler.pins.is_empty());
     assert!((*piece.bytes).as_ref() == some_bytes(100));
+}
+
+#[test]
+fn pieces_are_expected_from_the_order_to_the_last_byte() {
+    let bytes = some_bytes(BULK_CHUNK_BYTES + 5);
+    let (mut here, location) = Store::holding(&bytes, 0);
+    let mut there = Store::new();
+    there.haul.order(receive(1, Place { slot: 3, offset: 0, len: bytes.len() as u64 }, 0));
+    here.haul.order(send(1, location, 0));
+    assert!(there.hauler.waiting().is_empty() && there.hauler.expects());
+    pass(&mut here, &mut there);
+    assert!(there.hauler.expects() && !here.hauler.expects());
+    pass(&mut here, &mut there);
+    assert!(!there.hauler.expects());
 }
 
 #[test]
