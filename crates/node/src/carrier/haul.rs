@@ -17,6 +17,8 @@
 //! - HAUL-5: what is still arriving is relayed below its mark only. When it is whole, it is sealed and pinned for its relays at once, so
 //!   nobody frees it in between.
 
+mod lent;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,12 +30,12 @@ use hoplo_core::transfer::{Done, Order, Place};
 use hoplo_net::Lent;
 use hoplo_net::poll::Bell;
 use hoplo_shm::{
-    Arena, Claim, FileRoom, FileView, Generation, Kept, PinEntry, PinError, PinTable, ProcessSlot,
-    Segment, SpillFile,
+    Arena, Claim, FileRoom, Generation, Kept, PinError, PinTable, ProcessSlot, Segment, SpillFile,
 };
 use hoplo_wire::Location;
 
 use super::bulk::{Bulk, Landed, Piece};
+use lent::{Lies, Pinned, Unpinned};
 
 /// The deciding thread's end.
 #[derive(Debug)]
@@ -95,37 +97,6 @@ enum Held {
     /// It is still arriving, in the arena.
     Arriving,
 }
-
-/// An object that is sent, as long as any piece of it is.
-struct Pinned {
-    lies: Lies,
-    /// Absent when it is given back.
-    pin: Option<PinEntry>,
-    unpinned: Unpinned,
-}
-
-enum Lies {
-    Arena {
-        arena: Arc<Arena>,
-        offset: u64,
-    },
-    File(FileView),
-    /// It was given up, before its pin.
-    Nowhere,
-}
-
-/// Pins to be given back: links drop pieces, and the table is the hauler's.
-type Unpinned = Arc<Mutex<Vec<PinEntry>>>;
-
-/// A piece that is sent from where it lies.
-struct Part {
-    of: Arc<Pinned>,
-    offset: u64,
-    len: usize,
-}
-
-/// Shorter ones are copied: so a window of pieces holds few pins.
-const LENT_BYTES_MIN: u64 = 16 * 1024;
 
 /// What a hauler is made of.
 pub(crate) struct Parts {
@@ -197,7 +168,7 @@ impl Hauler {
 
     /// What nobody sends any more.
     fn unpin(&mut self) {
-        let unpinned = mem::take(&mut *lock(&self.unpinned));
+        let unpinned = self.unpinned.take();
         unpinned.into_iter().for_each(|pin| self.pins.unpin(pin));
     }
 
@@ -346,19 +317,14 @@ impl Hauler {
         })?;
         let Location { slot, offset, len, .. } = location;
         let lies = match offset.checked_sub(self.arena.capacity()) {
-            None => {
-                let arena = Arc::clone(&self.arena);
-                let read = self.arena.read(offset, len).map(|_| ()).map_err(|it| it.to_string());
-                read.map(|()| Lies::Arena { arena, offset })
-            }
+            None => Lies::in_arena(&self.arena, offset, len).map_err(|it| it.to_string()),
             Some(at) => self.file.view(at, len).map(Lies::File).map_err(|it| it.to_string()),
         };
         match lies {
             Ok(lies) => {
                 let place = Place { slot, offset, len };
-                let unpinned = Arc::clone(&self.unpinned);
-                let pinned = Pinned { lies, pin: Some(pin), unpinned };
-                Ok(Sending { ticket, place, next, held: Held::Pinned(Arc::new(pinned)) })
+                let held = Held::Pinned(Pinned::new(lies, pin, &self.unpinned));
+                Ok(Sending { ticket, place, next, held })
             }
             Err(why) => {
                 self.pins.unpin(pin);
@@ -416,10 +382,7 @@ impl Bulk for Hauler {
         let mut sending = queue.remove(at).expect("it is there");
         let (ticket, offset) = (sending.ticket, sending.next);
         let bytes: Lent = match &sending.held {
-            Held::Pinned(pinned) if len >= LENT_BYTES_MIN => {
-                Arc::new(Part { of: Arc::clone(pinned), offset, len: len as usize })
-            }
-            Held::Pinned(pinned) => Arc::new(pinned.bytes(offset, len as usize).to_vec()),
+            Held::Pinned(pinned) => pinned.lend(offset, len as usize),
             Held::Arriving => {
                 let bytes = self.arena.read(sending.place.offset + offset, len);
                 Arc::new(bytes.expect("all of it lies in the arena").to_vec())
@@ -447,32 +410,6 @@ impl Bulk for Hauler {
             self.say(Done::SendFailed { to: node, ticket, moved: false, why: why.clone() });
         }
         self.unpin();
-    }
-}
-
-impl Pinned {
-    fn bytes(&self, from: u64, len: usize) -> &[u8] {
-        match &self.lies {
-            Lies::Arena { arena, offset } => {
-                arena.read(offset + from, len as u64).expect("all of it lies in the arena")
-            }
-            Lies::File(view) => &view[from as usize..from as usize + len],
-            Lies::Nowhere => unreachable!("nobody reads what is dropped"),
-        }
-    }
-}
-
-/// HAUL-2.
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        self.lies = Lies::Nowhere;
-        lock(&self.unpinned).extend(self.pin.take());
-    }
-}
-
-impl AsRef<[u8]> for Part {
-    fn as_ref(&self) -> &[u8] {
-        self.of.bytes(self.offset, self.len)
     }
 }
 
