@@ -13,7 +13,7 @@
 
 use hoplo_wire::frames::{Incoming, TooLong};
 
-use crate::link::LinkId;
+use crate::link_id::LinkId;
 use crate::protocol::{Malformed, Protocol};
 
 /// Where the bytes of long frames go as they come.

@@ -31,6 +31,7 @@ pub mod hub;
 mod inbox;
 pub mod join;
 mod link;
+mod link_id;
 pub mod name;
 mod outbox;
 mod peer;

@@ -6,15 +6,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::net::{SendAncillaryBuffer, SendFlags};
 
 use crate::inbox::{FrameError, Inbox, Landing};
+pub use crate::link_id::LinkId;
 use crate::name::Name;
 use crate::outbox::Outbox;
 use crate::protocol::Protocol;
 use crate::records::Records;
 use crate::tls;
-
-/// A connection of this process, never used again after it closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LinkId(pub(crate) u64);
 
 #[derive(Debug)]
 pub(crate) struct Link {

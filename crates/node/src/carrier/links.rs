@@ -1,16 +1,14 @@
 //! Connections of links: which of the hub's they are, and what `hoplo_core::link` wants of them.
 
-use std::collections::BTreeMap;
-
 use hoplo_base::NodeNumber;
 use hoplo_core::link::{self, Connection, Effect, Event, Trouble};
-use hoplo_net::Landing;
 use hoplo_net::hub::{Gone, LinkId};
 
-use super::bulk::{Bulk, Parcel};
+use super::bulk::Parcel;
 use super::calls::LinkEffect;
-use super::protocol::{LandingHead, Said};
-use super::turn::{End, Turn};
+use super::ground::End;
+use super::protocol::Said;
+use super::turn::Turn;
 use crate::journal;
 
 impl Turn {
@@ -117,21 +115,5 @@ impl Turn {
         self.links.insert(id, End::Link(connection, peer));
         self.connections.insert(connection, id);
         self.dialled.insert(connection, peer);
-    }
-}
-
-/// Bytes of pieces go from the hub to their places.
-pub(super) struct Ground<'a> {
-    pub(super) links: &'a BTreeMap<LinkId, End>,
-    pub(super) bulk: &'a mut dyn Bulk,
-}
-
-impl Landing for Ground<'_> {
-    fn land(&mut self, link: LinkId, head: &[u8], at: usize, bytes: &[u8]) {
-        // Elsewhere it has no business, and is told so when it is whole.
-        let Some(End::Link(_, node)) = self.links.get(&link) else { return };
-        if let Some(LandingHead { ticket, offset, .. }) = LandingHead::parse(head) {
-            self.bulk.lands(*node, ticket, offset.saturating_add(at as u64), bytes);
-        }
     }
 }

@@ -18,6 +18,7 @@
 
 pub(crate) mod bulk;
 mod calls;
+mod ground;
 pub(crate) mod haul;
 mod links;
 mod protocol;

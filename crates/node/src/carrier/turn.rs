@@ -20,7 +20,7 @@ use hoplo_wire::member::{self, Message};
 
 use super::bulk::Parcel;
 use super::calls::Calls;
-use super::links::Ground;
+use super::ground::{End, Ground};
 use super::protocol::{Between, Said};
 use super::spin::{self, Spins};
 use super::{Shared, Told, Word};
@@ -69,15 +69,6 @@ struct Control {
     open: bool,
     failures: u32,
     redial_at: Instant,
-}
-
-/// What a connection is.
-pub(super) enum End {
-    /// That node dialled, and did not say that it is a link.
-    Node(NodeNumber),
-    Control(usize),
-    Probe,
-    Link(Connection, NodeNumber),
 }
 
 #[derive(Clone)]
