@@ -68,6 +68,8 @@ class InitConfig(NamedTuple):
     """Of this program, such as "3.12"."""
     locality: bool
     """Whether tasks go where their large arguments lie; see `HOPLO_LOCALITY`."""
+    task_events: bool
+    """Whether the node remembers tasks that have ended."""
 
 
 class Context(Mapping[str, Any]):
@@ -165,6 +167,7 @@ def init(
     log_to_driver: bool | None = None,
     runtime_env: Mapping[str, Any] | None = None,
     logging_level: int | str | None = None,
+    enable_task_events: bool | None = None,
     _temp_dir: str | None = None,
     _token_file: str | None = None,
     **unknown: Any,
@@ -181,6 +184,9 @@ def init(
     `num_cpus`, `num_gpus` and `resources` say how many units of each the node has; `memory` and
     `object_store_memory` are in bytes. What is not given is what the machine has. They and `labels`
     are for a new node: ValueError when one is joined.
+
+    With `enable_task_events=False` no node remembers what the job's tasks and methods did:
+    `timeline()` and `hoplo.util.state` show them only while they are not finished.
 
     Raises RuntimeError when `init` was called before, unless `ignore_reinit_error`, and
     ConnectionFailedError when no node can be joined or started. When threads call it at once, the
@@ -216,6 +222,7 @@ def init(
             namespace=namespace,
             log_to_driver=log_to_driver,
             runtime_env=runtime_env,
+            task_events=enable_task_events,
             temp_dir=_temp_dir,
             token_file=_token_file,
         )
@@ -239,6 +246,7 @@ def _config(
     namespace: Any,
     log_to_driver: Any,
     runtime_env: Mapping[str, Any] | None,
+    task_events: Any,
     temp_dir: Any,
     token_file: Any,
 ) -> InitConfig:
@@ -270,6 +278,15 @@ def _config(
                 f"leave out {', '.join(given)}; they are given to `hoplo start`"
             )
 
+    remembers = _given(_options.boolean, "enable_task_events", task_events)
+    if remembers is None:
+        remembers = _switch("HOPLO_TASK_EVENTS")
+    if not remembers:
+        # So that workers know it, too.
+        env = dict(runtime_env or {})
+        env["env_vars"] = {**env.get("env_vars", {}), "HOPLO_TASK_EVENTS": "off"}
+        runtime_env = env
+
     folder = _current_folder()
     return InitConfig(
         address=joined,
@@ -295,6 +312,7 @@ def _config(
         preload=tuple(name for name in _WORTH_PRELOADING if name in sys.modules),
         python_version=_texts.PYTHON,
         locality=_switch("HOPLO_LOCALITY"),
+        task_events=remembers,
     )
 
 
@@ -674,7 +692,8 @@ def get_runtime_context() -> RuntimeContext:
 def timeline(filename: str | os.PathLike[str] | None = None) -> list[dict[str, Any]] | None:
     """The tasks that ran lately, as Chrome trace events: a list of dicts, times in microseconds.
 
-    Of each process that called tasks, on whatever node, the last 10,000 are told.
+    Each node remembers about the last 30,000 of a job's, also when their driver has ended; see
+    `hoplo.util.state`.
 
     With `filename` they are written to that file as JSON, and None is returned. Open the file in
     chrome://tracing or ui.perfetto.dev.

@@ -352,13 +352,16 @@ def runtime_context() -> dict[str, Any]:
 def current_actor() -> ActorHandle:
     """A handle of the actor that this code runs in. Raises RuntimeError elsewhere."""
 
-def query(kind: str, arg: str | None = None) -> str:
+def query(kind: str, arg: str | None = None, missing: list[str] | None = None) -> str:
     """JSON text from the daemon.
 
-    kind: nodes, cluster_resources, available_resources, tasks, actors, objects, locations (of the
-    objects whose hexadecimal ids are in `arg`), workers, placement_groups, control, why, timeline,
-    summary, status. "nodes" has the fields of `hoplo.nodes`; "timeline" is a list of runs: name,
-    task, process, started_ns, ran_ns, failed; "summary" is of this job and holds
+    Nodes that did not answer are named in `missing`, a sentence each; on stderr if it is None.
+
+    kind: nodes, cluster_resources, available_resources, tasks, history (runs that have ended; of
+    each job at most as many as `arg` says), actors, jobs, objects, locations (of the objects whose
+    hexadecimal ids are in `arg`), workers, past_processes, placement_groups, logs, control, why,
+    timeline, summary, status. "nodes" has the fields of `hoplo.nodes`; "timeline" is a list of
+    runs: name, task, process, started_ns, ran_ns, failed; "summary" is of this job and holds
     tasks_finished, method_calls_finished, objects_stored, bytes_stored.
     """
 

@@ -20,6 +20,7 @@ _BYTES_MAX = _core.FAILURE_PAYLOAD_BYTES_MAX
 _TRACEBACK_BYTES_MAX = 24 * 1024
 _TEXT_BYTES_MAX = 8 * 1024
 _NAME_BYTES_MAX = 1024
+_SUMMARY_BYTES_MAX = 1000
 _PART_BYTES_MAX = 4 * 1024
 """Of each part of an exception that is too large to travel whole."""
 _RAISED_TYPES_MAX = 1024
@@ -45,8 +46,17 @@ def encode_error(
         _traceback_text(error),
         _hint(cause),
     )
-    room = _BYTES_MAX - len(pickle.dumps((*told, None), protocol=5)) - 64
-    return pickle.dumps((*told, _pickled(cause, room) if with_cause else None), protocol=5)
+    summary = _summary(told[2], told[3])
+    room = _BYTES_MAX - len(pickle.dumps((*told, None), protocol=5)) - len(summary) - 64
+    pickled = _pickled(cause, room) if with_cause else None
+    return pickle.dumps((*told, pickled), protocol=5) + summary
+
+
+def _summary(type_name: str, text: str) -> bytes:
+    """What the Rust side reads behind the pickle, for listings (`Failure::summary`)."""
+    line = f"{type_name.removeprefix('builtins.')}: {text}" if text else type_name
+    told = _cut(line, _SUMMARY_BYTES_MAX).encode("utf-8", "replace")
+    return told + len(told).to_bytes(4, "little") + b"told"
 
 
 def make_task_error(payload: bytes) -> TaskError:

@@ -55,7 +55,7 @@ def method(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
     """Sets options of one method of an actor class, for all of its calls.
 
     They are `num_returns`, `concurrency_group`, `max_task_retries`, `retry_exceptions`, `name`,
-    `enable_task_events` (no effect) and `_generator_backpressure_num_objects`. Raises TypeError or
+    `enable_task_events` and `_generator_backpressure_num_objects`. Raises TypeError or
     ValueError for a wrong one.
 
     >>> @hoplo.remote

@@ -230,6 +230,11 @@ impl TaskId {
     pub fn object(self, index: u32) -> ObjectId {
         ObjectId { task: self, index }
     }
+
+    /// 32 hex digits.
+    pub fn hex(self) -> String {
+        self.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
 }
 
 impl ObjectId {

@@ -464,11 +464,29 @@ pub const GROUPS_TRIED_MAX: usize = 100;
 /// Dead actors that nobody can reach, kept for listings,
 pub const ACTORS_REMEMBERED_MAX: usize = 1000;
 
-/// runs of tasks that have ended, the same, in each process,
-pub const RUNS_REMEMBERED_MAX: usize = 10_000;
+/// workers and drivers that are not there any more, the same,
+pub const PROCESSES_REMEMBERED_MAX: usize = 1000;
 
 /// and tasks that were lost.
 pub const LOST_TASKS_MAX: usize = 1000;
+
+/// A process tells its daemon at most so often what has run,
+pub const RUNS_TOLD_EVERY: Duration = Duration::from_secs(1);
+
+/// and at most so many runs each time: the latest ones.
+pub const RUNS_UNTOLD_MAX: usize = 10_000;
+
+/// Of a failed run so much of the text is remembered,
+pub const RUN_FAILURE_BYTES_MAX: usize = 1000;
+
+/// and so much of a name.
+pub const RUN_NAME_BYTES_MAX: usize = 200;
+
+/// What a daemon remembers of the runs of one job: about 30,000,
+pub const HISTORY_OF_JOB_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// and of all jobs together.
+pub const HISTORY_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Unfinished tasks of each process that a listing has. It says how many more there are.
 pub const TASKS_LISTED_MAX: usize = 10_000;

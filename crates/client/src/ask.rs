@@ -117,13 +117,23 @@ impl Client {
         timeout: Duration,
         gives_up: GivesUp<'_>,
     ) -> Result<String, String> {
+        let (json, missing) = self.query_parts(kind, argument, timeout, gives_up)?;
+        missing.iter().for_each(|line| self.hooks.warn(line));
+        Ok(json)
+    }
+
+    /// The answer, and what is missing in it: a sentence for each node that did not answer.
+    pub fn query_parts(
+        &self,
+        kind: &str,
+        argument: &str,
+        timeout: Duration,
+        gives_up: GivesUp<'_>,
+    ) -> Result<(String, Vec<String>), String> {
         let question = ToNode::question(kind, argument)?;
         let answer = self.ask(Some(timeout), gives_up, question);
         match answer {
-            Some(ToClient::Answer { result, missing, .. }) => {
-                missing.iter().for_each(|line| self.hooks.warn(line));
-                result
-            }
+            Some(ToClient::Answer { result, missing, .. }) => Ok((result?, missing)),
             _ if self.gone.get().is_some() => Err(self.died().text()),
             _ => Err(format!("the node daemon did not answer within {timeout:?}")),
         }

@@ -200,6 +200,7 @@ impl Client {
             let core = &mut *core;
             if !core.panicked {
                 core.session.flush(&mut core.effects);
+                core.session.tell_runs(self.now(), &mut core.effects);
                 self.carry_out(core);
                 let counted = ToNode::Counted(core.session.take_counters());
                 core.writer.send(&counted);

@@ -1,21 +1,30 @@
 //! What the daemon says, on the thread that reads its socket.
 
-use hoplo_base::limits;
+use hoplo_base::{ProcessId, TaskId, limits};
 use hoplo_core::session::{Event, PROMISED, TaskLine};
 use hoplo_core::worker::BecomeActor;
 use hoplo_shm::Urgency;
 use hoplo_wire::node::{ActorCreated, GroupState, Tell, ToClient, ToNode};
 use hoplo_wire::{Failure, FailureKind, Reason};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::client::Client;
 use crate::daemon::Reader;
 use crate::guarded::Core;
 use crate::peers::Inbound;
 use crate::socket::{is_of_the_peer, socket_lost};
+
+/// Questions that the daemon answers with what has run: it is told first.
+const TOLD_BEFORE: [&str; 2] = ["timeline", "history"];
+
+fn process_id(process: ProcessId) -> String {
+    format!("{:016x}", process.0)
+}
 
 impl Client {
     /// Until the socket ends, and why it did.
@@ -236,7 +245,13 @@ impl Client {
             ToClient::Inspect { request, kind } => {
                 let json = self.inspect(&kind);
                 let mut core = self.core.lock();
-                self.drain(&mut core);
+                let core = &mut *core;
+                self.drain(core);
+                if TOLD_BEFORE.contains(&kind.as_str()) {
+                    core.session.tell_runs(self.now(), &mut core.effects);
+                    self.carry_out(core);
+                    self.arm(core);
+                }
                 let counted = core.session.take_counters();
                 core.writer.send(&ToNode::Counted(counted));
                 core.writer.send(&ToNode::Inspected { request, json });
@@ -283,31 +298,40 @@ impl Client {
             "tasks" => {
                 let lines = session.task_lines(limits::TASKS_LISTED_MAX);
                 let more = session.unfinished() - lines.len();
+                let job = format!("{:016x}", self.welcome.job.0);
                 let row = |line: TaskLine| {
+                    let units = line.resources.iter().map(|(name, _)| name);
+                    let units = units.map(|name| (name, line.resources.units(name)));
                     json!({
                         "task": line.task.to_string(),
+                        "task_id": line.task.hex(),
                         "name": line.name,
                         "state": line.stage,
                         "attempt": line.attempt,
                         "reason": line.reason,
                         "owner_pid": std::process::id(),
+                        "job_id": &job,
+                        "actor_id": line.actor.map(|actor| actor.hex()),
+                        "creates_actor": line.creates,
+                        "parent_task_id": line.parent.map(|parent| parent.hex()),
+                        "worker_id": line.worker.map(process_id),
+                        "resources": units.collect::<BTreeMap<_, _>>(),
                     })
                 };
-                json!({ "tasks": lines.into_iter().map(row).collect::<Vec<_>>(), "more": more })
-            }
-            "timeline" => session
-                .runs()
-                .map(|run| {
-                    json!({
-                        "name": &*run.name,
-                        "task": run.task.to_string(),
-                        "process": run.worker.to_string(),
-                        "started_ns": run.started_ns,
-                        "ran_ns": run.ran_ns,
-                        "failed": run.failed,
-                    })
+                let begun = self.hooks.begun().map(|begun| {
+                    let row = |(task, ran): (TaskId, Duration)| {
+                        json!({ "task_id": task.hex(), "ran_s": ran.as_secs_f64() })
+                    };
+                    begun.into_iter().map(row).collect::<Vec<_>>()
+                });
+                json!({
+                    "tasks": lines.into_iter().map(row).collect::<Vec<_>>(),
+                    "more": more,
+                    // It cannot say which calls have begun: those that it has.
+                    "begins_all": begun.is_none().then(|| process_id(self.welcome.process)),
+                    "begun": begun,
                 })
-                .collect(),
+            }
             "status" => json!(session.task_counts()),
             _ => Value::Null, // what was counted says it
         };

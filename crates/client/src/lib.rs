@@ -65,8 +65,9 @@ pub use why::{CallWaits, RunningCall};
 pub use work::Nudge;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use hoplo_base::{ActorId, FunctionId, ObjectId, ProcessId};
+use hoplo_base::{ActorId, FunctionId, ObjectId, ProcessId, TaskId};
 use hoplo_shm::{Arena, FileView};
 use hoplo_wire::Failure;
 use hoplo_wire::node::ActorSpec;
@@ -177,6 +178,8 @@ pub trait Hooks: Send + Sync {
     /// What runs in this process now, for people. May wait a moment for the interpreter: not asked on a thread
     /// that others wait for.
     fn running(&self) -> Vec<RunningCall>;
+    /// Which calls have begun in this process, and how long they have run; `None`: all that were taken. Waits for nobody.
+    fn begun(&self) -> Option<Vec<(TaskId, Duration)>>;
 }
 
 /// What an actor's creator tells.

@@ -177,6 +177,11 @@ impl Client {
         self.with(|session, now, effects| session.escape(now, object, effects));
     }
 
+    /// What this process calls is in no listing and no `timeline` once it has ended.
+    pub fn tell_no_runs(&self) {
+        self.with(|session, _, _| session.tell_no_runs());
+    }
+
     /// Tasks that this process submits run where they would if no argument lay anywhere.
     pub fn ignore_where_arguments_lie(&self) {
         self.with(|session, _, _| session.ignore_where_arguments_lie());

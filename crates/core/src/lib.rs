@@ -8,6 +8,7 @@ pub mod actors;
 pub mod carry;
 pub mod claims;
 pub mod control;
+pub mod history;
 pub mod link;
 pub mod members;
 pub mod node;

@@ -22,6 +22,7 @@ mod far;
 mod far_calls;
 mod jobs;
 mod parts;
+mod past;
 mod query;
 mod why;
 mod workers;
@@ -669,7 +670,7 @@ fn enter_cluster(
 }
 
 /// Since 1970.
-fn micros() -> u64 {
+pub(crate) fn micros() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }

@@ -102,6 +102,7 @@ impl ActorTemplate {
             max_calls: 0,
             stream_ahead: 0,
             max_pending_calls: 0,
+            remembered: false,
         };
         let (call, implicit) = args.call(Arc::new(call));
         let namespace: Option<String> = options.getattr("namespace")?.extract()?;
@@ -153,6 +154,7 @@ impl ActorTemplate {
             groups,
             options.getattr("max_task_retries")?,
             options.getattr("max_pending_calls")?,
+            options.getattr("enable_task_events")?,
         );
         let bytes = DUMPS.get(py)?.call1((parts,))?.cast_into::<PyBytes>()?;
         let taken = bytes.as_bytes().len();
@@ -464,7 +466,7 @@ fn no_such_actor(py: Python<'_>, name: &str, namespace: &str) -> PyErr {
 fn near_names(py: Python<'_>, name: &str, namespace: &str) -> PyResult<Vec<String>> {
     static LOADS: Import = Import::new("json", "loads");
     static CLOSE_MATCHES: Import = Import::new("difflib", "get_close_matches");
-    let actors = LOADS.get(py)?.call1((ask::query(py, "actors", None)?,))?;
+    let actors = LOADS.get(py)?.call1((ask::query(py, "actors", None, None)?,))?;
     let mut names = Vec::new();
     for actor in actors.try_iter()? {
         let actor = actor?.cast_into::<PyDict>()?;

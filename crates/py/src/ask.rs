@@ -16,16 +16,33 @@ use crate::session::{self, Session};
 
 /// JSON text from the daemon.
 #[pyfunction]
-#[pyo3(signature = (kind, arg=None))]
-pub(crate) fn query(py: Python<'_>, kind: &str, arg: Option<&str>) -> PyResult<String> {
+#[pyo3(signature = (kind, arg=None, missing=None))]
+pub(crate) fn query(
+    py: Python<'_>,
+    kind: &str,
+    arg: Option<&str>,
+    missing: Option<&Bound<'_, PyList>>,
+) -> PyResult<String> {
     let session = session::current(py)?;
     let argument = arg.unwrap_or("");
-    let ask =
-        |gives_up: GivesUp<'_>| session.client.query(kind, argument, QUERY_PATIENCE, gives_up);
-    python::interruptible(py, ask)?.map_err(|text| match session.client.daemon_gone() {
+    let says = missing.is_none();
+    let ask = |gives_up: GivesUp<'_>| {
+        let client = &session.client;
+        if says {
+            let json = client.query(kind, argument, QUERY_PATIENCE, gives_up)?;
+            return Ok((json, Vec::new()));
+        }
+        client.query_parts(kind, argument, QUERY_PATIENCE, gives_up)
+    };
+    let answer: Result<_, String> = python::interruptible(py, ask)?;
+    let (json, silent) = answer.map_err(|text| match session.client.daemon_gone() {
         Some(failure) => errors::raised(py, &failure, None),
         None => PyRuntimeError::new_err(format!("query {kind:?}: {text}")),
-    })
+    })?;
+    if let Some(missing) = missing {
+        silent.into_iter().try_for_each(|line| missing.append(line))?;
+    }
+    Ok(json)
 }
 
 /// Stores a value in the control store; True when the key was new.

@@ -586,7 +586,7 @@ impl Invocation {
             attempt: self.header.attempt,
             seq: self.tag,
             started_ns,
-            ran_ns: u32::try_from(ran).unwrap_or(u32::MAX),
+            ran_ns: ReplyHeader::ran_of(ran),
             index,
         };
         let client = &self.session.client;

@@ -5,6 +5,7 @@
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use hoplo_base::TaskId;
 use hoplo_base::limits::OUTPUT_BATCHES_MAX;
@@ -74,6 +75,10 @@ impl Hooks for DriverHooks {
 
     fn running(&self) -> Vec<RunningCall> {
         Vec::new()
+    }
+
+    fn begun(&self) -> Option<Vec<(TaskId, Duration)>> {
+        Some(Vec::new())
     }
 }
 

@@ -88,9 +88,14 @@ impl Interface {
         let max_task_retries: i64 = parts.get_item(6)?.extract()?;
         let max_pending_calls: i64 = parts.get_item(7)?.extract()?;
         let max_pending_calls = u32::try_from(max_pending_calls).unwrap_or(0);
+        let remembered: bool = parts.get_item(8)?.extract()?;
         let mut methods = Map::default();
         for info in parts.get_item(2)?.try_iter()? {
-            let method = Method::read(&info?, &class_name, max_task_retries, max_pending_calls)?;
+            let mut method =
+                Method::read(&info?, &class_name, max_task_retries, max_pending_calls)?;
+            if !remembered {
+                method.forget();
+            }
             methods.insert(method.name.clone(), Arc::new(method));
         }
         let groups = parts.get_item(5)?.cast_into::<PyDict>()?;
@@ -151,6 +156,7 @@ impl Method {
             max_calls: 0,
             stream_ahead: results.stream_ahead(),
             max_pending_calls,
+            remembered: info.getattr("enable_task_events")?.extract()?,
         };
         Ok(Method {
             group: group.map(Arc::from),
@@ -163,6 +169,12 @@ impl Method {
             retry,
             name,
         })
+    }
+
+    /// Its actor's calls are not told to the daemon once they have ended, but for those that ask for it.
+    fn forget(&mut self) {
+        let options = (*self.options).clone();
+        self.options = Arc::new(CallOptions { remembered: false, ..options });
     }
 
     /// `Counter.add`.
@@ -186,6 +198,7 @@ impl Method {
         }
         let retries: Option<i64> = given.getattr("max_task_retries")?.extract()?;
         let retries = retries.or(self.retries);
+        let remembered: Option<bool> = given.getattr("enable_task_events")?.extract()?;
         let name: Option<String> = given.getattr("name")?.extract()?;
         let group: Option<String> = given.getattr("concurrency_group")?.extract()?;
         if let Some(group) = &group {
@@ -201,6 +214,7 @@ impl Method {
             flags: results.flags() | retry.flags,
             max_retries: retries.map_or(interface.max_task_retries, options::retries),
             stream_ahead: results.stream_ahead(),
+            remembered: remembered.unwrap_or(self.options.remembered),
             ..(*self.options).clone()
         };
         Ok(Method {

@@ -67,6 +67,7 @@ struct Parsed {
     env: Option<String>,
     place: Where,
     group: Place,
+    remembered: bool,
 }
 
 impl Parsed {
@@ -90,6 +91,7 @@ impl Parsed {
             env: options.getattr("runtime_env")?.extract()?,
             place: Where::read(&options.getattr("where")?)?,
             group: Place::read(options)?,
+            remembered: options.getattr("enable_task_events")?.extract()?,
         })
     }
 }
@@ -153,6 +155,7 @@ impl RemoteFunction {
             max_calls: parsed.max_calls,
             stream_ahead: parsed.results.stream_ahead(),
             max_pending_calls: 0,
+            remembered: parsed.remembered,
         });
         *self.resolved.lock() = Some((session.number, Arc::clone(&options)));
         Ok(options)

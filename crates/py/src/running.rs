@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use hoplo_base::limits::{
     SIGNALS_PERIOD, WAIT_OBJECTS_TOLD_MAX, WAITS_LOCK_PATIENCE, WHY_RUNNING_PATIENCE,
 };
-use hoplo_base::{AnyId, ObjectId};
+use hoplo_base::{AnyId, ObjectId, TaskId};
 use hoplo_client::{CallWaits, RunningCall};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -94,6 +94,16 @@ pub(crate) fn calls() -> Vec<RunningCall> {
         RunningCall { task, name: name.to_string(), ran, at: at.flatten(), waits }
     });
     in_threads.chain(awaiting).collect()
+}
+
+/// Calls that have begun in threads; of an async actor `None`, whose event loop begins what it takes.
+pub(crate) fn begun() -> Option<Vec<(TaskId, Duration)>> {
+    if current::actor().is_some_and(|actor| actor.is_async) {
+        return None;
+    }
+    let now = current::coarse_now();
+    let begun = current::running().into_iter();
+    Some(begun.map(|(_, call)| (call.task, now.saturating_sub(call.since))).collect())
 }
 
 struct Seen {

@@ -53,6 +53,7 @@ pub(crate) struct InitConfig<'py> {
     preload: Vec<String>,
     python_version: String,
     locality: bool,
+    task_events: bool,
 }
 
 /// Starts or joins a node.
@@ -98,6 +99,9 @@ pub(crate) fn init<'py>(py: Python<'py>, config: InitConfig<'py>) -> PyResult<Bo
     };
     if !config.locality {
         client.ignore_where_arguments_lie();
+    }
+    if !config.task_events {
+        client.tell_no_runs();
     }
     let session = Session::new(client, false, job);
     *session.daemon.lock() = daemon.map(|daemon| daemon.child);

@@ -18,6 +18,7 @@
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 use hoplo_base::{FunctionId, Map, TaskId};
 use hoplo_client::{Client, Hooks, IncomingCall, Nudge, Patience, RunningCall, Work};
@@ -54,6 +55,7 @@ use crate::values::scratch;
 #[pyo3(signature = (fd, runtime_env=None))]
 pub(crate) fn worker_main(py: Python<'_>, fd: i32, runtime_env: Option<&str>) -> PyResult<i32> {
     static PREPARE: Import = Import::new("hoplo._worker", "prepare");
+    static SET_UP: Import = Import::new("hoplo._worker", "set_up");
     // SAFETY: the zygote hands the socket over to this function alone.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     current::remember_main_thread();
@@ -68,8 +70,12 @@ pub(crate) fn worker_main(py: Python<'_>, fd: i32, runtime_env: Option<&str>) ->
     // What this process was forked with is the job's and, over it, that of what it runs.
     job.env =
         runtime_env.map(|json| options::runtime_env(py, json)).transpose()?.unwrap_or_default();
+    if std::env::var("HOPLO_TASK_EVENTS").is_ok_and(|value| value == "off") {
+        client.tell_no_runs();
+    }
     let session = Arc::new(Session::new(client, true, job));
     session::enter(Arc::clone(&session));
+    SET_UP.get(py)?.call0()?;
     let gpus = Gpus::of_node(py, &session)?;
     let packages = Packages::of(runtime_env);
     let mut worker = Worker { session, functions: Map::default(), actor: None, gpus, packages };
@@ -483,5 +489,9 @@ impl Hooks for WorkerHooks {
 
     fn running(&self) -> Vec<RunningCall> {
         running::calls()
+    }
+
+    fn begun(&self) -> Option<Vec<(TaskId, Duration)>> {
+        running::begun()
     }
 }

@@ -230,6 +230,7 @@ fn submission(rng: &mut Rng, depth: u8, plan: &Plan) -> Submission {
         max_calls: if rng.one_in(12) { 1 } else { 0 },
         stream_ahead: if stream && !holds && rng.one_in(2) { 1 + rng.below(3) as u32 } else { 0 },
         max_pending_calls: 0,
+        remembered: true,
     };
     Submission {
         program: rng.next(),
@@ -262,6 +263,7 @@ fn method(rng: &mut Rng, role: Role, plan: &Plan) -> Submission {
         max_calls: 0,
         stream_ahead: 0,
         max_pending_calls: if rng.one_in(6) { 2 } else { 0 },
+        remembered: true,
     };
     Submission {
         program: rng.next(),

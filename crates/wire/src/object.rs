@@ -178,11 +178,30 @@ impl Failure {
         Self { cause: exception, ..self }
     }
 
+    /// One line for listings: of what the user's code raised its type and text.
+    pub fn summary(&self) -> String {
+        match self.kind {
+            FailureKind::User => summary_in(&self.payload).unwrap_or("it raised").to_string(),
+            _ => self.text(),
+        }
+    }
+
     /// The text for the user; lossy for `User`, whose payload only Python can decode.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.payload).into_owned()
     }
 }
+
+/// What stands behind an encoded exception: a line of text, its length in 4 bytes, and `SUMMARY_MARK`
+/// (`encode_error` of `python/hoplo/_errors.py`).
+fn summary_in(payload: &[u8]) -> Option<&str> {
+    let rest = payload.strip_suffix(SUMMARY_MARK)?;
+    let (rest, len) = rest.split_last_chunk::<4>()?;
+    let start = rest.len().checked_sub(u32::from_le_bytes(*len) as usize)?;
+    str::from_utf8(&rest[start..]).ok()
+}
+
+const SUMMARY_MARK: &[u8] = b"told";
 
 /// The text, or its two ends if it is longer than a failure's may be.
 fn cut(text: String) -> String {

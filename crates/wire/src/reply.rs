@@ -3,7 +3,7 @@
 //! ```text
 //! 0   kind u8 | flags u8 | zero u16 | attempt u32
 //! 8   seq u64: the tag of the call's frame, by which its owner knows it
-//! 16  started u64, ns of CLOCK_MONOTONIC | ran u32, ns | index u32 (of a stream's item)
+//! 16  started u64, ns of CLOCK_MONOTONIC | ran u32 | index u32 (of a stream's item)
 //! 32  values u32
 //! 36  values x (value, count u32 x contained object id)
 //! ```
@@ -40,7 +40,7 @@ pub struct ReplyHeader {
     pub seq: u64,
     /// When the user's code started, nanoseconds of CLOCK_MONOTONIC.
     pub started_ns: u64,
-    /// How long it ran, nanoseconds, at most 4.29 s; `u32::MAX` says longer.
+    /// How long it ran: nanoseconds, and from 2^31 on 2^31 plus milliseconds (`ran_of`, `ran`).
     pub ran_ns: u32,
     pub index: u32,
 }
@@ -61,7 +61,26 @@ pub struct ReplyView<'a> {
 
 pub const REPLY_HEADER_BYTES: usize = 36;
 
+/// In `ReplyHeader::ran_ns`: the other bits count milliseconds.
+const RAN_MILLISECONDS: u32 = 1 << 31;
+
 impl ReplyHeader {
+    /// So many nanoseconds, for `ran_ns`.
+    pub fn ran_of(ns: u64) -> u32 {
+        if ns < u64::from(RAN_MILLISECONDS) {
+            return ns as u32;
+        }
+        RAN_MILLISECONDS | (ns / 1_000_000).min(u64::from(RAN_MILLISECONDS - 1)) as u32
+    }
+
+    /// How long it ran, in nanoseconds.
+    pub fn ran(ran_ns: u32) -> u64 {
+        match ran_ns & RAN_MILLISECONDS {
+            0 => u64::from(ran_ns),
+            _ => u64::from(ran_ns & !RAN_MILLISECONDS) * 1_000_000,
+        }
+    }
+
     pub fn encode(&self, values: usize) -> [u8; REPLY_HEADER_BYTES] {
         let mut out = [0; REPLY_HEADER_BYTES];
         out[0] = self.kind as u8;

@@ -31,6 +31,7 @@ pub fn call_options(resources: ResourceSet, max_retries: i32) -> Arc<CallOptions
         max_calls: 0,
         stream_ahead: 0,
         max_pending_calls: 0,
+        remembered: true,
     })
 }
 
@@ -144,5 +145,9 @@ impl Hooks for Told {
 
     fn running(&self) -> Vec<RunningCall> {
         Vec::new()
+    }
+
+    fn begun(&self) -> Option<Vec<(TaskId, Duration)>> {
+        Some(Vec::new())
     }
 }

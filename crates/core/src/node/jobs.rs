@@ -70,7 +70,7 @@ impl Node {
 }
 
 impl Job {
-    fn entry(&self) -> JobEntry {
+    pub fn entry(&self) -> JobEntry {
         JobEntry {
             job: self.id,
             node: self.driver.node(),

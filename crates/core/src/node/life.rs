@@ -14,6 +14,7 @@ use super::process::{Birth, Kind, Process, Stage};
 use super::sweeps::Deferred;
 use super::{Effect, Node, Timer};
 use crate::actors::life::{self, Manner};
+use crate::history::PastProcess;
 use crate::objects;
 use crate::sched::claim::Claimant;
 use crate::sched::{broker, groups, local, workers};
@@ -222,6 +223,7 @@ impl Node {
         }
         let obituary = obituary(&process, last_lines);
         self.note(&(id, &obituary));
+        self.remember_process(&process, &obituary);
         self.tell_gone(&process, &obituary);
         self.gone_to_others(id, &obituary);
         for (task, (from, message)) in process.unheard {
@@ -257,6 +259,21 @@ impl Node {
         }
         self.dig_grave(id, obituary);
         self.stop_when_empty();
+    }
+
+    fn remember_process(&mut self, process: &Process, obituary: &Obituary) {
+        let lived_us = self.now.since(process.since).as_micros() as u64;
+        self.history.ended(PastProcess {
+            id: process.id,
+            pid: process.pid(),
+            job: process.job,
+            is_driver: process.kind == Kind::Driver,
+            title: process.title.clone(),
+            started_us: self.wall_us.saturating_sub(lived_us),
+            ended_us: self.wall_us,
+            cause: obituary.cause.clone(),
+            why: obituary.headline(),
+        });
     }
 
     /// For who asks late.

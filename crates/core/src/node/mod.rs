@@ -82,6 +82,7 @@ use hoplo_wire::node::{Counters, DeathCause, Obituary, ToClient};
 
 use crate::actors::ActorTable;
 use crate::control::Entry;
+use crate::history::History;
 use crate::objects::{self, ObjectDirectory};
 use crate::sched::place::Place;
 use crate::sched::{LocalScheduler, WorkerPool};
@@ -155,6 +156,7 @@ pub struct Node {
     sweeps: Sweeps,
     escaped: Escaped,
     memory: MemoryWatch,
+    pub history: History,
     counters: Counters,
     violations: u64,
     /// Rows in the table of events.
@@ -200,6 +202,7 @@ impl Node {
             sweeps: Sweeps::default(),
             escaped: Escaped::default(),
             memory: MemoryWatch::default(),
+            history: History::default(),
             counters: Counters::default(),
             violations: 0,
             events: 0,
@@ -326,6 +329,7 @@ impl Node {
         self.pool.check();
         self.actors.check();
         self.groups.machine.check();
+        self.history.check();
         self.far.check();
         self.check_processes();
         self.check_queries();

@@ -69,6 +69,7 @@ impl SessionMachine {
             max_calls: view.header.max_calls,
             stream_ahead: 0,
             max_pending_calls: 0,
+            remembered: true,
         };
         for (object, value) in &refs {
             self.add_ref(*object);

@@ -56,6 +56,8 @@ pub struct CallOptions {
     pub stream_ahead: u32,
     /// For methods: calls that this process may have unfinished on the actor; 0 is no limit.
     pub max_pending_calls: u32,
+    /// Its runs are told to the daemon, for `timeline` and listings.
+    pub remembered: bool,
 }
 
 /// One call.

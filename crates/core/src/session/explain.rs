@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use hoplo_base::limits::WHY_THINGS_MAX;
-use hoplo_base::{ActorId, AnyId, ObjectId, TaskId};
+use hoplo_base::{ActorId, AnyId, ObjectId, ProcessId, ResourceSet, TaskId};
 use hoplo_wire::Reason;
 
 use crate::why::{Chain, Link, Thing};
@@ -23,6 +23,15 @@ pub struct TaskLine {
     pub stage: &'static str,
     pub attempt: u32,
     pub reason: String,
+    /// The actor whose method it calls, or that it creates.
+    pub actor: Option<ActorId>,
+    pub creates: bool,
+    /// The task that called.
+    pub parent: Option<TaskId>,
+    /// Who has it.
+    pub worker: Option<ProcessId>,
+    /// What it needs; of a method nothing.
+    pub resources: ResourceSet,
 }
 
 impl SessionMachine {
@@ -241,6 +250,17 @@ impl SessionMachine {
                 stage: task.stage.name(),
                 attempt: task.attempt,
                 reason: self.reason(seq).to_string(),
+                actor: task.actor,
+                creates: task.creates.is_some(),
+                parent: task.parent,
+                worker: match task.stage {
+                    Stage::Placed { worker } => Some(worker),
+                    Stage::Waiting | Stage::Queued | Stage::Promised | Stage::Limbo => None,
+                },
+                resources: match task.actor {
+                    Some(_) => ResourceSet::new(),
+                    None => task.call.options.shape.resources.clone(),
+                },
             }
         };
         seqs.into_iter().take(most).map(line).collect()

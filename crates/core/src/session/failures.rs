@@ -19,6 +19,7 @@ impl SessionMachine {
         effects: &mut Vec<Effect>,
     ) {
         self.give_back_parts(now, seq, effects);
+        self.remember_failure(now, seq, failure);
         let record = &self.tasks[&seq];
         if record.creates.is_some() {
             self.creation_failed(now, seq, failure, effects);

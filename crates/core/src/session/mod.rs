@@ -47,6 +47,7 @@ mod near;
 mod promises;
 mod refs;
 mod results;
+mod runs;
 mod shapes;
 mod spread;
 mod streams;
@@ -54,7 +55,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hoplo_base::{
@@ -80,6 +81,7 @@ use leases::Pace;
 use promises::Promises;
 use refs::{Entry, State, Waiter};
 use results::Origin;
+use runs::Untold;
 use shapes::{LeaseAt, Locality, ShapeState};
 use tasks::Task;
 
@@ -208,17 +210,6 @@ pub enum Effect {
     ReturnMemory,
 }
 
-/// A finished run, for `timeline` (a bounded ring of the latest).
-#[derive(Clone, Debug)]
-pub struct Run {
-    pub task: TaskId,
-    pub name: Arc<str>,
-    pub worker: ProcessId,
-    pub started_ns: u64,
-    pub ran_ns: u32,
-    pub failed: bool,
-}
-
 pub struct SessionMachine {
     me: ProcessId,
     job: JobId,
@@ -239,6 +230,10 @@ pub struct SessionMachine {
     lease_look: Option<Instant>,
     /// Most objects went: when their memory goes back to the system.
     memory_look: Option<Instant>,
+    /// When the daemon is told what has run.
+    runs_look: Option<Instant>,
+    /// The earlier one of both.
+    seldom_look: Option<Instant>,
     /// The latest shape that was looked up: nearly always the next one's, too.
     shape_known: Option<(Arc<Shape>, u32)>,
     actors: BTreeMap<ActorId, Actor>,
@@ -264,7 +259,7 @@ pub struct SessionMachine {
     exported: Set<FunctionId>,
     /// Reasons why replies must be drained though nobody waits: see `needs_progress`.
     reasons: u64,
-    runs: VecDeque<Run>,
+    untold: Untold,
     counters: Counters,
     node_died: Option<Failure>,
     failures: u64,
@@ -291,6 +286,8 @@ impl SessionMachine {
             paces: Map::default(),
             lease_look: None,
             memory_look: None,
+            runs_look: None,
+            seldom_look: None,
             shape_known: None,
             actors: BTreeMap::new(),
             promises: Promises::default(),
@@ -306,7 +303,7 @@ impl SessionMachine {
             ended_streams: Map::default(),
             exported: Set::default(),
             reasons: 0,
-            runs: VecDeque::new(),
+            untold: Untold::default(),
             counters: Counters::default(),
             node_died: None,
             failures: 0,
@@ -367,7 +364,7 @@ impl SessionMachine {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         };
-        match self.memory_look {
+        match self.seldom_look {
             None => soon,
             Some(look) => Some(soon.map_or(look, |soon| soon.min(look))),
         }
@@ -427,10 +424,6 @@ impl SessionMachine {
         std::mem::take(&mut self.counters)
     }
 
-    pub fn runs(&self) -> impl Iterator<Item = &Run> {
-        self.runs.iter()
-    }
-
     pub fn me(&self) -> ProcessId {
         self.me
     }
@@ -485,8 +478,14 @@ impl SessionMachine {
         }
         self.tick_near(now, effects);
         self.tick_leases(now, effects);
-        if self.memory_look.take_if(|look| *look <= now).is_some() {
-            effects.push(Effect::ReturnMemory);
+        if self.seldom_look.is_some_and(|look| look <= now) {
+            if self.memory_look.take_if(|look| *look <= now).is_some() {
+                effects.push(Effect::ReturnMemory);
+            }
+            if self.runs_look.is_some_and(|look| look <= now) {
+                self.tell_runs(now, effects);
+            }
+            self.look_seldom();
         }
     }
 
@@ -523,6 +522,8 @@ impl SessionMachine {
         }
         self.lease_look = None;
         self.memory_look = None;
+        self.runs_look = None;
+        self.seldom_look = None;
         self.workers.clear();
         self.forget_promises();
         for actor in self.actors.values_mut() {

@@ -57,6 +57,7 @@ impl SessionMachine {
             max_calls: 0,
             stream_ahead: 0,
             max_pending_calls: 0,
+            remembered: false,
         };
         let (refs, nested) = (vec![], vec![]);
         let call = Call { options: Arc::new(options), args: value, refs, nested, packed: false };

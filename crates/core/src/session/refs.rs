@@ -427,6 +427,7 @@ impl SessionMachine {
         self.objects.shrink_to(slack::room_for(self.objects.len()));
         self.tasks.shrink_to(slack::room_for(self.tasks.len()));
         self.memory_look.get_or_insert(now + MEMORY_DELAY);
+        self.look_seldom();
     }
 
     /// The last count is gone.

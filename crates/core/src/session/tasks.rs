@@ -1,6 +1,6 @@
 //! From submission to the last reply: waiting for refs, frames, replies, retries, cancellation.
 
-use hoplo_base::limits::{RUNS_REMEMBERED_MAX, WORKERS_UNTAKEN_MAX};
+use hoplo_base::limits::WORKERS_UNTAKEN_MAX;
 use hoplo_base::{ActorId, Instant, ObjectId, ProcessId, TaskId};
 use hoplo_wire::call::CALL_STREAMING;
 use hoplo_wire::node::{Tell, ToNode};
@@ -11,8 +11,9 @@ use super::call::{Stage, Values};
 use super::leases::Replied;
 use super::refs::{Entry, Knowledge, State, Waiter};
 use super::results::Origin;
+use super::runs::Ended;
 use super::streams::Stream;
-use super::{Call, CreateActor, Effect, Run, SessionMachine};
+use super::{Call, CreateActor, Effect, SessionMachine};
 
 #[derive(Debug)]
 pub(super) struct Task {
@@ -257,21 +258,25 @@ impl SessionMachine {
             record.parts = values.into_vec();
             return Ok(());
         }
-        if self.runs.len() == RUNS_REMEMBERED_MAX {
-            self.runs.pop_front();
-        }
-        self.runs.push_back(Run {
-            task: TaskId { owner: self.me, seq },
-            name: record.call.options.name.clone(),
-            worker,
-            started_ns: header.started_ns,
-            ran_ns: header.ran_ns,
-            failed: matches!(values.first(), Some((Value::Failed(_), _))),
-        });
         let again = header.flags & REPLY_RETRYABLE != 0
             && record.retries_left != 0
             && record.cancel.is_none();
         let (actor, function) = (record.actor, record.call.options.function);
+        if record.call.options.remembered {
+            let ended = Ended {
+                task: TaskId { owner: self.me, seq },
+                options: record.call.options.clone(),
+                actor,
+                parent: record.parent,
+                worker: Some(worker),
+                attempt: header.attempt,
+                ran_ns: header.ran_ns,
+                started_ns: header.started_ns,
+                at: now,
+                failure: failure_in(&values),
+            };
+            self.remember(ended);
+        }
         if actor.is_none() {
             self.learn_pace(function, header.ran_ns);
         }
@@ -422,5 +427,14 @@ impl SessionMachine {
             }
             None => self.counters.tasks_finished += 1,
         }
+    }
+}
+
+/// Why a run has no result, if it has none.
+#[inline]
+fn failure_in(values: &Values) -> Option<Box<Failure>> {
+    match values.first() {
+        Some((Value::Failed(failure), _)) => Some(Box::new(failure.clone())),
+        Some((Value::Inline(_) | Value::Stored(_), _)) | None => None,
     }
 }

@@ -19,8 +19,8 @@ use hoplo_control::net::head::{Founded, Head};
 use hoplo_control::report;
 use hoplo_core::control::rows::node_key;
 use hoplo_core::control::{
-    CasError, ControlStore, Entry, Key, MemoryStore, NodeEntry, NodeState, Row, Table, TaskEntry,
-    TaskState, store,
+    CasError, ControlStore, Entry, JobEntry, Key, MemoryStore, NodeEntry, NodeState, Row, Table,
+    TaskEntry, TaskState, store,
 };
 use hoplo_core::node::{Answer, KEYS_MAX, Question, Rows, outlived, settled};
 use hoplo_net::hub::Intake;
@@ -283,6 +283,15 @@ impl Control {
             Store::Memory(store) => store::entries(store),
             Store::Kept(kept) => store::entries(&kept.store),
             Store::Far(far) => far.nodes().cloned().collect(),
+        }
+    }
+
+    /// Those that this node's own store has: of a head all jobs of the cluster.
+    pub(crate) fn jobs(&self) -> Vec<JobEntry> {
+        match &self.store {
+            Store::Memory(store) => store::entries(store),
+            Store::Kept(kept) => store::entries(&kept.store),
+            Store::Far(_) => Vec::new(),
         }
     }
 

@@ -3,9 +3,10 @@
 //! | kind | all of them together |
 //! |---|---|
 //! | available_resources, summary | sums, by name |
-//! | actors, objects, workers, timeline | all rows; each says its node |
+//! | actors, jobs, objects, workers, past_processes, timeline | all rows; each says its node |
 //! | logs | what each node told |
-//! | tasks | all rows, and how many more there are |
+//! | tasks | all rows, how many more there are, and which have begun |
+//! | history | all runs, and what the clock of each node says |
 //! | why | this node's lines, then what others remember of the thing |
 //! | status | this node's, with those of `others` |
 //!
@@ -24,6 +25,7 @@ pub(super) enum Whole {
     Rows,
     Actors,
     Tasks,
+    History,
     Status,
     /// Each with its node.
     Lines,
@@ -38,8 +40,10 @@ impl Whole {
             Report::Here(Here::Actors) => Self::Actors,
             Report::Here(
                 Here::Objects
+                | Here::Jobs
                 | Here::Locations(_)
                 | Here::Workers
+                | Here::PastProcesses
                 | Here::PlacementGroups
                 | Here::Logs(_),
             ) => Self::Rows,
@@ -49,6 +53,7 @@ impl Whole {
                 Everywhere::Summary => Self::Sum,
                 Everywhere::Tasks => Self::Tasks,
                 Everywhere::Timeline => Self::Rows,
+                Everywhere::History { .. } => Self::History,
             },
             Report::Drain { .. } => Self::Alone,
             Report::Why { .. } => Self::Lines,
@@ -64,6 +69,7 @@ impl Whole {
             Self::Rows => rows(all(own, others)),
             Self::Actors => actors(all(own, others)),
             Self::Tasks => tasks(all(own, others)),
+            Self::History => history(all(own, others)),
             Self::Status => {
                 if !others.is_empty() {
                     own["others"] = others.into_iter().map(|(_, status)| status).collect();
@@ -111,13 +117,38 @@ pub(super) fn rows(parts: impl Iterator<Item = Value>) -> Value {
 
 pub(super) fn tasks(parts: impl Iterator<Item = Value>) -> Value {
     let (mut rows, mut more) = (Vec::new(), 0u64);
+    let (mut begun, mut begins_all) = (Vec::new(), Vec::new());
     for mut part in parts {
+        if let Some(Value::Array(calls)) = part.get_mut("begun").map(Value::take) {
+            begun.extend(calls);
+        }
+        // Of a process, or of a node.
+        match part.get_mut("begins_all").map(Value::take) {
+            Some(Value::Array(processes)) => begins_all.extend(processes),
+            Some(process @ Value::String(_)) => begins_all.push(process),
+            Some(_) | None => {}
+        }
         more = more.saturating_add(part.get("more").and_then(Value::as_u64).unwrap_or_default());
         if let Some(Value::Array(tasks)) = part.get_mut("tasks").map(Value::take) {
             rows.extend(tasks);
         }
     }
-    json!({ "tasks": rows, "more": more })
+    json!({ "tasks": rows, "more": more, "begun": begun, "begins_all": begins_all })
+}
+
+fn history(parts: impl Iterator<Item = Value>) -> Value {
+    let (mut rows, mut forgotten, mut clocks) = (Vec::new(), 0u64, Map::new());
+    for mut part in parts {
+        let theirs = part.get("forgotten").and_then(Value::as_u64).unwrap_or_default();
+        forgotten = forgotten.saturating_add(theirs);
+        if let Some(Value::Array(runs)) = part.get_mut("runs").map(Value::take) {
+            rows.extend(runs);
+        }
+        if let Some(Value::Object(clock)) = part.get_mut("clocks").map(Value::take) {
+            clocks.extend(clock);
+        }
+    }
+    json!({ "runs": rows, "forgotten": forgotten, "clocks": clocks })
 }
 
 /// What others remember, below the name of each.
@@ -179,7 +210,24 @@ mod tests {
     #[test]
     fn tasks_of_all_are_counted_and_a_part_that_is_no_answer_adds_nothing() {
         let parts = [json!({"tasks": [1], "more": 2}), Value::Null, json!({"tasks": [2, 3]})];
-        assert_eq!(tasks(parts.into_iter()), json!({"tasks": [1, 2, 3], "more": 2}));
+        let all = tasks(parts.into_iter());
+        let of_two = json!({"tasks": [1, 2, 3], "more": 2, "begun": [], "begins_all": []});
+        assert_eq!(all, of_two);
+        let with_calls = [
+            json!({"tasks": [], "begun": [1], "begins_all": null}),
+            json!({"tasks": [], "begun": null, "begins_all": "a"}),
+            json!({"tasks": [], "begun": [2], "begins_all": ["b", "c"]}),
+        ];
+        let all = tasks(with_calls.into_iter());
+        assert_eq!((&all["begun"], &all["begins_all"]), (&json!([1, 2]), &json!(["a", "b", "c"])));
+    }
+
+    #[test]
+    fn what_nodes_remember_is_put_together_each_with_its_clock() {
+        let one = json!({"runs": [1], "forgotten": 2, "clocks": {"00000a": 5}});
+        let other = json!({"runs": [2], "forgotten": 1, "clocks": {"00000b": 6}});
+        let of_two = json!({"runs": [1, 2], "forgotten": 3, "clocks": {"00000a": 5, "00000b": 6}});
+        assert_eq!(history([one, Value::Null, other].into_iter()), of_two);
     }
 
     #[test]

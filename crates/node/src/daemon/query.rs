@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use hoplo_base::bundles::{Asked, InGroup, MARK};
-use hoplo_base::{NodeNumber, ObjectId, ProcessId, ResourceSet};
+use hoplo_base::{JobId, NodeNumber, ObjectId, ProcessId, ResourceSet};
 use hoplo_core::actors::life::ActorRow;
 use hoplo_core::control::{ActorPhase, NodeEntry, NodeState};
 use hoplo_core::node::{Event, Everywhere, Here, Kind, Others, Process, Report};
@@ -78,6 +78,8 @@ impl Daemon {
                 });
                 json!({ "rows": rows, "hosted": hosted.collect::<Map<_, _>>() })
             }
+            Here::Jobs => self.jobs_json(),
+            Here::PastProcesses => self.past_processes_json(),
             Here::Objects => self.objects_json(),
             Here::Locations(objects) => self.locations_json(&objects),
             Here::Logs(logs) => {
@@ -109,11 +111,8 @@ impl Daemon {
                 self.name_node(&mut tasks["tasks"]);
                 tasks
             }
-            Everywhere::Timeline => {
-                let mut rows = parts::rows(told);
-                self.name_node(&mut rows);
-                rows
-            }
+            Everywhere::Timeline => self.timeline(),
+            Everywhere::History { of_job_max } => self.history_json(of_job_max),
         }
     }
 
@@ -127,7 +126,7 @@ impl Daemon {
         }
     }
 
-    fn node_id(&self) -> String {
+    pub(super) fn node_id(&self) -> String {
         node_id(self.node.config().node)
     }
 
@@ -177,11 +176,13 @@ impl Daemon {
             "name": row.name,
             "namespace": row.namespace,
             "job": row.job.to_string(),
+            "job_id": job_id(row.job),
             "detached": row.detached,
             "restarts": row.incarnation,
             "state": ActorPhase::of(&row.state).to_string(),
             "pid": process.and_then(Process::known_pid),
             "node": node_id(node),
+            "worker_id": row.worker.map(process_id),
             "reason": reason,
         })
     }
@@ -240,12 +241,15 @@ impl Daemon {
         };
         json!({
             "id": process.id.to_string(),
+            "worker_id": process_id(process.id),
             "pid": process.known_pid(),
             "node": self.node_id(),
             "kind": if process.kind == Kind::Driver { "driver" } else { "worker" },
             "state": state,
             "job": process.job.to_string(),
+            "job_id": job_id(process.job),
             "title": process.title,
+            "started_us": self.wall_us_of(process.since),
             "works_for": works_for,
             "resources": lease.map(|lease| resources_json(&own_names(&lease.resources))),
             "bundle": lease.and_then(|lease| lease.bundle).map(|(group, index)| format!("{index} of {group}")),
@@ -345,7 +349,15 @@ impl Daemon {
     }
 }
 
-fn node_id(node: NodeNumber) -> String {
+pub(super) fn job_id(job: JobId) -> String {
+    format!("{:016x}", job.0)
+}
+
+pub(super) fn process_id(process: ProcessId) -> String {
+    format!("{:016x}", process.0)
+}
+
+pub(super) fn node_id(node: NodeNumber) -> String {
     format!("{:06x}", node.number())
 }
 
@@ -395,6 +407,7 @@ fn group_json(row: &GroupRow<'_>) -> Value {
         "name": row.spec.name,
         "namespace": row.spec.namespace,
         "job": row.job.to_string(),
+        "job_id": job_id(row.job),
         "detached": row.spec.detached,
         "strategy": row.spec.strategy.name(),
         "state": row.phase.name(),

@@ -91,7 +91,7 @@ impl Cluster {
         let kind = if streams { ReplyKind::StreamEnd } else { ReplyKind::Finished };
         let index = if streams { fiber.items } else { 0 };
         let mut header = header(call, kind, flags, index);
-        header.ran_ns = u32::try_from(self.now.since(call.since).as_nanos()).unwrap_or(u32::MAX);
+        header.ran_ns = ReplyHeader::ran_of(self.now.since(call.since).as_nanos() as u64);
         Reply { header, returned, told: false, written: 0 }
     }
 

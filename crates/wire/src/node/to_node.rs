@@ -6,7 +6,9 @@ use hoplo_base::limits::TOOL_MESSAGE_BYTES_MAX;
 use hoplo_base::{ActorId, FunctionId, GroupId, LeaseId, ObjectId, ProcessId};
 use serde::{Deserialize, Serialize};
 
-use super::{ActorSpec, Counters, GroupSpec, JobConfig, KvOperation, Notice, Role, Shape, Tell};
+use super::{
+    ActorSpec, Counters, GroupSpec, JobConfig, KvOperation, Notice, Role, Runs, Shape, Tell,
+};
 use crate::object::Failure;
 use crate::reason::Reason;
 use crate::why::Told;
@@ -176,6 +178,8 @@ pub enum ToNode {
     },
     /// What this process counted since the last word on it.
     Counted(Counters),
+    /// What it called and what has ended, since the last word on it.
+    Ran(Runs),
     /// The whole node is to stop (`hoplo stop`).
     Stop,
 }

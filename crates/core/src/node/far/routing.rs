@@ -51,6 +51,7 @@ impl Node {
             | ToNode::Inspected { .. }
             | ToNode::Explained { .. }
             | ToNode::Counted(_)
+            | ToNode::Ran(_)
             | ToNode::Stop => return None,
         };
         Some(node).filter(|node| self.is_far(*node))

@@ -38,7 +38,7 @@ impl Node {
                 kind.map(|kind| query(request, kind, here.argument()))
             }
             Topic::Everywhere { subject, .. } => {
-                Some(query(request, subject.kind(), String::new()))
+                Some(query(request, subject.kind(), subject.argument()))
             }
             Topic::Why { inquiry, .. } => inquiry.for_node(request, node),
             Topic::Memory { inquiry, .. } => inquiry.memory_of_node(request, node),

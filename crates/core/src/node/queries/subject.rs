@@ -31,10 +31,14 @@ pub enum Here {
     ClusterResources,
     AvailableResources,
     Actors,
+    /// Those whose driver was here, and of a head those that its store has.
+    Jobs,
     Objects,
     /// Where the bytes of these are.
     Locations(Vec<ObjectId>),
     Workers,
+    /// Workers and drivers that have ended.
+    PastProcesses,
     PlacementGroups,
     Logs(Logs),
     /// A question to the control store.
@@ -57,6 +61,10 @@ pub enum Everywhere {
     Summary,
     Tasks,
     Timeline,
+    /// Runs that have ended, of each job at most so many.
+    History {
+        of_job_max: usize,
+    },
 }
 
 /// Why something waits.
@@ -92,7 +100,9 @@ impl Subject {
             "actors" => Self::Here(Here::Actors),
             "objects" => Self::Here(Here::Objects),
             "locations" => Self::Here(Here::Locations(objects_of(&argument)?)),
+            "jobs" => Self::Here(Here::Jobs),
             "workers" => Self::Here(Here::Workers),
+            "past_processes" => Self::Here(Here::PastProcesses),
             "placement_groups" => Self::Here(Here::PlacementGroups),
             "logs" => Self::Here(Here::Logs(Logs::parse(&argument)?)),
             "control" => Self::Here(Here::Control(argument)),
@@ -106,6 +116,11 @@ impl Subject {
             "summary" => Self::Everywhere(Everywhere::Summary),
             "tasks" => Self::Everywhere(Everywhere::Tasks),
             "timeline" => Self::Everywhere(Everywhere::Timeline),
+            "history" => {
+                let many = || format!("history is asked with a number of runs, not {argument:?}");
+                let of_job_max = argument.parse().map_err(|_| many())?;
+                Self::Everywhere(Everywhere::History { of_job_max })
+            }
             // `chain`: what it waits for; `why`: and what the daemon remembers of it.
             "why" | "chain" => {
                 let id = argument.parse::<AnyId>().map_err(|error| error.to_string())?;
@@ -125,7 +140,9 @@ impl Here {
             Self::Actors => Some("actors"),
             Self::Objects => Some("objects"),
             Self::Locations(_) => Some("locations"),
+            Self::Jobs => Some("jobs"),
             Self::Workers => Some("workers"),
+            Self::PastProcesses => Some("past_processes"),
             Self::PlacementGroups => Some("placement_groups"),
             Self::Logs(_) => Some("logs"),
             // The node table is everywhere, and each node's row says what it has.
@@ -142,9 +159,11 @@ impl Here {
             | Self::ClusterResources
             | Self::AvailableResources
             | Self::Actors
+            | Self::Jobs
             | Self::Objects
             | Self::Locations(_)
             | Self::Workers
+            | Self::PastProcesses
             | Self::PlacementGroups
             | Self::Control(_) => true,
         }
@@ -163,8 +182,10 @@ impl Here {
             | Self::ClusterResources
             | Self::AvailableResources
             | Self::Actors
+            | Self::Jobs
             | Self::Objects
             | Self::Workers
+            | Self::PastProcesses
             | Self::PlacementGroups
             | Self::Control(_) => String::new(),
         }
@@ -210,6 +231,15 @@ impl Everywhere {
             Self::Summary => "summary",
             Self::Tasks => "tasks",
             Self::Timeline => "timeline",
+            Self::History { .. } => "history",
+        }
+    }
+
+    /// What other nodes are asked besides.
+    pub(super) fn argument(self) -> String {
+        match self {
+            Self::Status | Self::Summary | Self::Tasks | Self::Timeline => String::new(),
+            Self::History { of_job_max } => of_job_max.to_string(),
         }
     }
 }

@@ -6,6 +6,7 @@ mod leases;
 mod near;
 mod promises;
 mod references;
+mod runs;
 mod spread;
 mod streams;
 mod tasks;
@@ -73,6 +74,7 @@ fn options() -> CallOptions {
         max_calls: 0,
         stream_ahead: 0,
         max_pending_calls: 0,
+        remembered: false,
     }
 }
 
