@@ -233,6 +233,46 @@ def test_a_list_of_tasks_that_was_cut_did_not_say_so(fresh_node, gate):
     hoplo.get([held, *waiting])
 
 
+def test_what_has_run_is_listed_chosen_and_counted(fresh_node, gate):
+    session = ["--session", fresh_node(num_cpus=1)["session_dir"]]
+
+    @hoplo.remote
+    def ends(x):
+        return 1 // x
+
+    @hoplo.remote
+    def hold():
+        gate.wait()
+
+    hoplo.wait([ends.remote(x) for x in range(3)], num_returns=3)
+    held = hold.remote()
+    eventually(lambda: gate.arrived() == 1)
+    rows = json.loads(command("list", "tasks", *session, "--ended", "--json").stdout)["tasks"]
+    assert [(row["name"], row["state"]) for row in rows[:1]] == [("hold", "running")]
+    assert {row["state"] for row in rows if row["name"] == "ends"} == {"finished", "failed"}
+    assert all(row["ran_s"] is not None for row in rows)
+    assert "ends" not in command("list", "tasks", *session).stdout
+    chosen = ["--ended", "--filter", "name=ends", "--filter", "state!=finished"]
+    (failed,) = json.loads(command("list", "tasks", *session, *chosen, "--json").stdout)["tasks"]
+    assert failed["reason"].startswith("ZeroDivisionError: ")
+    detail = command("list", "tasks", *session, *chosen, "--detail").stdout
+    assert re.search(r"^failure +TaskError$", detail, re.M), detail
+    assert command("get", "tasks", failed["task_id"], *session).stdout == detail
+    cut = command("list", "tasks", *session, "--ended", "--limit", "1").stdout
+    assert cut.splitlines()[-1] == "and 3 more: --limit shows 1"
+    summary = command("summary", "tasks", *session).stdout
+    assert re.search(r"^ends +3 +1 failed, 2 finished$", summary, re.M), summary
+    jobs = json.loads(command("list", "jobs", *session, "--json").stdout)
+    assert [job["state"] for job in jobs] == ["running"]
+    assert "ALIVE" in command("list", "nodes", *session).stdout
+    wrong = command("list", "tasks", *session, "--filter", "stat=x", check=False).stderr
+    assert "there are id, name, state" in wrong
+    nothing = command("get", "tasks", "task:1-ffff", *session, check=False).stderr
+    assert "nobody here knows task:1-ffff" in nothing
+    gate.open()
+    hoplo.get(held)
+
+
 def test_labels_of_a_head(head):
     head("--num-cpus", "1", "--labels", '{"zone": "b"}')
     hoplo.init(address="auto")
@@ -416,11 +456,11 @@ print(hoplo.get([hoplo.remote(lambda: {number}).remote(), Actor.remote().method.
 def test_the_doctor_says_what_of_a_program_for_ray_is_not_there(tmp_path):
     good, bad = tmp_path / "good.py", tmp_path / "bad.py"
     good.write_text("import ray\nray.get(ray.put(1))\n")
-    bad.write_text("import ray\nfrom ray.util.state import list_tasks\n")
+    bad.write_text("import ray\nfrom ray.util.state import list_cluster_events\n")
     assert command("doctor", str(good)).returncode == 0
     done = command("doctor", str(good), str(bad), check=False)
     assert done.returncode == 1
-    assert "ray.util.state" in done.stdout
+    assert "ray.util.state.list_cluster_events" in done.stdout
     missing = command("doctor", str(tmp_path / "none.py"), check=False)
     assert missing.returncode == 2
     assert "none.py" in missing.stderr

@@ -13,6 +13,7 @@ macro_rules! print {
 mod control;
 mod doctor;
 mod drain;
+mod list;
 mod logs;
 mod show;
 mod start;
@@ -49,8 +50,12 @@ enum Command {
     Why(show::WhyArgs),
     /// Show what workers printed
     Logs(logs::LogsArgs),
-    /// List tasks, actors, objects or workers
-    List(show::ListArgs),
+    /// List tasks, actors, objects, workers, nodes, jobs or placement groups
+    List(list::ListArgs),
+    /// Show all that is known of one of them
+    Get(list::GetArgs),
+    /// Count tasks by name, actors by class, or objects by state
+    Summary(list::SummaryArgs),
     /// Say what programs written for Ray use, and what of it is not there
     Doctor(doctor::DoctorArgs),
     /// Run the control nodes of a cluster, and look at its control store
@@ -74,7 +79,9 @@ fn main() -> ExitCode {
         Command::Status(args) => show::status(&args),
         Command::Why(args) => show::why(&args),
         Command::Logs(args) => logs::logs(&args),
-        Command::List(args) => show::list(&args),
+        Command::List(args) => list::list(&args),
+        Command::Get(args) => list::get(&args),
+        Command::Summary(args) => list::summary(&args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Control(command) => control::run(&command),
         Command::Token(command) => token::run(&command),

@@ -1,23 +1,21 @@
-//! Looking into a node: `hoplo status`, `hoplo why`, `hoplo list`.
+//! Looking into a node: `hoplo status`, `hoplo why`.
 
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use clap::{Args, ValueEnum};
-use hoplo_base::limits::{LOST_TASKS_MAX, TASKS_LISTED_MAX};
+use clap::Args;
 use hoplo_base::{Size, shown};
 use serde_json::Value;
 
-use crate::table;
 use crate::tool::{Tool, warn};
 
-/// Of `status --watch`.
-const WATCH_EVERY: Duration = Duration::from_secs(1);
+/// Of `--watch`.
+pub(crate) const WATCH_EVERY: Duration = Duration::from_secs(1);
 
 /// The terminal's cursor goes to the first column of the first line, and what follows is blank.
-const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
+pub(crate) const CLEAR: &[u8] = b"\x1b[H\x1b[2J";
 
 #[derive(Args)]
 pub(crate) struct StatusArgs {
@@ -35,7 +33,7 @@ pub(crate) struct Target {
     pub(crate) session: Option<PathBuf>,
     /// Print JSON, for programs
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
 }
 
 #[derive(Args)]
@@ -44,23 +42,6 @@ pub(crate) struct WhyArgs {
     id: String,
     #[command(flatten)]
     target: Target,
-}
-
-#[derive(Args)]
-pub(crate) struct ListArgs {
-    /// What to list: tasks that are not finished, actors, objects, worker processes, or placement groups
-    what: What,
-    #[command(flatten)]
-    target: Target,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum What {
-    Tasks,
-    Actors,
-    Objects,
-    Workers,
-    PlacementGroups,
 }
 
 pub(crate) fn status(args: &StatusArgs) -> Result<()> {
@@ -209,112 +190,15 @@ pub(crate) fn why(args: &WhyArgs) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn list(args: &ListArgs) -> Result<()> {
-    // Head and key of each column.
-    let (kind, columns): (&str, &[(&str, &str)]) = match args.what {
-        What::Tasks => (
-            "tasks",
-            &[
-                ("id", "task"),
-                ("name", "name"),
-                ("state", "state"),
-                ("owner", "owner_pid"),
-                ("attempt", "attempt"),
-                ("reason", "reason"),
-            ],
-        ),
-        What::Actors => (
-            "actors",
-            &[
-                ("id", "id"),
-                ("class_name", "class_name"),
-                ("name", "name"),
-                ("state", "state"),
-                ("pid", "pid"),
-                ("restarts", "restarts"),
-                ("reason", "reason"),
-            ],
-        ),
-        What::Objects => (
-            "objects",
-            &[
-                ("id", "id"),
-                ("state", "state"),
-                ("size", "size"),
-                ("owner", "owner"),
-                ("hex", "object_id"),
-            ],
-        ),
-        What::PlacementGroups => (
-            "placement_groups",
-            &[
-                ("id", "id"),
-                ("name", "name"),
-                ("state", "state"),
-                ("strategy", "strategy"),
-                ("bundles", "needs"),
-                ("job", "job"),
-                ("reason", "reason"),
-            ],
-        ),
-        What::Workers => (
-            "workers",
-            &[
-                ("id", "id"),
-                ("pid", "pid"),
-                ("kind", "kind"),
-                ("state", "state"),
-                ("works for", "works_for"),
-                ("memory", "memory"),
-                ("title", "title"),
-            ],
-        ),
-    };
-    let mut tool = Tool::find(args.target.session.as_deref())?;
-    let answer = tool.query(kind, "")?;
-    if args.target.json {
-        return print_json(&answer);
-    }
-    let mut columns = columns.to_vec();
-    let nodes = tool.query("nodes", "")?;
-    // Of a node by itself there is nothing to say.
-    if rows(&nodes).iter().filter(|node| node["Alive"] == true).count() > 1 {
-        columns.insert(1, ("node", "node"));
-    }
-    let cell = |row: &Value, key: &str| match (key, row[key].as_f64()) {
-        ("size" | "memory", Some(bytes)) => Size(bytes as u64).to_string(),
-        _ => text(&row[key]),
-    };
-    let (listed, more) = match args.what {
-        What::Tasks => (&answer["tasks"], answer["more"].as_u64().unwrap_or_default()),
-        What::Actors | What::Objects | What::Workers | What::PlacementGroups => (&answer, 0),
-    };
-    let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
-    let rows: Vec<Vec<String>> = rows(listed)
-        .iter()
-        // Nobody made these: an actor's handle is counted like an object.
-        .filter(|row| kind != "objects" || row["state"] != "handle")
-        .map(|row| columns.iter().map(|(_, key)| cell(row, key)).collect())
-        .collect();
-    table::print(&heads, &rows)?;
-    if more > 0 {
-        println!(
-            "and {more} more: of each process the first {TASKS_LISTED_MAX} tasks are listed, and \
-             {LOST_TASKS_MAX} lost ones; hoplo status counts those that are not lost"
-        );
-    }
-    Ok(())
-}
-
-fn print_json(value: &Value) -> Result<()> {
+pub(crate) fn print_json(value: &Value) -> Result<()> {
     Ok(writeln!(std::io::stdout().lock(), "{value:#}")?)
 }
 
-fn rows(value: &Value) -> &[Value] {
+pub(crate) fn rows(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-fn text(value: &Value) -> String {
+pub(crate) fn text(value: &Value) -> String {
     match value {
         Value::Null => "-".to_string(),
         Value::String(text) => text.clone(),
