@@ -57,6 +57,8 @@ MODULES = [
     "hoplo.util.progress",
     "hoplo.util.queue",
     "hoplo.util.scheduling_strategies",
+    "hoplo.util.state",
+    "hoplo.util.state.rows",
     "hoplo.util.summary",
 ]
 try:

@@ -166,6 +166,57 @@ def test_lists_show_rows_of_both_nodes_and_which_node_each_is_of(cluster):
     assert text.splitlines()[0].split()[:2] == ["ID", "NODE"]
 
 
+PAST = """
+import time
+import hoplo
+from hoplo.util import state
+
+hoplo.init(address="auto", log_to_driver=False)
+
+
+@hoplo.remote(resources={"there": 1})
+def inner():
+    return 1
+
+
+@hoplo.remote(resources={"there": 1})
+def outer():
+    return hoplo.get(inner.remote())
+
+
+before = time.time()
+assert hoplo.get(outer.remote()) == 1
+rows = {task.name: task for task in state.list_tasks()}
+here = hoplo.get_runtime_context().get_node_id()
+both = [rows["outer"], rows["inner"]]
+assert {task.state for task in both} == {"FINISHED"}
+assert {task.node_id for task in both} == {node.node_id for node in state.list_nodes()} - {here}
+assert all(task.worker_pid for task in both), both
+assert rows["inner"].parent_task_id == rows["outer"].task_id
+assert all(before - 1 <= task.start_time_ms / 1000 <= time.time() for task in both), both
+assert len({worker.node_id for worker in state.list_workers()}) == 2
+print("done")
+"""
+
+
+def test_what_has_run_is_known_wherever_its_caller_was(cluster):
+    done = subprocess.run(
+        [sys.executable, "-c", PAST],
+        env=cluster.environment(0),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == "done\n", done.stderr
+    for at in (0, 1):
+        # The driver's node remembers `outer`, and the worker's what that called.
+        rows = cluster.json(at, "list", "tasks", "--ended")["tasks"]
+        assert {row["name"] for row in rows if row["state"] == "finished"} == {"inner", "outer"}
+        (job,) = cluster.json(at, "list", "jobs")
+        assert job["state"] == "ended"
+
+
 def test_status_has_a_block_of_each_node(cluster):
     text = cluster.hoplo(0, "status").stdout
     heads = re.findall(r"^[0-9a-f]{6}(?: \(here\))?, \S+, daemon pid \d+$", text, re.M)

@@ -1,0 +1,7 @@
+"""What goes wrong when somebody asks what there is."""
+
+from __future__ import annotations
+
+from hoplo.util.state.errors import StateError as RayStateApiException
+
+__all__ = ["RayStateApiException"]
