@@ -6,6 +6,7 @@ construction, and `given` keeps what the user wrote, for `.options()` to change 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -150,7 +151,7 @@ def task_options(given: Mapping[str, Any], *, is_generator: bool = False) -> Tas
     return TaskOptions(
         resources=resources,
         num_returns=num_returns,
-        max_retries=3 if value["max_retries"] is None else value["max_retries"],
+        max_retries=_retries_of_tasks() if value["max_retries"] is None else value["max_retries"],
         retry_exceptions=value["retry_exceptions"] or False,
         max_calls=max_calls,
         name=value["name"] or "",
@@ -240,6 +241,21 @@ def _checked(given: Mapping[str, Any], known: Mapping[str, Check], what: str) ->
 
 def _or(value: Any, default: Any) -> Any:
     return default if value is None else value
+
+
+def _retries_of_tasks() -> int:
+    """What HOPLO_TASK_MAX_RETRIES says; else 3."""
+    text = os.environ.get("HOPLO_TASK_MAX_RETRIES") or "3"
+    try:
+        retries = int(text)
+    except ValueError:
+        retries = -2
+    if retries < -1:
+        raise ValueError(
+            f"the environment variable HOPLO_TASK_MAX_RETRIES is {text!r}: set it to a whole "
+            f"number from -1 on"
+        )
+    return retries
 
 
 def _num_returns(name: str, value: object) -> int:

@@ -86,6 +86,26 @@ def prepare() -> None:
         _logging.configure_worker()
 
 
+def set_up() -> None:
+    """Calls what the environment asks each worker to call first, once it has its session."""
+    hook = os.environ.get("HOPLO_WORKER_SETUP")
+    if not hook:
+        return
+    kind, _, text = hook.partition(":")
+    function: Any
+    if kind == "pickle":
+        import base64
+        import pickle
+
+        function = pickle.loads(base64.b64decode(text))
+    else:
+        import importlib
+
+        module, _, name = text.rpartition(".")
+        function = getattr(importlib.import_module(module), name)
+    function()
+
+
 def _import_ray_from_here() -> None:
     """For a program of `python -m hoplo.ray` on a node whose hoplo lies in another folder."""
     alias = os.path.join("hoplo", "ray", "_as_ray")

@@ -17,11 +17,19 @@ __all__ = ["RuntimeEnv"]
 
 # Linux starts no program with a longer one: `NAME=value` and a zero, at 32 pages.
 _VARIABLE_BYTES_MAX = 128 * 1024 - 1
-_FIELDS = ("env_vars", "working_dir", "py_modules", "excludes")
+_FIELDS = (
+    "env_vars",
+    "working_dir",
+    "py_modules",
+    "excludes",
+    "worker_process_setup_hook",
+    "config",
+)
+SETUP_VARIABLE = "HOPLO_WORKER_SETUP"
+"""In which a worker finds what to call first: `name:module.function`, or `pickle:` and base64."""
 _LATER = frozenset(
     {
         "conda",
-        "config",
         "container",
         "image_uri",
         "java_jars",
@@ -30,7 +38,6 @@ _LATER = frozenset(
         "pip",
         "py_executable",
         "uv",
-        "worker_process_setup_hook",
         "_nsight",
         "rocprof_sys",
     }
@@ -43,7 +50,9 @@ class RuntimeEnv(dict[str, Any]):
     `env_vars` are set in the worker's environment; `working_dir` is the folder it runs in, and is
     importable from; `py_modules` are packages, modules or `.whl`/`.zip` files made importable. A
     node alone uses folders where they are. In a cluster they are packed, without what `excludes`
-    and `.gitignore` leave out, and each node unpacks them once.
+    and `.gitignore` leave out, and each node unpacks them once. `worker_process_setup_hook` is a
+    function without arguments, or the name of one such as "module.function", that each worker calls
+    before it does anything else. `config` is taken, and changes nothing.
 
     >>> RuntimeEnv(env_vars={"LEVEL": "debug"})
     {'env_vars': {'LEVEL': 'debug'}}
@@ -56,6 +65,8 @@ class RuntimeEnv(dict[str, Any]):
         working_dir: str | os.PathLike[str] | None = None,
         py_modules: list[Any] | None = None,
         excludes: list[str] | None = None,
+        worker_process_setup_hook: Callable[[], object] | str | None = None,
+        config: Mapping[str, Any] | None = None,
         **unknown: Any,
     ) -> None:
         super().__init__()
@@ -69,6 +80,10 @@ class RuntimeEnv(dict[str, Any]):
             self["py_modules"] = _py_modules(py_modules)
         if excludes:
             self["excludes"] = _excludes(excludes)
+        if worker_process_setup_hook is not None:
+            self["worker_process_setup_hook"] = _setup_hook(worker_process_setup_hook)
+        if config is not None:
+            _config(config)
 
     def to_json(self) -> str:
         """The same text for the same environment: workers are kept by it. `read` reads it.
@@ -77,6 +92,9 @@ class RuntimeEnv(dict[str, Any]):
         by its name, and `modules` what `hoplo._packages` packs for that.
         """
         fields = dict(self)
+        hook = fields.pop("worker_process_setup_hook", None)
+        if hook is not None:
+            fields["env_vars"] = _env_vars({**fields.get("env_vars", {}), SETUP_VARIABLE: hook})
         modules = fields.get("py_modules")
         if modules is not None:
             entries = list(dict.fromkeys(map(_entry_of, modules)))
@@ -189,6 +207,37 @@ def _bytes(where: str, text: str) -> int:
             f"{where} must be text that stands for bytes, and has {text[error.start]!r} at place "
             f"{error.start}"
         ) from None
+
+
+def _setup_hook(value: object) -> str:
+    """What the worker's variable has."""
+    if isinstance(value, str):
+        if value.startswith(("name:", "pickle:")):
+            return value  # checked before
+        if not all(part.isidentifier() for part in value.split(".")) or "." not in value:
+            raise ValueError(
+                f"runtime_env['worker_process_setup_hook'] must be a function, or a name such as "
+                f"'module.function', not {value!r}"
+            )
+        return f"name:{value}"
+    if not callable(value):
+        raise TypeError(
+            f"runtime_env['worker_process_setup_hook'] must be a function or the name of one, "
+            f"not {type(value).__name__}"
+        )
+    import base64
+
+    import cloudpickle
+
+    return f"pickle:{base64.b64encode(cloudpickle.dumps(value)).decode()}"
+
+
+def _config(value: object) -> None:
+    if not isinstance(value, Mapping):
+        raise TypeError(
+            f"runtime_env['config'] must be a dict such as {{'setup_timeout_seconds': 60}}, "
+            f"not {type(value).__name__}"
+        )
 
 
 def _excludes(value: object) -> list[str]:

@@ -274,11 +274,53 @@ def test_parallel_iterators_are_checked() -> None:
         iter(it)
     with pytest.raises(ValueError, match="there is no shard 2: there are 2"):
         it.select_shards([2])
-    with pytest.raises(NotImplementedError, match=r"repartition\(\) is not in hoplo"):
-        it.repartition(3)
+    with pytest.raises(ValueError, match="num_partitions must be 1 or more"):
+        it.repartition(0)
+    with pytest.raises(ValueError, match="at least one actor"):
+        ray.util.iter.from_actors([])
     with pytest.raises(ZeroDivisionError):
         it.for_each(lambda x: 1 // x).take(1)
     assert list(ray.util.iter.from_items([], repeat=True).gather_sync()) == []
+
+
+def test_iterators_are_dealt_to_other_shards_and_read_from_actors() -> None:
+    it = ray.util.iter.from_items(list("abcdefg"), num_shards=2).repartition(3)
+    assert it.num_shards() == 3
+    # Of the first shard a, c, e, g; of the second one b, d, f: each is dealt in turns.
+    parts = [list(it.get_shard(at)) for at in range(3)]
+    assert parts == [["a", "b", "g"], ["c", "d"], ["e", "f"]]
+    assert sorted(it.for_each(str.upper).gather_async()) == list("ABCDEFG")
+    assert sorted(it.repartition(1).gather_sync()) == list("abcdefg")
+
+    @ray.remote
+    class Letters(ray.util.iter.ParallelIteratorWorker):
+        def __init__(self, letters: str) -> None:
+            super().__init__(lambda: iter(letters), repeat=False)
+
+    of_actors = ray.util.iter.from_actors([Letters.remote("xy"), Letters.remote("z")])
+    assert sorted(of_actors.gather_sync()) == ["x", "y", "z"]
+    assert sorted(of_actors.gather_async()) == ["x", "y", "z"], "it begins again"
+    assert of_actors.batch(2).take(2) == [["x", "y"], ["z"]]
+
+
+def test_a_ref_of_nothing_and_one_of_chance_are_ids() -> None:
+    assert ray.ObjectRef.nil().is_nil()
+    assert ray.ObjectRef.from_random() != ray.ObjectRef.from_random()
+    assert len(ray.ObjectRef.from_random().binary()) == ray.ObjectRef.size()
+
+
+def test_a_variable_says_how_often_tasks_are_tried_again(monkeypatch) -> None:
+    monkeypatch.setenv("RAY_TASK_MAX_RETRIES", "1")
+    monkeypatch.delenv("HOPLO_TASK_MAX_RETRIES", raising=False)
+    _init.take_variables()
+    try:
+        assert hoplo.remote(lambda: 1)._options.max_retries == 1
+        assert hoplo.remote(max_retries=2)(lambda: 1)._options.max_retries == 2
+        monkeypatch.setenv("HOPLO_TASK_MAX_RETRIES", "often")
+        with pytest.raises(ValueError, match="HOPLO_TASK_MAX_RETRIES is 'often'"):
+            hoplo.remote(lambda: 1)
+    finally:
+        os.environ.pop("HOPLO_TASK_MAX_RETRIES", None)
 
 
 def test_local_iterators_join_and_part() -> None:
@@ -351,7 +393,7 @@ def test_the_doctor_finds_each_use_by_its_line() -> None:
         "@r.remote(tensor_transport='nccl')\n"
         "def f(): pass\n"
         "f.bind(1), f.options(num_gpus=1, blah=2), q.Queue(), q.Nope, Pool([])\n"
-        "r.get(f.remote()), tune.run(f), r.ObjectRef.nil()\n"
+        "r.get(f.remote()), tune.run(f), r.ObjectRef.none()\n"
         "from ray.util.placement_group import PlacementGroup as G, nothing\n"
     )
     found = {(use.line, use.name, use.state) for use in doctor.uses_of(source)}
@@ -374,7 +416,7 @@ def test_the_doctor_finds_each_use_by_its_line() -> None:
         (8, "ray.util.ActorPool", there),
         (9, "ray.get", there),
         (9, "ray.tune", missing),
-        (9, "ray.ObjectRef.nil", missing),
+        (9, "ray.ObjectRef.none", missing),
         (10, "ray.util.placement_group.PlacementGroup", there),
         (10, "ray.util.placement_group.nothing", missing),
     }
@@ -445,8 +487,8 @@ PUBLIC = {
     "ray.util.actor_pool": "ActorPool",
     "ray.util.annotations": "Deprecated DeveloperAPI PublicAPI RayDeprecationWarning",
     "ray.util.check_serialize": "FailureTuple inspect_serializability",
-    "ray.util.iter": """LocalIterator ParallelIterator from_actors from_items from_iterators
-        from_range""",
+    "ray.util.iter": """LocalIterator ParallelIterator ParallelIteratorWorker from_actors
+        from_items from_iterators from_range""",
     "ray.util.multiprocessing": "JoinableQueue Pool TimeoutError pool",
     "ray.util.placement_group": """PlacementGroup get_current_placement_group get_placement_group
         placement_group placement_group_table remove_placement_group""",
@@ -454,6 +496,13 @@ PUBLIC = {
     "ray.util.scheduling_strategies": """DoesNotExist Exists In NodeAffinitySchedulingStrategy
         NodeLabelSchedulingStrategy NotIn PlacementGroupSchedulingStrategy""",
     "ray.util.serialization": "deregister_serializer register_serializer",
+    "ray.util.state": """StateApiClient get_actor get_log get_node get_objects get_placement_group
+        get_task get_worker list_actors list_cluster_events list_jobs list_logs list_nodes
+        list_objects list_placement_groups list_runtime_envs list_tasks list_workers
+        summarize_actors summarize_objects summarize_tasks""",
+    "ray.util.state.common": """ActorState JobState NodeState ObjectState PlacementGroupState
+        StateSchema TaskState WorkerState""",
+    "ray.util.state.exception": "RayStateApiException",
 }
 """Public names of Ray 2.60 where programs look for them."""
 

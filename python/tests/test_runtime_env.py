@@ -5,6 +5,7 @@ import subprocess
 import zipfile
 
 import pytest
+from conftest import run_driver
 
 import hoplo
 from hoplo.exceptions import HoploError, RuntimeEnvSetupError
@@ -66,6 +67,9 @@ def package(tmp_path):
         ({"py_modules": "mymodule"}, TypeError, "must be a list"),
         ({"py_modules": ["/nowhere"]}, ValueError, "/nowhere does not exist"),
         ({"py_modules": [3]}, TypeError, "must hold paths"),
+        ({"worker_process_setup_hook": 3}, TypeError, "must be a function or the name"),
+        ({"worker_process_setup_hook": "f"}, ValueError, "a name such as 'module.function'"),
+        ({"config": 3}, TypeError, r"\['config'\] must be a dict"),
     ],
 )
 def test_a_wrong_environment(env, error, text):
@@ -262,3 +266,67 @@ def test_environments_that_are_too_large_together_are_refused_and_bystanders_are
         hoplo.get(outer.remote())
     bystanders = [variables.remote("JOB") for _ in range(10)]
     assert hoplo.get(bystanders) == [["job"]] * 10
+
+
+# ------------------------------------------------------------------------------------ set up
+
+
+def test_each_worker_calls_the_hook_before_anything_else():
+    program = """
+import os
+import hoplo
+
+def set_up():
+    os.environ["SET_UP_BY"] = "a function"
+
+hoplo.init(num_cpus=1, runtime_env={"worker_process_setup_hook": set_up})
+
+@hoplo.remote
+def told():
+    return os.environ["SET_UP_BY"]
+
+@hoplo.remote
+class Actor:
+    def told(self):
+        return os.environ["SET_UP_BY"]
+
+print(hoplo.get([told.remote(), Actor.remote().told.remote()]))
+"""
+    assert run_driver(program).stdout == "['a function', 'a function']\n"
+
+
+def test_a_hook_may_be_named_and_one_that_fails_says_so(fresh_modules):
+    (fresh_modules / "hooks.py").write_text(
+        "import os\ndef by_name(): os.environ['SET_UP_BY'] = 'a name'\n"
+        "def fails(): raise ValueError('no such license')\n"
+    )
+    program = """
+import os
+import sys
+import hoplo
+
+env = {"py_modules": [os.path.join(sys.argv[1], "hooks.py")], "config": {"eager_install": True}}
+hoplo.init(num_cpus=1, runtime_env=env)
+
+@hoplo.remote(max_retries=0)
+def told():
+    return os.environ["SET_UP_BY"]
+
+by_name = {"worker_process_setup_hook": "hooks.by_name"}
+print(hoplo.get(told.options(runtime_env=by_name).remote()))
+fails = {"worker_process_setup_hook": "hooks.fails"}
+try:
+    hoplo.get(told.options(runtime_env=fails).remote(), timeout=40)
+except hoplo.exceptions.HoploError as error:
+    print(type(error).__name__, "no such license" in str(error))
+"""
+    out = run_driver(program, str(fresh_modules)).stdout.splitlines()
+    assert out[0] == "a name"
+    assert out[1] == "WorkerCrashedError True"
+
+
+@pytest.fixture
+def fresh_modules(tmp_path):
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    return folder

@@ -48,7 +48,7 @@ WITHOUT_EFFECT = (
 _UNSAID: tuple[object, ...] = (None, False, {}, "127.0.0.1", "localhost")
 """Values that ask for nothing, so nobody needs to hear of them."""
 
-WITH_EFFECT = ("RAY_ADDRESS", "RAY_NAMESPACE", "RAY_TMPDIR")
+WITH_EFFECT = ("RAY_ADDRESS", "RAY_NAMESPACE", "RAY_TASK_MAX_RETRIES", "RAY_TMPDIR")
 """Environment variables of Ray's that mean something here."""
 
 _said = False
@@ -100,8 +100,9 @@ def shutdown(*, wait_for_processes: bool = False, _exiting_interpreter: bool = F
 
 
 def take_variables() -> None:
-    """What RAY_ADDRESS and RAY_TMPDIR say, for hoplo, where its own variables say nothing."""
-    for theirs, ours in (("RAY_ADDRESS", "HOPLO_ADDRESS"), ("RAY_TMPDIR", "HOPLO_TMPDIR")):
+    """What some of Ray's variables say, for hoplo, where its own variables say nothing."""
+    for theirs in ("RAY_ADDRESS", "RAY_TASK_MAX_RETRIES", "RAY_TMPDIR"):
+        ours = theirs.replace("RAY_", "HOPLO_")
         if os.environ.get(theirs):
             os.environ.setdefault(ours, os.environ[theirs])
 

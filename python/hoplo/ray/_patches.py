@@ -14,7 +14,7 @@ from hoplo.actor import ActorClass
 from hoplo.exceptions import TaskError
 
 from ._absent import METHODS
-from ._ids import ActorID, JobID, TaskID
+from ._ids import ActorID, JobID, ObjectID, TaskID
 
 _task_id_of = _core.ObjectRef.task_id
 _stream_task_id_of = _core.ObjectRefGenerator.task_id
@@ -25,7 +25,9 @@ def install() -> None:
     """Adds them. Done again, it changes nothing."""
     refs: dict[str, object] = {
         "as_future": _as_future,
+        "from_random": classmethod(lambda cls: ObjectID.from_random()),
         "is_nil": lambda ref: ref.hex() == "ff" * 20,
+        "nil": classmethod(lambda cls: ObjectID.nil()),
         "job_id": lambda ref: _job_of(ref.task_id()),
         "task_id": _task_id,
         "size": classmethod(lambda cls: 20),

@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hoplo.runtime_env import RuntimeEnv
 
 from ._absent import absent
 
-__all__ = ["RuntimeEnv"]
+__all__ = ["RuntimeEnv", "RuntimeEnvConfig"]
+
+
+class RuntimeEnvConfig(dict[str, Any]):
+    """For `RuntimeEnv(config=...)`. It is taken, and changes nothing.
+
+    Environments are ready at once.
+
+    >>> RuntimeEnv(config=RuntimeEnvConfig(setup_timeout_seconds=60))
+    {}
+    """
+
+    def __init__(
+        self,
+        setup_timeout_seconds: int = 600,
+        eager_install: bool = True,
+        log_files: list[str] | None = None,
+    ) -> None:
+        super().__init__(
+            setup_timeout_seconds=setup_timeout_seconds,
+            eager_install=eager_install,
+            log_files=log_files or [],
+        )
+
 
 __getattr__ = absent(__name__, __all__)
 __path__: list[str] = []

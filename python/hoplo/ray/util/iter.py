@@ -1,6 +1,7 @@
 """Iterators whose items are made in several actors at once: one actor for each shard.
 
-    from_items | from_range | from_iterators --> ParallelIterator   steps run in the shards' actors
+    from_items | from_range | from_iterators | from_actors --> ParallelIterator
+                                                         steps run in the shards' actors
     gather_sync | gather_async | batch_across_shards --> LocalIterator   steps run in this process
 
 The actors are made when something is read, and end with the iterator that read it.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -21,6 +23,8 @@ from .local_iter import LocalIterator, Step, at_least_one, batches, flat, shuffl
 __all__ = [
     "LocalIterator",
     "ParallelIterator",
+    "ParallelIteratorWorker",
+    "from_actors",
     "from_items",
     "from_iterators",
     "from_range",
@@ -71,6 +75,47 @@ def from_iterators(
         source: Source = made if callable(made) else _Given(made)
         shards.append((_Repeated(source) if repeat else source, ()))
     return ParallelIterator(shards, name or f"from_iterators[{len(shards)} shards]")
+
+
+def from_actors(actors: Sequence[Any], name: str | None = None) -> ParallelIterator:
+    """One shard for each of these actors, whose classes inherit from `ParallelIteratorWorker`.
+
+    Steps run in actors of the iterator's own, which read from these.
+
+    >>> numbers = hoplo.remote(ParallelIteratorWorker).remote(range(3), False)
+    >>> from_actors([numbers]).for_each(lambda x: 2 * x).gather_sync().take(3)
+    [0, 2, 4]
+    """
+    if not actors:
+        raise ValueError("from_actors needs at least one actor")
+    shards: list[Shard] = [(_OfActor(actor), ()) for actor in actors]
+    return ParallelIterator(shards, name or f"from_actors[{len(shards)} shards]")
+
+
+class ParallelIteratorWorker:
+    """What actors inherit from that make the items of a shard of `from_actors`.
+
+    `item_generator` is a list or the like, or a function that gives an iterable. With `repeat` it
+    begins again at its end.
+    """
+
+    def __init__(self, item_generator: Iterable[Any] | Source, repeat: bool) -> None:
+        source: Source = item_generator if callable(item_generator) else _Given(item_generator)
+        self._hoplo_source = _Repeated(source) if repeat else source
+        self._hoplo_items: Iterator[Any] = iter(())
+
+    def par_iter_init(self, transforms: Sequence[Step] = ()) -> None:
+        """Items come from the beginning."""
+        items: Iterable[Any] = self._hoplo_source()
+        for step in transforms:
+            items = step(items)
+        self._hoplo_items = iter(items)
+
+    def par_iter_next(self) -> tuple[Any] | None:
+        """The next item, alone in a tuple; None at the end."""
+        for item in self._hoplo_items:
+            return (item,)
+        return None
 
 
 class ParallelIterator:
@@ -166,11 +211,16 @@ class ParallelIterator:
         self._check_shard(shard_index)
         return self.select_shards([shard_index]).gather_async(batch_ms, num_async)
 
-    def repartition(self, num_partitions: int, batch_ms: int = 0) -> NoReturn:
-        """Raises NotImplementedError: give `from_items` as many shards as you want."""
-        raise NotImplementedError(
-            "repartition() is not in hoplo; give from_items or from_range the num_shards you want"
-        )
+    def repartition(self, num_partitions: int, batch_ms: int = 0) -> ParallelIterator:
+        """So many shards: the items of each shard are dealt to them in turns.
+
+        `batch_ms` has no effect.
+        """
+        at_least_one("num_partitions", num_partitions)
+        shards: list[Shard] = [
+            (_Part(self, at, num_partitions), ()) for at in range(num_partitions)
+        ]
+        return ParallelIterator(shards, f"{self.name}.repartition[{num_partitions}]")
 
     # ------------------------------------------------------------------------ reading
 
@@ -211,7 +261,17 @@ class ParallelIterator:
 
     def _actors(self) -> list[Any]:
         made = hoplo.remote(num_cpus=0)(_ShardActor)
-        return [made.remote(source, steps) for source, steps in self._shards]
+        # What several shards read parts of is made once.
+        dealt: dict[int, list[Any]] = {}
+        actors = []
+        for source, steps in self._shards:
+            read: Source = source
+            if isinstance(source, _Part):
+                if id(source.of) not in dealt:
+                    dealt[id(source.of)] = source.of._actors()
+                read = _Dealt(dealt[id(source.of)], source.at, source.parts)
+            actors.append(made.remote(read, steps))
+        return actors
 
     def _rounds(self) -> Iterator[list[Any]]:
         actors = self._actors()
@@ -240,6 +300,19 @@ class _ShardActor:
         for step in steps:
             items = step(items)
         self._items = iter(items)
+        self._count = 0
+        self._kept: dict[int, deque[Any]] = {}
+
+    def next_of(self, part: int, parts: int) -> tuple[Any] | None:
+        """The next item of those that are this part's, when they are dealt in turns."""
+        kept = self._kept.setdefault(part, deque())
+        while not kept:
+            answer = self.next()
+            if answer is None:
+                return None
+            self._kept.setdefault(self._count % parts, deque()).append(answer[0])
+            self._count += 1
+        return (kept.popleft(),)
 
     def next(self) -> tuple[Any] | None:
         """The next item, alone in a tuple; None at the end."""
@@ -256,6 +329,43 @@ class _Given:
 
     def __call__(self) -> Iterable[Any]:
         return self._items
+
+
+class _OfActor:
+    """A source of the items that an actor of the user's makes."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    def __call__(self) -> Iterator[Any]:
+        hoplo.get(self._actor.par_iter_init.remote())
+        while (answer := hoplo.get(self._actor.par_iter_next.remote())) is not None:
+            yield answer[0]
+
+
+class _Part:
+    """A part of the items of another iterator: its actors are made when something is read."""
+
+    def __init__(self, of: ParallelIterator, at: int, parts: int) -> None:
+        self.of, self.at, self.parts = of, at, parts
+
+    def __call__(self) -> Iterable[Any]:
+        raise AssertionError("_actors puts another source in its place")
+
+
+class _Dealt:
+    """A source of one part of what these actors make: one item of each in turn."""
+
+    def __init__(self, actors: list[Any], at: int, parts: int) -> None:
+        self._actors, self._at, self._parts = actors, at, parts
+
+    def __call__(self) -> Iterator[Any]:
+        actors = self._actors
+        while actors:
+            asked = [actor.next_of.remote(self._at, self._parts) for actor in actors]
+            answers = hoplo.get(asked)
+            actors = [actor for actor, answer in zip(actors, answers, strict=True) if answer]
+            yield from (answer[0] for answer in answers if answer)
 
 
 class _Repeated:
