@@ -304,7 +304,9 @@ def test_logs_are_listed_and_read() -> None:
 
     ref = says.remote()
     pid = hoplo.get(ref)
-    assert f"worker-{pid}.out" in state.list_logs(glob_filter="*.out")["worker_out"]
+    # What it printed is written behind its reply.
+    name = f"worker-{pid}.out"
+    eventually(lambda: name in state.list_logs(glob_filter="*.out").get("worker_out", []))
 
     def said(**whose: Any) -> bool:
         return any("said for the log" in line for line in state.get_log(**whose))

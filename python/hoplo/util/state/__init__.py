@@ -488,7 +488,8 @@ def get_log(
     """What a worker printed: of a file, an actor, a task's worker, or a pid. Yields lines.
 
     `suffix` "err" is what went to stderr; `tail` gives the last lines only. Raises StateError if
-    nobody knows it; who has printed nothing has no lines. `follow` is what `hoplo logs --follow` does, and refused here.
+    nobody knows it; who has printed nothing has no lines. `follow` is what `hoplo logs --follow`
+    does, and refused here.
 
     >>> hoplo.get(square.remote(3))
     9
