@@ -75,7 +75,9 @@ impl Node {
         mut sources: Vec<NodeNumber>,
     ) {
         self.join_haul();
-        sources.retain(|node| self.far.nodes.contains_key(node));
+        // One whose row is on its way here can be reached when it has come.
+        sources.retain(|node| self.is_sent_to(*node));
+        sources.sort_by_key(|node| !self.is_other_node(*node));
         self.pass_to_transfer(transfer::Event::Begin { object, bytes, turn, sources });
     }
 

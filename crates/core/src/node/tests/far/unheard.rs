@@ -1,6 +1,6 @@
 //! Refs of nodes whose rows have not come.
 
-use hoplo_wire::peer::Peer;
+use hoplo_wire::peer::{FarValue, Peer};
 
 use super::*;
 
@@ -80,4 +80,23 @@ fn a_ref_of_no_node_of_this_cluster_is_lost_at_once_and_holds_up_no_death() {
         nodes.says(1, driver, ToNode::Notices(vec![Notice::Released { object, tokens: 1 }]));
         assert!(nodes.shells[1].node.is_quiet());
     }
+}
+
+/// Whoever wanted it was told that no node has it.
+#[test]
+fn a_source_whose_row_had_not_come_was_not_asked_for_its_bytes() {
+    let mut nodes = Nodes::new(2);
+    let driver = nodes.shells[1].driver();
+    let object = object_of(number(0));
+    nodes.asks_home_for(driver, object);
+    let value = FarValue::Stored { bytes: 1000, turn: 1, sources: vec![number(2)] };
+    let message = Box::new(Peer::Value { object, value, contains: vec![] });
+    nodes.shells[1].hears(Event::Peer { from: number(0), cover: 0, message });
+    let asked = nodes.shells[1].take(|effect| match effect {
+        Effect::SendPeer { to, message, .. } if matches!(**message, Peer::FetchBytes { .. }) => {
+            Some(*to)
+        }
+        _ => None,
+    });
+    assert_eq!(asked, Some(number(2)), "it waits in the carrier");
 }
