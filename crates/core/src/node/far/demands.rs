@@ -256,18 +256,28 @@ impl Node {
     /// A row says that a node lives, and whether it takes anything.
     pub(super) fn offers(&mut self, entry: &NodeEntry) {
         let node = entry.node;
-        let (labels, total) = (entry.labels.clone(), entry.resources.clone());
-        let place = Place { node, labels, total };
         if node == self.me() && entry.head && self.far.global.is_none() {
             self.far.global = Some(GlobalScheduler::new(u64::from(node.number())));
+            // At a start it hears of itself last.
+            for before in self.far.nodes.values().cloned().collect::<Vec<_>>() {
+                self.offers_to_all(&before);
+            }
         }
-        if entry.state == NodeState::Draining {
-            self.pass_to_broker(broker::Event::Drains { node });
-            return self.pass_to_global(global::Event::Drains { node });
-        }
-        self.pass_to_broker(broker::Event::Joined { place: place.clone() });
-        self.pass_to_global(global::Event::Joined { place });
+        self.pass_to_broker(match entry.state == NodeState::Draining {
+            true => broker::Event::Drains { node },
+            false => broker::Event::Joined { place: place_of(entry) },
+        });
+        self.offers_to_all(entry);
         self.load_changed();
+    }
+
+    /// As the global scheduler is told, on a head.
+    fn offers_to_all(&mut self, entry: &NodeEntry) {
+        let node = entry.node;
+        self.pass_to_global(match entry.state == NodeState::Draining {
+            true => global::Event::Drains { node },
+            false => global::Event::Joined { place: place_of(entry) },
+        });
     }
 
     pub(super) fn offers_no_more(&mut self, node: NodeNumber) {
@@ -355,4 +365,9 @@ impl Node {
             self.pass_to_global(global::Event::Tick);
         }
     }
+}
+
+fn place_of(entry: &NodeEntry) -> Place {
+    let (labels, total) = (entry.labels.clone(), entry.resources.clone());
+    Place { node: entry.node, labels, total }
 }

@@ -60,13 +60,16 @@ impl Node {
         if !known {
             self.far.passed.joined(node);
             self.pass_to_claims(claims::Event::Joined { node, epoch: Epoch(index) });
+        }
+        // An actor that waits for its name may seek a place as soon as it has it.
+        self.offers(&entry);
+        if !known {
             self.names_at_new_node(node);
         }
         if new_head {
             self.names_at_new_head();
             self.groups_at_new_head();
         }
-        self.offers(&entry);
         if drains && !drained {
             self.on_draining(node);
         }

@@ -164,7 +164,7 @@ impl Node {
             None => {}
             Some(head) if head == self.me() => match self.far.names.taken.get(&name).copied() {
                 Some(actor) => self.on_named(number, Some(actor)),
-                None => self.settle_here(number),
+                None => self.got_name(number),
             },
             Some(head) => {
                 let (namespace, name) = name;
@@ -183,7 +183,7 @@ impl Node {
         let own = ask.creation.as_ref().map(|creation| creation.spec.actor);
         let is_there = self.processes.contains_key(&ask.process);
         match actor {
-            Some(actor) if own == Some(actor) => self.got_name(number, is_there),
+            Some(actor) if own == Some(actor) => self.got_name(number),
             _ if !is_there => self.drop_ask(number),
             None => {
                 ask.at = At::Lost;
@@ -198,18 +198,18 @@ impl Node {
         }
     }
 
-    /// The creation goes on, as long as somebody wants the actor.
-    fn got_name(&mut self, number: u64, creator_is_there: bool) {
+    /// The creation, or the lookup, goes on, as long as somebody wants the actor.
+    fn got_name(&mut self, number: u64) {
         let ask = &self.far.names.asked[&number];
-        let spec =
-            ask.creation.as_ref().map(|creation| (creation.spec.actor, creation.spec.detached));
-        match spec {
-            Some((actor, false)) if !creator_is_there => {
-                self.free_name(ask.name.clone(), actor);
-                self.drop_ask(number);
-            }
-            _ => self.settle_here(number),
+        let creation = ask.creation.as_ref();
+        let is_there = self.processes.contains_key(&ask.process);
+        if is_there || creation.is_some_and(|creation| creation.spec.detached) {
+            return self.settle_here(number);
         }
+        if let Some(creation) = creation {
+            self.free_name(ask.name.clone(), creation.spec.actor);
+        }
+        self.drop_ask(number);
     }
 
     /// Its home, or the head for one that was lost.

@@ -1,7 +1,7 @@
 //! Names of actors in a cluster of a head and two nodes.
 
-use hoplo_base::limits::NAME_PATIENCE;
-use hoplo_wire::node::{ActorCreated, ActorFound};
+use hoplo_base::limits::{LOAD_GATHERED, NAME_PATIENCE};
+use hoplo_wire::node::{ActorCreated, ActorFound, Strategy};
 
 use super::*;
 
@@ -15,7 +15,24 @@ impl Nodes {
     }
 
     /// Nobody hears it yet.
-    fn asks_for(&mut self, at: usize, creator: ProcessId, detached: bool, get_if_exists: bool) {
+    pub(super) fn asks_for(
+        &mut self,
+        at: usize,
+        creator: ProcessId,
+        detached: bool,
+        get_if_exists: bool,
+    ) {
+        self.asks_with_shape(at, creator, detached, get_if_exists, Shape::of(cpus(1.0)));
+    }
+
+    fn asks_with_shape(
+        &mut self,
+        at: usize,
+        creator: ProcessId,
+        detached: bool,
+        get_if_exists: bool,
+        shape: Shape,
+    ) {
         let actor = actor_of(creator);
         let spec = Box::new(ActorSpec {
             actor,
@@ -23,7 +40,7 @@ impl Nodes {
             name: NAME.to_string(),
             namespace: String::new(),
             detached,
-            shape: Shape::of(cpus(1.0)),
+            shape,
             held: ResourceSet::new(),
             max_restarts: 0,
             frame: vec![],
@@ -67,7 +84,7 @@ impl Nodes {
 
 const REQUEST: u64 = 4;
 
-fn actor_of(creator: ProcessId) -> ActorId {
+pub(super) fn actor_of(creator: ProcessId) -> ActorId {
     ActorId(TaskId { owner: creator, seq: 9 })
 }
 
@@ -116,6 +133,36 @@ fn an_actor_is_found_by_its_name_from_every_node_and_nobody_finds_what_nobody_na
         assert_eq!(found, Some(actor_of(third)), "{at}");
     }
     assert!(nodes.asked_nothing_more());
+}
+
+/// Its job was over, so nobody ended it.
+#[test]
+fn an_actor_was_made_for_a_driver_that_left_before_its_head_knew_itself() {
+    for detached in [true, false] {
+        let mut nodes = Nodes { shells: vec![shell(0)], index: 10, head: 0, stuck: None };
+        let driver = nodes.shells[0].driver();
+        nodes.named(0, driver, detached, false);
+        nodes.shells[0].hears(Event::Closed { process: driver });
+        nodes.pump();
+        nodes.row(0, NodeState::Alive);
+        assert_eq!(nodes.shells[0].node.actors.rows().count(), usize::from(detached));
+        assert!(nodes.asked_nothing_more());
+    }
+}
+
+/// A head that is started again hears of who lives, and then of itself. Until the others' rows changed it gave them nothing.
+#[test]
+fn a_head_that_was_started_again_gave_no_work_to_who_was_there_before() {
+    let shells = vec![shell(0), shell(1)];
+    let mut nodes = Nodes { shells, index: 10, head: 0, stuck: None };
+    let driver = nodes.shells[0].driver();
+    nodes.tells_row(&[0, 1], 1, NodeState::Alive);
+    let shape = Shape { strategy: Strategy::Spread, ..Shape::of(cpus(2.0)) };
+    nodes.asks_with_shape(0, driver, false, false, shape);
+    nodes.row(0, NodeState::Alive);
+    nodes.shells[1].waits(LOAD_GATHERED);
+    nodes.pump();
+    assert!(nodes.shells[1].forked().is_some(), "the other node makes a worker for its actor");
 }
 
 #[test]
