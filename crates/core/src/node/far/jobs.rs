@@ -12,12 +12,17 @@ use crate::node::{Effect, Job};
 use crate::sched::{groups, workers};
 
 impl Node {
-    /// Before anything of the job goes there.
+    /// Before anything of the job goes there. Of one that is over, since a detached actor of it goes on, it is told at once that it
+    /// is: nobody would tell that later.
     pub(in crate::node) fn tell_job(&mut self, node: NodeNumber, job: JobId) {
         let Some(known) = self.jobs.get(&job).filter(|_| job.node() != node) else { return };
         let (driver, config) = (known.driver, Box::new((*known.config).clone()));
+        let ended = known.ended_us.is_some();
         if self.is_sent_to(node) && self.far.told.entry(job).or_default().insert(node) {
             self.send_peer(node, Peer::Job { job, driver, config });
+            if ended {
+                self.send_peer(node, Peer::JobEnded { job });
+            }
         }
     }
 

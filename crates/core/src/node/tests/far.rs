@@ -15,6 +15,7 @@ use crate::node::Passing;
 
 mod drain;
 mod groups;
+mod jobs;
 mod names;
 mod queries;
 mod replies;
