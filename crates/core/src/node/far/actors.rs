@@ -104,6 +104,29 @@ impl Node {
         self.send_peer(worker.node(), Peer::StopWorker { worker, manner, reason });
     }
 
+    /// Its home said that the actor is dead, and says nothing more.
+    pub(super) fn watches_no_more(&mut self, process: ProcessId, actor: ActorId) {
+        let Some(actors) = self.far.watched.get_mut(&process) else { return };
+        actors.remove(&actor);
+        if actors.is_empty() {
+            self.far.watched.remove(&process);
+        }
+    }
+
+    /// Nobody else would tell those who call them.
+    pub(super) fn actors_lost_with(&mut self, home: NodeNumber) {
+        let of_home = |actor: &ActorId| actor.0.owner.node() == home;
+        let mut lost: Vec<(ProcessId, ActorId)> = Vec::new();
+        for (process, actors) in &mut self.far.watched {
+            lost.extend(actors.extract_if(.., |actor| of_home(actor)).map(|it| (*process, it)));
+        }
+        self.far.watched.retain(|_, actors| !actors.is_empty());
+        for (process, actor) in lost {
+            let state = self.lost_actor(actor, home);
+            self.send(process, ToClient::ActorState { actor, state });
+        }
+    }
+
     /// What was at home at a node that is dead, or was never there.
     pub(super) fn lost_actor(&self, actor: ActorId, home: NodeNumber) -> ActorState {
         let why = match self.far.dead.get(&home) {

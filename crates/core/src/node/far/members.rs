@@ -106,6 +106,7 @@ impl Node {
         }
         self.end_jobs_of(node);
         self.end_actors_of(node);
+        self.actors_lost_with(node);
         self.fetches_of_dead(node);
         self.names_of_dead(node);
         self.pass_to_objects(objects::Event::NodeGone { node, why: why.to_string() });

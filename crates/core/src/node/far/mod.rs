@@ -80,6 +80,8 @@ pub(super) struct Far {
     strangers: BTreeMap<ProcessId, Stranger>,
     /// Nodes that have to hear of a process's end.
     dealt: BTreeMap<ProcessId, BTreeSet<NodeNumber>>,
+    /// Actors of other homes that processes of this node hear of, until they are dead.
+    watched: BTreeMap<ProcessId, BTreeSet<ActorId>>,
     /// Channels of processes of this node to far workers.
     channels: BTreeSet<(ProcessId, ProcessId)>,
     /// Leases of processes of this node on far workers: who holds it.
@@ -163,6 +165,7 @@ impl Far {
             awaited: BTreeMap::new(),
             strangers: BTreeMap::new(),
             dealt: BTreeMap::new(),
+            watched: BTreeMap::new(),
             channels: BTreeSet::new(),
             leases: BTreeMap::new(),
             told: BTreeMap::new(),

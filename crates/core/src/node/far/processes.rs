@@ -76,6 +76,7 @@ impl Node {
         }
         self.far.leases.retain(|_, leased| leased.holder != id);
         self.far.group_asks.forget(id);
+        self.far.watched.remove(&id);
         let mut nodes: BTreeSet<NodeNumber> = self.far.dealt.remove(&id).unwrap_or_default();
         self.let_arguments_go(id);
         if let Some(hosted) = self.far.hosted.remove(&id) {

@@ -1,7 +1,7 @@
 //! Who hears what: messages of our processes about what is at home elsewhere go there, and are decided there.
 
 use hoplo_base::{JobId, NodeNumber, ObjectId, ProcessId};
-use hoplo_wire::node::{GroupState, Notice, ToClient, ToNode};
+use hoplo_wire::node::{ActorState, GroupState, Notice, ToClient, ToNode};
 use hoplo_wire::peer::Peer;
 
 use super::Node;
@@ -69,6 +69,9 @@ impl Node {
         self.deal(from, node);
         if let ToNode::GroupCreate { .. } = &message {
             self.tell_job(node, job); // a group ends with its job
+        }
+        if let ToNode::ActorWatch { actor } = &message {
+            self.far.watched.entry(from).or_default().insert(*actor);
         }
         let started = matches!(message, ToNode::ActorStarted { .. });
         self.send_peer(node, Peer::From { process: from, job, message: Box::new(message) });
@@ -153,6 +156,9 @@ impl Node {
             ToClient::LeaseStuck { key, reason, infeasible } => {
                 let claimant = Claimant::Demand { process: to, key: *key };
                 return self.stuck_there(from, claimant, reason.clone(), *infeasible);
+            }
+            ToClient::ActorState { actor, state: ActorState::Dead { .. } } => {
+                self.watches_no_more(to, *actor);
             }
             ToClient::ActorFound { request, found } => {
                 // Else it was given up, and whoever asked has heard so.

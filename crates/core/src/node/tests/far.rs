@@ -414,6 +414,29 @@ fn an_actor_lives_on_another_node_and_its_home_knows_how_it_is() {
     assert!(matches!(nodes.state_told(driver), Some(ActorState::Dead { .. })));
 }
 
+/// A driver of another node had found it by its name: its calls waited for ever.
+#[test]
+fn who_calls_an_actor_from_elsewhere_was_not_told_that_its_home_died() {
+    let mut nodes = Nodes::new(3);
+    let (driver, other) = (nodes.shells[1].driver(), nodes.shells[2].driver());
+    let actor = ActorId(TaskId { owner: driver, seq: 9 });
+    nodes.asks_for(1, driver, false, false);
+    nodes.pump();
+    nodes.says(2, other, ToNode::ActorWatch { actor });
+    let mut told = |nodes: &mut Nodes| {
+        nodes.shells[2].told(other, |message| match message {
+            ToClient::ActorState { actor: of, state } if *of == actor => Some(state.clone()),
+            _ => None,
+        })
+    };
+    while let Some(state) = told(&mut nodes) {
+        assert!(!matches!(state, ActorState::Dead { .. }), "{state:?}");
+    }
+    nodes.dies(1);
+    assert!(matches!(told(&mut nodes), Some(ActorState::Dead { .. })));
+    assert_eq!(told(&mut nodes), None, "once");
+}
+
 #[test]
 fn an_actor_whose_worker_dies_elsewhere_is_dead_and_one_whose_node_dies_too() {
     for node_dies in [false, true] {
