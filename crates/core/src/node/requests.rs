@@ -144,6 +144,7 @@ impl Node {
     pub(super) fn on_retires(&mut self, from: ProcessId, worker: ProcessId) {
         if self.has_lease_on(from, worker) {
             self.pass_to_pool(workers::Event::Retires { worker });
+            self.pass_to_scheduler(local::Event::Retires { worker });
         }
     }
 

@@ -34,6 +34,8 @@ pub struct Lease {
     pub recalled: bool,
     /// Its CPU is lent.
     pub blocked: bool,
+    /// Its worker takes no more calls.
+    pub retires: bool,
     /// The bundle of a placement group that it lies in.
     pub bundle: Option<(GroupId, u32)>,
     /// Of an actor: what it keeps once started.

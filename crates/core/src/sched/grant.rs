@@ -156,6 +156,7 @@ impl LocalScheduler {
             granted_at: now,
             recalled: false,
             blocked: false,
+            retires: false,
             bundle,
             held,
         };

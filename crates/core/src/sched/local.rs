@@ -28,6 +28,10 @@
 //! **Blocked.** A worker that waits in `get` lends its CPU, nothing else. When it goes on, the CPU is
 //! taken back even if it is in use: more than all are in use until something returns.
 //!
+//! **Retired.** A worker that takes no more calls keeps its lease until it is gone, so that what it has of a GPU is free when the next
+//! one gets it. If it has to wait for what it submitted itself, it gives all back: no call runs in it any more, and what it waits
+//! for may need that very GPU.
+//!
 //! # Invariants
 //! - SCHED-1: what is in use is the sum over the leases, without the CPU of blocked ones, and over the bundles.
 //! - SCHED-2: of nothing but CPU more is in use than the node has.
@@ -94,6 +98,10 @@ pub enum Event {
         worker: ProcessId,
     },
     Unblocked {
+        worker: ProcessId,
+    },
+    /// It takes no more calls.
+    Retires {
         worker: ProcessId,
     },
     ProcessGone {
@@ -304,6 +312,7 @@ impl LocalScheduler {
             Event::Returned { process, lease } => self.on_returned(now, process, lease, effects),
             Event::Blocked { worker } => self.on_blocked(worker, effects),
             Event::Unblocked { worker } => self.on_unblocked(worker),
+            Event::Retires { worker } => self.on_retires(worker),
             Event::ProcessGone { process } => self.on_process_gone(now, process, effects),
             Event::Drains => self.on_drains(now, effects),
             Event::BundlesAsked { group, attempt, bundles } => {
@@ -620,8 +629,8 @@ impl LocalScheduler {
     }
 
     fn on_blocked(&mut self, worker: ProcessId, effects: &mut Vec<Effect>) {
-        let Some(id) = self.by_worker.get(&worker) else { return };
-        let lease = self.leases.get_mut(id).expect("SCHED-3");
+        let Some(id) = self.by_worker.get(&worker).copied() else { return };
+        let lease = self.leases.get_mut(&id).expect("SCHED-3");
         if lease.blocked {
             return;
         }
@@ -631,6 +640,19 @@ impl LocalScheduler {
         self.may_grant = true;
         if let Claimant::Demand { process: holder, .. } = lease.claimant {
             effects.push(Effect::TellBlocked { holder, worker });
+        }
+        if lease.retires {
+            self.give_all(id);
+        }
+    }
+
+    /// Its last call has replied: if it waits now, it waits to leave.
+    fn on_retires(&mut self, worker: ProcessId) {
+        let Some(id) = self.by_worker.get(&worker).copied() else { return };
+        let lease = self.leases.get_mut(&id).expect("SCHED-3");
+        lease.retires = true;
+        if lease.blocked {
+            self.give_all(id);
         }
     }
 
@@ -749,23 +771,31 @@ impl LocalScheduler {
     }
 
     fn end_lease(&mut self, now: Instant, id: LeaseId) {
-        let lease = self.leases.remove(&id).expect("the caller looked it up");
+        self.give_all(id);
+        let lease = self.leases.remove(&id).expect("it was just looked up");
         if let Some(claim) = self.claims.get_mut(&lease.claimant) {
             claim.since = now;
         }
-        self.used.subtract(&lease.in_use());
-        self.may_grant = true;
-        match lease.bundle {
-            None => self.gpus.give(&lease.gpus, lease.resources.parts(GPU)),
-            Some(bundle) => {
-                let of_gpus = lease.resources.iter().find(|(name, _)| is_gpu(name));
-                let parts = of_gpus.map_or(0, |(_, parts)| parts);
-                self.bundles.give_gpus(bundle, &lease.gpus, parts);
-                self.free_if_unused(bundle);
-            }
-        }
         if let Some(worker) = lease.worker {
             self.by_worker.remove(&worker);
+        }
+    }
+
+    /// The lease takes nothing of the node any more.
+    fn give_all(&mut self, id: LeaseId) {
+        let lease = self.leases.get_mut(&id).expect("the caller looked it up");
+        self.used.subtract(&lease.in_use());
+        self.may_grant = true;
+        let resources = std::mem::replace(&mut lease.resources, ResourceSet::new());
+        let (gpus, bundle) = (std::mem::take(&mut lease.gpus), lease.bundle.take());
+        match bundle {
+            None => self.gpus.give(&gpus, resources.parts(GPU)),
+            Some(bundle) => {
+                let of_gpus = resources.iter().find(|(name, _)| is_gpu(name));
+                let parts = of_gpus.map_or(0, |(_, parts)| parts);
+                self.bundles.give_gpus(bundle, &gpus, parts);
+                self.free_if_unused(bundle);
+            }
         }
     }
 

@@ -253,6 +253,32 @@ fn a_blocked_worker_lends_its_cpu_and_takes_it_back() {
     assert_eq!(grants(&node.give_back(1, 1)), [(1, 3)]);
 }
 
+/// Two workers on their way out had half a GPU each, and waited for what needed a whole one.
+#[test]
+fn what_waits_to_leave_kept_the_gpu_that_it_waited_for() {
+    for retires_first in [true, false] {
+        let mut node = Node::new(&[("CPU", 2.0), ("GPU", 1.0)]);
+        node.demand(1, 0, &[("CPU", 1.0), ("GPU", 0.5)], 2);
+        assert_eq!(grants(&node.demand(1, 1, &[("GPU", 1.0)], 1)), []);
+        for worker in [process(101), process(102)] {
+            let blocked = Event::Blocked { worker };
+            let retires = Event::Retires { worker };
+            let (first, then) = match retires_first {
+                true => (retires, blocked),
+                false => (blocked, retires),
+            };
+            assert_eq!(grants(&node.handle(first)), [], "it may be gone at once");
+            let granted = grants(&node.handle(then));
+            let all = if worker == process(102) { vec![(1, 3)] } else { vec![] };
+            assert_eq!(granted, all);
+        }
+        // Their leases end with them.
+        assert!(node.scheduler.lease_on(process(101)).is_some());
+        node.handle(Event::ProcessGone { process: process(101) });
+        assert!(node.scheduler.lease_on(process(101)).is_none());
+    }
+}
+
 #[test]
 fn an_owner_that_dies_frees_what_waits_and_its_workers_are_killed() {
     let mut node = Node::new(&[("CPU", 2.0)]);

@@ -223,6 +223,7 @@ impl SessionMachine {
             wanted: Wanted::Ourselves, // None of them was looked at yet.
             held_up: false,
             retiring: false,
+            told_retiring: false,
             progress_at: now,
             overdue: false,
         };
@@ -351,8 +352,10 @@ impl SessionMachine {
         effects: &mut Vec<Effect>,
     ) {
         let Some(at) = self.workers.get(&worker).copied() else { return };
-        let lease = self.lease(at);
-        if lease.retiring && !lease.in_flight.is_empty() {
+        let lease = self.lease_mut(at);
+        if lease.retiring && !std::mem::replace(&mut lease.told_retiring, true) {
+            // The lease is kept until the worker is gone: given back, it would be granted to the next one.
+            effects.push(Effect::Node(ToNode::Retires { worker }));
             lease.revoke_behind(0, effects);
         }
         self.refill(now, at, effects);
@@ -387,7 +390,6 @@ impl SessionMachine {
 
     fn return_if_done(&mut self, now: Instant, at: LeaseAt, effects: &mut Vec<Effect>) -> bool {
         let lease = self.lease(at);
-        // A retiring worker is on its way out: given back, it would be granted to the next one.
         if lease.wanted == Wanted::Nobody || lease.retiring || !lease.in_flight.is_empty() {
             return false;
         }
@@ -458,16 +460,12 @@ impl SessionMachine {
     }
 
     /// This process is about to exit, and has no calls left: its leases go back, so that the daemon does not
-    /// take their workers for busy with what it left. Of a worker that retires the daemon is told so before, since
+    /// take their workers for busy with what it left. Of a worker that retires the daemon was told so before, since
     /// who is granted it would wait for what he queues there.
     pub fn return_leases(&mut self, effects: &mut Vec<Effect>) {
         let empty = self.all_leases().filter(|lease| lease.in_flight.is_empty());
         for worker in empty.map(|lease| lease.worker).collect::<Vec<_>>() {
-            let at = self.workers[&worker];
-            if self.lease(at).retiring {
-                effects.push(Effect::Node(ToNode::Retires { worker }));
-            }
-            self.give_back(at, effects);
+            self.give_back(self.workers[&worker], effects);
         }
         self.flush(effects);
     }

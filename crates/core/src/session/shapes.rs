@@ -42,6 +42,8 @@ pub(super) struct Lease {
     pub held_up: bool,
     /// Its worker exits after what it runs.
     pub retiring: bool,
+    /// The daemon was told so.
+    pub told_retiring: bool,
     /// Time of the last reply, or of the first placement after it was empty.
     pub progress_at: Instant,
     /// There was no progress for `LEASE_IDLE`: from now on its replies are drained as they come, lest an

@@ -306,11 +306,11 @@ fn who_left_gave_back_a_worker_that_takes_no_more_calls() {
     let (task, _) = owner.submit(call(CallOptions { max_calls: 1, ..options() }));
     owner.granted(1, W);
     let reply = ReplyHeader { flags: REPLY_RETIRING, ..header(task.seq, ReplyKind::Finished, 0) };
-    owner.reply_with(W, reply, &[returned(inline(b"1"))]);
-    let effects = owner.act(|session, _, effects| session.return_leases(effects)).1;
     let retires = Effect::Node(ToNode::Retires { worker: process(W) });
-    let returned = Effect::Node(ToNode::LeaseReturn { lease: LeaseId(1) });
-    assert_eq!(effects, [retires, returned]);
+    let effects = owner.reply_with(W, reply, &[returned(inline(b"1"))]);
+    assert_eq!(effects.iter().filter(|effect| **effect == retires).count(), 1);
+    let effects = owner.act(|session, _, effects| session.return_leases(effects)).1;
+    assert_eq!(effects, [Effect::Node(ToNode::LeaseReturn { lease: LeaseId(1) })]);
 }
 
 /// A call of another shape, which takes half a CPU, and what is told of it.

@@ -245,7 +245,9 @@ fn a_retiring_worker_gets_nothing_more() {
     owner.granted(1, W);
     let flags = REPLY_RETIRING;
     let header = ReplyHeader { flags, ..header(task.seq, ReplyKind::Finished, 0) };
-    owner.reply_with(W, header, &[returned(inline(b""))]);
+    let effects = owner.reply_with(W, header, &[returned(inline(b""))]);
+    let retires = Effect::Node(ToNode::Retires { worker: process(W) });
+    assert!(effects.contains(&retires), "the daemon is told: {effects:?}");
     let (_, effects) = owner.submit(call(options()));
     assert_eq!(effects, [demand(1)]);
     // Given back, it would be granted to somebody else on its way out.
