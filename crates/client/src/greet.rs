@@ -68,7 +68,7 @@ pub(crate) fn greet(
     match heard.first(socket, wait)? {
         ToClient::Welcome(welcome) => {
             heard.incoming.allow(limits::NODE_MESSAGE_BYTES_MAX);
-            Ok(Greeted { welcome, incoming: heard.incoming, fds: heard.fds })
+            Ok(Greeted { welcome: *welcome, incoming: heard.incoming, fds: heard.fds })
         }
         ToClient::Refused { reason } => Err(ConnectError::Refused(reason)),
         other => Err(ConnectError::Refused(format!("unexpected answer {other:?}"))),

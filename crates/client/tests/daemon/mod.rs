@@ -95,7 +95,7 @@ impl Daemon {
     }
 
     fn greet(&self, process: ProcessId) {
-        let welcome = ToClient::Welcome(Welcome {
+        let welcome = ToClient::Welcome(Box::new(Welcome {
             process,
             node: NodeNumber::alone(1),
             job: JobId(1),
@@ -105,7 +105,7 @@ impl Daemon {
             slots: Vec::new(),
             resources: ResourceSet::new(),
             clustered: false,
-        });
+        }));
         // Any file does for that of spilled objects and for what wakes the carrier: nobody uses them.
         let any = self.segment.as_fd();
         let with = [self.segment.as_fd(), self.arena.as_fd(), any, any];

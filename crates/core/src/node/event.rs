@@ -182,7 +182,6 @@ pub struct Passing {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "they live in one vector that is used again")]
 pub enum Effect {
     /// `Welcome` takes the store's descriptors along (but not to tools), `Connected` the one that came with
     /// the `Connect` that is being handled.

@@ -127,7 +127,7 @@ impl Node {
             resources: self.scheduler.total().clone(),
             clustered: self.config.clustered,
         };
-        self.send(id, ToClient::Welcome(welcome));
+        self.send(id, ToClient::Welcome(Box::new(welcome)));
     }
 
     /// Why there can be no more processes here.

@@ -179,7 +179,6 @@ pub enum Event {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "they live in one vector that is used again")]
 pub enum Effect {
     Send {
         to: ProcessId,

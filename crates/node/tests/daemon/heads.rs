@@ -64,7 +64,7 @@ fn a_killed_head_is_gone_on_with() {
     assert_eq!(kv(&mut driver, put(b"kept")), (None, None));
     let actor = ActorId(TaskId { owner: driver.process(), seq: 1 });
     let create = ActorSpec {
-        shape: shape(&[("CPU", 1.0)]).into(),
+        shape: shape(&[("CPU", 1.0)]),
         detached: true,
         handle: vec![4, 2],
         ..spec(actor, "counter")

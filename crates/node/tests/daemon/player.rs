@@ -139,7 +139,7 @@ impl Player {
             self.send(&ToNode::Job(Box::new(job())));
         }
         let welcome = self.wait("a welcome", |message| match message {
-            ToClient::Welcome(welcome) => Some(welcome),
+            ToClient::Welcome(welcome) => Some(*welcome),
             _ => None,
         });
         assert_eq!(self.fds.len(), descriptors);

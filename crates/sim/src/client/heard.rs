@@ -94,7 +94,7 @@ impl Cluster {
 
     fn node_says_to_shell(&mut self, id: ProcessId, message: ToClient) {
         match message {
-            ToClient::Welcome(welcome) => self.welcomed(id, welcome),
+            ToClient::Welcome(welcome) => self.welcomed(id, *welcome),
             ToClient::Connected { from } => {
                 if let Some(channel) = self.here.channels.get_mut(&(from, id)) {
                     channel.connected = true;

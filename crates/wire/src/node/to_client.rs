@@ -13,7 +13,7 @@ use crate::why::Question;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToClient {
     /// Four descriptors for drivers and workers: metadata segment, arena, spill file, and what rings the carrier. None for tools.
-    Welcome(Welcome),
+    Welcome(Box<Welcome>),
     /// The connection is refused; it closes after this.
     Refused {
         reason: String,

@@ -118,7 +118,8 @@ impl Node {
         let of_home = |actor: &ActorId| actor.0.owner.node() == home;
         let mut lost: Vec<(ProcessId, ActorId)> = Vec::new();
         for (process, actors) in &mut self.far.watched {
-            lost.extend(actors.extract_if(.., |actor| of_home(actor)).map(|it| (*process, it)));
+            lost.extend(actors.iter().filter(|actor| of_home(actor)).map(|it| (*process, *it)));
+            actors.retain(|actor| !of_home(actor));
         }
         self.far.watched.retain(|_, actors| !actors.is_empty());
         for (process, actor) in lost {

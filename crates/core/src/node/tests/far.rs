@@ -423,7 +423,7 @@ fn who_calls_an_actor_from_elsewhere_was_not_told_that_its_home_died() {
     nodes.asks_for(1, driver, false, false);
     nodes.pump();
     nodes.says(2, other, ToNode::ActorWatch { actor });
-    let mut told = |nodes: &mut Nodes| {
+    let told = |nodes: &mut Nodes| {
         nodes.shells[2].told(other, |message| match message {
             ToClient::ActorState { actor: of, state } if *of == actor => Some(state.clone()),
             _ => None,
