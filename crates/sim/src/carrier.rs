@@ -12,6 +12,7 @@ use hoplo_core::carry::{self, Carry, Item, Outbox, Pair, calls_in};
 use hoplo_core::control::{NodeEntry, NodeState};
 use hoplo_core::link::{self, Connection, Links, SendError, Socket};
 use hoplo_core::node::Passing;
+use hoplo_core::transfer::Uplink;
 use hoplo_wire::node::{DeathCause, Obituary, decode};
 use hoplo_wire::peer::Peer;
 use hoplo_wire::reply::ReplyView;
@@ -39,6 +40,7 @@ pub struct Carrier {
     pub known: BTreeSet<NodeNumber>,
     dead: BTreeSet<NodeNumber>,
     pub hauler: Hauler,
+    uplink: Uplink,
     /// Pieces of objects that found no room.
     chunks: BTreeMap<NodeNumber, Frame>,
     link_effects: VecDeque<link::Effect<Frame>>,
@@ -48,6 +50,8 @@ pub struct Carrier {
     told: VecDeque<Told>,
     pub words: VecDeque<Word>,
     turns: bool,
+    /// Nothing happens there before.
+    pub rests_until: Instant,
     pub hears: bool,
     tick_at: Option<Instant>,
 }
@@ -105,8 +109,12 @@ pub enum Word {
 
 /// A thread wakes up within this time.
 const WAKES: Duration = Duration::from_micros(60);
+/// At times its thread does not run for so long.
+const RESTS: Duration = Duration::from_millis(20);
 /// When a process does not empty its ring.
 const RING_ROOM_LOOK: Duration = Duration::from_micros(200);
+/// Pieces of objects that it gives away before it looks at anything else.
+const HAULS_A_TURN: usize = 8;
 
 impl Carrier {
     pub fn new(me: NodeNumber, plan: &Plan) -> Self {
@@ -123,12 +131,14 @@ impl Carrier {
             known: BTreeSet::new(),
             dead: BTreeSet::new(),
             hauler: Hauler::default(),
+            uplink: Uplink::new(me),
             chunks: BTreeMap::new(),
             link_effects: VecDeque::new(),
             unsent: BTreeMap::new(),
             told: VecDeque::new(),
             words: VecDeque::new(),
             turns: false,
+            rests_until: Instant::ZERO,
             hears: false,
             tick_at: None,
         }
@@ -146,8 +156,14 @@ impl Carrier {
     }
 
     pub fn whats_up(&self) -> String {
-        let (told, words) = (&self.told, &self.words);
-        format!("  carrier: {} pairs, told {told:?}, words {words:?}\n", self.carry.len())
+        let (told, words, turns) = (&self.told, &self.words, self.turns);
+        let pairs = self.carry.len();
+        let mut text =
+            format!("  carrier: {pairs} pairs, told {told:?}, words {words:?}, turns: {turns}\n");
+        for peer in &self.known {
+            text += &format!("    {}\n", self.links.explain(*peer));
+        }
+        text
     }
 }
 
@@ -164,6 +180,21 @@ impl Cluster {
         if !std::mem::replace(&mut self.here.carrier.turns, true) {
             let delay = self.rng.delay(WAKES.max(self.plan.tardiness / 8));
             self.after(delay, Step::CarrierTurns);
+        }
+    }
+
+    /// Its thread does not run for a while.
+    pub fn carrier_rests(&mut self) {
+        let time = Duration::from_nanos(self.rng.below(RESTS.as_nanos() as u64));
+        self.here.carrier.rests_until = self.now + time;
+    }
+
+    /// Of a connection of the carrier there.
+    pub fn socket_has_room(&mut self, node: NodeNumber) {
+        let waits = !self.host(node).carrier.hauler.waiting().is_empty();
+        if waits && !std::mem::replace(&mut self.host_mut(node).carrier.turns, true) {
+            let delay = self.rng.delay(WAKES);
+            self.at_node(node, self.now + delay, Step::CarrierTurns);
         }
     }
 
@@ -185,11 +216,37 @@ impl Cluster {
 
     pub fn carrier_turns(&mut self) {
         self.here.carrier.turns = false;
+        if self.rng.one_in(32) {
+            self.carrier_rests();
+        }
         while let Some(told) = self.here.carrier.told.pop_front() {
             self.carrier_hears(told);
         }
         self.turns_rings();
         self.flushes();
+        if self.has_work() {
+            self.rings_carrier();
+        }
+    }
+
+    /// A frame lies there that may be taken: what waited for its link was in the way, and has left (`has_work` in
+    /// `crates/node/src/carrier/calls.rs`).
+    fn has_work(&self) -> bool {
+        let carrier = &self.here.carrier;
+        carrier.rings.iter().any(|pair| {
+            let channel = self.here.channels.get(&(pair.caller, pair.worker));
+            let lies = channel.is_some_and(|channel| match self.is_near(*pair) {
+                true => !channel.calls.is_empty(),
+                false => !channel.replies.is_empty(),
+            });
+            lies && carrier.carry.takes(*pair) && !self.is_stuck(*pair)
+        })
+    }
+
+    /// Its link takes no more: room is told.
+    fn is_stuck(&self, pair: Pair) -> bool {
+        let other = if self.is_near(pair) { pair.worker.node() } else { pair.caller.node() };
+        self.here.carrier.boxes.get(&other).is_some_and(Outbox::is_full)
     }
 
     pub fn carrier_ticks(&mut self) {
@@ -209,7 +266,9 @@ impl Cluster {
     fn carrier_hears(&mut self, told: Told) {
         match told {
             Told::Row { entry, index } => {
-                self.here.carrier.known.insert(entry.node);
+                if !entry.address.is_empty() {
+                    self.here.carrier.known.insert(entry.node);
+                }
                 self.ends_if_dead(&entry);
                 self.word(Word::Member { entry, index });
             }
@@ -294,9 +353,7 @@ impl Cluster {
         if !self.here.carrier.rings.contains(&pair) {
             return;
         }
-        let other = if self.is_near(pair) { pair.worker.node() } else { pair.caller.node() };
-        let stuck = self.here.carrier.boxes.get(&other).is_some_and(Outbox::is_full);
-        if stuck && !all {
+        if !all && self.is_stuck(pair) {
             return;
         }
         let near = self.is_near(pair);
@@ -425,10 +482,8 @@ impl Cluster {
         for node in nodes {
             self.flushes_to(node);
         }
-        for node in self.here.carrier.hauler.waiting() {
-            self.hauls_to(node);
-        }
         self.links_act();
+        self.hauls();
         let carrier = &mut self.here.carrier;
         if let Some(at) = carrier.links.next_deadline()
             && carrier.tick_at.is_none_or(|set| at < set)
@@ -456,28 +511,51 @@ impl Cluster {
         carrier.link_effects.extend(effects);
     }
 
-    fn hauls_to(&mut self, node: NodeNumber) {
-        loop {
-            let chunk = match self.here.carrier.chunks.remove(&node) {
-                Some(chunk) => chunk,
-                None => match self.next_chunk(node) {
-                    Some(chunk) => Arc::new(chunk),
-                    None => return,
-                },
-            };
-            let (now, carrier) = (self.now, &mut self.here.carrier);
-            let mut effects = Vec::new();
-            let sent = carrier.links.send(now, node, Socket::Bulk, chunk, &mut effects);
-            carrier.link_effects.extend(effects);
-            match sent {
-                Ok(()) => self.count("pieces of objects"),
-                Err(SendError::Full(chunk)) => {
-                    self.here.carrier.chunks.insert(node, chunk);
-                    return self.count("pieces of objects that waited for room");
-                }
-                Err(SendError::Dead(_)) => return self.haul_lost(node),
-                Err(SendError::TooLong(_)) => panic!("a piece is bounded"),
+    /// One piece after the other while sockets take them.
+    fn hauls(&mut self) {
+        for _ in 0..HAULS_A_TURN {
+            if !self.hauls_a_piece() {
+                return;
             }
+            self.links_act();
+        }
+        self.rings_carrier();
+    }
+
+    /// For the node whose turn it is, if there is one (`haul` in `crates/node/src/carrier/calls.rs`).
+    fn hauls_a_piece(&mut self) -> bool {
+        let carrier = &self.here.carrier;
+        // Who has one that found no room waits for some.
+        let waiting = carrier.hauler.waiting().into_iter();
+        let waiting = waiting.filter(|node| !carrier.chunks.contains_key(node));
+        let unsent = |node| match carrier.links.connection(node, Socket::Bulk) {
+            Some(connection) => self.unsent_bytes(connection),
+            None => carrier.links.held_bytes(node, Socket::Bulk),
+        };
+        let wanting: Vec<_> = waiting.map(|node| (node, unsent(node))).collect();
+        if wanting.iter().any(|(_, unsent)| *unsent > 0) {
+            self.count("nodes whose sockets took no piece");
+        }
+        let Some(node) = self.here.carrier.uplink.next(wanting) else { return false };
+        if let Some(chunk) = self.next_chunk(node) {
+            self.sends_piece(node, Arc::new(chunk));
+        }
+        true
+    }
+
+    fn sends_piece(&mut self, node: NodeNumber, chunk: Frame) {
+        let (now, carrier) = (self.now, &mut self.here.carrier);
+        let mut effects = Vec::new();
+        let sent = carrier.links.send(now, node, Socket::Bulk, chunk, &mut effects);
+        carrier.link_effects.extend(effects);
+        match sent {
+            Ok(()) => self.count("pieces of objects"),
+            Err(SendError::Full(chunk)) => {
+                self.here.carrier.chunks.insert(node, chunk);
+                self.count("pieces of objects that waited for room");
+            }
+            Err(SendError::Dead(_)) => self.haul_lost(node),
+            Err(SendError::TooLong(_)) => panic!("a piece is bounded"),
         }
     }
 
@@ -499,7 +577,12 @@ impl Cluster {
                     self.flushes_to(peer);
                     self.rings_carrier();
                 }
-                link::Effect::Room { peer, socket: Socket::Bulk } => self.hauls_to(peer),
+                link::Effect::Room { peer, socket: Socket::Bulk } => {
+                    if let Some(chunk) = self.here.carrier.chunks.remove(&peer) {
+                        self.sends_piece(peer, chunk);
+                    }
+                    self.rings_carrier();
+                }
                 link::Effect::Lost { peer, why, talk, bulk: _ } => {
                     assert_eq!(why, link::LostWhy::Dead, "no carrier here forgets a link");
                     let calls = talk.never_sent.iter().flat_map(calls_in);

@@ -21,7 +21,7 @@ use crate::memory::Memory;
 use crate::rng::Rng;
 use crate::sabotage::Sabotage;
 use crate::story::{Story, shorten};
-use crate::table::{joins, number};
+use crate::table::{begins, number};
 use crate::wires::Wires;
 
 /// A step of somebody. Every one is atomic, as what happens under one lock.
@@ -69,12 +69,24 @@ pub enum Step {
     /// Of connections between carriers.
     Dialled(u64),
     Arrives(u64, u8),
-    /// Of the node table.
-    HearsRow,
+    /// Of the node table: the n-th node gets its number, says where it is, and a node hears of rows.
+    Joins(u32),
+    SaysWhere(u32),
+    HearsRows,
     Verdict(NodeNumber),
     LinkFault,
     Fault,
     DriversDone,
+}
+
+impl Step {
+    /// Its thread does it.
+    fn is_of_carrier(self) -> bool {
+        matches!(
+            self,
+            Self::CarrierTurns | Self::CarrierTicks | Self::Dialled(_) | Self::Arrives(..)
+        )
+    }
 }
 
 pub struct Cluster {
@@ -129,12 +141,10 @@ impl Cluster {
         if let Some(sabotage) = sabotage {
             sabotage.suits(&mut plan);
         }
-        let hosts = (0..plan.nodes).map(|at| (number(at), joins(&plan, at)));
-        let mut away: BTreeMap<NodeNumber, Box<Host>> = hosts.collect();
-        let here = away.remove(&number(0)).expect("there is a head");
+        let here = begins(&plan, 0);
         let control = MemoryStore::new();
         let cluster = Self::with(seed, rng, plan, 1, here, control, Counts::default());
-        Self { sabotage, away, ..cluster }
+        Self { sabotage, ..cluster }
     }
 
     /// A life of a daemon without others, with what the control store has of earlier ones.
@@ -206,20 +216,15 @@ impl Cluster {
     }
 
     fn live(&mut self) {
-        for node in self.living() {
-            self.goes_to(node);
-            self.recalls();
-        }
-        for _ in 0..self.plan.drivers {
-            let program = self.rng.next();
-            let delay = self.rng.delay(Duration::from_millis(3));
-            let node = self.some_node();
-            self.at_node(node, self.now + delay, Step::Knocks(program));
-        }
-        self.goes_to(self.head());
-        self.after(Duration::from_micros(100), Step::Fault);
+        self.recalls();
+        self.check_the_past();
         if self.plan.nodes > 1 {
             self.everybody_joins();
+        } else {
+            self.drivers_come(self.plan.drivers);
+        }
+        self.after(Duration::from_micros(100), Step::Fault);
+        if self.plan.nodes > 1 {
             self.after(Duration::from_micros(100), Step::LinkFault);
         } else {
             self.after(Duration::from_millis(1), Step::SomebodyAsks);
@@ -228,6 +233,11 @@ impl Cluster {
         while let Some((at, _, node, step)) = self.queue.pop_first() {
             self.now = self.now.max(at);
             if self.host(node).dead {
+                continue;
+            }
+            let rests_until = self.host(node).carrier.rests_until;
+            if step.is_of_carrier() && rests_until > self.now {
+                self.at_node(node, rests_until, step);
                 continue;
             }
             self.goes_to(node);
@@ -277,7 +287,9 @@ impl Cluster {
             Step::DaemonHears => self.daemon_hears(),
             Step::Dialled(wire) => self.dialled(wire),
             Step::Arrives(wire, lane) => self.arrives(wire, lane),
-            Step::HearsRow => self.hears_row(),
+            Step::Joins(at) => self.joins(at),
+            Step::SaysWhere(at) => self.says_where(at),
+            Step::HearsRows => self.hears_rows(),
             Step::Verdict(node) => self.is_declared_dead(node),
             Step::LinkFault => self.link_fault(),
             Step::Fault => self.fault(),
@@ -295,14 +307,12 @@ impl Cluster {
         self.queue.insert((at.max(self.now), self.next, node, step));
     }
 
-    /// One that lives; without others nothing is drawn.
-    fn some_node(&mut self) -> NodeNumber {
-        match self.plan.nodes {
-            1 => self.here.number,
-            _ => {
-                let living = self.living();
-                living[self.rng.below(living.len() as u64) as usize]
-            }
+    /// So many programs begin here, soon.
+    pub fn drivers_come(&mut self, count: u32) {
+        for _ in 0..count {
+            let program = self.rng.next();
+            let delay = self.rng.delay(Duration::from_millis(3));
+            self.after(delay, Step::Knocks(program));
         }
     }
 

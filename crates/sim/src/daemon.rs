@@ -122,7 +122,6 @@ impl Cluster {
         let mut effects = Vec::new();
         node.recall(std::mem::take(rows), &mut effects);
         effects.into_iter().for_each(|effect| self.carry_out_for_node(effect));
-        self.check_the_past();
     }
 
     /// The daemon hears something, and does what follows.
@@ -155,9 +154,6 @@ impl Cluster {
 
     /// A driver connects.
     pub fn knocks(&mut self, program: u64) {
-        if !self.everybody_is_known() {
-            return self.after(Duration::from_millis(1), Step::Knocks(program));
-        }
         let stranger = self.stranger(Stranger::Driver(program));
         let message = hello(Role::Driver);
         self.happens(Event::Knocked { stranger, pid: 1_000_000 + stranger as u32, message });

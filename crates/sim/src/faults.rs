@@ -12,6 +12,8 @@ use crate::table::number;
 #[derive(Debug)]
 pub struct Plan {
     pub drivers: u32,
+    /// Most values are stored, and large.
+    pub stores_much: bool,
     pub cpus: u64,
     pub gpus: u64,
     pub capacity_bytes: u64,
@@ -41,6 +43,10 @@ pub struct Plan {
 
     // ---- of several nodes ----
     pub nodes: u32,
+    /// All but the head join within this time, also while programs run.
+    pub joins_within: Duration,
+    /// At which node each program begins.
+    pub drivers_at: Vec<u32>,
     /// The longest that a message between nodes takes, mostly.
     pub latency: Duration,
     /// Everything takes long between these two.
@@ -52,6 +58,8 @@ pub struct Plan {
     /// A node hears of changes of the node table so late.
     pub news_within: Duration,
     pub bulk_window_bytes: usize,
+    /// Messages that the kernel takes of a connection before its other end reads.
+    pub socket_packets: usize,
 }
 
 const FAULT_TURN: Duration = Duration::from_millis(4);
@@ -65,6 +73,7 @@ impl Plan {
         let head_dies_at = Instant(1_000_000) + rng.delay(Duration::from_millis(200));
         Self {
             drivers: 1 + rng.below(3) as u32,
+            stores_much: false,
             cpus: 1 + rng.below(4),
             gpus: rng.below(3),
             capacity_bytes: [3, 6, 12, 32, 256][rng.below(5) as usize] << 20,
@@ -85,12 +94,15 @@ impl Plan {
             faults_until: Instant(1_000_000) + Duration::from_millis(300),
             prints: std::env::var_os("HOPLO_SIM_PRINT").is_some(),
             nodes: 1,
+            joins_within: Duration::ZERO,
+            drivers_at: Vec::new(),
             latency: Duration::ZERO,
             slow_link: None,
             breaks: 0,
             node_dies_at: None,
             news_within: Duration::ZERO,
             bulk_window_bytes: limits::LINK_BULK_WINDOW_BYTES,
+            socket_packets: 8,
         }
     }
 
@@ -100,26 +112,34 @@ impl Plan {
         let nodes = [2, 2, 2, 3, 3, 4, 5, 6, 7, 8][rng.below(10) as usize];
         let latency = [20, 200, 2_000, 10_000][rng.below(4) as usize];
         let quiet = alone.kills == 0;
+        let stores_much = rng.one_in(4);
+        let little = 3 << 20;
+        let capacity_bytes = if stores_much { little } else { alone.capacity_bytes };
         let any = |rng: &mut Rng| number(rng.below(u64::from(nodes)) as u32);
         let (one, two) = (any(rng), any(rng));
         let slow = rng.one_in(3) && one != two;
         let breaks = if rng.one_in(4) { 0 } else { 2 + rng.below(20) };
         let dies_at = Instant(10_000_000) + Duration::from_millis(rng.below(280));
         let dies = !quiet && rng.one_in(4);
-        let news = [1, 5, 50][rng.below(3) as usize];
+        let news = [1, 5, 50, 200][rng.below(4) as usize];
+        let joins_within = [0, 2, 30, 200][rng.below(4) as usize];
         let window = [640, 65_536, limits::LINK_BULK_WINDOW_BYTES][rng.below(3) as usize];
         Self {
             spill: true,
             keeps_rows: true,
             head_dies_at: None,
             control_refuses: false,
+            stores_much,
+            capacity_bytes,
             nodes,
+            joins_within: Duration::from_millis(joins_within),
             latency: Duration::from_micros(latency),
             slow_link: slow.then_some((one.min(two), one.max(two))),
             breaks,
             node_dies_at: dies.then_some(dies_at),
             news_within: Duration::from_millis(news),
             bulk_window_bytes: window,
+            socket_packets: [1, 3, 64][rng.below(3) as usize],
             ..alone
         }
     }
@@ -168,19 +188,22 @@ impl Cluster {
         let all_came = self.drivers.len() >= self.plan.drivers as usize;
         if all_came && self.plan.node_dies_at.is_some_and(|at| self.now >= at) {
             self.plan.node_dies_at = None;
-            let at = 1 + self.rng.below(u64::from(self.plan.nodes) - 1) as u32;
-            self.node_dies(number(at));
+            let head = self.head();
+            let living: Vec<_> = self.living().into_iter().filter(|it| *it != head).collect();
+            if !living.is_empty() {
+                let victim = living[self.rng.below(living.len() as u64) as usize];
+                self.node_dies(victim);
+            }
         }
         if self.plan.breaks > 0 && self.rng.one_in(self.plan.breaks) {
             let at = |rng: &mut Rng, nodes: u32| number(rng.below(u64::from(nodes)) as u32);
             let one = at(&mut self.rng, self.plan.nodes);
             let two = at(&mut self.rng, self.plan.nodes);
-            match self.rng.below(3) {
+            let time = Duration::from_millis(1 + self.rng.below(80));
+            match self.rng.below(6) {
                 _ if one == two => {}
-                0 => {
-                    let time = Duration::from_millis(1 + self.rng.below(80));
-                    self.cuts(one, two, time);
-                }
+                0 | 1 => self.cuts(one, two, time),
+                2 => self.cuts_one_way(one, two, time),
                 _ => self.breaks(one, two),
             }
         }

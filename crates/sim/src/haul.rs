@@ -91,6 +91,9 @@ impl Hauler {
 
 impl Cluster {
     pub fn orders(&mut self, order: Order) {
+        if matches!(order, Order::Send { .. }) && self.rng.one_in(3) {
+            self.carrier_rests(); // what it is to send may move meanwhile
+        }
         self.here.carrier.hauler.orders.push_back(order);
         self.tells_carrier(Told::Haul);
     }

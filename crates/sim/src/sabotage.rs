@@ -104,6 +104,8 @@ impl Sabotage {
             | Self::ClaimsAreForgotten => {
                 // Words by way of a third node are faster, and nobody is killed, who might have what is missed.
                 (plan.kills, plan.node_dies_at) = (0, None);
+                (plan.joins_within, plan.stores_much) = (Duration::ZERO, false);
+                plan.news_within = Duration::from_millis(1);
                 plan.nodes = plan.nodes.max(3);
                 plan.breaks = plan.breaks.clamp(2, 4);
             }

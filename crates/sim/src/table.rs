@@ -19,12 +19,16 @@ use crate::faults::Plan;
 use crate::host::Host;
 use crate::memory::Memory;
 
+/// Rows as they are, and the entries of the store that made them so.
+type Rowset = Vec<(NodeEntry, u64)>;
+
 /// The node that begins as the n-th; the first one is the head.
 pub fn number(at: u32) -> NodeNumber {
     (0..at).fold(NodeNumber::first_given(0), |number, _| number.next_given())
 }
 
-pub fn joins(plan: &Plan, at: u32) -> Box<Host> {
+/// It runs, and no other one knows of it.
+pub fn begins(plan: &Plan, at: u32) -> Box<Host> {
     let beginning = Beginning { node: number(at), rows: Rows::default() };
     let daemon = Daemon::new(plan, beginning, resources(plan, at));
     let memory = Memory::new(plan.capacity_bytes);
@@ -40,63 +44,115 @@ fn resources(plan: &Plan, at: u32) -> ResourceSet {
 }
 
 impl Cluster {
-    /// Everybody makes a row, one after the other.
+    /// The head, and then the others in the order of their numbers. Programs come to any of them, as soon as it is there.
     pub fn everybody_joins(&mut self) {
-        for at in 0..self.plan.nodes {
-            let node = number(at);
-            let entry = NodeEntry {
-                node,
-                head: at == 0,
-                hostname: format!("host{at}"),
-                resources: resources(&self.plan, at),
-                labels: BTreeMap::new(),
-                store_bytes: 0,
-                session_dir: "/session".to_string(),
-                pid: 1,
-                address: format!("{at}"),
-                state: NodeState::Alive,
-            };
-            self.row_changes(entry);
+        let within = self.plan.joins_within.as_nanos() as u64;
+        let mut times: Vec<u64> =
+            (1..self.plan.nodes).map(|_| self.rng.below(within + 1)).collect();
+        times.sort_unstable();
+        times.insert(0, 0);
+        for (at, nanos) in times.into_iter().enumerate() {
+            self.after(Duration::from_nanos(nanos), Step::Joins(at as u32));
+        }
+        let places = (0..self.plan.drivers).map(|_| self.rng.below(self.plan.nodes.into()) as u32);
+        self.plan.drivers_at = places.collect();
+    }
+
+    /// It gets a number, which the others hear of before they hear where it is. It hears of all that are there already.
+    pub fn joins(&mut self, at: u32) {
+        if at == 0 {
+            self.says_where(at);
+        } else {
+            let begun = begins(&self.plan, at);
+            self.away.insert(begun.number, begun);
+            self.row_changes(self.row_of(at, String::new()));
+            self.goes_to(number(at));
+            self.here.daemon.news.clear();
+            self.recalls();
+            self.tells_rows(self.rows_at_a_start());
+            let delay = self.rng.delay(self.plan.news_within);
+            self.after(delay, Step::SaysWhere(at));
+        }
+        if self.clients.values().any(|client| client.alive) {
+            self.count("nodes that joined while programs ran");
+        }
+        let here = self.plan.drivers_at.iter().filter(|it| **it == at).count();
+        self.drivers_come(here as u32);
+    }
+
+    pub fn says_where(&mut self, at: u32) {
+        self.row_changes(self.row_of(at, format!("{at}")));
+    }
+
+    fn row_of(&self, at: u32, address: String) -> NodeEntry {
+        NodeEntry {
+            node: number(at),
+            head: at == 0,
+            hostname: format!("host{at}"),
+            resources: resources(&self.plan, at),
+            labels: BTreeMap::new(),
+            store_bytes: 0,
+            session_dir: "/session".to_string(),
+            pid: 1,
+            address,
+            state: NodeState::Alive,
         }
     }
 
-    /// Each node has heard of all others, so nobody is told of something at home at a node that it does not know.
-    pub fn everybody_is_known(&self) -> bool {
-        let living = self.living();
-        let knows = |node: NodeNumber, other: NodeNumber| {
-            let mut known = self.host(node).daemon.node.other_nodes();
-            node == other || known.any(|entry| entry.node == other)
-        };
-        self.plan.nodes == 1 || living.iter().all(|one| living.iter().all(|it| knows(*one, *it)))
+    /// Who lives, who died, and this node itself (`tell_carrier` in `crates/node/src/daemon.rs`).
+    fn rows_at_a_start(&self) -> Rowset {
+        let (mut rows, me) = (Vec::new(), self.here.number);
+        store::rows(&self.control, Table::Node, |_, row| {
+            let entry = NodeEntry::from_row(row).expect("it is a node's");
+            let order = match entry.state {
+                _ if entry.node == me => (2, row.index),
+                NodeState::Settled { died, .. } => (1, died),
+                NodeState::Dead { .. } => (1, row.index),
+                NodeState::Alive | NodeState::Draining => (0, row.index),
+            };
+            rows.push((order, entry, row.index));
+        });
+        rows.sort_by_key(|(order, ..)| *order);
+        rows.into_iter().map(|(_, entry, index)| (entry, index)).collect()
     }
 
     fn row_changes(&mut self, entry: NodeEntry) {
         self.control.put(entry.key(), entry.to_value()).expect("a store in memory takes all");
         let index = self.control.get(&entry.key()).expect("it was just written").index;
-        self.note(|| format!("the table says that {} is {:?}", entry.node, entry.state));
+        self.note(|| {
+            let NodeEntry { node, address, state, .. } = &entry;
+            format!("the table says that {node} is {state:?} at {address:?}")
+        });
         for node in self.living() {
             let news = &mut self.host_mut(node).daemon.news;
             news.push_back((entry.clone(), index));
             if news.len() == 1 {
                 let delay = self.rng.delay(self.plan.news_within);
-                self.at_node(node, self.now + delay, Step::HearsRow);
+                self.at_node(node, self.now + delay, Step::HearsRows);
             }
         }
     }
 
     /// The node here hears of the next row; at times twice.
-    pub fn hears_row(&mut self) {
-        let (entry, index) = self.here.daemon.news.pop_front().expect("one step for each");
+    pub fn hears_rows(&mut self) {
+        // Those of its start were told together.
+        let Some((entry, index)) = self.here.daemon.news.pop_front() else { return };
         let twice = self.rng.one_in(8);
         for _ in 0..1 + u32::from(twice) {
-            self.tells_carrier(Told::Row { entry: Box::new(entry.clone()), index });
+            self.tells_rows(vec![(entry.clone(), index)]);
         }
         if twice {
             self.count("rows that were told twice");
         }
         if !self.here.daemon.news.is_empty() {
             let delay = self.rng.delay(self.plan.news_within);
-            self.after(delay, Step::HearsRow);
+            self.after(delay, Step::HearsRows);
+        }
+    }
+
+    fn tells_rows(&mut self, rows: Rowset) {
+        for (entry, index) in rows {
+            self.tells_carrier(Told::Row { entry: Box::new(entry), index });
         }
     }
 

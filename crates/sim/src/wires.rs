@@ -1,6 +1,7 @@
 //! Connections between carriers: each carries messages in order, late, until one side closes it or it breaks and loses its tail.
 //!
-//! Between two nodes nothing arrives while they are cut off from each other; connections last.
+//! Between two nodes nothing arrives while they are cut off from each other, or in one direction only; connections last. Dialling takes
+//! both directions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ pub type Words = Message<Arc<Vec<u8>>>;
 pub struct Wires {
     wires: BTreeMap<u64, Wire>,
     last: u64,
-    /// Two nodes between which nothing arrives until then.
+    /// From the first to the second nothing arrives until then.
     cuts: BTreeMap<(NodeNumber, NodeNumber), Instant>,
     /// The last frame of each that was written to any connection, by writer, reader and socket.
     written: BTreeMap<(NodeNumber, NodeNumber, Socket), u64>,
@@ -81,7 +82,7 @@ impl Cluster {
 
     pub fn dialled(&mut self, number: u64) {
         let Wire { nodes: [me, peer], names: [name, _], .. } = self.wires.wires[&number];
-        if let Some(until) = self.cut_until(me, peer) {
+        if let Some(until) = self.cut_until(me, peer).max(self.cut_until(peer, me)) {
             return self.at(until, Step::Dialled(number));
         }
         let connection = name.expect("who dialled named it");
@@ -137,6 +138,20 @@ impl Cluster {
         self.moves(number, at);
     }
 
+    /// What the carrier here wrote to a connection, and its socket did not take.
+    pub fn unsent_bytes(&self, connection: Connection) -> usize {
+        let number = self.here.carrier.connections.get(&connection);
+        let Some(wire) = number.and_then(|number| self.wires.wires.get(number)) else { return 0 };
+        let lane = &wire.lanes[usize::from(wire.nodes[1] == self.here.number)];
+        let unsent = lane.packets.iter().skip(self.plan.socket_packets);
+        unsent
+            .map(|packet| match packet {
+                Packet::Words(Message::Frame { frame, .. }) => frame.len(),
+                Packet::Words(_) | Packet::End => 1,
+            })
+            .sum()
+    }
+
     /// The next packet of a lane is on its way.
     fn moves(&mut self, number: u64, at: usize) {
         let wire = self.wires.wires.get_mut(&number).expect("it was made");
@@ -159,9 +174,8 @@ impl Cluster {
     /// What comes out of a connection here.
     pub fn arrives(&mut self, number: u64, at: u8) {
         let at = usize::from(at);
-        let wire = self.wires.wires.get_mut(&number).expect("it was made");
-        let [one, two] = wire.nodes;
-        if let Some(until) = self.cut_until(one, two) {
+        let nodes = self.wires.wires[&number].nodes;
+        if let Some(until) = self.cut_until(nodes[at], nodes[1 - at]) {
             self.count("messages that waited for a cut link");
             return self.at(until, Step::Arrives(number, at as u8));
         }
@@ -177,6 +191,11 @@ impl Cluster {
             }
         }
         self.moves(number, at);
+        let Wire { nodes, socket, .. } = &self.wires.wires[&number];
+        let (writer, bulk) = (nodes[at], *socket == Socket::Bulk);
+        if bulk && !self.host(writer).dead {
+            self.socket_has_room(writer);
+        }
     }
 
     fn hears_packet(&mut self, number: u64, at: usize, packet: Packet) {
@@ -212,15 +231,23 @@ impl Cluster {
 
     // ---- faults ----
 
-    pub fn cut_until(&self, one: NodeNumber, two: NodeNumber) -> Option<Instant> {
-        self.wires.cuts.get(&pair(one, two)).copied().filter(|until| *until > self.now)
+    fn cut_until(&self, from: NodeNumber, to: NodeNumber) -> Option<Instant> {
+        self.wires.cuts.get(&(from, to)).copied().filter(|until| *until > self.now)
     }
 
     /// For a while nothing arrives.
     pub fn cuts(&mut self, one: NodeNumber, two: NodeNumber, time: Duration) {
         self.count("links that were cut");
         self.note(|| format!("FAULT: {one} and {two} are cut off from each other for {time:?}"));
-        self.wires.cuts.insert(pair(one, two), self.now + time);
+        self.wires.cuts.insert((one, two), self.now + time);
+        self.wires.cuts.insert((two, one), self.now + time);
+    }
+
+    /// For a while nothing arrives in this direction.
+    pub fn cuts_one_way(&mut self, from: NodeNumber, to: NodeNumber, time: Duration) {
+        self.count("links that were cut one way");
+        self.note(|| format!("FAULT: nothing of {from} arrives at {to} for {time:?}"));
+        self.wires.cuts.insert((from, to), self.now + time);
     }
 
     /// Each connection between the two ends, and what was last under way is lost.

@@ -124,7 +124,7 @@ pub fn program(seed: u64, role: Role, depth: u8, plan: &Plan) -> Program {
     };
     let ops = (0..many).map(|_| op(&mut rng, role, depth, plan)).collect();
     let raises = if rng.one_in(12) { 1 + rng.below(2) as u32 } else { 0 };
-    let returns = (0..4).map(|_| (size(&mut rng), rng.below(3) as usize)).collect();
+    let returns = (0..4).map(|_| (size(&mut rng, plan), rng.below(3) as usize)).collect();
     let inline_bytes = if rng.one_in(6) { 60_000 } else { 0 };
     Program { ops, raises, returns, inline_bytes }
 }
@@ -140,7 +140,7 @@ fn op(rng: &mut Rng, role: Role, depth: u8, plan: &Plan) -> Op {
                 Op::Work(rng.delay(Duration::from_millis(most)))
             }
             3..=8 if submits => Op::Submit(Box::new(submission(rng, depth, plan))),
-            9..=10 => Op::Put { stored: size(rng), contains: rng.below(3) as usize },
+            9..=10 => Op::Put { stored: size(rng, plan), contains: rng.below(3) as usize },
             11..=14 if waits => Op::Get(pick),
             15 if waits => Op::WaitAny(rng.delay(Duration::from_millis(20))),
             16 => Op::Watch(pick),
@@ -166,7 +166,7 @@ fn op(rng: &mut Rng, role: Role, depth: u8, plan: &Plan) -> Op {
                 }
             }
             26..=29 if matches!(role, Role::Stream | Role::Method | Role::Holder) => {
-                Op::Yield { stored: size(rng), contains: rng.below(2) as usize }
+                Op::Yield { stored: size(rng, plan), contains: rng.below(2) as usize }
             }
             30 if waits => Op::Kv(kv_step(rng)),
             31 if waits => Op::Find(name(rng).name),
@@ -191,8 +191,9 @@ fn kv_step(rng: &mut Rng) -> KvStep {
     }
 }
 
-fn size(rng: &mut Rng) -> Option<u64> {
+fn size(rng: &mut Rng, plan: &Plan) -> Option<u64> {
     match rng.below(10) {
+        2..=7 if plan.stores_much => Some(200_000 + rng.below(1 << 20)),
         0..=1 => Some(200_000 + rng.below(2 << 20)),
         2 => Some(1 + rng.below(5000)),
         _ => None,
@@ -226,7 +227,11 @@ fn submission(rng: &mut Rng, depth: u8, plan: &Plan) -> Submission {
         shape: Arc::new(shape),
         returns: if stream { 0 } else { [1, 1, 1, 0, 2, 3][rng.below(6) as usize] },
         flags,
-        max_retries: [0, 1, 3, -1][rng.below(4) as usize],
+        max_retries: match [0, 1, 3, -1][rng.below(4) as usize] {
+            // What was lost with a node stays lost: who reads it and tries again for ever never ends.
+            -1 if plan.nodes > 1 && flags & CALL_RETRY_ANY != 0 => 3,
+            retries => retries,
+        },
         max_calls: if rng.one_in(12) { 1 } else { 0 },
         stream_ahead: if stream && !holds && rng.one_in(2) { 1 + rng.below(3) as u32 } else { 0 },
         max_pending_calls: 0,

@@ -73,6 +73,10 @@ impl<F: Load> Pair<F> {
             return turn.refuse(connection, Refusal::Crossed);
         }
         side.heard = hello.dial;
+        if side.stream.is_past(hello.received) {
+            // It was overtaken: while it was under way another connection came and broke, over which more arrived.
+            return turn.refuse(connection, Refusal::Crossed);
+        }
         match side.line {
             Line::Up { dialed: Some(dial), .. } if hello.seen < dial => {
                 turn.refuse(connection, Refusal::Crossed);

@@ -61,7 +61,7 @@ impl<F: Load> Stream<F> {
 
     /// A connection begins, and the peer has told how much it received: what it lacks is to be written.
     pub(super) fn resume(&mut self, peer_received: u64) -> Result<Vec<Message<F>>, Nonsense> {
-        if peer_received < self.acked {
+        if self.is_past(peer_received) {
             return Err("it received less than it acknowledged");
         }
         self.on_ack(peer_received)?;
@@ -149,6 +149,11 @@ impl<F: Load> Stream<F> {
 
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty()
+    }
+
+    /// The peer has acknowledged more than that.
+    pub(super) fn is_past(&self, peer_received: u64) -> bool {
+        peer_received < self.acked
     }
 
     pub(super) fn received(&self) -> u64 {

@@ -27,6 +27,7 @@ impl Cluster {
 
     fn carry_out(&mut self, id: ProcessId, mut effects: Vec<Effect>) {
         let mut rounds = 0;
+        let mut fired = Vec::new();
         while !effects.is_empty() {
             rounds += 1;
             assert!(rounds < 1000, "{id} never stops: {effects:?}");
@@ -63,7 +64,8 @@ impl Cluster {
                             client.session.free_refused(now, object, &mut effects);
                         }
                     }
-                    Effect::Fire { watch } => self.fired(id, watch),
+                    // Callbacks run when all is said that was decided before.
+                    Effect::Fire { watch } => fired.push(watch),
                     Effect::CreationFailed { request } => {
                         let result = Ok(ActorCreated::New);
                         self.answered(id, ToClient::ActorCreated { request, result });
@@ -72,6 +74,9 @@ impl Cluster {
                     Effect::ReturnMemory => {}
                 }
             }
+        }
+        for watch in fired {
+            self.fired(id, watch);
         }
     }
 

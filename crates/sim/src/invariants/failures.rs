@@ -3,7 +3,8 @@
 //!
 //! | kind | what accounts for it |
 //! |---|---|
-//! | `User`, `StoreFull`, `OutOfDisk` | the program raised; it was denied room so |
+//! | `User` | the program raised |
+//! | `StoreFull`, `OutOfDisk` | it was denied room so, or a copy of what it needs was |
 //! | `Cancelled` | it was cancelled, or its stream dropped, or one it descends from with all that this submitted |
 //! | `WorkerCrashed` | its worker died in the midst of it, or many before they took it; no retry is left |
 //! | `OutOfMemory` | the same, and a worker of these used too much memory |
@@ -62,6 +63,9 @@ impl Cluster {
         let legitimate = match failure.kind {
             FailureKind::ObjectLost => told(&self.books.told.lost) || told(&self.books.told.unread),
             FailureKind::OwnerDied => told(&self.books.told.lost),
+            FailureKind::StoreFull | FailureKind::OutOfDisk if told(&self.books.told.unread) => {
+                true
+            }
             _ => tasks.iter().any(|task| self.befell(*task, failure.kind)),
         };
         assert!(

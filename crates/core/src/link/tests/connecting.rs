@@ -37,6 +37,25 @@ fn where_only_the_higher_number_gets_through_its_dial_is_the_one() {
     assert_eq!(world.wires[&world.open()[0]].dialer, 1);
 }
 
+/// Nothing was wrong with its sender, and people were told so.
+#[test]
+fn a_hello_that_a_later_connection_overtook_was_taken_for_nonsense() {
+    let (mut links, mut effects) = (links(), Vec::new());
+    let connection = open(&mut links, &mut effects);
+    let message = Message::Ack { upto: 1 };
+    links.handle(at(2), Event::Received { connection, message }, &mut effects);
+    links.handle(at(3), Event::Closed { connection, how: End::Broken }, &mut effects);
+    effects.clear();
+    let late = Connection::Accepted(1);
+    let hello = hello_of(number(2), Token(9), None);
+    links.handle(at(4), Event::Accepted { connection: late, hello }, &mut effects);
+    let refused = Message::Refused(Refusal::Crossed);
+    assert!(effects.contains(&Effect::Write { connection: late, message: refused }));
+    let told = effects.iter().any(|effect| matches!(effect, Effect::Trouble { .. }));
+    assert!(!told, "{effects:?}");
+    links.check();
+}
+
 #[test]
 fn a_dial_that_is_never_answered_does_not_keep_the_spare_for_ever() {
     let mut links = links();
