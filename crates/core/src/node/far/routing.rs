@@ -26,9 +26,9 @@ impl Node {
             ToNode::GroupRemove { group }
             | ToNode::GroupWatch { group, .. }
             | ToNode::GroupUnwatch { group, .. } => self.planner_of(*group),
-            // The head plans all groups.
-            ToNode::GroupCreate { .. } => self.far.head?,
-            ToNode::Hello { .. }
+            // A head plans it, or a node that has none. Who joined a head asks it (`far/groups`).
+            ToNode::GroupCreate { .. }
+            | ToNode::Hello { .. }
             | ToNode::Job(_)
             | ToNode::LeaseDemand { .. }
             | ToNode::Blocked
@@ -138,7 +138,6 @@ impl Node {
 
     /// What a far node has for a process of ours. It brings the tokens that a daemon gives.
     pub(super) fn deliver(&mut self, from: NodeNumber, to: ProcessId, message: ToClient) {
-        self.planner_answered(to, &message);
         match &message {
             ToClient::LeaseGranted { lease, worker, key, .. } => {
                 if !self.processes.contains_key(&to) {
@@ -156,6 +155,9 @@ impl Node {
             ToClient::LeaseStuck { key, reason, infeasible } => {
                 let claimant = Claimant::Demand { process: to, key: *key };
                 return self.stuck_there(from, claimant, reason.clone(), *infeasible);
+            }
+            ToClient::GroupCreated { .. } | ToClient::GroupState { .. } => {
+                self.planner_answered(to, &message);
             }
             ToClient::ActorState { actor, state: ActorState::Dead { .. } } => {
                 self.watches_no_more(to, *actor);

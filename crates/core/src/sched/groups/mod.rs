@@ -467,15 +467,20 @@ impl Groups {
                 attempt,
             }));
             group.placed.extend(plan.nodes);
-            group.phase = Phase::Created;
-            let watchers = std::mem::take(&mut group.watchers);
-            for (to, request) in watchers {
-                self.watches.remove(&(to, request));
-                effects.push(Effect::AnswerWatch { to, request, state: GroupState::Created });
-            }
-            self.say(id, None, effects);
-            effects.push(Effect::Save { group: id });
+            self.created(id, effects);
         }
+    }
+
+    /// All its bundles are at nodes.
+    fn created(&mut self, id: GroupId, effects: &mut Vec<Effect>) {
+        let group = self.groups.get_mut(&id).expect("the caller looked it up");
+        group.phase = Phase::Created;
+        for (to, request) in std::mem::take(&mut group.watchers) {
+            self.watches.remove(&(to, request));
+            effects.push(Effect::AnswerWatch { to, request, state: GroupState::Created });
+        }
+        self.say(id, None, effects);
+        effects.push(Effect::Save { group: id });
     }
 
     /// Looks for room. `other`: nodes are not those that they were, so what could never be may be now.

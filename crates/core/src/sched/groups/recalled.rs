@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::{GroupId, JobId, NodeNumber, ProcessId};
-use hoplo_wire::node::{GroupSpec, GroupState};
+use hoplo_wire::node::GroupSpec;
 
 use super::{Effect, Groups, Known, NodeView, Phase};
 
@@ -116,18 +116,12 @@ impl Groups {
             return;
         }
         for id in std::mem::take(&mut self.recalled.groups) {
-            let group = self.groups.get_mut(&id).expect("it is forgotten when it is removed");
-            if group.placed.len() < group.spec.bundles.len() {
+            let group = &self.groups[&id];
+            if group.placed.len() == group.spec.bundles.len() {
+                self.created(id, effects);
+            } else {
                 self.wait(id);
-                continue;
             }
-            group.phase = Phase::Created;
-            let watchers = std::mem::take(&mut group.watchers);
-            for (to, request) in watchers {
-                self.watches.remove(&(to, request));
-                effects.push(Effect::AnswerWatch { to, request, state: GroupState::Created });
-            }
-            effects.push(Effect::Save { group: id });
         }
         self.try_all(true, effects);
     }
