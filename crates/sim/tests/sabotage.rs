@@ -30,7 +30,7 @@ fn a_passing_failure_that_becomes_a_value_is_found() {
 
 #[test]
 fn workers_that_wait_and_keep_their_cpu_are_found() {
-    shows(Sabotage::NothingIsLent, 50, &["does not heal"]);
+    shows(Sabotage::NothingIsLent, 500, &["does not heal"]);
 }
 
 #[test]
