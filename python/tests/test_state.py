@@ -242,6 +242,7 @@ def test_filters_choose_and_what_is_none_says_what_there_is() -> None:
         state.list_nodes(nothing=1)
 
 
+@pytest.mark.near
 def test_each_kind_of_thing_is_listed() -> None:
     context = hoplo.get_runtime_context()
     (node,) = state.list_nodes()
