@@ -19,6 +19,7 @@
 //! the far half stays as a tombstone, so that late calls are not taken for the first ones of a new pair. A call may arrive
 //! before its channel is made; it waits. When a caller is gone, its node says `Closed` before its decider tells the other one, over
 //! the same link: so the far half goes at the decider's word, and `Closed` may even have come before the channel was made.
+//! When a node dies, the near half puts `Gone` behind what has come, and nothing leaves any more.
 //!
 //! # Invariants
 //! - CARRY-4: a frame leaves its ring only while fewer than `CARRY_CREDIT_BYTES` of that pair and direction are on their way: one slow
@@ -226,7 +227,7 @@ impl Carry {
 
     pub fn check(&self) {
         for (pair, half) in &self.halves {
-            half.outgoing.check();
+            half.outgoing.check(self.dead.contains_key(&self.other_node(*pair)));
             let tickets = half.outgoing.tickets().chain(half.incoming.tickets());
             for ticket in tickets {
                 let asked = self.asked.get(&ticket).map(|asked| asked.pair);
@@ -380,6 +381,9 @@ impl Carry {
     /// What waits for nobody leaves.
     fn send_on(&mut self, pair: Pair, effects: &mut Vec<Effect>) {
         let to = self.other_node(pair);
+        if self.dead.contains_key(&to) {
+            return; // `Ended` counts what is left
+        }
         let Some(half) = self.halves.get_mut(&pair) else { return };
         while let Some(parcel) = half.outgoing.pop() {
             let item = match (parcel, &mut half.side) {
@@ -430,7 +434,9 @@ impl Carry {
                 }
             }
         }
-        if let Some((bytes, frames)) = half.incoming.credit() {
+        if let Some((bytes, frames)) = half.incoming.credit()
+            && !self.dead.contains_key(&to)
+        {
             let of_calls = matches!(half.side, Side::Far(_));
             let item = Item::Credit { pair, of_calls, bytes, frames };
             effects.push(Effect::Send { to, item });
@@ -445,20 +451,27 @@ impl Carry {
         obituary: &Obituary,
         effects: &mut Vec<Effect>,
     ) {
-        self.dead.insert(node, obituary.clone());
+        if self.dead.insert(node, obituary.clone()).is_some() {
+            return;
+        }
         let pairs = self.halves.keys().filter(|it| self.other_node(**it) == node);
         let mut pairs: Vec<Pair> = pairs.copied().collect();
         pairs.sort_unstable();
         for pair in pairs {
-            let half = self.halves.remove(&pair).expect("it was listed");
+            let half = self.halves.get_mut(&pair).expect("it was listed");
             match half.side {
                 Side::Near(_) => {
                     let mine = unsent.iter().filter(|(of, _)| *of == pair).map(|(_, tag)| *tag);
-                    let unstarted = mine.chain(half.outgoing.tags()).collect();
-                    effects.push(Effect::Drop { pair });
-                    effects.push(Effect::Ended { pair, unstarted, obituary: obituary.clone() });
+                    let (unstarted, received) = (mine.collect(), u64::MAX);
+                    // Its replies that are here are written first: their tokens are given.
+                    let gone = Item::Gone { pair, received, unstarted, obituary: obituary.clone() };
+                    half.incoming.queue.push_back(Arrival::Word(gone));
+                    self.settle(pair, effects);
                 }
-                Side::Far(_) => effects.push(Effect::Drop { pair }),
+                Side::Far(_) => {
+                    self.halves.remove(&pair);
+                    effects.push(Effect::Drop { pair });
+                }
             }
         }
     }

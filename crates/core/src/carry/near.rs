@@ -99,7 +99,9 @@ impl Carry {
                 let to = self.other_node(pair);
                 effects.push(Effect::Drop { pair });
                 effects.push(Effect::Ended { pair, unstarted, obituary });
-                effects.push(Effect::Send { to, item: Item::Closed { pair } });
+                if !self.dead.contains_key(&to) {
+                    effects.push(Effect::Send { to, item: Item::Closed { pair } });
+                }
             }
             Item::Call(_)
             | Item::Reply(_)
@@ -115,6 +117,7 @@ impl Carry {
         let Some(half) = self.halves.remove(&pair) else { return };
         effects.push(Effect::Drop { pair });
         match half.side {
+            super::Side::Near(_) if self.dead.contains_key(&self.other_node(pair)) => {}
             super::Side::Near(_) => {
                 let to = self.other_node(pair);
                 effects.push(Effect::Send { to, item: Item::Closed { pair } });

@@ -391,6 +391,29 @@ fn of_a_dead_node_what_was_never_sent_never_began() {
     assert!(two.near().carry.is_empty());
 }
 
+/// It was dropped, though its caller had been given the tokens that it brings: what it named stayed for ever.
+#[test]
+fn a_reply_that_came_before_its_node_died_is_written_before_the_end() {
+    let (mut two, pair) = (Two::new(1), pair(1));
+    two.near().calls(pair, 1, 0, &[]);
+    two.near().calls(pair, 2, 0, &[]);
+    let (passes, is_last, cover) = (true, true, 1);
+    let bytes = Bytes::Own(reply(1, ReplyKind::Finished, inline(), &[object(pair, 9, 0)]));
+    let named = vec![object(pair, 9, 0)];
+    let frame = Frame { pair, tag: 1, passes, is_last, cover, named, bytes };
+    two.near().handle(Event::Arrived { from: node(2), item: Item::Reply(frame) });
+    let (dead, unsent, obituary) = (node(2), vec![(pair, 2)], died("the node"));
+    two.near().handle(Event::NodeDead { node: dead, unsent, obituary: obituary.clone() });
+    assert_eq!(two.near().ended(), [], "the decider has not let the reply pass");
+    two.near().calls(pair, 3, 0, &[]);
+    assert!(two.near().go());
+    assert_eq!(two.near().ended(), [], "it is not in the ring");
+    assert!(two.near().writes(pair));
+    let ended = Effect::Ended { pair, unstarted: vec![2, 3], obituary };
+    assert_eq!(two.near().ended(), [ended]);
+    assert!(two.near().carry.is_empty());
+}
+
 #[test]
 fn who_speaks_of_pairs_of_others_changes_nothing() {
     let (mut two, pair) = (Two::new(1), pair(1));
