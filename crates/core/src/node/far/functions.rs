@@ -99,7 +99,13 @@ impl Node {
             self.keep_function(fetch.job, function, bytes);
         }
         for process in fetch.waiting {
-            self.send(process, ToClient::Function { function, bytes: bytes.clone() });
+            match self.processes.get(&process).map(|process| process.job) {
+                // It waited with those of another job, and what that one exported may be gone with it.
+                Some(job) if bytes.is_none() && job != fetch.job => {
+                    self.fetch(process, job, function, true);
+                }
+                _ => self.send(process, ToClient::Function { function, bytes: bytes.clone() }),
+            }
         }
     }
 

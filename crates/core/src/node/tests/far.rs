@@ -535,6 +535,34 @@ fn a_function_whose_rows_went_with_another_job_is_asked_for_elsewhere() {
     assert_eq!(told, Some(Some(bytes)));
 }
 
+/// It heard what was said of the other job: that the function was never exported.
+#[test]
+fn who_waits_for_a_function_with_a_process_of_another_job_is_answered_for_its_own() {
+    let (mut nodes, _, _, worker) = Nodes::leased();
+    let other = nodes.shells[1].driver();
+    let (function, bytes) = (FunctionId([7; 16]), vec![1, 2, 3]);
+    nodes.says(1, worker, ToNode::Fetch { function });
+    nodes.says(1, other, ToNode::Fetch { function });
+    let job = nodes.shells[1].node.process(other).unwrap().job;
+    let entry = crate::control::FunctionEntry::whole(job, function, bytes.clone(), vec![]);
+    for row in [None, Some(entry.to_value())] {
+        let asked = nodes.shells[1].take(|effect| match effect {
+            Effect::Ask { ask, .. } => Some(*ask),
+            _ => None,
+        });
+        let answer = Answer::Rows(Ok(vec![row]));
+        nodes.shells[1].hears(Event::Answered { ask: asked.expect("it asks the store"), answer });
+        nodes.pump();
+    }
+    for (process, answer) in [(worker, None), (other, Some(bytes))] {
+        let told = nodes.shells[1].told(process, |message| match message {
+            ToClient::Function { bytes, .. } => Some(bytes.clone()),
+            _ => None,
+        });
+        assert_eq!(told, Some(answer), "{process}");
+    }
+}
+
 /// It was read from the head's store, so a function that was new while the head was away ran nowhere, and was lost when the write
 /// of its row was given up.
 #[test]
