@@ -86,11 +86,11 @@ impl Record {
         };
     }
 
-    /// It said something so lately that it can be asked for something.
+    /// It said something so lately that it can be asked for something: one that vanished together with a node that is silent now did not.
     pub(super) fn is_fresh(&self, now: Instant) -> bool {
         match self.heard {
             Heard::Never { .. } => false,
-            Heard::At(at) => now.since(at) <= limits::MEMBER_BEAT * 2,
+            Heard::At(at) => now.since(at) < limits::MEMBER_SILENT - limits::MEMBER_BEAT,
         }
     }
 

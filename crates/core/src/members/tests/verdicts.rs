@@ -1,5 +1,7 @@
 //! A verdict is true when the store has it, once, by the one that acts, and for ever.
 
+use hoplo_base::limits;
+
 use super::super::{Event, NodeState};
 use super::{Life, World, ms, number, row};
 
@@ -78,10 +80,10 @@ fn a_dead_number_that_speaks_learns_that_it_is_dead_and_stays_so() {
     assert_eq!(world.dead(), [3]);
     world.lives.insert(3, Life::Lives);
     world.later(ms(0), super::Coming::Beat(number(3)));
-    world.pass(ms(500));
+    world.pass(limits::MEMBER_BEAT * 4);
     assert!(world.told.len() >= 4 && world.told.iter().all(|it| *it == number(3)));
     world.event(row(3, 9, NodeState::Alive));
-    world.pass(ms(500));
+    world.pass(limits::MEMBER_BEAT * 4);
     assert!(world.judge.explain(world.now, number(3)).contains("is dead"));
     assert!(world.told.len() >= 8);
 }
