@@ -11,7 +11,7 @@ use hoplo_wire::{Failure, FailureKind, Value};
 
 use super::call::Values;
 use super::promises::READY;
-use super::refs::{Knowledge, State};
+use super::refs::State;
 use super::results::Origin;
 use super::{Call, CallOptions, Effect, SessionMachine};
 
@@ -71,20 +71,10 @@ impl SessionMachine {
             max_pending_calls: 0,
             remembered: true,
         };
+        let mut ids = Vec::with_capacity(refs.len());
         for (object, value) in &refs {
-            self.add_ref(*object);
-            let entry = self.objects.get_mut(object).expect("it was just counted");
-            let new = entry.count == 1;
-            if let (true, ValueView::Inline(bytes), State::Pending { asked: false }) =
-                (new, value, &entry.state)
-            {
-                entry.state = State::Ready(Value::Inline((*bytes).into()));
-                if !lineage.contains.contains(object) {
-                    entry.knowledge = Knowledge::Private; // it travels by value only
-                }
-            }
+            ids.push(self.adopt_argument(lineage, *object, value));
         }
-        let ids: Vec<ObjectId> = refs.iter().map(|(object, _)| *object).collect();
         // What travels by value may lie inside another argument as a ref, too.
         let by_ref = |object: &ObjectId| {
             refs.iter().any(|(id, value)| id == object && matches!(value, ValueView::Stored(_)))
@@ -113,6 +103,31 @@ impl SessionMachine {
             READY => self.promise(now, task.seq, effects),
             _ => self.admit(now, task.seq, effects),
         }
+    }
+
+    /// One of the call's refs, counted once.
+    fn adopt_argument(
+        &mut self,
+        lineage: &Lineage,
+        object: ObjectId,
+        value: &ValueView,
+    ) -> ObjectId {
+        let ValueView::Inline(bytes) = value else {
+            self.add_ref(object);
+            return object;
+        };
+        let value = Value::Inline((*bytes).into());
+        if !lineage.contains.contains(&object) {
+            // Nobody holds it for this call, which got the value alone. That travels on under a name of ours: if it does not fit the next
+            // frame, the object's home could not be told of it.
+            return self.put_inline(value, &[]);
+        }
+        self.add_ref(object);
+        let entry = self.objects.get_mut(&object).expect("it was just counted");
+        if entry.count == 1 && matches!(entry.state, State::Pending { asked: false }) {
+            entry.state = State::Ready(value);
+        }
+        object
     }
 
     fn adoption_failed(

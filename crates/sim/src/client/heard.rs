@@ -69,6 +69,7 @@ impl Cluster {
                 self.count("adoptions");
                 self.books.adoptions += 1;
                 self.adoption_is_needed(id, &objects);
+                self.books.adopts_values(id, &lineage.frame);
                 Event::Adopt { lineage: Box::new(lineage), objects }
             }
             ToClient::Told { message: Tell::Cancel { task, recursive }, .. }

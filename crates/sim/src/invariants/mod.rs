@@ -29,6 +29,8 @@ pub struct Books {
     told: Told,
     /// What lies in an inline put.
     puts: BTreeMap<ObjectId, ObjectId>,
+    /// What heirs got as values with the calls that they adopted: they give those names of their own.
+    adopted_values: BTreeSet<(ProcessId, ObjectId)>,
     tokens: u64,
     pub submitted: u64,
     pub adoptions: u64,

@@ -289,6 +289,39 @@ fn an_adopted_task_keeps_what_lies_in_its_arguments() {
     assert!(!heir.session.objects.contains_key(&nested));
 }
 
+/// It had the value alone, and told the daemon of the object as if it were its own. That was at home at another node.
+#[test]
+fn what_an_heir_got_by_value_is_not_its_object_when_a_ref_of_it_comes() {
+    let mut dead = Owner { session: SessionMachine::new(process(9), JobId(1)), ..Owner::new() };
+    let value = dead.put(&[]);
+    let pending = dead.task().object(0);
+    let options = Arc::new(CallOptions { max_retries: 1, ..options() });
+    let (task, _) = dead.submit(Call { options, ..with_refs(&[value, pending]) });
+    let lineage = dead.act(|session, now, effects| session.lineage(now, task.object(0), effects)).0;
+    let lineage = lineage.unwrap();
+    assert_eq!(lineage.contains, [pending]);
+
+    let mut heir = Owner::new();
+    heir.session.add_ref(task.object(0));
+    let mut effects =
+        heir.handle(Event::Adopt { lineage: Box::new(lineage), objects: vec![task.object(0)] });
+    let (object, contains) = (pending, vec![value]);
+    effects.extend(heir.handle(Event::Ready { object, value: inline(b"y"), contains }));
+    effects.extend(heir.granted(1, W));
+    let seq = *heir.session.tasks.keys().next().unwrap();
+    assert!(heir.runs_at(TaskId { owner: process(1), seq }, process(W)));
+    let notices: Vec<Notice> = effects.into_iter().filter_map(noticed).flatten().collect();
+    let shared = |it: &Notice| matches!(it, Notice::Shared { object, .. } if *object == value);
+    assert!(!notices.iter().any(shared), "{notices:?}");
+}
+
+fn noticed(effect: Effect) -> Option<Vec<Notice>> {
+    match effect {
+        Effect::Node(ToNode::Notices(notices)) => Some(notices),
+        _ => None,
+    }
+}
+
 #[test]
 fn to_cancel_an_adopted_task_did_nothing() {
     let mut heir = Owner::new();
