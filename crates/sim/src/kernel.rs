@@ -160,6 +160,7 @@ impl Cluster {
     pub fn is_killed(&mut self, process: ProcessId, pid: u32) {
         assert_eq!(self.kernel[&process].pid, pid, "{process}");
         self.count("kills by the daemon");
+        self.books.facts.dooms(process);
         let delay = self.rng.delay(Duration::from_micros(100));
         self.after(delay, Step::Dies(process));
     }

@@ -29,6 +29,8 @@ pub struct Facts {
     ended: BTreeSet<ProcessId>,
     /// Of those, who did not leave by itself.
     pub died: BTreeSet<ProcessId>,
+    /// Processes that the daemon has killed, and that may not have noticed.
+    doomed: BTreeSet<ProcessId>,
     /// Processes that used too much memory when the daemon measured them.
     used_too_much: BTreeSet<ProcessId>,
     /// Workers that died or were not forked before their hello.
@@ -128,6 +130,14 @@ impl Facts {
     }
 
     /// What it had is lost, and what was sent there.
+    pub fn dooms(&mut self, process: ProcessId) {
+        self.doomed.insert(process);
+    }
+
+    pub fn is_doomed(&self, process: ProcessId) -> bool {
+        self.doomed.contains(&process)
+    }
+
     pub fn some_node_died(&self) -> bool {
         !self.dead_nodes.is_empty()
     }

@@ -129,7 +129,7 @@ impl Cluster {
     pub fn hears_of_ends(&mut self, id: ProcessId, message: &ToClient) {
         match message {
             ToClient::Ready { object, value: Value::Failed(failure), .. } => {
-                self.hears_of_failure(*object, failure);
+                self.hears_of_failure(id, *object, failure);
             }
             ToClient::Unreadable { object, failure } => {
                 self.count("failed reads that were told");
@@ -146,17 +146,20 @@ impl Cluster {
                 assert!(!lives, "{id} hears that {process} is gone, which lives");
             }
             ToClient::ActorState { actor, state: ActorState::Restarting { .. } } => {
-                let down = self.books.facts.went_down(*actor);
+                // With a node goes what had not begun there, too.
+                let down = self.books.facts.went_down(*actor) || self.books.facts.some_node_died();
                 assert!(down, "{id} hears that {actor} starts again, which never went down");
             }
             _ => {}
         }
     }
 
-    fn hears_of_failure(&mut self, object: ObjectId, failure: &Failure) {
+    fn hears_of_failure(&mut self, id: ProcessId, object: ObjectId, failure: &Failure) {
+        // Who is being killed is held for nobody's sake any more: a killed actor's arguments go at once.
+        let doomed = self.books.facts.is_doomed(id);
         let owner_died = self.books.facts.died.contains(&object.task.owner);
         let lost = match failure.kind {
-            FailureKind::ObjectLost => self.was_lost_with_somebody(object),
+            FailureKind::ObjectLost => doomed || self.was_lost_with_somebody(object),
             FailureKind::OwnerDied => {
                 let kept = self.books.stored.contains(&object);
                 owner_died && (!kept || self.books.facts.some_node_died())

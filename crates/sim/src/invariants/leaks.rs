@@ -13,6 +13,7 @@ impl Cluster {
         for host in self.hosts().filter(|host| !host.dead) {
             let node = &host.daemon.node;
             if let Some(row) = node.objects.listing().next() {
+                self.print_objects();
                 let words = [row.object.to_string(), row.object.task.to_string()];
                 panic!(
                     "{} leaks at {}: {row:?}\n{}\n{}",
@@ -21,6 +22,14 @@ impl Cluster {
                     node.objects.story(row.object).join("\n"),
                     self.story.about(&words)
                 );
+            }
+        }
+    }
+
+    fn print_objects(&self) {
+        for host in self.hosts().filter(|host| !host.dead) {
+            for row in host.daemon.node.objects.listing() {
+                println!("left at {}: {row:?}", host.number);
             }
         }
     }
