@@ -81,25 +81,29 @@ pub enum Peer {
         contains: Vec<ObjectId>,
     },
     /// To the home: the sender has all bytes of it, as `maker`, its worker, wrote them. A reply to `holder` follows that
-    /// names it, unless one of the two is gone.
+    /// names it, unless one of the two is gone. `word`: the sender counts what it says of its copies.
     Sealed {
         object: ObjectId,
         bytes: u64,
         contains: Vec<ObjectId>,
         maker: ProcessId,
         holder: ProcessId,
+        word: u64,
     },
-    /// To the home: the sender has a copy now.
+    /// To the home: the sender has a copy now. `word`: as with `Sealed`.
     Copied {
         object: ObjectId,
+        word: u64,
     },
     /// To the home: the sender was told where the bytes are, and they are not on their way to it (any more); or its copy is gone.
     NotCopied {
         object: ObjectId,
     },
-    /// Of the home: nobody needs the copy any more.
+    /// Of the home: nobody needs the copy any more of which it was told last by this word. A copy of which the receiver has said
+    /// more since then stays: the home had not heard that.
     Forget {
         object: ObjectId,
+        word: u64,
     },
     /// Send its bytes from `offset` on, over the bulk socket, as chunks under this ticket of the asker's. `turn`: as the home told
     /// the asker.

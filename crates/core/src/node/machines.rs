@@ -217,15 +217,22 @@ impl Node {
             From::Pull { object, bytes, turn, sources } => {
                 self.far_pull(object, bytes, turn, sources);
             }
-            From::TellHome { object, bytes, contains, maker, holder } => {
-                self.tell_home(object, Peer::Sealed { object, bytes, contains, maker, holder });
+            From::TellHome { object, bytes, contains, maker, holder, word } => {
+                let sealed = Peer::Sealed { object, bytes, contains, maker, holder, word };
+                self.tell_home(object, word, sealed);
             }
-            From::TellCopied { object } => self.tell_home(object, Peer::Copied { object }),
-            From::TellNotCopied { object } => self.tell_home(object, Peer::NotCopied { object }),
+            From::TellCopied { object, word } => {
+                self.tell_home(object, word, Peer::Copied { object, word });
+            }
+            From::TellNotCopied { object } => {
+                self.send_peer(object.task.owner.node(), Peer::NotCopied { object });
+            }
             From::TellNode { node, object, value, contains } => {
                 self.send_peer(node, Peer::Value { object, value, contains });
             }
-            From::ForgetCopy { node, object } => self.send_peer(node, Peer::Forget { object }),
+            From::ForgetCopy { object, copy } => {
+                self.send_peer(copy.node, Peer::Forget { object, word: copy.word });
+            }
             From::Violation { process, what } => self.violation(process, &what),
         }
     }

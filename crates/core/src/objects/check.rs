@@ -109,14 +109,14 @@ impl ObjectDirectory {
         let story = || self.story(object).join("\n");
         let at_home = self.is_at_home(object);
         if at_home {
-            assert!(!record.claimed && !record.kept, "OBJ-13: {object}\n{}", story());
+            assert!(!record.claimed && record.kept.is_none(), "OBJ-13: {object}\n{}", story());
         } else {
             let claimed = record.claimed || !record.is_supported();
             assert!(claimed, "OBJ-13: {object} is used and not claimed\n{}", story());
             assert!(record.far_waiting().next().is_none(), "OBJ-14: {object}\n{}", story());
         }
         assert!(!record.secondary || record.state.is_here(), "OBJ-15: {object}\n{}", story());
-        let kept_here = !record.kept || record.state.is_here();
+        let kept_here = record.kept.is_none() || record.state.is_here();
         assert!(kept_here, "OBJ-13: {object} is kept, and {}\n{}", record.state.name(), story());
         let has_copies = record.copies().next().is_some();
         let copies_fit = match &record.state {
@@ -150,7 +150,11 @@ impl ObjectDirectory {
         assert!(stored || abroad.fetching.is_empty(), "OBJ-14: {object}\n{}", story());
         for (node, fetching) in &abroad.fetching {
             let ours = *node == self.node && !record.state.is_pulling();
-            assert!(!ours && !abroad.copies.contains(node), "OBJ-14: {object}\n{}", story());
+            assert!(
+                !ours && !record.copies().any(|copy| copy == *node),
+                "OBJ-14: {object}\n{}",
+                story()
+            );
             assert!(fetching.turn <= self.turns && fetching.from != *node, "OBJ-14: {object}");
         }
     }

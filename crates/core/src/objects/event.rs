@@ -7,6 +7,8 @@ use hoplo_wire::node::{Notice, ToClient};
 use hoplo_wire::peer::FarValue;
 use hoplo_wire::{Failure, FailureKind, Location, Reason};
 
+use super::record::CopyAt;
+
 /// What who waits for an object needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Need {
@@ -121,14 +123,14 @@ pub enum Event {
     },
     /// A worker of that node made it, and all its bytes are there.
     FarSealed {
-        node: NodeNumber,
+        copy: CopyAt,
         object: ObjectId,
         bytes: u64,
         contains: Vec<ObjectId>,
     },
     /// That node has a copy of it now.
     FarCopied {
-        node: NodeNumber,
+        copy: CopyAt,
         object: ObjectId,
     },
     /// That node was told from where to fetch it, and does not (any more); or its copy is gone.
@@ -149,9 +151,10 @@ pub enum Event {
         value: FarValue,
         contains: Vec<ObjectId>,
     },
-    /// The home needs the copy here no more.
+    /// The home needs the copy here no more, of which it was told with that number.
     Forgotten {
         object: ObjectId,
+        word: u64,
     },
     /// The home does not know it, or is dead: who waits for it here gets this reason.
     Lost {
@@ -283,10 +286,12 @@ pub enum Effect {
         contains: Vec<ObjectId>,
         maker: ProcessId,
         holder: ProcessId,
+        word: u64,
     },
     /// To its home: its bytes are here as well, and stay until `Forgotten`.
     TellCopied {
         object: ObjectId,
+        word: u64,
     },
     /// To its home, which told from where to fetch it: that is not done (any more). Or its copy is gone.
     TellNotCopied {
@@ -301,8 +306,8 @@ pub enum Effect {
     },
     /// That node may forget its copy of what is at home here.
     ForgetCopy {
-        node: NodeNumber,
         object: ObjectId,
+        copy: CopyAt,
     },
     /// The process broke the protocol: drop its connection (then report `ProcessGone`).
     Violation {

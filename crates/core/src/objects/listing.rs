@@ -110,13 +110,13 @@ impl ObjectDirectory {
             waiting: record.waiting.keys().copied().collect(),
             copies: record.copies().collect(),
             waiting_nodes: record.far_waiting().collect(),
-            kept: record.kept,
+            kept: record.kept.is_some(),
         })
     }
 
     /// Copies that are here for homes elsewhere. O(records).
     pub fn kept_for_homes(&self) -> usize {
-        self.records.values().filter(|record| record.kept).count()
+        self.records.values().filter(|record| record.kept.is_some()).count()
     }
 
     /// Who joined and is not gone, in order.
@@ -320,7 +320,7 @@ fn explain_support(record: &Record) -> Reason {
     if record.far_waiting().next().is_some() {
         told.push(format!("waited for by {}", listed(record.far_waiting())).into());
     }
-    if record.kept {
+    if record.kept.is_some() {
         told.push("kept for its home, which knows of this copy".into());
     }
     if !matches!(record.state, State::Elsewhere { .. }) && record.copies().next().is_some() {

@@ -115,6 +115,8 @@ use on_file::Reserve;
 use on_move::Move;
 use on_recall::Recall;
 use on_room::Request;
+pub use record::CopyAt;
+
 use record::Record;
 use replies::Given;
 
@@ -151,6 +153,8 @@ pub struct ObjectDirectory {
     uses: u64,
     /// Counts what was told of from where to fetch.
     turns: u64,
+    /// Counts what homes were told of copies here.
+    words: u64,
     /// By ticket.
     moves: BTreeMap<u64, Move>,
     /// Moves that found a reader, and when to try again.
@@ -215,6 +219,7 @@ impl ObjectDirectory {
             disk: Disk::default(),
             uses: 0,
             turns: 0,
+            words: 0,
             moves: BTreeMap::new(),
             pinned: BTreeSet::new(),
             tickets: 0,
@@ -283,17 +288,17 @@ impl ObjectDirectory {
             Event::Reserved { ticket, result } => self.on_reserved(ticket, result, effects),
             Event::Tick => self.retry_pinned(effects),
             Event::FarWanted { node, object } => self.on_far_wanted(node, object, effects),
-            Event::FarSealed { node, object, bytes, contains } => {
-                self.on_far_sealed(node, object, bytes, contains, effects);
+            Event::FarSealed { copy, object, bytes, contains } => {
+                self.on_far_sealed(copy, object, bytes, contains, effects);
             }
-            Event::FarCopied { node, object } => self.on_far_copied(node, object, effects),
+            Event::FarCopied { copy, object } => self.on_far_copied(copy, object, effects),
             Event::FarNotCopied { node, object } => {
                 self.on_far_not_copied(node, object, effects);
             }
             Event::ValueTold { object, value, contains } => {
                 self.on_value_told(object, value, contains, effects);
             }
-            Event::Forgotten { object } => self.on_forgotten(object),
+            Event::Forgotten { object, word } => self.on_forgotten(object, word),
             Event::Lost { object, why } => self.on_lost(object, why, effects),
             Event::PullFailed { object, why } => self.on_pull_failed(object, &why, effects),
             Event::PullDenied { object, failure } => self.on_pull_denied(object, &failure, effects),

@@ -29,7 +29,7 @@ use hoplo_wire::{Failure, FailureKind};
 use super::ObjectDirectory;
 use super::event::Effect;
 use super::on_move::MoveKind;
-use super::record::{Fetching, Record, State};
+use super::record::{CopyAt, Fetching, Record, State};
 use super::references::is_handle;
 
 impl ObjectDirectory {
@@ -54,21 +54,25 @@ impl ObjectDirectory {
 
     pub(super) fn on_far_sealed(
         &mut self,
-        node: NodeNumber,
+        copy: CopyAt,
         object: ObjectId,
         bytes: u64,
         contains: Vec<ObjectId>,
         effects: &mut Vec<Effect>,
     ) {
+        let node = copy.node;
         assert!(self.is_at_home(object), "{node:?} made {object}, which is not at home here");
         self.note(object, "sealed at another node", None);
         if is_handle(object) || !self.record(object).state.is_open() {
             // Its task ran twice: the first value stays. Whoever hears of this one asks here.
-            if let Some(record) = self.records.get_mut(&object) {
-                record.end_fetching(node);
-            }
-            if !self.records.get(&object).is_some_and(|it| it.copies().any(|copy| copy == node)) {
-                effects.push(Effect::ForgetCopy { node, object });
+            match self.records.get_mut(&object) {
+                // What it has there is the first value.
+                Some(record) if record.copies().any(|it| it == node) => record.add_copy(copy),
+                Some(record) => {
+                    record.end_fetching(node);
+                    effects.push(Effect::ForgetCopy { object, copy });
+                }
+                None => effects.push(Effect::ForgetCopy { object, copy }),
             }
             return self.touch(object);
         }
@@ -76,9 +80,9 @@ impl ObjectDirectory {
         match &state {
             State::Elsewhere { .. } => {
                 let record = self.records.get_mut(&object).expect("it was just there");
-                record.add_copy(node);
+                record.add_copy(copy);
             }
-            _nothing => effects.push(Effect::ForgetCopy { node, object }),
+            _nothing => effects.push(Effect::ForgetCopy { object, copy }),
         }
         self.fulfil(object, state, contains, effects);
         self.touch(object);
@@ -87,14 +91,14 @@ impl ObjectDirectory {
 
     pub(super) fn on_far_copied(
         &mut self,
-        node: NodeNumber,
+        copy: CopyAt,
         object: ObjectId,
         effects: &mut Vec<Effect>,
     ) {
         match self.records.get_mut(&object) {
-            Some(record) if record.state.is_stored() => record.add_copy(node),
+            Some(record) if record.state.is_stored() => record.add_copy(copy),
             // It ended while the copy was made.
-            Some(_) | None => effects.push(Effect::ForgetCopy { node, object }),
+            Some(_) | None => effects.push(Effect::ForgetCopy { object, copy }),
         }
         self.leave_draining(object, effects);
     }
@@ -130,7 +134,10 @@ impl ObjectDirectory {
             abroad.waiting.remove(&node);
             if let FarValue::Stored { bytes: 1.., turn, sources } = &value {
                 self.turns = *turn;
-                abroad.fetching.insert(node, Fetching { turn: *turn, from: sources[0] });
+                // Who made it, or fetched it, since it asked does not fetch it.
+                if !abroad.copies.iter().any(|copy| copy.node == node) {
+                    abroad.fetching.insert(node, Fetching { turn: *turn, from: sources[0] });
+                }
             }
             record.tidy();
             let contains = record.contains.clone();
@@ -241,8 +248,9 @@ impl ObjectDirectory {
             return;
         }
         let Some(record) = self.records.get(&object) else { return };
-        let (leaving, staying): (Vec<NodeNumber>, Vec<NodeNumber>) =
-            record.copies().partition(|node| self.draining.contains(node));
+        let copies = record.abroad.iter().flat_map(|abroad| &abroad.copies).copied();
+        let (leaving, staying): (Vec<CopyAt>, Vec<CopyAt>) =
+            copies.partition(|copy| self.draining.contains(&copy.node));
         if leaving.is_empty() {
             return;
         }
@@ -255,7 +263,7 @@ impl ObjectDirectory {
         // Nobody else keeps it when memory is short.
         record.secondary &= maker_stays;
         record.tidy();
-        let forget = leaving.into_iter().map(|node| Effect::ForgetCopy { node, object });
+        let forget = leaving.into_iter().map(|copy| Effect::ForgetCopy { object, copy });
         effects.extend(forget);
     }
 
@@ -297,13 +305,13 @@ impl ObjectDirectory {
             record.secondary = false;
             if let Some(abroad) = &mut record.abroad {
                 let copies = abroad.copies.len();
-                abroad.copies.retain(|node| *node != dead);
+                abroad.copies.retain(|copy| copy.node != dead);
                 abroad.fetching.remove(&dead);
                 named = abroad.waiting.remove(&dead) || abroad.copies.len() < copies;
             }
             record.tidy();
             // Nobody will say that its copy may go: it goes when it is not used here.
-            let kept = was_home && std::mem::take(&mut record.kept);
+            let kept = was_home && record.kept.take().is_some();
             if was_home || named || kept {
                 concerned.push(*object);
             }

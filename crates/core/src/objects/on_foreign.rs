@@ -32,7 +32,7 @@ use super::ObjectDirectory;
 use super::event::Need;
 use super::event::{Effect, Refusal, SpillPlace};
 use super::on_far::elsewhere;
-use super::record::State;
+use super::record::{CopyAt, Record, State};
 
 impl ObjectDirectory {
     /// If somebody waits for what is not here: its home is asked for it, or its bytes are fetched; once.
@@ -91,8 +91,9 @@ impl ObjectDirectory {
     ) {
         let is_to_fetch = matches!(value, FarValue::Stored { bytes: 1.., .. });
         self.take_value(object, value, contains, effects);
-        let fetches = self.records.get(&object).is_some_and(|it| it.state.is_pulling());
-        if is_to_fetch && !fetches {
+        // What was asked twice (the record went meanwhile) is answered twice. Of a copy that is here its home has heard.
+        let known = |it: &Record| it.state.is_pulling() || it.kept.is_some();
+        if is_to_fetch && !self.records.get(&object).is_some_and(known) {
             effects.push(Effect::TellNotCopied { object });
         }
     }
@@ -112,7 +113,8 @@ impl ObjectDirectory {
             FarValue::Failed(failure) => State::Failed(failure),
             FarValue::Stored { bytes, turn, sources } => {
                 let abroad = record.abroad();
-                abroad.copies = sources.into_iter().filter(|it| *it != self.node).collect();
+                let others = sources.into_iter().filter(|it| *it != self.node);
+                abroad.copies = others.map(|node| CopyAt { node, word: 0 }).collect();
                 abroad.turn = turn;
                 match elsewhere(bytes) {
                     State::Elsewhere { bytes, pulling, .. } => {
@@ -130,19 +132,24 @@ impl ObjectDirectory {
         self.touch(object);
     }
 
-    /// A process of this node sealed it, and it had no value here.
-    pub(super) fn fulfil_foreign(
+    /// A process of this node sealed it, and its bytes are here: now, or since it was sealed before.
+    pub(super) fn tell_home(
         &mut self,
         (maker, holder): (ProcessId, ProcessId),
         object: ObjectId,
-        state: State,
-        contains: Vec<ObjectId>,
+        (bytes, contains): (u64, Vec<ObjectId>),
         effects: &mut Vec<Effect>,
     ) {
-        let (bytes, told) = (state.len(), contains.clone());
-        effects.push(Effect::TellHome { object, bytes, contains: told, maker, holder });
-        self.records.get_mut(&object).expect("the caller has seen the record").kept = true;
-        self.fulfil(object, state, contains, effects);
+        let word = self.keep_for_home(object);
+        effects.push(Effect::TellHome { object, bytes, contains, maker, holder, word });
+    }
+
+    /// It stays until its home answers this number.
+    fn keep_for_home(&mut self, object: ObjectId) -> u64 {
+        self.words += 1;
+        self.records.get_mut(&object).expect("the caller has seen the record").kept =
+            Some(self.words);
+        self.words
     }
 
     /// The haul has written all its bytes. It is not needed where nobody asks for it any more, or it has another value here.
@@ -169,9 +176,9 @@ impl ObjectDirectory {
             record.secondary = true;
         } else {
             record.secondary = true;
-            record.kept = true;
             record.abroad = None;
-            effects.push(Effect::TellCopied { object });
+            let word = self.keep_for_home(object);
+            effects.push(Effect::TellCopied { object, word });
         }
         let state = match place {
             Some(place) => self.map(object, place, location),
@@ -255,7 +262,7 @@ impl ObjectDirectory {
         let at_home = self.is_at_home(object);
         let record = self.records.get_mut(&object).expect("it lives");
         record.secondary = false;
-        record.kept = false;
+        record.kept = None;
         if at_home {
             record.state = elsewhere(bytes);
             if record.copies().next().is_none() {
@@ -280,9 +287,10 @@ impl ObjectDirectory {
         }
     }
 
-    pub(super) fn on_forgotten(&mut self, object: ObjectId) {
+    /// A word that is older than the last one is no answer to that: the copy is needed again.
+    pub(super) fn on_forgotten(&mut self, object: ObjectId, word: u64) {
         if let Some(record) = self.records.get_mut(&object) {
-            record.kept = false;
+            record.kept.take_if(|kept| *kept == word);
             self.touch(object);
         }
     }
@@ -290,7 +298,7 @@ impl ObjectDirectory {
     pub(super) fn on_lost(&mut self, object: ObjectId, why: String, effects: &mut Vec<Effect>) {
         let Some(record) = self.records.get_mut(&object) else { return };
         // Its home is dead, or does not know it: nobody else will say that it may go.
-        record.kept = false;
+        record.kept = None;
         let has_no_value = match record.state {
             State::Foreign { .. } | State::Elsewhere { pulling: false, .. } => true,
             // What is under way may come to its end; else the home is asked again.

@@ -79,6 +79,11 @@ impl ObjectDirectory {
             self.contain(&contains);
             let record = self.records.get_mut(&object).expect("it is not open: it is there");
             record.contains.extend(contains);
+            if record.kept.is_some() {
+                // Its home may have had enough of the first one, and shall await the reply that tells of this one.
+                let told = (record.state.len(), record.contains.clone());
+                self.tell_home((from, holder), object, told, effects);
+            }
             self.free(object, location, place, effects);
             self.touch(object);
             return Ok(());
@@ -90,7 +95,8 @@ impl ObjectDirectory {
         if self.is_at_home(object) {
             self.fulfil(object, state, contains, effects);
         } else {
-            self.fulfil_foreign((from, holder), object, state, contains, effects);
+            self.tell_home((from, holder), object, (state.len(), contains.clone()), effects);
+            self.fulfil(object, state, contains, effects);
         }
         Ok(())
     }
@@ -114,7 +120,7 @@ impl ObjectDirectory {
         };
         let mut processes = record.tokens.keys().chain(record.waiting.keys());
         let others = processes.any(|process| *process != from);
-        let abroad = record.kept || record.abroad.is_some();
+        let abroad = record.kept.is_some() || record.abroad.is_some();
         if others || abroad || record.containers + record.node_holds > 0 {
             return Err(format!("freed {object}, which others may reach"));
         }

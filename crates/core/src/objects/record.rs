@@ -26,8 +26,8 @@ pub(super) struct Record {
     pub(super) touched: u64,
     /// At home elsewhere: `Foreign` was said of it, and no `Unforeign` since.
     pub(super) claimed: bool,
-    /// At home elsewhere: the home knows that its bytes are here, and has not said `Forgotten`.
-    pub(super) kept: bool,
+    /// At home elsewhere: the home was told with this number that its bytes are here, and has not answered `Forgotten`.
+    pub(super) kept: Option<u64>,
     /// Its bytes were fetched from another node, and no node died since: they can be fetched again.
     pub(super) secondary: bool,
     pub(super) abroad: Option<Box<Abroad>>,
@@ -37,13 +37,21 @@ pub(super) struct Record {
 #[derive(Debug, Default)]
 pub(super) struct Abroad {
     /// At its home: those that have all its bytes. Elsewhere: from where its home said that it can be fetched, the best one first.
-    pub(super) copies: Vec<NodeNumber>,
+    pub(super) copies: Vec<CopyAt>,
     /// Elsewhere: the turn in which its home said so.
     pub(super) turn: u64,
     /// At its home: those to tell when there is a value.
     pub(super) waiting: BTreeSet<NodeNumber>,
     /// At its home: those that were told from where to fetch its bytes, and do not have all of them yet.
     pub(super) fetching: BTreeMap<NodeNumber, Fetching>,
+}
+
+/// A node that has all its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyAt {
+    pub node: NodeNumber,
+    /// At its home: with which number that node said so last. The copy may go when that number is answered.
+    pub word: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +141,7 @@ impl Record {
             waiting: BTreeMap::new(),
             touched,
             claimed: false,
-            kept: false,
+            kept: None,
             secondary: false,
             abroad: None,
         }
@@ -151,7 +159,7 @@ impl Record {
     /// Without support, and something follows from it: it goes; or, where its home knows of the copy, it stays and is claimed
     /// no more.
     pub(super) fn is_candidate(&self) -> bool {
-        !self.is_supported() && (self.claimed || !self.kept)
+        !self.is_supported() && (self.claimed || self.kept.is_none())
     }
 
     /// Somebody waits for its bytes.
@@ -166,7 +174,7 @@ impl Record {
 
     /// Other nodes that have all its bytes.
     pub(super) fn copies(&self) -> impl Iterator<Item = NodeNumber> {
-        self.abroad.iter().flat_map(|abroad| abroad.copies.iter().copied())
+        self.abroad.iter().flat_map(|abroad| abroad.copies.iter().map(|copy| copy.node))
     }
 
     /// Nodes that wait for its value.
@@ -184,19 +192,20 @@ impl Record {
     }
 
     /// That node has all its bytes, whatever it asked before.
-    pub(super) fn add_copy(&mut self, node: NodeNumber) {
+    pub(super) fn add_copy(&mut self, copy: CopyAt) {
         let abroad = self.abroad();
-        abroad.waiting.remove(&node);
-        abroad.fetching.remove(&node);
-        if !abroad.copies.contains(&node) {
-            abroad.copies.push(node);
+        abroad.waiting.remove(&copy.node);
+        abroad.fetching.remove(&copy.node);
+        match abroad.copies.iter_mut().find(|it| it.node == copy.node) {
+            Some(known) => known.word = copy.word,
+            None => abroad.copies.push(copy),
         }
     }
 
     /// That node does not have it, and does not fetch it.
     pub(super) fn end_copy(&mut self, node: NodeNumber) {
         if let Some(abroad) = &mut self.abroad {
-            abroad.copies.retain(|copy| *copy != node);
+            abroad.copies.retain(|copy| copy.node != node);
         }
         self.end_fetching(node);
     }

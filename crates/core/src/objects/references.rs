@@ -136,7 +136,7 @@ impl ObjectDirectory {
             if record.touched >= sweep || record.is_supported() {
                 continue;
             }
-            if record.kept {
+            if record.kept.is_some() {
                 self.unclaim(object, effects);
             } else {
                 ready.extend(self.end(object, effects));
@@ -178,8 +178,8 @@ impl ObjectDirectory {
         }
         let at_home = self.is_at_home(object);
         if at_home {
-            let forget = |node| Effect::ForgetCopy { node, object };
-            effects.extend(record.copies().map(forget));
+            let copies = record.abroad.iter().flat_map(|abroad| &abroad.copies);
+            effects.extend(copies.map(|copy| Effect::ForgetCopy { object, copy: *copy }));
         }
         for process in record.tokens.keys() {
             let what = format!("gave back more tokens of {object} than it had");

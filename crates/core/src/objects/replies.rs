@@ -15,8 +15,8 @@
 //! A **far** caller gets its tokens at its own node, when the reply arrives there. Until then nothing but the worker would hold what it
 //! returns, and the worker may drop it before it writes the reply. So the node holds it meanwhile:
 //! 1. There is a channel of that caller to that worker (`ServesFar`).
-//! 2. The worker says `Hold` for the caller: the node holds the object. Of what it sealed there is no hold: that stays as a copy
-//!    until its home says that it may go (`kept`), and its home awaits the reply.
+//! 2. The worker says `Hold` for the caller: the node holds the object. Of what it sealed, and what stays as a copy until its home says
+//!    that it may go (`kept`), there is no hold: its home awaits the reply.
 //! 3. The reply leaves the node, under a cover for what it names (`FarReplyLeft`). It brings tokens in the order in which they were
 //!    told, so the holds of these tokens end.
 //! 4. The worker is dead and all that it wrote has left, or nobody is there to read it (`FarRepliesEnded`): the others end.
@@ -74,7 +74,8 @@ impl ObjectDirectory {
             None => {}
             Some(Given::Near { latest, .. }) => latest.push(object),
             Some(Given::Far(tokens)) => {
-                let held = !is_sealed || object.task.owner.node() == self.node;
+                let is_kept = self.records.get(&object).is_some_and(|record| record.kept.is_some());
+                let held = !(is_sealed && is_kept);
                 tokens.push_back(FarToken { object, held });
                 if held {
                     self.node_hold(&[object]);

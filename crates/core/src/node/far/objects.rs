@@ -64,13 +64,13 @@ impl Node {
         }
     }
 
-    /// A word on a copy that is here. Where nobody will ever say that it may go, it may.
-    pub(in crate::node) fn tell_home(&mut self, object: ObjectId, message: Peer) {
+    /// A word on a copy that is here, and its number. Where nobody will ever say that it may go, it may.
+    pub(in crate::node) fn tell_home(&mut self, object: ObjectId, word: u64, message: Peer) {
         let home = object.task.owner.node();
         if self.is_sent_to(home) {
             self.send_peer(home, message);
         } else {
-            self.pass_to_objects(objects::Event::Forgotten { object });
+            self.pass_to_objects(objects::Event::Forgotten { object, word });
         }
     }
 }

@@ -53,16 +53,18 @@ impl Node {
                 self.work_off_queue();
                 self.on_contents(object, &contains);
             }
-            Peer::Sealed { object, bytes, contains, maker, holder } => {
+            Peer::Sealed { object, bytes, contains, maker, holder, word } => {
                 if self.is_home(from, object) {
                     self.await_reply(holder, maker, object);
-                    let sealed = objects::Event::FarSealed { node: from, object, bytes, contains };
+                    let copy = objects::CopyAt { node: from, word };
+                    let sealed = objects::Event::FarSealed { copy, object, bytes, contains };
                     self.pass_to_objects(sealed);
                 }
             }
-            Peer::Copied { object } => {
+            Peer::Copied { object, word } => {
                 if self.is_home(from, object) {
-                    self.pass_to_objects(objects::Event::FarCopied { node: from, object });
+                    let copy = objects::CopyAt { node: from, word };
+                    self.pass_to_objects(objects::Event::FarCopied { copy, object });
                 }
             }
             Peer::NotCopied { object } => {
@@ -70,7 +72,9 @@ impl Node {
                     self.pass_to_objects(objects::Event::FarNotCopied { node: from, object });
                 }
             }
-            Peer::Forget { object } => self.pass_to_objects(objects::Event::Forgotten { object }),
+            Peer::Forget { object, word } => {
+                self.pass_to_objects(objects::Event::Forgotten { object, word });
+            }
             Peer::FetchBytes { ticket, object, offset, turn } => {
                 self.on_bytes_wanted(from, ticket, object, offset, turn);
             }

@@ -47,7 +47,19 @@ fn gone(node: NodeNumber) -> Event {
 }
 
 fn far_sealed(node: NodeNumber, object: ObjectId, contains: &[ObjectId]) -> Event {
-    Event::FarSealed { node, object, bytes: 100, contains: contains.to_vec() }
+    Event::FarSealed { copy: copy(node), object, bytes: 100, contains: contains.to_vec() }
+}
+
+fn copy(node: NodeNumber) -> CopyAt {
+    CopyAt { node, word: 1 }
+}
+
+fn copied(node: NodeNumber, object: ObjectId) -> Event {
+    Event::FarCopied { copy: copy(node), object }
+}
+
+fn forget(node: NodeNumber, object: ObjectId) -> Effect {
+    Effect::ForgetCopy { object, copy: copy(node) }
 }
 
 /// What who waits is answered: a kind, and a part of the text.
@@ -159,7 +171,7 @@ fn what_a_worker_makes_for_a_foreign_caller_stays_until_its_home_forgets_it() {
     let caller = object.task.owner;
     let effects = bench.notice(A, sealed(object, location, &[inner], caller));
     let contains = vec![inner];
-    let told = Effect::TellHome { object, bytes: 100, contains, maker: A, holder: caller };
+    let told = Effect::TellHome { object, bytes: 100, contains, maker: A, holder: caller, word: 1 };
     assert_eq!(effects, [told]);
     bench.notice(A, released(inner));
     assert!(!bench.sweep_is_under_way(), "it is kept, and supports what is in it");
@@ -169,7 +181,7 @@ fn what_a_worker_makes_for_a_foreign_caller_stays_until_its_home_forgets_it() {
     assert_eq!(bench.sweep(), [Effect::Unforeign { object }]);
     assert_eq!(bench.state(object), Some("stored"));
     assert!(!bench.sweep_is_under_way());
-    assert_eq!(bench.feed(Event::Forgotten { object }), []);
+    assert_eq!(bench.feed(Event::Forgotten { object, word: 1 }), []);
     let freed = bench.sweep();
     assert_eq!(freed, [Effect::Free { ticket: 1, object, location }]);
     assert_eq!((bench.state(object), bench.state(inner)), (None, None));
@@ -181,21 +193,60 @@ fn a_copy_that_its_home_forgets_goes_when_nobody_here_uses_it() {
     bench.use_first(B, object);
     let location = bench.place(100);
     bench.notice(A, sealed(object, location, &[], object.task.owner));
-    bench.feed(Event::Forgotten { object });
+    bench.feed(Event::Forgotten { object, word: 1 });
     assert!(!bench.sweep_is_under_way());
     bench.notice(B, released(object));
     let ends = [Effect::Unforeign { object }, Effect::Free { ticket: 1, object, location }];
     assert_eq!(bench.sweep(), ends);
 }
 
+/// The maker of the first one died before its reply left, so its home needed that no more; and the word of it was on its way here
+/// when the task had run again. The only copy went, which the second reply told of.
 #[test]
-fn a_second_result_of_a_foreign_task_is_freed_and_its_home_not_told() {
-    let (mut bench, object) = (Bench::new(), foreign(1));
+fn a_second_result_of_a_foreign_task_is_the_first_one_told_anew() {
+    let (mut bench, object, inner) = (Bench::new(), foreign(1), home(9));
+    bench.notice(A, shared(inner, &[]));
     let [first, second] = [bench.place(100), bench.place(100)];
-    bench.notice(A, sealed(object, first, &[], object.task.owner));
-    let effects = bench.notice(A, sealed(object, second, &[], object.task.owner));
-    assert_eq!(effects, [Effect::Free { ticket: 1, object, location: second }]);
+    let caller = object.task.owner;
+    bench.notice(A, sealed(object, first, &[inner], caller));
+    let effects = bench.notice(A, sealed(object, second, &[], caller));
+    let contains = vec![inner];
+    let told = Effect::TellHome { object, bytes: 100, contains, maker: A, holder: caller, word: 2 };
+    assert_eq!(effects, [told, Effect::Free { ticket: 1, object, location: second }]);
+    bench.feed(Event::Forgotten { object, word: 1 });
+    assert!(!bench.sweep_is_under_way(), "that was said before the second one was heard of");
     assert_eq!(bench.state(object), Some("stored"));
+    bench.feed(Event::Forgotten { object, word: 2 });
+    assert_eq!(bench.sweep(), [Effect::Free { ticket: 2, object, location: first }]);
+}
+
+/// Its home needs no copy here, and may end it before the reply is there.
+#[test]
+fn a_second_result_of_which_no_copy_stays_is_held_until_its_reply_has_left() {
+    let (mut bench, object) = (Bench::new(), foreign(1));
+    let caller = object.task.owner;
+    bench.feed(Event::ServesFar { worker: A, caller });
+    bench.use_first(B, object);
+    bench.want_word(B, object);
+    bench.feed(told(object, stored(100, &[YONDER]), &[]));
+    let second = bench.place(100);
+    bench.notice(A, sealed(object, second, &[], caller));
+    bench.notice(B, released(object));
+    assert!(!bench.sweep_is_under_way(), "claimed here, so its home has it");
+    bench.feed(Event::FarReplyLeft { worker: A, caller, named: vec![object] });
+    assert_eq!(bench.sweep(), [Effect::Unforeign { object }]);
+}
+
+#[test]
+fn a_copy_that_its_node_told_of_twice_is_forgotten_by_the_last_word() {
+    let (mut bench, object) = (Bench::new(), home(1));
+    bench.notice(A, pending(object, None));
+    bench.feed(far_sealed(THERE, object, &[]));
+    let again = CopyAt { node: THERE, word: 2 };
+    let sealed = Event::FarSealed { copy: again, object, bytes: 100, contains: vec![] };
+    assert_eq!(bench.feed(sealed), []);
+    bench.notice(A, released(object));
+    assert_eq!(bench.sweep(), [Effect::ForgetCopy { object, copy: again }]);
 }
 
 #[test]
@@ -219,10 +270,10 @@ fn a_copy_is_pulled_once_however_many_wait_and_its_home_is_told() {
     assert_eq!(bench.want(A, object), []);
     let effects = bench.notice(haul, sealed(object, location, &[], haul));
     let answer = |to| ready(to, object, Value::Stored(location), &[]);
-    assert_eq!(effects, [Effect::TellCopied { object }, answer(A), answer(B), answer(C)]);
+    assert_eq!(effects, [Effect::TellCopied { object, word: 1 }, answer(A), answer(B), answer(C)]);
     assert_eq!(bench.sweep(), [Effect::Unforeign { object }]);
     assert_eq!(bench.state(object), Some("stored"), "kept");
-    bench.feed(Event::Forgotten { object });
+    bench.feed(Event::Forgotten { object, word: 1 });
     assert_eq!(bench.sweep(), [Effect::Free { ticket: 1, object, location }]);
     let result = FreeOutcome::Done;
     let back = bench.feed(Event::Freed { ticket: 1, result });
@@ -323,7 +374,7 @@ fn a_home_that_dies_takes_along_what_has_no_value_here() {
     assert_eq!(bench.want(B, read), [ready(B, read, inline(), &[])]);
     let effects = bench.notice(haul, sealed(under_way, location, &[], haul));
     let answer = ready(C, under_way, Value::Stored(location), &[]);
-    assert_eq!(effects, [Effect::TellCopied { object: under_way }, answer]);
+    assert_eq!(effects, [Effect::TellCopied { object: under_way, word: 2 }, answer]);
     assert_eq!(bench.feed(Event::Lost { object: under_way, why: String::new() }), []);
     let freed = bench.sweep_all();
     assert_eq!((bench.state(kept), bench.state(under_way)), (None, None), "{freed:?}");
@@ -378,7 +429,7 @@ fn a_node_that_made_what_it_waits_for_keeps_no_other_one_waiting() {
     assert_eq!(bench.feed(Event::FarWanted { node: THERE, object }), []);
     assert_eq!(bench.feed(Event::FarWanted { node: YONDER, object }), []);
     let contains = vec![];
-    let effects = bench.feed(Event::FarSealed { node: THERE, object, bytes: 100, contains });
+    let effects = bench.feed(Event::FarSealed { copy: copy(THERE), object, bytes: 100, contains });
     let told = |whom| {
         let tells = |it: &Effect| matches!(it, Effect::TellNode { node, .. } if *node == whom);
         effects.iter().any(tells)
@@ -452,7 +503,7 @@ fn those_who_fetch_at_the_same_time_form_a_chain() {
     assert_eq!(sources(&mut bench, R2, object), [R1, HERE], "what is behind it has all bytes");
     assert_eq!(sources(&mut bench, R3, object), [R2, HERE]);
     // Who has all bytes and sends to nobody is better than who is fetching.
-    bench.feed(Event::FarCopied { node: R3, object });
+    bench.feed(copied(R3, object));
     assert_eq!(sources(&mut bench, R4, object), [R3, HERE]);
 }
 
@@ -497,10 +548,31 @@ fn nobody_is_sent_to_a_node_that_fetches_no_more() {
 fn of_those_that_have_all_bytes_each_is_named_first_in_turn() {
     let (mut bench, object) = (Bench::new(), home(1));
     bench.seal(object, 100, &[]);
-    bench.feed(Event::FarCopied { node: YONDER, object });
+    bench.feed(copied(YONDER, object));
     let [first, second] = [R1, R2].map(|node| sources(&mut bench, node, object)[0]);
     assert_eq!(BTreeSet::from([first, second]), BTreeSet::from([HERE, YONDER]));
     assert_eq!(sources(&mut bench, R3, object)[0], R1);
+}
+
+/// Its home named that copy to nobody any more, and never told that it may go.
+#[test]
+fn a_second_answer_about_a_copy_that_is_here_does_not_take_it_back() {
+    let (mut bench, haul, location) = Bench::with_haul();
+    let object = foreign(1);
+    bench.want(B, object);
+    bench.feed(told(object, stored(100, &[THERE]), &[]));
+    bench.notice(haul, sealed(object, location, &[], haul));
+    assert_eq!(bench.feed(told(object, stored_in(2, 100, &[THERE]), &[])), []);
+}
+
+#[test]
+fn a_node_that_asks_for_what_it_has_is_answered_and_does_not_fetch_it() {
+    let (mut bench, object) = (Bench::new(), home(1));
+    bench.seal(object, 100, &[]);
+    bench.feed(copied(THERE, object));
+    let effects = bench.feed(Event::FarWanted { node: THERE, object });
+    assert_eq!(effects, [tell(THERE, object, stored(100, &[HERE]), &[])]);
+    assert_eq!(sources(&mut bench, YONDER, object).len(), 2, "it is no source that fetches");
 }
 
 #[test]
@@ -513,7 +585,7 @@ fn what_the_haul_asks_for_before_the_word_of_its_home_is_here_is_told_when_it_co
     assert_eq!(effects, [pull(object, 100, &[THERE])]);
     let effects = bench.notice(haul, sealed(object, location, &[], haul));
     let answers = [B, haul].map(|to| ready(to, object, Value::Stored(location), &[]));
-    assert_eq!(effects[0], Effect::TellCopied { object });
+    assert_eq!(effects[0], Effect::TellCopied { object, word: 1 });
     assert!(answers.iter().all(|answer| effects.contains(answer)), "{effects:?}");
 }
 
@@ -521,13 +593,15 @@ fn what_the_haul_asks_for_before_the_word_of_its_home_is_here_is_told_when_it_co
 fn copies_are_forgotten_when_the_record_ends_or_where_there_is_none() {
     let (mut bench, object) = (Bench::new(), home(1));
     let location = bench.seal(object, 100, &[]);
-    bench.feed(Event::FarCopied { node: YONDER, object });
+    bench.feed(copied(YONDER, object));
     let what = bench.notice(A, Notice::Freed { object });
     assert!(Bench::violation(&what).1.contains("others may reach"), "{what:?}");
     bench.notice(A, released(object));
-    let forget = |node| Effect::ForgetCopy { node, object };
-    assert_eq!(bench.sweep(), [forget(YONDER), Effect::Free { ticket: 1, object, location }]);
-    assert_eq!(bench.feed(Event::FarCopied { node: THERE, object }), [forget(THERE)]);
+    assert_eq!(
+        bench.sweep(),
+        [forget(YONDER, object), Effect::Free { ticket: 1, object, location }]
+    );
+    assert_eq!(bench.feed(copied(THERE, object)), [forget(THERE, object)]);
 }
 
 #[test]
@@ -548,7 +622,7 @@ fn a_far_result_is_pulled_for_who_waits_at_its_home() {
     assert_eq!(effects, [ready(B, object, Value::Stored(location), &[inner])]);
     bench.notice(A, released(object));
     let ends = [
-        Effect::ForgetCopy { node: THERE, object },
+        forget(THERE, object),
         Effect::Free { ticket: 1, object, location },
         Effect::Unforeign { object: inner },
     ];
@@ -559,12 +633,11 @@ fn a_far_result_is_pulled_for_who_waits_at_its_home() {
 fn the_last_copy_at_a_node_that_drains_is_fetched_and_then_forgotten_there() {
     let (mut bench, haul, location) = Bench::with_haul();
     let (last, kept) = (home(1), home(2));
-    let forget = |node, object| Effect::ForgetCopy { node, object };
     bench.notice(A, pending(last, None));
     bench.feed(far_sealed(THERE, last, &[]));
     bench.notice(A, pending(kept, None));
     bench.feed(far_sealed(YONDER, kept, &[]));
-    assert_eq!(bench.feed(Event::FarCopied { node: THERE, object: kept }), []);
+    assert_eq!(bench.feed(copied(THERE, kept)), []);
     // Nobody waits for any of them.
     let effects = bench.feed(Event::NodeDrains { node: THERE });
     assert_eq!(effects, [pull(last, 100, &[THERE]), forget(THERE, kept)]);
@@ -582,11 +655,11 @@ fn what_a_node_that_drains_makes_or_copies_does_not_stay_there() {
     let effects = bench.feed(far_sealed(THERE, object, &[]));
     assert_eq!(effects, [pull(object, 100, &[THERE])]);
     // That copy may go when memory is short.
-    assert_eq!(bench.feed(Event::FarCopied { node: YONDER, object }), []);
+    assert_eq!(bench.feed(copied(YONDER, object)), []);
     let stored = home(2);
     bench.seal(stored, 100, &[]);
-    let copied = bench.feed(Event::FarCopied { node: THERE, object: stored });
-    assert_eq!(copied, [Effect::ForgetCopy { node: THERE, object: stored }]);
+    let copied = bench.feed(copied(THERE, stored));
+    assert_eq!(copied, [forget(THERE, stored)]);
 }
 
 #[test]
@@ -606,7 +679,7 @@ fn a_far_result_that_nobody_uses_is_forgotten_after_a_sweep() {
     let (mut bench, object) = (Bench::new(), home(1));
     assert_eq!(bench.feed(far_sealed(THERE, object, &[])), []);
     assert_eq!(bench.state(object), Some("elsewhere"));
-    assert_eq!(bench.sweep_all(), [Effect::ForgetCopy { node: THERE, object }]);
+    assert_eq!(bench.sweep_all(), [forget(THERE, object)]);
 }
 
 #[test]
@@ -615,7 +688,7 @@ fn of_two_results_the_first_stays_and_the_second_is_forgotten() {
     bench.notice(B, hold(object, B));
     bench.feed(far_sealed(THERE, object, &[]));
     assert_eq!(bench.feed(far_sealed(THERE, object, &[])), [], "the same one");
-    let forget = Effect::ForgetCopy { node: YONDER, object };
+    let forget = forget(YONDER, object);
     assert_eq!(bench.feed(far_sealed(YONDER, object, &[])), [forget]);
     let location = bench.place(100);
     let effects = bench.notice(A, sealed(object, location, &[], A));
@@ -674,7 +747,7 @@ fn a_dead_node_waits_for_nothing_and_has_no_copies() {
     bench.feed(Event::FarWanted { node: THERE, object });
     bench.notice(A, released(object));
     bench.seal(other, 100, &[]);
-    bench.feed(Event::FarCopied { node: THERE, object: other });
+    bench.feed(copied(THERE, other));
     assert_eq!(bench.feed(gone(THERE)), []);
     let effects = bench.notice(A, fulfilled(object, &[]));
     assert_eq!(effects, []);
@@ -772,7 +845,12 @@ impl Full {
         bench.want(B, fetched);
         if fetched.task.owner.node() == HERE {
             let bytes = FETCHED_BYTES;
-            bench.feed(Event::FarSealed { node: THERE, object: fetched, bytes, contains: vec![] });
+            bench.feed(Event::FarSealed {
+                copy: copy(THERE),
+                object: fetched,
+                bytes,
+                contains: vec![],
+            });
         } else {
             bench.feed(told(fetched, stored(FETCHED_BYTES, &[THERE]), &[]));
         }
@@ -846,7 +924,7 @@ fn a_copy_that_goes_is_named_no_more_and_with_the_last_one_the_object_is_lost() 
     let (mut bench, object) = (Bench::new(), home(1));
     bench.notice(B, hold(object, B));
     bench.feed(far_sealed(THERE, object, &[]));
-    bench.feed(Event::FarCopied { node: YONDER, object });
+    bench.feed(copied(YONDER, object));
     bench.feed(Event::FarNotCopied { node: THERE, object });
     assert_eq!(sources(&mut bench, R1, object), [YONDER]);
     bench.feed(Event::FarNotCopied { node: R1, object });
@@ -859,7 +937,7 @@ fn what_came_from_a_node_that_drains_is_not_given_away_when_memory_is_short() {
     let mut full = Full::new(home(1), true);
     let object = full.fetched;
     let effects = full.bench.feed(Event::NodeDrains { node: THERE });
-    assert_eq!(effects, [Effect::ForgetCopy { node: THERE, object }]);
+    assert_eq!(effects, [forget(THERE, object)]);
     let effects = full.press();
     assert!(!effects.contains(&full.free()), "OBJ-15: {effects:?}");
 }
