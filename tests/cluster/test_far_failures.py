@@ -107,17 +107,6 @@ def test_a_value_that_was_read_before_its_node_died_is_still_here(make_far: Any)
     assert hoplo.get(count_bytes.remote(ref), timeout=20) == MIB
 
 
-def test_a_result_whose_only_copy_died_is_made_again_or_told_as_lost(make_far: Any) -> None:
-    far = make_far(2)
-    ref = ones.options(scheduling_strategy=far.on(1, soft=True)).remote(MIB)
-    hoplo.wait([ref], timeout=20, fetch_local=False)
-    far.kill_node(1)
-    try:
-        assert hoplo.get(ref, timeout=20).nbytes == MIB
-    except LOST:
-        pass
-
-
 def test_a_node_dies_while_its_bytes_move(make_far: Any) -> None:
     far = make_far(3)
     refs = [ones.options(scheduling_strategy=far.on(1)).remote(50 * MIB) for _ in range(4)]

@@ -467,6 +467,12 @@ pub const ACTORS_REMEMBERED_MAX: usize = 1000;
 /// workers and drivers that are not there any more, the same,
 pub const PROCESSES_REMEMBERED_MAX: usize = 1000;
 
+/// the calls by which a process could make results again that were lost with other nodes, bytes,
+pub const LINEAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// with arguments up to this size that nobody could make again, bytes,
+pub const LINEAGE_VALUE_BYTES_MAX: u64 = 8 * 1024 * 1024;
+
 /// and tasks that were lost.
 pub const LOST_TASKS_MAX: usize = 1000;
 

@@ -176,6 +176,8 @@ impl Client {
             ToClient::Adopt { lineage, objects } => {
                 Event::Adopt { lineage: Box::new(lineage), objects }
             }
+            ToClient::Remake { objects, node, why } => Event::Remake { objects, node, why },
+            ToClient::LineageOver { objects } => Event::LineageOver { objects },
             ToClient::Told { message: Tell::Cancel { task, recursive }, .. }
                 if self.core.lock().session.task_here(task).is_some() =>
             {

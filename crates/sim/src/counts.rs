@@ -113,6 +113,7 @@ impl Counts {
         "objects that were relayed",
         "nodes that were declared dead",
         "deaths that all had passed",
+        "results made again",
         "adoptions",
         "retries",
         "restarts of actors",

@@ -63,10 +63,11 @@ impl Cluster {
         match word {
             Word::Peer { from, cover, message } => {
                 self.note(|| format!("daemon hears node {from} ({cover}): {message:?}"));
-                if let Peer::Sealed { object, holder, .. } = &*message
-                    && self.clients.get(holder).is_some_and(|holder| holder.alive)
-                {
-                    self.books.stored(*object);
+                if let Peer::Sealed { object, holder, .. } = &*message {
+                    self.books.losses.made_at(*object, from);
+                    if self.clients.get(holder).is_some_and(|holder| holder.alive) {
+                        self.books.stored(*object);
+                    }
                 }
                 if matches!(*message, Peer::Claims { .. }) && self.rng.one_in(16) {
                     self.count("words on references that came twice");

@@ -5,6 +5,7 @@ use std::time::Duration;
 use hoplo_base::{Instant, NodeNumber, limits};
 
 use crate::cluster::{Cluster, Step};
+use crate::host::Host;
 use crate::rng::Rng;
 use crate::table::number;
 
@@ -55,6 +56,8 @@ pub struct Plan {
     pub breaks: u64,
     /// A node is killed then, but not the head.
     pub node_dies_at: Option<Instant>,
+    /// Or later, as soon as one has the only copy of what is at home at another node.
+    pub dies_with_copies: bool,
     /// A node hears of changes of the node table so late.
     pub news_within: Duration,
     pub bulk_window_bytes: usize,
@@ -100,6 +103,7 @@ impl Plan {
             slow_link: None,
             breaks: 0,
             node_dies_at: None,
+            dies_with_copies: false,
             news_within: Duration::ZERO,
             bulk_window_bytes: limits::LINK_BULK_WINDOW_BYTES,
             socket_packets: 8,
@@ -137,6 +141,7 @@ impl Plan {
             slow_link: slow.then_some((one.min(two), one.max(two))),
             breaks,
             node_dies_at: dies.then_some(dies_at),
+            dies_with_copies: rng.one_in(2),
             news_within: Duration::from_millis(news),
             bulk_window_bytes: window,
             socket_packets: [1, 3, 64][rng.below(3) as usize],
@@ -180,6 +185,22 @@ impl Cluster {
         let delay = self.rng.delay(2 * FAULT_TURN) + Duration::from_micros(50);
         self.after(delay, Step::Fault);
     }
+
+    /// A node that is not the head, and would take an object of another one with it.
+    fn has_last_copy(&self) -> Option<NodeNumber> {
+        let head = self.head();
+        let rows = |home: &Host| {
+            let listing = home.daemon.node.objects.listing();
+            let at_home = listing.filter(|row| row.object.task.owner.node() == home.number);
+            at_home.filter(|row| row.state == "elsewhere").collect::<Vec<_>>()
+        };
+        let homes = self.hosts().filter(|host| !host.dead);
+        homes.flat_map(rows).find_map(|row| match row.copies[..] {
+            [only] if only != head && !self.host(only).dead => Some(only),
+            _ => None,
+        })
+    }
+
     /// Of what is between nodes, and of a whole node.
     pub fn link_fault(&mut self) {
         if self.now >= self.plan.faults_until {
@@ -187,11 +208,16 @@ impl Cluster {
         }
         let all_came = self.drivers.len() >= self.plan.drivers as usize;
         if all_came && self.plan.node_dies_at.is_some_and(|at| self.now >= at) {
-            self.plan.node_dies_at = None;
             let head = self.head();
             let living: Vec<_> = self.living().into_iter().filter(|it| *it != head).collect();
-            if !living.is_empty() {
-                let victim = living[self.rng.below(living.len() as u64) as usize];
+            let any = living.get(self.rng.below(living.len().max(1) as u64) as usize).copied();
+            let victim = match self.has_last_copy() {
+                _ if !self.plan.dies_with_copies => any,
+                Some(last) => Some(last),
+                None => any.filter(|_| self.now + 2 * FAULT_TURN >= self.plan.faults_until),
+            };
+            if let Some(victim) = victim {
+                self.plan.node_dies_at = None;
                 self.node_dies(victim);
             }
         }

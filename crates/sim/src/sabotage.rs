@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use hoplo_base::TaskId;
+use hoplo_base::{Instant, TaskId};
 use hoplo_core::session::Event;
 use hoplo_wire::node::{ActorState, DeathCause, Notice, Obituary, ToClient, ToNode};
 use hoplo_wire::peer::{Claims, Peer};
@@ -61,6 +61,8 @@ pub enum Sabotage {
     UnstartedAreForgotten,
     /// A piece of an object is lost at times.
     PiecesAreLost,
+    /// An owner runs no task again whose result was lost.
+    LossesAreFinal,
 }
 
 impl Sabotage {
@@ -118,6 +120,11 @@ impl Sabotage {
                 plan.node_dies_at = None;
             }
             Self::PiecesAreLost => plan.node_dies_at = None,
+            Self::LossesAreFinal => {
+                plan.nodes = plan.nodes.max(3);
+                plan.node_dies_at = plan.node_dies_at.or(Some(Instant(20_000_000)));
+                plan.dies_with_copies = true;
+            }
         }
     }
 }

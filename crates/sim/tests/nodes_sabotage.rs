@@ -55,6 +55,11 @@ fn a_crash_that_is_told_for_a_call_that_no_far_worker_took_is_found() {
 }
 
 #[test]
+fn a_lost_result_that_nobody_makes_again_is_found() {
+    shows(Sabotage::LossesAreFinal, 500, &["failed for no reason: ObjectLost"]);
+}
+
+#[test]
 fn pieces_of_objects_that_are_lost_are_missed() {
     shows(Sabotage::PiecesAreLost, 100, &["does not heal", " calls:", "is unreadable"]);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hoplo_base::ObjectId;
+use hoplo_base::{ObjectId, ProcessId};
 use hoplo_wire::Location;
 
 use super::ObjectDirectory;
@@ -22,6 +22,9 @@ impl ObjectDirectory {
         self.check_references();
         self.check_places();
         assert!(self.first_uses.is_empty());
+        assert!(self.losses.are_told(), "OBJ-17");
+        let joined = |owner: &ProcessId| self.processes.contains_key(owner);
+        assert!(self.losses.owners().all(joined), "OBJ-17: an owner is gone");
         let busy = !self.candidates.is_empty() || !self.undecided.is_empty();
         let under_way = self.sweeps.asked - self.sweeps.done;
         assert!(under_way <= 1 && (under_way == 1 || !busy), "OBJ-10: {:?}", self.sweeps);
@@ -117,6 +120,8 @@ impl ObjectDirectory {
         }
         assert!(!record.secondary || record.state.is_here(), "OBJ-15: {object}\n{}", story());
         let kept_here = record.kept.is_none() || record.state.is_here();
+        let is_pending = matches!(record.state, State::Pending { .. });
+        assert!(is_pending || record.lost_bytes == 0, "OBJ-17: {object}\n{}", story());
         assert!(kept_here, "OBJ-13: {object} is kept, and {}\n{}", record.state.name(), story());
         let has_copies = record.copies().next().is_some();
         let copies_fit = match &record.state {

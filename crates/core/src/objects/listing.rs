@@ -249,6 +249,11 @@ impl ObjectDirectory {
     fn explain_state(&self, object: ObjectId, record: &Record) -> Reason {
         let len = Size(record.state.len());
         let text = match &record.state {
+            State::Pending { owner, lineage: None } if record.has_lineage => {
+                let was = if record.lost_bytes > 0 { " was lost, and" } else { "" };
+                let owns = format!(" owns {}, which runs again", object.task);
+                return Reason::from(format!("{was} is pending: ").trim_start()).and(*owner).and(owns);
+            }
             State::Pending { owner, lineage } => {
                 let again = if lineage.is_some() { "" } else { ", and could not be run again" };
                 let owns = format!(" owns {} that makes it{again}", object.task);

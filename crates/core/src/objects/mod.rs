@@ -12,6 +12,7 @@
 //!        |                              | Mapped                      ^                         |
 //!        +---> Handle (of an actor)                                   +------- Closing <--------+
 //!
+//!  the last copy is lost, and its owner lives --> Pending (Remake)
 //!  any state -- no support, and a sweep passed without a word about it --> gone
 //! ```
 //! A record is **supported** by tokens of processes, by records that contain it, by the node's own
@@ -31,7 +32,7 @@
 //! bytes on from the end of the arena. One that was spilled is read where it is, and never comes back.
 //!
 //! An object's **home** is the node of its owner. What becomes of objects of other homes here is in `on_foreign`, what other
-//! nodes have to do with those of this one in `on_far`.
+//! nodes have to do with those of this one in `on_far`, what becomes of a lost one in `on_loss`.
 //!
 //! Who has which memory is in `memory`, who waits for some in `on_room`, who was asked to give some back in
 //! `on_recall`, where the file has room in `disk`, what it is for in `on_file`, which tokens may get lost with
@@ -74,6 +75,7 @@
 //! - OBJ-15: a secondary copy is in the store of this node, and was fetched from another one; no node died since.
 //! - OBJ-14: copies are known of stored values only; nodes wait and fetch at the home only. No node that has a copy or waits is
 //!   this one.
+//! - OBJ-17: an owner hears of losses and of ends at the end of the event; who is to keep lineages has joined.
 //! - OBJ-16: what is at home here has no copy at a node that drains, unless it would be lost without it.
 
 mod check;
@@ -86,6 +88,7 @@ mod memory;
 mod on_far;
 mod on_file;
 mod on_foreign;
+mod on_loss;
 mod on_move;
 mod on_notice;
 mod on_process;
@@ -112,6 +115,7 @@ pub use listing::{ObjectPlace, ObjectRow, Totals};
 use disk::Disk;
 use memory::Memory;
 use on_file::Reserve;
+use on_loss::Losses;
 use on_move::Move;
 use on_recall::Recall;
 use on_room::Request;
@@ -143,6 +147,7 @@ pub struct ObjectDirectory {
     undecided: BTreeSet<ObjectId>,
     /// What is used here since this event, and is at home elsewhere.
     first_uses: Vec<ObjectId>,
+    losses: Losses,
     memory: Memory,
     /// Stored objects in the arena, least recently used first.
     lru: BTreeMap<u64, ObjectId>,
@@ -213,6 +218,7 @@ impl ObjectDirectory {
             candidates: BTreeSet::new(),
             undecided: BTreeSet::new(),
             first_uses: Vec::new(),
+            losses: Losses::default(),
             memory: Memory::new(&config, now),
             lru: BTreeMap::new(),
             mapped: BTreeMap::new(),
@@ -306,6 +312,7 @@ impl ObjectDirectory {
             Event::NodeGone { node, why } => self.on_node_gone(node, &why, effects),
         }
         self.serve_requests(effects);
+        self.tell_owners(effects);
         self.ask_for_sweep(effects);
         if !self.first_uses.is_empty() {
             let used = self.first_uses.drain(..).map(|object| Effect::Foreign { object });

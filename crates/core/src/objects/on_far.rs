@@ -3,7 +3,7 @@
 //! ```text
 //!   Unknown, Pending, Orphaned --FarSealed--> Elsewhere --pulled--> Stored, Mapped ... (the copies stay)
 //!                                                 |
-//!                                                 +--no copy is left--> Failed
+//!                                                 +--no copy is left--> Pending | Failed (`on_loss`)
 //! ```
 //! Each copy that another node said it has is told to be forgotten: when the record ends, or at once where it is not needed.
 //! A node that drains keeps no copy: the last one is pulled here first.
@@ -28,8 +28,9 @@ use hoplo_wire::{Failure, FailureKind};
 
 use super::ObjectDirectory;
 use super::event::Effect;
+use super::on_loss::Loss;
 use super::on_move::MoveKind;
-use super::record::{CopyAt, Fetching, Record, State};
+use super::record::{CopyAt, Fetching, Record, State, elsewhere};
 use super::references::is_handle;
 
 impl ObjectDirectory {
@@ -63,6 +64,9 @@ impl ObjectDirectory {
         let node = copy.node;
         assert!(self.is_at_home(object), "{node:?} made {object}, which is not at home here");
         self.note(object, "sealed at another node", None);
+        if !is_handle(object) {
+            self.lineage_begins(object);
+        }
         if is_handle(object) || !self.record(object).state.is_open() {
             // Its task ran twice: the first value stays. Whoever hears of this one asks here.
             match self.records.get_mut(&object) {
@@ -97,6 +101,7 @@ impl ObjectDirectory {
     ) {
         match self.records.get_mut(&object) {
             Some(record) if record.state.is_stored() => record.add_copy(copy),
+            Some(record) if record.lost_bytes > 0 => self.copy_turns_up(copy, object, effects),
             // It ended while the copy was made.
             Some(_) | None => effects.push(Effect::ForgetCopy { object, copy }),
         }
@@ -114,8 +119,7 @@ impl ObjectDirectory {
         let is_lost = matches!(record.state, State::Elsewhere { pulling: false, .. });
         if is_lost && record.copies().next().is_none() {
             // Its copy went, and the one that it was made from died before it knew.
-            let text = format!("{object} is lost: no copy of it is left");
-            self.lose(object, text, effects);
+            self.lose(object, Loss::no_copy(), effects);
         }
         self.leave_draining(object, effects);
     }
@@ -222,18 +226,6 @@ impl ObjectDirectory {
         self.fulfil(object, State::Failed(failure), Vec::new(), effects);
     }
 
-    /// Nobody can tell its value, or has its bytes.
-    pub(super) fn lose(&mut self, object: ObjectId, text: String, effects: &mut Vec<Effect>) {
-        let record = self.records.get_mut(&object).expect("the caller has seen the record");
-        if let Some(abroad) = &mut record.abroad {
-            abroad.copies.clear();
-            abroad.fetching.clear();
-        }
-        record.tidy();
-        let failure = Failure::new(FailureKind::ObjectLost, text);
-        self.settle(object, State::Failed(failure), Vec::new(), effects);
-    }
-
     pub(super) fn on_node_drains(&mut self, node: NodeNumber, effects: &mut Vec<Effect>) {
         self.draining.insert(node);
         let there = self.records.iter().filter(|(_, it)| it.copies().any(|copy| copy == node));
@@ -303,6 +295,11 @@ impl ObjectDirectory {
             let mut named = false;
             // The one that it was fetched from may have been there.
             record.secondary = false;
+            // What could not be fetched was perhaps there, and may be made again.
+            if let State::Foreign { again, .. } | State::Elsewhere { again, .. } = &mut record.state
+            {
+                *again = false;
+            }
             if let Some(abroad) = &mut record.abroad {
                 let copies = abroad.copies.len();
                 abroad.copies.retain(|copy| copy.node != dead);
@@ -323,17 +320,14 @@ impl ObjectDirectory {
             let has_copies = record.copies().next().is_some();
             match &mut record.state {
                 State::Foreign { .. } | State::Elsewhere { pulling: false, .. } if was_home => {
-                    let text =
-                        format!("{object} is lost: its home node {} died: {why}", dead.hex());
-                    self.lose(object, text, effects);
+                    let why = format!("its home node {} died: {why}", dead.hex());
+                    self.lose(object, Loss { node: Some(dead), why }, effects);
                 }
                 // What is under way may come to its end; else it is decided then.
                 State::Elsewhere { pulling: false, .. } if !has_copies && at_home => {
-                    let text = format!(
-                        "{object} is lost: the only copy of it was on node {}, which died: {why}",
-                        dead.hex()
-                    );
-                    self.lose(object, text, effects);
+                    let node = dead.hex();
+                    let why = format!("the only copy of it was on node {node}, which died: {why}");
+                    self.lose(object, Loss { node: Some(dead), why }, effects);
                 }
                 State::Elsewhere { pulling: false, .. } if !has_copies => {
                     record.state = State::Foreign { asked: false, again: false };
@@ -356,13 +350,5 @@ impl ObjectDirectory {
             self.touch(object);
             self.leave_draining(object, effects);
         }
-    }
-}
-
-/// A stored value whose bytes are at other nodes. Where there are none of them, that is all of it.
-pub(super) fn elsewhere(bytes: u64) -> State {
-    match bytes {
-        0 => State::Inline(std::sync::Arc::default()),
-        bytes => State::Elsewhere { bytes, pulling: false, again: false },
     }
 }

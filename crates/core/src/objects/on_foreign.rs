@@ -31,8 +31,8 @@ use hoplo_wire::{Failure, FailureKind, Location};
 use super::ObjectDirectory;
 use super::event::Need;
 use super::event::{Effect, Refusal, SpillPlace};
-use super::on_far::elsewhere;
-use super::record::{CopyAt, Record, State};
+use super::on_loss::Loss;
+use super::record::{CopyAt, Record, State, elsewhere};
 
 impl ObjectDirectory {
     /// If somebody waits for what is not here: its home is asked for it, or its bytes are fetched; once.
@@ -147,8 +147,8 @@ impl ObjectDirectory {
     /// It stays until its home answers this number.
     fn keep_for_home(&mut self, object: ObjectId) -> u64 {
         self.words += 1;
-        self.records.get_mut(&object).expect("the caller has seen the record").kept =
-            Some(self.words);
+        let record = self.records.get_mut(&object).expect("the caller has seen the record");
+        record.kept = Some(self.words);
         self.words
     }
 
@@ -166,7 +166,8 @@ impl ObjectDirectory {
         );
         let Some(record) = wanted else {
             self.free(object, location, place, effects);
-            if !at_home {
+            let is_kept = self.records.get(&object).is_some_and(|record| record.kept.is_some());
+            if !at_home && !is_kept {
                 effects.push(Effect::TellNotCopied { object });
             }
             return self.touch(object);
@@ -205,8 +206,8 @@ impl ObjectDirectory {
         *pulling = false;
         let first = !std::mem::replace(again, true);
         if at_home && !has_copies {
-            let text = format!("{object} is lost: no copy of it is left: {why}");
-            return self.lose(object, text, effects);
+            let why = format!("no copy of it is left: {why}");
+            return self.lose(object, Loss { node: None, why }, effects);
         }
         if !at_home {
             // It may have other copies by now.
@@ -247,8 +248,8 @@ impl ObjectDirectory {
         let State::Elsewhere { pulling: pulling @ true, .. } = &mut record.state else { return };
         *pulling = false;
         if !has_copies && at_home {
-            let text = format!("{object} is lost: no copy of it is left: {}", failure.text());
-            return self.lose(object, text, effects);
+            let why = format!("no copy of it is left: {}", failure.text());
+            return self.lose(object, Loss { node: None, why }, effects);
         }
         if !has_copies {
             record.state = State::Foreign { asked: false, again: false };
@@ -266,8 +267,7 @@ impl ObjectDirectory {
         if at_home {
             record.state = elsewhere(bytes);
             if record.copies().next().is_none() {
-                let text = format!("{object} is lost: no copy of it is left");
-                return self.lose(object, text, effects);
+                return self.lose(object, Loss::no_copy(), effects);
             }
         } else {
             record.state = State::Foreign { asked: false, again: false };
@@ -281,7 +281,10 @@ impl ObjectDirectory {
     /// Its home names this node to nobody any more.
     fn not_copied(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
         if !self.is_at_home(object) {
-            effects.push(Effect::TellNotCopied { object });
+            // Unless it was made here meanwhile.
+            if !self.records.get(&object).is_some_and(|record| record.kept.is_some()) {
+                effects.push(Effect::TellNotCopied { object });
+            }
         } else if let Some(record) = self.records.get_mut(&object) {
             record.end_fetching(self.node);
         }
@@ -317,7 +320,7 @@ impl ObjectDirectory {
             | State::Closing { .. } => false,
         };
         if has_no_value && !self.is_at_home(object) {
-            self.lose(object, why, effects);
+            self.fail_as_lost(object, why, effects);
         }
         self.touch(object);
     }

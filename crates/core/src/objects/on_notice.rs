@@ -73,14 +73,17 @@ impl ObjectDirectory {
             self.on_pulled(object, location, place, effects);
             return Ok(());
         }
-        if !self.record(object).state.is_open() {
+        let state = &self.record(object).state;
+        let is_elsewhere = matches!(state, State::Elsewhere { .. }) && !self.is_at_home(object);
+        if !self.record(object).state.is_open() && !is_elsewhere {
             // Its task ran twice (a retry, an adoption): the first value stays. Until its bytes are free, whoever
             // was told of this one may read it, and gets the refs that lie in it.
             self.contain(&contains);
             let record = self.records.get_mut(&object).expect("it is not open: it is there");
             record.contains.extend(contains);
-            if record.kept.is_some() {
-                // Its home may have had enough of the first one, and shall await the reply that tells of this one.
+            if record.state.is_here() && object.task.owner.node() != self.node {
+                // Its home may count on no copy here (it lost all others, or has had enough of this one), and shall await the reply that
+                // tells of it.
                 let told = (record.state.len(), record.contains.clone());
                 self.tell_home((from, holder), object, told, effects);
             }
@@ -96,7 +99,9 @@ impl ObjectDirectory {
             self.fulfil(object, state, contains, effects);
         } else {
             self.tell_home((from, holder), object, (state.len(), contains.clone()), effects);
-            self.fulfil(object, state, contains, effects);
+            // The copies that its home knew of may be lost, and this one is what is waited for.
+            self.records.get_mut(&object).expect("it is open: it is there").abroad = None;
+            self.settle(object, state, contains, effects);
         }
         Ok(())
     }

@@ -34,6 +34,7 @@ impl ObjectDirectory {
         let Some(known) = self.processes.remove(&process) else { return };
         self.requests.retain(|request| !request.is_from(process));
         self.recalls.remove(&process);
+        self.losses.owner_gone(process);
         // What it gave itself is kept until its callers have said what came.
         self.replies.retain(|(_, caller), _| *caller != process);
         let Legacy { slots, rooms } = self.memory.bury(self.now, process);
@@ -68,6 +69,7 @@ impl ObjectDirectory {
             );
             Failure::new(FailureKind::OwnerDied, text)
         });
+        record.lost_bytes = 0;
         record.state = State::Orphaned { lineage, since: self.sweeps.asked };
         self.undecided.insert(object);
         self.note(object, "orphaned", None);

@@ -18,7 +18,7 @@ pub(super) struct Record {
     pub(super) node_holds: u64,
     /// How often it occurs in `contains` of records.
     pub(super) containers: u64,
-    /// The refs in its value; while it is pending, those in its lineage.
+    /// The refs in its value; while it is pending, those in its lineage, or in the value that was lost.
     pub(super) contains: Vec<ObjectId>,
     /// Processes to tell when there is a value, and what they need of it.
     pub(super) waiting: BTreeMap<ProcessId, Need>,
@@ -30,6 +30,10 @@ pub(super) struct Record {
     pub(super) kept: Option<u64>,
     /// Its bytes were fetched from another node, and no node died since: they can be fetched again.
     pub(super) secondary: bool,
+    /// At home here: it was made at another node, and its owner keeps its lineage until it hears that this is over.
+    pub(super) has_lineage: bool,
+    /// Bytes that it had when its last copy was lost, while it is made again; else 0.
+    pub(super) lost_bytes: u64,
     pub(super) abroad: Option<Box<Abroad>>,
 }
 
@@ -143,6 +147,8 @@ impl Record {
             claimed: false,
             kept: None,
             secondary: false,
+            has_lineage: false,
+            lost_bytes: 0,
             abroad: None,
         }
     }
@@ -367,5 +373,13 @@ impl State {
             | State::Pending { .. }
             | State::Orphaned { .. } => 0,
         }
+    }
+}
+
+/// A stored value whose bytes are at other nodes. Where there are none of them, that is all of it.
+pub(super) fn elsewhere(bytes: u64) -> State {
+    match bytes {
+        0 => State::Inline(Arc::default()),
+        bytes => State::Elsewhere { bytes, pulling: false, again: false },
     }
 }

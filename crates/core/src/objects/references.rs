@@ -152,6 +152,9 @@ impl ObjectDirectory {
         let failure = match &self.records[&object].state {
             State::Unknown { since } | State::Orphaned { since, .. } if *since >= sweep => return,
             State::Unknown { .. } => {
+                if self.remake_unknown(object) {
+                    return;
+                }
                 let text = format!(
                     "{object} is lost: the process that made it is gone, or every reference \
                      to it was dropped, before this one was used"
@@ -175,6 +178,9 @@ impl ObjectDirectory {
         self.note(object, "freed", None);
         if record.claimed {
             effects.push(Effect::Unforeign { object });
+        }
+        if record.has_lineage {
+            self.lineage_ends(object);
         }
         let at_home = self.is_at_home(object);
         if at_home {
@@ -270,6 +276,7 @@ impl ObjectDirectory {
         self.note(object, state.name(), owner);
         let record = self.records.get_mut(&object).expect("it was there");
         record.state = state;
+        record.lost_bytes = 0;
         let lineage_refs = std::mem::replace(&mut record.contains, contains);
         if let Some(owner) = owner {
             self.index(object, owner);

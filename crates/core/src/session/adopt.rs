@@ -178,7 +178,7 @@ impl SessionMachine {
         }
     }
 
-    fn fulfil(
+    pub(super) fn fulfil(
         &mut self,
         now: Instant,
         object: ObjectId,

@@ -89,6 +89,17 @@ impl SessionMachine {
             None if own.is_some() => {}
             None => return None,
         }
+        if let Some((run, why)) = self.run_of(object.task) {
+            let task = self.tasks.get(&run.seq)?;
+            let (name, attempt) = (&task.call.options.name, task.attempt + 1);
+            let says = format!("{object} is made again by {run} of {name} (run {attempt}): {why}");
+            return Some(Link {
+                of,
+                says: says.into(),
+                waits_for: vec![Thing::Task(run)],
+                only: true,
+            });
+        }
         let Some(task) = own else {
             let owner = object.task.owner;
             let says = Reason::from(format!("{object} is made by {} of ", object.task)).and(owner);

@@ -146,10 +146,15 @@ impl SessionMachine {
         }
     }
 
-    /// The task of this process that is meant: of a dead owner's, the one that stands for it.
+    /// What a task of this process stands for: one of a dead owner, or an own one whose result was lost.
+    pub fn stands_for(&self, seq: u64) -> Option<TaskId> {
+        self.tasks.get(&seq)?.stands_for
+    }
+
+    /// The task of this process that is meant: of a dead owner's, and of one that runs again, the one that stands for it.
     pub fn task_here(&self, task: TaskId) -> Option<TaskId> {
         if task.owner == self.me {
-            return Some(task);
+            return Some(self.run_of(task).map_or(task, |(run, _)| run));
         }
         let mut adopted = self.tasks.iter();
         let found = adopted.find(|(_, own)| own.stands_for == Some(task));

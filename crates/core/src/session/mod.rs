@@ -42,10 +42,12 @@ mod explain;
 mod failures;
 mod frames;
 mod leases;
+mod lineage;
 mod mentions;
 mod near;
 mod promises;
 mod refs;
+mod remake;
 mod results;
 mod runs;
 mod shapes;
@@ -78,6 +80,7 @@ pub use streams::{StreamLook, StreamNext};
 use actors::Actor;
 use call::Stage;
 use leases::Pace;
+use lineage::Lineages;
 use promises::Promises;
 use refs::{Entry, State, Waiter};
 use results::Origin;
@@ -160,6 +163,16 @@ pub enum Event {
         request: u64,
         state: GroupState,
     },
+    /// No copy of these own results is left, and somebody uses them; `node` died with the last ones.
+    Remake {
+        objects: Vec<ObjectId>,
+        node: Option<NodeNumber>,
+        why: String,
+    },
+    /// Nobody can reach these own results any more, which were made at other nodes.
+    LineageOver {
+        objects: Vec<ObjectId>,
+    },
     /// Asked by the user here, or by a process that borrows the ref.
     Cancel {
         task: TaskId,
@@ -223,6 +236,7 @@ pub struct SessionMachine {
     /// Near shapes, by the key of the shape and the node.
     near_keys: BTreeMap<(u32, NodeNumber), u32>,
     locality: Locality,
+    lineages: Lineages,
     /// Where the lease of each worker is.
     workers: Map<ProcessId, LeaseAt>,
     paces: Map<FunctionId, Pace>,
@@ -282,6 +296,7 @@ impl SessionMachine {
             shape_keys: BTreeMap::new(),
             near_keys: BTreeMap::new(),
             locality: Locality::Unneeded,
+            lineages: Lineages::default(),
             workers: Map::default(),
             paces: Map::default(),
             lease_look: None,
@@ -346,6 +361,10 @@ impl SessionMachine {
             }
             Event::ActorState { actor, state } => self.actor_state(now, actor, state, effects),
             Event::Adopt { lineage, objects } => self.adopt(now, &lineage, &objects, effects),
+            Event::Remake { objects, node, why } => {
+                self.remake(now, &objects, node, why, effects);
+            }
+            Event::LineageOver { objects } => self.lineage_over(now, &objects, effects),
             Event::GroupState { request, state } => {
                 self.group_state(now, request, state, effects);
             }
@@ -444,6 +463,7 @@ impl SessionMachine {
             }
         }
         self.check_near();
+        self.check_lineages();
         let mut keys: Vec<_> = self.objects.keys().copied().collect();
         keys.sort_unstable();
         for object in keys {
@@ -550,6 +570,7 @@ impl SessionMachine {
                 self.complete(now, object, value, vec![], Origin::Own, effects);
             }
         }
+        self.forget_lineages(now, effects);
         self.notices.clear();
         self.notices_refs = 0;
     }

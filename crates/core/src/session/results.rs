@@ -87,19 +87,10 @@ impl SessionMachine {
             }
         }
         let entry = self.objects.get_mut(&object).expect("it has a count");
-        let known = matches!(entry.state, State::Ready(_)) && !entry.contains.is_empty();
-        let contains = if known {
-            // The daemon was faster than the reply: what it contains is counted already.
-            let contains_known = entry.contains.to_vec();
-            if from_reply && !stored {
-                self.give_back_value(now, object, &value, contains, effects);
-            }
-            contains_known
-        } else {
-            self.count_all(&contains);
-            contains
-        };
-        if from_reply && !stored && !known {
+        // The daemon was faster than the reply, or it was made again: what it contained is counted already.
+        let contained = std::mem::take(&mut entry.contains);
+        self.count_all(&contains);
+        if from_reply && !stored {
             for inner in &contains {
                 let entry = self.objects.get_mut(inner).expect("it was just counted");
                 entry.tokens += 1;
@@ -119,15 +110,23 @@ impl SessionMachine {
         let fulfil = (own && origin != Origin::Node && shared && pending && !stored)
             .then(|| (value.clone(), contains.clone()));
         entry.contains = contains.into();
-        if let Value::Stored(location) = value
-            && location.known().is_none()
-        {
-            self.far_values += 1;
-        }
+        let location = match value {
+            Value::Stored(location) => Some(location),
+            Value::Inline(_) | Value::Failed(_) => None,
+        };
         entry.state = State::Ready(value);
         let waiters = std::mem::take(&mut entry.waiters);
-        if stored {
-            self.saw_stored(object);
+        if let Some(location) = location {
+            self.saw_stored(&location);
+            if location.known().is_none() {
+                self.far_values += 1;
+                if from_reply {
+                    self.made_elsewhere(now, object, location, effects);
+                }
+            }
+        }
+        if !contained.is_empty() {
+            self.drop_all(now, &contained, effects);
         }
         if let Some((value, contains)) = fulfil {
             self.mention_all(now, &contains, effects);

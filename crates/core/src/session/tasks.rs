@@ -34,7 +34,7 @@ pub(super) struct Task {
     /// Refs (counted as often as they are listed) that are not ready.
     pub missing: u32,
     pub stream: Option<Box<Stream>>,
-    /// The task of a dead owner that this one runs again.
+    /// The task of a dead owner, or an own one whose result was lost, that this one runs again.
     pub stands_for: Option<TaskId>,
     /// Values that came before the last part of a reply.
     pub parts: Vec<(Value, Vec<ObjectId>)>,
@@ -373,6 +373,11 @@ impl SessionMachine {
         let returns = record.call.options.returns;
         if let Some(original) = record.stands_for {
             let record = self.remove_task(seq);
+            if original.owner == self.me {
+                self.remade(now, (seq, &record), values, origin, effects);
+                self.let_go(now, record, effects);
+                return;
+            }
             self.fulfil_adopted(now, task, original, returns, values, origin, effects);
             self.let_go(now, record, effects);
             return;

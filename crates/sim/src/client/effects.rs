@@ -105,6 +105,7 @@ impl Cluster {
             ToNode::Tell { message: Tell::Cancel { task, .. }, .. } => {
                 self.stop_is_legitimate(*task);
             }
+            ToNode::Notices(notices) => self.says_what_is_lost(notices),
             _ => {}
         }
         let up = self.written_by(id);
@@ -117,6 +118,12 @@ impl Cluster {
 
     fn place(&mut self, id: ProcessId, worker: ProcessId, seq: u64) {
         self.notes_place(id, worker, seq);
+        if let Some(original) = self.clients[&id].session.stands_for(seq)
+            && self.books.facts.stands_for(original, TaskId { owner: id, seq })
+            && original.owner == id
+        {
+            self.count("results made again");
+        }
         if !self.here.channels.contains_key(&(id, worker)) {
             self.here.channels.entry((id, worker)).or_default();
             self.client(id).outbound.insert(worker, Outbound::default());

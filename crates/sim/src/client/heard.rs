@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use hoplo_base::ProcessId;
+use hoplo_base::{ObjectId, ProcessId};
 use hoplo_core::session::Event;
 use hoplo_core::worker::BecomeActor;
-use hoplo_wire::node::{Tell, ToClient, ToNode};
+use hoplo_wire::node::{Notice, Tell, ToClient, ToNode};
+use hoplo_wire::{Failure, FailureKind, Value};
 
 use super::Answered;
 use crate::cluster::{Cluster, Step};
+use crate::sabotage::Sabotage;
 
 impl Cluster {
     pub fn client_reads(&mut self, id: ProcessId) {
@@ -72,6 +74,17 @@ impl Cluster {
                 self.books.adopts_values(id, &lineage.frame);
                 Event::Adopt { lineage: Box::new(lineage), objects }
             }
+            ToClient::Remake { objects, node, why } => {
+                self.losses_are_legitimate(&objects);
+                if self.sabotage == Some(Sabotage::LossesAreFinal) {
+                    return self.gives_all_up(id, objects);
+                }
+                Event::Remake { objects, node, why }
+            }
+            ToClient::LineageOver { objects } => {
+                self.books.losses.are_over(&objects);
+                Event::LineageOver { objects }
+            }
             ToClient::Told { message: Tell::Cancel { task, recursive }, .. }
                 if self.clients[&id].session.task_here(task).is_some() =>
             {
@@ -81,15 +94,15 @@ impl Cluster {
         };
         self.drain(id);
         let Some(event) = self.sabotage_hears(event) else { return };
-        let adopted = match &event {
-            Event::Adopt { lineage, .. } => Some(lineage.task),
-            _ => None,
-        };
         self.session(id, |session, now, effects| session.handle(now, event, effects));
-        if let Some(original) = adopted
-            && let Some(heirs) = self.clients[&id].session.task_here(original)
-        {
-            self.books.facts.adopts(original, heirs);
+    }
+
+    /// Sabotage: an owner runs nothing again.
+    fn gives_all_up(&mut self, id: ProcessId, objects: Vec<ObjectId>) {
+        for object in objects {
+            let value = Value::Failed(Failure::new(FailureKind::ObjectLost, "let it be"));
+            let given_up = Notice::Fulfilled { object, value, contains: Vec::new() };
+            self.say(id, ToNode::Notices(vec![given_up]));
         }
     }
 

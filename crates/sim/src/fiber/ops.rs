@@ -288,5 +288,9 @@ impl Cluster {
 }
 
 fn fact(call: &SessionCall, parent: Option<TaskId>, actor: Option<ActorId>) -> Call {
-    Call { parent, actor, refs: call.refs.clone(), max_retries: call.options.max_retries }
+    let streams = call.options.flags & CALL_STREAMING != 0;
+    let may_run_again = actor.is_none() && !streams && !call.packed;
+    let (refs, nested) = (call.refs.clone(), call.nested.clone());
+    let max_retries = call.options.max_retries;
+    Call { parent, actor, refs, nested, max_retries, may_run_again }
 }

@@ -12,7 +12,7 @@ use hoplo_wire::FailureKind;
 #[derive(Debug, Default)]
 pub struct Facts {
     calls: BTreeMap<TaskId, Call>,
-    /// Adopted tasks, and the tasks of their heirs that stand for them.
+    /// Tasks that others stand for: of their heirs, or of their own owners, where a result was lost.
     stand_ins: BTreeMap<TaskId, BTreeSet<TaskId>>,
     /// Attempts that began, by task.
     pub starts: BTreeMap<TaskId, Vec<u32>>,
@@ -54,7 +54,11 @@ pub struct Call {
     pub actor: Option<ActorId>,
     /// Arguments that must be there before it runs: their failures are its own.
     pub refs: Vec<ObjectId>,
+    /// What lies in other arguments.
+    pub nested: Vec<ObjectId>,
     pub max_retries: i32,
+    /// Its results are made again when they are lost: it is neither a method's call nor a stream, and its frame has its arguments.
+    pub may_run_again: bool,
 }
 
 #[derive(Debug, Default)]
@@ -88,11 +92,12 @@ impl Facts {
         self.actors.entry(actor).or_default().killed |= no_restart;
     }
 
-    pub fn adopts(&mut self, original: TaskId, stands_for_it: TaskId) {
-        self.stand_ins.entry(original).or_default().insert(stands_for_it);
+    /// True: it is new.
+    pub fn stands_for(&mut self, original: TaskId, stands_for_it: TaskId) -> bool {
+        self.stand_ins.entry(original).or_default().insert(stands_for_it)
     }
 
-    pub fn places(&mut self, task: TaskId, worker: ProcessId) {
+    pub fn is_placed(&mut self, task: TaskId, worker: ProcessId) {
         self.placed.entry(task).or_default().insert(worker);
     }
 
@@ -127,6 +132,10 @@ impl Facts {
 
     pub fn node_dies(&mut self, node: NodeNumber) {
         self.dead_nodes.insert(node);
+    }
+
+    pub fn is_dead_node(&self, node: NodeNumber) -> bool {
+        self.dead_nodes.contains(&node)
     }
 
     /// What it had is lost, and what was sent there.
@@ -185,6 +194,26 @@ impl Facts {
         let mut ancestors = std::iter::successors(parent(&task), parent);
         let with_all = |task: TaskId| self.cancelled.get(&task) == Some(&true);
         self.cancelled.contains_key(&task) || ancestors.any(with_all)
+    }
+
+    /// What lies in the arguments of a task, a method's call or a constructor.
+    pub fn arguments(&self, task: TaskId) -> impl Iterator<Item = ObjectId> {
+        self.calls
+            .get(&task)
+            .into_iter()
+            .flat_map(|call| call.refs.iter().chain(&call.nested))
+            .copied()
+    }
+
+    /// Its owner lives, and it has retries left for sure: what was given to a node that died may have begun there.
+    pub fn may_run_again(&self, task: TaskId) -> bool {
+        let Some(call) = self.calls.get(&task).filter(|call| call.may_run_again) else {
+            return false;
+        };
+        let runs =
+            self.runs(task) + self.places(task).filter(|it| self.is_dead_node(it.node())).count();
+        let has_retries = call.max_retries < 0 || runs as i64 <= i64::from(call.max_retries);
+        has_retries && !self.died.contains(&task.owner)
     }
 
     pub fn failed_itself(&self, task: TaskId, kind: FailureKind) -> bool {
@@ -254,11 +283,17 @@ impl Facts {
 
     /// Workers that it was given to, and that ended without having begun it.
     fn untaken(&self, task: TaskId) -> BTreeSet<ProcessId> {
-        let stand_ins = self.stand_ins.get(&task).into_iter().flatten();
-        let places = stand_ins.chain([&task]).filter_map(|task| self.placed.get(task)).flatten();
         let broke_off = self.broke_off.get(&task);
         let begun = |worker: &ProcessId| broke_off.is_some_and(|begun| begun.contains(worker));
-        places.filter(|worker| self.ended.contains(worker) && !begun(worker)).copied().collect()
+        let ended = |worker: &ProcessId| self.ended.contains(worker) && !begun(worker);
+        self.places(task).filter(ended).collect()
+    }
+
+    /// Workers that it was given to, or a task that stands for it.
+    fn places(&self, task: TaskId) -> impl Iterator<Item = ProcessId> {
+        let stand_ins = self.stand_ins.get(&task).into_iter().flatten().copied();
+        let placed = stand_ins.chain([task]).filter_map(|task| self.placed.get(&task));
+        placed.flatten().copied()
     }
 
     fn is_untaken(&self, task: TaskId) -> bool {
@@ -268,9 +303,11 @@ impl Facts {
     /// Each run that began cost a retry but the first, and each worker beyond those that may die untaken.
     fn is_used_up(&self, task: TaskId) -> bool {
         let Some(call) = self.calls.get(&task) else { return false };
-        let free = WORKERS_UNTAKEN_MAX as usize;
+        call.max_retries >= 0 && self.runs(task) as i64 > i64::from(call.max_retries)
+    }
+
+    fn runs(&self, task: TaskId) -> usize {
         let begun = self.starts.get(&task).map_or(0, Vec::len);
-        let runs = begun + self.untaken(task).len().saturating_sub(free);
-        call.max_retries >= 0 && runs as i64 > i64::from(call.max_retries)
+        begun + self.untaken(task).len().saturating_sub(WORKERS_UNTAKEN_MAX as usize)
     }
 }

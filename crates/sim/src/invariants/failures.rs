@@ -11,7 +11,8 @@
 //! | `ActorUnavailable` | the actor's worker died in the midst of it, or the actor went down often |
 //! | `ActorDied` | the actor was killed for good, used up its restarts, ended with its job, or its handle is lost |
 //! | `WorkerStart` | starts for its job failed, as often as they are tried |
-//! | `ObjectLost`, `OwnerDied` | the daemon said so of this object, and its owner or a holder had died; or the disk failed |
+//! | `ObjectLost`, `OwnerDied` | the daemon or its owner said so of this object, and its owner, a holder or a node had died; or the disk failed. Its task |
+//! | | does not run again, or its owner is dead |
 //!
 //! Nothing is read out of a failure's text. A failure that was passed on equals the one that it came from.
 
@@ -33,6 +34,12 @@ pub struct Told {
     unread: BTreeMap<ObjectId, Vec<Failure>>,
     /// Who was told that it cannot read what, and has not failed by that yet.
     unreadable: BTreeSet<(ProcessId, ObjectId)>,
+}
+
+impl Told {
+    pub(super) fn is_lost(&mut self, object: ObjectId, failure: &Failure) {
+        self.lost.entry(object).or_default().push(failure.clone());
+    }
 }
 
 impl Cluster {
@@ -159,7 +166,9 @@ impl Cluster {
         let doomed = self.books.facts.is_doomed(id);
         let owner_died = self.books.facts.died.contains(&object.task.owner);
         let lost = match failure.kind {
-            FailureKind::ObjectLost => doomed || self.was_lost_with_somebody(object),
+            FailureKind::ObjectLost => {
+                doomed || (self.was_lost_with_somebody(object) && !self.is_made_again(object))
+            }
             FailureKind::OwnerDied => {
                 let kept = self.books.stored.contains(&object);
                 owner_died && (!kept || self.books.facts.some_node_died())
@@ -167,7 +176,7 @@ impl Cluster {
             _ => false,
         };
         if lost {
-            self.books.told.lost.entry(object).or_default().push(failure.clone());
+            self.books.told.is_lost(object, failure);
         }
         self.is_accounted_for(object, failure);
     }

@@ -5,6 +5,7 @@ mod attempts;
 mod facts;
 mod failures;
 mod leaks;
+mod losses;
 mod order;
 mod past;
 mod reach;
@@ -17,6 +18,7 @@ use hoplo_base::{ObjectId, ProcessId, TaskId};
 use crate::cluster::Cluster;
 use facts::Facts;
 use failures::Told;
+use losses::Losses;
 use order::Order;
 
 pub use answers::{Answers, told_by};
@@ -27,6 +29,7 @@ pub use facts::Call;
 pub struct Books {
     pub facts: Facts,
     told: Told,
+    pub losses: Losses,
     /// What lies in an inline put.
     puts: BTreeMap<ObjectId, ObjectId>,
     /// What heirs got as values with the calls that they adopted: they give those names of their own.
@@ -69,7 +72,7 @@ impl Cluster {
             self.count("steals");
         }
         let task = TaskId { owner: caller, seq };
-        self.books.facts.places(task, worker);
+        self.books.facts.is_placed(task, worker);
         self.places_in_order(worker, task);
     }
 

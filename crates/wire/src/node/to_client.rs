@@ -1,6 +1,6 @@
 //! What a daemon says to a process.
 
-use hoplo_base::{ActorId, FunctionId, GroupId, LeaseId, ObjectId, ProcessId};
+use hoplo_base::{ActorId, FunctionId, GroupId, LeaseId, NodeNumber, ObjectId, ProcessId};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -121,6 +121,19 @@ pub enum ToClient {
     /// values (`Fulfilled`, or `Sealed` by its writer). Gives no tokens.
     Adopt {
         lineage: Lineage,
+        objects: Vec<ObjectId>,
+    },
+
+    /// No copy of these results of yours is left, or nobody knows them any more, and somebody uses them. Run their tasks again and tell
+    /// their values as after an `Adopt`; or tell that it cannot be (`Fulfilled`, with a failure). Gives no tokens. `node`: the one that
+    /// died with the last copies.
+    Remake {
+        objects: Vec<ObjectId>,
+        node: Option<NodeNumber>,
+        why: String,
+    },
+    /// Nobody can reach these results of yours any more, which were made at other nodes.
+    LineageOver {
         objects: Vec<ObjectId>,
     },
 

@@ -6,19 +6,19 @@ use hoplo_wire::peer::FarValue;
 
 use super::*;
 
-const THERE: NodeNumber = NodeNumber::alone(2);
-const YONDER: NodeNumber = NodeNumber::alone(3);
+pub(super) const THERE: NodeNumber = NodeNumber::alone(2);
+pub(super) const YONDER: NodeNumber = NodeNumber::alone(3);
 
 /// What a process of node `THERE` owns.
-fn foreign(seq: u64) -> ObjectId {
+pub(super) fn foreign(seq: u64) -> ObjectId {
     object(ProcessId::new(THERE, 7, 7), seq)
 }
 
-fn home(seq: u64) -> ObjectId {
+pub(super) fn home(seq: u64) -> ObjectId {
     object(A, seq)
 }
 
-fn stored(bytes: u64, sources: &[NodeNumber]) -> FarValue {
+pub(super) fn stored(bytes: u64, sources: &[NodeNumber]) -> FarValue {
     stored_in(1, bytes, sources)
 }
 
@@ -26,27 +26,32 @@ fn stored_in(turn: u64, bytes: u64, sources: &[NodeNumber]) -> FarValue {
     FarValue::Stored { bytes, turn, sources: sources.to_vec() }
 }
 
-fn told(object: ObjectId, value: FarValue, contains: &[ObjectId]) -> Event {
+pub(super) fn told(object: ObjectId, value: FarValue, contains: &[ObjectId]) -> Event {
     Event::ValueTold { object, value, contains: contains.to_vec() }
 }
 
-fn tell(node: NodeNumber, object: ObjectId, value: FarValue, contains: &[ObjectId]) -> Effect {
+pub(super) fn tell(
+    node: NodeNumber,
+    object: ObjectId,
+    value: FarValue,
+    contains: &[ObjectId],
+) -> Effect {
     Effect::TellNode { node, object, value, contains: contains.to_vec() }
 }
 
-fn pull(object: ObjectId, bytes: u64, sources: &[NodeNumber]) -> Effect {
+pub(super) fn pull(object: ObjectId, bytes: u64, sources: &[NodeNumber]) -> Effect {
     pull_in(1, object, bytes, sources)
 }
 
-fn pull_in(turn: u64, object: ObjectId, bytes: u64, sources: &[NodeNumber]) -> Effect {
+pub(super) fn pull_in(turn: u64, object: ObjectId, bytes: u64, sources: &[NodeNumber]) -> Effect {
     Effect::Pull { object, bytes, turn, sources: sources.to_vec() }
 }
 
-fn gone(node: NodeNumber) -> Event {
+pub(super) fn gone(node: NodeNumber) -> Event {
     Event::NodeGone { node, why: "it was silent".to_string() }
 }
 
-fn far_sealed(node: NodeNumber, object: ObjectId, contains: &[ObjectId]) -> Event {
+pub(super) fn far_sealed(node: NodeNumber, object: ObjectId, contains: &[ObjectId]) -> Event {
     Event::FarSealed { copy: copy(node), object, bytes: 100, contains: contains.to_vec() }
 }
 
@@ -54,22 +59,36 @@ fn copy(node: NodeNumber) -> CopyAt {
     CopyAt { node, word: 1 }
 }
 
-fn copied(node: NodeNumber, object: ObjectId) -> Event {
+pub(super) fn copied(node: NodeNumber, object: ObjectId) -> Event {
     Event::FarCopied { copy: copy(node), object }
 }
 
-fn forget(node: NodeNumber, object: ObjectId) -> Effect {
+pub(super) fn forget(node: NodeNumber, object: ObjectId) -> Effect {
     Effect::ForgetCopy { object, copy: copy(node) }
 }
 
 /// What who waits is answered: a kind, and a part of the text.
-fn assert_failure(effects: &[Effect], to: ProcessId, kind: FailureKind, part: &str) {
+pub(super) fn assert_failure(effects: &[Effect], to: ProcessId, kind: FailureKind, part: &str) {
     let [Effect::Send { to: whom, message: ToClient::Ready { value: Value::Failed(failure), .. } }] =
         effects
     else {
         panic!("{effects:?}")
     };
     assert!(*whom == to && failure.kind == kind && failure.text().contains(part), "{failure:?}");
+}
+
+/// A, the owner, is to make these again.
+pub(super) fn assert_remade(effects: &[Effect], objects: &[ObjectId], part: &str) {
+    let [Effect::Send { to: A, message: ToClient::Remake { objects: told, why, .. } }] = effects
+    else {
+        panic!("{effects:?}")
+    };
+    assert!(told == objects && why.contains(part), "{effects:?}");
+}
+
+/// A, the owner, may drop the lineage of these.
+pub(super) fn over(objects: &[ObjectId]) -> Effect {
+    Effect::Send { to: A, message: ToClient::LineageOver { objects: objects.to_vec() } }
 }
 
 fn assert_refused(effects: &[Effect], whom: ProcessId, kind: FailureKind) {
@@ -95,7 +114,7 @@ impl Bench {
     }
 
     /// Sweeps until none is needed.
-    fn sweep_all(&mut self) -> Vec<Effect> {
+    pub(super) fn sweep_all(&mut self) -> Vec<Effect> {
         let mut effects = Vec::new();
         while self.sweep_is_under_way() {
             effects.extend(self.sweep());
@@ -103,7 +122,7 @@ impl Bench {
         effects
     }
 
-    fn use_first(&mut self, from: ProcessId, object: ObjectId) {
+    pub(super) fn use_first(&mut self, from: ProcessId, object: ObjectId) {
         assert_eq!(self.notice(from, hold(object, from)), [Effect::Foreign { object }]);
     }
 }
@@ -228,7 +247,7 @@ fn a_second_result_of_which_no_copy_stays_is_held_until_its_reply_has_left() {
     bench.feed(Event::ServesFar { worker: A, caller });
     bench.use_first(B, object);
     bench.want_word(B, object);
-    bench.feed(told(object, stored(100, &[YONDER]), &[]));
+    bench.feed(told(object, FarValue::Inline((*b"x").into()), &[]));
     let second = bench.place(100);
     bench.notice(A, sealed(object, second, &[], caller));
     bench.notice(B, released(object));
@@ -246,7 +265,8 @@ fn a_copy_that_its_node_told_of_twice_is_forgotten_by_the_last_word() {
     let sealed = Event::FarSealed { copy: again, object, bytes: 100, contains: vec![] };
     assert_eq!(bench.feed(sealed), []);
     bench.notice(A, released(object));
-    assert_eq!(bench.sweep(), [Effect::ForgetCopy { object, copy: again }]);
+    let forget = Effect::ForgetCopy { object, copy: again };
+    assert_eq!(bench.sweep(), [forget, over(&[object])]);
 }
 
 #[test]
@@ -490,7 +510,7 @@ fn sources(bench: &mut Bench, node: NodeNumber, object: ObjectId) -> Vec<NodeNum
     sources.clone()
 }
 
-const R1: NodeNumber = NodeNumber::alone(11);
+pub(super) const R1: NodeNumber = NodeNumber::alone(11);
 const R2: NodeNumber = NodeNumber::alone(12);
 const R3: NodeNumber = NodeNumber::alone(13);
 const R4: NodeNumber = NodeNumber::alone(14);
@@ -625,6 +645,7 @@ fn a_far_result_is_pulled_for_who_waits_at_its_home() {
         forget(THERE, object),
         Effect::Free { ticket: 1, object, location },
         Effect::Unforeign { object: inner },
+        over(&[object]),
     ];
     assert_eq!(bench.sweep(), ends);
 }
@@ -679,7 +700,7 @@ fn a_far_result_that_nobody_uses_is_forgotten_after_a_sweep() {
     let (mut bench, object) = (Bench::new(), home(1));
     assert_eq!(bench.feed(far_sealed(THERE, object, &[])), []);
     assert_eq!(bench.state(object), Some("elsewhere"));
-    assert_eq!(bench.sweep_all(), [forget(THERE, object)]);
+    assert_eq!(bench.sweep_all(), [forget(THERE, object), over(&[object])]);
 }
 
 #[test]
@@ -697,18 +718,6 @@ fn of_two_results_the_first_stays_and_the_second_is_forgotten() {
 }
 
 #[test]
-fn with_the_only_copy_an_object_is_lost_and_a_retry_makes_it_again() {
-    let (mut bench, object) = (Bench::new(), home(1));
-    bench.notice(B, hold(object, B));
-    bench.feed(far_sealed(THERE, object, &[]));
-    assert_eq!(bench.feed(gone(THERE)), []);
-    let effects = bench.want(B, object);
-    assert_failure(&effects, B, FailureKind::ObjectLost, &format!("node {}", THERE.hex()));
-    assert_eq!(bench.feed(far_sealed(YONDER, object, &[])), []);
-    assert_eq!(bench.want(B, object), [pull(object, 100, &[YONDER])]);
-}
-
-#[test]
 fn a_pull_from_a_node_that_died_may_have_come_to_its_end() {
     for ends_well in [true, false] {
         let (mut bench, haul, location) = Bench::with_haul();
@@ -723,8 +732,7 @@ fn a_pull_from_a_node_that_died_may_have_come_to_its_end() {
             assert_eq!(effects, [ready(B, object, Value::Stored(location), &[]), told]);
         } else {
             let effects = bench.feed(Event::PullFailed { object, why: "dead".to_string() });
-            assert_failure(&effects[..1], B, FailureKind::ObjectLost, "no copy of it is left");
-            assert!(matches!(&effects[1], Effect::TellNode { node: YONDER, .. }), "{effects:?}");
+            assert_remade(&effects, &[object], "no copy of it is left: dead");
         }
     }
 }
@@ -928,8 +936,9 @@ fn a_copy_that_goes_is_named_no_more_and_with_the_last_one_the_object_is_lost() 
     bench.feed(Event::FarNotCopied { node: THERE, object });
     assert_eq!(sources(&mut bench, R1, object), [YONDER]);
     bench.feed(Event::FarNotCopied { node: R1, object });
-    bench.feed(Event::FarNotCopied { node: YONDER, object });
-    assert_failure(&bench.want(B, object), B, FailureKind::ObjectLost, "no copy of it is left");
+    let effects = bench.feed(Event::FarNotCopied { node: YONDER, object });
+    assert_remade(&effects, &[object], "no copy of it is left");
+    assert_eq!(bench.want(B, object), []);
 }
 
 #[test]

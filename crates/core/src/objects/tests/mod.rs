@@ -1,6 +1,7 @@
 //! The directory event by event, and two models against it.
 
 mod far;
+mod losses;
 mod model;
 mod model_client;
 mod notices;

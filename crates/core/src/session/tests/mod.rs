@@ -6,6 +6,7 @@ mod leases;
 mod near;
 mod promises;
 mod references;
+mod remake;
 mod runs;
 mod spread;
 mod streams;

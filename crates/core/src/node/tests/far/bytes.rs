@@ -2,7 +2,7 @@
 
 use hoplo_base::limits::SLOTS_GRANT;
 use hoplo_wire::peer::Peer;
-use hoplo_wire::{FailureKind, Location, Value};
+use hoplo_wire::{Location, Value};
 
 use super::*;
 use crate::transfer::{Done, Order};
@@ -140,7 +140,7 @@ fn a_result_that_was_made_elsewhere_is_read_at_home() {
 }
 
 #[test]
-fn when_the_node_with_the_only_copy_dies_who_waits_hears_that_it_is_lost() {
+fn when_the_node_with_the_only_copy_dies_its_owner_is_to_make_it_again() {
     let (mut nodes, driver, _, worker) = Nodes::leased();
     let object = TaskId { owner: driver, seq: 3 }.object(0);
     nodes.notices(0, driver, hold(object, driver));
@@ -150,10 +150,13 @@ fn when_the_node_with_the_only_copy_dies_who_waits_hears_that_it_is_lost() {
     nodes.dies(1);
     assert_eq!(nodes.order(0), Some(Order::StopReceive { ticket }));
     nodes.hauled(0, Done::Stopped { ticket, written: 64, why: "stopped".to_string() });
-    let value = nodes.ready(0, driver);
-    let Some(Value::Failed(failure)) = value else { panic!("{value:?}") };
-    assert_eq!(failure.kind, FailureKind::ObjectLost);
-    assert!(failure.text().contains("died"), "{}", failure.text());
+    assert_eq!(nodes.ready(0, driver), None, "it waits");
+    let remade = nodes.shells[0].told(driver, |message| match message {
+        ToClient::Remake { objects, why, .. } => Some((objects.clone(), why.clone())),
+        _ => None,
+    });
+    let (objects, why) = remade.expect("its owner hears of it");
+    assert!(objects == [object] && why.contains("died"), "{why}");
 }
 
 #[test]

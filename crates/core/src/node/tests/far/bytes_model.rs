@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use hoplo_wire::node::SharedState;
 use hoplo_wire::peer::Peer;
 use hoplo_wire::{FailureKind, Location, Value};
 
@@ -28,6 +29,9 @@ struct World {
     /// To each driver.
     granted: Vec<u64>,
     objects: BTreeMap<ObjectId, Thing>,
+    /// What owners are to make again.
+    lost: VecDeque<ObjectId>,
+    remade: usize,
     dead: Option<usize>,
     seq: u64,
     /// Copies may fail to be sent.
@@ -40,7 +44,6 @@ type Word = (u64, Box<Peer>);
 
 struct Thing {
     owner: usize,
-    maker: usize,
     holders: BTreeSet<usize>,
     waiting: BTreeSet<usize>,
     /// Those of them that only ask where it is.
@@ -76,6 +79,8 @@ impl World {
             relayed: 0,
             room,
             objects: BTreeMap::new(),
+            lost: VecDeque::new(),
+            remade: 0,
             dead: None,
             seq: 0,
             bad: true,
@@ -216,14 +221,18 @@ impl World {
                 if let Value::Failed(failure) = value {
                     let excused = self.dead.is_some() && failure.kind == FailureKind::ObjectLost;
                     assert!(excused, "{at} holds {object}: {}", failure.text());
-                    let concerned = !self.lives_of(thing_nodes(&self.objects[&object]));
-                    assert!(concerned, "{at} lost {object}, whose nodes live: {}", failure.text());
+                    let owner = self.objects[&object].owner;
+                    assert!(!self.lives(owner), "{at} lost {object}: {}", failure.text());
                 }
             }
             ToClient::Unreadable { object, failure } => {
                 assert!(self.bad || self.dead.is_some(), "{at} and {object}: {}", failure.text());
                 let thing = self.objects.get_mut(&object).unwrap();
                 assert!(thing.waiting.remove(&at) && !thing.asking.contains(&at), "it reads");
+            }
+            ToClient::Remake { objects, .. } => {
+                assert!(self.dead.is_some(), "nothing was lost");
+                self.lost.extend(objects);
             }
             ToClient::Reclaimed { location, .. } => self.room[at].0.push_back(location.slot),
             ToClient::ExtentRecall { .. } => self.says(at, ToNode::ExtentRecalled),
@@ -237,34 +246,63 @@ impl World {
         }
     }
 
-    fn lives_of(&self, nodes: [usize; 2]) -> bool {
-        nodes.iter().all(|at| self.lives(*at))
+    /// An owner has had a lost object made again somewhere.
+    fn remake(&mut self) -> bool {
+        let Some(object) = self.lost.pop_front() else { return false };
+        let owner = self.drivers.iter().position(|driver| *driver == object.task.owner);
+        let owner = owner.expect("one of ours");
+        let room: Vec<usize> =
+            self.living().into_iter().filter(|at| !self.room[*at].0.is_empty()).collect();
+        let maker = self.pick(room.into_iter());
+        match maker.filter(|_| self.random(8) > 0) {
+            Some(maker) => {
+                self.seals(owner, maker, object);
+                if owner == maker {
+                    let tokens = 1; // it holds it already
+                    self.notice(owner, Notice::Released { object, tokens });
+                }
+                self.remade += 1;
+            }
+            None => {
+                let value = Value::Inline((*b"small").into());
+                self.notice(owner, Notice::Fulfilled { object, value, contains: vec![] });
+            }
+        }
+        true
     }
 
     fn make(&mut self, owner: usize, maker: usize) {
         if self.objects.len() > 12 || !self.lives(owner) || !self.lives(maker) {
             return;
         }
-        let Some(slot) = self.room[maker].0.pop_front() else { return };
+        if self.room[maker].0.is_empty() {
+            return;
+        }
         self.seq += 1;
         let object = TaskId { owner: self.drivers[owner], seq: self.seq }.object(0);
-        let offset = self.room[maker].1;
-        self.room[maker].1 += BYTES.next_multiple_of(64);
         // Its owner holds it before its maker tells of it: in one process they are one word.
-        let holder = self.drivers[owner];
         if owner != maker {
-            self.notice(owner, Notice::Hold { object, process: holder });
+            let state = SharedState::Pending { lineage: None };
+            self.notice(owner, Notice::Shared { object, state });
         }
-        let location = Location { slot, generation: 1, offset, len: BYTES };
-        self.notice(maker, Notice::Sealed { object, location, contains: vec![], holder });
+        self.seals(owner, maker, object);
         let holders = BTreeSet::from([owner]);
         let (waiting, asking) = (BTreeSet::new(), BTreeSet::new());
-        let thing = Thing { owner, maker, holders, waiting, asking };
+        let thing = Thing { owner, holders, waiting, asking };
         self.objects.insert(object, thing);
         if owner != maker {
             // A reply would come behind the word that tells the home.
             while self.deliver((maker, owner)) {}
         }
+    }
+
+    fn seals(&mut self, owner: usize, maker: usize, object: ObjectId) {
+        let slot = self.room[maker].0.pop_front().expect("the caller has looked");
+        let offset = self.room[maker].1;
+        self.room[maker].1 += BYTES.next_multiple_of(64);
+        let location = Location { slot, generation: 1, offset, len: BYTES };
+        let holder = self.drivers[owner];
+        self.notice(maker, Notice::Sealed { object, location, contains: vec![], holder });
     }
 
     fn deliver(&mut self, link: (usize, usize)) -> bool {
@@ -344,7 +382,7 @@ impl World {
             for link in links {
                 moved |= self.deliver(link);
             }
-            if !moved && !self.haul(true) {
+            if !moved && !self.haul(true) && !self.remake() {
                 return;
             }
         }
@@ -421,6 +459,9 @@ impl World {
                     self.deliver(link);
                 }
             }
+            16 if self.random(3) == 0 => {
+                self.remake();
+            }
             16..=17 => {
                 self.haul(false);
             }
@@ -475,13 +516,8 @@ impl World {
     }
 }
 
-/// Those with which it may get lost.
-fn thing_nodes(thing: &Thing) -> [usize; 2] {
-    [thing.owner, thing.maker]
-}
-
-/// How often something was sent on before it was whole, and how many copies went for want of room.
-fn run(seed: u64) -> [usize; 2] {
+/// How often something was sent on before it was whole, how many copies went for want of room, and what was made again.
+fn run(seed: u64) -> [usize; 3] {
     let mut world = World::new(seed);
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         for _ in 0..400 {
@@ -495,15 +531,16 @@ fn run(seed: u64) -> [usize; 2] {
         std::panic::resume_unwind(panic);
     }
     let evicted = |shell: &Shell| shell.node.objects.totals().evictions as usize;
-    [world.relayed, world.nodes.shells.iter().map(evicted).sum()]
+    [world.relayed, world.nodes.shells.iter().map(evicted).sum(), world.remade]
 }
 
 #[test]
 fn whoever_holds_an_object_can_read_it_and_what_nobody_holds_is_gone_everywhere() {
-    let (mut relayed, mut evicted) = (0, 0);
-    for [more_relayed, more_evicted] in (0..100).map(run) {
+    let (mut relayed, mut evicted, mut remade) = (0, 0, 0);
+    for [more_relayed, more_evicted, more_remade] in (0..100).map(run) {
         relayed += more_relayed;
         evicted += more_evicted;
+        remade += more_remade;
     }
-    assert!(relayed > 100 && evicted > 100, "{relayed} {evicted}");
+    assert!(relayed > 100 && evicted > 100 && remade > 20, "{relayed} {evicted} {remade}");
 }

@@ -1,0 +1,273 @@
+//! Results that were lost with a node are made again, by the process that owns them.
+//!
+//! ```text
+//!   a result of a task is made at another node --> its call is kept (its lineage)
+//!       |                                                 |   Remake: no copy of a result is left
+//!       |  LineageOver: nobody can reach its results,     v
+//!       |  and no kept call has one as argument       it runs again: a new task that stands for the old one, attempt + 1, one of
+//!       v                                             its max_retries less. Its arguments are asked for at their homes, which
+//!   it is dropped                                     ask their owners, if nobody knows them any more: so it goes on recursively
+//! ```
+//! Which calls are kept, and for how long, is in `lineage`.
+//!
+//! # Stories
+//! 1. The home hears that a result is made, then that the node died, before this process has read the reply: `Remake` comes while the first run
+//!    is not over here. It is remembered (`unread`). The reply, when it is read, names the dead node, and only then the task runs again; if it never
+//!    comes, the task runs again anyway, since its worker is dead.
+//! 2. Two results of one task are lost: the second `Remake` finds the task running for the first, and is content with that run.
+//! 3. The run that makes it again ends at a node that dies, too: as in 1, or as a new loss, with one retry less.
+//! 4. Of several results one is lost: the run makes all of them, and what was not lost keeps its first value.
+
+use std::collections::BTreeSet;
+
+use hoplo_base::{Instant, NodeNumber, ObjectId, TaskId};
+use hoplo_wire::{Failure, FailureKind, Location, Value};
+
+use super::call::Values;
+use super::refs::{Knowledge, State};
+use super::results::Origin;
+use super::tasks::Task;
+use super::{Effect, SessionMachine};
+
+/// As the daemon told it.
+#[derive(Clone, Debug)]
+pub(super) struct Loss {
+    node: Option<NodeNumber>,
+    why: String,
+}
+
+impl SessionMachine {
+    /// A reply brought a result of ours that lies at another node.
+    #[cold]
+    pub(super) fn made_elsewhere(
+        &mut self,
+        now: Instant,
+        object: ObjectId,
+        location: Location,
+        effects: &mut Vec<Effect>,
+    ) {
+        if object.task.owner != self.me {
+            return;
+        }
+        self.keep_lineage(now, object, effects);
+        let Some(loss) = self.lineages.unread.remove(&object) else { return };
+        if loss.node.is_none() || location.other_node() == loss.node {
+            self.remake_one(now, object, &loss, effects);
+        }
+    }
+
+    /// No copy of these results is left.
+    pub(super) fn remake(
+        &mut self,
+        now: Instant,
+        objects: &[ObjectId],
+        node: Option<NodeNumber>,
+        why: String,
+        effects: &mut Vec<Effect>,
+    ) {
+        let loss = Loss { node, why };
+        // What was awaited, and came otherwise or not at all.
+        let mut unread = std::mem::take(&mut self.lineages.unread);
+        unread.retain(|object, _| self.is_coming(*object) || self.run_of(object.task).is_some());
+        self.lineages.unread = unread;
+        let me = self.me;
+        for object in objects.iter().filter(|object| object.task.owner == me) {
+            self.is_lost_here(*object);
+            self.remake_one(now, *object, &loss, effects);
+        }
+        self.flush(effects);
+    }
+
+    fn remake_one(
+        &mut self,
+        now: Instant,
+        object: ObjectId,
+        loss: &Loss,
+        effects: &mut Vec<Effect>,
+    ) {
+        let seq = object.task.seq;
+        if self.is_coming(object) && !self.is_ready(object) {
+            self.lineages.unread.insert(object, loss.clone()); // story 1
+            return;
+        }
+        let Some(kept) = self.lineages.kept.get_mut(&seq) else {
+            let why = match seq <= self.lineages.dropped {
+                true => "its lineage went, since the lineages of this process took too much memory",
+                false => "it was put, or it is not known any more what made it",
+            };
+            return self.stays_lost(now, object, loss, why, effects);
+        };
+        kept.live.insert(object.index);
+        if kept.run.is_some() {
+            kept.lost.insert(object.index); // story 2
+            self.lineages.unread.insert(object, loss.clone()); // story 3
+            return;
+        }
+        if let Err(never) = kept.call {
+            return self.stays_lost(now, object, loss, never.text(), effects);
+        }
+        if kept.retries_left == 0 {
+            let name = &kept.name;
+            let why = match kept.attempt {
+                0 => format!("{name} has max_retries=0. With more of them it would run again"),
+                more => format!("{name} ran {} times, and max_retries is used up", more + 1),
+            };
+            return self.stays_lost(now, object, loss, &why, effects);
+        }
+        self.run_lineage(now, object, loss, effects);
+    }
+
+    /// It is kept, and may run.
+    fn run_lineage(
+        &mut self,
+        now: Instant,
+        object: ObjectId,
+        loss: &Loss,
+        effects: &mut Vec<Effect>,
+    ) {
+        let original = object.task;
+        let kept = self.lineages.kept.get_mut(&original.seq).expect("the caller has seen it");
+        let Ok(call) = kept.call.clone() else { return };
+        kept.retries_left -= i32::from(kept.retries_left > 0);
+        kept.attempt += 1;
+        kept.lost = BTreeSet::from([object.index]);
+        kept.why.clone_from(&loss.why);
+        let (attempt, retries_left) = (kept.attempt, kept.retries_left);
+        if let Some(node) = loss.node
+            && self.lineages.warned.insert(node)
+        {
+            let name = &call.options.name;
+            let line = format!("results are made again, of {name} first: {}", loss.why);
+            effects.push(Effect::Warn { line });
+        }
+        let returns = call.options.returns;
+        let task = self.create_task(call, None, None);
+        for index in 0..returns {
+            self.drop_ref(now, task.object(index), effects); // it makes the first one's objects instead
+        }
+        let record = self.tasks.get_mut(&task.seq).expect("it was just made");
+        record.stands_for = Some(original);
+        record.shared = true;
+        record.attempt = attempt;
+        record.retries_left = retries_left;
+        let kept = self.lineages.kept.get_mut(&original.seq).expect("it was just there");
+        kept.run = Some(task.seq);
+        // The daemon knows that the arguments are used before it is asked for them.
+        self.report_borrowed(now, effects);
+        self.flush(effects);
+        self.admit(now, task.seq, effects);
+    }
+
+    /// Who needs it here waits, as for a task that has not ended.
+    fn is_lost_here(&mut self, object: ObjectId) {
+        if let Some(entry) = self.objects.get_mut(&object)
+            && matches!(&entry.state, State::Ready(Value::Stored(it)) if it.known().is_none())
+        {
+            entry.state = State::Pending { asked: false };
+            self.place_changed();
+        }
+    }
+
+    /// A run of a kept call is over. What was lost gets its value, everywhere; the rest has one (story 4).
+    pub(super) fn remade(
+        &mut self,
+        now: Instant,
+        (seq, record): (u64, &Task),
+        values: Values,
+        origin: Origin,
+        effects: &mut Vec<Effect>,
+    ) {
+        let original = record.stands_for.expect("the caller has seen it");
+        let mut lost: BTreeSet<u32> = BTreeSet::new();
+        let mut why = String::new();
+        if let Some(kept) = self.lineages.kept.get_mut(&original.seq) {
+            kept.run = None;
+            kept.attempt = record.attempt;
+            kept.retries_left = record.retries_left;
+            lost = std::mem::take(&mut kept.lost);
+            why = std::mem::take(&mut kept.why);
+        }
+        let returns = record.call.options.returns;
+        let one_for_all = match values.as_slice() {
+            [(Value::Failed(failure), _)] if returns != 1 => Some(failure.clone()),
+            _ => None,
+        };
+        let mut values = values.into_iter();
+        for index in 0..returns {
+            self.objects.remove(&TaskId { owner: self.me, seq }.object(index));
+            let object = original.object(index);
+            let (value, contains) = match &one_for_all {
+                Some(failure) => (Value::Failed(failure.clone()), vec![]),
+                None => values.next().unwrap_or_else(|| {
+                    let text = format!("{original} returned fewer values than it was asked for");
+                    (Value::Failed(Failure::new(FailureKind::ObjectLost, text)), vec![])
+                }),
+            };
+            if !lost.contains(&index) {
+                if origin == Origin::Reply {
+                    self.give_back_value(now, object, &value, contains, effects);
+                }
+                continue;
+            }
+            let value = match value {
+                Value::Failed(failure) => Value::Failed(in_vain(object, &why, failure)),
+                value => value,
+            };
+            if matches!(value, Value::Failed(_) | Value::Inline(_)) {
+                self.lineages.unread.remove(&object);
+            }
+            self.value_again(now, object, value, contains, origin, effects);
+        }
+        self.drop_if_unneeded(now, original.seq, effects);
+    }
+
+    fn value_again(
+        &mut self,
+        now: Instant,
+        object: ObjectId,
+        value: Value,
+        contains: Vec<ObjectId>,
+        origin: Origin,
+        effects: &mut Vec<Effect>,
+    ) {
+        let tells = |entry: &super::Entry| {
+            let pending = matches!(entry.state, State::Pending { .. });
+            pending && entry.count > 0 && entry.knowledge == Knowledge::Shared
+        };
+        if self.objects.get(&object).is_some_and(tells) {
+            self.complete(now, object, value, contains, origin, effects);
+        } else {
+            self.fulfil(now, object, value, contains, origin, effects);
+        }
+        self.flush(effects);
+    }
+
+    fn stays_lost(
+        &mut self,
+        now: Instant,
+        object: ObjectId,
+        loss: &Loss,
+        why: &str,
+        effects: &mut Vec<Effect>,
+    ) {
+        let text = format!("{object} is lost: {}. It cannot be made again: {why}", loss.why);
+        let value = Value::Failed(Failure::new(FailureKind::ObjectLost, text));
+        self.value_again(now, object, value, vec![], Origin::Own, effects);
+    }
+
+    /// The task that runs an own one again, if there is one: its number, and why it runs.
+    pub(super) fn run_of(&self, task: TaskId) -> Option<(TaskId, &str)> {
+        let kept = self.lineages.kept.get(&task.seq).filter(|_| task.owner == self.me)?;
+        Some((TaskId { owner: self.me, seq: kept.run? }, &kept.why))
+    }
+}
+
+/// Its task ran again and did not make it. What its own code, or its workers, did to it is what it is now; where it found no place, the loss
+/// is.
+fn in_vain(object: ObjectId, why: &str, failure: Failure) -> Failure {
+    if failure.kind != FailureKind::TaskUnschedulable {
+        return failure;
+    }
+    let text = format!("{object} is lost: {why}. Its task cannot run again: {}", failure.text());
+    Failure::new(FailureKind::ObjectLost, text)
+}

@@ -1,0 +1,92 @@
+//! What is made again was lost: with each such object a node died that had made a copy of it, or nobody needed it any more.
+//!
+//! A home that asks an owner for a result hides by it that references were forgotten: the value comes back, and no program sees a
+//! failure. So the question itself must have a cause:
+//!
+//! | cause | |
+//! |---|---|
+//! | a copy died | a node is dead that had told the home of a copy. One that all nodes with copies outlived is missed by somebody's fault |
+//! | an argument | it is one of a task that is to run again for a lost result, and its record may have ended before |
+//! | a holder died | somebody who was killed knew it. What was counted for that process is struck, and who got the ref from it may be late |
+//!
+//! No other cause is known here. A secondary copy that goes for want of room leaves the first one. What the disk cannot read is unreadable, not lost. Nodes do
+//! not drain in the simulator.
+//!
+//! Who is asked and gives up must have a reason as well: an owner runs a task again as long as it has retries, and as long as nobody told it that
+//! all references to the result are gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hoplo_base::{NodeNumber, ObjectId, TaskId};
+use hoplo_wire::node::Notice;
+use hoplo_wire::{Failure, FailureKind, Value};
+
+use crate::cluster::Cluster;
+
+#[derive(Debug, Default)]
+pub struct Losses {
+    /// Nodes that told the home of an object that a process there had made it.
+    copies: BTreeMap<ObjectId, BTreeSet<NodeNumber>>,
+    /// Results that nobody could reach any more, as their owners heard.
+    over: BTreeSet<ObjectId>,
+    /// Tasks that are to run again for a lost result.
+    again: BTreeSet<TaskId>,
+}
+
+impl Losses {
+    pub fn made_at(&mut self, object: ObjectId, node: NodeNumber) {
+        self.copies.entry(object).or_default().insert(node);
+    }
+
+    /// An owner hears that nobody can miss these. Who does all the same had them of somebody that was killed.
+    pub fn are_over(&mut self, objects: &[ObjectId]) {
+        self.over.extend(objects);
+    }
+}
+
+impl Cluster {
+    /// An owner hears that it is to make these again.
+    pub fn losses_are_legitimate(&mut self, objects: &[ObjectId]) {
+        for object in objects {
+            let facts = &self.books.facts;
+            let losses = &self.books.losses;
+            let mut copies = losses.copies.get(object).into_iter().flatten();
+            let copy_died = copies.any(|node| facts.is_dead_node(*node));
+            let is_argument =
+                losses.again.iter().any(|task| facts.arguments(*task).any(|it| it == *object));
+            let holder_died = self.books.lost_with.contains(object);
+            assert!(
+                copy_died || is_argument || holder_died,
+                "{object} is gone at its home, and nobody died who had it\n{}",
+                self.story.about(&[object.to_string(), object.task.to_string()])
+            );
+        }
+        self.books.losses.again.extend(objects.iter().map(|object| object.task));
+    }
+
+    /// Where it was lost, its owner makes it again.
+    pub(super) fn is_made_again(&self, object: ObjectId) -> bool {
+        let losses = &self.books.losses;
+        let is_kept = losses.copies.contains_key(&object) && !losses.over.contains(&object);
+        is_kept && self.books.facts.may_run_again(object.task)
+    }
+
+    /// What an owner is about to say.
+    pub fn says_what_is_lost(&mut self, notices: &[Notice]) {
+        for notice in notices {
+            if let Notice::Fulfilled { object, value: Value::Failed(failure), .. } = notice
+                && failure.kind == FailureKind::ObjectLost
+            {
+                self.gives_up(*object, failure);
+            }
+        }
+    }
+
+    /// A result of its own stays lost.
+    fn gives_up(&mut self, object: ObjectId, failure: &Failure) {
+        let was_asked = self.books.losses.again.contains(&object.task);
+        if was_asked && !self.is_made_again(object) {
+            self.books.told.is_lost(object, failure);
+        }
+    }
+}
