@@ -8,10 +8,11 @@
 //!         +--> Reports: its exit status, after its pid
 //! ```
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use hoplo_base::limits::MEMORY_AVAILABLE_MIN_PERCENT;
-use hoplo_base::{ActorId, ProcessId};
+use hoplo_base::{ActorId, ObjectId, ProcessId};
 use hoplo_core::node::Event;
 use hoplo_wire::node::{ActorState, DeathCause, Role, ToNode};
 
@@ -229,13 +230,20 @@ impl Cluster {
         self.happens(Event::Examined { process, last_lines: vec![], verdict: None });
     }
 
-    /// Nobody else does: somebody comes and kills what outlives its job. Whether there was something.
+    /// Nobody else does: somebody comes and kills what outlives its job, and actors that keep themselves. Whether there was something.
     pub fn ends_detached(&mut self) -> bool {
         let living = self.hosts().filter(|host| !host.dead);
         let rows = living.flat_map(|host| host.daemon.node.actors.rows());
         let dead = |state: &ActorState| matches!(state, ActorState::Dead { .. });
-        let detached = rows.filter(|row| row.detached && !dead(&row.state)).map(|row| row.actor);
-        let detached: Vec<ActorId> = detached.collect();
+        let (detached, others): (Vec<_>, Vec<_>) =
+            rows.filter(|row| !dead(&row.state)).partition(|row| row.detached);
+        let mut detached: Vec<ActorId> = detached.into_iter().map(|row| row.actor).collect();
+        for row in others {
+            if self.keeps_itself(row.actor) {
+                self.count("actors whose arguments hold them");
+                detached.push(row.actor);
+            }
+        }
         if detached.is_empty() {
             return false;
         }
@@ -254,6 +262,29 @@ impl Cluster {
             self.say(killer, ToNode::ActorKill { actor, no_restart: true });
         }
         true
+    }
+
+    /// Somewhere in what its constructor was given lies a handle of it: such a ring of references is nobody's fault but the program's, and
+    /// counting does not find it.
+    fn keeps_itself(&self, actor: ActorId) -> bool {
+        let mut open: Vec<ObjectId> = self.books.facts.arguments(actor.0).collect();
+        let mut seen = BTreeSet::new();
+        while let Some(object) = open.pop() {
+            if object == actor.handle() {
+                return true;
+            }
+            if !seen.insert(object) {
+                continue;
+            }
+            if object == ActorId(object.task).handle() {
+                open.extend(self.books.facts.arguments(object.task));
+                continue;
+            }
+            let mut rows = self.host(object.task.owner.node()).daemon.node.objects.listing();
+            let contents = rows.find(|row| row.object == object).map(|row| row.contains);
+            open.extend(contents.unwrap_or_default());
+        }
+        false
     }
 
     pub fn buried(&mut self, process: ProcessId) {

@@ -10,28 +10,21 @@ impl Cluster {
             let unfinished = client.session.unfinished();
             assert!(unfinished == 0, "{} has {unfinished} calls:\n{}", client.id, self.whats_up());
         }
-        for host in self.hosts().filter(|host| !host.dead) {
-            let node = &host.daemon.node;
-            if let Some(row) = node.objects.listing().next() {
-                self.print_objects();
-                let words = [row.object.to_string(), row.object.task.to_string()];
-                panic!(
-                    "{} leaks at {}: {row:?}\n{}\n{}",
-                    row.object,
-                    host.number,
-                    node.objects.story(row.object).join("\n"),
-                    self.story.about(&words)
-                );
+        let living = || self.hosts().filter(|host| !host.dead);
+        let first = living().find_map(|host| host.daemon.node.objects.listing().next());
+        let Some(object) = first.map(|row| row.object) else { return };
+        let mut text = String::new();
+        for host in living() {
+            let objects = &host.daemon.node.objects;
+            for row in objects.listing().take(20) {
+                text += &format!("at {}: {}: {row:?}\n", host.number, row.object);
+            }
+            for line in objects.story(object) {
+                text += &format!("{line}\n");
             }
         }
-    }
-
-    fn print_objects(&self) {
-        for host in self.hosts().filter(|host| !host.dead) {
-            for row in host.daemon.node.objects.listing() {
-                println!("left at {}: {row:?}", host.number);
-            }
-        }
+        let words = [object.to_string(), object.task.to_string()];
+        panic!("{object} leaks\n{text}\n{}", self.story.about(&words));
     }
 
     /// Everybody is gone.
