@@ -71,10 +71,14 @@ pub(super) enum Never {
 impl Never {
     pub(super) fn text(self) -> &'static str {
         match self {
-            Never::Method => "it is the result of a method, and those are not called again for it",
-            Never::Stream => "it is an item of a stream, and those are not made again",
+            Never::Method => {
+                "it is the result of a method, and those are not called again for it. What a task returns is made again"
+            }
+            Never::Stream => {
+                "it is an item of a stream, and those are not made again. What a task returns is made again"
+            }
             Never::Packed => {
-                "its task has more arguments than a call frame takes, and they are not kept"
+                "its task has more arguments than a call frame takes, and they are not kept. Pass them as one list"
             }
         }
     }

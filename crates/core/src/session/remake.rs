@@ -93,7 +93,10 @@ impl SessionMachine {
         let Some(kept) = self.lineages.kept.get_mut(&seq) else {
             let why = match seq <= self.lineages.dropped {
                 true => "its lineage went, since the lineages of this process took too much memory",
-                false => "it was put, or it is not known any more what made it",
+                false => {
+                    "it was put, or it is not known any more what made it. Keep a reference to what is put for as long as a \
+                     result of it may be needed"
+                }
             };
             return self.stays_lost(now, object, loss, why, effects);
         };
@@ -110,7 +113,10 @@ impl SessionMachine {
             let name = &kept.name;
             let why = match kept.attempt {
                 0 => format!("{name} has max_retries=0. With more of them it would run again"),
-                more => format!("{name} ran {} times, and max_retries is used up", more + 1),
+                more => format!(
+                    "{name} ran {} times, and max_retries is used up. With more of them it would run again",
+                    more + 1
+                ),
             };
             return self.stays_lost(now, object, loss, &why, effects);
         }

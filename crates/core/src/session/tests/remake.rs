@@ -1,8 +1,10 @@
 //! Results that were lost with a node are made again.
 
 use hoplo_base::limits::LINEAGE_BYTES_MAX;
+use hoplo_wire::call::CALL_STREAMING;
 
 use super::*;
+use crate::session::StreamNext;
 
 const B: NodeNumber = NodeNumber::alone(2);
 const C: NodeNumber = NodeNumber::alone(3);
@@ -106,7 +108,10 @@ fn a_result_that_is_lost_is_made_again_under_its_name_and_costs_a_retry() {
     let [(of, Value::Failed(failure))] = &told(&effects)[..] else { panic!("{effects:?}") };
     assert_eq!((*of, failure.kind), (object, FailureKind::ObjectLost));
     let text = failure.text();
-    assert!(text.contains(WHY) && text.contains("ran 3 times"), "{text}");
+    assert!(
+        text.contains(WHY) && text.contains("f ran 3 times") && text.contains("With more"),
+        "{text}"
+    );
     assert_eq!(owner.text_of(object), text);
 }
 
@@ -118,6 +123,21 @@ fn without_retries_the_error_says_what_to_set() {
     let text = owner.text_of(object);
     assert!(text.contains(WHY) && text.contains("f has max_retries=0"), "{text}");
     assert!(text.contains(&object.to_string()), "{text}");
+}
+
+#[test]
+fn an_item_of_a_stream_is_not_made_again_and_the_error_says_what_is() {
+    let mut owner = Owner::with_worker();
+    let stream = CallOptions { flags: CALL_STREAMING, returns: 0, max_retries: 3, ..options() };
+    let (task, _) = owner.submit(call(stream));
+    owner.reply_with(W, header(task.seq, ReplyKind::Item, 0), &[at(B)]);
+    let next = owner.act(|session, _, effects| session.stream_next(task, 0, effects)).0;
+    let StreamNext::Item(object) = next else { panic!("{next:?}") };
+    let effects = owner.lost(&[object], B);
+    assert!(places(&effects).is_empty(), "{effects:?}");
+    let text = owner.text_of(object);
+    assert!(text.contains(WHY) && text.contains("item of a stream"), "{text}");
+    assert!(text.contains("What a task returns is made again"), "{text}");
 }
 
 #[test]
