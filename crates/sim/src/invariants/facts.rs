@@ -213,7 +213,7 @@ impl Facts {
         let runs =
             self.runs(task) + self.places(task).filter(|it| self.is_dead_node(it.node())).count();
         let has_retries = call.max_retries < 0 || runs as i64 <= i64::from(call.max_retries);
-        has_retries && !self.died.contains(&task.owner)
+        has_retries && !self.ended.contains(&task.owner)
     }
 
     pub fn failed_itself(&self, task: TaskId, kind: FailureKind) -> bool {
