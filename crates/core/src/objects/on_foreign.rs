@@ -282,7 +282,7 @@ impl ObjectDirectory {
     fn not_copied(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
         if !self.is_at_home(object) {
             // Unless it was made here meanwhile.
-            if !self.records.get(&object).is_some_and(|record| record.kept.is_some()) {
+            if self.records.get(&object).is_none_or(|record| record.kept.is_none()) {
                 effects.push(Effect::TellNotCopied { object });
             }
         } else if let Some(record) = self.records.get_mut(&object) {
