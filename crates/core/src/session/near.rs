@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use hoplo_base::bundles::group_of;
 use hoplo_base::limits::{NEAR_BYTES_MIN, NEAR_BYTES_MOVED, NEAR_WORKER_STARTS};
-use hoplo_base::{Instant, NodeNumber};
+use hoplo_base::{Instant, NodeNumber, ObjectId};
 use hoplo_wire::node::{Shape, Strategy};
 use hoplo_wire::{Location, Value};
 
@@ -55,7 +55,7 @@ impl SessionMachine {
     }
 
     /// This value turned out to be stored.
-    pub(super) fn saw_stored(&mut self, location: &Location) {
+    pub(super) fn saw_stored(&mut self, object: ObjectId) {
         match self.locality {
             Locality::Off => {}
             Locality::Used => self.place_changed(),
@@ -63,7 +63,8 @@ impl SessionMachine {
                 let draws = |location: &Location| {
                     location.other_node().is_some() && location.len >= NEAR_BYTES_MIN
                 };
-                if draws(location) {
+                let value = self.value(object);
+                if matches!(value, Some(Value::Stored(location)) if draws(location)) {
                     self.locality = Locality::Used;
                 }
             }

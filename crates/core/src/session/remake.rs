@@ -21,7 +21,7 @@
 use std::collections::BTreeSet;
 
 use hoplo_base::{Instant, NodeNumber, ObjectId, TaskId};
-use hoplo_wire::{Failure, FailureKind, Location, Value};
+use hoplo_wire::{Failure, FailureKind, Value};
 
 use super::call::Values;
 use super::refs::{Knowledge, State};
@@ -43,7 +43,6 @@ impl SessionMachine {
         &mut self,
         now: Instant,
         object: ObjectId,
-        location: Location,
         effects: &mut Vec<Effect>,
     ) {
         if object.task.owner != self.me {
@@ -51,6 +50,7 @@ impl SessionMachine {
         }
         self.keep_lineage(now, object, effects);
         let Some(loss) = self.lineages.unread.remove(&object) else { return };
+        let Some(Value::Stored(location)) = self.value(object) else { return };
         if loss.node.is_none() || location.other_node() == loss.node {
             self.remake_one(now, object, &loss, effects);
         }

@@ -70,7 +70,14 @@ impl SessionMachine {
                 entry.state = State::Ready(value);
                 return;
             }
-            Some(entry) if entry.count > 0 => {}
+            Some(entry) if entry.count > 0 && entry.contains.is_empty() => {}
+            Some(entry) if entry.count > 0 => {
+                // The daemon was faster than the reply, or it was made again: what it contained is counted already.
+                let contained = std::mem::take(&mut entry.contains);
+                self.complete(now, object, value, contains, origin, effects);
+                self.drop_all(now, &contained, effects);
+                return;
+            }
             Some(entry) if entry.knowledge == Knowledge::Shared => {
                 // Nobody here wants it any more, but others may: as if held until it is told.
                 entry.count = 1;
@@ -86,9 +93,6 @@ impl SessionMachine {
                 return;
             }
         }
-        let entry = self.objects.get_mut(&object).expect("it has a count");
-        // The daemon was faster than the reply, or it was made again: what it contained is counted already.
-        let contained = std::mem::take(&mut entry.contains);
         self.count_all(&contains);
         if from_reply && !stored {
             for inner in &contains {
@@ -110,23 +114,17 @@ impl SessionMachine {
         let fulfil = (own && origin != Origin::Node && shared && pending && !stored)
             .then(|| (value.clone(), contains.clone()));
         entry.contains = contains.into();
-        let location = match value {
-            Value::Stored(location) => Some(location),
-            Value::Inline(_) | Value::Failed(_) => None,
-        };
+        let far = matches!(value, Value::Stored(location) if location.known().is_none());
         entry.state = State::Ready(value);
         let waiters = std::mem::take(&mut entry.waiters);
-        if let Some(location) = location {
-            self.saw_stored(&location);
-            if location.known().is_none() {
+        if stored {
+            self.saw_stored(object);
+            if far {
                 self.far_values += 1;
                 if from_reply {
-                    self.made_elsewhere(now, object, location, effects);
+                    self.made_elsewhere(now, object, effects);
                 }
             }
-        }
-        if !contained.is_empty() {
-            self.drop_all(now, &contained, effects);
         }
         if let Some((value, contains)) = fulfil {
             self.mention_all(now, &contains, effects);
