@@ -7,7 +7,13 @@ use hoplo_wire::node::{Notice, ToClient};
 use hoplo_wire::peer::FarValue;
 use hoplo_wire::{Failure, FailureKind, Location, Reason};
 
-use super::record::CopyAt;
+/// A node that has all bytes of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyAt {
+    pub node: NodeNumber,
+    /// At its home: with which number that node said so last. The copy may go when that number is answered.
+    pub word: u64,
+}
 
 /// What who waits for an object needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -109,7 +109,7 @@ use hoplo_base::{Instant, NodeNumber, ObjectId, ProcessId, slack};
 
 pub use config::{Config, PAGE};
 pub use event::Need;
-pub use event::{Effect, Event, FreeOutcome, Refusal, SpillOutcome, SpillPlace};
+pub use event::{CopyAt, Effect, Event, FreeOutcome, Refusal, SpillOutcome, SpillPlace};
 pub use listing::{ObjectPlace, ObjectRow, Totals};
 
 use disk::Disk;
@@ -119,8 +119,6 @@ use on_loss::Losses;
 use on_move::Move;
 use on_recall::Recall;
 use on_room::Request;
-pub use record::CopyAt;
-
 use record::Record;
 use replies::Given;
 

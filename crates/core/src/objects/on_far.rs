@@ -27,10 +27,10 @@ use hoplo_wire::peer::FarValue;
 use hoplo_wire::{Failure, FailureKind};
 
 use super::ObjectDirectory;
-use super::event::Effect;
+use super::event::{CopyAt, Effect};
 use super::on_loss::Loss;
 use super::on_move::MoveKind;
-use super::record::{CopyAt, Fetching, Record, State, elsewhere};
+use super::record::{Fetching, Record, State, elsewhere};
 use super::references::is_handle;
 
 impl ObjectDirectory {

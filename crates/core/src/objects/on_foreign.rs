@@ -30,9 +30,9 @@ use hoplo_wire::{Failure, FailureKind, Location};
 
 use super::ObjectDirectory;
 use super::event::Need;
-use super::event::{Effect, Refusal, SpillPlace};
+use super::event::{CopyAt, Effect, Refusal, SpillPlace};
 use super::on_loss::Loss;
-use super::record::{CopyAt, Record, State, elsewhere};
+use super::record::{Record, State, elsewhere};
 
 impl ObjectDirectory {
     /// If somebody waits for what is not here: its home is asked for it, or its bytes are fetched; once.

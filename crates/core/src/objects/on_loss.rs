@@ -23,8 +23,8 @@ use hoplo_wire::node::ToClient;
 use hoplo_wire::{Failure, FailureKind};
 
 use super::ObjectDirectory;
-use super::event::Effect;
-use super::record::{CopyAt, State, elsewhere};
+use super::event::{CopyAt, Effect};
+use super::record::{State, elsewhere};
 
 /// How an object was lost.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -7,7 +7,7 @@ use hoplo_base::{Instant, NodeNumber, ObjectId, ProcessId};
 use hoplo_wire::node::Lineage;
 use hoplo_wire::{Failure, FailureKind, Location, Value};
 
-use super::event::{Need, SpillPlace};
+use super::event::{CopyAt, Need, SpillPlace};
 
 #[derive(Debug)]
 pub(super) struct Record {
@@ -48,14 +48,6 @@ pub(super) struct Abroad {
     pub(super) waiting: BTreeSet<NodeNumber>,
     /// At its home: those that were told from where to fetch its bytes, and do not have all of them yet.
     pub(super) fetching: BTreeMap<NodeNumber, Fetching>,
-}
-
-/// A node that has all its bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CopyAt {
-    pub node: NodeNumber,
-    /// At its home: with which number that node said so last. The copy may go when that number is answered.
-    pub word: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
