@@ -7,6 +7,7 @@
 #   make dev     the quick loop: compile, link the tree into .venv, no wheel
 #   make soak    the random tests with fresh seeds and many cases (SOAK_CASES, SOAK_SEEDS)
 #   make soak-programs   random programs under kills of workers, every value checked (SOAK_SECONDS, SOAK_SEED)
+#   make soak-cluster    the same over six nodes that die, stop, are cut off and come back (root)
 #   make bench   every benchmark beside its rivals, in bench/RESULTS.md (rivals in .bench-venv);
 #                with RUNS=3, three times; how much of our goals each run reached: docs/internals/goals.md
 #   make bench-control  the control store beside its paper's figures (RUNS too)
@@ -47,7 +48,7 @@ LINTED := python examples alias setup.py $(wildcard bench docs tests)
 .PHONY: build demo demo-cluster test dev format clean check-tools bench bench-rivals bench-control \
         bench-cluster \
         test-format test-lint test-types test-rust test-loom test-sim test-instructions test-python test-soak \
-        test-cluster soak soak-rust soak-sim soak-programs record-instructions
+        test-cluster soak soak-rust soak-sim soak-programs soak-cluster record-instructions
 
 # ---------------------------------------------------------------------------- build
 
@@ -180,6 +181,10 @@ SOAK_SECONDS ?= 3600
 # Apart from `make soak`: it takes the time that it is given.
 soak-programs: build $(VENV)/.dev
 	@$(VENV_PYTHON) tests/soak --seconds $(SOAK_SECONDS) --seed $(SOAK_SEED)
+
+# Six nodes in network namespaces.
+soak-cluster: build $(VENV)/.dev
+	@$(VENV_PYTHON) tests/soak/cluster.py --seconds $(SOAK_SECONDS) --seed $(SOAK_SEED)
 
 # ---------------------------------------------------------------------------- measure
 
