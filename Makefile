@@ -12,6 +12,7 @@
 #                with RUNS=3, three times; how much of our goals each run reached: docs/internals/goals.md
 #   make bench-control  the control store beside its paper's figures (RUNS too)
 #   make bench-cluster  several nodes in network namespaces (root), beside Ray and bare connections
+#   make bench-faults   nodes that die while work goes on, beside Ray (root)
 #   make demo-cluster   a head and three nodes: trains, sorts, moves a gigabyte; shows who runs what
 #   make format  rewrite the sources the way `make test` wants them
 #   make clean   remove what the above made, but for Rust's cache
@@ -46,7 +47,7 @@ WHEEL_SOURCES := $(RUST_SOURCES) $(PYTHON_SOURCES) setup.py pyproject.toml LICEN
 LINTED := python examples alias setup.py $(wildcard bench docs tests)
 
 .PHONY: build demo demo-cluster test dev format clean check-tools bench bench-rivals bench-control \
-        bench-cluster \
+        bench-cluster bench-faults \
         test-format test-lint test-types test-rust test-loom test-sim test-instructions test-python test-soak \
         test-cluster soak soak-rust soak-sim soak-programs soak-cluster record-instructions
 
@@ -221,6 +222,13 @@ bench-cluster: build bench-rivals
 	@$(BENCH_PIP) install --no-deps dist/hoplo-*.whl
 	@$(CARGO) build --locked --quiet --release -p hoplo-net --example bare
 	@$(BENCH)/bin/python bench/run_all.py --cluster --runs $(RUNS) $(BENCH_FLAGS)
+
+# Nodes that lose their power: as root. About five minutes, most of them Ray's (BENCH_FLAGS="--without ray").
+bench-faults: build bench-rivals
+	@$(BENCH_PIP) uninstall --yes hoplo
+	@rm -f $(BENCH)/lib/python3*/site-packages/hoplo-dev.pth $(BENCH)/bin/hoplo
+	@$(BENCH_PIP) install --no-deps dist/hoplo-*.whl
+	@$(BENCH)/bin/python bench/run_all.py --faults --runs $(RUNS) $(BENCH_FLAGS)
 
 # ---------------------------------------------------------------------------- develop
 

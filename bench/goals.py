@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from harness import CLUSTER, CONTROL, HERE, number
+from harness import CLUSTER, CONTROL, FAULTS, HERE, number
 
 WHY = HERE / "goals_cluster.md"
 """The arithmetic of several nodes, written by hand: the last section."""
@@ -50,6 +50,7 @@ def several(runs: list[dict[str, Any]]) -> list[str]:
     names = {
         **dict.fromkeys(CONTROL, "the control store"),
         **dict.fromkeys(CLUSTER, "several nodes"),
+        **dict.fromkeys(FAULTS, "nodes that die"),
     }
     of = f" of {names[question]}" if question in names else ""
     lines = [

@@ -67,6 +67,9 @@ CONTROL = [
 CLUSTER = ["cluster"]
 """Of several nodes: `make bench-cluster`, since it needs root."""
 
+FAULTS = ["faults"]
+"""Of nodes that die: `make bench-faults`, since it takes minutes and needs root."""
+
 ROUND_SECONDS_MIN = 0.15
 """A system's turn in a round goes on for so long: what takes 3 ms would be a throw of dice."""
 

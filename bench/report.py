@@ -10,7 +10,7 @@ from typing import Any
 
 import goals
 import overview
-from harness import CLUSTER, CONTROL, HERE, LIMITS, NOT_INSTALLED, ORDER, RESULTS, number
+from harness import CLUSTER, CONTROL, FAULTS, HERE, LIMITS, NOT_INSTALLED, ORDER, RESULTS, number
 
 OWN = ("one submitter", "1 MiB", "hoplo, 2 threads")
 """Columns that are hoplo again, in another way."""
@@ -23,6 +23,9 @@ CONTROL_RUNS = RESULTS / "runs_control.json"
 
 CLUSTER_RUNS = RESULTS / "runs_cluster.json"
 """Those of `run_all.py --cluster`."""
+
+FAULTS_RUNS = RESULTS / "runs_faults.json"
+"""Those of `run_all.py --faults`."""
 
 LOWER_IS_BETTER = ("s", "ms", "us", "bytes", "MB", "% core", "")
 
@@ -39,13 +42,15 @@ PUBLISHED = (
 def main() -> None:
     reports = [
         json.loads(path.read_text())
-        for name in ORDER + CONTROL + CLUSTER
+        for name in ORDER + CONTROL + CLUSTER + FAULTS
         if (path := RESULTS / f"{name}.json").exists()
     ]
     if not reports:
         raise SystemExit("no results: run `make bench` first")
     runs = [
-        json.loads(path.read_text()) for path in (RUNS, CONTROL_RUNS, CLUSTER_RUNS) if path.exists()
+        json.loads(path.read_text())
+        for path in (RUNS, CONTROL_RUNS, CLUSTER_RUNS, FAULTS_RUNS)
+        if path.exists()
     ]
     quick = "--quick" in sys.argv
     overview.draw(reports, RESULTS / "overview.png")
@@ -72,7 +77,7 @@ def document(reports: list[dict[str, Any]]) -> list[str]:
         "ring sleeps whenever it waits. hoplo looks for a moment before it sleeps, so one call at",
         "a time is faster.) Between nodes it is one connection with nothing around it. To run it:",
         "`make bench`; of the control store `make bench-control`, of several nodes",
-        "`make bench-cluster`.",
+        "`make bench-cluster`, of nodes that die `make bench-faults`.",
         "",
         *absent(reports),
         *lacking(reports),

@@ -2,7 +2,8 @@
 
 `--runs 3` makes three whole runs: `results/runs.json` keeps how much of each goal each of them
 reached, the other files hold the last. `--control` asks those of the control store instead
-(`results/runs_control.json`), `--cluster` those of several nodes (`results/runs_cluster.json`).
+(`results/runs_control.json`), `--cluster` those of several nodes (`results/runs_cluster.json`),
+`--faults` those of nodes that die (`results/runs_faults.json`).
 What else is given goes to the programs.
 """
 
@@ -13,8 +14,8 @@ import sys
 import time
 
 from goals import goals_of
-from harness import CLUSTER, CONTROL, HERE, NOT_INSTALLED, ORDER, RESULTS, versions
-from report import CLUSTER_RUNS, CONTROL_RUNS, RUNS
+from harness import CLUSTER, CONTROL, FAULTS, HERE, NOT_INSTALLED, ORDER, RESULTS, versions
+from report import CLUSTER_RUNS, CONTROL_RUNS, FAULTS_RUNS, RUNS
 
 
 def main() -> None:
@@ -23,12 +24,15 @@ def main() -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--control", action="store_true")
     which.add_argument("--cluster", action="store_true")
+    which.add_argument("--faults", action="store_true")
     options, rest = parser.parse_known_args()
     names, kept = ORDER, RUNS
     if options.control:
         names, kept = CONTROL, CONTROL_RUNS
     elif options.cluster:
         names, kept = CLUSTER, CLUSTER_RUNS
+    elif options.faults:
+        names, kept = FAULTS, FAULTS_RUNS
     files = [RESULTS / f"{name}.json" for name in names]
     if lacking := [name for name, version in versions().items() if version == NOT_INSTALLED]:
         print(

@@ -61,7 +61,9 @@ class RayMachines:
     def environment(self) -> dict[str, str]:
         return {**VARIABLES, "TMPDIR": "/tmp"}
 
-    def line(self, number: int, head: bool = False, resources: str = "{}") -> list[str]:
+    def line(
+        self, number: int, head: bool = False, resources: str = "{}", cpus: int = 1
+    ) -> list[str]:
         """What starts a node there: a head, or one that joins that of the first machine."""
         where = [f"--address={self.lab.address(1)}:6379"]
         if head:
@@ -69,17 +71,20 @@ class RayMachines:
             where = ["--head", port, "--include-dashboard=false", f"--temp-dir={self.folder}"]
         flags = [
             f"--node-ip-address={self.lab.address(number)}",
-            "--num-cpus=1",
+            f"--num-cpus={cpus}",
             f"--object-store-memory={STORE_BYTES}",
             f"--resources={resources}",
             "--disable-usage-stats",
         ]
         return [*self.prefix(number), str(RAY), "start", *where, *flags]
 
-    def start(self, number: int) -> None:
+    def start(self, number: int, cpus: int = 1) -> None:
+        self.run(self.line(number, head=number == 1, cpus=cpus))
+
+    def run(self, line: list[str]) -> None:
         # Not captured: what stays would keep the pipe.
         subprocess.run(
-            self.line(number, head=number == 1),
+            line,
             env={**os.environ, **self.environment()},
             check=True,
             stdin=subprocess.DEVNULL,

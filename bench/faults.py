@@ -1,0 +1,320 @@
+"""What nodes that die cost (OSDI'18, figure 11a), hoplo and Ray in the same run.
+
+Chains of tasks of 100 ms, each with a result of 100 KB that the next one reads. Machines are
+network namespaces with one CPU each, the head's takes none of the tasks. Nodes lose their power one
+by one (all their processes are killed at once) down to two, and come back one by one. Every chain
+must end with the right value. Needs root.
+
+What is told: throughput for each node that is there, outside the second that follows each event,
+against that of before the first one; tasks that ran more than once; the longest wait for a result
+of a task, with tasks one after the other, when the node dies that runs them.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness import (
+    HERE,
+    NOT_INSTALLED,
+    RESULTS,
+    Player,
+    PlayerError,
+    Question,
+    Row,
+    Seat,
+    at_least,
+    versions,
+)
+
+sys.path.insert(0, str(HERE.parent / "tests" / "cluster"))
+from lab import Lab
+from machines import until
+
+sys.path.insert(0, str(HERE / "players"))
+from ray_machines import RayMachines
+
+HOPLO, RAY = "hoplo", "ray"
+PLAYS = str(HERE / "players" / "play_faults.py")
+
+question = Question("faults", "When nodes die", {})
+QUICK = question.options.quick
+
+WORKERS = 3 if QUICK else 6
+LEFT = 2
+"""Nodes are taken away until so many are left."""
+
+CHAINS = 12
+"""As the player has them."""
+
+STEPS = 8 if QUICK else 160
+CALM_SECONDS = 1.0 if QUICK else 4.0
+"""Before the first event, and between two of them."""
+
+DISTURBED_SECONDS = 1.0
+KILLS = 1 if QUICK else 10
+PAUSE_MS = 1500
+
+
+class Cluster:
+    """A head that takes no work, and `workers` nodes that do: machines 2, 3, ..."""
+
+    def __init__(self, workers: int) -> None:
+        self.lab = Lab(nodes=1 + workers)
+        self.numbers = list(range(2, 2 + workers))
+        self.log = self.lab.folder / "steps"
+
+    def start(self) -> Seat:
+        raise NotImplementedError
+
+    def kill(self, number: int) -> None:
+        raise NotImplementedError
+
+    def join(self, number: int) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        question.clear_seats()
+        self.lab.end()
+
+
+class Hoplo(Cluster):
+    def start(self) -> Seat:
+        head = self.lab[1]
+        self.joining = head.head("--num-cpus", "0")
+        for number in self.numbers:
+            self.join(number)
+        until(lambda: len(head.nodes()) == 1 + len(self.numbers))
+        return Seat([PLAYS, HOPLO], head.prefix, head.environment(BENCH_LOG=str(self.log)))
+
+    def kill(self, number: int) -> None:
+        self.lab[number].kill()
+
+    def join(self, number: int) -> None:
+        self.lab[number].join(self.joining)
+
+
+class Ray(Cluster):
+    def start(self) -> Seat:
+        self.ray = RayMachines(self.lab)
+        self.ray.start(1, cpus=0)
+        for number in self.numbers:
+            self.join(number)
+        more = {"BENCH_LOG": str(self.log), "BENCH_ADDRESS": self.lab.address(1)}
+        return Seat([PLAYS, RAY], self.ray.prefix(1), {**self.ray.environment(), **more})
+
+    def kill(self, number: int) -> None:
+        self.ray.run(self.ray.leave_line(number))
+
+    def join(self, number: int) -> None:
+        self.ray.start(number)
+
+    def close(self) -> None:
+        super().close()
+        if hasattr(self, "ray"):
+            self.ray.close()
+
+
+SYSTEMS: dict[str, type[Cluster]] = {HOPLO: Hoplo, RAY: Ray}
+
+
+@contextmanager
+def cluster(system: str, workers: int) -> Iterator[Cluster]:
+    made = SYSTEMS[system](workers)
+    try:
+        question.seat(system, made.start())
+        yield made
+    finally:
+        made.close()
+
+
+class Playing:
+    """A round of a player, while other things happen."""
+
+    def __init__(self, player: Player, measure: str, count: int) -> None:
+        self.player = player
+        self.request = {"do": "run", "measure": measure, "count": count}
+        self.answer: dict[str, Any] = {}
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.answer = self.player.ask(self.request, seconds_max=300)
+        except PlayerError as error:
+            self.answer = {"error": str(error)}
+
+    def end(self) -> Any:
+        self.thread.join()
+        if "error" in self.answer:
+            raise PlayerError(self.answer["error"])
+        return self.answer
+
+
+# ------------------------------------------------------------------------------- figure 11a
+
+
+@dataclass
+class Told:
+    """Of one system: when a step was over, and how many nodes there were from when on."""
+
+    steps: list[tuple[int, int, float]] = field(default_factory=list)
+    nodes: list[tuple[float, int]] = field(default_factory=list)
+    wrong: list[int] = field(default_factory=list)
+
+    def per_node(self) -> tuple[float, list[float]]:
+        """Tasks a second of each node: before the first event, and in each calm time after one, as
+        long as no chain is near its end."""
+        last = max(at for _, _, at in self.steps)
+        ends = [at for at, _ in self.nodes[1:]] + [last - DISTURBED_SECONDS]
+        rates = []
+        for (at, count), end in zip(self.nodes, ends, strict=True):
+            start = max(at, self.first) + DISTURBED_SECONDS
+            if end - start < CALM_SECONDS / 4:
+                continue
+            done = sum(start <= over < end for _, _, over in self.steps)
+            rates.append(done / (end - start) / count)
+        return rates[0], rates[1:]
+
+    @property
+    def first(self) -> float:
+        return min(at for _, _, at in self.steps)
+
+    @property
+    def again(self) -> float:
+        """The share of tasks that ran more than once, of all that ran."""
+        return 1 - len({(chain, number) for chain, number, _ in self.steps}) / len(self.steps)
+
+    def curve(self) -> list[tuple[float, float]]:
+        """Tasks a second, each half second."""
+        ends = [at - self.first for _, _, at in self.steps]
+        bins = range(int(max(ends) * 2) + 1)
+        return [(n / 2, 2.0 * sum(n <= 2 * end < n + 1 for end in ends)) for n in bins]
+
+
+def chains(system: str) -> Told:
+    told = Told()
+    with cluster(system, WORKERS) as made:
+        player = question.player(system)
+        player.ask({"do": "open", "measure": "chains"})
+        playing = Playing(player, "chains", STEPS)
+        until(made.log.exists, 60)
+        told.nodes.append((time.time(), WORKERS))
+        events = [*made.numbers[LEFT:], *reversed(made.numbers[LEFT:])]
+        for turn, number in enumerate(events):
+            playing.thread.join(CALM_SECONDS + DISTURBED_SECONDS)
+            count = told.nodes[-1][1]
+            if turn < len(events) // 2:
+                told.nodes.append((time.time(), count - 1))
+                made.kill(number)
+            else:
+                made.join(number)
+                told.nodes.append((time.time(), count + 1))
+        told.wrong = playing.end()["wrong"]
+        lines = made.log.read_text().splitlines()
+        told.steps = [(int(a), int(b), float(c)) for a, b, c in (line.split() for line in lines)]
+    return told
+
+
+def ask_chains() -> None:
+    calm = Row(
+        "throughput of a node that is there, beside before: the lowest of the calm times",
+        "",
+        {},
+        [at_least(0.95, "")],
+        note=f"from {WORKERS} nodes to {LEFT} and back; outside the second that follows each event",
+    )
+    again = Row("tasks that ran more than once, of all that ran", "", {})
+    right = Row("chains that ended with the right value, of all", "", {}, [at_least(1, "")])
+    rows = [calm, again, right]
+    for system in present():
+        try:
+            told = chains(system)
+        except (PlayerError, AssertionError) as error:
+            for asked in rows:
+                asked.missing[system] = str(error)[:300]
+            continue
+        before, after = told.per_node()
+        calm.values[system] = [min(after) / before]
+        again.values[system] = [told.again]
+        right.values[system] = [1 - len(told.wrong) / CHAINS]
+        question.facts[f"{system}: tasks a second of a node, before; then, time by time"] = (
+            f"{before:.2f}; {', '.join(f'{rate:.2f}' for rate in after)}"
+        )
+        curves[system] = {
+            "tasks a second": told.curve(),
+            "nodes": [(max(0.0, at - told.first), count) for at, count in told.nodes],
+        }
+    for asked in rows:
+        question.add(asked)
+
+
+curves: dict[str, Any] = {}
+
+# ------------------------------------------------------------------------------- pauses
+
+
+def ask_pauses() -> None:
+    """A node runs tasks, one after the other, and dies; another one is there."""
+    typical = Row("a node dies: the longest wait for a task, the median of the kills", "ms", {})
+    worst = Row("a node dies: the longest wait for a task, the worst of the kills", "ms", {})
+    for system in present():
+        try:
+            waits = pauses(system)
+        except (PlayerError, AssertionError) as error:
+            typical.missing[system] = worst.missing[system] = str(error)[:300]
+            continue
+        typical.values[system] = [statistics.median(waits)]
+        worst.values[system] = [max(waits)]
+    for asked in (typical, worst):
+        question.add(asked)
+
+
+def pauses(system: str) -> list[float]:
+    waits = []
+    with cluster(system, 2) as made:
+        player = question.player(system)
+        player.ask({"do": "open", "measure": "pause"})
+        player.ask({"do": "run", "measure": "pause", "count": PAUSE_MS})
+        for _ in range(KILLS):
+            # What runs without a pause stays where it is.
+            number = player.ask({"do": "run", "measure": "pause", "count": 100})["machine"]
+            playing = Playing(player, "pause", PAUSE_MS)
+            playing.thread.join(PAUSE_MS / 3e3)
+            made.kill(number)
+            waits.append(1e3 * playing.end()["seconds"])
+            made.join(number)
+    return waits
+
+
+# ------------------------------------------------------------------------------- all of it
+
+
+def present() -> list[str]:
+    left = set(question.options.without)
+    if versions()[RAY] == NOT_INSTALLED:
+        left.add(RAY)
+    return [system for system in SYSTEMS if system not in left]
+
+
+def main() -> None:
+    # Told to end, it takes its machines away first.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench/faults.py: told to end"))
+    ask_chains()
+    ask_pauses()
+    question.finish()
+    if not question.options.only:
+        Path(RESULTS / "faults_curves.json").write_text(json.dumps(curves) + "\n")
+
+
+main()
