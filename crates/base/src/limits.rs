@@ -242,6 +242,9 @@ pub const WANTS_STANDING_MAX: usize = 1024;
 /// A worker that waits in `get` for longer than this lends its CPU to the scheduler.
 pub const BLOCKED_AFTER: Duration = Duration::from_millis(1);
 
+/// One whose call waits for its arguments lends it after this time: they mostly come soon, and when they are there, two tasks have one CPU.
+pub const BLOCKED_AFTER_FOR_ARGUMENTS: Duration = Duration::from_millis(50);
+
 /// The calls that run in an actor beside the one that ends it have so long to reply.
 pub const ACTOR_EXIT_GRACE: Duration = Duration::from_secs(5);
 

@@ -1,10 +1,41 @@
 //! Tells the daemon when the CPU of this worker is lent, and when it is taken back: `core::worker` decides.
 
+use std::cell::Cell;
+use std::time::Duration;
+
 use hoplo_base::Instant as Time;
+use hoplo_base::limits::{BLOCKED_AFTER, BLOCKED_AFTER_FOR_ARGUMENTS};
 use hoplo_wire::node::ToNode;
 
 use crate::client::Client;
 use crate::guarded::Core;
+
+thread_local! {
+    static TAKES_ARGUMENTS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Until it is dropped this thread takes the arguments of a call.
+pub struct TakesArguments(bool);
+
+impl TakesArguments {
+    pub fn begin() -> Self {
+        Self(TAKES_ARGUMENTS.replace(true))
+    }
+}
+
+impl Drop for TakesArguments {
+    fn drop(&mut self) {
+        TAKES_ARGUMENTS.set(self.0);
+    }
+}
+
+/// How long a wait of this thread is before it lends.
+pub(crate) fn lends_after() -> Duration {
+    match TAKES_ARGUMENTS.get() {
+        true => BLOCKED_AFTER_FOR_ARGUMENTS,
+        false => BLOCKED_AFTER,
+    }
+}
 
 impl Client {
     /// A thread waits; true if that lends the CPU, which `take_back` ends.

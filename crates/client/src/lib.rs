@@ -59,6 +59,7 @@ pub use greet::ConnectError;
 pub use groups::GroupError;
 pub use hoplo_core::session::{Call, CallOptions, StreamLook, SubmitError};
 pub use hoplo_shm::FileRoom;
+pub use lending::TakesArguments;
 pub use turn::Patience;
 pub use values::{Allocation, StoreError};
 pub use why::{CallWaits, RunningCall};

@@ -270,7 +270,7 @@ impl Client {
                 break Waited::Ready;
             }
             // The reader may wait for something that needs the CPU that this one does not use.
-            if !lent && Machine::is_long(false, started.elapsed()) {
+            if !lent && Machine::is_long(false, started.elapsed(), BLOCKED_AFTER) {
                 lent = self.lend(&mut self.core.lock());
             }
             let timeout = (!lent).then_some(BLOCKED_AFTER);

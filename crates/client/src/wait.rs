@@ -17,6 +17,7 @@ use crate::Waited;
 use crate::client::Client;
 use crate::effects::channel_broken;
 use crate::guarded::{Core, Progress, call_all};
+use crate::lending;
 use crate::ringer::slot_of;
 use crate::spin::spin;
 use crate::work::Machine;
@@ -160,13 +161,15 @@ impl Client {
         // needs the timer, to lend its CPU in time.)
         let mut strict = one && !self.is_worker && core.session.unfinished() <= 1;
         let mut blocked = false;
+        let lends_after = lending::lends_after();
         let started = Instant::now();
         let bell = self.segment.doorbell(slot_of(self.welcome.process));
         let mut rings = bell.rings();
         let mut spins = one;
         let waited = loop {
             // A short wait lends nothing; but nothing is short when what is waited for may need this very CPU.
-            let long = || Machine::is_long(core.session.is_starved(), started.elapsed());
+            let long =
+                || Machine::is_long(core.session.is_starved(), started.elapsed(), lends_after);
             if self.is_worker && !blocked && long() {
                 blocked = self.lend(&mut core);
             }
@@ -203,7 +206,10 @@ impl Client {
                 break Waited::TimedOut;
             }
             strict = drained == 0 && (strict || started.elapsed() >= LENIENT);
-            let nap = if kind == SleepKind::Lenient { LENIENT } else { limits::SIGNALS_PERIOD };
+            let mut nap = if kind == SleepKind::Lenient { LENIENT } else { limits::SIGNALS_PERIOD };
+            if self.is_worker && !blocked && started.elapsed() < lends_after {
+                nap = nap.min(lends_after);
+            }
             let timeout = Some(left.map_or(nap, |left| left.min(nap)));
             let slept = core.unlocked(|| sleeper.sleep(timeout));
             let looks_at_signals =

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use hoplo_base::ObjectId;
 use hoplo_base::limits::{CALL_INLINE_BYTES_MAX, INLINE_BYTES_MAX, PACKED_ARGUMENT_BYTES_MAX};
-use hoplo_client::{Call, CallOptions, Content};
+use hoplo_client::{Call, CallOptions, Content, TakesArguments};
 use hoplo_wire::call::CallView;
 use hoplo_wire::object::ValueView;
 use hoplo_wire::{Failure, Location};
@@ -264,6 +264,7 @@ pub(crate) fn decode_args<'py>(
         0 => Vec::new(),
         _ => call.refs().map_err(malformed)?,
     };
+    let _takes = (!refs.is_empty()).then(TakesArguments::begin);
     if extras.packed {
         return decode_packed(py, session, refs.first());
     }

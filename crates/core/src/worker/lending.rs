@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   a thread waits in `get`, or for the reader of a stream ---after BLOCKED_AFTER---> lent
+//!   a call waits for its arguments ---after BLOCKED_AFTER_FOR_ARGUMENTS---> lent
 //!   a callback waits (`await`, `.future()`, `wait` for streams) --after BLOCKED_AFTER--> lent
 //!   it waits for what it submitted, and then leaves --at once--> lent
 //!   lent --every such wait is over, or the call replied--> taken back
@@ -34,9 +35,9 @@ pub(super) struct Waits {
 }
 
 impl<P> Worker<P> {
-    /// Whether a wait of that long lends. `starved`: a task of this process has no worker at all.
-    pub fn is_long(starved: bool, waited: Duration) -> bool {
-        starved || waited >= limits::BLOCKED_AFTER
+    /// Whether a wait of that long lends, which is to be of that length. `starved`: a task of this process has no worker at all.
+    pub fn is_long(starved: bool, waited: Duration, after: Duration) -> bool {
+        starved || waited >= after
     }
 
     /// A thread waits. True: it lends, and the daemon is told `Blocked`. Not if nothing runs here, or if other

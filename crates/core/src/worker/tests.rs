@@ -161,9 +161,11 @@ fn callbacks_lend_when_as_many_wait_as_calls_run() {
 
 #[test]
 fn a_starved_wait_lends_at_once() {
-    assert!(Worker::<Ring>::is_long(true, Duration::ZERO));
-    assert!(!Worker::<Ring>::is_long(false, Duration::ZERO));
-    assert!(Worker::<Ring>::is_long(false, limits::BLOCKED_AFTER));
+    for after in [limits::BLOCKED_AFTER, limits::BLOCKED_AFTER_FOR_ARGUMENTS] {
+        assert!(Worker::<Ring>::is_long(true, Duration::ZERO, after));
+        assert!(!Worker::<Ring>::is_long(false, after / 2, after));
+        assert!(Worker::<Ring>::is_long(false, after, after));
+    }
 }
 
 #[test]

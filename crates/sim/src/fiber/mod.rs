@@ -303,7 +303,8 @@ impl Cluster {
         let waited = self.now.since(fiber.waits_since);
         let client = self.client(id);
         let starved = *wait != Wait::Credit && client.session.is_starved();
-        let long = wait.is_for_others() && Worker::<()>::is_long(starved, waited);
+        let long =
+            wait.is_for_others() && Worker::<()>::is_long(starved, waited, limits::BLOCKED_AFTER);
         if client.is_driver || fiber.lends || !long || !client.worker.lend() {
             return;
         }
