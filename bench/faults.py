@@ -232,7 +232,11 @@ def ask_chains() -> None:
         "",
         {},
         [at_least(0.95, "")],
-        note=f"from {WORKERS} nodes to {LEFT} and back; outside the second that follows each event",
+        note=(
+            f"from {WORKERS} nodes to {LEFT} and back; outside the second that follows each event."
+            " More than 1: while results are made again, tasks that wait for them lend their CPUs,"
+            " and afterwards more run at once than there are CPUs"
+        ),
     )
     again = Row("tasks that ran more than once, of all that ran", "", {})
     right = Row("chains that ended with the right value, of all", "", {}, [at_least(1, "")])
