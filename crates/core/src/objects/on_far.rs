@@ -240,9 +240,8 @@ impl ObjectDirectory {
             return;
         }
         let Some(record) = self.records.get(&object) else { return };
-        let copies = record.abroad.iter().flat_map(|abroad| &abroad.copies).copied();
         let (leaving, staying): (Vec<CopyAt>, Vec<CopyAt>) =
-            copies.partition(|copy| self.draining.contains(&copy.node));
+            record.told_copies().partition(|copy| self.draining.contains(&copy.node));
         if leaving.is_empty() {
             return;
         }

@@ -172,7 +172,12 @@ impl Record {
 
     /// Other nodes that have all its bytes.
     pub(super) fn copies(&self) -> impl Iterator<Item = NodeNumber> {
-        self.abroad.iter().flat_map(|abroad| abroad.copies.iter().map(|copy| copy.node))
+        self.told_copies().map(|copy| copy.node)
+    }
+
+    /// With the words by which they said so.
+    pub(super) fn told_copies(&self) -> impl Iterator<Item = CopyAt> {
+        self.abroad.iter().flat_map(|abroad| abroad.copies.iter().copied())
     }
 
     /// Nodes that wait for its value.

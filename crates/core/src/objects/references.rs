@@ -184,8 +184,8 @@ impl ObjectDirectory {
         }
         let at_home = self.is_at_home(object);
         if at_home {
-            let copies = record.abroad.iter().flat_map(|abroad| &abroad.copies);
-            effects.extend(copies.map(|copy| Effect::ForgetCopy { object, copy: *copy }));
+            let forget = |copy| Effect::ForgetCopy { object, copy };
+            effects.extend(record.told_copies().map(forget));
         }
         for process in record.tokens.keys() {
             let what = format!("gave back more tokens of {object} than it had");

@@ -159,21 +159,8 @@ impl SessionMachine {
         origin: Origin,
         effects: &mut Vec<Effect>,
     ) {
-        let failure = match values.as_slice() {
-            [(Value::Failed(failure), _)] if returns != 1 => Some(failure.clone()),
-            _ => None,
-        };
-        let mut values = values.into_iter();
-        for index in 0..returns {
+        for (index, (value, contains)) in (0..).zip(one_each(original, returns, values)) {
             self.objects.remove(&task.object(index));
-            let (value, contains) = match (&failure, values.next()) {
-                (None, Some(value)) => value,
-                (Some(failure), _) => (Value::Failed(failure.clone()), vec![]),
-                (None, None) => {
-                    let text = format!("{original} returned fewer values than it was asked for");
-                    (Value::Failed(Failure::new(FailureKind::ObjectLost, text)), vec![])
-                }
-            };
             self.fulfil(now, original.object(index), value, contains, origin, effects);
         }
     }
@@ -194,4 +181,25 @@ impl SessionMachine {
         }
         self.complete(now, object, value, contains, origin, effects);
     }
+}
+
+/// What each of so many results of a task gets: one failure may stand for all of them.
+pub(super) fn one_each(
+    original: TaskId,
+    returns: u32,
+    values: Values,
+) -> impl Iterator<Item = (Value, Vec<ObjectId>)> {
+    let for_all = match values.as_slice() {
+        [(Value::Failed(failure), _)] if returns != 1 => Some(failure.clone()),
+        _ => None,
+    };
+    let mut values = values.into_iter();
+    (0..returns).map(move |_| match (&for_all, values.next()) {
+        (None, Some(value)) => value,
+        (Some(failure), _) => (Value::Failed(failure.clone()), vec![]),
+        (None, None) => {
+            let text = format!("{original} returned fewer values than it was asked for");
+            (Value::Failed(Failure::new(FailureKind::ObjectLost, text)), vec![])
+        }
+    })
 }

@@ -23,6 +23,7 @@ use std::collections::BTreeSet;
 use hoplo_base::{Instant, NodeNumber, ObjectId, TaskId};
 use hoplo_wire::{Failure, FailureKind, Value};
 
+use super::adopt::one_each;
 use super::call::Values;
 use super::refs::{Knowledge, State};
 use super::results::Origin;
@@ -194,21 +195,9 @@ impl SessionMachine {
             why = std::mem::take(&mut kept.why);
         }
         let returns = record.call.options.returns;
-        let one_for_all = match values.as_slice() {
-            [(Value::Failed(failure), _)] if returns != 1 => Some(failure.clone()),
-            _ => None,
-        };
-        let mut values = values.into_iter();
-        for index in 0..returns {
+        for (index, (value, contains)) in (0..).zip(one_each(original, returns, values)) {
             self.objects.remove(&TaskId { owner: self.me, seq }.object(index));
             let object = original.object(index);
-            let (value, contains) = match &one_for_all {
-                Some(failure) => (Value::Failed(failure.clone()), vec![]),
-                None => values.next().unwrap_or_else(|| {
-                    let text = format!("{original} returned fewer values than it was asked for");
-                    (Value::Failed(Failure::new(FailureKind::ObjectLost, text)), vec![])
-                }),
-            };
             if !lost.contains(&index) {
                 if origin == Origin::Reply {
                     self.give_back_value(now, object, &value, contains, effects);
