@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any
 
 import numpy as np
@@ -104,6 +106,43 @@ def test_a_task_that_waits_for_its_argument_gets_it_and_why_says_that_it_is_made
     assert far.ids[1] in text, text
     gate.open()
     assert hoplo.get(reader, timeout=20) == MIB
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_task_that_waits_for_a_lost_argument_gives_back_what_its_maker_needs(
+    make_far: Any, notes: Any, stopped: bool
+) -> None:
+    spot = ("--resources", '{"spot": 1}')
+    far = make_far(flags=[(), spot, spot])
+    one_spot = {"num_cpus": 0, "resources": {"spot": 1}}
+
+    @hoplo.remote(max_retries=3, **one_spot)
+    def made_on_spot() -> np.ndarray[Any, Any]:
+        notes.add(here())
+        return np.ones(MIB, np.uint8)
+
+    @hoplo.remote(**one_spot)
+    def reads_on_spot(array: np.ndarray[Any, Any]) -> int:
+        notes.add("reads")
+        return array.nbytes
+
+    ref = made(made_on_spot.options(scheduling_strategy=far.on(1, soft=True)).remote())
+    assert notes.lines() == [far.ids[1]]
+    if stopped:
+        # So that the task waits in its worker when its argument is lost.
+        os.kill(far.machines[1].pid, signal.SIGSTOP)
+    else:
+        far.kill_node(1)
+    reader = reads_on_spot.options(scheduling_strategy=far.on(2)).remote(ref)
+    if stopped:
+        until(lambda: "DEAD" in far.machines[0].states(), what="its node is declared dead")
+        far.kill_node(1)
+    # Node 2 has the only spot that is left: the reader lets the maker have it.
+    assert hoplo.get(reader, timeout=20) == MIB
+    assert notes.lines() == [far.ids[1], far.ids[2], "reads"]
+    assert hoplo.get(ref, timeout=20).nbytes == MIB
+    del ref
+    far.until_no_objects()
 
 
 def test_two_results_of_one_task_are_made_again_in_one_run(make_far: Any, notes: Any) -> None:

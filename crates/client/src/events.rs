@@ -177,6 +177,7 @@ impl Client {
                 Event::Adopt { lineage: Box::new(lineage), objects }
             }
             ToClient::Remake { objects, node, why } => Event::Remake { objects, node, why },
+            ToClient::Delayed { objects } => Event::Delayed { objects },
             ToClient::LineageOver { objects } => Event::LineageOver { objects },
             ToClient::Told { message: Tell::Cancel { task, recursive }, .. }
                 if self.core.lock().session.task_here(task).is_some() =>

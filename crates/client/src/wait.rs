@@ -56,6 +56,19 @@ impl Client {
         self.wait_for(objects, wanted, deadline, SessionMachine::want_word, |_| {})
     }
 
+    /// As `wait` for an argument that is to be read here, but it ends as well when that is made again, which may take long.
+    pub fn wait_argument(&self, object: ObjectId) -> Waited {
+        let asked = (&[object][..], SessionMachine::want);
+        self.wait_until(None, true, asked, |core| {
+            core.session.is_ready(object) || core.session.is_delayed(object)
+        })
+    }
+
+    /// An argument that is awaited here was lost, and is made again.
+    pub fn is_delayed(&self, object: ObjectId) -> bool {
+        self.core.lock().session.is_delayed(object)
+    }
+
     fn wait_for(
         &self,
         objects: &[ObjectId],

@@ -76,6 +76,7 @@ impl ActorCall {
         self.invocation.arguments(py).map_err(|error| match error {
             ArgsError::Raised(error) => error,
             ArgsError::Failed(failure) => errors::raised(py, &failure, None),
+            ArgsError::Delayed => unreachable!("a method waits for its arguments"),
         })
     }
 

@@ -239,6 +239,8 @@ impl EncodedArgs {
 pub(crate) enum ArgsError {
     /// An argument's own task failed: so does this one, in the same way.
     Failed(Failure),
+    /// An argument was lost, and is made again: the call may be given back.
+    Delayed,
     Raised(PyErr),
 }
 
@@ -248,12 +250,20 @@ impl From<PyErr> for ArgsError {
     }
 }
 
+/// What is done about an argument that was lost, and is made again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WhenDelayed {
+    GiveBack,
+    Wait,
+}
+
 pub(crate) type Arguments<'py> = (Bound<'py, PyTuple>, Option<Bound<'py, PyDict>>);
 
 pub(crate) fn decode_args<'py>(
     py: Python<'py>,
     session: &Session,
     call: &CallView<'_>,
+    when_delayed: WhenDelayed,
 ) -> Result<Arguments<'py>, ArgsError> {
     if call.args.is_empty() {
         return Ok((PyTuple::empty(py), None));
@@ -269,7 +279,7 @@ pub(crate) fn decode_args<'py>(
         return decode_packed(py, session, refs.first());
     }
     let far = fetch_far(session, &refs);
-    let values = decode_values(py, session, &mut reader, &refs);
+    let values = decode_values(py, session, &mut reader, &refs, when_delayed);
     far.into_iter().for_each(|id| session.drop_ref(id));
     values
 }
@@ -300,7 +310,7 @@ fn decode_packed<'py>(
     let Some((object, ValueView::Stored(location))) = packed else {
         return Err(malformed("packed arguments do not lie in the store").into());
     };
-    let content = stored(py, session, *object, *location)?;
+    let content = stored(py, session, *object, *location, WhenDelayed::Wait)?;
     let bytes: &[u8] = match &content {
         Content::Stored(pinned) => pinned,
         Content::Inline(bytes) => bytes,
@@ -316,7 +326,8 @@ fn decode_packed<'py>(
     let arrived = fetch::wait_for(py, session, &ids, ids.len(), None);
     let values = arrived.map_err(ArgsError::from).and_then(|_| {
         let refs = ids.iter().map(|id| (*id, ValueView::Stored(Location::ASK)));
-        decode_values(py, session, &mut reader, &refs.collect::<Vec<_>>())
+        let refs = refs.collect::<Vec<_>>();
+        decode_values(py, session, &mut reader, &refs, WhenDelayed::Wait)
     });
     ids.iter().for_each(|id| session.drop_ref(*id));
     values
@@ -327,6 +338,7 @@ fn decode_values<'py>(
     session: &Session,
     reader: &mut PlainReader<'_, 'py>,
     refs: &[(ObjectId, ValueView<'_>)],
+    when_delayed: WhenDelayed,
 ) -> Result<Arguments<'py>, ArgsError> {
     let count = reader.count()?;
     if count > reader.rest().len() {
@@ -338,7 +350,7 @@ fn decode_values<'py>(
         let args = ffi::PyTuple_New(count as ffi::Py_ssize_t);
         let args = Bound::from_owned_ptr_or_err(py, args)?.cast_into_unchecked::<PyTuple>();
         for index in 0..count {
-            let value = argument(py, session, reader, refs)?;
+            let value = argument(py, session, reader, refs, when_delayed)?;
             ffi::PyTuple_SET_ITEM(args.as_ptr(), index as ffi::Py_ssize_t, value.into_ptr());
         }
         args
@@ -351,7 +363,7 @@ fn decode_values<'py>(
     for _ in 0..count {
         let len = reader.count()?;
         let name = PyString::from_bytes(py, reader.take(len)?)?;
-        kwargs.set_item(name, argument(py, session, reader, refs)?)?;
+        kwargs.set_item(name, argument(py, session, reader, refs, when_delayed)?)?;
     }
     Ok((args, Some(kwargs)))
 }
@@ -389,6 +401,7 @@ fn argument<'py>(
     session: &Session,
     reader: &mut PlainReader<'_, 'py>,
     refs: &[(ObjectId, ValueView<'_>)],
+    when_delayed: WhenDelayed,
 ) -> Result<Bound<'py, PyAny>, ArgsError> {
     if reader.peek() != Some(REFERENCE) {
         return Ok(reader.value()?);
@@ -400,7 +413,7 @@ fn argument<'py>(
     match value {
         ValueView::Inline(bytes) => Ok(values::read_value(py, bytes)?),
         ValueView::Stored(location) => {
-            let content = stored(py, session, *object, *location)?;
+            let content = stored(py, session, *object, *location, when_delayed)?;
             if let Content::Failed(failure) = &content {
                 return Err(ArgsError::Failed(failure.clone()));
             }
@@ -419,12 +432,16 @@ fn stored(
     session: &Session,
     object: ObjectId,
     location: Location,
-) -> PyResult<Content> {
+    when_delayed: WhenDelayed,
+) -> Result<Content, ArgsError> {
     if let Some(content) = session.client.argument(object, location) {
         return Ok(content);
     }
     // It moved since the call was written: this process holds one reference of it.
-    let content = fetch::one(py, session, object, None, None);
+    let content = match when_delayed {
+        WhenDelayed::Wait => fetch::one(py, session, object, None, None).map(Some),
+        WhenDelayed::GiveBack => fetch::argument(py, session, object),
+    };
     session.drop_ref(object);
-    content
+    content?.ok_or(ArgsError::Delayed)
 }

@@ -20,14 +20,16 @@ use hoplo_wire::call::{
     CALL_BACKPRESSURE, CALL_RETRY_ANY, CALL_RETRY_LISTED, CALL_STREAMING, CallHeader, CallKind,
     CallView,
 };
-use hoplo_wire::reply::{REPLY_RETIRING, REPLY_RETRYABLE, ReplyHeader, ReplyKind, Returned};
+use hoplo_wire::reply::{
+    REPLY_NOT_BEGUN, REPLY_RETIRING, REPLY_RETRYABLE, ReplyHeader, ReplyKind, Returned,
+};
 use hoplo_wire::{Failure, FailureKind, Value};
 use pyo3::exceptions::{PyException, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 
-use crate::args::{self, ArgsError, Arguments};
+use crate::args::{self, ArgsError, Arguments, WhenDelayed};
 use crate::current::{self, Running};
 use crate::errors;
 use crate::exits::{
@@ -54,6 +56,8 @@ struct Given<'py> {
 pub(crate) enum Fault {
     /// An argument's task failed.
     Argument(Failure),
+    /// An argument was lost, and is made again.
+    Delayed,
     Raised(PyErr),
 }
 
@@ -67,6 +71,7 @@ impl From<ArgsError> for Fault {
     fn from(error: ArgsError) -> Self {
         match error {
             ArgsError::Failed(failure) => Fault::Argument(failure),
+            ArgsError::Delayed => Fault::Delayed,
             ArgsError::Raised(error) => Fault::Raised(error),
         }
     }
@@ -159,7 +164,12 @@ impl Invocation {
     }
 
     pub(crate) fn arguments<'py>(&self, py: Python<'py>) -> Result<Arguments<'py>, ArgsError> {
-        args::decode_args(py, &self.session, &self.view())
+        // What a method gave back would lose its place in the order of its actor's calls.
+        let when_delayed = match self.header.kind {
+            CallKind::Task => WhenDelayed::GiveBack,
+            CallKind::Method | CallKind::Create => WhenDelayed::Wait,
+        };
+        args::decode_args(py, &self.session, &self.view(), when_delayed)
     }
 
     /// Runs it whole: arguments, the function, its results, its errors.
@@ -464,6 +474,10 @@ impl Invocation {
         let error = match fault {
             Fault::Argument(failure) => {
                 self.end_failed(py, failure, Vec::new(), 0);
+                return After::GoOn;
+            }
+            Fault::Delayed => {
+                self.end(py, ReplyKind::Finished, 0, REPLY_NOT_BEGUN, &[]);
                 return After::GoOn;
             }
             Fault::Raised(error) => error,

@@ -74,6 +74,23 @@ pub(crate) fn one(
     }
 }
 
+/// An argument; `None` if it was lost, and is made again.
+pub(crate) fn argument(
+    py: Python<'_>,
+    session: &Session,
+    id: ObjectId,
+) -> PyResult<Option<Content>> {
+    loop {
+        let what = ("get", &[id][..], true);
+        until(py, session, what, || session.client.wait_argument(id))?;
+        match session.client.read(id) {
+            Some(content) => return Ok(Some(content)),
+            None if session.client.is_delayed(id) => return Ok(None),
+            None => {}
+        }
+    }
+}
+
 /// Whether so many are ready in time.
 pub(crate) fn wait_for(
     py: Python<'_>,

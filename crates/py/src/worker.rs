@@ -31,7 +31,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 
-use crate::args::{self, ArgsError};
+use crate::args::{self, ArgsError, WhenDelayed};
 use crate::calls::{Fault, Invocation};
 use crate::current::{self, ActorSelf};
 use crate::errors;
@@ -360,7 +360,7 @@ impl Worker {
         let parts = (class, concurrency, groups, turn.as_ref());
         let runtime = RUNTIME.get(py)?.call1(parts)?;
         hooks::remember_runtime(py, &runtime);
-        let (args, kwargs) = args::decode_args(py, &self.session, &call)?;
+        let (args, kwargs) = args::decode_args(py, &self.session, &call, WhenDelayed::Wait)?;
         let kwargs = kwargs.unwrap_or_else(|| PyDict::new(py));
         current::set_main(Some(current::Running {
             task: call.header.task,
@@ -438,6 +438,7 @@ fn construction_failure(py: Python<'_>, error: ArgsError) -> Failure {
     let name = current::actor().map_or("an actor", |actor| &actor.spec.class_name);
     let error = match error {
         ArgsError::Failed(failure) => errors::raised(py, &failure, None),
+        ArgsError::Delayed => unreachable!("a constructor waits for its arguments"),
         ArgsError::Raised(error) => error,
     };
     if is_actor_exit(py, &error) {

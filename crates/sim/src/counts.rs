@@ -114,6 +114,7 @@ impl Counts {
         "nodes that were declared dead",
         "deaths that all had passed",
         "results made again",
+        "calls that were given back",
         "adoptions",
         "retries",
         "restarts of actors",

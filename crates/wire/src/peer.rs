@@ -80,6 +80,10 @@ pub enum Peer {
         value: FarValue,
         contains: Vec<ObjectId>,
     },
+    /// Of the home, to who wants it: it was lost, and is made again. `Value` follows.
+    Delayed {
+        object: ObjectId,
+    },
     /// To the home: the sender has all bytes of it, as `maker`, its worker, wrote them. A reply to `holder` follows that
     /// names it, unless one of the two is gone. `word`: the sender counts what it says of its copies.
     Sealed {

@@ -31,6 +31,9 @@ pub enum ReplyKind {
 pub const REPLY_RETRYABLE: u8 = 1;
 /// The worker takes no more calls and exits (`max_calls`, `exit_actor`).
 pub const REPLY_RETIRING: u8 = 2;
+/// The call did not begin, and brings no values: arguments of it were lost, and are made again. Its caller waits for them, and makes the
+/// call again.
+pub const REPLY_NOT_BEGUN: u8 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyHeader {

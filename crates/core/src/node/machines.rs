@@ -230,6 +230,9 @@ impl Node {
             From::TellNode { node, object, value, contains } => {
                 self.send_peer(node, Peer::Value { object, value, contains });
             }
+            From::TellDelayed { node, object } => {
+                self.send_peer(node, Peer::Delayed { object });
+            }
             From::ForgetCopy { object, copy } => {
                 self.send_peer(copy.node, Peer::Forget { object, word: copy.word });
             }

@@ -88,6 +88,9 @@ impl Node {
                 let need = objects::Need::Word;
                 self.pass_to_objects(objects::Event::Wanted { from, objects, need });
             }
+            ToNode::Misplaced { objects } => {
+                self.pass_to_objects(objects::Event::Misplaced { objects });
+            }
 
             ToNode::Export { function, bytes, contains } => {
                 self.export(FunctionEntry::whole(job, function, bytes, contains));

@@ -50,6 +50,14 @@ pub enum Event {
         objects: Vec<ObjectId>,
         need: Need,
     },
+    /// `ToNode::Misplaced`.
+    Misplaced {
+        objects: Vec<ObjectId>,
+    },
+    /// The home of what this node waits for makes it again: `Peer::Delayed`.
+    Delayed {
+        object: ObjectId,
+    },
     /// `ToNode::ExtentWant`.
     ExtentWanted {
         from: ProcessId,
@@ -309,6 +317,11 @@ pub enum Effect {
         object: ObjectId,
         value: FarValue,
         contains: Vec<ObjectId>,
+    },
+    /// It waits for what is made again: `Peer::Delayed`.
+    TellDelayed {
+        node: NodeNumber,
+        object: ObjectId,
     },
     /// That node may forget its copy of what is at home here.
     ForgetCopy {

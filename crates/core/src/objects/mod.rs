@@ -76,6 +76,7 @@
 //! - OBJ-14: copies are known of stored values only; nodes wait and fetch at the home only. No node that has a copy or waits is
 //!   this one.
 //! - OBJ-17: an owner hears of losses and of ends at the end of the event; who is to keep lineages has joined.
+//! - OBJ-18: what is made again has no value yet, or its home did not tell it.
 //! - OBJ-16: what is at home here has no copy at a node that drains, unless it would be lost without it.
 
 mod check;
@@ -85,6 +86,7 @@ mod estate;
 mod event;
 mod listing;
 mod memory;
+mod on_delay;
 mod on_far;
 mod on_file;
 mod on_foreign;
@@ -263,6 +265,8 @@ impl ObjectDirectory {
                     self.on_wanted(from, objects, need, effects);
                 }
             }
+            Event::Misplaced { objects } => self.on_misplaced(&objects),
+            Event::Delayed { object } => self.on_delayed(object, effects),
             Event::ExtentWanted { from, request, bytes, slots } => {
                 if self.is_joined(from, effects) {
                     self.on_extent_wanted(from, request, bytes, slots, effects);

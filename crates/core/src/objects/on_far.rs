@@ -51,6 +51,9 @@ impl ObjectDirectory {
         self.touch(object);
         self.adopt(object, effects);
         self.answer_nodes(object, effects);
+        if self.records.get(&object).is_some_and(|record| record.remade) {
+            effects.push(Effect::TellDelayed { node, object });
+        }
     }
 
     pub(super) fn on_far_sealed(

@@ -69,7 +69,7 @@ impl ObjectDirectory {
     pub(super) fn lose(&mut self, object: ObjectId, loss: Loss, effects: &mut Vec<Effect>) {
         if self.is_at_home(object) && self.processes.contains_key(&object.task.owner) {
             return match self.records[&object].is_supported() {
-                true => self.remake(object, loss),
+                true => self.remake(object, loss, effects),
                 false => self.forget_value(object),
             };
         }
@@ -90,17 +90,17 @@ impl ObjectDirectory {
     }
 
     /// Nobody told of it, and somebody holds it. True: its owner is asked for it, since it may have kept the lineage.
-    pub(super) fn remake_unknown(&mut self, object: ObjectId) -> bool {
+    pub(super) fn remake_unknown(&mut self, object: ObjectId, effects: &mut Vec<Effect>) -> bool {
         let asks = self.is_at_home(object) && self.losses.owners.contains(&object.task.owner);
         if asks && self.records[&object].is_supported() {
             let why = "every reference to it was dropped, before this one was used".to_string();
-            self.remake(object, Loss { node: None, why });
+            self.remake(object, Loss { node: None, why }, effects);
             return true;
         }
         false
     }
 
-    fn remake(&mut self, object: ObjectId, loss: Loss) {
+    fn remake(&mut self, object: ObjectId, loss: Loss, effects: &mut Vec<Effect>) {
         let owner = object.task.owner;
         self.has_no_copy(object);
         self.undecided.remove(&object);
@@ -109,10 +109,12 @@ impl ObjectDirectory {
         record.lost_bytes = record.state.len();
         record.state = State::Pending { owner, lineage: None };
         record.has_lineage = true;
+        record.remade = true;
         self.index(object, owner);
         self.note(object, "lost, and to be made again", Some(owner));
         self.losses.owners.insert(owner);
         self.losses.remade.entry((owner, loss)).or_default().push(object);
+        self.tell_delayed(object, effects);
         self.touch(object);
     }
 

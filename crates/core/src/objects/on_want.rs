@@ -33,6 +33,7 @@ impl ObjectDirectory {
             self.fetch_if_wanted(object, effects);
             self.adopt(object, effects);
             self.answer(object, effects);
+            self.tell_if_delayed(from, object, effects);
         }
     }
 

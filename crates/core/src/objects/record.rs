@@ -32,6 +32,8 @@ pub(super) struct Record {
     pub(super) secondary: bool,
     /// At home here: it was made at another node, and its owner keeps its lineage until it hears that this is over.
     pub(super) has_lineage: bool,
+    /// It was lost, and is made again: at its home, until it has a value; elsewhere, as its home said.
+    pub(super) remade: bool,
     /// Bytes that it had when its last copy was lost, while it is made again; else 0.
     pub(super) lost_bytes: u64,
     pub(super) abroad: Option<Box<Abroad>>,
@@ -140,6 +142,7 @@ impl Record {
             kept: None,
             secondary: false,
             has_lineage: false,
+            remade: false,
             lost_bytes: 0,
             abroad: None,
         }
@@ -163,6 +166,12 @@ impl Record {
     /// Somebody waits for its bytes.
     pub(super) fn is_to_read(&self) -> bool {
         self.waiting.values().any(|need| *need == Need::Bytes)
+    }
+
+    /// Those who wait for its bytes.
+    pub(super) fn readers(&self) -> impl Iterator<Item = ProcessId> {
+        let readers = self.waiting.iter().filter(|(_, need)| **need == Need::Bytes);
+        readers.map(|(process, _)| *process)
     }
 
     pub(super) fn waits_for(&mut self, process: ProcessId, need: Need) {

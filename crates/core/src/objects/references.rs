@@ -152,7 +152,7 @@ impl ObjectDirectory {
         let failure = match &self.records[&object].state {
             State::Unknown { since } | State::Orphaned { since, .. } if *since >= sweep => return,
             State::Unknown { .. } => {
-                if self.remake_unknown(object) {
+                if self.remake_unknown(object, effects) {
                     return;
                 }
                 let text = format!(
@@ -277,6 +277,7 @@ impl ObjectDirectory {
         let record = self.records.get_mut(&object).expect("it was there");
         record.state = state;
         record.lost_bytes = 0;
+        record.remade = false;
         let lineage_refs = std::mem::replace(&mut record.contains, contains);
         if let Some(owner) = owner {
             self.index(object, owner);

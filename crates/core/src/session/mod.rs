@@ -38,6 +38,7 @@
 mod actors;
 mod adopt;
 mod call;
+mod delays;
 mod explain;
 mod failures;
 mod frames;
@@ -168,6 +169,10 @@ pub enum Event {
         objects: Vec<ObjectId>,
         node: Option<NodeNumber>,
         why: String,
+    },
+    /// Their bytes are awaited here, and are made again.
+    Delayed {
+        objects: Vec<ObjectId>,
     },
     /// Nobody can reach these own results any more, which were made at other nodes.
     LineageOver {
@@ -364,6 +369,7 @@ impl SessionMachine {
             Event::Remake { objects, node, why } => {
                 self.remake(now, &objects, node, why, effects);
             }
+            Event::Delayed { objects } => self.delayed(&objects),
             Event::LineageOver { objects } => self.lineage_over(now, &objects, effects),
             Event::GroupState { request, state } => {
                 self.group_state(now, request, state, effects);

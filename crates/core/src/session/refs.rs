@@ -18,6 +18,8 @@ pub(super) struct Entry {
     pub state: State,
     /// `Ready` with a failure that is not its value: who asks again may get one.
     pub passing: bool,
+    /// `Pending`, and made again: whoever makes it has not begun, or goes on for long.
+    pub delayed: bool,
     /// Everything in this process that refers to it.
     pub count: u32,
     /// Tokens that the daemon counts for this process; given back when `count` falls to zero.
@@ -65,6 +67,7 @@ impl Entry {
         Self {
             state: State::Pending { asked: false },
             passing: false,
+            delayed: false,
             count,
             tokens: 0,
             knowledge,
@@ -317,6 +320,7 @@ impl SessionMachine {
             }
             let entry = self.objects.get_mut(object).expect("it was just there");
             entry.passing = false;
+            entry.delayed = false;
             entry.state = match &self.node_died {
                 Some(failure) => {
                     self.failures += 1;

@@ -4,7 +4,7 @@ use hoplo_base::limits::WORKERS_UNTAKEN_MAX;
 use hoplo_base::{ActorId, Instant, ObjectId, ProcessId, TaskId};
 use hoplo_wire::call::CALL_STREAMING;
 use hoplo_wire::node::{Tell, ToNode};
-use hoplo_wire::reply::{REPLY_RETIRING, REPLY_RETRYABLE, ReplyKind, ReplyView};
+use hoplo_wire::reply::{REPLY_NOT_BEGUN, REPLY_RETIRING, REPLY_RETRYABLE, ReplyKind, ReplyView};
 use hoplo_wire::{Failure, FailureKind, Malformed, Value};
 
 use super::call::{Stage, Values};
@@ -250,6 +250,10 @@ impl SessionMachine {
         match header.kind {
             ReplyKind::Item => return self.stream_item(now, worker, reply, effects),
             ReplyKind::Finished | ReplyKind::StreamEnd | ReplyKind::Part => {}
+        }
+        if header.flags & REPLY_NOT_BEGUN != 0 {
+            let retiring = header.flags & REPLY_RETIRING != 0;
+            return self.not_begun(now, worker, seq, Replied { retiring }, effects);
         }
         let mut values = Values::from_vec(std::mem::take(&mut record.parts));
         self.values_of(worker, reply, &mut values)?;

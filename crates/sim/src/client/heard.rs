@@ -81,6 +81,7 @@ impl Cluster {
                 }
                 Event::Remake { objects, node, why }
             }
+            ToClient::Delayed { objects } => Event::Delayed { objects },
             ToClient::LineageOver { objects } => {
                 self.books.losses.are_over(&objects);
                 Event::LineageOver { objects }

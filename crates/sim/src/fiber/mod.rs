@@ -46,6 +46,8 @@ pub struct Fiber {
     /// A request for room.
     asked_room: Option<u64>,
     failure: Option<Failure>,
+    /// An argument is made again: the call goes back to its caller.
+    not_begun: bool,
     built: Vec<Returned>,
     items: u32,
     /// Its call has ended, and this is to be written.
@@ -66,6 +68,7 @@ struct Incoming {
     attempt: u32,
     returns: u32,
     flags: u8,
+    is_task: bool,
     max_calls: u32,
     ahead: u32,
     incarnation: u32,
@@ -133,6 +136,7 @@ impl Fiber {
             deadline: None,
             asked_room: None,
             failure: None,
+            not_begun: false,
             built: Vec::new(),
             items: 0,
             reply: None,
@@ -164,6 +168,14 @@ impl Fiber {
     /// The call that runs here.
     pub fn task(&self) -> Option<TaskId> {
         self.call.map(|call| call.task)
+    }
+
+    /// A method keeps its place among the calls of its actor.
+    fn gives_back(&self) -> bool {
+        match self.role {
+            Role::Task | Role::Stream | Role::Holder => self.call.is_some_and(|call| call.is_task),
+            Role::Driver | Role::Method | Role::Constructor => false,
+        }
     }
 
     /// What people may ask about.
@@ -327,6 +339,9 @@ impl Cluster {
         if let Some((object, location)) = fiber.args.front().copied() {
             return self.argument(id, fiber, object, location);
         }
+        if fiber.not_begun {
+            return Flow::Over;
+        }
         if fiber.program.is_none() {
             fiber.program = Some(program(fiber.seed, fiber.role, fiber.depth, &self.plan));
             if let Some(call) = fiber.call
@@ -373,7 +388,7 @@ impl Cluster {
                 return Flow::Next;
             }
         }
-        if fiber.failure.is_some() {
+        if fiber.failure.is_some() || fiber.not_begun {
             fiber.args.pop_front();
             self.drop_refs(id, [object]);
             return Flow::Next;
@@ -385,6 +400,10 @@ impl Cluster {
             return Flow::Next;
         }
         match self.read(id, object) {
+            None if fiber.gives_back() && self.client(id).session.is_delayed(object) => {
+                fiber.not_begun = true;
+                Flow::Next
+            }
             None => Flow::Wait(Wait::Ready(object)),
             Some(result) => {
                 fiber.args.pop_front();

@@ -6,13 +6,14 @@
 
 use std::time::Duration;
 
-use hoplo_base::{ActorId, ObjectId, ProcessId};
+use hoplo_base::{ActorId, Instant, ObjectId, ProcessId};
 use hoplo_core::session::{Effect, brings_tokens};
 use hoplo_core::worker::cuts;
 use hoplo_wire::call::{CALL_RETRY_ANY, CALL_STREAMING};
 use hoplo_wire::node::{DeathCause, ToNode};
 use hoplo_wire::reply::{
-    REPLY_RETIRING, REPLY_RETRYABLE, ReplyHeader, ReplyKind, Returned, encode_returned,
+    REPLY_NOT_BEGUN, REPLY_RETIRING, REPLY_RETRYABLE, ReplyHeader, ReplyKind, Returned,
+    encode_returned,
 };
 use hoplo_wire::{FailureKind, Value};
 
@@ -29,6 +30,15 @@ pub struct Reply {
     told: bool,
     /// Values that were written, in parts.
     written: usize,
+}
+
+impl Reply {
+    fn not_begun(now: Instant, call: Incoming) -> Self {
+        let retires = if call.max_calls > 0 { REPLY_RETIRING } else { 0 };
+        let mut header = header(call, ReplyKind::Finished, REPLY_NOT_BEGUN | retires, 0);
+        header.ran_ns = ReplyHeader::ran_of(now.since(call.since).as_nanos() as u64);
+        Self { header, returned: Vec::new(), told: false, written: 0 }
+    }
 }
 
 impl Cluster {
@@ -59,6 +69,13 @@ impl Cluster {
                     effects.push(Effect::Node(message));
                 });
                 Flow::Gone
+            }
+            Some(call) if fiber.not_begun => {
+                self.count("calls that were given back");
+                self.note(|| format!("{id} gives {} back", call.task));
+                self.begins_not(call.task, call.attempt);
+                fiber.reply = Some(Reply::not_begun(self.now, call));
+                Flow::Next
             }
             Some(call) => {
                 fiber.reply = Some(self.reply_of(fiber, call));

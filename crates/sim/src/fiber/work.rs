@@ -3,7 +3,7 @@
 use hoplo_base::ProcessId;
 use hoplo_core::worker::{BecomeActor, Found, Leave, Next};
 use hoplo_wire::Failure;
-use hoplo_wire::call::{CALL_BACKPRESSURE, CallView};
+use hoplo_wire::call::{CALL_BACKPRESSURE, CallKind, CallView};
 use hoplo_wire::node::{DeathCause, ToNode};
 use hoplo_wire::object::ValueView;
 
@@ -105,6 +105,7 @@ impl Cluster {
             attempt: header.attempt,
             returns: header.returns,
             flags: header.flags,
+            is_task: header.kind == CallKind::Task,
             max_calls: header.max_calls,
             ahead: ahead.unwrap_or(0),
             incarnation,

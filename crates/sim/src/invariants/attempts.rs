@@ -34,4 +34,11 @@ impl Cluster {
         }
         self.books.facts.starts.entry(task).or_default().push(attempt);
     }
+
+    /// Its worker gave it back, before anything of it ran.
+    pub fn begins_not(&mut self, task: TaskId, attempt: u32) {
+        let starts = self.books.facts.starts.get_mut(&task).expect("it was taken");
+        let at = starts.iter().rposition(|start| *start == attempt).expect("it was taken");
+        starts.remove(at);
+    }
 }

@@ -132,6 +132,10 @@ pub enum ToClient {
         node: Option<NodeNumber>,
         why: String,
     },
+    /// You wait for the bytes of these. They were lost, and are made again, which may take long. `Ready` follows all the same.
+    Delayed {
+        objects: Vec<ObjectId>,
+    },
     /// Nobody can reach these results of yours any more, which were made at other nodes.
     LineageOver {
         objects: Vec<ObjectId>,

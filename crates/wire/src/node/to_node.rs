@@ -71,6 +71,11 @@ pub enum ToNode {
     WantWord {
         objects: Vec<ObjectId>,
     },
+    /// A worker found that the bytes of these are no more where they were said to be. So who asks for them next is answered by their
+    /// home.
+    Misplaced {
+        objects: Vec<ObjectId>,
+    },
 
     Export {
         function: FunctionId,

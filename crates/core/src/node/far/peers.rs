@@ -53,6 +53,7 @@ impl Node {
                 self.work_off_queue();
                 self.on_contents(object, &contains);
             }
+            Peer::Delayed { object } => self.pass_to_objects(objects::Event::Delayed { object }),
             Peer::Sealed { object, bytes, contains, maker, holder, word } => {
                 if self.is_home(from, object) {
                     self.await_reply(holder, maker, object);

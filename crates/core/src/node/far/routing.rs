@@ -41,6 +41,7 @@ impl Node {
             | ToNode::Notices(_)
             | ToNode::Want { .. }
             | ToNode::WantWord { .. }
+            | ToNode::Misplaced { .. }
             | ToNode::Export { .. }
             | ToNode::Fetch { .. }
             | ToNode::ActorCreate { .. }

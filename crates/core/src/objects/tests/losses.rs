@@ -58,7 +58,7 @@ fn what_is_made_again_and_lost_again_is_told_again() {
 fn an_owner_that_cannot_make_it_again_says_so_and_the_object_is_lost() {
     let (mut bench, object) = made_there();
     bench.feed(gone(THERE));
-    assert_eq!(bench.want(B, object), []);
+    assert_eq!(bench.want(B, object), [delayed(B, object)]);
     let failure = hoplo_wire::Failure::new(FailureKind::ObjectLost, "max_retries=0");
     let value = Value::Failed(failure);
     let effects = bench.notice(A, Notice::Fulfilled { object, value, contains: vec![] });
@@ -171,4 +171,47 @@ fn who_waits_at_another_node_while_it_is_lost_twice_goes_on_waiting() {
         let asked = effects.contains(&Effect::AskHome { object });
         assert!(asked, "{effects:?}");
     }
+}
+
+#[test]
+fn who_waits_for_bytes_that_are_made_again_hears_it_whether_it_waited_before_or_begins_then() {
+    let (mut bench, object) = made_there();
+    bench.want(B, object);
+    bench.feed(Event::FarWanted { node: R1, object });
+    let effects = bench.feed(gone(THERE));
+    assert!(!effects.contains(&delayed(B, object)), "its bytes may still come: {effects:?}");
+    let effects = bench.feed(Event::PullFailed { object, why: "dead".to_string() });
+    assert!(effects.contains(&delayed(B, object)), "{effects:?}");
+    let effects = bench.feed(Event::FarWanted { node: YONDER, object });
+    assert_eq!(effects, [Effect::TellDelayed { node: YONDER, object }]);
+    assert_eq!(bench.want(A, object), [delayed(A, object)]);
+    // Who waits for a word has nothing to give back.
+    let need = Need::Word;
+    assert!(bench.feed(Event::Wanted { from: C, objects: vec![object], need }).is_empty());
+}
+
+#[test]
+fn a_node_passes_on_that_what_its_processes_wait_for_is_made_again() {
+    let mut bench = Bench::new();
+    let object = foreign(1);
+    bench.want(B, object);
+    assert_eq!(bench.feed(Event::Delayed { object }), [delayed(B, object)]);
+    assert_eq!(bench.want(A, object), [delayed(A, object)]);
+    let value = FarValue::Stored { bytes: 100, turn: 1, sources: vec![YONDER] };
+    bench.feed(told(object, value, &[]));
+    assert!(bench.feed(Event::Delayed { object }).is_empty(), "that is over");
+}
+
+#[test]
+fn what_was_misplaced_is_asked_of_its_home_anew() {
+    let mut bench = Bench::new();
+    let object = foreign(1);
+    let need = Need::Word;
+    let word = || Event::Wanted { from: B, objects: vec![object], need };
+    bench.feed(word());
+    let value = FarValue::Stored { bytes: 100, turn: 1, sources: vec![YONDER] };
+    bench.feed(told(object, value, &[]));
+    assert!(!bench.feed(word()).contains(&Effect::AskHome { object }), "it is known here");
+    bench.feed(Event::Misplaced { objects: vec![object] });
+    assert_eq!(bench.feed(word()), [Effect::AskHome { object }]);
 }

@@ -328,6 +328,7 @@ impl World {
                 | Effect::TellNotCopied { .. }
                 | Effect::TellNode { .. }
                 | Effect::ForgetCopy { .. }
+                | Effect::TellDelayed { .. }
                 | Effect::Violation { .. }) => panic!("{other:?} by {told}"),
             }
         }

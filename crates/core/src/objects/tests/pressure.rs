@@ -418,6 +418,7 @@ impl Store {
             | Effect::TellNotCopied { .. }
             | Effect::TellNode { .. }
             | Effect::ForgetCopy { .. }
+            | Effect::TellDelayed { .. }
             | Effect::Violation { .. } => panic!("{effect:?}"),
         }
     }

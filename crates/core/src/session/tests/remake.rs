@@ -2,6 +2,7 @@
 
 use hoplo_base::limits::LINEAGE_BYTES_MAX;
 use hoplo_wire::call::CALL_STREAMING;
+use hoplo_wire::reply::REPLY_NOT_BEGUN;
 
 use super::*;
 use crate::session::StreamNext;
@@ -369,4 +370,60 @@ fn refs_inside_a_value_that_is_made_again_are_counted_once() {
     assert!(owner.session.objects.contains_key(&inner));
     owner.drop_ref(object);
     assert!(!owner.session.objects.contains_key(&inner), "it was counted twice");
+}
+
+#[test]
+fn a_task_whose_worker_gave_it_back_waits_for_its_argument_and_runs_then_without_a_retry() {
+    let mut owner = Owner::with_worker();
+    let object = owner.made(retried(3), B);
+    let reader = Call {
+        options: Arc::new(CallOptions { max_retries: 0, ..options() }),
+        ..with_argument(object)
+    };
+    let (task, effects) = owner.submit(reader);
+    assert_eq!(places(&effects), [task.seq], "as far as is known here, its argument is there");
+    let given_back =
+        ReplyHeader { flags: REPLY_NOT_BEGUN, ..header(task.seq, ReplyKind::Finished, 0) };
+    let effects = owner.reply_with(W, given_back, &[]);
+    let misplaced = Effect::Node(ToNode::Misplaced { objects: vec![object] });
+    let place = |wanted: &Effect| effects.iter().position(|effect| effect == wanted);
+    let word = Effect::Node(ToNode::WantWord { objects: vec![object] });
+    assert!(place(&misplaced).is_some() && place(&misplaced) < place(&word), "{effects:?}");
+    assert!(places(&effects).is_empty(), "{effects:?}");
+    // The worker is free for the one that makes it.
+    let [maker] = places(&owner.lost(&[object], B))[..] else { panic!("it is made again") };
+    let effects = owner.again(maker, 1, &[at(C)]);
+    assert_eq!(places(&effects), [task.seq]);
+    owner.reply(W, task, &[returned(inline(b"read"))]);
+    assert_eq!(owner.session.value(task.object(0)), Some(&inline(b"read")));
+}
+
+#[test]
+fn a_task_that_was_cancelled_and_given_back_is_cancelled() {
+    let mut owner = Owner::with_worker();
+    let object = owner.made(retried(3), B);
+    let (task, _) = owner.submit(with_argument(object));
+    owner.handle(Event::Cancel { task, force: false, recursive: true });
+    let given_back =
+        ReplyHeader { flags: REPLY_NOT_BEGUN, ..header(task.seq, ReplyKind::Finished, 0) };
+    owner.reply_with(W, given_back, &[]);
+    assert!(owner.text_of(task.object(0)).contains("was cancelled"));
+}
+
+#[test]
+fn whose_bytes_are_awaited_and_made_again_is_delayed_until_it_is_asked_for_anew() {
+    let mut owner = Owner::new();
+    let object = TaskId { owner: process(9), seq: 1 }.object(0);
+    owner.act(|session, _, effects| {
+        session.add_ref(object);
+        session.want(&[object], effects);
+    });
+    assert!(!owner.session.is_delayed(object));
+    owner.handle(Event::Delayed { objects: vec![object] });
+    assert!(owner.session.is_delayed(object));
+    owner.handle(Event::Ready { object, value: at(B).value, contains: vec![] });
+    assert!(!owner.session.is_delayed(object));
+    let location = Location::elsewhere(B, 200_000);
+    owner.act(|session, _, effects| session.location_stale(object, location, effects));
+    assert!(!owner.session.is_delayed(object), "nobody said so of this wait");
 }
