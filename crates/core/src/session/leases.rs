@@ -220,6 +220,7 @@ impl SessionMachine {
             in_flight: VecDeque::new(),
             expected_ns: 0,
             placed: state.joins_round(),
+            cold: true,
             wanted: Wanted::Ourselves, // None of them was looked at yet.
             held_up: false,
             retiring: false,
@@ -323,7 +324,14 @@ impl SessionMachine {
         if let Some(Replied { retiring }) = replied {
             lease.held_up = false;
             lease.retiring |= retiring;
+            let first = std::mem::take(&mut lease.cold);
+            if first {
+                self.shapes[at.key as usize].end_hold(now);
+            }
+        } else {
+            lease.placed = lease.placed.saturating_sub(1);
         }
+        let lease = &mut self.shapes[at.key as usize].leases[at.at as usize];
         if lease.in_flight.front() == Some(&seq) {
             lease.in_flight.pop_front();
         } else {
@@ -480,7 +488,7 @@ impl SessionMachine {
     /// An idle lease takes over half of what waits behind the busiest one.
     fn steal(&mut self, key: u32, effects: &mut Vec<Effect>) {
         let state = &self.shapes[key as usize];
-        if state.leases.len() < 2 || !state.queue.is_empty() {
+        if state.leases.len() < 2 || !state.queue.is_empty() || state.keeps_shares() {
             return;
         }
         let idle = |lease: &Lease| lease.in_flight.is_empty() && lease.has_room();

@@ -37,6 +37,8 @@ pub(super) struct Lease {
     pub expected_ns: u64,
     /// Of a shape that spreads: tasks that it got.
     pub placed: u64,
+    /// Its worker has replied to no call of ours: the first one may have to load its function.
+    pub cold: bool,
     pub wanted: Wanted,
     /// Its worker waits in `get`, or runs far longer than guessed: nothing more is placed until it replies.
     pub held_up: bool,

@@ -4,13 +4,15 @@
 //! made. Small tasks would all be done by then. So work is **held back** from the moment when leases are asked for:
 //!
 //! ```text
-//!  (no hold) --demand is told--> Asking --LeasesComing n--> Coming n --all granted--> (no hold)
-//!                                 |  ^--more demand is told----/                          ^
-//!                                 \------- SPREAD_PATIENCE over, or nothing is asked for --/
+//!  (no hold) --demand is told--> Asking --LeasesComing n--> Coming n --all replied once, and the queue is empty--> (no hold)
+//!                                 |  ^--more demand is told----/                                                       ^
+//!                                 \------------------- SPREAD_PATIENCE over, or nothing is asked for -------------------/
 //! ```
 //! - `Asking`: nobody knows how many will come. Each worker gets one task.
 //! - `Coming`: room was found for so many leases more. Each worker gets its share of all tasks, counted since the hold
 //!   began; those that are still to come have theirs kept for them.
+//!   Those that are there and have replied to nothing yet have theirs kept as well: a new worker loads the function first, which
+//!   takes longer than hundreds of small tasks.
 //! - No hold: each task goes to the worker that got the fewest, of those that have room. So single calls go round, too.
 //!
 //! When all that were coming are there and more is wanted, the leases of that moment are all that there is (`width`). While
@@ -25,7 +27,8 @@ use super::{Effect, SessionMachine};
 impl Spread {
     /// Who gets the next task, while so many wait for a worker.
     pub(super) fn next<'a>(&self, leases: &'a mut [Lease], queued: usize) -> Option<&'a mut Lease> {
-        if self.hold.is_none() && leases.iter().all(|lease| lease.in_flight.is_empty()) {
+        let all_done = || leases.iter().all(|lease| lease.in_flight.is_empty());
+        if self.hold.is_none() && queued == 1 && all_done() {
             // A new round: who got few in the last one gets no more than one in advance.
             let most = leases.iter().map(|lease| lease.placed).max().unwrap_or(0);
             for lease in leases.iter_mut() {
@@ -86,17 +89,22 @@ impl ShapeState {
         0
     }
 
-    /// Ends the hold if everybody is there, or nothing is asked for, or its time is over.
+    /// Ends the hold if everybody is there and at work and the shares are given, or nothing is asked for, or its time is over.
     pub(super) fn end_hold(&mut self, now: Instant) {
         let Some(spread) = &mut self.spread else { return };
         let Some(hold) = spread.hold else { return };
-        let all = hold.coming == Some(0);
+        let all = hold.coming == Some(0) && self.leases.iter().all(|lease| !lease.cold);
         if all && self.asked > 0 {
             spread.width = (!self.leases.is_empty()).then_some(self.leases.len());
         }
-        if all || self.asked == 0 || now >= hold.until {
+        if all && self.queue.is_empty() || self.asked == 0 || now >= hold.until {
             spread.hold = None;
         }
+    }
+
+    /// Each worker has its share: nobody takes any of it from another one.
+    pub(super) fn keeps_shares(&self) -> bool {
+        self.hold_ends().is_some()
     }
 
     pub(super) fn hold_ends(&self) -> Option<Instant> {

@@ -1,6 +1,6 @@
 //! Shapes that spread: shares, holds, and their ends.
 
-use hoplo_base::limits::{LEASE_IDLE, SPREAD_PATIENCE};
+use hoplo_base::limits::{LEASE_IDLE, LEASE_STALL, SPREAD_PATIENCE};
 use hoplo_wire::node::Strategy;
 
 use super::*;
@@ -68,6 +68,15 @@ impl Spreading {
     fn lease(&self, worker: u32) -> Option<Vec<u64>> {
         let lease = self.owner.session.lease_of(process(worker));
         lease.map(|lease| lease.in_flight.iter().copied().collect())
+    }
+
+    /// What lies behind the call that this worker runs is taken back.
+    fn stalls(&mut self, worker: u32) {
+        self.later(LEASE_STALL);
+        let calls = self.lease(worker).expect("it is leased");
+        let (worker, seqs, kept) = (process(worker), calls[1..].to_vec(), calls[..1].to_vec());
+        let effects = self.owner.handle(Event::Revoked { worker, seqs, kept });
+        self.note(&effects);
     }
 
     /// This worker replies to what it has, until it has nothing more.
@@ -170,8 +179,9 @@ fn who_got_few_got_all_of_the_next_round() {
     all.submit(30);
     all.coming(1);
     all.granted(2, X);
-    // W replies at once, X does not.
+    all.reply_all(X);
     all.reply_all(W);
+    // From now on W replies at once, X does not.
     all.submit(900);
     all.reply_all(W);
     all.reply_all(X);
@@ -184,6 +194,42 @@ fn who_got_few_got_all_of_the_next_round() {
         all.reply_all(X);
     }
     assert_eq!(all.counts(), [3, 3, 0], "single calls go round");
+}
+
+#[test]
+fn a_worker_that_loaded_its_function_got_a_task_while_others_did_all_the_rest() {
+    let mut all = Spreading::new();
+    all.submit(400);
+    all.coming(2);
+    all.granted(2, X);
+    all.granted(3, Y);
+    all.reply_all(W);
+    all.reply_all(X);
+    let [here, there, cold] = all.counts();
+    assert_eq!((here, there, cold), (134, 134, 132));
+    // It stands still: what lies there is taken back, and stays its share.
+    all.stalls(Y);
+    all.reply_all(W);
+    all.reply_all(X);
+    assert_eq!([all.count(W), all.count(X)], [134, 134]);
+    all.placed.clear();
+    all.reply_all(Y);
+    assert_eq!(all.counts(), [0, 0, 131]);
+}
+
+#[test]
+fn a_first_task_that_takes_long_holds_the_others_up_for_a_moment_only() {
+    let mut all = Spreading::new();
+    all.submit(30);
+    all.coming(1);
+    all.granted(2, X);
+    all.reply_all(W);
+    assert_eq!(all.counts(), [15, 15, 0]);
+    all.stalls(X);
+    assert_eq!(all.counts(), [15, 15, 0]);
+    all.later(SPREAD_PATIENCE);
+    all.reply_all(W);
+    assert_eq!(all.count(W), 29);
 }
 
 #[test]
