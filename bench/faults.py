@@ -5,6 +5,9 @@ network namespaces with one CPU each, the head's takes none of the tasks. Nodes 
 by one (all their processes are killed at once) down to two, and come back one by one. Every chain
 must end with the right value. Needs root.
 
+Then actors with checkpoints each 10 calls (figure 11b): their calls write to a ledger outside and
+to their state, and one of their nodes dies. Every reply must say where its call stands in the end.
+
 What is told: throughput for each node that is there, outside the second that follows each event,
 against that of before the first one; tasks that ran more than once; the longest wait for a result
 of a task, with tasks one after the other, when the node dies that runs them.
@@ -34,6 +37,7 @@ from harness import (
     Row,
     Seat,
     at_least,
+    at_most,
     versions,
 )
 
@@ -62,6 +66,10 @@ CALM_SECONDS = 1.0 if QUICK else 4.0
 """Before the first event, and between two of them."""
 
 DISTURBED_SECONDS = 1.0
+
+LEDGERS = 20 if QUICK else 200
+LEDGER_CALLS = 100
+LEDGER_WORKERS = 3 if QUICK else 5
 KILLS = 1 if QUICK else 10
 PAUSE_MS = 1500
 
@@ -265,6 +273,78 @@ def ask_chains() -> None:
 
 curves: dict[str, Any] = {}
 
+# ------------------------------------------------------------------------------- figure 11b
+
+
+@dataclass
+class Ledgers:
+    """Of one system."""
+
+    wrong: int
+    again: float
+    """Methods that ran again, for each actor that was on the node that died."""
+    seconds: float
+    """From the death to the last answer."""
+
+
+def ledgers(system: str, measure: str) -> Ledgers:
+    with cluster(system, LEDGER_WORKERS) as made:
+        player = question.player(system)
+        player.ask({"do": "open", "measure": measure})
+        playing = Playing(player, measure, LEDGER_CALLS)
+        places = Path(f"{made.log}.places")
+        until(lambda: lines_of(made.log) > LEDGERS * LEDGER_CALLS / 2, 120)
+        victim = made.numbers[0]
+        began = time.time()
+        made.kill(victim)
+        answer = playing.end()
+        lost = sum(name.strip("noderay") == str(victim) for name in places.read_text().split())
+        ran = lines_of(made.log)
+        again = (ran - LEDGERS * LEDGER_CALLS) / max(1, lost)
+        question.facts[f"{system}, {measure}: actors that were lost"] = str(lost)
+        return Ledgers(int(answer["wrong"]), again, answer["answered"] - began)
+
+
+def lines_of(log: Path) -> int:
+    return log.read_bytes().count(b"\n") if log.exists() else 0
+
+
+def ask_ledgers() -> None:
+    again = Row(
+        "methods that ran again for each actor that was lost, checkpoints each 10 calls:"
+        f" {LEDGERS} actors on {LEDGER_WORKERS} nodes, one dies",
+        "",
+        {},
+        [at_most(25, "")],
+        note="Ray restarts them without their state: calls that were on their way run again there",
+    )
+    without = Row("the same without checkpoints: all of their calls", "", {})
+    wrong = Row(
+        "replies that do not say where their call stands in the end, with checkpoints",
+        "",
+        {},
+        [at_most(0, "")],
+    )
+    seconds = Row("from the death to the last answer, with checkpoints", "s", {})
+    for system in present():
+        try:
+            told = ledgers(system, f"{LEDGERS} ledgers")
+        except (PlayerError, AssertionError) as error:
+            for asked in (again, wrong, seconds):
+                asked.missing[system] = str(error)[:300]
+            continue
+        again.values[system] = [told.again]
+        wrong.values[system] = [told.wrong]
+        seconds.values[system] = [told.seconds]
+    try:
+        told = ledgers(HOPLO, f"{LEDGERS} ledgers without checkpoints")
+        without.values[HOPLO] = [told.again]
+    except (PlayerError, AssertionError) as error:
+        without.missing[HOPLO] = str(error)[:300]
+    for asked in (again, without, wrong, seconds):
+        question.add(asked)
+
+
 # ------------------------------------------------------------------------------- pauses
 
 
@@ -315,6 +395,7 @@ def main() -> None:
     # Told to end, it takes its machines away first.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("bench/faults.py: told to end"))
     ask_chains()
+    ask_ledgers()
     ask_pauses()
     question.finish()
     if not question.options.only:

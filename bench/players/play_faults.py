@@ -85,6 +85,72 @@ def _():
     yield run
 
 
+@api.remote(num_cpus=0.01, max_restarts=-1, max_task_retries=-1, scheduling_strategy="SPREAD")
+class Ledger:
+    """Its state is the list of its calls. Each run of one is a line of the log."""
+
+    def __init__(self, number, log):
+        self.number, self.entries = number, []
+        self.log = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def checkpoint(self):
+        return self.entries
+
+    def restore(self, state):
+        self.entries = state
+
+    def add(self, entry):
+        """At which place it stands."""
+        os.write(self.log, f"{self.number} {entry}\n".encode())
+        self.entries.append(entry)
+        return len(self.entries)
+
+    def all(self):
+        return self.entries
+
+    def machine(self):
+        return socket.gethostname()
+
+
+def ledgers(actors, every):
+    """So many calls of each actor, all submitted at first. `wrong`: replies that do not say where
+    their call stands in the end, and actors that have a call twice, or miss one."""
+
+    def run(count):
+        log = os.environ["BENCH_LOG"]
+        more = {"checkpoint_every": every} if SYSTEM == "hoplo" else {}
+        made = [Ledger.options(**more).remote(number, log) for number in range(actors)]
+        places = api.get([actor.machine.remote() for actor in made])
+        with open(f"{log}.places", "w") as file:
+            file.write("\n".join(places))
+        replies = [[] for _ in made]
+        for entry in range(count):
+            for number, actor in enumerate(made):
+                replies[number].append(actor.add.remote(entry))
+        wrong = 0
+        for number, actor in enumerate(made):
+            answers = api.get(replies[number])
+            answered = time.time()
+            entries = api.get(actor.all.remote())
+            stand = [entries[place - 1 : place] for place in answers]
+            wrong += sum(at != [entry] for entry, at in enumerate(stand))
+            wrong += sorted(entries) != list(range(count))
+        return {"seconds": 0.0, "wrong": wrong, "answered": answered}
+
+    return run
+
+
+for actors in (20, 200):
+
+    @play.measure(f"{actors} ledgers")
+    def _(actors=actors):
+        yield ledgers(actors, 10)
+
+    @play.measure(f"{actors} ledgers without checkpoints")
+    def _(actors=actors):
+        yield ledgers(actors, 1_000_000)
+
+
 def connect():
     if SYSTEM == "ray":
         address = os.environ["BENCH_ADDRESS"]

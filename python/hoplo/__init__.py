@@ -31,7 +31,7 @@ from ._api import (
     wait,
 )
 from ._core import ActorHandle, ObjectRef, ObjectRefGenerator, __version__, get, put
-from .actor import ActorClass, exit_actor, method
+from .actor import ActorClass, checkpoint, exit_actor, method
 
 if TYPE_CHECKING:
     from . import experimental, runtime_env, util
@@ -44,6 +44,7 @@ __all__ = [
     "__version__",
     "available_resources",
     "cancel",
+    "checkpoint",
     "cluster_resources",
     "empty",
     "exceptions",

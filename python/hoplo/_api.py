@@ -453,7 +453,8 @@ def remote(*targets: Any, **options: Any) -> Any:
     `retry_exceptions`, `max_calls`, `name`, `runtime_env`, `scheduling_strategy`, `label_selector`,
     `fallback_strategy`, `accelerator_type`. For actors they are the resources, `runtime_env` and
     the last four as well, and `name`, `namespace`, `get_if_exists`, `lifetime`, `max_restarts`,
-    `max_task_retries`, `max_concurrency`, `concurrency_groups`, `max_pending_calls`.
+    `max_task_retries`, `max_concurrency`, `concurrency_groups`, `max_pending_calls`,
+    `checkpoint_every`, `checkpoint_interval_s`.
 
     Raises TypeError for an option that does not exist, TypeError or ValueError for a wrong value,
     and ValueError for an `async def` function.

@@ -420,6 +420,9 @@ def worker_main(fd: int, runtime_env: str | None = None) -> int:
     itself; others go through `hoplo._worker.ActorRuntime`.
     """
 
+def ask_for_checkpoint() -> bool:
+    """`checkpoint()`: one is made when the call that runs has ended. False: of no such actor."""
+
 def leave_actor() -> None:
     """`exit_actor()`, before it raises: this process ends, whatever becomes of the exception."""
 

@@ -56,6 +56,11 @@ NUM_RETURNS_MAX: Final = 65_535
 ASYNC_MAX_CONCURRENCY: Final = 1000
 CONCURRENCY_MAX: Final = 10_000
 
+CHECKPOINT_EVERY: Final = 100
+"""Calls after which an actor with `checkpoint` and `restore` makes a checkpoint."""
+CHECKPOINT_INTERVAL_S: Final = 10.0
+"""Seconds after which it does, at the end of a call."""
+
 _UNSET: Final = None
 
 
@@ -98,6 +103,11 @@ class ActorOptions(NamedTuple):
     them but memory."""
     max_restarts: int
     """-1: any number."""
+    checkpoints: tuple[int, int] | None
+    """Of an actor that restarts from checkpoints: after so many calls, and milliseconds, it makes
+    one. `hoplo.actor` fills it in, which knows the class."""
+    checkpoint_every: int | None
+    checkpoint_interval_s: float | None
     max_task_retries: int
     """Of its method calls, when the actor crashes under them; -1: any number."""
     max_concurrency: int
@@ -179,6 +189,9 @@ def actor_options(given: Mapping[str, Any]) -> ActorOptions:
         resources=resources,
         placement_resources=placement_resources,
         max_restarts=value["max_restarts"] or 0,
+        checkpoints=None,
+        checkpoint_every=value["checkpoint_every"],
+        checkpoint_interval_s=value["checkpoint_interval_s"],
         max_task_retries=value["max_task_retries"] or 0,
         max_concurrency=value["max_concurrency"] or 0,
         concurrency_groups=value["concurrency_groups"] or {},
@@ -333,6 +346,8 @@ _TASK: Final[Mapping[str, Check]] = {
 _ACTOR: Final[Mapping[str, Check]] = {
     **_COMMON,
     "max_restarts": integer(-1, _RETRIES),
+    "checkpoint_every": integer(0, "0 means never: it restarts without its state"),
+    "checkpoint_interval_s": quantity,
     "max_task_retries": integer(-1, _RETRIES),
     "max_concurrency": integer(1, maximum=CONCURRENCY_MAX),
     "concurrency_groups": _concurrency_groups,

@@ -195,6 +195,14 @@ class ActorRuntime:
         else:
             self.instance = self._class(*args, **kwargs)
 
+    def checkpoint(self) -> Any:
+        """The state of the instance, from which a later process goes on."""
+        return self.instance.checkpoint()
+
+    def restore(self, state: Any) -> None:
+        """Gives a fresh instance the state that an earlier one had."""
+        self.instance.restore(state)
+
     def method(self, name: str) -> Callable[..., Any]:
         """The bound method; raises AttributeError when the class has none of that name."""
         known = self._methods.get(name)

@@ -13,7 +13,15 @@ from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 from . import _core, _options, _signature
 from ._options import ActorOptions, MethodOptions
 
-__all__ = ["ActorClass", "ActorExit", "ActorHandle", "ActorMethod", "exit_actor", "method"]
+__all__ = [
+    "ActorClass",
+    "ActorExit",
+    "ActorHandle",
+    "ActorMethod",
+    "checkpoint",
+    "exit_actor",
+    "method",
+]
 
 ActorHandle = _core.ActorHandle
 ActorMethod = _core.ActorMethod
@@ -49,6 +57,34 @@ def exit_actor() -> NoReturn:
         raise RuntimeError("exit_actor() ends an actor, and this code does not run in one")
     _core.leave_actor()
     raise ActorExit
+
+
+def checkpoint() -> None:
+    """Asks for a checkpoint of the actor that this code runs in, once its call has returned.
+
+    For an actor whose class has the methods `checkpoint` and `restore`, and that may restart: the
+    next process goes on from there. It makes checkpoints by itself, too (`checkpoint_every`).
+    Raises RuntimeError elsewhere.
+
+    >>> @hoplo.remote(max_restarts=-1)
+    ... class Account:
+    ...     def __init__(self):
+    ...         self.balance = 0
+    ...     def checkpoint(self):
+    ...         return self.balance
+    ...     def restore(self, state):
+    ...         self.balance = state
+    ...     def close_day(self):
+    ...         hoplo.checkpoint()
+    ...         return self.balance
+    >>> hoplo.get(Account.remote().close_day.remote())
+    0
+    """
+    if not _core.is_initialized() or not _core.ask_for_checkpoint():
+        raise RuntimeError(
+            "checkpoint() is for actors that restart from checkpoints: a class with the methods "
+            "checkpoint and restore, and max_restarts"
+        )
 
 
 def method(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
@@ -157,12 +193,62 @@ class ActorClass(Generic[_T]):
         )
         template = self._export.template()
         self._refuse_unknown_groups()
-        return template.create(self._options, args, kwargs)
+        options = self._options
+        if options.max_restarts or options.checkpoint_every or options.checkpoint_interval_s:
+            options = self._with_checkpoints()
+        return template.create(options, args, kwargs)
 
     def options(self, **options: Any) -> ActorClass[_T]:
         """The same class with some of the options changed that `hoplo.remote` takes."""
         changed = _options.actor_options({**self._options.given, **options})
         return ActorClass(self._class, changed, self._export)
+
+    def _with_checkpoints(self) -> ActorOptions:
+        """The options of an actor that restarts from checkpoints, if this is one."""
+        options, name = self._options, self.__name__
+        every, interval = options.checkpoint_every, options.checkpoint_interval_s
+        has = all(callable(getattr(self._class, one, None)) for one in ("checkpoint", "restore"))
+        if every == 0:
+            return options
+        if every is not None or interval is not None:
+            asked = "checkpoint_every" if every is not None else "checkpoint_interval_s"
+            if not has:
+                raise ValueError(
+                    f"{asked} is for classes with the methods checkpoint(self), which returns the "
+                    f"state, and restore(self, state): give {name} both"
+                )
+            if options.max_restarts == 0:
+                raise ValueError(
+                    f"{asked} is for actors that restart: write max_restarts=-1 beside it, or the "
+                    f"number of restarts that {name} may have"
+                )
+        if not has:
+            return options
+        self._refuse_what_has_no_order()
+        return options._replace(
+            checkpoints=(
+                _options.CHECKPOINT_EVERY if every is None else every,
+                int(1000 * (_options.CHECKPOINT_INTERVAL_S if interval is None else interval)),
+            ),
+            max_task_retries=-1,
+        )
+
+    def _refuse_what_has_no_order(self) -> None:
+        options = self._options
+        why = None
+        if any(info.is_async for info in self._export.methods):
+            why = "it has async methods"
+        elif options.concurrency_groups or options.max_concurrency > 1:
+            why = "it runs several calls at once"
+        for info in self._export.methods:
+            if info.is_generator:
+                why = f"{info.name} is a generator, whose values are sent while it runs"
+        if why is not None:
+            raise ValueError(
+                f"{self.__name__} has checkpoint() and restore(), so its calls are replayed in "
+                f"their order when it restarts; that cannot be, since {why}. Change that, or write "
+                f"checkpoint_every=0: it restarts by its constructor alone"
+            )
 
     def _refuse_unknown_groups(self) -> None:
         groups = self._options.concurrency_groups

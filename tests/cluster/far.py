@@ -214,3 +214,43 @@ class Keeper:
 
     def drop(self) -> None:
         self.kept = None
+
+
+@hoplo.remote
+class Ledger:
+    """With checkpoints. Its state is the list of what it was told: what ran, and in which order."""
+
+    def __init__(self) -> None:
+        self.entries: list[Any] = []
+        self.runs = 0
+
+    def checkpoint(self) -> Any:
+        return self.entries
+
+    def restore(self, state: Any) -> None:
+        self.entries = state
+
+    def add(self, entry: Any) -> int:
+        """At which place it stands."""
+        self.runs += 1
+        self.entries.append(entry)
+        return len(self.entries)
+
+    def add_sum(self, array: Any) -> int:
+        return self.add(float(array.sum()))
+
+    def all(self) -> Any:
+        return self.entries
+
+    def length(self) -> int:
+        return len(self.entries)
+
+    def runs_here(self) -> int:
+        """Calls of `add` that this process ran, again or for the first time."""
+        return self.runs
+
+    def where(self) -> str:
+        return here()
+
+    def pid(self) -> int:
+        return os.getpid()

@@ -172,6 +172,31 @@ pub const PIPELINE_DEPTH_MAX: usize = 512;
 /// Frames of one caller that an actor may have before it; async actors run many at once.
 pub const ACTOR_DEPTH_MAX: usize = 4096;
 
+/// The same of an actor that restarts from checkpoints: it keeps the replies of so many calls of each caller.
+pub const ACTOR_DEPTH_LOGGED_MAX: usize = 64;
+
+/// Callers whose last replies such an actor keeps.
+pub const ANSWERED_CALLERS_MAX: usize = 1024;
+
+/// Bytes of values that are kept of one reply; larger ones are given once.
+pub const ANSWERED_BYTES_MAX: usize = 128 * 1024;
+
+/// Bytes of all such values of one actor.
+pub const ANSWERED_ALL_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// Bytes of logged calls behind the last checkpoint from which on an actor makes one, whatever its options say.
+pub const REPLAY_LOG_BYTES: usize = 4 * 1024 * 1024;
+
+/// Logged calls behind the last checkpoint from which on it does.
+pub const REPLAY_LOG_CALLS: usize = 10_000;
+
+/// A log takes no more: the actor whose `checkpoint()` raises until then ends.
+pub const REPLAY_LOG_BYTES_MAX: usize = 4 * REPLAY_LOG_BYTES;
+pub const REPLAY_LOG_CALLS_MAX: usize = 4 * REPLAY_LOG_CALLS;
+
+/// Bytes of a checkpoint's state.
+pub const CHECKPOINT_BYTES_MAX: usize = 64 * 1024 * 1024;
+
 /// Leases of one shape that a process asks for at once.
 pub const LEASE_DEMAND_MAX: u32 = 1024;
 
@@ -561,6 +586,12 @@ pub const STORY_LINES_MAX: usize = 4096;
 const _: () = assert!(INLINE_BYTES_MAX + 20 * INLINE_REFS_MAX + 4096 <= RING_BYTES / 2);
 const _: () = assert!(SEEK_PAUSE_MAX.as_millis() < SEEK_LOST_AFTER.as_millis());
 const _: () = assert!(INLINE_BYTES_MAX + 20 * INLINE_REFS_MAX < REPLY_BYTES_MAX);
+const _: () = assert!(
+    CHECKPOINT_BYTES_MAX + REPLAY_LOG_BYTES_MAX + 2 * ANSWERED_ALL_BYTES_MAX
+        <= PROCESS_MESSAGE_BYTES_MAX
+);
+const _: () = assert!(ANSWERED_BYTES_MAX <= ANSWERED_ALL_BYTES_MAX);
+const _: () = assert!(ACTOR_DEPTH_LOGGED_MAX <= ACTOR_DEPTH_MAX);
 const _: () = assert!(CALL_INLINE_BYTES_MAX + 4096 <= RING_BYTES / 2);
 const _: () = assert!(WHY_RUNNING_PATIENCE.as_millis() < INSPECT_PATIENCE_FAR.as_millis());
 const _: () = assert!(INSPECT_PATIENCE_FAR.as_millis() < INSPECT_PATIENCE.as_millis());

@@ -48,6 +48,7 @@ impl Client {
             shape: create.shape,
             held: create.held,
             max_restarts: create.max_restarts,
+            checkpoints: create.checkpoints,
             handle: create.handle,
             request,
         };

@@ -225,10 +225,16 @@ impl Client {
                 self.trim(&mut self.core.lock());
             }
             ToClient::Function { function, bytes } => self.worker.function(function, bytes),
-            ToClient::RunActor { spec, incarnation, gpus } => {
+            ToClient::RunActor { spec, incarnation, gpus, replay } => {
                 self.core.lock().session.become_actor();
-                self.worker.machine().ordered(BecomeActor { spec, incarnation, gpus });
+                self.worker.machine().ordered(BecomeActor { spec, incarnation, gpus, replay });
                 self.own_bell(Urgency::Must);
+            }
+            ToClient::CallsLogged { upto } => {
+                if let Some(journal) = &mut self.worker.machine().journal {
+                    journal.logged(upto);
+                }
+                self.own_bell(Urgency::Eager);
             }
             ToClient::Told { message: Tell::Cancel { task, recursive }, .. } => {
                 self.worker.machine().cancelled(task);

@@ -37,6 +37,7 @@ mod events;
 mod greet;
 mod groups;
 mod guarded;
+mod journal;
 mod lending;
 mod lock;
 mod peers;
@@ -58,6 +59,7 @@ pub use client::Client;
 pub use greet::ConnectError;
 pub use groups::GroupError;
 pub use hoplo_core::session::{Call, CallOptions, StreamLook, SubmitError};
+pub use hoplo_core::worker::journal::{Answer, Room};
 pub use hoplo_shm::FileRoom;
 pub use lending::TakesArguments;
 pub use turn::Patience;
@@ -71,7 +73,7 @@ use std::time::Duration;
 use hoplo_base::{ActorId, FunctionId, ObjectId, ProcessId, TaskId};
 use hoplo_shm::{Arena, FileView};
 use hoplo_wire::Failure;
-use hoplo_wire::node::ActorSpec;
+use hoplo_wire::node::{ActorSpec, Replay};
 
 /// What a ref stands for, readable in this process.
 #[derive(Clone)]
@@ -136,6 +138,8 @@ pub enum Work {
         spec: Box<ActorSpec>,
         incarnation: u32,
         gpus: Vec<u32>,
+        /// Of one with checkpoints: what it is to become behind its constructor.
+        replay: Option<Box<Replay>>,
     },
     /// A signal came: let Python run its handlers.
     Interrupted,
@@ -194,6 +198,7 @@ pub struct ActorCreate {
     pub shape: hoplo_wire::node::Shape,
     pub held: hoplo_base::ResourceSet,
     pub max_restarts: i32,
+    pub checkpoints: Option<hoplo_wire::node::Checkpoints>,
     /// 0 is no limit.
     pub max_pending_calls: u32,
     /// Opaque: methods and options for handles.

@@ -60,8 +60,8 @@ impl Client {
             }
             return Some(match taken.next {
                 Next::Call(call) => Work::Call(call),
-                Next::BecomeActor(BecomeActor { spec, incarnation, gpus }) => {
-                    Work::RunActor { spec, incarnation, gpus }
+                Next::BecomeActor(BecomeActor { spec, incarnation, gpus, replay }) => {
+                    Work::RunActor { spec, incarnation, gpus, replay }
                 }
             });
         }

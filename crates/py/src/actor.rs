@@ -7,6 +7,7 @@ use std::sync::Arc;
 use hoplo_base::limits::ACTOR_INTERFACE_BYTES_MAX;
 use hoplo_base::{ActorId, TaskId};
 use hoplo_client::{ActorCreate, CallOptions};
+use hoplo_wire::node::Checkpoints;
 use pyo3::exceptions::{PyAttributeError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
@@ -29,6 +30,7 @@ use crate::refs::note_or_keep;
 use crate::remote::{certainly_fits, results};
 use crate::session::{self, Session};
 use crate::shape;
+use crate::values::contained;
 
 /// One counted reference to an actor's handle.
 pub(crate) struct Held {
@@ -92,6 +94,9 @@ impl ActorTemplate {
         let held = options::resources(&options.getattr("resources")?)?;
         let args = encode_args(&session, args, Some(kwargs), &Extras::default())?;
         let max_restarts = options::retries(options.getattr("max_restarts")?.extract()?);
+        let checkpoints: Option<(u32, u64)> = options.getattr("checkpoints")?.extract()?;
+        let checkpoints =
+            checkpoints.map(|(calls, interval_ms)| Checkpoints { calls, interval_ms });
         let call = CallOptions {
             function: class,
             name: self.class_name.as_str().into(),
@@ -116,6 +121,7 @@ impl ActorTemplate {
             shape: (*shape).clone(),
             held: group.named(&session, held),
             max_restarts,
+            checkpoints,
             max_pending_calls: interface.max_pending_calls,
             handle: interface.bytes.as_bytes(py).to_vec(),
             call,
@@ -155,6 +161,7 @@ impl ActorTemplate {
             options.getattr("max_task_retries")?,
             options.getattr("max_pending_calls")?,
             options.getattr("enable_task_events")?,
+            !options.getattr("checkpoints")?.is_none(),
         );
         let bytes = DUMPS.get(py)?.call1((parts,))?.cast_into::<PyBytes>()?;
         let taken = bytes.as_bytes().len();
@@ -319,6 +326,7 @@ pub(crate) fn _restore_actor<'py>(
     let session = session::live().ok_or_else(python::not_initialized)?;
     let _ = py;
     session.client.add_ref(actor.handle());
+    contained::note_read(actor.handle());
     Ok(ActorHandle::owning(session, actor, interface))
 }
 

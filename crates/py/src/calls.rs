@@ -20,6 +20,7 @@ use hoplo_wire::call::{
     CALL_BACKPRESSURE, CALL_RETRY_ANY, CALL_RETRY_LISTED, CALL_STREAMING, CallHeader, CallKind,
     CallView,
 };
+use hoplo_wire::object::ValueView;
 use hoplo_wire::reply::{
     REPLY_NOT_BEGUN, REPLY_RETIRING, REPLY_RETRYABLE, ReplyHeader, ReplyKind, Returned,
 };
@@ -40,7 +41,7 @@ use crate::leaving::{self, After};
 use crate::lines;
 use crate::python::Import;
 use crate::session::Session;
-use crate::values::{self, Contained, Encoded, Kept};
+use crate::values::{self, Contained, Encoded, Kept, contained};
 
 /// What a function with several results returned, or yielded.
 #[derive(Default)]
@@ -90,6 +91,8 @@ pub(crate) struct Invocation {
     items: AtomicU32,
     ended: AtomicBool,
     retiring: AtomicBool,
+    /// Of an actor with checkpoints: its reply waits for the log.
+    logged: AtomicBool,
 }
 
 impl Invocation {
@@ -111,6 +114,7 @@ impl Invocation {
             items: AtomicU32::new(0),
             ended: AtomicBool::new(false),
             retiring: AtomicBool::new(false),
+            logged: AtomicBool::new(false),
         })
     }
 
@@ -185,6 +189,88 @@ impl Invocation {
             Ok(value) => self.finish(&value),
             Err(fault) => self.fail(py, fault),
         }
+    }
+
+    /// The same for an actor with checkpoints: the call is logged before it begins.
+    pub(crate) fn run_logged(&self, py: Python<'_>, function: &Bound<'_, PyAny>) -> After {
+        self.start_clock();
+        let (arguments, mut contains) = contained::collect_read(|| self.arguments(py));
+        let (args, kwargs) = match arguments {
+            Ok(arguments) => arguments,
+            Err(error) => return self.fail(py, error.into()),
+        };
+        if let Ok(refs) = self.view().refs() {
+            let stored = |value: &ValueView<'_>| matches!(value, ValueView::Stored(_));
+            contains.extend(refs.iter().filter(|(_, value)| stored(value)).map(|(id, _)| *id));
+        }
+        contains.sort_unstable();
+        contains.dedup();
+        self.session.client.log_call(self.task(), &self.frame, contains);
+        self.logged.store(true, Ordering::Relaxed);
+        let result = function.call(args, kwargs.as_ref());
+        lines::end(py);
+        if !self.session.is_ours() {
+            return After::Exit(i32::from(result.is_err()));
+        }
+        match result {
+            Ok(value) => self.finish(&value),
+            Err(error) => self.fail(py, Fault::Raised(error)),
+        }
+    }
+
+    /// A call that ran before is answered as it was then.
+    pub(crate) fn answer_again(&self, py: Python<'_>, values: Vec<Value>) -> After {
+        let returned = values.into_iter().map(|value| Returned { value, contains: Vec::new() });
+        let returned: Vec<Returned> = returned.collect();
+        self.end(py, ReplyKind::Finished, 0, 0, &returned);
+        After::GoOn
+    }
+
+    /// What a replayed call is answered: its values, if they are small and hold no refs, or what it returned.
+    pub(crate) fn answer(
+        &self,
+        py: Python<'_>,
+        result: PyResult<Bound<'_, PyAny>>,
+    ) -> PyResult<Result<Vec<Value>, Py<PyAny>>> {
+        let failed = |error: &PyErr| {
+            // Nobody would hold refs in it.
+            let (failure, _) = errors::encode_with_refs(error, py, &self.name, 0);
+            Ok(Ok(vec![Value::Failed(failure)]))
+        };
+        let value = match result {
+            Ok(value) => value,
+            Err(error) => return failed(&error),
+        };
+        let mut given = Given::default();
+        let (values, whole) = match self.header.returns {
+            0 => return Ok(Ok(Vec::new())),
+            1 => (vec![value.clone()], value),
+            count => {
+                if let Err(error) = self.several(&value, count, &mut given) {
+                    return failed(&error);
+                }
+                if let Some(error) = given.stopped.take() {
+                    return failed(&error);
+                }
+                let whole = PyTuple::new(py, &given.values)?.into_any();
+                (std::mem::take(&mut given.values), whole)
+            }
+        };
+        let mut small = Vec::new();
+        for value in &values {
+            let (mut bytes, mut contains) = (Vec::new(), Contained::default());
+            match values::encode(value, INLINE_BYTES_MAX, &mut bytes, &mut contains) {
+                Ok(Encoded::Inline) if contains.len() == 0 => {
+                    small.push(Value::Inline(bytes.into()));
+                }
+                Ok(Encoded::Inline | Encoded::Large(_)) => return Ok(Err(whole.unbind())),
+                Err(error) => {
+                    let name = format!("the result of {}", self.name);
+                    return failed(&values::unpicklable(value, &name, error));
+                }
+            }
+        }
+        Ok(Ok(small))
     }
 
     fn try_run<'py>(
@@ -586,6 +672,10 @@ impl Invocation {
     fn end(&self, py: Python<'_>, kind: ReplyKind, index: u32, flags: u8, returned: &[Returned]) {
         if self.ended.swap(true, Ordering::AcqRel) {
             return;
+        }
+        if self.logged.load(Ordering::Relaxed) {
+            self.session.client.answers(self.header.task, returned);
+            py.detach(|| self.session.client.wait_until_logged());
         }
         let retiring = if self.retiring.load(Ordering::Relaxed) { REPLY_RETIRING } else { 0 };
         self.reply(py, kind, index, flags | retiring, returned);

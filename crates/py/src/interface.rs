@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! pickle of (class name, actor name, [MethodInfo], is_async, max_concurrency, {group: limit},
-//!            max_task_retries, max_pending_calls)
+//!            max_task_retries, max_pending_calls, enable_task_events, has checkpoints)
 //! ```
 
 use std::collections::HashMap;
@@ -13,6 +13,7 @@ use std::sync::Arc;
 use hoplo_base::limits::INTERFACES_KNOWN_MAX;
 use hoplo_base::{FunctionId, Map, shown};
 use hoplo_client::CallOptions;
+use hoplo_wire::call::{CALL_RETRY_ANY, CALL_RETRY_LISTED};
 use hoplo_wire::node::Shape;
 use parking_lot::Mutex;
 use pyo3::exceptions::PyRuntimeError;
@@ -39,6 +40,8 @@ pub(crate) struct Interface {
     pub(crate) by_id: Map<FunctionId, Arc<Method>>,
     pub(crate) max_pending_calls: u32,
     max_task_retries: i32,
+    /// It has checkpoints: a call runs once, whatever is said of retries.
+    once: bool,
     pub(crate) bytes: Py<PyBytes>,
 }
 
@@ -89,12 +92,16 @@ impl Interface {
         let max_pending_calls: i64 = parts.get_item(7)?.extract()?;
         let max_pending_calls = u32::try_from(max_pending_calls).unwrap_or(0);
         let remembered: bool = parts.get_item(8)?.extract()?;
+        let once: bool = parts.get_item(9)?.extract()?;
         let mut methods = Map::default();
         for info in parts.get_item(2)?.try_iter()? {
             let mut method =
                 Method::read(&info?, &class_name, max_task_retries, max_pending_calls)?;
             if !remembered {
                 method.forget();
+            }
+            if once {
+                method.run_once();
             }
             methods.insert(method.name.clone(), Arc::new(method));
         }
@@ -109,6 +116,7 @@ impl Interface {
             class_name,
             max_pending_calls,
             max_task_retries: options::retries(max_task_retries),
+            once,
             bytes: bytes.clone().unbind(),
         })
     }
@@ -177,6 +185,14 @@ impl Method {
         self.options = Arc::new(CallOptions { remembered: false, ..options });
     }
 
+    /// It goes to its actor until it is answered; what it raises is its answer.
+    fn run_once(&mut self) {
+        let mut options = (*self.options).clone();
+        options.flags &= !(CALL_RETRY_ANY | CALL_RETRY_LISTED);
+        options.max_retries = -1;
+        self.options = Arc::new(options);
+    }
+
     /// `Counter.add`.
     pub(crate) fn full_name(&self) -> Arc<str> {
         Arc::clone(&self.options.name)
@@ -217,7 +233,7 @@ impl Method {
             remembered: remembered.unwrap_or(self.options.remembered),
             ..(*self.options).clone()
         };
-        Ok(Method {
+        let mut method = Method {
             name: self.name.clone(),
             group: self.group.clone(),
             arity: self.arity,
@@ -227,7 +243,11 @@ impl Method {
             extras: Extras { group, name, retry_types: retry.types.clone() },
             retries,
             retry,
-        })
+        };
+        if interface.once {
+            method.run_once();
+        }
+        Ok(method)
     }
 }
 

@@ -41,6 +41,7 @@ mod hooks;
 mod interface;
 mod leaving;
 mod lines;
+mod logged;
 mod missing;
 mod options;
 mod orphans;
@@ -89,6 +90,8 @@ mod _core {
     use super::leaving::{leave_actor, retire, wake_main_thread_by};
     #[pymodule_export]
     use super::lines::note_print;
+    #[pymodule_export]
+    use super::logged::ask_for_checkpoint;
     #[pymodule_export]
     use super::orphans::adopt_orphans;
     #[pymodule_export]

@@ -53,6 +53,7 @@ impl ObjectRef {
     pub(crate) fn borrowed(py: Python<'_>, id: ObjectId) -> PyResult<Bound<'_, ObjectRef>> {
         let session = session::live().ok_or_else(python::not_initialized)?;
         session.client.add_ref(id);
+        contained::note_read(id);
         Self::owning(py, session, id)
     }
 

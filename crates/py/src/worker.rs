@@ -24,7 +24,7 @@ use hoplo_base::{FunctionId, Map, TaskId};
 use hoplo_client::{Client, Hooks, IncomingCall, Nudge, Patience, RunningCall, Work};
 use hoplo_folders::Wait;
 use hoplo_wire::call::{CALL_BACKPRESSURE, CallKind, CallView};
-use hoplo_wire::node::{ActorSpec, Role};
+use hoplo_wire::node::{ActorSpec, Replay, Role};
 use hoplo_wire::{Failure, FailureKind};
 use pyo3::exceptions::PySystemExit;
 use pyo3::intern;
@@ -43,6 +43,7 @@ use crate::hooks;
 use crate::interface::{Interface, unknown_method, unnamed};
 use crate::leaving::{self, After, Outlook};
 use crate::lines;
+use crate::logged::{self, Kept};
 use crate::options;
 use crate::packages::Packages;
 use crate::python::Import;
@@ -107,14 +108,26 @@ struct Function {
     calls: u32,
 }
 
-struct Actor {
-    inlet: Arc<Inlet>,
-    runtime: Py<PyAny>,
-    /// This loop runs methods itself, one by one.
-    inline: bool,
+pub(crate) struct Actor {
+    pub(crate) inlet: Arc<Inlet>,
+    pub(crate) runtime: Py<PyAny>,
+    manner: Manner,
+    /// Of one with checkpoints.
+    pub(crate) kept: Kept,
     /// Of an async actor.
     turn: Option<Py<Turn>>,
     methods: Map<FunctionId, Py<PyAny>>,
+}
+
+/// Who runs the methods of an actor.
+#[derive(Clone, Copy)]
+enum Manner {
+    /// This loop, one by one.
+    Inline,
+    /// So, but each is logged before: it has checkpoints.
+    Logged,
+    /// `ActorRuntime`, in threads.
+    Threads,
 }
 
 impl Worker {
@@ -147,11 +160,12 @@ impl Worker {
             let after = match work {
                 Work::Call(call) => match &self.actor {
                     None => self.task(py, call),
-                    Some(actor) if actor.inline => self.method(py, call),
-                    Some(_) => self.submit(py, call),
+                    Some(Actor { manner: Manner::Inline, .. }) => self.method(py, call),
+                    Some(Actor { manner: Manner::Logged, .. }) => self.logged_method(py, call),
+                    Some(Actor { manner: Manner::Threads, .. }) => self.submit(py, call),
                 },
-                Work::RunActor { spec, incarnation, gpus } => {
-                    self.become_actor(py, spec, incarnation, &gpus)
+                Work::RunActor { spec, incarnation, gpus, replay } => {
+                    self.become_actor(py, spec, incarnation, &gpus, replay)
                 }
                 Work::Interrupted => {
                     // Nothing runs here: a late interrupt is dropped by its handler.
@@ -262,6 +276,30 @@ impl Worker {
         after
     }
 
+    fn logged_method(&mut self, py: Python<'_>, call: IncomingCall) -> After {
+        let actor = self.actor.as_mut().expect("only an actor gets method calls");
+        let session = Arc::clone(&self.session);
+        let Some(call) =
+            Invocation::of(Arc::clone(&session), call, |header| actor.name_of(header.function))
+        else {
+            return After::GoOn;
+        };
+        if is_cancelled(&call) {
+            call.end_cancelled(py);
+            return After::GoOn;
+        }
+        let method = match actor.method(py, call.header.function) {
+            Ok(method) => method,
+            Err(error) => return call.fail(py, Fault::Raised(error)),
+        };
+        current::set_main(Some(call.running(py, true)));
+        session.client.set_running(Some(call.task()));
+        let after = actor.logged_call(py, &session, &call, &method);
+        current::set_main(None);
+        session.client.set_running(None);
+        after
+    }
+
     /// Hands this call, and those that came with it, to the actor's runtime.
     fn submit(&mut self, py: Python<'_>, first: IncomingCall) -> After {
         /// Enough that the hand-over costs little, and few enough that the first does not wait.
@@ -304,8 +342,10 @@ impl Worker {
         spec: Box<ActorSpec>,
         incarnation: u32,
         gpus: &[u32],
+        replay: Option<Box<Replay>>,
     ) -> After {
         let actor = spec.actor;
+        let mut ends = None;
         scratch::end();
         self.session.client.set_title(&spec.class_name);
         if let Err(failure) = self.packages.unpack(py, &self.session) {
@@ -315,8 +355,19 @@ impl Worker {
         let started = self.gpus.grant(py, gpus.to_vec()).map_err(ArgsError::from).and_then(|()| {
             let interface = Interface::read(&PyBytes::new(py, &spec.handle))?;
             let known = ActorSelf { spec, incarnation, is_async: interface.is_async };
-            self.construct(py, current::become_actor(known), &interface)
+            let known = current::become_actor(known);
+            let mut made = self.construct(py, known, &interface)?;
+            if let Some(replay) = &replay {
+                let client = &self.session.client;
+                client.begin_journal(&known.spec, incarnation, replay.checkpoint.as_ref());
+                made.manner = Manner::Logged;
+                ends = logged::replay(py, &self.session, &mut made, replay)?;
+            }
+            Ok(made)
         });
+        if let Some(ends) = ends {
+            return ends; // a call that ended it before has ended it again
+        }
         let result = match started {
             Ok(actor) => {
                 self.actor = Some(actor);
@@ -375,7 +426,11 @@ impl Worker {
         constructed?;
         Ok(Actor {
             inlet,
-            inline: runtime.getattr(intern!(py, "inline"))?.extract()?,
+            manner: match runtime.getattr(intern!(py, "inline"))?.extract()? {
+                true => Manner::Inline,
+                false => Manner::Threads,
+            },
+            kept: Kept::default(),
             runtime: runtime.unbind(),
             turn,
             methods: Map::default(),
@@ -406,14 +461,18 @@ fn is_cancelled(call: &Invocation) -> bool {
 }
 
 impl Actor {
-    fn name_of(&self, id: FunctionId) -> Arc<str> {
+    pub(crate) fn name_of(&self, id: FunctionId) -> Arc<str> {
         match self.inlet.interface.by_id.get(&id) {
             Some(method) => method.full_name(),
             None => unnamed(),
         }
     }
 
-    fn method<'py>(&mut self, py: Python<'py>, id: FunctionId) -> PyResult<Bound<'py, PyAny>> {
+    pub(crate) fn method<'py>(
+        &mut self,
+        py: Python<'py>,
+        id: FunctionId,
+    ) -> PyResult<Bound<'py, PyAny>> {
         if let Some(method) = self.methods.get(&id) {
             return Ok(method.bind(py).clone());
         }

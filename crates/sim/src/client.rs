@@ -7,10 +7,10 @@ mod reading;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use hoplo_base::{ActorId, Instant, JobId, ObjectId, ProcessId};
+use hoplo_base::{ActorId, Instant, JobId, ObjectId, ProcessId, TaskId};
 use hoplo_core::session::{Event, SessionMachine};
 use hoplo_core::worker::Worker;
-use hoplo_wire::node::{ToClient, ToNode};
+use hoplo_wire::node::{Replay, ToClient, ToNode};
 use hoplo_wire::{FailureKind, Location};
 
 use crate::asks::{Asked, Asks};
@@ -75,6 +75,10 @@ pub struct Instance {
     pub constructed: bool,
     /// Calls that run at a time.
     pub concurrency: usize,
+    /// Of one with checkpoints: what it is to become, until its constructor has run.
+    pub replay: Option<Box<Replay>>,
+    /// Of one with checkpoints: its state, the calls that took effect, in their order.
+    pub ledger: Option<Vec<TaskId>>,
 }
 
 impl Client {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hoplo_base::{Instant, TaskId};
 use hoplo_core::session::Event;
-use hoplo_wire::node::{ActorState, DeathCause, Notice, Obituary, ToClient, ToNode};
+use hoplo_wire::node::{ActorState, DeathCause, Notice, Obituary, Replay, ToClient, ToNode};
 use hoplo_wire::peer::{Claims, Peer};
 use hoplo_wire::{Failure, FailureKind, Value};
 
@@ -43,6 +43,10 @@ pub enum Sabotage {
     RestartIsTakenForDeath,
     /// Room that was granted is said to be denied, since the disk is full.
     GrantIsTakenForDenial,
+    /// A call that comes again runs again.
+    DuplicatesRun,
+    /// Calls are replayed in another order.
+    ReplayIsReversed,
 
     // ---- of several nodes ----
     /// What leaves a node and names refs has no cover (NREF-2).
@@ -63,6 +67,8 @@ pub enum Sabotage {
     PiecesAreLost,
     /// An owner runs no task again whose result was lost.
     LossesAreFinal,
+    /// A reply of an actor with checkpoints leaves before its home has logged the call.
+    RepliesDoNotWait,
 }
 
 impl Sabotage {
@@ -94,6 +100,14 @@ impl Sabotage {
                 (plan.cancels, plan.cpus) = (true, 4);
                 plan.tardiness = Duration::from_micros(20);
                 plan.head_dies_at = None;
+            }
+            Self::DuplicatesRun | Self::ReplayIsReversed => {
+                plan.kills = plan.kills.clamp(3, 6);
+                plan.head_dies_at = None;
+            }
+            Self::RepliesDoNotWait => {
+                plan.nodes = plan.nodes.max(3);
+                plan.node_dies_at = plan.node_dies_at.or(Some(Instant(20_000_000)));
             }
             Self::GrantIsTakenForDenial => {
                 (plan.spill, plan.capacity_bytes) = (true, 3 << 20);
@@ -174,6 +188,17 @@ impl Cluster {
                 |it: &Notice| matches!(it, Notice::Hold { process, .. } if self.is_far(*process));
             notices.retain(|notice| !for_far(notice));
         }
+    }
+
+    /// From what an actor with checkpoints starts again.
+    pub fn sabotage_replay(&self, replay: Option<Box<Replay>>) -> Option<Box<Replay>> {
+        let mut replay = replay?;
+        if self.sabotage == Some(Sabotage::ReplayIsReversed) {
+            let places: Vec<u64> = replay.calls.iter().map(|call| call.index).collect();
+            replay.calls.reverse();
+            replay.calls.iter_mut().zip(places).for_each(|(call, index)| call.index = index);
+        }
+        Some(replay)
     }
 
     /// Whether a message to the daemon gets lost.

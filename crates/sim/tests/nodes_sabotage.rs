@@ -63,3 +63,9 @@ fn a_lost_result_that_nobody_makes_again_is_found() {
 fn pieces_of_objects_that_are_lost_are_missed() {
     shows(Sabotage::PiecesAreLost, 100, &["does not heal", " calls:", "is unreadable"]);
 }
+
+#[test]
+fn a_reply_that_leaves_before_its_call_is_logged_is_found() {
+    let signs = ["and is not there in", "and stands at"];
+    shows(Sabotage::RepliesDoNotWait, 1000, &signs);
+}

@@ -91,3 +91,13 @@ fn an_actor_that_is_said_to_be_dead_and_starts_again_is_found() {
 fn a_full_disk_that_no_disk_told_is_found() {
     shows(Sabotage::GrantIsTakenForDenial, 50, &["is denied room: OutOfDisk"]);
 }
+
+#[test]
+fn calls_that_take_effect_twice_are_found() {
+    shows(Sabotage::DuplicatesRun, 500, &["takes effect twice"]);
+}
+
+#[test]
+fn calls_that_are_replayed_in_another_order_are_found() {
+    shows(Sabotage::ReplayIsReversed, 500, &["and stands at", "and is not there in"]);
+}

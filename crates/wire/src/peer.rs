@@ -9,7 +9,7 @@ use hoplo_base::{
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-use crate::node::{ActorSpec, JobConfig, Obituary, Shape, ToClient, ToNode};
+use crate::node::{ActorSpec, JobConfig, Obituary, Replay, Shape, ToClient, ToNode};
 use crate::object::Failure;
 use crate::why::{Question, Told};
 
@@ -180,6 +180,7 @@ pub enum Peer {
         spec: Box<ActorSpec>,
         incarnation: u32,
         gpus: Vec<u32>,
+        replay: Option<Box<Replay>>,
     },
     /// Of the home: its constructor has returned, so it keeps only what it holds.
     ActorStarted {

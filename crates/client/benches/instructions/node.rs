@@ -39,7 +39,7 @@ fn answer(
             daemon.say(from, &granted, &[]);
         }
         ToNode::ActorWatch { actor } => {
-            let state = ActorState::Alive { incarnation: 0, worker: ACTOR };
+            let state = ActorState::Alive { incarnation: 0, worker: ACTOR, logs: false };
             daemon.say(from, &ToClient::ActorState { actor, state }, &[]);
         }
         ToNode::Connect { to } => {

@@ -9,7 +9,7 @@ use super::process::Kind;
 use super::recall::actor_entry;
 use super::sweeps::Deferred;
 use super::{Effect, Node};
-use crate::actors::life;
+use crate::actors::{life, replay};
 use crate::control::rows::actor_key;
 use crate::objects;
 use crate::sched::claim::{Claimant, Stuck};
@@ -119,10 +119,14 @@ impl Node {
                 self.place_actor(actor, incarnation, job, shape, held);
             }
             From::Unplace { actor } => self.unplace_actor(actor),
-            From::Run { actor: _, incarnation, worker, gpus, spec } => {
+            From::Run { actor, incarnation, worker, gpus, spec } => {
+                let replay = self.begin_log(actor, incarnation, spec.checkpoints.is_some());
                 match self.is_far(worker.node()) {
-                    true => self.run_far(worker, spec, incarnation, gpus),
-                    false => self.send(worker, ToClient::RunActor { spec, incarnation, gpus }),
+                    true => self.run_far(worker, spec, incarnation, gpus, replay),
+                    false => {
+                        let run = ToClient::RunActor { spec, incarnation, gpus, replay };
+                        self.send(worker, run);
+                    }
                 }
             }
             From::FinishStart { worker } if self.is_far(worker.node()) => {
@@ -159,7 +163,11 @@ impl Node {
             From::Forget { actor } => self.out.push(Effect::Forget { key: actor_key(actor) }),
             From::Save { actor } => {
                 let row = self.actors.row(actor).expect("its row changed");
-                let ends = row.detached && matches!(row.state, ActorState::Dead { .. });
+                let dead = matches!(row.state, ActorState::Dead { .. });
+                if dead {
+                    self.pass_to_replays(replay::Event::Ended { actor });
+                }
+                let ends = row.detached && dead;
                 let job = row.job;
                 self.save(&actor_entry(row));
                 if ends {

@@ -68,6 +68,7 @@ mod process;
 mod queries;
 mod queue;
 mod recall;
+mod replays;
 mod requests;
 mod slots;
 mod sweeps;
@@ -80,7 +81,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use hoplo_base::{Instant, JobId, NodeNumber, ProcessId, ResourceSet};
 use hoplo_wire::node::{Counters, DeathCause, Obituary, ToClient};
 
-use crate::actors::ActorTable;
+use crate::actors::{ActorTable, ReplayLogs};
 use crate::control::Entry;
 use crate::history::History;
 use crate::objects::{self, ObjectDirectory};
@@ -134,6 +135,7 @@ pub struct Node {
     pub scheduler: LocalScheduler,
     pub pool: WorkerPool,
     pub actors: ActorTable,
+    pub replays: ReplayLogs,
     pub objects: ObjectDirectory,
     queue: VecDeque<Work>,
     /// What this call of `handle` decided so far.
@@ -183,6 +185,7 @@ impl Node {
             scheduler: LocalScheduler::new(config.node, resources),
             pool: WorkerPool::new(floor),
             actors: ActorTable::new(),
+            replays: ReplayLogs::new(),
             objects: ObjectDirectory::new(config.node, config.objects.clone(), now),
             queue: VecDeque::new(),
             out: Vec::new(),
@@ -328,6 +331,7 @@ impl Node {
         self.scheduler.check();
         self.pool.check();
         self.actors.check();
+        self.replays.check();
         self.groups.machine.check();
         self.history.check();
         self.far.check();

@@ -115,6 +115,16 @@ impl Node {
                 self.pass_to_actors(life::Event::Left { worker: from, actor });
             }
 
+            ToNode::ActorFailed { actor, failure } => {
+                self.pass_to_actors(life::Event::Failed { worker: from, actor, failure });
+            }
+            ToNode::CallLogged { actor, incarnation, call } => {
+                self.call_logged(from, actor, incarnation, call);
+            }
+            ToNode::Checkpointed { actor, incarnation, checkpoint } => {
+                self.checkpointed(from, actor, incarnation, checkpoint);
+            }
+
             ToNode::GroupCreate { request, spec } => self.create_group(from, job, request, spec),
             ToNode::GroupRemove { group } => {
                 self.pass_to_groups(groups::Event::RemoveAsked { group });

@@ -136,6 +136,7 @@ impl Shell {
             shape: Shape::of(resources),
             held: ResourceSet::new(),
             max_restarts: 0,
+            checkpoints: None,
             frame: vec![],
             contains: vec![],
             handle: vec![],

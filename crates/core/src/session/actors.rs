@@ -21,10 +21,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use hoplo_base::limits::{ACTOR_DEPTH_MAX, RESTARTS_FAILED_MAX};
+use hoplo_base::limits::{ACTOR_DEPTH_LOGGED_MAX, ACTOR_DEPTH_MAX, RESTARTS_FAILED_MAX};
 use hoplo_base::{ActorId, Instant, ObjectId, ProcessId, ResourceSet, TaskId};
 use hoplo_wire::call::CallKind;
-use hoplo_wire::node::{ActorSpec, ActorState, Obituary, Shape, ToNode};
+use hoplo_wire::node::{ActorSpec, ActorState, Checkpoints, Obituary, Shape, ToNode};
 use hoplo_wire::{Failure, FailureKind};
 
 use super::call::Stage;
@@ -48,6 +48,8 @@ pub(super) struct Actor {
     /// Only those calls hold the handle: the actor ends with them, so their replies are drained though
     /// nobody may wait for them.
     pub abandoned: bool,
+    /// Calls that may lie before it.
+    pub depth_max: usize,
     /// Why it can never start, if its line in `warned` said so.
     pub warned_for: Option<String>,
 }
@@ -86,6 +88,7 @@ pub struct CreateActor {
     pub shape: Shape,
     pub held: ResourceSet,
     pub max_restarts: i32,
+    pub checkpoints: Option<Checkpoints>,
     pub handle: Vec<u8>,
     /// 0: nobody waits for the answer.
     pub request: u64,
@@ -140,6 +143,7 @@ impl SessionMachine {
             shape: create.shape,
             held: create.held,
             max_restarts: create.max_restarts,
+            checkpoints: create.checkpoints,
             frame: bytes,
             contains,
             handle: create.handle,
@@ -267,6 +271,7 @@ impl SessionMachine {
                 limbo: BTreeSet::new(),
                 unfinished: 0,
                 abandoned: false,
+                depth_max: ACTOR_DEPTH_MAX,
                 warned_for: None,
             }
         })
@@ -280,7 +285,7 @@ impl SessionMachine {
             let queue = self.actors.get(&actor).map(|state| &state.queue);
             let Some(seq) = queue.and_then(|queue| queue.front()).copied() else { return };
             let Some((worker, state)) = self.actor_open(actor) else { return };
-            let depth = state.in_flight.len();
+            let full = state.in_flight.len() >= state.depth_max;
             let call = self.tasks.get(&seq).map(|task| (task.stage, task.parent));
             // Only the calls of tasks are told apart; an actor is one caller, whatever it runs.
             let caller = call.and_then(|(_, parent)| parent).filter(|_| !self.is_actor);
@@ -289,7 +294,7 @@ impl SessionMachine {
             match (call, aside) {
                 (None, _) => {} // it failed or was cancelled
                 (Some(_), Some(aside)) => aside.push_back(seq),
-                (Some((Stage::Queued, _)), None) if depth < ACTOR_DEPTH_MAX => {
+                (Some((Stage::Queued, _)), None) if !full => {
                     state.queue.pop_front();
                     state.in_flight.insert(seq);
                     self.place(now, seq, worker, effects);
@@ -318,7 +323,7 @@ impl SessionMachine {
                 let stage = self.tasks.get(seq).map(|task| task.stage);
                 let state = self.actors.get_mut(&actor).expect("it is open");
                 if stage.is_some_and(|stage| stage != Stage::Queued)
-                    || state.in_flight.len() >= ACTOR_DEPTH_MAX
+                    || state.in_flight.len() >= state.depth_max
                 {
                     break;
                 }
@@ -508,7 +513,10 @@ impl SessionMachine {
                 }
                 (Status::Pending { reason, infeasible }, None)
             }
-            ActorState::Alive { worker, .. } => (Status::Alive { worker }, None),
+            ActorState::Alive { worker, logs, .. } => {
+                state.depth_max = if logs { ACTOR_DEPTH_LOGGED_MAX } else { ACTOR_DEPTH_MAX };
+                (Status::Alive { worker }, None)
+            }
             ActorState::Restarting { incarnation, cause } => {
                 let failed = restarted_before
                     .map_or(0, |(before, failed)| failed + u32::from(before < incarnation));

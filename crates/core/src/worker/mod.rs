@@ -23,6 +23,7 @@
 //!
 //! The hot paths (`take`, `caller`, `ended`) borrow, and allocate nothing.
 
+pub mod journal;
 mod leaving;
 mod lending;
 mod replies;
@@ -32,8 +33,9 @@ mod tests;
 use std::collections::VecDeque;
 
 use hoplo_base::{Map, ProcessId, Set, TaskId};
-use hoplo_wire::node::ActorSpec;
+use hoplo_wire::node::{ActorSpec, Replay};
 
+pub use journal::Journal;
 pub use leaving::Leave;
 pub use replies::cuts;
 
@@ -52,6 +54,8 @@ pub struct Worker<P> {
     cancelled: Set<TaskId>,
     /// What readers have taken of the streams that are produced here.
     consumed: Map<TaskId, u64>,
+    /// Of an actor with checkpoints.
+    pub journal: Option<Box<Journal>>,
 }
 
 struct Caller<P> {
@@ -64,6 +68,8 @@ pub struct BecomeActor {
     pub spec: Box<ActorSpec>,
     pub incarnation: u32,
     pub gpus: Vec<u32>,
+    /// Of one with checkpoints.
+    pub replay: Option<Box<Replay>>,
 }
 
 /// What lies in a caller's ring.
@@ -97,6 +103,7 @@ impl<P> Default for Worker<P> {
             waits: Waits::default(),
             cancelled: Set::default(),
             consumed: Map::default(),
+            journal: None,
         }
     }
 }
@@ -108,6 +115,9 @@ impl<P> Worker<P> {
 
     /// The caller is gone: what it had queued is dropped.
     pub fn disconnected(&mut self, process: ProcessId) -> Option<P> {
+        if let Some(journal) = &mut self.journal {
+            journal.caller_gone(process);
+        }
         let at = self.callers.iter().position(|caller| caller.process == process)?;
         Some(self.callers.remove(at).port)
     }

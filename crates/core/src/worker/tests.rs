@@ -47,11 +47,12 @@ fn become_actor() -> BecomeActor {
         shape: Shape::default(),
         held: ResourceSet::new(),
         max_restarts: 0,
+        checkpoints: None,
         frame: vec![],
         contains: vec![],
         handle: vec![],
     };
-    BecomeActor { spec: Box::new(spec), incarnation: 0, gpus: vec![] }
+    BecomeActor { spec: Box::new(spec), incarnation: 0, gpus: vec![], replay: None }
 }
 
 fn actor(calls: &[u64]) -> Worker<Ring> {

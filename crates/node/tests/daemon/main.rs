@@ -344,6 +344,7 @@ fn spec(actor: ActorId, name: &str) -> ActorSpec {
         shape: shape(&[("GPU", 1.0)]),
         held: ResourceSet::new(),
         max_restarts: 0,
+        checkpoints: None,
         frame: vec![],
         contains: vec![],
         handle: vec![],
@@ -360,9 +361,9 @@ fn an_actor_lives_restarts_and_dies_with_its_last_words() {
     driver.send(&ToNode::ActorWatch { actor });
     let alive = |driver: &mut Player, wanted: u32| {
         driver.wait("a living actor", |message| match message {
-            ToClient::ActorState { state: ActorState::Alive { incarnation, worker }, .. } => {
-                (incarnation == wanted).then_some(worker)
-            }
+            ToClient::ActorState {
+                state: ActorState::Alive { incarnation, worker, .. }, ..
+            } => (incarnation == wanted).then_some(worker),
             _ => None,
         })
     };

@@ -26,6 +26,27 @@ thread_local! {
     static COLLECTED: RefCell<Option<Vec<Noted>>> = const { RefCell::new(None) };
 }
 
+thread_local! {
+    /// Refs that this thread reads out of values now; `None` when nobody collects.
+    static READ: RefCell<Option<Vec<ObjectId>>> = const { RefCell::new(None) };
+}
+
+/// Runs `read`, and tells the refs and handles that came out of what it read.
+pub(crate) fn collect_read<R>(read: impl FnOnce() -> R) -> (R, Vec<ObjectId>) {
+    READ.set(Some(Vec::new()));
+    let result = read();
+    (result, READ.take().unwrap_or_default())
+}
+
+/// A ref or handle came out of a value.
+pub(crate) fn note_read(object: ObjectId) {
+    READ.with_borrow_mut(|read| {
+        if let Some(read) = read {
+            read.push(object);
+        }
+    });
+}
+
 /// A ref or handle, and what it stands for.
 type Noted = (ObjectId, Py<PyAny>);
 

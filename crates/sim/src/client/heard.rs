@@ -138,9 +138,16 @@ impl Cluster {
                 self.say(id, ToNode::ExtentRecalled);
             }
             ToClient::Reclaimed { location, .. } => self.client(id).extents.reclaim(location),
-            ToClient::RunActor { spec, incarnation, gpus } => {
+            ToClient::RunActor { spec, incarnation, gpus, replay } => {
+                let replay = self.sabotage_replay(replay);
                 self.client(id).session.become_actor();
-                self.client(id).worker.ordered(BecomeActor { spec, incarnation, gpus });
+                self.client(id).worker.ordered(BecomeActor { spec, incarnation, gpus, replay });
+            }
+            ToClient::CallsLogged { upto } => {
+                if let Some(journal) = &mut self.client(id).worker.journal {
+                    journal.logged(upto);
+                }
+                self.wake(id);
             }
             ToClient::Told { message: Tell::Cancel { task, recursive }, .. } => {
                 self.client(id).worker.cancelled(task);

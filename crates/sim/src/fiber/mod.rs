@@ -2,6 +2,7 @@
 //!
 //! A driver and a worker of tasks have one, an actor as many as calls run in it at a time.
 
+mod logged;
 mod ops;
 mod reply;
 mod values;
@@ -56,6 +57,10 @@ pub struct Fiber {
     pub request: Option<u64>,
     /// A named actor that is not known to be its own.
     pub creates: Option<ActorId>,
+    /// Of an actor with checkpoints: the call's frame and what it names, until the call is logged.
+    to_log: Option<(Vec<u8>, Vec<ObjectId>)>,
+    /// It was logged, and its answer is not noted yet.
+    logged: bool,
 }
 
 /// A call that runs here.
@@ -87,6 +92,8 @@ pub enum Wait {
     Answer(u64),
     /// Another thread's reply to the same caller.
     Turn(ProcessId),
+    /// The home of an actor with checkpoints is to log its call.
+    Logged,
 }
 
 impl Wait {
@@ -94,7 +101,9 @@ impl Wait {
     fn is_for_others(&self) -> bool {
         match self {
             Self::Ready(_) | Self::Any(_) | Self::Item(..) | Self::Credit => true,
-            Self::Room | Self::Function(_) | Self::Answer(_) | Self::Turn(_) => false,
+            Self::Room | Self::Function(_) | Self::Answer(_) | Self::Turn(_) | Self::Logged => {
+                false
+            }
         }
     }
 }
@@ -142,6 +151,8 @@ impl Fiber {
             reply: None,
             request: None,
             creates: None,
+            to_log: None,
+            logged: false,
         }
     }
 
@@ -159,7 +170,8 @@ impl Fiber {
                 | Wait::Credit
                 | Wait::Function(_)
                 | Wait::Answer(_)
-                | Wait::Turn(_),
+                | Wait::Turn(_)
+                | Wait::Logged,
             )
             | None => vec![],
         }
@@ -254,6 +266,7 @@ impl Cluster {
             && fiber.request.is_none()
             && fiber.asked_room.is_none()
             && fiber.reply.is_none()
+            && !fiber.logged
             && self.client(id).worker.is_cancelled(call.task)
         {
             self.stop_is_legitimate(call.task);
@@ -353,6 +366,7 @@ impl Cluster {
                 let half = program.ops.len() / 2;
                 program.ops.truncate(half);
             }
+            self.logs(id, fiber);
         }
         let next = fiber.program.as_ref().expect("it is there").ops.get(fiber.pc).cloned();
         if let Some(op) = next

@@ -208,6 +208,7 @@ impl Cluster {
             shape: Shape { strategy, ..shape(1.0) },
             held: hoplo_base::ResourceSet::new(),
             max_restarts: restarts,
+            checkpoints: self.checkpoints(restarts),
             handle: vec![],
             request: 0,
         };
@@ -218,11 +219,16 @@ impl Cluster {
             self.count("detached actors");
         }
         let text = format!("refs {:?}, nested {:?}", ids(&call.refs), ids(&call.nested));
+        let logs = create.checkpoints.is_some();
         let fact = fact(&call, None, None); // no cancellation reaches an actor
         let actor = self
             .session(id, |session, now, effects| session.create_actor(now, call, create, effects));
         self.books.facts.submits(actor.0, fact);
         self.books.facts.creates(actor, restarts);
+        if logs {
+            self.books.ledgers.logs(actor);
+            self.count("actors with checkpoints");
+        }
         self.note(|| format!("{id} creates {actor} {name:?}, {text}"));
         if name.is_some() {
             fiber.creates = Some(actor);
@@ -242,6 +248,7 @@ impl Cluster {
         if self.books.submitted >= SUBMISSIONS_MAX {
             return;
         }
+        let submission = &self.as_its_handle_says(submission, actor);
         let call = self.session_call(id, fiber, submission);
         let parent = fiber.call.map(|call| call.task);
         let text = format!("refs {:?}, nested {:?}", ids(&call.refs), ids(&call.nested));

@@ -24,12 +24,12 @@ use crate::workload::Role;
 /// What is to be written for a call that has ended.
 #[derive(Debug)]
 pub struct Reply {
-    header: ReplyHeader,
-    returned: Vec<Returned>,
+    pub(super) header: ReplyHeader,
+    pub(super) returned: Vec<Returned>,
     /// The daemon was told.
-    told: bool,
+    pub(super) told: bool,
     /// Values that were written, in parts.
-    written: usize,
+    pub(super) written: usize,
 }
 
 impl Reply {
@@ -60,6 +60,9 @@ impl Cluster {
                 let actor = ActorId(call.task);
                 let incarnation = call.incarnation;
                 let result = fiber.failure.take().map_or(Ok(()), Err);
+                if result.is_ok() {
+                    self.replays(id);
+                }
                 let instance = self.client(id).actor.as_mut().expect("it is constructed");
                 instance.constructed = result.is_ok();
                 self.client(id).worker.ended(call.task);
@@ -116,6 +119,10 @@ impl Cluster {
     pub(super) fn replies(&mut self, id: ProcessId, thread: u64, fiber: &mut Fiber) -> Flow {
         let call = fiber.call.expect("only calls are replied to");
         let mut reply = fiber.reply.take().expect("the caller has seen it");
+        if !self.may_leave(id, fiber, call, &reply.returned) {
+            fiber.reply = Some(reply);
+            return Flow::Wait(Wait::Logged);
+        }
         if !reply.told {
             if reply.returned.iter().any(brings_tokens) {
                 if !self.may_reply(id, thread, call.caller) {
@@ -173,6 +180,8 @@ impl Cluster {
             client.replying.remove(&call.caller);
         }
         client.worker.ended(call.task);
+        self.answered_call(id, call.task);
+        let client = self.client(id);
         if call.max_calls > 0 {
             client.worker.retire("max_calls");
             self.count("workers that retired");

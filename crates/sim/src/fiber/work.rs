@@ -1,6 +1,8 @@
 //! How a worker takes its calls, and how it goes: `core::worker` decides.
 
-use hoplo_base::ProcessId;
+use std::collections::BTreeSet;
+
+use hoplo_base::{ObjectId, ProcessId};
 use hoplo_core::worker::{BecomeActor, Found, Leave, Next};
 use hoplo_wire::Failure;
 use hoplo_wire::call::{CALL_BACKPRESSURE, CallKind, CallView};
@@ -54,13 +56,19 @@ impl Cluster {
                 }
                 self.begin(id, caller, call.seq, &call.bytes, 0)
             }
-            Next::BecomeActor(BecomeActor { spec, incarnation, .. }) => {
+            Next::BecomeActor(BecomeActor { spec, incarnation, replay, .. }) => {
                 let actor = spec.actor;
                 if self.is_far(actor.0.owner) {
                     self.count("actors that live elsewhere");
                 }
-                let concurrency = if actor.0.seq.is_multiple_of(2) { 3 } else { 1 };
-                let instance = Instance { actor, kept: vec![], constructed: false, concurrency };
+                let concurrency = match actor.0.seq.is_multiple_of(2) {
+                    true if spec.checkpoints.is_none() => 3,
+                    _ => 1,
+                };
+                self.begins_journal(id, &spec, incarnation, replay.as_deref());
+                let ledger = spec.checkpoints.map(|_| Vec::new());
+                let (kept, constructed) = (vec![], false);
+                let instance = Instance { actor, kept, constructed, concurrency, replay, ledger };
                 self.client(id).actor = Some(instance);
                 self.begin(id, actor.0.owner, 0, &spec.frame, incarnation)
             }
@@ -111,6 +119,12 @@ impl Cluster {
             incarnation,
             since: self.now,
         });
+        if self.answers_again(id, &mut fiber) {
+            let client = self.client(id);
+            client.next_fiber += 1;
+            client.fibers.insert(client.next_fiber, fiber);
+            return client.next_fiber;
+        }
         let (task, attempt) = (header.task, header.attempt);
         if attempt > 0 || incarnation > 0 {
             self.count(if role == Role::Constructor { "restarts of actors" } else { "retries" });
@@ -146,6 +160,11 @@ impl Cluster {
         }
         for object in &nested {
             self.client(id).session.add_ref(*object);
+        }
+        if self.client(id).worker.journal.is_some() && role != Role::Constructor {
+            let stored = fiber.args.iter().map(|(object, _)| *object);
+            let named: BTreeSet<ObjectId> = stored.chain(nested.iter().copied()).collect();
+            fiber.to_log = Some((bytes.to_vec(), named.into_iter().collect()));
         }
         fiber.hold(nested);
         let client = self.client(id);

@@ -5,6 +5,7 @@ mod attempts;
 mod facts;
 mod failures;
 mod leaks;
+mod ledgers;
 mod losses;
 mod order;
 mod past;
@@ -18,6 +19,7 @@ use hoplo_base::{ObjectId, ProcessId, TaskId};
 use crate::cluster::Cluster;
 use facts::Facts;
 use failures::Told;
+use ledgers::Ledgers;
 use losses::Losses;
 use order::Order;
 
@@ -30,6 +32,7 @@ pub struct Books {
     pub facts: Facts,
     told: Told,
     pub losses: Losses,
+    pub ledgers: Ledgers,
     /// What lies in an inline put.
     puts: BTreeMap<ObjectId, ObjectId>,
     /// What heirs got as values with the calls that they adopted: they give those names of their own.

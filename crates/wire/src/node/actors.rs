@@ -3,7 +3,7 @@
 use hoplo_base::{ActorId, ObjectId, ProcessId, ResourceSet};
 use serde::{Deserialize, Serialize};
 
-use super::Shape;
+use super::{Checkpoints, Shape};
 use crate::object::Failure;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +20,8 @@ pub struct ActorSpec {
     pub held: ResourceSet,
     /// -1 is for ever.
     pub max_restarts: i32,
+    /// It restarts from checkpoints: its calls are logged and replayed.
+    pub checkpoints: Option<Checkpoints>,
     /// Call frame of the constructor (`CallKind::Create`).
     pub frame: Vec<u8>,
     /// Refs in the constructor's arguments: held by the daemon while the actor may start again.
@@ -60,6 +62,8 @@ pub enum ActorState {
     Alive {
         incarnation: u32,
         worker: ProcessId,
+        /// It restarts from checkpoints: few calls of one caller lie before it.
+        logs: bool,
     },
     Restarting {
         incarnation: u32,

@@ -4,7 +4,8 @@ use hoplo_base::{ActorId, FunctionId, GroupId, LeaseId, NodeNumber, ObjectId, Pr
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ActorCreated, ActorFound, ActorSpec, ActorState, GroupState, Lineage, Obituary, Tell, Welcome,
+    ActorCreated, ActorFound, ActorSpec, ActorState, GroupState, Lineage, Obituary, Replay, Tell,
+    Welcome,
 };
 use crate::object::{Failure, Location, Value};
 use crate::why::Question;
@@ -163,6 +164,12 @@ pub enum ToClient {
         spec: Box<ActorSpec>,
         incarnation: u32,
         gpus: Vec<u32>,
+        /// Of one with checkpoints: what it is to become before it says `ActorStarted`.
+        replay: Option<Box<Replay>>,
+    },
+    /// To a worker whose actor is at home at another node: its calls are logged there up to this one.
+    CallsLogged {
+        upto: u64,
     },
 
     /// With it why no node that is there now could ever hold it. Err: its name is taken, or it can be of no use.

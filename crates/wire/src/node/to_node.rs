@@ -7,7 +7,8 @@ use hoplo_base::{ActorId, FunctionId, GroupId, LeaseId, ObjectId, ProcessId};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ActorSpec, Counters, GroupSpec, JobConfig, KvOperation, Notice, Role, Runs, Shape, Tell,
+    ActorSpec, Checkpoint, Counters, GroupSpec, JobConfig, KvOperation, LoggedCall, Notice, Role,
+    Runs, Shape, Tell,
 };
 use crate::object::Failure;
 use crate::reason::Reason;
@@ -113,6 +114,24 @@ pub enum ToNode {
     /// From the actor's worker: it leaves on its own will (`exit_actor`); not restarted.
     ActorExit {
         actor: ActorId,
+    },
+    /// From the actor's worker: it cannot go on, and no restart would help.
+    ActorFailed {
+        actor: ActorId,
+        failure: Failure,
+    },
+    /// From the worker of an actor with checkpoints: this call begins, behind all before it. Of another node, it is answered by
+    /// `CallsLogged`, and no reply leaves before.
+    CallLogged {
+        actor: ActorId,
+        incarnation: u32,
+        call: Box<LoggedCall>,
+    },
+    /// From the same: the log up to there is not needed any more.
+    Checkpointed {
+        actor: ActorId,
+        incarnation: u32,
+        checkpoint: Box<Checkpoint>,
     },
 
     /// Answered by `GroupCreated`.

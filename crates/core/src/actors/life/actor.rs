@@ -44,7 +44,10 @@ impl Actor {
     pub(super) fn state(&self) -> ActorState {
         let incarnation = self.incarnation;
         match (&self.stage, &self.restarts_because) {
-            (Stage::Alive { worker }, _) => ActorState::Alive { incarnation, worker: *worker },
+            (Stage::Alive { worker }, _) => {
+                let logs = self.spec.checkpoints.is_some();
+                ActorState::Alive { incarnation, worker: *worker, logs }
+            }
             (Stage::Dead { failure }, _) => ActorState::Dead { failure: failure.clone() },
             (Stage::Placing { .. } | Stage::Starting { .. }, Some(cause)) => {
                 ActorState::Restarting { incarnation, cause: cause.clone() }

@@ -59,6 +59,12 @@ pub enum Event {
         worker: ProcessId,
         actor: ActorId,
     },
+    /// Its worker says that it cannot go on, whatever process it is.
+    Failed {
+        worker: ProcessId,
+        actor: ActorId,
+        failure: Failure,
+    },
     Killed {
         actor: ActorId,
         no_restart: bool,

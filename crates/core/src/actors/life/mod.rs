@@ -125,6 +125,12 @@ impl ActorTable {
                     self.set_cause(actor, died(text), effects);
                 }
             }
+            Event::Failed { worker, actor, failure } => {
+                if self.by_worker.get(&worker) == Some(&actor) {
+                    let text = format!("{} ended: {}", self.title(actor), failure.text());
+                    self.set_cause(actor, Failure::new(failure.kind, text), effects);
+                }
+            }
             Event::Killed { actor, no_restart } => self.on_killed(actor, no_restart, effects),
             Event::Unreachable { actor } => self.on_unreachable(actor, effects),
             Event::ProcessGone { process, obituary } => {
@@ -147,6 +153,7 @@ impl ActorTable {
             shape: Shape::default(),
             held: ResourceSet::default(),
             max_restarts: -1,
+            checkpoints: None,
             frame: Vec::new(),
             contains: Vec::new(),
             handle: former.handle,

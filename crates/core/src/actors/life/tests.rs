@@ -22,6 +22,7 @@ fn spec(seq: u64, name: &str, max_restarts: i32) -> Box<ActorSpec> {
         shape: Shape::default(),
         held: ResourceSet::new(),
         max_restarts,
+        checkpoints: None,
         frame: vec![1],
         contains: vec![actor(99).handle()],
         handle: vec![7],
@@ -199,7 +200,10 @@ fn a_dead_worker_restarts_its_actor_as_often_as_allowed() {
     assert_eq!(table.start(1, 0, 10), []);
     table.place(1, 1, 11);
     let effects = table.start(1, 1, 11);
-    assert_eq!(told(&effects), [ActorState::Alive { incarnation: 1, worker: process(11) }]);
+    assert_eq!(
+        told(&effects),
+        [ActorState::Alive { incarnation: 1, worker: process(11), logs: false }]
+    );
     assert!(effects.contains(&Effect::NodeRelease { objects: spec(1, "", 1).contains }));
     let text = dead_text(&table.gone(11));
     assert!(text.contains("SIGKILL") && text.contains("bye"), "{text}");

@@ -2,7 +2,7 @@
 
 use hoplo_base::{ActorId, NodeNumber, ProcessId};
 use hoplo_wire::call::leave_node;
-use hoplo_wire::node::{ActorSpec, ActorState, ToClient};
+use hoplo_wire::node::{ActorSpec, ActorState, Replay, ToClient};
 use hoplo_wire::peer::{Peer, StopManner};
 use hoplo_wire::{Failure, FailureKind};
 
@@ -19,6 +19,7 @@ impl Node {
         spec: Box<ActorSpec>,
         incarnation: u32,
         gpus: Vec<u32>,
+        replay: Option<Box<Replay>>,
     ) {
         let home = spec.actor.0.owner.node();
         if !self.speaks(worker) {
@@ -26,12 +27,13 @@ impl Node {
             self.deal(worker, home);
             return;
         }
-        let (actor, holds) = (spec.actor, spec.contains.clone());
+        let (actor, mut holds) = (spec.actor, spec.contains.clone());
+        holds.extend(replay.iter().flat_map(|replay| replay.contains()));
         if !holds.is_empty() {
             self.pass_to_objects(objects::Event::NodeHeld { objects: holds.clone() });
         }
         self.far.hosted.insert(worker, Hosted { actor, holds });
-        self.send(worker, ToClient::RunActor { spec, incarnation, gpus });
+        self.send(worker, ToClient::RunActor { spec, incarnation, gpus, replay });
     }
 
     /// A worker of ours was found for a far home's actor.
@@ -87,12 +89,14 @@ impl Node {
         mut spec: Box<ActorSpec>,
         incarnation: u32,
         gpus: Vec<u32>,
+        replay: Option<Box<Replay>>,
     ) {
         if let Err(error) = leave_node(&mut spec.frame) {
             // Its worker cannot read it either, and says so.
             self.log(format!("the constructor's call of {} cannot be read: {error}", spec.actor));
         }
-        self.send_peer(worker.node(), Peer::RunActor { worker, spec, incarnation, gpus });
+        let run = Peer::RunActor { worker, spec, incarnation, gpus, replay };
+        self.send_peer(worker.node(), run);
     }
 
     pub(in crate::node) fn stop_far(&mut self, worker: ProcessId, manner: Manner, reason: String) {

@@ -104,8 +104,8 @@ impl Node {
             Peer::ActorStuck { actor, reason, infeasible } => {
                 self.actor_stuck_there(from, actor, reason, infeasible);
             }
-            Peer::RunActor { worker, spec, incarnation, gpus } => {
-                self.on_run_actor(worker, spec, incarnation, gpus);
+            Peer::RunActor { worker, spec, incarnation, gpus, replay } => {
+                self.on_run_actor(worker, spec, incarnation, gpus, replay);
             }
             Peer::ActorStarted { worker } => {
                 self.pass_to_scheduler(local::Event::ActorStarted { worker });
@@ -177,6 +177,15 @@ impl Node {
             }
             ToNode::ActorExit { actor } => {
                 self.pass_to_actors(life::Event::Left { worker: from, actor });
+            }
+            ToNode::ActorFailed { actor, failure } => {
+                self.pass_to_actors(life::Event::Failed { worker: from, actor, failure });
+            }
+            ToNode::CallLogged { actor, incarnation, call } => {
+                self.call_logged(from, actor, incarnation, call);
+            }
+            ToNode::Checkpointed { actor, incarnation, checkpoint } => {
+                self.checkpointed(from, actor, incarnation, checkpoint);
             }
             ToNode::ActorLookup { request, namespace, name } => {
                 self.on_far_lookup(from, request, (namespace, name));

@@ -221,7 +221,7 @@ impl Node {
     }
 }
 
-fn each_once(named: &[ObjectId]) -> Vec<ObjectId> {
+pub(super) fn each_once(named: &[ObjectId]) -> Vec<ObjectId> {
     let mut objects = named.to_vec();
     objects.sort_unstable();
     objects.dedup();

@@ -5,6 +5,7 @@ use hoplo_wire::node::{ActorState, GroupState, Notice, ToClient, ToNode};
 use hoplo_wire::peer::Peer;
 
 use super::Node;
+use super::references::each_once;
 use crate::claims;
 use crate::node::Effect;
 use crate::objects;
@@ -22,7 +23,10 @@ impl Node {
             ToNode::ActorWatch { actor }
             | ToNode::ActorKill { actor, .. }
             | ToNode::ActorStarted { actor, .. }
-            | ToNode::ActorExit { actor } => actor.0.owner.node(),
+            | ToNode::ActorExit { actor }
+            | ToNode::ActorFailed { actor, .. }
+            | ToNode::CallLogged { actor, .. }
+            | ToNode::Checkpointed { actor, .. } => actor.0.owner.node(),
             ToNode::GroupRemove { group }
             | ToNode::GroupWatch { group, .. }
             | ToNode::GroupUnwatch { group, .. } => self.planner_of(*group),
@@ -188,8 +192,17 @@ impl Node {
 pub(super) fn named(message: &Peer) -> Vec<ObjectId> {
     match message {
         Peer::Value { contains, .. } | Peer::Sealed { contains, .. } => contains.clone(),
-        Peer::RunActor { spec, .. } => {
+        Peer::From { message, .. } => match &**message {
+            ToNode::CallLogged { call, .. } => each_once(&call.contains),
+            ToNode::Checkpointed { checkpoint, .. } => each_once(&checkpoint.contains),
+            _ => Vec::new(),
+        },
+        Peer::RunActor { spec, replay, .. } => {
             let mut named = spec.contains.clone();
+            if let Some(replay) = replay {
+                named.extend(replay.contains());
+                named = each_once(&named);
+            }
             named.push(spec.actor.handle());
             named
         }

@@ -257,6 +257,7 @@ impl Nodes {
             shape: Shape::of(cpus(count)),
             held: ResourceSet::new(),
             max_restarts: 0,
+            checkpoints: None,
             frame: constructor(actor),
             contains,
             handle: vec![],
@@ -393,14 +394,14 @@ fn an_actor_lives_on_another_node_and_its_home_knows_how_it_is() {
     nodes.says(1, worker, ToNode::ActorStarted { actor, incarnation, result });
     nodes.state_told(driver); // Starting is pending, too
     let alive = nodes.state_told(driver);
-    assert_eq!(alive, Some(ActorState::Alive { incarnation: 0, worker }));
+    assert_eq!(alive, Some(ActorState::Alive { incarnation: 0, worker, logs: false }));
     // A worker of the other node watches it as well.
     nodes.says(1, worker, ToNode::ActorWatch { actor });
     let watched = nodes.shells[1].told(worker, |message| match message {
         ToClient::ActorState { state, .. } => Some(state.clone()),
         _ => None,
     });
-    assert_eq!(watched, Some(ActorState::Alive { incarnation: 0, worker }));
+    assert_eq!(watched, Some(ActorState::Alive { incarnation: 0, worker, logs: false }));
     // The last handle goes: it finishes.
     let object = actor.handle();
     let released = vec![Notice::Released { object, tokens: 1 }];

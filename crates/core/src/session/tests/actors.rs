@@ -33,7 +33,10 @@ impl Owner {
     }
 
     fn alive(&mut self, actor: ActorId, worker: u32) -> Vec<Effect> {
-        self.state(actor, ActorState::Alive { incarnation: 0, worker: process(worker) })
+        self.state(
+            actor,
+            ActorState::Alive { incarnation: 0, worker: process(worker), logs: false },
+        )
     }
 
     fn restarting(&mut self, actor: ActorId) -> Vec<Effect> {
@@ -310,7 +313,7 @@ fn calls_of_an_actor_that_went_down_again_and_again_waited_for_ever() {
     assert!(owner.session.has_failed(patient.object(0)));
     owner.state(A, restarting(6));
     assert_eq!(
-        owner.state(A, ActorState::Alive { incarnation: 6, worker: process(8) }),
+        owner.state(A, ActorState::Alive { incarnation: 6, worker: process(8), logs: false }),
         [placed(8, endless.seq)]
     );
 }

@@ -84,6 +84,7 @@ impl Nodes {
             shape: Shape::of(cpus(2.0)),
             held: cpus(2.0),
             max_restarts,
+            checkpoints: None,
             frame: vec![],
             contains: vec![],
             handle: vec![],

@@ -43,6 +43,7 @@ impl Nodes {
             shape,
             held: ResourceSet::new(),
             max_restarts: 0,
+            checkpoints: None,
             frame: vec![],
             contains: vec![],
             handle: vec![7],

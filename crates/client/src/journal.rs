@@ -1,0 +1,118 @@
+//! The shell of `core::worker::journal`: an actor with checkpoints logs its calls at its home, and its replies wait for that.
+
+use std::time::Duration;
+
+use hoplo_base::{ObjectId, TaskId, limits};
+use hoplo_core::session::Effect;
+use hoplo_core::worker::Journal;
+use hoplo_core::worker::journal::{Answer, Room};
+use hoplo_shm::{SleepKind, Slept};
+use hoplo_wire::Failure;
+use hoplo_wire::node::{ActorSpec, Checkpoint, LoggedCall, ToNode};
+use hoplo_wire::reply::Returned;
+
+use crate::client::Client;
+use crate::ringer::slot_of;
+
+/// Of an actor with checkpoints; its main thread alone runs calls.
+const THERE: &str = "an actor with checkpoints has a journal from its start on";
+
+impl Client {
+    /// From which the calls of this actor go on. Nothing for an actor without checkpoints.
+    pub fn begin_journal(
+        &self,
+        spec: &ActorSpec,
+        incarnation: u32,
+        checkpoint: Option<&Checkpoint>,
+    ) {
+        let Some(every) = spec.checkpoints else { return };
+        let me = self.welcome.process;
+        let journal = Journal::new(spec.actor, incarnation, me, every, checkpoint, self.now());
+        self.worker.machine().journal = Some(Box::new(journal));
+    }
+
+    fn journal<R>(&self, look: impl FnOnce(&mut Journal) -> R) -> R {
+        look(self.worker.machine().journal.as_mut().expect(THERE))
+    }
+
+    /// What this call was answered, if it ran before.
+    pub fn answer_of_known(&self, task: TaskId) -> Option<Answer> {
+        self.journal(|journal| journal.known(task).cloned())
+    }
+
+    /// The home is told that this call begins; no reply to it is written before `wait_until_logged`.
+    pub fn log_call(&self, task: TaskId, frame: &[u8], contains: Vec<ObjectId>) {
+        let (actor, incarnation, call) = self.journal(|journal| {
+            let call = Box::new(journal.begins(task, frame, contains));
+            (journal.actor, journal.incarnation, call)
+        });
+        self.with(|session, now, effects| {
+            session.mention_exported(now, &call.contains, effects);
+            effects.push(Effect::Node(ToNode::CallLogged { actor, incarnation, call }));
+        });
+    }
+
+    /// Of what the home sent: it runs again.
+    pub fn replay_call(&self, call: &LoggedCall) {
+        self.journal(|journal| journal.replays(call));
+    }
+
+    pub fn answers_again(&self, task: TaskId, answer: Answer) {
+        self.journal(|journal| journal.answers_again(task, answer));
+    }
+
+    /// Until the reply to the call that runs may go (no GIL).
+    pub fn wait_until_logged(&self) {
+        let bell = self.segment.doorbell(slot_of(self.welcome.process));
+        while self.gone.get().is_none() {
+            let sleeper = bell.prepare(SleepKind::Strict);
+            if self.journal(|journal| journal.may_reply()) {
+                return;
+            }
+            match sleeper.sleep(Some(limits::SIGNALS_PERIOD.max(Duration::from_millis(1)))) {
+                Slept::Interrupted | Slept::Woken | Slept::TimedOut => {}
+            }
+        }
+    }
+
+    /// The call that runs is about to be answered with this.
+    pub fn answers(&self, task: TaskId, returned: &[Returned]) {
+        self.journal(|journal| journal.answers(task, returned));
+    }
+
+    /// How the log stands, between two calls.
+    pub fn log_room(&self) -> Room {
+        let now = self.now();
+        self.journal(|journal| journal.room(now))
+    }
+
+    /// The program wants a checkpoint behind the call that runs. False: this is no actor that makes any.
+    pub fn ask_for_checkpoint(&self) -> bool {
+        let mut machine = self.worker.machine();
+        machine.journal.as_mut().map(|journal| journal.ask()).is_some()
+    }
+
+    pub fn checkpoint(&self, state: Vec<u8>, contains: Vec<ObjectId>) {
+        let now = self.now();
+        let (actor, incarnation, checkpoint) = self.journal(|journal| {
+            let checkpoint = Box::new(journal.checkpoint(now, state, contains));
+            (journal.actor, journal.incarnation, checkpoint)
+        });
+        self.with(|session, now, effects| {
+            session.mention_exported(now, &checkpoint.contains, effects);
+            effects.push(Effect::Node(ToNode::Checkpointed { actor, incarnation, checkpoint }));
+        });
+    }
+
+    /// It could not be made.
+    pub fn no_checkpoint(&self) {
+        let now = self.now();
+        self.journal(|journal| journal.no_checkpoint(now));
+    }
+
+    /// No process can be this actor any more.
+    pub fn actor_failed(&self, failure: Failure) {
+        let actor = self.journal(|journal| journal.actor);
+        self.core.lock().writer.send(&ToNode::ActorFailed { actor, failure });
+    }
+}

@@ -1,0 +1,160 @@
+"""Actors with checkpoints whose node dies go on elsewhere, and each call takes effect once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from far import Ledger, here
+from machines import until
+
+import hoplo
+from hoplo.exceptions import ActorDiedError
+
+
+def ledger(far: Any, number: int, **options: Any) -> Any:
+    strategy = far.on(number, soft=True)
+    return Ledger.options(
+        num_cpus=0, max_restarts=-1, scheduling_strategy=strategy, **options
+    ).remote()
+
+
+@hoplo.remote(num_cpus=0, max_retries=0)
+def adds(actor: Any, name: Any, count: int) -> list[int]:
+    return [hoplo.get(actor.add.remote((name, one))) for one in range(count)]
+
+
+def agrees(entries: list[Any], replies: dict[Any, list[int]]) -> None:
+    """Each reply says at which place its call stands, and there it stands, and nowhere else."""
+    for name, places in replies.items():
+        assert [entries[place - 1] for place in places] == [(name, n) for n in range(len(places))]
+    assert len(entries) == sum(len(places) for places in replies.values())
+
+
+# ------------------------------------------------------------------------------- errors
+
+
+def test_without_its_home_it_is_lost_as_any_actor(make_far: Any) -> None:
+    far = make_far(3)
+
+    @hoplo.remote(num_cpus=0)
+    class Parent:
+        def make(self, strategy: Any) -> Any:
+            child = Ledger.options(num_cpus=0, max_restarts=-1, scheduling_strategy=strategy)
+            self.child = child.remote()
+            assert hoplo.get(self.child.add.remote("first")) == 1
+            return self.child
+
+    parent = Parent.options(scheduling_strategy=far.on(1)).remote()
+    child = hoplo.get(parent.make.remote(far.on(2)), timeout=20)
+    assert hoplo.get(child.where.remote(), timeout=20) == far.ids[2]
+    far.kill_node(1)
+    with pytest.raises(ActorDiedError, match="home node"):
+        hoplo.get(child.add.remote("second"), timeout=20)
+
+
+# ------------------------------------------------------------------------------- its process dies
+
+
+def test_its_process_dies_on_another_node(far: Any) -> None:
+    actor = ledger(far, 1, checkpoint_every=7)
+    assert hoplo.get(actor.where.remote(), timeout=20) == far.ids[1]
+    refs = [actor.add.remote(("here", number)) for number in range(50)]
+    os.kill(hoplo.get(actor.pid.remote(), timeout=20), signal.SIGKILL)
+    refs += [actor.add.remote(("here", number)) for number in range(50, 100)]
+    os.kill(hoplo.get(actor.pid.remote(), timeout=20), signal.SIGKILL)
+    agrees(hoplo.get(actor.all.remote(), timeout=20), {"here": hoplo.get(refs, timeout=20)})
+
+
+# ------------------------------------------------------------------------------- its node dies
+
+
+def test_its_node_dies_under_calls_of_several_nodes(make_far: Any) -> None:
+    far = make_far(3)
+    actor = ledger(far, 1, checkpoint_every=10)
+    assert hoplo.get(actor.where.remote(), timeout=20) == far.ids[1]
+    places = (0, 2, 2)
+    callers = [
+        adds.options(scheduling_strategy=far.on(number)).remote(actor, name, 400)
+        for name, number in enumerate(places)
+    ]
+    until(lambda: hoplo.get(actor.length.remote(), timeout=20) > 150, what="it has work")
+    far.kill_node(1)
+    replies = dict(enumerate(hoplo.get(callers, timeout=60)))
+    assert hoplo.get(actor.where.remote(), timeout=20) != far.ids[1]
+    agrees(hoplo.get(actor.all.remote(), timeout=20), replies)
+
+
+def test_its_node_dies_while_the_driver_sends_many_calls(make_far: Any) -> None:
+    far = make_far(2)
+    actor = ledger(far, 1, checkpoint_every=25)
+    assert hoplo.get(actor.where.remote(), timeout=20) == far.ids[1]
+    refs = [actor.add.remote(("many", number)) for number in range(2000)]
+    hoplo.get(refs[300], timeout=20)
+    far.kill_node(1)
+    replies = {"many": hoplo.get(refs, timeout=60)}
+    agrees(hoplo.get(actor.all.remote(), timeout=20), replies)
+
+
+def test_calls_of_a_node_that_died_stay_in_its_state(make_far: Any) -> None:
+    far = make_far(3)
+    actor = ledger(far, 1, checkpoint_every=1000)
+    caller = adds.options(scheduling_strategy=far.on(2)).remote(actor, "gone", 50)
+    places = hoplo.get(caller, timeout=20)
+    far.kill_node(2)
+    os.kill(hoplo.get(actor.pid.remote(), timeout=20), signal.SIGKILL)
+    agrees(hoplo.get(actor.all.remote(), timeout=20), {"gone": places})
+    far.kill_node(1)
+    agrees(hoplo.get(actor.all.remote(), timeout=20), {"gone": places})
+
+
+def test_large_arguments_that_lie_elsewhere_are_replayed(make_far: Any) -> None:
+    far = make_far(3)
+    actor = ledger(far, 1, checkpoint_every=1000)
+    arrays = [np.full(100_000, float(number)) for number in range(4)]
+    for number, array in enumerate(arrays):
+        ref = hoplo.put(array)
+        boxed = {"ref": hoplo.put(array + 1)}
+        hoplo.get(actor.add.remote((number, boxed)), timeout=20)
+        hoplo.get(actor.add_sum.remote(ref), timeout=20)
+        del ref, boxed
+    far.kill_node(1)
+    entries = hoplo.get(actor.all.remote(), timeout=30)
+    assert [entry for entry in entries if isinstance(entry, float)] == [
+        100_000.0 * number for number in range(4)
+    ]
+    boxes = [entry for entry in entries if isinstance(entry, tuple)]
+    for number, boxed in boxes:
+        assert hoplo.get(boxed["ref"], timeout=20)[0] == number + 1
+
+
+def test_nothing_of_a_log_stays_when_the_actor_is_gone(far: Any) -> None:
+    actor = ledger(far, 1, checkpoint_every=4)
+    for number in range(10):
+        boxed = {"ref": hoplo.put(np.full(100_000, float(number)))}
+        hoplo.get(actor.add.remote(boxed), timeout=20)
+        del boxed
+    del actor
+    far.until_no_objects()
+
+
+def test_a_drained_node_gives_its_actors_away_with_their_state(make_far: Any) -> None:
+    far = make_far(3)
+    actor = ledger(far, 1, checkpoint_every=10)
+    refs = [actor.add.remote(("drain", number)) for number in range(55)]
+    hoplo.get(refs, timeout=20)
+    more: list[Any] = []
+    sends = threading.Thread(
+        target=lambda: more.extend(actor.add.remote(("drain", n)) for n in range(55, 300))
+    )
+    sends.start()
+    far.machines[0].hoplo("drain", far.ids[1])
+    sends.join()
+    replies = {"drain": hoplo.get(refs + more, timeout=30)}
+    assert hoplo.get(actor.where.remote(), timeout=20) != far.ids[1]
+    agrees(hoplo.get(actor.all.remote(), timeout=20), replies)
+    assert here() == far.ids[0]
