@@ -59,7 +59,7 @@ CONCURRENCY_MAX: Final = 10_000
 CHECKPOINT_EVERY: Final = 100
 """Calls after which an actor with `checkpoint` and `restore` makes a checkpoint."""
 CHECKPOINT_INTERVAL_S: Final = 10.0
-"""Seconds after which it does, at the end of a call."""
+"""Seconds after which it does, if there were calls."""
 
 _UNSET: Final = None
 

@@ -272,6 +272,16 @@ def test_checkpoint_by_hand_and_by_time(tmp_path):
     eventually(made, what="checkpoints by time")
 
 
+def test_an_idle_actor_makes_a_checkpoint_of_what_it_did(tmp_path):
+    notes = Notes(tmp_path / "notes")
+    actor = ledger(notes, checkpoint_interval_s=0.05)
+    hoplo.get(actor.add.remote(1))
+    eventually(lambda: "checkpoint 1" in notes.lines(), what="a checkpoint without another call")
+    other = ledger(checkpoint_interval_s=0.05)
+    hoplo.get([actor.add.remote([other]), other.add.remote([actor])])
+    assert hoplo.get(other.pid.remote()) > 0
+
+
 def test_checkpoint_elsewhere_says_what_it_is_for():
     with pytest.raises(RuntimeError, match="max_restarts"):
         hoplo.checkpoint()

@@ -184,6 +184,9 @@ pub const ANSWERED_BYTES_MAX: usize = 128 * 1024;
 /// Bytes of all such values of one actor.
 pub const ANSWERED_ALL_BYTES_MAX: usize = 16 * 1024 * 1024;
 
+/// How long an actor keeps large results of calls that it replayed for callers that did not get them.
+pub const ANSWERS_KEPT_FOR: Duration = Duration::from_secs(60);
+
 /// Bytes of logged calls behind the last checkpoint from which on an actor makes one, whatever its options say.
 pub const REPLAY_LOG_BYTES: usize = 4 * 1024 * 1024;
 

@@ -1,14 +1,14 @@
 //! The shell of `core::worker::journal`: an actor with checkpoints logs its calls at its home, and its replies wait for that.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hoplo_base::{ObjectId, TaskId, limits};
 use hoplo_core::session::Effect;
 use hoplo_core::worker::Journal;
-use hoplo_core::worker::journal::{Answer, Room};
+use hoplo_core::worker::journal::Room;
 use hoplo_shm::{SleepKind, Slept};
 use hoplo_wire::Failure;
-use hoplo_wire::node::{ActorSpec, Checkpoint, LoggedCall, ToNode};
+use hoplo_wire::node::{ActorSpec, Answer, Checkpoint, LoggedCall, ToNode};
 use hoplo_wire::reply::Returned;
 
 use crate::client::Client;
@@ -86,15 +86,32 @@ impl Client {
         self.journal(|journal| journal.room(now))
     }
 
+    /// When a checkpoint is due though no call comes.
+    pub fn checkpoint_due_at(&self) -> Option<Instant> {
+        let due = self.worker.machine().journal.as_ref().and_then(|journal| journal.due_at())?;
+        let left = Duration::from_nanos(due.0.saturating_sub(self.now().0));
+        Some(Instant::now() + left)
+    }
+
     /// The program wants a checkpoint behind the call that runs. False: this is no actor that makes any.
     pub fn ask_for_checkpoint(&self) -> bool {
         let mut machine = self.worker.machine();
         machine.journal.as_mut().map(|journal| journal.ask()).is_some()
     }
 
-    pub fn checkpoint(&self, state: Vec<u8>, contains: Vec<ObjectId>) {
+    /// What the shell has put for callers that may ask again.
+    pub fn kept_answers(&self) -> Vec<ObjectId> {
+        self.journal(|journal| journal.kept().collect())
+    }
+
+    /// `contains`: in the state. What is kept for callers is held, too.
+    pub fn checkpoint(&self, state: Vec<u8>, mut contains: Vec<ObjectId>) {
         let now = self.now();
         let (actor, incarnation, checkpoint) = self.journal(|journal| {
+            contains.extend(journal.kept());
+            contains.retain(|object| *object != journal.actor.handle());
+            contains.sort_unstable();
+            contains.dedup();
             let checkpoint = Box::new(journal.checkpoint(now, state, contains));
             (journal.actor, journal.incarnation, checkpoint)
         });

@@ -59,7 +59,7 @@ pub use client::Client;
 pub use greet::ConnectError;
 pub use groups::GroupError;
 pub use hoplo_core::session::{Call, CallOptions, StreamLook, SubmitError};
-pub use hoplo_core::worker::journal::{Answer, Room};
+pub use hoplo_core::worker::journal::Room;
 pub use hoplo_shm::FileRoom;
 pub use lending::TakesArguments;
 pub use turn::Patience;

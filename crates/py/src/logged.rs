@@ -11,9 +11,8 @@
 use std::sync::Arc;
 
 use hoplo_base::limits::CHECKPOINT_BYTES_MAX;
-use hoplo_base::{Map, TaskId};
-use hoplo_client::{Answer, IncomingCall, Room};
-use hoplo_wire::node::Replay;
+use hoplo_client::{IncomingCall, Room};
+use hoplo_wire::node::{Answer, Replay};
 use hoplo_wire::{Failure, FailureKind};
 use pyo3::exceptions::{PyRuntimeError, PySystemExit, PyValueError};
 use pyo3::intern;
@@ -34,14 +33,15 @@ use crate::session::{self, Session};
 use crate::values::{self, Contained};
 use crate::worker::Actor;
 
-/// Results of replayed calls that are too large for the journal, or hold refs: put, until their callers ask for them.
+/// Results of replayed calls that are too large for the journal, or hold refs: they were put, and callers may ask for them.
 #[derive(Default)]
-pub(crate) struct Kept(Map<TaskId, Py<ObjectRef>>);
+pub(crate) struct Kept(Vec<Py<ObjectRef>>);
 
 impl Kept {
     /// Those that nobody can ask for any more go.
     fn prune(&mut self, session: &Session) {
-        self.0.retain(|task, _| session.client.answer_of_known(*task) == Some(Answer::Kept));
+        let kept = session.client.kept_answers();
+        self.0.retain(|reference| kept.contains(&reference.get().id()));
     }
 }
 
@@ -56,6 +56,9 @@ pub(crate) fn replay(
     if let Some(checkpoint) = &replay.checkpoint {
         let state = values::load(&PyBytes::new(py, &checkpoint.state), None)?;
         runtime.call_method1(intern!(py, "restore"), (state,))?;
+        for object in session.client.kept_answers() {
+            actor.kept.0.push(ObjectRef::borrowed(py, object)?.unbind());
+        }
     }
     for call in &replay.calls {
         let task = hoplo_wire::call::task_of(&call.frame).map_err(errors::malformed)?;
@@ -85,13 +88,16 @@ pub(crate) fn replay(
         match call_again.answer(py, result)? {
             Ok(values) => session.client.answers_again(task, Answer::Values(values)),
             Err(value) => {
-                let kept = get::put(value.bind(py))?.unbind();
-                actor.kept.0.insert(task, kept);
-                session.client.answers_again(task, Answer::Kept);
+                let kept = get::put(value.bind(py))?;
+                session.client.answers_again(task, Answer::Kept(kept.get().id()));
+                actor.kept.0.push(kept.unbind());
             }
         }
     }
     actor.kept.prune(session);
+    if session.client.log_room() != Room::Enough {
+        actor.try_checkpoint(py, session);
+    }
     Ok(None)
 }
 
@@ -131,10 +137,9 @@ impl Actor {
         match session.client.answer_of_known(call.task()) {
             None => {}
             Some(Answer::Values(values)) => return call.answer_again(py, values),
-            Some(Answer::Kept) => {
-                let kept = self.kept.0.get(&call.task()).map(|kept| kept.clone_ref(py));
-                let value = kept.ok_or_else(|| lost(call));
-                return match value.and_then(|kept| get::get(kept.bind(py).as_any(), None)) {
+            Some(Answer::Kept(object)) => {
+                let kept = ObjectRef::borrowed(py, object);
+                return match kept.and_then(|kept| get::get(kept.as_any(), None)) {
                     Ok(value) => call.finish(&value),
                     Err(error) => call.fail(py, Fault::Raised(error)),
                 };
@@ -153,18 +158,24 @@ impl Actor {
             return self.cannot_log(session, call);
         }
         let after = call.run_logged(py, method);
-        if after == After::GoOn
-            && session.client.log_room() != Room::Enough
-            && let Err(error) = self.checkpoint(py, session)
-        {
+        if !self.kept.0.is_empty() {
+            self.kept.prune(session);
+        }
+        if after == After::GoOn && session.client.log_room() != Room::Enough {
+            self.try_checkpoint(py, session);
+        }
+        after
+    }
+
+    pub(crate) fn try_checkpoint(&mut self, py: Python<'_>, session: &Session) {
+        if let Err(error) = self.checkpoint(py, session) {
             session.client.no_checkpoint();
-            let name = &self.inlet.class_name;
             eprintln!(
-                "hoplo: {name} made no checkpoint. It is tried again; until then all calls since the last one are kept to be replayed"
+                "hoplo: {} made no checkpoint. It is tried again; until then all calls since the last one are kept to be replayed",
+                self.inlet.class_name
             );
             error.print(py);
         }
-        after
     }
 
     fn checkpoint(&mut self, py: Python<'_>, session: &Session) -> PyResult<()> {

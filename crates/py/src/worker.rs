@@ -18,7 +18,7 @@
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hoplo_base::{FunctionId, Map, TaskId};
 use hoplo_client::{Client, Hooks, IncomingCall, Nudge, Patience, RunningCall, Work};
@@ -148,7 +148,19 @@ impl Worker {
             let client = &self.session.client;
             let work = match (client.next_work(), finishes) {
                 (Some(work), _) => work,
-                (None, None) => py.detach(|| client.wait_work()),
+                (None, None) => match self.checkpoint_due_at() {
+                    None => py.detach(|| client.wait_work()),
+                    due => {
+                        let patience = Patience { takes: true, spins: true, deadline: due };
+                        match py.detach(|| client.wait_turn(patience, &Nudge::default())) {
+                            Some(work) => work,
+                            None => {
+                                self.checkpoint(py);
+                                continue;
+                            }
+                        }
+                    }
+                },
                 (None, Some(deadline)) => {
                     let patience = Patience { takes: true, spins: false, deadline };
                     match py.detach(|| client.wait_turn(patience, &Nudge::default())) {
@@ -274,6 +286,20 @@ impl Worker {
         current::set_main(None);
         self.session.client.set_running(None);
         after
+    }
+
+    /// When an actor that has no work makes a checkpoint of what it did.
+    fn checkpoint_due_at(&self) -> Option<Instant> {
+        match &self.actor {
+            Some(Actor { manner: Manner::Logged, .. }) => self.session.client.checkpoint_due_at(),
+            _ => None,
+        }
+    }
+
+    fn checkpoint(&mut self, py: Python<'_>) {
+        if let Some(actor) = &mut self.actor {
+            actor.try_checkpoint(py, &self.session);
+        }
     }
 
     fn logged_method(&mut self, py: Python<'_>, call: IncomingCall) -> After {

@@ -27,7 +27,7 @@ pub use codec::{NodeCodecError, decode, encode, encode_body};
 pub use groups::{BundleSpec, GroupSpec, GroupState, GroupStrategy, Inside};
 pub use objects::{Lineage, Notice, SharedState};
 pub use processes::{JobConfig, Role, RuntimeEnv, Shape, Welcome};
-pub use replay::{Answered, Checkpoint, Checkpoints, LoggedCall, Replay};
+pub use replay::{Answer, Answered, Checkpoint, Checkpoints, LoggedCall, Replay};
 pub use runs::{Run, RunCall, RunFailure, Runs};
 pub use strategy::{
     Condition, LabelSelector, NODE_ID_LABEL, NODE_ID_LABEL_OF_RAY, Strategy, Unmet,

@@ -9,9 +9,9 @@
 //! one call at a time. So the answers of so many calls of each caller are all that can be asked for again. They are kept with the
 //! checkpoint.
 //! - Of a caller on the actor's own node none is kept while it runs: what lies in its ring comes to it, or it dies with the node.
-//! - Values in the store, values with refs inside, and large ones are not kept with a checkpoint (`Answer::Lost`): those of a call whose
-//!   reply was on its way from a node that died are lost with it, as they are once it has arrived. Of a replayed call the shell keeps
-//!   them (`Answer::Kept`).
+//! - Values in the store, values with refs inside, and large ones are not kept while it runs (`Answer::Lost`): those of a call whose
+//!   reply was on its way from a node that died are lost with it, as they are once it has arrived. Of a replayed call the shell puts
+//!   them (`Answer::Kept`), and the checkpoints hold what was put.
 //! - Of more than `ANSWERED_CALLERS_MAX` callers those are forgotten that called longest ago.
 //!
 //! # Invariants
@@ -24,11 +24,12 @@ use std::time::Duration;
 
 use hoplo_base::limits::{
     ACTOR_DEPTH_LOGGED_MAX, ANSWERED_ALL_BYTES_MAX, ANSWERED_BYTES_MAX, ANSWERED_CALLERS_MAX,
-    REPLAY_LOG_BYTES, REPLAY_LOG_BYTES_MAX, REPLAY_LOG_CALLS, REPLAY_LOG_CALLS_MAX,
+    ANSWERS_KEPT_FOR, REPLAY_LOG_BYTES, REPLAY_LOG_BYTES_MAX, REPLAY_LOG_CALLS,
+    REPLAY_LOG_CALLS_MAX,
 };
 use hoplo_base::{ActorId, Instant, ObjectId, ProcessId, TaskId};
 use hoplo_wire::Value;
-use hoplo_wire::node::{Answered, Checkpoint, Checkpoints, LoggedCall};
+use hoplo_wire::node::{Answer, Answered, Checkpoint, Checkpoints, LoggedCall};
 use hoplo_wire::reply::Returned;
 
 pub struct Journal {
@@ -45,6 +46,7 @@ pub struct Journal {
     /// Of the log behind the checkpoint.
     bytes: usize,
     checkpoint_at: Instant,
+    began_at: Instant,
     /// The program asked for one.
     asked: bool,
     /// The last one could not be made: the next is tried behind this call.
@@ -59,15 +61,6 @@ pub struct Journal {
 struct Known {
     turn: u64,
     answers: VecDeque<(TaskId, Answer)>,
-}
-
-/// What was replied to a call.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
-    Values(Vec<Value>),
-    /// The shell has it.
-    Kept,
-    Lost,
 }
 
 /// How a log stands behind its last checkpoint.
@@ -101,6 +94,7 @@ impl Journal {
             upto,
             bytes: 0,
             checkpoint_at: now,
+            began_at: now,
             asked: false,
             failed: 0,
             callers: BTreeMap::new(),
@@ -108,8 +102,7 @@ impl Journal {
             turns: 0,
         };
         for one in checkpoint.iter().flat_map(|checkpoint| &checkpoint.answers) {
-            let answer = one.values.clone().map_or(Answer::Lost, Answer::Values);
-            journal.know(one.task, answer);
+            journal.know(one.task, one.answer.clone());
         }
         journal
     }
@@ -121,8 +114,20 @@ impl Journal {
     }
 
     /// A call begins. Its home is to be told before its reply.
-    pub fn begins(&mut self, task: TaskId, frame: &[u8], contains: Vec<ObjectId>) -> LoggedCall {
+    /// Its own handle is not held for it: it would keep itself alive.
+    pub fn begins(
+        &mut self,
+        task: TaskId,
+        frame: &[u8],
+        mut contains: Vec<ObjectId>,
+    ) -> LoggedCall {
+        let own = self.actor.handle();
+        contains.retain(|object| *object != own);
         debug_assert!(self.known(task).is_none(), "JOURNAL-2: {task} ran before");
+        // Its calls come in their order: what it did not get it has asked for again before this one.
+        if let Some(known) = self.callers.get_mut(&task.owner) {
+            known.lose();
+        }
         self.last += 1;
         let call = LoggedCall { index: self.last, frame: frame.to_vec(), contains };
         self.bytes += call.bytes();
@@ -168,11 +173,20 @@ impl Journal {
         self.know(task, answer);
     }
 
+    /// What the shell has put for callers that may ask again.
+    pub fn kept(&self) -> impl Iterator<Item = ObjectId> {
+        let answers = self.callers.values().flat_map(|known| &known.answers);
+        answers.filter_map(|(_, answer)| match answer {
+            Answer::Kept(object) => Some(*object),
+            Answer::Values(_) | Answer::Lost => None,
+        })
+    }
+
     /// The caller is gone: it asks for nothing again.
     pub fn caller_gone(&mut self, caller: ProcessId) {
         let known = self.callers.remove(&caller);
         let answers = known.into_iter().flat_map(|known| known.answers);
-        self.kept_bytes -= answers.map(|(_, answer)| answer.bytes()).sum::<usize>();
+        self.kept_bytes -= answers.map(|(_, answer)| bytes_of(&answer)).sum::<usize>();
     }
 
     /// The program wants a checkpoint when the call that runs has ended.
@@ -199,6 +213,12 @@ impl Journal {
         }
     }
 
+    /// When a checkpoint is due though no call comes: what the log holds goes then.
+    pub fn due_at(&self) -> Option<Instant> {
+        let interval = Duration::from_millis(self.every.interval_ms);
+        (self.last > self.upto && !interval.is_zero()).then_some(self.checkpoint_at + interval)
+    }
+
     /// The state behind the last call that ended. The home is to be told.
     pub fn checkpoint(
         &mut self,
@@ -208,14 +228,12 @@ impl Journal {
     ) -> Checkpoint {
         (self.upto, self.bytes, self.checkpoint_at) = (self.last, 0, now);
         self.asked = false;
+        if now.since(self.began_at) > ANSWERS_KEPT_FOR {
+            self.callers.values_mut().for_each(Known::lose); // of callers that are dead
+        }
         let answers = self.callers.values().flat_map(|known| &known.answers);
-        let answers = answers.map(|(task, answer)| Answered {
-            task: *task,
-            values: match answer {
-                Answer::Values(values) => Some(values.clone()),
-                Answer::Kept | Answer::Lost => None,
-            },
-        });
+        let answers =
+            answers.map(|(task, answer)| Answered { task: *task, answer: answer.clone() });
         Checkpoint { upto: self.upto, state, contains, answers: answers.collect() }
     }
 
@@ -232,15 +250,15 @@ impl Journal {
     fn know(&mut self, task: TaskId, answer: Answer) {
         self.turns += 1;
         let room = ANSWERED_ALL_BYTES_MAX.saturating_sub(self.kept_bytes);
-        let answer = if answer.bytes() <= room { answer } else { Answer::Lost };
-        self.kept_bytes += answer.bytes();
+        let answer = if bytes_of(&answer) <= room { answer } else { Answer::Lost };
+        self.kept_bytes += bytes_of(&answer);
         let known = self.callers.entry(task.owner).or_default();
         known.turn = self.turns;
         known.answers.push_back((task, answer));
         if known.answers.len() > ACTOR_DEPTH_LOGGED_MAX
             && let Some((_, oldest)) = known.answers.pop_front()
         {
-            self.kept_bytes -= oldest.bytes();
+            self.kept_bytes -= bytes_of(&oldest);
         }
         if self.callers.len() > ANSWERED_CALLERS_MAX {
             let oldest = self.callers.iter().min_by_key(|(_, known)| known.turn);
@@ -251,12 +269,21 @@ impl Journal {
     }
 }
 
-impl Answer {
-    fn bytes(&self) -> usize {
-        match self {
-            Answer::Values(values) => values.iter().map(Value::frame_bytes).sum(),
-            Answer::Kept | Answer::Lost => 0,
+impl Known {
+    /// What was put for it is asked for by nobody any more.
+    fn lose(&mut self) {
+        for (_, answer) in &mut self.answers {
+            if matches!(answer, Answer::Kept(_)) {
+                *answer = Answer::Lost;
+            }
         }
+    }
+}
+
+fn bytes_of(answer: &Answer) -> usize {
+    match answer {
+        Answer::Values(values) => values.iter().map(Value::frame_bytes).sum(),
+        Answer::Kept(_) | Answer::Lost => 0,
     }
 }
 
@@ -332,9 +359,11 @@ mod tests {
         runs(&mut journal, task(far, 1), &inline(1));
         assert_eq!(journal.room(at(999)), Room::Enough);
         assert_eq!(journal.room(at(1000)), Room::Due);
+        assert_eq!(journal.due_at(), Some(at(1000)));
         journal.ask();
         assert_eq!(journal.room(at(1)), Room::Due);
         assert_eq!(journal.checkpoint(at(1), vec![], vec![]).upto, 1);
+        assert_eq!(journal.due_at(), None);
         for seq in 2..=4 {
             assert_eq!(journal.room(at(2)), Room::Enough);
             runs(&mut journal, task(far, seq), &inline(1));
@@ -387,12 +416,16 @@ mod tests {
         let mut next = journal(Some(&checkpoint));
         assert_eq!(next.known(task(far, 1)), first.known(task(far, 1)));
         next.replays(&call);
-        next.answers_again(task(far, 2), Answer::Kept);
-        assert_eq!(next.known(task(far, 2)), Some(&Answer::Kept));
+        let put = task(process(2, 5), 9).object(0);
+        next.answers_again(task(far, 2), Answer::Kept(put));
+        assert_eq!(next.known(task(far, 2)), Some(&Answer::Kept(put)));
+        assert_eq!(next.kept().collect::<Vec<_>>(), [put]);
         assert!(next.may_reply(), "the home has it");
         assert_eq!(next.last(), 2, "JOURNAL-1");
         let later = next.checkpoint(Instant::ZERO, vec![], vec![]);
         let again = journal(Some(&later));
-        assert_eq!(again.known(task(far, 2)), Some(&Answer::Lost));
+        assert_eq!(again.known(task(far, 2)), Some(&Answer::Kept(put)));
+        next.begins(task(far, 3), b"frame", vec![]);
+        assert_eq!(next.known(task(far, 2)), Some(&Answer::Lost), "it would have come before");
     }
 }

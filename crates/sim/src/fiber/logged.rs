@@ -7,15 +7,15 @@ use std::sync::Arc;
 use hoplo_base::{ActorId, ObjectId, ProcessId, TaskId};
 use hoplo_core::session::CallOptions;
 use hoplo_core::worker::Journal;
-use hoplo_core::worker::journal::{Answer, Room};
+use hoplo_core::worker::journal::Room;
 use hoplo_wire::call::{CALL_RETRY_ANY, CALL_STREAMING, CallHeader, CallView};
-use hoplo_wire::node::{ActorSpec, Checkpoints, Replay, ToNode};
+use hoplo_wire::node::{ActorSpec, Answer, Checkpoints, Replay, ToNode};
 use hoplo_wire::reply::{ReplyKind, Returned};
 use hoplo_wire::{Failure, FailureKind, Value};
 
 use super::reply::Reply;
 use super::{Fiber, Incoming, header};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Step};
 use crate::memory::encode_content;
 use crate::sabotage::Sabotage;
 use crate::workload::{Op, Role, Submission, decode_args, program};
@@ -25,7 +25,8 @@ impl Cluster {
     pub(super) fn checkpoints(&mut self, restarts: i32) -> Option<Checkpoints> {
         let calls = 1 + self.rng.below(6) as u32;
         let logs = restarts != 0 && self.rng.one_in(2);
-        logs.then_some(Checkpoints { calls, interval_ms: 0 })
+        let interval_ms = 1 + self.rng.below(50);
+        logs.then_some(Checkpoints { calls, interval_ms })
     }
 
     /// A handle of such an actor knows that its calls are tried until they are answered, and are no streams.
@@ -81,6 +82,9 @@ impl Cluster {
             self.journal(id).answers_again(task, Answer::Values(values));
         }
         let ledger = self.client(id).actor.as_ref().and_then(|actor| actor.ledger.clone());
+        if let Some(due) = self.journal(id).due_at() {
+            self.at(due, Step::Goes(id));
+        }
         let found = self.books.ledgers.starts(actor, &ledger.unwrap_or_default());
         self.ledger_holds(actor, found);
     }
@@ -102,7 +106,7 @@ impl Cluster {
         self.count("calls that were answered again");
         let values = match answer {
             Answer::Values(values) => values,
-            Answer::Kept | Answer::Lost => panic!("{} is small and was not kept", call.task),
+            Answer::Kept(_) | Answer::Lost => panic!("{} is small and was not kept", call.task),
         };
         let returned = values.into_iter().map(|value| Returned { value, contains: vec![] });
         let header = header(call, ReplyKind::Finished, 0, 0);
@@ -193,8 +197,32 @@ impl Cluster {
             self.ledger_holds(actor, found);
         }
         if self.journal(id).room(now) == Room::Enough {
+            if let Some(due) = self.journal(id).due_at() {
+                self.at(due, Step::Goes(id));
+            }
             return;
         }
+        self.makes_checkpoint(id);
+    }
+
+    /// One that has no work makes a checkpoint of what it did.
+    pub(super) fn idles(&mut self, id: ProcessId) {
+        let now = self.now;
+        let Some(journal) = &self.client(id).worker.journal else { return };
+        let due = journal.due_at().is_some_and(|due| due <= now);
+        let client = self.client(id);
+        let idle = client.fibers.is_empty()
+            && client.actor.as_ref().is_some_and(|actor| actor.constructed);
+        if due && idle {
+            self.count("checkpoints of idle actors");
+            self.makes_checkpoint(id);
+        }
+    }
+
+    fn makes_checkpoint(&mut self, id: ProcessId) {
+        let now = self.now;
+        let instance = self.client(id).actor.as_ref().expect("it is an actor");
+        let ledger = instance.ledger.clone().expect("it has checkpoints");
         self.count("checkpoints");
         let state: Vec<u8> = ledger.iter().flat_map(|task| task.to_bytes()).collect();
         let contains: Vec<ObjectId> = Vec::new();

@@ -248,6 +248,9 @@ impl Cluster {
         while let Some(thread) = self.finds_work(id) {
             self.runs_on(id, thread);
         }
+        if self.client(id).alive {
+            self.idles(id);
+        }
     }
 
     fn runs_on(&mut self, id: ProcessId, thread: u64) {

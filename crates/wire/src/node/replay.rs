@@ -10,7 +10,7 @@ use crate::object::Value;
 pub struct Checkpoints {
     /// After so many calls; at least 1.
     pub calls: u32,
-    /// With the first call that ends so many milliseconds after the last one; 0: not by time.
+    /// So many milliseconds after the last one, if there were calls; 0: not by time.
     pub interval_ms: u64,
 }
 
@@ -41,8 +41,18 @@ pub struct Checkpoint {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answered {
     pub task: TaskId,
-    /// Absent: they lie in the store, or have refs inside. Who did not get them cannot be given them again.
-    pub values: Option<Vec<Value>>,
+    pub answer: Answer,
+}
+
+/// What was replied to a call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Answer {
+    /// They are small and hold no refs.
+    Values(Vec<Value>),
+    /// An object that was put is what the call returned.
+    Kept(ObjectId),
+    /// Who did not get it cannot be given it again.
+    Lost,
 }
 
 /// From what a new process becomes the actor: its constructor, then this.
