@@ -406,7 +406,7 @@ def test_a_restore_that_raises_ends_the_actor():
     actor = hoplo.remote(Fails).options(max_restarts=-1, checkpoint_every=1).remote()
     hoplo.get(actor.add.remote(1))
     kill(actor)
-    with pytest.raises(ActorDiedError, match=r"restore(.|\n)*cannot be restored"):
+    with pytest.raises(ActorDiedError, match=r"restore\(\) of Fails raised(.|\n)*cannot be restored"):
         hoplo.get(actor.add.remote(2))
 
 

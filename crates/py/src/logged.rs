@@ -45,21 +45,29 @@ impl Kept {
     }
 }
 
-/// Behind the constructor: the state of the checkpoint, then the calls since. `Some`: the process ends.
+/// Behind the constructor: the state of the checkpoint.
+pub(crate) fn restore(
+    py: Python<'_>,
+    session: &Session,
+    actor: &mut Actor,
+    replay: &Replay,
+) -> PyResult<()> {
+    let Some(checkpoint) = &replay.checkpoint else { return Ok(()) };
+    let state = values::load(&PyBytes::new(py, &checkpoint.state), None)?;
+    actor.runtime.bind(py).call_method1(intern!(py, "restore"), (state,))?;
+    for object in session.client.kept_answers() {
+        actor.kept.0.push(ObjectRef::borrowed(py, object)?.unbind());
+    }
+    Ok(())
+}
+
+/// Then the calls since. `Some`: the process ends.
 pub(crate) fn replay(
     py: Python<'_>,
     session: &Arc<Session>,
     actor: &mut Actor,
     replay: &Replay,
 ) -> Result<Option<After>, ArgsError> {
-    let runtime = actor.runtime.bind(py).clone();
-    if let Some(checkpoint) = &replay.checkpoint {
-        let state = values::load(&PyBytes::new(py, &checkpoint.state), None)?;
-        runtime.call_method1(intern!(py, "restore"), (state,))?;
-        for object in session.client.kept_answers() {
-            actor.kept.0.push(ObjectRef::borrowed(py, object)?.unbind());
-        }
-    }
     for call in &replay.calls {
         let task = hoplo_wire::call::task_of(&call.frame).map_err(errors::malformed)?;
         let incoming =

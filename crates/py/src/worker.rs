@@ -371,7 +371,7 @@ impl Worker {
         replay: Option<Box<Replay>>,
     ) -> After {
         let actor = spec.actor;
-        let mut ends = None;
+        let (mut ends, mut what) = (None, "the constructor of");
         scratch::end();
         self.session.client.set_title(&spec.class_name);
         if let Err(failure) = self.packages.unpack(py, &self.session) {
@@ -387,6 +387,9 @@ impl Worker {
                 let client = &self.session.client;
                 client.begin_journal(&known.spec, incarnation, replay.checkpoint.as_ref());
                 made.manner = Manner::Logged;
+                what = "restore() of";
+                logged::restore(py, &self.session, &mut made, replay)?;
+                what = "the replay of calls of";
                 ends = logged::replay(py, &self.session, &mut made, replay)?;
             }
             Ok(made)
@@ -399,7 +402,7 @@ impl Worker {
                 self.actor = Some(actor);
                 Ok(())
             }
-            Err(error) => Err(construction_failure(py, error)),
+            Err(error) => Err(construction_failure(py, what, error)),
         };
         let after = if result.is_ok() { After::GoOn } else { After::Exit(0) };
         self.session.client.actor_started(actor, incarnation, result);
@@ -519,7 +522,7 @@ fn granted(call: &CallView<'_>) -> Vec<u32> {
     gpus
 }
 
-fn construction_failure(py: Python<'_>, error: ArgsError) -> Failure {
+fn construction_failure(py: Python<'_>, what: &str, error: ArgsError) -> Failure {
     let name = current::actor().map_or("an actor", |actor| &actor.spec.class_name);
     let error = match error {
         ArgsError::Failed(failure) => errors::raised(py, &failure, None),
@@ -535,7 +538,7 @@ fn construction_failure(py: Python<'_>, error: ArgsError) -> Failure {
         .and_then(|text| text.extract::<String>())
         .or_else(|_| traceback(py, &error))
         .unwrap_or_else(|_| error.to_string());
-    let text = format!("the constructor of {name} raised an exception:\n\n{text}");
+    let text = format!("{what} {name} raised an exception:\n\n{text}");
     // Nobody would hold refs in it once this worker has left.
     let (cause, _) = errors::encode_with_refs(&error, py, &format!("{name}.__init__"), 0);
     Failure::new(FailureKind::ActorDied, text).caused_by(cause.payload)

@@ -189,6 +189,17 @@ fn a_constructor_that_raises_is_the_end() {
     assert_eq!(table.gone(10), []);
 }
 
+/// Its log is full: no other process could be it either.
+#[test]
+fn an_actor_whose_worker_gives_up_is_not_started_again() {
+    let mut table = Table::alive(1);
+    let failure = Failure::new(FailureKind::ActorDied, "no checkpoint");
+    let (worker, actor) = (process(11), actor(1));
+    assert_eq!(table.handle(Event::Failed { worker, actor, failure: failure.clone() }), []);
+    table.handle(Event::Failed { worker: process(10), actor, failure });
+    assert!(dead_text(&table.gone(10)).contains("no checkpoint"));
+}
+
 #[test]
 fn a_dead_worker_restarts_its_actor_as_often_as_allowed() {
     let mut table = Table::alive(1);

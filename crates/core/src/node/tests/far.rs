@@ -3,11 +3,11 @@
 mod bytes;
 mod bytes_model;
 
-use hoplo_wire::Location;
 use hoplo_wire::call::{CallView, encode_refs};
 use hoplo_wire::control::Refusal;
-use hoplo_wire::node::{ActorState, Obituary};
+use hoplo_wire::node::{ActorState, Checkpoints, LoggedCall, Obituary};
 use hoplo_wire::object::{RefArgument, ValueView};
+use hoplo_wire::{Location, Value};
 
 use super::*;
 use crate::control::{NodeEntry, NodeState};
@@ -247,6 +247,17 @@ impl Nodes {
 
     /// An actor of a driver at the first node, that needs so many CPUs.
     fn actor(&mut self, creator: ProcessId, count: f64, contains: Vec<ObjectId>) -> ActorId {
+        self.actor_with(creator, count, contains, None)
+    }
+
+    /// One with checkpoints may restart.
+    fn actor_with(
+        &mut self,
+        creator: ProcessId,
+        count: f64,
+        contains: Vec<ObjectId>,
+        checkpoints: Option<Checkpoints>,
+    ) -> ActorId {
         let actor = ActorId(TaskId { owner: creator, seq: 9 });
         let spec = ActorSpec {
             actor,
@@ -256,8 +267,8 @@ impl Nodes {
             detached: false,
             shape: Shape::of(cpus(count)),
             held: ResourceSet::new(),
-            max_restarts: 0,
-            checkpoints: None,
+            max_restarts: if checkpoints.is_some() { -1 } else { 0 },
+            checkpoints,
             frame: constructor(actor),
             contains,
             handle: vec![],
@@ -413,6 +424,54 @@ fn an_actor_lives_on_another_node_and_its_home_knows_how_it_is() {
     assert_eq!(exit, Some(true));
     nodes.ends(1, worker);
     assert!(matches!(nodes.state_told(driver), Some(ActorState::Dead { .. })));
+}
+
+/// With checkpoints: what it did elsewhere lies at its home, and its next worker gets it.
+#[test]
+fn a_call_is_logged_at_home_and_replayed_by_the_next_worker() {
+    let mut nodes = Nodes::new(2);
+    let driver = nodes.shells[0].driver();
+    let checkpoints = Some(Checkpoints { calls: 10, interval_ms: 0 });
+    let actor = nodes.actor_with(driver, 2.0, vec![], checkpoints);
+    let run = |nodes: &mut Nodes, worker| {
+        nodes.shells[1].told(worker, |message| match message {
+            ToClient::RunActor { incarnation, replay, .. } => Some((*incarnation, replay.clone())),
+            _ => None,
+        })
+    };
+    let worker = nodes.forks(1);
+    assert_eq!(run(&mut nodes, worker), Some((0, Some(Box::default()))));
+    let incarnation = 0;
+    nodes.says(1, worker, ToNode::ActorStarted { actor, incarnation, result: Ok(()) });
+    let held = TaskId { owner: driver, seq: 900 }.object(0);
+    let value = Value::Inline(b"x".as_slice().into());
+    let state = SharedState::Value { value, contains: vec![] };
+    nodes.says(0, driver, ToNode::Notices(vec![Notice::Shared { object: held, state }]));
+    // Its frame is a constructor's here: what it names of the store is no place there either.
+    let call = LoggedCall { index: 1, frame: constructor(actor), contains: vec![held] };
+    let call = Box::new(call);
+    nodes.says(1, worker, ToNode::CallLogged { actor, incarnation, call });
+    let upto = nodes.shells[1].told(worker, |message| match message {
+        ToClient::CallsLogged { upto } => Some(*upto),
+        _ => None,
+    });
+    assert_eq!(upto, Some(1), "its reply may go");
+    let released = vec![Notice::Released { object: held, tokens: 1 }];
+    nodes.says(0, driver, ToNode::Notices(released));
+    assert!(nodes.shells[0].node.objects.knows(held), "the log holds it");
+    nodes.ends(1, worker);
+    let next = nodes.forks(1);
+    let (incarnation, replay) = run(&mut nodes, next).expect("it starts again");
+    let replay = replay.expect("it has checkpoints");
+    assert_eq!((incarnation, replay.calls.len()), (1, 1));
+    let refs = CallView::parse(&replay.calls[0].frame).unwrap().refs().unwrap();
+    assert_eq!(refs, [(actor.0.object(7), ValueView::Stored(Location::ASK))]);
+    // What its first worker said is not heard any more.
+    let late = LoggedCall { index: 2, frame: constructor(actor), contains: vec![] };
+    let (incarnation, call) = (0, Box::new(late));
+    nodes.says(1, next, ToNode::CallLogged { actor, incarnation, call });
+    let replay = nodes.shells[0].node.replays.replay(actor).expect("it lives");
+    assert_eq!(replay.calls.len(), 1);
 }
 
 /// A driver of another node had found it by its name: its calls waited for ever.

@@ -1,6 +1,6 @@
 //! Method calls: their order, and what becomes of them when an actor goes.
 
-use hoplo_base::limits::WORKERS_UNTAKEN_MAX;
+use hoplo_base::limits::{ACTOR_DEPTH_LOGGED_MAX, WORKERS_UNTAKEN_MAX};
 use hoplo_wire::node::ActorState;
 
 use super::*;
@@ -69,6 +69,21 @@ fn calls_wait_for_the_actor_and_go_in_order() {
     owner.granted(1, W);
     let effects = owner.reply(W, pending, &[returned(inline(b"1"))]);
     assert_eq!(effects, [placed(7, first.seq), placed(7, second.seq)]);
+}
+
+/// Its worker keeps the replies of so many calls of each caller, and no more.
+#[test]
+fn few_calls_lie_before_an_actor_with_checkpoints() {
+    let mut owner = borrower();
+    let worker = process(7);
+    let calls: Vec<TaskId> =
+        (0..ACTOR_DEPTH_LOGGED_MAX + 2).map(|_| owner.method(A, method(-1)).0).collect();
+    let effects = owner.state(A, ActorState::Alive { incarnation: 0, worker, logs: true });
+    let first: Vec<Effect> =
+        calls[..ACTOR_DEPTH_LOGGED_MAX].iter().map(|call| placed(7, call.seq)).collect();
+    assert_eq!(effects, first);
+    let effects = owner.reply(worker, calls[0], &[returned(inline(b"1"))]);
+    assert_eq!(effects, [placed(7, calls[ACTOR_DEPTH_LOGGED_MAX].seq)]);
 }
 
 #[test]
