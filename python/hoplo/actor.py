@@ -207,9 +207,9 @@ class ActorClass(Generic[_T]):
         """The options of an actor that restarts from checkpoints, if this is one."""
         options, name = self._options, self.__name__
         every, interval = options.checkpoint_every, options.checkpoint_interval_s
-        has = all(callable(getattr(self._class, one, None)) for one in ("checkpoint", "restore"))
         if every == 0:
             return options
+        has = _takes(self._class, "checkpoint", 0) and _takes(self._class, "restore", 1)
         if every is not None or interval is not None:
             asked = "checkpoint_every" if every is not None else "checkpoint_interval_s"
             if not has:
@@ -378,6 +378,16 @@ def _method_info(name: str, function: Callable[..., Any], bound: bool) -> Method
         arity=_signature.arity(shape),
         shape=shape,
     )
+
+
+def _takes(actor_class: type, method: str, count: int) -> bool:
+    """Whether instances have such a method, to be called with so many arguments."""
+    function = getattr(actor_class, method, None)
+    try:
+        inspect.signature(function).bind(None, *range(count))  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False  # it is another thing of the same name
+    return True
 
 
 def _constructor(actor_class: Any) -> Callable[..., Any]:

@@ -189,13 +189,20 @@ def test_a_large_result_of_the_call_under_which_it_died_comes(tmp_path):
                 os._exit(1)
             return [hoplo.put(len(self.entries))]
 
+        def bare(self):
+            self.entries.append("bare")
+            if notes.add() == 10:
+                os._exit(1)
+            return hoplo.put(len(self.entries))
+
     actor = hoplo.remote(Dies).options(max_restarts=-1).remote()
     assert hoplo.get(actor.large.remote())[0] == 1
     small, large = actor.two.options(num_returns=2).remote()
     assert hoplo.get(small) == 2
     assert hoplo.get(large)[0] == 2
     assert hoplo.get(hoplo.get(actor.inner.remote())[0]) == 3
-    assert hoplo.get(actor.all.remote()) == ["large", "two", "inner"]
+    assert hoplo.get(hoplo.get(actor.bare.remote())) == 4
+    assert hoplo.get(actor.all.remote()) == ["large", "two", "inner", "bare"]
 
 
 def test_what_a_call_raises_is_its_answer_and_is_not_tried_again(tmp_path):
@@ -406,7 +413,9 @@ def test_a_restore_that_raises_ends_the_actor():
     actor = hoplo.remote(Fails).options(max_restarts=-1, checkpoint_every=1).remote()
     hoplo.get(actor.add.remote(1))
     kill(actor)
-    with pytest.raises(ActorDiedError, match=r"restore\(\) of Fails raised(.|\n)*cannot be restored"):
+    with pytest.raises(
+        ActorDiedError, match=r"restore\(\) of Fails raised(.|\n)*cannot be restored"
+    ):
         hoplo.get(actor.add.remote(2))
 
 
@@ -493,6 +502,22 @@ def test_options_without_the_methods_or_without_restarts():
         hoplo.remote(Ledger).options(checkpoint_interval_s=5).remote()
     with pytest.raises(ValueError, match="checkpoint_every"):
         hoplo.remote(Ledger).options(checkpoint_every=-1)
+
+
+def test_methods_of_these_names_that_take_other_arguments_mean_something_else():
+    @hoplo.remote(max_restarts=1)
+    class Files:
+        def checkpoint(self, path):
+            return path
+
+        def restore(self, path, when):
+            return when
+
+    files = Files.remote()
+    assert hoplo.get(files.checkpoint.remote("here")) == "here"
+    assert hoplo.get(files.restore.remote("here", 3)) == 3
+    with pytest.raises(ValueError, match=r"restore\(self, state\)"):
+        Files.options(checkpoint_every=1).remote()
 
 
 def test_without_restarts_the_methods_are_methods_like_others():

@@ -239,6 +239,12 @@ class Ledger:
     def add_sum(self, array: Any) -> int:
         return self.add(float(array.sum()))
 
+    def fill(self, number: int, nbytes: int) -> None:
+        self.entries.append(np.full(nbytes, number, np.uint8))
+
+    def sizes(self) -> list[int]:
+        return [entry.nbytes for entry in self.entries]
+
     def all(self) -> Any:
         return self.entries
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from far import Ledger, here
+from far import MIB, Ledger, here
 from machines import until
 
 import hoplo
@@ -110,6 +110,16 @@ def test_calls_of_a_node_that_died_stay_in_its_state(make_far: Any) -> None:
     agrees(hoplo.get(actor.all.remote(), timeout=20), {"gone": places})
     far.kill_node(1)
     agrees(hoplo.get(actor.all.remote(), timeout=20), {"gone": places})
+
+
+def test_a_large_state_is_at_home_when_its_node_dies(make_far: Any) -> None:
+    far = make_far(2)
+    actor = ledger(far, 1, checkpoint_every=2)
+    refs = [actor.fill.remote(number, 4 * MIB) for number in range(9)]
+    hoplo.get(refs, timeout=30)
+    far.kill_node(1)
+    assert hoplo.get(actor.length.remote(), timeout=60) == 9
+    assert hoplo.get(actor.sizes.remote(), timeout=30) == [4 * MIB] * 9
 
 
 def test_large_arguments_that_lie_elsewhere_are_replayed(make_far: Any) -> None:

@@ -17,7 +17,7 @@ use hoplo_wire::{Failure, FailureKind};
 use pyo3::exceptions::{PyRuntimeError, PySystemExit, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyTuple};
 
 use crate::args::ArgsError;
 use crate::calls::{Fault, Invocation};
@@ -96,7 +96,8 @@ pub(crate) fn replay(
         match call_again.answer(py, result)? {
             Ok(values) => session.client.answers_again(task, Answer::Values(values)),
             Err(value) => {
-                let kept = get::put(value.bind(py))?;
+                // In a tuple, since it may be a ref.
+                let kept = get::put(PyTuple::new(py, [value])?.as_any())?;
                 session.client.answers_again(task, Answer::Kept(kept.get().id()));
                 actor.kept.0.push(kept.unbind());
             }
@@ -147,7 +148,8 @@ impl Actor {
             Some(Answer::Values(values)) => return call.answer_again(py, values),
             Some(Answer::Kept(object)) => {
                 let kept = ObjectRef::borrowed(py, object);
-                return match kept.and_then(|kept| get::get(kept.as_any(), None)) {
+                let value = kept.and_then(|kept| get::get(kept.as_any(), None));
+                return match value.and_then(|value| value.get_item(0)) {
                     Ok(value) => call.finish(&value),
                     Err(error) => call.fail(py, Fault::Raised(error)),
                 };

@@ -82,7 +82,7 @@ fn few_calls_lie_before_an_actor_with_checkpoints() {
     let first: Vec<Effect> =
         calls[..ACTOR_DEPTH_LOGGED_MAX].iter().map(|call| placed(7, call.seq)).collect();
     assert_eq!(effects, first);
-    let effects = owner.reply(worker, calls[0], &[returned(inline(b"1"))]);
+    let effects = owner.reply(7, calls[0], &[returned(inline(b"1"))]);
     assert_eq!(effects, [placed(7, calls[ACTOR_DEPTH_LOGGED_MAX].seq)]);
 }
 

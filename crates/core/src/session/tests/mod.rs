@@ -238,6 +238,7 @@ fn create() -> CreateActor {
         shape: shape(),
         held: ResourceSet::new(),
         max_restarts: 0,
+        checkpoints: None,
         handle: vec![],
         request: 0,
     }
