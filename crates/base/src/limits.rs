@@ -568,6 +568,15 @@ pub const JOBS_PAST_MAX: usize = 256;
 /// Keys of users that one answer holds.
 pub const KV_KEYS_MAX: usize = 1 << 20;
 
+/// How pending results of other homes are made, as a node is told in case that the home dies: call frames up to this size, bytes,
+pub const LINEAGE_TOLD_BYTES_MAX: usize = 1024 * 1024;
+
+/// and of all of them together.
+pub const LINEAGES_TOLD_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// What other nodes say of estates before this node has heard of the death, messages.
+pub const EARLY_MESSAGES_MAX: usize = 1_000_000;
+
 /// A task whose result is there within this time after it was shared leaves no row.
 pub const LINEAGE_DELAY: Duration = Duration::from_secs(1);
 

@@ -304,7 +304,7 @@ impl Cluster {
 
     fn ends_if_dead(&mut self, entry: &NodeEntry) {
         let why = match &entry.state {
-            NodeState::Dead { why } | NodeState::Settled { why, .. } => why,
+            NodeState::Dead { why, .. } | NodeState::Settled { why, .. } => why,
             NodeState::Alive | NodeState::Draining => return,
         };
         let number = entry.node;

@@ -4,7 +4,7 @@ use hoplo_base::ProcessId;
 use hoplo_core::carry::Pair;
 use hoplo_core::node::{Effect, Event};
 use hoplo_wire::node::ToClient;
-use hoplo_wire::peer::Peer;
+use hoplo_wire::peer::{Known, Peer};
 
 use crate::carrier::{Told, Word};
 use crate::cluster::Cluster;
@@ -69,6 +69,7 @@ impl Cluster {
                         self.books.stored(*object);
                     }
                 }
+                self.counts_estates(&message);
                 if matches!(*message, Peer::Claims { .. }) && self.rng.one_in(16) {
                     self.count("words on references that came twice");
                     let message = message.clone();
@@ -105,6 +106,26 @@ impl Cluster {
                 self.note(|| format!("daemon hears of the haul: {done:?}"));
                 self.happens(Event::Hauled { done });
             }
+        }
+    }
+
+    /// What becomes of the objects of dead homes, and of dead owners.
+    fn counts_estates(&mut self, message: &Peer) {
+        match message {
+            Peer::Known { object, known } => {
+                let home = object.task.owner.node();
+                if self.here.daemon.node.objects.in_charge(home) != self.here.number {
+                    self.count("words for heirs that came before the death");
+                }
+                self.count(match known {
+                    Known::Copy { .. } => "copies that heirs were told of",
+                    Known::Inline { .. } | Known::Failed(_) => "values that heirs were told",
+                    Known::Lineage(_) => "lineages that heirs were told",
+                });
+            }
+            Peer::Lineage { .. } => self.count("lineages that claimers were told"),
+            Peer::Adopt { .. } => self.count("adoptions for other nodes"),
+            _ => {}
         }
     }
 

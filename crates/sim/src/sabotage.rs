@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use hoplo_base::{Instant, TaskId};
+use hoplo_core::control::NodeState;
 use hoplo_core::session::Event;
 use hoplo_wire::node::{ActorState, DeathCause, Notice, Obituary, Replay, ToClient, ToNode};
 use hoplo_wire::peer::{Claims, Peer};
@@ -69,6 +70,10 @@ pub enum Sabotage {
     LossesAreFinal,
     /// A reply of an actor with checkpoints leaves before its home has logged the call.
     RepliesDoNotWait,
+    /// What nodes know of the objects of a dead home is not told to the heir.
+    EstatesAreUntold,
+    /// The heir decides what is lost without waiting for all nodes (EST-1).
+    HeirsAreHasty,
 }
 
 impl Sabotage {
@@ -134,10 +139,10 @@ impl Sabotage {
                 plan.node_dies_at = None;
             }
             Self::PiecesAreLost => plan.node_dies_at = None,
-            Self::LossesAreFinal => {
+            Self::LossesAreFinal | Self::EstatesAreUntold | Self::HeirsAreHasty => {
                 plan.nodes = plan.nodes.max(3);
                 plan.node_dies_at = plan.node_dies_at.or(Some(Instant(20_000_000)));
-                plan.dies_with_copies = true;
+                plan.dies_with_copies = self == Self::LossesAreFinal;
             }
         }
     }
@@ -152,6 +157,17 @@ impl Cluster {
                     frame.named.clear();
                 }
                 Some(Word::Passing { ticket, frame })
+            }
+            (Some(Sabotage::EstatesAreUntold), Word::Peer { message, .. })
+                if matches!(*message, Peer::Known { .. }) =>
+            {
+                None
+            }
+            (Some(Sabotage::HeirsAreHasty), Word::Member { mut entry, index }) => {
+                if let NodeState::Dead { why, heir } = entry.state {
+                    entry.state = NodeState::Settled { why, heir, died: index };
+                }
+                Some(Word::Member { entry, index })
             }
             (Some(Sabotage::CallsHoldNothing), Word::Passing { ticket, mut frame }) => {
                 // As if nothing more came of the call.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hoplo_base::{NodeNumber, ResourceSet};
 use hoplo_core::control::{ControlStore, Entry, NodeEntry, NodeState, store};
-use hoplo_core::node::{Rows, settled};
+use hoplo_core::node::{Rows, heir_of, settled};
 use hoplo_wire::control::Table;
 
 use crate::begin::Beginning;
@@ -161,7 +161,12 @@ impl Cluster {
         let row = self.control.get(&key).expect("it joined");
         let entry = NodeEntry::from_row(&row).expect("it is a node's");
         self.count("nodes that were declared dead");
-        let state = NodeState::Dead { why: "it was killed".to_string() };
+        let mut nodes = Vec::new();
+        store::rows(&self.control, Table::Node, |_, row| {
+            nodes.push(NodeEntry::from_row(row).expect("it is a node's"));
+        });
+        let heir = heir_of(node, &nodes);
+        let state = NodeState::Dead { why: "it was killed".to_string(), heir };
         self.row_changes(NodeEntry { state, ..entry });
     }
 
@@ -187,6 +192,7 @@ impl Cluster {
     pub fn node_dies(&mut self, node: NodeNumber) {
         self.count("kills of nodes");
         self.note(|| format!("FAULT: {node} dies with all that runs there"));
+        self.leaves_an_estate(node);
         self.break_all_of(node);
         self.host_mut(node).dead = true;
         self.books.facts.node_dies(node);

@@ -60,6 +60,16 @@ fn a_lost_result_that_nobody_makes_again_is_found() {
 }
 
 #[test]
+fn what_heirs_are_not_told_is_missed() {
+    shows(Sabotage::EstatesAreUntold, 500, &["failed for no reason: ObjectLost"]);
+}
+
+#[test]
+fn heirs_that_do_not_wait_for_all_are_found() {
+    shows(Sabotage::HeirsAreHasty, 500, &["failed for no reason: ObjectLost"]);
+}
+
+#[test]
 fn pieces_of_objects_that_are_lost_are_missed() {
     shows(Sabotage::PiecesAreLost, 100, &["does not heal", " calls:", "is unreadable"]);
 }

@@ -9,7 +9,7 @@ use hoplo_base::{
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-use crate::node::{ActorSpec, JobConfig, Obituary, Replay, Shape, ToClient, ToNode};
+use crate::node::{ActorSpec, JobConfig, Lineage, Obituary, Replay, Shape, ToClient, ToNode};
 use crate::object::Failure;
 use crate::why::{Question, Told};
 
@@ -108,6 +108,26 @@ pub enum Peer {
     Forget {
         object: ObjectId,
         word: u64,
+    },
+    /// To who is in charge of it, its home or that one's heir: the sender knows this of it.
+    Known {
+        object: ObjectId,
+        known: Known,
+    },
+    /// Of the home, to a node that claimed it: it is pending, and made so.
+    Lineage {
+        object: ObjectId,
+        lineage: Lineage,
+    },
+    /// Of who is in charge, to a node that waits for one of these: their owner is dead, and a process there is to make them. Answered
+    /// by `Known` with what is not stored, or by `NotAdopted`.
+    Adopt {
+        lineage: Lineage,
+        objects: Vec<ObjectId>,
+    },
+    /// Nobody at the sender makes these (any more), or waits for them.
+    NotAdopted {
+        objects: Vec<ObjectId>,
     },
     /// Send its bytes from `offset` on, over the bulk socket, as chunks under this ticket of the asker's. `turn`: as the home told
     /// the asker.
@@ -253,7 +273,15 @@ pub enum Peer {
     Drain {
         within_ms: u64,
     },
-    /// To the head: whatever the dead of this epoch sent to the sender is claimed or refused.
+    /// To an heir: the sender has told what it knows of the estates of this epoch. Answered by `Heard`.
+    Announced {
+        epoch: u64,
+    },
+    Heard {
+        epoch: u64,
+    },
+    /// To the head: whatever the dead of this epoch sent to the sender is claimed or refused, and the heirs have heard what it knows
+    /// of the estates.
     Passed {
         epoch: u64,
     },
@@ -331,6 +359,24 @@ pub enum FarValue {
         turn: u64,
         sources: Vec<NodeNumber>,
     },
+}
+
+/// What a node knows of an object in the charge of another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Known {
+    /// It has all bytes, and keeps them until it is told to forget them. `word`: as with `Sealed`.
+    Copy {
+        bytes: u64,
+        word: u64,
+        contains: Vec<ObjectId>,
+    },
+    Inline {
+        bytes: Arc<[u8]>,
+        contains: Vec<ObjectId>,
+    },
+    Failed(Failure),
+    /// How it is made. Its home was the last one to know whether it is finished.
+    Lineage(Lineage),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

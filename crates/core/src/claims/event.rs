@@ -52,9 +52,11 @@ pub enum Event {
         node: NodeNumber,
         epoch: Epoch,
     },
-    /// All that the carrier took from the node was handed in, and it takes no more.
+    /// All that the carrier took from the node was handed in, and it takes no more. `heir`: as its row says, so that who joins later knows
+    /// the same. Without one the living find it by themselves.
     Died {
         node: NodeNumber,
+        heir: Option<NodeNumber>,
         epoch: Epoch,
     },
     /// Every node that lives in this epoch has passed it (`Passing`).

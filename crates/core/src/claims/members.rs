@@ -51,7 +51,12 @@ impl Members {
     }
 
     /// Returns the dead nodes that have a new heir by this.
-    pub(super) fn died(&mut self, node: NodeNumber, epoch: Epoch) -> BTreeSet<NodeNumber> {
+    pub(super) fn died(
+        &mut self,
+        node: NodeNumber,
+        heir: Option<NodeNumber>,
+        epoch: Epoch,
+    ) -> BTreeSet<NodeNumber> {
         assert!(epoch > self.died, "{epoch:?} comes after {:?}", self.died);
         (self.died, self.epoch) = (epoch, self.epoch.max(epoch));
         assert!(node != self.me, "the dead decide nothing");
@@ -61,11 +66,23 @@ impl Members {
         let mut moved: BTreeSet<NodeNumber> = left_alone.map(|(dead, _)| *dead).collect();
         moved.insert(node);
         for &dead in &moved {
-            let heir = self.heir(dead);
+            let heir = heir.filter(|_| !self.alive.is_empty()).or_else(|| self.heir(dead));
             let died = self.dead.get(&dead).map_or(epoch, |estate| estate.died);
             self.dead.insert(dead, Estate { died, heir, since: epoch });
         }
         moved
+    }
+
+    /// Who will be in charge of what when that node is dead.
+    pub(super) fn heirs_after(
+        &self,
+        node: NodeNumber,
+        heir: Option<NodeNumber>,
+    ) -> Vec<(NodeNumber, NodeNumber)> {
+        let mut after = self.clone();
+        let moved = after.died(node, heir, Epoch(self.died.0 + 1));
+        let heir = |home: NodeNumber| Some((home, after.dead.get(&home)?.heir?));
+        moved.into_iter().filter_map(heir).collect()
     }
 
     pub(super) fn passed_by_all(&mut self, epoch: Epoch) {
@@ -92,8 +109,13 @@ impl Members {
     }
 
     fn heir(&self, dead: NodeNumber) -> Option<NodeNumber> {
-        self.alive.iter().copied().max_by_key(|node| (weight(dead, *node), *node))
+        heir(dead, self.alive.iter().copied())
     }
+}
+
+/// Who of these is in charge of what a dead node was in charge of.
+pub fn heir(dead: NodeNumber, living: impl Iterator<Item = NodeNumber>) -> Option<NodeNumber> {
+    living.filter(|node| *node != dead).max_by_key(|node| (weight(dead, *node), *node))
 }
 
 /// Rendezvous: each dead node prefers the living in an order of its own. So estates spread, and a death moves only
@@ -125,7 +147,7 @@ mod tests {
         let mut most: BTreeMap<NodeNumber, u32> = BTreeMap::new();
         for number in 200..400 {
             epoch += 1;
-            let moved = members.died(node(number), Epoch(epoch));
+            let moved = members.died(node(number), None, Epoch(epoch));
             for (dead, heir) in &heirs {
                 let stays = members.in_charge(*dead) == *heir;
                 assert_eq!(stays, *heir != node(number), "{dead} of {heir}");
@@ -148,8 +170,8 @@ mod tests {
         let mut members = Members::new(node(3));
         members.joined(node(1), Epoch(1));
         members.joined(node(2), Epoch(2));
-        members.died(node(1), Epoch(3));
-        members.died(node(2), Epoch(4));
+        members.died(node(1), None, Epoch(3));
+        members.died(node(2), None, Epoch(4));
         members.joined(node(3), Epoch(5));
         members.joined(node(4), Epoch(6));
         for dead in [node(1), node(2)] {

@@ -43,7 +43,7 @@
 //! - NREF-4: A dead node stays in the sets, and what was sent to it stays covered, until all nodes that live in one epoch
 //!   have passed it, with every death until then. To pass an epoch is to refuse its dead, and then to see all claims
 //!   confirmed that were open at that moment. Whatever the dead sent on is then claimed or refused.
-//! - NREF-5: The heir of a dead home is chosen by rendezvous. At a death every node announces to the heir what it has claimed
+//! - NREF-5: A dead home has one heir. At a death every node announces to the heir what it has claimed
 //!   of the estate, with the contents that it knows, as a cover, and passes only when the heir has answered. The heir frees
 //!   nothing of it, and calls nothing of it unknown, before all have passed the epoch in which it became the heir.
 //! - NREF-6: A foreign container is not released while a claim for something that it contains is open here: whoever read
@@ -61,8 +61,8 @@
 //!    later. If the first waited for the second, two containers of each other would wait for ever.
 //!
 //! # Departures from the plan of the cluster
-//! - Each dead node has an heir of its own. When an heir dies, what it was home of and what it inherited may go to two nodes: so
-//!   who is in charge follows from the node table alone, and estates spread.
+//! - The row of a dead node names its heir, which gets what it was home of and what it had inherited: so who is in charge follows from the
+//!   node table alone, also for nodes that join later and did not see who lived when. Without such a word each finds it by rendezvous.
 //! - `Claimed` with contents needs no cover. While the claim stands, the container's home holds them, and NREF-6 keeps it
 //!   standing. After the home's death they are held by who announces them.
 //! - Acknowledging an epoch and announcing an estate are one thing (`Passed`), as both wait for the same claims.
@@ -85,6 +85,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hoplo_base::{NodeNumber, ObjectId};
 
 pub use event::{Cover, Effect, Epoch, Event, Message, Parcel};
+pub use members::heir;
 pub use passing::Passing;
 
 use entry::{Entry, Part};
@@ -173,11 +174,35 @@ impl Claims {
             Event::Received { from, parcel } => self.on_received(from, parcel, effects),
             Event::Swept => self.on_swept(effects),
             Event::Joined { node, epoch } => self.members.joined(node, epoch),
-            Event::Died { node, epoch } => self.on_died(node, epoch, effects),
+            Event::Died { node, heir, epoch } => self.on_died(node, heir, epoch, effects),
             Event::AllPassed { epoch } => self.on_all_passed(epoch, effects),
         }
         self.say_what_is_passed(effects);
         self.ask_for_sweep(effects);
+    }
+
+    /// Homes that have a new heir once that node is dead, and who it is. It is asked before the death is told.
+    pub fn heirs_after(
+        &self,
+        node: NodeNumber,
+        heir: Option<NodeNumber>,
+    ) -> Vec<(NodeNumber, NodeNumber)> {
+        self.members.heirs_after(node, heir)
+    }
+
+    /// Whether all nodes have announced what they claim of what that one is, or was, home of (NREF-5).
+    pub fn is_announced(&self, home: NodeNumber) -> bool {
+        self.members.is_announced(home)
+    }
+
+    pub fn knows(&self, object: ObjectId) -> bool {
+        self.entries.contains_key(&object)
+    }
+
+    /// What is known here of the estates of these nodes.
+    pub fn known_of(&self, homes: &BTreeSet<NodeNumber>) -> Vec<ObjectId> {
+        let objects = self.entries.keys().copied();
+        objects.filter(|object| homes.contains(&object.task.owner.node())).collect()
     }
 
     /// Nothing is left of any object, and nobody waits for us.

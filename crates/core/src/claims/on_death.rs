@@ -10,8 +10,14 @@ use super::event::{Cover, Effect, Epoch, Message};
 use super::support::home;
 
 impl Claims {
-    pub(super) fn on_died(&mut self, node: NodeNumber, epoch: Epoch, effects: &mut Vec<Effect>) {
-        let moved = self.members.died(node, epoch);
+    pub(super) fn on_died(
+        &mut self,
+        node: NodeNumber,
+        heir: Option<NodeNumber>,
+        epoch: Epoch,
+        effects: &mut Vec<Effect>,
+    ) {
+        let moved = self.members.died(node, heir, epoch);
         self.peers.remove(&node);
         self.owe_nothing_to(node);
         // Who is claimed from now on, for what it is contained in, is claimed from the heir.

@@ -107,17 +107,25 @@ pub enum NodeState {
     Alive,
     /// It gets nothing new, and leaves in order.
     Draining,
+    /// `heir`: the node that is in charge from then on of all that this one was in charge of. It lived when this was written.
     Dead {
         why: String,
+        heir: Option<NodeNumber>,
     },
     /// Dead, and all nodes that live have passed its death, which was the store's entry `died`.
     Settled {
         why: String,
+        heir: Option<NodeNumber>,
         died: u64,
     },
 }
 
 impl NodeState {
+    /// Dead without an heir: nobody else lives.
+    pub fn dead(why: impl Into<String>) -> Self {
+        Self::Dead { why: why.into(), heir: None }
+    }
+
     pub fn is_dead(&self) -> bool {
         match self {
             Self::Alive | Self::Draining => false,

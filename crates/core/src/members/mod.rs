@@ -219,7 +219,7 @@ impl Judge {
     ) {
         if state.is_dead() {
             let why = match state {
-                NodeState::Dead { why } | NodeState::Settled { why, .. } => why,
+                NodeState::Dead { why, .. } | NodeState::Settled { why, .. } => why,
                 NodeState::Alive | NodeState::Draining => unreachable!("they are not dead"),
             };
             return self.bury(number, why);

@@ -233,7 +233,16 @@ impl Node {
                 self.tell_home(object, word, Peer::Copied { object, word });
             }
             From::TellNotCopied { object } => {
-                self.send_peer(object.task.owner.node(), Peer::NotCopied { object });
+                self.send_peer(self.in_charge(object), Peer::NotCopied { object });
+            }
+            From::TellKnown { object, known } => self.tell_known(object, known),
+            From::TellNotAdopted { objects } => {
+                if let Some(object) = objects.first() {
+                    self.send_peer(self.in_charge(*object), Peer::NotAdopted { objects });
+                }
+            }
+            From::AdoptAt { node, lineage, objects } => {
+                self.send_peer(node, Peer::Adopt { lineage, objects });
             }
             From::TellNode { node, object, value, contains } => {
                 self.send_peer(node, Peer::Value { object, value, contains });

@@ -89,7 +89,7 @@ use crate::sched::place::Place;
 use crate::sched::{LocalScheduler, WorkerPool};
 
 pub use event::{Answer, Effect, Event, Passing, Question};
-pub use far::{outlived, settled};
+pub use far::{heir_of, outlived, settled};
 pub use jobs::Job;
 pub use kv::KEYS_MAX;
 pub use process::{Birth, Kind, Process, Stage};

@@ -15,6 +15,7 @@ use hoplo_wire::{Failure, FailureKind};
 
 use super::{Effect, Node};
 use crate::actors::life::{ActorRow, Former};
+use crate::claims;
 use crate::control::{
     ActorEntry, ActorPhase, ControlStore, Entry, EventEntry, FunctionEntry, GroupEntry, JobEntry,
     NodeEntry, NodeState, TaskEntry, TaskState, store,
@@ -80,7 +81,8 @@ impl Node {
         for mut node in rows.nodes.into_iter().filter(|row| !others.have(row.node)) {
             if !node.state.is_dead() {
                 let why = "its daemon ended, and another one went on with its store".to_string();
-                node.state = NodeState::Dead { why };
+                let heir = claims::heir(node.node, others.0.iter().copied());
+                node.state = NodeState::Dead { why, heir };
                 self.save(&node);
             }
         }
@@ -370,7 +372,7 @@ mod tests {
     #[test]
     fn what_nobody_is_home_to_is_lost_with_the_head() {
         let gone = NodeEntry {
-            state: NodeState::Settled { why: String::new(), died: 1 },
+            state: NodeState::Settled { why: String::new(), heir: None, died: 1 },
             ..node_row(HEAD().next_given(), false)
         };
         let actor = actor_row(gone.node);
@@ -389,7 +391,7 @@ mod tests {
             let number = rows.next_number(5);
             assert!(seen.insert(number) && number.is_given());
             rows.nodes.push(NodeEntry {
-                state: NodeState::Settled { why: String::new(), died: 1 },
+                state: NodeState::Settled { why: String::new(), heir: None, died: 1 },
                 ..node_row(number, true)
             });
         }

@@ -5,6 +5,7 @@ use hoplo_wire::node::Tell;
 
 use super::{Effect, Node};
 use crate::actors::life;
+use crate::claims::Epoch;
 use crate::objects;
 
 #[derive(Debug, Default)]
@@ -39,6 +40,8 @@ pub(super) enum Deferred {
     },
     /// The claims'.
     Claims,
+    /// What processes wrote before the death of this epoch was heard of is told to the heirs.
+    Estates(Epoch),
     FarFetch {
         node: NodeNumber,
         job: JobId,
@@ -61,6 +64,7 @@ impl Sweeps {
             | Deferred::Fetch { .. }
             | Deferred::Tell { .. }
             | Deferred::Claims
+            | Deferred::Estates(_)
             | Deferred::FarFetch { .. } => None,
         })
     }
@@ -94,6 +98,7 @@ impl Node {
                 Deferred::Tell { from, to, message } => self.tell(from, to, message),
                 // After the directory's, below: what it gives up by that is given up with the next one.
                 Deferred::Claims => self.claims_swept(),
+                Deferred::Estates(epoch) => self.estates_swept(epoch),
                 Deferred::FarFetch { node, job, function } => {
                     self.fetch_for_node(node, job, function, true);
                 }

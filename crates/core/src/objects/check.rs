@@ -93,6 +93,7 @@ impl ObjectDirectory {
             let handle = matches!(record.state, State::Handle);
             assert!(handle == is_handle(*object), "OBJ-6: {object}");
             let undecided = match &record.state {
+                _ if record.unannounced => None,
                 State::Unknown { since } => Some(since),
                 State::Orphaned { since, .. } => Some(since).filter(|it| self.sweeps.done <= **it),
                 State::Handle

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use hoplo_base::{ActorId, NodeNumber, ObjectId, ProcessId};
-use hoplo_wire::node::{Notice, ToClient};
-use hoplo_wire::peer::FarValue;
+use hoplo_wire::node::{Lineage, Notice, ToClient};
+use hoplo_wire::peer::{FarValue, Known};
 use hoplo_wire::{Failure, FailureKind, Location, Reason};
 
 /// A node that has all bytes of an object.
@@ -13,6 +13,13 @@ pub struct CopyAt {
     pub node: NodeNumber,
     /// At its home: with which number that node said so last. The copy may go when that number is answered.
     pub word: u64,
+}
+
+/// Who has the last word on what was at home at a dead node, from a death on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heir {
+    pub home: NodeNumber,
+    pub heir: NodeNumber,
 }
 
 /// What who waits for an object needs.
@@ -129,7 +136,7 @@ pub enum Event {
     /// `next_deadline` has come (earlier does no harm).
     Tick,
 
-    // ---- of what is at home here ----
+    // ---- of what is at home here, or inherited ----
     /// That node wants the value: answered by `Effect::TellNode`, once there is one.
     FarWanted {
         node: NodeNumber,
@@ -151,6 +158,22 @@ pub enum Event {
     FarNotCopied {
         node: NodeNumber,
         object: ObjectId,
+    },
+
+    /// That node knows this of it.
+    FarKnows {
+        node: NodeNumber,
+        object: ObjectId,
+        known: Known,
+    },
+    /// Nobody at that node makes these in the place of their dead owner (any more), or waits for them.
+    FarNotAdopted {
+        node: NodeNumber,
+        objects: Vec<ObjectId>,
+    },
+    /// All nodes have said what they know of what was at home at these dead ones.
+    Announced {
+        homes: Vec<NodeNumber>,
     },
 
     /// That node is about to leave: what is at home here has its bytes elsewhere before.
@@ -176,6 +199,18 @@ pub enum Event {
         why: String,
     },
 
+    /// The home says how it is made, while it is pending.
+    LineageTold {
+        object: ObjectId,
+        lineage: Lineage,
+    },
+    /// Who is in charge asks: their owner is dead, and a process here is to make them. Answered by `Effect::TellKnown` or
+    /// `Effect::TellNotAdopted`.
+    AdoptAsked {
+        lineage: Lineage,
+        objects: Vec<ObjectId>,
+    },
+
     // ---- of both ----
     /// Each of the nodes that `Effect::Pull` named was tried in vain. (After a pull that did well the haul says
     /// `Notice::Sealed`, and nothing else of that object.)
@@ -188,10 +223,12 @@ pub enum Event {
         object: ObjectId,
         failure: Failure,
     },
-    /// The node is dead, and all that came from it was handed in. `why`: how its death is told.
+    /// The node is dead, and all that came from it was handed in. `why`: how its death is told. `heirs`: of the homes that have a new one
+    /// by that, of which none but `node` was alive before.
     NodeGone {
         node: NodeNumber,
         why: String,
+        heirs: Vec<Heir>,
     },
 }
 
@@ -310,6 +347,21 @@ pub enum Effect {
     /// To its home, which told from where to fetch it: that is not done (any more). Or its copy is gone.
     TellNotCopied {
         object: ObjectId,
+    },
+    /// To who is in charge of it: this node knows this of it.
+    TellKnown {
+        object: ObjectId,
+        known: Known,
+    },
+    /// To who is in charge of these: nobody here makes them (any more), or waits for them.
+    TellNotAdopted {
+        objects: Vec<ObjectId>,
+    },
+    /// That node waits for one of these, whose owner is dead: a process there is to make them.
+    AdoptAt {
+        node: NodeNumber,
+        lineage: Lineage,
+        objects: Vec<ObjectId>,
     },
     /// The answer to `FarWanted`.
     TellNode {

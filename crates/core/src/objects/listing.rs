@@ -1,8 +1,8 @@
 //! What people may ask about the store.
 
 use hoplo_base::{NodeNumber, ObjectId, ProcessId, Size, TaskId};
-use hoplo_wire::Reason;
 use hoplo_wire::node::Lineage;
+use hoplo_wire::{FailureKind, Reason};
 
 use super::ObjectDirectory;
 use super::on_move::MoveKind;
@@ -219,6 +219,33 @@ impl ObjectDirectory {
     pub fn maker(&self, task: TaskId) -> Option<ProcessId> {
         let results = task.object(0)..=task.object(u32::MAX);
         self.records.range(results).find_map(|(_, record)| record.state.owner())
+    }
+
+    /// Whether its value, or all its bytes, are here and stay as long as anybody uses it.
+    pub fn keeps_value(&self, object: ObjectId) -> bool {
+        let Some(record) = self.records.get(&object) else { return false };
+        let is_used = record.is_supported() || record.kept.is_some();
+        let has_value = match &record.state {
+            State::Inline(_)
+            | State::Stored { .. }
+            | State::Spilled { .. }
+            | State::Restoring { .. }
+            | State::Mapped { .. }
+            | State::Closing { .. } => true,
+            // It may be a secondary copy on its way out.
+            State::Spilling { .. } => false,
+            // What failed for another reason has that for a value.
+            State::Failed(failure) => {
+                !matches!(failure.kind, FailureKind::ObjectLost | FailureKind::OwnerDied)
+            }
+            State::Unknown { .. }
+            | State::Handle
+            | State::Foreign { .. }
+            | State::Elsewhere { .. }
+            | State::Pending { .. }
+            | State::Orphaned { .. } => false,
+        };
+        is_used && has_value
     }
 
     /// Whether the last word on a result of a task may lie in a socket.

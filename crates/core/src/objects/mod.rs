@@ -32,7 +32,8 @@
 //! bytes on from the end of the arena. One that was spilled is read where it is, and never comes back.
 //!
 //! An object's **home** is the node of its owner. What becomes of objects of other homes here is in `on_foreign`, what other
-//! nodes have to do with those of this one in `on_far`, what becomes of a lost one in `on_loss`.
+//! nodes have to do with those of this one in `on_far`, what becomes of a lost one in `on_loss`. When a home dies, another node is in charge
+//! (`on_estate`): what is said of objects at home here holds for those that were inherited.
 //!
 //! Who has which memory is in `memory`, who waits for some in `on_room`, who was asked to give some back in
 //! `on_recall`, where the file has room in `disk`, what it is for in `on_file`, which tokens may get lost with
@@ -68,7 +69,8 @@
 //!   that is taken in the spill file is one object's, one move's, or one process's room.
 //! - OBJ-8: the orders of use have exactly the stored and the mapped objects.
 //! - OBJ-9: requests are from joined processes; a spilled object that is queued has a request.
-//! - OBJ-10: where a record is a candidate or undecided, a sweep is under way; at most one is.
+//! - OBJ-10: where a record is a candidate or undecided, a sweep is under way; at most one is. What was inherited is neither before all
+//!   have announced what they know of it (EST-1).
 //! - OBJ-11: what went with replies is kept for joined callers, and for far ones that have a channel to a worker here.
 //! - OBJ-12: who was asked for room has joined, and owes none when it has answered every time.
 //! - OBJ-13: what is at home elsewhere and supported is claimed; what is kept for its home has its bytes here.
@@ -87,6 +89,7 @@ mod event;
 mod listing;
 mod memory;
 mod on_delay;
+mod on_estate;
 mod on_far;
 mod on_file;
 mod on_foreign;
@@ -111,11 +114,12 @@ use hoplo_base::{Instant, NodeNumber, ObjectId, ProcessId, slack};
 
 pub use config::{Config, PAGE};
 pub use event::Need;
-pub use event::{CopyAt, Effect, Event, FreeOutcome, Refusal, SpillOutcome, SpillPlace};
+pub use event::{CopyAt, Effect, Event, FreeOutcome, Heir, Refusal, SpillOutcome, SpillPlace};
 pub use listing::{ObjectPlace, ObjectRow, Totals};
 
 use disk::Disk;
 use memory::Memory;
+use on_estate::Estates;
 use on_file::Reserve;
 use on_loss::Losses;
 use on_move::Move;
@@ -148,6 +152,7 @@ pub struct ObjectDirectory {
     /// What is used here since this event, and is at home elsewhere.
     first_uses: Vec<ObjectId>,
     losses: Losses,
+    estates: Estates,
     memory: Memory,
     /// Stored objects in the arena, least recently used first.
     lru: BTreeMap<u64, ObjectId>,
@@ -219,6 +224,7 @@ impl ObjectDirectory {
             undecided: BTreeSet::new(),
             first_uses: Vec::new(),
             losses: Losses::default(),
+            estates: Estates::default(),
             memory: Memory::new(&config, now),
             lru: BTreeMap::new(),
             mapped: BTreeMap::new(),
@@ -303,6 +309,17 @@ impl ObjectDirectory {
             Event::FarNotCopied { node, object } => {
                 self.on_far_not_copied(node, object, effects);
             }
+            Event::FarKnows { node, object, known } => {
+                self.on_far_knows(node, object, known, effects);
+            }
+            Event::FarNotAdopted { node, objects } => {
+                self.on_far_not_adopted(node, objects, effects);
+            }
+            Event::Announced { homes } => self.on_announced(&homes),
+            Event::LineageTold { object, lineage } => self.on_lineage_told(object, lineage),
+            Event::AdoptAsked { lineage, objects } => {
+                self.on_adopt_asked(lineage, objects, effects);
+            }
             Event::ValueTold { object, value, contains } => {
                 self.on_value_told(object, value, contains, effects);
             }
@@ -311,7 +328,9 @@ impl ObjectDirectory {
             Event::PullFailed { object, why } => self.on_pull_failed(object, &why, effects),
             Event::PullDenied { object, failure } => self.on_pull_denied(object, &failure, effects),
             Event::NodeDrains { node } => self.on_node_drains(node, effects),
-            Event::NodeGone { node, why } => self.on_node_gone(node, &why, effects),
+            Event::NodeGone { node, why, heirs } => {
+                self.on_node_gone(node, &why, &heirs, effects);
+            }
         }
         self.serve_requests(effects);
         self.tell_owners(effects);
@@ -333,9 +352,10 @@ impl ObjectDirectory {
         [self.room_wake, pinned, warm].into_iter().flatten().min()
     }
 
-    /// Whether the last word on the object is this directory's.
+    /// Whether the last word on the object is this directory's: it is at home here, or inherited.
     fn is_at_home(&self, object: ObjectId) -> bool {
-        object.task.owner.node() == self.node
+        let home = object.task.owner.node();
+        home == self.node || !self.estates.is_empty() && self.in_charge(home) == self.node
     }
 
     /// A tool, or a process that is gone, has no business here.

@@ -21,13 +21,15 @@
 //! The others, for when that one fails, have all bytes. Who asks again is told such nodes only. Each answer has a **turn**, which counts
 //! up: what is fetched in one turn is sent on in later turns only (XFER-8), so nobody waits for itself, whatever is said late or twice.
 
+use std::collections::BTreeSet;
+
 use hoplo_base::limits::SOURCES_MAX;
 use hoplo_base::{NodeNumber, ObjectId};
 use hoplo_wire::peer::FarValue;
 use hoplo_wire::{Failure, FailureKind};
 
 use super::ObjectDirectory;
-use super::event::{CopyAt, Effect};
+use super::event::{CopyAt, Effect, Heir};
 use super::on_loss::Loss;
 use super::on_move::MoveKind;
 use super::record::{Fetching, Record, State, elsewhere};
@@ -215,20 +217,6 @@ impl ObjectDirectory {
         }
     }
 
-    /// A pending object whose owner is dead, and no process here holds or wants it: if only other nodes wait, they hear that
-    /// nobody can make it.
-    pub(super) fn give_up_far(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
-        if self.records[&object].far_waiting().next().is_none() {
-            return;
-        }
-        let text = format!(
-            "{object} has no value: its owner died before it was computed, and the processes that still use it are on \
-             other nodes, which cannot run its task again"
-        );
-        let failure = Failure::new(FailureKind::OwnerDied, text);
-        self.fulfil(object, State::Failed(failure), Vec::new(), effects);
-    }
-
     pub(super) fn on_node_drains(&mut self, node: NodeNumber, effects: &mut Vec<Effect>) {
         self.draining.insert(node);
         let there = self.records.iter().filter(|(_, it)| it.copies().any(|copy| copy == node));
@@ -289,12 +277,20 @@ impl ObjectDirectory {
         record.copies().next().is_some_and(|maker| !self.draining.contains(&maker))
     }
 
-    pub(super) fn on_node_gone(&mut self, dead: NodeNumber, why: &str, effects: &mut Vec<Effect>) {
+    pub(super) fn on_node_gone(
+        &mut self,
+        dead: NodeNumber,
+        why: &str,
+        heirs: &[Heir],
+        effects: &mut Vec<Effect>,
+    ) {
         self.draining.remove(&dead);
+        self.on_heirs(dead, why, heirs);
+        let homes: BTreeSet<NodeNumber> = heirs.iter().map(|it| it.home).collect();
         let mut concerned = Vec::new();
         for (object, record) in &mut self.records {
-            let was_home = object.task.owner.node() == dead;
-            let mut named = false;
+            let home = object.task.owner.node();
+            let mut named = home == dead || homes.contains(&home);
             // The one that it was fetched from may have been there.
             record.secondary = false;
             // What could not be fetched was perhaps there, and may be made again.
@@ -306,51 +302,68 @@ impl ObjectDirectory {
                 let copies = abroad.copies.len();
                 abroad.copies.retain(|copy| copy.node != dead);
                 abroad.fetching.remove(&dead);
-                named = abroad.waiting.remove(&dead) || abroad.copies.len() < copies;
+                named |= abroad.waiting.remove(&dead) || abroad.copies.len() < copies;
             }
             record.tidy();
-            // Nobody will say that its copy may go: it goes when it is not used here.
-            let kept = was_home && record.kept.take().is_some();
-            if was_home || named || kept {
+            if named {
                 concerned.push(*object);
             }
         }
         for object in concerned {
-            let was_home = object.task.owner.node() == dead;
-            let at_home = self.is_at_home(object);
-            let record = self.records.get_mut(&object).expect("nothing ended meanwhile");
-            let has_copies = record.copies().next().is_some();
-            match &mut record.state {
-                State::Foreign { .. } | State::Elsewhere { pulling: false, .. } if was_home => {
-                    let why = format!("its home node {} died: {why}", dead.hex());
-                    self.lose(object, Loss { node: Some(dead), why }, effects);
-                }
-                // What is under way may come to its end; else it is decided then.
-                State::Elsewhere { pulling: false, .. } if !has_copies && at_home => {
-                    let node = dead.hex();
-                    let why = format!("the only copy of it was on node {node}, which died: {why}");
-                    self.lose(object, Loss { node: Some(dead), why }, effects);
-                }
-                State::Elsewhere { pulling: false, .. } if !has_copies => {
-                    record.state = State::Foreign { asked: false, again: false };
-                }
-                State::Foreign { .. }
-                | State::Elsewhere { .. }
-                | State::Unknown { .. }
-                | State::Handle
-                | State::Pending { .. }
-                | State::Orphaned { .. }
-                | State::Inline(_)
-                | State::Failed(_)
-                | State::Stored { .. }
-                | State::Spilling { .. }
-                | State::Spilled { .. }
-                | State::Restoring { .. }
-                | State::Mapped { .. }
-                | State::Closing { .. } => {}
+            if homes.contains(&object.task.owner.node()) {
+                self.pass_on(object, effects);
+            } else {
+                self.misses(object, (dead, why), effects);
             }
             self.touch(object);
             self.leave_draining(object, effects);
+        }
+        self.adopters_gone(dead, effects);
+    }
+
+    /// A node is gone that had a copy of it, waited for it, or was its home and has no heir.
+    fn misses(
+        &mut self,
+        object: ObjectId,
+        (dead, why): (NodeNumber, &str),
+        effects: &mut Vec<Effect>,
+    ) {
+        let was_home = object.task.owner.node() == dead;
+        let at_home = self.is_at_home(object);
+        let record = self.records.get_mut(&object).expect("nothing ended meanwhile");
+        if was_home {
+            // Nobody will say that its copy may go: it goes when it is not used here.
+            record.kept = None;
+        }
+        let has_copies = record.copies().next().is_some();
+        match &mut record.state {
+            State::Foreign { .. } | State::Elsewhere { pulling: false, .. } if was_home => {
+                let why = format!("its home node {} died: {why}", dead.hex());
+                self.lose(object, Loss { node: Some(dead), why }, effects);
+            }
+            // What is under way may come to its end; else it is decided then.
+            State::Elsewhere { pulling: false, .. } if !has_copies && at_home => {
+                let node = dead.hex();
+                let why = format!("the only copy of it was on node {node}, which died: {why}");
+                self.lose(object, Loss { node: Some(dead), why }, effects);
+            }
+            State::Elsewhere { pulling: false, .. } if !has_copies => {
+                record.state = State::Foreign { asked: false, again: false };
+            }
+            State::Foreign { .. }
+            | State::Elsewhere { .. }
+            | State::Unknown { .. }
+            | State::Handle
+            | State::Pending { .. }
+            | State::Orphaned { .. }
+            | State::Inline(_)
+            | State::Failed(_)
+            | State::Stored { .. }
+            | State::Spilling { .. }
+            | State::Spilled { .. }
+            | State::Restoring { .. }
+            | State::Mapped { .. }
+            | State::Closing { .. } => {}
         }
     }
 }

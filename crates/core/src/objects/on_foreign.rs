@@ -67,13 +67,14 @@ impl ObjectDirectory {
 
     /// Its bytes are elsewhere: they are fetched, unless they are on their way.
     pub(super) fn pull(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
+        let at_home = self.is_at_home(object);
         let record = self.records.get_mut(&object).expect("the caller has seen the record");
         let State::Elsewhere { bytes, pulling: pulling @ false, .. } = &mut record.state else {
             return;
         };
         *pulling = true;
         let bytes = *bytes;
-        let (turn, sources) = if object.task.owner.node() == self.node {
+        let (turn, sources) = if at_home {
             self.fetch_home(object)
         } else {
             let turn = record.abroad.as_ref().map_or(0, |abroad| abroad.turn);
@@ -145,7 +146,7 @@ impl ObjectDirectory {
     }
 
     /// It stays until its home answers this number.
-    fn keep_for_home(&mut self, object: ObjectId) -> u64 {
+    pub(super) fn keep_for_home(&mut self, object: ObjectId) -> u64 {
         self.words += 1;
         let record = self.records.get_mut(&object).expect("the caller has seen the record");
         record.kept = Some(self.words);
@@ -174,18 +175,21 @@ impl ObjectDirectory {
         };
         if at_home {
             record.end_fetching(self.node);
-            record.secondary = true;
+            // Those that it was fetched from may be dead.
+            let has_copies = record.copies().next().is_some();
+            record.secondary = has_copies;
         } else {
             record.secondary = true;
             record.abroad = None;
-            let word = self.keep_for_home(object);
-            effects.push(Effect::TellCopied { object, word });
         }
         let state = match place {
             Some(place) => self.map(object, place, location),
             None => self.stored(object, location),
         };
         self.records.get_mut(&object).expect("it was just there").state = state;
+        if !at_home {
+            self.tell_copied(object, effects);
+        }
         self.answer(object, effects);
         self.answer_nodes(object, effects);
         self.leave_draining(object, effects);

@@ -67,6 +67,10 @@ impl Losses {
 impl ObjectDirectory {
     /// No copy of it is left: its owner makes it again, or tells why not. Of a dead owner's nobody can.
     pub(super) fn lose(&mut self, object: ObjectId, loss: Loss, effects: &mut Vec<Effect>) {
+        if self.records[&object].unannounced {
+            self.has_no_copy(object);
+            return self.await_announcements(object);
+        }
         if self.is_at_home(object) && self.processes.contains_key(&object.task.owner) {
             return match self.records[&object].is_supported() {
                 true => self.remake(object, loss, effects),

@@ -74,14 +74,16 @@ impl ObjectDirectory {
             return Ok(());
         }
         let state = &self.record(object).state;
-        let is_elsewhere = matches!(state, State::Elsewhere { .. }) && !self.is_at_home(object);
+        let is_elsewhere = matches!(state, State::Elsewhere { .. });
+        let at_home = self.is_at_home(object);
+        let is_elsewhere = is_elsewhere && !at_home;
         if !self.record(object).state.is_open() && !is_elsewhere {
             // Its task ran twice (a retry, an adoption): the first value stays. Until its bytes are free, whoever
             // was told of this one may read it, and gets the refs that lie in it.
             self.contain(&contains);
             let record = self.records.get_mut(&object).expect("it is not open: it is there");
             record.contains.extend(contains);
-            if record.state.is_here() && object.task.owner.node() != self.node {
+            if record.state.is_here() && !at_home {
                 // Its home may count on no copy here (it lost all others, or has had enough of this one), and shall await the reply that
                 // tells of it.
                 let told = (record.state.len(), record.contains.clone());
@@ -95,7 +97,7 @@ impl ObjectDirectory {
             Some(place) => self.map(object, place, location),
             None => self.stored(object, location),
         };
-        if self.is_at_home(object) {
+        if at_home {
             self.fulfil(object, state, contains, effects);
         } else {
             self.tell_home((from, holder), object, (state.len(), contains.clone()), effects);
@@ -222,10 +224,11 @@ impl ObjectDirectory {
         contains: Vec<ObjectId>,
         effects: &mut Vec<Effect>,
     ) -> Result<(), String> {
-        let state = plain(object, value)?;
-        if !self.is_at_home(object) {
+        let told = (&value, contains.as_slice());
+        if !self.is_at_home(object) && !self.tell_adopted(object, told, effects) {
             return Err(format!("told the value of {object}, which is at home at another node"));
         }
+        let state = plain(object, value)?;
         // No record: everyone who could reach it let go while it was pending.
         if self.records.get(&object).is_some_and(|record| record.state.is_open()) {
             self.fulfil(object, state, contains, effects);
@@ -246,7 +249,7 @@ fn plain(object: ObjectId, value: Value) -> Result<State, String> {
 }
 
 /// The refs that whoever adopts the task will need.
-fn refs_of(object: ObjectId, lineage: &Lineage) -> Result<Vec<ObjectId>, String> {
+pub(super) fn refs_of(object: ObjectId, lineage: &Lineage) -> Result<Vec<ObjectId>, String> {
     if lineage.task != object.task {
         return Err(format!("shared {object} with the lineage of {}", lineage.task));
     }

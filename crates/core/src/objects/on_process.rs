@@ -53,6 +53,7 @@ impl ObjectDirectory {
             }
             self.touch(object);
         }
+        self.adopter_gone(process, effects);
         self.progress();
     }
 
@@ -71,7 +72,9 @@ impl ObjectDirectory {
         });
         record.lost_bytes = 0;
         record.state = State::Orphaned { lineage, since: self.sweeps.asked };
-        self.undecided.insert(object);
+        if !record.unannounced {
+            self.undecided.insert(object);
+        }
         self.note(object, "orphaned", None);
     }
 
@@ -80,18 +83,21 @@ impl ObjectDirectory {
     pub(super) fn adopt(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
         let Some(record) = self.records.get(&object) else { return };
         let State::Orphaned { lineage: Ok(lineage), .. } = &record.state else { return };
-        if self.undecided.contains(&object) {
+        if self.undecided.contains(&object) || record.unannounced || self.has_adopter(object) {
             return;
         }
         // The one that joined first: where it is the driver, it is there as long as the job.
-        let Some(heir) = record.holders().min().or(record.waiting.keys().next().copied()) else {
-            return self.give_up_far(object, effects);
+        let waiting = record.waiting.keys().copied().find(|process| *process != self.haul);
+        let Some(heir) = record.holders().min().or(waiting) else {
+            return self.adopt_far(object, effects);
         };
         let lineage = lineage.clone();
         let task = object.task.object(0)..=object.task.object(u32::MAX);
         let mut objects = Vec::new();
         for (object, record) in self.records.range_mut(task) {
-            if let State::Orphaned { lineage: Ok(lineage), .. } = &record.state {
+            if let State::Orphaned { lineage: Ok(lineage), .. } = &record.state
+                && !record.unannounced
+            {
                 let lineage = Some(lineage.clone());
                 record.state = State::Pending { owner: heir, lineage };
                 objects.push(*object);

@@ -34,6 +34,8 @@ pub(super) struct Record {
     pub(super) has_lineage: bool,
     /// It was lost, and is made again: at its home, until it has a value; elsewhere, as its home said.
     pub(super) remade: bool,
+    /// Inherited, and not all nodes have announced what they know of it: it stays until then (EST-1).
+    pub(super) unannounced: bool,
     /// Bytes that it had when its last copy was lost, while it is made again; else 0.
     pub(super) lost_bytes: u64,
     pub(super) abroad: Option<Box<Abroad>>,
@@ -143,6 +145,7 @@ impl Record {
             secondary: false,
             has_lineage: false,
             remade: false,
+            unannounced: false,
             lost_bytes: 0,
             abroad: None,
         }
@@ -153,6 +156,7 @@ impl Record {
         self.tokens.values().any(|count| *count > 0)
             || self.node_holds > 0
             || self.containers > 0
+            || self.unannounced
             || !self.waiting.is_empty()
             || self.abroad.as_ref().is_some_and(|abroad| !abroad.waiting.is_empty())
     }

@@ -17,15 +17,17 @@ impl ObjectDirectory {
     pub(super) fn record(&mut self, object: ObjectId) -> &mut Record {
         let asked = self.sweeps.asked;
         let at_home = self.is_at_home(object);
+        let unannounced = at_home && self.estates.is_unannounced(object.task.owner.node());
         self.records.entry(object).or_insert_with(|| {
-            if is_handle(object) {
-                return Record::new(State::Handle, asked);
+            let state = match is_handle(object) {
+                true => State::Handle,
+                false if !at_home => State::Foreign { asked: false, again: false },
+                false => State::Unknown { since: asked },
+            };
+            if matches!(state, State::Unknown { .. }) && !unannounced {
+                self.undecided.insert(object);
             }
-            if !at_home {
-                return Record::new(State::Foreign { asked: false, again: false }, asked);
-            }
-            self.undecided.insert(object);
-            Record::new(State::Unknown { since: asked }, asked)
+            Record { unannounced, ..Record::new(state, asked) }
         })
     }
 
@@ -155,10 +157,12 @@ impl ObjectDirectory {
                 if self.remake_unknown(object, effects) {
                     return;
                 }
-                let text = format!(
-                    "{object} is lost: the process that made it is gone, or every reference \
-                     to it was dropped, before this one was used"
-                );
+                let text = self.why_not_inherited(object).unwrap_or_else(|| {
+                    format!(
+                        "{object} is lost: the process that made it is gone, or every reference \
+                         to it was dropped, before this one was used"
+                    )
+                });
                 Failure::new(FailureKind::ObjectLost, text)
             }
             State::Orphaned { lineage: Err(failure), .. } => failure.clone(),
@@ -232,6 +236,8 @@ impl ObjectDirectory {
         let record = self.records.remove(&object).expect("a record ends once");
         self.candidates.remove(&object);
         self.undecided.remove(&object);
+        self.estates.forget_lineage(object);
+        self.adoption_ends(object);
         for process in
             record.tokens.keys().chain(record.waiting.keys()).copied().chain(record.state.owner())
         {
@@ -271,6 +277,8 @@ impl ObjectDirectory {
     ) {
         self.contain(&contains);
         self.undecided.remove(&object);
+        self.estates.forget_lineage(object);
+        self.adoption_ends(object);
         let record = self.records.get_mut(&object).expect("the caller has seen the record");
         let owner = record.state.owner();
         self.note(object, state.name(), owner);

@@ -551,7 +551,7 @@ fn what_deciders_say_arrives_whole_and_in_order_before_a_death_is_told() {
     assert_eq!(peers(&two.far), wanted);
     // The far node dies, and with it what was to be called there.
     let (caller, mut callers, worker, _workers) = two.connect(1);
-    let entry = two.far.row(NodeState::Dead { why: "it is gone".to_string() });
+    let entry = two.far.row(NodeState::dead("it is gone"));
     two.near.carrier.tell(Told::Row { entry: entry.clone(), version: 2, index: 9 });
     let ended = |word: &Word| {
         matches!(word, Word::Ended { caller: it, worker: of, obituary, .. }

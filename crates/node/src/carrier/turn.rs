@@ -271,7 +271,7 @@ impl Turn {
             return;
         }
         let why = match state {
-            NodeState::Dead { why } | NodeState::Settled { why, .. } => {
+            NodeState::Dead { why, .. } | NodeState::Settled { why, .. } => {
                 format!("{number} died: {why}")
             }
             NodeState::Alive | NodeState::Draining => return,

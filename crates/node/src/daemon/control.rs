@@ -22,7 +22,7 @@ use hoplo_core::control::{
     CasError, ControlStore, Entry, JobEntry, Key, MemoryStore, NodeEntry, NodeState, Row, Table,
     TaskEntry, TaskState, store,
 };
-use hoplo_core::node::{Answer, KEYS_MAX, Question, Rows, outlived, settled};
+use hoplo_core::node::{Answer, KEYS_MAX, Question, Rows, heir_of, outlived, settled};
 use hoplo_net::hub::Intake;
 use hoplo_wire::control::{Change, Refusal};
 use serde_json::{Value, json};
@@ -139,7 +139,8 @@ impl Control {
         let Some(mut entry) = row.and_then(|row| NodeEntry::from_row(&row).ok()) else {
             return Ok(None);
         };
-        entry.state = NodeState::Dead { why };
+        let nodes: Vec<NodeEntry> = store::entries(store);
+        entry.state = NodeState::Dead { why, heir: heir_of(node, &nodes) };
         match store.cas(entry.key(), expected, entry.to_value()) {
             // A verdict is true when the store has it.
             Ok(version) => self.try_flush().map(|()| Some(version)),
@@ -159,7 +160,7 @@ impl Control {
         match &entry.state {
             NodeState::Alive => {}
             NodeState::Draining => return Err(format!("{node} is being drained already")),
-            NodeState::Dead { why } | NodeState::Settled { why, .. } => {
+            NodeState::Dead { why, .. } | NodeState::Settled { why, .. } => {
                 return Err(format!("{node} is dead already: {why}"));
             }
         }
@@ -405,7 +406,9 @@ impl Control {
         let Store::Far(far) = &mut self.store else { return };
         let Some(mut entry) = far.nodes().find(|entry| entry.node == me).cloned() else { return };
         if !entry.state.is_dead() {
-            entry.state = NodeState::Dead { why: why.to_string() };
+            let nodes: Vec<NodeEntry> = far.nodes().cloned().collect();
+            let heir = heir_of(me, &nodes);
+            entry.state = NodeState::Dead { why: why.to_string(), heir };
             far.save(entry.key(), entry.to_value(), false);
             far.wait_for_saves(CLOSES_WITHIN);
         }

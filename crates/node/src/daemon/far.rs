@@ -335,7 +335,7 @@ impl Far {
 
     fn learn(&mut self, entry: NodeEntry, me: NodeNumber) {
         if entry.node == me
-            && let NodeState::Dead { why } = &entry.state
+            && let NodeState::Dead { why, .. } = &entry.state
         {
             self.done.push(Happened::Fenced { why: why.clone() });
         }

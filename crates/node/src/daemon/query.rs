@@ -373,7 +373,7 @@ fn node_json(node: &NodeEntry) -> Value {
     let labels = node.labels.iter().filter(|(name, _)| *name != python::LABEL);
     let labels: BTreeMap<_, _> = labels.collect();
     let why = match &node.state {
-        NodeState::Dead { why } | NodeState::Settled { why, .. } => Some(why),
+        NodeState::Dead { why, .. } | NodeState::Settled { why, .. } => Some(why),
         NodeState::Alive | NodeState::Draining => None,
     };
     json!({

@@ -166,6 +166,9 @@ impl Cluster {
         let doomed = self.books.facts.is_doomed(id);
         let owner_died = self.books.facts.died.contains(&object.task.owner);
         let lost = match failure.kind {
+            FailureKind::ObjectLost | FailureKind::OwnerDied if self.outlives_its_home(object) => {
+                doomed
+            }
             FailureKind::ObjectLost => {
                 doomed || (self.was_lost_with_somebody(object) && !self.is_made_again(object))
             }
@@ -191,7 +194,14 @@ impl Cluster {
 
     /// What is to be made in the place of a dead owner is not there.
     pub fn adoption_is_needed(&self, id: ProcessId, objects: &[ObjectId]) {
-        if let Some(object) = objects.iter().find(|object| self.books.stored.contains(object)) {
+        let is_there = |object: &&ObjectId| {
+            let home_died = self.books.facts.is_dead_node(object.task.owner.node());
+            match home_died {
+                true => self.outlives_its_home(**object),
+                false => self.books.stored.contains(object),
+            }
+        };
+        if let Some(object) = objects.iter().find(is_there) {
             let words = [object.to_string(), object.task.to_string()];
             let story = self.story.about(&words);
             panic!("{id} is to make {object}, though its maker stored it and replied\n{story}");

@@ -12,6 +12,9 @@
 //! No other cause is known here. A secondary copy that goes for want of room leaves the first one. What the disk cannot read is unreadable, not lost. Nodes do
 //! not drain in the simulator.
 //!
+//! Of an object whose home is dead nothing is lost while another node has it: one that had a value or all bytes when the home died, has it still, and lives.
+//! What turns up after that death may come too late for who waits.
+//!
 //! Who is asked and gives up must have a reason as well: an owner runs a task again as long as it has retries, and as long as nobody told it that
 //! all references to the result are gone.
 
@@ -31,6 +34,8 @@ pub struct Losses {
     over: BTreeSet<ObjectId>,
     /// Tasks that are to run again for a lost result.
     again: BTreeSet<TaskId>,
+    /// Objects whose home died, and the nodes that had them then.
+    outlived: BTreeMap<ObjectId, BTreeSet<NodeNumber>>,
 }
 
 impl Losses {
@@ -62,6 +67,31 @@ impl Cluster {
             );
         }
         self.books.losses.again.extend(objects.iter().map(|object| object.task));
+    }
+
+    /// A node is about to be killed: what was at home there, and others have?
+    pub fn leaves_an_estate(&mut self, dead: NodeNumber) {
+        let mut outlived: Vec<(ObjectId, NodeNumber)> = Vec::new();
+        for host in self.hosts().filter(|host| !host.dead && host.number != dead) {
+            let objects = &host.daemon.node.objects;
+            let of_home = objects.listing().filter(|row| row.object.task.owner.node() == dead);
+            let kept = of_home.filter(|row| objects.keeps_value(row.object));
+            outlived.extend(kept.map(|row| (row.object, host.number)));
+        }
+        for (object, node) in outlived {
+            self.count("objects that another node had when their home died");
+            self.books.losses.outlived.entry(object).or_default().insert(node);
+        }
+    }
+
+    /// Its home died, and a node that had it then has it still.
+    pub(super) fn outlives_its_home(&self, object: ObjectId) -> bool {
+        let nodes = self.books.losses.outlived.get(&object);
+        let has = |node: &&NodeNumber| {
+            let host = self.host(**node);
+            !host.dead && host.daemon.node.objects.keeps_value(object)
+        };
+        nodes.is_some_and(|nodes| nodes.iter().any(|node| has(&node)))
     }
 
     /// Where it was lost, its owner makes it again.

@@ -189,7 +189,7 @@ impl State {
         let epoch = epoch_of(bound, self.nodes[at].heard);
         self.wires.retain(|wire, _| *wire != (node, at) && *wire != (at, node));
         self.arrived.retain(|wire, _| *wire != (node, at) && *wire != (at, node));
-        self.handle(bound, at, Event::Died { node: number(node), epoch });
+        self.handle(bound, at, Event::Died { node: number(node), heir: None, epoch });
         match bound.sabotage {
             Some(Sabotage::StrikesEarly) => self.handle(bound, at, Event::AllPassed { epoch }),
             Some(Sabotage::PassesEarly) => self.passes(at, epoch),

@@ -248,9 +248,8 @@ fn a_token_that_was_revoked_lets_nobody_in_and_who_is_dead_renews_nothing() {
     let number = admission.number.unwrap();
     head.does(move |store| {
         let row = store.get(&node_key(number)).unwrap();
-        let why = "it was silent".to_string();
-        let dead =
-            NodeEntry { state: NodeState::Dead { why }, ..NodeEntry::from_row(&row).unwrap() };
+        let state = NodeState::dead("it was silent");
+        let dead = NodeEntry { state, ..NodeEntry::from_row(&row).unwrap() };
         store.put(dead.key(), dead.to_value()).unwrap();
     });
     let error = renew(&head.address, &identity, SOON).unwrap_err().to_string();

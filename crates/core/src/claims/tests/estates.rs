@@ -168,7 +168,7 @@ fn who_joins_later_knows_the_heirs_and_is_none() {
     let mut effects = Vec::new();
     let joined = |at: usize| Event::Joined { node: number(at), epoch: Epoch(at as u64 + 1) };
     (0..4).for_each(|at| late.handle(joined(at), &mut effects));
-    late.handle(Event::Died { node: number(0), epoch: Epoch(5) }, &mut effects);
+    late.handle(Event::Died { node: number(0), heir: None, epoch: Epoch(5) }, &mut effects);
     late.handle(Event::AllPassed { epoch: Epoch(5) }, &mut effects);
     late.handle(Event::Joined { node: number(4), epoch: Epoch(6) }, &mut effects);
     late.handle(Event::Held { object: object(0, 1) }, &mut effects);

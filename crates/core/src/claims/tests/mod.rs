@@ -128,7 +128,7 @@ impl Nodes {
     }
 
     fn hears(&mut self, at: usize, dead: usize, epoch: Epoch) {
-        self.handle(at, Event::Died { node: number(dead), epoch });
+        self.handle(at, Event::Died { node: number(dead), heir: None, epoch });
     }
 
     /// What was said, once.

@@ -92,10 +92,10 @@ fn a_dead_number_that_speaks_learns_that_it_is_dead_and_stays_so() {
 fn a_judge_that_does_not_act_tells_the_dead_as_well() {
     let mut world = World::begun(2);
     let why = "its power failed".to_string();
-    world.event(row(1, 2, NodeState::Dead { why }));
+    world.event(row(1, 2, NodeState::dead(why)));
     world.pass(ms(200));
     assert!(world.told.contains(&number(1)) && !world.told.contains(&number(0)));
-    world.event(row(0, 2, NodeState::Settled { why: String::new(), died: 1 }));
+    world.event(row(0, 2, NodeState::Settled { why: String::new(), heir: None, died: 1 }));
     world.pass(ms(200));
     assert!(world.told.contains(&number(0)));
 }
@@ -108,6 +108,6 @@ fn an_epoch_is_known_to_all_when_the_last_living_node_said_so() {
         world.event(Event::Heartbeat { from: number(node), epoch: 2 });
     }
     assert!(!world.judge.known_to_all(2));
-    world.event(row(2, 2, NodeState::Dead { why: "gone".to_string() }));
+    world.event(row(2, 2, NodeState::dead("gone")));
     assert!(world.judge.known_to_all(2), "the dead need not know");
 }

@@ -30,10 +30,11 @@ impl Node {
                 self.far.unplaced.insert(node);
             }
             NodeState::Alive | NodeState::Draining => self.on_alive(entry, index),
-            NodeState::Dead { why } => self.on_dead(node, &why, index),
-            NodeState::Settled { why, died } => {
-                self.on_dead(node, &why, died);
+            NodeState::Dead { why, heir } => self.on_dead(node, &why, heir, index),
+            NodeState::Settled { why, heir, died } => {
+                self.on_dead(node, &why, heir, died);
                 self.pass_to_claims(claims::Event::AllPassed { epoch: Epoch(died) });
+                self.estates_announced();
             }
         }
     }
@@ -76,7 +77,7 @@ impl Node {
     }
 
     /// All that came from it was handed in; nothing comes any more.
-    fn on_dead(&mut self, node: NodeNumber, why: &str, epoch: u64) {
+    fn on_dead(&mut self, node: NodeNumber, why: &str, heir: Option<NodeNumber>, epoch: u64) {
         if self.far.dead.contains_key(&node) {
             return;
         }
@@ -88,6 +89,11 @@ impl Node {
         self.node_gone_in_queries(node, why);
         self.far.nodes.remove(&node);
         self.far.covers.remove(&node);
+        // First of all: from now on who is in charge of its objects is asked, and told.
+        let heirs = self.heirs_after(node, heir);
+        let (homes, why_told) = (heirs.iter().map(|it| it.home).collect(), why.to_string());
+        self.pass_to_objects(objects::Event::NodeGone { node, why: why_told, heirs });
+        self.work_off_queue();
         if self.far.head == Some(node) {
             self.far.head = None;
         }
@@ -109,12 +115,13 @@ impl Node {
         self.actors_lost_with(node);
         self.fetches_of_dead(node);
         self.names_of_dead(node);
-        self.pass_to_objects(objects::Event::NodeGone { node, why: why.to_string() });
         self.work_off_queue();
         self.pass_to_transfer(transfer::Event::NodeGone { node });
         self.work_off_queue();
         self.far.passed.died(node, Epoch(epoch));
-        self.pass_to_claims(claims::Event::Died { node, epoch: Epoch(epoch) });
+        self.begin_passing(node, Epoch(epoch));
+        self.pass_to_claims(claims::Event::Died { node, heir, epoch: Epoch(epoch) });
+        self.inherits(&homes);
     }
 
     /// What ran at a dead node: actors that are at home here, and leases without a channel. Those with a channel hear it
@@ -179,7 +186,8 @@ impl Node {
         self.out.push(Effect::Settle { epoch: done.0 });
     }
 
-    /// Its claims are confirmed that were open when that node died: the head is told, or is this node.
+    /// Its claims are confirmed that were open when that node died, and heirs have heard what is known here: the head is told, or is
+    /// this node.
     pub(super) fn has_passed(&mut self, epoch: Epoch) {
         match self.far.head {
             Some(head) if head == self.me() => self.on_passed(head, epoch.0),
@@ -217,11 +225,21 @@ pub(super) fn of_dead_node(node: NodeNumber, why: &str) -> Obituary {
 /// What the row of a dead node becomes when all have passed its death.
 pub fn settled(entry: NodeEntry, died: u64) -> Option<NodeEntry> {
     match entry.state {
-        NodeState::Dead { why } => {
-            Some(NodeEntry { state: NodeState::Settled { why, died }, ..entry })
+        NodeState::Dead { why, heir } => {
+            Some(NodeEntry { state: NodeState::Settled { why, heir, died }, ..entry })
         }
         NodeState::Alive | NodeState::Draining | NodeState::Settled { .. } => None,
     }
+}
+
+/// Who is in charge of what a node was in charge of that dies now: a node that lives, and does not leave if another one can be had.
+pub fn heir_of(dead: NodeNumber, nodes: &[NodeEntry]) -> Option<NodeNumber> {
+    let placed = |entry: &&NodeEntry| !entry.address.is_empty() && entry.node != dead;
+    let of_state = |state: NodeState| {
+        let nodes = nodes.iter().filter(placed).filter(move |entry| entry.state == state);
+        claims::heir(dead, nodes.map(|entry| entry.node))
+    };
+    of_state(NodeState::Alive).or_else(|| of_state(NodeState::Draining))
 }
 
 /// Nodes whose rows nobody needs: of those that are settled the last `keep` stay, and so does the highest number, after which the next

@@ -24,6 +24,7 @@ mod actors;
 mod bytes;
 mod demands;
 mod drain;
+mod estates;
 mod functions;
 mod groups;
 mod jobs;
@@ -50,7 +51,7 @@ use crate::sched::{Broker, GlobalScheduler};
 use crate::transfer::Transfer;
 
 pub(super) use groups::is_of_groups;
-pub use members::{outlived, settled};
+pub use members::{heir_of, outlived, settled};
 
 #[derive(Debug)]
 pub(super) struct Far {
@@ -105,6 +106,7 @@ pub(super) struct Far {
     load_timer: bool,
     /// To which head what was told.
     load_told: Option<(NodeNumber, Load)>,
+    estates: estates::Estates,
     /// The entry of the store that told it.
     last_death: u64,
     /// The claims know that this node is a member.
@@ -181,6 +183,7 @@ impl Far {
             load_seen: 0,
             load_timer: false,
             load_told: None,
+            estates: estates::Estates::default(),
             last_death: 0,
             joined: false,
             #[cfg(test)]
@@ -251,7 +254,11 @@ impl Node {
 
     /// Nothing of any ref is under way between this node and others.
     pub fn is_quiet(&self) -> bool {
-        self.far.claims.is_empty() && self.far.calls.is_empty() && self.far.crossed.is_empty()
+        let far = &self.far;
+        far.claims.is_empty()
+            && far.calls.is_empty()
+            && far.crossed.is_empty()
+            && far.estates.is_empty()
     }
 
     /// What [`Self::is_quiet`] looks at, for a failed test.

@@ -1,6 +1,6 @@
 //! Objects of two nodes: what the directory has for others, and what others have for it.
 
-use hoplo_base::{NodeNumber, ObjectId, ProcessId};
+use hoplo_base::{ObjectId, ProcessId};
 use hoplo_wire::peer::Peer;
 
 use super::Node;
@@ -12,21 +12,12 @@ impl Node {
         objects::haul(self.config.node)
     }
 
-    /// Whoever takes this node for the home of what is at home elsewhere is not heard.
-    pub(super) fn is_home(&mut self, from: NodeNumber, object: ObjectId) -> bool {
-        let is_home = object.task.owner.node() == self.me();
-        if !is_home {
-            self.violations += 1;
-            self.log(format!("{from} takes this node for the home of {object}"));
-        }
-        is_home
-    }
-
     /// Its home is to tell its value.
     pub(in crate::node) fn ask_home(&mut self, object: ObjectId) {
         let home = object.task.owner.node();
-        if self.is_sent_to(home) {
-            return self.send_peer(home, Peer::Want { objects: vec![object] });
+        let asked = self.in_charge(object);
+        if self.is_sent_to(asked) {
+            return self.send_peer(asked, Peer::Want { objects: vec![object] });
         }
         let why = match self.far.dead.get(&home) {
             Some(why) => format!("{object} is lost: its home node {home} died: {why}"),
@@ -66,9 +57,10 @@ impl Node {
 
     /// A word on a copy that is here, and its number. Where nobody will ever say that it may go, it may.
     pub(in crate::node) fn tell_home(&mut self, object: ObjectId, word: u64, message: Peer) {
-        let home = object.task.owner.node();
+        let home = self.in_charge(object);
         if self.is_sent_to(home) {
             self.send_peer(home, message);
+            self.told_heir(object);
         } else {
             self.pass_to_objects(objects::Event::Forgotten { object, word });
         }

@@ -18,11 +18,14 @@ impl Node {
             return; // FAR-1
         }
         let named = named(&message);
-        self.on_message(from, message);
+        match self.not_in_charge(&message) {
+            Some(object) => self.keep_early(from, object, message, &named),
+            None => self.on_message(from, message),
+        }
         self.arrived(from, cover, named);
     }
 
-    fn on_message(&mut self, from: NodeNumber, message: Peer) {
+    pub(super) fn on_message(&mut self, from: NodeNumber, message: Peer) {
         match message {
             Peer::Claims { seq, message } => self.on_claims_message(from, seq, message),
 
@@ -39,9 +42,7 @@ impl Node {
 
             Peer::Want { objects } => {
                 for object in objects {
-                    if self.is_home(from, object) {
-                        self.pass_to_objects(objects::Event::FarWanted { node: from, object });
-                    }
+                    self.pass_to_objects(objects::Event::FarWanted { node: from, object });
                 }
             }
             Peer::Value { object, value, contains } => {
@@ -55,24 +56,32 @@ impl Node {
             }
             Peer::Delayed { object } => self.pass_to_objects(objects::Event::Delayed { object }),
             Peer::Sealed { object, bytes, contains, maker, holder, word } => {
-                if self.is_home(from, object) {
-                    self.await_reply(holder, maker, object);
-                    let copy = objects::CopyAt { node: from, word };
-                    let sealed = objects::Event::FarSealed { copy, object, bytes, contains };
-                    self.pass_to_objects(sealed);
-                }
+                self.await_reply(holder, maker, object);
+                let copy = objects::CopyAt { node: from, word };
+                let sealed = objects::Event::FarSealed { copy, object, bytes, contains };
+                self.pass_to_objects(sealed);
             }
             Peer::Copied { object, word } => {
-                if self.is_home(from, object) {
-                    let copy = objects::CopyAt { node: from, word };
-                    self.pass_to_objects(objects::Event::FarCopied { copy, object });
-                }
+                let copy = objects::CopyAt { node: from, word };
+                self.pass_to_objects(objects::Event::FarCopied { copy, object });
             }
             Peer::NotCopied { object } => {
-                if self.is_home(from, object) {
-                    self.pass_to_objects(objects::Event::FarNotCopied { node: from, object });
-                }
+                self.pass_to_objects(objects::Event::FarNotCopied { node: from, object });
             }
+            Peer::Known { object, known } => {
+                self.pass_to_objects(objects::Event::FarKnows { node: from, object, known });
+            }
+            Peer::NotAdopted { objects } => {
+                self.pass_to_objects(objects::Event::FarNotAdopted { node: from, objects });
+            }
+            Peer::Lineage { object, lineage } => {
+                self.pass_to_objects(objects::Event::LineageTold { object, lineage });
+            }
+            Peer::Adopt { lineage, objects } => {
+                self.pass_to_objects(objects::Event::AdoptAsked { lineage, objects });
+            }
+            Peer::Announced { epoch } => self.send_peer(from, Peer::Heard { epoch }),
+            Peer::Heard { epoch } => self.heir_heard(from, epoch),
             Peer::Forget { object, word } => {
                 self.pass_to_objects(objects::Event::Forgotten { object, word });
             }

@@ -21,6 +21,8 @@ impl Node {
     fn on_claims(&mut self, effect: claims::Effect) {
         use claims::Effect as From;
         match effect {
+            // What was asked of a home that is dead by now is announced to its heir.
+            From::Send { to, .. } if self.far.dead.contains_key(&to) => {}
             From::Send { to, parcel } => {
                 let Parcel { seq, message } = parcel;
                 let message = Box::new(Peer::Claims { seq, message: to_wire(message) });
@@ -38,7 +40,7 @@ impl Node {
                 let why = "its node does not know it: every reference to it was dropped before this one was used";
                 self.pass_to_objects(objects::Event::Lost { object, why: why.to_string() });
             }
-            From::Passed { epoch } => self.has_passed(epoch),
+            From::Passed { epoch } => self.claims_passed(epoch),
             From::Violation { node, what } => {
                 self.violations += 1;
                 self.log(format!("{node} broke the protocol of references: it {what}"));
@@ -50,15 +52,14 @@ impl Node {
         self.pass_to_claims(claims::Event::Swept);
     }
 
-    /// FAR-2: what is at home here is held from its first crossing on.
+    /// FAR-2: what is in our charge is held from its first crossing on.
     pub(super) fn cross(&mut self, objects: &[ObjectId]) {
         #[cfg(test)]
         if self.is_sabotaged(super::Sabotage::Crossing) {
             return;
         }
         for object in objects {
-            let home = object.task.owner.node();
-            if home == self.me() && self.far.crossed.insert(*object) {
+            if self.in_charge(*object) == self.me() && self.far.crossed.insert(*object) {
                 self.pass_to_objects(objects::Event::NodeHeld { objects: vec![*object] });
             }
         }
@@ -76,10 +77,9 @@ impl Node {
             Message::Claim { object } | Message::Announce { object, .. } => Some(*object),
             _ => None,
         };
-        let here = claimed.filter(|object| {
-            let home = object.task.owner.node() == self.me();
-            home && !self.far.crossed.contains(object) && self.objects.knows(*object)
-        });
+        let ours = claimed.filter(|object| self.in_charge(*object) == self.me());
+        let here =
+            ours.filter(|object| !self.far.crossed.contains(object) && self.objects.knows(*object));
         if let Some(object) = here {
             self.cross(&[object]);
             self.pass_to_claims(claims::Event::Held { object });
@@ -88,6 +88,11 @@ impl Node {
         self.pass_to_claims(claims::Event::Received { from, parcel });
         if let Some(object) = here {
             self.pass_to_claims(claims::Event::Dropped { object });
+        }
+        if let Some(object) = ours.filter(|object| self.far.claims.knows(*object)) {
+            // Of an estate, a claim may be the first word on it.
+            self.cross(&[object]);
+            self.tell_lineage(from, object);
         }
     }
 

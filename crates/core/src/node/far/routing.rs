@@ -2,7 +2,7 @@
 
 use hoplo_base::{JobId, NodeNumber, ObjectId, ProcessId};
 use hoplo_wire::node::{ActorState, GroupState, Notice, ToClient, ToNode};
-use hoplo_wire::peer::Peer;
+use hoplo_wire::peer::{Known, Peer};
 
 use super::Node;
 use super::references::each_once;
@@ -197,6 +197,12 @@ pub(super) fn named(message: &Peer) -> Vec<ObjectId> {
             ToNode::Checkpointed { checkpoint, .. } => each_once(&checkpoint.contains),
             _ => Vec::new(),
         },
+        Peer::Known { known, .. } => match known {
+            Known::Copy { contains, .. } | Known::Inline { contains, .. } => contains.clone(),
+            Known::Lineage(lineage) => lineage.contains.clone(),
+            Known::Failed(_) => Vec::new(),
+        },
+        Peer::Lineage { lineage, .. } | Peer::Adopt { lineage, .. } => lineage.contains.clone(),
         Peer::RunActor { spec, replay, .. } => {
             let mut named = spec.contains.clone();
             if let Some(replay) = replay {

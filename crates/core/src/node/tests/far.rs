@@ -14,6 +14,7 @@ use crate::control::{NodeEntry, NodeState};
 use crate::node::Passing;
 
 mod drain;
+mod estates;
 mod groups;
 mod jobs;
 mod names;
@@ -150,7 +151,7 @@ impl Nodes {
     }
 
     fn dies(&mut self, at: usize) {
-        self.row(at, NodeState::Dead { why: "it fell".to_string() });
+        self.row(at, NodeState::dead("it fell"));
     }
 
     fn says(&mut self, at: usize, from: ProcessId, message: ToNode) {
@@ -380,7 +381,8 @@ fn a_node_that_dies_takes_its_workers_along_and_who_leased_them_hears_why() {
 #[test]
 fn a_node_that_heard_late_that_its_own_death_was_settled_panicked() {
     let (mut nodes, _, _, worker) = Nodes::leased();
-    let settled = NodeState::Settled { why: "it was silent".to_string(), died: nodes.index + 1 };
+    let settled =
+        NodeState::Settled { why: "it was silent".to_string(), heir: None, died: nodes.index + 1 };
     nodes.tells_row(&[1], 1, settled);
     assert!(nodes.shells[1].node.scheduler.lease_on(worker).is_some(), "its shell ends it");
 }

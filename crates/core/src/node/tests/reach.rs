@@ -141,7 +141,7 @@ impl World {
                         for dead in 0..self.shells.len() {
                             if !self.alive[dead] {
                                 let (why, died) = (String::new(), epoch);
-                                self.settle(dead, NodeState::Settled { why, died });
+                                self.settle(dead, NodeState::Settled { why, heir: None, died });
                             }
                         }
                     }
@@ -360,7 +360,7 @@ impl World {
                 });
             }
         }
-        self.tell_row(at, NodeState::Dead { why: "it fell".to_string() });
+        self.tell_row(at, NodeState::dead("it fell"));
     }
 
     /// Each object that a living process has a token of, or that lies in such an object, is known at a living home.

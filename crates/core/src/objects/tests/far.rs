@@ -48,7 +48,7 @@ pub(super) fn pull_in(turn: u64, object: ObjectId, bytes: u64, sources: &[NodeNu
 }
 
 pub(super) fn gone(node: NodeNumber) -> Event {
-    Event::NodeGone { node, why: "it was silent".to_string() }
+    Event::NodeGone { node, why: "it was silent".to_string(), heirs: vec![] }
 }
 
 pub(super) fn far_sealed(node: NodeNumber, object: ObjectId, contains: &[ObjectId]) -> Event {
@@ -483,22 +483,6 @@ fn a_node_that_wants_what_nobody_tells_of_hears_after_a_sweep_that_it_is_lost() 
 }
 
 #[test]
-fn what_only_other_nodes_wait_for_fails_with_its_owner() {
-    let (mut bench, object) = (Bench::new(), home(1));
-    bench.notice(A, pending(object, Some(lineage(object, &[]))));
-    bench.feed(Event::NodeHeld { objects: vec![object] });
-    bench.feed(Event::FarWanted { node: THERE, object });
-    bench.feed(Event::ProcessGone { process: A, obituary: String::new() });
-    let effects = bench.sweep();
-    let [Effect::TellNode { node: THERE, value: FarValue::Failed(failure), .. }] = &effects[..]
-    else {
-        panic!("{effects:?}")
-    };
-    assert_eq!(failure.kind, FailureKind::OwnerDied);
-    assert!(failure.text().contains("other nodes"), "{}", failure.text());
-}
-
-#[test]
 fn what_a_process_here_holds_is_adopted_though_another_node_waits() {
     let (mut bench, object) = (Bench::new(), home(1));
     bench.notice(A, pending(object, Some(lineage(object, &[]))));
@@ -565,7 +549,7 @@ fn who_asks_again_is_told_those_that_have_all_bytes() {
 fn nobody_is_sent_to_a_node_that_fetches_no_more() {
     for end in [
         |node, object| Event::FarNotCopied { node, object },
-        |node, _| Event::NodeGone { node, why: "it was silent".to_string() },
+        |node, _| Event::NodeGone { node, why: "it was silent".to_string(), heirs: vec![] },
     ] {
         let (mut bench, object) = (Bench::new(), home(1));
         bench.seal(object, 100, &[]);

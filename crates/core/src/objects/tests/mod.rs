@@ -1,5 +1,6 @@
 //! The directory event by event, and two models against it.
 
+mod estates;
 mod far;
 mod losses;
 mod model;

@@ -326,6 +326,9 @@ impl World {
                 | Effect::TellHome { .. }
                 | Effect::TellCopied { .. }
                 | Effect::TellNotCopied { .. }
+                | Effect::TellKnown { .. }
+                | Effect::TellNotAdopted { .. }
+                | Effect::AdoptAt { .. }
                 | Effect::TellNode { .. }
                 | Effect::ForgetCopy { .. }
                 | Effect::TellDelayed { .. }

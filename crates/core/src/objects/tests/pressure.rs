@@ -416,6 +416,9 @@ impl Store {
             | Effect::TellHome { .. }
             | Effect::TellCopied { .. }
             | Effect::TellNotCopied { .. }
+            | Effect::TellKnown { .. }
+            | Effect::TellNotAdopted { .. }
+            | Effect::AdoptAt { .. }
             | Effect::TellNode { .. }
             | Effect::ForgetCopy { .. }
             | Effect::TellDelayed { .. }

@@ -200,7 +200,7 @@ impl World {
             self.hears(at, Event::Freed { ticket, result });
         }
         if let (Some(died), Some(dead)) = (settled, self.dead) {
-            self.row(dead, NodeState::Settled { why: "it fell".to_string(), died });
+            self.row(dead, NodeState::Settled { why: "it fell".to_string(), heir: None, died });
         }
         if sweeps {
             self.hears(at, Event::SweepBegins);
@@ -404,7 +404,7 @@ impl World {
             thing.asking.remove(&at);
             !thing.holders.is_empty()
         });
-        self.row(at, NodeState::Dead { why: "it fell".to_string() });
+        self.row(at, NodeState::dead("it fell"));
         self.sends.retain(|(from, to, _), _| *from != at && *to != at);
     }
 

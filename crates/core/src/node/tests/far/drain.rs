@@ -260,7 +260,7 @@ fn when_its_time_is_over_a_node_leaves_and_says_what_it_did_not_wait_for() {
     let why = nodes.stops(1).expect("its time is over");
     assert!(why.contains("its time was over") && why.contains(&actor.to_string()), "{why}");
     // What the shell writes then, and the others hear.
-    nodes.row(1, NodeState::Dead { why });
+    nodes.row(1, NodeState::dead(why));
     let mut last = None;
     while let Some(state) = nodes.state_told(driver) {
         last = Some(state);
@@ -271,7 +271,7 @@ fn when_its_time_is_over_a_node_leaves_and_says_what_it_did_not_wait_for() {
 
 #[test]
 fn rows_of_nodes_that_died_long_ago_went_but_for_the_number_that_the_next_one_follows() {
-    let settled = |died| NodeState::Settled { why: String::new(), died };
+    let settled = |died| NodeState::Settled { why: String::new(), heir: None, died };
     let states = [NodeState::Alive, settled(9), settled(3), settled(5), settled(4)];
     let nodes: Vec<NodeEntry> =
         states.into_iter().enumerate().map(|(at, state)| node_entry(at, state)).collect();

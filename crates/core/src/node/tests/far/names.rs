@@ -201,7 +201,7 @@ fn a_name_is_free_when_its_home_is_dead_even_if_who_asks_heard_it_first() {
 
     let (mut nodes, first, second) = three();
     nodes.named(1, first, true, false);
-    nodes.tells_row(&[2], 1, NodeState::Dead { why: "it fell".to_string() });
+    nodes.tells_row(&[2], 1, NodeState::dead("it fell"));
     assert_eq!(nodes.looked_up(2, second), Some(None));
     assert!(nodes.asked_nothing_more());
 }

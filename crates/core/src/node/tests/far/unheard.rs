@@ -58,7 +58,7 @@ fn what_waits_for_a_node_that_turns_out_to_be_dead_is_lost() {
     let mut nodes = Nodes::new(2);
     let driver = nodes.shells[1].driver();
     nodes.asks_home_for(driver, object_of(number(2)));
-    let entry = Box::new(node_entry(2, NodeState::Dead { why: "it fell".to_string() }));
+    let entry = Box::new(node_entry(2, NodeState::dead("it fell")));
     nodes.shells[1].hears(Event::Member { entry, index: 20 });
     assert!(nodes.failure(driver).is_some_and(|text| text.contains("it fell")));
 }

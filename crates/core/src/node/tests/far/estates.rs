@@ -1,0 +1,98 @@
+//! What was at home at a node that died is in the charge of its heir.
+
+use super::*;
+
+impl Nodes {
+    /// These hear that a node died, all with the same entry, and who is its heir.
+    fn death_is_heard(&mut self, whom: &[usize], dead: usize, heir: usize, index: u64) {
+        let heir = Some(number(heir));
+        let state = NodeState::Dead { why: "it fell".to_string(), heir };
+        for at in whom {
+            let entry = Box::new(node_entry(dead, state.clone()));
+            self.shells[*at].hears(Event::Member { entry, index });
+        }
+        self.pump();
+    }
+
+    fn is_settled(&mut self, whom: &[usize], dead: usize, heir: usize, died: u64) {
+        let heir = Some(number(heir));
+        let state = NodeState::Settled { why: "it fell".to_string(), heir, died };
+        for at in whom {
+            let entry = Box::new(node_entry(dead, state.clone()));
+            self.shells[*at].hears(Event::Member { entry, index: died + 10 });
+        }
+        self.pump();
+    }
+
+    /// A driver of node 0 gives a value of its own to a worker of node 1, which reads and keeps it.
+    fn read_at_another_node() -> (Self, ProcessId, ObjectId) {
+        let mut nodes = Self::new(3);
+        let driver = nodes.shells[0].driver();
+        nodes.demand(driver, 2.0);
+        let forked = nodes.forks(1);
+        let (_, worker) = nodes.granted(driver);
+        assert_eq!(worker, forked);
+        nodes.says(0, driver, ToNode::Connect { to: worker });
+        let (object, frame) = nodes.calls_with_a_value(driver, worker);
+        let cover = nodes.passes(0, frame.clone());
+        nodes.passes(1, Passing { arrived: Some(cover), ..frame });
+        let hold = Notice::Hold { object, process: worker };
+        nodes.says(1, worker, ToNode::Notices(vec![hold]));
+        nodes.says(1, worker, ToNode::Want { objects: vec![object] });
+        assert!(nodes.shells[1].node.objects.keeps_value(object), "it is read");
+        (nodes, worker, object)
+    }
+}
+
+#[test]
+fn an_heir_is_told_what_others_know_and_lets_it_go_when_nobody_uses_it() {
+    let (mut nodes, worker, object) = Nodes::read_at_another_node();
+    nodes.death_is_heard(&[1, 2], 0, 2, 90);
+    assert!(nodes.shells[2].node.objects.keeps_value(object));
+    nodes.is_settled(&[1, 2], 0, 2, 90);
+    assert!(nodes.shells[2].node.objects.keeps_value(object), "the worker uses it");
+    nodes.says(1, worker, ToNode::Notices(vec![Notice::Released { object, tokens: 1 }]));
+    for at in [1, 2] {
+        assert!(!nodes.shells[at].node.objects.knows(object), "nobody uses it at {at}");
+        let shell = &nodes.shells[at].node;
+        assert!(shell.is_quiet(), "{at}: {}", shell.what_is_left());
+    }
+}
+
+/// FAR-6
+#[test]
+fn what_comes_before_the_heir_has_heard_of_the_death_waits_for_that() {
+    let (mut nodes, _, object) = Nodes::read_at_another_node();
+    nodes.death_is_heard(&[1], 0, 2, 90);
+    assert!(!nodes.shells[2].node.objects.keeps_value(object), "it is not in charge");
+    assert_eq!(nodes.shells[2].node.violations, 0);
+    nodes.death_is_heard(&[2], 0, 2, 90);
+    assert!(nodes.shells[2].node.objects.keeps_value(object));
+}
+
+/// EST-2
+#[test]
+fn the_next_heir_is_told_all_of_it_again() {
+    let (mut nodes, _, object) = Nodes::read_at_another_node();
+    nodes.joins();
+    nodes.death_is_heard(&[1, 2, 3], 0, 2, 90);
+    nodes.death_is_heard(&[1, 3], 2, 3, 91);
+    assert!(nodes.shells[3].node.objects.keeps_value(object));
+    for at in [1, 3] {
+        assert_eq!(nodes.shells[at].node.objects.in_charge(number(0)), number(3));
+    }
+}
+
+/// The rows of a start tell who lives before they tell who died: the row of the dead names its heir.
+#[test]
+fn who_joins_later_asks_the_same_heir() {
+    let (mut nodes, _, object) = Nodes::read_at_another_node();
+    nodes.death_is_heard(&[1, 2], 0, 2, 90);
+    nodes.is_settled(&[1, 2], 0, 2, 90);
+    nodes.joins();
+    nodes.joins();
+    for late in [3, 4] {
+        nodes.is_settled(&[late], 0, 2, 90);
+        assert_eq!(nodes.shells[late].node.objects.in_charge(object.task.owner.node()), number(2));
+    }
+}
