@@ -66,7 +66,7 @@ impl Members {
         let mut moved: BTreeSet<NodeNumber> = left_alone.map(|(dead, _)| *dead).collect();
         moved.insert(node);
         for &dead in &moved {
-            let heir = heir.filter(|_| !self.alive.is_empty()).or_else(|| self.heir(dead));
+            let heir = heir.or_else(|| self.heir(dead));
             let died = self.dead.get(&dead).map_or(epoch, |estate| estate.died);
             self.dead.insert(dead, Estate { died, heir, since: epoch });
         }
@@ -77,12 +77,12 @@ impl Members {
     pub(super) fn heirs_after(
         &self,
         node: NodeNumber,
-        heir: Option<NodeNumber>,
+        named: Option<NodeNumber>,
     ) -> Vec<(NodeNumber, NodeNumber)> {
-        let mut after = self.clone();
-        let moved = after.died(node, heir, Epoch(self.died.0 + 1));
-        let heir = |home: NodeNumber| Some((home, after.dead.get(&home)?.heir?));
-        moved.into_iter().filter_map(heir).collect()
+        let left_alone = self.dead.iter().filter(|(_, estate)| estate.heir == Some(node));
+        let moved = left_alone.map(|(dead, _)| *dead).chain([node]);
+        let others = || self.alive.iter().copied().filter(|other| *other != node);
+        moved.filter_map(|home| Some((home, named.or_else(|| heir(home, others()))?))).collect()
     }
 
     pub(super) fn passed_by_all(&mut self, epoch: Epoch) {

@@ -305,5 +305,5 @@ fn who_cannot_adopt_says_so_and_who_waits_asks_again() {
     bench.want(C, object);
     assert_eq!(bench.feed(asked(&lineage)), [adopt(B, &lineage, object)]);
     let effects = bench.feed(Event::ProcessGone { process: B, obituary: String::new() });
-    assert_eq!(effects, [not, Effect::AskHome { object }], "C waits");
+    assert_eq!(effects[1..], [not, Effect::AskHome { object }], "C waits");
 }

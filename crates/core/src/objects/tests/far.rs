@@ -2,7 +2,7 @@
 
 use hoplo_base::ActorId;
 use hoplo_wire::FailureKind;
-use hoplo_wire::peer::FarValue;
+use hoplo_wire::peer::{FarValue, Known};
 
 use super::*;
 
@@ -390,7 +390,7 @@ fn a_value_of_no_bytes_needs_no_pull() {
 }
 
 #[test]
-fn a_home_that_dies_takes_along_what_has_no_value_here() {
+fn a_home_that_dies_without_an_heir_takes_along_what_has_no_value_here() {
     let (mut bench, haul, location) = Bench::with_haul();
     let [asked, told_it, under_way, read, kept] = [1, 2, 3, 4, 5].map(foreign);
     bench.want(B, asked);
@@ -408,7 +408,8 @@ fn a_home_that_dies_takes_along_what_has_no_value_here() {
     assert_eq!(bench.want(B, read), [ready(B, read, inline(), &[])]);
     let effects = bench.notice(haul, sealed(under_way, location, &[], haul));
     let answer = ready(C, under_way, Value::Stored(location), &[]);
-    assert_eq!(effects, [Effect::TellCopied { object: under_way, word: 2 }, answer]);
+    let known = Known::Copy { bytes: 100, word: 2, contains: vec![] };
+    assert_eq!(effects, [Effect::TellKnown { object: under_way, known }, answer]);
     assert_eq!(bench.feed(Event::Lost { object: under_way, why: String::new() }), []);
     let freed = bench.sweep_all();
     assert_eq!((bench.state(kept), bench.state(under_way)), (None, None), "{freed:?}");

@@ -203,6 +203,9 @@ fn a_copy_of_a_dead_home_goes_when_nobody_uses_it() {
     nodes.hauled(1, Done::Received { ticket, generation: 1 });
     assert!(matches!(nodes.ready(1, worker), Some(Value::Stored(_))));
     nodes.notices(1, worker, released(object));
+    assert!(nodes.knows(1, object), "others may have used it, and were not heard yet");
+    let (why, died) = ("it fell".to_string(), nodes.index);
+    nodes.tells_row(&[1], 0, NodeState::Settled { why, heir: None, died });
     assert!(!nodes.knows(1, object));
 }
 

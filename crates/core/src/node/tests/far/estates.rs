@@ -24,22 +24,22 @@ impl Nodes {
         self.pump();
     }
 
-    /// A driver of node 0 gives a value of its own to a worker of node 1, which reads and keeps it.
+    /// A driver of node 0 gives a value of its own to a worker of node 2, which reads and keeps it.
     fn read_at_another_node() -> (Self, ProcessId, ObjectId) {
         let mut nodes = Self::new(3);
         let driver = nodes.shells[0].driver();
-        nodes.demand(driver, 2.0);
-        let forked = nodes.forks(1);
+        nodes.demand(driver, 3.0);
+        let forked = nodes.forks(2);
         let (_, worker) = nodes.granted(driver);
         assert_eq!(worker, forked);
         nodes.says(0, driver, ToNode::Connect { to: worker });
         let (object, frame) = nodes.calls_with_a_value(driver, worker);
         let cover = nodes.passes(0, frame.clone());
-        nodes.passes(1, Passing { arrived: Some(cover), ..frame });
+        nodes.passes(2, Passing { arrived: Some(cover), ..frame });
         let hold = Notice::Hold { object, process: worker };
-        nodes.says(1, worker, ToNode::Notices(vec![hold]));
-        nodes.says(1, worker, ToNode::Want { objects: vec![object] });
-        assert!(nodes.shells[1].node.objects.keeps_value(object), "it is read");
+        nodes.says(2, worker, ToNode::Notices(vec![hold]));
+        nodes.says(2, worker, ToNode::Want { objects: vec![object] });
+        assert!(nodes.shells[2].node.objects.keeps_value(object), "it is read");
         (nodes, worker, object)
     }
 }
@@ -47,11 +47,11 @@ impl Nodes {
 #[test]
 fn an_heir_is_told_what_others_know_and_lets_it_go_when_nobody_uses_it() {
     let (mut nodes, worker, object) = Nodes::read_at_another_node();
-    nodes.death_is_heard(&[1, 2], 0, 2, 90);
-    assert!(nodes.shells[2].node.objects.keeps_value(object));
-    nodes.is_settled(&[1, 2], 0, 2, 90);
-    assert!(nodes.shells[2].node.objects.keeps_value(object), "the worker uses it");
-    nodes.says(1, worker, ToNode::Notices(vec![Notice::Released { object, tokens: 1 }]));
+    nodes.death_is_heard(&[1, 2], 0, 1, 90);
+    assert!(nodes.shells[1].node.objects.keeps_value(object));
+    nodes.is_settled(&[1, 2], 0, 1, 90);
+    assert!(nodes.shells[1].node.objects.keeps_value(object), "the worker uses it");
+    nodes.says(2, worker, ToNode::Notices(vec![Notice::Released { object, tokens: 1 }]));
     for at in [1, 2] {
         assert!(!nodes.shells[at].node.objects.knows(object), "nobody uses it at {at}");
         let shell = &nodes.shells[at].node;
@@ -63,11 +63,11 @@ fn an_heir_is_told_what_others_know_and_lets_it_go_when_nobody_uses_it() {
 #[test]
 fn what_comes_before_the_heir_has_heard_of_the_death_waits_for_that() {
     let (mut nodes, _, object) = Nodes::read_at_another_node();
-    nodes.death_is_heard(&[1], 0, 2, 90);
-    assert!(!nodes.shells[2].node.objects.keeps_value(object), "it is not in charge");
-    assert_eq!(nodes.shells[2].node.violations, 0);
-    nodes.death_is_heard(&[2], 0, 2, 90);
-    assert!(nodes.shells[2].node.objects.keeps_value(object));
+    nodes.death_is_heard(&[2], 0, 1, 90);
+    assert!(!nodes.shells[1].node.objects.keeps_value(object), "it is not in charge");
+    assert_eq!(nodes.shells[1].node.violations, 0);
+    nodes.death_is_heard(&[1], 0, 1, 90);
+    assert!(nodes.shells[1].node.objects.keeps_value(object));
 }
 
 /// EST-2
@@ -75,10 +75,10 @@ fn what_comes_before_the_heir_has_heard_of_the_death_waits_for_that() {
 fn the_next_heir_is_told_all_of_it_again() {
     let (mut nodes, _, object) = Nodes::read_at_another_node();
     nodes.joins();
-    nodes.death_is_heard(&[1, 2, 3], 0, 2, 90);
-    nodes.death_is_heard(&[1, 3], 2, 3, 91);
+    nodes.death_is_heard(&[1, 2, 3], 0, 1, 90);
+    nodes.death_is_heard(&[2, 3], 1, 3, 91);
     assert!(nodes.shells[3].node.objects.keeps_value(object));
-    for at in [1, 3] {
+    for at in [2, 3] {
         assert_eq!(nodes.shells[at].node.objects.in_charge(number(0)), number(3));
     }
 }
@@ -87,12 +87,12 @@ fn the_next_heir_is_told_all_of_it_again() {
 #[test]
 fn who_joins_later_asks_the_same_heir() {
     let (mut nodes, _, object) = Nodes::read_at_another_node();
-    nodes.death_is_heard(&[1, 2], 0, 2, 90);
-    nodes.is_settled(&[1, 2], 0, 2, 90);
+    nodes.death_is_heard(&[1, 2], 0, 1, 90);
+    nodes.is_settled(&[1, 2], 0, 1, 90);
     nodes.joins();
     nodes.joins();
     for late in [3, 4] {
-        nodes.is_settled(&[late], 0, 2, 90);
-        assert_eq!(nodes.shells[late].node.objects.in_charge(object.task.owner.node()), number(2));
+        nodes.is_settled(&[late], 0, 1, 90);
+        assert_eq!(nodes.shells[late].node.objects.in_charge(object.task.owner.node()), number(1));
     }
 }

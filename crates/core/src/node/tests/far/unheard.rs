@@ -58,8 +58,14 @@ fn what_waits_for_a_node_that_turns_out_to_be_dead_is_lost() {
     let mut nodes = Nodes::new(2);
     let driver = nodes.shells[1].driver();
     nodes.asks_home_for(driver, object_of(number(2)));
-    let entry = Box::new(node_entry(2, NodeState::dead("it fell")));
-    nodes.shells[1].hears(Event::Member { entry, index: 20 });
+    nodes.tells_row(&[0, 1], 2, NodeState::dead("it fell"));
+    assert_eq!(nodes.failure(driver), None, "others may know something");
+    let settled = nodes.shells[0].take(|effect| match effect {
+        Effect::Settle { epoch } => Some(*epoch),
+        _ => None,
+    });
+    let (why, died) = ("it fell".to_string(), settled.expect("all have passed it"));
+    nodes.tells_row(&[0, 1], 2, NodeState::Settled { why, heir: None, died });
     assert!(nodes.failure(driver).is_some_and(|text| text.contains("it fell")));
 }
 
