@@ -1,6 +1,8 @@
-"""A node dies, and what was at home there is as before for everybody else: another node is in charge of it.
+"""A node dies, and what was at home there is as before for everybody else: another node is in
+charge of it.
 
-Node 0 has the driver, node 1 dies. What an actor there puts, and the results of what it calls, are at home at node 1.
+Node 0 has the driver, node 1 dies. What an actor there puts, and the results of what it calls, are
+at home at node 1.
 """
 
 from __future__ import annotations
@@ -142,7 +144,11 @@ def test_a_result_that_is_being_made_comes_though_the_node_of_who_called_died(
 
     ref = one(make(far, Maker, 1).call.remote(held, {"scheduling_strategy": far.on(2)}))
     got: list[Any] = []
-    reader = threading.Thread(target=lambda: got.append(hoplo.get(ref, timeout=40)))
+
+    def read(boxed: list[hoplo.ObjectRef]) -> None:
+        got.append(hoplo.get(boxed.pop(), timeout=40))
+
+    reader = threading.Thread(target=read, args=([ref],))
     reader.start()
     until(lambda: len(notes.lines()) == 1, what="it runs")
     dies(far)
