@@ -127,7 +127,7 @@ def test_results_that_lie_elsewhere_outlive_the_node_of_who_called(make_far: Any
     assert ready == [ref]
     dies(far)
     assert hoplo.get(ref, timeout=20).sum() == MIB
-    del ref
+    del ref, ready
     far.until_no_objects()
 
 

@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use hoplo_base::{Instant, TaskId};
-use hoplo_core::control::NodeState;
 use hoplo_core::session::Event;
 use hoplo_wire::node::{ActorState, DeathCause, Notice, Obituary, Replay, ToClient, ToNode};
 use hoplo_wire::peer::{Claims, Peer};
@@ -72,8 +71,6 @@ pub enum Sabotage {
     RepliesDoNotWait,
     /// What nodes know of the objects of a dead home is not told to the heir.
     EstatesAreUntold,
-    /// The heir decides what is lost without waiting for all nodes (EST-1).
-    HeirsAreHasty,
 }
 
 impl Sabotage {
@@ -139,7 +136,7 @@ impl Sabotage {
                 plan.node_dies_at = None;
             }
             Self::PiecesAreLost => plan.node_dies_at = None,
-            Self::LossesAreFinal | Self::EstatesAreUntold | Self::HeirsAreHasty => {
+            Self::LossesAreFinal | Self::EstatesAreUntold => {
                 plan.nodes = plan.nodes.max(3);
                 plan.node_dies_at = plan.node_dies_at.or(Some(Instant(20_000_000)));
                 plan.dies_with_copies = self == Self::LossesAreFinal;
@@ -162,12 +159,6 @@ impl Cluster {
                 if matches!(*message, Peer::Known { .. }) =>
             {
                 None
-            }
-            (Some(Sabotage::HeirsAreHasty), Word::Member { mut entry, index }) => {
-                if let NodeState::Dead { why, heir } = entry.state {
-                    entry.state = NodeState::Settled { why, heir, died: index };
-                }
-                Some(Word::Member { entry, index })
             }
             (Some(Sabotage::CallsHoldNothing), Word::Passing { ticket, mut frame }) => {
                 // As if nothing more came of the call.

@@ -58,6 +58,7 @@ fn what_waits_for_a_node_that_turns_out_to_be_dead_is_lost() {
     let mut nodes = Nodes::new(2);
     let driver = nodes.shells[1].driver();
     nodes.asks_home_for(driver, object_of(number(2)));
+    nodes.stuck = Some(2);
     nodes.tells_row(&[0, 1], 2, NodeState::dead("it fell"));
     assert_eq!(nodes.failure(driver), None, "others may know something");
     let settled = nodes.shells[0].take(|effect| match effect {
