@@ -114,6 +114,7 @@ pub(crate) fn replay(
 fn not_replayed(py: Python<'_>, call: &Invocation, error: ArgsError) -> ArgsError {
     let error = match error {
         ArgsError::Failed(failure) => errors::raised(py, &failure, None),
+        ArgsError::Delayed => unreachable!("a method waits for its arguments"),
         ArgsError::Raised(error) => error,
     };
     let text =

@@ -456,8 +456,11 @@ impl ObjectDirectory {
 
     /// A process here is gone that had adopted some for others.
     pub(super) fn adopter_gone(&mut self, process: ProcessId, effects: &mut Vec<Effect>) {
-        let its = self.estates.adopted.extract_if(.., |_, adopted| adopted.by == process);
-        for (_, Adopted { objects, .. }) in its.collect::<Vec<_>>() {
+        let its = self.estates.adopted.iter().filter(|(_, adopted)| adopted.by == process);
+        for task in its.map(|(task, _)| *task).collect::<Vec<_>>() {
+            let Some(Adopted { objects, .. }) = self.estates.adopted.remove(&task) else {
+                continue;
+            };
             // What is in our charge by now lost its owner as others do.
             if objects.first().is_some_and(|object| !self.is_at_home(*object)) {
                 self.not_adopted(objects, effects);
@@ -467,8 +470,10 @@ impl ObjectDirectory {
 
     /// A node is gone that had adopted some of ours.
     pub(super) fn adopters_gone(&mut self, node: NodeNumber, effects: &mut Vec<Effect>) {
-        let its = self.estates.adopters.extract_if(.., |_, adopter| *adopter == node);
-        for object in its.map(|(object, _)| object).collect::<Vec<_>>() {
+        let its = self.estates.adopters.iter().filter(|(_, adopter)| **adopter == node);
+        let its = its.map(|(object, _)| *object).collect::<Vec<_>>();
+        self.estates.adopters.retain(|_, adopter| *adopter != node);
+        for object in its {
             self.adopt(object, effects);
         }
     }

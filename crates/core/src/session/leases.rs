@@ -329,7 +329,7 @@ impl SessionMachine {
                 self.shapes[at.key as usize].end_hold(now);
             }
         } else {
-            lease.placed = lease.placed.saturating_sub(1);
+            self.shapes[at.key as usize].stays_its_share(at.at as usize);
         }
         let lease = &mut self.shapes[at.key as usize].leases[at.at as usize];
         if lease.in_flight.front() == Some(&seq) {

@@ -102,6 +102,14 @@ impl ShapeState {
         }
     }
 
+    /// A task is taken back from that lease: while each has its share, another one takes its place there. Otherwise not: it was taken back
+    /// for a worker that is idle, and the one that it comes from, with the fewest, would get it again, and so on for ever.
+    pub(super) fn stays_its_share(&mut self, at: usize) {
+        if self.keeps_shares() {
+            self.leases[at].placed = self.leases[at].placed.saturating_sub(1);
+        }
+    }
+
     /// Each worker has its share: nobody takes any of it from another one.
     pub(super) fn keeps_shares(&self) -> bool {
         self.hold_ends().is_some()

@@ -130,10 +130,9 @@ impl ReplayLogs {
     /// REPLAY-1, REPLAY-4.
     pub fn check(&self) {
         for (actor, log) in &self.logs {
-            let mut next = log.replay.checkpoint.as_ref().map_or(0, |one| one.upto) + 1;
-            for call in &log.replay.calls {
-                assert_eq!(call.index, next, "REPLAY-1: {actor}");
-                next += 1;
+            let first = log.replay.checkpoint.as_ref().map_or(0, |one| one.upto) + 1;
+            for (index, call) in (first..).zip(&log.replay.calls) {
+                assert_eq!(call.index, index, "REPLAY-1: {actor}");
             }
             let bytes: usize = log.replay.calls.iter().map(LoggedCall::bytes).sum();
             assert_eq!(bytes, log.bytes, "{actor}");

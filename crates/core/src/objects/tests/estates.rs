@@ -300,7 +300,7 @@ fn who_cannot_adopt_says_so_and_who_waits_asks_again() {
     let asked =
         |lineage: &Lineage| Event::AdoptAsked { lineage: lineage.clone(), objects: vec![object] };
     let not = Effect::TellNotAdopted { objects: vec![object] };
-    assert_eq!(bench.feed(asked(&lineage)), [not.clone()], "nobody here uses it");
+    assert_eq!(bench.feed(asked(&lineage)), std::slice::from_ref(&not), "nobody here uses it");
     bench.waits_for_foreign(object);
     bench.want(C, object);
     assert_eq!(bench.feed(asked(&lineage)), [adopt(B, &lineage, object)]);

@@ -218,6 +218,29 @@ fn a_worker_that_loaded_its_function_got_a_task_while_others_did_all_the_rest() 
 }
 
 #[test]
+fn what_was_taken_back_for_an_idle_worker_went_to_the_slow_one_again_and_so_on_for_ever() {
+    let mut all = Spreading::new();
+    all.submit(400);
+    all.coming(1);
+    all.granted(2, X);
+    all.reply_all(W);
+    // X begins: each has its share, and W is idle.
+    let behind = all.lease(X).expect("it is leased")[1..].to_vec();
+    assert_eq!((behind.len(), all.count(W)), (199, 200));
+    let first = TaskId { owner: all.owner.session.me, seq: all.lease(X).expect("as before")[0] };
+    let effects = all.owner.reply(X, first, &[returned(inline(b""))]);
+    assert!(effects.iter().any(|effect| matches!(effect, Effect::Revoke { .. })), "{effects:?}");
+    all.placed.clear();
+    let half = behind[behind.len() / 2..].to_vec();
+    let revoked = Event::Revoked { worker: process(X), seqs: half.clone(), kept: vec![] };
+    let effects = all.owner.handle(revoked);
+    all.note(&effects);
+    let again = effects.iter().any(|effect| matches!(effect, Effect::Revoke { .. }));
+    assert!(!again, "nothing is taken back at once: {:?}", all.counts());
+    assert!(all.count(W) > 0, "{:?}", all.counts());
+}
+
+#[test]
 fn a_first_task_that_takes_long_holds_the_others_up_for_a_moment_only() {
     let mut all = Spreading::new();
     all.submit(30);
