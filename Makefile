@@ -57,6 +57,8 @@ build: check-tools $(VENV)/.wheel
 
 check-tools:
 	@command -v $(CARGO) >/dev/null || { echo "hoplo needs Rust 1.90 or newer (cargo): install it with rustup" >&2; exit 1; }
+	@$(CARGO) --version >/dev/null 2>&1 && rustc --version >/dev/null 2>&1 || { \
+	  echo "cargo is here and does not run. If rustup has no toolchain in this home: rustup default stable, or set RUSTUP_HOME" >&2; exit 1; }
 	@command -v cc >/dev/null || { echo "hoplo needs a C compiler (cc): install gcc or clang" >&2; exit 1; }
 	@[ -x $(VENV)/bin/python ] || [ -n "$(call find_python)" ] || { \
 	  echo "hoplo needs CPython 3.11 or newer with venv: install python3 and python3-venv" >&2; exit 1; }
