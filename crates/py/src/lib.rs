@@ -38,6 +38,7 @@ mod fork;
 mod get;
 mod gpus;
 mod hooks;
+mod instance;
 mod interface;
 mod leaving;
 mod lines;

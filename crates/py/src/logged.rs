@@ -25,25 +25,13 @@ use crate::current;
 use crate::errors;
 use crate::exits::{exit_status, is_actor_exit};
 use crate::get;
+use crate::instance::Actor;
 use crate::leaving::After;
 use crate::lines;
 use crate::python::Import;
 use crate::refs::ObjectRef;
 use crate::session::{self, Session};
 use crate::values::{self, Contained};
-use crate::worker::Actor;
-
-/// Results of replayed calls that are too large for the journal, or hold refs: they were put, and callers may ask for them.
-#[derive(Default)]
-pub(crate) struct Kept(Vec<Py<ObjectRef>>);
-
-impl Kept {
-    /// Those that nobody can ask for any more go.
-    fn prune(&mut self, session: &Session) {
-        let kept = session.client.kept_answers();
-        self.0.retain(|reference| kept.contains(&reference.get().id()));
-    }
-}
 
 /// Behind the constructor: the state of the checkpoint.
 pub(crate) fn restore(

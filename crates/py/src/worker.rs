@@ -29,7 +29,7 @@ use hoplo_wire::{Failure, FailureKind};
 use pyo3::exceptions::PySystemExit;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyString};
+use pyo3::types::{PyBytes, PyDict, PyList};
 
 use crate::args::{self, ArgsError, WhenDelayed};
 use crate::calls::{Fault, Invocation};
@@ -40,10 +40,11 @@ use crate::exits::{actor_left, exit_status, is_actor_exit};
 use crate::exported;
 use crate::gpus::Gpus;
 use crate::hooks;
-use crate::interface::{Interface, unknown_method, unnamed};
+use crate::instance::{Actor, Kept, Manner};
+use crate::interface::{Interface, unnamed};
 use crate::leaving::{self, After, Outlook};
 use crate::lines;
-use crate::logged::{self, Kept};
+use crate::logged;
 use crate::options;
 use crate::packages::Packages;
 use crate::python::Import;
@@ -106,28 +107,6 @@ struct Function {
     target: Py<PyAny>,
     name: Arc<str>,
     calls: u32,
-}
-
-pub(crate) struct Actor {
-    pub(crate) inlet: Arc<Inlet>,
-    pub(crate) runtime: Py<PyAny>,
-    manner: Manner,
-    /// Of one with checkpoints.
-    pub(crate) kept: Kept,
-    /// Of an async actor.
-    turn: Option<Py<Turn>>,
-    methods: Map<FunctionId, Py<PyAny>>,
-}
-
-/// Who runs the methods of an actor.
-#[derive(Clone, Copy)]
-enum Manner {
-    /// This loop, one by one.
-    Inline,
-    /// So, but each is logged before: it has checkpoints.
-    Logged,
-    /// `ActorRuntime`, in threads.
-    Threads,
 }
 
 impl Worker {
@@ -487,31 +466,6 @@ fn serve_loop(runtime: &Bound<'_, PyAny>, turn: &Turn) -> End {
 
 fn is_cancelled(call: &Invocation) -> bool {
     current::any_cancelled() && call.is_cancelled()
-}
-
-impl Actor {
-    pub(crate) fn name_of(&self, id: FunctionId) -> Arc<str> {
-        match self.inlet.interface.by_id.get(&id) {
-            Some(method) => method.full_name(),
-            None => unnamed(),
-        }
-    }
-
-    pub(crate) fn method<'py>(
-        &mut self,
-        py: Python<'py>,
-        id: FunctionId,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        if let Some(method) = self.methods.get(&id) {
-            return Ok(method.bind(py).clone());
-        }
-        let known = self.inlet.interface.by_id.get(&id);
-        let known = known.ok_or_else(|| unknown_method(&self.inlet.class_name))?;
-        let name = PyString::new(py, &known.name);
-        let method = self.runtime.bind(py).call_method1(intern!(py, "method"), (name,))?;
-        self.methods.insert(id, method.clone().unbind());
-        Ok(method)
-    }
 }
 
 fn granted(call: &CallView<'_>) -> Vec<u32> {
