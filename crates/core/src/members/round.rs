@@ -172,9 +172,9 @@ impl Judge {
         let round = &self.rounds[&number];
         let record = &self.records[&number];
         let (began, witnesses) = (round.began, round.witnesses());
-        let others = self.records.iter().filter(|(it, record)| **it != number && !record.near);
+        let mut others = self.records.iter().filter(|(it, record)| **it != number && !record.near);
         let alone = witnesses == 0
-            && others.count() > 0
+            && others.next().is_some()
             && record.silent_for(now) < limits::MEMBER_LONE_JUDGE;
         let why = record.silence(now, witnesses);
         self.end_round(number);

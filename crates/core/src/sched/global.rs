@@ -23,6 +23,7 @@
 //! - GLOB-2: an answer names at most as many as were wanted.
 //! - GLOB-3: nobody is told to wait while a node that could run it has room.
 //! - GLOB-4: what is free of a node is what it reported, less its pledges.
+//! - GLOB-5: of each node with pledges it is noted when the first was made.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -75,8 +76,8 @@ pub struct GlobalScheduler {
     next_turn: u64,
     /// Who was named last by `Spread`.
     last: u32,
-    /// When time alone frees something.
-    deadline: Option<Instant>,
+    /// The first pledge of each node that has any: a report of one node is not to cost a look at all others.
+    pledged: BTreeSet<(Instant, NodeNumber)>,
 }
 
 type Key = (NodeNumber, u64);
@@ -89,6 +90,8 @@ struct Known {
     /// Parts of CPU that wait there.
     backlog: u64,
     pledges: VecDeque<Pledge>,
+    /// When the first of them was made, as it is noted.
+    first: Option<Instant>,
     /// `available` less the pledges.
     free: ResourceSet,
 }
@@ -117,8 +120,8 @@ impl GlobalScheduler {
     /// `seed`: where `Spread` begins.
     pub fn new(seed: u64) -> Self {
         let last = (seed ^ seed >> 32) as u32;
-        let (nodes, wants) = (BTreeMap::new(), BTreeMap::new());
-        Self { nodes, wants, next_turn: 0, last, deadline: None }
+        let (nodes, wants, pledged) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
+        Self { nodes, wants, next_turn: 0, last, pledged }
     }
 
     pub fn handle(&mut self, now: Instant, event: Event, effects: &mut Vec<Effect>) {
@@ -135,13 +138,17 @@ impl GlobalScheduler {
                 }
             }
             Event::Gone { node } => {
-                self.nodes.remove(&node);
+                let first = self.nodes.remove(&node).and_then(|known| known.first);
+                if let Some(first) = first {
+                    self.pledged.remove(&(first, node));
+                }
                 self.wants.retain(|(asker, _), _| *asker != node);
             }
             Event::Reported { node, load } => {
                 if let Some(known) = self.nodes.get_mut(&node) {
                     more |= known.report(now, load);
                 }
+                self.note_first(node);
             }
             Event::Sought { asker, seek, shape, wanted } => {
                 self.on_sought(now, (asker, seek), shape, wanted, effects);
@@ -151,12 +158,11 @@ impl GlobalScheduler {
         if more {
             self.serve_standing(now, effects);
         }
-        let first = |known: &Known| known.pledges.front().map(|pledge| pledge.at + PLEDGE_MAX);
-        self.deadline = self.nodes.values().filter_map(first).min();
     }
 
+    /// When time alone frees something.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.deadline
+        self.pledged.first().map(|(at, _)| *at + PLEDGE_MAX)
     }
 
     /// What stands: who could use how many more of which shape.
@@ -181,7 +187,12 @@ impl GlobalScheduler {
     pub fn check(&self) {
         for (node, known) in &self.nodes {
             assert_eq!(known.free, known.computed_free(), "GLOB-4: {node}");
+            let first = known.pledges.front().map(|pledge| pledge.at);
+            assert_eq!(known.first, first, "GLOB-5: {node}");
+            assert!(first.is_none_or(|at| self.pledged.contains(&(at, *node))), "GLOB-5: {node}");
         }
+        let any = self.nodes.values().filter(|known| !known.pledges.is_empty()).count();
+        assert_eq!(self.pledged.len(), any, "GLOB-5");
         for (key, want) in &self.wants {
             assert!(want.wanted > 0, "{key:?} wants nothing");
             let room = |node: &NodeNumber| self.nodes[node].rooms(&want.shape) > 0;
@@ -296,6 +307,7 @@ impl GlobalScheduler {
             let Some((_, node)) = order.pop_first() else { break };
             let known = self.nodes.get_mut(&node).expect("it is feasible");
             known.pledge(now, &shape.resources, false);
+            self.note_first(node);
             let has = given.entry(node).or_default();
             *has += 1;
             let has = *has;
@@ -326,9 +338,11 @@ impl GlobalScheduler {
             let Some((_, node)) = order.pop_first() else { break };
             let known = self.nodes.get_mut(&node).expect("it is feasible");
             known.pledge(now, &shape.resources, true);
+            let slots = known.place.slots(&shape.resources, 1);
+            self.note_first(node);
             let has = given.entry(node).or_default();
             *has += 1;
-            if *has < known.place.slots(&shape.resources, 1) {
+            if *has < slots {
                 order.insert(place(self, node));
             }
         }
@@ -392,10 +406,27 @@ impl GlobalScheduler {
     /// What time has settled. True if something is free because of it.
     fn settle(&mut self, now: Instant) -> bool {
         let mut more = false;
-        for known in self.nodes.values_mut() {
+        while let Some((at, node)) = self.pledged.first().copied()
+            && at + PLEDGE_MAX <= now
+        {
+            let known = self.nodes.get_mut(&node).expect("who has pledges is known");
             more |= known.forget_before(now, PLEDGE_MAX);
+            self.note_first(node);
         }
         more
+    }
+
+    /// GLOB-5, after its pledges changed.
+    fn note_first(&mut self, node: NodeNumber) {
+        let Some(known) = self.nodes.get_mut(&node) else { return };
+        let first = known.pledges.front().map(|pledge| pledge.at);
+        let before = std::mem::replace(&mut known.first, first);
+        if before != first {
+            self.pledged.extend(first.map(|at| (at, node)));
+            if let Some(before) = before {
+                self.pledged.remove(&(before, node));
+            }
+        }
     }
 
     fn turn(&mut self) -> u64 {
@@ -411,7 +442,7 @@ impl Known {
     fn new(place: &Place) -> Self {
         let (available, free) = (place.total.clone(), place.total.clone());
         let (place, pledges) = (place.clone(), VecDeque::new());
-        Self { place, draining: false, available, backlog: 0, pledges, free }
+        Self { place, draining: false, available, backlog: 0, pledges, first: None, free }
     }
 
     /// True if more is free than before.
