@@ -27,6 +27,8 @@
 //! Known to fail, about once in 3,000 seeds: a far worker stores a result and dies before it replies; the task runs again at the same node and
 //! stores it again, while the home's word that the first copy may go is on its way. It takes the second copy along, and the result is lost.
 //!
+//! `cost` has clusters of thousands of nodes, for how long things take and where that bends; what is right is checked here.
+//!
 //! `sabotage` breaks promises on purpose, to see that the checks can fail.
 //!
 //! What happened is counted (`counts`): a run over many seeds in which some fault or path never occurs fails.
@@ -44,6 +46,7 @@ mod carrier;
 mod client;
 mod cluster;
 pub mod control;
+pub mod cost;
 mod counts;
 mod daemon;
 mod far;

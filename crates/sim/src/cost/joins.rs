@@ -1,0 +1,137 @@
+//! Nodes join, all at once: a number, a certificate, the node table, a first sign of life.
+
+use std::collections::BTreeMap;
+
+use hoplo_base::Instant;
+use hoplo_core::control::NodeState;
+use hoplo_core::node::Node;
+use hoplo_wire::control::{Request, Response};
+use hoplo_wire::peer::{Load, Peer};
+
+use super::plane::{DESK, EPOCH, Plane, SHARD, config, number, put, row};
+use super::words::{Heard, Member, Said, What};
+use super::{Costs, Meter};
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Joins {
+    pub nodes: u32,
+    pub joined: u32,
+    /// Until the last one may work, and until all know of all.
+    pub joined_s: f64,
+    pub known_s: f64,
+    /// Of one core each.
+    pub desk_s: f64,
+    pub decider_s: f64,
+    pub carrier_s: f64,
+    /// The busiest decider of another node.
+    pub member_s: f64,
+    /// Rows of the node table that were told to nodes, in how many messages, in how many system calls.
+    pub rows_told: u64,
+    pub frames: u64,
+    pub flushes: u64,
+    pub probes: u64,
+    pub declared_dead: u64,
+    pub refusals: BTreeMap<String, u64>,
+}
+
+const PATIENCE_NS: u64 = 3_600_000_000_000;
+
+impl Plane {
+    /// A head alone, and then so many nodes that all begin at once.
+    pub fn all_join(nodes: u32, samples: u32, costs: Costs, meter: Meter) -> (Joins, Self) {
+        let mut plane = Self::new(costs, meter);
+        plane.begin();
+        let began = plane.now;
+        for at in 1..nodes {
+            plane.after(0, What::Knocks(at));
+        }
+        plane.samples = samples;
+        let others = nodes as usize - 1;
+        let knows_all = move |plane: &Self| {
+            plane.last_place.is_some() && plane.unknown == 0 && plane.ready == others
+        };
+        plane.all_nodes = nodes as usize;
+        plane.unknown = others;
+        plane.run_until(began + PATIENCE_NS, knows_all);
+        let seconds = |ns: u64| ns as f64 / 1e9;
+        let last = plane.members.values().filter_map(|it| it.joined_at).max().unwrap_or(0);
+        let joins = Joins {
+            nodes,
+            joined: plane.members.values().filter(|it| it.joined_at.is_some()).count() as u32,
+            joined_s: seconds(last.saturating_sub(began)),
+            known_s: seconds(plane.last_heard_at.saturating_sub(began)),
+            desk_s: seconds(plane.desk.busy),
+            decider_s: seconds(plane.decider.busy),
+            carrier_s: seconds(plane.carrier.busy),
+            member_s: seconds(plane.busiest_member()),
+            rows_told: plane.members.values().map(|it| it.rows_heard).sum(),
+            frames: plane.frames,
+            flushes: plane.flushes,
+            probes: plane.probes,
+            declared_dead: plane.false_verdicts,
+            refusals: plane.refusals.clone(),
+        };
+        (joins, plane)
+    }
+
+    pub(super) fn busiest_member(&self) -> u64 {
+        self.members.values().map(|member| member.decider.busy).max().unwrap_or(0)
+    }
+
+    pub(super) fn knocks(&mut self, at: u32) {
+        self.knocking.push_back(at);
+        self.desk_goes();
+    }
+
+    /// The clerk makes one after the other: its number is a row that only one can make.
+    fn desk_goes(&mut self) {
+        if !self.numbering.is_empty() {
+            return;
+        }
+        let Some(at) = self.knocking.pop_front() else { return };
+        self.numbering.push(at);
+        self.desk_seq += 1;
+        let (seq, answered) = (self.desk_seq, self.desk_seq - 1);
+        let ops = vec![put(&row(at, "", NodeState::Alive, self.cpus), Some(0))];
+        let request = Request::Update { shard: SHARD, epoch: EPOCH, born: 0, seq, answered, ops };
+        let heard = self.desk.takes(self.now, self.costs.join);
+        self.at(
+            heard + self.costs.hand_over,
+            What::ToDecider(Said::Request { from: DESK, request }),
+        );
+    }
+
+    /// The desk hears from the store.
+    pub(super) fn numbered(&mut self, response: &Response) {
+        assert!(matches!(response, Response::Updated { .. }), "the desk hears {response:?}");
+        let at = self.numbering.pop().expect("somebody wants a number");
+        let sample = (at <= self.samples)
+            .then(|| Box::new(Node::new(config(number(at), self.cpus), Instant(self.now))));
+        self.members.insert(at, Member::new(at, sample));
+        // It is told, and dials the store.
+        let dialled = self.desk.takes(self.now, self.costs.handshake);
+        self.at(dialled + self.costs.way * 3, What::Admitted(at));
+        self.desk_goes();
+    }
+
+    pub(super) fn admitted(&mut self, at: u32) {
+        // A session begins with an empty batch.
+        self.update_of(self.now, at, Vec::new());
+    }
+
+    pub(super) fn is_ready(&mut self, at: u32) {
+        let (now, cpus) = (self.now, self.cpus);
+        let Some(member) = self.members.get_mut(&at) else { return };
+        member.joined_at = Some(now);
+        self.ready += 1;
+        let (from, is_real) = (member.number(), member.sample.is_some());
+        if !is_real {
+            let total = row(at, "", NodeState::Alive, cpus).resources;
+            let load = Load { available: total.clone(), total, waiting: Vec::new() };
+            let message = Box::new(Peer::Load(Box::new(load)));
+            let after = self.costs.hand_over + self.costs.way;
+            self.after(after, What::ToCarrier(Heard::Peer { from, message }));
+        }
+        self.beats(at);
+    }
+}

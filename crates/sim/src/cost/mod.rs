@@ -1,0 +1,49 @@
+//! Ten thousand nodes in virtual time, with measured costs: where a cluster of hoplo bends, and why.
+//!
+//! ```text
+//!   node 2 ... N: stand-ins                  head
+//!     joins, reads the node table, beats       desk      --number, certificate--
+//!     says what a real node said      <====>   decider   real Node (with its global scheduler), real Replica
+//!   a few of them: real Nodes                  carrier   real Judge
+//! ```
+//! Each thread is a *server* (`server`): what comes while it works waits. A machine that is run for real is charged what running it took
+//! just now (`meter`); what is not run, sockets, TLS, forks, is charged what it costs by measurement (`costs`).
+//! Ten thousand real nodes would hold ten thousand rows each, 100 GB, so all nodes but a few *samples* are stand-ins: they say what the
+//! samples say, at the same moments, and are charged what those took. What is said to each of them is made by the real store of the head.
+//!
+//! - `plane`: the head and its nodes; `joins`, `busy`, `deaths`, `actors` are what happens to them.
+//! - `chain`: a control node that is the head of shards dies: real replicas, a real coordinator, real clients.
+//! - `tasks`: empty tasks, where every thread is modelled by a cost alone.
+//!
+//! A daemon's turn takes all that came, and writes once for each connection; so under load messages share their system calls, as they do for real.
+//!
+//! # Not modelled
+//! Memory and caches of other sizes than this machine's, bandwidth of networks, lost packets; the desk's limit of those who join at a
+//! time (who is refused dials again); links between nodes other than the head. Stand-ins do not say the words of estates yet (`Announced`,
+//! `Heard`), and a verdict names no heir: so `deaths` ends before estates would have passed, and no test relies on it but for verdicts.
+
+mod actors;
+mod busy;
+mod chain;
+mod costs;
+mod deaths;
+mod home;
+mod joins;
+mod member;
+mod meter;
+mod plane;
+mod server;
+mod tasks;
+mod turns;
+mod words;
+
+pub use actors::Actors;
+pub use busy::Busy;
+pub use chain::{Failover, head_of_a_shard_dies};
+pub use costs::Costs;
+pub use deaths::{Deaths, Ends};
+pub use joins::Joins;
+pub use meter::{Meter, Tally};
+pub use plane::{Idle, Plane};
+pub use server::Server;
+pub use tasks::{TaskCosts, Tasks, tasks};

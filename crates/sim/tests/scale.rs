@@ -1,0 +1,79 @@
+//! The model of large clusters runs, and what its real machines do for each node does not grow with the number of nodes.
+//!
+//! Counted are events that machines took and what they said; how long they take, the example `scale` measures.
+
+use hoplo_sim::cost::{Costs, Ends, Meter, Plane, head_of_a_shard_dies};
+
+fn joined(nodes: u32) -> Plane {
+    Plane::joined(nodes, 2, Costs::OF_TWO_CORES, Meter::fixed())
+}
+
+#[test]
+fn ten_nodes_join_and_each_knows_all() {
+    let (joins, mut plane) = Plane::all_join(10, 2, Costs::OF_TWO_CORES, Meter::fixed());
+    assert_eq!((joins.joined, joins.declared_dead), (9, 0), "{joins:?}");
+    assert!(joins.refusals.is_empty(), "{joins:?}");
+    assert!(joins.known_s < 1.0, "{joins:?}");
+    let idle = plane.idles(3.0);
+    assert_eq!((idle.probes, idle.declared_dead), (0, 0), "{idle:?}");
+}
+
+#[test]
+fn what_vanishes_is_found_in_time() {
+    let deaths = joined(10).die(1, Ends::Vanish);
+    assert_eq!((deaths.declared_dead, deaths.declared_wrongly), (1, 0), "{deaths:?}");
+    assert!(deaths.verdicts_s > 0.5 && deaths.verdicts_s < 0.8, "{deaths:?}");
+}
+
+#[test]
+fn a_join_takes_ten_times_as_many_messages_with_ten_times_the_nodes() {
+    let [few, many] = [100, 1000].map(|nodes| {
+        let (joins, _) = Plane::all_join(nodes, 2, Costs::OF_TWO_CORES, Meter::fixed());
+        assert_eq!(joins.joined, nodes - 1);
+        joins
+    });
+    // All rows to all nodes: that is linear for each join, and quadratic for all of them.
+    let of_each = |rows: u64, nodes: u32| rows as f64 / f64::from(nodes - 1);
+    let (few_each, many_each) = (of_each(few.rows_told, 100), of_each(many.rows_told, 1000));
+    assert!(many_each <= 10.5 * few_each, "{few_each} and {many_each}");
+}
+
+#[test]
+fn all_actors_live_and_have_their_rows() {
+    let actors = joined(10).make_actors(900);
+    assert_eq!((actors.made, actors.rows_of_each), (900, 3), "{actors:?}");
+    assert!(actors.refusals.is_empty(), "{actors:?}");
+    assert!(actors.saved_s < 1.0, "{actors:?}");
+}
+
+/// They told it every 2 ms, however many they were: 400 busy nodes took all that the head had.
+#[test]
+fn loads_of_all_nodes_are_no_more_than_the_head_can_hear() {
+    use hoplo_base::limits::{LOAD_GATHERED, LOAD_GATHERED_OF_EACH};
+    for nodes in [100, 1000, 10_000] {
+        let every = LOAD_GATHERED.max(LOAD_GATHERED_OF_EACH * nodes);
+        let told = f64::from(nodes) / every.as_secs_f64();
+        assert!(told <= 67_000.0, "{nodes} nodes tell {told} loads a second");
+    }
+    let busy = joined(1000).busy(15_000_000, 0.5);
+    assert_eq!((busy.probes, busy.declared_dead), (0, 0), "{busy:?}");
+    assert!(busy.carrier < 0.9 && busy.decider < 0.9, "{busy:?}");
+}
+
+#[test]
+fn clients_of_a_shard_whose_head_died_get_all_answers() {
+    let [few, many] = [100, 1000].map(|clients| {
+        let (found, meter) = head_of_a_shard_dies(clients, Costs::OF_TWO_CORES, Meter::fixed());
+        assert!(found.updates >= u64::from(clients) * 3, "{found:?}");
+        (found, meter.tallies().clone())
+    });
+    // Clients and the coordinator do more for each client, the more there are.
+    for (what, tally) in many.1.iter().filter(|(what, _)| what.starts_with("replica")) {
+        let before = few.1.get(what).map_or(0, |tally| tally.events);
+        assert!(
+            tally.events <= before * 11 + 500,
+            "{what}: {before} events, then {}",
+            tally.events
+        );
+    }
+}
