@@ -75,20 +75,10 @@ impl ObjectDirectory {
             let told =
                 !record.state.is_stored() || !record.waiting.values().any(|it| *it == Need::Word);
             assert!(told, "OBJ-5: {object}\n{}", story());
-            let valueless = match record.state {
-                State::Pending { .. } | State::Orphaned { .. } | State::Foreign { .. } => true,
-                State::Unknown { .. }
-                | State::Handle
-                | State::Elsewhere { .. }
-                | State::Inline(_)
-                | State::Failed(_)
-                | State::Stored { .. }
-                | State::Spilling { .. }
-                | State::Spilled { .. }
-                | State::Restoring { .. }
-                | State::Mapped { .. }
-                | State::Closing { .. } => false,
-            };
+            let valueless = matches!(
+                record.state,
+                State::Pending { .. } | State::Orphaned { .. } | State::Foreign { .. }
+            );
             assert!(!record.remade || valueless, "OBJ-18: {object}\n{}", story());
             let handle = matches!(record.state, State::Handle);
             assert!(handle == is_handle(*object), "OBJ-6: {object}");

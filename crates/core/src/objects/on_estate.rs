@@ -152,30 +152,15 @@ impl ObjectDirectory {
             effects.push(Effect::Unforeign { object });
         }
         record.abroad = None;
-        match &record.state {
-            State::Foreign { .. } | State::Elsewhere { pulling: false, .. } => {
-                record.state = match (adopter, lineage) {
-                    (Some(owner), lineage) => State::Pending { owner, lineage },
-                    (None, Some(lineage)) => State::Orphaned { lineage: Ok(lineage), since },
-                    (None, None) => State::Unknown { since },
-                };
-                adopter.into_iter().for_each(|owner| self.index(object, owner));
-                self.note(object, "inherited", adopter);
-            }
-            // What is under way may come to its end.
-            State::Elsewhere { pulling: true, .. }
-            | State::Unknown { .. }
-            | State::Handle
-            | State::Pending { .. }
-            | State::Orphaned { .. }
-            | State::Inline(_)
-            | State::Failed(_)
-            | State::Stored { .. }
-            | State::Spilling { .. }
-            | State::Spilled { .. }
-            | State::Restoring { .. }
-            | State::Mapped { .. }
-            | State::Closing { .. } => {}
+        // What is under way may come to its end.
+        if record.state.depends_on_others() {
+            record.state = match (adopter, lineage) {
+                (Some(owner), lineage) => State::Pending { owner, lineage },
+                (None, Some(lineage)) => State::Orphaned { lineage: Ok(lineage), since },
+                (None, None) => State::Unknown { since },
+            };
+            adopter.into_iter().for_each(|owner| self.index(object, owner));
+            self.note(object, "inherited", adopter);
         }
     }
 

@@ -306,24 +306,8 @@ impl ObjectDirectory {
         let Some(record) = self.records.get_mut(&object) else { return };
         // Its home is dead, or does not know it: nobody else will say that it may go.
         record.kept = None;
-        let has_no_value = match record.state {
-            State::Foreign { .. } | State::Elsewhere { pulling: false, .. } => true,
-            // What is under way may come to its end; else the home is asked again.
-            State::Elsewhere { pulling: true, .. }
-            | State::Unknown { .. }
-            | State::Handle
-            | State::Pending { .. }
-            | State::Orphaned { .. }
-            | State::Inline(_)
-            | State::Failed(_)
-            | State::Stored { .. }
-            | State::Spilling { .. }
-            | State::Spilled { .. }
-            | State::Restoring { .. }
-            | State::Mapped { .. }
-            | State::Closing { .. } => false,
-        };
-        if has_no_value && !self.is_at_home(object) {
+        // What is under way may come to its end; else the home is asked again.
+        if record.state.depends_on_others() && !self.is_at_home(object) {
             self.fail_as_lost(object, why, effects);
         }
         self.touch(object);

@@ -73,11 +73,10 @@ impl ObjectDirectory {
             self.on_pulled(object, location, place, effects);
             return Ok(());
         }
-        let state = &self.record(object).state;
-        let is_elsewhere = matches!(state, State::Elsewhere { .. });
         let at_home = self.is_at_home(object);
-        let is_elsewhere = is_elsewhere && !at_home;
-        if !self.record(object).state.is_open() && !is_elsewhere {
+        let state = &self.record(object).state;
+        let is_elsewhere = matches!(state, State::Elsewhere { .. }) && !at_home;
+        if !state.is_open() && !is_elsewhere {
             // Its task ran twice (a retry, an adoption): the first value stays. Until its bytes are free, whoever
             // was told of this one may read it, and gets the refs that lie in it.
             self.contain(&contains);

@@ -342,6 +342,26 @@ impl State {
         matches!(self, State::Elsewhere { pulling: true, .. })
     }
 
+    /// No value of it is here, and none is on its way: what there is, others know or have.
+    pub(super) fn depends_on_others(&self) -> bool {
+        match self {
+            State::Foreign { .. } | State::Elsewhere { pulling: false, .. } => true,
+            State::Elsewhere { pulling: true, .. }
+            | State::Unknown { .. }
+            | State::Handle
+            | State::Pending { .. }
+            | State::Orphaned { .. }
+            | State::Inline(_)
+            | State::Failed(_)
+            | State::Stored { .. }
+            | State::Spilling { .. }
+            | State::Spilled { .. }
+            | State::Restoring { .. }
+            | State::Mapped { .. }
+            | State::Closing { .. } => false,
+        }
+    }
+
     /// Its bytes are in the store of this node, or of others.
     pub(super) fn is_stored(&self) -> bool {
         self.is_here() || matches!(self, State::Elsewhere { .. })

@@ -260,8 +260,8 @@ fn a_value_that_is_announced_spares_the_run() {
     assert_eq!(bench.sweep_all(), []);
 }
 
-#[test]
-fn what_only_other_nodes_wait_for_is_made_there_when_its_owner_dies() {
+/// Its owner died before it was made, and THERE and YONDER wait for it.
+fn orphan_of_others() -> (Bench, ObjectId, Lineage) {
     let (mut bench, object) = (Bench::new(), home(1));
     let lineage = lineage(object, &[]);
     bench.notice(A, pending(object, Some(lineage.clone())));
@@ -269,6 +269,12 @@ fn what_only_other_nodes_wait_for_is_made_there_when_its_owner_dies() {
     bench.feed(Event::FarWanted { node: THERE, object });
     bench.feed(Event::FarWanted { node: YONDER, object });
     bench.feed(Event::ProcessGone { process: A, obituary: String::new() });
+    (bench, object, lineage)
+}
+
+#[test]
+fn what_only_other_nodes_wait_for_is_made_there_when_its_owner_dies() {
+    let (mut bench, object, lineage) = orphan_of_others();
     let asks = |node| Effect::AdoptAt { node, lineage: lineage.clone(), objects: vec![object] };
     assert_eq!(bench.sweep(), [asks(THERE)]);
     // Nobody there waits any more.
@@ -281,13 +287,7 @@ fn what_only_other_nodes_wait_for_is_made_there_when_its_owner_dies() {
 
 #[test]
 fn a_node_that_dies_while_it_makes_a_result_is_replaced() {
-    let (mut bench, object) = (Bench::new(), home(1));
-    let lineage = lineage(object, &[]);
-    bench.notice(A, pending(object, Some(lineage.clone())));
-    bench.feed(Event::NodeHeld { objects: vec![object] });
-    bench.feed(Event::FarWanted { node: THERE, object });
-    bench.feed(Event::FarWanted { node: YONDER, object });
-    bench.feed(Event::ProcessGone { process: A, obituary: String::new() });
+    let (mut bench, object, lineage) = orphan_of_others();
     bench.sweep();
     let again = Effect::AdoptAt { node: YONDER, lineage, objects: vec![object] };
     assert_eq!(bench.feed(super::far::gone(THERE)), [again]);
