@@ -154,6 +154,8 @@ def test_a_method_call_of_a_dead_owner_is_lost_and_says_so(gate):
         return [actor.hold.remote()], os.getpid()
 
     actor = Actor.remote()
+    # Otherwise the actor may be given the owner's worker, once the owner has returned.
+    hoplo.get(actor.ping.remote())
     (pending,), pid = hoplo.get(owner.remote(actor))
     eventually(gate.arrived)
     kill(pid)

@@ -234,8 +234,8 @@ pub const NODE_UNKNOWN_AFTER: Duration = Duration::from_secs(2);
 pub const LINE_TOLD_MAX: usize = 256;
 
 /// Work of a shape that spreads is held back for workers that are still to come, but no longer than that. The first worker of a
-/// node takes 100 to 200 ms on a busy machine.
-pub const SPREAD_PATIENCE: Duration = Duration::from_millis(500);
+/// node takes 100 to 400 ms, on a machine with much else to do up to a second.
+pub const SPREAD_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A demand that its own node has not met after so long is looked at for other nodes, too.
 pub const BROKER_PATIENCE: Duration = Duration::from_millis(5);
@@ -258,6 +258,9 @@ pub const SEEK_LOST_AFTER: Duration = Duration::from_secs(2);
 
 /// What a node was asked for and has not granted for so long may be asked of another one that has room.
 pub const PART_PATIENCE: Duration = Duration::from_millis(200);
+
+/// The same of a node that had room: a worker starts there.
+pub const STARTING_PATIENCE: Duration = Duration::from_secs(1);
 
 /// What the global scheduler gave away of a node counts until a report of that node that is so much younger ...
 pub const PLEDGE_SETTLES: Duration = Duration::from_millis(10);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hoplo_base::limits::{BROKER_PATIENCE, PART_PATIENCE};
+use hoplo_base::limits::{BROKER_PATIENCE, PART_PATIENCE, STARTING_PATIENCE};
 use hoplo_base::{Instant, JobId, NodeNumber, ResourceSet};
 use hoplo_wire::node::{Shape, Strategy};
 use hoplo_wire::peer::Found;
@@ -50,6 +50,8 @@ pub(super) struct Claim {
     pub(super) seeking: Seeking,
     /// Leases that the head still looks for.
     pub(super) stands: u32,
+    /// The head's last answer: there is no room for more.
+    pub(super) refused: bool,
     /// The last pause.
     pub(super) pause: Option<Duration>,
     /// When it is looked at again; of a claim that was asked: when the question counts as lost.
@@ -70,11 +72,18 @@ pub(super) struct Part {
     pub(super) sent: u32,
     /// When it last became more.
     pub(super) asked_at: Instant,
+    /// There was room for what it last became more by.
+    pub(super) has_room: bool,
     /// It was told a second number: a grant may have crossed it.
     pub(super) crossed: bool,
 }
 
 impl Part {
+    /// From when on it may be moved.
+    fn stale_at(&self) -> Instant {
+        self.asked_at + if self.has_room { STARTING_PATIENCE } else { PART_PATIENCE }
+    }
+
     /// That node may still have something of it.
     pub(super) fn is_open(&self) -> bool {
         self.sent > 0 || self.crossed
@@ -99,6 +108,7 @@ impl Claim {
             seek,
             seeking: Seeking::Rests,
             stands: 0,
+            refused: false,
             pause: None,
             due: None,
             told: None,
@@ -126,19 +136,21 @@ impl Claim {
             wanted: 0,
             sent: 0,
             asked_at: now,
+            has_room: false,
             crossed: false,
         });
         if wanted > part.wanted {
-            part.asked_at = now;
+            (part.asked_at, part.has_room) = (now, false);
         }
         part.wanted = wanted;
     }
 
     /// What other nodes than `here` were asked for and have not granted for a while: who, how many, longest ago first.
     pub(super) fn stale(&self, now: Instant, here: NodeNumber) -> Vec<(NodeNumber, u32)> {
-        let stale = self.parts.iter().filter(|(node, part)| {
-            **node != here && part.wanted > 0 && part.asked_at + PART_PATIENCE <= now
-        });
+        let stale = self
+            .parts
+            .iter()
+            .filter(|(node, part)| **node != here && part.wanted > 0 && part.stale_at() <= now);
         let mut stale: Vec<_> = stale.collect();
         stale.sort_by_key(|(node, part)| (part.asked_at, **node));
         stale.into_iter().map(|(node, part)| (*node, part.wanted)).collect()

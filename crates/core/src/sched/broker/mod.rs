@@ -18,7 +18,8 @@
 //! that double up to `SEEK_PAUSE_MAX`: a want that stays unmet does not spin, and a lost head is found again.
 //!
 //! **Moving.** Into room go first the rest, then what waits here without a worker, then what other nodes have not
-//! granted for `PART_PATIENCE`. To wait elsewhere (`Queue`) goes only what is beyond one round here, and one round a node.
+//! granted for `PART_PATIENCE`, or `STARTING_PATIENCE` where a worker starts for it. To wait elsewhere (`Queue`) goes only what is
+//! beyond one round here, and one round a node.
 //!
 //! **Spreading.** Of a shape that spreads the process is told for how many leases room was found (`Coming`), so that it keeps
 //! work for those that are still to come.
@@ -236,14 +237,14 @@ impl Broker {
         let more = wanted > claim.wanted;
         claim.counted &= !more;
         claim.wanted = wanted;
-        let pauses = claim.pause.is_some();
-        if pauses {
-            self.tell_coming(claimant, effects); // there was no room a moment ago
+        let refused = claim.refused;
+        if refused {
+            self.tell_coming(claimant, effects); // a moment ago
         }
         self.fit(now, claimant, effects);
         let claim = &self.claims[&claimant];
         let spreads = self.mode(&claim.shape) == Mode::Spread;
-        if spreads && more && !pauses && claim.seeking == Seeking::Rests {
+        if spreads && more && !refused && claim.seeking == Seeking::Rests {
             self.arm(claimant, now);
         }
     }
@@ -366,7 +367,8 @@ impl Broker {
     fn look_again(&mut self, now: Instant, effects: &mut Vec<Effect>) {
         let claimants: Vec<_> = self.claims.keys().copied().collect();
         for claimant in claimants {
-            self.claims.get_mut(&claimant).expect("it was just listed").pause = None;
+            let claim = self.claims.get_mut(&claimant).expect("it was just listed");
+            (claim.refused, claim.pause) = (false, None);
             self.fit(now, claimant, effects);
             let claim = &self.claims[&claimant];
             let seeks = matches!(self.mode(&claim.shape), Mode::Home | Mode::Spread);

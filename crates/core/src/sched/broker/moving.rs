@@ -129,6 +129,7 @@ impl Broker {
         if taken > 0 {
             let part = claim.part(node);
             claim.set(now, node, part + taken);
+            claim.parts.get_mut(&node).expect("it was just set").has_room = true;
         }
         taken
     }

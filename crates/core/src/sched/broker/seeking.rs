@@ -54,7 +54,7 @@ impl Broker {
                 let movable = claim.part(here).saturating_sub(reserved) + stale.sum::<u32>();
                 let wanted = movable + claim.rest();
                 if wanted == 0 {
-                    return self.pause(now, claimant);
+                    return self.pause(now, claimant); // which says nothing of room
                 }
                 (claim.seeking, claim.stands) = (Seeking::Asked, wanted);
                 let (seek, shape) = (claim.seek, claim.shape.clone());
@@ -103,6 +103,7 @@ impl Broker {
                 self.not_infeasible(claimant, effects);
                 let claim = self.claims.get_mut(&claimant).expect("it was just looked up");
                 claim.coming += taken;
+                claim.refused = taken == 0;
                 if taken == 0 || claim.rest() == 0 {
                     self.tell_coming(claimant, effects);
                 }
@@ -119,7 +120,7 @@ impl Broker {
                 self.arm(claimant, at);
             }
             Found::Queue(places) => {
-                self.tell_coming(claimant, effects);
+                self.refuse(claimant, effects);
                 for (node, count) in places {
                     self.queue_at(now, claimant, node, count);
                 }
@@ -128,12 +129,12 @@ impl Broker {
                 self.pause(now, claimant);
             }
             Found::Later => {
-                self.tell_coming(claimant, effects);
+                self.refuse(claimant, effects);
                 self.not_infeasible(claimant, effects);
                 self.pause(now, claimant);
             }
             Found::Never { why } => {
-                self.tell_coming(claimant, effects);
+                self.refuse(claimant, effects);
                 if self.claims[&claimant].asked() == 0 {
                     let stuck = Stuck { reason: why.into(), infeasible: true };
                     self.tell(claimant, Some(stuck), effects);
@@ -141,6 +142,12 @@ impl Broker {
                 self.pause(now, claimant);
             }
         }
+    }
+
+    /// There is no room for more of it.
+    fn refuse(&mut self, claimant: Claimant, effects: &mut Vec<Effect>) {
+        self.claims.get_mut(&claimant).expect("it is sought").refused = true;
+        self.tell_coming(claimant, effects);
     }
 
     /// All that there is for it now was found.

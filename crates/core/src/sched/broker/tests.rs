@@ -1,7 +1,8 @@
 use std::time::Duration;
 
 use hoplo_base::limits::{
-    BROKER_PATIENCE, NODE_UNKNOWN_AFTER, SEEK_LOST_AFTER, SEEK_PAUSE_MAX, SEEK_PAUSE_MIN,
+    BROKER_PATIENCE, NODE_UNKNOWN_AFTER, PART_PATIENCE, SEEK_LOST_AFTER, SEEK_PAUSE_MAX,
+    SEEK_PAUSE_MIN, STARTING_PATIENCE,
 };
 use hoplo_base::{ActorId, ProcessId, TaskId};
 use hoplo_wire::peer::Found;
@@ -228,6 +229,30 @@ fn what_was_wanted_after_all_was_found_was_sought_200_ms_later() {
     let spread = Shape { strategy: Strategy::Spread, ..cpu() };
     assert_eq!(daemon.want(MS(0), spread.clone(), 1), ["seek 1"]);
     assert_eq!(daemon.found(MS(1), rooms(&[(1, 1)])), ["1 of 1 are coming", "ask 1 for 1"]);
+    assert_eq!(daemon.want(MS(2), spread, 4), ["seek 3"]);
+}
+
+/// The first worker of a node takes longer than `PART_PATIENCE`. So all of a burst went to the one node that had started its workers.
+#[test]
+fn a_node_that_starts_a_worker_was_asked_no_more_after_200_ms() {
+    let mut daemon = Daemon::with(&[1.0, 1.0]);
+    let spread = Shape { strategy: Strategy::Spread, ..cpu() };
+    daemon.want(MS(0), spread, 2);
+    daemon.found(MS(1), rooms(&[(1, 2)]));
+    assert_eq!(daemon.found(MS(1) + PART_PATIENCE, rooms(&[(2, 1)])), [""; 0]);
+    let moved = daemon.found(MS(1) + STARTING_PATIENCE, rooms(&[(2, 1)]));
+    assert_eq!(moved, ["ask 1 for 1", "ask 2 for 1"]);
+}
+
+/// A burst grows as 1, 2, 4, ...; the program heard "2 are coming" of all of it, and gave nothing to the other two CPUs.
+#[test]
+fn nothing_to_seek_counted_as_no_room() {
+    let mut daemon = Daemon::with(&[2.0]);
+    let spread = Shape { strategy: Strategy::Spread, ..cpu() };
+    assert_eq!(daemon.want(MS(0), spread.clone(), 1), ["seek 1"]);
+    daemon.reserved = 1; // a worker starts for it
+    assert_eq!(daemon.found(MS(1), rooms(&[(0, 1)])), ["1 of 1 are coming", "ask 0 for 1"]);
+    assert_eq!(daemon.tell(MS(1), Event::Tick), [""; 0]);
     assert_eq!(daemon.want(MS(2), spread, 4), ["seek 3"]);
 }
 
