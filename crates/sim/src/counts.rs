@@ -124,6 +124,8 @@ impl Counts {
         "copies that heirs were told of",
         "values that heirs were told",
         "lineages that heirs were told",
+        "actors that keepers were told of",
+        "rows that heirs wrote of actors",
         "words for heirs that came before the death",
         "lineages that claimers were told",
         "adoptions for other nodes",

@@ -6,12 +6,12 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use hoplo_base::{Instant, JobId, ProcessId, ResourceSet};
+use hoplo_base::{Instant, JobId, ProcessId, ResourceSet, TaskId};
 use hoplo_core::control::{CasError, ControlStore, NodeEntry, Row};
 use hoplo_core::node::{Answer, Config, Effect, Event, KEYS_MAX, Node, Question, Report, Rows};
 use hoplo_core::objects;
 use hoplo_wire::PROTOCOL_VERSION;
-use hoplo_wire::control::Refusal;
+use hoplo_wire::control::{Refusal, Table};
 use hoplo_wire::node::{DeathCause, Notice, Role, ToClient, ToNode, Welcome};
 
 use crate::begin::Beginning;
@@ -429,6 +429,12 @@ impl Cluster {
             Effect::ForgetSpilled { range, end } => self.here.memory.forget(range, end),
             Effect::ResetSlots { slots } => self.here.memory.reset_slots(&slots),
             Effect::Save { key, value, last } => {
+                let actor = (key.table == Table::Actor).then(|| key.bytes.as_slice().try_into());
+                let actor = actor.and_then(Result::ok).map(TaskId::from_bytes);
+                let home = actor.map(|actor| actor.owner.node());
+                if home.is_some_and(|home| home != self.here.number) {
+                    self.count("rows that heirs wrote of actors");
+                }
                 let store = &mut self.control;
                 let put = if last { store.finish(key, value) } else { store.put(key, value) };
                 put.expect("a store in memory takes all");

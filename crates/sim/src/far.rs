@@ -123,6 +123,8 @@ impl Cluster {
                     Known::Lineage(_) => "lineages that heirs were told",
                 });
             }
+            Peer::KeepActor(_) => self.count("actors that keepers were told of"),
+            Peer::ActorKnown(_) => self.count("actors that heirs were told of"),
             Peer::Lineage { .. } => self.count("lineages that claimers were told"),
             Peer::Adopt { .. } => self.count("adoptions for other nodes"),
             _ => {}

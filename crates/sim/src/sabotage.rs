@@ -156,7 +156,7 @@ impl Cluster {
                 Some(Word::Passing { ticket, frame })
             }
             (Some(Sabotage::EstatesAreUntold), Word::Peer { message, .. })
-                if matches!(*message, Peer::Known { .. }) =>
+                if matches!(*message, Peer::Known { .. } | Peer::ActorKnown(_)) =>
             {
                 None
             }

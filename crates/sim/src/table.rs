@@ -165,7 +165,7 @@ impl Cluster {
         store::rows(&self.control, Table::Node, |_, row| {
             nodes.push(NodeEntry::from_row(row).expect("it is a node's"));
         });
-        let heir = heir_of(node, &nodes);
+        let heir = heir_of(node, nodes.iter());
         let state = NodeState::Dead { why: "it was killed".to_string(), heir };
         self.row_changes(NodeEntry { state, ..entry });
     }

@@ -177,7 +177,7 @@ fn op(rng: &mut Rng, role: Role, depth: u8, plan: &Plan) -> Op {
 
 fn name(rng: &mut Rng) -> Name {
     let name = ["first", "second"][rng.below(2) as usize].to_string();
-    Name { name, detached: rng.one_in(3), get_if_exists: rng.one_in(2) }
+    Name { name, detached: !rng.one_in(3), get_if_exists: rng.one_in(2) }
 }
 
 fn kv_step(rng: &mut Rng) -> KvStep {

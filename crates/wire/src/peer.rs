@@ -202,6 +202,13 @@ pub enum Peer {
         gpus: Vec<u32>,
         replay: Option<Box<Replay>>,
     },
+    /// Of who is in charge of an actor: keep this of it, in case that the sender dies. It replaces what was told before.
+    KeepActor(Box<KnownActor>),
+    UnkeepActor {
+        actor: ActorId,
+    },
+    /// To the heir of its home: what the sender knows of an actor.
+    ActorKnown(Box<KnownActor>),
     /// Of the home: its constructor has returned, so it keeps only what it holds.
     ActorStarted {
         worker: ProcessId,
@@ -377,6 +384,23 @@ pub enum Known {
     Failed(Failure),
     /// How it is made. Its home was the last one to know whether it is finished.
     Lineage(Lineage),
+}
+
+/// What a node knows of an actor in the charge of another one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KnownActor {
+    /// Its `contains` is empty if `holds_arguments` is not so.
+    pub spec: ActorSpec,
+    pub job: JobId,
+    pub incarnation: u32,
+    /// Incarnations that cost no restart.
+    pub moved: u32,
+    /// This incarnation was given a worker.
+    pub begun: bool,
+    /// The process that starts or runs it, at the node that tells this.
+    pub worker: Option<ProcessId>,
+    /// Who tells this holds its constructor's arguments.
+    pub holds_arguments: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -39,7 +39,7 @@ impl Node {
                 self.confine(worker);
             }
             From::PlaceActor { actor, incarnation, worker, gpus } => {
-                match self.is_far(actor.0.owner.node()) {
+                match self.is_far(self.charge_of(actor)) {
                     true => self.placed_for_home(actor, incarnation, worker, gpus),
                     false => self.actor_placed(self.me(), actor, incarnation, worker, gpus),
                 }
@@ -57,7 +57,7 @@ impl Node {
                 self.send(process, ToClient::LeaseStuck { key, reason, infeasible });
             }
             From::TellActorStuck { actor, stuck } => {
-                let home = actor.0.owner.node();
+                let home = self.charge_of(actor);
                 if !self.is_far(home) {
                     return self.stuck_here(self.claim_of(actor), stuck);
                 }
@@ -71,7 +71,7 @@ impl Node {
                 self.send(process, ToClient::LeaseFailed { key, failure });
             }
             From::FailActor { actor, incarnation, failure } => {
-                let home = actor.0.owner.node();
+                let home = self.charge_of(actor);
                 if self.is_far(home) {
                     self.send_peer(home, Peer::ActorNotPlaced { actor, incarnation, failure });
                 } else {
@@ -170,6 +170,7 @@ impl Node {
                 let ends = row.detached && dead;
                 let job = row.job;
                 self.save(&actor_entry(row));
+                self.keep_elsewhere(actor);
                 if ends {
                     self.drop_functions_of_ended(job);
                 }

@@ -6,7 +6,7 @@
 //! its id says where it is at home), and stays as it is. Placement groups go on that are detached, or whose job does
 //! (`sched::groups::recalled`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::{ActorId, JobId, NodeNumber};
 use hoplo_wire::control::{Key, Table};
@@ -34,11 +34,28 @@ pub struct Rows {
 }
 
 /// Whose rows a new daemon leaves as they are.
-struct Others(BTreeSet<NodeNumber>);
+struct Others {
+    living: BTreeSet<NodeNumber>,
+    /// Of the dead.
+    heirs: BTreeMap<NodeNumber, NodeNumber>,
+}
 
 impl Others {
     fn have(&self, node: NodeNumber) -> bool {
-        self.0.contains(&node)
+        self.living.contains(&node)
+    }
+
+    /// Its home lives, or who is in charge of what was at home there.
+    fn have_charge_of(&self, actor: ActorId) -> bool {
+        let mut node = actor.0.owner.node();
+        // An heir is younger than the death that made it one: no chain goes round, and none is longer than this.
+        for _ in 0..=self.heirs.len() {
+            match self.heirs.get(&node) {
+                Some(heir) if !self.have(node) => node = *heir,
+                _ => break,
+            }
+        }
+        self.have(node)
     }
 }
 
@@ -70,7 +87,13 @@ impl Rows {
 
     fn others(&self) -> Others {
         let others = self.nodes.iter().filter(|entry| !entry.state.is_dead() && !entry.head);
-        Others(others.map(|entry| entry.node).collect())
+        let heirs = self.nodes.iter().filter_map(|entry| match entry.state {
+            NodeState::Dead { heir, .. } | NodeState::Settled { heir, .. } => {
+                Some((entry.node, heir?))
+            }
+            NodeState::Alive | NodeState::Draining => None,
+        });
+        Others { living: others.map(|entry| entry.node).collect(), heirs: heirs.collect() }
     }
 }
 
@@ -81,7 +104,7 @@ impl Node {
         for mut node in rows.nodes.into_iter().filter(|row| !others.have(row.node)) {
             if !node.state.is_dead() {
                 let why = "its daemon ended, and another one went on with its store".to_string();
-                let heir = claims::heir(node.node, others.0.iter().copied());
+                let heir = claims::heir(node.node, others.living.iter().copied());
                 node.state = NodeState::Dead { why, heir };
                 self.save(&node);
             }
@@ -98,18 +121,17 @@ impl Node {
                 self.save(&job);
             }
         }
-        let home = |actor: ActorId| actor.0.owner.node();
-        for row in rows.actors.iter().filter(|row| others.have(home(row.actor))) {
+        for row in rows.actors.iter().filter(|row| others.have_charge_of(row.actor)) {
             if row.state != ActorPhase::Dead && !row.name.is_empty() {
                 self.recall_name((row.namespace.clone(), row.name.clone()), row.actor);
             }
         }
-        let ours = rows.actors.into_iter().filter(|row| !others.have(home(row.actor)));
+        let ours = rows.actors.into_iter().filter(|row| !others.have_charge_of(row.actor));
         let actors = self.recall_actors(ours, &mut kept);
         let ours = rows.tasks.into_iter().filter(|row| !others.have(row.task.owner.node()));
         let tasks = self.recall_tasks(ours, &mut kept);
         let ours = rows.groups.into_iter().filter(|row| !others.have(row.group.node()));
-        self.recall_groups(ours, others.0.clone(), &going_on);
+        self.recall_groups(ours, others.living.clone(), &going_on);
         for (job, key) in rows.functions {
             if !kept.contains(&job) {
                 self.out.push(Effect::Forget { key });
@@ -222,8 +244,6 @@ pub(super) fn actor_entry(row: ActorRow) -> ActorEntry {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use hoplo_base::{GroupId, Instant, ProcessId, ResourceSet, TaskId};
     use hoplo_wire::node::{BundleSpec, GroupSpec, GroupStrategy};
 

@@ -38,6 +38,9 @@ impl Node {
         if let Some(node) = self.decided_at(&message).filter(|_| kind != Kind::Tool) {
             return self.forward(node, from, message);
         }
+        if kind != Kind::Tool && self.keep_waiting(from, &message) {
+            return;
+        }
         match message {
             ToNode::Query { request, kind, argument } => {
                 self.on_query(Asker::Process(from), request, &kind, argument);
@@ -100,7 +103,7 @@ impl Node {
             ToNode::ActorCreate { request, spec, get_if_exists } => {
                 self.create_actor(from, job, request, spec, get_if_exists);
             }
-            ToNode::ActorWatch { actor } => self.watch_actor(from, actor),
+            ToNode::ActorWatch { actor } => self.watch(from, actor),
             ToNode::ActorKill { actor, no_restart } => {
                 self.pass_to_actors(life::Event::Killed { actor, no_restart });
             }

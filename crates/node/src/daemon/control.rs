@@ -140,7 +140,7 @@ impl Control {
             return Ok(None);
         };
         let nodes: Vec<NodeEntry> = store::entries(store);
-        entry.state = NodeState::Dead { why, heir: heir_of(node, &nodes) };
+        entry.state = NodeState::Dead { why, heir: heir_of(node, nodes.iter()) };
         match store.cas(entry.key(), expected, entry.to_value()) {
             // A verdict is true when the store has it.
             Ok(version) => self.try_flush().map(|()| Some(version)),
@@ -407,7 +407,7 @@ impl Control {
         let Some(mut entry) = far.nodes().find(|entry| entry.node == me).cloned() else { return };
         if !entry.state.is_dead() {
             let nodes: Vec<NodeEntry> = far.nodes().cloned().collect();
-            let heir = heir_of(me, &nodes);
+            let heir = heir_of(me, nodes.iter());
             entry.state = NodeState::Dead { why: why.to_string(), heir };
             far.save(entry.key(), entry.to_value(), false);
             far.wait_for_saves(CLOSES_WITHIN);

@@ -24,6 +24,7 @@ use hoplo_wire::{Failure, FailureKind, Value};
 
 use crate::client::Client;
 use crate::cluster::Cluster;
+use crate::host::Host;
 
 /// What the daemon said of objects that have no value.
 #[derive(Debug, Default)]
@@ -121,8 +122,16 @@ impl Cluster {
         let unknown = !self.books.facts.is_told(actor); // its constructor's arguments failed before
         self.books.facts.is_dead(actor)
             || unknown
-            || self.was_lost_with_somebody(actor.handle())
+            || (self.was_lost_with_somebody(actor.handle()) && !self.goes_on_elsewhere(actor))
             || creator.is_some_and(|creator| self.job_has_ended(creator.job))
+    }
+
+    /// A node that lives has its worker, and who is in charge of it goes on with that.
+    fn goes_on_elsewhere(&self, actor: ActorId) -> bool {
+        let home = actor.0.owner.node();
+        let has = |host: &Host| host.daemon.node.hosted().any(|(_, of)| of == actor);
+        let others = self.hosts().filter(|host| !host.dead && host.number != home);
+        !self.books.ledgers.has(actor) && others.into_iter().any(has)
     }
 
     fn job_has_ended(&self, job: JobId) -> bool {

@@ -3,6 +3,7 @@
 use hoplo_base::{ActorId, JobId, NodeNumber, ObjectId, ProcessId, ResourceSet};
 use hoplo_wire::Failure;
 use hoplo_wire::node::{ActorCreated, ActorFound, ActorSpec, ActorState, Obituary, Shape};
+use hoplo_wire::peer::KnownActor;
 
 use super::Name;
 
@@ -79,6 +80,11 @@ pub enum Event {
     },
     JobEnded {
         job: JobId,
+    },
+    /// Its home died, and this node is in charge of it. `home_died`: why, of one that has no worker.
+    Inherited {
+        known: Box<KnownActor>,
+        home_died: String,
     },
     /// It is to leave: whoever can start elsewhere does.
     NodeDrains {

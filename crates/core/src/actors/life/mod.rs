@@ -20,6 +20,8 @@
 //! Names are unique per namespace among actors that are neither dead nor on their way out. What is not known is answered
 //! only after a sweep of all sockets (REF-5): its creation may lie unread in another one.
 //!
+//! An actor whose home died comes into the table of the heir as it was (`Inherited`): with its worker, if that runs elsewhere, or without one.
+//!
 //! # Invariants
 //! - ACT-1: a worker runs at most one actor, and that actor says so.
 //! - ACT-2: every name belongs to an actor that carries it, is not dead and does not leave.
@@ -29,6 +31,7 @@
 
 mod actor;
 mod event;
+mod inherited;
 mod on_asked;
 mod on_end;
 mod on_placement;
@@ -43,6 +46,7 @@ use hoplo_wire::node::{ActorFound, ActorSpec, Shape};
 use hoplo_wire::{Failure, FailureKind, Reason};
 
 pub use event::{Effect, Event, Manner};
+pub use inherited::Standing;
 pub use on_asked::name_is_taken;
 pub use row::{ActorRow, Former};
 
@@ -137,6 +141,9 @@ impl ActorTable {
                 self.on_process_gone(process, &obituary, effects);
             }
             Event::JobEnded { job } => self.on_job_ended(job, effects),
+            Event::Inherited { known, home_died } => {
+                self.on_inherited(*known, &home_died, effects);
+            }
             Event::NodeDrains { node } => self.on_node_drains(node, effects),
         }
     }
@@ -216,6 +223,10 @@ impl ActorTable {
             handle: actor.spec.handle.clone(),
             lost: actor.lost,
         })
+    }
+
+    pub fn ids(&self) -> impl Iterator<Item = ActorId> {
+        self.actors.keys().copied()
     }
 
     pub fn rows(&self) -> impl Iterator<Item = ActorRow> {

@@ -21,7 +21,7 @@ impl Node {
         gpus: Vec<u32>,
         replay: Option<Box<Replay>>,
     ) {
-        let home = spec.actor.0.owner.node();
+        let home = self.charge_of(spec.actor);
         if !self.speaks(worker) {
             // Its end was told to the home, or is, as soon as it is buried.
             self.deal(worker, home);
@@ -32,7 +32,8 @@ impl Node {
         if !holds.is_empty() {
             self.pass_to_objects(objects::Event::NodeHeld { objects: holds.clone() });
         }
-        self.far.hosted.insert(worker, Hosted { actor, holds });
+        let (said, kept) = (Vec::new(), Some((spec.clone(), incarnation)));
+        self.far.hosted.insert(worker, Hosted { actor, holds, spec: kept, said });
         self.send(worker, ToClient::RunActor { spec, incarnation, gpus, replay });
     }
 
@@ -44,9 +45,10 @@ impl Node {
         worker: ProcessId,
         gpus: Vec<u32>,
     ) {
-        let home = actor.0.owner.node();
+        let home = self.charge_of(actor);
         self.deal(worker, home);
-        self.far.hosted.insert(worker, Hosted { actor, holds: Vec::new() });
+        let (holds, spec, said) = (Vec::new(), None, Vec::new());
+        self.far.hosted.insert(worker, Hosted { actor, holds, spec, said });
         self.send_peer(home, Peer::ActorPlaced { actor, incarnation, worker, gpus });
     }
 

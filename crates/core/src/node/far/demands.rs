@@ -235,7 +235,7 @@ impl Node {
         let me = self.me();
         let at_home = |claimant: &Claimant| match claimant {
             Claimant::Demand { process, .. } => process.node() == me,
-            Claimant::Actor { actor, .. } => actor.0.owner.node() == me,
+            Claimant::Actor { actor, .. } => self.charge_of(*actor) == me,
         };
         let claims = self.scheduler.claims().filter(|claim| at_home(&claim.0));
         let events: Vec<broker::Event> = claims

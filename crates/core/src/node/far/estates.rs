@@ -13,7 +13,8 @@
 use std::collections::BTreeSet;
 
 use hoplo_base::limits::{EARLY_MESSAGES_MAX, LINEAGE_TOLD_BYTES_MAX};
-use hoplo_base::{NodeNumber, ObjectId};
+use hoplo_base::{ActorId, NodeNumber, ObjectId, ProcessId};
+use hoplo_wire::node::{Obituary, ToNode};
 use hoplo_wire::peer::{Known, Peer};
 
 use super::Node;
@@ -100,6 +101,11 @@ impl Node {
         let known = self.far.claims.known_of(homes);
         self.cross(&known);
         self.work_off_queue();
+        self.hear_early();
+    }
+
+    /// What came early and is in our charge by now.
+    pub(super) fn hear_early(&mut self) {
         for (from, message) in std::mem::take(&mut self.far.estates.early) {
             let held = named(&message);
             if self.far.dead.contains_key(&from) {
@@ -152,6 +158,8 @@ impl Node {
 
     /// All have passed some death.
     pub(super) fn estates_announced(&mut self) {
+        // An actor is in its table before nobody holds its handle for that.
+        self.legacies_settled();
         let homes = self.objects.unannounced();
         let homes: Vec<NodeNumber> =
             homes.into_iter().filter(|home| self.far.claims.is_announced(*home)).collect();
@@ -170,9 +178,30 @@ impl Node {
             | Peer::Copied { object, .. }
             | Peer::NotCopied { object }
             | Peer::Known { object, .. } => Some(*object),
+            Peer::ActorKnown(known) => Some(known.spec.actor.handle()),
+            Peer::From { message, .. } => match &**message {
+                ToNode::ActorLookup { namespace, name, .. } => {
+                    return self.lookup_waits(&(namespace.clone(), name.clone()));
+                }
+                about => return self.waits_for_heir(about).map(ActorId::handle),
+            },
             _ => None,
         };
         object.filter(|object| self.in_charge(*object) != self.me())
+    }
+
+    /// Its worker, of which the same node told before, is gone.
+    pub(super) fn known_worker_gone_early(
+        &mut self,
+        from: NodeNumber,
+        process: ProcessId,
+        obituary: &Obituary,
+    ) {
+        let its = |message: &Peer| matches!(message, Peer::ActorKnown(known) if known.worker == Some(process));
+        if self.far.estates.early.iter().any(|(_, message)| its(message)) {
+            let obituary = obituary.clone();
+            self.far.estates.early.push((from, Peer::Gone { process, obituary }));
+        }
     }
 
     pub(super) fn keep_early(

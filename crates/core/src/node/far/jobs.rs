@@ -33,11 +33,12 @@ impl Node {
         driver: ProcessId,
         config: JobConfig,
     ) {
-        if self.jobs.contains_key(&id) || self.far.dead.contains_key(&driver.node()) {
+        if self.jobs.contains_key(&id) {
             return;
         }
+        let is_over = self.far.dead.contains_key(&driver.node());
         // Who told it is told of its end by its home, which must know that it is known here.
-        if from != id.node() {
+        if from != id.node() && !is_over {
             self.send_peer(id.node(), Peer::JobKnown { job: id });
         }
         self.out.push(Effect::Preload { modules: config.preload.clone() });
@@ -50,6 +51,10 @@ impl Node {
             ended_us: None,
         };
         self.jobs.insert(id, job);
+        // A detached actor of it goes on.
+        if is_over {
+            self.end_foreign_job(id);
+        }
     }
 
     /// A node has processes of a job of ours that another one told it of.

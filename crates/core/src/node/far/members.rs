@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hoplo_base::{ActorId, JobId, NodeNumber, ProcessId};
+use hoplo_base::{JobId, NodeNumber, ProcessId};
 use hoplo_wire::node::{DeathCause, Obituary, ToClient};
 use hoplo_wire::peer::Peer;
 
@@ -12,8 +12,6 @@ use crate::claims::{self, Epoch};
 use crate::control::{NodeEntry, NodeState};
 use crate::node::Effect;
 use crate::objects;
-use crate::sched::claim::Claimant;
-use crate::sched::local;
 use crate::transfer;
 
 impl Node {
@@ -74,6 +72,9 @@ impl Node {
         if drains && !drained {
             self.on_draining(node);
         }
+        if !is_me && (!known || drains && !drained) {
+            self.look_at_keeper();
+        }
     }
 
     /// All that came from it was handed in; nothing comes any more.
@@ -91,7 +92,8 @@ impl Node {
         self.far.covers.remove(&node);
         // First of all: from now on who is in charge of its objects is asked, and told.
         let heirs = self.heirs_after(node, heir);
-        let (homes, why_told) = (heirs.iter().map(|it| it.home).collect(), why.to_string());
+        let homes: BTreeSet<NodeNumber> = heirs.iter().map(|it| it.home).collect();
+        let why_told = why.to_string();
         self.pass_to_objects(objects::Event::NodeGone { node, why: why_told, heirs });
         self.work_off_queue();
         if self.far.head == Some(node) {
@@ -111,8 +113,7 @@ impl Node {
             dealt.remove(&node);
         }
         self.end_jobs_of(node);
-        self.end_actors_of(node);
-        self.actors_lost_with(node);
+        self.actors_of_dead(node, &homes);
         self.fetches_of_dead(node);
         self.names_of_dead(node);
         self.work_off_queue();
@@ -141,23 +142,6 @@ impl Node {
         let workers: Vec<ProcessId> = leases.map(|leased| leased.worker).collect();
         for worker in workers {
             self.far_worker_gone(worker, obituary);
-        }
-    }
-
-    /// Actors of a dead home: nobody else knows how they are, or will end them.
-    fn end_actors_of(&mut self, home: NodeNumber) {
-        let of_home = |actor: ActorId| actor.0.owner.node() == home;
-        let hosted = self.far.hosted.iter().filter(|(_, hosted)| of_home(hosted.actor));
-        for worker in hosted.map(|(worker, _)| *worker).collect::<Vec<_>>() {
-            let reason = format!("the home node of its actor ({home}) died");
-            self.stop_process(worker, life::Manner::Exit, reason);
-        }
-        let waiting = self.scheduler.claims().filter_map(|(claimant, ..)| match claimant {
-            Claimant::Actor { actor, .. } => Some(actor).filter(|actor| of_home(*actor)),
-            Claimant::Demand { .. } => None,
-        });
-        for actor in waiting.collect::<Vec<_>>() {
-            self.pass_to_scheduler(local::Event::ActorGaveUp { actor });
         }
     }
 
@@ -233,10 +217,13 @@ pub fn settled(entry: NodeEntry, died: u64) -> Option<NodeEntry> {
 }
 
 /// Who is in charge of what a node was in charge of that dies now: a node that lives, and does not leave if another one can be had.
-pub fn heir_of(dead: NodeNumber, nodes: &[NodeEntry]) -> Option<NodeNumber> {
+pub fn heir_of<'a>(
+    dead: NodeNumber,
+    nodes: impl Iterator<Item = &'a NodeEntry> + Clone,
+) -> Option<NodeNumber> {
     let placed = |entry: &&NodeEntry| !entry.address.is_empty() && entry.node != dead;
     let of_state = |state: NodeState| {
-        let nodes = nodes.iter().filter(placed).filter(move |entry| entry.state == state);
+        let nodes = nodes.clone().filter(placed).filter(move |entry| entry.state == state);
         claims::heir(dead, nodes.map(|entry| entry.node))
     };
     of_state(NodeState::Alive).or_else(|| of_state(NodeState::Draining))

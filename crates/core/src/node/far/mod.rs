@@ -28,6 +28,7 @@ mod estates;
 mod functions;
 mod groups;
 mod jobs;
+mod legacies;
 mod members;
 mod names;
 mod objects;
@@ -41,6 +42,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hoplo_base::limits::NODES_AHEAD_MAX;
 use hoplo_base::{ActorId, Instant, JobId, LeaseId, NodeNumber, ObjectId, ProcessId};
 
+use hoplo_wire::node::{ActorSpec, ToNode};
 use hoplo_wire::peer::Load;
 
 use super::Node;
@@ -107,6 +109,7 @@ pub(super) struct Far {
     /// To which head what was told.
     load_told: Option<(NodeNumber, Load)>,
     estates: estates::Estates,
+    legacies: legacies::Legacies,
     /// The entry of the store that told it.
     last_death: u64,
     /// The claims know that this node is a member.
@@ -141,6 +144,10 @@ struct Hosted {
     actor: ActorId,
     /// What its constructor's arguments name, until that has returned: the home may let go of them then.
     holds: Vec<ObjectId>,
+    /// For an heir of the home, and which incarnation this is; absent before it is to run.
+    spec: Option<(Box<ActorSpec>, u32)>,
+    /// What it told the home of itself.
+    said: Vec<ToNode>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -184,6 +191,7 @@ impl Far {
             load_timer: false,
             load_told: None,
             estates: estates::Estates::default(),
+            legacies: legacies::Legacies::default(),
             last_death: 0,
             joined: false,
             #[cfg(test)]
@@ -259,6 +267,7 @@ impl Node {
             && far.calls.is_empty()
             && far.crossed.is_empty()
             && far.estates.is_empty()
+            && far.legacies.is_empty()
     }
 
     /// What [`Self::is_quiet`] looks at, for a failed test.

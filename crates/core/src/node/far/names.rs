@@ -12,10 +12,10 @@
 //!
 //! What waits for the head waits up to `NAME_PATIENCE`. A node that is in no cluster decides alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::limits::NAME_PATIENCE;
-use hoplo_base::{ActorId, JobId, NodeNumber, ProcessId};
+use hoplo_base::{ActorId, JobId, NodeNumber, ObjectId, ProcessId, TaskId};
 use hoplo_wire::node::{ActorCreated, ActorFound, ActorSpec, ToClient, ToNode};
 use hoplo_wire::peer::Peer;
 use hoplo_wire::{Failure, FailureKind};
@@ -175,7 +175,6 @@ impl Node {
 
     /// The head says who has it.
     pub(super) fn on_named(&mut self, number: u64, actor: Option<ActorId>) {
-        let me = self.me();
         let Some(ask) = self.far.names.asked.get_mut(&number) else { return };
         if ask.at != At::Head {
             return;
@@ -189,12 +188,10 @@ impl Node {
                 ask.at = At::Lost;
                 self.ask_on(number);
             }
-            Some(actor) if actor.0.owner.node() != me => {
+            Some(actor) => {
                 ask.at = At::Home(actor);
                 self.ask_on(number);
             }
-            Some(_) if self.actors.named(&ask.name).is_some() => self.settle_here(number),
-            Some(actor) => self.ask_again(number, actor),
         }
     }
 
@@ -219,9 +216,18 @@ impl Node {
         let (namespace, name) = ask.name.clone();
         let whom = match at {
             At::Head => return,
-            At::Home(actor) => Some(actor.0.owner.node()),
+            At::Home(actor) if !self.decides(actor) => return, // until its heir knows it
+            At::Home(actor) => Some(self.charge_of(actor)),
             At::Lost => self.far.head,
         };
+        if let At::Home(actor) = at
+            && whom == Some(self.me())
+        {
+            return match self.actors.named(&ask.name).is_some() {
+                true => self.settle_here(number),
+                false => self.ask_again(number, actor),
+            };
+        }
         // Without a head: the next one is asked who has it.
         let Some(node) = whom else { return };
         if self.far.nodes.contains_key(&node) {
@@ -323,7 +329,7 @@ impl Node {
         let own = ask.creation.as_ref().map(|creation| creation.spec.actor);
         let whom = match ask.at {
             At::Head | At::Lost => "the cluster's head".to_string(),
-            At::Home(actor) => self.node_name(actor.0.owner.node()),
+            At::Home(actor) => self.node_name(self.charge_of(actor)),
         };
         let why = format!(
             "{whom} did not say within {NAME_PATIENCE:?} who has the name {:?} in namespace {:?}: try again, and see \
@@ -358,7 +364,11 @@ impl Node {
         name: Name,
         take: Option<ActorId>,
     ) {
-        if take.is_some_and(|actor| actor.0.owner.node() != from) {
+        let is_its = |actor: ActorId| {
+            let home = actor.0.owner.node();
+            home == from || self.far.dead.contains_key(&home)
+        };
+        if take.is_some_and(|actor| !is_its(actor)) {
             return self
                 .log(format!("{from} wants the name {:?} for an actor of another home", name.1));
         }
@@ -424,7 +434,9 @@ impl Node {
     }
 
     pub(super) fn names_of_dead(&mut self, node: NodeNumber) {
-        self.far.names.taken.retain(|_, actor| actor.0.owner.node() != node);
+        if self.objects.in_charge(node) == node {
+            self.far.names.taken.retain(|_, actor| actor.0.owner.node() != node);
+        }
         for number in self.asked_of(node) {
             self.ask_on(number);
         }
@@ -435,6 +447,22 @@ impl Node {
         }
     }
 
+    /// The heirs of these homes know which names their actors have.
+    pub(super) fn names_settled(&mut self, homes: &BTreeSet<NodeNumber>) {
+        for home in homes {
+            for number in self.asked_of(*home) {
+                self.ask_on(number);
+            }
+        }
+    }
+
+    /// Whether this name may be that of an actor that this node does not know yet. Returns what it is about, for a log.
+    pub(super) fn lookup_waits(&self, name: &Name) -> Option<ObjectId> {
+        let waits = self.is_unsettled() && self.actors.named(name).is_none();
+        let nobody = TaskId { owner: ProcessId(0), seq: 0 };
+        waits.then(|| ActorId(nobody).handle())
+    }
+
     #[cfg(test)]
     pub(in crate::node) fn waits_for_no_name(&self) -> bool {
         self.far.names.asked.is_empty()
@@ -442,7 +470,7 @@ impl Node {
 
     fn asked_of(&self, node: NodeNumber) -> Vec<u64> {
         let of_it = |ask: &Ask| match ask.at {
-            At::Home(actor) => actor.0.owner.node() == node,
+            At::Home(actor) => self.charge_of(actor) == node || actor.0.owner.node() == node,
             At::Head | At::Lost => false,
         };
         let asked = self.far.names.asked.iter().filter(|(_, ask)| of_it(ask));

@@ -32,7 +32,10 @@ impl Node {
             Peer::From { process, job, message } => self.on_far_request(process, job, *message),
             Peer::To { process, message } => self.deliver(from, process, *message),
             Peer::Connect { caller, worker } => self.on_far_connect(caller, worker),
-            Peer::Gone { process, obituary } => self.on_gone(process, &obituary),
+            Peer::Gone { process, obituary } => {
+                self.known_worker_gone_early(from, process, &obituary);
+                self.on_gone(process, &obituary);
+            }
 
             Peer::Job { job, driver, config } => self.on_job_told(from, job, driver, *config),
             Peer::JobKnown { job } => self.on_job_known(from, job),
@@ -116,6 +119,15 @@ impl Node {
             Peer::RunActor { worker, spec, incarnation, gpus, replay } => {
                 self.on_run_actor(worker, spec, incarnation, gpus, replay);
             }
+            Peer::KeepActor(known) => self.on_keep_actor(from, *known),
+            Peer::UnkeepActor { actor } => self.on_unkeep_actor(actor),
+            Peer::ActorKnown(known) => {
+                let actor = known.spec.actor;
+                self.on_actor_known(from, *known);
+                if self.decides(actor) {
+                    self.take_actor(actor);
+                }
+            }
             Peer::ActorStarted { worker } => {
                 self.pass_to_scheduler(local::Event::ActorStarted { worker });
             }
@@ -174,9 +186,7 @@ impl Node {
             ToNode::KillWorker { worker } => self.on_kill_worker(from, worker),
             ToNode::ChannelBroken { worker, why } => self.on_channel_broken(from, worker, why),
             ToNode::Tell { to, message } => self.tell(from, to, message),
-            ToNode::ActorWatch { actor } => {
-                self.pass_to_actors(life::Event::Watched { from, actor, swept: false });
-            }
+            ToNode::ActorWatch { actor } => self.watch(from, actor),
             ToNode::ActorKill { actor, no_restart } => {
                 self.pass_to_actors(life::Event::Killed { actor, no_restart });
             }

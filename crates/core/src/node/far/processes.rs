@@ -79,8 +79,9 @@ impl Node {
         self.far.watched.remove(&id);
         let mut nodes: BTreeSet<NodeNumber> = self.far.dealt.remove(&id).unwrap_or_default();
         self.let_arguments_go(id);
+        self.known_worker_gone(id);
         if let Some(hosted) = self.far.hosted.remove(&id) {
-            nodes.insert(hosted.actor.0.owner.node());
+            nodes.insert(self.charge_of(hosted.actor));
         }
         let lease = self.scheduler.lease_on(id).map(|lease| lease.claimant);
         if let Some(crate::sched::claim::Claimant::Demand { process, .. }) = lease {
@@ -110,6 +111,7 @@ impl Node {
 
     /// A process of another node is gone: a caller, a worker, or both.
     pub(super) fn on_gone(&mut self, process: ProcessId, obituary: &Obituary) {
+        self.known_worker_gone(process);
         self.far_worker_gone(process, obituary);
         self.stranger_gone(process, obituary);
         let obituary = obituary.clone();

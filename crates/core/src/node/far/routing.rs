@@ -26,7 +26,7 @@ impl Node {
             | ToNode::ActorExit { actor }
             | ToNode::ActorFailed { actor, .. }
             | ToNode::CallLogged { actor, .. }
-            | ToNode::Checkpointed { actor, .. } => actor.0.owner.node(),
+            | ToNode::Checkpointed { actor, .. } => self.charge_of(*actor),
             ToNode::GroupRemove { group }
             | ToNode::GroupWatch { group, .. }
             | ToNode::GroupUnwatch { group, .. } => self.planner_of(*group),
@@ -78,6 +78,7 @@ impl Node {
         if let ToNode::ActorWatch { actor } = &message {
             self.far.watched.entry(from).or_default().insert(*actor);
         }
+        self.remember_said(from, &message);
         let started = matches!(message, ToNode::ActorStarted { .. });
         self.send_peer(node, Peer::From { process: from, job, message: Box::new(message) });
         if started {
@@ -202,6 +203,7 @@ pub(super) fn named(message: &Peer) -> Vec<ObjectId> {
             Known::Lineage(lineage) => lineage.contains.clone(),
             Known::Failed(_) => Vec::new(),
         },
+        Peer::KeepActor(known) | Peer::ActorKnown(known) => each_once(&known.spec.contains),
         Peer::Lineage { lineage, .. } | Peer::Adopt { lineage, .. } => lineage.contains.clone(),
         Peer::RunActor { spec, replay, .. } => {
             let mut named = spec.contains.clone();

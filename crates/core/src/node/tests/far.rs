@@ -17,6 +17,7 @@ mod drain;
 mod estates;
 mod groups;
 mod jobs;
+mod legacies;
 mod names;
 mod queries;
 mod replies;
@@ -152,6 +153,12 @@ impl Nodes {
 
     fn dies(&mut self, at: usize) {
         self.row(at, NodeState::dead("it fell"));
+    }
+
+    /// All that live have passed its death.
+    fn settles(&mut self, at: usize) {
+        let died = self.index;
+        self.row(at, NodeState::Settled { why: "it fell".to_string(), heir: None, died });
     }
 
     fn says(&mut self, at: usize, from: ProcessId, message: ToNode) {
@@ -495,6 +502,8 @@ fn who_calls_an_actor_from_elsewhere_was_not_told_that_its_home_died() {
         assert!(!matches!(state, ActorState::Dead { .. }), "{state:?}");
     }
     nodes.dies(1);
+    assert_eq!(told(&mut nodes), None, "it may live elsewhere");
+    nodes.settles(1);
     assert!(matches!(told(&mut nodes), Some(ActorState::Dead { .. })));
     assert_eq!(told(&mut nodes), None, "once");
 }
@@ -526,6 +535,7 @@ fn who_watches_an_actor_of_a_dead_home_hears_that() {
     let owner = ProcessId::new(number(0), 5, 5);
     nodes.dies(0);
     nodes.says(1, driver, ToNode::ActorWatch { actor: ActorId(TaskId { owner, seq: 1 }) });
+    nodes.settles(0);
     let state = nodes.shells[1].told(driver, |message| match message {
         ToClient::ActorState { state: ActorState::Dead { failure }, .. } => Some(failure.text()),
         _ => None,

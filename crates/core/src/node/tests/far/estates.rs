@@ -4,7 +4,7 @@ use super::*;
 
 impl Nodes {
     /// These hear that a node died, all with the same entry, and who is its heir.
-    fn death_is_heard(&mut self, whom: &[usize], dead: usize, heir: usize, index: u64) {
+    pub(super) fn death_is_heard(&mut self, whom: &[usize], dead: usize, heir: usize, index: u64) {
         let heir = Some(number(heir));
         let state = NodeState::Dead { why: "it fell".to_string(), heir };
         for at in whom {
@@ -14,7 +14,7 @@ impl Nodes {
         self.pump();
     }
 
-    fn is_settled(&mut self, whom: &[usize], dead: usize, heir: usize, died: u64) {
+    pub(super) fn is_settled(&mut self, whom: &[usize], dead: usize, heir: usize, died: u64) {
         let heir = Some(number(heir));
         let state = NodeState::Settled { why: "it fell".to_string(), heir, died };
         for at in whom {

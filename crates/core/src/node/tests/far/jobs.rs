@@ -7,7 +7,7 @@ use super::*;
 /// kept its workers for ever.
 #[test]
 fn a_node_that_was_told_of_a_job_after_its_end_did_not_hear_of_the_end() {
-    let mut nodes = Nodes::new(2);
+    let mut nodes = Nodes::new(1);
     let driver = nodes.shells[0].driver();
     let job = nodes.shells[0].node.process(driver).unwrap().job;
     nodes.asks_for(0, driver, true, false);
@@ -17,7 +17,7 @@ fn a_node_that_was_told_of_a_job_after_its_end_did_not_hear_of_the_end() {
     let started = ToNode::ActorStarted { actor: actor_of(driver), incarnation, result };
     nodes.says(0, actor, started);
     nodes.shells[0].hears(Event::Closed { process: driver });
-    nodes.pump();
+    nodes.joins();
     assert!(nodes.shells[1].node.job(job).is_none(), "nobody told it");
     nodes.demand(actor, 2.0);
     let worker = nodes.forks(1);

@@ -193,16 +193,21 @@ fn a_name_is_free_when_its_actor_was_killed_from_another_node() {
 #[test]
 fn a_name_is_free_when_its_home_is_dead_even_if_who_asks_heard_it_first() {
     let (mut nodes, first, second) = three();
-    nodes.named(1, first, true, false);
+    nodes.named(1, first, false, false);
     nodes.dies(1);
-    assert_eq!(nodes.looked_up(2, second), Some(None));
+    assert_eq!(nodes.looked_up(2, second), None, "its heir may have the actor");
+    nodes.settles(1);
+    assert_eq!(nodes.found(2, second), Some(None));
     nodes.named(2, second, true, false);
     assert_eq!(nodes.created(2, second), Some(Ok(ActorCreated::New)));
 
     let (mut nodes, first, second) = three();
-    nodes.named(1, first, true, false);
-    nodes.tells_row(&[2], 1, NodeState::dead("it fell"));
-    assert_eq!(nodes.looked_up(2, second), Some(None));
+    nodes.named(1, first, false, false);
+    nodes.death_is_heard(&[2], 1, 0, 90);
+    assert_eq!(nodes.looked_up(2, second), None);
+    nodes.death_is_heard(&[0], 1, 0, 90);
+    nodes.is_settled(&[0, 2], 1, 0, 90);
+    assert_eq!(nodes.found(2, second), Some(None));
     assert!(nodes.asked_nothing_more());
 }
 

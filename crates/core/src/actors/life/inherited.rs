@@ -1,0 +1,104 @@
+//! Actors that outlive their home: what others are told of them, and how they come into the table of an heir.
+
+use std::collections::BTreeSet;
+
+use hoplo_base::{ActorId, NodeNumber};
+use hoplo_wire::peer::KnownActor;
+
+use super::{Actor, ActorTable, Effect, Stage, died};
+
+/// How far an actor has come, as its keeper knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    incarnation: u32,
+    /// This incarnation was given a worker.
+    begun: bool,
+    holds_arguments: bool,
+}
+
+impl ActorTable {
+    /// What another node is to keep of it, in case that `me`, which is in charge of it, dies: absent if it would end with `me`,
+    /// or if only the node where it lives could go on with it.
+    pub fn stands_at(&self, id: ActorId, me: NodeNumber) -> Option<Standing> {
+        let actor = self.actors.get(&id)?;
+        let spec = &actor.spec;
+        let outlives = spec.checkpoints.is_none() && (spec.detached || actor.job.node() != me);
+        let begun = !matches!(actor.stage, Stage::Placing { .. });
+        let starts_again = !begun || actor.restarts_left() > 0;
+        let ends = actor.is_dead() || actor.cause.is_some();
+        (outlives && starts_again && !ends).then_some(Standing {
+            incarnation: actor.incarnation,
+            begun,
+            holds_arguments: actor.holds_arguments,
+        })
+    }
+
+    /// All of it, for who is to keep it.
+    pub fn known(&self, id: ActorId, standing: Standing) -> Option<KnownActor> {
+        let actor = self.actors.get(&id)?;
+        let Standing { incarnation, begun, holds_arguments } = standing;
+        let mut spec = (*actor.spec).clone();
+        if !holds_arguments {
+            spec.contains = Vec::new();
+        }
+        let (job, moved, worker) = (actor.job, actor.moved, None);
+        Some(KnownActor { spec, job, incarnation, moved, begun, worker, holds_arguments })
+    }
+
+    pub(super) fn on_inherited(
+        &mut self,
+        known: KnownActor,
+        home_died: &str,
+        effects: &mut Vec<Effect>,
+    ) {
+        let KnownActor { spec, job, incarnation, moved, begun, worker, holds_arguments } = known;
+        let id = spec.actor;
+        if self.actors.get(&id).is_some_and(|actor| !actor.lost) {
+            return;
+        }
+        let mut held = if holds_arguments { spec.contains.clone() } else { Vec::new() };
+        if spec.detached {
+            held.push(id.handle());
+        }
+        if !held.is_empty() {
+            effects.push(Effect::NodeHold { objects: held });
+        }
+        let name = (spec.namespace.clone(), spec.name.clone());
+        self.lost_names.retain(|_, of| *of != id);
+        if spec.name().is_some() && !self.names.contains_key(&name) {
+            self.names.insert(name, id);
+        }
+        let actor = Actor {
+            creator: None,
+            job,
+            incarnation,
+            moved,
+            moving: false,
+            stage: worker.map_or_else(Stage::placing, |worker| Stage::Starting { worker }),
+            cause: None,
+            restarts_because: (incarnation > 0).then(|| home_died.to_string()),
+            watchers: BTreeSet::new(),
+            holds_arguments,
+            unreachable: false,
+            lost: false,
+            spec: Box::new(spec),
+        };
+        self.past.retain(|of| *of != id);
+        self.actors.insert(id, actor);
+        if let Some(worker) = worker {
+            self.by_worker.insert(worker, id);
+            return self.changed(id, effects);
+        }
+        if begun {
+            let title = self.title(id);
+            let actor = self.actors.get_mut(&id).expect("it was just inserted");
+            if actor.restarts_left() == 0 {
+                return self.bury(id, died(format!("{title} died: {home_died}")), effects);
+            }
+            actor.incarnation += 1;
+            actor.restarts_because = Some(home_died.to_string());
+        }
+        effects.push(self.actors[&id].place());
+        self.changed(id, effects);
+    }
+}

@@ -1,0 +1,417 @@
+//! Actors outlive their home, as objects do (`far/estates`): the heir of the home goes on with them.
+//!
+//! ```text
+//!   home  --KeepActor: spec, incarnation--> keeper            (the node that would be the heir now)
+//!   home  --RunActor----------------------> the actor's node  (remembers the spec, and what the worker told the home)
+//!
+//!   the home dies:   keeper, the actor's node --ActorKnown--> heir      all have passed (FAR-5):  it takes them into its table,
+//!                                                                       who watches them asks it
+//! ```
+//! An actor whose worker lives elsewhere than at the dead home goes on, and its callers notice nothing. One that was at the home has lost its
+//! worker: it starts again if it may (the keeper holds its constructor's arguments), or ends.
+//!
+//! **What ends with its home:** an actor of a job whose driver was there, unless it is detached; and one with checkpoints, since its
+//! log lies at its home.
+//!
+//! # Invariants
+//! - FAR-7: what may start again without its home has a keeper, as long as there is another node.
+//! - FAR-8: whatever is said about an actor of a dead home waits at the heir until all have passed the death, since until then the heir may not
+//!   have heard of it. What its worker told the dead home is told again, in order.
+//!
+//! # Stories
+//! 1. *The worker dies meanwhile.* Its node told of it as of one that lives. So `Gone` looks at what waits, too.
+//! 2. *The heir dies.* Its heir is told all again: the actor's node knows it as before, and the first keeper keeps it until the one in charge
+//!    lets it go.
+//! 3. *The keeper heard of an older incarnation* than the actor's node. The higher one counts; of equal ones the one with a worker.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hoplo_base::{ActorId, NodeNumber, ObjectId, ProcessId};
+use hoplo_wire::node::{ToClient, ToNode};
+use hoplo_wire::peer::{KnownActor, Peer};
+
+use super::Node;
+use crate::actors::life::{self, Manner, Standing};
+use crate::objects;
+use crate::sched::claim::Claimant;
+use crate::sched::local;
+
+#[derive(Debug, Default)]
+pub(super) struct Legacies {
+    /// Of actors in our charge: what their keeper was told last.
+    told: BTreeMap<ActorId, (NodeNumber, Standing)>,
+    /// Of actors in others' charge: who asked this node to keep it.
+    kept: BTreeMap<ActorId, (NodeNumber, KnownActor)>,
+    /// In our charge, by a death that not all have passed.
+    known: BTreeMap<ActorId, Inherited>,
+    /// FAR-8: of processes here.
+    waiting: Vec<(ProcessId, ToNode)>,
+    /// Dead homes whose heirs do not decide yet.
+    unsettled: BTreeSet<NodeNumber>,
+}
+
+#[derive(Debug)]
+struct Inherited {
+    known: KnownActor,
+    /// Who keeps it.
+    keepers: BTreeSet<NodeNumber>,
+}
+
+impl Legacies {
+    pub(super) fn is_empty(&self) -> bool {
+        self.known.is_empty() && self.waiting.is_empty()
+    }
+}
+
+/// What this is about, of what waits for an heir.
+fn actor_of(message: &ToNode) -> Option<ActorId> {
+    match message {
+        ToNode::ActorWatch { actor }
+        | ToNode::ActorKill { actor, .. }
+        | ToNode::ActorStarted { actor, .. }
+        | ToNode::ActorExit { actor }
+        | ToNode::ActorFailed { actor, .. } => Some(*actor),
+        _ => None,
+    }
+}
+
+fn arguments(known: &KnownActor) -> Vec<ObjectId> {
+    if known.holds_arguments { known.spec.contains.clone() } else { Vec::new() }
+}
+
+// ---- while the home lives ----
+
+impl Node {
+    /// Whose table decides about it.
+    pub(in crate::node) fn charge_of(&self, actor: ActorId) -> NodeNumber {
+        self.in_charge(actor.handle())
+    }
+
+    /// Who would be in charge of what is at home here.
+    fn keeper(&self) -> Option<NodeNumber> {
+        super::members::heir_of(self.me(), self.far.nodes.values())
+    }
+
+    /// FAR-7: its keeper hears what changed.
+    pub(in crate::node) fn keep_elsewhere(&mut self, actor: ActorId) {
+        let me = self.me();
+        let standing = self.actors.stands_at(actor, me);
+        let now = standing.and_then(|standing| Some((self.keeper()?, standing)));
+        let before = self.far.legacies.told.get(&actor).copied();
+        if before == now {
+            return;
+        }
+        let keeper = now.map(|(keeper, _)| keeper);
+        if let Some((old, _)) = before.filter(|(old, _)| Some(*old) != keeper) {
+            self.far.legacies.told.remove(&actor);
+            self.send_peer(old, Peer::UnkeepActor { actor });
+        }
+        if let Some((keeper, standing)) = now
+            && let Some(known) = self.actors.known(actor, standing)
+        {
+            self.far.legacies.told.insert(actor, (keeper, standing));
+            self.tell_job(keeper, known.job);
+            self.send_peer(keeper, Peer::KeepActor(Box::new(known)));
+        }
+    }
+
+    /// Somebody else is the keeper now, perhaps.
+    pub(super) fn look_at_keeper(&mut self) {
+        let actors: Vec<ActorId> = self.actors.ids().collect();
+        actors.into_iter().for_each(|actor| self.keep_elsewhere(actor));
+    }
+
+    pub(super) fn on_keep_actor(&mut self, from: NodeNumber, known: KnownActor) {
+        let objects = arguments(&known);
+        if !objects.is_empty() {
+            self.pass_to_objects(objects::Event::NodeHeld { objects });
+        }
+        let before = self.far.legacies.kept.insert(known.spec.actor, (from, known));
+        self.let_kept_go(before);
+    }
+
+    pub(super) fn on_unkeep_actor(&mut self, actor: ActorId) {
+        let before = self.far.legacies.kept.remove(&actor);
+        self.let_kept_go(before);
+    }
+
+    fn let_kept_go(&mut self, kept: Option<(NodeNumber, KnownActor)>) {
+        let objects = kept.map(|(_, known)| arguments(&known)).unwrap_or_default();
+        if !objects.is_empty() {
+            self.pass_to_objects(objects::Event::NodeReleased { objects });
+        }
+    }
+
+    /// A worker of ours tells its actor's home: told again to an heir.
+    pub(super) fn remember_said(&mut self, worker: ProcessId, message: &ToNode) {
+        let own = matches!(
+            message,
+            ToNode::ActorStarted { .. } | ToNode::ActorExit { .. } | ToNode::ActorFailed { .. }
+        );
+        if own && let Some(hosted) = self.far.hosted.get_mut(&worker) {
+            hosted.said.push(message.clone());
+        }
+    }
+}
+
+// ---- a home dies ----
+
+impl Node {
+    /// `dead` was in charge of these homes; they have heirs. The jobs of its drivers are over.
+    pub(super) fn actors_of_dead(&mut self, dead: NodeNumber, homes: &BTreeSet<NodeNumber>) {
+        self.far.legacies.unsettled.extend(homes);
+        let of_these = |actor: ActorId| {
+            let home = actor.0.owner.node();
+            home == dead || homes.contains(&home)
+        };
+        let hosted = self.far.hosted.iter().filter(|(_, hosted)| of_these(hosted.actor));
+        for worker in hosted.map(|(worker, _)| *worker).collect::<Vec<_>>() {
+            self.worker_of_dead(dead, worker);
+        }
+        let kept = self.far.legacies.kept.iter();
+        let kept: Vec<(NodeNumber, KnownActor)> =
+            kept.filter(|(actor, _)| of_these(**actor)).map(|(_, kept)| kept.clone()).collect();
+        for (_, known) in kept {
+            match self.outlives(&known) {
+                true => self.tell_heir(known),
+                false => self.on_unkeep_actor(known.spec.actor),
+            }
+        }
+        for Inherited { known, keepers } in self.far.legacies.known.values_mut() {
+            known.worker = known.worker.filter(|worker| worker.node() != dead);
+            keepers.remove(&dead);
+        }
+        if !homes.contains(&dead) {
+            self.actors_lost_with(dead); // there is no heir
+        }
+        let waiting = self.scheduler.claims().filter_map(|(claimant, ..)| match claimant {
+            Claimant::Actor { actor, .. } => Some(actor).filter(|actor| of_these(*actor)),
+            Claimant::Demand { .. } => None,
+        });
+        for actor in waiting.collect::<Vec<_>>() {
+            self.pass_to_scheduler(local::Event::ActorGaveUp { actor });
+        }
+        self.far.legacies.told.retain(|_, (keeper, _)| *keeper != dead);
+        self.look_at_keeper();
+    }
+
+    /// An actor of a home that `dead` was in charge of.
+    fn worker_of_dead(&mut self, dead: NodeNumber, worker: ProcessId) {
+        let hosted = &self.far.hosted[&worker];
+        let known = hosted.spec.as_ref().map(|(spec, incarnation)| KnownActor {
+            spec: (**spec).clone(),
+            job: self.processes.get(&worker).map_or(hoplo_base::JobId(0), |process| process.job),
+            incarnation: *incarnation,
+            moved: 0, // the keeper knows
+            begun: true,
+            worker: Some(worker),
+            holds_arguments: !hosted.holds.is_empty(),
+        });
+        let Some(mut known) = known.filter(|known| self.outlives(known)) else {
+            let reason = format!("the home node of its actor ({dead}) died");
+            return self.stop_process(worker, Manner::Exit, reason);
+        };
+        if !known.holds_arguments {
+            known.spec.contains = Vec::new();
+        }
+        let (actor, job, said) = (known.spec.actor, known.job, hosted.said.clone());
+        self.deal(worker, self.charge_of(actor));
+        self.tell_heir(known);
+        let heir = self.charge_of(actor);
+        for message in said {
+            match self.is_far(heir) {
+                true => {
+                    let message = Box::new(message);
+                    self.send_peer(heir, Peer::From { process: worker, job, message });
+                }
+                false => self.far.legacies.waiting.push((worker, message)),
+            }
+        }
+    }
+
+    /// It does not end with its home: nobody can be in charge of it but an heir.
+    fn outlives(&self, known: &KnownActor) -> bool {
+        let goes_on = !self.far.dead.contains_key(&known.job.node());
+        let heir = self.charge_of(known.spec.actor);
+        let somebody = heir != known.spec.actor.0.owner.node();
+        somebody && known.spec.checkpoints.is_none() && (known.spec.detached || goes_on)
+    }
+
+    fn tell_heir(&mut self, known: KnownActor) {
+        let heir = self.charge_of(known.spec.actor);
+        if !self.is_far(heir) {
+            return self.on_actor_known(self.me(), known);
+        }
+        self.tell_job(heir, known.job);
+        self.told_heir(known.spec.actor.handle());
+        self.send_peer(heir, Peer::ActorKnown(Box::new(known)));
+    }
+
+    // ---- at the heir ----
+
+    pub(super) fn on_actor_known(&mut self, from: NodeNumber, known: KnownActor) {
+        let actor = known.spec.actor;
+        let keeps = known.worker.is_none();
+        let mut objects = arguments(&known);
+        objects.push(actor.handle());
+        self.pass_to_objects(objects::Event::NodeHeld { objects });
+        let before = self.far.legacies.known.remove(&actor);
+        let mut keepers = BTreeSet::new();
+        keepers.extend(Some(from).filter(|_| keeps));
+        let Some(Inherited { known: other, keepers: others }) = before else {
+            self.far.legacies.known.insert(actor, Inherited { known, keepers });
+            return;
+        };
+        keepers.extend(others);
+        let rank = |known: &KnownActor| (known.incarnation, known.worker.is_some());
+        let (mut best, rest) =
+            if rank(&known) > rank(&other) { (known, other) } else { (other, known) };
+        let mut objects = vec![actor.handle()];
+        if best.holds_arguments {
+            objects.extend(arguments(&rest));
+        } else if rest.holds_arguments {
+            (best.spec.contains, best.holds_arguments) = (rest.spec.contains, true);
+        }
+        (best.begun, best.moved) = (best.begun | rest.begun, best.moved.max(rest.moved));
+        self.pass_to_objects(objects::Event::NodeReleased { objects });
+        if let Some(worker) = rest.worker.filter(|worker| best.worker != Some(*worker)) {
+            let reason = "its actor has started again elsewhere".to_string();
+            self.stop_process(worker, Manner::Exit, reason);
+        }
+        self.far.legacies.known.insert(actor, Inherited { known: best, keepers });
+    }
+
+    /// Story 1.
+    pub(super) fn known_worker_gone(&mut self, process: ProcessId) {
+        for Inherited { known, .. } in self.far.legacies.known.values_mut() {
+            known.worker = known.worker.filter(|worker| *worker != process);
+        }
+    }
+
+    /// FAR-8
+    pub(super) fn waits_for_heir(&self, message: &ToNode) -> Option<ActorId> {
+        actor_of(message).filter(|actor| {
+            let (home, me) = (actor.0.owner.node(), self.me());
+            let heir = self.charge_of(*actor);
+            heir != me || (home != me && self.far.legacies.unsettled.contains(&home))
+        })
+    }
+
+    /// A process here says this of an actor that is in our charge.
+    pub(in crate::node) fn keep_waiting(&mut self, from: ProcessId, message: &ToNode) -> bool {
+        let waits = self.waits_for_heir(message).is_some();
+        if waits {
+            self.far.legacies.waiting.push((from, message.clone()));
+        }
+        waits
+    }
+
+    /// What may be answered only when the tables of heirs are whole.
+    pub(super) fn is_unsettled(&self) -> bool {
+        !self.far.legacies.unsettled.is_empty()
+    }
+
+    pub(super) fn decides(&self, actor: ActorId) -> bool {
+        !self.far.legacies.unsettled.contains(&actor.0.owner.node())
+    }
+
+    /// All have passed some death: heirs decide.
+    pub(super) fn legacies_settled(&mut self) {
+        let unsettled = self.far.legacies.unsettled.iter().copied();
+        let homes: BTreeSet<NodeNumber> =
+            unsettled.filter(|home| self.far.claims.is_announced(*home)).collect();
+        if homes.is_empty() {
+            return;
+        }
+        self.far.legacies.unsettled.retain(|home| !homes.contains(home));
+        let known = self.far.legacies.known.iter();
+        let known = known.filter(|(actor, _)| homes.contains(&actor.0.owner.node()));
+        for actor in known.map(|(actor, _)| *actor).collect::<Vec<_>>() {
+            self.take_actor(actor);
+        }
+        self.work_off_queue();
+        self.hear_early();
+        for (from, message) in std::mem::take(&mut self.far.legacies.waiting) {
+            if self.processes.get(&from).is_some_and(|process| process.stage.has_connection()) {
+                self.on_heard(from, message);
+                self.work_off_queue();
+            }
+        }
+        self.watch_again(&homes);
+        self.names_settled(&homes);
+    }
+
+    pub(super) fn take_actor(&mut self, actor: ActorId) {
+        let mut kept_here = None;
+        let Inherited { known, keepers } =
+            self.far.legacies.known.remove(&actor).expect("it was just told");
+        // Before it is told who keeps it from now on, perhaps the same node.
+        for keeper in keepers {
+            match self.is_far(keeper) {
+                true => self.send_peer(keeper, Peer::UnkeepActor { actor }),
+                false => kept_here = self.far.legacies.kept.remove(&actor),
+            }
+        }
+        let (home, worker) = (actor.0.owner.node(), known.worker);
+        let row = self.actors.row(actor).filter(|row| !row.lost);
+        if let Some(worker) = worker.filter(|it| row.is_some_and(|row| row.worker != Some(*it))) {
+            self.stop_process(worker, Manner::Exit, "its actor is another process".to_string());
+        }
+        let mut objects = arguments(&known);
+        objects.push(actor.handle());
+        let ended = self.jobs.get(&known.job).is_none_or(|job| job.ended_us.is_some());
+        if ended && !known.spec.detached {
+            if let Some(worker) = worker {
+                self.stop_process(worker, Manner::Exit, "its job ended".to_string());
+            }
+        } else {
+            let why = self.far.dead.get(&home).cloned().unwrap_or_default();
+            let home_died = format!("its home node ({home}) died: {why}");
+            let known = Box::new(known);
+            self.pass_to_actors(life::Event::Inherited { known, home_died });
+            self.work_off_queue();
+        }
+        self.pass_to_objects(objects::Event::NodeReleased { objects });
+        if let Some(worker) = worker.filter(|worker| !self.is_far(worker.node())) {
+            // The table holds what its constructor needs.
+            self.let_arguments_go(worker);
+            self.far.hosted.remove(&worker);
+        }
+        self.let_kept_go(kept_here);
+    }
+
+    /// Who watches one of theirs asks the heir how it is.
+    fn watch_again(&mut self, homes: &BTreeSet<NodeNumber>) {
+        let mut again: Vec<(ProcessId, ActorId)> = Vec::new();
+        for (process, actors) in &self.far.watched {
+            let theirs = actors.iter().filter(|actor| homes.contains(&actor.0.owner.node()));
+            again.extend(theirs.map(|actor| (*process, *actor)));
+        }
+        for (process, actor) in again {
+            let heir = self.charge_of(actor);
+            if self.is_far(heir) {
+                self.forward(heir, process, ToNode::ActorWatch { actor });
+            } else {
+                self.watches_no_more(process, actor);
+                self.watch(process, actor);
+            }
+        }
+    }
+
+    /// Nobody told this node of some: they are lost.
+    pub(in crate::node) fn watch(&mut self, from: ProcessId, actor: ActorId) {
+        let home = actor.0.owner.node();
+        if self.far.dead.contains_key(&home) && self.actors.row(actor).is_none() {
+            let state = self.lost_actor(actor, home);
+            return self.send(from, ToClient::ActorState { actor, state });
+        }
+        self.watch_actor(from, actor);
+    }
+}
+
+#[cfg(test)]
+impl Node {
+    pub(in crate::node) fn keeps_actor(&self, actor: ActorId) -> bool {
+        self.far.legacies.kept.contains_key(&actor)
+    }
+}

@@ -1,0 +1,245 @@
+//! Actors whose home died are in the charge of its heir.
+
+use super::names::actor_of;
+use super::*;
+
+const NAME: &str = "kept";
+
+/// Nodes 0 to 2, a driver at node 0, and a detached actor of a driver at node 1.
+struct Three {
+    nodes: Nodes,
+    watcher: ProcessId,
+    actor: ActorId,
+    worker: ProcessId,
+    lives_at: usize,
+}
+
+impl Three {
+    /// Node n has n + 1 CPUs: so many say where it can live.
+    fn with(cpu: f64, max_restarts: i32) -> Self {
+        let mut nodes = Nodes::new(3);
+        let (watcher, creator) = (nodes.shells[0].driver(), nodes.shells[1].driver());
+        let actor = actor_of(creator);
+        let spec = Box::new(ActorSpec {
+            actor,
+            class_name: "Echo".to_string(),
+            name: NAME.to_string(),
+            namespace: String::new(),
+            detached: true,
+            shape: Shape::of(cpus(cpu)),
+            held: ResourceSet::new(),
+            max_restarts,
+            checkpoints: None,
+            frame: constructor(actor),
+            contains: vec![],
+            handle: vec![7],
+        });
+        nodes.says(1, creator, ToNode::ActorCreate { request: 4, spec, get_if_exists: false });
+        let lives_at = cpu as usize - 1;
+        let worker = nodes.forks(lives_at);
+        let mut three = Self { nodes, watcher, actor, worker, lives_at };
+        three.watches();
+        three
+    }
+
+    fn watches(&mut self) {
+        self.nodes.says(0, self.watcher, ToNode::ActorWatch { actor: self.actor });
+    }
+
+    fn started(&mut self) {
+        let (actor, incarnation, result) = (self.actor, 0, Ok(()));
+        let started = ToNode::ActorStarted { actor, incarnation, result };
+        self.nodes.says(self.lives_at, self.worker, started);
+    }
+
+    /// What the watcher was told last.
+    fn state(&mut self) -> Option<ActorState> {
+        std::iter::from_fn(|| self.nodes.state_told(self.watcher)).last()
+    }
+
+    fn home_dies(&mut self) {
+        self.nodes.death_is_heard(&[0, 2], 1, 0, 90);
+        self.nodes.is_settled(&[0, 2], 1, 0, 90);
+    }
+
+    fn told_to_exit(&mut self) -> bool {
+        let exit = self.nodes.shells[self.lives_at].told(self.worker, |message| match message {
+            ToClient::Exit { .. } => Some(()),
+            _ => None,
+        });
+        exit.is_some()
+    }
+
+    fn runs_again(&mut self, at: usize, worker: ProcessId) -> Option<u32> {
+        self.nodes.shells[at].told(worker, |message| match message {
+            ToClient::RunActor { incarnation, .. } => Some(*incarnation),
+            _ => None,
+        })
+    }
+}
+
+#[test]
+fn an_actor_goes_on_where_it_is_when_its_home_dies() {
+    let mut three = Three::with(3.0, 0);
+    three.started();
+    let alive = Some(ActorState::Alive { incarnation: 0, worker: three.worker, logs: false });
+    assert_eq!(three.state(), alive);
+    three.home_dies();
+    assert!(!three.told_to_exit());
+    assert_eq!(three.state(), alive, "it asked the heir");
+    let row = three.nodes.shells[0].node.actors.row(three.actor).unwrap();
+    assert_eq!((row.worker, row.name.as_str()), (Some(three.worker), NAME));
+    // The heir has the last word on it.
+    let kill = ToNode::ActorKill { actor: three.actor, no_restart: true };
+    three.nodes.says(0, three.watcher, kill);
+    assert!(matches!(three.state(), Some(ActorState::Dead { .. })));
+    let killed = three.nodes.shells[2].take(|effect| match effect {
+        Effect::Kill { process, .. } => Some(*process),
+        _ => None,
+    });
+    assert_eq!(killed, Some(three.worker));
+}
+
+#[test]
+fn what_its_worker_told_the_dead_home_is_told_again() {
+    let mut three = Three::with(3.0, 0);
+    three.nodes.stuck = Some(1);
+    three.started();
+    assert!(matches!(three.state(), Some(ActorState::Pending { .. }) | None));
+    three.home_dies();
+    let alive = ActorState::Alive { incarnation: 0, worker: three.worker, logs: false };
+    assert_eq!(three.state(), Some(alive));
+}
+
+#[test]
+fn one_that_lived_at_its_home_starts_again_elsewhere_if_it_may() {
+    let mut three = Three::with(2.0, 1);
+    three.started();
+    three.home_dies();
+    let Some(ActorState::Restarting { incarnation: 1, cause }) = three.state() else {
+        panic!("it restarts");
+    };
+    assert!(cause.contains("it fell"), "{cause}");
+    let worker = three.nodes.forks(2);
+    assert_eq!(three.runs_again(2, worker), Some(1));
+    let started = ToNode::ActorStarted { actor: three.actor, incarnation: 1, result: Ok(()) };
+    three.nodes.says(2, worker, started);
+    assert_eq!(three.state(), Some(ActorState::Alive { incarnation: 1, worker, logs: false }));
+    // Once: the restart is used up.
+    three.nodes.ends(2, worker);
+    assert!(matches!(three.state(), Some(ActorState::Dead { .. })));
+}
+
+#[test]
+fn without_a_restart_it_dies_with_its_home_and_its_name_is_free() {
+    let mut three = Three::with(2.0, 0);
+    three.started();
+    three.home_dies();
+    let Some(ActorState::Dead { failure }) = three.state() else { panic!("it is lost") };
+    assert!(failure.text().contains("home node"), "{}", failure.text());
+    let (namespace, name) = (String::new(), NAME.to_string());
+    three.nodes.says(0, three.watcher, ToNode::ActorLookup { request: 5, namespace, name });
+    let found = three.nodes.shells[0].told(three.watcher, |message| match message {
+        ToClient::ActorFound { found, .. } => Some(found.clone()),
+        _ => None,
+    });
+    assert!(found.unwrap().is_none_or(|found| found.dead.is_some()));
+}
+
+/// It did not begin, so nothing was lost, and no restart is used.
+#[test]
+fn one_that_waits_for_room_goes_on_waiting_at_the_heir() {
+    let mut nodes = Nodes::new(3);
+    let (watcher, creator) = (nodes.shells[0].driver(), nodes.shells[1].driver());
+    let blocker = nodes.shells[2].driver();
+    let shape = Shape::of(cpus(3.0));
+    nodes.says(2, blocker, ToNode::LeaseDemand { key: 1, shape: shape.clone().into(), wanted: 1 });
+    nodes.forks(2);
+    let actor = actor_of(creator);
+    let spec = Box::new(ActorSpec {
+        actor,
+        class_name: "Echo".to_string(),
+        name: String::new(),
+        namespace: String::new(),
+        detached: true,
+        shape,
+        held: ResourceSet::new(),
+        max_restarts: 0,
+        checkpoints: None,
+        frame: constructor(actor),
+        contains: vec![],
+        handle: vec![],
+    });
+    nodes.says(1, creator, ToNode::ActorCreate { request: 0, spec, get_if_exists: false });
+    nodes.says(0, watcher, ToNode::ActorWatch { actor });
+    nodes.death_is_heard(&[0, 2], 1, 0, 90);
+    nodes.is_settled(&[0, 2], 1, 0, 90);
+    let states: Vec<_> = std::iter::from_fn(|| nodes.state_told(watcher)).collect();
+    assert!(matches!(states.last(), Some(ActorState::Pending { .. })), "{states:?}");
+}
+
+/// Its node told of it as of one that lives.
+#[test]
+fn a_worker_that_dies_before_the_heir_decides_is_known_to_be_dead() {
+    for heard_first in [false, true] {
+        let mut three = Three::with(3.0, 0);
+        three.started();
+        three.state();
+        let whom: &[usize] = if heard_first { &[0, 2] } else { &[2] };
+        three.nodes.death_is_heard(whom, 1, 0, 90);
+        three.nodes.ends(2, three.worker);
+        if !heard_first {
+            three.nodes.death_is_heard(&[0], 1, 0, 90);
+        }
+        three.nodes.is_settled(&[0, 2], 1, 0, 90);
+        assert!(matches!(three.state(), Some(ActorState::Dead { .. })), "{heard_first}");
+    }
+}
+
+/// EST-2
+#[test]
+fn the_next_heir_takes_it_too() {
+    let mut three = Three::with(3.0, 0);
+    three.started();
+    three.nodes.joins();
+    three.nodes.death_is_heard(&[0, 2, 3], 1, 3, 90);
+    three.nodes.death_is_heard(&[0, 2], 3, 0, 91);
+    three.nodes.is_settled(&[0, 2], 1, 3, 90);
+    three.nodes.is_settled(&[0, 2], 3, 0, 91);
+    let alive = ActorState::Alive { incarnation: 0, worker: three.worker, logs: false };
+    assert_eq!(three.state(), Some(alive));
+    assert!(!three.told_to_exit());
+}
+
+/// FAR-8
+#[test]
+fn what_is_asked_of_the_heir_before_it_decides_waits() {
+    let mut three = Three::with(3.0, 0);
+    three.started();
+    three.state();
+    three.nodes.death_is_heard(&[0, 2], 1, 0, 90);
+    let late = three.nodes.shells[2].driver();
+    three.nodes.says(2, late, ToNode::ActorWatch { actor: three.actor });
+    three.watches();
+    let told = |nodes: &mut Nodes| {
+        nodes.shells[2].told(late, |message| match message {
+            ToClient::ActorState { state, .. } => Some(state.clone()),
+            _ => None,
+        })
+    };
+    assert_eq!((told(&mut three.nodes), three.state()), (None, None));
+    three.nodes.is_settled(&[0, 2], 1, 0, 90);
+    let alive = ActorState::Alive { incarnation: 0, worker: three.worker, logs: false };
+    assert_eq!((told(&mut three.nodes), three.state()), (Some(alive.clone()), Some(alive)));
+}
+
+/// Of an actor that nobody can reach, and that is not detached, the heir lets go.
+#[test]
+fn keepers_keep_what_is_left_and_nothing_of_what_is_dead() {
+    let mut three = Three::with(2.0, -1);
+    three.started();
+    assert!((0..3).any(|at| three.nodes.shells[at].node.keeps_actor(three.actor)));
+    let kill = ToNode::ActorKill { actor: three.actor, no_restart: true };
+    three.nodes.says(0, three.watcher, kill);
+    assert!(!(0..3).any(|at| three.nodes.shells[at].node.keeps_actor(three.actor)));
+}
