@@ -62,9 +62,15 @@ def ask(name: str, options: list[str]) -> bool:
     # What it does not measure is not there, rather than of an earlier run.
     if not any(option.startswith("--only") for option in options):
         (RESULTS / f"{name}.json").unlink(missing_ok=True)
-    done = subprocess.run([sys.executable, f"{name}.py", *options], cwd=HERE, check=False)
+    program = subprocess.Popen([sys.executable, f"{name}.py", *options], cwd=HERE)
+    try:
+        program.wait()
+    except KeyboardInterrupt:
+        # It was interrupted, too, and takes away what it started; `run` would kill it meanwhile.
+        program.wait()
+        raise
     print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
-    return done.returncode == 0
+    return program.returncode == 0
 
 
 if __name__ == "__main__":

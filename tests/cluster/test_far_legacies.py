@@ -150,21 +150,24 @@ class Filled:
         return hoplo.get(self.boxed[0])
 
 
+DETACHED = """
+from far import Counter
+from hoplo.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+with hoplo.init(address="auto", namespace="kept"):
+    for name, node in (("here", sys.argv[1]), ("there", sys.argv[2])):
+        strategy = NodeAffinitySchedulingStrategy(node, soft=True)
+        options = dict(name=name, lifetime="detached", num_cpus=0, max_restarts=-1)
+        counter = Counter.options(scheduling_strategy=strategy, **options).remote()
+        hoplo.get(counter.add.remote())
+    say(1)
+"""
+"""Makes `here` at the first node that it is told, and `there` at the second one."""
+
+
 def test_a_detached_actor_outlives_the_node_that_created_it(make_far: Any) -> None:
     far = make_far(3)
-    source = """
-    from far import Counter
-    from hoplo.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-    with hoplo.init(address="auto", namespace="kept"):
-        for name, node in (("here", sys.argv[1]), ("there", sys.argv[2])):
-            strategy = NodeAffinitySchedulingStrategy(node, soft=True)
-            options = dict(name=name, lifetime="detached", num_cpus=0, max_restarts=-1)
-            counter = Counter.options(scheduling_strategy=strategy, **options).remote()
-            hoplo.get(counter.add.remote())
-        say(1)
-    """
     path = os.path.dirname(os.path.abspath(__file__))
-    assert far.machines[1].run(source, far.ids[1], far.ids[2], PYTHONPATH=path) == 1
+    assert far.machines[1].run(DETACHED, far.ids[1], far.ids[2], PYTHONPATH=path) == 1
     there = hoplo.get_actor("there", namespace="kept")
     assert hoplo.get(there.add.remote(), timeout=20) == 2
     dies(far)
@@ -182,12 +185,53 @@ def test_a_detached_actor_outlives_the_node_that_created_it(make_far: Any) -> No
     until(lambda: name_is_free("here"), what="its name is free")
 
 
+def test_a_detached_actor_outlives_the_head_that_created_it(make_far: Any) -> None:
+    far = make_far(3)
+    path = os.path.dirname(os.path.abspath(__file__))
+    assert far.machines[0].run(DETACHED, far.ids[0], far.ids[1], PYTHONPATH=path) == 1
+    far.kill_daemon(0)
+    far.machines[0].head(port=int(far.joining.address.rpartition(":")[2]))
+    until(lambda: far.machines[2].states().count("ALIVE") == 3, what="a head is there again")
+    found = """
+    from hoplo.exceptions import ActorUnavailableError
+    hoplo.init(address="auto", namespace="kept")
+    there, here = hoplo.get_actor("there"), hoplo.get_actor("here")
+    counts = [hoplo.get(there.add.remote(), timeout=20)]
+    while len(counts) < 2:
+        try:
+            counts.append(hoplo.get(here.add.remote(), timeout=20))
+        except ActorUnavailableError:
+            pass
+    say(*counts)
+    """
+    assert far.machines[2].run(found, PYTHONPATH=path) == [2, 1]
+
+
 def name_is_free(name: str) -> bool:
     try:
         hoplo.get_actor(name, namespace="kept")
     except ValueError:
         return True
     return False
+
+
+@hoplo.remote(num_cpus=0)
+def makes(cls: Any, options: dict[str, Any]) -> Any:
+    return cls.options(num_cpus=0, **options).remote()
+
+
+def test_a_node_that_is_drained_does_not_wait_for_an_actor_that_a_task_there_made(
+    make_far: Any,
+) -> None:
+    far = make_far(3)
+    options = {"scheduling_strategy": far.on(2)}
+    there = makes.options(scheduling_strategy=far.on(1))
+    counter = hoplo.get(there.remote(Counter, options), timeout=20)
+    assert hoplo.get(counter.add.remote(), timeout=20) == 1
+    far.killed.add(1)
+    far.machines[0].hoplo("drain", far.ids[1])
+    until(lambda: far.machines[0].states().count("DEAD") == 1, 20, "it has left")
+    assert hoplo.get(counter.add.remote(), timeout=20) == 2
 
 
 def test_two_homes_die_one_after_the_other(make_far: Any) -> None:

@@ -282,7 +282,8 @@ impl Client {
         }
     }
 
-    /// An actor that came too late for who asked brought a reference all the same: it goes back.
+    /// An actor that came too late for who asked brought a reference all the same: it goes back. A placement group that was made too late
+    /// is nobody's: it would keep what it reserved as long as the job goes on.
     fn answer(&self, request: u64, message: ToClient) {
         let late = self.requests.lock().answer(request, message);
         let actor = match late {
@@ -291,6 +292,9 @@ impl Client {
             }
             Some(ToClient::ActorFound { found: Some(found), .. }) if found.dead.is_none() => {
                 found.actor
+            }
+            Some(ToClient::GroupCreated { result: Ok((group, _)), .. }) => {
+                return self.remove_group(group);
             }
             _ => return,
         };

@@ -31,8 +31,8 @@ impl Client {
             Some(ToClient::GroupCreated { result, .. }) => result.map_err(GroupError::Refused),
             _ if self.gone.get().is_some() => Err(GroupError::NodeDied(self.died())),
             _ => Err(GroupError::Refused(format!(
-                "the cluster's head did not answer within {} s, so the group may be made later: see `hoplo status` for \
-                 whether the head can be reached, and list_placement_groups() or placement_group_table() afterwards",
+                "the cluster's head did not answer within {} s: see `hoplo status` for whether the head can be reached, and try \
+                 again then; if it still makes this group, the group is removed again",
                 ASK_PATIENCE.as_secs()
             ))),
         }

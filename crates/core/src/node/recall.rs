@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hoplo_base::{ActorId, JobId, NodeNumber};
+use hoplo_base::{JobId, NodeNumber};
 use hoplo_wire::control::{Key, Table};
 use hoplo_wire::node::ActorState;
 use hoplo_wire::{Failure, FailureKind};
@@ -36,7 +36,7 @@ pub struct Rows {
 /// Whose rows a new daemon leaves as they are.
 struct Others {
     living: BTreeSet<NodeNumber>,
-    /// Of the dead.
+    /// Of the dead, earlier heads among them.
     heirs: BTreeMap<NodeNumber, NodeNumber>,
 }
 
@@ -45,9 +45,12 @@ impl Others {
         self.living.contains(&node)
     }
 
-    /// Its home lives, or who is in charge of what was at home there.
-    fn have_charge_of(&self, actor: ActorId) -> bool {
-        let mut node = actor.0.owner.node();
+    /// Its home lives; or it may outlive its home, and who is in charge of what was at home there lives.
+    fn have_charge_of(&self, row: &ActorEntry) -> bool {
+        let mut node = row.actor.0.owner.node();
+        if !row.detached && !self.have(node) && !self.have(row.job.node()) {
+            return false; // it ended with its driver's node
+        }
         // An heir is younger than the death that made it one: no chain goes round, and none is longer than this.
         for _ in 0..=self.heirs.len() {
             match self.heirs.get(&node) {
@@ -86,14 +89,19 @@ impl Rows {
     }
 
     fn others(&self) -> Others {
-        let others = self.nodes.iter().filter(|entry| !entry.state.is_dead() && !entry.head);
+        let lives = |entry: &&NodeEntry| !entry.state.is_dead() && !entry.head;
+        let living: BTreeSet<_> = self.nodes.iter().filter(lives).map(|entry| entry.node).collect();
         let heirs = self.nodes.iter().filter_map(|entry| match entry.state {
             NodeState::Dead { heir, .. } | NodeState::Settled { heir, .. } => {
                 Some((entry.node, heir?))
             }
-            NodeState::Alive | NodeState::Draining => None,
+            NodeState::Alive | NodeState::Draining if living.contains(&entry.node) => None,
+            // A head that did not say that it ends.
+            NodeState::Alive | NodeState::Draining => {
+                Some((entry.node, claims::heir(entry.node, living.iter().copied())?))
+            }
         });
-        Others { living: others.map(|entry| entry.node).collect(), heirs: heirs.collect() }
+        Others { heirs: heirs.collect(), living }
     }
 }
 
@@ -104,7 +112,7 @@ impl Node {
         for mut node in rows.nodes.into_iter().filter(|row| !others.have(row.node)) {
             if !node.state.is_dead() {
                 let why = "its daemon ended, and another one went on with its store".to_string();
-                let heir = claims::heir(node.node, others.living.iter().copied());
+                let heir = others.heirs.get(&node.node).copied();
                 node.state = NodeState::Dead { why, heir };
                 self.save(&node);
             }
@@ -121,12 +129,16 @@ impl Node {
                 self.save(&job);
             }
         }
-        for row in rows.actors.iter().filter(|row| others.have_charge_of(row.actor)) {
-            if row.state != ActorPhase::Dead && !row.name.is_empty() {
+        for row in rows.actors.iter().filter(|row| others.have_charge_of(row)) {
+            if row.state == ActorPhase::Dead {
+                continue;
+            }
+            kept.insert(row.job);
+            if !row.name.is_empty() {
                 self.recall_name((row.namespace.clone(), row.name.clone()), row.actor);
             }
         }
-        let ours = rows.actors.into_iter().filter(|row| !others.have_charge_of(row.actor));
+        let ours = rows.actors.into_iter().filter(|row| !others.have_charge_of(row));
         let actors = self.recall_actors(ours, &mut kept);
         let ours = rows.tasks.into_iter().filter(|row| !others.have(row.task.owner.node()));
         let tasks = self.recall_tasks(ours, &mut kept);
@@ -244,7 +256,7 @@ pub(super) fn actor_entry(row: ActorRow) -> ActorEntry {
 
 #[cfg(test)]
 mod tests {
-    use hoplo_base::{GroupId, Instant, ProcessId, ResourceSet, TaskId};
+    use hoplo_base::{ActorId, GroupId, Instant, ProcessId, ResourceSet, TaskId};
     use hoplo_wire::node::{BundleSpec, GroupSpec, GroupStrategy};
 
     use super::*;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hoplo_base::{ActorId, NodeNumber};
+use hoplo_base::{ActorId, NodeNumber, ProcessId};
 use hoplo_wire::peer::KnownActor;
 
 use super::{Actor, ActorTable, Effect, Stage, died};
@@ -17,16 +17,25 @@ pub struct Standing {
 }
 
 impl ActorTable {
+    /// It runs at another node, and does not need `me`, which is in charge of it.
+    pub fn goes_on_without(&self, id: ActorId, me: NodeNumber) -> bool {
+        self.actors.get(&id).is_some_and(|actor| {
+            let is_elsewhere = |worker: ProcessId| worker.node() != me;
+            matches!(actor.stage, Stage::Alive { worker } if is_elsewhere(worker))
+                && actor.outlives(me)
+                && actor.cause.is_none()
+                && !actor.moving
+        })
+    }
+
     /// What another node is to keep of it, in case that `me`, which is in charge of it, dies: absent if it would end with `me`,
     /// or if only the node where it lives could go on with it.
     pub fn stands_at(&self, id: ActorId, me: NodeNumber) -> Option<Standing> {
         let actor = self.actors.get(&id)?;
-        let spec = &actor.spec;
-        let outlives = spec.checkpoints.is_none() && (spec.detached || actor.job.node() != me);
         let begun = !matches!(actor.stage, Stage::Placing { .. });
         let starts_again = !begun || actor.restarts_left() > 0;
         let ends = actor.is_dead() || actor.cause.is_some();
-        (outlives && starts_again && !ends).then_some(Standing {
+        (actor.outlives(me) && starts_again && !ends).then_some(Standing {
             incarnation: actor.incarnation,
             begun,
             holds_arguments: actor.holds_arguments,
@@ -100,5 +109,12 @@ impl ActorTable {
         }
         effects.push(self.actors[&id].place());
         self.changed(id, effects);
+    }
+}
+
+impl Actor {
+    /// It does not end with this node, which is in charge of it.
+    fn outlives(&self, me: NodeNumber) -> bool {
+        self.spec.checkpoints.is_none() && (self.spec.detached || self.job.node() != me)
     }
 }

@@ -7,19 +7,20 @@
 //! ```
 //! Homes fetch what this node has the last copy of (`objects/on_far`), and the head plans its bundles anew on other nodes (`sched/groups`).
 //! An actor whose `max_restarts` is not 0 finishes the calls that its worker has and starts elsewhere; that is no restart of those it has.
-//! An actor that cannot start again keeps the node, as do drivers there, detached actors that are at home there, and refs that others hold of objects
-//! that are at home there. What keeps it when its time is over is lost with it.
+//! An actor that cannot start again keeps the node, as do drivers there and refs that others hold of objects that are at home there. So do actors that
+//! are at home there, but for those that live elsewhere and go on under the node's heir (`far/legacies`). What keeps it when its time is over is lost
+//! with it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hoplo_base::limits::{DRAIN_LOOK, DRAIN_WITHIN};
-use hoplo_base::{Instant, NodeNumber};
+use hoplo_base::{ActorId, Instant, NodeNumber, ObjectId};
 use hoplo_wire::node::ActorState;
 use hoplo_wire::peer::Peer;
 
 use super::Node;
-use crate::actors::life;
+use crate::actors::life::{self, ActorRow};
 use crate::control::NodeState;
 use crate::node::queries::{Asker, Others, Report};
 use crate::node::{Kind, Timer};
@@ -158,8 +159,12 @@ impl Node {
         if let Some(driver) = self.processes.values().find(|it| it.kind == Kind::Driver) {
             return Some(format!("its driver {} left", driver.id));
         }
-        let mut actors = self.actors.rows();
-        if let Some(row) = actors.find(|row| !matches!(row.state, ActorState::Dead { .. })) {
+        let me = self.me();
+        let stays = |row: &ActorRow| {
+            let is_dead = matches!(row.state, ActorState::Dead { .. });
+            !is_dead && !self.actors.goes_on_without(row.actor, me)
+        };
+        if let Some(row) = self.actors.rows().find(stays) {
             return Some(format!("{}, which is at home there, ended", row.actor));
         }
         // Their homes fetch the last copies, and say of each when it may go.
@@ -167,7 +172,11 @@ impl Node {
         if kept > 0 {
             return Some(format!("{kept} objects on it were copied to their homes"));
         }
-        let crossed = self.far.crossed.len();
+        let goes_on = |object: &ObjectId| {
+            let actor = ActorId(object.task);
+            *object == actor.handle() && self.actors.goes_on_without(actor, me)
+        };
+        let crossed = self.far.crossed.iter().filter(|object| !goes_on(object)).count();
         (crossed > 0).then(|| format!("{crossed} objects of it were out of use elsewhere"))
     }
 }

@@ -367,9 +367,13 @@ impl Node {
         } else {
             let why = self.far.dead.get(&home).cloned().unwrap_or_default();
             let home_died = format!("its home node ({home}) died: {why}");
+            let name = (known.spec.namespace.clone(), known.spec.name.clone());
             let known = Box::new(known);
             self.pass_to_actors(life::Event::Inherited { known, home_died });
             self.work_off_queue();
+            if self.actors.named(&name) == Some(actor) {
+                self.tell_name(name, actor);
+            }
         }
         self.pass_to_objects(objects::Event::NodeReleased { objects });
         if let Some(worker) = worker.filter(|worker| !self.is_far(worker.node())) {

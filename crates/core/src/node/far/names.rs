@@ -416,13 +416,18 @@ impl Node {
         if self.is_far(head) {
             let names: Vec<(Name, ActorId)> =
                 self.actors.names().map(|(name, id)| (name.clone(), id)).collect();
-            for ((namespace, name), actor) in names {
-                self.send_peer(head, Peer::Name { ask: 0, namespace, name, take: Some(actor) });
-            }
+            names.into_iter().for_each(|(name, actor)| self.tell_name(name, actor));
         }
         let waiting = self.far.names.asked.iter().filter(|(_, ask)| ask.at == At::Head);
         for number in waiting.map(|(number, _)| *number).collect::<Vec<_>>() {
             self.ask_head(number);
+        }
+    }
+
+    /// The head is told the name of an actor in our charge: it may be younger than the name.
+    pub(super) fn tell_name(&mut self, (namespace, name): Name, actor: ActorId) {
+        if let Some(head) = self.far.head.filter(|head| self.is_far(*head)) {
+            self.send_peer(head, Peer::Name { ask: 0, namespace, name, take: Some(actor) });
         }
     }
 

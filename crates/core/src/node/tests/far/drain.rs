@@ -14,7 +14,7 @@ const WITHIN: Duration = Duration::from_secs(60);
 
 impl Nodes {
     /// Asked at node `at`: the answer of a refusal, or the head writes the row.
-    fn drain(&mut self, at: usize, whom: &str) -> Result<(), String> {
+    pub(super) fn drain(&mut self, at: usize, whom: &str) -> Result<(), String> {
         let asker = self.shells[at].operator();
         let (kind, argument) = ("drain".to_string(), format!("{whom} {}", WITHIN.as_millis()));
         self.says(at, asker, ToNode::Query { request: 3, kind, argument });
@@ -35,7 +35,7 @@ impl Nodes {
         Ok(())
     }
 
-    fn stops(&mut self, at: usize) -> Option<String> {
+    pub(super) fn stops(&mut self, at: usize) -> Option<String> {
         self.shells[at].waits(DRAIN_LOOK);
         self.pump();
         self.shells[at].take(|effect| match effect {
@@ -54,7 +54,7 @@ impl Nodes {
         }
     }
 
-    fn hex(at: usize) -> String {
+    pub(super) fn hex(at: usize) -> String {
         format!("{:06x}", number(at).number())
     }
 

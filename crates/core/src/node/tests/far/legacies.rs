@@ -243,3 +243,20 @@ fn keepers_keep_what_is_left_and_nothing_of_what_is_dead() {
     three.nodes.says(0, three.watcher, kill);
     assert!(!(0..3).any(|at| three.nodes.shells[at].node.keeps_actor(three.actor)));
 }
+
+/// It has an heir: an actor that lives elsewhere does not need it.
+#[test]
+fn a_node_that_is_drained_does_not_wait_for_its_actors_elsewhere() {
+    let mut three = Three::with(3.0, 0);
+    three.started();
+    let creator = three.actor.0.owner;
+    three.nodes.shells[1].hears(Event::Closed { process: creator });
+    three.nodes.pump();
+    three.nodes.drain(1, &Nodes::hex(1)).expect_err("only the head drains");
+    three.nodes.drain(0, &Nodes::hex(1)).unwrap();
+    assert_eq!(three.nodes.stops(1).as_deref(), Some("it was drained"));
+    assert!(!three.told_to_exit());
+    let alive = three.state();
+    three.home_dies();
+    assert_eq!(three.state(), alive);
+}
