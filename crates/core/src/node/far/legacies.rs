@@ -22,7 +22,8 @@
 //! 1. *The worker dies meanwhile.* Its node told of it as of one that lives. So `Gone` looks at what waits, too.
 //! 2. *The heir dies.* Its heir is told all again: the actor's node knows it as before, and the first keeper keeps it until the one in charge
 //!    lets it go.
-//! 3. *The keeper heard of an older incarnation* than the actor's node. The higher one counts; of equal ones the one with a worker.
+//! 3. *Home and keeper die at once.* An actor that lived at the home is lost, for want of anybody who knows what it was made from.
+//! 4. *The keeper heard of an older incarnation* than the actor's node. The higher one counts; of equal ones the one with a worker.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,8 +41,8 @@ use crate::sched::local;
 pub(super) struct Legacies {
     /// Of actors in our charge: what their keeper was told last.
     told: BTreeMap<ActorId, (NodeNumber, Standing)>,
-    /// Of actors in others' charge: who asked this node to keep it.
-    kept: BTreeMap<ActorId, (NodeNumber, KnownActor)>,
+    /// Of actors in others' charge, which asked this node to keep it.
+    kept: BTreeMap<ActorId, KnownActor>,
     /// In our charge, by a death that not all have passed.
     known: BTreeMap<ActorId, Inherited>,
     /// FAR-8: of processes here.
@@ -121,12 +122,12 @@ impl Node {
         actors.into_iter().for_each(|actor| self.keep_elsewhere(actor));
     }
 
-    pub(super) fn on_keep_actor(&mut self, from: NodeNumber, known: KnownActor) {
+    pub(super) fn on_keep_actor(&mut self, known: KnownActor) {
         let objects = arguments(&known);
         if !objects.is_empty() {
             self.pass_to_objects(objects::Event::NodeHeld { objects });
         }
-        let before = self.far.legacies.kept.insert(known.spec.actor, (from, known));
+        let before = self.far.legacies.kept.insert(known.spec.actor, known);
         self.let_kept_go(before);
     }
 
@@ -135,8 +136,8 @@ impl Node {
         self.let_kept_go(before);
     }
 
-    fn let_kept_go(&mut self, kept: Option<(NodeNumber, KnownActor)>) {
-        let objects = kept.map(|(_, known)| arguments(&known)).unwrap_or_default();
+    fn let_kept_go(&mut self, kept: Option<KnownActor>) {
+        let objects = kept.map(|known| arguments(&known)).unwrap_or_default();
         if !objects.is_empty() {
             self.pass_to_objects(objects::Event::NodeReleased { objects });
         }
@@ -168,10 +169,10 @@ impl Node {
         for worker in hosted.map(|(worker, _)| *worker).collect::<Vec<_>>() {
             self.worker_of_dead(dead, worker);
         }
-        let kept = self.far.legacies.kept.iter();
-        let kept: Vec<(NodeNumber, KnownActor)> =
-            kept.filter(|(actor, _)| of_these(**actor)).map(|(_, kept)| kept.clone()).collect();
-        for (_, known) in kept {
+        let kept = self.far.legacies.kept.values();
+        let kept: Vec<KnownActor> =
+            kept.filter(|known| of_these(known.spec.actor)).cloned().collect();
+        for known in kept {
             match self.outlives(&known) {
                 true => self.tell_heir(known),
                 false => self.on_unkeep_actor(known.spec.actor),
@@ -272,7 +273,8 @@ impl Node {
         } else if rest.holds_arguments {
             (best.spec.contains, best.holds_arguments) = (rest.spec.contains, true);
         }
-        (best.begun, best.moved) = (best.begun | rest.begun, best.moved.max(rest.moved));
+        best.begun |= rest.begun && rest.incarnation == best.incarnation;
+        best.moved = best.moved.max(rest.moved);
         self.pass_to_objects(objects::Event::NodeReleased { objects });
         if let Some(worker) = rest.worker.filter(|worker| best.worker != Some(*worker)) {
             let reason = "its actor has started again elsewhere".to_string();

@@ -119,7 +119,7 @@ impl Node {
             Peer::RunActor { worker, spec, incarnation, gpus, replay } => {
                 self.on_run_actor(worker, spec, incarnation, gpus, replay);
             }
-            Peer::KeepActor(known) => self.on_keep_actor(from, *known),
+            Peer::KeepActor(known) => self.on_keep_actor(*known),
             Peer::UnkeepActor { actor } => self.on_unkeep_actor(actor),
             Peer::ActorKnown(known) => {
                 let actor = known.spec.actor;
