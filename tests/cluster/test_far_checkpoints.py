@@ -38,23 +38,48 @@ def agrees(entries: list[Any], replies: dict[Any, list[int]]) -> None:
 # ------------------------------------------------------------------------------- errors
 
 
-def test_without_its_home_it_is_lost_as_any_actor(make_far: Any) -> None:
-    far = make_far(3)
+@hoplo.remote(num_cpus=0)
+class Parent:
+    """Creates a ledger, whose home is its node."""
 
-    @hoplo.remote(num_cpus=0)
-    class Parent:
-        def make(self, strategy: Any) -> Any:
-            child = Ledger.options(num_cpus=0, max_restarts=-1, scheduling_strategy=strategy)
-            self.child = child.remote()
-            assert hoplo.get(self.child.add.remote("first")) == 1
-            return self.child
+    def make(self, strategy: Any) -> Any:
+        options = {"num_cpus": 0, "max_restarts": -1, "scheduling_strategy": strategy}
+        self.child = Ledger.options(**options).remote()
+        assert hoplo.get(self.child.add.remote("first")) == 1
+        return self.child
 
+
+def child(far: Any, number: int) -> Any:
     parent = Parent.options(scheduling_strategy=far.on(1)).remote()
-    child = hoplo.get(parent.make.remote(far.on(2)), timeout=20)
-    assert hoplo.get(child.where.remote(), timeout=20) == far.ids[2]
+    made = hoplo.get(parent.make.remote(far.on(number, soft=True)), timeout=20)
+    assert hoplo.get(made.where.remote(), timeout=20) == far.ids[number]
+    return made
+
+
+def test_one_that_ran_at_its_home_is_lost_with_it(make_far: Any) -> None:
+    far = make_far(3)
+    ran_there = child(far, 1)
     far.kill_node(1)
     with pytest.raises(ActorDiedError, match="home node"):
-        hoplo.get(child.add.remote("second"), timeout=20)
+        hoplo.get(ran_there.add.remote("second"), timeout=20)
+
+
+# ------------------------------------------------------------------------------- its home dies
+
+
+def test_its_home_dies_while_calls_come_from_two_nodes(make_far: Any) -> None:
+    far = make_far(4)
+    ran_elsewhere = child(far, 2)
+    far_calls = adds.options(scheduling_strategy=far.on(3)).remote(ran_elsewhere, "far", 300)
+    near = [ran_elsewhere.add.remote(("near", number)) for number in range(150)]
+    far.kill_node(1)
+    near += [ran_elsewhere.add.remote(("near", number)) for number in range(150, 300)]
+    replies = {"near": hoplo.get(near, timeout=60), "far": hoplo.get(far_calls, timeout=60)}
+    # The heir has the whole log: from it another process becomes what this one was.
+    os.kill(hoplo.get(ran_elsewhere.pid.remote(), timeout=20), signal.SIGKILL)
+    entries = hoplo.get(ran_elsewhere.all.remote(), timeout=30)
+    assert entries.index("first") == 0
+    agrees(entries[1:], {name: [at - 1 for at in places] for name, places in replies.items()})
 
 
 # ------------------------------------------------------------------------------- its process dies

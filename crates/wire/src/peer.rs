@@ -401,6 +401,8 @@ pub struct KnownActor {
     pub worker: Option<ProcessId>,
     /// Who tells this holds its constructor's arguments.
     pub holds_arguments: bool,
+    /// Of one with checkpoints: all that its worker has told its home.
+    pub replay: Option<Box<Replay>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

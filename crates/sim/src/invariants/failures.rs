@@ -131,7 +131,7 @@ impl Cluster {
         let home = actor.0.owner.node();
         let has = |host: &Host| host.daemon.node.hosted().any(|(_, of)| of == actor);
         let others = self.hosts().filter(|host| !host.dead && host.number != home);
-        !self.books.ledgers.has(actor) && others.into_iter().any(has)
+        others.into_iter().any(has)
     }
 
     fn job_has_ended(&self, job: JobId) -> bool {

@@ -35,7 +35,9 @@ impl ActorTable {
         let begun = !matches!(actor.stage, Stage::Placing { .. });
         let starts_again = !begun || actor.restarts_left() > 0;
         let ends = actor.is_dead() || actor.cause.is_some();
-        (actor.outlives(me) && starts_again && !ends).then_some(Standing {
+        // Its log is kept nowhere else.
+        let has_log = actor.spec.checkpoints.is_some();
+        (actor.outlives(me) && starts_again && !ends && !has_log).then_some(Standing {
             incarnation: actor.incarnation,
             begun,
             holds_arguments: actor.holds_arguments,
@@ -50,8 +52,8 @@ impl ActorTable {
         if !holds_arguments {
             spec.contains = Vec::new();
         }
-        let (job, moved, worker) = (actor.job, actor.moved, None);
-        Some(KnownActor { spec, job, incarnation, moved, begun, worker, holds_arguments })
+        let (job, moved, worker, replay) = (actor.job, actor.moved, None, None);
+        Some(KnownActor { spec, job, incarnation, moved, begun, worker, holds_arguments, replay })
     }
 
     pub(super) fn on_inherited(
@@ -60,7 +62,8 @@ impl ActorTable {
         home_died: &str,
         effects: &mut Vec<Effect>,
     ) {
-        let KnownActor { spec, job, incarnation, moved, begun, worker, holds_arguments } = known;
+        let KnownActor { spec, job, incarnation, moved, begun, worker, holds_arguments, replay: _ } =
+            known;
         let id = spec.actor;
         if self.actors.get(&id).is_some_and(|actor| !actor.lost) {
             return;
@@ -113,8 +116,8 @@ impl ActorTable {
 }
 
 impl Actor {
-    /// It does not end with this node, which is in charge of it.
+    /// It does not end with the drivers of this node, which is in charge of it.
     fn outlives(&self, me: NodeNumber) -> bool {
-        self.spec.checkpoints.is_none() && (self.spec.detached || self.job.node() != me)
+        self.spec.detached || self.job.node() != me
     }
 }

@@ -18,6 +18,9 @@
 //! dead (as for REF-4). Where it is another one, both may be lost with the node, so the reply waits for `CallsLogged`. A node that was
 //! declared dead is heard no more: none of its calls is logged, so none of its replies leaves it.
 //!
+//! The node of the actor, if that is another one than its home, has a copy of the log (`node/far/legacies`): it passes on all that is in it. The heir of a
+//! home that dies goes on with that copy (`Taken`). Each call that was acknowledged is in it.
+//!
 //! Who drops duplicates is the worker: `core::worker::journal`. A call that was in flight when the worker died is sent again by its
 //! caller. It is in the log, and was replayed, or it never ran.
 //!
@@ -54,6 +57,12 @@ pub enum Event {
         actor: ActorId,
         incarnation: u32,
         checkpoint: Box<Checkpoint>,
+    },
+    /// The whole log of an actor, as another node knows it.
+    Taken {
+        actor: ActorId,
+        incarnation: u32,
+        replay: Box<Replay>,
     },
     /// It is dead for good.
     Ended {
@@ -110,6 +119,14 @@ impl ReplayLogs {
             Event::Checkpointed { actor, incarnation, checkpoint } => {
                 self.on_checkpointed(actor, incarnation, *checkpoint, effects);
             }
+            Event::Taken { actor, incarnation, replay } => {
+                self.handle(Event::Ended { actor }, effects);
+                if !replay.contains().is_empty() {
+                    effects.push(Effect::NodeHold { objects: replay.contains() });
+                }
+                let bytes = replay.calls.iter().map(LoggedCall::bytes).sum();
+                self.logs.insert(actor, Log { incarnation, replay: *replay, bytes });
+            }
             Event::Ended { actor } => {
                 if let Some(log) = self.logs.remove(&actor) {
                     release(log.replay.contains(), effects);
@@ -121,6 +138,11 @@ impl ReplayLogs {
     /// From what its next worker starts.
     pub fn replay(&self, actor: ActorId) -> Option<Box<Replay>> {
         self.logs.get(&actor).map(|log| Box::new(log.replay.clone()))
+    }
+
+    /// The index of the last call in its log.
+    pub fn last(&self, actor: ActorId) -> Option<u64> {
+        self.logs.get(&actor).map(Log::last)
     }
 
     pub fn is_empty(&self) -> bool {

@@ -34,6 +34,9 @@ impl Node {
         }
         let (said, kept) = (Vec::new(), Some((spec.clone(), incarnation)));
         self.far.hosted.insert(worker, Hosted { actor, holds, spec: kept, said });
+        if let Some(replay) = &replay {
+            self.begins_mirror(actor, incarnation, (**replay).clone());
+        }
         self.send(worker, ToClient::RunActor { spec, incarnation, gpus, replay });
     }
 

@@ -10,8 +10,8 @@
 //! An actor whose worker lives elsewhere than at the dead home goes on, and its callers notice nothing. One that was at the home has lost its
 //! worker: it starts again if it may (the keeper holds its constructor's arguments), or ends.
 //!
-//! **What ends with its home:** an actor of a job whose driver was there, unless it is detached; and one with checkpoints, since its
-//! log lies at its home.
+//! **What ends with its home:** an actor of a job whose driver was there, unless it is detached; and one with checkpoints that ran there, since its
+//! log lies nowhere else. Where one with checkpoints runs elsewhere, its node copies what it passes on to the log (`mirrors`), and tells the heir all of it.
 //!
 //! # Invariants
 //! - FAR-7: what may start again without its home has a keeper, as long as there is another node.
@@ -28,11 +28,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::{ActorId, NodeNumber, ObjectId, ProcessId};
-use hoplo_wire::node::{ToClient, ToNode};
+use hoplo_wire::node::{Replay, ToClient, ToNode};
 use hoplo_wire::peer::{KnownActor, Peer};
 
 use super::Node;
 use crate::actors::life::{self, Manner, Standing};
+use crate::actors::replay::{self, ReplayLogs};
 use crate::objects;
 use crate::sched::claim::Claimant;
 use crate::sched::local;
@@ -43,6 +44,8 @@ pub(super) struct Legacies {
     told: BTreeMap<ActorId, (NodeNumber, Standing)>,
     /// Of actors in others' charge, which asked this node to keep it.
     kept: BTreeMap<ActorId, KnownActor>,
+    /// Logs of actors with checkpoints that workers here are, and that are in others' charge: what passed by here.
+    mirrors: ReplayLogs,
     /// In our charge, by a death that not all have passed.
     known: BTreeMap<ActorId, Inherited>,
     /// FAR-8: of processes here.
@@ -71,9 +74,18 @@ fn actor_of(message: &ToNode) -> Option<ActorId> {
         | ToNode::ActorKill { actor, .. }
         | ToNode::ActorStarted { actor, .. }
         | ToNode::ActorExit { actor }
-        | ToNode::ActorFailed { actor, .. } => Some(*actor),
+        | ToNode::ActorFailed { actor, .. }
+        | ToNode::CallLogged { actor, .. }
+        | ToNode::Checkpointed { actor, .. } => Some(*actor),
         _ => None,
     }
+}
+
+/// What who tells this holds of it.
+fn held(known: &KnownActor) -> Vec<ObjectId> {
+    let mut held = arguments(known);
+    held.extend(known.replay.iter().flat_map(|replay| replay.contains()));
+    held
 }
 
 fn arguments(known: &KnownActor) -> Vec<ObjectId> {
@@ -152,6 +164,50 @@ impl Node {
         if own && let Some(hosted) = self.far.hosted.get_mut(&worker) {
             hosted.said.push(message.clone());
         }
+        let event = match message {
+            ToNode::CallLogged { actor, incarnation, call } => replay::Event::Logged {
+                from: worker,
+                actor: *actor,
+                incarnation: *incarnation,
+                call: call.clone(),
+            },
+            ToNode::Checkpointed { actor, incarnation, checkpoint } => {
+                replay::Event::Checkpointed {
+                    actor: *actor,
+                    incarnation: *incarnation,
+                    checkpoint: checkpoint.clone(),
+                }
+            }
+            _ => return,
+        };
+        self.mirror(event);
+    }
+
+    /// A worker of ours becomes an actor in another node's charge.
+    pub(super) fn begins_mirror(&mut self, actor: ActorId, incarnation: u32, replay: Replay) {
+        let replay = Box::new(replay);
+        self.mirror(replay::Event::Taken { actor, incarnation, replay });
+    }
+
+    pub(super) fn ends_mirror(&mut self, actor: ActorId) {
+        self.mirror(replay::Event::Ended { actor });
+    }
+
+    fn mirror(&mut self, event: replay::Event) {
+        let mut effects = Vec::new();
+        self.far.legacies.mirrors.handle(event, &mut effects);
+        for effect in effects {
+            match effect {
+                replay::Effect::NodeHold { objects } => {
+                    self.pass_to_objects(objects::Event::NodeHeld { objects });
+                }
+                replay::Effect::NodeRelease { objects } => {
+                    self.pass_to_objects(objects::Event::NodeReleased { objects });
+                }
+                // Both are the home's to say.
+                replay::Effect::Acknowledge { .. } | replay::Effect::Violation { .. } => {}
+            }
+        }
     }
 }
 
@@ -207,6 +263,7 @@ impl Node {
             begun: true,
             worker: Some(worker),
             holds_arguments: !hosted.holds.is_empty(),
+            replay: self.far.legacies.mirrors.replay(hosted.actor),
         });
         let Some(mut known) = known.filter(|known| self.outlives(known)) else {
             let reason = format!("the home node of its actor ({dead}) died");
@@ -235,7 +292,8 @@ impl Node {
         let goes_on = !self.far.dead.contains_key(&known.job.node());
         let heir = self.charge_of(known.spec.actor);
         let somebody = heir != known.spec.actor.0.owner.node();
-        somebody && known.spec.checkpoints.is_none() && (known.spec.detached || goes_on)
+        let has_log = known.spec.checkpoints.is_none() || known.replay.is_some();
+        somebody && has_log && (known.spec.detached || goes_on)
     }
 
     fn tell_heir(&mut self, known: KnownActor) {
@@ -253,7 +311,7 @@ impl Node {
     pub(super) fn on_actor_known(&mut self, from: NodeNumber, known: KnownActor) {
         let actor = known.spec.actor;
         let keeps = known.worker.is_none();
-        let mut objects = arguments(&known);
+        let mut objects = held(&known);
         objects.push(actor.handle());
         self.pass_to_objects(objects::Event::NodeHeld { objects });
         let before = self.far.legacies.known.remove(&actor);
@@ -354,12 +412,12 @@ impl Node {
                 false => kept_here = self.far.legacies.kept.remove(&actor),
             }
         }
-        let (home, worker) = (actor.0.owner.node(), known.worker);
+        let (home, worker, incarnation) = (actor.0.owner.node(), known.worker, known.incarnation);
         let row = self.actors.row(actor).filter(|row| !row.lost);
         if let Some(worker) = worker.filter(|it| row.is_some_and(|row| row.worker != Some(*it))) {
             self.stop_process(worker, Manner::Exit, "its actor is another process".to_string());
         }
-        let mut objects = arguments(&known);
+        let mut objects = held(&known);
         objects.push(actor.handle());
         let ended = self.jobs.get(&known.job).is_none_or(|job| job.ended_us.is_some());
         if ended && !known.spec.detached {
@@ -370,9 +428,13 @@ impl Node {
             let why = self.far.dead.get(&home).cloned().unwrap_or_default();
             let home_died = format!("its home node ({home}) died: {why}");
             let name = (known.spec.namespace.clone(), known.spec.name.clone());
-            let known = Box::new(known);
+            let (replay, known) = (known.replay.clone(), Box::new(known));
             self.pass_to_actors(life::Event::Inherited { known, home_died });
             self.work_off_queue();
+            if let Some(replay) = replay {
+                self.pass_to_replays(replay::Event::Taken { actor, incarnation, replay });
+                self.acknowledge_calls(actor, worker);
+            }
             if self.actors.named(&name) == Some(actor) {
                 self.tell_name(name, actor);
             }
@@ -382,8 +444,16 @@ impl Node {
             // The table holds what its constructor needs.
             self.let_arguments_go(worker);
             self.far.hosted.remove(&worker);
+            self.ends_mirror(actor);
         }
         self.let_kept_go(kept_here);
+    }
+
+    /// What its worker told the dead home is in its log: replies that wait for that may go.
+    fn acknowledge_calls(&mut self, actor: ActorId, worker: Option<ProcessId>) {
+        if let (Some(worker), Some(upto)) = (worker, self.replays.last(actor)) {
+            self.send(worker, ToClient::CallsLogged { upto });
+        }
     }
 
     /// Who watches one of theirs asks the heir how it is.

@@ -82,6 +82,7 @@ impl Node {
         self.known_worker_gone(id);
         if let Some(hosted) = self.far.hosted.remove(&id) {
             nodes.insert(self.charge_of(hosted.actor));
+            self.ends_mirror(hosted.actor);
         }
         let lease = self.scheduler.lease_on(id).map(|lease| lease.claimant);
         if let Some(crate::sched::claim::Claimant::Demand { process, .. }) = lease {

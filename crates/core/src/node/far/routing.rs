@@ -203,7 +203,11 @@ pub(super) fn named(message: &Peer) -> Vec<ObjectId> {
             Known::Lineage(lineage) => lineage.contains.clone(),
             Known::Failed(_) => Vec::new(),
         },
-        Peer::KeepActor(known) | Peer::ActorKnown(known) => each_once(&known.spec.contains),
+        Peer::KeepActor(known) | Peer::ActorKnown(known) => {
+            let mut named = known.spec.contains.clone();
+            named.extend(known.replay.iter().flat_map(|replay| replay.contains()));
+            each_once(&named)
+        }
         Peer::Lineage { lineage, .. } | Peer::Adopt { lineage, .. } => lineage.contains.clone(),
         Peer::RunActor { spec, replay, .. } => {
             let mut named = spec.contains.clone();

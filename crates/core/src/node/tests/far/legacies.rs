@@ -260,3 +260,51 @@ fn a_node_that_is_drained_does_not_wait_for_its_actors_elsewhere() {
     three.home_dies();
     assert_eq!(three.state(), alive);
 }
+
+/// Its node has a copy of the log, and its replies wait for a word of whoever is in charge.
+#[test]
+fn the_log_of_an_actor_with_checkpoints_goes_to_the_heir() {
+    let mut nodes = Nodes::new(3);
+    let (incarnation, creator) = (0, nodes.shells[1].driver());
+    let actor = actor_of(creator);
+    let spec = Box::new(ActorSpec {
+        actor,
+        class_name: "Ledger".to_string(),
+        name: String::new(),
+        namespace: String::new(),
+        detached: true,
+        shape: Shape::of(cpus(3.0)),
+        held: ResourceSet::new(),
+        max_restarts: -1,
+        checkpoints: Some(Checkpoints { calls: 10, interval_ms: 0 }),
+        frame: constructor(actor),
+        contains: vec![],
+        handle: vec![],
+    });
+    nodes.says(1, creator, ToNode::ActorCreate { request: 0, spec, get_if_exists: false });
+    let worker = nodes.forks(2);
+    nodes.says(2, worker, ToNode::ActorStarted { actor, incarnation, result: Ok(()) });
+    let logs = |nodes: &mut Nodes, index| {
+        let call = Box::new(LoggedCall { index, frame: constructor(actor), contains: vec![] });
+        nodes.says(2, worker, ToNode::CallLogged { actor, incarnation, call });
+        nodes.shells[2].told(worker, |message| match message {
+            ToClient::CallsLogged { upto } => Some(*upto),
+            _ => None,
+        })
+    };
+    assert_eq!(logs(&mut nodes, 1), Some(1));
+    nodes.stuck = Some(1);
+    assert_eq!(logs(&mut nodes, 2), None, "it waits");
+    nodes.death_is_heard(&[0, 2], 1, 0, 90);
+    assert_eq!(logs(&mut nodes, 3), None, "it waits for the heir");
+    nodes.is_settled(&[0, 2], 1, 0, 90);
+    let acknowledged = std::iter::from_fn(|| {
+        nodes.shells[2].told(worker, |message| match message {
+            ToClient::CallsLogged { upto } => Some(*upto),
+            _ => None,
+        })
+    });
+    assert_eq!(acknowledged.last(), Some(3));
+    let calls = nodes.shells[0].node.replays.replay(actor).unwrap().calls;
+    assert_eq!(calls.iter().map(|call| call.index).collect::<Vec<_>>(), [1, 2, 3]);
+}
