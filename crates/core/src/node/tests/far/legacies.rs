@@ -5,6 +5,30 @@ use super::*;
 
 const NAME: &str = "kept";
 
+/// A detached actor. Node n has n + 1 CPUs: so many say where it can live.
+fn spec(
+    actor: ActorId,
+    name: &str,
+    cpu: f64,
+    max_restarts: i32,
+    checkpoints: Option<Checkpoints>,
+) -> Box<ActorSpec> {
+    Box::new(ActorSpec {
+        actor,
+        class_name: "Echo".to_string(),
+        name: name.to_string(),
+        namespace: String::new(),
+        detached: true,
+        shape: Shape::of(cpus(cpu)),
+        held: ResourceSet::new(),
+        max_restarts,
+        checkpoints,
+        frame: constructor(actor),
+        contains: vec![],
+        handle: vec![7],
+    })
+}
+
 /// Nodes 0 to 2, a driver at node 0, and a detached actor of a driver at node 1.
 struct Three {
     nodes: Nodes,
@@ -15,25 +39,11 @@ struct Three {
 }
 
 impl Three {
-    /// Node n has n + 1 CPUs: so many say where it can live.
     fn with(cpu: f64, max_restarts: i32) -> Self {
         let mut nodes = Nodes::new(3);
         let (watcher, creator) = (nodes.shells[0].driver(), nodes.shells[1].driver());
         let actor = actor_of(creator);
-        let spec = Box::new(ActorSpec {
-            actor,
-            class_name: "Echo".to_string(),
-            name: NAME.to_string(),
-            namespace: String::new(),
-            detached: true,
-            shape: Shape::of(cpus(cpu)),
-            held: ResourceSet::new(),
-            max_restarts,
-            checkpoints: None,
-            frame: constructor(actor),
-            contains: vec![],
-            handle: vec![7],
-        });
+        let spec = spec(actor, NAME, cpu, max_restarts, None);
         nodes.says(1, creator, ToNode::ActorCreate { request: 4, spec, get_if_exists: false });
         let lives_at = cpu as usize - 1;
         let worker = nodes.forks(lives_at);
@@ -153,23 +163,10 @@ fn one_that_waits_for_room_goes_on_waiting_at_the_heir() {
     let (watcher, creator) = (nodes.shells[0].driver(), nodes.shells[1].driver());
     let blocker = nodes.shells[2].driver();
     let shape = Shape::of(cpus(3.0));
-    nodes.says(2, blocker, ToNode::LeaseDemand { key: 1, shape: shape.clone().into(), wanted: 1 });
+    nodes.says(2, blocker, ToNode::LeaseDemand { key: 1, shape: shape.into(), wanted: 1 });
     nodes.forks(2);
     let actor = actor_of(creator);
-    let spec = Box::new(ActorSpec {
-        actor,
-        class_name: "Echo".to_string(),
-        name: String::new(),
-        namespace: String::new(),
-        detached: true,
-        shape,
-        held: ResourceSet::new(),
-        max_restarts: 0,
-        checkpoints: None,
-        frame: constructor(actor),
-        contains: vec![],
-        handle: vec![],
-    });
+    let spec = spec(actor, "", 3.0, 0, None);
     nodes.says(1, creator, ToNode::ActorCreate { request: 0, spec, get_if_exists: false });
     nodes.says(0, watcher, ToNode::ActorWatch { actor });
     nodes.death_is_heard(&[0, 2], 1, 0, 90);
@@ -267,20 +264,7 @@ fn the_log_of_an_actor_with_checkpoints_goes_to_the_heir() {
     let mut nodes = Nodes::new(3);
     let (incarnation, creator) = (0, nodes.shells[1].driver());
     let actor = actor_of(creator);
-    let spec = Box::new(ActorSpec {
-        actor,
-        class_name: "Ledger".to_string(),
-        name: String::new(),
-        namespace: String::new(),
-        detached: true,
-        shape: Shape::of(cpus(3.0)),
-        held: ResourceSet::new(),
-        max_restarts: -1,
-        checkpoints: Some(Checkpoints { calls: 10, interval_ms: 0 }),
-        frame: constructor(actor),
-        contains: vec![],
-        handle: vec![],
-    });
+    let spec = spec(actor, "", 3.0, -1, Some(Checkpoints { calls: 10, interval_ms: 0 }));
     nodes.says(1, creator, ToNode::ActorCreate { request: 0, spec, get_if_exists: false });
     let worker = nodes.forks(2);
     nodes.says(2, worker, ToNode::ActorStarted { actor, incarnation, result: Ok(()) });
