@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use hoplo_base::{ActorId, NodeNumber, ProcessId};
 use hoplo_wire::peer::KnownActor;
 
-use super::{Actor, ActorTable, Effect, Stage, died};
+use super::{Actor, ActorTable, Effect, Stage};
 
 /// How far an actor has come, as its keeper knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,13 +102,7 @@ impl ActorTable {
             return self.changed(id, effects);
         }
         if begun {
-            let title = self.title(id);
-            let actor = self.actors.get_mut(&id).expect("it was just inserted");
-            if actor.restarts_left() == 0 {
-                return self.bury(id, died(format!("{title} died: {home_died}")), effects);
-            }
-            actor.incarnation += 1;
-            actor.restarts_because = Some(home_died.to_string());
+            return self.lost_worker(id, home_died.to_string(), home_died, effects);
         }
         effects.push(self.actors[&id].place());
         self.changed(id, effects);

@@ -47,7 +47,6 @@ impl ActorTable {
             actor.watchers.remove(&process);
         }
         let Some(id) = self.by_worker.remove(&process) else { return };
-        let title = self.title(id);
         let actor = self.actors.get_mut(&id).expect("ACT-1");
         actor.stage = Stage::placing();
         if let Some(failure) = actor.cause.take() {
@@ -58,14 +57,28 @@ impl ActorTable {
             actor.restarts_because = Some("its node was drained".to_string());
             effects.push(actor.place());
             self.changed(id, effects);
-        } else if actor.restarts_left() == 0 {
-            self.bury(id, died(format!("{title} died: {}", last_words(obituary))), effects);
         } else {
-            actor.incarnation += 1;
-            actor.restarts_because = Some(obituary.headline());
-            effects.push(actor.place());
-            self.changed(id, effects);
+            self.lost_worker(id, obituary.headline(), &last_words(obituary), effects);
         }
+    }
+
+    /// It has no worker any more, and nothing else is to become of it: it starts again, if it may. `in_full`: for who hears that it is dead.
+    pub(super) fn lost_worker(
+        &mut self,
+        id: ActorId,
+        because: String,
+        in_full: &str,
+        effects: &mut Vec<Effect>,
+    ) {
+        let title = self.title(id);
+        let actor = self.actors.get_mut(&id).expect("the caller looked it up");
+        if actor.restarts_left() == 0 {
+            return self.bury(id, died(format!("{title} died: {in_full}")), effects);
+        }
+        actor.incarnation += 1;
+        actor.restarts_because = Some(because);
+        effects.push(actor.place());
+        self.changed(id, effects);
     }
 
     /// Those that run there and may start again do that elsewhere, once their workers have finished what they have.

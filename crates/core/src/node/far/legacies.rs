@@ -402,18 +402,16 @@ impl Node {
     }
 
     pub(super) fn take_actor(&mut self, actor: ActorId) {
-        let mut kept_here = None;
-        let Inherited { known, keepers } =
+        let Inherited { known, mut keepers } =
             self.far.legacies.known.remove(&actor).expect("it was just told");
+        let kept_here = keepers.remove(&self.me());
         // Before it is told who keeps it from now on, perhaps the same node.
         for keeper in keepers {
-            match self.is_far(keeper) {
-                true => self.send_peer(keeper, Peer::UnkeepActor { actor }),
-                false => kept_here = self.far.legacies.kept.remove(&actor),
-            }
+            self.send_peer(keeper, Peer::UnkeepActor { actor });
         }
         let (home, worker, incarnation) = (actor.0.owner.node(), known.worker, known.incarnation);
         let row = self.actors.row(actor).filter(|row| !row.lost);
+        let is_new = row.is_none();
         if let Some(worker) = worker.filter(|it| row.is_some_and(|row| row.worker != Some(*it))) {
             self.stop_process(worker, Manner::Exit, "its actor is another process".to_string());
         }
@@ -428,13 +426,14 @@ impl Node {
             let why = self.far.dead.get(&home).cloned().unwrap_or_default();
             let home_died = format!("its home node ({home}) died: {why}");
             let name = (known.spec.namespace.clone(), known.spec.name.clone());
-            let (replay, known) = (known.replay.clone(), Box::new(known));
-            self.pass_to_actors(life::Event::Inherited { known, home_died });
-            self.work_off_queue();
-            if let Some(replay) = replay {
+            // Its next worker may be sent the log at once.
+            if let Some(replay) = known.replay.clone().filter(|_| is_new) {
                 self.pass_to_replays(replay::Event::Taken { actor, incarnation, replay });
                 self.acknowledge_calls(actor, worker);
             }
+            let known = Box::new(known);
+            self.pass_to_actors(life::Event::Inherited { known, home_died });
+            self.work_off_queue();
             if self.actors.named(&name) == Some(actor) {
                 self.tell_name(name, actor);
             }
@@ -446,7 +445,9 @@ impl Node {
             self.far.hosted.remove(&worker);
             self.ends_mirror(actor);
         }
-        self.let_kept_go(kept_here);
+        if kept_here {
+            self.on_unkeep_actor(actor);
+        }
     }
 
     /// What its worker told the dead home is in its log: replies that wait for that may go.

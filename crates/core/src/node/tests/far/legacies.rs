@@ -291,4 +291,12 @@ fn the_log_of_an_actor_with_checkpoints_goes_to_the_heir() {
     assert_eq!(acknowledged.last(), Some(3));
     let calls = nodes.shells[0].node.replays.replay(actor).unwrap().calls;
     assert_eq!(calls.iter().map(|call| call.index).collect::<Vec<_>>(), [1, 2, 3]);
+    // Its next process starts from it.
+    nodes.ends(2, worker);
+    let next = nodes.forks(2);
+    let replayed = nodes.shells[2].told(next, |message| match message {
+        ToClient::RunActor { incarnation: 1, replay: Some(replay), .. } => Some(replay.calls.len()),
+        _ => None,
+    });
+    assert_eq!(replayed, Some(3));
 }
