@@ -131,7 +131,7 @@ test-loom: check-tools
 
 # Seeds of a node and of the control store's chains, and the chains' model check.
 test-sim: check-tools
-	$(CARGO) test --locked --quiet --release -p hoplo-sim
+	$(CARGO) test --locked --quiet --profile sim -p hoplo-sim
 
 # Counts, not times: they are the same on a busy machine. Needs valgrind, says so without it.
 test-instructions: check-tools
@@ -153,7 +153,7 @@ test-soak: build $(VENV)/.dev
 # is skipped by name. Then the tests of one node once more, with all work on another node than the driver's.
 test-cluster: build $(VENV)/.dev
 	$(CARGO) build --locked --quiet --release -p hoplo-cli
-	$(CARGO) build --locked --quiet --release -p hoplo-sim --example check_history
+	$(CARGO) build --locked --quiet --profile sim -p hoplo-sim --example check_history
 	$(VENV_PYTHON) -m pytest $(PYTEST_FLAGS) tests/cluster
 	HOPLO_TESTS_ELSEWHERE=1 $(VENV_PYTHON) -m pytest $(PYTEST_FLAGS) python/tests
 
@@ -177,7 +177,7 @@ soak-rust: check-tools
 soak-sim: check-tools
 	@seed=$(SOAK_SEED); echo "soak-sim: again with SOAK_SEED=$$seed"; \
 	  HOPLO_SIM_FIRST=$$seed HOPLO_SIM_SEEDS=$(SOAK_SEEDS) \
-	  $(CARGO) test --locked --quiet --release -p hoplo-sim
+	  $(CARGO) test --locked --quiet --profile sim -p hoplo-sim
 
 SOAK_SECONDS ?= 3600
 

@@ -32,7 +32,7 @@ sys.path.append(str(TREE / "python" / "tests"))
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", TREE / "target"))
 HOPLO = Path(os.environ.get("HOPLO_BIN", TARGET / "release" / "hoplo"))
 CHECK = Path(
-    os.environ.get("HOPLO_CHECK_HISTORY", TARGET / "release" / "examples" / "check_history")
+    os.environ.get("HOPLO_CHECK_HISTORY", TARGET / "sim" / "examples" / "check_history")
 )
 
 

@@ -33,10 +33,10 @@
 //!
 //! What happened is counted (`counts`): a run over many seeds in which some fault or path never occurs fails.
 //!
-//! `cargo test --release -p hoplo-sim` runs a few hundred seeds of one node (`crates/sim/tests/seeds.rs`) and of several (`crates/sim/tests/nodes.rs`). More, or one:
+//! `cargo test --profile sim -p hoplo-sim` runs a few hundred seeds of one node (`crates/sim/tests/seeds.rs`) and of several (`crates/sim/tests/nodes.rs`). More, or one:
 //! ```text
-//! HOPLO_SIM_SEEDS=100000 HOPLO_SIM_FIRST=1000 cargo test --release -p hoplo-sim --test nodes
-//! HOPLO_SIM_SEEDS=1 HOPLO_SIM_FIRST=77 HOPLO_SIM_PRINT=1 cargo test --release -p hoplo-sim --test nodes -- --nocapture
+//! HOPLO_SIM_SEEDS=100000 HOPLO_SIM_FIRST=1000 cargo test --profile sim -p hoplo-sim --test nodes
+//! HOPLO_SIM_SEEDS=1 HOPLO_SIM_FIRST=77 HOPLO_SIM_PRINT=1 cargo test --profile sim -p hoplo-sim --test nodes -- --nocapture
 //! ```
 //! A failure prints its seed, the command that repeats it, and what touched the failing id.
 
@@ -93,7 +93,7 @@ fn runs(seed: u64, mut cluster: Cluster, test: &str) -> Summary {
         eprintln!("the latest of seed {seed}:\n{}", cluster.story.about(&[]));
         eprintln!(
             "seed {seed} failed; repeat with\n  HOPLO_SIM_SEEDS=1 HOPLO_SIM_FIRST={seed} \
-             HOPLO_SIM_PRINT=1 cargo test --release -p hoplo-sim --test {test} -- --nocapture"
+             HOPLO_SIM_PRINT=1 cargo test --profile sim -p hoplo-sim --test {test} -- --nocapture"
         );
         std::panic::resume_unwind(cause);
     }

@@ -95,7 +95,7 @@ impl Sabotage {
                 plan.head_dies_at = None;
             }
             Self::QueuedCountAsBegun => {
-                (plan.kills, plan.ring_depth) = (2, 64);
+                (plan.kills, plan.ring_depth) = (4, 64);
                 plan.head_dies_at = None;
             }
             Self::CancelHitsTheNext | Self::CancelSpreads => {

@@ -12,7 +12,7 @@
 //! (CHAIN-6).
 //!
 //! ```text
-//! HOPLO_MODEL_DEPTH=40 HOPLO_MODEL_CRASHES=2 cargo test --release -p hoplo-sim --test control_model -- --nocapture
+//! HOPLO_MODEL_DEPTH=40 HOPLO_MODEL_CRASHES=2 cargo test --profile sim -p hoplo-sim --test control_model -- --nocapture
 //! ```
 
 use std::collections::{BTreeMap, VecDeque};

@@ -62,7 +62,7 @@ fn a_crash_that_is_told_for_a_call_that_no_worker_took_is_found() {
 
 #[test]
 fn a_method_that_fails_with_a_worker_that_never_took_it_is_found() {
-    shows(Sabotage::QueuedCountAsBegun, 500, &["failed for no reason: ActorUnavailable"]);
+    shows(Sabotage::QueuedCountAsBegun, 2000, &["failed for no reason: ActorUnavailable"]);
 }
 
 #[test]

@@ -10,8 +10,8 @@
 //! `sabotage` breaks promises on purpose, to see that the checks can fail.
 //!
 //! ```text
-//! HOPLO_SIM_SEEDS=1000000 cargo test --release -p hoplo-sim --test control
-//! HOPLO_SIM_SEEDS=1 HOPLO_SIM_FIRST=77 HOPLO_SIM_PRINT=1 cargo test --release -p hoplo-sim --test control -- --nocapture
+//! HOPLO_SIM_SEEDS=1000000 cargo test --profile sim -p hoplo-sim --test control
+//! HOPLO_SIM_SEEDS=1 HOPLO_SIM_FIRST=77 HOPLO_SIM_PRINT=1 cargo test --profile sim -p hoplo-sim --test control -- --nocapture
 //! ```
 
 mod clients;
@@ -66,7 +66,7 @@ pub fn run(seed: u64) -> Summary {
         eprintln!("the latest of seed {seed}:\n{}", world.story.about(&[]));
         eprintln!(
             "seed {seed} of the control store failed; repeat with\n  HOPLO_SIM_SEEDS=1 \
-             HOPLO_SIM_FIRST={seed} HOPLO_SIM_PRINT=1 cargo test --release -p hoplo-sim --test \
+             HOPLO_SIM_FIRST={seed} HOPLO_SIM_PRINT=1 cargo test --profile sim -p hoplo-sim --test \
              control -- --nocapture"
         );
         std::panic::resume_unwind(cause)
