@@ -31,9 +31,7 @@ TREE = Path(__file__).resolve().parents[2]
 sys.path.append(str(TREE / "python" / "tests"))
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", TREE / "target"))
 HOPLO = Path(os.environ.get("HOPLO_BIN", TARGET / "release" / "hoplo"))
-CHECK = Path(
-    os.environ.get("HOPLO_CHECK_HISTORY", TARGET / "sim" / "examples" / "check_history")
-)
+CHECK = Path(os.environ.get("HOPLO_CHECK_HISTORY", TARGET / "sim" / "examples" / "check_history"))
 
 
 def until(condition: Callable[[], Any], seconds: float = 20, what: str = "") -> Any:

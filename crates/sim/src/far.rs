@@ -79,6 +79,9 @@ impl Cluster {
             }
             Word::Member { entry, index } => {
                 self.note(|| format!("daemon hears that {} is {:?}", entry.node, entry.state));
+                if self.here.number == crate::table::number(0) {
+                    self.here.daemon.node.read_wills(&entry, &self.control);
+                }
                 self.happens(Event::Member { entry, index });
             }
             Word::Passing { ticket, frame } => {

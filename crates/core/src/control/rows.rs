@@ -17,9 +17,10 @@ use serde::{Deserialize, Serialize};
 use hoplo_wire::Failure;
 use hoplo_wire::control::{Key, Refusal, Row, Table};
 use hoplo_wire::join::{JoinRole, TokenId};
+use hoplo_wire::peer::KnownActor;
 
 /// First byte of every typed row; raised with every change of an entry's fields.
-pub const ROW_FORMAT: u8 = 4;
+pub const ROW_FORMAT: u8 = 5;
 
 /// What a table's rows are made of: a key that names the thing, and the thing.
 pub trait Entry: Serialize + for<'a> Deserialize<'a> {
@@ -147,8 +148,7 @@ impl fmt::Display for NodeState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobEntry {
     pub job: JobId,
-    /// Where its driver is connected.
-    pub node: NodeNumber,
+    pub driver: ProcessId,
     pub driver_pid: u32,
     pub config: JobConfig,
     /// Microseconds since 1970.
@@ -188,7 +188,7 @@ impl fmt::Display for ActorPhase {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ActorEntry {
     pub actor: ActorId,
     pub class_name: String,
@@ -204,6 +204,8 @@ pub struct ActorEntry {
     pub failure: Option<Failure>,
     /// It is dead because its node was: who asks for its name hears why.
     pub lost: bool,
+    /// What it is made of, for the heir of its home (`node/far/wills`).
+    pub will: Option<Box<KnownActor>>,
 }
 
 /// A placement group that is not removed.
@@ -293,7 +295,7 @@ impl Entry for JobEntry {
     const TABLE: Table = Table::Job;
 
     fn key_bytes(&self) -> Vec<u8> {
-        self.job.0.to_be_bytes().to_vec()
+        job_key(self.job).bytes
     }
 }
 
@@ -400,6 +402,10 @@ impl Entry for EventEntry {
 
 pub fn node_key(node: NodeNumber) -> Key {
     Key { table: Table::Node, bytes: node.number().to_be_bytes().to_vec() }
+}
+
+pub fn job_key(job: JobId) -> Key {
+    Key { table: Table::Job, bytes: job.0.to_be_bytes().to_vec() }
 }
 
 pub fn token_key(token: TokenId) -> Key {

@@ -73,7 +73,7 @@ impl Job {
     pub fn entry(&self) -> JobEntry {
         JobEntry {
             job: self.id,
-            node: self.driver.node(),
+            driver: self.driver,
             driver_pid: self.driver_pid,
             config: (*self.config).clone(),
             started_us: self.started_us,

@@ -169,7 +169,7 @@ impl Node {
                 }
                 let ends = row.detached && dead;
                 let job = row.job;
-                self.save(&actor_entry(row));
+                self.save(&actor_entry(row, self.actors.will(actor)));
                 self.keep_elsewhere(actor);
                 if ends {
                     self.drop_functions_of_ended(job);

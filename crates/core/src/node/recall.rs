@@ -1,8 +1,8 @@
 //! What a new daemon makes of the rows that an earlier one left.
 //!
 //! With a head's daemon go its workers and all its objects. So a new one finds rows of what ran there: actors become
-//! dead and tasks lost, with the reason, and jobs ended. Kv rows stay as they are; functions stay that a lost actor or
-//! task of their job might be looked at with. What is at home on another node that lives is that node's (the number in
+//! dead and tasks lost, with the reason, and jobs ended. Detached actors that left a will (`far/wills`) start again.
+//! Kv rows stay as they are; functions stay that such an actor needs, or that a lost actor or task of their job might be looked at with. What is at home on another node that lives is that node's (the number in
 //! its id says where it is at home), and stays as it is. Placement groups go on that are detached, or whose job does
 //! (`sched::groups::recalled`).
 
@@ -11,8 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use hoplo_base::{JobId, NodeNumber};
 use hoplo_wire::control::{Key, Table};
 use hoplo_wire::node::ActorState;
+use hoplo_wire::peer::KnownActor;
 use hoplo_wire::{Failure, FailureKind};
 
+use super::far::will_of;
 use super::{Effect, Node};
 use crate::actors::life::{ActorRow, Former};
 use crate::claims;
@@ -112,14 +114,15 @@ impl Node {
         for mut node in rows.nodes.into_iter().filter(|row| !others.have(row.node)) {
             if !node.state.is_dead() {
                 let why = "its daemon ended, and another one went on with its store".to_string();
-                let heir = others.heirs.get(&node.node).copied();
-                node.state = NodeState::Dead { why, heir };
+                // Where no other node lives, this one.
+                let heir = others.heirs.get(&node.node).copied().unwrap_or(self.config.node);
+                node.state = NodeState::Dead { why, heir: Some(heir) };
                 self.save(&node);
             }
         }
         let (mut kept, mut going_on) = (BTreeSet::new(), BTreeSet::new());
         for mut job in rows.jobs {
-            if others.have(job.node) {
+            if others.have(job.driver.node()) {
                 kept.insert(job.job);
                 if job.ended_us.is_none() {
                     going_on.insert(job.job);
@@ -134,12 +137,10 @@ impl Node {
                 continue;
             }
             kept.insert(row.job);
-            if !row.name.is_empty() {
-                self.recall_name((row.namespace.clone(), row.name.clone()), row.actor);
-            }
+            self.recall_name((row.namespace.clone(), row.name.clone()), row.actor);
         }
         let ours = rows.actors.into_iter().filter(|row| !others.have_charge_of(row));
-        let actors = self.recall_actors(ours, &mut kept);
+        let (again, lost) = self.recall_actors(ours, &mut kept);
         let ours = rows.tasks.into_iter().filter(|row| !others.have(row.task.owner.node()));
         let tasks = self.recall_tasks(ours, &mut kept);
         let ours = rows.groups.into_iter().filter(|row| !others.have(row.group.node()));
@@ -151,7 +152,12 @@ impl Node {
         }
         if before {
             self.events += 1;
-            let text = format!("the node was started again; lost: {actors} actors, {tasks} tasks");
+            let again = match again {
+                0 => String::new(),
+                _ => format!("; start again: {again} detached actors"),
+            };
+            let text =
+                format!("the node was started again; lost: {lost} actors, {tasks} tasks{again}");
             self.log(format!("goes on with the store of an earlier daemon: {text}"));
             let (at_us, seq) = (self.wall_us, self.events);
             self.save_last(&EventEntry { at_us, seq, text });
@@ -160,14 +166,23 @@ impl Node {
         effects.append(&mut self.out);
     }
 
+    /// How many start again, and how many are lost.
     fn recall_actors(
         &mut self,
         entries: impl Iterator<Item = ActorEntry>,
         kept: &mut BTreeSet<JobId>,
-    ) -> u64 {
-        let mut lost = 0;
+    ) -> (u64, u64) {
+        let (mut again, mut lost) = (0, 0);
         let mut effects = Vec::new();
         for mut entry in entries {
+            // As the heir of its home: when this node hears that its home is dead.
+            if self.config.clustered && will_of(&entry).is_some() {
+                again += 1;
+                kept.insert(entry.job);
+                self.recall_name((entry.namespace, entry.name), entry.actor);
+                continue;
+            }
+            entry.will = None;
             if entry.state != ActorPhase::Dead {
                 lost += 1;
                 let text = format!(
@@ -199,7 +214,7 @@ impl Node {
             self.actors.recall(former, &mut effects);
         }
         effects.into_iter().for_each(|effect| self.on_actors(effect));
-        lost
+        (again, lost)
     }
 
     fn recall_tasks(
@@ -231,7 +246,7 @@ impl Node {
     }
 }
 
-pub(super) fn actor_entry(row: ActorRow) -> ActorEntry {
+pub(super) fn actor_entry(row: ActorRow, will: Option<KnownActor>) -> ActorEntry {
     let state = ActorPhase::of(&row.state);
     let failure = match row.state {
         ActorState::Dead { failure } => Some(failure),
@@ -251,13 +266,14 @@ pub(super) fn actor_entry(row: ActorRow) -> ActorEntry {
         handle: row.handle,
         failure,
         lost: row.lost,
+        will: will.map(Box::new),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use hoplo_base::{ActorId, GroupId, Instant, ProcessId, ResourceSet, TaskId};
-    use hoplo_wire::node::{BundleSpec, GroupSpec, GroupStrategy};
+    use hoplo_wire::node::{ActorSpec, BundleSpec, GroupSpec, GroupStrategy, Shape};
 
     use super::*;
     use crate::control::Row;
@@ -283,7 +299,8 @@ mod tests {
 
     fn job_row(job: u64, node: NodeNumber) -> JobEntry {
         let (job, config) = (JobId(job), Default::default());
-        JobEntry { job, node, driver_pid: 1, config, started_us: 1, ended_us: None }
+        let driver = ProcessId::new(node, 1, 1);
+        JobEntry { job, driver, driver_pid: 1, config, started_us: 1, ended_us: None }
     }
 
     fn actor_row(home: NodeNumber) -> ActorEntry {
@@ -299,6 +316,7 @@ mod tests {
             handle: vec![],
             failure: None,
             lost: false,
+            will: None,
         }
     }
 
@@ -317,13 +335,17 @@ mod tests {
 
     /// The rows that a head writes and deletes when it finds these.
     fn recalled(rows: Rows) -> (Vec<(Key, Vec<u8>)>, Vec<Key>) {
+        recalled_in(rows, false)
+    }
+
+    fn recalled_in(rows: Rows, clustered: bool) -> (Vec<(Key, Vec<u8>)>, Vec<Key>) {
         let config = Config {
             node: rows.next_number(0),
             resources: ResourceSet::new(),
             objects: objects::Config::new(64 << 20),
             session_dir: "/s".to_string(),
             keeps_rows: true,
-            clustered: false,
+            clustered,
             slots_resting: 0,
             processes_max: 8,
         };
@@ -399,6 +421,57 @@ mod tests {
         let row = Row { value, version: 1, index: 1, finished: false };
         let now = GroupEntry { created: false, placed: BTreeMap::new(), ..group_row(HEAD(), true) };
         assert_eq!(GroupEntry::from_row(&row), Ok(now));
+    }
+
+    /// FAR-9
+    #[test]
+    fn a_detached_actor_that_left_a_will_is_not_lost_with_a_head_that_was_alone() {
+        let spec = ActorSpec {
+            actor: actor_row(HEAD()).actor,
+            class_name: "A".to_string(),
+            name: "kept".to_string(),
+            namespace: String::new(),
+            detached: true,
+            shape: Shape::of(ResourceSet::new()),
+            held: ResourceSet::new(),
+            max_restarts: -1,
+            checkpoints: None,
+            frame: vec![],
+            contains: vec![],
+            handle: vec![],
+        };
+        let will = KnownActor {
+            spec,
+            job: JobId(1),
+            incarnation: 0,
+            moved: 0,
+            begun: true,
+            worker: None,
+            holds_arguments: false,
+            replay: None,
+        };
+        let will = Some(Box::new(will));
+        let actor = ActorEntry { detached: true, will, ..actor_row(HEAD()) };
+        let function = (JobId(1), Key { table: Table::Function, bytes: vec![1] });
+        for clustered in [true, false] {
+            let rows = Rows {
+                nodes: vec![node_row(HEAD(), true)],
+                jobs: vec![job_row(1, HEAD())],
+                actors: vec![actor.clone()],
+                functions: vec![function.clone()],
+                ..Rows::default()
+            };
+            let (written, deleted) = recalled_in(rows, clustered);
+            let is_lost = written.iter().any(|(key, _)| *key == actor.key());
+            // Who is no member of a cluster hears of no death.
+            assert_eq!((is_lost, deleted), (!clustered, vec![]));
+            let value = written.into_iter().find(|(key, _)| key.table == Table::Node).unwrap().1;
+            let row = Row { value, version: 1, index: 1, finished: false };
+            let NodeState::Dead { heir, .. } = NodeEntry::from_row(&row).unwrap().state else {
+                panic!("it is dead");
+            };
+            assert_eq!(heir, Some(HEAD().next_given()), "the new head");
+        }
     }
 
     #[test]

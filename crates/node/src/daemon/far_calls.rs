@@ -109,7 +109,12 @@ impl Daemon {
             Word::Peer { from, cover, message } => {
                 self.handle(Event::Peer { from, cover, message });
             }
-            Word::Member { entry, index } => self.handle(Event::Member { entry, index }),
+            Word::Member { entry, index } => {
+                if let Some(store) = self.control.kept() {
+                    self.node.read_wills(&entry, store);
+                }
+                self.handle(Event::Member { entry, index });
+            }
             Word::Passing { ticket, frame } => {
                 if frame.arrived.is_none() {
                     // REF-1, REF-3: what it said before it wrote the frame.

@@ -101,7 +101,7 @@ impl Daemon {
             "job_id": job_id(entry.job),
             "state": if entry.ended_us.is_some() { "ended" } else { "running" },
             "pid": Some(entry.driver_pid).filter(|pid| *pid > 0),
-            "node": node_id(entry.node),
+            "node": node_id(entry.driver.node()),
             "entrypoint": entry.config.entrypoint,
             "namespace": entry.config.namespace,
             "started_us": entry.started_us,

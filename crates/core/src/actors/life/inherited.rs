@@ -56,6 +56,14 @@ impl ActorTable {
         Some(KnownActor { spec, job, incarnation, moved, begun, worker, holds_arguments, replay })
     }
 
+    /// For its row: what the heir of its home needs to start it again, if nobody who lives knows of it.
+    pub fn will(&self, id: ActorId) -> Option<KnownActor> {
+        let actor = self.actors.get(&id)?;
+        // What is detached outlives any node.
+        let standing = self.stands_at(id, actor.job.node()).filter(|_| actor.spec.detached)?;
+        self.known(id, Standing { holds_arguments: false, ..standing })
+    }
+
     pub(super) fn on_inherited(
         &mut self,
         known: KnownActor,

@@ -43,7 +43,8 @@ impl Node {
         job: JobId,
         function: FunctionId,
     ) -> bool {
-        if self.far.nodes.is_empty() {
+        // A head that is alone may have rows of jobs whose nodes are dead.
+        if !self.config.clustered {
             return false;
         }
         if let Some(fetch) = self.far.fetches.asked.get_mut(&function) {

@@ -22,7 +22,8 @@
 //! 1. *The worker dies meanwhile.* Its node told of it as of one that lives. So `Gone` looks at what waits, too.
 //! 2. *The heir dies.* Its heir is told all again: the actor's node knows it as before, and the first keeper keeps it until the one in charge
 //!    lets it go.
-//! 3. *Home and keeper die at once.* An actor that lived at the home is lost, for want of anybody who knows what it was made from.
+//! 3. *Home and keeper die at once.* An actor that lived at the home starts again if it left a will (`wills`). Another one is lost, for want of
+//!    anybody who knows what it was made from.
 //! 4. *The keeper heard of an older incarnation* than the actor's node. The higher one counts; of equal ones the one with a worker.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -296,7 +297,7 @@ impl Node {
         somebody && has_log && (known.spec.detached || goes_on)
     }
 
-    fn tell_heir(&mut self, known: KnownActor) {
+    pub(super) fn tell_heir(&mut self, known: KnownActor) {
         let heir = self.charge_of(known.spec.actor);
         if !self.is_far(heir) {
             return self.on_actor_known(self.me(), known);

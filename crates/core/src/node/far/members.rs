@@ -114,6 +114,7 @@ impl Node {
         }
         self.end_jobs_of(node);
         self.actors_of_dead(node, &homes);
+        self.execute_wills();
         self.fetches_of_dead(node);
         self.names_of_dead(node);
         self.work_off_queue();

@@ -36,6 +36,7 @@ mod peers;
 mod processes;
 mod references;
 mod routing;
+mod wills;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,6 +55,7 @@ use crate::transfer::Transfer;
 
 pub(super) use groups::is_of_groups;
 pub use members::{heir_of, outlived, settled};
+pub(super) use wills::will_of;
 
 #[derive(Debug)]
 pub(super) struct Far {
@@ -110,6 +112,8 @@ pub(super) struct Far {
     load_told: Option<(NodeNumber, Load)>,
     estates: estates::Estates,
     legacies: legacies::Legacies,
+    /// Of who is heard next to be dead.
+    wills: Vec<wills::Will>,
     /// The entry of the store that told it.
     last_death: u64,
     /// The claims know that this node is a member.
@@ -192,6 +196,7 @@ impl Far {
             load_told: None,
             estates: estates::Estates::default(),
             legacies: legacies::Legacies::default(),
+            wills: Vec::new(),
             last_death: 0,
             joined: false,
             #[cfg(test)]

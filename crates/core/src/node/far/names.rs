@@ -407,7 +407,9 @@ impl Node {
 
     /// An earlier daemon's row of an actor of another home says that it has that name.
     pub(in crate::node) fn recall_name(&mut self, name: Name, actor: ActorId) {
-        self.far.names.taken.insert(name, actor);
+        if !name.1.is_empty() {
+            self.far.names.taken.insert(name, actor);
+        }
     }
 
     /// It is told this node's names, and asked what its predecessor did not answer.

@@ -2,6 +2,9 @@
 
 use super::names::actor_of;
 use super::*;
+use crate::control::{ActorPhase, ControlStore, Entry, MemoryStore};
+use crate::node::recall::actor_entry;
+use hoplo_wire::peer::Peer;
 
 const NAME: &str = "kept";
 
@@ -239,6 +242,60 @@ fn keepers_keep_what_is_left_and_nothing_of_what_is_dead() {
     let kill = ToNode::ActorKill { actor: three.actor, no_restart: true };
     three.nodes.says(0, three.watcher, kill);
     assert!(!(0..3).any(|at| three.nodes.shells[at].node.keeps_actor(three.actor)));
+}
+
+/// FAR-9: who else knew it died with its home.
+#[test]
+fn an_actor_that_no_node_knows_starts_again_from_its_row() {
+    for (heir, ends) in [(0, false), (2, false), (0, true)] {
+        let mut three = Three::with(2.0, 1);
+        three.started();
+        let (home, actor) = (three.actor.0.owner.node(), three.actor);
+        for at in [0, 2] {
+            let message = Box::new(Peer::UnkeepActor { actor });
+            three.nodes.shells[at].hears(Event::Peer { from: home, cover: 0, message });
+        }
+        let node = &three.nodes.shells[1].node;
+        let mut store = MemoryStore::new();
+        let job = node.jobs.values().find(|job| job.driver == actor.0.owner).unwrap().entry();
+        store.put(job.key(), job.to_value()).unwrap();
+        let mut row = actor_entry(node.actors.row(actor).unwrap(), node.actors.will(actor));
+        if ends {
+            row.state = ActorPhase::Dead;
+        }
+        store.put(row.key(), row.to_value()).unwrap();
+        let state = NodeState::Dead { why: "it fell".to_string(), heir: Some(number(heir)) };
+        three.nodes.shells[0].node.read_wills(&node_entry(1, state), &store);
+        three.state();
+        three.nodes.death_is_heard(&[0, 2], 1, heir, 90);
+        three.nodes.is_settled(&[0, 2], 1, heir, 90);
+        if ends {
+            assert!(matches!(three.state(), Some(ActorState::Dead { .. })), "it was dead");
+            continue;
+        }
+        assert!(matches!(three.state(), Some(ActorState::Restarting { incarnation: 1, .. })));
+        let worker = three.nodes.forks(2);
+        assert_eq!(three.runs_again(2, worker), Some(1));
+        let started = ToNode::ActorStarted { actor, incarnation: 1, result: Ok(()) };
+        three.nodes.says(2, worker, started);
+        assert_eq!(three.state(), Some(ActorState::Alive { incarnation: 1, worker, logs: false }));
+    }
+}
+
+/// It would begin anew although calls took effect in it, or more often than it may.
+#[test]
+fn no_will_is_made_for_an_actor_that_may_not_start_again() {
+    let will = |three: &Three| three.nodes.shells[1].node.actors.will(three.actor);
+    let mut once = Three::with(2.0, 0);
+    assert!(will(&once).is_none(), "it was given a worker");
+    once.started();
+    assert!(will(&once).is_none());
+    let mut again = Three::with(2.0, 1);
+    again.started();
+    assert_eq!(will(&again).unwrap().incarnation, 0);
+    again.nodes.ends(1, again.worker);
+    again.worker = again.nodes.forks(1);
+    assert!(will(&again).is_none(), "its restart is used up");
 }
 
 /// It has an heir: an actor that lives elsewhere does not need it.

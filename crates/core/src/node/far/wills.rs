@@ -1,0 +1,73 @@
+//! Wills: what a detached actor is made of lies in its row, too, and the head gives it to the heir of the actor's home.
+//!
+//! ```text
+//!   the actor's home dies:  head --ActorKnown: its will--> heir        as a keeper does (`legacies`), before the head passes the death
+//! ```
+//! A keeper is one node, which may die together with the home; and a head that is alone has none. Its rows are on its disk: a head that is
+//! started again is the heir of the one that died, if no other node lives.
+//!
+//! # Invariants
+//! - FAR-9: a detached actor that may start again does so although all who lived with its home are dead, unless it makes checkpoints.
+//!
+//! # Stories
+//! 1. *The row is old*: the home did not get it through before it died. A keeper or the actor's node tells a higher incarnation, which counts;
+//!    if there is neither, the actor starts again once more than it may, or although it ended in that moment.
+//! 2. *Its arguments.* Refs among them are held by nobody. If their values are lost, its constructor fails with that.
+//! 3. *The heir is dead as well*, and the head has not heard so yet. The will is read again at that one's death.
+
+use hoplo_base::{JobId, NodeNumber};
+use hoplo_wire::peer::KnownActor;
+
+use super::Node;
+use crate::control::rows::job_key;
+use crate::control::store;
+use crate::control::{ActorEntry, ActorPhase, ControlStore, Entry, JobEntry, NodeEntry, NodeState};
+
+/// An actor, and the job whose processes run it.
+#[derive(Clone, Debug)]
+pub(super) struct Will {
+    known: KnownActor,
+    job: JobEntry,
+}
+
+pub(in crate::node) fn will_of(actor: &ActorEntry) -> Option<&KnownActor> {
+    actor.will.as_deref().filter(|_| actor.state != ActorPhase::Dead)
+}
+
+impl Node {
+    /// Of a head, which hears next what its store says of this node: if that died, the wills of all that it was in charge of.
+    pub fn read_wills(&mut self, entry: &NodeEntry, store: &dyn ControlStore) {
+        let NodeState::Dead { heir, .. } = entry.state else { return };
+        if self.far.dead.contains_key(&entry.node) || entry.node == self.me() {
+            return;
+        }
+        let mut homes: Vec<NodeNumber> =
+            self.heirs_after(entry.node, heir).iter().map(|it| it.home).collect();
+        homes.push(entry.node);
+        let actors = store::entries::<ActorEntry>(store).into_iter();
+        let theirs = actors.filter(|row| homes.contains(&row.actor.0.owner.node()));
+        let wills = theirs.filter_map(|row| {
+            let known = will_of(&row)?.clone();
+            let job = job_of(row.job, store)?;
+            Some(Will { known, job })
+        });
+        self.far.wills = wills.collect();
+    }
+
+    /// Their home is dead.
+    pub(super) fn execute_wills(&mut self) {
+        for Will { known, job } in std::mem::take(&mut self.far.wills) {
+            // Of one that dies later it is read again (story 3).
+            let heir = self.charge_of(known.spec.actor);
+            if self.is_far(heir) && !self.is_other_node(heir) {
+                continue;
+            }
+            self.on_job_told(self.me(), job.job, job.driver, job.config);
+            self.tell_heir(known);
+        }
+    }
+}
+
+fn job_of(job: JobId, store: &dyn ControlStore) -> Option<JobEntry> {
+    JobEntry::from_row(&store.get(&job_key(job))?).ok()
+}
