@@ -1,4 +1,4 @@
-"""Detached actors whose home died, and with it all who knew them: they start again from their rows."""
+"""Detached actors whose home died, and all who knew them with it: their rows start them again."""
 
 from __future__ import annotations
 
