@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import HOPLO, MakeCluster, run
 from machines import Machine, until
+
+import hoplo
 
 WRITES = """
 from far import Counter
@@ -61,8 +67,6 @@ def port(far: Any) -> int:
 def test_a_head_from_a_backup_has_its_nodes_its_actors_and_its_keys(
     make_far: Any, tmp_path: Path
 ) -> None:
-    import hoplo
-
     far = make_far(3)
     hoplo.shutdown()
     head, other = far.machines[0], far.machines[2]
@@ -138,11 +142,11 @@ def test_a_backup_says_what_is_in_it_and_what_is_wrong(make_far: Any, tmp_path: 
         )  # fmt: skip
         assert not new.exists()
     assert "a head runs already" in fails(head, "start", "--head", "--from-backup", str(file))
-    hoplo_left = far.machines[0].session
+    left = far.machines[0].session
     far.kill_daemon(0)
     told = fails(head, "start", "--head", "--from-backup", str(file), "--port", "0")
     assert "has a store already" in told
-    assert (hoplo_left / "control").is_dir(), "it is still there to go on with"
+    assert (left / "control").is_dir(), "it is still there to go on with"
     head.head(port=port(far))
 
 
@@ -152,7 +156,9 @@ def test_a_backup_that_finds_no_room_leaves_the_old_one(make_far: Any, tmp_path:
     head = far.machines[0]
     small = tmp_path / "small"
     small.mkdir()
-    mounted = head.command("mount", "-t", "tmpfs", "-o", "size=64k", "none", str(small), check=False)
+    mounted = head.command(
+        "mount", "-t", "tmpfs", "-o", "size=64k", "none", str(small), check=False
+    )
     if mounted.returncode != 0:
         pytest.skip("nothing can be mounted here")
     try:
@@ -168,3 +174,59 @@ def test_a_backup_that_finds_no_room_leaves_the_old_one(make_far: Any, tmp_path:
         assert sorted(path.name for path in small.iterdir()) == ["backup", "fills"]
     finally:
         head.command("umount", str(small))
+
+
+def test_control_nodes_are_backed_up_while_clients_work(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    cluster = make_cluster(nodes=3, replicas=2, shards=3)
+    cluster.client("a", 3)
+    file = tmp_path / "backup"
+    of_cluster = ("--cluster-file", cluster.file, "--force")
+    (client, _) = cluster.clients[0]
+    made = 0
+    while client.poll() is None:
+        run("backup", file, *of_cluster)
+        made += 1
+    assert made > 1
+    assert cluster.judge()["ended"] > 100
+    assert not cluster.errors()
+
+    def rows() -> bytes:
+        run("backup", file, *of_cluster)
+        return file.read_bytes().split(b"\n", 2)[2][:-8]
+
+    assert rows() == rows(), "nothing has changed"
+    shown = json.loads(run("backup", file, "--show", "--json"))
+    assert shown["head"] is None
+    assert len(shown["shards"]) == 3
+    assert list(shown["tables"]) == ["Kv"]
+    # fmt: off
+    done = subprocess.run(
+        [HOPLO, "start", "--head", "--from-backup", file, "--session-dir", tmp_path / "head"],
+        env={**os.environ, "HOPLO_TMPDIR": str(tmp_path / "base")},
+        capture_output=True, text=True, timeout=30, check=False,
+    )
+    # fmt: on
+    assert "is a backup of control nodes" in done.stderr
+    assert not (tmp_path / "head").exists()
+
+
+def test_tables_in_memory_have_no_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOPLO_TMPDIR", str(tmp_path / "base"))
+    assert "no node of yours runs here" in run("backup", tmp_path / "none", check=False)
+    # fmt: off
+    daemon = subprocess.Popen(
+        [HOPLO, "daemon", "--foreground", "--num-cpus", "1", "--python", sys.executable,
+         "--session-dir", tmp_path / "own"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )
+    # fmt: on
+    try:
+        until((tmp_path / "own" / "sock").exists, what="it listens")
+        told = run("backup", tmp_path / "none", "--session", tmp_path / "own", check=False)
+        assert "keeps its tables in memory" in told
+        assert not (tmp_path / "none").exists()
+    finally:
+        daemon.kill()
+        daemon.wait(20)

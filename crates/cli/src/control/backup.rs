@@ -93,7 +93,10 @@ fn show(header: &Header) -> anyhow::Result<()> {
     println!("made {} ago by hoplo {}", in_words(ago), header.hoplo);
     match &header.head {
         Some(head) => {
-            println!("of the head of cluster {}, which was {}", header.cluster, head.address)
+            println!(
+                "of the head of cluster {}; its nodes look for it at {}",
+                header.cluster, head.address
+            )
         }
         None => println!("of the control nodes of cluster {}", header.cluster),
     }

@@ -24,7 +24,6 @@ mod tests;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use hoplo_core::control::client::CallError;
 use hoplo_core::control::rows::ROW_FORMAT;
 
 use crate::disk::cold::ColdError;
@@ -69,17 +68,27 @@ pub enum BackupError {
     #[error("{path}: {error}{}", remedy(error))]
     Io { path: PathBuf, error: io::Error },
     #[error("the control store cannot be read: {0}")]
-    Unread(#[from] CallError),
+    Unread(String),
     #[error(
         "the store forgets changes faster than its rows can be read: try again when less is written"
     )]
     Busy,
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    #[error("the store cannot be written: {0}")]
-    Log(#[from] LogError),
-    #[error("the store's archive cannot be written: {0}")]
-    Cold(#[from] ColdError),
+    #[error("the new store cannot be written: {0}")]
+    Unwritten(String),
+}
+
+impl From<LogError> for BackupError {
+    fn from(error: LogError) -> Self {
+        Self::Unwritten(error.to_string())
+    }
+}
+
+impl From<ColdError> for BackupError {
+    fn from(error: ColdError) -> Self {
+        Self::Unwritten(error.to_string())
+    }
 }
 
 fn remedy(error: &io::Error) -> &'static str {

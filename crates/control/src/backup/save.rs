@@ -129,8 +129,8 @@ impl<'a> Gathering<'a> {
                 self.hears(outcome)?;
             }
             if Instant::now() >= self.until && self.effects.is_empty() {
-                let waiting = "the store does not tell its latest changes".to_string();
-                return Err(CallError::Late { may_apply: false, waiting }.into());
+                let why = "it does not tell its latest changes; try again".to_string();
+                return Err(BackupError::Unread(why));
             }
         }
     }
@@ -157,7 +157,7 @@ impl<'a> Gathering<'a> {
             Outcome::Finished { call, result } if self.scan == Some(call) => match result {
                 Ok(Done::Page { rows, next, indexes }) => Event::Page { rows, next, indexes },
                 Ok(Done::Updated(_) | Done::Row(_)) => unreachable!("a scan gives a page"),
-                Err(error) => return Err(self.unread(error)),
+                Err(error) => return Err(self.unread(&error)),
             },
             Outcome::Changes { subscription, shard, changes, upto } => {
                 let told = changes.len() as u32;
@@ -173,14 +173,9 @@ impl<'a> Gathering<'a> {
         heard.map_err(|_| BackupError::Busy)
     }
 
-    fn unread(&self, error: CallError) -> BackupError {
-        match self.driver.unfit() {
-            Some(why) => {
-                let waiting = why.to_string();
-                CallError::Late { may_apply: false, waiting }.into()
-            }
-            None => error.into(),
-        }
+    fn unread(&self, error: &CallError) -> BackupError {
+        let unfit = self.driver.unfit().map(ToString::to_string);
+        BackupError::Unread(unfit.unwrap_or_else(|| error.to_string()))
     }
 
     fn done(self, overlay: Overlay) -> Result<Gathered, BackupError> {

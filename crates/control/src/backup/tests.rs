@@ -64,7 +64,7 @@ proptest! {
         rows in rows(),
         cut in any::<prop::sample::Index>(),
         place in any::<prop::sample::Index>(),
-        bit in 0..8,
+        bit in 0..8_u8,
         more in prop::collection::vec(any::<u8>(), 1..5),
     ) {
         let folder = Folder::new();
@@ -81,7 +81,7 @@ proptest! {
         prop_assert!(says_so, "{cut} of {} bytes: {error}", bytes.len());
         let mut flipped = bytes.clone();
         let place = place.index(bytes.len());
-        flipped[place] ^= 1 << bit;
+        flipped[place] ^= 1_u8 << bit;
         prop_assert!(checked(&folder, &flipped).is_err(), "byte {place}");
         let longer = [bytes, more].concat();
         prop_assert!(said(&folder, &longer).contains("something follows its end"));
@@ -130,7 +130,7 @@ fn each_file_that_is_of_no_use_says_what_to_do() {
 fn rows_of_another_format_and_of_control_nodes_begin_no_head() {
     let folder = Folder::new();
     let (path, control) = (folder.0.join("backup"), folder.0.join("control"));
-    let mut of = |header: Header| {
+    let of = |header: Header| {
         std::fs::write(&path, written(&header, &some_rows())).unwrap();
         let said = restore(&path, &control).unwrap_err().to_string();
         // RESTORE-1

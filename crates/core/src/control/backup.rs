@@ -68,6 +68,8 @@ pub struct Backup {
     overlay: Overlay,
     bytes: usize,
     bytes_max: usize,
+    /// It has said `Done`: what comes later is of no use to it.
+    is_done: bool,
 }
 
 impl Backup {
@@ -75,10 +77,13 @@ impl Backup {
         let table = Table::ALL[0];
         effects.push(Effect::Scan { table, from: None });
         let (told, overlay) = (BTreeMap::new(), Overlay::default());
-        Self { table: Some(table), told, overlay, bytes: 0, bytes_max }
+        Self { table: Some(table), told, overlay, bytes: 0, bytes_max, is_done: false }
     }
 
     pub fn handle(&mut self, event: Event, effects: &mut Vec<Effect>) -> Result<(), TooFast> {
+        if self.is_done {
+            return Ok(());
+        }
         match event {
             Event::Page { rows, next, indexes } => self.on_page(rows, next, indexes, effects),
             Event::Changes { table, shard, changes, upto } => {
@@ -91,6 +96,7 @@ impl Backup {
         let reached =
             |(&(_, shard), told): (&(Table, usize), &u64)| *told >= self.overlay.cut[shard];
         if self.table.is_none() && self.told.iter().all(reached) {
+            self.is_done = true;
             effects.push(Effect::Done(std::mem::take(&mut self.overlay)));
         }
         Ok(())
@@ -249,10 +255,9 @@ mod tests {
         }
 
         fn hears(&mut self, event: Event) {
-            if self.done.is_none() {
-                self.backup.handle(event, &mut self.effects).unwrap();
-                self.carry_out();
-            }
+            // After it is done as well: what was on its way comes.
+            self.backup.handle(event, &mut self.effects).unwrap();
+            self.carry_out();
         }
 
         fn carry_out(&mut self) {
@@ -269,7 +274,7 @@ mod tests {
                         assert!(rows.iter().all(|(key, _)| Some(key) > last.as_ref()), "in order");
                         self.kept.extend(rows);
                     }
-                    Effect::Done(overlay) => self.done = Some(overlay),
+                    Effect::Done(overlay) => assert_eq!(self.done.replace(overlay), None),
                     Effect::Again => panic!("nothing is missed"),
                 }
             }

@@ -49,6 +49,7 @@ fn a_backup_that_was_made_while_rows_change_is_of_one_moment() {
                 }
             }
         });
+        let _ends = Ends(&ends);
         let path = folder.0.join("backup");
         let number = |row: &Row| u64::from_be_bytes(*row.value.first_chunk().unwrap());
         let mut last = 0;
@@ -62,8 +63,16 @@ fn a_backup_that_was_made_while_rows_change_is_of_one_moment() {
             assert!(found[1] >= last, "it has what was acknowledged before");
             last = found[1];
         }
-        ends.store(true, Ordering::Relaxed);
     });
+}
+
+/// Also when something is wrong: a thread that goes on would be waited for.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[test]
