@@ -68,7 +68,7 @@ pub struct Backup {
     overlay: Overlay,
     bytes: usize,
     bytes_max: usize,
-    /// It has said `Done`: what comes later is of no use to it.
+    /// It has said `Done` or `Again`: what comes later is of no use to it.
     is_done: bool,
 }
 
@@ -91,7 +91,11 @@ impl Backup {
                 let told = self.told.entry((table, shard)).or_default();
                 *told = upto.max(*told);
             }
-            Event::Missed => return Ok(effects.push(Effect::Again)),
+            Event::Missed => {
+                self.is_done = true;
+                effects.push(Effect::Again);
+                return Ok(());
+            }
         }
         let reached =
             |(&(_, shard), told): (&(Table, usize), &u64)| *told >= self.overlay.cut[shard];
@@ -370,6 +374,9 @@ mod tests {
         effects.clear();
         backup.handle(Event::Missed, &mut effects).unwrap();
         assert_eq!(effects, [Effect::Again]);
+        let mut backup = Backup::begin(1000, &mut effects);
+        let page = Event::Page { rows: vec![], next: None, indexes: vec![7] };
+        backup.handle(page, &mut effects).unwrap();
         let change = |index: u64, n: u8| {
             let row = Row { value: vec![n; 600], version: 1, index, finished: false };
             let key = Key { table: Table::Kv, bytes: vec![n] };
