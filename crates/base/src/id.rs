@@ -38,6 +38,13 @@ impl NodeNumber {
         Self(1 + self.0 % Self::GIVEN_MAX)
     }
 
+    /// For a store that does not know which numbers it gave after this one: none that it did, unless it was thousands. None is
+    /// higher than the highest.
+    pub fn behind_a_gap(self, random: u32) -> Self {
+        const GAP: u32 = 1 << 12;
+        Self((self.0 + GAP + random % (GAP << 4)).min(Self::GIVEN_MAX))
+    }
+
     /// A store gives it after that one, as one of the next `many`.
     pub fn follows(self, earlier: Self, many: u32) -> bool {
         let ahead = (self.0 + Self::GIVEN_MAX - earlier.0) % Self::GIVEN_MAX;

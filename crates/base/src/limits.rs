@@ -716,6 +716,18 @@ pub const CONTROL_BENCH_ANSWERS: Duration = Duration::from_secs(20);
 /// Changes that are on their way to `hoplo control watch` and that it has not written down.
 pub const CONTROL_WATCH_CREDIT: u32 = 1000;
 
+/// `hoplo control backup` waits so long for a page, or for the changes since,
+pub const CONTROL_BACKUP_ANSWERS: Duration = Duration::from_secs(20);
+
+/// keeps so much of what changes meanwhile,
+pub const CONTROL_BACKUP_CHANGES_BYTES_MAX: usize = 256 * 1024 * 1024;
+
+/// and begins so often where the store does not remember all of it.
+pub const CONTROL_BACKUP_TRIES: u32 = 5;
+
+/// The first lines of a backup's file, at most.
+pub const CONTROL_BACKUP_HEADER_BYTES_MAX: u64 = 1024 * 1024;
+
 /// One message of a peer that did not say yet who it is.
 pub const NET_GREETING_BYTES_MAX: usize = 4096;
 

@@ -1,6 +1,7 @@
 //! `hoplo control`: the processes of a cluster's control store, and what they say about themselves.
 
 mod ask;
+mod backup;
 mod bench;
 mod history;
 mod restore;
@@ -48,6 +49,8 @@ pub(crate) enum ControlCommand {
     Move(wish::MoveArgs),
     /// Move all replicas of a control node to others, and give it no new ones
     Drain(wish::DrainArgs),
+    /// Write all rows of the store into one file while it runs; with --show say what is in such a file
+    Backup(backup::BackupArgs),
     /// Say what is left of shards whose disks are gone; with --accept-loss go on with it
     Restore(restore::RestoreArgs),
     /// Measures latency or throughput of a running cluster
@@ -155,6 +158,7 @@ pub(crate) fn run(command: &ControlCommand) -> anyhow::Result<()> {
         ControlCommand::Metrics(target) => metrics(target),
         ControlCommand::Move(args) => wish::move_replica(args),
         ControlCommand::Drain(args) => wish::drain(args),
+        ControlCommand::Backup(args) => backup::run(args),
         ControlCommand::Restore(args) => restore::run(args),
         ControlCommand::Bench(args) => bench::run(args),
         ControlCommand::History(args) => history::run(args),

@@ -65,6 +65,9 @@ pub(crate) struct ClusterArgs {
     /// Join the cluster of the head that listens there
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "head")]
     address: Option<String>,
+    /// Begin a new head with what `hoplo control backup` wrote there, as the head of the same cluster
+    #[arg(long, value_name = "FILE", requires = "head")]
+    from_backup: Option<PathBuf>,
     /// The file with the token to join with [default: the variable HOPLO_TOKEN, else ~/.hoplo/token]; of a head, where it
     /// puts one [default: ~/.hoplo/token]
     #[arg(long, value_name = "PATH")]
@@ -245,6 +248,7 @@ fn options(args: NodeArgs, cluster: &ClusterArgs) -> Result<Options> {
         listen: cluster.head.then(|| cluster.listen()).transpose()?,
         join: cluster.address.as_ref().map(|address| cluster.join(address)).transpose()?,
         accept_loss: args.accept_loss,
+        from_backup: cluster.from_backup.as_deref().map(std::path::absolute).transpose()?,
         of_driver: false,
         renews: CERTIFICATE_RENEWED,
         num_cpus: args.num_cpus,
@@ -315,6 +319,7 @@ fn spawn(args: &NodeArgs, cluster: &ClusterArgs) -> Result<String> {
         ("--python", &args.python),
         ("--session-dir", &args.session_dir),
         ("--token-file", &cluster.token_file),
+        ("--from-backup", &cluster.from_backup),
     ];
     for (name, path) in paths {
         if let Some(path) = path {

@@ -129,7 +129,7 @@ pub struct Embedded {
 }
 
 /// The cluster of a node by itself.
-const CLUSTER: ClusterId = ClusterId(0);
+pub(crate) const CLUSTER: ClusterId = ClusterId(0);
 pub(crate) const SHARD: ShardId = ShardId(0);
 
 /// What others have to know of earlier lives: `history.json`.

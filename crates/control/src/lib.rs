@@ -1,5 +1,6 @@
 //! The shell around the control store's machines (docs/internals/control.md): disks below, the network above.
 
+pub mod backup;
 pub mod disk;
 pub mod embedded;
 pub mod net;

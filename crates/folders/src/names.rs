@@ -12,5 +12,7 @@ pub(crate) const MARK: &str = "hoplo-session";
 /// What workers unpacked of runtime environments.
 pub(crate) const PACKAGES: &str = "packages";
 pub(crate) const SOCKET: &str = "sock";
+/// A control store that is being made of a backup.
+pub(crate) const RESTORED: &str = "control.new";
 pub(crate) const SPILL: &str = "spill";
 pub(crate) const TLS: &str = "tls";

@@ -15,7 +15,10 @@ use crate::join::{self, JoinError, Joined, Wait};
 use crate::lock::Lock;
 use crate::look::look_for;
 use crate::mark::Mark;
-use crate::names::{CLUSTER, LOCK, LOGS, MARK, PACKAGES, SOCKET, SPILL, TLS};
+use crate::names::{CLUSTER, LOCK, LOGS, MARK, PACKAGES, RESTORED, SOCKET, SPILL, TLS};
+
+/// What goes with the daemon.
+const REMAINS: [&str; 6] = [SOCKET, SPILL, TLS, PACKAGES, CLUSTER, RESTORED];
 
 /// Longer than any address.
 const ADDRESS_BYTES_MAX: u64 = 1024;
@@ -92,14 +95,12 @@ impl SessionFolder {
     pub(crate) fn has_remains(&self) -> bool {
         let names = self.0.names().unwrap_or_default();
         names.is_empty()
-            || names.iter().any(|name| {
-                [SOCKET, LOCK, SPILL, TLS, PACKAGES, CLUSTER].iter().any(|of| name == of)
-            })
+            || names.iter().any(|name| name == LOCK || REMAINS.iter().any(|of| name == of))
     }
 
     /// Removes everything but logs and the control store, and the folder too if there are none.
     pub(crate) fn remove_remains(&self, lock: Lock) {
-        for name in [SOCKET, SPILL, TLS, PACKAGES, CLUSTER] {
+        for name in REMAINS {
             // What cannot be removed now is swept again.
             let _ = self.0.remove(name);
         }

@@ -8,7 +8,7 @@
 //! made where the authority is: who joins sends the public half (`crate::join`).
 //!
 //! # Invariants
-//! - AUTH-1: the authority's key is written once, 0600, and read only to make certificates.
+//! - AUTH-1: the authority's key is written once in a folder, 0600, and read only to make certificates, or a backup ([`Kept`]).
 //! - AUTH-2: a certificate is never replaced by that of another holder: a renewal has the same name.
 
 use std::fs::{self, OpenOptions};
@@ -17,6 +17,9 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::name::{Name, Role};
+use crate::tls::{CA, IDENTITY, Identity, IdentityError, SERVED};
+use crate::token::Fingerprint;
 use hoplo_base::limits::{AUTHORITY_DAYS, CERTIFICATE_CLOCKS};
 use rcgen::{
     BasicConstraints, Certificate, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa,
@@ -25,14 +28,17 @@ use rcgen::{
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-use crate::name::{Name, Role};
-use crate::tls::{CA, IDENTITY, Identity, IdentityError, SERVED};
-use crate::token::Fingerprint;
-
 pub struct Authority {
     cluster: u128,
     issuer: Issuer<'static, KeyPair>,
     ca_pem: String,
+}
+
+/// An authority as text, to be kept elsewhere. SECRET: who has it makes certificates.
+#[derive(Clone)]
+pub struct Kept {
+    pub key: String,
+    pub certificate: String,
 }
 
 /// From when on, until when.
@@ -53,6 +59,19 @@ impl Validity {
 
     pub(crate) fn since(now: SystemTime, time: Duration) -> Self {
         Self { from: now - CERTIFICATE_CLOCKS, until: now + time }
+    }
+}
+
+impl Kept {
+    pub fn read(dir: &Path) -> Result<Self, IdentityError> {
+        Ok(Self { key: read(&dir.join(KEY))?, certificate: read(&dir.join(CA))? })
+    }
+
+    /// It is the authority in this folder from now on. Refuses to replace one.
+    pub fn write(&self, dir: &Path) -> Result<(), IdentityError> {
+        make_folder(dir)?;
+        write_new(&dir.join(KEY), &self.key)?;
+        write_new(&dir.join(CA), &self.certificate)
     }
 }
 

@@ -174,6 +174,13 @@ impl Daemon {
             (Some(path), base) => OwnSessionFolder::at(path, base)?,
             (None, base) => OwnSessionFolder::create(base.expect("a new session has a base"))?,
         };
+        if let Some(backup) = &options.from_backup
+            && let Err(error) = hoplo_control::backup::restore(backup, &session.control())
+        {
+            let stays = session.control().exists();
+            session.close(stays);
+            return Err(error.into());
+        }
         let (founded, joined) = match enter_cluster(&options, &session) {
             Ok(entered) => entered,
             // The user is to set something right first: nothing is left until then, but what was there.

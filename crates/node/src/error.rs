@@ -28,6 +28,9 @@ pub enum StartError {
     /// The control store of an earlier daemon cannot be read.
     #[error("{0}")]
     Control(String),
+    /// A head cannot begin with a backup.
+    #[error("{0}")]
+    Backup(#[from] hoplo_control::backup::BackupError),
     /// A head cannot let others join.
     #[error("{0}")]
     Founding(hoplo_control::net::head::HeadError),

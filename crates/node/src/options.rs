@@ -31,6 +31,8 @@ pub struct Options {
     pub renews: Duration,
     /// What is damaged of a head's tables is set aside, instead of not beginning.
     pub accept_loss: bool,
+    /// A head without a store begins with what lies in this file.
+    pub from_backup: Option<PathBuf>,
     pub num_cpus: Option<f64>,
     pub num_gpus: Option<f64>,
     /// Bytes for tasks and actors.
@@ -60,6 +62,7 @@ impl Default for Options {
             join: None,
             renews: CERTIFICATE_RENEWED,
             accept_loss: false,
+            from_backup: None,
             num_cpus: None,
             num_gpus: None,
             memory: None,

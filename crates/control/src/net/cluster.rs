@@ -11,13 +11,14 @@
 //! its certificate in `tls/` beside the cluster file that it is given. A head makes the first three in the folder of its store,
 //! with a certificate of its own: it is the one control node.
 
+use std::fmt;
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use hoplo_base::limits::CERTIFICATE_DAYS;
-use hoplo_net::authority::{Authority, Validity};
+use hoplo_net::authority::{Authority, Kept, Validity};
 use hoplo_net::name::{Name, NameError, Role};
 use hoplo_net::tls::{Identity, IdentityError};
 use hoplo_wire::control::{ClusterId, Hello, Speaker};
@@ -34,6 +35,22 @@ pub struct Cluster {
     pub nodes: Vec<String>,
     /// Absent if nobody listens on TCP.
     pub identity: Option<Identity>,
+}
+
+/// What the cluster of a head is known by: a head that begins with it is the head of the same cluster. SECRET.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Founding {
+    cluster: String,
+    /// Where nodes look for their head.
+    pub address: String,
+    authority_certificate: String,
+    authority_key: String,
+}
+
+impl fmt::Debug for Founding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Founding").field("cluster", &self.cluster).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -115,6 +132,24 @@ impl Cluster {
         let name = Name::new(id, Role::Control, HEAD)?;
         authority.issue(&name, Validity::days(CERTIFICATE_DAYS), &dir.join(TLS))?;
         Ok((Self::load(&path)?, authority))
+    }
+
+    /// That of the head whose store lies there.
+    pub fn founding(dir: &Path) -> Result<Founding, ClusterError> {
+        let (written, _) = read(&dir.join(FILE))?;
+        let address = written.nodes[0].clone();
+        let Kept { key, certificate } = Kept::read(&dir.join(AUTHORITY))?;
+        let (authority_certificate, authority_key) = (certificate, key);
+        Ok(Founding { cluster: written.cluster, address, authority_certificate, authority_key })
+    }
+
+    /// In a folder that is there: [`Cluster::of_head`] finds that cluster, and not a new one.
+    pub fn found_again(dir: &Path, founding: &Founding) -> Result<(), ClusterError> {
+        let Founding { cluster, address, authority_certificate, authority_key } = founding.clone();
+        let nodes = vec![address];
+        replace(dir, &Written { cluster, shards: 1, replication: 1, nodes })?;
+        let kept = Kept { key: authority_key, certificate: authority_certificate };
+        Ok(kept.write(&dir.join(AUTHORITY))?)
     }
 
     /// A folder with all that the holder of a new certificate needs; by the authority that lies beside this file. In place

@@ -1,6 +1,7 @@
 //! Two hubs in one thread: who may talk to whom, and what a peer's bytes can do.
 
 mod alone;
+mod backup;
 mod certificates;
 mod strangers;
 

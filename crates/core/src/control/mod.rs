@@ -1,5 +1,6 @@
 //! The control store: what a cluster knows about itself, in tables of small versioned rows.
 
+pub mod backup;
 pub mod client;
 pub mod coordinator;
 pub mod replica;

@@ -55,7 +55,7 @@ enum For {
     /// The node table is read again from here on, since changes of it were missed; as of these entries.
     Nodes {
         indexes: Option<Vec<u64>>,
-        found: BTreeMap<NodeNumber, NodeEntry>,
+        found: Vec<Change>,
     },
 }
 
@@ -202,7 +202,7 @@ impl Far {
                 Outcome::Missed { .. } => {
                     let reads = |what: &For| matches!(what, For::Nodes { .. });
                     if !self.underway.values().any(reads) {
-                        self.read_nodes(None, None, BTreeMap::new());
+                        self.read_nodes(None, None, Vec::new());
                     }
                 }
                 Outcome::Told { .. } => {}
@@ -246,9 +246,10 @@ impl Far {
             }
             For::Nodes { indexes, mut found } => match result {
                 Ok(Done::Page { rows, next, indexes: now }) => {
-                    for (_, row) in rows {
-                        found.extend(NodeEntry::from_row(&row).ok().map(|it| (it.node, it)));
-                    }
+                    found.extend(rows.into_iter().map(|(bytes, row)| {
+                        let key = Key { table: Table::Node, bytes };
+                        Change { index: row.index, key, row: Some(row) }
+                    }));
                     // What changed while it was read is told again.
                     let indexes = indexes.or(Some(now));
                     match next {
@@ -257,7 +258,7 @@ impl Far {
                     }
                 }
                 Ok(Done::Updated(_) | Done::Row(_)) => unreachable!("a scan gives a page"),
-                Err(_) => self.read_nodes(None, None, BTreeMap::new()),
+                Err(_) => self.read_nodes(None, None, Vec::new()),
             },
         }
     }
@@ -342,23 +343,24 @@ impl Far {
         self.nodes.insert(entry.node, entry);
     }
 
-    fn read_nodes(
-        &mut self,
-        from: Option<Vec<u8>>,
-        indexes: Option<Vec<u64>>,
-        found: BTreeMap<NodeNumber, NodeEntry>,
-    ) {
+    fn read_nodes(&mut self, from: Option<Vec<u8>>, indexes: Option<Vec<u64>>, found: Vec<Change>) {
         self.start(nodes_from(from), For::Nodes { indexes, found });
     }
 
-    fn nodes_read(
-        &mut self,
-        indexes: Vec<u64>,
-        found: BTreeMap<NodeNumber, NodeEntry>,
-        me: NodeNumber,
-    ) {
-        self.nodes.clear();
-        found.into_values().for_each(|entry| self.learn(entry, me));
+    /// Everybody hears of every row as if it had just changed. Who has none any more, and did, was forgotten with its death; or its
+    /// head began with a backup that is older than the node.
+    fn nodes_read(&mut self, indexes: Vec<u64>, found: Vec<Change>, me: NodeNumber) {
+        let before = std::mem::take(&mut self.nodes);
+        found.into_iter().for_each(|change| self.changed(change, me));
+        let index = indexes.iter().copied().max().unwrap_or_default();
+        for (node, mut entry) in before {
+            if !self.nodes.contains_key(&node) && !entry.state.is_dead() {
+                entry.state = NodeState::dead("the head's store does not know it any more");
+                let (key, value) = (entry.key(), entry.to_value());
+                let row = Row { value, version: 0, index, finished: false };
+                self.changed(Change { index, key, row: Some(row) }, me);
+            }
+        }
         for (shard, after) in indexes.into_iter().enumerate() {
             let shard = hoplo_wire::control::ShardId(shard as u16);
             self.driver.handle(Event::Resume { subscription: NODES, shard, after });

@@ -19,29 +19,38 @@ use crate::net::cluster::Cluster;
 use crate::net::head::{Founded, HeadError};
 use crate::net::registry::StoreRegistry;
 
-const SOON: Duration = Duration::from_secs(20);
+pub(super) const SOON: Duration = Duration::from_secs(20);
 
 /// A head's store in a thread of its own, which turns as a daemon does.
-struct Head {
+pub(super) struct Head {
     thread: Option<JoinHandle<()>>,
     ends: Arc<AtomicBool>,
     /// Its log is not written meanwhile.
     holds: Arc<AtomicBool>,
-    address: String,
-    token: Token,
+    pub(super) address: String,
+    pub(super) token: Token,
     does: Sender<Deed>,
 }
 
 type Deed = Box<dyn FnOnce(&mut Embedded) + Send>;
 
 impl Head {
-    fn start(folder: &Path, port: u16) -> Self {
+    pub(super) fn start(folder: &Path, port: u16) -> Self {
+        Self::start_with(folder, port, |_| ())
+    }
+
+    pub(super) fn start_with(
+        folder: &Path,
+        port: u16,
+        set: impl FnOnce(&mut EmbeddedOptions),
+    ) -> Self {
         let founded = Founded::found(folder, None, port).unwrap();
         let mut options = EmbeddedOptions::new(folder.to_path_buf());
         options.node = founded.node();
+        set(&mut options);
         let mut store = Embedded::open(options).unwrap();
         let row = NodeEntry {
-            node: hoplo_base::NodeNumber::first_given(store.status().epoch.0 as u32),
+            node: hoplo_core::node::Rows::read(&store).next_number(5),
             head: true,
             hostname: "head".to_string(),
             resources: hoplo_base::ResourceSet::new(),
@@ -82,12 +91,12 @@ impl Head {
         Self { thread: Some(thread), ends, holds, address, token, does }
     }
 
-    fn port(&self) -> u16 {
+    pub(super) fn port(&self) -> u16 {
         self.address.parse::<std::net::SocketAddr>().unwrap().port()
     }
 
     /// Done when this returns.
-    fn does(&self, act: impl FnOnce(&mut Embedded) + Send + 'static) {
+    pub(super) fn does(&self, act: impl FnOnce(&mut Embedded) + Send + 'static) {
         let (said, hears) = channel();
         let done = move |store: &mut Embedded| {
             act(store);
@@ -97,7 +106,7 @@ impl Head {
         hears.recv_timeout(SOON).unwrap();
     }
 
-    fn joins(&self) -> Result<Admission, JoinError> {
+    pub(super) fn joins(&self) -> Result<Admission, JoinError> {
         let (address, token, within) = (self.address.as_str(), &self.token, SOON);
         join(&Joining { address, token, role: Role::Node, host: "box", within })
     }
@@ -112,7 +121,7 @@ impl Drop for Head {
 }
 
 /// A node that joined: the cluster as it knows it.
-fn joined(admission: &Admission, dir: &Path) -> Cluster {
+pub(super) fn joined(admission: &Admission, dir: &Path) -> Cluster {
     admission.write(dir).unwrap();
     let id = ClusterId(admission.name.cluster);
     let identity = Some(Identity::load(dir, id.0).unwrap());
@@ -120,7 +129,7 @@ fn joined(admission: &Admission, dir: &Path) -> Cluster {
     Cluster { id, shards: 1, replication: 1, nodes, identity }
 }
 
-fn kv(name: &str) -> Key {
+pub(super) fn kv(name: &str) -> Key {
     Key { table: Table::Kv, bytes: name.as_bytes().to_vec() }
 }
 
