@@ -174,6 +174,7 @@ impl ObjectDirectory {
                 if let Some(lineage) = self.estates.lineages.get(&object).cloned() {
                     effects.push(Effect::TellKnown { object, known: Known::Lineage(lineage) });
                 }
+                self.comes_no_more(object, effects);
                 self.fetch_if_wanted(object, effects);
             }
             State::Elsewhere { pulling: false, .. } => {

@@ -323,14 +323,15 @@ impl ObjectDirectory {
     }
 
     /// The haul is to send it to another node: it is told where it lies, or that it is not here. Its home may have named this node to
-    /// another one, which asks before its word is here: then it is told when it comes.
+    /// another one, which asks before its word is here: then it is told when it comes. Of a dead home's no word of that home comes, and its
+    /// heir may be the one that asks.
     pub(super) fn on_served(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
-        let comes = |state: &State| matches!(state, State::Foreign { asked: true, .. });
+        let home_lives = !self.estates.has(object.task.owner.node());
+        let comes =
+            |state: &State| home_lives && matches!(state, State::Foreign { asked: true, .. });
         let is_here = |state: &State| state.is_here() || comes(state);
         if !self.records.get(&object).is_some_and(|it| is_here(&it.state)) {
-            let text = format!("{object} is not at node {}", self.node.number());
-            let refusal = Refusal { kind: FailureKind::ObjectLost, reason: text.into() };
-            return effects.push(Effect::Refuse { to: self.haul, object, refusal });
+            return self.not_served(object, effects);
         }
         self.use_now(object);
         let record = self.records.get_mut(&object).expect("it was just there");
@@ -342,5 +343,20 @@ impl ObjectDirectory {
         self.index(object, self.haul);
         self.touch(object);
         self.restore_if_wanted(object, effects);
+    }
+
+    /// Who was to be sent it as soon as its home, which is dead, has told of it: the heir may be one of them, and waits itself.
+    pub(super) fn comes_no_more(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
+        let record = self.records.get_mut(&object).expect("the caller has seen the record");
+        if record.waiting.remove(&self.haul).is_some() {
+            self.index(object, self.haul);
+            self.not_served(object, effects);
+        }
+    }
+
+    fn not_served(&self, object: ObjectId, effects: &mut Vec<Effect>) {
+        let text = format!("{object} is not at node {}", self.node.number());
+        let refusal = Refusal { kind: FailureKind::ObjectLost, reason: text.into() };
+        effects.push(Effect::Refuse { to: self.haul, object, refusal });
     }
 }
