@@ -19,7 +19,7 @@ fn knows(node: NodeNumber, object: ObjectId, known: Known) -> Event {
 }
 
 fn copy(word: u64) -> Known {
-    Known::Copy { bytes: 100, word, contains: vec![] }
+    Known::Copy { bytes: 100, word, contains: vec![], copies: 0 }
 }
 
 fn value(contains: &[ObjectId]) -> Known {
