@@ -141,6 +141,12 @@ def integer(
     return check
 
 
+copies = integer(
+    1, maximum=8, remedy="so many nodes are to have what is put, the one that it is put on included"
+)
+"""Of `hoplo.put`."""
+
+
 def boolean(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, not {value!r}")

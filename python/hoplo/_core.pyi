@@ -162,8 +162,14 @@ def get(refs: Any, *, timeout: float | None = None) -> Any:
     [1, 2]
     """
 
-def put(value: _T) -> ObjectRef[_T]:
+def put(value: _T, *, copies: int = 1) -> ObjectRef[_T]:
     """Stores `value` as an object that all processes can read, and returns its ref.
+
+    In a cluster, `copies` is the number of nodes that are to have it. The others fetch it after
+    `put` has returned, and keep it as long as anybody has a ref: so it outlives the node of the
+    process that put it. With fewer nodes there are fewer copies, until more join; for each copy
+    that is lost with a node another one is made. `hoplo.experimental.wait_for_copies` waits until
+    there are so many.
 
     Raises TypeError for a ref, SerializationError for a value that cannot be pickled, and
     ObjectStoreFullError when neither memory nor disk has room for it.

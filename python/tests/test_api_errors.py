@@ -77,6 +77,26 @@ def test_put_of_a_ref():
         hoplo.put(hoplo.put(1))
 
 
+@pytest.mark.parametrize("wrong", [0, -1, 9, 1 << 70])
+def test_put_with_too_few_or_too_many_copies(wrong):
+    limit = "8 or less" if wrong > 1 else "1 or more"
+    with pytest.raises(ValueError, match=rf"copies must be {limit}, not {wrong} \(so many nodes"):
+        hoplo.put(1, copies=wrong)
+
+
+@pytest.mark.parametrize("wrong", [True, 2.0, "2", [2], object()])
+def test_put_with_copies_that_are_no_number(wrong):
+    with pytest.raises(TypeError, match="copies must be a whole number, not"):
+        hoplo.put(1, copies=wrong)
+
+
+def test_put_with_copies_on_a_node_that_is_alone():
+    for copies in (1, 2, 8):
+        assert hoplo.get(hoplo.put([1], copies=copies)) == [1]
+    with pytest.raises(TypeError, match="not an ObjectRef"):
+        hoplo.put(hoplo.put(1), copies=2)
+
+
 def test_a_ref_is_not_iterable_or_callable():
     ref = f.remote(1)
     with pytest.raises(TypeError, match="num_returns"):

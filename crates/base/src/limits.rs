@@ -396,6 +396,12 @@ pub const PULLS_MAX: usize = 16;
 /// Nodes that one is told to fetch an object from.
 pub const SOURCES_MAX: usize = 3;
 
+/// Nodes that an object may be put on.
+pub const COPIES_MAX: u8 = 8;
+
+/// A node that did not take a copy is asked for none for so long.
+pub const COPY_RETRY: Duration = Duration::from_secs(5);
+
 /// How often it is looked how fast bytes come, if they could come from another node as well.
 pub const PULL_LOOK: Duration = Duration::from_millis(100);
 

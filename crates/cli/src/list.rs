@@ -147,7 +147,7 @@ impl What {
                 &["task_id", "job_id", "actor_id", "parent_task_id", "worker_id", "node", "failure"]
             }
             Self::Actors => &["actor_id", "namespace", "job", "job_id", "detached", "node"],
-            Self::Objects => &["node", "kept"],
+            Self::Objects => &["node", "kept", "copies_wanted", "copies_had"],
             Self::Workers => &["worker_id", "job", "job_id", "node", "cause"],
             Self::Nodes => &["Alive", "Head"],
             Self::Jobs => &["job_id", "node"],

@@ -127,6 +127,11 @@ impl Client {
         })
     }
 
+    /// What was just put in the store is to be on so many nodes.
+    pub fn put_copies(&self, object: ObjectId, copies: u8) {
+        self.with(|session, now, effects| session.put_copies(now, object, copies, effects));
+    }
+
     /// Seals it as the result `object` that belongs to `owner`; the value goes into a reply.
     pub fn seal_result(
         &self,

@@ -103,7 +103,7 @@ impl Exported {
         // Held until the daemon holds it, because it holds what was exported.
         let mut _stored = None;
         if pickle.as_bytes().len() > INLINE_BYTES_MAX {
-            let reference = get::put(&pickle)?;
+            let reference = get::put(&pickle, None)?;
             let dumps = DUMPS_STORED.get(py)?;
             let stub = contains.collect(|| dumps.call1((&reference,)))?;
             pickle = stub.cast_into::<PyBytes>()?;

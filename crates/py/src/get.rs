@@ -51,11 +51,26 @@ pub(crate) fn get<'py>(
 
 /// Stores `value` as an object that all processes can read, and returns its ref.
 ///
+/// In a cluster, `copies` is the number of nodes that are to have it. The others fetch it after
+/// `put` has returned, and keep it as long as anybody has a ref: so it outlives the node of the
+/// process that put it. With fewer nodes there are fewer copies, until more join; for each copy
+/// that is lost with a node another one is made. `hoplo.experimental.wait_for_copies` waits until
+/// there are so many.
+///
 /// Raises TypeError for a ref, SerializationError for a value that cannot be pickled, and
 /// ObjectStoreFullError when neither memory nor disk has room for it.
 #[pyfunction]
-pub(crate) fn put<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, ObjectRef>> {
+#[pyo3(signature = (value, *, copies=None), text_signature = "(value, *, copies=1)")]
+pub(crate) fn put<'py>(
+    value: &Bound<'py, PyAny>,
+    copies: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, ObjectRef>> {
+    static COPIES: Import = Import::new("hoplo._checks", "copies");
     let py = value.py();
+    let copies = match copies {
+        None => 1,
+        Some(copies) => COPIES.get(py)?.call1(("copies", copies))?.extract()?,
+    };
     if value.is_exact_instance_of::<ObjectRef>() {
         return Err(PyTypeError::new_err(
             "put() takes a value, not an ObjectRef: the object is in hoplo already. To put the \
@@ -63,16 +78,24 @@ pub(crate) fn put<'py>(value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, ObjectR
         ));
     }
     let session = session::current(py)?;
-    let object = put_value(&session, value)?;
+    let object = if copies == 1 {
+        put_value(&session, value, INLINE_BYTES_MAX)?
+    } else {
+        // Other nodes fetch what is stored.
+        let object = put_value(&session, value, 0)?;
+        session.client.put_copies(object, copies);
+        object
+    };
     ObjectRef::owning(py, session, object)
 }
 
-fn put_value(session: &Session, value: &Bound<'_, PyAny>) -> PyResult<ObjectId> {
+/// A value of more than `inline_max` bytes goes into the store.
+fn put_value(session: &Session, value: &Bound<'_, PyAny>, inline_max: usize) -> PyResult<ObjectId> {
     if let Some(object) = values::put_in_place(session, value)? {
         return Ok(object);
     }
     let (mut bytes, mut contains) = (Vec::new(), Contained::default());
-    let encoded = values::encode(value, INLINE_BYTES_MAX, &mut bytes, &mut contains)
+    let encoded = values::encode(value, inline_max, &mut bytes, &mut contains)
         .map_err(|error| values::unpicklable(value, "the value", error))?;
     match encoded {
         Encoded::Inline => Ok(session.client.put(&bytes, contains.ids())),

@@ -85,7 +85,7 @@ pub(crate) fn replay(
             Ok(values) => session.client.answers_again(task, Answer::Values(values)),
             Err(value) => {
                 // In a tuple, since it may be a ref.
-                let kept = get::put(PyTuple::new(py, [value])?.as_any())?;
+                let kept = get::put(PyTuple::new(py, [value])?.as_any(), None)?;
                 session.client.answers_again(task, Answer::Kept(kept.get().id()));
                 actor.kept.0.push(kept.unbind());
             }

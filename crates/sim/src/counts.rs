@@ -121,6 +121,7 @@ impl Counts {
         "nodes that were declared dead",
         "deaths that all had passed",
         "objects that another node had when their home died",
+        "copies that nodes were asked for",
         "copies that heirs were told of",
         "values that heirs were told",
         "lineages that heirs were told",

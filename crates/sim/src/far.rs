@@ -126,6 +126,7 @@ impl Cluster {
                     Known::Lineage(_) => "lineages that heirs were told",
                 });
             }
+            Peer::KeepCopy { .. } => self.count("copies that nodes were asked for"),
             Peer::KeepActor(_) => self.count("actors that keepers were told of"),
             Peer::ActorKnown(_) => self.count("actors that heirs were told of"),
             Peer::Lineage { .. } => self.count("lineages that claimers were told"),

@@ -32,10 +32,11 @@ pub enum Role {
 pub enum Op {
     Work(Duration),
     Submit(Box<Submission>),
-    /// A value with so many refs inside; stored with so many bytes, or inline.
+    /// A value with so many refs inside; stored with so many bytes, or inline. What is stored is to be on so many nodes.
     Put {
         stored: Option<u64>,
         contains: usize,
+        copies: u8,
     },
     Get(u64),
     /// Until one of all is ready, or the time is up.
@@ -140,7 +141,11 @@ fn op(rng: &mut Rng, role: Role, depth: u8, plan: &Plan) -> Op {
                 Op::Work(rng.delay(Duration::from_millis(most)))
             }
             3..=8 if submits => Op::Submit(Box::new(submission(rng, depth, plan))),
-            9..=10 => Op::Put { stored: size(rng, plan), contains: rng.below(3) as usize },
+            9..=10 => Op::Put {
+                stored: size(rng, plan),
+                contains: rng.below(3) as usize,
+                copies: [1, 1, 2, 3][pick as usize % 4],
+            },
             11..=14 if waits => Op::Get(pick),
             15 if waits => Op::WaitAny(rng.delay(Duration::from_millis(20))),
             16 => Op::Watch(pick),

@@ -109,6 +109,11 @@ pub enum Peer {
         object: ObjectId,
         word: u64,
     },
+    /// Of who is in charge of it: the receiver is to have one of so many copies. Answered by `Copied`, or by `NotCopied`.
+    KeepCopy {
+        object: ObjectId,
+        copies: u8,
+    },
     /// To who is in charge of it, its home or that one's heir: the sender knows this of it.
     Known {
         object: ObjectId,
@@ -371,11 +376,13 @@ pub enum FarValue {
 /// What a node knows of an object in the charge of another one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Known {
-    /// It has all bytes, and keeps them until it is told to forget them. `word`: as with `Sealed`.
+    /// It has all bytes, and keeps them until it is told to forget them. `word`: as with `Sealed`. `copies`: as with `KeepCopy`, if it
+    /// was asked to have one; else 0.
     Copy {
         bytes: u64,
         word: u64,
         contains: Vec<ObjectId>,
+        copies: u8,
     },
     Inline {
         bytes: Arc<[u8]>,

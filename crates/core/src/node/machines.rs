@@ -251,6 +251,9 @@ impl Node {
             From::TellDelayed { node, object } => {
                 self.send_peer(node, Peer::Delayed { object });
             }
+            From::AskCopy { node, object, copies } => {
+                self.send_peer(node, Peer::KeepCopy { object, copies });
+            }
             From::ForgetCopy { object, copy } => {
                 self.send_peer(copy.node, Peer::Forget { object, word: copy.word });
             }

@@ -62,6 +62,7 @@ impl ObjectDirectory {
             let candidate = self.candidates.contains(object);
             assert!(record.is_candidate() == candidate, "OBJ-2: {object}\n{}", story());
             self.check_far(*object, record);
+            self.check_copies(*object, record);
             let concerned = record.tokens.keys().chain(record.waiting.keys()).copied();
             for process in concerned.chain(record.state.owner()) {
                 let known = self.processes.get(&process).is_some_and(|it| it.contains(object));
@@ -106,6 +107,7 @@ impl ObjectDirectory {
         let missing = |object: &&ObjectId| !self.records.contains_key(object);
         assert!(self.candidates.iter().find(missing).is_none(), "OBJ-2");
         assert!(self.undecided.iter().find(missing).is_none(), "OBJ-10");
+        assert!(self.keepers.short.iter().find(missing).is_none(), "COPY-1");
         for (process, known) in &self.processes {
             for object in known {
                 let concerns = self.records.get(object).is_some_and(|it| it.concerns(*process));
@@ -151,7 +153,7 @@ impl ObjectDirectory {
         let ours = record.copies().chain(record.far_waiting()).any(|node| node == self.node);
         assert!(!ours, "OBJ-14: {object}");
         let leaving = record.copies().any(|node| self.draining.contains(&node));
-        let needed = !at_home || !self.outlives_drains(record);
+        let needed = !at_home || !self.outlives_drains(record) || record.awaits_copies();
         assert!(!leaving || needed, "OBJ-16: {object}\n{}", story());
         let told = |node| self.far_value(object, node).is_some();
         assert!(!record.far_waiting().any(told), "OBJ-5: {object}\n{}", story());

@@ -176,6 +176,10 @@ pub enum Event {
         homes: Vec<NodeNumber>,
     },
 
+    /// Other nodes that live and do not leave; first the one that would be in charge of what is at home here.
+    Others {
+        nodes: Vec<NodeNumber>,
+    },
     /// That node is about to leave: what is at home here has its bytes elsewhere before.
     NodeDrains {
         node: NodeNumber,
@@ -187,6 +191,11 @@ pub enum Event {
         object: ObjectId,
         value: FarValue,
         contains: Vec<ObjectId>,
+    },
+    /// Who is in charge of it asks for one of so many copies. Answered by `Effect::TellCopied` or `Effect::TellNotCopied`.
+    CopyAsked {
+        object: ObjectId,
+        copies: u8,
     },
     /// The home needs the copy here no more, of which it was told with that number.
     Forgotten {
@@ -374,6 +383,12 @@ pub enum Effect {
     TellDelayed {
         node: NodeNumber,
         object: ObjectId,
+    },
+    /// That node is to have one of so many copies.
+    AskCopy {
+        node: NodeNumber,
+        object: ObjectId,
+        copies: u8,
     },
     /// That node may forget its copy of what is at home here.
     ForgetCopy {

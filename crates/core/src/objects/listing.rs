@@ -6,7 +6,7 @@ use hoplo_wire::{FailureKind, Reason};
 
 use super::ObjectDirectory;
 use super::on_move::MoveKind;
-use super::record::{Record, State};
+use super::record::{Record, Several, State};
 
 /// One shared object, for `hoplo list objects`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub struct ObjectRow {
     pub waiting: Vec<ProcessId>,
     /// Other nodes that have its bytes, as far as is known here.
     pub copies: Vec<NodeNumber>,
+    /// In our charge, and to be on several nodes.
+    pub several: Option<Several>,
     /// Other nodes that wait for it.
     pub waiting_nodes: Vec<NodeNumber>,
     /// Its home knows that its bytes are here, and they stay until it needs them no more.
@@ -73,12 +75,15 @@ pub struct ObjectPlace {
     pub is_here: bool,
     /// There, in the spill file.
     pub is_spilled: bool,
+    /// In our charge, and to be on several nodes.
+    pub several: Option<Several>,
 }
 
 impl ObjectDirectory {
     /// Of an object that is stored, as far as is known here.
     pub fn place_of(&self, object: ObjectId) -> Option<ObjectPlace> {
-        let state = &self.records.get(&object)?.state;
+        let record = self.records.get(&object)?;
+        let state = &record.state;
         let is_spilled = match state {
             State::Spilled { .. }
             | State::Restoring { .. }
@@ -93,7 +98,8 @@ impl ObjectDirectory {
             | State::Inline(_)
             | State::Failed(_) => return None,
         };
-        Some(ObjectPlace { bytes: state.len(), is_here: state.is_here(), is_spilled })
+        let (bytes, is_here) = (state.len(), state.is_here());
+        Some(ObjectPlace { bytes, is_here, is_spilled, several: record.several() })
     }
 
     /// Every shared object, in order of its id.
@@ -109,6 +115,7 @@ impl ObjectDirectory {
             contains: record.contains.clone(),
             waiting: record.waiting.keys().copied().collect(),
             copies: record.copies().collect(),
+            several: record.several(),
             waiting_nodes: record.far_waiting().collect(),
             kept: record.kept.is_some(),
         })
@@ -354,6 +361,12 @@ fn explain_support(record: &Record) -> Reason {
     }
     if record.kept.is_some() {
         told.push("kept for its home, which knows of this copy".into());
+    }
+    if let Some(Several { wanted, had }) = record.several() {
+        told.push(format!("put with {wanted} copies, of which {had} nodes have one").into());
+    }
+    if record.to_keep > 0 {
+        told.push(format!("put with {} copies, of which one is to be here", record.to_keep).into());
     }
     if !matches!(record.state, State::Elsewhere { .. }) && record.copies().next().is_some() {
         told.push(format!("also at {}", listed(record.copies())).into());

@@ -33,7 +33,7 @@
 //!
 //! An object's **home** is the node of its owner. What becomes of objects of other homes here is in `on_foreign`, what other
 //! nodes have to do with those of this one in `on_far`, what becomes of a lost one in `on_loss`. When a home dies, another node is in charge
-//! (`on_estate`): what is said of objects at home here holds for those that were inherited.
+//! (`on_estate`): what is said of objects at home here holds for those that were inherited. What is to be on several nodes is in `on_copies`.
 //!
 //! Who has which memory is in `memory`, who waits for some in `on_room`, who was asked to give some back in
 //! `on_recall`, where the file has room in `disk`, what it is for in `on_file`, which tokens may get lost with
@@ -88,6 +88,7 @@ mod estate;
 mod event;
 mod listing;
 mod memory;
+mod on_copies;
 mod on_delay;
 mod on_estate;
 mod on_far;
@@ -116,9 +117,11 @@ pub use config::{Config, PAGE};
 pub use event::Need;
 pub use event::{CopyAt, Effect, Event, FreeOutcome, Heir, Refusal, SpillOutcome, SpillPlace};
 pub use listing::{ObjectPlace, ObjectRow, Totals};
+pub use record::Several;
 
 use disk::Disk;
 use memory::Memory;
+use on_copies::Keepers;
 use on_estate::Estates;
 use on_file::Reserve;
 use on_loss::Losses;
@@ -152,6 +155,7 @@ pub struct ObjectDirectory {
     /// What is used here since this event, and is at home elsewhere.
     first_uses: Vec<ObjectId>,
     losses: Losses,
+    keepers: Keepers,
     estates: Estates,
     memory: Memory,
     /// Stored objects in the arena, least recently used first.
@@ -224,6 +228,7 @@ impl ObjectDirectory {
             undecided: BTreeSet::new(),
             first_uses: Vec::new(),
             losses: Losses::default(),
+            keepers: Keepers::default(),
             estates: Estates::default(),
             memory: Memory::new(&config, now),
             lru: BTreeMap::new(),
@@ -300,7 +305,10 @@ impl ObjectDirectory {
             Event::Spilled { ticket, result } => self.on_spilled(ticket, result, effects),
             Event::Restored { ticket, result } => self.on_restored(ticket, result, effects),
             Event::Reserved { ticket, result } => self.on_reserved(ticket, result, effects),
-            Event::Tick => self.retry_pinned(effects),
+            Event::Tick => {
+                self.retry_pinned(effects);
+                self.retry_copies(effects);
+            }
             Event::FarWanted { node, object } => self.on_far_wanted(node, object, effects),
             Event::FarSealed { copy, object, bytes, contains } => {
                 self.on_far_sealed(copy, object, bytes, contains, effects);
@@ -315,7 +323,7 @@ impl ObjectDirectory {
             Event::FarNotAdopted { node, objects } => {
                 self.on_far_not_adopted(node, objects, effects);
             }
-            Event::Announced { homes } => self.on_announced(&homes),
+            Event::Announced { homes } => self.on_announced(&homes, effects),
             Event::LineageTold { object, lineage } => self.on_lineage_told(object, lineage),
             Event::AdoptAsked { lineage, objects } => {
                 self.on_adopt_asked(lineage, objects, effects);
@@ -327,6 +335,8 @@ impl ObjectDirectory {
             Event::Lost { object, why } => self.on_lost(object, why, effects),
             Event::PullFailed { object, why } => self.on_pull_failed(object, &why, effects),
             Event::PullDenied { object, failure } => self.on_pull_denied(object, &failure, effects),
+            Event::Others { nodes } => self.on_others(nodes, effects),
+            Event::CopyAsked { object, copies } => self.on_copy_asked(object, copies, effects),
             Event::NodeDrains { node } => self.on_node_drains(node, effects),
             Event::NodeGone { node, why, heirs } => {
                 self.on_node_gone(node, &why, &heirs, effects);
@@ -349,7 +359,8 @@ impl ObjectDirectory {
     pub fn next_deadline(&self) -> Option<Instant> {
         let pinned = self.pinned.first().map(|(at, _)| *at);
         let warm = self.memory.warm_since().map(|at| at + self.config.warm_idle);
-        [self.room_wake, pinned, warm].into_iter().flatten().min()
+        let copies = self.keepers.next_deadline();
+        [self.room_wake, pinned, warm, copies].into_iter().flatten().min()
     }
 
     /// Whether the last word on the object is this directory's: it is at home here, or inherited.

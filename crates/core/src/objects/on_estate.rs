@@ -147,6 +147,7 @@ impl ObjectDirectory {
         let record = self.records.get_mut(&object).expect("the caller has seen the record");
         record.unannounced = true;
         record.kept = None;
+        record.inherit_copies();
         // The node's own hold takes its place, until the claims free it.
         if std::mem::take(&mut record.claimed) {
             effects.push(Effect::Unforeign { object });
@@ -174,6 +175,7 @@ impl ObjectDirectory {
                 if let Some(lineage) = self.estates.lineages.get(&object).cloned() {
                     effects.push(Effect::TellKnown { object, known: Known::Lineage(lineage) });
                 }
+                self.comes_no_more(object, effects);
                 self.fetch_if_wanted(object, effects);
             }
             State::Elsewhere { pulling: false, .. } => {
@@ -214,8 +216,9 @@ impl ObjectDirectory {
             return effects.push(Effect::TellCopied { object, word });
         }
         let record = &self.records[&object];
-        let (bytes, contains) = (record.state.len(), record.contains.clone());
-        effects.push(Effect::TellKnown { object, known: Known::Copy { bytes, word, contains } });
+        let (bytes, copies) = (record.state.len(), record.to_keep);
+        let known = Known::Copy { bytes, word, contains: record.contains.clone(), copies };
+        effects.push(Effect::TellKnown { object, known });
     }
 
     /// A node says what it knows of what is in our charge.
@@ -231,9 +234,10 @@ impl ObjectDirectory {
             return;
         }
         match known {
-            Known::Copy { bytes, word, contains } => {
+            Known::Copy { bytes, word, contains, copies } => {
                 let copy = CopyAt { node, word };
                 self.copy_known(object, copy, (bytes, contains), effects);
+                self.keeper_known(node, object, copies, effects);
             }
             Known::Inline { bytes, contains } => {
                 self.value_known(object, State::Inline(bytes), contains, effects);
@@ -300,7 +304,7 @@ impl ObjectDirectory {
     }
 
     /// All nodes have said what they know of these estates: what has no value has none.
-    pub(super) fn on_announced(&mut self, homes: &[NodeNumber]) {
+    pub(super) fn on_announced(&mut self, homes: &[NodeNumber], effects: &mut Vec<Effect>) {
         for home in homes {
             if let Some(home) = self.estates.homes.get_mut(home) {
                 home.announced = true;
@@ -321,7 +325,10 @@ impl ObjectDirectory {
                 self.undecided.insert(*object);
             }
         }
-        known.into_iter().for_each(|object| self.touch(object));
+        for object in known {
+            self.make_copies(object, effects);
+            self.touch(object);
+        }
     }
 
     /// No copy of it is left that this directory knows of; others may announce theirs.
@@ -338,7 +345,7 @@ impl ObjectDirectory {
         let Home { why, .. } = self.estates.homes.get(&home)?;
         Some(format!(
             "{object} is lost: its home node {} died ({why}), no other node has a copy of it, and none knows how to make it. \
-             What is to outlive its node is to be read at another one before, or made again from there",
+             What is to outlive its node, put on several (`hoplo.put(value, copies=2)`), read at another one before, or make again from there",
             home.hex()
         ))
     }

@@ -126,6 +126,7 @@ impl ObjectDirectory {
             // Its copy went, and the one that it was made from died before it knew.
             self.lose(object, Loss::no_copy(), effects);
         }
+        self.copy_refused(node, object, effects);
         self.leave_draining(object, effects);
     }
 
@@ -219,8 +220,11 @@ impl ObjectDirectory {
 
     pub(super) fn on_node_drains(&mut self, node: NodeNumber, effects: &mut Vec<Effect>) {
         self.draining.insert(node);
-        let there = self.records.iter().filter(|(_, it)| it.copies().any(|copy| copy == node));
+        let is_there = |it: &Record| it.is_asked(node) || it.copies().any(|copy| copy == node);
+        let there = self.records.iter().filter(|(_, it)| is_there(it));
         for object in there.map(|(object, _)| *object).collect::<Vec<_>>() {
+            self.keeps_no_more(node, object);
+            self.make_copies(object, effects);
             self.leave_draining(object, effects);
         }
     }
@@ -238,6 +242,9 @@ impl ObjectDirectory {
         }
         if !self.outlives_drains(record) {
             return self.pull(object, effects);
+        }
+        if record.awaits_copies() {
+            return;
         }
         let maker_stays = self.maker_stays(record);
         let record = self.records.get_mut(&object).expect("it was just there");
@@ -304,6 +311,9 @@ impl ObjectDirectory {
                 abroad.fetching.remove(&dead);
                 named |= abroad.waiting.remove(&dead) || abroad.copies.len() < copies;
             }
+            if let Some(copies) = &mut record.copies {
+                named |= copies.asked.remove(&dead);
+            }
             record.tidy();
             if named {
                 concerned.push(*object);
@@ -315,6 +325,7 @@ impl ObjectDirectory {
             } else {
                 self.misses(object, (dead, why), effects);
             }
+            self.make_copies(object, effects);
             self.touch(object);
             self.leave_draining(object, effects);
         }

@@ -38,10 +38,10 @@ impl ObjectDirectory {
     /// If somebody waits for what is not here: its home is asked for it, or its bytes are fetched; once.
     pub(super) fn fetch_if_wanted(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
         let Some(record) = self.records.get_mut(&object) else { return };
-        if record.waiting.is_empty() {
+        if record.waiting.is_empty() && !record.is_to_come() {
             return;
         }
-        let is_to_read = record.is_to_read();
+        let is_to_read = record.is_to_read() || record.is_to_come();
         match &mut record.state {
             State::Foreign { asked: asked @ false, .. } => {
                 *asked = true;
@@ -177,9 +177,9 @@ impl ObjectDirectory {
             record.end_fetching(self.node);
             // Those that it was fetched from may be dead.
             let has_copies = record.copies().next().is_some();
-            record.secondary = has_copies;
+            record.secondary = has_copies && record.copies.is_none();
         } else {
-            record.secondary = true;
+            record.secondary = record.to_keep == 0;
             record.abroad = None;
         }
         let state = match place {
@@ -218,7 +218,7 @@ impl ObjectDirectory {
             record.abroad = None;
             record.state = State::Foreign { asked: false, again: first };
         }
-        if first && !record.waiting.is_empty() {
+        if first && (!record.waiting.is_empty() || record.is_to_come()) {
             // Its home hears that it was in vain by being asked again.
             return self.fetch_if_wanted(object, effects);
         }
@@ -232,10 +232,12 @@ impl ObjectDirectory {
             }
             *again = false;
         }
+        record.to_keep = 0;
         self.not_copied(object, effects);
         let text = format!("{object} cannot be fetched from the nodes that have it: {why}");
         let refusal = Refusal { kind: FailureKind::ObjectLost, reason: text.into() };
         self.refuse(object, &refusal, effects);
+        self.copy_refused(self.node, object, effects);
     }
 
     /// It stays where it is; who asks again is answered anew.
@@ -251,6 +253,7 @@ impl ObjectDirectory {
         let has_copies = record.copies().next().is_some();
         let State::Elsewhere { pulling: pulling @ true, .. } = &mut record.state else { return };
         *pulling = false;
+        record.to_keep = 0;
         if !has_copies && at_home {
             let why = format!("no copy of it is left: {}", failure.text());
             return self.lose(object, Loss { node: None, why }, effects);
@@ -260,6 +263,7 @@ impl ObjectDirectory {
         }
         let refusal = Refusal { kind: failure.kind, reason: failure.text().into() };
         self.refuse(object, &refusal, effects);
+        self.copy_refused(self.node, object, effects);
     }
 
     /// Its secondary copy is gone from this node: who wants it here fetches it again.
@@ -279,6 +283,7 @@ impl ObjectDirectory {
         }
         self.touch(object);
         self.fetch_if_wanted(object, effects);
+        self.make_copies(object, effects);
         self.leave_draining(object, effects);
     }
 
@@ -297,7 +302,9 @@ impl ObjectDirectory {
     /// A word that is older than the last one is no answer to that: the copy is needed again.
     pub(super) fn on_forgotten(&mut self, object: ObjectId, word: u64) {
         if let Some(record) = self.records.get_mut(&object) {
-            record.kept.take_if(|kept| *kept == word);
+            if record.kept.take_if(|kept| *kept == word).is_some() {
+                record.to_keep = 0;
+            }
             self.touch(object);
         }
     }
@@ -306,6 +313,7 @@ impl ObjectDirectory {
         let Some(record) = self.records.get_mut(&object) else { return };
         // Its home is dead, or does not know it: nobody else will say that it may go.
         record.kept = None;
+        record.to_keep = 0;
         // What is under way may come to its end; else the home is asked again.
         if record.state.depends_on_others() && !self.is_at_home(object) {
             self.fail_as_lost(object, why, effects);
@@ -323,14 +331,15 @@ impl ObjectDirectory {
     }
 
     /// The haul is to send it to another node: it is told where it lies, or that it is not here. Its home may have named this node to
-    /// another one, which asks before its word is here: then it is told when it comes.
+    /// another one, which asks before its word is here: then it is told when it comes. Of a dead home's no word of that home comes, and its
+    /// heir may be the one that asks.
     pub(super) fn on_served(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
-        let comes = |state: &State| matches!(state, State::Foreign { asked: true, .. });
+        let home_lives = !self.estates.has(object.task.owner.node());
+        let comes =
+            |state: &State| home_lives && matches!(state, State::Foreign { asked: true, .. });
         let is_here = |state: &State| state.is_here() || comes(state);
         if !self.records.get(&object).is_some_and(|it| is_here(&it.state)) {
-            let text = format!("{object} is not at node {}", self.node.number());
-            let refusal = Refusal { kind: FailureKind::ObjectLost, reason: text.into() };
-            return effects.push(Effect::Refuse { to: self.haul, object, refusal });
+            return self.not_served(object, effects);
         }
         self.use_now(object);
         let record = self.records.get_mut(&object).expect("it was just there");
@@ -342,5 +351,20 @@ impl ObjectDirectory {
         self.index(object, self.haul);
         self.touch(object);
         self.restore_if_wanted(object, effects);
+    }
+
+    /// Who was to be sent it as soon as its home, which is dead, has told of it: the heir may be one of them, and waits itself.
+    pub(super) fn comes_no_more(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
+        let record = self.records.get_mut(&object).expect("the caller has seen the record");
+        if record.waiting.remove(&self.haul).is_some() {
+            self.index(object, self.haul);
+            self.not_served(object, effects);
+        }
+    }
+
+    fn not_served(&self, object: ObjectId, effects: &mut Vec<Effect>) {
+        let text = format!("{object} is not at node {}", self.node.number());
+        let refusal = Refusal { kind: FailureKind::ObjectLost, reason: text.into() };
+        effects.push(Effect::Refuse { to: self.haul, object, refusal });
     }
 }

@@ -23,6 +23,7 @@ impl ObjectDirectory {
                 }
                 sealed
             }
+            Notice::Copies { object, copies } => self.on_copies(from, object, copies, effects),
             Notice::Freed { object } => self.on_freed_by_writer(from, object, effects),
             Notice::Shared { object, state } => self.on_shared(from, object, state, effects),
             Notice::Fulfilled { object, value, contains } => {

@@ -39,6 +39,10 @@ pub(super) struct Record {
     /// Bytes that it had when its last copy was lost, while it is made again; else 0.
     pub(super) lost_bytes: u64,
     pub(super) abroad: Option<Box<Abroad>>,
+    /// In our charge, and to be on several nodes.
+    pub(super) copies: Option<Box<Copies>>,
+    /// In the charge of another node, which asked for one of so many copies here; else 0.
+    pub(super) to_keep: u8,
 }
 
 /// What other nodes have to do with an object; most have nothing.
@@ -52,6 +56,22 @@ pub(super) struct Abroad {
     pub(super) waiting: BTreeSet<NodeNumber>,
     /// At its home: those that were told from where to fetch its bytes, and do not have all of them yet.
     pub(super) fetching: BTreeMap<NodeNumber, Fetching>,
+}
+
+/// Of an object that is to be on several nodes, in our charge.
+#[derive(Debug, Default)]
+pub(super) struct Copies {
+    /// On how many.
+    pub(super) wanted: u8,
+    /// Other nodes that have it, or were asked to and did not refuse.
+    pub(super) asked: BTreeSet<NodeNumber>,
+}
+
+/// On how many nodes an object is to be that was put with copies, and how many have it and keep it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Several {
+    pub wanted: u8,
+    pub had: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,6 +168,8 @@ impl Record {
             unannounced: false,
             lost_bytes: 0,
             abroad: None,
+            copies: None,
+            to_keep: 0,
         }
     }
 
@@ -158,6 +180,7 @@ impl Record {
             || self.containers > 0
             || self.unannounced
             || !self.waiting.is_empty()
+            || self.is_to_come()
             || self.abroad.as_ref().is_some_and(|abroad| !abroad.waiting.is_empty())
     }
 

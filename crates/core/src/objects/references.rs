@@ -236,6 +236,7 @@ impl ObjectDirectory {
         let record = self.records.remove(&object).expect("a record ends once");
         self.candidates.remove(&object);
         self.undecided.remove(&object);
+        self.keepers.short.remove(&object);
         self.estates.forget_lineage(object);
         self.adoption_ends(object);
         for process in

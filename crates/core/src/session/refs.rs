@@ -135,6 +135,23 @@ impl SessionMachine {
         self.notice(now, Notice::Sealed { object, location, contains, holder: self.me }, effects);
     }
 
+    /// What this process just put is to be on so many nodes. The daemon hears it at once, and has a say in its end from now on.
+    pub fn put_copies(
+        &mut self,
+        now: Instant,
+        object: ObjectId,
+        copies: u8,
+        effects: &mut Vec<Effect>,
+    ) {
+        let entry =
+            self.objects.get_mut(&object).expect("it was just put, and the caller holds it");
+        if entry.knowledge == Knowledge::Sealed {
+            entry.knowledge = Knowledge::Shared;
+        }
+        self.notice(now, Notice::Copies { object, copies }, effects);
+        self.flush(effects);
+    }
+
     /// A result that this worker sealed for `owner`. The daemon hears of it with the reply and not before.
     pub fn result_stored(
         &mut self,

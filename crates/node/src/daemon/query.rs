@@ -203,6 +203,8 @@ impl Daemon {
                 "containers": row.containers,
                 "waiting": row.waiting.iter().map(ToString::to_string).collect::<Vec<_>>(),
                 "copies": row.copies.iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "copies_wanted": row.several.map(|it| it.wanted),
+                "copies_had": row.several.map(|it| it.had),
                 "kept": row.kept,
                 "node": node,
             })
@@ -220,6 +222,8 @@ impl Daemon {
                 "size": place.bytes,
                 "is_here": place.is_here,
                 "is_spilled": place.is_spilled,
+                "copies_wanted": place.several.map(|it| it.wanted),
+                "copies_had": place.several.map(|it| it.had),
                 "node": node,
             }))
         });

@@ -24,9 +24,9 @@ impl Cluster {
         match op {
             Op::Work(time) => return Flow::Sleep(*time),
             Op::Submit(submission) => self.submit(id, fiber, submission),
-            Op::Put { stored, contains } => {
+            Op::Put { stored, contains, copies } => {
                 let contains = fiber.some(*contains, fiber.pc as u64);
-                return self.put(id, fiber, *stored, &contains);
+                return self.put(id, fiber, (*stored, *copies), &contains);
             }
             Op::Get(pick) => {
                 if let Some(object) = fiber.pick(*pick) {

@@ -39,7 +39,7 @@ impl Cluster {
         &mut self,
         id: ProcessId,
         fiber: &mut Fiber,
-        stored: Option<u64>,
+        (stored, copies): (Option<u64>, u8),
         contains: &[ObjectId],
     ) -> Flow {
         let object = match stored {
@@ -60,6 +60,9 @@ impl Cluster {
                     let location = Location { slot, generation, offset, len };
                     self.session(id, |session, now, effects| {
                         session.put_stored(now, object, location, contains, effects);
+                        if copies > 1 {
+                            session.put_copies(now, object, copies, effects);
+                        }
                     });
                     object
                 }

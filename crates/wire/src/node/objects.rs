@@ -13,6 +13,8 @@ use crate::object::{Location, Value};
 pub enum Notice {
     /// The sender wrote and sealed this in one of its extents; `holder` holds its first reference.
     Sealed { object: ObjectId, location: Location, contains: Vec<ObjectId>, holder: ProcessId },
+    /// The sender sealed this object of its own before, and it is to be on so many nodes.
+    Copies { object: ObjectId, copies: u8 },
     /// The sender sealed this and nobody else ever saw its ref: its range and slot are already in
     /// use again by the sender. Always follows its `Sealed`.
     Freed { object: ObjectId },
@@ -51,6 +53,7 @@ impl Notice {
                 ..
             } => contains.len(),
             Notice::Shared { state: SharedState::Pending { lineage: None }, .. }
+            | Notice::Copies { .. }
             | Notice::Freed { .. }
             | Notice::Hold { .. }
             | Notice::Released { .. }

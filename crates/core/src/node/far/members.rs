@@ -64,6 +64,7 @@ impl Node {
         self.offers(&entry);
         if !known {
             self.names_at_new_node(node);
+            self.tell_others();
         }
         if new_head {
             self.names_at_new_head();
@@ -91,6 +92,7 @@ impl Node {
         self.far.nodes.remove(&node);
         self.far.covers.remove(&node);
         // First of all: from now on who is in charge of its objects is asked, and told.
+        self.tell_others();
         let heirs = self.heirs_after(node, heir);
         let homes: BTreeSet<NodeNumber> = heirs.iter().map(|it| it.home).collect();
         let why_told = why.to_string();

@@ -4,12 +4,23 @@ use hoplo_base::{ObjectId, ProcessId};
 use hoplo_wire::peer::Peer;
 
 use super::Node;
+use crate::control::{NodeEntry, NodeState};
 use crate::objects;
 
 impl Node {
     /// The daemon's own party in the directory.
     pub(in crate::node) fn haul(&self) -> ProcessId {
         objects::haul(self.config.node)
+    }
+
+    /// Who may have copies of what is in our charge, as the node table says now.
+    pub(super) fn tell_others(&mut self) {
+        let may = |entry: &&NodeEntry| entry.state == NodeState::Alive && !entry.address.is_empty();
+        let mut nodes: Vec<_> =
+            self.far.nodes.values().filter(may).map(|entry| entry.node).collect();
+        let heir = super::members::heir_of(self.me(), self.far.nodes.values());
+        nodes.sort_by_key(|node| Some(*node) != heir);
+        self.pass_to_objects(objects::Event::Others { nodes });
     }
 
     /// Its home is to tell its value.

@@ -71,6 +71,9 @@ impl Node {
             Peer::NotCopied { object } => {
                 self.pass_to_objects(objects::Event::FarNotCopied { node: from, object });
             }
+            Peer::KeepCopy { object, copies } => {
+                self.pass_to_objects(objects::Event::CopyAsked { object, copies });
+            }
             Peer::Known { object, known } => {
                 self.pass_to_objects(objects::Event::FarKnows { node: from, object, known });
             }

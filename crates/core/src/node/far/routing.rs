@@ -198,6 +198,7 @@ pub(super) fn named(message: &Peer) -> Vec<ObjectId> {
             ToNode::Checkpointed { checkpoint, .. } => each_once(&checkpoint.contains),
             _ => Vec::new(),
         },
+        Peer::KeepCopy { object, .. } => vec![*object],
         Peer::Known { known, .. } => match known {
             Known::Copy { contains, .. } | Known::Inline { contains, .. } => contains.clone(),
             Known::Lineage(lineage) => lineage.contains.clone(),

@@ -19,7 +19,7 @@ fn knows(node: NodeNumber, object: ObjectId, known: Known) -> Event {
 }
 
 fn copy(word: u64) -> Known {
-    Known::Copy { bytes: 100, word, contains: vec![] }
+    Known::Copy { bytes: 100, word, contains: vec![], copies: 0 }
 }
 
 fn value(contains: &[ObjectId]) -> Known {
@@ -306,4 +306,25 @@ fn who_cannot_adopt_says_so_and_who_waits_asks_again() {
     assert_eq!(bench.feed(asked(&lineage)), [adopt(B, &lineage, object)]);
     let effects = bench.feed(Event::ProcessGone { process: B, obituary: String::new() });
     assert_eq!(effects[1..], [not, Effect::AskHome { object }], "C waits");
+}
+
+/// The dead home had named this node to another one, its heir by now, and this node was still to be told. Each waited for the other.
+#[test]
+fn an_heir_did_not_hear_that_what_it_was_to_fetch_from_a_node_would_not_come_there() {
+    let heir = YONDER;
+    let haul = haul(HERE);
+    let serve = |object| Event::Wanted { from: haul, objects: vec![object], need: Need::Bytes };
+    let is_refused = |effects: &[Effect]| {
+        let refused = |it: &Effect| matches!(it, Effect::Refuse { to, .. } if *to == haul);
+        effects.iter().any(refused)
+    };
+    let (mut bench, object) = (Bench::new(), foreign(1));
+    bench.feed(Event::ProcessJoined { process: haul, slots: 0 });
+    bench.waits_for_foreign(object);
+    assert_eq!(bench.feed(serve(object)), []);
+    let effects = bench.feed(falls_to(heir));
+    assert!(is_refused(&effects), "{effects:?}");
+    assert!(effects.contains(&Effect::AskHome { object }), "B waits for it, too: {effects:?}");
+    // One that asks later.
+    assert!(is_refused(&bench.feed(serve(object))));
 }

@@ -112,7 +112,7 @@ fn assert_refused(effects: &[Effect], whom: ProcessId, kind: FailureKind) {
 
 impl Bench {
     /// A bench whose haul has joined and has room.
-    fn with_haul() -> (Self, ProcessId, Location) {
+    pub(super) fn with_haul() -> (Self, ProcessId, Location) {
         let (mut bench, haul) = (Self::new(), haul(HERE));
         let welcome = bench.feed(Event::ProcessJoined { process: haul, slots: 0 });
         assert_eq!(welcome, [Effect::Welcome { process: haul, slots: vec![] }]);
@@ -408,7 +408,7 @@ fn a_home_that_dies_without_an_heir_takes_along_what_has_no_value_here() {
     assert_eq!(bench.want(B, read), [ready(B, read, inline(), &[])]);
     let effects = bench.notice(haul, sealed(under_way, location, &[], haul));
     let answer = ready(C, under_way, Value::Stored(location), &[]);
-    let known = Known::Copy { bytes: 100, word: 2, contains: vec![] };
+    let known = Known::Copy { bytes: 100, word: 2, contains: vec![], copies: 0 };
     assert_eq!(effects, [Effect::TellKnown { object: under_way, known }, answer]);
     assert_eq!(bench.feed(Event::Lost { object: under_way, why: String::new() }), []);
     let freed = bench.sweep_all();
@@ -823,18 +823,23 @@ fn of_a_value_that_is_here_the_word_says_where() {
 // ---- secondary copies, and no room ----
 
 /// A full store: A's own object, which nobody used for longest, and one that was fetched and is held by B.
-struct Full {
-    bench: Bench,
+pub(super) struct Full {
+    pub(super) bench: Bench,
     haul: ProcessId,
-    own: ObjectId,
-    fetched: ObjectId,
+    pub(super) own: ObjectId,
+    pub(super) fetched: ObjectId,
     location: Location,
 }
 
 const FETCHED_BYTES: u64 = 4 << 20;
 
 impl Full {
-    fn new(fetched: ObjectId, spill: bool) -> Self {
+    pub(super) fn new(fetched: ObjectId, spill: bool) -> Self {
+        Self::after(fetched, spill, None)
+    }
+
+    /// This happens before it is fetched.
+    pub(super) fn after(fetched: ObjectId, spill: bool, before: Option<Event>) -> Self {
         let mut bench = Bench::with(Config { spill, ..Config::new(12 << 20) });
         let (haul, own) = (haul(HERE), home(7));
         bench.seal(own, 8 << 20, &[]);
@@ -848,6 +853,7 @@ impl Full {
         };
         let (slot, offset) = (slots[0], *offset);
         let location = Location { slot, generation: 1, offset, len: FETCHED_BYTES };
+        before.into_iter().for_each(|event| drop(bench.feed(event)));
         bench.notice(B, hold(fetched, B));
         bench.want(B, fetched);
         if fetched.task.owner.node() == HERE {
@@ -866,15 +872,15 @@ impl Full {
         Self { bench, haul, own, fetched, location }
     }
 
-    fn press(&mut self) -> Vec<Effect> {
+    pub(super) fn press(&mut self) -> Vec<Effect> {
         self.bench.feed(Event::ExtentWanted { from: C, request: 2, bytes: 1 << 20, slots: 0 })
     }
 
-    fn free(&self) -> Effect {
+    pub(super) fn free(&self) -> Effect {
         Effect::Free { ticket: 1, object: self.fetched, location: self.location }
     }
 
-    fn freed(&mut self, result: FreeOutcome) -> Vec<Effect> {
+    pub(super) fn freed(&mut self, result: FreeOutcome) -> Vec<Effect> {
         self.bench.feed(Event::Freed { ticket: 1, result })
     }
 }

@@ -1,5 +1,6 @@
 //! The directory event by event, and two models against it.
 
+mod copies;
 mod estates;
 mod far;
 mod losses;

@@ -330,6 +330,7 @@ impl World {
                 | Effect::TellNotAdopted { .. }
                 | Effect::AdoptAt { .. }
                 | Effect::TellNode { .. }
+                | Effect::AskCopy { .. }
                 | Effect::ForgetCopy { .. }
                 | Effect::TellDelayed { .. }
                 | Effect::Violation { .. }) => panic!("{other:?} by {told}"),

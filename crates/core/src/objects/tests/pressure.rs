@@ -420,6 +420,7 @@ impl Store {
             | Effect::TellNotAdopted { .. }
             | Effect::AdoptAt { .. }
             | Effect::TellNode { .. }
+            | Effect::AskCopy { .. }
             | Effect::ForgetCopy { .. }
             | Effect::TellDelayed { .. }
             | Effect::Violation { .. } => panic!("{effect:?}"),

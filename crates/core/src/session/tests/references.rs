@@ -142,6 +142,19 @@ fn a_private_stored_object_whose_seal_was_told_is_told_freed_or_released() {
 }
 
 #[test]
+fn what_is_to_be_on_several_nodes_is_told_at_once_and_not_freed_alone() {
+    let mut owner = Owner::new();
+    let object = owner.put_stored(1, &[]);
+    let (_, effects) =
+        owner.act(|session, now, effects| session.put_copies(now, object, 2, effects));
+    let sealed =
+        Notice::Sealed { object, location: place(1), contains: vec![], holder: process(1) };
+    assert_eq!(effects, [notices(&[sealed, Notice::Copies { object, copies: 2 }])]);
+    assert_eq!(owner.drop_ref(object), []);
+    assert_eq!(owner.flushed(), [Notice::Released { object, tokens: 1 }]);
+}
+
+#[test]
 fn what_a_refused_free_contained_is_reported_before_it_is_released() {
     let mut owner = Owner::new();
     let borrowed = foreign(4);

@@ -1,5 +1,6 @@
 //! Stored objects over several nodes, at random: words and bytes arrive late, copies cannot be sent, a store is full, a node dies. Whoever holds an
-//! object can read it as long as somebody has its bytes; what nobody holds is gone everywhere, with its copies and their room.
+//! object can read it as long as somebody has its bytes; what nobody holds is gone everywhere, with its copies and their room. Of what is put with copies, no
+//! object is lost that two nodes had before the death.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -32,6 +33,8 @@ struct World {
     /// What owners are to make again.
     lost: VecDeque<ObjectId>,
     remade: usize,
+    /// Objects whose home died when another node had one of the copies that it had asked for.
+    saved: usize,
     dead: Option<usize>,
     seq: u64,
     /// Copies may fail to be sent.
@@ -48,6 +51,10 @@ struct Thing {
     waiting: BTreeSet<usize>,
     /// Those of them that only ask where it is.
     asking: BTreeSet<usize>,
+    /// On how many nodes it is to be.
+    copies: u8,
+    /// It had two copies when a node died.
+    safe: bool,
 }
 
 impl World {
@@ -81,6 +88,7 @@ impl World {
             objects: BTreeMap::new(),
             lost: VecDeque::new(),
             remade: 0,
+            saved: 0,
             dead: None,
             seq: 0,
             bad: true,
@@ -221,8 +229,9 @@ impl World {
                 if let Value::Failed(failure) = value {
                     let excused = self.dead.is_some() && failure.kind == FailureKind::ObjectLost;
                     assert!(excused, "{at} holds {object}: {}", failure.text());
-                    let owner = self.objects[&object].owner;
+                    let Thing { owner, safe, .. } = self.objects[&object];
                     assert!(!self.lives(owner), "{at} lost {object}: {}", failure.text());
+                    assert!(!safe, "{at} lost {object}, of which there were two copies");
                 }
             }
             ToClient::Unreadable { object, failure } => {
@@ -288,8 +297,12 @@ impl World {
         self.seals(owner, maker, object);
         let holders = BTreeSet::from([owner]);
         let (waiting, asking) = (BTreeSet::new(), BTreeSet::new());
-        let thing = Thing { owner, holders, waiting, asking };
+        let copies = if owner == maker { 1 + self.random(3) as u8 } else { 1 };
+        let thing = Thing { owner, holders, waiting, asking, copies, safe: false };
         self.objects.insert(object, thing);
+        if copies > 1 {
+            self.notice(owner, Notice::Copies { object, copies });
+        }
         if owner != maker {
             // A reply would come behind the word that tells the home.
             while self.deliver((maker, owner)) {}
@@ -396,6 +409,11 @@ impl World {
         for to in 0..NODES {
             while self.deliver((at, to)) {}
         }
+        let had = self.copies_had();
+        for (object, thing) in &mut self.objects {
+            thing.safe = had.get(object).is_some_and(|had| *had > 1);
+            self.saved += usize::from(thing.safe && thing.owner == at);
+        }
         self.dead = Some(at);
         self.story.push(format!("{at} dies"));
         self.objects.retain(|_, thing| {
@@ -406,6 +424,13 @@ impl World {
         });
         self.row(at, NodeState::dead("it fell"));
         self.sends.retain(|(from, to, _), _| *from != at && *to != at);
+    }
+
+    /// Of what is put with copies, as those say who are in charge.
+    fn copies_had(&self) -> BTreeMap<ObjectId, u8> {
+        let rows = self.living().into_iter();
+        let rows = rows.flat_map(|at| self.nodes.shells[at].node.objects.listing());
+        rows.filter_map(|row| Some((row.object, row.several?.had))).collect()
     }
 
     /// All who live hear it.
@@ -474,6 +499,14 @@ impl World {
         }
     }
 
+    fn pass(&mut self, time: std::time::Duration) {
+        for at in self.living() {
+            let shell = &mut self.nodes.shells[at];
+            shell.now = shell.now + time;
+            self.hears(at, Event::Tick);
+        }
+    }
+
     fn living(&self) -> Vec<usize> {
         (0..NODES).filter(|at| self.lives(*at)).collect()
     }
@@ -490,6 +523,17 @@ impl World {
         self.drain();
         let waits = self.objects.iter().find(|(_, thing)| !thing.waiting.is_empty());
         assert!(waits.is_none(), "{:?} is waited for", waits.map(|(object, _)| object));
+        // Those are asked again that had refused.
+        self.pass(hoplo_base::limits::COPY_RETRY);
+        self.drain();
+        let had = self.copies_had();
+        let used = |thing: &Thing| thing.copies > 1 && !thing.holders.is_empty();
+        for (object, thing) in self.objects.iter().filter(|(_, thing)| used(thing)) {
+            let had = had.get(object).copied().unwrap_or(0);
+            let is_lost = had == 0 && !self.lives(thing.owner) && !thing.safe;
+            let enough = had >= thing.copies;
+            assert!(enough || is_lost, "{object} has {had} copies of {}", thing.copies);
+        }
         for object in self.objects.keys().copied().collect::<Vec<_>>() {
             for at in self.living() {
                 self.release(at, object);
@@ -497,11 +541,7 @@ impl World {
         }
         for _ in 0..3 {
             self.drain();
-            for at in self.living() {
-                let shell = &mut self.nodes.shells[at];
-                shell.now = shell.now + std::time::Duration::from_secs(1);
-                self.hears(at, Event::Tick);
-            }
+            self.pass(std::time::Duration::from_secs(1));
         }
         for at in self.living() {
             let objects = &self.nodes.shells[at].node.objects;
@@ -516,8 +556,8 @@ impl World {
     }
 }
 
-/// How often something was sent on before it was whole, how many copies went for want of room, and what was made again.
-fn run(seed: u64) -> [usize; 3] {
+/// How often something was sent on before it was whole, how many copies went for want of room, what was made again, and what a second copy saved.
+fn run(seed: u64) -> [usize; 4] {
     let mut world = World::new(seed);
     let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         for _ in 0..400 {
@@ -531,16 +571,16 @@ fn run(seed: u64) -> [usize; 3] {
         std::panic::resume_unwind(panic);
     }
     let evicted = |shell: &Shell| shell.node.objects.totals().evictions as usize;
-    [world.relayed, world.nodes.shells.iter().map(evicted).sum(), world.remade]
+    let evicted = world.nodes.shells.iter().map(evicted).sum();
+    [world.relayed, evicted, world.remade, world.saved]
 }
 
 #[test]
 fn whoever_holds_an_object_can_read_it_and_what_nobody_holds_is_gone_everywhere() {
-    let (mut relayed, mut evicted, mut remade) = (0, 0, 0);
-    for [more_relayed, more_evicted, more_remade] in (0..100).map(run) {
-        relayed += more_relayed;
-        evicted += more_evicted;
-        remade += more_remade;
+    let mut counts = [0; 4];
+    for more in (0..100).map(run) {
+        counts.iter_mut().zip(more).for_each(|(count, more)| *count += more);
     }
-    assert!(relayed > 100 && evicted > 100 && remade > 20, "{relayed} {evicted} {remade}");
+    let [relayed, evicted, remade, saved] = counts;
+    assert!(relayed > 100 && evicted > 100 && remade > 20 && saved > 10, "{counts:?}");
 }
