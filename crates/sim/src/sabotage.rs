@@ -109,7 +109,9 @@ impl Sabotage {
             }
             Self::RepliesDoNotWait => {
                 plan.nodes = plan.nodes.max(3);
-                plan.node_dies_at = plan.node_dies_at.or(Some(Instant(20_000_000)));
+                plan.node_dies_at = plan.node_dies_at.or(Some(Instant(100_000_000)));
+                // So long a word is under way to the log.
+                plan.latency = Duration::from_millis(10);
             }
             Self::GrantIsTakenForDenial => {
                 (plan.spill, plan.capacity_bytes) = (true, 3 << 20);
@@ -138,7 +140,7 @@ impl Sabotage {
             Self::PiecesAreLost => plan.node_dies_at = None,
             Self::LossesAreFinal | Self::EstatesAreUntold => {
                 plan.nodes = plan.nodes.max(3);
-                plan.node_dies_at = plan.node_dies_at.or(Some(Instant(20_000_000)));
+                plan.node_dies_at = plan.node_dies_at.or(Some(Instant(100_000_000)));
                 plan.dies_with_copies = self == Self::LossesAreFinal;
             }
         }

@@ -30,7 +30,7 @@ fn what_a_far_call_brings_and_nobody_holds_is_missed() {
 
 #[test]
 fn what_is_returned_to_a_far_caller_and_nobody_holds_is_missed() {
-    shows(Sabotage::RepliesHoldNothing, 500, GONE);
+    shows(Sabotage::RepliesHoldNothing, 1500, GONE);
 }
 
 #[test]
@@ -73,5 +73,5 @@ fn pieces_of_objects_that_are_lost_are_missed() {
 #[test]
 fn a_reply_that_leaves_before_its_call_is_logged_is_found() {
     let signs = ["and is not there in", "and stands at"];
-    shows(Sabotage::RepliesDoNotWait, 1000, &signs);
+    shows(Sabotage::RepliesDoNotWait, 3000, &signs);
 }
