@@ -140,7 +140,7 @@ impl Sabotage {
             Self::PiecesAreLost => plan.node_dies_at = None,
             Self::LossesAreFinal | Self::EstatesAreUntold => {
                 plan.nodes = plan.nodes.max(3);
-                plan.node_dies_at = plan.node_dies_at.or(Some(Instant(100_000_000)));
+                plan.node_dies_at = plan.node_dies_at.or(Some(Instant(20_000_000)));
                 plan.dies_with_copies = self == Self::LossesAreFinal;
             }
         }
