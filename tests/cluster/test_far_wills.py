@@ -65,6 +65,11 @@ def test_a_head_that_is_alone_starts_its_detached_actors_again(make_far: Any) ->
     far.machines[0].kill()
     head_again(far)
     assert run(far, 0, COUNT, "c0") == 101
+    # As a service manager ends it, or a reboot.
+    os.kill(far.machines[0].pid, signal.SIGTERM)
+    until(lambda: not far.machines[0].processes())
+    head_again(far)
+    assert run(far, 0, COUNT, "c0") == 101
     far.machines[0].hoplo("stop")
     head_again(far)
     assert run(far, 0, FIND, "c0") == "ValueError", "it ended with its node"

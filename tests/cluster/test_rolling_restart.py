@@ -1,13 +1,17 @@
-"""All nodes but the head's are restarted one by one under load, and no call fails: drain, start."""
+"""Nodes are restarted one by one under load, and no call fails: drain, start; the head too."""
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from far import MIB
-from machines import until
+from machines import alive, until
 
 import hoplo
 
@@ -74,3 +78,48 @@ def test_nodes_are_restarted_one_by_one_under_load_and_no_call_fails(make_far: A
         until(lambda before=before: load.has_gone_on(before + 3), 60, "the load goes on")
         assert far.machines[0].states().count("ALIVE") == 4
     load.end()
+
+
+LOAD = """
+    import os, sys
+    from test_rolling_restart import Load
+    hoplo.init(address="auto")
+    load = Load()
+    load.start()
+    while not os.path.exists(sys.argv[1]):
+        load.done.wait(0.01)
+        with open(sys.argv[2] + ".new", "w") as file:
+            file.write(str(load.rounds))
+        os.rename(sys.argv[2] + ".new", sys.argv[2])
+        if load.failures:
+            raise load.failures[0]
+    load.end()
+    say(load.rounds)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_head_without_cpus_is_restarted_under_load_and_no_call_fails(
+    make_far: Any, tmp_path: Path, how: signal.Signals
+) -> None:
+    no_cpus = ("--num-cpus", "0")
+    far = make_far(3, flags=[no_cpus, (), ()])
+    ends, rounds = tmp_path / "ends", tmp_path / "rounds"
+    path = os.path.dirname(os.path.abspath(__file__))
+    load = far.machines[1].program(LOAD, str(ends), str(rounds), PYTHONPATH=path)
+
+    def goes_on() -> None:
+        before = int(rounds.read_text()) if rounds.exists() else 0
+        until(lambda: int(rounds.read_text()) >= before + 3, 60, "the load goes on")
+
+    goes_on()
+    far.killed.add(0)
+    for _ in range(2):
+        pid = far.machines[0].pid
+        os.kill(pid, how)
+        until(lambda pid=pid: not alive(pid))
+        far.machines[0].head(*no_cpus, port=int(far.joining.address.rpartition(":")[2]))
+        until(lambda: far.machines[0].states().count("ALIVE") == 3)
+        goes_on()
+    ends.touch()
+    load.end(90)
