@@ -77,7 +77,8 @@ def test_a_name_is_free_after_a_kill_from_the_other_node(machines):  # noqa: F81
 
 def test_a_name_is_free_when_its_node_is_gone(machines):  # noqa: F811
     first, second = pair(machines)
-    program(second, MAKES.format(who="second"), check=True)
+    # One that did not begin yet would begin on the other node.
+    program(second, MAKES.format(who="second") + ASKS, check=True)
     second.hoplo("stop")
     program(first, MAKES.format(who="first") + ASKS, check=True)
 

@@ -232,6 +232,8 @@ except hoplo.exceptions.ConnectionFailedError as error:
     print(error)
 """
     mount = "mount -t tmpfs none /tmp && mount -t tmpfs none /var/tmp && chmod 1777 /tmp /var/tmp"
+    if any(Path(path).is_relative_to("/tmp") for path in (sys.executable, HOPLO)):
+        pytest.skip("this Python lies in /tmp, which the test takes away")
     line = ["unshare", "--mount", "sh", "-c"]
     may = subprocess.run([*line, mount], capture_output=True, check=False)
     if may.returncode != 0:

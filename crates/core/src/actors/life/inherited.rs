@@ -59,8 +59,10 @@ impl ActorTable {
     /// For its row: what the heir of its home needs to start it again, if nobody who lives knows of it.
     pub fn will(&self, id: ActorId) -> Option<KnownActor> {
         let actor = self.actors.get(&id)?;
+        // A row may be old: one that begins once only could begin again.
+        let may = actor.spec.detached && actor.restarts_left() > 0;
         // What is detached outlives any node.
-        let standing = self.stands_at(id, actor.job.node()).filter(|_| actor.spec.detached)?;
+        let standing = self.stands_at(id, actor.job.node()).filter(|_| may)?;
         self.known(id, Standing { holds_arguments: false, ..standing })
     }
 

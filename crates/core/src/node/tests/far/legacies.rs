@@ -286,6 +286,12 @@ fn an_actor_that_no_node_knows_starts_again_from_its_row() {
 #[test]
 fn no_will_is_made_for_an_actor_that_may_not_start_again() {
     let will = |three: &Three| three.nodes.shells[1].node.actors.will(three.actor);
+    let mut waits = Nodes::new(1);
+    let creator = waits.shells[0].driver();
+    let spec = spec(actor_of(creator), NAME, 9.0, 0, None);
+    waits.says(0, creator, ToNode::ActorCreate { request: 4, spec, get_if_exists: false });
+    let will_of_waiting = waits.shells[0].node.actors.will(actor_of(creator));
+    assert!(will_of_waiting.is_none(), "its row may be older than its beginning");
     let mut once = Three::with(2.0, 0);
     assert!(will(&once).is_none(), "it was given a worker");
     once.started();
