@@ -60,6 +60,10 @@ class Far:
         self.ids.append(machine.node_id)
         return number
 
+    def head_again(self, *flags: str) -> None:
+        """The head, which has ended, is started again where it was."""
+        self.machines[0].head(*flags, port=self.joining.port)
+
     def connect(self) -> None:
         """This process becomes a driver on the head's node, if it is not, and nobody else's."""
         session = str(self.machines[0].session)

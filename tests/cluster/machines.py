@@ -102,6 +102,10 @@ class Joining:
     address: str
     token: Path
 
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
 
 class Program:
     """A driver in a process of its own. It prints JSON with `say(...)`, and hears what is told."""

@@ -60,10 +60,6 @@ def lose_head(far: Any) -> None:
     shutil.rmtree(session)
 
 
-def port(far: Any) -> int:
-    return int(far.joining.address.rpartition(":")[2])
-
-
 def test_a_head_from_a_backup_has_its_nodes_its_actors_and_its_keys(
     make_far: Any, tmp_path: Path
 ) -> None:
@@ -78,7 +74,7 @@ def test_a_head_from_a_backup_has_its_nodes_its_actors_and_its_keys(
     # One that the backup does not know.
     late = far.add()
     lose_head(far)
-    head.head("--from-backup", str(file), port=port(far))
+    far.head_again("--from-backup", str(file))
     until(lambda: head.states().count("ALIVE") == 4, what="all nodes are back")
     until(lambda: other.states().count("ALIVE") == 4, what="they know each other")
     alive = sorted(node for node, state in head.nodes().items() if state == "ALIVE")
@@ -94,7 +90,7 @@ def test_a_head_from_a_backup_has_its_nodes_its_actors_and_its_keys(
     assert other.run(READS, PYTHONPATH=PATH) == [3, ["before the backup", None], alive]
     # And once more, after a crash: it is a head like any other.
     far.kill_daemon(0)
-    head.head(port=port(far))
+    far.head_again()
     until(lambda: other.states().count("ALIVE") == 4, what="a head is there again")
     assert other.run(READS, PYTHONPATH=PATH)[0] == 4
 
@@ -147,7 +143,7 @@ def test_a_backup_says_what_is_in_it_and_what_is_wrong(make_far: Any, tmp_path: 
     told = fails(head, "start", "--head", "--from-backup", str(file), "--port", "0")
     assert "has a store already" in told
     assert (left / "control").is_dir(), "it is still there to go on with"
-    head.head(port=port(far))
+    far.head_again()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")

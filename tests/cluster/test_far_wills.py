@@ -51,27 +51,23 @@ def run(far: Any, at: int, program: str, *args: str) -> Any:
     return far.machines[at].run(program, *args, PYTHONPATH=path)
 
 
-def head_again(far: Any) -> None:
-    far.machines[0].head(port=int(far.joining.address.rpartition(":")[2]))
-
-
 def test_a_head_that_is_alone_starts_its_detached_actors_again(make_far: Any) -> None:
     far = make_far(1)
     assert run(far, 0, CREATE, far.ids[0]) == 1
     for _ in range(2):
         far.kill_daemon(0)
-        head_again(far)
+        far.head_again()
         assert run(far, 0, COUNT, "c0") == 101, "it begins anew"
     far.machines[0].kill()
-    head_again(far)
+    far.head_again()
     assert run(far, 0, COUNT, "c0") == 101
     # As a service manager ends it, or a reboot.
     os.kill(far.machines[0].pid, signal.SIGTERM)
     until(lambda: not far.machines[0].processes())
-    head_again(far)
+    far.head_again()
     assert run(far, 0, COUNT, "c0") == 101
     far.machines[0].hoplo("stop")
-    head_again(far)
+    far.head_again()
     assert run(far, 0, FIND, "c0") == "ValueError", "it ended with its node"
 
 
@@ -85,7 +81,7 @@ def test_home_and_keeper_and_head_die_at_once(make_far: Any, other: int) -> None
     os.kill(pid, signal.SIGKILL)
     far.machines[other].kill()
     until(lambda: not alive(pid))
-    head_again(far)
+    far.head_again()
     until(lambda: far.machines[lives].states().count("ALIVE") == 2, what="a head is there again")
     assert run(far, lives, COUNT, "c0", "c1") == [101, 102]
     assert run(far, 0, COUNT, "c0", "c1") == [102, 103]
@@ -106,6 +102,6 @@ def test_all_nodes_lose_their_power(make_far: Any) -> None:
     assert run(far, 1, CREATE, far.ids[1], far.ids[2]) == 1
     for number in range(3):
         far.kill_node(number)
-    head_again(far)
+    far.head_again()
     far.killed.discard(0)
     assert run(far, 0, COUNT, "c0", "c1") == [101, 101]

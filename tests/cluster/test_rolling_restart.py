@@ -118,7 +118,7 @@ def test_a_head_without_cpus_is_restarted_under_load_and_no_call_fails(
         pid = far.machines[0].pid
         os.kill(pid, how)
         until(lambda pid=pid: not alive(pid))
-        far.machines[0].head(*no_cpus, port=int(far.joining.address.rpartition(":")[2]))
+        far.head_again(*no_cpus)
         until(lambda: far.machines[0].states().count("ALIVE") == 3)
         goes_on()
     ends.touch()

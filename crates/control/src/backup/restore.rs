@@ -22,8 +22,8 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::SystemTime;
 
+use hoplo_base::NodeNumber;
 use hoplo_base::limits::{CONTROL_CHUNK_BYTES, CONTROL_COLD_CACHE_BYTES, CONTROL_COLD_FLUSH_BYTES};
-use hoplo_base::{NodeNumber, ResourceSet};
 use hoplo_core::control::tables::row_bytes;
 use hoplo_core::control::{Entry, NodeEntry, NodeState};
 use hoplo_wire::control::{Chunk, Epoch, Key, Record, Row, Table};
@@ -168,20 +168,13 @@ impl Filling {
     fn nobody(&mut self, last: NodeNumber) -> Result<(), BackupError> {
         let node = last.behind_a_gap(self.snapshot as u32);
         let entry = NodeEntry {
-            node,
             head: true,
-            hostname: String::new(),
-            resources: ResourceSet::new(),
-            labels: Default::default(),
-            store_bytes: 0,
-            session_dir: String::new(),
-            pid: 0,
-            address: String::new(),
             state: NodeState::Settled {
                 why: "it never was: nodes that joined after the backup may have the numbers before it".to_string(),
                 heir: None,
                 died: 0,
             },
+            ..NodeEntry::numbered(node, String::new())
         };
         if node == last {
             return Ok(());

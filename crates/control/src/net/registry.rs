@@ -8,10 +8,10 @@
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hoplo_base::{NodeNumber, ResourceSet};
+use hoplo_base::NodeNumber;
 use hoplo_core::control::client::CallError;
 use hoplo_core::control::rows::token_key;
-use hoplo_core::control::{Entry, NodeEntry, NodeState, TokenEntry};
+use hoplo_core::control::{Entry, NodeEntry, TokenEntry};
 use hoplo_net::join::{Registry, SpendError, Unavailable};
 use hoplo_net::name::{Name, Role};
 use hoplo_net::token::TokenRecord;
@@ -138,18 +138,7 @@ impl Registry for StoreRegistry {
     fn number(&mut self, _: Role, host: &str) -> Result<NodeNumber, Unavailable> {
         loop {
             let node = self.next_number()?;
-            let entry = NodeEntry {
-                node,
-                head: false,
-                hostname: host.to_string(),
-                resources: ResourceSet::new(),
-                labels: Default::default(),
-                store_bytes: 0,
-                session_dir: String::new(),
-                pid: 0,
-                address: String::new(),
-                state: NodeState::Alive,
-            };
+            let entry = NodeEntry::numbered(node, host.to_string());
             if self.swap(&entry, 0)? {
                 return Ok(node);
             }

@@ -102,6 +102,24 @@ pub struct NodeEntry {
     pub state: NodeState,
 }
 
+impl NodeEntry {
+    /// A number that is given away, and nothing is known yet of the node that has it.
+    pub fn numbered(node: NodeNumber, hostname: String) -> Self {
+        Self {
+            node,
+            head: false,
+            hostname,
+            resources: ResourceSet::new(),
+            labels: BTreeMap::new(),
+            store_bytes: 0,
+            session_dir: String::new(),
+            pid: 0,
+            address: String::new(),
+            state: NodeState::Alive,
+        }
+    }
+}
+
 /// How far a node's life is; it never goes back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeState {

@@ -2,7 +2,8 @@
 //!
 //! With a head's daemon go its workers and all its objects. So a new one finds rows of what ran there: actors become
 //! dead and tasks lost, with the reason, and jobs ended. Detached actors that left a will (`far/wills`) start again.
-//! Kv rows stay as they are; functions stay that such an actor needs, or that a lost actor or task of their job might be looked at with. What is at home on another node that lives is that node's (the number in
+//! Kv rows stay as they are; functions stay that such an actor needs, or that a lost actor or task of their job might be
+//! looked at with. What is at home on another node that lives is that node's (the number in
 //! its id says where it is at home), and stays as it is. Placement groups go on that are detached, or whose job does
 //! (`sched::groups::recalled`).
 

@@ -41,9 +41,8 @@ impl Node {
         if self.far.dead.contains_key(&entry.node) || entry.node == self.me() {
             return;
         }
-        let mut homes: Vec<NodeNumber> =
+        let homes: Vec<NodeNumber> =
             self.heirs_after(entry.node, heir).iter().map(|it| it.home).collect();
-        homes.push(entry.node);
         let actors = store::entries::<ActorEntry>(store).into_iter();
         let theirs = actors.filter(|row| homes.contains(&row.actor.0.owner.node()));
         let wills = theirs.filter_map(|row| {
