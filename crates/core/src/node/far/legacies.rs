@@ -29,24 +29,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hoplo_base::{ActorId, NodeNumber, ObjectId, ProcessId};
-use hoplo_wire::node::{Replay, ToClient, ToNode};
+use hoplo_wire::node::{ToClient, ToNode};
 use hoplo_wire::peer::{KnownActor, Peer};
 
 use super::Node;
-use crate::actors::life::{self, Manner, Standing};
-use crate::actors::replay::{self, ReplayLogs};
+use crate::actors::life::{self, Manner};
+use crate::actors::replay;
 use crate::objects;
 use crate::sched::claim::Claimant;
 use crate::sched::local;
 
 #[derive(Debug, Default)]
 pub(super) struct Legacies {
-    /// Of actors in our charge: what their keeper was told last.
-    told: BTreeMap<ActorId, (NodeNumber, Standing)>,
-    /// Of actors in others' charge, which asked this node to keep it.
-    kept: BTreeMap<ActorId, KnownActor>,
-    /// Logs of actors with checkpoints that workers here are, and that are in others' charge: what passed by here.
-    mirrors: ReplayLogs,
     /// In our charge, by a death that not all have passed.
     known: BTreeMap<ActorId, Inherited>,
     /// FAR-8: of processes here.
@@ -89,11 +83,9 @@ fn held(known: &KnownActor) -> Vec<ObjectId> {
     held
 }
 
-fn arguments(known: &KnownActor) -> Vec<ObjectId> {
+pub(super) fn arguments(known: &KnownActor) -> Vec<ObjectId> {
     if known.holds_arguments { known.spec.contains.clone() } else { Vec::new() }
 }
-
-// ---- while the home lives ----
 
 impl Node {
     /// Whose table decides about it.
@@ -101,120 +93,6 @@ impl Node {
         self.in_charge(actor.handle())
     }
 
-    /// Who would be in charge of what is at home here.
-    fn keeper(&self) -> Option<NodeNumber> {
-        super::members::heir_of(self.me(), self.far.nodes.values())
-    }
-
-    /// FAR-7: its keeper hears what changed.
-    pub(in crate::node) fn keep_elsewhere(&mut self, actor: ActorId) {
-        let me = self.me();
-        let standing = self.actors.stands_at(actor, me);
-        let now = standing.and_then(|standing| Some((self.keeper()?, standing)));
-        let before = self.far.legacies.told.get(&actor).copied();
-        if before == now {
-            return;
-        }
-        let keeper = now.map(|(keeper, _)| keeper);
-        if let Some((old, _)) = before.filter(|(old, _)| Some(*old) != keeper) {
-            self.far.legacies.told.remove(&actor);
-            self.send_peer(old, Peer::UnkeepActor { actor });
-        }
-        if let Some((keeper, standing)) = now
-            && let Some(known) = self.actors.known(actor, standing)
-        {
-            self.far.legacies.told.insert(actor, (keeper, standing));
-            self.tell_job(keeper, known.job);
-            self.send_peer(keeper, Peer::KeepActor(Box::new(known)));
-        }
-    }
-
-    /// Somebody else is the keeper now, perhaps.
-    pub(super) fn look_at_keeper(&mut self) {
-        let actors: Vec<ActorId> = self.actors.ids().collect();
-        actors.into_iter().for_each(|actor| self.keep_elsewhere(actor));
-    }
-
-    pub(super) fn on_keep_actor(&mut self, known: KnownActor) {
-        let objects = arguments(&known);
-        if !objects.is_empty() {
-            self.pass_to_objects(objects::Event::NodeHeld { objects });
-        }
-        let before = self.far.legacies.kept.insert(known.spec.actor, known);
-        self.let_kept_go(before);
-    }
-
-    pub(super) fn on_unkeep_actor(&mut self, actor: ActorId) {
-        let before = self.far.legacies.kept.remove(&actor);
-        self.let_kept_go(before);
-    }
-
-    fn let_kept_go(&mut self, kept: Option<KnownActor>) {
-        let objects = kept.map(|known| arguments(&known)).unwrap_or_default();
-        if !objects.is_empty() {
-            self.pass_to_objects(objects::Event::NodeReleased { objects });
-        }
-    }
-
-    /// A worker of ours tells its actor's home: told again to an heir.
-    pub(super) fn remember_said(&mut self, worker: ProcessId, message: &ToNode) {
-        let own = matches!(
-            message,
-            ToNode::ActorStarted { .. } | ToNode::ActorExit { .. } | ToNode::ActorFailed { .. }
-        );
-        if own && let Some(hosted) = self.far.hosted.get_mut(&worker) {
-            hosted.said.push(message.clone());
-        }
-        let event = match message {
-            ToNode::CallLogged { actor, incarnation, call } => replay::Event::Logged {
-                from: worker,
-                actor: *actor,
-                incarnation: *incarnation,
-                call: call.clone(),
-            },
-            ToNode::Checkpointed { actor, incarnation, checkpoint } => {
-                replay::Event::Checkpointed {
-                    actor: *actor,
-                    incarnation: *incarnation,
-                    checkpoint: checkpoint.clone(),
-                }
-            }
-            _ => return,
-        };
-        self.mirror(event);
-    }
-
-    /// A worker of ours becomes an actor in another node's charge.
-    pub(super) fn begins_mirror(&mut self, actor: ActorId, incarnation: u32, replay: Replay) {
-        let replay = Box::new(replay);
-        self.mirror(replay::Event::Taken { actor, incarnation, replay });
-    }
-
-    pub(super) fn ends_mirror(&mut self, actor: ActorId) {
-        self.mirror(replay::Event::Ended { actor });
-    }
-
-    fn mirror(&mut self, event: replay::Event) {
-        let mut effects = Vec::new();
-        self.far.legacies.mirrors.handle(event, &mut effects);
-        for effect in effects {
-            match effect {
-                replay::Effect::NodeHold { objects } => {
-                    self.pass_to_objects(objects::Event::NodeHeld { objects });
-                }
-                replay::Effect::NodeRelease { objects } => {
-                    self.pass_to_objects(objects::Event::NodeReleased { objects });
-                }
-                // Both are the home's to say.
-                replay::Effect::Acknowledge { .. } | replay::Effect::Violation { .. } => {}
-            }
-        }
-    }
-}
-
-// ---- a home dies ----
-
-impl Node {
     /// `dead` was in charge of these homes; they have heirs. The jobs of its drivers are over.
     pub(super) fn actors_of_dead(&mut self, dead: NodeNumber, homes: &BTreeSet<NodeNumber>) {
         self.far.legacies.unsettled.extend(homes);
@@ -226,7 +104,7 @@ impl Node {
         for worker in hosted.map(|(worker, _)| *worker).collect::<Vec<_>>() {
             self.worker_of_dead(dead, worker);
         }
-        let kept = self.far.legacies.kept.values();
+        let kept = self.far.keepers.kept.values();
         let kept: Vec<KnownActor> =
             kept.filter(|known| of_these(known.spec.actor)).cloned().collect();
         for known in kept {
@@ -249,7 +127,7 @@ impl Node {
         for actor in waiting.collect::<Vec<_>>() {
             self.pass_to_scheduler(local::Event::ActorGaveUp { actor });
         }
-        self.far.legacies.told.retain(|_, (keeper, _)| *keeper != dead);
+        self.far.keepers.told.retain(|_, (keeper, _)| *keeper != dead);
         self.look_at_keeper();
     }
 
@@ -264,7 +142,7 @@ impl Node {
             begun: true,
             worker: Some(worker),
             holds_arguments: !hosted.holds.is_empty(),
-            replay: self.far.legacies.mirrors.replay(hosted.actor),
+            replay: self.far.keepers.mirrors.replay(hosted.actor),
         });
         let Some(mut known) = known.filter(|known| self.outlives(known)) else {
             let reason = format!("the home node of its actor ({dead}) died");
@@ -484,12 +362,5 @@ impl Node {
             return self.send(from, ToClient::ActorState { actor, state });
         }
         self.watch_actor(from, actor);
-    }
-}
-
-#[cfg(test)]
-impl Node {
-    pub(in crate::node) fn keeps_actor(&self, actor: ActorId) -> bool {
-        self.far.legacies.kept.contains_key(&actor)
     }
 }

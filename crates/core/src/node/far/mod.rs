@@ -28,6 +28,7 @@ mod estates;
 mod functions;
 mod groups;
 mod jobs;
+mod keepers;
 mod legacies;
 mod members;
 mod names;
@@ -111,6 +112,7 @@ pub(super) struct Far {
     /// To which head what was told.
     load_told: Option<(NodeNumber, Load)>,
     estates: estates::Estates,
+    keepers: keepers::Keepers,
     legacies: legacies::Legacies,
     /// Of who is heard next to be dead.
     wills: Vec<wills::Will>,
@@ -195,6 +197,7 @@ impl Far {
             load_timer: false,
             load_told: None,
             estates: estates::Estates::default(),
+            keepers: keepers::Keepers::default(),
             legacies: legacies::Legacies::default(),
             wills: Vec::new(),
             last_death: 0,
