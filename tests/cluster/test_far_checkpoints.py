@@ -42,9 +42,9 @@ def agrees(entries: list[Any], replies: dict[Any, list[int]]) -> None:
 class Parent:
     """Creates a ledger, whose home is its node."""
 
-    def make(self, strategy: Any) -> Any:
-        options = {"num_cpus": 0, "max_restarts": -1, "scheduling_strategy": strategy}
-        self.child = Ledger.options(**options).remote()
+    def make(self, strategy: Any, **options: Any) -> Any:
+        given = {"num_cpus": 0, "max_restarts": -1, "scheduling_strategy": strategy}
+        self.child = Ledger.options(**given | options).remote()
         assert hoplo.get(self.child.add.remote("first")) == 1
         return self.child
 
@@ -56,9 +56,11 @@ def child(far: Any, number: int) -> Any:
     return made
 
 
-def test_one_that_ran_at_its_home_is_lost_with_it(make_far: Any) -> None:
+def test_one_that_has_no_restarts_left_is_lost_with_its_home(make_far: Any) -> None:
     far = make_far(3)
-    ran_there = child(far, 1)
+    parent = Parent.options(scheduling_strategy=far.on(1)).remote()
+    strategy = far.on(1, soft=True)
+    ran_there = hoplo.get(parent.make.remote(strategy, max_restarts=0), timeout=20)
     far.kill_node(1)
     with pytest.raises(ActorDiedError, match="home node"):
         hoplo.get(ran_there.add.remote("second"), timeout=20)
@@ -80,6 +82,81 @@ def test_its_home_dies_while_calls_come_from_two_nodes(make_far: Any) -> None:
     entries = hoplo.get(ran_elsewhere.all.remote(), timeout=30)
     assert entries.index("first") == 0
     agrees(entries[1:], {name: [at - 1 for at in places] for name, places in replies.items()})
+
+
+def goes_on_without_home(far: Any, ran_there: Any, before: Any, dies: Any) -> None:
+    """Calls come from the driver and from node 2, while `before` happens and then its home dies."""
+    far_calls = adds.options(scheduling_strategy=far.on(2)).remote(ran_there, "far", 300)
+    near = [ran_there.add.remote(("near", number)) for number in range(150)]
+    hoplo.get(near[20], timeout=20)
+    before()
+    near += [ran_there.add.remote(("near", number)) for number in range(150, 300)]
+    hoplo.get(near[40], timeout=20)
+    dies()
+    near += [ran_there.add.remote(("near", number)) for number in range(300, 350)]
+    replies = {"near": hoplo.get(near, timeout=60), "far": hoplo.get(far_calls, timeout=60)}
+    entries = hoplo.get(ran_there.all.remote(), timeout=30)
+    assert entries.index("first") == 0
+    agrees(entries[1:], {name: [at - 1 for at in places] for name, places in replies.items()})
+
+
+def test_it_ran_at_its_home_which_dies(make_far: Any) -> None:
+    far = make_far(4)
+    goes_on_without_home(far, child(far, 1), lambda: None, lambda: far.kill_node(1))
+
+
+def test_it_started_again_at_its_home_which_dies(make_far: Any) -> None:
+    far = make_far(4)
+    ran_there = child(far, 1)
+    pid = hoplo.get(ran_there.pid.remote(), timeout=20)
+    dies = lambda: far.kill_node(1)  # noqa: E731
+    goes_on_without_home(far, ran_there, lambda: os.kill(pid, signal.SIGKILL), dies)
+
+
+def test_who_keeps_its_log_dies_and_then_its_home(make_far: Any) -> None:
+    # The keeper is one of two nodes: each of them dies once before the home.
+    for keeper in (3, 4):
+        far = make_far(5)
+        ran_there = child(far, 1)
+        dies = lambda: far.kill_node(1)  # noqa: E731
+        goes_on_without_home(far, ran_there, lambda number=keeper: far.kill_node(number), dies)
+
+
+def test_it_moved_to_its_home_which_dies(make_far: Any) -> None:
+    """Its node dies, so it goes on at its home, of which another node hears then."""
+    far = make_far(4)
+    ran_elsewhere = child(far, 3)
+    home_has = lambda: hoplo.get(ran_elsewhere.where.remote(), timeout=20)  # noqa: E731
+
+    def moves() -> None:
+        far.kill_node(3)
+        home_has()
+
+    goes_on_without_home(far, ran_elsewhere, moves, lambda: far.kill_node(1))
+
+
+WRITE = """
+    import sys
+    from far import Ledger
+    hoplo.init(address="auto", namespace="kept")
+    options = {"name": "it", "lifetime": "detached", "num_cpus": 0, "max_restarts": -1}
+    it = Ledger.options(get_if_exists=True, **options).remote()
+    first = int(sys.argv[1])
+    for number in range(first, first + 25):
+        assert hoplo.get(it.add.remote(number), timeout=30) == number + 1
+    say(*hoplo.get(it.all.remote(), timeout=30))
+"""
+
+
+def test_a_detached_one_that_ran_at_the_head_outlives_it(make_far: Any) -> None:
+    far = make_far(2)
+    path = os.path.dirname(os.path.abspath(__file__))
+    for first in (0, 25, 50):
+        said = far.machines[0].run(WRITE, str(first), PYTHONPATH=path)
+        assert said == list(range(first + 25))
+        if first < 50:
+            far.kill_daemon(0)
+            far.head_again()
 
 
 # ------------------------------------------------------------------------------- its process dies

@@ -231,9 +231,7 @@ impl Client {
                 self.own_bell(Urgency::Must);
             }
             ToClient::CallsLogged { upto } => {
-                if let Some(journal) = &mut self.worker.machine().journal {
-                    journal.logged(upto);
-                }
+                self.worker.machine().logged(upto);
                 self.own_bell(Urgency::Eager);
             }
             ToClient::Told { message: Tell::Cancel { task, recursive }, .. } => {

@@ -26,9 +26,10 @@ impl Client {
         checkpoint: Option<&Checkpoint>,
     ) {
         let Some(every) = spec.checkpoints else { return };
-        let me = self.welcome.process;
-        let journal = Journal::new(spec.actor, incarnation, me, every, checkpoint, self.now());
-        self.worker.machine().journal = Some(Box::new(journal));
+        let (me, actor) = (self.welcome.process, spec.actor);
+        let waits = spec.replies_wait(self.welcome.job, me.node());
+        let journal = Journal::new(actor, incarnation, me, every, waits, checkpoint, self.now());
+        self.worker.machine().begins_journal(journal);
     }
 
     fn journal<R>(&self, look: impl FnOnce(&mut Journal) -> R) -> R {

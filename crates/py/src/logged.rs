@@ -132,7 +132,11 @@ impl Actor {
         call: &Invocation,
         method: &Bound<'_, PyAny>,
     ) -> After {
-        match session.client.answer_of_known(call.task()) {
+        let known = session.client.answer_of_known(call.task());
+        if known.is_some() {
+            py.detach(|| session.client.wait_until_logged());
+        }
+        match known {
             None => {}
             Some(Answer::Values(values)) => return call.answer_again(py, values),
             Some(Answer::Kept(object)) => {

@@ -127,8 +127,20 @@ impl Cluster {
                 });
             }
             Peer::KeepCopy { .. } => self.count("copies that nodes were asked for"),
-            Peer::KeepActor(_) => self.count("actors that keepers were told of"),
-            Peer::ActorKnown(_) => self.count("actors that heirs were told of"),
+            Peer::KeepActor { known, .. } => {
+                self.count("actors that keepers were told of");
+                if known.replay.is_some() {
+                    self.count("logs that keepers were told");
+                }
+            }
+            Peer::KeepLog { .. } => self.count("words on logs to keepers"),
+            Peer::ActorKnown(known) => {
+                self.count("actors that heirs were told of");
+                let kept = known.replay.as_ref().filter(|_| known.worker.is_none());
+                if kept.is_some_and(|replay| replay.last() > 0) {
+                    self.count("logs that heirs were told by keepers");
+                }
+            }
             Peer::Lineage { .. } => self.count("lineages that claimers were told"),
             Peer::Adopt { .. } => self.count("adoptions for other nodes"),
             _ => {}

@@ -58,6 +58,8 @@ pub struct Plan {
     pub node_dies_at: Option<Instant>,
     /// Or later, as soon as one has the only copy of what is at home at another node.
     pub dies_with_copies: bool,
+    /// Each actor that may restart makes checkpoints.
+    pub logs_all: bool,
     /// A node hears of changes of the node table so late.
     pub news_within: Duration,
     pub bulk_window_bytes: usize,
@@ -104,6 +106,7 @@ impl Plan {
             breaks: 0,
             node_dies_at: None,
             dies_with_copies: false,
+            logs_all: false,
             news_within: Duration::ZERO,
             bulk_window_bytes: limits::LINK_BULK_WINDOW_BYTES,
             socket_packets: 8,
@@ -142,6 +145,7 @@ impl Plan {
             breaks,
             node_dies_at: dies.then_some(dies_at),
             dies_with_copies: rng.one_in(2),
+            logs_all: false,
             news_within: Duration::from_millis(news),
             bulk_window_bytes: window,
             socket_packets: [1, 3, 64][rng.below(3) as usize],

@@ -7,7 +7,7 @@ use std::time::Duration;
 use hoplo_base::{Instant, TaskId};
 use hoplo_core::session::Event;
 use hoplo_wire::node::{ActorState, DeathCause, Notice, Obituary, Replay, ToClient, ToNode};
-use hoplo_wire::peer::{Claims, Peer};
+use hoplo_wire::peer::{Claims, Gained, Peer};
 use hoplo_wire::{Failure, FailureKind, Value};
 
 use crate::carrier::Word;
@@ -69,6 +69,8 @@ pub enum Sabotage {
     LossesAreFinal,
     /// A reply of an actor with checkpoints leaves before its home has logged the call.
     RepliesDoNotWait,
+    /// A home takes a call for kept that its keeper did not hear.
+    KeepersAreNotAwaited,
     /// What nodes know of the objects of a dead home is not told to the heir.
     EstatesAreUntold,
 }
@@ -107,8 +109,9 @@ impl Sabotage {
                 plan.kills = plan.kills.clamp(3, 6);
                 plan.head_dies_at = None;
             }
-            Self::RepliesDoNotWait => {
+            Self::RepliesDoNotWait | Self::KeepersAreNotAwaited => {
                 plan.nodes = plan.nodes.max(3);
+                plan.logs_all = true;
                 plan.node_dies_at = plan.node_dies_at.or(Some(Instant(100_000_000)));
                 // So long a word is under way to the log.
                 plan.latency = Duration::from_millis(10);
@@ -161,6 +164,12 @@ impl Cluster {
                 if matches!(*message, Peer::Known { .. } | Peer::ActorKnown(_)) =>
             {
                 None
+            }
+            (Some(Sabotage::KeepersAreNotAwaited), Word::Peer { from, cover, mut message }) => {
+                if let Peer::KeepLog { incarnation, gained: Gained::Call(_), .. } = &mut *message {
+                    *incarnation = u32::MAX; // of a worker that is none
+                }
+                Some(Word::Peer { from, cover, message })
             }
             (Some(Sabotage::CallsHoldNothing), Word::Passing { ticket, mut frame }) => {
                 // As if nothing more came of the call.

@@ -71,6 +71,12 @@ fn pieces_of_objects_that_are_lost_are_missed() {
 }
 
 #[test]
+fn a_reply_that_leaves_before_its_call_is_at_the_keeper_is_found() {
+    let signs = ["and is not there in", "and stands at"];
+    shows(Sabotage::KeepersAreNotAwaited, 3000, &signs);
+}
+
+#[test]
 fn a_reply_that_leaves_before_its_call_is_logged_is_found() {
     let signs = ["and is not there in", "and stands at"];
     shows(Sabotage::RepliesDoNotWait, 3000, &signs);

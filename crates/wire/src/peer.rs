@@ -9,7 +9,10 @@ use hoplo_base::{
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-use crate::node::{ActorSpec, JobConfig, Lineage, Obituary, Replay, Shape, ToClient, ToNode};
+use crate::node::{
+    ActorSpec, Checkpoint, JobConfig, Lineage, LoggedCall, Obituary, Replay, Shape, ToClient,
+    ToNode,
+};
 use crate::object::Failure;
 use crate::why::{Question, Told};
 
@@ -207,10 +210,27 @@ pub enum Peer {
         gpus: Vec<u32>,
         replay: Option<Box<Replay>>,
     },
-    /// Of who is in charge of an actor: keep this of it, in case that the sender dies. It replaces what was told before.
-    KeepActor(Box<KnownActor>),
+    /// Of who is in charge of an actor: keep this of it, in case that the sender dies. It replaces what was told before. `word`: if it
+    /// is not 0, `Kept` says it back.
+    KeepActor {
+        known: Box<KnownActor>,
+        word: u64,
+    },
     UnkeepActor {
         actor: ActorId,
+        word: u64,
+    },
+    /// To who keeps an actor with checkpoints: what its log has gained. It follows a `KeepActor` with a log.
+    KeepLog {
+        actor: ActorId,
+        incarnation: u32,
+        gained: Gained,
+        word: u64,
+    },
+    /// All is done that was said up to this word.
+    Kept {
+        actor: ActorId,
+        word: u64,
     },
     /// To the heir of its home: what the sender knows of an actor.
     ActorKnown(Box<KnownActor>),
@@ -391,6 +411,13 @@ pub enum Known {
     Failed(Failure),
     /// How it is made. Its home was the last one to know whether it is finished.
     Lineage(Lineage),
+}
+
+/// What the log of an actor gained.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Gained {
+    Call(Box<LoggedCall>),
+    Checkpoint(Box<Checkpoint>),
 }
 
 /// What a node knows of an actor in the charge of another one.

@@ -120,7 +120,7 @@ impl Node {
             }
             From::Unplace { actor } => self.unplace_actor(actor),
             From::Run { actor, incarnation, worker, gpus, spec } => {
-                let replay = self.begin_log(actor, incarnation, spec.checkpoints.is_some());
+                let replay = self.begin_log(&spec, incarnation, worker);
                 match self.is_far(worker.node()) {
                     true => self.run_far(worker, spec, incarnation, gpus, replay),
                     false => {
@@ -128,6 +128,7 @@ impl Node {
                         self.send(worker, run);
                     }
                 }
+                self.acknowledge_calls(actor);
             }
             From::FinishStart { worker } if self.is_far(worker.node()) => {
                 self.send_peer(worker.node(), Peer::ActorStarted { worker });

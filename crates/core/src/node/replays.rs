@@ -1,7 +1,8 @@
 //! Actors with checkpoints: what their workers log, and what the next worker starts from.
 
 use hoplo_base::{ActorId, ProcessId};
-use hoplo_wire::node::{Checkpoint, LoggedCall, Replay, ToClient};
+use hoplo_wire::node::{ActorSpec, Checkpoint, LoggedCall, Replay, ToClient};
+use hoplo_wire::peer::Peer;
 
 use super::Node;
 use crate::actors::replay::{Effect, Event};
@@ -11,15 +12,23 @@ impl Node {
     /// Its next worker becomes what it was: absent for an actor without checkpoints.
     pub(super) fn begin_log(
         &mut self,
-        actor: ActorId,
+        spec: &ActorSpec,
         incarnation: u32,
-        logs: bool,
+        worker: ProcessId,
     ) -> Option<Box<Replay>> {
-        if !logs {
-            return None;
-        }
-        self.pass_to_replays(Event::Begun { actor, incarnation });
+        spec.checkpoints?;
+        let actor = spec.actor;
+        let job = self.actors.row(actor).expect("it begins").job;
+        let waits = spec.replies_wait(job, worker.node());
+        self.pass_to_replays(Event::Begun { actor, incarnation, worker, waits });
         self.replays.replay(actor)
+    }
+
+    /// Replies to calls that lie wherever they have to may go.
+    pub(super) fn acknowledge_calls(&mut self, actor: ActorId) {
+        let mut effects = Vec::new();
+        self.replays.acknowledge_again(actor, &mut effects);
+        self.on_replays(effects);
     }
 
     pub(super) fn call_logged(
@@ -49,9 +58,16 @@ impl Node {
     pub(super) fn pass_to_replays(&mut self, event: Event) {
         let mut effects = Vec::new();
         self.replays.handle(event, &mut effects);
+        self.on_replays(effects);
+    }
+
+    fn on_replays(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
                 Effect::Acknowledge { to, upto } => self.send(to, ToClient::CallsLogged { upto }),
+                Effect::Keep { to, actor, incarnation, gained, word } => {
+                    self.send_peer(to, Peer::KeepLog { actor, incarnation, gained, word });
+                }
                 Effect::NodeHold { objects } => {
                     self.pass_to_objects(objects::Event::NodeHeld { objects });
                 }

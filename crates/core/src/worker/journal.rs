@@ -17,7 +17,7 @@
 //! # Invariants
 //! - JOURNAL-1: the calls that run are numbered as they begin, without a gap, over all processes that were this actor.
 //! - JOURNAL-2: no call runs that is among the known ones.
-//! - JOURNAL-3: where the home is another node, the reply to a call waits until the home has logged it.
+//! - JOURNAL-3: where the actor may outlive a node, the reply to a call waits until the home says that it is logged.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -39,7 +39,9 @@ pub struct Journal {
     every: Checkpoints,
     /// The index of the last call that began.
     last: u64,
-    /// Of the last one that the home has logged.
+    /// JOURNAL-3
+    waits: bool,
+    /// Of the last one of which the home says that it is logged.
     logged: u64,
     /// Of the last one in the checkpoint.
     upto: u64,
@@ -74,12 +76,13 @@ pub enum Room {
 }
 
 impl Journal {
-    /// `checkpoint`: from which this process starts.
+    /// `checkpoint`: from which this process starts. `waits`: `ActorSpec::replies_wait`.
     pub fn new(
         actor: ActorId,
         incarnation: u32,
         me: ProcessId,
         every: Checkpoints,
+        waits: bool,
         checkpoint: Option<&Checkpoint>,
         now: Instant,
     ) -> Self {
@@ -90,7 +93,8 @@ impl Journal {
             me,
             every,
             last: upto,
-            logged: upto,
+            waits,
+            logged: 0,
             upto,
             bytes: 0,
             checkpoint_at: now,
@@ -138,16 +142,15 @@ impl Journal {
     pub fn replays(&mut self, call: &LoggedCall) {
         assert_eq!(call.index, self.last + 1, "JOURNAL-1: of {}", self.actor);
         self.last = call.index;
-        self.logged = call.index;
         self.bytes += call.bytes();
     }
 
-    /// JOURNAL-3: the reply to the last call that began may go.
+    /// JOURNAL-3: the reply to the last call that began may go, and to all before it.
     pub fn may_reply(&self) -> bool {
-        self.me.node() == self.actor.0.owner.node() || self.logged >= self.last
+        !self.waits || self.logged >= self.last
     }
 
-    /// The home has logged calls up to this one.
+    /// The home says that calls up to this one are logged.
     pub fn logged(&mut self, upto: u64) {
         self.logged = self.logged.max(upto);
     }
@@ -307,7 +310,7 @@ mod tests {
     /// At home at node 1, in a process of node 2.
     fn journal(checkpoint: Option<&Checkpoint>) -> Journal {
         let actor = ActorId(task(process(1, 1), 7));
-        Journal::new(actor, 0, process(2, 5), EVERY, checkpoint, Instant::ZERO)
+        Journal::new(actor, 0, process(2, 5), EVERY, true, checkpoint, Instant::ZERO)
     }
 
     fn inline(bytes: usize) -> Vec<Returned> {
@@ -333,22 +336,28 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_waits_for_a_home_elsewhere() {
+    fn a_reply_waits_for_the_log_where_the_actor_may_outlive_a_node() {
         let mut journal = journal(None);
         runs(&mut journal, task(process(3, 1), 1), &inline(1));
         assert!(!journal.may_reply(), "JOURNAL-3");
         journal.logged(1);
         assert!(journal.may_reply());
-        let mut at_home = Journal::new(
-            ActorId(task(process(2, 1), 7)),
-            0,
-            process(2, 5),
-            EVERY,
-            None,
-            Instant::ZERO,
-        );
-        runs(&mut at_home, task(process(3, 1), 1), &inline(1));
-        assert!(at_home.may_reply());
+        let actor = ActorId(task(process(2, 1), 7));
+        let mut ends_with_its_home =
+            Journal::new(actor, 0, process(2, 5), EVERY, false, None, Instant::ZERO);
+        runs(&mut ends_with_its_home, task(process(3, 1), 1), &inline(1));
+        assert!(ends_with_its_home.may_reply());
+    }
+
+    #[test]
+    fn what_a_replayed_call_was_answered_waits_for_the_log_as_well() {
+        let (mut first, far) = (journal(None), process(3, 1));
+        let call = first.begins(task(far, 1), b"frame", vec![]);
+        let mut next = journal(None);
+        next.replays(&call);
+        assert!(!next.may_reply(), "the keeper may not have it yet");
+        next.logged(1);
+        assert!(next.may_reply());
     }
 
     #[test]
@@ -420,7 +429,6 @@ mod tests {
         next.answers_again(task(far, 2), Answer::Kept(put));
         assert_eq!(next.known(task(far, 2)), Some(&Answer::Kept(put)));
         assert_eq!(next.kept().collect::<Vec<_>>(), [put]);
-        assert!(next.may_reply(), "the home has it");
         assert_eq!(next.last(), 2, "JOURNAL-1");
         let later = next.checkpoint(Instant::ZERO, vec![], vec![]);
         let again = journal(Some(&later));

@@ -56,6 +56,8 @@ pub struct Worker<P> {
     consumed: Map<TaskId, u64>,
     /// Of an actor with checkpoints.
     pub journal: Option<Box<Journal>>,
+    /// The highest index that `CallsLogged` brought.
+    logged: u64,
 }
 
 struct Caller<P> {
@@ -104,6 +106,7 @@ impl<P> Default for Worker<P> {
             cancelled: Set::default(),
             consumed: Map::default(),
             journal: None,
+            logged: 0,
         }
     }
 }
@@ -120,6 +123,20 @@ impl<P> Worker<P> {
         }
         let at = self.callers.iter().position(|caller| caller.process == process)?;
         Some(self.callers.remove(at).port)
+    }
+
+    /// Of an actor with checkpoints: it begins.
+    pub fn begins_journal(&mut self, mut journal: Journal) {
+        journal.logged(self.logged);
+        self.journal = Some(Box::new(journal));
+    }
+
+    /// `CallsLogged`: it may come before the journal begins.
+    pub fn logged(&mut self, upto: u64) {
+        self.logged = self.logged.max(upto);
+        if let Some(journal) = &mut self.journal {
+            journal.logged(upto);
+        }
     }
 
     pub fn ordered(&mut self, order: BecomeActor) {

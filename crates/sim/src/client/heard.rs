@@ -144,9 +144,7 @@ impl Cluster {
                 self.client(id).worker.ordered(BecomeActor { spec, incarnation, gpus, replay });
             }
             ToClient::CallsLogged { upto } => {
-                if let Some(journal) = &mut self.client(id).worker.journal {
-                    journal.logged(upto);
-                }
+                self.client(id).worker.logged(upto);
                 self.wake(id);
             }
             ToClient::Told { message: Tell::Cancel { task, recursive }, .. } => {

@@ -24,7 +24,7 @@ impl Cluster {
     /// Of a new actor, at times.
     pub(super) fn checkpoints(&mut self, restarts: i32) -> Option<Checkpoints> {
         let calls = 1 + self.rng.below(6) as u32;
-        let logs = restarts != 0 && self.rng.one_in(2);
+        let logs = restarts != 0 && (self.rng.one_in(2) || self.plan.logs_all);
         let interval_ms = 1 + self.rng.below(50);
         logs.then_some(Checkpoints { calls, interval_ms })
     }
@@ -55,9 +55,10 @@ impl Cluster {
         let Some(every) = spec.checkpoints else { return };
         let replay = replay.expect("its home sends what it is to become");
         let checkpoint = replay.checkpoint.as_ref();
-        let now = self.now;
-        let journal = Journal::new(spec.actor, incarnation, id, every, checkpoint, now);
-        self.client(id).worker.journal = Some(Box::new(journal));
+        let (now, job) = (self.now, self.client(id).job);
+        let waits = spec.replies_wait(job, id.node());
+        let journal = Journal::new(spec.actor, incarnation, id, every, waits, checkpoint, now);
+        self.client(id).worker.begins_journal(journal);
     }
 
     /// The constructor has run.
@@ -111,6 +112,7 @@ impl Cluster {
         let returned = values.into_iter().map(|value| Returned { value, contains: vec![] });
         let header = header(call, ReplyKind::Finished, 0, 0);
         fiber.reply = Some(Reply { header, returned: returned.collect(), told: false, written: 0 });
+        fiber.answered_again = true;
         true
     }
 
@@ -175,15 +177,17 @@ impl Cluster {
         call: Incoming,
         returned: &[Returned],
     ) -> bool {
-        if !fiber.logged {
+        if !fiber.logged && !fiber.answered_again {
             return true;
         }
         if !self.journal(id).may_reply() && self.sabotage != Some(Sabotage::RepliesDoNotWait) {
             self.count("replies that waited for the log");
             return false;
         }
-        self.journal(id).answers(call.task, returned);
-        fiber.logged = false;
+        if std::mem::take(&mut fiber.logged) {
+            self.journal(id).answers(call.task, returned);
+        }
+        fiber.answered_again = false;
         true
     }
 

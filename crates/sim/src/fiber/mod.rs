@@ -61,6 +61,8 @@ pub struct Fiber {
     to_log: Option<(Vec<u8>, Vec<ObjectId>)>,
     /// It was logged, and its answer is not noted yet.
     logged: bool,
+    /// The call ran before, and its answer waits for the log.
+    answered_again: bool,
 }
 
 /// A call that runs here.
@@ -153,6 +155,7 @@ impl Fiber {
             creates: None,
             to_log: None,
             logged: false,
+            answered_again: false,
         }
     }
 

@@ -1,6 +1,6 @@
 //! What an actor is made of, how it is found, and how it is.
 
-use hoplo_base::{ActorId, ObjectId, ProcessId, ResourceSet};
+use hoplo_base::{ActorId, JobId, NodeNumber, ObjectId, ProcessId, ResourceSet};
 use serde::{Deserialize, Serialize};
 
 use super::{Checkpoints, Shape};
@@ -31,6 +31,13 @@ pub struct ActorSpec {
 }
 
 impl ActorSpec {
+    /// Of one with checkpoints that a process of `node` becomes, in that job: the reply to a call waits until the home says that the call
+    /// is logged. It is at two nodes then, since the actor may outlive one.
+    pub fn replies_wait(&self, job: JobId, node: NodeNumber) -> bool {
+        let home = self.actor.0.owner.node();
+        node != home || (home.is_given() && (self.detached || job.node() != home))
+    }
+
     /// By which others find it.
     pub fn name(&self) -> Option<&str> {
         (!self.name.is_empty()).then_some(self.name.as_str())

@@ -71,6 +71,12 @@ impl LoggedCall {
 }
 
 impl Replay {
+    /// The index of the last call that is known.
+    pub fn last(&self) -> u64 {
+        let upto = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.upto);
+        self.calls.last().map_or(upto, |call| call.index)
+    }
+
     /// Refs in all of it.
     pub fn contains(&self) -> Vec<ObjectId> {
         let state = self.checkpoint.iter().flat_map(|checkpoint| &checkpoint.contains);

@@ -35,9 +35,10 @@ impl ActorTable {
         let begun = !matches!(actor.stage, Stage::Placing { .. });
         let starts_again = !begun || actor.restarts_left() > 0;
         let ends = actor.is_dead() || actor.cause.is_some();
-        // Its log is kept nowhere else.
-        let has_log = actor.spec.checkpoints.is_some();
-        (actor.outlives(me) && starts_again && !ends && !has_log).then_some(Standing {
+        // Of one with checkpoints that lives elsewhere, its node has the log.
+        let log_is_there =
+            actor.spec.checkpoints.is_some() && actor.worker().is_some_and(|it| it.node() != me);
+        (actor.outlives(me) && starts_again && !ends && !log_is_there).then_some(Standing {
             incarnation: actor.incarnation,
             begun,
             holds_arguments: actor.holds_arguments,
@@ -60,7 +61,9 @@ impl ActorTable {
     pub fn will(&self, id: ActorId) -> Option<KnownActor> {
         let actor = self.actors.get(&id)?;
         // A row may be old: one that begins once only could begin again.
-        let may = actor.spec.detached && actor.restarts_left() > 0;
+        // A row has no log.
+        let logs = actor.spec.checkpoints.is_some();
+        let may = actor.spec.detached && actor.restarts_left() > 0 && !logs;
         // What is detached outlives any node.
         let standing = self.stands_at(id, actor.job.node()).filter(|_| may)?;
         self.known(id, Standing { holds_arguments: false, ..standing })

@@ -1,10 +1,18 @@
 //! What other nodes know of an actor while its home lives, for the time when it does not (`legacies`).
+//!
+//! | of an actor that | its keeper has | its node, if it is not the home, has |
+//! |---|---|---|
+//! | runs at its home, or waits for a place | its spec, and its log if it makes checkpoints | - |
+//! | runs elsewhere | its spec; nothing if it makes checkpoints | its spec, what its worker said, and the log that it passed on |
+//!
+//! The keeper is the node that would be the heir now, so it changes as nodes join, drain and die. One that is a keeper no more is told so. Where there is a log,
+//! it says that it has heard (`Kept`), and until then no call is acknowledged (REPLAY-5): so no node has a log that is older than a reply.
 
 use std::collections::BTreeMap;
 
 use hoplo_base::{ActorId, NodeNumber, ProcessId};
 use hoplo_wire::node::{Replay, ToNode};
-use hoplo_wire::peer::{KnownActor, Peer};
+use hoplo_wire::peer::{Gained, KnownActor, Peer};
 
 use super::Node;
 use super::legacies::arguments;
@@ -18,6 +26,8 @@ pub(super) struct Keepers {
     pub(super) told: BTreeMap<ActorId, (NodeNumber, Standing)>,
     /// Of actors in others' charge, which asked this node to keep it.
     pub(super) kept: BTreeMap<ActorId, KnownActor>,
+    /// Their logs.
+    pub(super) logs: ReplayLogs,
     /// Logs of actors with checkpoints that workers here are, and that are in others' charge: what passed by here.
     pub(super) mirrors: ReplayLogs,
 }
@@ -40,15 +50,25 @@ impl Node {
         let keeper = now.map(|(keeper, _)| keeper);
         if let Some((old, _)) = before.filter(|(old, _)| Some(*old) != keeper) {
             self.far.keepers.told.remove(&actor);
-            self.send_peer(old, Peer::UnkeepActor { actor });
+            self.is_kept_no_more(actor, old);
         }
         if let Some((keeper, standing)) = now
-            && let Some(known) = self.actors.known(actor, standing)
+            && let Some(mut known) = self.actors.known(actor, standing)
         {
             self.far.keepers.told.insert(actor, (keeper, standing));
             self.tell_job(keeper, known.job);
-            self.send_peer(keeper, Peer::KeepActor(Box::new(known)));
+            let mut word = 0;
+            if known.spec.checkpoints.is_some() {
+                word = self.replays.tells(actor, keeper, Some(known.incarnation));
+                known.replay = self.replays.replay(actor);
+            }
+            self.send_peer(keeper, Peer::KeepActor { known: Box::new(known), word });
         }
+    }
+
+    pub(super) fn is_kept_no_more(&mut self, actor: ActorId, keeper: NodeNumber) {
+        let word = self.replays.tells(actor, keeper, None);
+        self.send_peer(keeper, Peer::UnkeepActor { actor, word });
     }
 
     /// Somebody else is the keeper now, perhaps.
@@ -57,26 +77,72 @@ impl Node {
         actors.into_iter().for_each(|actor| self.keep_elsewhere(actor));
     }
 
-    pub(super) fn on_keep_actor(&mut self, known: KnownActor) {
+    // ---- of the keeper ----
+
+    pub(super) fn on_keep_actor(&mut self, from: NodeNumber, mut known: KnownActor, word: u64) {
+        let (actor, incarnation) = (known.spec.actor, known.incarnation);
         let objects = arguments(&known);
         if !objects.is_empty() {
             self.pass_to_objects(objects::Event::NodeHeld { objects });
         }
-        let before = self.far.keepers.kept.insert(known.spec.actor, known);
-        self.let_kept_go(before);
+        let replay = known.replay.take();
+        let before = self.far.keepers.kept.insert(actor, known);
+        self.let_arguments_of_kept_go(before);
+        if let Some(replay) = replay {
+            let taken = replay::Event::Taken { actor, incarnation, replay, waits: None };
+            self.copy_log(Copies::OfKept, taken);
+        }
+        self.did_as_told(from, actor, word);
     }
 
-    pub(super) fn on_unkeep_actor(&mut self, actor: ActorId) {
+    pub(super) fn on_keep_log(
+        &mut self,
+        from: NodeNumber,
+        actor: ActorId,
+        incarnation: u32,
+        gained: Gained,
+        word: u64,
+    ) {
+        let event = match gained {
+            Gained::Call(call) => {
+                replay::Event::Logged { from: actor.0.owner, actor, incarnation, call }
+            }
+            Gained::Checkpoint(checkpoint) => {
+                replay::Event::Checkpointed { actor, incarnation, checkpoint }
+            }
+        };
+        self.copy_log(Copies::OfKept, event);
+        self.did_as_told(from, actor, word);
+    }
+
+    pub(super) fn did_as_told(&mut self, by: NodeNumber, actor: ActorId, word: u64) {
+        if word != 0 {
+            self.send_peer(by, Peer::Kept { actor, word });
+        }
+    }
+
+    pub(super) fn let_kept_go(&mut self, actor: ActorId) {
         let before = self.far.keepers.kept.remove(&actor);
-        self.let_kept_go(before);
+        self.let_arguments_of_kept_go(before);
+        self.copy_log(Copies::OfKept, replay::Event::Ended { actor });
     }
 
-    fn let_kept_go(&mut self, kept: Option<KnownActor>) {
+    fn let_arguments_of_kept_go(&mut self, kept: Option<KnownActor>) {
         let objects = kept.map(|known| arguments(&known)).unwrap_or_default();
         if !objects.is_empty() {
             self.pass_to_objects(objects::Event::NodeReleased { objects });
         }
     }
+
+    /// What this node keeps of actors, each with its log.
+    pub(super) fn kept(&self) -> impl Iterator<Item = KnownActor> {
+        self.far.keepers.kept.iter().map(|(actor, known)| KnownActor {
+            replay: self.far.keepers.logs.replay(*actor),
+            ..known.clone()
+        })
+    }
+
+    // ---- of the actor's node ----
 
     /// A worker of ours tells its actor's home: told again to an heir.
     pub(super) fn remember_said(&mut self, worker: ProcessId, message: &ToNode) {
@@ -103,22 +169,27 @@ impl Node {
             }
             _ => return,
         };
-        self.mirror(event);
+        self.copy_log(Copies::OfHosted, event);
     }
 
     /// A worker of ours becomes an actor in another node's charge.
     pub(super) fn begins_mirror(&mut self, actor: ActorId, incarnation: u32, replay: Replay) {
         let replay = Box::new(replay);
-        self.mirror(replay::Event::Taken { actor, incarnation, replay });
+        let taken = replay::Event::Taken { actor, incarnation, replay, waits: None };
+        self.copy_log(Copies::OfHosted, taken);
     }
 
     pub(super) fn ends_mirror(&mut self, actor: ActorId) {
-        self.mirror(replay::Event::Ended { actor });
+        self.copy_log(Copies::OfHosted, replay::Event::Ended { actor });
     }
 
-    fn mirror(&mut self, event: replay::Event) {
+    fn copy_log(&mut self, which: Copies, event: replay::Event) {
         let mut effects = Vec::new();
-        self.far.keepers.mirrors.handle(event, &mut effects);
+        let copies = match which {
+            Copies::OfKept => &mut self.far.keepers.logs,
+            Copies::OfHosted => &mut self.far.keepers.mirrors,
+        };
+        copies.handle(event, &mut effects);
         for effect in effects {
             match effect {
                 replay::Effect::NodeHold { objects } => {
@@ -127,16 +198,30 @@ impl Node {
                 replay::Effect::NodeRelease { objects } => {
                     self.pass_to_objects(objects::Event::NodeReleased { objects });
                 }
-                // Both are the home's to say.
-                replay::Effect::Acknowledge { .. } | replay::Effect::Violation { .. } => {}
+                // Each is the home's to say.
+                replay::Effect::Acknowledge { .. }
+                | replay::Effect::Keep { .. }
+                | replay::Effect::Violation { .. } => {}
             }
         }
     }
+}
+
+#[derive(Clone, Copy)]
+enum Copies {
+    /// That this node keeps for who is in charge.
+    OfKept,
+    /// Of actors that workers here are.
+    OfHosted,
 }
 
 #[cfg(test)]
 impl Node {
     pub(in crate::node) fn keeps_actor(&self, actor: ActorId) -> bool {
         self.far.keepers.kept.contains_key(&actor)
+    }
+
+    pub(in crate::node) fn log_kept(&self, actor: ActorId) -> Option<Box<Replay>> {
+        self.far.keepers.logs.replay(actor)
     }
 }

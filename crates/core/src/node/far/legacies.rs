@@ -10,8 +10,9 @@
 //! An actor whose worker lives elsewhere than at the dead home goes on, and its callers notice nothing. One that was at the home has lost its
 //! worker: it starts again if it may (the keeper holds its constructor's arguments), or ends.
 //!
-//! **What ends with its home:** an actor of a job whose driver was there, unless it is detached; and one with checkpoints that ran there, since its
-//! log lies nowhere else. Where one with checkpoints runs elsewhere, its node copies what it passes on to the log (`mirrors`), and tells the heir all of it.
+//! **What ends with its home:** an actor of a job whose driver was there, unless it is detached.
+//!
+//! **One with checkpoints** goes on from its log, which lies at two nodes (`keepers`): whoever has it besides the home tells the heir all of it.
 //!
 //! # Invariants
 //! - FAR-7: what may start again without its home has a keeper, as long as there is another node.
@@ -104,13 +105,11 @@ impl Node {
         for worker in hosted.map(|(worker, _)| *worker).collect::<Vec<_>>() {
             self.worker_of_dead(dead, worker);
         }
-        let kept = self.far.keepers.kept.values();
-        let kept: Vec<KnownActor> =
-            kept.filter(|known| of_these(known.spec.actor)).cloned().collect();
-        for known in kept {
+        let kept = self.kept().filter(|known| of_these(known.spec.actor));
+        for known in kept.collect::<Vec<_>>() {
             match self.outlives(&known) {
                 true => self.tell_heir(known),
-                false => self.on_unkeep_actor(known.spec.actor),
+                false => self.let_kept_go(known.spec.actor),
             }
         }
         for Inherited { known, keepers } in self.far.legacies.known.values_mut() {
@@ -129,6 +128,8 @@ impl Node {
         }
         self.far.keepers.told.retain(|_, (keeper, _)| *keeper != dead);
         self.look_at_keeper();
+        // Behind that: what the dead one did not confirm waits for the next keeper.
+        self.pass_to_replays(replay::Event::NodeGone { node: dead });
     }
 
     /// An actor of a home that `dead` was in charge of.
@@ -201,7 +202,10 @@ impl Node {
             return;
         };
         keepers.extend(others);
-        let rank = |known: &KnownActor| (known.incarnation, known.worker.is_some());
+        let rank = |known: &KnownActor| {
+            let logged = known.replay.as_ref().map(|replay| replay.last());
+            (known.incarnation, known.worker.is_some(), logged)
+        };
         let (mut best, rest) =
             if rank(&known) > rank(&other) { (known, other) } else { (other, known) };
         let mut objects = vec![actor.handle()];
@@ -284,20 +288,30 @@ impl Node {
         let Inherited { known, mut keepers } =
             self.far.legacies.known.remove(&actor).expect("it was just told");
         let kept_here = keepers.remove(&self.me());
-        // Before it is told who keeps it from now on, perhaps the same node.
-        for keeper in keepers {
-            self.send_peer(keeper, Peer::UnkeepActor { actor });
-        }
         let (home, worker, incarnation) = (actor.0.owner.node(), known.worker, known.incarnation);
         let row = self.actors.row(actor).filter(|row| !row.lost);
         let is_new = row.is_none();
+        let ended = self.jobs.get(&known.job).is_none_or(|job| job.ended_us.is_some());
+        let goes_on = !ended || known.spec.detached;
+        // Its next worker may be sent the log at once.
+        if let Some(replay) = known.replay.clone().filter(|_| goes_on && is_new) {
+            self.pass_to_replays(replay::Event::Taken {
+                actor,
+                incarnation,
+                replay,
+                waits: worker,
+            });
+        }
+        // Before it is told who keeps it from now on, perhaps the same node.
+        for keeper in keepers {
+            self.is_kept_no_more(actor, keeper);
+        }
         if let Some(worker) = worker.filter(|it| row.is_some_and(|row| row.worker != Some(*it))) {
             self.stop_process(worker, Manner::Exit, "its actor is another process".to_string());
         }
         let mut objects = held(&known);
         objects.push(actor.handle());
-        let ended = self.jobs.get(&known.job).is_none_or(|job| job.ended_us.is_some());
-        if ended && !known.spec.detached {
+        if !goes_on {
             if let Some(worker) = worker {
                 self.stop_process(worker, Manner::Exit, "its job ended".to_string());
             }
@@ -305,14 +319,10 @@ impl Node {
             let why = self.far.dead.get(&home).cloned().unwrap_or_default();
             let home_died = format!("its home node ({home}) died: {why}");
             let name = (known.spec.namespace.clone(), known.spec.name.clone());
-            // Its next worker may be sent the log at once.
-            if let Some(replay) = known.replay.clone().filter(|_| is_new) {
-                self.pass_to_replays(replay::Event::Taken { actor, incarnation, replay });
-                self.acknowledge_calls(actor, worker);
-            }
             let known = Box::new(known);
             self.pass_to_actors(life::Event::Inherited { known, home_died });
             self.work_off_queue();
+            self.acknowledge_calls(actor);
             if self.actors.named(&name) == Some(actor) {
                 self.tell_name(name, actor);
             }
@@ -325,14 +335,7 @@ impl Node {
             self.ends_mirror(actor);
         }
         if kept_here {
-            self.on_unkeep_actor(actor);
-        }
-    }
-
-    /// What its worker told the dead home is in its log: replies that wait for that may go.
-    fn acknowledge_calls(&mut self, actor: ActorId, worker: Option<ProcessId>) {
-        if let (Some(worker), Some(upto)) = (worker, self.replays.last(actor)) {
-            self.send(worker, ToClient::CallsLogged { upto });
+            self.let_kept_go(actor);
         }
     }
 

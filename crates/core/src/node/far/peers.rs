@@ -7,6 +7,7 @@ use hoplo_wire::peer::{Peer, StopManner};
 use super::Node;
 use super::routing::named;
 use crate::actors::life::{self, Manner};
+use crate::actors::replay;
 use crate::node::Asker;
 use crate::objects;
 use crate::sched::{groups, local};
@@ -122,8 +123,17 @@ impl Node {
             Peer::RunActor { worker, spec, incarnation, gpus, replay } => {
                 self.on_run_actor(worker, spec, incarnation, gpus, replay);
             }
-            Peer::KeepActor(known) => self.on_keep_actor(*known),
-            Peer::UnkeepActor { actor } => self.on_unkeep_actor(actor),
+            Peer::KeepActor { known, word } => self.on_keep_actor(from, *known, word),
+            Peer::UnkeepActor { actor, word } => {
+                self.let_kept_go(actor);
+                self.did_as_told(from, actor, word);
+            }
+            Peer::KeepLog { actor, incarnation, gained, word } => {
+                self.on_keep_log(from, actor, incarnation, gained, word);
+            }
+            Peer::Kept { actor, word } => {
+                self.pass_to_replays(replay::Event::Kept { actor, node: from, word });
+            }
             Peer::ActorKnown(known) => {
                 let actor = known.spec.actor;
                 self.on_actor_known(from, *known);

@@ -2,7 +2,7 @@
 
 use hoplo_base::{JobId, NodeNumber, ObjectId, ProcessId};
 use hoplo_wire::node::{ActorState, GroupState, Notice, ToClient, ToNode};
-use hoplo_wire::peer::{Known, Peer};
+use hoplo_wire::peer::{Gained, Known, Peer};
 
 use super::Node;
 use super::references::each_once;
@@ -204,11 +204,15 @@ pub(super) fn named(message: &Peer) -> Vec<ObjectId> {
             Known::Lineage(lineage) => lineage.contains.clone(),
             Known::Failed(_) => Vec::new(),
         },
-        Peer::KeepActor(known) | Peer::ActorKnown(known) => {
+        Peer::KeepActor { known, .. } | Peer::ActorKnown(known) => {
             let mut named = known.spec.contains.clone();
             named.extend(known.replay.iter().flat_map(|replay| replay.contains()));
             each_once(&named)
         }
+        Peer::KeepLog { gained, .. } => match gained {
+            Gained::Call(call) => each_once(&call.contains),
+            Gained::Checkpoint(checkpoint) => each_once(&checkpoint.contains),
+        },
         Peer::Lineage { lineage, .. } | Peer::Adopt { lineage, .. } => lineage.contains.clone(),
         Peer::RunActor { spec, replay, .. } => {
             let mut named = spec.contains.clone();

@@ -252,7 +252,7 @@ fn an_actor_that_no_node_knows_starts_again_from_its_row() {
         three.started();
         let (home, actor) = (three.actor.0.owner.node(), three.actor);
         for at in [0, 2] {
-            let message = Box::new(Peer::UnkeepActor { actor });
+            let message = Box::new(Peer::UnkeepActor { actor, word: 0 });
             three.nodes.shells[at].hears(Event::Peer { from: home, cover: 0, message });
         }
         let node = &three.nodes.shells[1].node;
@@ -362,4 +362,97 @@ fn the_log_of_an_actor_with_checkpoints_goes_to_the_heir() {
         _ => None,
     });
     assert_eq!(replayed, Some(3));
+}
+
+/// An actor with checkpoints that runs at its home, node 1. What it logs is at the keeper before its reply may go.
+struct AtHome {
+    nodes: Nodes,
+    actor: ActorId,
+    worker: ProcessId,
+    keeper: usize,
+}
+
+impl AtHome {
+    fn new() -> Self {
+        let mut nodes = Nodes::new(3);
+        let creator = nodes.shells[1].driver();
+        let actor = actor_of(creator);
+        let spec = spec(actor, "", 2.0, -1, Some(Checkpoints { calls: 10, interval_ms: 0 }));
+        nodes.says(1, creator, ToNode::ActorCreate { request: 0, spec, get_if_exists: false });
+        let worker = nodes.forks(1);
+        nodes.says(1, worker, ToNode::ActorStarted { actor, incarnation: 0, result: Ok(()) });
+        let keeps = |at: &usize| nodes.shells[*at].node.keeps_actor(actor);
+        let keepers: Vec<usize> = [0, 2].into_iter().filter(keeps).collect();
+        let [keeper] = keepers[..] else { panic!("{keepers:?} keep it") };
+        Self { nodes, actor, worker, keeper }
+    }
+
+    /// Up to which call replies may go, as far as its worker was told anew.
+    fn logs(&mut self, index: u64) -> Option<u64> {
+        let call = Box::new(LoggedCall { index, frame: constructor(self.actor), contains: vec![] });
+        let logged = ToNode::CallLogged { actor: self.actor, incarnation: 0, call };
+        self.nodes.says(1, self.worker, logged);
+        self.acknowledged()
+    }
+
+    fn acknowledged(&mut self) -> Option<u64> {
+        let told = std::iter::from_fn(|| {
+            self.nodes.shells[1].told(self.worker, |message| match message {
+                ToClient::CallsLogged { upto } => Some(*upto),
+                _ => None,
+            })
+        });
+        told.last()
+    }
+
+    /// How many calls the next process at that node is to replay, of an actor that node 1 is in charge of no more.
+    fn replayed(&mut self, at: usize) -> Option<usize> {
+        let next = self.nodes.forks(at);
+        self.nodes.shells[at].told(next, |message| match message {
+            ToClient::RunActor { replay: Some(replay), .. } => Some(replay.calls.len()),
+            _ => None,
+        })
+    }
+}
+
+#[test]
+fn the_log_of_an_actor_that_runs_at_its_home_is_at_its_keeper() {
+    let mut at_home = AtHome::new();
+    assert_eq!(at_home.logs(1), Some(1));
+    assert_eq!(at_home.logs(2), Some(2));
+    at_home.nodes.stuck = Some(at_home.keeper);
+    assert_eq!(at_home.logs(3), None, "the keeper did not get it");
+    at_home.nodes.stuck = None;
+    at_home.nodes.death_is_heard(&[0, 2], 1, 0, 90);
+    at_home.nodes.is_settled(&[0, 2], 1, 0, 90);
+    assert_eq!(at_home.replayed(2), Some(2));
+}
+
+#[test]
+fn when_the_keeper_dies_the_next_one_has_the_log() {
+    for hears in [true, false] {
+        let mut at_home = AtHome::new();
+        assert_eq!(at_home.logs(1), Some(1));
+        let (keeper, next) = (at_home.keeper, 2 - at_home.keeper);
+        at_home.nodes.stuck = Some(keeper);
+        assert_eq!(at_home.logs(2), None);
+        at_home.nodes.stuck = Some(next).filter(|_| !hears);
+        at_home.nodes.death_is_heard(&[1, next], keeper, 1, 90);
+        assert_eq!(at_home.acknowledged(), Some(2).filter(|_| hears));
+        let log = at_home.nodes.shells[next].node.log_kept(at_home.actor);
+        assert_eq!(log.map(|log| log.last()), Some(2).filter(|_| hears));
+    }
+}
+
+#[test]
+fn replies_wait_for_nobody_where_no_other_node_lives() {
+    let mut at_home = AtHome::new();
+    at_home.nodes.stuck = Some(at_home.keeper);
+    assert_eq!(at_home.logs(1), None);
+    let (keeper, next) = (at_home.keeper, 2 - at_home.keeper);
+    at_home.nodes.death_is_heard(&[1, keeper], next, 1, 90);
+    assert_eq!(at_home.acknowledged(), None);
+    at_home.nodes.death_is_heard(&[1], keeper, 1, 91);
+    assert_eq!(at_home.acknowledged(), Some(1));
+    assert_eq!(at_home.logs(2), Some(2));
 }
