@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -84,55 +85,55 @@ def test_its_home_dies_while_calls_come_from_two_nodes(make_far: Any) -> None:
     agrees(entries[1:], {name: [at - 1 for at in places] for name, places in replies.items()})
 
 
-def goes_on_without_home(far: Any, ran_there: Any, before: Any, dies: Any) -> None:
-    """Calls come from the driver and from node 2, while `before` happens and then its home dies."""
-    far_calls = adds.options(scheduling_strategy=far.on(2)).remote(ran_there, "far", 300)
-    near = [ran_there.add.remote(("near", number)) for number in range(150)]
+def nothing() -> None:
+    pass
+
+
+def goes_on_without_home(far: Any, actor: Any, before: Callable[[], Any]) -> None:
+    """The driver and node 2 call it while `before` happens, and then node 1, its home, dies."""
+    far_calls = adds.options(scheduling_strategy=far.on(2)).remote(actor, "far", 300)
+    near = [actor.add.remote(("near", number)) for number in range(150)]
     hoplo.get(near[20], timeout=20)
     before()
-    near += [ran_there.add.remote(("near", number)) for number in range(150, 300)]
+    near += [actor.add.remote(("near", number)) for number in range(150, 300)]
     hoplo.get(near[40], timeout=20)
-    dies()
-    near += [ran_there.add.remote(("near", number)) for number in range(300, 350)]
+    far.kill_node(1)
+    near += [actor.add.remote(("near", number)) for number in range(300, 350)]
     replies = {"near": hoplo.get(near, timeout=60), "far": hoplo.get(far_calls, timeout=60)}
-    entries = hoplo.get(ran_there.all.remote(), timeout=30)
+    entries = hoplo.get(actor.all.remote(), timeout=30)
     assert entries.index("first") == 0
     agrees(entries[1:], {name: [at - 1 for at in places] for name, places in replies.items()})
 
 
 def test_it_ran_at_its_home_which_dies(make_far: Any) -> None:
     far = make_far(4)
-    goes_on_without_home(far, child(far, 1), lambda: None, lambda: far.kill_node(1))
+    goes_on_without_home(far, child(far, 1), nothing)
 
 
 def test_it_started_again_at_its_home_which_dies(make_far: Any) -> None:
     far = make_far(4)
     ran_there = child(far, 1)
     pid = hoplo.get(ran_there.pid.remote(), timeout=20)
-    dies = lambda: far.kill_node(1)  # noqa: E731
-    goes_on_without_home(far, ran_there, lambda: os.kill(pid, signal.SIGKILL), dies)
+    goes_on_without_home(far, ran_there, lambda: os.kill(pid, signal.SIGKILL))
 
 
-def test_who_keeps_its_log_dies_and_then_its_home(make_far: Any) -> None:
-    # The keeper is one of two nodes: each of them dies once before the home.
-    for keeper in (3, 4):
-        far = make_far(5)
-        ran_there = child(far, 1)
-        dies = lambda: far.kill_node(1)  # noqa: E731
-        goes_on_without_home(far, ran_there, lambda number=keeper: far.kill_node(number), dies)
+@pytest.mark.parametrize("other", [3, 4])
+def test_another_node_dies_and_then_its_home(make_far: Any, other: int) -> None:
+    """One of the two has the log."""
+    far = make_far(5)
+    goes_on_without_home(far, child(far, 1), lambda: far.kill_node(other))
 
 
-def test_it_moved_to_its_home_which_dies(make_far: Any) -> None:
-    """Its node dies, so it goes on at its home, of which another node hears then."""
+def test_it_goes_on_at_its_home_which_dies(make_far: Any) -> None:
+    """Its node and its home had its log. When its node dies, another one is told it."""
     far = make_far(4)
     ran_elsewhere = child(far, 3)
-    home_has = lambda: hoplo.get(ran_elsewhere.where.remote(), timeout=20)  # noqa: E731
 
-    def moves() -> None:
+    def its_node_dies() -> None:
         far.kill_node(3)
-        home_has()
+        hoplo.get(ran_elsewhere.where.remote(), timeout=20)
 
-    goes_on_without_home(far, ran_elsewhere, moves, lambda: far.kill_node(1))
+    goes_on_without_home(far, ran_elsewhere, its_node_dies)
 
 
 WRITE = """
