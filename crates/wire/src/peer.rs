@@ -305,6 +305,16 @@ pub enum Peer {
     Drain {
         within_ms: u64,
     },
+    /// Of a node that leaves, to who will be its heir: what it has the last word on. It is for the time when it is gone, and replaces what
+    /// it said of this object before. Answered by `HandedOver`.
+    HandOver {
+        object: ObjectId,
+        known: Known,
+        word: u64,
+    },
+    HandedOver {
+        word: u64,
+    },
     /// To an heir: the sender has told what it knows of the estates of this epoch. Answered by `Heard`.
     Announced {
         epoch: u64,

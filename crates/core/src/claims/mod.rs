@@ -205,6 +205,11 @@ impl Claims {
         objects.filter(|object| homes.contains(&object.task.owner.node())).collect()
     }
 
+    /// What was sent from here is claimed by who got it.
+    pub fn is_settled(&self) -> bool {
+        self.unsettled.is_empty()
+    }
+
     /// Nothing is left of any object, and nobody waits for us.
     pub fn is_empty(&self) -> bool {
         let nothing_passes = self.passing.is_none() && !self.sweep_under_way;

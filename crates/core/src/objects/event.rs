@@ -180,9 +180,13 @@ pub enum Event {
     Others {
         nodes: Vec<NodeNumber>,
     },
-    /// That node is about to leave: what is at home here has its bytes elsewhere before.
+    /// That node is about to leave: what is at home here has its bytes elsewhere before. This node, too: `HandsOver` follows.
     NodeDrains {
         node: NodeNumber,
+    },
+    /// This node leaves, and others use these that are in its charge.
+    HandsOver {
+        objects: Vec<ObjectId>,
     },
 
     // ---- of what is at home elsewhere ----

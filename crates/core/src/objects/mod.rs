@@ -94,6 +94,7 @@ mod on_estate;
 mod on_far;
 mod on_file;
 mod on_foreign;
+mod on_leave;
 mod on_loss;
 mod on_move;
 mod on_notice;
@@ -338,6 +339,7 @@ impl ObjectDirectory {
             Event::Others { nodes } => self.on_others(nodes, effects),
             Event::CopyAsked { object, copies } => self.on_copy_asked(object, copies, effects),
             Event::NodeDrains { node } => self.on_node_drains(node, effects),
+            Event::HandsOver { objects } => self.on_hands_over(objects, effects),
             Event::NodeGone { node, why, heirs } => {
                 self.on_node_gone(node, &why, &heirs, effects);
             }

@@ -20,7 +20,7 @@
 //! **Deaths.** When a node dies, the one in charge asks another one for each copy that was there. When the home dies, each node tells the heir of its copy
 //! that it was asked for it, and how many there are to be. When all have told, the heir sees that there are so many, of which one is its own.
 //!
-//! A node that leaves keeps its copy until the node that was asked instead has one, or refuses.
+//! A node that leaves keeps its copy until the node that was asked instead has one, or refuses. If it is the one in charge, it does not count its own (`on_leave`).
 //!
 //! # Invariants
 //! - COPY-1: of each object that is to be on several nodes, and that has its value, so many nodes have a primary copy or were asked for one; or it is
@@ -81,9 +81,9 @@ impl Record {
         asked.into_iter().any(|node| self.copies().all(|copy| copy != *node))
     }
 
-    /// So many nodes have it or will.
-    pub(super) fn copies_coming(&self, copies: &Copies) -> usize {
-        let ours = self.state.is_here() || self.state.is_pulling();
+    /// So many nodes have it or will. `leaves`: this one does not count.
+    pub(super) fn copies_coming(&self, copies: &Copies, leaves: bool) -> usize {
+        let ours = !leaves && (self.state.is_here() || self.state.is_pulling());
         usize::from(ours) + copies.asked.len()
     }
 
@@ -131,7 +131,8 @@ impl ObjectDirectory {
             && let Some(copies) = &record.copies
         {
             let has_value = record.state.is_stored() && !record.unannounced;
-            if !has_value || record.copies_coming(copies) >= usize::from(copies.wanted) {
+            let coming = record.copies_coming(copies, self.leaves());
+            if !has_value || coming >= usize::from(copies.wanted) {
                 break;
             }
             let wanted = copies.wanted;
@@ -254,7 +255,8 @@ impl ObjectDirectory {
             return assert!(!is_short, "COPY-1: {object}");
         };
         let has_value = record.state.is_stored() && !record.unannounced;
-        let lacks = record.copies_coming(copies) < usize::from(copies.wanted);
+        let coming = record.copies_coming(copies, self.leaves());
+        let lacks = coming < usize::from(copies.wanted);
         assert!(is_short == (has_value && lacks), "COPY-1: {object}\n{}", story());
         let next = self.next_keeper(object, record, copies);
         assert!(!is_short || next.is_none(), "COPY-1: {object} could be at {next:?}");

@@ -227,6 +227,9 @@ impl ObjectDirectory {
             self.make_copies(object, effects);
             self.leave_draining(object, effects);
         }
+        if node == self.node {
+            self.begin_to_leave(effects);
+        }
     }
 
     /// Of what is at home here: nodes that drain may forget their copies, once it stays without them. If it would not, it is fetched.

@@ -7,9 +7,16 @@
 //! ```
 //! Homes fetch what this node has the last copy of (`objects/on_far`), and the head plans its bundles anew on other nodes (`sched/groups`).
 //! An actor whose `max_restarts` is not 0 finishes the calls that its worker has and starts elsewhere; that is no restart of those it has.
-//! An actor that cannot start again keeps the node, as do drivers there and refs that others hold of objects that are at home there. So do actors that
-//! are at home there, but for those that live elsewhere and go on under the node's heir (`far/legacies`). What keeps it when its time is over is lost
-//! with it.
+//! An actor that cannot start again keeps the node, as do drivers there. So do actors that are at home there, but for those that live elsewhere and go on
+//! under the node's heir (`far/legacies`). What keeps it when its time is over is lost with it.
+//!
+//! **Objects.** What others use of the node's own objects is handed over before it leaves: bytes to a node that keeps a copy, small values and errors to
+//! its heir, as *last words* (`objects/on_leave`). The heir keeps these until it hears of the node's end, and is in charge then; if it hears that another node is, it
+//! passes them on. So only an object that has no value yet keeps the node.
+//!
+//! # Invariants
+//! - DRAIN-1: a node that leaves before its time is over has said of each object that others use what it is, or another node has its bytes; and
+//!   others have claimed all that they were sent, so that they use nothing else of its.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +24,7 @@ use std::time::Duration;
 use hoplo_base::limits::{DRAIN_LOOK, DRAIN_WITHIN};
 use hoplo_base::{ActorId, Instant, NodeNumber, ObjectId};
 use hoplo_wire::node::ActorState;
-use hoplo_wire::peer::Peer;
+use hoplo_wire::peer::{Known, Peer};
 
 use super::Node;
 use crate::actors::life::{self, ActorRow};
@@ -32,6 +39,13 @@ use crate::sched::{groups, local};
 pub(super) struct Drains {
     /// This node's time is over then.
     until: Option<Instant>,
+    /// Last words: which heir was told, and with which word.
+    said: BTreeMap<ObjectId, (NodeNumber, u64)>,
+    word: u64,
+    /// The last word that each has confirmed.
+    confirmed: BTreeMap<NodeNumber, u64>,
+    /// Last words of others, and who said them.
+    heard: BTreeMap<ObjectId, (NodeNumber, Known)>,
     /// Of a head: how long each node has that it was asked to drain.
     within: BTreeMap<NodeNumber, Duration>,
 }
@@ -133,12 +147,14 @@ impl Node {
         if is_first {
             self.log("is being drained");
             self.pass_to_scheduler(local::Event::Drains);
+            self.pass_to_objects(objects::Event::NodeDrains { node: self.me() });
             self.after(DRAIN_LOOK, Timer::Drain);
         }
     }
 
     pub(in crate::node) fn look_whether_drained(&mut self) {
         let Some(until) = self.far.drains.until.filter(|_| !self.stopping) else { return };
+        self.hand_over();
         let kept_by = self.kept_by();
         match kept_by {
             None => self.begin_stop("it was drained"),
@@ -173,11 +189,93 @@ impl Node {
         if kept > 0 {
             return Some(format!("{kept} objects on it were copied to their homes"));
         }
-        let goes_on = |object: &ObjectId| {
-            let actor = ActorId(object.task);
-            *object == actor.handle() && self.actors.goes_on_without(actor, me)
-        };
-        let crossed = self.far.crossed.iter().filter(|object| !goes_on(object)).count();
-        (crossed > 0).then(|| format!("{crossed} objects of it were out of use elsewhere"))
+        let stays =
+            self.used_elsewhere().into_iter().filter(|object| !self.is_handed_over(*object));
+        match stays.count() {
+            0 if self.far.claims.is_settled() => None,
+            0 => Some("others had claimed what it sent them".to_string()),
+            some => {
+                Some(format!("{some} objects of it were out of use elsewhere, or on other nodes"))
+            }
+        }
+    }
+
+    /// Objects in its charge. Of an actor's handle nothing is to be handed over: the actor goes on, keeps the node, or is dead.
+    fn used_elsewhere(&self) -> Vec<ObjectId> {
+        let is_handle = |object: &ObjectId| *object == ActorId(object.task).handle();
+        self.far.crossed.iter().copied().filter(|object| !is_handle(object)).collect()
+    }
+
+    /// DRAIN-1
+    fn is_handed_over(&self, object: ObjectId) -> bool {
+        let drains = &self.far.drains;
+        self.objects.is_elsewhere(object)
+            || drains.said.get(&object).is_some_and(|(heir, word)| {
+                self.keeper() == Some(*heir)
+                    && drains.confirmed.get(heir).is_some_and(|confirmed| confirmed >= word)
+            })
+    }
+
+    fn hand_over(&mut self) {
+        let objects = self.used_elsewhere();
+        self.pass_to_objects(objects::Event::HandsOver { objects: objects.clone() });
+        self.work_off_queue();
+        let Some(heir) = self.keeper() else { return };
+        for object in objects {
+            let was_said = self.far.drains.said.get(&object).is_some_and(|(to, _)| *to == heir);
+            if !was_said && let Some(known) = self.objects.last_words(object) {
+                self.far.drains.word += 1;
+                let word = self.far.drains.word;
+                self.far.drains.said.insert(object, (heir, word));
+                self.send_peer(heir, Peer::HandOver { object, known, word });
+            }
+        }
+    }
+
+    pub(super) fn on_handed_over(&mut self, heir: NodeNumber, word: u64) {
+        self.far.drains.confirmed.insert(heir, word);
+    }
+
+    // ---- its heir ----
+
+    /// It is held as the sender holds it.
+    pub(super) fn on_hand_over(
+        &mut self,
+        from: NodeNumber,
+        object: ObjectId,
+        known: Known,
+        word: u64,
+    ) {
+        self.send_peer(from, Peer::HandedOver { word });
+        let objects = contained(&known);
+        self.pass_to_objects(objects::Event::NodeHeld { objects });
+        if let Some((_, before)) = self.far.drains.heard.insert(object, (from, known)) {
+            let objects = contained(&before);
+            self.pass_to_objects(objects::Event::NodeReleased { objects });
+        }
+    }
+
+    /// That node has left, or died: what it said last is told to who is in charge.
+    pub(super) fn pass_last_words(&mut self, of: NodeNumber) {
+        let heard = std::mem::take(&mut self.far.drains.heard);
+        let (said, others) = heard.into_iter().partition(|(_, (by, _))| *by == of);
+        self.far.drains.heard = others;
+        let said: BTreeMap<ObjectId, (NodeNumber, Known)> = said;
+        for (object, (_, known)) in said {
+            let (objects, node) = (contained(&known), self.me());
+            match self.in_charge(object) == node {
+                true => self.pass_to_objects(objects::Event::FarKnows { node, object, known }),
+                false => self.tell_known(object, known),
+            }
+            self.pass_to_objects(objects::Event::NodeReleased { objects });
+            self.work_off_queue();
+        }
+    }
+}
+
+fn contained(known: &Known) -> Vec<ObjectId> {
+    match known {
+        Known::Inline { contains, .. } => contains.clone(),
+        _ => Vec::new(),
     }
 }

@@ -97,10 +97,11 @@ impl Node {
     }
 
     /// The claims know as well that these estates have new heirs. What is known of ours is held from now on, until the claims free it.
-    pub(super) fn inherits(&mut self, homes: &BTreeSet<NodeNumber>) {
+    pub(super) fn inherits(&mut self, dead: NodeNumber, homes: &BTreeSet<NodeNumber>) {
         let known = self.far.claims.known_of(homes);
         self.cross(&known);
         self.work_off_queue();
+        self.pass_last_words(dead);
         self.hear_early();
     }
 

@@ -34,7 +34,7 @@ pub(super) struct Keepers {
 
 impl Node {
     /// Who would be in charge of what is at home here.
-    fn keeper(&self) -> Option<NodeNumber> {
+    pub(super) fn keeper(&self) -> Option<NodeNumber> {
         super::members::heir_of(self.me(), self.far.nodes.values())
     }
 

@@ -125,7 +125,7 @@ impl Node {
         self.far.passed.died(node, Epoch(epoch));
         self.begin_passing(node, Epoch(epoch));
         self.pass_to_claims(claims::Event::Died { node, heir, epoch: Epoch(epoch) });
-        self.inherits(&homes);
+        self.inherits(node, &homes);
     }
 
     /// What ran at a dead node: actors that are at home here, and leases without a channel. Those with a channel hear it

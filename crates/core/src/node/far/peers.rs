@@ -172,6 +172,8 @@ impl Node {
             Peer::Drain { within_ms } => {
                 self.begin_drain(std::time::Duration::from_millis(within_ms));
             }
+            Peer::HandOver { object, known, word } => self.on_hand_over(from, object, known, word),
+            Peer::HandedOver { word } => self.on_handed_over(from, word),
             Peer::Passed { epoch } => self.on_passed(from, epoch),
             Peer::Query { request, kind, argument } => {
                 self.on_query(Asker::Node(from), request, &kind, argument);

@@ -199,7 +199,7 @@ pub(super) fn named(message: &Peer) -> Vec<ObjectId> {
             _ => Vec::new(),
         },
         Peer::KeepCopy { object, .. } => vec![*object],
-        Peer::Known { known, .. } => match known {
+        Peer::Known { known, .. } | Peer::HandOver { known, .. } => match known {
             Known::Copy { contains, .. } | Known::Inline { contains, .. } => contains.clone(),
             Known::Lineage(lineage) => lineage.contains.clone(),
             Known::Failed(_) => Vec::new(),
