@@ -319,29 +319,29 @@ def ask_ledgers() -> None:
         note="Ray restarts them without their state: calls that were on their way run again there",
     )
     without = Row("the same without checkpoints: all of their calls", "", {})
-    wrong = Row(
-        "replies that do not say where their call stands in the end, with checkpoints",
+    right = Row(
+        "replies that say where their call stands in the end, of all, with checkpoints",
         "",
         {},
-        [at_most(0, "")],
+        [at_least(1, "")],
     )
     seconds = Row("from the death to the last answer, with checkpoints", "s", {})
     for system in present():
         try:
             told = ledgers(system, f"{LEDGERS} ledgers")
         except (PlayerError, AssertionError) as error:
-            for asked in (again, wrong, seconds):
+            for asked in (again, right, seconds):
                 asked.missing[system] = str(error)[:300]
             continue
         again.values[system] = [told.again]
-        wrong.values[system] = [told.wrong]
+        right.values[system] = [1 - told.wrong / (LEDGERS * LEDGER_CALLS)]
         seconds.values[system] = [told.seconds]
     try:
         told = ledgers(HOPLO, f"{LEDGERS} ledgers without checkpoints")
         without.values[HOPLO] = [told.again]
     except (PlayerError, AssertionError) as error:
         without.missing[HOPLO] = str(error)[:300]
-    for asked in (again, without, wrong, seconds):
+    for asked in (again, without, right, seconds):
         question.add(asked)
 
 
