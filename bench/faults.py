@@ -10,7 +10,8 @@ to their state, and one of their nodes dies. Every reply must say where its call
 
 What is told: throughput for each node that is there, outside the second that follows each event,
 against that of before the first one; tasks that ran more than once; the longest wait for a result
-of a task, with tasks one after the other, when the node dies that runs them.
+of a task, with tasks one after the other, when the node dies that runs them, and when the head dies
+and is started again.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from harness import (
 
 sys.path.insert(0, str(HERE.parent / "tests" / "cluster"))
 from lab import Lab
-from machines import until
+from machines import alive, until
 
 sys.path.insert(0, str(HERE / "players"))
 from ray_machines import RayMachines
@@ -77,7 +78,9 @@ PAUSE_MS = 1500
 class Cluster:
     """A head that takes no work, and `workers` nodes that do: machines 2, 3, ..."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, seat: int = 1) -> None:
+        """The player sits at the machine `seat`: 1 is the head's."""
+        self.seat = seat
         self.lab = Lab(nodes=1 + workers)
         self.numbers = list(range(2, 2 + workers))
         self.log = self.lab.folder / "steps"
@@ -103,13 +106,22 @@ class Hoplo(Cluster):
         for number in self.numbers:
             self.join(number)
         until(lambda: len(head.nodes()) == 1 + len(self.numbers))
-        return Seat([PLAYS, HOPLO], head.prefix, head.environment(BENCH_LOG=str(self.log)))
+        here = self.lab[self.seat]
+        return Seat([PLAYS, HOPLO], here.prefix, here.environment(BENCH_LOG=str(self.log)))
 
     def kill(self, number: int) -> None:
         self.lab[number].kill()
 
     def join(self, number: int) -> None:
         self.lab[number].join(self.joining)
+
+    def head_dies_and_starts_again(self) -> None:
+        head = self.lab[1]
+        pid = head.pid
+        self.lab.kill(pid)
+        until(lambda: not alive(pid))
+        head.head("--num-cpus", "0", port=self.joining.port)
+        until(lambda: head.states().count("ALIVE") == 1 + len(self.numbers))
 
 
 class Ray(Cluster):
@@ -137,8 +149,8 @@ SYSTEMS: dict[str, type[Cluster]] = {HOPLO: Hoplo, RAY: Ray}
 
 
 @contextmanager
-def cluster(system: str, workers: int) -> Iterator[Cluster]:
-    made = SYSTEMS[system](workers)
+def cluster(system: str, workers: int, seat: int = 1) -> Iterator[Any]:
+    made = SYSTEMS[system](workers, seat)
     try:
         question.seat(system, made.start())
         yield made
@@ -381,6 +393,38 @@ def pauses(system: str) -> list[float]:
     return waits
 
 
+def ask_head_pauses() -> None:
+    """The head dies and starts again on its folder; a program on another node calls tasks."""
+    typical = Row("the head dies: the longest wait for a task, the median of the kills", "ms", {})
+    worst = Row("the head dies: the longest wait for a task, the worst of the kills", "ms", {})
+    why = "its cluster ends with its head, unless it has a Redis"
+    typical.missing[RAY] = worst.missing[RAY] = why
+    if HOPLO in present():
+        try:
+            waits = head_pauses()
+        except (PlayerError, AssertionError) as error:
+            typical.missing[HOPLO] = worst.missing[HOPLO] = str(error)[:300]
+        else:
+            typical.values[HOPLO] = [statistics.median(waits)]
+            worst.values[HOPLO] = [max(waits)]
+    for asked in (typical, worst):
+        question.add(asked)
+
+
+def head_pauses() -> list[float]:
+    waits = []
+    with cluster(HOPLO, 2, seat=2) as made:
+        player = question.player(HOPLO)
+        player.ask({"do": "open", "measure": "pause"})
+        player.ask({"do": "run", "measure": "pause", "count": PAUSE_MS})
+        for _ in range(KILLS):
+            playing = Playing(player, "pause", PAUSE_MS)
+            playing.thread.join(PAUSE_MS / 3e3)
+            made.head_dies_and_starts_again()
+            waits.append(1e3 * playing.end()["seconds"])
+    return waits
+
+
 # ------------------------------------------------------------------------------- all of it
 
 
@@ -397,6 +441,7 @@ def main() -> None:
     ask_chains()
     ask_ledgers()
     ask_pauses()
+    ask_head_pauses()
     question.finish()
     if not question.options.only:
         Path(RESULTS / "faults_curves.json").write_text(json.dumps(curves) + "\n")
