@@ -47,6 +47,45 @@ def test_a_thousand_queued_tasks_are_cancelled_and_none_runs(gate, tmp_path):
     assert notes.lines() == []
 
 
+class OpensSlowly:
+    """What a worker that unpickles it runs into."""
+
+    def __init__(self, gate):
+        self.gate = gate
+
+    def __reduce__(self):
+        return _opened, (self.gate,)
+
+
+def _opened(gate):
+    gate.wait()
+    return OpensSlowly(gate)
+
+
+def test_a_task_cancelled_while_it_loads_a_function_was_told_as_failed(gate):
+    """It was told that a module is missing."""
+    slow = OpensSlowly(gate)
+
+    @hoplo.remote
+    def inner():
+        return slow
+
+    @hoplo.remote
+    def outer():
+        return inner.options(num_cpus=1).remote()
+
+    # What was called once is named in what calls it, and loaded when that uses it.
+    hoplo.cancel(inner.options(resources={"nowhere": 1}).remote())
+    ref = outer.remote()
+    eventually(lambda: gate.arrived() == 1)
+    hoplo.cancel(ref)
+    with pytest.raises(TaskCancelledError):
+        hoplo.get(ref, timeout=20)
+    gate.open()
+    # The worker has no half of it: the next one loads it anew.
+    assert isinstance(hoplo.get(hoplo.get(outer.remote(), timeout=20), timeout=20), OpensSlowly)
+
+
 @hoplo.remote
 def half_done(gate):
     try:

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use hoplo_base::limits::{INLINE_BYTES_MAX, JOB_FUNCTION_BYTES_MAX, SHOWN_NAME_BYTES_MAX};
 use hoplo_base::{FunctionId, shown};
 use parking_lot::Mutex;
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyException, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict};
@@ -201,6 +201,10 @@ pub(crate) fn fetch<'py>(
         PyRuntimeError::new_err(format!("{key} was never exported in this session"))
     })?;
     let target = values::load(&PyBytes::new(py, &bytes), None).map_err(|error| {
+        // A cancellation or Ctrl-C, which may come at any line.
+        if !error.is_instance_of::<PyException>(py) {
+            return error;
+        }
         let made = errors::system_error(
             py,
             "DeserializationError",
