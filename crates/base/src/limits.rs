@@ -60,7 +60,8 @@ pub const NODE_MESSAGE_BYTES_MAX: usize = 512 * 1024 * 1024;
 /// A process that leaves more than this unread does not read: it loses its connection.
 pub const NODE_UNSENT_BYTES_MAX: usize = 2 * NODE_MESSAGE_BYTES_MAX;
 
-/// A driver that leaves so many bytes unread misses lines of its workers; they are in the log files.
+/// A driver that leaves so many bytes unread misses lines of its workers; they are in the log files. So does one at another node, if the
+/// link to that is so far behind.
 pub const DRIVER_UNREAD_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// One message of a driver or worker to its node daemon. The largest list refs, by ten million.
@@ -867,6 +868,9 @@ pub const CARRY_FRAME_OVERHEAD: usize = 64;
 
 /// What goes to another daemon together is sent when it is so long, or when there is no more at that moment.
 pub const CARRY_PACK_BYTES: usize = 16 * 1024;
+
+/// Lines of workers are given to a link while it holds no more than this: what is said after them waits for so much.
+pub const CARRY_LINES_HELD_BYTES: usize = 256 * 1024;
 
 /// A message between deciding threads goes in pieces of so many bytes.
 pub const CARRY_PIECE_BYTES: usize = 256 * 1024;

@@ -43,7 +43,7 @@ use hoplo_base::{Map, NodeNumber, ObjectId};
 use hoplo_wire::node::Obituary;
 
 pub use item::{Bytes, Frame, Item, Pair};
-pub use outbox::{Outbox, calls_in};
+pub use outbox::{Outbox, calls_in, is_lines};
 
 use crate::node::Passing;
 use far::Far;

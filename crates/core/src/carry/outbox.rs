@@ -1,11 +1,14 @@
 //! What is said to one other node: items gathered into frames of its link, and frames that wait for room. The shell has one for each node.
+//!
+//! What workers print comes as fast as they print it, whatever the link takes. While the link is behind, such lines wait apart: they go when
+//! nothing else waits, so no call waits for them, and what is too much of them is lost.
 
 use std::collections::VecDeque;
 use std::mem;
 use std::sync::Arc;
 
-use hoplo_base::limits::{CARRY_PACK_BYTES, CARRY_PIECE_BYTES};
-use hoplo_wire::node::encode_body;
+use hoplo_base::limits::{CARRY_PACK_BYTES, CARRY_PIECE_BYTES, DRIVER_UNREAD_BYTES_MAX};
+use hoplo_wire::node::{ToClient, encode_body};
 use hoplo_wire::peer::Peer;
 
 use super::{Bytes, Item, Pair};
@@ -14,6 +17,9 @@ use super::{Bytes, Item, Pair};
 pub struct Outbox {
     pack: Vec<u8>,
     waiting: VecDeque<Arc<Vec<u8>>>,
+    /// Messages with lines of workers, while the link is behind.
+    lines: VecDeque<Vec<u8>>,
+    lines_bytes: usize,
 }
 
 impl Outbox {
@@ -28,6 +34,33 @@ impl Outbox {
     pub fn push_peer(&mut self, cover: u64, message: &Peer) {
         let mut body = Vec::new();
         encode_body(message, &mut body);
+        self.push_pieces(cover, &body);
+    }
+
+    /// Lines of workers, while the link is behind. They are lost if very many wait already.
+    pub fn push_lines(&mut self, message: &Peer) {
+        let mut body = Vec::new();
+        encode_body(message, &mut body);
+        if self.lines_bytes + body.len() <= DRIVER_UNREAD_BYTES_MAX {
+            body.shrink_to_fit(); // it may wait for long
+            self.lines_bytes += body.len();
+            self.lines.push_back(body);
+        }
+    }
+
+    pub fn has_lines(&self) -> bool {
+        !self.lines.is_empty()
+    }
+
+    /// The oldest lines that wait go now.
+    pub fn take_lines(&mut self) {
+        if let Some(body) = self.lines.pop_front() {
+            self.lines_bytes -= body.len();
+            self.push_pieces(0, &body);
+        }
+    }
+
+    fn push_pieces(&mut self, cover: u64, body: &[u8]) {
         let mut pieces = body.chunks(CARRY_PIECE_BYTES).peekable();
         while let Some(piece) = pieces.next() {
             let (more, bytes) = (pieces.peek().is_some(), Bytes::Own(piece.to_vec()));
@@ -70,6 +103,11 @@ impl Outbox {
     }
 }
 
+/// What workers printed, for a driver of the other node.
+pub fn is_lines(message: &Peer) -> bool {
+    matches!(message, Peer::To { message, .. } if matches!(**message, ToClient::Output { .. }))
+}
+
 /// The calls that lie in a frame.
 pub fn calls_in(frame: &Arc<Vec<u8>>) -> Vec<(Pair, u64)> {
     let mut items = Vec::new();
@@ -86,4 +124,51 @@ pub fn calls_in(frame: &Arc<Vec<u8>>) -> Vec<(Pair, u64)> {
         | Item::Peer { .. } => None,
     });
     calls.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use hoplo_base::{NodeNumber, ProcessId};
+
+    use super::*;
+
+    fn lines(bytes: usize) -> Peer {
+        let process = ProcessId::new(NodeNumber::first_given(0), 1, 1);
+        let lines = vec!["x".repeat(bytes)];
+        let message = ToClient::Output { pid: 1, title: "f".to_string(), stderr: false, lines };
+        Peer::To { process, message: Box::new(message) }
+    }
+
+    fn sent(outbox: &mut Outbox) -> usize {
+        outbox.close_pack();
+        std::iter::from_fn(|| outbox.pop()).map(|frame| frame.len()).sum()
+    }
+
+    #[test]
+    fn lines_wait_apart_and_no_more_of_them_than_a_driver_may_leave_unread() {
+        let mut outbox = Outbox::default();
+        for _ in 0..200 {
+            outbox.push_lines(&lines(100_000));
+        }
+        assert!(!outbox.is_full() && sent(&mut outbox) == 0, "nothing waits behind them");
+        outbox.push_peer(0, &Peer::JobEnded { job: hoplo_base::JobId(1) });
+        assert!(sent(&mut outbox) < 100, "what is no line goes first");
+        let mut total = 0;
+        while outbox.has_lines() {
+            outbox.take_lines();
+            total += sent(&mut outbox);
+        }
+        assert!(
+            (DRIVER_UNREAD_BYTES_MAX - 200_000..DRIVER_UNREAD_BYTES_MAX + 10_000).contains(&total),
+            "{total}"
+        );
+        outbox.push_lines(&lines(10));
+        assert!(outbox.has_lines(), "there is room again");
+    }
+
+    #[test]
+    fn only_what_workers_printed_may_wait() {
+        assert!(is_lines(&lines(1)));
+        assert!(!is_lines(&Peer::JobEnded { job: hoplo_base::JobId(1) }));
+    }
 }

@@ -18,6 +18,8 @@ use super::{Told, Word};
 use crate::clock::clock;
 use crate::journal;
 
+mod boxes;
+
 pub(super) type Links = link::Links<Parcel>;
 pub(super) type LinkEffect = link::Effect<Parcel>;
 pub(super) type LinkEvent = link::Event<Parcel>;
@@ -30,6 +32,8 @@ pub(super) struct Calls {
     boxes: BTreeMap<NodeNumber, Outbox>,
     /// Boxes with something that the link was not given.
     dirty: BTreeSet<NodeNumber>,
+    /// Boxes in which lines of workers wait.
+    talkative: BTreeSet<NodeNumber>,
     /// Messages of deciders that did not come whole.
     unfinished: BTreeMap<NodeNumber, Vec<u8>>,
     dead: BTreeSet<NodeNumber>,
@@ -68,6 +72,7 @@ impl Calls {
             rings: Rings::new(segment),
             boxes: BTreeMap::new(),
             dirty: BTreeSet::new(),
+            talkative: BTreeSet::new(),
             unfinished: BTreeMap::new(),
             dead: BTreeSet::new(),
             bulk,
@@ -215,35 +220,6 @@ impl Calls {
         }
     }
 
-    fn send(&mut self, to: NodeNumber, item: &Item) {
-        if !self.dead.contains(&to) {
-            self.boxes.entry(to).or_default().push(item);
-            self.dirty.insert(to);
-        }
-    }
-
-    /// Gives the links what they take.
-    pub(super) fn flush(&mut self) {
-        for node in std::mem::take(&mut self.dirty) {
-            self.flush_to(node);
-        }
-    }
-
-    fn flush_to(&mut self, node: NodeNumber) {
-        let Some(outbox) = self.boxes.get_mut(&node) else { return };
-        outbox.close_pack();
-        while let Some(frame) = outbox.pop() {
-            let frame = Parcel::Talk(frame);
-            match self.links.send(clock(), node, Socket::Talk, frame, &mut self.link_effects) {
-                Err(SendError::Full(Parcel::Talk(frame))) => return outbox.put_back(frame),
-                Ok(()) | Err(SendError::Dead(_)) => {}
-                Err(SendError::Full(_) | SendError::TooLong(_)) => {
-                    unreachable!("packs are bounded, and what was given comes back")
-                }
-            }
-        }
-    }
-
     // ---- the bulk socket ----
 
     /// One piece for the node whose turn it is, if there is one. `unsent`: bytes that wait for the socket of a connection.
@@ -374,6 +350,7 @@ impl Calls {
         let frames = self.boxes.remove(&node).map(Outbox::into_frames).unwrap_or_default();
         unsent.extend(frames.iter().flat_map(calls_in));
         self.dirty.remove(&node);
+        self.talkative.remove(&node);
         self.unfinished.remove(&node);
         self.pieces.remove(&node);
         self.dead.insert(node);
@@ -395,8 +372,7 @@ impl Calls {
                 if self.dead.contains(&to) || to == self.me {
                     journal::log(format_args!("{to} is gone: it is not told {message:.80?}"));
                 } else {
-                    self.boxes.entry(to).or_default().push_peer(cover, &message);
-                    self.dirty.insert(to);
+                    self.send_peer(to, cover, &message);
                 }
             }
             Told::Go { ticket, cover } => self.carry(Event::Go { ticket, cover }),
