@@ -882,6 +882,9 @@ pub const BULK_CHUNK_BYTES: usize = 256 * 1024;
 pub const LINK_REDIAL_FIRST: Duration = Duration::from_millis(10);
 pub const LINK_REDIAL_LAST: Duration = Duration::from_secs(1);
 
+/// A daemon to which no connection comes about for so long, and that nobody has declared dead, is named in the log.
+pub const LINK_TROUBLE_SAID_AFTER: Duration = Duration::from_secs(3);
+
 /// A connection between daemons that carried nothing for so long is closed; it is made again when there is something to say.
 pub const LINK_IDLE: Duration = Duration::from_secs(60);
 

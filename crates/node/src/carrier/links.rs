@@ -48,8 +48,18 @@ impl Turn {
     }
 
     pub(super) fn link_says(&mut self, connection: Connection, message: link::Message<Parcel>) {
+        self.reached(connection);
         self.calls.link(Event::Received { connection, message });
         self.links_act();
+    }
+
+    fn reached(&mut self, connection: Connection) {
+        if self.unreached.is_empty() {
+            return;
+        }
+        let end = self.connections.get(&connection).and_then(|id| self.links.get(id));
+        let Some(&End::Link(_, peer)) = end else { return };
+        self.unreached.reached(peer);
     }
 
     pub(super) fn link_closed(&mut self, id: LinkId, connection: Connection, why: &Gone) {
@@ -95,7 +105,11 @@ impl Turn {
             Effect::Lost { peer, why, talk, bulk: _ } => self.calls.on_lost(peer, why, &talk),
             Effect::Trouble { peer, what } => match what {
                 // It is dialled again; the members find out whether it lives.
-                Trouble::Broken | Trouble::Refused | Trouble::Silent => {}
+                Trouble::Broken | Trouble::Refused | Trouble::Silent => {
+                    if let Some(entry) = self.nodes.get(&peer) {
+                        self.unreached.failed(entry, &what);
+                    }
+                }
                 Trouble::AnotherLife { .. } | Trouble::Version { .. } | Trouble::Nonsense(_) => {
                     journal::log(format_args!("the link with {peer}: {what:?}"));
                 }

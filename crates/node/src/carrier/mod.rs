@@ -25,6 +25,7 @@ mod protocol;
 mod rings;
 mod spin;
 mod turn;
+mod unreached;
 
 #[cfg(test)]
 mod tests;

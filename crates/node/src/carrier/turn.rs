@@ -23,6 +23,7 @@ use super::calls::Calls;
 use super::ground::{End, Ground};
 use super::protocol::{Between, Said};
 use super::spin::{self, Spins};
+use super::unreached::Unreached;
 use super::{Shared, Told, Word};
 use crate::clock::clock;
 
@@ -43,6 +44,7 @@ pub(super) struct Turn {
     pub(super) connections: BTreeMap<Connection, LinkId>,
     /// Whom a connection of a link is to reach.
     pub(super) dialled: BTreeMap<Connection, NodeNumber>,
+    pub(super) unreached: Unreached,
     /// Connections of links that others dialled, so far.
     pub(super) accepted: u64,
     spins: Spins,
@@ -131,6 +133,7 @@ impl Turn {
             calls,
             connections: BTreeMap::new(),
             dialled: BTreeMap::new(),
+            unreached: Unreached::default(),
             accepted: 0,
             spins: Spins::new(spin::FOR_REPLIES),
             spins_for_pieces: Spins::new(spin::FOR_PIECES),
@@ -277,6 +280,7 @@ impl Turn {
             NodeState::Alive | NodeState::Draining => return,
         };
         self.links_act(); // what came is there before
+        self.unreached.forget(number);
         self.calls.link(link::Event::Dead { number });
         self.links_act();
         self.calls.end_node(number, why);
