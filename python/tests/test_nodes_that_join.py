@@ -151,7 +151,7 @@ def test_tokens_are_made_listed_and_revoked(machines):
     listed = first.hoplo("token", "list").stdout
     assert len(listed.splitlines()) == 3
     assert once.split(".")[2] not in listed
-    [used] = re.findall(r"^([0-9a-f]{16}) +node +1 +1 +UsedUp", listed, re.M)
+    [used] = re.findall(r"^([0-9a-f]{16}) +node +1 +1 +used up", listed, re.M)
     for line in re.findall(r"^([0-9a-f]{16}) ", listed, re.M):
         first.hoplo("token", "revoke", line)
     done = joined_in_vain(third, address, token)
@@ -159,6 +159,30 @@ def test_tokens_are_made_listed_and_revoked(machines):
     assert "hoplo token list" in done
     done = first.hoplo("token", "revoke", used, check=False)
     assert "no token" in done.stderr
+
+
+def test_tokens_are_asked_for_on_a_node_that_is_no_head(machines):
+    """It said that a file of control nodes was missing."""
+    first, second = machines(), machines()
+    address, token = started(first)
+    second.hoplo("start", "--address", address, "--token-file", str(token))
+    for what in ("new", "list"):
+        done = second.hoplo("token", what, check=False)
+        assert done.returncode == 1
+        [line] = done.stderr.splitlines()
+        assert "head" in line
+        assert "cluster.json" not in line
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_a_head_at_an_address_that_nobody_can_dial(machines, host):
+    """It told others to join at 0.0.0.0."""
+    machine = machines()
+    done = machine.hoplo("start", "--head", "--host", host, check=False)
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert "--host" in line
+    assert host in line
 
 
 def test_a_head_that_starts_again_keeps_its_nodes_and_its_token(machines):

@@ -9,7 +9,7 @@ use hoplo_control::net::cluster::Cluster;
 use hoplo_control::net::registry::StoreRegistry;
 use hoplo_folders::{Base, Places};
 use hoplo_net::name::Role;
-use hoplo_net::token::{Token, TokenRecord, VARIABLE};
+use hoplo_net::token::{Token, TokenRecord, Unfit, VARIABLE};
 use hoplo_wire::join::TokenId;
 
 use crate::table;
@@ -108,7 +108,8 @@ fn list(args: &HeadArgs) -> Result<()> {
                 let left = token.expires.duration_since(now).unwrap_or_default();
                 format!("good for {} hours", left.as_secs() / 3600)
             }
-            Err(why) => format!("{why:?}"),
+            Err(Unfit::Expired) => "expired".to_string(),
+            Err(Unfit::UsedUp) => "used up".to_string(),
         };
         vec![show_id(token.id), token.role.to_string(), token.uses.to_string(), most, state]
     });
@@ -139,6 +140,9 @@ impl HeadArgs {
             }
         };
         let file = session.path().join("control/cluster.json");
+        if !file.exists() && session.cluster().is_some() {
+            bail!("the cluster's head keeps its tokens: run this there");
+        }
         Ok(Cluster::load(&file)?)
     }
 }

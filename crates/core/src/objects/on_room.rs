@@ -395,8 +395,12 @@ impl ObjectDirectory {
     /// Who holds most bytes of the arena, and who keeps idle memory.
     pub(super) fn who_holds(&self) -> Reason {
         let mut holders: BTreeMap<ProcessId, (u64, u64)> = BTreeMap::new();
+        let mut others = (0, 0);
         for record in self.records.values() {
             if let State::Stored { location, .. } = &record.state {
+                if record.holders().next().is_none() {
+                    others = (others.0 + 1, others.1 + location.len);
+                }
                 for process in record.holders() {
                     let (objects, bytes) = holders.entry(process).or_default();
                     *objects += 1;
@@ -412,6 +416,11 @@ impl ObjectDirectory {
                 Reason::from(*process).and(format!(" holds {objects} objects ({bytes})"))
             })
             .collect();
+        if let (objects @ 1.., bytes) = others {
+            let bytes = Size(bytes);
+            let text = format!("{objects} objects ({bytes}) are held by other nodes or objects");
+            told.push(text.into());
+        }
         let idle = |(_, estate): &(ProcessId, &Estate)| estate.idle_bytes();
         if let Some(most) = self.memory.estates().max_by_key(idle).filter(|it| idle(it) > 0) {
             let keeps = format!(" keeps {} to write in", Size(idle(&most)));

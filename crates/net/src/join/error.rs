@@ -74,15 +74,15 @@ pub enum JoinError {
     )]
     NotProven { address: String, token: Source },
     #[error(
-        "the token in {token} has expired at {at}: make another one with `hoplo token new` at a control node"
+        "the token in {token} has expired at {at}: make another one with `hoplo token new` on the head"
     )]
     Expired { token: Source, at: String },
     #[error(
-        "the token in {token} was used as often as it may be: make another one with `hoplo token new` at a control node"
+        "the token in {token} was used as often as it may be: make another one with `hoplo token new` on the head"
     )]
     UsedUp { token: Source },
     #[error(
-        "the token in {token} is for a {has}, and not for a {wanted}: `hoplo token new --role {wanted}` at a control node makes one"
+        "the token in {token} is for a {has}, and not for a {wanted}: `hoplo token new --role {wanted}` on the head makes one"
     )]
     OtherRole { token: Source, wanted: Role, has: Role },
     #[error("{host:?} is no name for a certificate: use up to 47 letters, digits and .:-_[]")]

@@ -24,6 +24,12 @@ pub enum ListenError {
     Forbidden { at: SocketAddr },
     #[error("--host {host:?} is no name or address of a machine: {why}")]
     Host { host: String, why: String },
+    /// It is told to all nodes.
+    #[error(
+        "--host {host} is no address that others could reach: name one of this machine, such as 10.0.0.1, or leave --host out to be \
+         reached from this machine only"
+    )]
+    Anywhere { host: String },
     #[error("{at}: {source}")]
     Io { at: SocketAddr, source: io::Error },
 }
@@ -34,6 +40,9 @@ pub fn listen(host: Option<&str>, port: u16) -> Result<(OwnedFd, SocketAddr), Li
     let wrong = |why: String| ListenError::Host { host: host.to_string(), why };
     let mut found = (host, port).to_socket_addrs().map_err(|error| wrong(error.to_string()))?;
     let at = found.next().ok_or_else(|| wrong("it has no address".to_string()))?;
+    if at.ip().is_unspecified() || at.ip().is_multicast() {
+        return Err(ListenError::Anywhere { host: host.to_string() });
+    }
     let (socket, bound) = Address::Tcp(at).listen().map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => ListenError::Taken { at },
         io::ErrorKind::AddrNotAvailable => ListenError::NotOurs { at },
@@ -42,4 +51,18 @@ pub fn listen(host: Option<&str>, port: u16) -> Result<(OwnedFd, SocketAddr), Li
     })?;
     let Address::Tcp(bound) = bound else { unreachable!("a port was asked for") };
     Ok((socket, bound))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_stands_for_all_of_a_machine_is_refused_since_others_could_not_dial_it() {
+        for host in ["0.0.0.0", "::", "224.0.0.1"] {
+            let error = listen(Some(host), 0).unwrap_err().to_string();
+            assert!(error.contains(host) && error.contains("10.0.0.1"), "{error}");
+        }
+        assert!(listen(Some("127.0.0.1"), 0).is_ok());
+    }
 }

@@ -16,7 +16,7 @@ use crate::tls::IdentityError;
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     #[error(
-        "no token is given: set {VARIABLE} to it, or name its file with {FLAG} (`hoplo token new` at a control node makes one)"
+        "no token is given: set {VARIABLE} to it, or name its file with {FLAG} (`hoplo token new` on the head makes one)"
     )]
     None,
     #[error("the token in {from}: {why}")]

@@ -268,6 +268,18 @@ fn a_full_disk_is_told_to_the_one_who_asked_with_who_holds_what_and_nothing_is_l
 }
 
 #[test]
+fn a_store_full_of_what_lies_in_other_objects_was_said_to_be_held_by_nobody() {
+    let mut bench = Bench::with(Config::new(8 * MIB));
+    let (inner, outer) = (object(A, 1), object(A, 2));
+    bench.seal(inner, 4 * MIB, &[]);
+    bench.seal(outer, 4 * MIB, &[inner]);
+    bench.notice(A, released(inner));
+    let reason = bench.directory.who_holds().to_string();
+    assert!(reason.contains("process:1 holds 1 objects (4.0 MiB)"), "{reason}");
+    assert!(reason.contains("1 objects (4.0 MiB) are held by other nodes or objects"), "{reason}");
+}
+
+#[test]
 fn a_full_disk_was_told_twice_in_one_sentence() {
     let mut bench = Bench::with(Config::new(8 * MIB));
     bench.seal(object(A, 1), 8 * MIB, &[]);
