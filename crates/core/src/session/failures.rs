@@ -77,13 +77,12 @@ impl SessionMachine {
             {
                 // As its call names it.
                 let id = task.stands_for.unwrap_or(TaskId { owner: self.me, seq: *seq });
-                let node = if cancel.force && task.actor.is_none() {
-                    ToNode::KillWorker { worker }
-                } else {
-                    let message = Tell::Cancel { task: id, recursive: cancel.recursive };
-                    ToNode::Tell { to: worker, message }
-                };
-                effects.push(Effect::Node(node));
+                if cancel.force && task.actor.is_none() {
+                    self.kill_if_it_runs(worker, *seq, kept, effects);
+                    continue;
+                }
+                let message = Tell::Cancel { task: id, recursive: cancel.recursive };
+                effects.push(Effect::Node(ToNode::Tell { to: worker, message }));
             }
         }
         self.after_revocation(now, worker, !seqs.is_empty(), effects);
@@ -127,9 +126,10 @@ impl SessionMachine {
         let Some(record) = self.tasks.get_mut(&task.seq) else { return };
         record.cancel = Some(Cancel { force, recursive });
         match record.stage {
-            Stage::Placed { worker } => {
-                effects.push(Effect::Revoke { worker, seqs: vec![task.seq] });
-            }
+            Stage::Placed { worker } => match self.workers.get(&worker).copied() {
+                Some(at) if force => self.clear_behind(at, effects),
+                _ => effects.push(Effect::Revoke { worker, seqs: vec![task.seq] }),
+            },
             Stage::Waiting | Stage::Limbo => {
                 let failure = self.cancelled_failure(task.seq);
                 self.fail_task(now, task.seq, &failure, effects);

@@ -301,6 +301,34 @@ impl SessionMachine {
         lease.revoke_behind(0, effects);
     }
 
+    /// A task there is cancelled by force: its worker is killed, and must run none behind it by then.
+    pub(super) fn clear_behind(&mut self, at: LeaseAt, effects: &mut Vec<Effect>) {
+        let lease = self.lease_mut(at);
+        lease.held_up = true;
+        lease.revoke_behind(0, effects);
+    }
+
+    /// The worker has taken these calls and no others of those that were asked back; `seq` is among them, and cancelled by force.
+    pub(super) fn kill_if_it_runs(
+        &mut self,
+        worker: ProcessId,
+        seq: u64,
+        taken: &[u64],
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(at) = self.workers.get(&worker).copied() else { return };
+        let lease = self.lease_mut(at);
+        let mut behind = lease.in_flight.iter().skip_while(|one| **one != seq).skip(1).peekable();
+        if behind.peek().is_none() {
+            // Nothing more is placed there. It is kept until the worker is gone, as that of a worker that retires.
+            (lease.retiring, lease.told_retiring) = (true, true);
+            effects.push(Effect::Node(ToNode::KillWorker { worker }));
+        } else if !behind.any(|one| taken.contains(one)) {
+            self.clear_behind(at, effects); // they were placed since
+        }
+        // Else a later one has begun, so this one has ended: its reply is on its way.
+    }
+
     pub(super) fn learn_pace(&mut self, function: FunctionId, ran_ns: u32) {
         let ran = u64::from(ran_ns);
         let pace = self.paces.entry(function).or_insert(Pace(ran));

@@ -71,6 +71,36 @@ fn a_recalled_lease_takes_nothing_more_and_goes_back_when_it_is_empty() {
 }
 
 #[test]
+fn a_worker_is_killed_for_a_task_only_when_nothing_behind_it_can_begin_there() {
+    let mut owner = quick();
+    let (started, queued) = (owner.task(), owner.task());
+    let force = Event::Cancel { task: started, force: true, recursive: false };
+    assert_eq!(owner.handle(force), [revoke(W, &[started, queued])]);
+    let worker = process(W);
+    let effects = owner.revoked(W, &[queued.seq], &[started.seq]);
+    assert!(effects.contains(&Effect::Node(ToNode::KillWorker { worker })), "{effects:?}");
+    let placed = |effects: &[Effect]| effects.iter().any(|it| matches!(it, Effect::Place { .. }));
+    assert!(!placed(&effects), "nothing is given to who is to die: {effects:?}");
+    // Its reply was written just before.
+    assert!(!placed(&owner.reply(W, started, &[returned(inline(b""))])));
+    owner.gone(W, &[]);
+    owner.granted(2, 8);
+    owner.reply(8, queued, &[returned(inline(b"whole"))]);
+    assert_eq!(owner.session.value(queued.object(0)), Some(&inline(b"whole")));
+}
+
+#[test]
+fn a_task_whose_successor_has_begun_has_ended_and_no_worker_is_killed_for_it() {
+    let mut owner = quick();
+    let (ended, runs) = (owner.task(), owner.task());
+    owner.handle(Event::Cancel { task: ended, force: true, recursive: false });
+    assert_eq!(owner.revoked(W, &[], &[ended.seq, runs.seq]), []);
+    owner.reply(W, ended, &[returned(inline(b"one"))]);
+    owner.reply(W, runs, &[returned(inline(b"two"))]);
+    assert_eq!(owner.session.value(runs.object(0)), Some(&inline(b"two")));
+}
+
+#[test]
 fn a_recalled_lease_whose_reply_nobody_waits_for_is_drained() {
     let mut owner = quick();
     let task = owner.task();
