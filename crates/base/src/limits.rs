@@ -835,6 +835,26 @@ pub const CONFIG_STORE_ANSWERS: Duration = Duration::from_secs(2);
 /// The same for one of several that takes no connection: the next one is asked.
 pub const CONFIG_STORE_CONNECTS: Duration = Duration::from_millis(500);
 
+/// Control nodes that hold the configuration themselves: the first so many that the cluster file names.
+pub const REGISTER_PLACES_MAX: usize = 5;
+
+/// Who did not answer a round of the register is asked again after this time.
+pub const REGISTER_ASKS_AGAIN: Duration = Duration::from_millis(100);
+
+/// Whose round of the register another one overtook waits for so long before the next: times its place, so that two do not go on
+/// overtaking each other, and twice as long after each one.
+pub const REGISTER_YIELDS: Duration = Duration::from_millis(2);
+
+/// It is not doubled more often.
+pub const REGISTER_YIELDS_DOUBLED_MAX: u32 = 6;
+
+/// Acceptors that do not hold the same while a swap is under way are read again, so often and after this time, before a round settles it.
+pub const REGISTER_READS: u32 = 3;
+pub const REGISTER_READS_AGAIN: Duration = Duration::from_millis(4);
+
+/// Questions to an acceptor that wait for its disk; what is above that is dropped, and asked again.
+pub const REGISTER_ASKS_WAITING_MAX: usize = 64;
+
 /// All members of a chain are gone and one has returned: so long the coordinator waits for the others.
 pub const RESTORE_GRACE: Duration = Duration::from_millis(1000);
 
@@ -941,6 +961,8 @@ const _: () = assert!(MEMBER_HEARD.as_millis() * 5 < NODE_ALONE.as_millis());
 const _: () = assert!(ACTING_RENEW.as_millis() * 3 < ACTING_LEASE.as_millis());
 const _: () = assert!(ACTING_RENEW.as_millis() * 2 <= ACTING_SILENT.as_millis());
 const _: () = assert!(CONFIG_WATCH.as_millis() < ACTING_RENEW.as_millis());
+const _: () = assert!(REGISTER_ASKS_AGAIN.as_millis() * 5 < CONFIG_STORE_ANSWERS.as_millis());
+const _: () = assert!(REGISTER_READS as u128 * REGISTER_READS_AGAIN.as_millis() * 2 < 50);
 const _: () = assert!(PROBE_WITHIN.as_millis() < SUSPECT.as_millis());
 // What a stopped member costs at most, but for the way of the words.
 const _: () = assert!(

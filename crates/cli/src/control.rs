@@ -119,9 +119,9 @@ pub(crate) struct ServeArgs {
     /// The cluster.json that `hoplo control init` or `certificate` wrote for this node
     #[arg(long)]
     cluster_file: PathBuf,
-    /// Where the nodes that `init` named keep the configuration: file:PATH or etcd:http://HOST:PORT/KEY
-    #[arg(long)]
-    config: Option<String>,
+    /// Where the nodes that `init` named keep the configuration: with themselves (nodes), file:PATH or etcd:http://HOST:PORT/KEY
+    #[arg(long, default_value = "nodes")]
+    config: String,
     /// Hold no replica, and only take part in deciding who holds them
     #[arg(long)]
     no_replicas: bool,
@@ -189,13 +189,12 @@ fn certificate(args: &CertificateArgs) -> anyhow::Result<()> {
 }
 
 fn serve(args: &ServeArgs) -> anyhow::Result<()> {
-    let store = args.config.as_deref().map(config_store::open).transpose()?;
     let server = Server::start(ServerOptions {
         folder: args.dir.clone(),
         cluster: Cluster::load(&args.cluster_file)?,
         listen: args.listen.clone(),
         advertise: args.advertise.clone(),
-        store,
+        config: config_store::place(&args.config)?,
         holds_replicas: !args.no_replicas,
         fsync: match args.fsync {
             Sync::Always => Fsync::Always,

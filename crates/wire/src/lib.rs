@@ -22,6 +22,7 @@ pub mod obituary;
 pub mod object;
 pub mod peer;
 pub mod reason;
+pub mod register;
 pub mod reply;
 pub mod why;
 

@@ -17,7 +17,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use hoplo_base::limits::CERTIFICATE_DAYS;
+use hoplo_base::limits::{CERTIFICATE_DAYS, REGISTER_PLACES_MAX};
 use hoplo_net::authority::{Authority, Kept, Validity};
 use hoplo_net::name::{Name, NameError, Role};
 use hoplo_net::tls::{Identity, IdentityError};
@@ -183,6 +183,16 @@ impl Cluster {
             nodes: written.nodes,
             identity,
         })
+    }
+
+    /// Those of the control nodes that hold the configuration, where it lies with these. An even number of them would be in the way
+    /// of more failures than it survives; of two, both hold it, since then one disk may be lost.
+    pub fn acceptors(&self) -> &[String] {
+        let places = match self.nodes.len().min(REGISTER_PLACES_MAX) {
+            4 => 3,
+            places => places,
+        };
+        &self.nodes[..places]
     }
 
     pub fn hello(&self, who: Speaker) -> Hello {

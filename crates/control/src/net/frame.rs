@@ -6,6 +6,7 @@ use hoplo_net::{Admitted, Malformed, Meaning, NotAdmitted, Protocol, Purpose, St
 use hoplo_wire::control::{
     FromCoordinator, Hello, PeerMessage, Request, Response, Speaker, ToCoordinator,
 };
+use hoplo_wire::register;
 use serde::{Deserialize, Serialize};
 
 use super::question::Question;
@@ -41,10 +42,13 @@ pub enum Frame {
         number: u64,
         answer: Result<String, String>,
     },
+    /// From a coordinator that keeps the configuration with the control nodes.
+    ToRegister(register::Ask),
+    FromRegister(register::Answer),
 }
 
 /// Of the layouts in `wire::control` and of `Frame`; raised with every change of one.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// What control nodes and their clients speak.
 #[derive(Debug)]
@@ -136,6 +140,8 @@ impl Frame {
             Frame::Alive { .. } => "an answer to a probe",
             Frame::Ask { .. } => "a question",
             Frame::Told { .. } => "an answer",
+            Frame::ToRegister(_) => "a question to the register",
+            Frame::FromRegister(_) => "an answer of the register",
         }
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   certificate   may say hello as              may
-//!   control NAME  a replica or coordinator of   what replicas and coordinators say of themselves
-//!                 its own node; a client
+//!   control NAME  a replica or coordinator of   what replicas and coordinators say of themselves;
+//!                 its own node; a client        as a coordinator it asks the register
 //!   node, client  a client                      ask for rows, write them, ask for status and metrics
 //!   operator      a client                      the same, write tokens, and say how the cluster shall be
 //! ```
@@ -19,6 +19,7 @@
 use hoplo_base::NodeId;
 use hoplo_net::name::{Name, Role};
 use hoplo_wire::control::{Key, Op, ReplicaId, Request, Speaker, Table, ToCoordinator};
+use hoplo_wire::register::Ask;
 
 use super::question::Question;
 
@@ -89,6 +90,19 @@ pub(super) fn may_say(who: Speaker, message: &ToCoordinator) -> Result<(), Strin
     }
 }
 
+/// Whether whoever said hello as `who` asks the register in its own name: rounds of two proposers have two ballots.
+pub(super) fn may_propose(who: Speaker, ask: &Ask) -> Result<(), String> {
+    let Speaker::Coordinator(me) = who else {
+        return Err("only a coordinator asks the register".to_string());
+    };
+    match ask {
+        Ask::Prepare { ballot, .. } | Ask::Accept { ballot, .. } if ballot.proposer != me => {
+            Err(speaks_for(ballot.proposer))
+        }
+        Ask::Read { .. } | Ask::Prepare { .. } | Ask::Accept { .. } => Ok(()),
+    }
+}
+
 /// Whether the holder of this certificate may write that.
 pub(super) fn may_write(shown: Option<&Name>, request: &Request) -> Result<(), String> {
     let Some(shown) = shown.filter(|name| matches!(name.role, Role::Node | Role::Client)) else {
@@ -152,6 +166,7 @@ fn speaks_for(said: ReplicaId) -> String {
 #[cfg(test)]
 mod tests {
     use hoplo_wire::control::{ClientId, Epoch, Member, ShardId, Wish};
+    use hoplo_wire::register::{Ballot, Seat, Value};
 
     use super::*;
 
@@ -209,6 +224,25 @@ mod tests {
         let wish = Wish::Leave { node: NodeId(2) };
         assert!(may(Speaker::Replica(mine), ToCoordinator::Wished(wish.clone())).is_err());
         assert!(may(Speaker::Replica(mine), ToCoordinator::Unwished(wish)).is_err());
+    }
+
+    #[test]
+    fn only_a_coordinator_asks_the_register_and_in_no_other_name() {
+        let (mine, other) = (replica(NodeId(1)), replica(NodeId(2)));
+        let asks = |proposer: ReplicaId| {
+            let (ballot, seats) = (Ballot { count: 1, proposer }, vec![Seat::EMPTY]);
+            let value = Value { version: 1, writer: ballot, document: String::new() };
+            [Ask::Prepare { ballot, seats: seats.clone() }, Ask::Accept { ballot, seats, value }]
+        };
+        for ask in [Ask::Read { number: 1 }].into_iter().chain(asks(mine)) {
+            assert_eq!(may_propose(Speaker::Coordinator(mine), &ask), Ok(()));
+            assert!(may_propose(Speaker::Replica(mine), &ask).is_err());
+            assert!(may_propose(Speaker::Client(ClientId(1)), &ask).is_err());
+        }
+        for ask in asks(other) {
+            let why = may_propose(Speaker::Coordinator(mine), &ask).unwrap_err();
+            assert!(why.contains("2.3"), "{why}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 pub mod backup;
 pub mod client;
 pub mod coordinator;
+pub mod register;
 pub mod replica;
 pub mod rows;
 pub mod sessions;

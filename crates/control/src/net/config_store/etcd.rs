@@ -79,7 +79,7 @@ impl ConfigStore for EtcdStore {
         let (Some(value), Some(revision)) = (value, revision) else {
             return Err(self.odd(&answer));
         };
-        let document = Document::decode(&self.place(), &value)?;
+        let document = Document::<ClusterConfig>::decode(&self.place(), &value)?;
         Ok(Some((revision, document.config)))
     }
 

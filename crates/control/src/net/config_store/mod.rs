@@ -1,7 +1,7 @@
 //! Where the coordinators keep the cluster's configuration: one document, changed by compare-and-swap.
 //!
-//! A file for one control node (or several on one file system), etcd for more. A store made of embedded consensus
-//! needs no more than this trait. What a coordinator may rely on, whichever it is:
+//! The control nodes themselves (a register that a majority of them holds), a file for one control node (or several on one file
+//! system), or etcd. What a coordinator may rely on, whichever it is:
 //!
 //! # Invariants
 //! - STORE-1: revisions of the document grow; each swap that was told `Stored` made a new one.
@@ -11,16 +11,20 @@
 
 mod etcd;
 mod file;
+mod nodes;
+pub(super) mod pair;
 
 #[cfg(test)]
 mod tests;
 
 use hoplo_core::control::coordinator::Revision;
 use hoplo_wire::control::ClusterConfig;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use etcd::EtcdStore;
 pub use file::FileStore;
+pub use nodes::NodesStore;
 
 pub trait ConfigStore: Send {
     /// The document; absent if there is none yet.
@@ -51,18 +55,30 @@ pub enum StoreError {
     Unreadable { place: String, why: String },
 }
 
+/// Which store it is.
+pub enum Place {
+    /// The first control nodes that the cluster file names: [`NodesStore`].
+    Nodes,
+    Beside(Box<dyn ConfigStore>),
+}
+
 /// The text names no store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} names no configuration store: expected file:PATH or etcd:http://HOST:PORT/KEY")]
+#[error(
+    "{0:?} names no configuration store: expected nodes, file:PATH or etcd:http://HOST:PORT/KEY"
+)]
 pub struct StoreNameError(pub String);
 
-/// `file:PATH`, `etcd:http://HOST:PORT[,HOST:PORT...]/KEY`.
-pub fn open(name: &str) -> Result<Box<dyn ConfigStore>, StoreNameError> {
+/// `nodes`, `file:PATH`, `etcd:http://HOST:PORT[,HOST:PORT...]/KEY`.
+pub fn place(name: &str) -> Result<Place, StoreNameError> {
     let wrong = || StoreNameError(name.to_string());
+    if name == "nodes" {
+        return Ok(Place::Nodes);
+    }
     let (kind, place) = name.split_once(':').ok_or_else(wrong)?;
     match kind {
-        "file" if !place.is_empty() => Ok(Box::new(FileStore::new(place.into()))),
-        "etcd" => Ok(Box::new(EtcdStore::parse(place).ok_or_else(wrong)?)),
+        "file" if !place.is_empty() => Ok(Place::Beside(Box::new(FileStore::new(place.into())))),
+        "etcd" => Ok(Place::Beside(Box::new(EtcdStore::parse(place).ok_or_else(wrong)?))),
         _ => Err(wrong()),
     }
 }
@@ -71,27 +87,25 @@ pub fn open(name: &str) -> Result<Box<dyn ConfigStore>, StoreNameError> {
 const FORMAT: u32 = 1;
 
 /// JSON, so that a person can read what a cluster thinks it is.
-#[derive(Serialize, Deserialize)]
-struct Document {
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Document<T> {
     format: u32,
     /// Where the store does not count by itself.
-    revision: Revision,
+    pub(super) revision: Revision,
     /// Of revision and configuration: it is whole.
     checksum: String,
-    config: ClusterConfig,
+    /// The cluster's, or what one of several nodes holds of it.
+    pub(super) config: T,
 }
 
-impl Document {
-    /// How each begins that this program and older ones wrote.
-    const BEGINNING: &[u8] = br#"{"format":1,"#;
-
-    fn encode(revision: Revision, config: &ClusterConfig) -> Vec<u8> {
+impl<T: Serialize + DeserializeOwned> Document<T> {
+    fn encode(revision: Revision, config: &T) -> Vec<u8> {
         let checksum = checksum(revision, config);
-        let document = Document { format: FORMAT, revision, checksum, config: config.clone() };
+        let document = Document { format: FORMAT, revision, checksum, config };
         serde_json::to_vec(&document).expect("plain data")
     }
 
-    fn decode(place: &str, bytes: &[u8]) -> Result<Document, StoreError> {
+    fn decode(place: &str, bytes: &[u8]) -> Result<Self, StoreError> {
         #[derive(Deserialize)]
         struct Format {
             format: u32,
@@ -103,7 +117,7 @@ impl Document {
             let format = found.format;
             return Err(unreadable(format!("it has format {format}, this program reads {FORMAT}")));
         }
-        let document: Document =
+        let document: Self =
             serde_json::from_slice(bytes).map_err(|error| unreadable(error.to_string()))?;
         if document.checksum != checksum(document.revision, &document.config) {
             return Err(unreadable("it does not fit its checksum".to_string()));
@@ -112,7 +126,7 @@ impl Document {
     }
 }
 
-fn checksum(revision: Revision, config: &ClusterConfig) -> String {
+fn checksum<T: Serialize>(revision: Revision, config: &T) -> String {
     let text = serde_json::to_vec(config).expect("plain data");
     format!("{:016x}", xxhash_rust::xxh3::xxh3_64_with_seed(&text, revision))
 }

@@ -1,5 +1,7 @@
 //! One suite for every store.
 
+mod nodes;
+
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -183,7 +185,9 @@ fn etcd_conforms() {
 
 #[test]
 fn a_name_that_names_no_store_is_refused() {
-    for name in ["", "file:", "zk:here", "etcd:http://", "etcd:http:///key", "etcd:http://a:1/"] {
-        assert!(super::open(name).is_err(), "{name:?}");
+    let names =
+        ["", "node", "file:", "zk:here", "etcd:http://", "etcd:http:///key", "etcd:http://a:1/"];
+    for name in names {
+        assert!(super::place(name).is_err(), "{name:?}");
     }
 }

@@ -269,7 +269,7 @@ impl Server {
             }
         }
         if !self.hosted.values().any(Hosted::log_fails) {
-            for link in std::mem::take(&mut self.register) {
+            for link in std::mem::take(&mut self.unknown_to) {
                 self.register_with(link);
             }
         }
@@ -316,7 +316,7 @@ impl Server {
             FromCoordinator::NotActing { acting: _ } => {}
             FromCoordinator::Refused { why } => {
                 // With the next heartbeat, so that two who do not agree do not keep each other busy.
-                if link.is_some_and(|link| self.register.insert(link)) {
+                if link.is_some_and(|link| self.unknown_to.insert(link)) {
                     note(&format!("a coordinator refused: {why}"));
                 }
             }

@@ -61,6 +61,10 @@ impl Home {
         Ok(found)
     }
 
+    pub(super) fn register(&self) -> PathBuf {
+        self.folder.join("register.json")
+    }
+
     pub(super) fn shard(&self, shard: ShardId) -> PathBuf {
         self.folder.join(format!("shard-{}", shard.0))
     }

@@ -9,6 +9,7 @@ mod coordinating;
 mod home;
 mod hosted;
 mod peers;
+mod register;
 mod report;
 mod wishes;
 
@@ -33,7 +34,7 @@ use hoplo_wire::control::{
 };
 
 use super::cluster::{Cluster, ClusterError};
-use super::config_store::{ConfigStore, StoreNameError};
+use super::config_store::{ConfigStore, NodesStore, Place, StoreError, StoreNameError};
 use super::frame::Frame;
 use super::question::Question;
 use super::who::{may_ask, may_say, may_write};
@@ -44,6 +45,7 @@ use coordinating::Coordinating;
 use home::Home;
 use hosted::Hosted;
 use peers::Peers;
+use register::Register;
 
 pub struct ServerOptions {
     /// Where this process keeps what it must not lose; of one process at a time.
@@ -53,8 +55,8 @@ pub struct ServerOptions {
     pub listen: String,
     /// How others reach this process, if not as it listens.
     pub advertise: Option<String>,
-    /// The coordinators' document; absent where none coordinates.
-    pub store: Option<Box<dyn ConfigStore>>,
+    /// Where the coordinators' document lies. A node that the cluster file does not name has no coordinator.
+    pub config: Place,
     /// It only coordinates if not.
     pub holds_replicas: bool,
     pub fsync: Fsync,
@@ -90,6 +92,8 @@ pub enum ServeError {
     Cluster(#[from] ClusterError),
     #[error(transparent)]
     Store(#[from] StoreNameError),
+    #[error(transparent)]
+    Register(#[from] StoreError),
     #[error("{0}")]
     Loop(#[from] io::Error),
 }
@@ -115,13 +119,15 @@ pub struct Server {
     senders: BTreeMap<ReplicaId, LinkId>,
     reporters: BTreeMap<ReplicaId, LinkId>,
     coordinating: Option<Coordinating>,
+    /// What this node holds of the configuration, where that lies with the nodes.
+    register: Option<Register>,
     /// Where coordinators listen, itself left out; the connection, and whether it is open.
     coordinators: BTreeMap<String, Option<(LinkId, bool)>>,
     /// The newest that any coordinator told.
     config: Option<ClusterConfig>,
     heartbeat_at: Instant,
     /// Who was told that it does not know this replica.
-    register: BTreeSet<LinkId>,
+    unknown_to: BTreeSet<LinkId>,
     /// When it was said last that the certificate expires, or is not used.
     warned: Option<(Instant, String)>,
     inbox: Inbox,
@@ -146,6 +152,8 @@ enum Report {
     Shard(ShardId, Event),
     Opened(ShardId, Box<Result<Hosted, ServeError>>),
     Coordinator(coordinator::Event),
+    /// To whoever asked the register.
+    Register(LinkId, hoplo_wire::register::Answer),
 }
 
 impl Inbox {
@@ -200,12 +208,24 @@ impl Server {
             .map_err(|source| ServeError::Listen { at: options.listen.clone(), source })?;
         let address = options.advertise.unwrap_or_else(|| bound.to_string());
         let me = Member { replica: me, address };
-        let coordinating = match options.store {
-            Some(store) if options.cluster.nodes.contains(&me.address) => {
-                Some(Coordinating::start(&me, &options.cluster, store, inbox.clone())?)
+        let cluster = &options.cluster;
+        let rank = cluster.nodes.iter().position(|node| *node == me.address);
+        let (store, register) = match (rank, options.config) {
+            (None, _) => (None, None),
+            (Some(_), Place::Beside(store)) => (Some(store), None),
+            (Some(rank), Place::Nodes) => {
+                let store = NodesStore::new(cluster, me.replica, rank)?;
+                let register = if rank < cluster.acceptors().len() {
+                    Some(Register::start(&home, rank, cluster, inbox.clone())?)
+                } else {
+                    None
+                };
+                (Some(Box::new(store) as Box<dyn ConfigStore>), register)
             }
-            _ => None,
         };
+        let coordinating = store
+            .map(|store| Coordinating::start(&me, cluster, store, inbox.clone()))
+            .transpose()?;
         let others = options.cluster.nodes.iter().filter(|node| **node != me.address);
         let coordinators = others.map(|node| (node.clone(), None)).collect();
         Ok(Self {
@@ -226,10 +246,11 @@ impl Server {
             senders: BTreeMap::new(),
             reporters: BTreeMap::new(),
             coordinating,
+            register,
             coordinators,
             config: None,
             heartbeat_at: origin,
-            register: BTreeSet::new(),
+            unknown_to: BTreeSet::new(),
             warned: None,
             inbox,
             effects: Vec::new(),
@@ -261,6 +282,9 @@ impl Server {
                     Report::Shard(shard, event) => self.shard(shard, event),
                     Report::Opened(shard, opened) => self.on_opened(shard, *opened),
                     Report::Coordinator(event) => self.coordinate(event),
+                    Report::Register(link, answer) => {
+                        self.hub.send(link, &Frame::FromRegister(answer));
+                    }
                 }
             }
             self.on_time();
@@ -361,6 +385,7 @@ impl Server {
             (Some(from), Frame::ToCoordinator(message)) => {
                 self.on_to_coordinator(link, from, message)
             }
+            (Some(who), Frame::ToRegister(ask)) => self.on_register_asked(link, who, ask),
             (Some(_), Frame::Probe { ticket }) => self.hub.send(link, &Frame::Alive { ticket }),
             (Some(_), Frame::Ask { number, question }) => {
                 let shown = self.inbound.get(&link).and_then(|peer| peer.shown.as_ref());
@@ -402,7 +427,7 @@ impl Server {
             self.on_inbound_closed(link, peer.who);
         } else if let Some(address) = self.coordinator_of(link) {
             self.coordinators.insert(address, None);
-            self.register.remove(&link);
+            self.unknown_to.remove(&link);
         } else if let Some(replica) = self.peers.closed(link) {
             self.peer_gone(replica);
         }
