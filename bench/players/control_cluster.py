@@ -62,6 +62,7 @@ class ControlCluster:
         processes: int | None = None,
         shards: int = 1,
         guide: bool = False,
+        config: str | None = None,
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="hoplo-control-"))
         self.fsync = fsync
@@ -73,7 +74,8 @@ class ControlCluster:
         self.file = self.folder / "cluster" / "cluster.json"
         self._started = 0
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        config = f"file:{self.folder / 'config.json'}"
+        if config is None:
+            config = "nodes" if guide else f"file:{self.folder / 'config.json'}"
         if guide:
             for node in coordinators:
                 self._serve(node, "--config", config)

@@ -68,7 +68,8 @@ pub(crate) enum ControlCommand {
 pub(crate) struct InitArgs {
     /// The folder to write the cluster's file, authority and certificates to
     dir: PathBuf,
-    /// Address of a control node: host:port, or the path of a unix socket; give it once for each node
+    /// Address of a control node: host:port, or the path of a unix socket; give it once for each node. The first five (of four,
+    /// three) hold the cluster's configuration, and a majority of them has to run for a chain to change
     #[arg(long = "node", required = true)]
     nodes: Vec<String>,
     /// Shards that the rows are divided into; this cannot be changed later
@@ -169,6 +170,12 @@ pub(crate) fn run(command: &ControlCommand) -> anyhow::Result<()> {
 fn init(args: &InitArgs) -> anyhow::Result<()> {
     let path = Cluster::make(&args.dir, args.nodes.clone(), args.shards, args.replicas)?;
     println!("{}", path.display());
+    if args.nodes.len() < 3 {
+        eprintln!(
+            "hoplo: with fewer than three control nodes none may be down when a chain has to change: name three or five, or keep \
+             the configuration elsewhere (`hoplo control serve --config`)"
+        );
+    }
     Ok(())
 }
 

@@ -19,7 +19,7 @@ use hoplo_core::control::register::{
     Acceptor, AcceptorEffect, Effect, Event, Outcome, Proposer, ProposerOptions, Wanted,
 };
 use hoplo_wire::control::ReplicaId;
-use hoplo_wire::register::{Answer, Ask, Ballot, Held};
+use hoplo_wire::register::{Answer, Ask, Ballot, Held, Said};
 use stateright::{Checker, Model, Property};
 
 use Job::{Load, Swap};
@@ -34,6 +34,8 @@ struct Bound {
     work: Vec<Vec<Job>>,
     /// All hold a value when it begins.
     begun: bool,
+    /// The last proposer's rounds are above those of the others: earlier ones reached nobody.
+    ahead: bool,
     /// Proposers that do not wait any longer.
     wakes: u32,
     twice: u32,
@@ -256,6 +258,14 @@ impl Model for Bound {
                 }
             }
             assert_eq!(state.newest(), 1);
+            if self.ahead {
+                let me = ReplicaId { node: NodeId(count as u64), incarnation: 1 };
+                let none = Said::Refused { ballot: Ballot::NONE };
+                let promised = Ballot { count: 50, proposer: me };
+                let seats = state.acceptors[0].held().seats.clone();
+                let answer = Answer { node: node(0, 0), seats, promised, said: none };
+                state.handle(count - 1, Event::Answered { place: 0, answer });
+            }
         }
         vec![state]
     }
@@ -394,6 +404,7 @@ fn bound(work: &[&[Job]]) -> Bound {
         places: 3,
         work: work.iter().map(|jobs| jobs.to_vec()).collect(),
         begun: true,
+        ahead: false,
         wakes: 0,
         twice: 0,
         late: 0,
@@ -427,6 +438,7 @@ fn who_was_overtaken_tries_again() {
 #[test]
 fn a_disk_is_lost() {
     holds(&Bound { losses: 1, depth: 12, ..bound(&[&[Swap], &[Swap]]) });
+    holds(&Bound { losses: 1, depth: 13, ahead: true, ..bound(&[&[Swap], &[Swap]]) });
 }
 
 #[test]

@@ -24,8 +24,10 @@
 //!  3. The promise of the new node counts for nothing, since it tells of no value. The others' are enough, and the round
 //!     ends with an Accept in which the newest value comes to the new node. From then on it is an acceptor like the others.
 //!
-//! So one lost disk is made good by itself, with the next change of the document (the coordinator that acts makes some each second). If more nodes than a
-//! minority lose theirs before that, the value may be gone. Then nothing is decided, and `Lost` says whose disks are missed.
+//! So one lost disk is made good by itself, with the next two or three changes of the document (the coordinator that acts makes some each second). If more
+//! nodes than a minority lose theirs before that, the value may be gone. Then nothing is decided, and `Lost` says whose disks are missed.
+//! A disk that is found again after another node took its seat is like a new one: its node takes the next turn, and has accepted nothing. The same befalls a node
+//! whose place lost its disk twice just before, if a word of the one between is late enough: it costs one more value, and no answer becomes wrong.
 //!
 //! **The beginning** is the same: no node has a seat, and when all have answered, all of them take the first turn. Two proposers may
 //! seat different nodes then, if a disk is lost in that moment, and each may take the other's word late. So a promise without a value counts only if

@@ -234,6 +234,24 @@ impl World {
         }
     }
 
+    /// Of proposer 0; this place promises, and hears nothing of the value.
+    fn swap_hidden_from(&mut self, hidden: usize, expected: Option<u64>) {
+        self.swap(0, expected);
+        while self.working[0].is_some() {
+            let accepts = |it: &Message| match it {
+                Message::Ask { place, ask: Ask::Accept { .. }, .. } => *place == hidden,
+                Message::Ask { .. } | Message::Answer { .. } => false,
+            };
+            match self.messages.iter().position(|it| !accepts(it)) {
+                Some(at) => {
+                    let message = self.messages.remove(at);
+                    self.deliver(message);
+                }
+                None => self.ticks(),
+            }
+        }
+    }
+
     /// Works alone until it ends.
     fn done(&mut self, at: usize, what: Wanted) -> Outcome {
         self.begin(at, what);
