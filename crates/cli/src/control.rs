@@ -172,8 +172,8 @@ fn init(args: &InitArgs) -> anyhow::Result<()> {
     println!("{}", path.display());
     if args.nodes.len() < 3 {
         eprintln!(
-            "hoplo: with fewer than three control nodes none may be down when a chain has to change: name three or five, or keep \
-             the configuration elsewhere (`hoplo control serve --config`)"
+            "hoplo: with fewer than three control nodes a chain that loses a member waits until it is back: name three or \
+             five, or keep the configuration elsewhere (`hoplo control serve --config`)"
         );
     }
     Ok(())
