@@ -128,7 +128,6 @@ impl Counts {
         "actors that keepers were told of",
         "logs that keepers were told",
         "words on logs to keepers",
-        "logs that heirs were told by keepers",
         "rows that heirs wrote of actors",
         "words for heirs that came before the death",
         "lineages that claimers were told",

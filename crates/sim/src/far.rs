@@ -134,13 +134,7 @@ impl Cluster {
                 }
             }
             Peer::KeepLog { .. } => self.count("words on logs to keepers"),
-            Peer::ActorKnown(known) => {
-                self.count("actors that heirs were told of");
-                let kept = known.replay.as_ref().filter(|_| known.worker.is_none());
-                if kept.is_some_and(|replay| replay.last() > 0) {
-                    self.count("logs that heirs were told by keepers");
-                }
-            }
+            Peer::ActorKnown(_) => self.count("actors that heirs were told of"),
             Peer::Lineage { .. } => self.count("lineages that claimers were told"),
             Peer::Adopt { .. } => self.count("adoptions for other nodes"),
             _ => {}

@@ -54,6 +54,9 @@ impl Cluster {
     ) {
         let Some(every) = spec.checkpoints else { return };
         let replay = replay.expect("its home sends what it is to become");
+        if replay.last() > 0 && self.books.facts.is_dead_node(spec.actor.0.owner.node()) {
+            self.count("actors that start from their logs without their home");
+        }
         let checkpoint = replay.checkpoint.as_ref();
         let (now, job) = (self.now, self.client(id).job);
         let waits = spec.replies_wait(job, id.node());
