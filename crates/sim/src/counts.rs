@@ -128,6 +128,7 @@ impl Counts {
         "actors that keepers were told of",
         "logs that keepers were told",
         "words on logs to keepers",
+        "actors that start from their logs without their home",
         "rows that heirs wrote of actors",
         "words for heirs that came before the death",
         "lineages that claimers were told",
