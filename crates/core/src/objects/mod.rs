@@ -119,6 +119,7 @@ pub use event::Need;
 pub use event::{CopyAt, Effect, Event, FreeOutcome, Heir, Refusal, SpillOutcome, SpillPlace};
 pub use listing::{ObjectPlace, ObjectRow, Totals};
 pub use record::Several;
+pub(crate) use references::is_handle;
 
 use disk::Disk;
 use memory::Memory;

@@ -350,6 +350,6 @@ impl ObjectDirectory {
     }
 }
 
-pub(super) fn is_handle(object: ObjectId) -> bool {
+pub(crate) fn is_handle(object: ObjectId) -> bool {
     object == ActorId(object.task).handle()
 }

@@ -297,15 +297,12 @@ impl SessionMachine {
         if lease.in_flight.is_empty() {
             return; // what blocked there has replied meanwhile
         }
-        lease.held_up = true;
-        lease.revoke_behind(0, effects);
+        lease.hold_up(effects);
     }
 
     /// A task there is cancelled by force: its worker is killed, and must run none behind it by then.
     pub(super) fn clear_behind(&mut self, at: LeaseAt, effects: &mut Vec<Effect>) {
-        let lease = self.lease_mut(at);
-        lease.held_up = true;
-        lease.revoke_behind(0, effects);
+        self.lease_mut(at).hold_up(effects);
     }
 
     /// The worker has taken these calls and no others of those that were asked back; `seq` is among them, and cancelled by force.
@@ -563,8 +560,7 @@ impl SessionMachine {
                 lease.overdue = true;
             }
             if lease.in_flight.len() > 1 && since >= limits::LEASE_STALL && !lease.held_up {
-                lease.held_up = true;
-                lease.revoke_behind(0, effects);
+                lease.hold_up(effects);
             }
         }
         self.lease_look = self.lease_deadline();
@@ -594,6 +590,12 @@ impl Lease {
     /// Whether its replies must be drained though nobody may wait for them.
     pub(super) fn is_reason(&self) -> bool {
         self.wanted == Wanted::Others || self.overdue
+    }
+
+    /// Nothing more is placed until it replies, and what was not started is taken back.
+    fn hold_up(&mut self, effects: &mut Vec<Effect>) {
+        self.held_up = true;
+        self.revoke_behind(0, effects);
     }
 
     /// Asks for the frames behind the first `keep`; the first frame too, if `keep` is 0 (it is kept if it

@@ -22,11 +22,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hoplo_base::limits::{DRAIN_LOOK, DRAIN_WITHIN};
-use hoplo_base::{ActorId, Instant, NodeNumber, ObjectId};
+use hoplo_base::{Instant, NodeNumber, ObjectId};
 use hoplo_wire::node::ActorState;
 use hoplo_wire::peer::{Known, Peer};
 
 use super::Node;
+use super::routing::named_by;
 use crate::actors::life::{self, ActorRow};
 use crate::control::NodeState;
 use crate::node::queries::{Asker, Others, Report};
@@ -189,8 +190,8 @@ impl Node {
         if kept > 0 {
             return Some(format!("{kept} objects on it were copied to their homes"));
         }
-        let stays =
-            self.used_elsewhere().into_iter().filter(|object| !self.is_handed_over(*object));
+        let (used, heir) = (self.used_elsewhere(), self.keeper());
+        let stays = used.into_iter().filter(|object| !self.is_handed_over(*object, heir));
         match stays.count() {
             0 if self.far.claims.is_settled() => None,
             0 => Some("others had claimed what it sent them".to_string()),
@@ -202,17 +203,15 @@ impl Node {
 
     /// Objects in its charge. Of an actor's handle nothing is to be handed over: the actor goes on, keeps the node, or is dead.
     fn used_elsewhere(&self) -> Vec<ObjectId> {
-        let is_handle = |object: &ObjectId| *object == ActorId(object.task).handle();
-        self.far.crossed.iter().copied().filter(|object| !is_handle(object)).collect()
+        self.far.crossed.iter().copied().filter(|object| !objects::is_handle(*object)).collect()
     }
 
     /// DRAIN-1
-    fn is_handed_over(&self, object: ObjectId) -> bool {
+    fn is_handed_over(&self, object: ObjectId, heir: Option<NodeNumber>) -> bool {
         let drains = &self.far.drains;
         self.objects.is_elsewhere(object)
-            || drains.said.get(&object).is_some_and(|(heir, word)| {
-                self.keeper() == Some(*heir)
-                    && drains.confirmed.get(heir).is_some_and(|confirmed| confirmed >= word)
+            || drains.said.get(&object).is_some_and(|(to, word)| {
+                heir == Some(*to) && drains.confirmed.get(to).is_some_and(|upto| upto >= word)
             })
     }
 
@@ -247,10 +246,10 @@ impl Node {
         word: u64,
     ) {
         self.send_peer(from, Peer::HandedOver { word });
-        let objects = contained(&known);
+        let objects = named_by(&known);
         self.pass_to_objects(objects::Event::NodeHeld { objects });
         if let Some((_, before)) = self.far.drains.heard.insert(object, (from, known)) {
-            let objects = contained(&before);
+            let objects = named_by(&before);
             self.pass_to_objects(objects::Event::NodeReleased { objects });
         }
     }
@@ -262,7 +261,7 @@ impl Node {
         self.far.drains.heard = others;
         let said: BTreeMap<ObjectId, (NodeNumber, Known)> = said;
         for (object, (_, known)) in said {
-            let (objects, node) = (contained(&known), self.me());
+            let (objects, node) = (named_by(&known), self.me());
             match self.in_charge(object) == node {
                 true => self.pass_to_objects(objects::Event::FarKnows { node, object, known }),
                 false => self.tell_known(object, known),
@@ -270,12 +269,5 @@ impl Node {
             self.pass_to_objects(objects::Event::NodeReleased { objects });
             self.work_off_queue();
         }
-    }
-}
-
-fn contained(known: &Known) -> Vec<ObjectId> {
-    match known {
-        Known::Inline { contains, .. } => contains.clone(),
-        _ => Vec::new(),
     }
 }

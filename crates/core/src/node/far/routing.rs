@@ -199,11 +199,7 @@ pub(super) fn named(message: &Peer) -> Vec<ObjectId> {
             _ => Vec::new(),
         },
         Peer::KeepCopy { object, .. } => vec![*object],
-        Peer::Known { known, .. } | Peer::HandOver { known, .. } => match known {
-            Known::Copy { contains, .. } | Known::Inline { contains, .. } => contains.clone(),
-            Known::Lineage(lineage) => lineage.contains.clone(),
-            Known::Failed(_) => Vec::new(),
-        },
+        Peer::Known { known, .. } | Peer::HandOver { known, .. } => named_by(known),
         Peer::KeepActor { known, .. } | Peer::ActorKnown(known) => {
             let mut named = known.spec.contains.clone();
             named.extend(known.replay.iter().flat_map(|replay| replay.contains()));
@@ -230,5 +226,13 @@ pub(super) fn named(message: &Peer) -> Vec<ObjectId> {
             _ => Vec::new(),
         },
         _ => Vec::new(),
+    }
+}
+
+pub(super) fn named_by(known: &Known) -> Vec<ObjectId> {
+    match known {
+        Known::Copy { contains, .. } | Known::Inline { contains, .. } => contains.clone(),
+        Known::Lineage(lineage) => lineage.contains.clone(),
+        Known::Failed(_) => Vec::new(),
     }
 }
