@@ -44,7 +44,6 @@ mod peers;
 mod ringer;
 mod serving;
 mod socket;
-mod spin;
 mod store;
 mod turn;
 mod values;

@@ -16,7 +16,6 @@ use parking_lot::Mutex;
 use crate::client::Client;
 use crate::peers::{Inbound, Replies};
 use crate::ringer::slot_of;
-use crate::spin::spin;
 use crate::work::Machine;
 use crate::{IncomingCall, Waited, Work};
 
@@ -136,7 +135,7 @@ impl Client {
             if let Some(work) = self.next_work() {
                 return work;
             }
-            if spin(bell, rings, &self.worker.spins) {
+            if self.worker.spins.rung(bell, rings) {
                 continue;
             }
             let sleeper = bell.prepare(SleepKind::Lenient);

@@ -8,7 +8,6 @@ use hoplo_shm::{SleepKind, Slept, Urgency};
 use crate::Work;
 use crate::client::Client;
 use crate::ringer::slot_of;
-use crate::spin::spin;
 use crate::work::Nudge;
 
 /// How a main thread waits.
@@ -34,7 +33,7 @@ impl Client {
             if nudge.take() || patience.is_over() {
                 return None;
             }
-            if patience.spins && patience.is_long() && spin(bell, rings, &self.worker.spins) {
+            if patience.spins && patience.is_long() && self.worker.spins.rung(bell, rings) {
                 continue;
             }
             let sleeper = bell.prepare(SleepKind::Lenient);

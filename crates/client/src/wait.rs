@@ -1,6 +1,6 @@
 //! Draining replies, and waiting: in `get`, and on the progress thread when nobody is in `get`.
 //!
-//! Who waits for one reply looks at its bell for a moment (see `spin`). Only then it sleeps: *leniently*
+//! Who waits for one reply looks at its bell for a moment ([`hoplo_shm::Spins`]). Only then it sleeps: *leniently*
 //! first, with a timer of 1 ms, so that a busy worker may batch its replies; when a whole millisecond
 //! brought nothing, *strictly*, without a timer: then every reply wakes.
 
@@ -19,7 +19,6 @@ use crate::effects::channel_broken;
 use crate::guarded::{Core, Progress, call_all};
 use crate::lending;
 use crate::ringer::slot_of;
-use crate::spin::spin;
 use crate::work::Machine;
 
 const LENIENT: Duration = Duration::from_millis(1);
@@ -195,7 +194,7 @@ impl Client {
                     self.own_bell(Urgency::Eager);
                 }
                 self.carry_out(&mut core);
-                let looks = || spin(bell, rings, &self.spins);
+                let looks = || self.spins.rung(bell, rings);
                 if core.unlocked(looks) || drained > 0 {
                     spins = true;
                     rings = bell.rings();

@@ -5,10 +5,10 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use hoplo_base::{FunctionId, Map, ProcessId};
 use hoplo_core::worker;
+use hoplo_shm::Spins;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::peers::Inbound;
-use crate::spin::Spins;
 
 /// Told by any thread: the main thread has something to do beside calls.
 #[derive(Debug, Default)]

@@ -66,6 +66,8 @@ mod mapping;
 pub mod signals;
 #[cfg(not(loom))]
 mod spill;
+#[cfg(not(loom))]
+mod spin;
 
 pub use doorbell::{Doorbell, SleepKind, Sleeper, Slept, Urgency};
 pub use extent::RangeAllocator;
@@ -88,6 +90,8 @@ pub use kept::Kept;
 pub use mapping::MapError;
 #[cfg(not(loom))]
 pub use spill::{FileRoom, FileView, SpillFile};
+#[cfg(not(loom))]
+pub use spin::Spins;
 
 /// A ring in model memory, for `tests/loom.rs`.
 #[cfg(loom)]

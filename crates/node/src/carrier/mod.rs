@@ -23,7 +23,6 @@ pub(crate) mod haul;
 mod links;
 mod protocol;
 mod rings;
-mod spin;
 mod turn;
 mod unreached;
 

@@ -15,14 +15,13 @@ use hoplo_core::members::standing::{self, Standing};
 use hoplo_core::members::{Effect, Event, Found, Judge};
 use hoplo_net::hub::{Gone, Happening, Hub, LinkId};
 use hoplo_net::name::{Name, Role};
-use hoplo_shm::SleepKind;
+use hoplo_shm::{SleepKind, Spins};
 use hoplo_wire::member::{self, Message};
 
 use super::bulk::Parcel;
 use super::calls::Calls;
 use super::ground::{End, Ground};
 use super::protocol::{Between, Said};
-use super::spin::{self, Spins};
 use super::unreached::Unreached;
 use super::{Shared, Told, Word};
 use crate::clock::clock;
@@ -135,8 +134,8 @@ impl Turn {
             dialled: BTreeMap::new(),
             unreached: Unreached::default(),
             accepted: 0,
-            spins: Spins::new(spin::FOR_REPLIES),
-            spins_for_pieces: Spins::new(spin::FOR_PIECES),
+            spins: Spins::default(),
+            spins_for_pieces: Spins::default(),
         }
     }
 
@@ -179,7 +178,7 @@ impl Turn {
         let bell = segment.doorbell(super::slot());
         let (hub, seen) = (&mut self.hub, bell.rings());
         let mut ground = Ground { links: &self.links, bulk: &mut *self.calls.bulk };
-        let spins = if hauls { &mut self.spins_for_pieces } else { &mut self.spins };
+        let spins = if hauls { &self.spins_for_pieces } else { &self.spins };
         let came = spins.spin(|| {
             // Rung: there may be something to haul, too.
             let rung = hub.turn_landing(Some(now), happenings, &mut ground).expect("epoll waits");
