@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sys
 import time
 
 import pytest
@@ -84,6 +85,19 @@ def test_a_second_head_is_refused(head):
     assert "hoplo stop" in done.stderr
     hoplo.init(address="auto")
     assert hoplo.cluster_resources()["CPU"] == 1
+
+
+def test_a_python_without_hoplo_is_refused_when_the_node_starts(tmp_path):
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.chmod(0o755)
+    done = command("start", "--head", "--port", "0", "--python", str(bare), check=False)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"hoplo: {bare} has no hoplo: install it there, or name a Python that has it "
+        "with --python PATH\n"
+    )
+    assert processes() == {}
 
 
 def test_why_of_nothing_and_of_nonsense(head):

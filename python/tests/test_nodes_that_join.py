@@ -83,6 +83,17 @@ def joined(machine, address, token, *arguments):
 # ------------------------------------------------------------------------------------ it works
 
 
+def test_a_second_node_on_one_machine_is_noted(machines):
+    first, second = machines(), machines()
+    address, token = started(first)
+    assert "Note:" not in joined(second, address, token).stdout
+    out = joined(second, address, token).stdout
+    assert "another node of yours runs on this machine" in out
+    other = second.folder / out.split(f"({second.folder}/")[1].split(")")[0]
+    second.hoplo("stop", "--session", str(other))
+    assert eventually(lambda: sorted(first.nodes().values()) == ["ALIVE", "ALIVE", "DEAD"])
+
+
 def test_a_node_joins_and_both_know_each_other(machines):
     first, second = machines(), machines()
     address, token = started(first)

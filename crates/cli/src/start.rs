@@ -15,7 +15,7 @@ use hoplo_base::resources::{AMOUNT_MAX, CPU, GPU, MEMORY};
 use hoplo_folders::life::{first_ends, life};
 use hoplo_folders::{Base, HeadError, Places, SessionFolder, Wait};
 use hoplo_net::token::{Token, VARIABLE};
-use hoplo_node::{Join, Listen, Options, Place, hello_of_tool, python_version, zygote_command};
+use hoplo_node::{Join, Listen, Options, Place, ask_python, hello_of_tool, zygote_command};
 use rustix::fs::{Access, access};
 
 use crate::tool::{Closed, Tool, find_session};
@@ -131,7 +131,15 @@ pub(crate) fn start(args: &StartArgs) -> Result<()> {
         }
         return Ok(());
     }
+    let other = base.as_ref().and_then(Base::current).filter(SessionFolder::listens);
     print!("A hoplo node runs in the background: {}", spawn(&args.node, &args.cluster)?);
+    if let Some(other) = other {
+        println!(
+            "Note: another node of yours runs on this machine ({}), so that its CPUs are offered twice.\n\
+             `hoplo stop --session DIR` ends one of them",
+            other.path().display()
+        );
+    }
     println!("{}", how_to_go_on());
     Ok(())
 }
@@ -241,6 +249,13 @@ fn options(args: NodeArgs, cluster: &ClusterArgs) -> Result<Options> {
         None => python_beside(&std::env::current_exe()?),
     };
     let in_cluster = cluster.head || cluster.address.is_some();
+    let said = in_cluster.then(|| ask_python(&python)).flatten();
+    if said.as_ref().is_some_and(|said| !said.has_hoplo) {
+        bail!(
+            "{} has no hoplo: install it there, or name a Python that has it with --python PATH",
+            python.display()
+        );
+    }
     Ok(Options {
         base: Places::of_environment(),
         session_dir: args.session_dir.map(std::path::absolute).transpose()?,
@@ -258,7 +273,7 @@ fn options(args: NodeArgs, cluster: &ClusterArgs) -> Result<Options> {
         labels: args.labels.unwrap_or_default(),
         object_store_memory: args.object_store_memory,
         zygote: zygote_command(&python),
-        python: in_cluster.then(|| python_version(&python)).flatten(),
+        python: said.map(|said| said.version),
         descriptors_of_workers: None,
     })
 }

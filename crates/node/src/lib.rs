@@ -42,7 +42,7 @@ pub use error::StartError;
 pub use hoplo_folders as folders;
 pub use joining::{Join, Listen};
 pub use options::{Options, zygote_command};
-pub use python::version as python_version;
+pub use python::ask as ask_python;
 
 /// What a process of its own gives the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,16 +6,29 @@ use std::process::{Command, Stdio};
 /// A node's row has it under this name, which is not shown.
 pub(crate) const LABEL: &str = "hoplo.python";
 
-/// Such as `3.12`; absent if it does not run, which whoever starts the first worker hears.
-pub fn version(python: &Path) -> Option<String> {
-    let program = "import sys; print('%d.%d' % sys.version_info[:2])";
+/// What it said of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Python {
+    /// Such as `3.12`.
+    pub version: String,
+    /// Whether it can import hoplo, as workers do.
+    pub has_hoplo: bool,
+}
+
+/// Absent if it does not run, which whoever starts the first worker hears.
+pub fn ask(python: &Path) -> Option<Python> {
+    let program = "import sys; from importlib.util import find_spec; \
+                   print('%d.%d' % sys.version_info[:2], 'with' if find_spec('hoplo') else 'without')";
     let mut command = Command::new(python);
-    command.args(["-I", "-S", "-c", program]).stdin(Stdio::null()).stderr(Stdio::null());
+    // As `zygote_command`.
+    command.args(["-P", "-c", program]).stdin(Stdio::null()).stderr(Stdio::null());
     let said = command.output().ok().filter(|said| said.status.success())?;
-    let text = String::from_utf8(said.stdout).ok()?.trim().to_string();
+    let text = String::from_utf8(said.stdout).ok()?;
+    let mut words = text.split_whitespace();
+    let version = words.next()?.to_string();
     let is_one =
-        text.split('.').count() == 2 && text.chars().all(|c| c.is_ascii_digit() || c == '.');
-    is_one.then_some(text)
+        version.split('.').count() == 2 && version.chars().all(|c| c.is_ascii_digit() || c == '.');
+    is_one.then(|| Python { version, has_hoplo: words.next() != Some("without") })
 }
 
 /// Why a node of the one cannot join a head of the other.
@@ -40,9 +53,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_python_has_no_version() {
+    fn what_is_no_python_says_nothing_of_itself() {
         for none in ["/nowhere/python", "true", "false"] {
-            assert_eq!(version(Path::new(none)), None, "{none}");
+            assert_eq!(ask(Path::new(none)), None, "{none}");
         }
     }
 }
