@@ -386,6 +386,23 @@ def test_a_wrong_command(machines, arguments, words):
     assert "panicked" not in done.stderr
 
 
+def test_a_node_is_stopped_in_the_moment_in_which_it_hears_that_it_was_declared_dead(machines):
+    """Between its session and the joining again, nothing was found and it came back."""
+    first, second = machines(), machines()
+    address, token = started(first)
+    for _ in range(4):
+        joined(second, address, token)
+        daemon = second.status()["pid"]
+        dead = list(first.nodes().values()).count("DEAD")
+        os.kill(daemon, signal.SIGSTOP)
+        try:
+            assert eventually(lambda: list(first.nodes().values()).count("DEAD") > dead)
+        finally:
+            os.kill(daemon, signal.SIGCONT)
+        second.hoplo("stop")
+        assert not alive(daemon)
+
+
 def test_a_node_that_cannot_join_again_is_stopped(machines):
     """It has no session meanwhile, and was not found."""
     first, second = machines(), machines()

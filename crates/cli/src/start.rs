@@ -148,13 +148,18 @@ pub(crate) fn stop(args: &StopArgs) -> Result<()> {
     let base = Places::of_environment().find()?;
     let base = base.as_ref();
     let live = || base.map(Base::live).unwrap_or_default();
-    // Before the sessions are looked for: one that has joined by then has one.
-    let again = base.filter(|_| args.session.is_none()).map(Base::joining_again);
-    let again = again.unwrap_or_default();
-    for pid in &again {
-        end(*pid)?;
-        println!("stopped process {pid}, which was joining its cluster again");
-    }
+    // Before the sessions are looked for, since one that has joined by then has one; and after that, since a session may end meanwhile
+    // because its node was declared dead.
+    let end_those_that_join_again = || -> Result<bool> {
+        let again = base.filter(|_| args.session.is_none()).map(Base::joining_again);
+        let again = again.unwrap_or_default();
+        for pid in &again {
+            end(*pid)?;
+            println!("stopped process {pid}, which was joining its cluster again");
+        }
+        Ok(!again.is_empty())
+    };
+    let again = end_those_that_join_again()?;
     let mut sessions: Vec<SessionFolder> = match &args.session {
         Some(session) => vec![find_session(Some(session))?],
         None if args.all => live(),
@@ -169,13 +174,14 @@ pub(crate) fn stop(args: &StopArgs) -> Result<()> {
         }
         println!("stopped {}", session.path().display());
     }
+    let again = end_those_that_join_again()? || again;
     // Of a head that was killed, or that a signal ended: nobody is to go on with it.
     let left = base.filter(|_| args.session.is_none()).and_then(|base| Some((base, base.left()?)));
     if let Some((base, left)) = &left {
         base.forget(left, &hello_of_tool()).with_context(|| left.path().display().to_string())?;
         println!("ended the cluster of a head that died: {}", left.path().display());
     }
-    if sessions.is_empty() && left.is_none() && again.is_empty() {
+    if sessions.is_empty() && left.is_none() && !again {
         if !args.all && !live().is_empty() {
             bail!("no head runs here; --all stops the nodes that programs started for themselves");
         }

@@ -395,8 +395,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Until somebody stops it, or its master leaves.
-    pub fn run(mut self) -> Ended {
+    /// Until somebody stops it, or its master leaves. `closes` hears why while this node is still found by its session.
+    pub fn run(mut self, closes: impl FnOnce(&Ended)) -> Ended {
         // What was begun before there was a loop.
         self.control.flush();
         self.tell_carrier(self.control.node_rows());
@@ -411,8 +411,10 @@ impl Daemon {
             self.turn();
         }
         let fenced = self.fenced.take();
+        let ended = fenced.map_or(Ended::Stopped, |why| Ended::Fenced { why });
+        closes(&ended);
         self.close();
-        fenced.map_or(Ended::Stopped, |why| Ended::Fenced { why })
+        ended
     }
 
     /// One round: wait, handle everything that came, time, a sweep if one is wanted, send.

@@ -101,21 +101,32 @@ pub fn run(options: Options, driver: Option<OwnedFd>, place: Place) -> ExitCode 
     if place == Place::Background {
         close_standard_streams();
     }
-    let mut ended = daemon.run();
-    // Its driver has lost it.
-    if again.of_driver {
-        return match ended {
-            Ended::Stopped => ExitCode::SUCCESS,
-            Ended::Fenced { .. } => ExitCode::FAILURE,
-        };
+    let stopped = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        // Fails for signals that nobody can handle.
+        let _ = signal_hook::flag::register(signal, Arc::clone(&stopped));
     }
-    while let Ended::Fenced { why } = ended {
-        match join_again(&again, &why) {
-            Some(daemon) => ended = daemon.run(),
+    let mut daemon = daemon;
+    loop {
+        // From before its session ends until it has another one, `hoplo stop` finds it by this.
+        let mut found = None;
+        let ended = daemon.run(|ended| {
+            // Its driver has lost it.
+            if *ended != Ended::Stopped && !again.of_driver {
+                let base = again.base.make().map_err(Into::into);
+                found = base.and_then(JoinsAgain::begin).ok();
+            }
+        });
+        let Ended::Fenced { why } = ended else { return ExitCode::SUCCESS };
+        if again.of_driver {
+            return ExitCode::FAILURE;
+        }
+        match join_again(&again, &why, &stopped) {
+            Some(joined) => daemon = joined,
             None => return ExitCode::FAILURE,
         }
+        drop(found);
     }
-    ExitCode::SUCCESS
 }
 
 fn prepare(options: Options) -> Result<Daemon, String> {
@@ -128,14 +139,7 @@ fn prepare(options: Options) -> Result<Daemon, String> {
 }
 
 /// Under a new number; the old one is dead. Absent if the cluster is not to be reached for long, or somebody stops this process.
-fn join_again(options: &Options, why: &str) -> Option<Daemon> {
-    let stopped = Arc::new(AtomicBool::new(false));
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
-        // Fails for signals that nobody can handle.
-        let _ = signal_hook::flag::register(signal, Arc::clone(&stopped));
-    }
-    // `hoplo stop` finds it.
-    let _found = options.base.make().map_err(Into::into).and_then(JoinsAgain::begin);
+fn join_again(options: &Options, why: &str, stopped: &AtomicBool) -> Option<Daemon> {
     let until = Instant::now() + JOINS_AGAIN_WITHIN;
     while Instant::now() < until && !stopped.load(Ordering::Relaxed) {
         match prepare(options.clone()) {

@@ -60,7 +60,7 @@ impl Node {
             let mut daemon = Daemon::new(options).unwrap();
             driver.into_iter().for_each(|driver| daemon.add_master(driver).unwrap());
             tell_session.send(daemon.session_dir().to_path_buf()).unwrap();
-            daemon.run();
+            daemon.run(|_| ());
             let _ = tell_end.send(());
         });
         let session = session.recv_timeout(PATIENCE).expect("the daemon starts");
