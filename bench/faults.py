@@ -11,7 +11,9 @@ to their state, and one of their nodes dies. Every reply must say where its call
 What is told: throughput for each node that is there, outside the second that follows each event,
 against that of before the first one; tasks that ran more than once; the longest wait for a result
 of a task, with tasks one after the other, when the node dies that runs them, and when the head dies
-and is started again.
+and is started again; and the longest wait for a task, and for an actor with a name, which the head
+decides about, when the machine of the head dies with the control node that it has, or another one
+of three control nodes dies.
 """
 
 from __future__ import annotations
@@ -19,10 +21,11 @@ from __future__ import annotations
 import json
 import signal
 import statistics
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,7 +47,8 @@ from harness import (
 
 sys.path.insert(0, str(HERE.parent / "tests" / "cluster"))
 from lab import Lab
-from machines import alive, until
+from machines import HOPLO as HOPLO_PROGRAM
+from machines import Joining, alive, until
 
 sys.path.insert(0, str(HERE / "players"))
 from ray_machines import RayMachines
@@ -78,11 +82,13 @@ PAUSE_MS = 1500
 class Cluster:
     """A head that takes no work, and `workers` nodes that do: machines 2, 3, ..."""
 
+    heads = 1
+
     def __init__(self, workers: int, seat: int = 1) -> None:
         """The player sits at the machine `seat`: 1 is the head's."""
         self.seat = seat
-        self.lab = Lab(nodes=1 + workers)
-        self.numbers = list(range(2, 2 + workers))
+        self.lab = Lab(nodes=self.heads + workers)
+        self.numbers = list(range(self.heads + 1, self.heads + 1 + workers))
         self.log = self.lab.folder / "steps"
 
     def start(self) -> Seat:
@@ -124,6 +130,66 @@ class Hoplo(Cluster):
         until(lambda: head.states().count("ALIVE") == 1 + len(self.numbers))
 
 
+class Over(Hoplo):
+    """Three machines with a control node each, of which any one may be head; and workers."""
+
+    heads = 3
+
+    def start(self) -> Seat:
+        self.folder = self.lab.folder / "cluster"
+        nodes = [f"--node={self.lab.address(number)}:7100" for number in (1, 2, 3)]
+        self.lab[1].hoplo("control", "init", str(self.folder), *nodes, "--replicas", "3")
+        self.serving: dict[int, subprocess.Popen[bytes]] = {}
+        for number in (1, 2, 3):
+            self.serve(number)
+        for number in (1, 2, 3):
+            self.lead(number)
+        addresses = ",".join(f"{self.lab.address(number)}:6379" for number in (1, 2, 3))
+        self.joining = Joining(addresses, self.lab[1].home / ".hoplo" / "token")
+        for number in self.numbers:
+            self.join(number)
+        here = self.lab[self.seat]
+        until(lambda: here.states().count("ALIVE") == 1 + len(self.numbers))
+        return Seat([PLAYS, HOPLO], here.prefix, here.environment(BENCH_LOG=str(self.log)))
+
+    def serve(self, number: int) -> None:
+        at, machine = f"{self.lab.address(number)}:7100", self.lab[number]
+        file = self.folder / "nodes" / at / "cluster.json"
+        line = ["--dir", str(machine.folder / "store"), "--listen", at, "--cluster-file", str(file)]
+        with (machine.folder / "control.log").open("ab") as log:
+            self.serving[number] = subprocess.Popen(
+                [*machine.prefix, HOPLO_PROGRAM, "control", "serve", *line],
+                env=machine.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def lead(self, number: int) -> None:
+        """It becomes head, or waits for that."""
+        line = ["--head", "--host", self.lab.address(number), "--num-cpus", "0"]
+        line += ["--control-nodes", str(self.folder / "cluster.json"), "--python", sys.executable]
+        machine = self.lab[number]
+        until(lambda: machine.hoplo("start", *line, check=False).returncode == 0, what="a head")
+
+    def head(self) -> int:
+        """The machine of the one that lives."""
+        rows = self.lab[self.seat].status()["nodes"]
+        live = [row for row in rows if row["Head"] and row["State"] == "ALIVE"]
+        return int(live[0]["NodeManagerAddress"].rpartition(".")[2]) if len(live) == 1 else 0
+
+    def machine_dies(self, of_head: bool) -> None:
+        """With its control node. It comes back when another one is head, and waits."""
+        head = self.head()
+        number = head if of_head else next(one for one in (1, 2, 3) if one != head)
+        self.lab[number].kill()
+        self.serving[number].wait()
+        if of_head:
+            until(lambda: self.head() not in (0, head), what="another machine is head")
+        self.serve(number)
+        self.lead(number)
+
+
 class Ray(Cluster):
     def start(self) -> Seat:
         self.ray = RayMachines(self.lab)
@@ -146,11 +212,14 @@ class Ray(Cluster):
 
 
 SYSTEMS: dict[str, type[Cluster]] = {HOPLO: Hoplo, RAY: Ray}
+OVER = {HOPLO: Over}
 
 
 @contextmanager
-def cluster(system: str, workers: int, seat: int = 1) -> Iterator[Any]:
-    made = SYSTEMS[system](workers, seat)
+def cluster(
+    system: str, workers: int, seat: int = 1, kinds: Mapping[str, type[Cluster]] = SYSTEMS
+) -> Iterator[Any]:
+    made = kinds[system](workers, seat)
     try:
         question.seat(system, made.start())
         yield made
@@ -425,6 +494,43 @@ def head_pauses() -> list[float]:
     return waits
 
 
+def ask_control_pauses() -> None:
+    """Over three control nodes, one of three machines is head: that one dies, or another one."""
+    for name, of_head in (
+        ("the machine of the head and of a control node", True),
+        ("the machine of another control node", False),
+    ):
+        for measure, what in (("pause", "a task"), ("names", "an actor with a name")):
+            row = f"{name} dies: the longest wait for {what}"
+            typical = Row(f"{row}, the median of the kills", "ms", {})
+            worst = Row(f"{row}, the worst of the kills", "ms", {})
+            typical.missing[RAY] = worst.missing[RAY] = "it has one head, and no control nodes"
+            if HOPLO in present():
+                try:
+                    waits = control_pauses(measure, of_head)
+                except (PlayerError, AssertionError) as error:
+                    typical.missing[HOPLO] = worst.missing[HOPLO] = str(error)[:300]
+                else:
+                    typical.values[HOPLO] = [statistics.median(waits)]
+                    worst.values[HOPLO] = [max(waits)]
+            for asked in (typical, worst):
+                question.add(asked)
+
+
+def control_pauses(measure: str, of_head: bool) -> list[float]:
+    waits = []
+    with cluster(HOPLO, 2, seat=4, kinds=OVER) as made:
+        player = question.player(HOPLO)
+        player.ask({"do": "open", "measure": measure})
+        player.ask({"do": "run", "measure": measure, "count": PAUSE_MS})
+        for _ in range(KILLS):
+            playing = Playing(player, measure, 2 * PAUSE_MS)
+            playing.thread.join(PAUSE_MS / 3e3)
+            made.machine_dies(of_head)
+            waits.append(1e3 * playing.end()["seconds"])
+    return waits
+
+
 # ------------------------------------------------------------------------------- all of it
 
 
@@ -442,6 +548,7 @@ def main() -> None:
     ask_ledgers()
     ask_pauses()
     ask_head_pauses()
+    ask_control_pauses()
     question.finish()
     if not question.options.only:
         Path(RESULTS / "faults_curves.json").write_text(json.dumps(curves) + "\n")

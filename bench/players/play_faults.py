@@ -85,6 +85,32 @@ def _():
     yield run
 
 
+@api.remote(num_cpus=0)
+class Named:
+    def ready(self):
+        return True
+
+
+@play.measure("names")
+def _():
+    """The longest wait for an actor with a name to be made and called, one after the other, for so
+    many milliseconds."""
+
+    def run(count):
+        began = last = time.perf_counter()
+        longest, number = 0.0, 0
+        while last - began < count / 1e3:
+            number += 1
+            actor = Named.options(name=f"{os.getpid()}-{began}-{number}").remote()
+            api.get(actor.ready.remote())
+            api.kill(actor)
+            now = time.perf_counter()
+            longest, last = max(longest, now - last), now
+        return {"seconds": longest, "made": number}
+
+    yield run
+
+
 @api.remote(num_cpus=0.01, max_restarts=-1, max_task_retries=-1, scheduling_strategy="SPREAD")
 class Ledger:
     """Its state is the list of its calls. Each run of one is a line of the log."""

@@ -178,7 +178,8 @@ def init(
     `hoplo start --head` left on this machine. The path of a session's folder joins that node.
     "HOST:PORT" joins the cluster of the head that listens there: the node of it that runs on this
     machine, or, if there is none, one without CPUs that ends with this program. For that it needs a
-    token: `_token_file`, HOPLO_TOKEN or ~/.hoplo/token. None is the address in HOPLO_ADDRESS, or
+    token: `_token_file`, HOPLO_TOKEN or ~/.hoplo/token. Of several machines that may be head name
+    all, with commas between. None is the address in HOPLO_ADDRESS, or
     "local" if that is not set.
 
     `num_cpus`, `num_gpus` and `resources` say how many units of each the node has; `memory` and
@@ -324,7 +325,8 @@ def _switch(variable: str) -> bool:
     return value == "on"
 
 
-_HEAD_ADDRESS = re.compile(r"(?:hoplo://)?((?:\[[0-9A-Fa-f:.]+\]|[^\s/:\[\]]+):[0-9]{1,5})")
+_ONE_ADDRESS = r"(?:\[[0-9A-Fa-f:.]+\]|[^\s/:,\[\]]+):[0-9]{1,5}"
+_HEAD_ADDRESS = re.compile(rf"(?:hoplo://)?({_ONE_ADDRESS}(?:,{_ONE_ADDRESS})*)")
 
 
 def _is_address(place: str) -> bool:

@@ -43,7 +43,8 @@ def refusal(done):
 
 
 @pytest.mark.parametrize(
-    "address", ["host:", ":6379", "host:port", "ray://host:10001", "hoplo://host", "a b:1"]
+    "address",
+    ["host:", ":6379", "host:port", "ray://host:10001", "hoplo://host", "a b:1", "a:1,", "a:1,b"],
 )
 def test_what_is_no_address_is_refused_at_once(machines, address):  # noqa: F811
     assert "HOST:PORT" in refusal(program(machines(), address, check=False))

@@ -419,6 +419,6 @@ def test_a_node_that_cannot_join_again_is_stopped(machines):
     assert eventually(lambda: list(second.folder.glob("again-*")))
     assert second.hoplo("status", check=False).returncode == 1
     out = second.hoplo("stop").stdout
-    assert out == f"stopped process {daemon}, which was joining its cluster again\n"
+    assert out == f"stopped process {daemon}, which waited to be of its cluster\n"
     assert not alive(daemon)
     assert not list(second.folder.glob("again-*"))

@@ -676,10 +676,24 @@ pub const FAR_STORE_WITHIN: Duration = Duration::from_secs(30);
 /// towards `CONTROL_CLIENT_QUEUE_BYTES_MAX`.
 pub const FAR_SAVE_WITHIN: Duration = Duration::from_secs(24 * 3600);
 
+/// A verdict of a head over control nodes that these do not take in this time is given again.
+pub const FAR_VERDICT_WITHIN: Duration = Duration::from_secs(1);
+
 /// A node renews its certificate so often: another try or two are left if one fails.
 pub const CERTIFICATE_RENEWED: Duration = Duration::from_secs(8 * 3600);
 
 const _: () = assert!(CERTIFICATE_RENEWED.as_secs() * 3 <= CERTIFICATE_JOINED.as_secs());
+
+/// A head over control nodes writes so often that it is the head,
+pub const SEAT_BEAT: Duration = Duration::from_millis(200);
+/// and who waits to be in its place looks so often.
+pub const SEAT_LOOK: Duration = Duration::from_millis(100);
+/// It takes the place of a head that wrote nothing for so long, while the store answered.
+pub const SEAT_SILENT: Duration = Duration::from_secs(1);
+/// A look that comes so much later than the one before says nothing of what was between them.
+pub const SEAT_LATE: Duration = Duration::from_millis(400);
+const _: () = assert!(SEAT_BEAT.as_millis() * 4 <= SEAT_SILENT.as_millis());
+const _: () = assert!(SEAT_LOOK.as_millis() * 3 < SEAT_LATE.as_millis());
 
 /// A node that was declared dead tries so often, and for so long, to join again.
 pub const JOINS_AGAIN: Duration = Duration::from_millis(500);

@@ -75,9 +75,9 @@ pub(crate) struct InitArgs {
     /// Shards that the rows are divided into; this cannot be changed later
     #[arg(long, default_value_t = 1)]
     shards: u16,
-    /// Replicas of each shard
-    #[arg(long, default_value_t = 1)]
-    replicas: u8,
+    /// Replicas of each shard [default: one on each node, on three at most]
+    #[arg(long)]
+    replicas: Option<u8>,
 }
 
 #[derive(Args)]
@@ -168,7 +168,8 @@ pub(crate) fn run(command: &ControlCommand) -> anyhow::Result<()> {
 }
 
 fn init(args: &InitArgs) -> anyhow::Result<()> {
-    let path = Cluster::make(&args.dir, args.nodes.clone(), args.shards, args.replicas)?;
+    let replicas = args.replicas.unwrap_or(args.nodes.len().min(3) as u8);
+    let path = Cluster::make(&args.dir, args.nodes.clone(), args.shards, replicas)?;
     println!("{}", path.display());
     if args.nodes.len() < 3 {
         eprintln!(

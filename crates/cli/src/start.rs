@@ -62,9 +62,12 @@ pub(crate) struct ClusterArgs {
     /// And at this port [default: 6379, or another one if that is taken]
     #[arg(long, value_name = "PORT", conflicts_with = "address")]
     port: Option<u16>,
-    /// Join the cluster of the head that listens there
+    /// Join the cluster of the head that listens there; of several machines that may be head name all, with commas between
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "head")]
     address: Option<String>,
+    /// Be head over the control nodes of this cluster's file, or wait to take the place of the one that is
+    #[arg(long, value_name = "FILE", requires = "head", conflicts_with_all = ["from_backup", "session_dir"])]
+    control_nodes: Option<PathBuf>,
     /// Begin a new head with what `hoplo control backup` wrote there, as the head of the same cluster
     #[arg(long, value_name = "FILE", requires = "head")]
     from_backup: Option<PathBuf>,
@@ -116,6 +119,7 @@ pub(crate) fn start(args: &StartArgs) -> Result<()> {
     let places = Places::of_environment();
     let base = places.find()?;
     if args.cluster.head
+        && args.cluster.control_nodes.is_none()
         && let Some(session) = base.as_ref().and_then(Base::current)
         && let Ok(joined) = session.connect(&mut Wait::at_most(Duration::ZERO))
         && joined.answers(&hello_of_tool(), Instant::now() + HEAD_ENDS)
@@ -132,7 +136,12 @@ pub(crate) fn start(args: &StartArgs) -> Result<()> {
         return Ok(());
     }
     let other = base.as_ref().and_then(Base::current).filter(SessionFolder::listens);
-    print!("A hoplo node runs in the background: {}", spawn(&args.node, &args.cluster)?);
+    let told = spawn(&args.node, &args.cluster)?;
+    if !told.starts_with('/') {
+        print!("{told}Stop it       hoplo stop\n");
+        return Ok(());
+    }
+    print!("A hoplo node runs in the background: {told}");
     if let Some(other) = other {
         println!(
             "Note: another node of yours runs on this machine ({}), so that its CPUs are offered twice.\n\
@@ -155,7 +164,7 @@ pub(crate) fn stop(args: &StopArgs) -> Result<()> {
         let again = again.unwrap_or_default();
         for pid in &again {
             end(*pid)?;
-            println!("stopped process {pid}, which was joining its cluster again");
+            println!("stopped process {pid}, which waited to be of its cluster");
         }
         Ok(!again.is_empty())
     };
@@ -230,7 +239,8 @@ impl ClusterArgs {
     fn listen(&self) -> Result<Listen> {
         // The daemon leaves this folder.
         let token_file = self.token_file.as_deref().map(std::path::absolute).transpose()?;
-        Ok(Listen { host: self.host.clone(), port: self.port, token_file })
+        let over = self.control_nodes.as_deref().map(std::path::absolute).transpose()?;
+        Ok(Listen { host: self.host.clone(), port: self.port, token_file, over, free_seat: None })
     }
 
     fn join(&self, address: &str) -> Result<Join> {
@@ -341,6 +351,7 @@ fn spawn(args: &NodeArgs, cluster: &ClusterArgs) -> Result<String> {
         ("--session-dir", &args.session_dir),
         ("--token-file", &cluster.token_file),
         ("--from-backup", &cluster.from_backup),
+        ("--control-nodes", &cluster.control_nodes),
     ];
     for (name, path) in paths {
         if let Some(path) = path {

@@ -139,11 +139,13 @@ impl HeadArgs {
                 )?
             }
         };
-        let file = session.path().join("control/cluster.json");
+        let files = ["control/cluster.json", "head/cluster.json"];
+        let files = files.map(|file| session.path().join(file));
+        let file = files.iter().find(|file| file.exists()).unwrap_or(&files[0]);
         if !file.exists() && session.cluster().is_some() {
             bail!("the cluster's head keeps its tokens: run this there");
         }
-        Ok(Cluster::load(&file)?)
+        Ok(Cluster::load(file)?)
     }
 }
 

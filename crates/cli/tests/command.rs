@@ -80,7 +80,7 @@ fn a_head_starts_answers_and_stops() {
 #[test]
 fn a_node_that_cannot_be_says_why() {
     let place = Place::new("cannot");
-    let error = place.refused(&["start", "--head", "--num-cpus", "-1"]);
+    let error = place.refused(&["start", "--head", "--python", "/bin/false", "--num-cpus", "-1"]);
     assert!(error.contains("resource CPU is -1"), "{error}");
     assert!(place.refused(&["start"]).contains("--head"));
 }
@@ -103,13 +103,15 @@ fn a_folder_of_the_users_own_is_refused_by_the_option_that_names_it() {
     std::fs::write(project.join("lock"), "mine").unwrap();
     let folder = project.to_str().unwrap();
     for block in [&[][..], &["--block"]] {
-        let start = [&["start", "--head", "--session-dir", folder][..], block].concat();
+        let start = ["start", "--head", "--python", "/bin/false", "--session-dir", folder];
+        let start = [&start[..], block].concat();
         let error = String::from_utf8(place.hoplo(&start).stderr).unwrap();
         assert!(error.contains("project is not empty"), "{error}");
     }
     assert_eq!(std::fs::read(project.join("lock")).unwrap(), b"mine");
     let file = project.join("lock");
-    let start = ["start", "--head", "--session-dir", file.to_str().unwrap()];
+    let file = file.to_str().unwrap();
+    let start = ["start", "--head", "--python", "/bin/false", "--session-dir", file];
     let errors = [place.refused(&start), place.refused(&["status", "--session", "/tmp"])];
     for (error, option) in errors.iter().zip(["--session-dir", "--session the folder of"]) {
         assert!(error.contains(option), "{error}");

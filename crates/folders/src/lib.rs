@@ -13,6 +13,7 @@
 //!     logs/         worker-<pid>.out, worker-<pid>.err
 //!     control/      of a head: the control store, which outlives it
 //!     control.new/  the same while it is made of a backup
+//!     head/         of a head over control nodes: the cluster's file, and its certificate
 //!     spill/        the file with the objects that are not in memory
 //!     packages/     what workers unpacked of their runtime environments; they make it, in a folder of ours
 //!     hoplo-session     of one that the user named: that it is ours (`mark`)

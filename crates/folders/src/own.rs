@@ -14,7 +14,7 @@ use crate::folder::Folder;
 use crate::head::Head;
 use crate::join;
 use crate::lock::Lock;
-use crate::names::{CLUSTER, CONTROL, CURRENT, LOGS, SOCKET, SPILL, TLS};
+use crate::names::{CLUSTER, CONTROL, CURRENT, HEAD, LOGS, SOCKET, SPILL, TLS};
 use crate::session::SessionFolder;
 use crate::taken::Taken;
 
@@ -85,6 +85,11 @@ impl OwnSessionFolder {
     /// Where its control store lies, if it is a head.
     pub fn control(&self) -> PathBuf {
         self.path().join(CONTROL)
+    }
+
+    /// What it needs of the cluster whose head it is, if its store is on control nodes.
+    pub fn head(&self) -> PathBuf {
+        self.path().join(HEAD)
     }
 
     /// Where its certificate lies, if it joined a cluster.

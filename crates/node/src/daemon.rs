@@ -43,7 +43,7 @@ use hoplo_core::objects;
 use hoplo_folders::{Base, OwnSessionFolder, SessionFolder};
 use hoplo_net::poll::Bell;
 use hoplo_shm::heap;
-use hoplo_wire::control::Change;
+use hoplo_wire::control::{Change, Refusal};
 
 use crate::cage::Cages;
 use crate::carrier::haul::{Haul, Hauler};
@@ -161,12 +161,16 @@ impl Daemon {
         };
         base.iter().for_each(Base::sweep);
         let claim = |base: &Base| base.claim_head(&crate::hello_of_tool());
-        let head = base.as_ref().filter(|_| options.head).map(claim).transpose()?;
-        // The first node of a machine that joins a cluster is the one that programs find there.
-        let free =
-            |base: &&Base| options.join.is_some() && !options.of_driver && base.current().is_none();
+        let over = options.over().is_some();
+        let keeps = options.head && !over;
+        let head = base.as_ref().filter(|_| keeps).map(claim).transpose()?;
+        // The first node of a machine that joins a cluster, or is its head as others may be, is the one that programs find there.
+        let free = |base: &&Base| {
+            let shares = options.join.is_some() && !options.of_driver || over;
+            shares && base.current().is_none()
+        };
         let first = base.as_ref().filter(free).and_then(|base| claim(base).ok());
-        let left = base.as_ref().filter(|_| options.head).and_then(Base::left);
+        let left = base.as_ref().filter(|_| keeps).and_then(Base::left);
         let left = left.as_ref().map(SessionFolder::path);
         let goes_on = left.is_some()
             && options.session_dir.as_deref().is_none_or(|wanted| Some(wanted) == left);
@@ -206,8 +210,8 @@ impl Daemon {
         if joined.is_some() || founded.is_some() {
             heap::keep_free();
         }
-        if let Some(Joined { node, cluster, ip, .. }) = &joined {
-            let part = Part::Member { ip: *ip };
+        if let Some(Joined { node, cluster, ip, head, .. }) = &joined {
+            let part = Part::Member { ip: *ip, head: head.clone() };
             let hauler = Hauler::new(store.haul_parts(wake.clone())?)?;
             haul = Some(hauler.haul()?);
             let (hostname, segment, bulk) = (hostname.clone(), segment.clone(), Box::new(hauler));
@@ -252,6 +256,18 @@ impl Daemon {
                 }
                 (control, Rows::default(), joined.node)
             }
+            None if let Some(founded) = founded.as_ref().filter(|_| over) => {
+                let random = [random_u32()?, random_u32()?, random_u32()?];
+                let free = options.listen.as_ref().and_then(|listen| listen.free_seat);
+                match Control::over(founded, random, free, wake.clone(), row) {
+                    Ok(begun) => begun,
+                    // Another one is head: this one leaves nothing.
+                    Err(error) => {
+                        session.close(false);
+                        return Err(error);
+                    }
+                }
+            }
             None => {
                 let (kept, loss) = (options.head, options.accept_loss);
                 let mut control = Control::open(&session, kept, loss, founded.as_ref())?;
@@ -271,10 +287,10 @@ impl Daemon {
         }
         let mut invitation = None;
         let shared_memory = &store;
-        if let (Some(founded), Some(store)) = (founded, control.kept_mut()) {
+        if let Some(founded) = founded {
             let token = options.listen.as_ref().map(|listen| listen.token_file(&session));
             let token = token.expect("who founded one listens");
-            invitation = Some(Invitation::write(&founded, store, token)?);
+            invitation = Some(Invitation::write(&founded, control.tokens(), token)?);
             let part = Part::Judge { address: founded.address().to_string() };
             let cluster = founded.cluster();
             let hauler = Hauler::new(shared_memory.haul_parts(wake.clone())?)?;
@@ -445,12 +461,16 @@ impl Daemon {
                 Happened::Answered { ask, answer } => self.handle(Event::Answered { ask, answer }),
                 Happened::NotSaved(refusal) => self.control.note_refusal(Some(refusal)),
                 Happened::Fenced { why } => self.is_fenced(why),
+                Happened::Buried { ticket, stored } => self.tell_verdict(ticket, stored),
             }
         }
     }
 
     fn hear_carrier(&mut self) {
         self.wake.silence();
+        if let Some(why) = self.control.lost_seat() {
+            self.is_fenced(why);
+        }
         let words = self.carrier.as_ref().map_or(0, Carrier::words_waiting);
         let hauled = self.haul.as_ref().map(Haul::done).unwrap_or_default();
         let returns = |(_, timer): &(Instant, Timer)| *timer == Timer::ReturnMemory;
@@ -467,12 +487,8 @@ impl Daemon {
                 Word::Verdict { ticket, number, expected, why } => {
                     let why = why.to_string();
                     journal::log(format_args!("{number} is dead: {why}"));
-                    let told = match self.control.bury(number, expected, why) {
-                        Ok(stored) => Told::Verdict { ticket, stored },
-                        Err(_) => Told::NoVerdict { ticket },
-                    };
-                    if let Some(carrier) = &self.carrier {
-                        carrier.tell(told);
+                    if let Some(stored) = self.control.bury(ticket, number, expected, why) {
+                        self.tell_verdict(ticket, stored);
                     }
                 }
                 Word::Fenced { why } => self.is_fenced(why),
@@ -485,8 +501,22 @@ impl Daemon {
         }
     }
 
+    fn tell_verdict(&self, ticket: u64, stored: Result<Option<u64>, Refusal>) {
+        let told = match stored {
+            Ok(stored) => Told::Verdict { ticket, stored },
+            Err(_) => Told::NoVerdict { ticket },
+        };
+        if let Some(carrier) = &self.carrier {
+            carrier.tell(told);
+        }
+    }
+
     fn renew_certificate(&mut self) {
-        self.joined.iter().for_each(Joined::renew);
+        if let Some(joined) = &self.joined {
+            let nodes = self.control.nodes().into_iter();
+            let heads = nodes.filter(|entry| entry.head && !entry.state.is_dead());
+            joined.renew(heads.map(|entry| entry.address).collect());
+        }
         self.after(self.renews, Timer::Renew);
     }
 
@@ -646,13 +676,15 @@ impl Daemon {
             _ => "it was stopped",
         };
         self.control.leave(self.node.config().node, why);
-        if let Some(carrier) = self.carrier.take().filter(|_| !self.stays) {
+        // The cluster goes on, if need be with another head.
+        let goes_on = self.stays || self.control.is_over();
+        if let Some(carrier) = self.carrier.take().filter(|_| !goes_on) {
             carrier.tell(Told::Over);
         }
         if let Err(refusal) = self.control.close() {
             journal::log(format_args!("the control store was not closed: {refusal}"));
         }
-        if let Some(invitation) = self.invitation.take_if(|_| !self.stays) {
+        if let Some(invitation) = self.invitation.take_if(|_| !goes_on) {
             invitation.take_back();
         }
         // Who waits for the end of its connection finds nothing left.
@@ -667,7 +699,7 @@ fn enter_cluster(
     session: &OwnSessionFolder,
 ) -> Result<(Option<Founded>, Option<Joined>), StartError> {
     let founded = options.listen.as_ref().filter(|_| options.head);
-    let founded = founded.map(|listen| listen.found(&session.control())).transpose();
+    let founded = founded.map(|listen| listen.found(session)).transpose();
     let joined = options.join.as_ref().map(|join| join.join(session)).transpose()?;
     let founded = founded.map_err(|error| match machine::full_disk(session.path()) {
         Some(full) if !matches!(error, hoplo_control::net::head::HeadError::Listen(_)) => {

@@ -43,6 +43,9 @@ pub enum StartError {
     /// Another one than the cluster's.
     #[error("{0}")]
     Python(String),
+    /// Another machine is head, or it cannot be said.
+    #[error("{0}")]
+    Seat(#[from] hoplo_control::net::seat::SeatError),
     /// The cluster's control store did not take this node's row.
     #[error("the cluster's head does not take this node in: {0}")]
     NotTaken(hoplo_core::control::client::CallError),

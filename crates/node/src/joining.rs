@@ -3,15 +3,14 @@
 use std::fmt::Write as _;
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use hoplo_base::NodeNumber;
 use hoplo_base::limits::JOIN_WITHIN;
-use hoplo_control::embedded::Embedded;
 use hoplo_control::net::cluster::Cluster;
-use hoplo_control::net::head::{Founded, HeadError};
+use hoplo_control::net::head::{Founded, HeadError, Tokens};
 use hoplo_folders::OwnSessionFolder;
-use hoplo_net::join::{Joining, ListenError, PORT, join, renew};
+use hoplo_net::join::{JoinError, Joining, ListenError, PORT, join, renew};
 use hoplo_net::name::Role;
 use hoplo_net::tls::Identity;
 use hoplo_net::token::{FLAG, Token, VARIABLE};
@@ -29,12 +28,16 @@ pub struct Listen {
     pub port: Option<u16>,
     /// Where the token is put; absent: in the user's home.
     pub token_file: Option<PathBuf>,
+    /// Its store is on the control nodes of this cluster's file; absent: it is its own.
+    pub over: Option<PathBuf>,
+    /// Nobody is head there under this version of the seat.
+    pub free_seat: Option<u64>,
 }
 
 /// Which cluster a node joins.
 #[derive(Clone, Debug)]
 pub struct Join {
-    /// Of its head: `host:port`.
+    /// Of its head: `host:port`. Of all that may be head, with commas between, where there are several.
     pub address: String,
     pub token: Token,
 }
@@ -52,6 +55,8 @@ pub(crate) struct Invitation {
 pub(crate) struct Joined {
     pub(crate) node: NodeNumber,
     pub(crate) cluster: Cluster,
+    /// Who took it in: where the head was.
+    pub(crate) head: String,
     /// Where its certificate lies.
     folder: PathBuf,
     /// Where others of the cluster reach this machine.
@@ -59,8 +64,12 @@ pub(crate) struct Joined {
 }
 
 impl Listen {
-    pub(crate) fn found(&self, folder: &Path) -> Result<Founded, HeadError> {
-        let found = |port| Founded::found(folder, self.host.as_deref(), port);
+    pub(crate) fn found(&self, session: &OwnSessionFolder) -> Result<Founded, HeadError> {
+        let host = self.host.as_deref();
+        let found = |port| match &self.over {
+            Some(file) => Founded::found_over(&session.head(), file, host, port),
+            None => Founded::found(&session.control(), host, port),
+        };
         match found(self.port.unwrap_or(PORT)) {
             // Nobody asked for just that one.
             Err(HeadError::Listen(ListenError::Taken { .. })) if self.port.is_none() => found(0),
@@ -83,11 +92,11 @@ impl Invitation {
     /// The token that lies there already, if it is good for a while, else a new one.
     pub(crate) fn write(
         founded: &Founded,
-        store: &mut Embedded,
+        tokens: &mut dyn Tokens,
         path: PathBuf,
     ) -> Result<Self, StartError> {
         let kept = Token::read(&path).ok();
-        let token = founded.token(store, kept.as_ref()).map_err(StartError::Founding)?;
+        let token = founded.token(tokens, kept.as_ref()).map_err(StartError::Founding)?;
         if kept.is_none_or(|kept| kept.id() != token.id()) {
             token.write(&path)?;
         }
@@ -117,10 +126,19 @@ impl Invitation {
 
 impl Join {
     pub(crate) fn join(&self, session: &OwnSessionFolder) -> Result<Joined, StartError> {
-        let (address, token) = (self.address.as_str(), &self.token);
-        let (role, host) = (Role::Node, &machine::hostname());
-        let joining = Joining { address, token, role, host, within: JOIN_WITHIN };
-        let admission = join(&joining)?;
+        let (token, role, host) = (&self.token, Role::Node, &machine::hostname());
+        let mut addresses = self.address.split(',').map(str::trim).peekable();
+        let (admission, address) = loop {
+            let address = addresses.next().expect("a text has a first part");
+            let joining = Joining { address, token, role, host, within: JOIN_WITHIN };
+            match join(&joining) {
+                Ok(admission) => break (admission, address),
+                // It waits to be head, or is gone.
+                Err(JoinError::Unreachable { .. } | JoinError::Late { .. })
+                    if addresses.peek().is_some() => {}
+                Err(error) => return Err(error.into()),
+            }
+        };
         let node = admission.number.expect("who joins as a node gets a number");
         let folder = session.tls();
         admission.write(&folder)?;
@@ -129,18 +147,23 @@ impl Join {
         let nodes = admission.members;
         let cluster = Cluster { id, shards: 1, replication: 1, nodes, identity };
         let ip = address_towards(address)?;
-        Ok(Joined { node, cluster, folder, ip })
+        // A head that keeps its store itself says by which address it is known.
+        let head = match &cluster.nodes[..] {
+            [head] => head.clone(),
+            _ => address.to_string(),
+        };
+        Ok(Joined { node, cluster, head, folder, ip })
     }
 }
 
 impl Joined {
-    /// Gets a new certificate, in a thread of its own; connections show it from then on.
-    pub(crate) fn renew(&self) {
-        let (nodes, folder) = (self.cluster.nodes.clone(), self.folder.clone());
+    /// Gets a new certificate from one of these, in a thread of its own; connections show it from then on.
+    pub(crate) fn renew(&self, heads: Vec<String>) {
+        let folder = self.folder.clone();
         let identity = self.cluster.identity.clone().expect("who joined has a certificate");
         let renew = move || {
             let mut why = String::new();
-            for address in nodes {
+            for address in heads {
                 match renew(&address, &identity, JOIN_WITHIN) {
                     Ok(admission) => match admission.write(&folder) {
                         Ok(()) => return,

@@ -26,12 +26,15 @@ use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use hoplo_base::limits::{JOINS_AGAIN, JOINS_AGAIN_WITHIN};
+use hoplo_base::limits::{JOINS_AGAIN, JOINS_AGAIN_WITHIN, SEAT_LOOK};
+use hoplo_control::net::cluster::Cluster;
+use hoplo_control::net::seat::{Candidate, SeatError};
 use hoplo_folders::{FolderError, HeadError, JoinsAgain};
 use hoplo_wire::PROTOCOL_VERSION;
 use hoplo_wire::node::{Role, ToNode, encode};
@@ -76,14 +79,17 @@ pub fn run(options: Options, driver: Option<OwnedFd>, place: Place) -> ExitCode 
     }
     let options = Options { descriptors_of_workers: descriptors::raise_limit(), ..options };
     let again = Options::clone(&options);
-    let prepared = prepare(options).and_then(|mut daemon| {
+    let stopped = Arc::new(AtomicBool::new(false));
+    let prepared = begin(&options, place, &stopped, None).and_then(|daemon| {
+        let Some(mut daemon) = daemon else { return Ok(None) };
         let added = driver.map_or(Ok(()), |driver| daemon.add_master(driver));
         added.map_err(|error| format!("the node daemon cannot start: {error}"))?;
         let _ = std::env::set_current_dir("/");
-        Ok(daemon)
+        Ok(Some(daemon))
     });
     let daemon = match prepared {
-        Ok(daemon) => daemon,
+        Ok(Some(daemon)) => daemon,
+        Ok(None) => return ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("hoplo: {error}");
             return ExitCode::FAILURE;
@@ -101,11 +107,7 @@ pub fn run(options: Options, driver: Option<OwnedFd>, place: Place) -> ExitCode 
     if place == Place::Background {
         close_standard_streams();
     }
-    let stopped = Arc::new(AtomicBool::new(false));
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
-        // Fails for signals that nobody can handle.
-        let _ = signal_hook::flag::register(signal, Arc::clone(&stopped));
-    }
+    note_signals(&stopped);
     let mut daemon = daemon;
     loop {
         // From before its session ends until it has another one, `hoplo stop` finds it by this.
@@ -121,16 +123,89 @@ pub fn run(options: Options, driver: Option<OwnedFd>, place: Place) -> ExitCode 
         if again.of_driver {
             return ExitCode::FAILURE;
         }
-        match join_again(&again, &why, &stopped) {
-            Some(joined) => daemon = joined,
+        let next = match again.over() {
+            Some(_) => {
+                let next = begin(&again, Place::Foreground, &stopped, found);
+                next.map_err(journal::log).ok().flatten()
+            }
+            None => join_again(&again, &why, &stopped, found),
+        };
+        match next {
+            Some(next) => daemon = next,
             None => return ExitCode::FAILURE,
         }
-        drop(found);
+    }
+}
+
+/// A head over control nodes waits until it can be head. Absent if it was stopped meanwhile. `found`: by what `hoplo stop` finds it.
+fn begin(
+    options: &Options,
+    place: Place,
+    stopped: &Arc<AtomicBool>,
+    mut found: Option<JoinsAgain>,
+) -> Result<Option<Daemon>, String> {
+    let Some(file) = options.over() else { return prepare(options.clone()).map(Some) };
+    let file = &file.to_path_buf();
+    let mut told = found.is_some();
+    let mut options = options.clone();
+    loop {
+        match Daemon::new(options.clone()) {
+            Ok(daemon) => return furnish(daemon).map(Some),
+            Err(StartError::Seat(SeatError::Taken { address })) => {
+                if found.is_none() {
+                    let base = options.base.make().map_err(Into::into);
+                    found = base.and_then(JoinsAgain::begin).ok();
+                }
+                if !told {
+                    note_signals(stopped);
+                    println!(
+                        "The head of this cluster is at {address}. This process (pid {}) waits to take its place.",
+                        std::process::id()
+                    );
+                    let _ = std::io::stdout().flush();
+                    if place == Place::Background {
+                        close_standard_streams();
+                    }
+                    told = true;
+                }
+            }
+            // The control nodes may be away for a while.
+            Err(StartError::Seat(_) | StartError::NotTaken(_)) if told => {}
+            Err(error) => return Err(in_words(&error)),
+        }
+        let Some(version) = stand_by(file, stopped)? else { return Ok(None) };
+        if let Some(listen) = &mut options.listen {
+            listen.free_seat = Some(version);
+        }
+    }
+}
+
+/// Until the seat may be taken, under that version; absent if somebody stops this process.
+fn stand_by(file: &Path, stopped: &AtomicBool) -> Result<Option<u64>, String> {
+    let cluster = Cluster::load(file).map_err(|error| error.to_string())?;
+    let mut candidate = Candidate::new(&cluster).map_err(|error| error.to_string())?;
+    while !stopped.load(Ordering::Relaxed) {
+        match candidate.look() {
+            Ok(true) => return Ok(Some(candidate.version())),
+            // They answer when they can.
+            Ok(false) | Err(_) => std::thread::sleep(SEAT_LOOK),
+        }
+    }
+    Ok(None)
+}
+
+fn note_signals(stopped: &Arc<AtomicBool>) {
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        // Fails for signals that nobody can handle.
+        let _ = signal_hook::flag::register(signal, Arc::clone(stopped));
     }
 }
 
 fn prepare(options: Options) -> Result<Daemon, String> {
-    let mut daemon = Daemon::new(options).map_err(|error| in_words(&error))?;
+    Daemon::new(options).map_err(|error| in_words(&error)).and_then(furnish)
+}
+
+fn furnish(mut daemon: Daemon) -> Result<Daemon, String> {
     journal::open(daemon.session_dir());
     listen_to_signals(&mut daemon)
         .and_then(|()| daemon.adopt_orphans())
@@ -139,7 +214,13 @@ fn prepare(options: Options) -> Result<Daemon, String> {
 }
 
 /// Under a new number; the old one is dead. Absent if the cluster is not to be reached for long, or somebody stops this process.
-fn join_again(options: &Options, why: &str, stopped: &AtomicBool) -> Option<Daemon> {
+/// `_found`: by what `hoplo stop` finds it until then.
+fn join_again(
+    options: &Options,
+    why: &str,
+    stopped: &AtomicBool,
+    _found: Option<JoinsAgain>,
+) -> Option<Daemon> {
     let until = Instant::now() + JOINS_AGAIN_WITHIN;
     while Instant::now() < until && !stopped.load(Ordering::Relaxed) {
         match prepare(options.clone()) {

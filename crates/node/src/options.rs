@@ -86,6 +86,11 @@ impl Options {
         ResourceSet::from_units(named.chain([(CPU, cpus), (GPU, gpus), (MEMORY, memory)]))
     }
 
+    /// Of a head over control nodes: their cluster's file.
+    pub(crate) fn over(&self) -> Option<&Path> {
+        self.listen.as_ref().filter(|_| self.head).and_then(|listen| listen.over.as_deref())
+    }
+
     /// A whole number of pages.
     pub(crate) fn object_store_bytes(&self) -> u64 {
         let share = (machine::memory().total as f64 * OBJECT_STORE_SHARE) as u64;

@@ -282,9 +282,10 @@ fn join_here(py: Python<'_>, cluster: &str, signals: &mut Signals) -> PyResult<O
     }
 }
 
-/// Whoever cannot be resolved is found by its name alone.
+/// Of one, or of several with commas between. Whoever cannot be resolved is found by its name alone.
 fn addresses(named: &str) -> Vec<SocketAddr> {
-    named.to_socket_addrs().map(Iterator::collect).unwrap_or_default()
+    let named = named.split(',').map(str::trim);
+    named.flat_map(|one| one.to_socket_addrs().into_iter().flatten()).collect()
 }
 
 fn join_head(wait: &mut Wait<'_>) -> Result<Joined, String> {

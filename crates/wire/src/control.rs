@@ -22,11 +22,13 @@ pub enum Table {
     Kv,
     Event,
     Token,
+    /// One row: who is the head, where several machines may be.
+    Head,
 }
 
 impl Table {
     /// In the order of keys; a table's place here is its number on disk.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Node,
         Self::Job,
         Self::Function,
@@ -37,6 +39,7 @@ impl Table {
         Self::Kv,
         Self::Event,
         Self::Token,
+        Self::Head,
     ];
 }
 

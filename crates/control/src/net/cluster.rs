@@ -134,6 +134,37 @@ impl Cluster {
         Ok((Self::load(&path)?, authority))
     }
 
+    /// For a head whose store is on the control nodes of this file's cluster: what it needs, written into `dir`, and the authority, which
+    /// lies beside the file.
+    pub fn of_head_over(dir: &Path, file: &Path) -> Result<(Self, Authority), ClusterError> {
+        let (written, id) = read(file)?;
+        let error = |why: &str| ClusterError::File { path: file.into(), why: why.to_string() };
+        if written.shards != 1 {
+            return Err(error(
+                "a head needs control nodes of one shard: `hoplo control init --shards 1`",
+            ));
+        }
+        if !written.nodes.iter().all(|node| is_tcp(node)) {
+            return Err(error(
+                "a head needs control nodes at HOST:PORT: others join over the network",
+            ));
+        }
+        let ca = file.parent().unwrap_or(Path::new(".")).join(AUTHORITY);
+        if !ca.exists() {
+            return Err(error(
+                "a head signs certificates for those that join, and the folder ca/ is not beside this file: copy it from where \
+                 `hoplo control init` made it, and let nobody else read it",
+            ));
+        }
+        let authority = Authority::load(&ca, id.0)?;
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        made.map_err(|cause| ClusterError::File { path: dir.into(), why: cause.to_string() })?;
+        let name = Name::new(id.0, Role::Control, HEAD)?;
+        authority.issue(&name, Validity::days(CERTIFICATE_DAYS), &dir.join(TLS))?;
+        replace(dir, &written)?;
+        Ok((Self::load(&dir.join(FILE))?, authority))
+    }
+
     /// That of the head whose store lies there.
     pub fn founding(dir: &Path) -> Result<Founding, ClusterError> {
         let (written, _) = read(&dir.join(FILE))?;

@@ -4,6 +4,7 @@
 //!   Founded::found   binds the port, makes or reads the cluster       (before the store opens: who it is to others follows)
 //!   Founded::open    the store is served, and the desk lets others join
 //! ```
+//! The store is this head's own, or on control nodes (`found_over`, `open_over`): then another machine may become head in its place (`seat`).
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,11 +18,11 @@ use hoplo_core::control::{ControlStore, Entry, TokenEntry};
 use hoplo_net::Purpose;
 use hoplo_net::authority::Authority;
 use hoplo_net::hub::Intake;
-use hoplo_net::join::{Desk, DeskError, DeskOptions, ListenError, listen};
+use hoplo_net::join::{Desk, DeskError, DeskOptions, ListenError, Registry, listen};
 use hoplo_net::name::Role;
 use hoplo_net::tls::Identity;
 use hoplo_net::token::{Token, TokenRecord};
-use hoplo_wire::control::Refusal;
+use hoplo_wire::join::TokenId;
 
 use super::alone::Alone;
 use super::cluster::{Cluster, ClusterError};
@@ -34,6 +35,35 @@ pub struct Founded {
     address: SocketAddr,
     cluster: Cluster,
     authority: Authority,
+}
+
+/// Where tokens are kept.
+pub trait Tokens {
+    fn known(&mut self, id: TokenId) -> Result<Option<TokenRecord>, HeadError>;
+    fn keep(&mut self, record: &TokenRecord) -> Result<(), HeadError>;
+}
+
+impl Tokens for Embedded {
+    fn known(&mut self, id: TokenId) -> Result<Option<TokenRecord>, HeadError> {
+        let entry = self.get(&token_key(id)).and_then(|row| TokenEntry::from_row(&row).ok());
+        Ok(entry.map(|entry| record_of(&entry)))
+    }
+
+    fn keep(&mut self, record: &TokenRecord) -> Result<(), HeadError> {
+        let entry = entry_of(record);
+        let put = self.put(entry.key(), entry.to_value());
+        put.map(|_| ()).map_err(|refusal| HeadError::Token(refusal.to_string()))
+    }
+}
+
+impl Tokens for StoreRegistry {
+    fn known(&mut self, id: TokenId) -> Result<Option<TokenRecord>, HeadError> {
+        self.token(id).map_err(|error| HeadError::Token(error.why))
+    }
+
+    fn keep(&mut self, record: &TokenRecord) -> Result<(), HeadError> {
+        self.put_token(record).map_err(|error| HeadError::Token(error.why))
+    }
 }
 
 /// While it lives, others can join.
@@ -53,7 +83,7 @@ pub enum HeadError {
     #[error("nobody can join: {0}")]
     Io(#[from] io::Error),
     #[error("the control store does not take a token: {0}")]
-    Token(Refusal),
+    Token(String),
 }
 
 /// How long one may join with a token that a head makes by itself.
@@ -66,6 +96,18 @@ impl Founded {
     pub fn found(folder: &Path, host: Option<&str>, port: u16) -> Result<Self, HeadError> {
         let (listener, address) = listen(host, port)?;
         let (cluster, authority) = Cluster::of_head(folder, &address.to_string())?;
+        Ok(Self { listener, address, cluster, authority })
+    }
+
+    /// The same over control nodes: their cluster's file. `folder`: of this head.
+    pub fn found_over(
+        folder: &Path,
+        file: &Path,
+        host: Option<&str>,
+        port: u16,
+    ) -> Result<Self, HeadError> {
+        let (listener, address) = listen(host, port)?;
+        let (cluster, authority) = Cluster::of_head_over(folder, file)?;
         Ok(Self { listener, address, cluster, authority })
     }
 
@@ -83,46 +125,52 @@ impl Founded {
     }
 
     /// A token for nodes: the one in `kept` if it is of this cluster and good for a while, else a new one.
-    pub fn token(&self, store: &mut Embedded, kept: Option<&Token>) -> Result<Token, HeadError> {
+    pub fn token(&self, tokens: &mut dyn Tokens, kept: Option<&Token>) -> Result<Token, HeadError> {
         let (now, here) = (SystemTime::now(), self.authority.fingerprint());
         if let Some(kept) = kept.filter(|kept| kept.authority() == here) {
-            let row = store.get(&token_key(kept.id()));
-            let record = row.and_then(|row| TokenEntry::from_row(&row).ok());
-            let record = record.map(|entry| record_of(&entry));
+            let record = tokens.known(kept.id())?;
             if record.is_some_and(|it| it.role == Role::Node && it.fit(now + TOKEN_LEFT).is_ok()) {
                 return Ok(kept.clone());
             }
         }
         let token = Token::make(here)?;
         let record = TokenRecord::of(&token, Role::Node, now, now + TOKEN_LASTS, None);
-        let entry = entry_of(&record);
-        store.put(entry.key(), entry.to_value()).map_err(HeadError::Token)?;
+        tokens.keep(&record)?;
         Ok(token)
     }
 
     /// From now on others are served. `links` takes the connections that are between nodes.
     pub fn open(self, store: &Embedded, links: Option<Intake>) -> Result<Head, HeadError> {
-        let identity = self.identity().clone();
         let mut alone = Alone::new(self.cluster.clone(), store)?;
         let stores = alone.intake();
+        Ok(Head { alone, _desk: self.desk(Some(stores), links)? })
+    }
+
+    /// The same where control nodes serve the store.
+    pub fn open_over(self, links: Intake) -> Result<Desk, HeadError> {
+        self.desk(None, Some(links))
+    }
+
+    fn desk(self, stores: Option<Intake>, links: Option<Intake>) -> Result<Desk, HeadError> {
+        let identity = self.identity().clone();
         let options = DeskOptions {
             identity,
             authority: self.authority,
             registry: Box::new(StoreRegistry::new(self.cluster)),
             is_known: Box::new(|_| false),
-            peers: Box::new(move |peer| match peer.purpose {
-                Purpose::Store => stores.give(peer),
-                Purpose::Link => {
-                    if let Some(links) = &links {
-                        links.give(peer);
-                    }
+            peers: Box::new(move |peer| {
+                let takes = match peer.purpose {
+                    Purpose::Store => &stores,
+                    Purpose::Link => &links,
+                    // The desk's own.
+                    Purpose::Join | Purpose::Renew => &None,
+                };
+                if let Some(takes) = takes {
+                    takes.give(peer);
                 }
-                // The desk's own.
-                Purpose::Join | Purpose::Renew => {}
             }),
         };
-        let desk = Desk::open(self.listener, options)?;
-        Ok(Head { alone, _desk: desk })
+        Ok(Desk::open(self.listener, options)?)
     }
 
     fn identity(&self) -> &Identity {

@@ -28,6 +28,7 @@ mod frame;
 pub mod head;
 mod question;
 pub mod registry;
+pub mod seat;
 pub mod server;
 #[cfg(test)]
 mod tests;

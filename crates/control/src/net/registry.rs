@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use hoplo_base::NodeNumber;
 use hoplo_core::control::client::CallError;
 use hoplo_core::control::rows::token_key;
-use hoplo_core::control::{Entry, NodeEntry, TokenEntry};
+use hoplo_core::control::{ControlStore, Entry, MemoryStore, NodeEntry, TokenEntry};
 use hoplo_net::join::{Registry, SpendError, Unavailable};
 use hoplo_net::name::{Name, Role};
 use hoplo_net::token::TokenRecord;
@@ -51,6 +51,38 @@ impl StoreRegistry {
         let mut found = Vec::new();
         self.rows(|entry: TokenEntry| found.push(record_of(&entry)))?;
         Ok(found)
+    }
+
+    /// These tables as they are now.
+    pub fn copy(&mut self, tables: &[Table]) -> Result<MemoryStore, Unavailable> {
+        let mut copy = MemoryStore::new();
+        for &table in tables {
+            let mut from = None;
+            loop {
+                let page = self.client()?.scan(table, Vec::new(), from, PAGE_ROWS, WITHIN);
+                let page = page.map_err(unavailable)?;
+                for (bytes, row) in page.rows {
+                    let put = copy.put(Key { table, bytes }, row.value);
+                    put.expect("a store in memory takes everything");
+                }
+                from = page.next;
+                if from.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(copy)
+    }
+
+    /// A head's number, which may be the first one of its store.
+    pub fn number_of_head(&mut self, random: u32, host: &str) -> Result<NodeNumber, Unavailable> {
+        let mut any = false;
+        self.rows(|_: NodeEntry| any = true)?;
+        let first = NodeEntry::numbered(NodeNumber::first_given(random), host.to_string());
+        if !any && self.swap(&first, 0)? {
+            return Ok(first.node);
+        }
+        self.number(Role::Control, host)
     }
 
     /// Nobody joins with it from now on. Whether it was known.

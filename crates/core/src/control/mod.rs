@@ -13,7 +13,7 @@ pub mod tables;
 pub use hoplo_wire::control::{Key, Row, Table};
 pub use rows::{
     ActorEntry, ActorPhase, Entry, EventEntry, FunctionEntry, GroupEntry, JobEntry, NodeEntry,
-    NodeState, RowError, TaskEntry, TaskState, TokenEntry,
+    NodeState, RowError, SeatEntry, TaskEntry, TaskState, TokenEntry,
 };
 pub use store::{CasError, ControlStore, MemoryStore};
 pub use tables::{Page, Tables};

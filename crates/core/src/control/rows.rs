@@ -78,6 +78,7 @@ pub fn validate(key: &Key, value: &[u8]) -> Result<(), Refusal> {
         Table::Object => Some(RowError::Unused),
         Table::Event => decode::<EventEntry>(value).err(),
         Table::Token => decode::<TokenEntry>(value).err(),
+        Table::Head => decode::<SeatEntry>(value).err(),
     };
     match checked {
         None => Ok(()),
@@ -293,6 +294,16 @@ pub struct TokenEntry {
     pub uses_max: Option<u32>,
 }
 
+/// Who is the head, where several machines may be: it writes this again and again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeatEntry {
+    /// One life of one daemon; absent if nobody has the seat.
+    pub holder: Option<u64>,
+    /// Where it lets others join.
+    pub address: String,
+    pub beats: u64,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventEntry {
     /// Microseconds since 1970; with `seq` the key.
@@ -402,6 +413,14 @@ impl Entry for TaskEntry {
     }
 }
 
+impl Entry for SeatEntry {
+    const TABLE: Table = Table::Head;
+
+    fn key_bytes(&self) -> Vec<u8> {
+        seat_key().bytes
+    }
+}
+
 impl Entry for TokenEntry {
     const TABLE: Table = Table::Token;
 
@@ -424,6 +443,11 @@ pub fn node_key(node: NodeNumber) -> Key {
 
 pub fn job_key(job: JobId) -> Key {
     Key { table: Table::Job, bytes: job.0.to_be_bytes().to_vec() }
+}
+
+/// There is one.
+pub fn seat_key() -> Key {
+    Key { table: Table::Head, bytes: b"seat".to_vec() }
 }
 
 pub fn token_key(token: TokenId) -> Key {

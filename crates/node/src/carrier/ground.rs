@@ -14,7 +14,7 @@ use super::protocol::LandingHead;
 pub(super) enum End {
     /// That node dialled, and did not say that it is a link.
     Node(NodeNumber),
-    Control(usize),
+    Head,
     Probe,
     Link(Connection, NodeNumber),
 }

@@ -160,8 +160,8 @@ pub(crate) struct Shared {
 pub(crate) enum Part {
     /// Its hub takes what the desk hands on, at the head's address.
     Judge { address: String },
-    /// It listens at this address of the machine, and tells these control nodes that it lives.
-    Member { ip: IpAddr },
+    /// It listens at this address of the machine, and tells the head that it lives, which was there when it joined.
+    Member { ip: IpAddr, head: String },
 }
 
 impl Carrier {
@@ -179,9 +179,11 @@ impl Carrier {
         let mut hub: Hub<Between> =
             Hub::new(HubOptions { hello, identity: cluster.identity.clone() })?;
         let intake = hub.intake();
-        let (address, judges) = match part {
-            Part::Judge { address } => (address, true),
-            Part::Member { ip } => (hub.listen(&Address::Tcp((ip, 0).into()))?.to_string(), false),
+        let (address, head) = match part {
+            Part::Judge { address } => (address, None),
+            Part::Member { ip, head } => {
+                (hub.listen(&Address::Tcp((ip, 0).into()))?.to_string(), Some(head))
+            }
         };
         let shared = Arc::new(Shared {
             told: Mutex::default(),
@@ -190,9 +192,8 @@ impl Carrier {
             wake,
         });
         let bell = hub.bell();
-        let control = cluster.nodes.clone();
         let calls = Calls::new(me, random()?, segment, bulk);
-        let turn = Turn::new(hub, me, hostname, judges, control, calls, Arc::clone(&shared));
+        let turn = Turn::new(hub, me, hostname, head, calls, Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("hoplo:carrier".to_string());
         let thread = Some(thread.spawn(move || turn.run())?);
         Ok((Self { shared, bell, thread, address }, intake))

@@ -74,7 +74,8 @@ impl Side {
         let (segment, _fd) = Segment::create().unwrap();
         let poller = Poller::new().unwrap();
         let wake = poller.bell(1).unwrap();
-        let part = Part::Member { ip: "127.0.0.1".parse().unwrap() };
+        let head = cluster.nodes[0].clone();
+        let part = Part::Member { ip: "127.0.0.1".parse().unwrap(), head };
         let started =
             Carrier::start(&cluster, number, name, part, wake.clone(), Arc::clone(&segment), bulk);
         let carrier = started.unwrap().0;

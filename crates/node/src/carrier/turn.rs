@@ -58,13 +58,13 @@ enum Part {
     },
     Member {
         standing: Standing,
-        control: Vec<Control>,
+        head: Head,
         beats_at: Instant,
     },
 }
 
-/// A control node that is to hear this one.
-struct Control {
+/// Who is to hear this node.
+struct Head {
     address: String,
     link: Option<LinkId>,
     open: bool,
@@ -96,27 +96,19 @@ impl Turn {
         hub: Hub<Between>,
         me: NodeNumber,
         hostname: String,
-        judges: bool,
-        control: Vec<String>,
+        head: Option<String>,
         calls: Calls,
         shared: Arc<Shared>,
     ) -> Self {
         let now = Instant::now();
-        let part = if judges {
+        let part = if let Some(address) = head {
+            let head = Head { address, link: None, open: false, failures: 0, redial_at: now };
+            let standing = Standing::new(standing::Options::new(1), clock());
+            Part::Member { standing, head, beats_at: now }
+        } else {
             let mut judge = Judge::new(clock());
             judge.handle(clock(), Event::Acts(true), &mut Vec::new());
             Part::Judge { judge, heard: BTreeMap::new() }
-        } else {
-            let control = control.into_iter().map(|address| Control {
-                address,
-                link: None,
-                open: false,
-                failures: 0,
-                redial_at: now,
-            });
-            let control: Vec<Control> = control.collect();
-            let standing = Standing::new(standing::Options::new(control.len()), clock());
-            Part::Member { standing, control, beats_at: now }
         };
         Self {
             hub,
@@ -247,6 +239,7 @@ impl Turn {
                 let near = entry.hostname == self.hostname;
                 self.nodes.insert(number, (*entry).clone());
                 if number != self.me {
+                    self.follow(&entry);
                     self.judge(Event::Row { number, version, state: state.clone(), near });
                     self.end_if_dead(number, &state);
                 }
@@ -313,15 +306,14 @@ impl Turn {
                 }
                 _ => self.found(link, member::Found::Refused),
             },
-            Some(End::Control(at)) => {
-                let at = *at;
+            Some(End::Head) => {
                 if shown.is_some_and(|shown| shown.role == Role::Control) {
-                    self.control_opened(at);
+                    self.head_opened();
                 } else {
                     // CARRY-2: any node may listen there now.
                     self.hub.close(link);
                     self.links.remove(&link);
-                    self.control_gone(at, false);
+                    self.head_gone(false);
                 }
             }
             Some(End::Link(connection, _)) => self.link_dialled(link, *connection, node),
@@ -336,7 +328,7 @@ impl Turn {
             (Some(End::Node(node)), link::Message::Hello(hello)) => {
                 self.link_comes(link, *node, hello);
             }
-            (Some(End::Node(_) | End::Control(_) | End::Probe), _) => {
+            (Some(End::Node(_) | End::Head | End::Probe), _) => {
                 self.has_no_business(link, "a link's message has no business on this connection");
             }
         }
@@ -358,14 +350,14 @@ impl Turn {
             (Some(End::Probe), Message::Alive { .. }) => {
                 return self.found(link, member::Found::Alive);
             }
-            (Some(End::Control(_)), Message::Heard) => {
+            (Some(End::Head), Message::Heard) => {
                 return self.stand(standing::Event::Heard);
             }
-            (Some(End::Control(_)), Message::Look { ticket, node, address }) => {
+            (Some(End::Head), Message::Look { ticket, node, address }) => {
                 return self.probe(ticket, node, &address, Some(link));
             }
-            (Some(End::Control(_)), Message::Over) => return self.shared.say(Word::Over),
-            (Some(End::Control(_)), Message::Dead { why }) => {
+            (Some(End::Head), Message::Over) => return self.shared.say(Word::Over),
+            (Some(End::Head), Message::Dead { why }) => {
                 return self.stand(standing::Event::Fenced { why });
             }
             (Some(_), message) => format!("{} has no business on this connection", message.name()),
@@ -407,10 +399,9 @@ impl Turn {
                 let found = if refused { member::Found::Refused } else { member::Found::Silent };
                 self.found(link, found);
             }
-            Some(End::Control(at)) => {
-                let at = *at;
+            Some(End::Head) => {
                 self.links.remove(&link);
-                self.control_gone(at, refused);
+                self.head_gone(refused);
             }
             Some(End::Node(node)) => {
                 let node = *node;
@@ -515,26 +506,40 @@ impl Turn {
         }
     }
 
-    fn control_opened(&mut self, at: usize) {
+    /// Another node is head now: that one is to hear this node.
+    fn follow(&mut self, entry: &NodeEntry) {
+        let Part::Member { head, .. } = &mut self.part else { return };
+        let is_new = entry.head && !entry.state.is_dead() && !entry.address.is_empty();
+        if !is_new || entry.address == head.address {
+            return;
+        }
+        let address = entry.address.clone();
+        let fresh =
+            Head { address, link: None, open: false, failures: 0, redial_at: Instant::now() };
+        if let Some(link) = std::mem::replace(head, fresh).link {
+            self.hub.close(link);
+            self.links.remove(&link);
+        }
+    }
+
+    fn head_opened(&mut self) {
         let epoch = self.epoch;
-        let Part::Member { control, .. } = &mut self.part else { return };
-        let control = &mut control[at];
-        (control.open, control.failures) = (true, 0);
-        if let Some(link) = control.link {
+        let Part::Member { head, .. } = &mut self.part else { return };
+        (head.open, head.failures) = (true, 0);
+        if let Some(link) = head.link {
             self.hub.send(link, &Said::Member(Message::Heartbeat { epoch }));
         }
     }
 
-    fn control_gone(&mut self, at: usize, refused: bool) {
-        let Part::Member { control, .. } = &mut self.part else { return };
-        let control = &mut control[at];
-        (control.open, control.link) = (false, None);
-        let wait = LINK_REDIAL_FIRST * (1 << control.failures.min(10));
-        control.failures = control.failures.saturating_add(1);
-        control.redial_at = Instant::now() + wait.min(LINK_REDIAL_LAST);
+    fn head_gone(&mut self, refused: bool) {
+        let Part::Member { head, .. } = &mut self.part else { return };
+        (head.open, head.link) = (false, None);
+        let wait = LINK_REDIAL_FIRST * (1 << head.failures.min(10));
+        head.failures = head.failures.saturating_add(1);
+        head.redial_at = Instant::now() + wait.min(LINK_REDIAL_LAST);
         self.stand(match refused {
-            true => standing::Event::Refused { control_node: at },
-            false => standing::Event::Silent { control_node: at },
+            true => standing::Event::Refused { control_node: 0 },
+            false => standing::Event::Silent { control_node: 0 },
         });
     }
 
@@ -549,10 +554,10 @@ impl Turn {
         let machine = machine.map(|at| Instant::now() + at.since(clock()));
         let beats = match &self.part {
             Part::Judge { .. } => None,
-            Part::Member { control, beats_at, .. } => {
-                let dials = control.iter().filter(|it| it.link.is_none()).map(|it| it.redial_at);
-                let beats = control.iter().any(|it| it.open).then_some(*beats_at);
-                dials.chain(beats).min()
+            Part::Member { head, beats_at, .. } => {
+                let dials = head.link.is_none().then_some(head.redial_at);
+                let beats = head.open.then_some(*beats_at);
+                dials.into_iter().chain(beats).min()
             }
         };
         let links = self.calls.next_deadline().map(|at| Instant::now() + at.since(clock()));
@@ -591,18 +596,17 @@ impl Turn {
 
     fn beat(&mut self, now: Instant) {
         let epoch = self.epoch;
-        let Part::Member { control, beats_at, .. } = &mut self.part else { return };
-        for (at, control) in control.iter_mut().enumerate() {
-            if control.link.is_none() && control.redial_at <= now {
-                let link = self.hub.dial(&control.address);
-                control.link = Some(link);
-                self.links.insert(link, End::Control(at));
-            }
+        let Part::Member { head, beats_at, .. } = &mut self.part else { return };
+        if head.link.is_none() && head.redial_at <= now {
+            let link = self.hub.dial(&head.address);
+            head.link = Some(link);
+            self.links.insert(link, End::Head);
         }
         if *beats_at <= now {
             *beats_at = now + MEMBER_BEAT;
-            let open = control.iter().filter(|it| it.open).filter_map(|it| it.link);
-            open.for_each(|link| self.hub.send(link, &Said::Member(Message::Heartbeat { epoch })));
+            if let Some(link) = head.link.filter(|_| head.open) {
+                self.hub.send(link, &Said::Member(Message::Heartbeat { epoch }));
+            }
             // So this thread does not wake once more for it (`NODE_LATE`).
             self.stand(standing::Event::Tick);
         }

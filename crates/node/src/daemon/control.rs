@@ -3,7 +3,8 @@
 //! ```text
 //!   a driver's own node    tables in memory: they end with the driver
 //!   a head                 session/control/: log and archive (see `hoplo_control::embedded`), served to who joins
-//!   a node that joined     on the cluster's control nodes (see `far`)
+//!   a node that joined     with the head, or on control nodes (see `far`)
+//!   a head over control nodes   there, as one that joined; and it is head as long as it has the seat (`hoplo_control::net::seat`)
 //!
 //!   kill -9, reboot, SIGTERM --> hoplo start --head --> goes on with the same store
 //!   hoplo stop               --> the store goes with the cluster
@@ -14,16 +15,20 @@
 
 use hoplo_base::limits::{LOST_TASKS_MAX, NODES_SETTLED_KEPT};
 use hoplo_base::{AnyId, Instant, NodeNumber, Size};
-use hoplo_control::embedded::{Embedded, EmbeddedOptions};
-use hoplo_control::net::head::{Founded, Head};
+use hoplo_control::embedded::{self, Embedded, EmbeddedOptions};
+use hoplo_control::net::head::{Founded, Head, Tokens};
+use hoplo_control::net::registry::StoreRegistry;
+use hoplo_control::net::seat::{Candidate, Keeper, SeatError};
 use hoplo_control::report;
 use hoplo_core::control::rows::node_key;
 use hoplo_core::control::{
     CasError, ControlStore, Entry, JobEntry, Key, MemoryStore, NodeEntry, NodeState, Row, Table,
     TaskEntry, TaskState, store,
 };
-use hoplo_core::node::{Answer, KEYS_MAX, Question, Rows, heir_of, outlived, settled};
+use hoplo_core::node::{Answer, Effect, KEYS_MAX, Question, Rows, heir_of, outlived, settled};
 use hoplo_net::hub::Intake;
+use hoplo_net::join::{Desk, Unavailable};
+use hoplo_net::poll::Bell;
 use hoplo_wire::control::{Change, Refusal};
 use serde_json::{Value, json};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -42,6 +47,8 @@ use hoplo_folders::OwnSessionFolder;
 #[derive(Debug)]
 pub(crate) struct Control {
     store: Store,
+    /// Of a head over control nodes.
+    lead: Option<Box<Lead>>,
     /// What it refused last, which is in the log.
     refused: Option<String>,
 }
@@ -61,6 +68,19 @@ struct Kept {
     head: Option<Head>,
 }
 
+/// What a head over control nodes has besides.
+struct Lead {
+    registry: StoreRegistry,
+    desk: Option<Desk>,
+    seat: Keeper,
+    /// The rows that it began with.
+    before: MemoryStore,
+}
+
+/// What a new head makes something of.
+const RECALLED: [Table; 6] =
+    [Table::Node, Table::Job, Table::Function, Table::Task, Table::Actor, Table::PlacementGroup];
+
 /// For rows that are on their way at an orderly end.
 const CLOSES_WITHIN: Duration = Duration::from_secs(2);
 
@@ -72,7 +92,8 @@ impl Control {
         founded: Option<&Founded>,
     ) -> Result<Self, StartError> {
         if !kept {
-            return Ok(Self { store: Store::Memory(MemoryStore::new()), refused: None });
+            let store = Store::Memory(MemoryStore::new());
+            return Ok(Self { store, lead: None, refused: None });
         }
         let folder = session.control();
         let mut options = EmbeddedOptions { accept_loss, ..EmbeddedOptions::new(folder.clone()) };
@@ -91,19 +112,70 @@ impl Control {
             };
             StartError::Control(format!("{error}; {remedy}"))
         })?;
-        Ok(Self { store: Store::Kept(Box::new(Kept { store, head: None })), refused: None })
+        let store = Store::Kept(Box::new(Kept { store, head: None }));
+        Ok(Self { store, lead: None, refused: None })
     }
 
     pub(crate) fn of_joined(far: Far) -> Self {
-        Self { store: Store::Far(Box::new(far)), refused: None }
+        Self { store: Store::Far(Box::new(far)), lead: None, refused: None }
+    }
+
+    /// Of a head over control nodes, with the rows that were there before it and its number. It takes the seat, or is no head.
+    pub(crate) fn over(
+        founded: &Founded,
+        random: [u32; 3],
+        free_seat: Option<u64>,
+        wake: Bell,
+        row: impl Fn(NodeNumber) -> NodeEntry,
+    ) -> Result<(Self, Rows, NodeNumber), StartError> {
+        let cluster = founded.cluster();
+        let life = u64::from(random[0]) << 32 | u64::from(random[1]);
+        let at = founded.address().to_string();
+        let seat = Candidate::new(cluster)?.take(life, &at, free_seat)?;
+        let seat = Keeper::start(cluster, seat, move || wake.ring())?;
+        let mut registry = StoreRegistry::new(cluster.clone());
+        let late = |error: Unavailable| StartError::Seat(SeatError::Store(error.why));
+        let before = registry.copy(&RECALLED).map_err(late)?;
+        let node = registry.number_of_head(random[2], &machine::hostname()).map_err(late)?;
+        let far = Far::open(cluster, &row(node)).map_err(StartError::NotTaken)?;
+        let rows = Rows::read(&before);
+        let lead = Some(Box::new(Lead { registry, desk: None, seat, before }));
+        Ok((Self { store: Store::Far(Box::new(far)), lead, refused: None }, rows, node))
+    }
+
+    /// Where a head keeps tokens.
+    pub(crate) fn tokens(&mut self) -> &mut dyn Tokens {
+        match (&mut self.store, &mut self.lead) {
+            (_, Some(lead)) => &mut lead.registry,
+            (Store::Kept(kept), None) => &mut kept.store,
+            (Store::Memory(_) | Store::Far(_), None) => unreachable!("a head has a store"),
+        }
     }
 
     /// Others may join, and ask it, from now on. `links` takes their connections that are not for the store.
     pub(crate) fn serve(&mut self, founded: Founded, links: Intake) -> Result<(), StartError> {
-        let Store::Kept(kept) = &mut self.store else { unreachable!("a head keeps its store") };
-        kept.store.watch(Table::Node);
-        kept.head = Some(founded.open(&kept.store, Some(links)).map_err(StartError::Founding)?);
+        match (&mut self.store, &mut self.lead) {
+            (_, Some(lead)) => {
+                lead.desk = Some(founded.open_over(links).map_err(StartError::Founding)?);
+            }
+            (Store::Kept(kept), None) => {
+                kept.store.watch(Table::Node);
+                let head = founded.open(&kept.store, Some(links));
+                kept.head = Some(head.map_err(StartError::Founding)?);
+            }
+            (Store::Memory(_) | Store::Far(_), None) => unreachable!("a head has a store"),
+        }
         Ok(())
+    }
+
+    /// Of a head over control nodes: another machine may be head after it.
+    pub(crate) fn is_over(&self) -> bool {
+        self.lead.is_some()
+    }
+
+    /// Why it is head no more, if it was.
+    pub(crate) fn lost_seat(&self) -> Option<String> {
+        self.lead.as_ref().and_then(|lead| lead.seat.lost())
     }
 
     /// Of the node table, since they were taken last.
@@ -127,8 +199,28 @@ impl Control {
         found
     }
 
-    /// Writes that it is dead, if its row has this version: the version it has then, or absent if it has another one.
+    /// Writes that it is dead, if its row has this version: the version it has then, or absent if it has another one. Absent: a later
+    /// turn tells it.
     pub(crate) fn bury(
+        &mut self,
+        ticket: u64,
+        node: NodeNumber,
+        expected: u64,
+        why: String,
+    ) -> Option<Result<Option<u64>, Refusal>> {
+        if let (Store::Far(far), Some(_)) = (&mut self.store, &self.lead) {
+            let nodes: Vec<NodeEntry> = far.nodes().cloned().collect();
+            let Some(mut entry) = nodes.iter().find(|entry| entry.node == node).cloned() else {
+                return Some(Ok(None));
+            };
+            entry.state = NodeState::Dead { why, heir: heir_of(node, nodes.iter()) };
+            far.bury(ticket, expected, &entry);
+            return None;
+        }
+        Some(self.bury_here(node, expected, why))
+    }
+
+    fn bury_here(
         &mut self,
         node: NodeNumber,
         expected: u64,
@@ -151,10 +243,7 @@ impl Control {
 
     /// Of a head: that node's row says from now on that it drains.
     pub(crate) fn drain(&mut self, node: NodeNumber) -> Result<(), String> {
-        let store = self.kept_mut().ok_or("the head drains nodes, and this is none")?;
-        let row = store.get(&node_key(node));
-        let entry = row.as_ref().and_then(|row| NodeEntry::from_row(row).ok());
-        let (Some(row), Some(mut entry)) = (row, entry) else {
+        let Some(mut entry) = self.nodes().into_iter().find(|entry| entry.node == node) else {
             return Err(format!("{node} has no row any more"));
         };
         match &entry.state {
@@ -165,7 +254,13 @@ impl Control {
             }
         }
         entry.state = NodeState::Draining;
-        match store.cas(entry.key(), row.version, entry.to_value()) {
+        if let (Store::Far(far), Some(_)) = (&mut self.store, &self.lead) {
+            far.change(&entry);
+            return Ok(());
+        }
+        let store = self.kept_mut().ok_or("the head drains nodes, and this is none")?;
+        let version = store.get(&node_key(node)).map_or(0, |row| row.version);
+        match store.cas(entry.key(), version, entry.to_value()) {
             Ok(_) => self.try_flush().map_err(|refusal| refusal.to_string()),
             Err(CasError::Conflict { .. }) => Err(format!("{node} changed just now: try again")),
             Err(CasError::Refused(refusal)) => Err(refusal.to_string()),
@@ -174,6 +269,18 @@ impl Control {
 
     /// All nodes that live have passed every death up to this entry: the rows of those dead say so.
     pub(crate) fn settle(&mut self, epoch: u64) {
+        if let (Store::Far(far), Some(_)) = (&mut self.store, &self.lead) {
+            let dead = far.indexed().filter(|(_, index)| *index <= epoch);
+            let rows = dead.filter_map(|(entry, index)| settled(entry.clone(), index));
+            for entry in rows.collect::<Vec<_>>() {
+                far.change(&entry);
+            }
+            let nodes: Vec<NodeEntry> = far.nodes().cloned().collect();
+            for node in outlived(&nodes, NODES_SETTLED_KEPT) {
+                far.forget(node_key(node));
+            }
+            return;
+        }
         let Some(store) = self.kept_mut() else { return };
         let mut rows = Vec::new();
         store::rows(store, Table::Node, |_, row| {
@@ -292,8 +399,13 @@ impl Control {
         match &self.store {
             Store::Memory(store) => store::entries(store),
             Store::Kept(kept) => store::entries(&kept.store),
-            Store::Far(_) => Vec::new(),
+            Store::Far(_) => self.before().map_or_else(Vec::new, |before| store::entries(before)),
         }
+    }
+
+    /// What a head over control nodes found there.
+    fn before(&self) -> Option<&MemoryStore> {
+        self.lead.as_ref().map(|lead| &lead.before)
     }
 
     /// At the end of a turn: before anybody hears of it.
@@ -425,6 +537,8 @@ impl Control {
             }
             Store::Far(mut far) => {
                 far.wait_for_saves(CLOSES_WITHIN);
+                // Whoever waits to be head finds what this one wrote.
+                self.lead = None;
                 Ok(())
             }
         }
@@ -475,37 +589,30 @@ impl Control {
     }
 }
 
+impl std::fmt::Debug for Lead {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lead").finish_non_exhaustive()
+    }
+}
+
 impl Daemon {
     /// Makes of the rows of an earlier daemon what is true now.
     pub(crate) fn recall(&mut self, rows: Rows) {
-        let Some(store) = self.control.kept() else { return };
-        let start = store.start.clone();
-        if let Some(cut) = &start.cut {
-            journal::log(format_args!(
-                "the control store goes on without the end of its log ({} at {}: {}); {}; it lies in {}",
-                cut.path.display(),
-                cut.offset,
-                cut.why,
-                cut.lost,
-                cut.aside.display()
-            ));
-        }
-        if let Some((aside, why)) = &start.unreadable {
-            journal::log(format_args!(
-                "the control store begins with nothing: {why}; what was there lies in {}",
-                aside.display()
-            ));
-        }
-        if let Some((why, aside)) = &start.lost_archive {
-            let lies = aside.as_ref().map(|path| format!("; it lies in {}", path.display()));
-            journal::log(format_args!(
-                "the control store goes on without its archive of finished rows: {why}{}",
-                lies.unwrap_or_default()
-            ));
+        if let Some(store) = self.control.kept() {
+            log_start(&store.start.clone());
+        } else if !self.control.is_over() {
+            return;
         }
         let mut effects = Vec::new();
         self.node.recall(rows, &mut effects);
-        effects.into_iter().for_each(|effect| self.carry_out(effect));
+        for effect in effects {
+            if let (Effect::Save { key, value, .. }, Some(lead)) = (&effect, &mut self.control.lead)
+            {
+                let put = lead.before.put(key.clone(), value.clone());
+                put.expect("a store in memory takes everything");
+            }
+            self.carry_out(effect);
+        }
     }
 
     // ---- questions ----
@@ -515,7 +622,8 @@ impl Daemon {
         match (question, &mut self.control.store) {
             ("status", _) => Ok(self.control_status()),
             (_, Store::Far(_)) => {
-                Err("the control store is on the cluster's head: ask there".to_string())
+                let place = if self.control.is_over() { "control nodes" } else { "head" };
+                Err(format!("the control store is on the cluster's {place}: ask there"))
             }
             ("metrics", Store::Kept(kept)) => {
                 let mut out = report::metrics(&[kept.store.report()]);
@@ -574,8 +682,11 @@ impl Daemon {
     }
 
     fn lost_tasks(&self) -> impl Iterator<Item = TaskEntry> {
-        let kept = self.control.kept();
-        let entries = kept.map_or_else(Vec::new, |store| store::entries(store));
+        let entries = match (self.control.kept(), self.control.before()) {
+            (Some(store), _) => store::entries(store),
+            (None, Some(before)) => store::entries(before),
+            (None, None) => Vec::new(),
+        };
         entries.into_iter().filter(|entry: &TaskEntry| entry.state == TaskState::Lost)
     }
 
@@ -598,6 +709,33 @@ impl Daemon {
         named
             .map(|entry| format!("{} was lost: {}", entry.task, entry.why.unwrap_or_default()))
             .collect()
+    }
+}
+
+/// What was wrong with what the daemon before left.
+fn log_start(start: &embedded::Start) {
+    if let Some(cut) = &start.cut {
+        journal::log(format_args!(
+            "the control store goes on without the end of its log ({} at {}: {}); {}; it lies in {}",
+            cut.path.display(),
+            cut.offset,
+            cut.why,
+            cut.lost,
+            cut.aside.display()
+        ));
+    }
+    if let Some((aside, why)) = &start.unreadable {
+        journal::log(format_args!(
+            "the control store begins with nothing: {why}; what was there lies in {}",
+            aside.display()
+        ));
+    }
+    if let Some((why, aside)) = &start.lost_archive {
+        let lies = aside.as_ref().map(|path| format!("; it lies in {}", path.display()));
+        journal::log(format_args!(
+            "the control store goes on without its archive of finished rows: {why}{}",
+            lies.unwrap_or_default()
+        ));
     }
 }
 

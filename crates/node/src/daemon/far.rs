@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use hoplo_base::NodeNumber;
-use hoplo_base::limits::{FAR_SAVE_WITHIN, FAR_STORE_WITHIN};
+use hoplo_base::limits::{FAR_SAVE_WITHIN, FAR_STORE_WITHIN, FAR_VERDICT_WITHIN};
 use hoplo_control::net::cluster::Cluster;
 use hoplo_control::net::driver::{Driver, Outcome};
 use hoplo_core::control::client::{Call, CallError, Done, Event};
@@ -28,9 +28,16 @@ pub(crate) struct Far {
     driver: Driver,
     /// By the call that is under way.
     underway: BTreeMap<u64, For>,
-    nodes: BTreeMap<NodeNumber, NodeEntry>,
+    nodes: BTreeMap<NodeNumber, Known>,
     changes: Vec<Change>,
     done: Vec<Happened>,
+}
+
+/// A row of the node table.
+struct Known {
+    entry: NodeEntry,
+    version: u64,
+    index: u64,
 }
 
 /// What a turn brought.
@@ -46,12 +53,19 @@ pub(crate) enum Happened {
     Fenced {
         why: String,
     },
+    /// What became of a verdict: the row's version now, absent if it had another one.
+    Buried {
+        ticket: u64,
+        stored: Result<Option<u64>, Refusal>,
+    },
 }
 
 /// What a call is for.
 enum For {
     Ask(u64, Step),
     Save,
+    /// A verdict.
+    Bury(u64),
     /// The node table is read again from here on, since changes of it were missed; as of these entries.
     Nodes {
         indexes: Option<Vec<u64>>,
@@ -94,10 +108,8 @@ impl Far {
         let unable =
             |error: io::Error| CallError::Late { may_apply: false, waiting: error.to_string() };
         let mut driver = Driver::new(cluster).map_err(unable)?;
-        let (key, value) = (row.key(), row.to_value());
         // Another version means that it was declared dead meanwhile.
-        let put = Op::Put { key, value, expected: Some(1), finished: false };
-        match driver.call(Call::Update(vec![put]), FAR_STORE_WITHIN).map_err(unable)?? {
+        match driver.call(row_as(row, 1), FAR_STORE_WITHIN).map_err(unable)?? {
             Done::Updated(outcomes) if matches!(outcomes[..], [Applied::Done { .. }]) => {}
             _ => {
                 let waiting = "this node was declared dead before it had begun: start it again";
@@ -114,7 +126,10 @@ impl Far {
             // What changes while it is read is told again.
             after.get_or_insert(indexes);
             for (key, row) in rows {
-                nodes.extend(NodeEntry::from_row(&row).ok().map(|it| (it.node, it)));
+                if let Ok(entry) = NodeEntry::from_row(&row) {
+                    let (version, index) = (row.version, row.index);
+                    nodes.insert(entry.node, Known { entry, version, index });
+                }
                 let key = Key { table: Table::Node, bytes: key };
                 changes.push(Change { index: row.index, key, row: Some(row) });
             }
@@ -126,12 +141,32 @@ impl Far {
         let (table, prefix, after) = (Table::Node, Vec::new(), after.unwrap_or_default());
         let (subscription, credit) = (NODES, CREDIT);
         driver.handle(Event::Subscribe { subscription, table, prefix, after, credit });
-        Ok(Self { driver, underway: BTreeMap::new(), nodes, changes, done: Vec::new() })
+        let underway = BTreeMap::new();
+        Ok(Self { driver, underway, nodes, changes, done: Vec::new() })
+    }
+
+    /// Of a head: that row says from now on that it is dead, if it has this version.
+    pub(crate) fn bury(&mut self, ticket: u64, expected: u64, entry: &NodeEntry) {
+        let put = row_as(entry, expected);
+        self.start(put, For::Bury(ticket));
+    }
+
+    /// Of a head: the row becomes this, if it is as it is known here.
+    pub(crate) fn change(&mut self, entry: &NodeEntry) {
+        if let Some(known) = self.nodes.get(&entry.node) {
+            let put = row_as(entry, known.version);
+            self.start(put, For::Save);
+        }
+    }
+
+    /// With the entry of the store that each row is of.
+    pub(crate) fn indexed(&self) -> impl Iterator<Item = (&NodeEntry, u64)> {
+        self.nodes.values().map(|known| (&known.entry, known.index))
     }
 
     /// As the store said last.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = &NodeEntry> {
-        self.nodes.values()
+        self.nodes.values().map(|known| &known.entry)
     }
 
     /// Of the node table, since they were taken last.
@@ -231,6 +266,7 @@ impl Far {
         let within = match what {
             For::Save => FAR_SAVE_WITHIN,
             For::Ask(..) | For::Nodes { .. } => FAR_STORE_WITHIN,
+            For::Bury(_) => FAR_VERDICT_WITHIN,
         };
         let call = self.driver.start(call, Instant::now() + within);
         self.underway.insert(call, what);
@@ -243,6 +279,16 @@ impl Far {
                 if let Err(error) = result {
                     self.done.push(Happened::NotSaved(refusal(error)));
                 }
+            }
+            For::Bury(ticket) => {
+                let stored = result.map_err(refusal).map(|done| match done {
+                    Done::Updated(outcomes) => match outcomes[..] {
+                        [Applied::Done { version }] => Some(version),
+                        _ => None,
+                    },
+                    Done::Row(_) | Done::Page { .. } => None,
+                });
+                self.done.push(Happened::Buried { ticket, stored });
             }
             For::Nodes { indexes, mut found } => match result {
                 Ok(Done::Page { rows, next, indexes: now }) => {
@@ -321,11 +367,15 @@ impl Far {
     fn changed(&mut self, change: Change, me: NodeNumber) {
         self.changes.push(change.clone());
         let gone = change.row.is_none();
-        let entry = change.row.and_then(|row| NodeEntry::from_row(&row).ok());
-        match entry {
-            Some(entry) => self.learn(entry, me),
+        let index = change.index;
+        let known = change.row.and_then(|row| {
+            let entry = NodeEntry::from_row(&row).ok()?;
+            Some(Known { entry, version: row.version, index })
+        });
+        match known {
+            Some(known) => self.learn(known, me),
             None if gone => {
-                let of_it = |node: &NodeNumber, _: &mut NodeEntry| {
+                let of_it = |node: &NodeNumber, _: &mut Known| {
                     hoplo_core::control::rows::node_key(*node).bytes != change.key.bytes
                 };
                 self.nodes.retain(of_it);
@@ -334,13 +384,13 @@ impl Far {
         }
     }
 
-    fn learn(&mut self, entry: NodeEntry, me: NodeNumber) {
-        if entry.node == me
-            && let NodeState::Dead { why, .. } = &entry.state
+    fn learn(&mut self, known: Known, me: NodeNumber) {
+        if known.entry.node == me
+            && let NodeState::Dead { why, .. } = &known.entry.state
         {
             self.done.push(Happened::Fenced { why: why.clone() });
         }
-        self.nodes.insert(entry.node, entry);
+        self.nodes.insert(known.entry.node, known);
     }
 
     fn read_nodes(&mut self, from: Option<Vec<u8>>, indexes: Option<Vec<u64>>, found: Vec<Change>) {
@@ -353,7 +403,7 @@ impl Far {
         let before = std::mem::take(&mut self.nodes);
         found.into_iter().for_each(|change| self.changed(change, me));
         let index = indexes.iter().copied().max().unwrap_or_default();
-        for (node, mut entry) in before {
+        for (node, Known { mut entry, .. }) in before {
             if !self.nodes.contains_key(&node) && !entry.state.is_dead() {
                 entry.state = NodeState::dead("the head's store does not know it any more");
                 let (key, value) = (entry.key(), entry.to_value());
@@ -378,6 +428,12 @@ impl std::fmt::Debug for Far {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Far").field("nodes", &self.nodes.len()).finish_non_exhaustive()
     }
+}
+
+/// A row that is written if it has that version.
+fn row_as(entry: &impl Entry, expected: u64) -> Call {
+    let (key, value) = (entry.key(), entry.to_value());
+    Call::Update(vec![Op::Put { key, value, expected: Some(expected), finished: false }])
 }
 
 fn nodes_from(from: Option<Vec<u8>>) -> Call {

@@ -24,7 +24,7 @@ impl Cluster {
         let head = Node::start(|options| {
             options.head = true;
             let token_file = Some(token.clone());
-            options.listen = Some(Listen { host: None, port: Some(0), token_file });
+            options.listen = Some(Listen { port: Some(0), token_file, ..Listen::default() });
         });
         let node = joined(&head, &token, |_| {});
         Self { node, head, token }

@@ -23,6 +23,7 @@ fn number(table: Table) -> u8 {
         Table::Kv => 7,
         Table::Event => 8,
         Table::Token => 9,
+        Table::Head => 10,
     }
 }
 

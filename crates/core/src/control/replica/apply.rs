@@ -21,7 +21,8 @@ pub(super) fn archivable(table: Table) -> bool {
         | Table::Actor
         | Table::PlacementGroup
         | Table::Kv
-        | Table::Token => false,
+        | Table::Token
+        | Table::Head => false,
     }
 }
 

@@ -301,7 +301,8 @@ fn next_table(table: Table) -> Option<Key> {
         Table::PlacementGroup => Table::Kv,
         Table::Kv => Table::Event,
         Table::Event => Table::Token,
-        Table::Token => return None,
+        Table::Token => Table::Head,
+        Table::Head => return None,
     };
     Some(Key { table: next, bytes: vec![] })
 }
