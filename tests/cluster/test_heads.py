@@ -242,6 +242,54 @@ def test_any_control_node_dies_and_the_head_stays(heads: Any, place: int) -> Non
     assert seat_of(worker) == before
 
 
+KEPT = COUNTER + textwrap.dedent("""
+    hoplo.init(address="auto", namespace="t")
+    kept = Counter.options(name="kept", lifetime="detached").remote()
+    say(hoplo.get(kept.add.remote()))
+""")
+
+FINDS = textwrap.dedent("""
+    hoplo.init(address="auto", namespace="t")
+    say(hoplo.get(hoplo.get_actor("kept").add.remote(), timeout=30))
+""")
+
+
+def test_a_detached_actor_outlives_its_home_and_the_head_that_die_at_once(heads: Any) -> None:
+    """All that knew it are dead; its row has what a restart takes."""
+    one = heads()
+    first, second, home = (one.machine(cpus) for cpus in (0, 0, 1))
+    joining = one.head(first)
+    assert one.head(second) is None
+    home.join(joining)
+    assert home.run(KEPT) == 1
+    first.kill()
+    home.kill()
+    until(lambda: is_acting(second), what="another machine is head")
+    late = one.machine(1)
+    late.join(Joining(seat_of(second)[0], joining.token))
+    assert late.run(FINDS) == 1
+
+
+def test_detached_actors_outlive_all_nodes_that_knew_them(heads: Any) -> None:
+    """The head reads their rows when it hears of a death: they are younger than the head. Of nearly
+    each of them the node that keeps what a restart takes dies, too."""
+    one = heads()
+    head, *workers = (one.machine(cpus) for cpus in (0, 1, 1, 1))
+    joining = one.head(head)
+    for machine in workers:
+        machine.join(joining)
+    until(lambda: workers[0].states().count("ALIVE") == 4)
+    names = [f"kept{number}" for number in range(3)]
+    for machine, name in zip(workers, names, strict=True):
+        assert machine.run(KEPT.replace("kept", name)) == 1
+    for machine in workers:
+        machine.kill()
+    late = one.machine(1)
+    late.join(joining)
+    for name in names:
+        assert late.run(FINDS.replace("kept", name)) == 1
+
+
 def test_of_many_that_wait_one_becomes_head(heads: Any) -> None:
     one = heads()
     first, worker = one.machine(), one.machine(1)

@@ -21,6 +21,7 @@ mod effects;
 mod far;
 mod far_calls;
 mod jobs;
+mod lead;
 mod parts;
 mod past;
 mod query;
@@ -31,11 +32,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use hoplo_base::limits::{RETURN_MEMORY_AFTER, TABLE_ROOM_KEPT, TURN_BYTES_MAX};
 use hoplo_base::{Instant, JobId, ProcessId};
+use hoplo_control::net::cluster::Cluster;
 use hoplo_control::net::head::Founded;
 use hoplo_core::control::{Entry, NodeEntry, NodeState};
 use hoplo_core::node::{Config, Effect, Event, Node, Rows};
@@ -111,6 +113,8 @@ pub struct Daemon {
     /// Of a head.
     invitation: Option<Invitation>,
     joined: Option<Joined>,
+    /// Of a head that others can join: its folder, and the file of its control nodes.
+    renews_itself: Option<(PathBuf, Option<PathBuf>)>,
     renews: Duration,
     /// Where there are other nodes.
     pub(crate) carrier: Option<Carrier>,
@@ -313,6 +317,10 @@ impl Daemon {
             poller.add(network, Source::Store)?;
         }
         let clustered = carrier.is_some();
+        let renews_itself = invitation.as_ref().map(|_| match options.over() {
+            Some(file) => (session.head(), Some(file.to_path_buf())),
+            None => (session.control(), None),
+        });
         let config = Config {
             node,
             resources,
@@ -357,6 +365,7 @@ impl Daemon {
             goes_on,
             invitation,
             joined,
+            renews_itself,
             renews: options.renews,
             carrier,
             haul,
@@ -367,7 +376,7 @@ impl Daemon {
         };
         daemon.node.set_wall_clock(micros());
         daemon.recall(rows);
-        if daemon.joined.is_some() {
+        if daemon.joined.is_some() || daemon.renews_itself.is_some() {
             daemon.after(daemon.renews, Timer::Renew);
         }
         if let Some(head) = head.or(first) {
@@ -461,7 +470,12 @@ impl Daemon {
                 Happened::Answered { ask, answer } => self.handle(Event::Answered { ask, answer }),
                 Happened::NotSaved(refusal) => self.control.note_refusal(Some(refusal)),
                 Happened::Fenced { why } => self.is_fenced(why),
-                Happened::Buried { ticket, stored } => self.tell_verdict(ticket, stored),
+                Happened::Buried { ticket, node, stored } => {
+                    if !matches!(stored, Ok(Some(_))) {
+                        self.control.spares(node);
+                    }
+                    self.tell_verdict(ticket, stored);
+                }
             }
         }
     }
@@ -516,6 +530,11 @@ impl Daemon {
             let nodes = self.control.nodes().into_iter();
             let heads = nodes.filter(|entry| entry.head && !entry.state.is_dead());
             joined.renew(heads.map(|entry| entry.address).collect());
+        }
+        if let Some((folder, over)) = &self.renews_itself
+            && let Err(error) = Cluster::renew_head(folder, over.as_deref())
+        {
+            journal::log(format_args!("the head's certificate was not renewed: {error}"));
         }
         self.after(self.renews, Timer::Renew);
     }

@@ -150,7 +150,14 @@ fn begin(
     let mut options = options.clone();
     loop {
         match Daemon::new(options.clone()) {
-            Ok(daemon) => return furnish(daemon).map(Some),
+            Ok(daemon) => {
+                let daemon = furnish(daemon)?;
+                if stopped.load(Ordering::Relaxed) {
+                    // Meanwhile: now it can end in order.
+                    let _ = signal_hook::low_level::raise(SIGTERM);
+                }
+                return Ok(Some(daemon));
+            }
             Err(StartError::Seat(SeatError::Taken { address })) => {
                 if found.is_none() {
                     let base = options.base.make().map_err(Into::into);

@@ -59,6 +59,11 @@ fn of_head(args: &BackupArgs) -> anyhow::Result<Header> {
     let session = find_session(args.session.as_deref())?;
     let folder = session.path().join("control");
     if !folder.join("cluster.json").exists() {
+        if session.path().join("head/cluster.json").exists() {
+            bail!(
+                "this head's tables are on control nodes: name their cluster's file with --cluster-file"
+            );
+        }
         if session.cluster().is_some() {
             bail!("the control store is on the cluster's head: run this there");
         }

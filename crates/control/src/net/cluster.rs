@@ -149,7 +149,7 @@ impl Cluster {
                 "a head needs control nodes at HOST:PORT: others join over the network",
             ));
         }
-        let ca = file.parent().unwrap_or(Path::new(".")).join(AUTHORITY);
+        let ca = folder_with(file).join(AUTHORITY);
         if !ca.exists() {
             return Err(error(
                 "a head signs certificates for those that join, and the folder ca/ is not beside this file: copy it from where \
@@ -163,6 +163,15 @@ impl Cluster {
         authority.issue(&name, Validity::days(CERTIFICATE_DAYS), &dir.join(TLS))?;
         replace(dir, &written)?;
         Ok((Self::load(&dir.join(FILE))?, authority))
+    }
+
+    /// A new certificate in place of that of the head whose folder this is. `over`: its control nodes' file, if it has some.
+    pub fn renew_head(dir: &Path, over: Option<&Path>) -> Result<(), ClusterError> {
+        let (_, id) = read(&dir.join(FILE))?;
+        let ca = over.map_or(dir, folder_with).join(AUTHORITY);
+        let name = Name::new(id.0, Role::Control, HEAD)?;
+        let valid = Validity::days(CERTIFICATE_DAYS);
+        Ok(Authority::load(&ca, id.0)?.issue(&name, valid, &dir.join(TLS))?)
     }
 
     /// That of the head whose store lies there.
@@ -193,7 +202,7 @@ impl Cluster {
         out: Option<&Path>,
     ) -> Result<PathBuf, ClusterError> {
         let (written, id) = read(path)?;
-        let dir = path.parent().unwrap_or(Path::new("."));
+        let dir = folder_with(path);
         let authority = Authority::load(&dir.join(AUTHORITY), id.0)?;
         let name = Name::new(id.0, role, name)?;
         let out = out.map_or_else(|| folder_of(dir, &name), Path::to_path_buf);
@@ -204,7 +213,7 @@ impl Cluster {
     /// The file, and the certificates beside it.
     pub fn load(path: &Path) -> Result<Self, ClusterError> {
         let (written, id) = read(path)?;
-        let tls = path.parent().unwrap_or(Path::new(".")).join(TLS);
+        let tls = folder_with(path).join(TLS);
         let tcp = written.nodes.iter().any(|node| is_tcp(node));
         let identity = if tcp { Some(Identity::load(&tls, id.0)?) } else { None };
         Ok(Self {
@@ -230,6 +239,10 @@ impl Cluster {
         let program = concat!("hoplo ", env!("CARGO_PKG_VERSION")).to_string();
         Hello { protocol: PROTOCOL, program, cluster: self.id, who }
     }
+}
+
+fn folder_with(file: &Path) -> &Path {
+    file.parent().unwrap_or(Path::new("."))
 }
 
 /// Where the holder's folder is made.

@@ -15,7 +15,7 @@ use hoplo_core::control::{ControlStore, Entry, MemoryStore, NodeEntry, TokenEntr
 use hoplo_net::join::{Registry, SpendError, Unavailable};
 use hoplo_net::name::{Name, Role};
 use hoplo_net::token::TokenRecord;
-use hoplo_wire::control::{Key, Outcome, Table};
+use hoplo_wire::control::{Key, Outcome, Row, Table};
 use hoplo_wire::join::TokenId;
 
 use super::client::ControlClient;
@@ -55,13 +55,22 @@ impl StoreRegistry {
 
     /// These tables as they are now.
     pub fn copy(&mut self, tables: &[Table]) -> Result<MemoryStore, Unavailable> {
+        self.copy_if(tables, |_, _| true)
+    }
+
+    /// The same of rows that are wanted.
+    pub fn copy_if(
+        &mut self,
+        tables: &[Table],
+        wanted: impl Fn(Table, &Row) -> bool,
+    ) -> Result<MemoryStore, Unavailable> {
         let mut copy = MemoryStore::new();
         for &table in tables {
             let mut from = None;
             loop {
                 let page = self.client()?.scan(table, Vec::new(), from, PAGE_ROWS, WITHIN);
                 let page = page.map_err(unavailable)?;
-                for (bytes, row) in page.rows {
+                for (bytes, row) in page.rows.into_iter().filter(|(_, row)| wanted(table, row)) {
                     let put = copy.put(Key { table, bytes }, row.value);
                     put.expect("a store in memory takes everything");
                 }

@@ -17,8 +17,6 @@ use hoplo_base::limits::{LOST_TASKS_MAX, NODES_SETTLED_KEPT};
 use hoplo_base::{AnyId, Instant, NodeNumber, Size};
 use hoplo_control::embedded::{self, Embedded, EmbeddedOptions};
 use hoplo_control::net::head::{Founded, Head, Tokens};
-use hoplo_control::net::registry::StoreRegistry;
-use hoplo_control::net::seat::{Candidate, Keeper, SeatError};
 use hoplo_control::report;
 use hoplo_core::control::rows::node_key;
 use hoplo_core::control::{
@@ -27,7 +25,6 @@ use hoplo_core::control::{
 };
 use hoplo_core::node::{Answer, Effect, KEYS_MAX, Question, Rows, heir_of, outlived, settled};
 use hoplo_net::hub::Intake;
-use hoplo_net::join::{Desk, Unavailable};
 use hoplo_net::poll::Bell;
 use hoplo_wire::control::{Change, Refusal};
 use serde_json::{Value, json};
@@ -36,6 +33,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::far::{Far, Happened};
+use super::lead::Lead;
 use crate::clock::clock;
 use crate::daemon::Daemon;
 use crate::error::StartError;
@@ -67,19 +65,6 @@ struct Kept {
     /// Others may join, and ask it.
     head: Option<Head>,
 }
-
-/// What a head over control nodes has besides.
-struct Lead {
-    registry: StoreRegistry,
-    desk: Option<Desk>,
-    seat: Keeper,
-    /// The rows that it began with.
-    before: MemoryStore,
-}
-
-/// What a new head makes something of.
-const RECALLED: [Table; 6] =
-    [Table::Node, Table::Job, Table::Function, Table::Task, Table::Actor, Table::PlacementGroup];
 
 /// For rows that are on their way at an orderly end.
 const CLOSES_WITHIN: Duration = Duration::from_secs(2);
@@ -128,19 +113,9 @@ impl Control {
         wake: Bell,
         row: impl Fn(NodeNumber) -> NodeEntry,
     ) -> Result<(Self, Rows, NodeNumber), StartError> {
-        let cluster = founded.cluster();
-        let life = u64::from(random[0]) << 32 | u64::from(random[1]);
-        let at = founded.address().to_string();
-        let seat = Candidate::new(cluster)?.take(life, &at, free_seat)?;
-        let seat = Keeper::start(cluster, seat, move || wake.ring())?;
-        let mut registry = StoreRegistry::new(cluster.clone());
-        let late = |error: Unavailable| StartError::Seat(SeatError::Store(error.why));
-        let before = registry.copy(&RECALLED).map_err(late)?;
-        let node = registry.number_of_head(random[2], &machine::hostname()).map_err(late)?;
-        let far = Far::open(cluster, &row(node)).map_err(StartError::NotTaken)?;
-        let rows = Rows::read(&before);
-        let lead = Some(Box::new(Lead { registry, desk: None, seat, before }));
-        Ok((Self { store: Store::Far(Box::new(far)), lead, refused: None }, rows, node))
+        let (lead, far, rows, node) = Lead::begin(founded, random, free_seat, wake, row)?;
+        let (store, lead) = (Store::Far(Box::new(far)), Some(Box::new(lead)));
+        Ok((Self { store, lead, refused: None }, rows, node))
     }
 
     /// Where a head keeps tokens.
@@ -175,7 +150,7 @@ impl Control {
 
     /// Why it is head no more, if it was.
     pub(crate) fn lost_seat(&self) -> Option<String> {
-        self.lead.as_ref().and_then(|lead| lead.seat.lost())
+        self.lead.as_ref().and_then(|lead| lead.lost_seat())
     }
 
     /// Of the node table, since they were taken last.
@@ -183,7 +158,10 @@ impl Control {
         match &mut self.store {
             Store::Memory(_) => Vec::new(),
             Store::Kept(kept) => kept.store.take_changes(),
-            Store::Far(far) => far.take_changes(),
+            Store::Far(far) => match &mut self.lead {
+                Some(lead) => lead.pass(far.take_changes()),
+                None => far.take_changes(),
+            },
         }
     }
 
@@ -208,16 +186,25 @@ impl Control {
         expected: u64,
         why: String,
     ) -> Option<Result<Option<u64>, Refusal>> {
-        if let (Store::Far(far), Some(_)) = (&mut self.store, &self.lead) {
-            let nodes: Vec<NodeEntry> = far.nodes().cloned().collect();
-            let Some(mut entry) = nodes.iter().find(|entry| entry.node == node).cloned() else {
+        if let (Store::Far(far), Some(lead)) = (&mut self.store, &mut self.lead) {
+            let Some(mut entry) = far.nodes().find(|entry| entry.node == node).cloned() else {
                 return Some(Ok(None));
             };
+            lead.buries(node);
+            let nodes = far.nodes().filter(|entry| !lead.is_dead(entry.node)).cloned();
+            let nodes: Vec<NodeEntry> = nodes.collect();
             entry.state = NodeState::Dead { why, heir: heir_of(node, nodes.iter()) };
             far.bury(ticket, expected, &entry);
             return None;
         }
         Some(self.bury_here(node, expected, why))
+    }
+
+    /// A verdict about it was not written.
+    pub(crate) fn spares(&mut self, node: NodeNumber) {
+        if let Some(lead) = &mut self.lead {
+            lead.spares(node);
+        }
     }
 
     fn bury_here(
@@ -399,13 +386,22 @@ impl Control {
         match &self.store {
             Store::Memory(store) => store::entries(store),
             Store::Kept(kept) => store::entries(&kept.store),
-            Store::Far(_) => self.before().map_or_else(Vec::new, |before| store::entries(before)),
+            Store::Far(_) => self.copies().map_or_else(Vec::new, |copies| store::entries(copies)),
         }
     }
 
-    /// What a head over control nodes found there.
-    fn before(&self) -> Option<&MemoryStore> {
-        self.lead.as_ref().map(|lead| &lead.before)
+    /// Of a head over control nodes.
+    fn copies(&self) -> Option<&MemoryStore> {
+        self.lead.as_ref().map(|lead| lead.copies())
+    }
+
+    /// Of a head: its rows, or those of which it has copies.
+    pub(crate) fn table(&self) -> Option<&dyn ControlStore> {
+        match (self.kept(), self.copies()) {
+            (Some(kept), _) => Some(kept),
+            (None, Some(copies)) => Some(copies),
+            (None, None) => None,
+        }
     }
 
     /// At the end of a turn: before anybody hears of it.
@@ -589,12 +585,6 @@ impl Control {
     }
 }
 
-impl std::fmt::Debug for Lead {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lead").finish_non_exhaustive()
-    }
-}
-
 impl Daemon {
     /// Makes of the rows of an earlier daemon what is true now.
     pub(crate) fn recall(&mut self, rows: Rows) {
@@ -608,8 +598,7 @@ impl Daemon {
         for effect in effects {
             if let (Effect::Save { key, value, .. }, Some(lead)) = (&effect, &mut self.control.lead)
             {
-                let put = lead.before.put(key.clone(), value.clone());
-                put.expect("a store in memory takes everything");
+                lead.copy(key.clone(), value.clone());
             }
             self.carry_out(effect);
         }
@@ -682,11 +671,7 @@ impl Daemon {
     }
 
     fn lost_tasks(&self) -> impl Iterator<Item = TaskEntry> {
-        let entries = match (self.control.kept(), self.control.before()) {
-            (Some(store), _) => store::entries(store),
-            (None, Some(before)) => store::entries(before),
-            (None, None) => Vec::new(),
-        };
+        let entries = self.control.table().map_or_else(Vec::new, store::entries);
         entries.into_iter().filter(|entry: &TaskEntry| entry.state == TaskState::Lost)
     }
 

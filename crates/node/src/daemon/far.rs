@@ -56,6 +56,7 @@ pub(crate) enum Happened {
     /// What became of a verdict: the row's version now, absent if it had another one.
     Buried {
         ticket: u64,
+        node: NodeNumber,
         stored: Result<Option<u64>, Refusal>,
     },
 }
@@ -64,8 +65,8 @@ pub(crate) enum Happened {
 enum For {
     Ask(u64, Step),
     Save,
-    /// A verdict.
-    Bury(u64),
+    /// A verdict about that node.
+    Bury(u64, NodeNumber),
     /// The node table is read again from here on, since changes of it were missed; as of these entries.
     Nodes {
         indexes: Option<Vec<u64>>,
@@ -148,7 +149,7 @@ impl Far {
     /// Of a head: that row says from now on that it is dead, if it has this version.
     pub(crate) fn bury(&mut self, ticket: u64, expected: u64, entry: &NodeEntry) {
         let put = row_as(entry, expected);
-        self.start(put, For::Bury(ticket));
+        self.start(put, For::Bury(ticket, entry.node));
     }
 
     /// Of a head: the row becomes this, if it is as it is known here.
@@ -266,7 +267,7 @@ impl Far {
         let within = match what {
             For::Save => FAR_SAVE_WITHIN,
             For::Ask(..) | For::Nodes { .. } => FAR_STORE_WITHIN,
-            For::Bury(_) => FAR_VERDICT_WITHIN,
+            For::Bury(..) => FAR_VERDICT_WITHIN,
         };
         let call = self.driver.start(call, Instant::now() + within);
         self.underway.insert(call, what);
@@ -280,7 +281,7 @@ impl Far {
                     self.done.push(Happened::NotSaved(refusal(error)));
                 }
             }
-            For::Bury(ticket) => {
+            For::Bury(ticket, node) => {
                 let stored = result.map_err(refusal).map(|done| match done {
                     Done::Updated(outcomes) => match outcomes[..] {
                         [Applied::Done { version }] => Some(version),
@@ -288,7 +289,7 @@ impl Far {
                     },
                     Done::Row(_) | Done::Page { .. } => None,
                 });
-                self.done.push(Happened::Buried { ticket, stored });
+                self.done.push(Happened::Buried { ticket, node, stored });
             }
             For::Nodes { indexes, mut found } => match result {
                 Ok(Done::Page { rows, next, indexes: now }) => {

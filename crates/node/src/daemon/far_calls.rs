@@ -110,7 +110,7 @@ impl Daemon {
                 self.handle(Event::Peer { from, cover, message });
             }
             Word::Member { entry, index } => {
-                if let Some(store) = self.control.kept() {
+                if let Some(store) = self.control.table() {
                     self.node.read_wills(&entry, store);
                 }
                 self.handle(Event::Member { entry, index });

@@ -19,12 +19,17 @@ struct Cluster {
 
 impl Cluster {
     fn new(name: &str) -> Self {
+        Self::with(name, |_| {})
+    }
+
+    fn with(name: &str, more: impl FnOnce(&mut hoplo_node::Options)) -> Self {
         let file = format!("hoplo-cluster-{}-{name}.token", std::process::id());
         let token = std::env::temp_dir().join(file);
         let head = Node::start(|options| {
             options.head = true;
             let token_file = Some(token.clone());
             options.listen = Some(Listen { port: Some(0), token_file, ..Listen::default() });
+            more(options);
         });
         let node = joined(&head, &token, |_| {});
         Self { node, head, token }
@@ -130,6 +135,18 @@ fn a_node_knows_the_others_and_hears_of_those_that_come() {
         let known = wanted.len() == 3 && nodes(&third) == wanted;
         (known && nodes(&cluster.node) == wanted).then_some(())
     });
+}
+
+/// It lasts for 30 days, and nobody could join a head that ran longer.
+#[test]
+fn a_head_renews_its_own_certificate() {
+    let renews = |options: &mut hoplo_node::Options| options.renews = Duration::from_millis(50);
+    let cluster = Cluster::with("itself", renews);
+    let path = cluster.head.session().join("control/tls/identity.pem");
+    let first = std::fs::read(&path).unwrap();
+    eventually("it has another one", || std::fs::read(&path).ok().filter(|now| *now != first));
+    let late = joined(&cluster.head, &cluster.token, |_| {});
+    eventually("it is known", || (states(&late).len() == 3).then_some(()));
 }
 
 #[test]
