@@ -6,6 +6,7 @@ import os
 import random
 import re
 import signal
+import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from conftest import Cluster, MakeCluster
 from machines import JOIN, CommandError, Joining, Machine, alive, until
+from test_faults import namespaces  # noqa: F401
 
 COUNTER = textwrap.dedent("""
     @hoplo.remote(num_cpus=0, max_restarts=-1)
@@ -47,6 +49,39 @@ CALLS = COUNTER + textwrap.dedent("""
     say(count, worst)
 """)
 
+KEPT = COUNTER + textwrap.dedent("""
+    hoplo.init(address="auto", namespace="t")
+    kept = Counter.options(name="kept", lifetime="detached").remote()
+    say(hoplo.get(kept.add.remote()))
+""")
+
+FINDS = textwrap.dedent("""
+    hoplo.init(address="auto", namespace="t")
+    say(hoplo.get(hoplo.get_actor("kept").add.remote(), timeout=30))
+""")
+
+NAMES = COUNTER + textwrap.dedent("""
+    hoplo.init(address="auto", namespace="t")
+    @hoplo.remote(max_retries=0)
+    def double(x):
+        return 2 * x
+    kept = Counter.options(name="kept", lifetime="detached").remote()
+    say(hoplo.get(kept.add.remote()))
+    count, worst = 1, 0.0
+    while not os.path.exists(sys.argv[1]):
+        began = time.monotonic()
+        count += 1
+        name = f"n{count}"
+        actor = Counter.options(name=name).remote()
+        assert hoplo.get(actor.add.remote()) == 1
+        assert hoplo.get(hoplo.get_actor(name).add.remote()) == 2
+        hoplo.kill(actor)
+        assert hoplo.get(double.remote(count)) == 2 * count
+        assert hoplo.get(hoplo.get_actor("kept").add.remote()) == count
+        worst = max(worst, time.monotonic() - began)
+    say(count, worst)
+""")
+
 
 class Heads:
     """Control nodes, machines that may be head, and others that work."""
@@ -57,15 +92,16 @@ class Heads:
         self.machines: list[Machine] = []
         self.token: Path | None = None
 
-    def machine(self, cpus: float = 0) -> Machine:
+    def machine(self, cpus: float = 0, **where: Any) -> Machine:
         folder = self.folder / str(len(self.machines))
         folder.mkdir(mode=0o700)
-        self.machines.append(Machine(folder, folder, cpus=cpus))
+        self.machines.append(Machine(folder, folder, cpus=cpus, **where))
         return self.machines[-1]
 
     def head(self, machine: Machine, *flags: str) -> Joining | None:
         """What it lets others join with; nothing if it waits."""
         told = ["--head", "--port", "0", "--control-nodes", str(self.cluster.file)]
+        told += ["--host", machine.host] if machine.host else []
         out = machine._start(*told, *flags).stdout
         found = JOIN.search(out)
         if found is None:
@@ -88,7 +124,7 @@ def heads(make_cluster: MakeCluster, tmp_path: Path) -> Iterator[Callable[..., H
     def make(**options: Any) -> Heads:
         folder = tmp_path / f"machines{len(made)}"
         folder.mkdir(mode=0o700)
-        made.append(Heads(make_cluster(config="nodes", **options), folder))
+        made.append(Heads(make_cluster(**{"config": "nodes", **options}), folder))
         return made[-1]
 
     yield make
@@ -219,6 +255,40 @@ def test_a_head_that_stands_still_is_replaced_and_waits_when_it_goes_on(heads: A
     assert worker.run('hoplo.init(address="auto"); say(hoplo.cluster_resources()["CPU"])') == 1
 
 
+def test_a_head_that_is_cut_off_is_replaced_and_waits_when_it_is_back(
+    heads: Any,
+    namespaces: list[tuple[str, str, str]],  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """With the control node of its machine."""
+    one = heads(
+        addresses=[f"{address}:7100" for _, address, _ in namespaces],
+        prefixes=[("ip", "netns", "exec", name) for name, _, _ in namespaces],
+    )
+    places = [
+        {"prefix": ("ip", "netns", "exec", name), "host": address}
+        for name, address, _ in namespaces[:2]
+    ]
+    first, second = (one.machine(**place) for place in places)
+    worker = one.machine(2)
+    worker.join(one.head(first))
+    assert one.head(second) is None
+    before, pid = seat_of(worker), first.pid
+    ends = tmp_path / "ends"
+    program = worker.program(NAMES, str(ends))
+    assert program.heard() == 1
+    link = namespaces[0][2]
+    subprocess.run(["ip", "link", "set", link, "down"], check=True)
+    between = until(lambda: (now := seat_of(worker)) not in ([], before) and now)
+    subprocess.run(["ip", "link", "set", link, "up"], check=True)
+    assert waiting_pid(first) == pid
+    one.cluster.until_whole(3)
+    ends.touch()
+    count, worst = program.heard()
+    assert seat_of(worker) == between
+    print(f"{count} names, the slowest took {worst * 1000:.0f} ms")
+
+
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_any_control_node_dies_and_the_head_stays(heads: Any, place: int) -> None:
     one = heads()
@@ -240,18 +310,6 @@ def test_any_control_node_dies_and_the_head_stays(heads: Any, place: int) -> Non
     one.cluster.nodes[place].start()
     one.cluster.until_whole(3)
     assert seat_of(worker) == before
-
-
-KEPT = COUNTER + textwrap.dedent("""
-    hoplo.init(address="auto", namespace="t")
-    kept = Counter.options(name="kept", lifetime="detached").remote()
-    say(hoplo.get(kept.add.remote()))
-""")
-
-FINDS = textwrap.dedent("""
-    hoplo.init(address="auto", namespace="t")
-    say(hoplo.get(hoplo.get_actor("kept").add.remote(), timeout=30))
-""")
 
 
 def test_a_detached_actor_outlives_its_home_and_the_head_that_die_at_once(heads: Any) -> None:
@@ -290,6 +348,24 @@ def test_detached_actors_outlive_all_nodes_that_knew_them(heads: Any) -> None:
         assert late.run(FINDS.replace("kept", name)) == 1
 
 
+@pytest.mark.parametrize("where", ["file", "etcd"])
+def test_it_is_the_same_wherever_the_configuration_lies(
+    heads: Any, request: pytest.FixtureRequest, where: str
+) -> None:
+    etcd = request.getfixturevalue("etcd") if where == "etcd" else None
+    one = heads(config=f"etcd:{etcd.url}/hoplo/heads" if etcd else None)
+    first, second, worker = (one.machine(cpus) for cpus in (0, 0, 1))
+    worker.join(one.head(first))
+    assert one.head(second) is None
+    assert worker.run(KEPT) == 1
+    before = seat_of(worker)
+    one.cluster.nodes[0].kill()
+    first.kill()
+    until(lambda: seat_of(worker) not in ([], before))
+    assert worker.run(FINDS) == 2
+    assert worker.run(KEPT.replace("kept", "other")) == 1
+
+
 def test_of_many_that_wait_one_becomes_head(heads: Any) -> None:
     one = heads()
     first, worker = one.machine(), one.machine(1)
@@ -318,6 +394,8 @@ def test_one_that_waits_is_stopped_like_any_other(heads: Any) -> None:
     assert one.head(first)
     assert one.head(second) is None
     pid = waiting_pid(second)
+    said = second.hoplo("status", check=False).stderr
+    assert said.startswith(f"hoplo: no node of yours runs here yet: process {pid} waits"), said
     out = second.hoplo("stop").stdout
     assert re.fullmatch(rf"stopped process {pid}, which waited to be of its cluster\n", out)
     until(lambda: not alive(pid))
@@ -338,29 +416,6 @@ def test_tokens_are_those_of_the_cluster(heads: Any) -> None:
     worker.hoplo("start", "--address", address, "--num-cpus", "1", HOPLO_TOKEN=made)
     until(lambda: worker.states().count("ALIVE") == 2)
     assert joining.address != address
-
-
-NAMES = COUNTER + textwrap.dedent("""
-    hoplo.init(address="auto", namespace="t")
-    @hoplo.remote(max_retries=0)
-    def double(x):
-        return 2 * x
-    kept = Counter.options(name="kept", lifetime="detached").remote()
-    say(hoplo.get(kept.add.remote()))
-    count, worst = 1, 0.0
-    while not os.path.exists(sys.argv[1]):
-        began = time.monotonic()
-        count += 1
-        name = f"n{count}"
-        actor = Counter.options(name=name).remote()
-        assert hoplo.get(actor.add.remote()) == 1
-        assert hoplo.get(hoplo.get_actor(name).add.remote()) == 2
-        hoplo.kill(actor)
-        assert hoplo.get(double.remote(count)) == 2 * count
-        assert hoplo.get(hoplo.get_actor("kept").add.remote()) == count
-        worst = max(worst, time.monotonic() - began)
-    say(count, worst)
-""")
 
 
 def test_names_are_given_while_heads_and_control_nodes_die_one_after_the_other(

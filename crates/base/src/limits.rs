@@ -690,10 +690,18 @@ pub const SEAT_BEAT: Duration = Duration::from_millis(200);
 pub const SEAT_LOOK: Duration = Duration::from_millis(100);
 /// It takes the place of a head that wrote nothing for so long, while the store answered.
 pub const SEAT_SILENT: Duration = Duration::from_secs(1);
+/// What a head over control nodes decides about who lives counts only if it wrote that it is the head so short a time ago.
+pub const SEAT_CERTAIN: Duration = Duration::from_millis(450);
 /// A look that comes so much later than the one before says nothing of what was between them.
 pub const SEAT_LATE: Duration = Duration::from_millis(400);
 const _: () = assert!(SEAT_BEAT.as_millis() * 4 <= SEAT_SILENT.as_millis());
 const _: () = assert!(SEAT_LOOK.as_millis() * 3 < SEAT_LATE.as_millis());
+const _: () = assert!(SEAT_BEAT.as_millis() * 2 < SEAT_CERTAIN.as_millis());
+// Who is cut off from everybody finds nodes silent later than that.
+const _: () = assert!(
+    SEAT_CERTAIN.as_millis() + MEMBER_BEAT.as_millis()
+        < MEMBER_SILENT.as_millis() + MEMBER_PROBE_WITHIN.as_millis()
+);
 
 /// A node that was declared dead tries so often, and for so long, to join again.
 pub const JOINS_AGAIN: Duration = Duration::from_millis(500);

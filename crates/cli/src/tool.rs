@@ -137,10 +137,16 @@ pub(crate) fn find_session(asked: Option<&Path>) -> Result<SessionFolder> {
         return Ok(SessionFolder::open(session).map_err(|error| error.instead(instead))?);
     }
     let base = Places::of_environment().find()?;
+    let waits = base.as_ref().and_then(|base| base.joining_again().into_iter().next());
     let found = base.and_then(|base| {
         let head = base.current().filter(SessionFolder::listens);
         head.or_else(|| base.live().into_iter().find(SessionFolder::listens))
     });
+    if let (None, Some(pid)) = (&found, waits) {
+        bail!(
+            "no node of yours runs here yet: process {pid} waits to be of its cluster, or to be its head"
+        );
+    }
     found.context(
         "no node of yours runs here: start one with `hoplo start --head`, or start a program that uses hoplo",
     )

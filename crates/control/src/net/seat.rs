@@ -15,15 +15,17 @@
 //! - SEAT-2: silence counts only between looks that the store answered, none of them late: else it may be we that were not there.
 //! - SEAT-3: a beat that got no answer may have been written: what is there is read before the next one.
 //! - SEAT-4: beats come from a thread of their own ([`Keeper`]): a busy head is not a dead head.
+//! - SEAT-5: a head that is cut off from the store and from nodes at a time declares none of them dead: it is not [certain](Keeper::is_certain) any
+//!   more when it finds them silent. What it wrote then would come to the store when the cut is healed, before it hears that it is head no more.
 
 use std::io::{self, ErrorKind};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hoplo_base::limits::{SEAT_BEAT, SEAT_LATE, SEAT_LOOK, SEAT_SILENT};
+use hoplo_base::limits::{SEAT_BEAT, SEAT_CERTAIN, SEAT_LATE, SEAT_LOOK, SEAT_SILENT};
 use hoplo_core::control::client::CallError;
 use hoplo_core::control::rows::seat_key;
 use hoplo_core::control::{Entry, SeatEntry};
@@ -156,8 +158,14 @@ impl Candidate {
 /// Beats for a head; gives the seat back when it is dropped.
 pub struct Keeper {
     ends: Option<Sender<()>>,
-    lost: Arc<Mutex<Option<String>>>,
+    shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    /// When the last beat was sent that was written.
+    beaten: Mutex<Instant>,
+    lost: Mutex<Option<String>>,
 }
 
 impl Keeper {
@@ -169,21 +177,27 @@ impl Keeper {
     ) -> io::Result<Self> {
         let client = ControlClient::connect(cluster)?;
         let (ends, ended) = channel();
-        let lost = Arc::new(Mutex::new(None));
-        let theirs = Arc::clone(&lost);
+        let (beaten, lost) = (Mutex::new(Instant::now()), Mutex::default());
+        let shared = Arc::new(Shared { beaten, lost });
+        let theirs = Arc::clone(&shared);
         let keep = move || {
-            if let Some(why) = beat(&client, seat, &ended) {
-                *theirs.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+            if let Some(why) = beat(&client, seat, &ended, &theirs.beaten) {
+                *lock(&theirs.lost) = Some(why);
                 wakes();
             }
         };
         let thread = std::thread::Builder::new().name("hoplo:seat".to_string()).spawn(keep)?;
-        Ok(Self { ends: Some(ends), lost, thread: Some(thread) })
+        Ok(Self { ends: Some(ends), shared, thread: Some(thread) })
+    }
+
+    /// SEAT-5
+    pub fn is_certain(&self) -> bool {
+        lock(&self.shared.beaten).elapsed() < SEAT_CERTAIN
     }
 
     /// Why this head is none any more; said once.
     pub fn lost(&self) -> Option<String> {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner).take()
+        lock(&self.shared.lost).take()
     }
 }
 
@@ -197,8 +211,17 @@ impl Drop for Keeper {
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Until the other end of `ended` is gone. Why the seat is somebody else's, if it is.
-fn beat(client: &ControlClient, mut seat: Seat, ended: &Receiver<()>) -> Option<String> {
+fn beat(
+    client: &ControlClient,
+    mut seat: Seat,
+    ended: &Receiver<()>,
+    beaten: &Mutex<Instant>,
+) -> Option<String> {
     let mut certain = true;
     loop {
         let ends = ended.recv_timeout(SEAT_BEAT) == Err(RecvTimeoutError::Disconnected);
@@ -216,10 +239,14 @@ fn beat(client: &ControlClient, mut seat: Seat, ended: &Receiver<()>) -> Option<
         }
         let holder = seat.entry.holder.filter(|_| !ends);
         let entry = SeatEntry { holder, beats: seat.entry.beats + 1, ..seat.entry.clone() };
+        let sent = Instant::now();
         let put = client.put(entry.key(), entry.to_value(), Some(seat.version), SEAT_SILENT);
         match put {
             _ if ends => return None,
-            Ok(Outcome::Done { version }) => (seat, certain) = (Seat { entry, version }, true),
+            Ok(Outcome::Done { version }) => {
+                (seat, certain) = (Seat { entry, version }, true);
+                *lock(beaten) = sent;
+            }
             Ok(Outcome::Conflict { .. }) | Err(_) => certain = false,
         }
     }

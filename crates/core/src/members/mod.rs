@@ -28,9 +28,9 @@
 //! - It has just begun to act, or has just learnt of a node: *never heard* is no point in time. Such a node is probed at once and may be refused, but its
 //!   silence counts from that moment, and for 3 s, for nodes dial a new control node with back-off.
 //!
-//! **Who judges.** Of several control nodes the one that acts as the control store's coordinator. The others hear and do not
-//! probe. Two may believe for a moment that they act: each verdict names the version of the row that it judges, so one is stored. A
-//! verdict that meets another version (the node drains now, or is dead already) is judged again on the row that is there.
+//! **Who judges.** The head. Where several machines may be head, the one that has the seat; nodes speak to that one. Two may believe for a
+//! moment that they act: each verdict names the version of the row that it judges, so one is stored. A verdict that meets another version
+//! (the node drains now, or is dead already) is judged again on the row that is there.
 //!
 //! **Fence.** A dead number stays dead. Whatever comes from it is answered with [`Effect::Tell`], at every control node, whether it
 //! acts or not; links refuse it by number (`core/link`). What the node does then is in [`standing`].

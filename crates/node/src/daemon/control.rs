@@ -190,6 +190,9 @@ impl Control {
             let Some(mut entry) = far.nodes().find(|entry| entry.node == node).cloned() else {
                 return Some(Ok(None));
             };
+            if !lead.is_certain() {
+                return Some(Err(Refusal::Busy("this head may be none any more".to_string())));
+            }
             lead.buries(node);
             let nodes = far.nodes().filter(|entry| !lead.is_dead(entry.node)).cloned();
             let nodes: Vec<NodeEntry> = nodes.collect();

@@ -88,6 +88,11 @@ impl Lead {
         self.seat.lost()
     }
 
+    /// What it says of others is to be written (SEAT-5).
+    pub(super) fn is_certain(&self) -> bool {
+        self.seat.is_certain()
+    }
+
     pub(super) fn copies(&self) -> &MemoryStore {
         &self.copies
     }
