@@ -199,7 +199,8 @@ def test_control_nodes_are_backed_up_while_clients_work(
     assert list(shown["tables"]) == ["Kv"]
     # fmt: off
     done = subprocess.run(
-        [HOPLO, "start", "--head", "--from-backup", file, "--session-dir", tmp_path / "head"],
+        [HOPLO, "start", "--head", "--from-backup", file, "--session-dir", tmp_path / "head",
+         "--python", sys.executable],
         env={**os.environ, "HOPLO_TMPDIR": str(tmp_path / "base")},
         capture_output=True, text=True, timeout=30, check=False,
     )
