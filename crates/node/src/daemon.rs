@@ -547,7 +547,8 @@ impl Daemon {
         }
     }
 
-    /// Together they are in the order in which the claims have to hear of them at a start: who lives, who died, this node.
+    /// Together they are in the order in which the claims have to hear of them at a start: who lives, who died, this node. They are told at
+    /// once: a head that passed the death of the one before it, and did not know yet that it is head, told nobody.
     fn tell_carrier(&self, mut changes: Vec<Change>) {
         let Some(carrier) = &self.carrier else { return };
         let me = self.node.config().node;
@@ -561,12 +562,14 @@ impl Daemon {
             }
         };
         changes.sort_by_key(order);
-        for Change { index, row, .. } in changes {
-            let entry = row.as_ref().and_then(|row| NodeEntry::from_row(row).ok());
-            if let (Some(entry), Some(row)) = (entry, row) {
-                let (entry, version) = (Box::new(entry), row.version);
-                carrier.tell(Told::Row { entry, version, index });
-            }
+        let rows = changes.into_iter().filter_map(|Change { index, row, .. }| {
+            let row = row?;
+            let entry = Box::new(NodeEntry::from_row(&row).ok()?);
+            Some(Told::Row { entry, version: row.version, index })
+        });
+        let rows: Vec<Told> = rows.collect();
+        if !rows.is_empty() {
+            carrier.tell_all(rows);
         }
     }
 

@@ -209,7 +209,12 @@ impl Carrier {
     }
 
     pub(crate) fn tell(&self, told: Told) {
-        lock(&self.shared.told).push(told);
+        self.tell_all([told]);
+    }
+
+    /// What it says of them is heard in one turn, too.
+    pub(crate) fn tell_all(&self, told: impl IntoIterator<Item = Told>) {
+        lock(&self.shared.told).extend(told);
         self.bell.ring();
     }
 
