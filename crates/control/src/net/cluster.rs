@@ -129,8 +129,7 @@ impl Cluster {
             fs::rename(&beside, &ca).map_err(error)?;
         }
         let authority = Authority::load(&ca, id)?;
-        let name = Name::new(id, Role::Control, HEAD)?;
-        authority.issue(&name, Validity::days(CERTIFICATE_DAYS), &dir.join(TLS))?;
+        issue_to_head(&authority, id, dir)?;
         Ok((Self::load(&path)?, authority))
     }
 
@@ -159,8 +158,7 @@ impl Cluster {
         let authority = Authority::load(&ca, id.0)?;
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
         made.map_err(|cause| ClusterError::File { path: dir.into(), why: cause.to_string() })?;
-        let name = Name::new(id.0, Role::Control, HEAD)?;
-        authority.issue(&name, Validity::days(CERTIFICATE_DAYS), &dir.join(TLS))?;
+        issue_to_head(&authority, id.0, dir)?;
         replace(dir, &written)?;
         Ok((Self::load(&dir.join(FILE))?, authority))
     }
@@ -169,9 +167,7 @@ impl Cluster {
     pub fn renew_head(dir: &Path, over: Option<&Path>) -> Result<(), ClusterError> {
         let (_, id) = read(&dir.join(FILE))?;
         let ca = over.map_or(dir, folder_with).join(AUTHORITY);
-        let name = Name::new(id.0, Role::Control, HEAD)?;
-        let valid = Validity::days(CERTIFICATE_DAYS);
-        Ok(Authority::load(&ca, id.0)?.issue(&name, valid, &dir.join(TLS))?)
+        issue_to_head(&Authority::load(&ca, id.0)?, id.0, dir)
     }
 
     /// That of the head whose store lies there.
@@ -239,6 +235,11 @@ impl Cluster {
         let program = concat!("hoplo ", env!("CARGO_PKG_VERSION")).to_string();
         Hello { protocol: PROTOCOL, program, cluster: self.id, who }
     }
+}
+
+fn issue_to_head(authority: &Authority, cluster: u128, dir: &Path) -> Result<(), ClusterError> {
+    let name = Name::new(cluster, Role::Control, HEAD)?;
+    Ok(authority.issue(&name, Validity::days(CERTIFICATE_DAYS), &dir.join(TLS))?)
 }
 
 fn folder_with(file: &Path) -> &Path {

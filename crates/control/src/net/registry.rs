@@ -66,19 +66,12 @@ impl StoreRegistry {
     ) -> Result<MemoryStore, Unavailable> {
         let mut copy = MemoryStore::new();
         for &table in tables {
-            let mut from = None;
-            loop {
-                let page = self.client()?.scan(table, Vec::new(), from, PAGE_ROWS, WITHIN);
-                let page = page.map_err(unavailable)?;
-                for (bytes, row) in page.rows.into_iter().filter(|(_, row)| wanted(table, row)) {
+            self.scan(table, |bytes, row| {
+                if wanted(table, &row) {
                     let put = copy.put(Key { table, bytes }, row.value);
                     put.expect("a store in memory takes everything");
                 }
-                from = page.next;
-                if from.is_none() {
-                    break;
-                }
-            }
+            })?;
         }
         Ok(copy)
     }
@@ -119,13 +112,22 @@ impl StoreRegistry {
     }
 
     fn rows<E: Entry>(&mut self, mut take: impl FnMut(E)) -> Result<(), Unavailable> {
+        // What does not parse was written by another program.
+        self.scan(E::TABLE, |_, row| E::from_row(&row).into_iter().for_each(&mut take))
+    }
+
+    /// Each row of the table, with its key.
+    fn scan(
+        &mut self,
+        table: Table,
+        mut take: impl FnMut(Vec<u8>, Row),
+    ) -> Result<(), Unavailable> {
         let client = self.client()?;
         let mut from = None;
         loop {
-            let page = client.scan(E::TABLE, Vec::new(), from, PAGE_ROWS, WITHIN);
+            let page = client.scan(table, Vec::new(), from, PAGE_ROWS, WITHIN);
             let page = page.map_err(unavailable)?;
-            // What does not parse was written by another program.
-            page.rows.iter().filter_map(|(_, row)| E::from_row(row).ok()).for_each(&mut take);
+            page.rows.into_iter().for_each(|(bytes, row)| take(bytes, row));
             from = page.next;
             if from.is_none() {
                 return Ok(());

@@ -41,6 +41,12 @@ pub struct Seat {
     pub version: u64,
 }
 
+impl Seat {
+    fn of(row: &Row) -> Option<Self> {
+        Some(Self { entry: SeatEntry::from_row(row).ok()?, version: row.version })
+    }
+}
+
 /// Nobody becomes head now.
 #[derive(Debug, thiserror::Error)]
 pub enum SeatError {
@@ -99,19 +105,19 @@ impl Candidate {
     /// Whether it may be taken now; called every `SEAT_LOOK`.
     pub fn look(&mut self) -> Result<bool, SeatError> {
         let row = self.client.get(seat_key(), WITHIN).map_err(store)?;
-        self.seat = row.and_then(|row| {
-            let entry = SeatEntry::from_row(&row).ok()?;
-            Some(Seat { entry, version: row.version })
-        });
-        let held = self.seat.as_ref().filter(|seat| seat.entry.holder.is_some());
-        let refused = held.is_some_and(|seat| refuses(&seat.entry.address));
+        self.seat = row.as_ref().and_then(Seat::of);
+        let refused = self.held_at().is_some_and(refuses);
         Ok(self.watch.is_free(Instant::now(), self.seat.as_ref(), refused))
     }
 
     /// Where the head is, as of the last look.
-    pub fn held_at(&self) -> Option<&str> {
+    fn held_at(&self) -> Option<&str> {
         let held = self.seat.as_ref().filter(|seat| seat.entry.holder.is_some());
         held.map(|seat| seat.entry.address.as_str())
+    }
+
+    fn taken(&self) -> SeatError {
+        SeatError::Taken { address: self.held_at().unwrap_or_default().to_string() }
     }
 
     /// The version of the seat, as of the last look.
@@ -127,17 +133,14 @@ impl Candidate {
         address: &str,
         found_free: Option<u64>,
     ) -> Result<Seat, SeatError> {
-        let first = self.look()? || found_free == Some(self.version());
-        let mut free = false;
-        let known = self.seat.as_ref().map(|seat| seat.version);
+        let mut free = self.look()? || found_free == Some(self.version());
+        let known = self.version();
         let until = Instant::now() + SEAT_SILENT + SEAT_LATE;
-        while !first && !free {
+        while !free {
             std::thread::sleep(SEAT_LOOK);
             free = self.look()?;
-            let beats = self.seat.as_ref().map(|seat| seat.version) != known;
-            if !free && (beats || Instant::now() > until) {
-                let address = self.held_at().unwrap_or_default().to_string();
-                return Err(SeatError::Taken { address });
+            if !free && (self.version() != known || Instant::now() > until) {
+                return Err(self.taken());
             }
         }
         let expected = self.version();
@@ -148,8 +151,7 @@ impl Candidate {
             // SEAT-1
             Outcome::Conflict { .. } => {
                 self.look()?;
-                let address = self.held_at().unwrap_or_default().to_string();
-                Err(SeatError::Taken { address })
+                Err(self.taken())
             }
         }
     }
@@ -254,10 +256,9 @@ fn beat(
 
 /// As it is now, or why it is not ours any more.
 fn still_ours(seat: &Seat, row: Option<&Row>) -> Result<Seat, String> {
-    let found = row.and_then(|row| Some((SeatEntry::from_row(row).ok()?, row.version)));
-    match found {
-        Some((entry, version)) if entry.holder == seat.entry.holder => Ok(Seat { entry, version }),
-        Some((SeatEntry { holder: Some(_), address, .. }, _)) => {
+    match row.and_then(Seat::of) {
+        Some(found) if found.entry.holder == seat.entry.holder => Ok(found),
+        Some(Seat { entry: SeatEntry { holder: Some(_), address, .. }, .. }) => {
             Err(format!("the head is at {address} now: this one wrote nothing for too long"))
         }
         Some(_) | None => Err("the control nodes know nothing of this head any more".to_string()),
