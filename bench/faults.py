@@ -25,9 +25,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -464,13 +465,40 @@ def pauses(system: str) -> list[float]:
 
 def ask_head_pauses() -> None:
     """The head dies and starts again on its folder; a program on another node calls tasks."""
-    typical = Row("the head dies: the longest wait for a task, the median of the kills", "ms", {})
-    worst = Row("the head dies: the longest wait for a task, the worst of the kills", "ms", {})
     why = "its cluster ends with its head, unless it has a Redis"
-    typical.missing[RAY] = worst.missing[RAY] = why
+    told_by_hoplo("the head dies: the longest wait for a task", why, head_pauses)
+
+
+def head_pauses() -> list[float]:
+    with cluster(HOPLO, 2, seat=2) as made:
+        return disturbed("pause", PAUSE_MS, made.head_dies_and_starts_again)
+
+
+def ask_control_pauses() -> None:
+    """Over three control nodes, one of three machines is head: that one dies, or another one."""
+    why = "it has one head, and no control nodes"
+    for name, of_head in (
+        ("the machine of the head and of a control node", True),
+        ("the machine of another control node", False),
+    ):
+        for measure, what in (("pause", "a task"), ("names", "an actor with a name")):
+            row = f"{name} dies: the longest wait for {what}"
+            told_by_hoplo(row, why, partial(control_pauses, measure, of_head))
+
+
+def control_pauses(measure: str, of_head: bool) -> list[float]:
+    with cluster(HOPLO, 2, seat=4, kinds=OVER) as made:
+        return disturbed(measure, 2 * PAUSE_MS, lambda: made.machine_dies(of_head))
+
+
+def told_by_hoplo(row: str, why_not_ray: str, ask: Callable[[], list[float]]) -> None:
+    """Two rows: the median of the kills, and the worst of them."""
+    typical = Row(f"{row}, the median of the kills", "ms", {})
+    worst = Row(f"{row}, the worst of the kills", "ms", {})
+    typical.missing[RAY] = worst.missing[RAY] = why_not_ray
     if HOPLO in present():
         try:
-            waits = head_pauses()
+            waits = ask()
         except (PlayerError, AssertionError) as error:
             typical.missing[HOPLO] = worst.missing[HOPLO] = str(error)[:300]
         else:
@@ -480,54 +508,17 @@ def ask_head_pauses() -> None:
         question.add(asked)
 
 
-def head_pauses() -> list[float]:
+def disturbed(measure: str, milliseconds: int, event: Callable[[], None]) -> list[float]:
+    """The longest wait of each time in which that happens."""
     waits = []
-    with cluster(HOPLO, 2, seat=2) as made:
-        player = question.player(HOPLO)
-        player.ask({"do": "open", "measure": "pause"})
-        player.ask({"do": "run", "measure": "pause", "count": PAUSE_MS})
-        for _ in range(KILLS):
-            playing = Playing(player, "pause", PAUSE_MS)
-            playing.thread.join(PAUSE_MS / 3e3)
-            made.head_dies_and_starts_again()
-            waits.append(1e3 * playing.end()["seconds"])
-    return waits
-
-
-def ask_control_pauses() -> None:
-    """Over three control nodes, one of three machines is head: that one dies, or another one."""
-    for name, of_head in (
-        ("the machine of the head and of a control node", True),
-        ("the machine of another control node", False),
-    ):
-        for measure, what in (("pause", "a task"), ("names", "an actor with a name")):
-            row = f"{name} dies: the longest wait for {what}"
-            typical = Row(f"{row}, the median of the kills", "ms", {})
-            worst = Row(f"{row}, the worst of the kills", "ms", {})
-            typical.missing[RAY] = worst.missing[RAY] = "it has one head, and no control nodes"
-            if HOPLO in present():
-                try:
-                    waits = control_pauses(measure, of_head)
-                except (PlayerError, AssertionError) as error:
-                    typical.missing[HOPLO] = worst.missing[HOPLO] = str(error)[:300]
-                else:
-                    typical.values[HOPLO] = [statistics.median(waits)]
-                    worst.values[HOPLO] = [max(waits)]
-            for asked in (typical, worst):
-                question.add(asked)
-
-
-def control_pauses(measure: str, of_head: bool) -> list[float]:
-    waits = []
-    with cluster(HOPLO, 2, seat=4, kinds=OVER) as made:
-        player = question.player(HOPLO)
-        player.ask({"do": "open", "measure": measure})
-        player.ask({"do": "run", "measure": measure, "count": PAUSE_MS})
-        for _ in range(KILLS):
-            playing = Playing(player, measure, 2 * PAUSE_MS)
-            playing.thread.join(PAUSE_MS / 3e3)
-            made.machine_dies(of_head)
-            waits.append(1e3 * playing.end()["seconds"])
+    player = question.player(HOPLO)
+    player.ask({"do": "open", "measure": measure})
+    player.ask({"do": "run", "measure": measure, "count": PAUSE_MS})
+    for _ in range(KILLS):
+        playing = Playing(player, measure, milliseconds)
+        playing.thread.join(PAUSE_MS / 3e3)
+        event()
+        waits.append(1e3 * playing.end()["seconds"])
     return waits
 
 
