@@ -447,6 +447,7 @@ class Noise:
         self._load = os.getloadavg()[0]
         self._before = _cpu_ticks()
         self._spins = _spins()
+        self._wake_up_us = wake_up_us()
 
     def figures(self) -> dict[str, float]:
         after = _cpu_ticks()
@@ -455,6 +456,8 @@ class Noise:
         return {
             "load before": round(self._load, 2),
             "load after": round(os.getloadavg()[0], 2),
+            "wake-up before, us": round(self._wake_up_us),
+            "wake-up after, us": round(wake_up_us()),
             "stolen %": round(100 * (after[7] - self._before[7]) / max(total, 1), 2),
             "fixed work, median over best": round(statistics.median(spins) / spins[0], 3),
             "fixed work, 95th percentile over best": round(
@@ -474,6 +477,37 @@ def _spins() -> list[float]:
         return time.perf_counter() - start
 
     return [spin() for _ in range(60)]
+
+
+def wake_up_us(rounds: int = 2000) -> float:
+    """Median microseconds from a byte written on one processor to it being read on another.
+
+    An idle virtual processor halts, and its host gives the real one to others. To bring it back
+    takes 5 us on one host and 200 us on another, or on the same one another day.
+    """
+    here = os.sched_getaffinity(0)
+    there, back = os.pipe(), os.pipe()
+    child = os.fork()
+    os.sched_setaffinity(0, {max(here) if child == 0 else min(here)})
+    if child == 0:
+        os.close(there[1])
+        while byte := os.read(there[0], 1):
+            os.write(back[1], byte)
+        os._exit(0)
+    took = []
+    try:
+        for _ in range(rounds):
+            began = time.perf_counter()
+            os.write(there[1], b"x")
+            os.read(back[0], 1)
+            took.append(time.perf_counter() - began)
+    finally:
+        os.sched_setaffinity(0, here)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        for end in (*there, *back):
+            os.close(end)
+    return statistics.median(took) / 2 * 1e6
 
 
 def commit() -> str:

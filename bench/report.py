@@ -107,10 +107,10 @@ def setting(reports: list[dict[str, Any]]) -> list[str]:
         "",
         "How noisy it was, program by program: a fixed piece of work, its median and its 95th"
         " percentile over its best; the load before and after (its own included); the time that the"
-        " hypervisor took.",
+        " hypervisor took; how long the other processor takes to wake up, before and after.",
         "",
-        "| program | median | 95th | load before | after | stolen |",
-        "|---|---|---|---|---|---|",
+        "| program | median | 95th | load before | after | stolen | wake-up before | after |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for report in reports:
         noise = report["noise"]
@@ -119,9 +119,16 @@ def setting(reports: list[dict[str, Any]]) -> list[str]:
             f" | {noise['fixed work, median over best']:.2f}"
             f" | {noise['fixed work, 95th percentile over best']:.2f}"
             f" | {noise['load before']:.1f} | {noise.get('load after', 0):.1f}"
-            f" | {noise['stolen %']:.1f}% |"
+            f" | {noise['stolen %']:.1f}%"
+            f" | {wake_up(noise, 'before')} | {wake_up(noise, 'after')} |"
         )
     return [*lines, ""]
+
+
+def wake_up(noise: dict[str, float], when: str) -> str:
+    """Reports of before 2026-11-26 do not have it."""
+    us = noise.get(f"wake-up {when}, us")
+    return "-" if us is None else f"{us:.0f} us"
 
 
 def absent(reports: list[dict[str, Any]]) -> list[str]:
