@@ -19,7 +19,7 @@
 //! others join at random times, also while programs run, and programs begin at once, whoever their node has heard of. A node that is killed takes along what ran there and what was at home there; the others go on, and
 //! nothing of it stays with them.
 //!
-//! Not simulated with several nodes: questions (`asks`), restarts of the head, refusals of the control store, stores that do not spill, draining, placement groups,
+//! Not simulated with several nodes: questions (`asks`), restarts of the head, refusals of the control store, stores that do not spill, placement groups,
 //! labels, nodes that pause past their verdict (the judge itself is tried in `crates/core/src/members`), talk windows that are full,
 //! frames of a link in bytes. That NREF-6 is taken away cannot show here (`docs/internals/references.md`); the model check of references
 //! misses it.
@@ -27,7 +27,7 @@
 //! Known to fail, about once in 3,000 seeds: a far worker stores a result and dies before it replies; the task runs again at the same node and
 //! stores it again, while the home's word that the first copy may go is on its way. It takes the second copy along, and the result is lost.
 //!
-//! `cost` has clusters of thousands of nodes, for how long things take and where that bends; what is right is checked here.
+//! `seat`: which of several machines is head, over control nodes. `cost` has clusters of thousands of nodes, for how long things take and where that bends; what is right is checked here.
 //!
 //! `sabotage` breaks promises on purpose, to see that the checks can fail.
 //!
@@ -60,6 +60,7 @@ mod memory;
 mod network;
 mod rng;
 mod sabotage;
+pub mod seat;
 mod seeds;
 mod story;
 mod table;

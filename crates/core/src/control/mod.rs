@@ -6,6 +6,7 @@ pub mod coordinator;
 pub mod register;
 pub mod replica;
 pub mod rows;
+pub mod seat;
 pub mod sessions;
 pub mod store;
 pub mod tables;

@@ -4,7 +4,7 @@
 //!   a driver's own node    tables in memory: they end with the driver
 //!   a head                 session/control/: log and archive (see `hoplo_control::embedded`), served to who joins
 //!   a node that joined     with the head, or on control nodes (see `far`)
-//!   a head over control nodes   there, as one that joined; and it is head as long as it has the seat (`hoplo_control::net::seat`)
+//!   a head over control nodes   there, as one that joined; and it is head as long as it has the seat (`hoplo_core::control::seat`)
 //!
 //!   kill -9, reboot, SIGTERM --> hoplo start --head --> goes on with the same store
 //!   hoplo stop               --> the store goes with the cluster
