@@ -74,6 +74,8 @@ pub enum Step {
     SaysWhere(u32),
     HearsRows,
     Verdict(NodeNumber),
+    /// The node that was drained has stopped.
+    Leaves,
     LinkFault,
     Fault,
     DriversDone,
@@ -291,6 +293,7 @@ impl Cluster {
             Step::SaysWhere(at) => self.says_where(at),
             Step::HearsRows => self.hears_rows(),
             Step::Verdict(node) => self.is_declared_dead(node),
+            Step::Leaves => self.leaves(),
             Step::LinkFault => self.link_fault(),
             Step::Fault => self.fault(),
             Step::DriversDone => self.drivers_done(),

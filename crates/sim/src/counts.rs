@@ -88,6 +88,8 @@ impl Counts {
         "kills of workers",
         "kills of drivers",
         "kills of nodes",
+        "nodes that were drained",
+        "drained nodes that left",
         "workers that hang",
         "deaths before a reply",
         "links that were cut",

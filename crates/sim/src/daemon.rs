@@ -454,7 +454,12 @@ impl Cluster {
             Effect::Report { to, request, report, others: _ } => {
                 self.reports_to(to, request, &report);
             }
-            Effect::Stopped => self.here.daemon.stopped = true,
+            Effect::Stopped => {
+                let is_first = !std::mem::replace(&mut self.here.daemon.stopped, true);
+                if is_first && self.here.daemon.node.drains() {
+                    self.after(Duration::ZERO, Step::Leaves);
+                }
+            }
             Effect::SendPeer { .. }
             | Effect::Go { .. }
             | Effect::OpenFar { .. }

@@ -58,6 +58,8 @@ pub struct Plan {
     pub node_dies_at: Option<Instant>,
     /// Or later, as soon as one has the only copy of what is at home at another node.
     pub dies_with_copies: bool,
+    /// A node that is not the head is drained then, and leaves when nothing keeps it.
+    pub node_drains_at: Option<Instant>,
     /// Each actor that may restart makes checkpoints.
     pub logs_all: bool,
     /// A node hears of changes of the node table so late.
@@ -105,6 +107,7 @@ impl Plan {
             slow_link: None,
             breaks: 0,
             node_dies_at: None,
+            node_drains_at: None,
             dies_with_copies: false,
             logs_all: false,
             news_within: Duration::ZERO,
@@ -131,6 +134,10 @@ impl Plan {
         let news = [1, 5, 50, 200][rng.below(4) as usize];
         let joins_within = [0, 2, 30, 200][rng.below(4) as usize];
         let window = [640, 65_536, limits::LINK_BULK_WINDOW_BYTES][rng.below(3) as usize];
+        // What else a seed says stays as it is.
+        let mut apart = Rng::new(rng.clone().next());
+        let drains_at = Instant(10_000_000) + Duration::from_millis(apart.below(280));
+        let drains = nodes > 2 && apart.one_in(4);
         Self {
             spill: true,
             keeps_rows: true,
@@ -144,6 +151,7 @@ impl Plan {
             slow_link: slow.then_some((one.min(two), one.max(two))),
             breaks,
             node_dies_at: dies.then_some(dies_at),
+            node_drains_at: drains.then_some(drains_at),
             dies_with_copies: rng.one_in(2),
             logs_all: false,
             news_within: Duration::from_millis(news),
@@ -223,6 +231,15 @@ impl Cluster {
             if let Some(victim) = victim {
                 self.plan.node_dies_at = None;
                 self.node_dies(victim);
+            }
+        }
+        if all_came && self.plan.node_drains_at.is_some_and(|at| self.now >= at) {
+            let head = self.head();
+            let living: Vec<_> = self.living().into_iter().filter(|it| *it != head).collect();
+            self.plan.node_drains_at = None;
+            if !living.is_empty() {
+                let any = self.rng.below(living.len() as u64) as usize;
+                self.node_drains(living[any]);
             }
         }
         if self.plan.breaks > 0 && self.rng.one_in(self.plan.breaks) {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hoplo_base::{NodeNumber, ResourceSet};
+use hoplo_core::control::rows::node_key;
 use hoplo_core::control::{ControlStore, Entry, NodeEntry, NodeState, store};
 use hoplo_core::node::{Rows, heir_of, settled};
 use hoplo_wire::control::Table;
@@ -157,16 +158,23 @@ impl Cluster {
     }
 
     pub fn is_declared_dead(&mut self, node: NodeNumber) {
-        let key = hoplo_core::control::rows::node_key(node);
-        let row = self.control.get(&key).expect("it joined");
-        let entry = NodeEntry::from_row(&row).expect("it is a node's");
         self.count("nodes that were declared dead");
+        self.row_is_dead(node, "it was killed");
+    }
+
+    fn entry_of(&self, node: NodeNumber) -> NodeEntry {
+        let row = self.control.get(&node_key(node)).expect("it joined");
+        NodeEntry::from_row(&row).expect("it is a node's")
+    }
+
+    fn row_is_dead(&mut self, node: NodeNumber, why: &str) {
+        let entry = self.entry_of(node);
         let mut nodes = Vec::new();
         store::rows(&self.control, Table::Node, |_, row| {
             nodes.push(NodeEntry::from_row(row).expect("it is a node's"));
         });
         let heir = heir_of(node, nodes.iter());
-        let state = NodeState::Dead { why: "it was killed".to_string(), heir };
+        let state = NodeState::Dead { why: why.to_string(), heir };
         self.row_changes(NodeEntry { state, ..entry });
     }
 
@@ -187,6 +195,29 @@ impl Cluster {
     }
 
     // ---- the end of a node ----
+
+    /// `hoplo drain`. That it takes nothing along follows: no invariant knows of this, and every loss needs a death.
+    pub fn node_drains(&mut self, node: NodeNumber) {
+        self.count("nodes that were drained");
+        self.books.facts.node_drains();
+        self.row_changes(NodeEntry { state: NodeState::Draining, ..self.entry_of(node) });
+    }
+
+    /// The node here has been drained, and has stopped.
+    pub fn leaves(&mut self) {
+        let node = self.here.number;
+        let mut left = self.clients.values().filter(|it| it.alive && it.id.node() == node);
+        if left.clone().any(|client| client.is_driver) {
+            // Its driver keeps it: all nodes were told to stop.
+            return;
+        }
+        assert!(left.next().is_none(), "{node} leaves, and a worker runs there");
+        self.note(|| format!("{node} leaves"));
+        self.count("drained nodes that left");
+        self.break_all_of(node);
+        self.here.dead = true;
+        self.row_is_dead(node, "it was drained");
+    }
 
     /// With all that runs there, at once.
     pub fn node_dies(&mut self, node: NodeNumber) {

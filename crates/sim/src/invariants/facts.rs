@@ -43,6 +43,7 @@ pub struct Facts {
     pub not_read: BTreeSet<ObjectId>,
     /// Nodes that were killed.
     dead_nodes: BTreeSet<NodeNumber>,
+    some_node_drains: bool,
 }
 
 /// What a process submitted: a task, a method's call, or a constructor.
@@ -132,6 +133,15 @@ impl Facts {
 
     pub fn node_dies(&mut self, node: NodeNumber) {
         self.dead_nodes.insert(node);
+    }
+
+    pub fn node_drains(&mut self) {
+        self.some_node_drains = true;
+    }
+
+    /// Actors that can start again do so elsewhere.
+    pub fn some_node_drains(&self) -> bool {
+        self.some_node_drains
     }
 
     pub fn is_dead_node(&self, node: NodeNumber) -> bool {

@@ -163,7 +163,9 @@ impl Cluster {
             }
             ToClient::ActorState { actor, state: ActorState::Restarting { .. } } => {
                 // With a node goes what had not begun there, too.
-                let down = self.books.facts.went_down(*actor) || self.books.facts.some_node_died();
+                let facts = &self.books.facts;
+                let moves = facts.some_node_died() || facts.some_node_drains();
+                let down = facts.went_down(*actor) || moves;
                 assert!(down, "{id} hears that {actor} starts again, which never went down");
             }
             _ => {}

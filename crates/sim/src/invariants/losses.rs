@@ -9,8 +9,8 @@
 //! | an argument | it is one of a task that is to run again for a lost result, and its record may have ended before |
 //! | a holder died | somebody who was killed knew it. What was counted for that process is struck, and who got the ref from it may be late |
 //!
-//! No other cause is known here. A secondary copy that goes for want of room leaves the first one. What the disk cannot read is unreadable, not lost. Nodes do
-//! not drain in the simulator.
+//! No other cause is known here. A secondary copy that goes for want of room leaves the first one. What the disk cannot read is unreadable, not lost. A node
+//! that is drained and leaves takes nothing along: it is no death here.
 //!
 //! Of an object whose home is dead nothing is lost while another node has it: one that had a value or all bytes when the home died, has it still, and lives.
 //! What turns up after that death may come too late for who waits.

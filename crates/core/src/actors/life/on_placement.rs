@@ -76,7 +76,8 @@ impl ActorTable {
             Ok(()) => {
                 actor.stage = Stage::Alive { worker };
                 effects.push(Effect::FinishStart { worker });
-                if actor.restarts_left() == 0 {
+                // One that moves needs them where it starts next.
+                if actor.restarts_left() == 0 && !actor.moving {
                     self.release_arguments(id, effects);
                 }
                 self.changed(id, effects);

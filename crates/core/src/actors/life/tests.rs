@@ -282,3 +282,20 @@ fn the_reason_of_a_stuck_placement_reaches_watchers_and_why() {
     assert_eq!(told(&effects), [ActorState::Pending { reason, infeasible: true }]);
     assert!(table.0.explain(actor(1)).unwrap().to_string().contains("needs GPU 1"));
 }
+
+#[test]
+fn an_actor_that_is_to_move_while_it_starts_for_the_last_time_keeps_its_arguments() {
+    let mut table = Table::alive(1);
+    table.gone(10);
+    table.place(1, 1, 11);
+    let node = process(11).node();
+    let [Effect::Stop { worker, .. }] = table.handle(Event::NodeDrains { node })[..] else {
+        panic!("it moves");
+    };
+    assert_eq!(worker, process(11));
+    let released = Effect::NodeRelease { objects: spec(1, "", 1).contains };
+    assert!(!table.start(1, 1, 11).contains(&released), "it starts again, with them");
+    assert!(matches!(table.gone(11)[0], Effect::Place { incarnation: 2, .. }));
+    table.place(1, 2, 12);
+    assert!(table.start(1, 2, 12).contains(&released));
+}

@@ -155,8 +155,11 @@ impl Node {
 
     pub(in crate::node) fn look_whether_drained(&mut self) {
         let Some(until) = self.far.drains.until.filter(|_| !self.stopping) else { return };
-        self.hand_over();
-        let kept_by = self.kept_by();
+        let kept_by = self.kept_by_work().or_else(|| {
+            // Not before: the heir holds what it is handed until this node has left.
+            self.hand_over();
+            self.kept_by_objects()
+        });
         match kept_by {
             None => self.begin_stop("it was drained"),
             Some(what) if until <= self.now => {
@@ -166,8 +169,8 @@ impl Node {
         }
     }
 
-    /// Why it cannot leave yet.
-    fn kept_by(&self) -> Option<String> {
+    /// What runs here, or is at home here and cannot go on elsewhere.
+    fn kept_by_work(&self) -> Option<String> {
         if let Some((_, lease)) = self.scheduler.leases().next() {
             return Some(match lease.claimant {
                 Claimant::Actor { actor, .. } => format!("{actor} ended"),
@@ -182,9 +185,11 @@ impl Node {
             let is_dead = matches!(row.state, ActorState::Dead { .. });
             !is_dead && !self.actors.goes_on_without(row.actor, me)
         };
-        if let Some(row) = self.actors.rows().find(stays) {
-            return Some(format!("{}, which is at home there, ended", row.actor));
-        }
+        let row = self.actors.rows().find(stays)?;
+        Some(format!("{}, which is at home there, ended", row.actor))
+    }
+
+    fn kept_by_objects(&self) -> Option<String> {
         // Their homes fetch the last copies, and say of each when it may go.
         let kept = self.objects.kept_for_homes();
         if kept > 0 {
