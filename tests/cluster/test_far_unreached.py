@@ -21,6 +21,10 @@ say(hoplo.get(quick.remote(1)))
 heard()
 ref = quick.remote(2)
 say("called")
+try:
+    hoplo.get(ref, timeout=2)
+except hoplo.exceptions.GetTimeoutError as error:
+    say(str(error))
 say(hoplo.get(ref, timeout=60))
 """
 
@@ -43,6 +47,8 @@ def test_a_call_waited_for_a_node_that_was_not_reached_and_nothing_said_why(make
     route("add")
     program.tell()
     assert program.heard() == "called"
+    why = program.heard()
+    assert "(so much is known here: whoever may know more did not answer within 0.2 s)" in why
     until(lambda: f"(node3) was not reached at {lab.address(3)}:" in log(here), 30)
     assert head.states() == ["ALIVE"] * 3, "the head reaches all of them"
     route("del")

@@ -91,8 +91,15 @@ impl Client {
         for id in missing.iter().take(limits::WHY_LATE_EXPLAINED_MAX) {
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             let left = left.filter(|left| !left.is_zero());
-            let why = left.and_then(|left| self.why(*id, left));
-            let why = why.unwrap_or_else(|| self.explain(*id));
+            let why = left.map(|left| self.why(*id, left));
+            let why = match why {
+                Some(Some(why)) => why,
+                None => self.explain(*id),
+                Some(None) => format!(
+                    "{} (so much is known here: whoever may know more did not answer within {patience:.1} s)",
+                    self.explain(*id)
+                ),
+            };
             text.push_str(if why.contains('\n') { ":\n" } else { "; " });
             text.push_str(&why);
         }
