@@ -5,9 +5,10 @@
 //! bare serve   HOST PORT CERTIFICATE                          TCP at that port, TLS at the next one
 //! bare measure HOST PORT CERTIFICATE tcp|tls echo BYTES COUNT      round trips, one at a time
 //! bare measure HOST PORT CERTIFICATE tcp|tls stream BYTES 1        so many bytes one way, until the other end has them
+//! bare measure HOST PORT CERTIFICATE tls connect 1 COUNT           connections, one at a time, each end with its certificate
 //! ```
-//! `serve` writes its certificate into that file and says `ready`. `measure` prints one line of JSON: the seconds without those
-//! for the connection, and the CPU time of the threads at both ends.
+//! `serve` writes its certificate and key, which clients use as well, into that file and says `ready`. `measure` prints one line of JSON: the
+//! seconds without those for the connection, and CPU time: of a stream that of the threads at both ends, else that of this end.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,15 +17,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
-use rustls::client::UnbufferedClientConnection;
+use rustls::client::{Resumption, UnbufferedClientConnection};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
-use rustls::server::UnbufferedServerConnection;
+use rustls::server::{UnbufferedServerConnection, WebPkiClientVerifier};
 use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 const NAME: &str = "bare";
-const USAGE: &str = "bare serve HOST PORT CERTIFICATE | bare measure HOST PORT CERTIFICATE tcp|tls echo|stream BYTES COUNT";
+const USAGE: &str = "bare serve HOST PORT CERTIFICATE | bare measure HOST PORT CERTIFICATE tcp|tls echo|stream|connect BYTES COUNT";
 /// What one call of `send` is given of a stream.
 const PIECE_BYTES: usize = 64 << 10;
 const CAME_BYTES: usize = 256 << 10;
@@ -42,20 +43,25 @@ fn main() -> Result<()> {
         ["serve", host, port, file] => serve(host, number(port)? as u16, Path::new(file)),
         ["measure", host, port, file, over, what, bytes, count] => {
             let (bytes, count) = (number(bytes)?, number(count)?);
-            let tls = over == "tls";
-            let socket = TcpStream::connect((host, number(port)? as u16 + u16::from(tls)))?;
-            socket.set_nodelay(true)?;
-            let mut wire = match tls {
-                true => Wire::tls(socket, Side::Client(client(Path::new(file))?))?,
-                false => Wire::tcp(socket),
-            };
+            let config = if over == "tls" { Some(client(Path::new(file))?) } else { None };
+            let place = (host, number(port)? as u16 + u16::from(config.is_some()));
             match what {
-                "echo" => echo(&mut wire, bytes, count),
-                _ => stream(&mut wire, bytes),
+                "connect" => connections(|| connect(place, config.clone()), count),
+                "echo" => echo(&mut connect(place, config)?, bytes, count),
+                _ => stream(&mut connect(place, config)?, bytes),
             }
         }
         _ => Err(Error::other(USAGE)),
     }
+}
+
+fn connect(place: (&str, u16), config: Option<Arc<ClientConfig>>) -> Result<Wire> {
+    let socket = TcpStream::connect(place)?;
+    socket.set_nodelay(true)?;
+    let Some(config) = config else { return Ok(Wire::tcp(socket)) };
+    let name = ServerName::try_from(NAME).expect("a valid name");
+    let tls = UnbufferedClientConnection::new(config, name).map_err(Error::other)?;
+    Wire::tls(socket, Side::Client(tls))
 }
 
 fn number(text: &str) -> Result<usize> {
@@ -63,6 +69,19 @@ fn number(text: &str) -> Result<usize> {
 }
 
 // ------------------------------------------------------------------------------- who measures
+
+fn connections(connect: impl Fn() -> Result<Wire>, count: usize) -> Result<()> {
+    let (began, cpu) = (Instant::now(), cpu_ns());
+    for _ in 0..count {
+        // Whoever refuses this end's certificate says so in place of an answer.
+        let mut wire = connect()?;
+        wire.send(&head(ECHO, 1))?;
+        wire.send(&[7])?;
+        wire.receive(&mut |_| {})?;
+    }
+    print(began, cpu_ns() - cpu);
+    Ok(())
+}
 
 fn echo(wire: &mut Wire, bytes: usize, count: usize) -> Result<()> {
     let message = [head(ECHO, bytes), vec![7; bytes]].concat();
@@ -176,24 +195,33 @@ fn server(file: &Path) -> Result<Arc<ServerConfig>> {
     let key = rcgen::KeyPair::generate().map_err(Error::other)?;
     let params = rcgen::CertificateParams::new(vec![NAME.to_string()]).map_err(Error::other)?;
     let certificate = params.self_signed(&key).map_err(Error::other)?;
-    std::fs::write(file, certificate.pem())?;
+    std::fs::write(file, certificate.pem() + &key.serialize_pem())?;
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
     let chain = vec![certificate.der().clone()];
+    let clients = WebPkiClientVerifier::builder(roots(certificate.der().clone())?);
     let config = ServerConfig::builder_with_protocol_versions(&[&rustls::version::TLS13])
-        .with_no_client_auth()
+        .with_client_cert_verifier(clients.build().map_err(Error::other)?)
         .with_single_cert(chain, key);
     config.map(Arc::new).map_err(Error::other)
 }
 
-fn client(file: &Path) -> Result<UnbufferedClientConnection> {
-    let mut roots = RootCertStore::empty();
-    let certificate = CertificateDer::from_pem_slice(&std::fs::read(file)?);
-    roots.add(certificate.map_err(Error::other)?).map_err(Error::other)?;
+/// Each connection begins anew, as between nodes.
+fn client(file: &Path) -> Result<Arc<ClientConfig>> {
+    let pem = std::fs::read(file)?;
+    let certificate = CertificateDer::from_pem_slice(&pem).map_err(Error::other)?;
+    let key = PrivateKeyDer::from_pem_slice(&pem).map_err(Error::other)?;
     let config = ClientConfig::builder_with_protocol_versions(&[&rustls::version::TLS13])
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let name = ServerName::try_from(NAME).expect("a valid name");
-    UnbufferedClientConnection::new(Arc::new(config), name).map_err(Error::other)
+        .with_root_certificates(roots(certificate.clone())?)
+        .with_client_auth_cert(vec![certificate], key);
+    let mut config = config.map_err(Error::other)?;
+    config.resumption = Resumption::disabled();
+    Ok(Arc::new(config))
+}
+
+fn roots(certificate: CertificateDer<'static>) -> Result<Arc<RootCertStore>> {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate).map_err(Error::other)?;
+    Ok(Arc::new(roots))
 }
 
 // ------------------------------------------------------------------------------- a connection

@@ -185,7 +185,7 @@ impl Cluster {
             if row.index <= epoch
                 && let Ok(entry) = NodeEntry::from_row(row)
             {
-                rows.extend(settled(entry, row.index));
+                rows.extend(settled(&entry, row.index));
             }
         });
         for entry in rows {

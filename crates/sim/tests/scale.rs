@@ -2,7 +2,9 @@
 //!
 //! Counted are events that machines took and what they said; how long they take, the example `scale` measures.
 
-use hoplo_sim::cost::{Costs, Ends, Meter, Plane, head_of_a_shard_dies};
+use std::collections::BTreeMap;
+
+use hoplo_sim::cost::{Costs, Ends, Meter, Plane, Tally, head_of_a_shard_dies};
 
 fn joined(nodes: u32) -> Plane {
     Plane::joined(nodes, 2, Costs::OF_TWO_CORES, Meter::fixed())
@@ -19,10 +21,50 @@ fn ten_nodes_join_and_each_knows_all() {
 }
 
 #[test]
+fn two_more_join_and_all_hear_of_them() {
+    let joins = joined(10).more_join(2);
+    assert_eq!((joins.joined, joins.declared_dead), (2, 0), "{joins:?}");
+    assert!(joins.refusals.is_empty() && joins.known_s < 1.0, "{joins:?}");
+    // Two rows of each to nine others, and to each other; the table to both.
+    assert!(joins.rows_told >= 2 * 2 * 9 + 2 * 10, "{joins:?}");
+}
+
+#[test]
 fn what_vanishes_is_found_in_time() {
-    let deaths = joined(10).die(1, Ends::Vanish);
+    let deaths = joined(10).die(1, Ends::Vanish, 0);
     assert_eq!((deaths.declared_dead, deaths.declared_wrongly), (1, 0), "{deaths:?}");
     assert!(deaths.verdicts_s > 0.5 && deaths.verdicts_s < 0.8, "{deaths:?}");
+}
+
+/// Who holds something of the dead tells their heirs: stand-ins as real nodes do.
+#[test]
+fn deaths_end_when_heirs_have_heard_what_all_know() {
+    let deaths = joined(30).die(3, Ends::Crash, 20);
+    assert_eq!((deaths.declared_dead, deaths.declared_wrongly), (3, 0), "{deaths:?}");
+    assert!(deaths.settled_s > deaths.heard_s && deaths.settled_s < 1.0, "{deaths:?}");
+    let [known, announce, announced] =
+        ["known", "announce", "announced"].map(|kind| deaths.to_heirs[kind]);
+    assert!(known.into_iter().all(|words| words > 0), "{deaths:?}");
+    assert!(known == announce && known == announced, "{deaths:?}");
+}
+
+/// All know of all deaths, so the head hears more the more nodes there are, and the more die: no faster than that.
+#[test]
+fn ten_times_as_many_nodes_say_ten_times_as_much_of_a_death() {
+    let of = |nodes, died| {
+        let mut plane = joined(nodes);
+        let deaths = plane.die(died, Ends::Crash, 5);
+        assert_eq!(deaths.declared_dead, u64::from(died), "{deaths:?}");
+        let events = |(what, tally): (&&'static str, &Tally)| (*what, tally.events);
+        plane.meter.tallies().iter().map(events).collect::<BTreeMap<_, _>>()
+    };
+    let (few, many, more_die) = (of(100, 5), of(1000, 5), of(1000, 50));
+    for (what, events) in &many {
+        let before = few.get(what).copied().unwrap_or(0);
+        assert!(*events <= before * 11 + 500, "{what}: {before} events, then {events}");
+        let then = more_die.get(what).copied().unwrap_or(0);
+        assert!(then <= events * 11 + 500, "{what}: {events} events, then {then}");
+    }
 }
 
 #[test]

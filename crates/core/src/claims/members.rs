@@ -1,6 +1,6 @@
 //! Who lives, who is dead, and who is in charge of what the dead were home of.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use hoplo_base::NodeNumber;
 
@@ -116,6 +116,16 @@ impl Members {
 /// Who of these is in charge of what a dead node was in charge of.
 pub fn heir(dead: NodeNumber, living: impl Iterator<Item = NodeNumber>) -> Option<NodeNumber> {
     living.filter(|node| *node != dead).max_by_key(|node| (weight(dead, *node), *node))
+}
+
+/// The same ones, in the order in which each is preferred where those before it cannot be in charge.
+pub fn by_preference(
+    dead: NodeNumber,
+    living: impl Iterator<Item = NodeNumber>,
+) -> impl Iterator<Item = NodeNumber> {
+    let others = living.filter(|node| *node != dead);
+    let mut heap: BinaryHeap<_> = others.map(|node| (weight(dead, node), node)).collect();
+    std::iter::from_fn(move || heap.pop()).map(|(_, node)| node)
 }
 
 /// Rendezvous: each dead node prefers the living in an order of its own. So estates spread, and a death moves only

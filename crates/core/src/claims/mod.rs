@@ -85,7 +85,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hoplo_base::{NodeNumber, ObjectId};
 
 pub use event::{Cover, Effect, Epoch, Event, Message, Parcel};
-pub use members::heir;
+pub use members::{by_preference, heir};
 pub use passing::Passing;
 
 use entry::{Entry, Part};

@@ -441,6 +441,16 @@ pub fn node_key(node: NodeNumber) -> Key {
     Key { table: Table::Node, bytes: node.number().to_be_bytes().to_vec() }
 }
 
+/// Whose row that is.
+pub fn node_of_key(bytes: &[u8]) -> Option<NodeNumber> {
+    bytes.try_into().ok().map(u32::from_be_bytes).and_then(NodeNumber::of_number)
+}
+
+/// Whose row that is.
+pub fn actor_of_key(bytes: &[u8]) -> Option<ActorId> {
+    bytes.try_into().ok().map(TaskId::from_bytes).map(ActorId)
+}
+
 pub fn job_key(job: JobId) -> Key {
     Key { table: Table::Job, bytes: job.0.to_be_bytes().to_vec() }
 }

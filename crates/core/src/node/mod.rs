@@ -89,7 +89,7 @@ use crate::sched::place::Place;
 use crate::sched::{LocalScheduler, WorkerPool};
 
 pub use event::{Answer, Effect, Event, Passing, Question};
-pub use far::{heir_of, outlived, settled};
+pub use far::{heir_among, heir_of, outlived, settled};
 pub use jobs::Job;
 pub use kv::KEYS_MAX;
 pub use process::{Birth, Kind, Process, Stage};
@@ -334,7 +334,7 @@ impl Node {
         self.replays.check();
         self.groups.machine.check();
         self.history.check();
-        self.far.check();
+        self.far.check(self.config.node);
         self.check_processes();
         self.check_queries();
     }

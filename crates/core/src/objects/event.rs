@@ -176,9 +176,11 @@ pub enum Event {
         homes: Vec<NodeNumber>,
     },
 
-    /// Other nodes that live and do not leave; first the one that would be in charge of what is at home here.
-    Others {
-        nodes: Vec<NodeNumber>,
+    /// Whether that other node lives and does not leave has changed, perhaps. `heir`: who would be in charge of what is at home here.
+    Other {
+        node: NodeNumber,
+        stays: bool,
+        heir: Option<NodeNumber>,
     },
     /// That node is about to leave: what is at home here has its bytes elsewhere before. This node, too: `HandsOver` follows.
     NodeDrains {

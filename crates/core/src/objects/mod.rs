@@ -337,7 +337,7 @@ impl ObjectDirectory {
             Event::Lost { object, why } => self.on_lost(object, why, effects),
             Event::PullFailed { object, why } => self.on_pull_failed(object, &why, effects),
             Event::PullDenied { object, failure } => self.on_pull_denied(object, &failure, effects),
-            Event::Others { nodes } => self.on_others(nodes, effects),
+            Event::Other { node, stays, heir } => self.on_other(node, stays, heir, effects),
             Event::CopyAsked { object, copies } => self.on_copy_asked(object, copies, effects),
             Event::NodeDrains { node } => self.on_node_drains(node, effects),
             Event::HandsOver { objects } => self.on_hands_over(objects, effects),

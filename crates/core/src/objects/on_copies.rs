@@ -46,8 +46,10 @@ use super::references::is_handle;
 /// Who may have copies.
 #[derive(Debug, Default)]
 pub(super) struct Keepers {
-    /// Other nodes that live and do not leave. First the one that would inherit from this one.
-    nodes: Vec<NodeNumber>,
+    /// Other nodes that live and do not leave, in order.
+    pub(super) nodes: Vec<NodeNumber>,
+    /// Who would inherit from this one.
+    heir: Option<NodeNumber>,
     /// Who did not take one, this node too, and until when it is asked for none.
     refused: BTreeMap<NodeNumber, Instant>,
     /// What is on fewer nodes than it is to be, and nobody else can be asked.
@@ -157,7 +159,7 @@ impl ObjectDirectory {
         record: &Record,
         copies: &Copies,
     ) -> Option<NodeNumber> {
-        let Keepers { nodes, refused, .. } = &self.keepers;
+        let Keepers { nodes, heir, refused, .. } = &self.keepers;
         let may = |node: &NodeNumber| {
             let is_out = refused.contains_key(node) || self.draining.contains(node);
             !is_out && !copies.asked.contains(node)
@@ -165,16 +167,16 @@ impl ObjectDirectory {
         if !record.state.is_here() && !record.state.is_pulling() && may(&self.node) {
             return Some(self.node);
         }
-        if let Some(has) = record.copies().find(|node| may(node) && nodes.contains(node)) {
+        let lives = |node: &NodeNumber| nodes.binary_search(node).is_ok();
+        if let Some(has) = record.copies().find(|node| may(node) && lives(node)) {
             return Some(has);
         }
-        let (heir, others) = nodes.split_first()?;
-        if may(heir) {
-            return Some(*heir);
+        if let Some(heir) = heir.filter(|heir| may(heir) && lives(heir)) {
+            return Some(heir);
         }
         let spread = object.task.seq.wrapping_add(u64::from(object.index));
-        let at = (spread % others.len().max(1) as u64) as usize;
-        others[at..].iter().chain(&others[..at]).copied().find(may)
+        let at = (spread % nodes.len().max(1) as u64) as usize;
+        nodes[at..].iter().chain(&nodes[..at]).copied().find(may)
     }
 
     /// That node does not have it, though it may have been asked for it.
@@ -202,11 +204,24 @@ impl ObjectDirectory {
         }
     }
 
-    /// Other nodes that live and do not leave.
-    pub(super) fn on_others(&mut self, nodes: Vec<NodeNumber>, effects: &mut Vec<Effect>) {
-        let me = self.node;
-        self.keepers.refused.retain(|node, _| *node == me || nodes.contains(node));
-        self.keepers.nodes = nodes;
+    /// Every node hears this of every other one: so it takes as long with many of them as with few.
+    pub(super) fn on_other(
+        &mut self,
+        node: NodeNumber,
+        stays: bool,
+        heir: Option<NodeNumber>,
+        effects: &mut Vec<Effect>,
+    ) {
+        let keepers = &mut self.keepers;
+        keepers.heir = heir;
+        match (keepers.nodes.binary_search(&node), stays) {
+            (Err(at), true) => keepers.nodes.insert(at, node),
+            (Ok(at), false) => {
+                keepers.nodes.remove(at);
+                keepers.refused.remove(&node);
+            }
+            (Ok(_), true) | (Err(_), false) => {}
+        }
         self.make_short_ones(effects);
     }
 

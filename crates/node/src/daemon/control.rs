@@ -18,12 +18,14 @@ use hoplo_base::{AnyId, Instant, NodeNumber, Size};
 use hoplo_control::embedded::{self, Embedded, EmbeddedOptions};
 use hoplo_control::net::head::{Founded, Head, Tokens};
 use hoplo_control::report;
-use hoplo_core::control::rows::node_key;
+use hoplo_core::control::rows::{node_key, node_of_key};
 use hoplo_core::control::{
     CasError, ControlStore, Entry, JobEntry, Key, MemoryStore, NodeEntry, NodeState, Row, Table,
     TaskEntry, TaskState, store,
 };
-use hoplo_core::node::{Answer, Effect, KEYS_MAX, Question, Rows, heir_of, outlived, settled};
+use hoplo_core::node::{
+    Answer, Effect, KEYS_MAX, Question, Rows, heir_among, heir_of, outlived, settled,
+};
 use hoplo_net::hub::Intake;
 use hoplo_net::poll::Bell;
 use hoplo_wire::control::{Change, Refusal};
@@ -194,9 +196,8 @@ impl Control {
                 return Some(Err(Refusal::Busy("this head may be none any more".to_string())));
             }
             lead.buries(node);
-            let nodes = far.nodes().filter(|entry| !lead.is_dead(entry.node)).cloned();
-            let nodes: Vec<NodeEntry> = nodes.collect();
-            entry.state = NodeState::Dead { why, heir: heir_of(node, nodes.iter()) };
+            let living = far.nodes().filter(|entry| !lead.is_dead(entry.node));
+            entry.state = NodeState::Dead { why, heir: heir_of(node, living) };
             far.bury(ticket, expected, &entry);
             return None;
         }
@@ -217,12 +218,13 @@ impl Control {
         why: String,
     ) -> Result<Option<u64>, Refusal> {
         let store = self.kept_mut().ok_or_else(|| Refusal::NotMine("head".to_string()))?;
-        let row = store.get(&node_key(node));
-        let Some(mut entry) = row.and_then(|row| NodeEntry::from_row(&row).ok()) else {
-            return Ok(None);
-        };
-        let nodes: Vec<NodeEntry> = store::entries(store);
-        entry.state = NodeState::Dead { why, heir: heir_of(node, nodes.iter()) };
+        let entry_of = |node| NodeEntry::from_row(&store.get(&node_key(node))?).ok();
+        let Some(mut entry) = entry_of(node) else { return Ok(None) };
+        // Of many that die at once each is asked about.
+        let mut nodes = Vec::new();
+        store::rows(store, Table::Node, |key, _| nodes.extend(node_of_key(key)));
+        let heir = heir_among(node, nodes.into_iter(), entry_of);
+        entry.state = NodeState::Dead { why, heir };
         match store.cas(entry.key(), expected, entry.to_value()) {
             // A verdict is true when the store has it.
             Ok(version) => self.try_flush().map(|()| Some(version)),
@@ -261,25 +263,23 @@ impl Control {
     pub(crate) fn settle(&mut self, epoch: u64) {
         if let (Store::Far(far), Some(_)) = (&mut self.store, &self.lead) {
             let dead = far.indexed().filter(|(_, index)| *index <= epoch);
-            let rows = dead.filter_map(|(entry, index)| settled(entry.clone(), index));
+            let rows = dead.filter_map(|(entry, index)| settled(entry, index));
             for entry in rows.collect::<Vec<_>>() {
                 far.change(&entry);
             }
-            let nodes: Vec<NodeEntry> = far.nodes().cloned().collect();
-            for node in outlived(&nodes, NODES_SETTLED_KEPT) {
+            for node in outlived(far.nodes(), NODES_SETTLED_KEPT) {
                 far.forget(node_key(node));
             }
             return;
         }
         let Some(store) = self.kept_mut() else { return };
-        let mut rows = Vec::new();
+        let (mut nodes, mut rows) = (Vec::new(), Vec::new());
         store::rows(store, Table::Node, |_, row| {
-            if row.index <= epoch
-                && let Ok(entry) = NodeEntry::from_row(row)
-                && let Some(entry) = settled(entry, row.index)
-            {
-                rows.push((entry, row.version));
-            }
+            let Ok(entry) = NodeEntry::from_row(row) else { return };
+            let now = Some(row.index).filter(|died| *died <= epoch);
+            let now = now.and_then(|died| settled(&entry, died));
+            rows.extend(now.clone().map(|entry| (entry, row.version)));
+            nodes.push(now.unwrap_or(entry));
         });
         for (entry, version) in rows {
             // Nobody else changes the row of a dead node.
@@ -289,7 +289,7 @@ impl Control {
                 return;
             }
         }
-        for node in outlived(&self.nodes(), NODES_SETTLED_KEPT) {
+        for node in outlived(nodes.iter(), NODES_SETTLED_KEPT) {
             self.forget(node_key(node));
         }
     }
@@ -517,8 +517,7 @@ impl Control {
         let Store::Far(far) = &mut self.store else { return };
         let Some(mut entry) = far.nodes().find(|entry| entry.node == me).cloned() else { return };
         if !entry.state.is_dead() {
-            let nodes: Vec<NodeEntry> = far.nodes().cloned().collect();
-            let heir = heir_of(me, nodes.iter());
+            let heir = heir_of(me, far.nodes());
             entry.state = NodeState::Dead { why: why.to_string(), heir };
             far.save(entry.key(), entry.to_value(), false);
             far.wait_for_saves(CLOSES_WITHIN);

@@ -166,7 +166,7 @@ impl Far {
     }
 
     /// As the store said last.
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = &NodeEntry> {
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = &NodeEntry> + Clone {
         self.nodes.values().map(|known| &known.entry)
     }
 

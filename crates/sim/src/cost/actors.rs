@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hoplo_base::{ActorId, Instant, TaskId};
-use hoplo_core::control::{ActorEntry, Entry};
+use hoplo_core::control::{ActorEntry, ControlStore, Entry, MemoryStore};
 use hoplo_core::node::Node;
 use hoplo_wire::control::Op;
 
@@ -79,6 +79,19 @@ impl Plane {
             updates,
             refusals: self.refusals.clone(),
         }
+    }
+
+    /// So many live already, of jobs that go on: the head's store has a row of each.
+    pub fn stores_actors(&mut self, count: u64) {
+        let rows = self.tries_home().rows;
+        let last = rows.last().expect("an actor that lives has a row");
+        let owner = last.actor.0.owner;
+        let mut store = MemoryStore::new();
+        for seq in 1..=count {
+            let row = ActorEntry { actor: ActorId(TaskId { owner, seq }), ..last.clone() };
+            store.put(row.key(), row.to_value()).expect("a store in memory takes all");
+        }
+        self.actors = Some(store);
     }
 
     /// A node of this cluster, that knows all others.

@@ -1,5 +1,6 @@
 //! Nodes die, many at once: verdicts, what every node hears of them, and when all have passed.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Plane;
@@ -15,7 +16,7 @@ pub enum Ends {
     Vanish,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Deaths {
     pub nodes: u32,
     pub died: u32,
@@ -34,21 +35,23 @@ pub struct Deaths {
     pub flushes: u64,
     /// What nodes said to the head: that they passed a death.
     pub passed: u64,
+    /// What nodes said to each other of the estates.
+    pub words: u64,
+    /// Those to heirs by kind: of stand-ins, and of real nodes.
+    pub to_heirs: BTreeMap<&'static str, [u64; 2]>,
+    /// How often all had passed some, so that all rows were read.
+    pub settlings: u64,
 }
 
 const WITHIN: Duration = Duration::from_secs(600);
 
 impl Plane {
-    /// So many of its nodes die at this moment.
-    pub fn die(&mut self, count: u32, how: Ends) -> Deaths {
+    /// So many of its nodes die at this moment. So many others used an object of each of them, and tell its heir.
+    pub fn die(&mut self, count: u32, how: Ends, holders: u32) -> Deaths {
+        let dying = self.those_who_die(count);
+        self.hold(&dying, holders);
         self.begin();
         let (began, nodes) = (self.now, self.members.len() as u32 + 1);
-        // All over the table, but for the samples.
-        let stand_ins: Vec<u32> =
-            self.members.values().filter(|it| it.sample.is_none()).map(|it| it.at).collect();
-        let step = (stand_ins.len() / count as usize).max(1);
-        let dying: Vec<u32> =
-            stand_ins.iter().copied().step_by(step).take(count as usize).collect();
         let died = dying.len() as u64;
         for at in dying {
             let member = self.members.get_mut(&at).expect("it lives");
@@ -86,6 +89,9 @@ impl Plane {
             frames: self.frames,
             flushes: self.flushes,
             passed: tally("head: a node passed a death"),
+            words: self.words,
+            to_heirs: self.to_heirs.clone(),
+            settlings: self.settlings,
         }
     }
 }

@@ -49,7 +49,7 @@ pub(super) fn home(node: Node, now: u64, count: u64, meter: &mut Meter) -> Home 
     Home { ns: shell.ns / count, rows, words: shell.words / count as usize }
 }
 
-fn hello(role: Role) -> ToNode {
+pub(super) fn hello(role: Role) -> ToNode {
     let version = env!("CARGO_PKG_VERSION").to_string();
     ToNode::Hello { protocol: PROTOCOL_VERSION, version, pid: 7, role }
 }

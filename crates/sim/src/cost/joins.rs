@@ -40,38 +40,46 @@ impl Plane {
     /// A head alone, and then so many nodes that all begin at once.
     pub fn all_join(nodes: u32, samples: u32, costs: Costs, meter: Meter) -> (Joins, Self) {
         let mut plane = Self::new(costs, meter);
-        plane.begin();
-        let began = plane.now;
-        for at in 1..nodes {
-            plane.after(0, What::Knocks(at));
-        }
         plane.samples = samples;
-        let others = nodes as usize - 1;
+        (plane.more_join(nodes - 1), plane)
+    }
+
+    /// So many more, all at once.
+    pub fn more_join(&mut self, count: u32) -> Joins {
+        self.begin();
+        let (began, before) = (self.now, self.members.len() as u32);
+        let rows_told = |plane: &Self| plane.members.values().map(|it| it.rows_heard).sum::<u64>();
+        let told_before = rows_told(self);
+        for at in before + 1..=before + count {
+            self.after(0, What::Knocks(at));
+        }
+        let others = (before + count) as usize;
+        (self.all_nodes, self.placed, self.last_place) = (others + 1, before as usize, None);
+        (self.ready, self.unknown) = (0, others);
+        self.members.values_mut().for_each(|member| member.knows = false);
         let knows_all = move |plane: &Self| {
-            plane.last_place.is_some() && plane.unknown == 0 && plane.ready == others
+            plane.last_place.is_some() && plane.unknown == 0 && plane.ready == count as usize
         };
-        plane.all_nodes = nodes as usize;
-        plane.unknown = others;
-        plane.run_until(began + PATIENCE_NS, knows_all);
+        self.run_until(began + PATIENCE_NS, knows_all);
         let seconds = |ns: u64| ns as f64 / 1e9;
-        let last = plane.members.values().filter_map(|it| it.joined_at).max().unwrap_or(0);
-        let joins = Joins {
-            nodes,
-            joined: plane.members.values().filter(|it| it.joined_at.is_some()).count() as u32,
+        let new = || self.members.values().filter(|it| it.at > before);
+        let last = new().filter_map(|it| it.joined_at).max().unwrap_or(0);
+        Joins {
+            nodes: before + count + 1,
+            joined: new().filter(|it| it.joined_at.is_some()).count() as u32,
             joined_s: seconds(last.saturating_sub(began)),
-            known_s: seconds(plane.last_heard_at.saturating_sub(began)),
-            desk_s: seconds(plane.desk.busy),
-            decider_s: seconds(plane.decider.busy),
-            carrier_s: seconds(plane.carrier.busy),
-            member_s: seconds(plane.busiest_member()),
-            rows_told: plane.members.values().map(|it| it.rows_heard).sum(),
-            frames: plane.frames,
-            flushes: plane.flushes,
-            probes: plane.probes,
-            declared_dead: plane.false_verdicts,
-            refusals: plane.refusals.clone(),
-        };
-        (joins, plane)
+            known_s: seconds(self.last_heard_at.saturating_sub(began)),
+            desk_s: seconds(self.desk.busy),
+            decider_s: seconds(self.decider.busy),
+            carrier_s: seconds(self.carrier.busy),
+            member_s: seconds(self.busiest_member()),
+            rows_told: rows_told(self) - told_before,
+            frames: self.frames,
+            flushes: self.flushes,
+            probes: self.probes,
+            declared_dead: self.false_verdicts,
+            refusals: self.refusals.clone(),
+        }
     }
 
     pub(super) fn busiest_member(&self) -> u64 {

@@ -5,7 +5,6 @@ use hoplo_base::{Instant, NodeNumber};
 use hoplo_core::control::{Entry, NodeEntry, NodeState};
 use hoplo_core::node::{Effect, Event, Node};
 use hoplo_wire::control::{Answer, Change, ClientId, Op, Query, Request, Response, Row, Table};
-use hoplo_wire::peer::Peer;
 
 use super::Server;
 use super::plane::{EPOCH, Plane, SHARD, number, put};
@@ -25,6 +24,10 @@ impl Member {
             joined_at: None,
             decider: Server::default(),
             sample,
+            driver: None,
+            wants_sweep: false,
+            held: Vec::new(),
+            passing: None,
             ticks_at: None,
             heard_at: None,
             seq: 0,
@@ -176,15 +179,15 @@ impl Plane {
             let kind = self.kind_of(row, index);
             let what = match kind {
                 Kind::Lives => "node: another node's row",
-                Kind::Dead => "node: a death",
+                Kind::Dead { .. } => "node: a death",
                 Kind::Settled => "node: a death is settled",
             };
             member.rows_heard += 1;
             match kind {
                 Kind::Lives => {}
-                Kind::Dead => {
+                Kind::Dead { node, heir } => {
                     member.deaths_heard += 1;
-                    deaths.push(index);
+                    deaths.push((node, heir, index));
                 }
                 Kind::Settled => member.settled_heard += 1,
             }
@@ -192,10 +195,10 @@ impl Plane {
             ns += 2 * self.costs.frame;
             ns += match &mut member.sample {
                 None => self.meter.mean(what).unwrap_or(self.costs.frame),
-                Some(node) => {
+                Some(_) => {
                     let entry = Box::new(NodeEntry::from_row(row).expect("it is a node's"));
                     let event = Event::Member { entry, index };
-                    self.real_hears(what, node, event)
+                    self.real_hears(what, &mut member, event)
                 }
             };
         }
@@ -207,9 +210,12 @@ impl Plane {
         let is_real = member.sample.is_some();
         self.members.insert(at, member);
         if is_real {
-            self.arms_sample(at);
-        } else if !deaths.is_empty() {
-            self.at(done, What::Passes(at, deaths));
+            self.sample_sweeps(at);
+        } else if let Some((.., last)) = deaths.last() {
+            // One that it did not pass yet is passed with this one.
+            self.members.get_mut(&at).expect("it lives").passing = Some(*last);
+            deaths.iter().for_each(|(node, heir, _)| self.inherits(at, *node, *heir));
+            self.looks_at_passing(at);
         }
         done
     }
@@ -217,9 +223,10 @@ impl Plane {
     /// Each entry is decoded once: all nodes hear of the same ones.
     fn kind_of(&mut self, row: &Row, index: u64) -> Kind {
         *self.kinds.entry(index).or_insert_with(|| {
-            match NodeEntry::from_row(row).expect("it is a node's").state {
+            let entry = NodeEntry::from_row(row).expect("it is a node's");
+            match entry.state {
                 NodeState::Alive | NodeState::Draining => Kind::Lives,
-                NodeState::Dead { .. } => Kind::Dead,
+                NodeState::Dead { heir, .. } => Kind::Dead { node: entry.node, heir },
                 NodeState::Settled { .. } => Kind::Settled,
             }
         })
@@ -233,9 +240,10 @@ impl Plane {
         }
     }
 
-    /// What a real node says to the head goes there.
-    fn real_hears(&mut self, what: &'static str, node: &mut Node, event: Event) -> u64 {
+    /// What a real node says to others goes there.
+    fn real_hears(&mut self, what: &'static str, member: &mut Member, event: Event) -> u64 {
         let now = Instant(self.now);
+        let node = member.sample.as_mut().expect("it is a real one");
         let mut effects = Vec::new();
         let ns = self.meter.run(what, || {
             node.handle(now, event, &mut effects);
@@ -243,27 +251,48 @@ impl Plane {
         });
         let from = node.config().node;
         for effect in effects {
-            if let Effect::SendPeer { to, message, .. } = effect
-                && to == number(0)
-            {
-                let peer = Heard::Peer { from, message };
-                self.after(self.costs.hand_over * 2 + self.costs.way, What::ToCarrier(peer));
+            match effect {
+                Effect::SendPeer { to, message, .. } => {
+                    self.said.push((from, to, message));
+                }
+                Effect::Sweep => member.wants_sweep = true,
+                Effect::Accept { process, .. } => member.driver = Some(process),
+                _ => {}
             }
         }
         ns
     }
 
-    pub(super) fn sample_ticks(&mut self, at: u32) {
-        let Some(mut member) = self.members.remove(&at) else { return };
-        member.ticks_at = None;
-        if let Some(node) = &mut member.sample
-            && node.next_deadline().is_some_and(|at| at.0 <= self.now)
-        {
-            let ns = self.real_hears("node: a tick", node, Event::Tick);
-            member.decider.takes(self.now, ns);
-        }
+    /// And does.
+    pub(super) fn sample_hears(&mut self, at: u32, what: &'static str, event: Event) {
+        let mut member = self.members.remove(&at).expect("it lives");
+        let ns = self.real_hears(what, &mut member, event);
+        member.decider.takes(self.now, ns);
         self.members.insert(at, member);
+    }
+
+    /// At the end of a turn: what it said leaves.
+    pub(super) fn sample_sweeps(&mut self, at: u32) {
+        while std::mem::take(&mut self.members.get_mut(&at).expect("it lives").wants_sweep) {
+            for event in [Event::SweepBegins, Event::Swept] {
+                self.sample_hears(at, "node: a sweep", event);
+            }
+        }
+        let leaves = self.now + self.costs.hand_over;
+        for (from, to, message) in std::mem::take(&mut self.said) {
+            self.says(leaves, from, to, message);
+        }
         self.arms_sample(at);
+    }
+
+    pub(super) fn sample_ticks(&mut self, at: u32) {
+        let Some(member) = self.members.get_mut(&at) else { return };
+        member.ticks_at = None;
+        let due = member.sample.as_ref().and_then(|node| node.next_deadline());
+        if due.is_some_and(|at| at.0 <= self.now) {
+            self.sample_hears(at, "node: a tick", Event::Tick);
+        }
+        self.sample_sweeps(at);
     }
 
     fn arms_sample(&mut self, at: u32) {
@@ -272,20 +301,6 @@ impl Plane {
         if let Some(due) = due.filter(|due| member.ticks_at.is_none_or(|set| due.0 < set)) {
             member.ticks_at = Some(due.0);
             self.at(due.0, What::Ticks(at));
-        }
-    }
-
-    /// A stand-in says what a sample says.
-    pub(super) fn passes(&mut self, at: u32, epochs: &[u64]) {
-        let member = &self.members[&at];
-        if !member.lives {
-            return;
-        }
-        let from = member.number();
-        for epoch in epochs {
-            let message = Box::new(Peer::Passed { epoch: *epoch });
-            let after = self.costs.hand_over * 2 + self.costs.way;
-            self.after(after, What::ToCarrier(Heard::Peer { from, message }));
         }
     }
 

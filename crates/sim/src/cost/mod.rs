@@ -11,7 +11,8 @@
 //! Ten thousand real nodes would hold ten thousand rows each, 100 GB, so all nodes but a few *samples* are stand-ins: they say what the
 //! samples say, at the same moments, and are charged what those took. What is said to each of them is made by the real store of the head.
 //!
-//! - `plane`: the head and its nodes; `joins`, `busy`, `deaths`, `actors` are what happens to them.
+//! - `plane`: the head and its nodes; `joins`, `busy`, `deaths`, `actors` are what happens to them. `turns` and `carrier` are the head's two
+//!   threads, `verdicts` what it writes of deaths, `estates` what nodes tell the heirs of the dead.
 //! - `chain`: a control node that is the head of shards dies: real replicas, a real coordinator, real clients.
 //! - `tasks`: empty tasks, where every thread is modelled by a cost alone.
 //!
@@ -19,14 +20,16 @@
 //!
 //! # Not modelled
 //! Memory and caches of other sizes than this machine's, bandwidth of networks, lost packets; the desk's limit of those who join at a
-//! time (who is refused dials again); links between nodes other than the head. Stand-ins do not say the words of estates yet (`Announced`,
-//! `Heard`), and a verdict names no heir: so `deaths` ends before estates would have passed, and no test relies on it but for verdicts.
+//! time (who is refused dials again); calls and objects between nodes. A node other than the head is one server, for all of its threads. An
+//! estate is one small object, that some nodes use, for each dead node: not actors, and not copies that must be made again.
 
 mod actors;
 mod busy;
+mod carrier;
 mod chain;
 mod costs;
 mod deaths;
+mod estates;
 mod home;
 mod joins;
 mod member;
@@ -35,6 +38,7 @@ mod plane;
 mod server;
 mod tasks;
 mod turns;
+mod verdicts;
 mod words;
 
 pub use actors::Actors;

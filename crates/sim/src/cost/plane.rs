@@ -1,17 +1,18 @@
 //! The head of a cluster and its nodes, and the queue of what happens when.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hoplo_base::limits::MEMBER_BEAT;
 use hoplo_base::{Instant, NodeId, NodeNumber, ResourceSet};
 use hoplo_core::control::replica::{Event as Asked, Replica, ReplicaOptions};
-use hoplo_core::control::{Entry, NodeEntry, NodeState};
+use hoplo_core::control::{Entry, MemoryStore, NodeEntry, NodeState};
 use hoplo_core::members::{Event as Judged, Judge};
 use hoplo_core::node::{Config, Event, Node};
 use hoplo_core::objects;
 use hoplo_wire::control::{
     ChainConfig, ClientId, Epoch, Member as Listed, Op, ReplicaId, Request, ShardId, Table,
 };
+use hoplo_wire::peer::Peer;
 
 use super::words::{Heard, Kind, Making, Member, Said, What};
 use super::{Costs, Meter, Server};
@@ -55,7 +56,8 @@ pub struct Plane {
     pub(super) verdicts_stored: u64,
     pub(super) last_verdict_at: u64,
     pub(super) last_heard_at: u64,
-    pub(super) last_settled_at: u64,
+    /// How often all rows were read, since all had passed some death.
+    pub(super) settlings: u64,
     pub(super) frames: u64,
     pub(super) flushes: u64,
     pub(super) refusals: BTreeMap<String, u64>,
@@ -73,6 +75,16 @@ pub struct Plane {
     pub(super) making: Option<Making>,
     /// How long a node that works waits before it tells its load again.
     pub(super) load_every: Option<u64>,
+    /// Nodes that are connected with each other; and by node how much it told another one of claims.
+    /// That deciders of nodes said to those of others; and by kind those to heirs, of stand-ins and of real nodes.
+    pub(super) words: u64,
+    pub(super) to_heirs: BTreeMap<&'static str, [u64; 2]>,
+    /// By real nodes, in the turn that is under way: who, to whom.
+    pub(super) said: Vec<(NodeNumber, NodeNumber, Box<Peer>)>,
+    pub(super) linked: BTreeSet<(NodeNumber, NodeNumber)>,
+    pub(super) claims_said: BTreeMap<(u32, NodeNumber), u64>,
+    /// Of all jobs, as the head's store has them; absent if that does not matter.
+    pub(super) actors: Option<MemoryStore>,
 }
 
 /// A cluster where nothing happens.
@@ -132,7 +144,7 @@ impl Plane {
             verdicts_stored: 0,
             last_verdict_at: 0,
             last_heard_at: 0,
-            last_settled_at: 0,
+            settlings: 0,
             frames: 0,
             flushes: 0,
             refusals: BTreeMap::new(),
@@ -146,6 +158,12 @@ impl Plane {
             heard_deaths_at: 0,
             making: None,
             load_every: None,
+            words: 0,
+            to_heirs: BTreeMap::new(),
+            said: Vec::new(),
+            linked: BTreeSet::new(),
+            claims_said: BTreeMap::new(),
+            actors: None,
         };
         plane.judge.handle(Instant(now), Judged::Acts(true), &mut Vec::new());
         let watch = Request::Subscribe {
@@ -199,6 +217,8 @@ impl Plane {
         self.carrier.begin();
         self.desk.begin();
         (self.probes, self.false_verdicts, self.verdicts_stored) = (0, 0, 0);
+        (self.settlings, self.words) = (0, 0);
+        self.to_heirs.clear();
         (self.frames, self.flushes) = (0, 0);
         self.members.values_mut().for_each(|member| member.decider.begin());
     }
@@ -260,7 +280,7 @@ impl Plane {
             What::Ready(at) => self.is_ready(at),
             What::Beats(at) => self.beats(at),
             What::Ticks(at) => self.sample_ticks(at),
-            What::Passes(at, epochs) => self.passes(at, &epochs),
+            What::Word(at, from, message) => self.hears_word(at, from, message),
             What::Actor(at) => self.actor_lives(at),
             What::Load(at, free) => self.tells_load(at, free),
         }

@@ -1,34 +1,32 @@
-//! The turns of the head's two threads: what came is handled, then what is to be said is written.
+//! The turns of the head's decider: what came is handled, then what is to be said is written.
 
 use std::collections::BTreeMap;
 
-use hoplo_base::limits::{MEMBER_PROBE_WITHIN, MEMBER_WITNESS_WITHIN, NODES_SETTLED_KEPT};
 use hoplo_base::{Instant, NodeNumber};
 use hoplo_core::control::replica::{Effect as Told, Event as Asked};
-use hoplo_core::control::rows::node_key;
 use hoplo_core::control::{Entry, NodeEntry, NodeState};
-use hoplo_core::members::{Effect as Judgement, Event as Judged, Found, Why};
-use hoplo_core::node::{Effect, Event, outlived, settled};
+use hoplo_core::node::{Effect, Event};
 use hoplo_wire::control::{Change, ClientId, Op, Outcome, Request, Response};
 use hoplo_wire::peer::Peer;
 
-use super::plane::{DESK, EPOCH, OWN, Plane, SHARD, number, place, put};
+use super::plane::{DESK, EPOCH, OWN, Plane, SHARD, number};
 use super::words::{Heard, Said, What, logged};
 
 /// What a turn takes at most.
-const TURN_MAX: usize = 4096;
+pub(super) const TURN_MAX: usize = 4096;
 
 /// What a turn of the decider is to say.
 #[derive(Default)]
 pub(super) struct Out {
     answers: BTreeMap<ClientId, Vec<Response>>,
     carrier: Vec<Heard>,
+    /// For deciders of other nodes.
+    words: Vec<(NodeNumber, Box<Peer>)>,
     appended: bool,
+    sweeps: bool,
 }
 
 impl Plane {
-    // ---- the decider ----
-
     pub(super) fn decides(&mut self, said: Said) {
         self.to_decider.push_back(said);
         self.decider_goes();
@@ -49,6 +47,11 @@ impl Plane {
         let some = self.to_decider.len().min(TURN_MAX);
         for said in self.to_decider.drain(..some).collect::<Vec<_>>() {
             ns += self.decide(said, &mut out);
+        }
+        while std::mem::take(&mut out.sweeps) {
+            for event in [Event::SweepBegins, Event::Swept] {
+                ns += self.tell("head: a sweep", event, &mut out);
+            }
         }
         ns += self.arms();
         if out.appended {
@@ -71,6 +74,9 @@ impl Plane {
                 let way = self.costs.way;
                 self.at(done + way, What::Answers((client.0 - 100) as u32, responses));
             }
+        }
+        for (to, message) in out.words {
+            self.says(done + self.costs.hand_over, number(0), to, message);
         }
         for heard in out.carrier {
             self.at(done + self.costs.hand_over, What::ToCarrier(heard));
@@ -105,7 +111,8 @@ impl Plane {
                     NodeState::Dead { .. } => "head: a death",
                     NodeState::Settled { .. } => "head: a death is settled",
                 };
-                self.costs.hand_over + self.tell(what, Event::Member { entry, index }, out)
+                let ns = self.costs.hand_over + self.reads_wills(&entry);
+                ns + self.tell(what, Event::Member { entry, index }, out)
             }
             Said::Peer { from, message } => {
                 let what = match &*message {
@@ -156,7 +163,11 @@ impl Plane {
         });
         for effect in effects {
             match effect {
-                Effect::SendPeer { .. } => out.carrier.push(Heard::Send),
+                Effect::SendPeer { to, message, .. } => {
+                    out.carrier.push(Heard::Send);
+                    out.words.push((to, message));
+                }
+                Effect::Sweep => out.sweeps = true,
                 Effect::Settle { epoch } => ns += self.settles(epoch, out),
                 _ => {}
             }
@@ -164,8 +175,18 @@ impl Plane {
         ns
     }
 
+    /// Of a dead node's detached actors, of which there may be many others in the store.
+    fn reads_wills(&mut self, entry: &NodeEntry) -> u64 {
+        let Some(actors) = self.actors.as_ref().filter(|_| entry.state.is_dead()) else { return 0 };
+        let node = &mut self.node;
+        self.meter.run("head: wills of a dead node are looked for", || {
+            node.read_wills(entry, actors);
+            0
+        })
+    }
+
     /// As the head's own client.
-    fn update(&mut self, what: &'static str, ops: Vec<Op>, out: &mut Out) -> u64 {
+    pub(super) fn update(&mut self, what: &'static str, ops: Vec<Op>, out: &mut Out) -> u64 {
         self.seq += 1;
         let (seq, answered) = (self.seq, self.seq - 1);
         let request = Request::Update { shard: SHARD, epoch: EPOCH, born: 0, seq, answered, ops };
@@ -203,62 +224,12 @@ impl Plane {
         let Change { index, row: Some(row), .. } = change else { return };
         let entry = NodeEntry::from_row(&row).expect("it is a node's");
         let version = row.version;
-        if matches!(entry.state, NodeState::Settled { .. }) {
-            self.last_settled_at = self.now;
-        }
         self.rows.insert(entry.node, (entry.clone(), version, index));
         self.placed += usize::from(version == 2 && !entry.address.is_empty());
         if self.placed + 1 == self.all_nodes && self.last_place.is_none() {
             self.last_place = Some(index);
         }
         out.carrier.push(Heard::Row { entry: Box::new(entry), version, index });
-    }
-
-    /// As `bury` in `crates/node/src/daemon/control.rs`.
-    fn buries(
-        &mut self,
-        ticket: u64,
-        node: NodeNumber,
-        expected: u64,
-        why: Why,
-        out: &mut Out,
-    ) -> u64 {
-        let lives = self.members.get(&place(node)).is_some_and(|member| member.lives);
-        self.false_verdicts += u64::from(lives);
-        let (entry, ..) = &self.rows[&node];
-        let entry = NodeEntry { state: NodeState::dead(why.to_string()), ..entry.clone() };
-        self.verdicts.insert(self.seq + 1, ticket);
-        self.update("store: a verdict", vec![put(&entry, Some(expected))], out)
-    }
-
-    /// As `settle` there: it looks at all rows, twice.
-    fn settles(&mut self, epoch: u64, out: &mut Out) -> u64 {
-        let values: Vec<_> =
-            self.rows.values().map(|(entry, ..)| (entry.to_value(), entry)).collect();
-        let mut gone = Vec::new();
-        let mut ns = self.meter.run("head: all rows are read, when deaths are settled", || {
-            let read = |value: &[u8]| {
-                hoplo_wire::node::decode::<NodeEntry>(&value[1..]).expect("it is a node's")
-            };
-            let nodes: Vec<NodeEntry> = values.iter().map(|(value, _)| read(value)).collect();
-            gone = outlived(&nodes, NODES_SETTLED_KEPT);
-            values.iter().for_each(|(value, _)| drop(std::hint::black_box(read(value))));
-            0
-        });
-        let died: Vec<_> =
-            self.rows.values().filter(|(_, _, index)| *index <= epoch).cloned().collect();
-        for (entry, version, index) in died {
-            if let Some(entry) = settled(entry, index) {
-                ns +=
-                    self.update("store: a death is settled", vec![put(&entry, Some(version))], out);
-            }
-        }
-        for node in gone {
-            self.rows.remove(&node);
-            let delete = Op::Delete { key: node_key(node), expected: None };
-            ns += self.update("store: a row goes", vec![delete], out);
-        }
-        ns
     }
 
     /// When the store and the node want a turn; asked at the end of each.
@@ -279,183 +250,6 @@ impl Plane {
         }
         ns
     }
-
-    // ---- the carrier ----
-
-    pub(super) fn carries(&mut self, heard: Heard) {
-        self.to_carrier.push_back(heard);
-        self.carrier_goes();
-    }
-
-    fn carrier_goes(&mut self) {
-        if self.carrier_turns_at.is_none() && !self.to_carrier.is_empty() {
-            let at = self.carrier.free_at().max(self.now);
-            self.carrier_turns_at = Some(at);
-            self.at(at, What::Carrier);
-        }
-    }
-
-    pub(super) fn carrier_turns(&mut self) {
-        self.carrier_turns_at = None;
-        let mut ns = 0;
-        let mut said = Vec::new();
-        let mut later = Vec::new();
-        let some = self.to_carrier.len().min(TURN_MAX);
-        for heard in self.to_carrier.drain(..some).collect::<Vec<_>>() {
-            ns += self.carry(heard, &mut said, &mut later);
-        }
-        // Time passes when all that came was told.
-        if self.to_carrier.is_empty()
-            && self.judge.next_deadline().is_some_and(|at| at.0 <= self.now)
-        {
-            ns += self.judges("judge: a tick", Judged::Tick, &mut said, &mut later);
-        }
-        let done = self.carrier.takes(self.now, ns);
-        for said in said {
-            self.at(done + self.costs.hand_over, What::ToDecider(said));
-        }
-        for (after, what) in later {
-            self.at(done + after, what);
-        }
-        if let Some(at) = self.judge.next_deadline()
-            && self.judge_tick_at.is_none_or(|set| at.0 < set)
-        {
-            self.judge_tick_at = Some(at.0);
-            self.at(at.0, What::ToCarrier(Heard::Ticks));
-        }
-        self.carrier_goes();
-    }
-
-    fn carry(&mut self, heard: Heard, said: &mut Vec<Said>, later: &mut Vec<(u64, What)>) -> u64 {
-        let Costs3 { receive, send, hand_over } = self.costs3();
-        match heard {
-            Heard::Row { entry, version, index } => {
-                let mut ns = hand_over;
-                if entry.node != number(0) {
-                    let (number, state) = (entry.node, entry.state.clone());
-                    let row = Judged::Row { number, version, state, near: false };
-                    ns += self.judges("judge: a row", row, said, later);
-                }
-                said.push(Said::Member { entry, index });
-                ns
-            }
-            Heard::Stored { ticket, version } => {
-                let stored = Judged::Stored { ticket, version };
-                hand_over + self.judges("judge: a verdict is stored", stored, said, later)
-            }
-            Heard::Conflict { ticket } => {
-                let conflict = Judged::Conflict { ticket };
-                hand_over + self.judges("judge: a verdict is not stored", conflict, said, later)
-            }
-            Heard::Beat { from } => {
-                let beat = Judged::Heartbeat { from, epoch: 1 };
-                receive
-                    + self.is_told_that_it_is_heard(from, send)
-                    + self.judges("judge: a heartbeat", beat, said, later)
-            }
-            Heard::Closed { node } => {
-                let closed = Judged::Closed { number: node };
-                receive + self.judges("judge: a connection closed", closed, said, later)
-            }
-            Heard::Probed { ticket, found } => {
-                let probed = Judged::Probed { ticket, found };
-                receive + self.judges("judge: a probe is answered", probed, said, later)
-            }
-            Heard::Peer { from, message } => {
-                said.push(Said::Peer { from, message });
-                receive
-            }
-            Heard::Send => hand_over + send,
-            Heard::Ticks => {
-                self.judge_tick_at = None;
-                0
-            }
-        }
-    }
-
-    fn costs3(&self) -> Costs3 {
-        let send = self.costs.flush + self.costs.frame;
-        Costs3 { receive: self.costs.receive, send, hand_over: self.costs.hand_over }
-    }
-
-    fn is_told_that_it_is_heard(&mut self, from: NodeNumber, send: u64) -> u64 {
-        let now = self.now;
-        let Some(member) = self.members.get_mut(&place(from)) else { return 0 };
-        let every = hoplo_base::limits::MEMBER_HEARD.as_nanos() as u64;
-        if member.heard_at.is_some_and(|at| now < at + every) {
-            return 0;
-        }
-        member.heard_at = Some(now);
-        send
-    }
-
-    fn judges(
-        &mut self,
-        what: &'static str,
-        event: Judged,
-        said: &mut Vec<Said>,
-        later: &mut Vec<(u64, What)>,
-    ) -> u64 {
-        let (now, judge) = (Instant(self.now), &mut self.judge);
-        let mut effects = Vec::new();
-        let mut ns = self.meter.run(what, || {
-            judge.handle(now, event, &mut effects);
-            effects.len()
-        });
-        for effect in effects {
-            match effect {
-                Judgement::Probe { ticket, target, via } => {
-                    self.probes += 1;
-                    ns += match via {
-                        // Its connection is made for this probe.
-                        None => self.costs.handshake,
-                        Some(_) => self.costs.flush + self.costs.frame,
-                    };
-                    let (found, after) = self.probe(target, via);
-                    later
-                        .extend(found.map(|found| {
-                            (after, What::ToCarrier(Heard::Probed { ticket, found }))
-                        }));
-                }
-                Judgement::Verdict { ticket, number, expected, why } => {
-                    said.push(Said::Verdict { ticket, node: number, expected, why });
-                }
-                Judgement::Tell { .. } => ns += self.costs.flush + self.costs.frame,
-            }
-        }
-        ns
-    }
-
-    /// What a probe finds, and after how long.
-    fn probe(&self, target: NodeNumber, via: Option<NodeNumber>) -> (Option<Found>, u64) {
-        let (way, shake) = (self.costs.way, self.costs.handshake);
-        let is_placed = self.rows.get(&target).is_some_and(|(entry, ..)| !entry.address.is_empty());
-        let member = self.members.get(&place(target));
-        if !is_placed {
-            return (Some(Found::Silent), 0);
-        }
-        let prober_lives = |via: NodeNumber| self.members[&place(via)].lives;
-        if via.is_some_and(|via| !prober_lives(via)) {
-            return (None, 0);
-        }
-        let ways = if via.is_some() { 5 } else { 3 };
-        match (member.map(|member| (member.lives, member.refuses)), via) {
-            (Some((true, _)), _) => (Some(Found::Alive), way * ways + shake),
-            (Some((false, true)) | None, _) => (Some(Found::Refused), way * (ways - 1)),
-            (Some((false, false)), Some(_)) => {
-                (Some(Found::Silent), way * 2 + MEMBER_WITNESS_WITHIN.as_nanos() as u64)
-            }
-            (Some((false, false)), None) => {
-                (Some(Found::Silent), MEMBER_PROBE_WITHIN.as_nanos() as u64 + way)
-            }
-        }
-    }
-}
-
-struct Costs3 {
-    receive: u64,
-    send: u64,
-    hand_over: u64,
 }
 
 /// About so many.

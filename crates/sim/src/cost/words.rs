@@ -1,6 +1,6 @@
 //! What is said to the threads of the head, what happens when, and what is known of each node.
 
-use hoplo_base::NodeNumber;
+use hoplo_base::{NodeNumber, ObjectId, ProcessId};
 use hoplo_core::control::replica::Effect as Told;
 use hoplo_core::control::{ActorEntry, NodeEntry};
 use hoplo_core::members::{Found, Why};
@@ -26,8 +26,8 @@ pub(super) enum What {
     Ready(u32),
     Beats(u32),
     Ticks(u32),
-    /// It has heard of these deaths, as of these entries.
-    Passes(u32, Vec<u64>),
+    /// For a node, of another one's decider.
+    Word(u32, NodeNumber, Box<Peer>),
     Actor(u32),
     /// The load of a node that works has changed.
     Load(u32, bool),
@@ -41,6 +41,12 @@ pub(super) struct Member {
     pub(super) joined_at: Option<u64>,
     pub(super) decider: Server,
     pub(super) sample: Option<Box<Node>>,
+    /// Of a real node, if it has one; and whether it wants a sweep.
+    pub(super) driver: Option<ProcessId>,
+    pub(super) wants_sweep: bool,
+    /// Of a stand-in: objects of other homes that it uses, and the last death that it has not passed.
+    pub(super) held: Vec<Held>,
+    pub(super) passing: Option<u64>,
     pub(super) ticks_at: Option<u64>,
     /// When the head told it last that it is heard.
     pub(super) heard_at: Option<u64>,
@@ -59,11 +65,21 @@ pub(super) struct Member {
     pub(super) saving: u64,
 }
 
+/// An object that a stand-in uses and that is at home elsewhere.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub(super) object: ObjectId,
+    pub(super) in_charge: NodeNumber,
+    /// The one in charge has answered its claim, and has heard what it knows.
+    pub(super) claimed: bool,
+    pub(super) heard: bool,
+}
+
 /// What a row says.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Lives,
-    Dead,
+    Dead { node: NodeNumber, heir: Option<NodeNumber> },
     Settled,
 }
 

@@ -132,7 +132,7 @@ impl Node {
             self.send_peer(node, Peer::Drain { within_ms });
         }
         if node != self.me() {
-            self.tell_others();
+            self.tell_of_other(node);
             self.pass_to_objects(objects::Event::NodeDrains { node });
             self.pass_to_groups(groups::Event::NodeDrains { node });
         }

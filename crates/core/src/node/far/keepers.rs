@@ -35,7 +35,7 @@ pub(super) struct Keepers {
 impl Node {
     /// Who would be in charge of what is at home here.
     pub(super) fn keeper(&self) -> Option<NodeNumber> {
-        super::members::heir_of(self.me(), self.far.nodes.values())
+        self.far.heir
     }
 
     /// FAR-7: its keeper hears what changed.

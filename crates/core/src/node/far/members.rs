@@ -49,10 +49,12 @@ impl Node {
             self.far.head = Some(node);
         }
         let (is_me, drained) = (node == self.me(), self.drains());
+        let keeper = self.keeper();
         let (known, drained) = match is_me {
             true => (std::mem::replace(&mut self.far.joined, true), drained),
             false => {
                 let before = self.far.nodes.insert(node, entry.clone()).map(|it| it.state);
+                self.look_at_heir(node);
                 (before.is_some(), before == Some(NodeState::Draining))
             }
         };
@@ -64,7 +66,9 @@ impl Node {
         self.offers(&entry);
         if !known {
             self.names_at_new_node(node);
-            self.tell_others();
+            if !is_me {
+                self.tell_of_other(node);
+            }
         }
         if new_head {
             self.names_at_new_head();
@@ -73,9 +77,23 @@ impl Node {
         if drains && !drained {
             self.on_draining(node);
         }
-        if !is_me && (!known || drains && !drained) {
+        if self.keeper() != keeper {
             self.look_at_keeper();
         }
+    }
+
+    /// That node's row changed, or it is dead. Of all rows only this one and the heir's need be looked at, unless it was the heir: what
+    /// every node does for every other one takes as long with many of them as with few.
+    fn look_at_heir(&mut self, changed: NodeNumber) {
+        let me = self.me();
+        let nodes = &self.far.nodes;
+        self.far.heir = match self.far.heir.filter(|heir| *heir != changed) {
+            Some(heir) => {
+                let of_two = [heir, changed].into_iter().filter_map(|node| nodes.get(&node));
+                heir_of(me, of_two)
+            }
+            None => heir_of(me, nodes.values()),
+        };
     }
 
     /// All that came from it was handed in; nothing comes any more.
@@ -90,9 +108,10 @@ impl Node {
         self.far.dead.insert(node, why.to_string());
         self.node_gone_in_queries(node, why);
         self.far.nodes.remove(&node);
+        self.look_at_heir(node);
         self.far.covers.remove(&node);
         // First of all: from now on who is in charge of its objects is asked, and told.
-        self.tell_others();
+        self.tell_of_other(node);
         let heirs = self.heirs_after(node, heir);
         let homes: BTreeSet<NodeNumber> = heirs.iter().map(|it| it.home).collect();
         let why_told = why.to_string();
@@ -210,10 +229,11 @@ pub(super) fn of_dead_node(node: NodeNumber, why: &str) -> Obituary {
 }
 
 /// What the row of a dead node becomes when all have passed its death.
-pub fn settled(entry: NodeEntry, died: u64) -> Option<NodeEntry> {
-    match entry.state {
+pub fn settled(entry: &NodeEntry, died: u64) -> Option<NodeEntry> {
+    match &entry.state {
         NodeState::Dead { why, heir } => {
-            Some(NodeEntry { state: NodeState::Settled { why, heir, died }, ..entry })
+            let state = NodeState::Settled { why: why.clone(), heir: *heir, died };
+            Some(NodeEntry { state, ..entry.clone() })
         }
         NodeState::Alive | NodeState::Draining | NodeState::Settled { .. } => None,
     }
@@ -232,15 +252,36 @@ pub fn heir_of<'a>(
     of_state(NodeState::Alive).or_else(|| of_state(NodeState::Draining))
 }
 
+/// The same, of very many nodes: only the rows are read of those that come into question, which are few.
+pub fn heir_among(
+    dead: NodeNumber,
+    nodes: impl Iterator<Item = NodeNumber>,
+    row: impl Fn(NodeNumber) -> Option<NodeEntry>,
+) -> Option<NodeNumber> {
+    let mut leaving = None;
+    for node in claims::by_preference(dead, nodes) {
+        let placed = row(node).filter(|entry| !entry.address.is_empty());
+        match placed.map(|entry| entry.state) {
+            Some(NodeState::Alive) => return Some(node),
+            Some(NodeState::Draining) => leaving = leaving.or(Some(node)),
+            Some(NodeState::Dead { .. } | NodeState::Settled { .. }) | None => {}
+        }
+    }
+    leaving
+}
+
 /// Nodes whose rows nobody needs: of those that are settled the last `keep` stay, and so does the highest number, after which the next
 /// node's is given.
-pub fn outlived(nodes: &[NodeEntry], keep: usize) -> Vec<NodeNumber> {
-    let highest = nodes.iter().map(|entry| entry.node).max();
+pub fn outlived<'a>(
+    nodes: impl Iterator<Item = &'a NodeEntry> + Clone,
+    keep: usize,
+) -> Vec<NodeNumber> {
+    let highest = nodes.clone().map(|entry| entry.node).max();
     let died = |entry: &NodeEntry| match entry.state {
         NodeState::Settled { died, .. } => Some((died, entry.node)),
         NodeState::Alive | NodeState::Draining | NodeState::Dead { .. } => None,
     };
-    let mut settled: Vec<_> = nodes.iter().filter_map(died).collect();
+    let mut settled: Vec<_> = nodes.filter_map(died).collect();
     settled.sort_unstable();
     settled.truncate(settled.len().saturating_sub(keep));
     let old = settled.into_iter().map(|(_, node)| node);

@@ -19,6 +19,7 @@
 //! - FAR-4: what a worker told it returns to a far caller is held until the reply has left and is covered, until the worker is dead and
 //!   all its replies have left, or until the caller is gone (`core/objects/replies`). So for each far caller that has a channel to a
 //!   worker here, and for none else, the directory knows what is to be held.
+//! - FAR-10: the heir that is kept is the one that all rows together give.
 
 mod actors;
 mod bytes;
@@ -55,13 +56,15 @@ use crate::sched::{Broker, GlobalScheduler};
 use crate::transfer::Transfer;
 
 pub(super) use groups::is_of_groups;
-pub use members::{heir_of, outlived, settled};
+pub use members::{heir_among, heir_of, outlived, settled};
 pub(super) use wills::will_of;
 
 #[derive(Debug)]
 pub(super) struct Far {
     /// Those that live, but for this one.
     nodes: BTreeMap<NodeNumber, NodeEntry>,
+    /// Who of them would be in charge of what is at home here.
+    heir: Option<NodeNumber>,
     /// The last number that the table gave, as far as this node heard. Rows are made in the order of their numbers, and each node hears
     /// all changes of them in order: so of an earlier one this node has heard, or never will.
     latest: Option<NodeNumber>,
@@ -167,6 +170,7 @@ impl Far {
         let me = here.node;
         Self {
             nodes: BTreeMap::new(),
+            heir: None,
             latest: None,
             unplaced: BTreeSet::new(),
             dead: BTreeMap::new(),
@@ -209,8 +213,9 @@ impl Far {
 }
 
 impl Far {
-    pub(super) fn check(&self) {
+    pub(super) fn check(&self, me: NodeNumber) {
         self.transfer.check();
+        assert_eq!(self.heir, heir_of(me, self.nodes.values()), "FAR-10");
     }
 }
 

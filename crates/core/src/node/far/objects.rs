@@ -1,10 +1,10 @@
 //! Objects of two nodes: what the directory has for others, and what others have for it.
 
-use hoplo_base::{ObjectId, ProcessId};
+use hoplo_base::{NodeNumber, ObjectId, ProcessId};
 use hoplo_wire::peer::Peer;
 
 use super::Node;
-use crate::control::{NodeEntry, NodeState};
+use crate::control::NodeState;
 use crate::objects;
 
 impl Node {
@@ -13,14 +13,11 @@ impl Node {
         objects::haul(self.config.node)
     }
 
-    /// Who may have copies of what is in our charge, as the node table says now.
-    pub(super) fn tell_others(&mut self) {
-        let may = |entry: &&NodeEntry| entry.state == NodeState::Alive && !entry.address.is_empty();
-        let mut nodes: Vec<_> =
-            self.far.nodes.values().filter(may).map(|entry| entry.node).collect();
-        let heir = super::members::heir_of(self.me(), self.far.nodes.values());
-        nodes.sort_by_key(|node| Some(*node) != heir);
-        self.pass_to_objects(objects::Event::Others { nodes });
+    /// Whether that node may have copies of what is in our charge, as the node table says now.
+    pub(super) fn tell_of_other(&mut self, node: NodeNumber) {
+        let entry = self.far.nodes.get(&node);
+        let stays = entry.is_some_and(|it| it.state == NodeState::Alive && !it.address.is_empty());
+        self.pass_to_objects(objects::Event::Other { node, stays, heir: self.far.heir });
     }
 
     /// Its home is to tell its value.

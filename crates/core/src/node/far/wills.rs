@@ -19,9 +19,11 @@ use hoplo_base::{JobId, NodeNumber};
 use hoplo_wire::peer::KnownActor;
 
 use super::Node;
-use crate::control::rows::job_key;
+use crate::control::rows::{actor_of_key, job_key};
 use crate::control::store;
-use crate::control::{ActorEntry, ActorPhase, ControlStore, Entry, JobEntry, NodeEntry, NodeState};
+use crate::control::{
+    ActorEntry, ActorPhase, ControlStore, Entry, JobEntry, NodeEntry, NodeState, Table,
+};
 
 /// An actor, and the job whose processes run it.
 #[derive(Clone, Debug)]
@@ -43,9 +45,17 @@ impl Node {
         }
         let homes: Vec<NodeNumber> =
             self.heirs_after(entry.node, heir).iter().map(|it| it.home).collect();
-        let actors = store::entries::<ActorEntry>(store).into_iter();
-        let theirs = actors.filter(|row| homes.contains(&row.actor.0.owner.node()));
-        let wills = theirs.filter_map(|row| {
+        let is_theirs = |key: &[u8]| {
+            actor_of_key(key).is_some_and(|actor| homes.contains(&actor.0.owner.node()))
+        };
+        let mut theirs = Vec::new();
+        // There may be very many others.
+        store::rows(store, Table::Actor, |key, row| {
+            if is_theirs(key) {
+                theirs.extend(ActorEntry::from_row(row));
+            }
+        });
+        let wills = theirs.into_iter().filter_map(|row: ActorEntry| {
             let known = will_of(&row)?.clone();
             let job = job_of(row.job, store)?;
             Some(Will { known, job })

@@ -38,8 +38,14 @@ fn announced() -> Event {
 }
 
 impl Bench {
+    /// These live and do not leave, and no other ones. The first of them would inherit.
     fn others(&mut self, nodes: &[NodeNumber]) -> Vec<Effect> {
-        self.feed(Event::Others { nodes: nodes.to_vec() })
+        let before = self.directory.keepers.nodes.clone();
+        let gone = before.into_iter().filter(|node| !nodes.contains(node));
+        let changed: Vec<_> = gone.chain(nodes.iter().copied()).collect();
+        let heir = nodes.first().copied();
+        let mut tell = |node| self.feed(Event::Other { node, stays: nodes.contains(&node), heir });
+        changed.into_iter().flat_map(&mut tell).collect()
     }
 
     /// A puts it.
@@ -74,9 +80,9 @@ fn as_many_nodes_are_asked_as_are_missing_and_the_heir_first() {
     assert_eq!(bench.several(object), Some((2, 1)));
     bench.feed(copied(YONDER, object));
     assert_eq!(bench.several(object), Some((2, 2)));
-    let next = [ask(YONDER, home(2), 3), ask(THERE, home(2), 3)];
+    let next = [ask(YONDER, home(2), 3), ask(R1, home(2), 3)];
     assert_eq!(bench.put(home(2), 3), next);
-    let other = [ask(YONDER, home(3), 3), ask(R1, home(3), 3)];
+    let other = [ask(YONDER, home(3), 3), ask(THERE, home(3), 3)];
     assert_eq!(bench.put(home(3), 3), other, "the third copies are spread");
 }
 

@@ -7,7 +7,7 @@ use hoplo_wire::Value;
 use hoplo_wire::node::{BundleSpec, GroupSpec, GroupStrategy};
 
 use super::*;
-use crate::node::Report;
+use crate::node::{Report, heir_among, heir_of};
 use crate::sched::groups::Phase;
 
 const WITHIN: Duration = Duration::from_secs(60);
@@ -275,9 +275,34 @@ fn rows_of_nodes_that_died_long_ago_went_but_for_the_number_that_the_next_one_fo
     let states = [NodeState::Alive, settled(9), settled(3), settled(5), settled(4)];
     let nodes: Vec<NodeEntry> =
         states.into_iter().enumerate().map(|(at, state)| node_entry(at, state)).collect();
-    assert_eq!(crate::node::outlived(&nodes, 1), [number(2), number(3)]);
-    assert_eq!(crate::node::outlived(&nodes, 2), [number(2)]);
-    assert_eq!(crate::node::outlived(&nodes, 4), []);
+    assert_eq!(crate::node::outlived(nodes.iter(), 1), [number(2), number(3)]);
+    assert_eq!(crate::node::outlived(nodes.iter(), 2), [number(2)]);
+    assert_eq!(crate::node::outlived(nodes.iter(), 4), []);
+}
+
+#[test]
+fn the_heir_is_the_same_whether_all_rows_are_read_or_only_the_few_that_come_into_question() {
+    let dead = || NodeState::dead("it fell");
+    let states = |at: usize| match at % 3 {
+        0 => NodeState::Alive,
+        1 => NodeState::Draining,
+        _ => dead(),
+    };
+    let leaving = |at: usize| if at % 3 == 1 { NodeState::Draining } else { dead() };
+    for many in 0..30 {
+        for of_state in [&states as &dyn Fn(usize) -> NodeState, &leaving, &|_| dead()] {
+            let entry = |at: usize| {
+                let address = if at % 5 == 4 { String::new() } else { "there".to_string() };
+                NodeEntry { address, ..node_entry(at, of_state(at)) }
+            };
+            let nodes: Vec<NodeEntry> = (0..many).map(entry).collect();
+            let row = |node| nodes.iter().find(|entry| entry.node == node).cloned();
+            for dead in (0..many).map(number) {
+                let few = heir_among(dead, nodes.iter().map(|entry| entry.node), row);
+                assert_eq!(few, heir_of(dead, nodes.iter()), "{dead} of {many}");
+            }
+        }
+    }
 }
 
 #[test]

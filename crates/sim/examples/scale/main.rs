@@ -1,10 +1,14 @@
 //! Clusters of up to ten thousand nodes in virtual time (`hoplo_sim::cost`): one experiment, one line of JSON.
 //!
 //! ```text
-//! scale joins|idle|busy|deaths|vanish|actors|chain|tasks NODES [NAME=VALUE ...]
+//! scale joins|join|idle|busy|deaths|vanish|actors|chain|tasks NODES [NAME=VALUE ...]
+//! scale small 1
 //! ```
-//! A name is one of the costs (`receive=4000`, in nanoseconds), or of what the experiment asks for: `seconds`, `died`, `actors`, `every_us`;
-//! of `tasks`: `programs`, `workers`, `cores`, `share`, `batch`, `submit`, `get`, `run`, `daemon`.
+//! A name is one of the costs (`receive=4000`, in nanoseconds), or of what the experiment asks for: `seconds`, `joining`, `died`, `holders`,
+//! `actors`, `every_us`; of `tasks`: `programs`, `workers`, `cores`, `share`, `batch`, `submit`, `get`, `run`, `daemon`. `deaths` with `actors`: so
+//! many lie in the head's store. `small` measures the costs that take a program of a few lines (module `small`). `bench/scale.py` asks for all.
+
+mod small;
 
 use std::collections::BTreeMap;
 
@@ -22,7 +26,9 @@ fn clock() -> u64 {
 }
 
 /// Real nodes among the stand-ins.
-const SAMPLES: u32 = 2;
+const SAMPLES: u32 = 4;
+/// Of each node that dies: so many others use an object of it.
+const HOLDERS: f64 = 10.0;
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
@@ -45,6 +51,10 @@ fn main() {
             let (joins, plane) = Plane::all_join(nodes, SAMPLES, costs, meter);
             (of_joins(&joins), Some(plane))
         }
+        "join" => {
+            let mut plane = joined(meter);
+            (of_joins(&plane.more_join(number("joining", 100.0) as u32)), Some(plane))
+        }
         "idle" => {
             let mut plane = joined(meter);
             (of_idle(&plane.idles(number("seconds", 3.0))), Some(plane))
@@ -57,7 +67,12 @@ fn main() {
         "deaths" | "vanish" => {
             let mut plane = joined(meter);
             let how = if what == "deaths" { Ends::Crash } else { Ends::Vanish };
-            (of_deaths(&plane.die(number("died", 100.0) as u32, how)), Some(plane))
+            let (died, holders) = (number("died", 100.0), number("holders", HOLDERS));
+            let actors = number("actors", 0.0) as u64;
+            if actors > 0 {
+                plane.stores_actors(actors);
+            }
+            (of_deaths(&plane.die(died as u32, how, holders as u32)), Some(plane))
         }
         "actors" => {
             let mut plane = joined(meter);
@@ -87,6 +102,7 @@ fn main() {
             };
             (json!({ "tasks_per_s": tasks(asked, of_each) }), None)
         }
+        "small" => (small::costs(clock), None),
         _ => panic!("{usage}"),
     };
     let meter = plane.as_ref().map(|plane| &plane.meter).or(meter_alone.as_ref());
@@ -142,7 +158,8 @@ fn of_deaths(it: &Deaths) -> Value {
     json!({ "died": it.died, "declared_dead": it.declared_dead, "declared_wrongly": it.declared_wrongly,
             "verdicts_s": it.verdicts_s, "heard_s": it.heard_s, "settled_s": it.settled_s,
             "decider_s": it.decider_s, "carrier_s": it.carrier_s, "member_s": it.member_s,
-            "probes": it.probes, "frames": it.frames, "flushes": it.flushes, "passed": it.passed })
+            "probes": it.probes, "frames": it.frames, "flushes": it.flushes, "passed": it.passed,
+            "words": it.words, "settlings": it.settlings })
 }
 
 fn of_actors(it: &Actors) -> Value {
