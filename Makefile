@@ -13,6 +13,7 @@
 #   make bench-control  the control store beside its paper's figures (RUNS too)
 #   make bench-cluster  several nodes in network namespaces (root), beside Ray and bare connections
 #   make bench-faults   nodes that die while work goes on, beside Ray (root)
+#   make bench-scale    1 to 10,000 nodes, simulated with costs measured here (root)
 #   make demo-cluster   a head and three nodes: trains, sorts, moves a gigabyte; shows who runs what
 #   make format  rewrite the sources the way `make test` wants them
 #   make clean   remove what the above made, but for Rust's cache
@@ -47,7 +48,7 @@ WHEEL_SOURCES := $(RUST_SOURCES) $(PYTHON_SOURCES) setup.py pyproject.toml LICEN
 LINTED := python examples alias setup.py $(wildcard bench docs tests)
 
 .PHONY: build demo demo-cluster test dev format clean check-tools bench bench-rivals bench-control \
-        bench-cluster bench-faults \
+        bench-cluster bench-faults bench-scale \
         test-format test-lint test-types test-rust test-machines test-loom test-sim \
         test-instructions test-python test-soak test-cluster soak soak-rust soak-sim soak-programs soak-cluster record-instructions
 
@@ -237,6 +238,12 @@ bench-faults: build bench-rivals
 	@rm -f $(BENCH)/lib/python3*/site-packages/hoplo-dev.pth $(BENCH)/bin/hoplo
 	@$(BENCH_PIP) install --no-deps dist/hoplo-*.whl
 	@$(BENCH)/bin/python bench/run_all.py --faults --runs $(RUNS) $(BENCH_FLAGS)
+
+# 1 to 10,000 nodes, simulated with costs that are measured on real nodes in network namespaces: as root. A few minutes.
+bench-scale: build $(VENV)/.dev
+	@$(CARGO) build --locked --quiet --release -p hoplo-net --example bare
+	@$(CARGO) build --locked --quiet --profile sim -p hoplo-sim --example scale
+	@$(VENV_PYTHON) bench/run_all.py --scale --runs $(RUNS) $(BENCH_FLAGS)
 
 # ---------------------------------------------------------------------------- develop
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from harness import CLUSTER, CONTROL, FAULTS, HERE, number
+from harness import CLUSTER, CONTROL, FAULTS, HERE, SCALE, number
 
 WHY = HERE / "goals_cluster.md"
 """The arithmetic of several nodes, written by hand: the last section."""
@@ -51,6 +51,7 @@ def several(runs: list[dict[str, Any]]) -> list[str]:
         **dict.fromkeys(CONTROL, "the control store"),
         **dict.fromkeys(CLUSTER, "several nodes"),
         **dict.fromkeys(FAULTS, "nodes that die"),
+        **dict.fromkeys(SCALE, "very many nodes"),
     }
     of = f" of {names[question]}" if question in names else ""
     lines = [

@@ -70,6 +70,9 @@ CLUSTER = ["cluster"]
 FAULTS = ["faults"]
 """Of nodes that die: `make bench-faults`, since it takes minutes and needs root."""
 
+SCALE = ["scale"]
+"""Of clusters larger than we have: `make bench-scale`, since it is simulated and needs root."""
+
 ROUND_SECONDS_MIN = 0.15
 """A system's turn in a round goes on for so long: what takes 3 ms would be a throw of dice."""
 

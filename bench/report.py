@@ -10,7 +10,18 @@ from typing import Any
 
 import goals
 import overview
-from harness import CLUSTER, CONTROL, FAULTS, HERE, LIMITS, NOT_INSTALLED, ORDER, RESULTS, number
+from harness import (
+    CLUSTER,
+    CONTROL,
+    FAULTS,
+    HERE,
+    LIMITS,
+    NOT_INSTALLED,
+    ORDER,
+    RESULTS,
+    SCALE,
+    number,
+)
 
 OWN = ("one submitter", "1 MiB", "hoplo, 2 threads")
 """Columns that are hoplo again, in another way."""
@@ -27,6 +38,9 @@ CLUSTER_RUNS = RESULTS / "runs_cluster.json"
 FAULTS_RUNS = RESULTS / "runs_faults.json"
 """Those of `run_all.py --faults`."""
 
+SCALE_RUNS = RESULTS / "runs_scale.json"
+"""Those of `run_all.py --scale`."""
+
 LOWER_IS_BETTER = ("s", "ms", "us", "bytes", "MB", "% core", "")
 
 PUBLISHED = (
@@ -42,14 +56,14 @@ PUBLISHED = (
 def main() -> None:
     reports = [
         json.loads(path.read_text())
-        for name in ORDER + CONTROL + CLUSTER + FAULTS
+        for name in ORDER + CONTROL + CLUSTER + FAULTS + SCALE
         if (path := RESULTS / f"{name}.json").exists()
     ]
     if not reports:
         raise SystemExit("no results: run `make bench` first")
     runs = [
         json.loads(path.read_text())
-        for path in (RUNS, CONTROL_RUNS, CLUSTER_RUNS, FAULTS_RUNS)
+        for path in (RUNS, CONTROL_RUNS, CLUSTER_RUNS, FAULTS_RUNS, SCALE_RUNS)
         if path.exists()
     ]
     quick = "--quick" in sys.argv
@@ -77,7 +91,8 @@ def document(reports: list[dict[str, Any]]) -> list[str]:
         "ring sleeps whenever it waits. hoplo looks for a moment before it sleeps, so one call at",
         "a time is faster.) Between nodes it is one connection with nothing around it. To run it:",
         "`make bench`; of the control store `make bench-control`, of several nodes",
-        "`make bench-cluster`, of nodes that die `make bench-faults`.",
+        "`make bench-cluster`, of nodes that die `make bench-faults`, of very many nodes",
+        "`make bench-scale` (simulated, with costs that were measured).",
         "",
         *absent(reports),
         *lacking(reports),

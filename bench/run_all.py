@@ -3,7 +3,8 @@
 `--runs 3` makes three whole runs: `results/runs.json` keeps how much of each goal each of them
 reached, the other files hold the last. `--control` asks those of the control store instead
 (`results/runs_control.json`), `--cluster` those of several nodes (`results/runs_cluster.json`),
-`--faults` those of nodes that die (`results/runs_faults.json`).
+`--faults` those of nodes that die (`results/runs_faults.json`), `--scale` those of very many nodes
+(`results/runs_scale.json`).
 What else is given goes to the programs.
 """
 
@@ -14,8 +15,8 @@ import sys
 import time
 
 from goals import goals_of
-from harness import CLUSTER, CONTROL, FAULTS, HERE, NOT_INSTALLED, ORDER, RESULTS, versions
-from report import CLUSTER_RUNS, CONTROL_RUNS, FAULTS_RUNS, RUNS
+from harness import CLUSTER, CONTROL, FAULTS, HERE, NOT_INSTALLED, ORDER, RESULTS, SCALE, versions
+from report import CLUSTER_RUNS, CONTROL_RUNS, FAULTS_RUNS, RUNS, SCALE_RUNS
 
 
 def main() -> None:
@@ -25,6 +26,7 @@ def main() -> None:
     which.add_argument("--control", action="store_true")
     which.add_argument("--cluster", action="store_true")
     which.add_argument("--faults", action="store_true")
+    which.add_argument("--scale", action="store_true")
     options, rest = parser.parse_known_args()
     names, kept = ORDER, RUNS
     if options.control:
@@ -33,6 +35,8 @@ def main() -> None:
         names, kept = CLUSTER, CLUSTER_RUNS
     elif options.faults:
         names, kept = FAULTS, FAULTS_RUNS
+    elif options.scale:
+        names, kept = SCALE, SCALE_RUNS
     files = [RESULTS / f"{name}.json" for name in names]
     if lacking := [name for name, version in versions().items() if version == NOT_INSTALLED]:
         print(
