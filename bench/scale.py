@@ -42,8 +42,8 @@ QUICK = question.options.quick
 
 WITHIN = 0.15
 REAL_NODES = (1, 2, 4)
-ROUNDS = 2 if QUICK else 7
-SECONDS = 0.3 if QUICK else 1.5
+ROUNDS = 2 if QUICK else 9
+SECONDS = 0.3 if QUICK else 1.0
 
 NODE_CORES = 16
 """Of a node of the figure: one is its driver's."""
@@ -86,11 +86,12 @@ def validate(farm: Farm) -> list[str]:
     each: list[TaskCosts] = []
     shares = []
     for _ in range(ROUNDS):
-        # In the same seconds, so that what slows the machine slows both.
-        costs = farm.costs(SECONDS)
-        each.append(costs)
+        # Before and after: what slows the machine for some seconds slows both.
+        each.append(farm.costs(SECONDS))
         for nodes, row in rows.items():
             real = farm.run(nodes, SECONDS)
+            each.append(farm.costs(SECONDS))
+            costs = middle(each[-2:])
             simulated = tasks(costs, nodes, workers=1, cores=CORES, share=real.share)
             row.values.setdefault("hoplo", []).append(real.tasks_per_s)
             row.values.setdefault("simulated", []).append(simulated)
@@ -119,7 +120,7 @@ def tasks(costs: TaskCosts, nodes: int, **told: float) -> float:
     return float(model("tasks", nodes, **asked, batch=BATCH, **told)["tasks_per_s"])
 
 
-def median_of(each: list[TaskCosts]) -> TaskCosts:
+def middle(each: list[TaskCosts]) -> TaskCosts:
     def median(name: str) -> float:
         return statistics.median(asdict(costs)[name] for costs in each)
 
@@ -127,7 +128,7 @@ def median_of(each: list[TaskCosts]) -> TaskCosts:
 
 
 def told(each: list[TaskCosts]) -> str:
-    costs = asdict(median_of(each))
+    costs = asdict(middle(each))
     return ", ".join(f"{name} {ns:.0f} ns" for name, ns in costs.items())
 
 
@@ -223,7 +224,7 @@ def main() -> None:
         farm.end()
     question.facts[f"costs of an empty task at a node with {NODE_CORES - 1} workers"] = told(each)
     question.facts["costs of what the model does not run, ns"] = hands
-    plot(figure(median_of(each), hands))
+    plot(figure(middle(each), hands))
     control_plane(question, hands)
     question.finish()
     if failed:

@@ -5,9 +5,10 @@ network namespaces (tests/cluster/lab.py). A *farm* is some of them, each with a
 
     driver: submits 1,000 empty tasks, takes all results, and so on; its tasks stay at its node
 
-What a task costs is measured with one such node pinned to each core: nothing waits there, and no
-core is free, as on a node where all cores work. What all run together, unpinned, is what the model
-is compared with: the costs know nothing of that.
+What a task costs is measured with as many such nodes as cores, pinned crosswise: the driver of each
+is on another core than its workers, as on a large node, and no core is ever free, so that nobody
+looks for work in vain. What all run together, unpinned, is what the model is compared with: the
+costs know nothing of that.
 """
 
 from __future__ import annotations
@@ -180,11 +181,12 @@ class Farm:
         return Ran(sum(count / took for count, took, *_ in said), min(share, 1.0))
 
     def costs(self, seconds: float) -> TaskCosts:
-        """Of a task, with one node pinned to each core."""
+        """Of a task, with as many nodes as cores, each on two of them."""
         cores = sorted(os.sched_getaffinity(0))
         some = list(zip(cores, self.pids, strict=False))
-        for core, pids in some:
-            pin(pids, {core})
+        for at, (core, pids) in enumerate(some):
+            pin(pids - self.workers[at], {core})
+            pin(self.workers[at], {cores[at - 1]})
         pids = set().union(*(pids for _, pids in some))
         before = threads(pids)
         said = self._all_run(self.drivers[: len(some)], seconds)
